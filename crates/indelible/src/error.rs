@@ -1,0 +1,101 @@
+//! Everything that can go wrong, by name.
+
+use std::path::PathBuf;
+
+/// The result of a fallible operation on a pool or a map.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything that can go wrong. No variant means that acknowledged data was lost.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused a file operation.
+    #[error("{action} {path}: {source}", path = path.display())]
+    Io {
+        /// What was attempted: "open", "lock", "grow", ...
+        action: &'static str,
+        /// The pool file.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: std::io::Error,
+    },
+    /// The file does not begin with a pool's magic number.
+    #[error("{} is not an indelible pool", .0.display())]
+    NotAPool(PathBuf),
+    /// The pool was written by a newer version of this library.
+    #[error("pool format {found} is newer than the {supported} that this version understands")]
+    NewerFormat {
+        /// Format version in the file.
+        found: u32,
+        /// Newest version understood.
+        supported: u32,
+    },
+    /// The pool was written on a machine of the other endianness, or with another page or line size.
+    #[error("the pool was written on an incompatible machine: {0}")]
+    IncompatibleMachine(&'static str),
+    /// A checksum or an invariant of the file does not hold.
+    #[error("the pool is damaged: {0}")]
+    Damaged(String),
+    /// The file is shorter than its superblock says.
+    #[error("the pool is truncated: it should have {expected} bytes and has {actual}")]
+    Truncated {
+        /// Bytes that the superblock promises.
+        expected: u64,
+        /// Bytes in the file.
+        actual: u64,
+    },
+    /// Another process (or another handle in this one) has the pool open.
+    #[error("{} is open elsewhere", .0.display())]
+    Locked(PathBuf),
+    /// The machine itself went down while the pool was open on a page-cached file, a case that
+    /// [`Durability::Process`](crate::Durability::Process) never promised to survive. Opening with
+    /// [`PoolOptions::salvage`](crate::PoolOptions::salvage) checks every index and accepts the pool if it is whole.
+    #[error("the machine went down while the pool was open; run a check with salvage before trusting it")]
+    MachineWentDown,
+    /// A read-only open needs a pool that was closed cleanly.
+    #[error("the pool was not closed cleanly; open it for writing first")]
+    NotClean,
+    /// Power-loss safety was asked for on a file that cannot give it.
+    #[error("this file cannot survive power loss: {0}")]
+    NoPowerLossSafety(&'static str),
+    /// The disk is full, or the pool has reached its size limit. Nothing was changed.
+    #[error("no space: {0}")]
+    NoSpace(String),
+    /// The pool was opened read-only.
+    #[error("the pool is open for reading only")]
+    ReadOnly,
+    /// NaN has no place in an order.
+    #[error("NaN cannot be a key")]
+    NanKey,
+    /// No map of that name.
+    #[error("there is no map named {0:?}")]
+    NoSuchMap(String),
+    /// The map exists with other key or value types, or another kind of index.
+    #[error("map {name:?} holds {found}, not {wanted}")]
+    WrongType {
+        /// Name of the map.
+        name: String,
+        /// What it holds.
+        found: String,
+        /// What was asked for.
+        wanted: String,
+    },
+    /// A name must have 1 to 63 bytes.
+    #[error("a map's name has 1 to 63 bytes, this one has {0}")]
+    BadName(usize),
+    /// The catalog is full.
+    #[error("the pool holds its maximum of {0} maps")]
+    TooManyMaps(usize),
+    /// The map or the pool has live handles, so it cannot be dropped, closed or shrunk.
+    #[error("{0} is in use")]
+    InUse(String),
+    /// Bulk load needs an empty map.
+    #[error("bulk load needs an empty map")]
+    NotEmpty,
+    /// Bulk load needs strictly ascending keys.
+    #[error("bulk load needs strictly ascending keys: record {0} is not above the one before")]
+    NotAscending(usize),
+    /// An option is outside its range.
+    #[error("{0}")]
+    BadOption(String),
+}

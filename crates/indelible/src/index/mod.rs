@@ -1,0 +1,3 @@
+//! The indexes, one folder each.
+
+pub(crate) mod lbtree;

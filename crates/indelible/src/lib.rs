@@ -1,0 +1,17 @@
+#![doc = include_str!("../README.md")]
+#![warn(missing_docs)]
+
+mod error;
+mod index;
+mod key;
+mod locks;
+mod map;
+pub mod pmem;
+mod pool;
+pub mod reclaim;
+mod sync;
+
+pub use error::{Error, Result};
+pub use key::{Key, Type, Value};
+pub use map::{Map, MapOptions, MapStat, Range};
+pub use pool::{Durability, MapInfo, Pool, PoolOptions, PoolStat};

@@ -1,0 +1,140 @@
+//! Version locks: optimistic readers, exclusive writers.
+//!
+//! A version lock is one word. Bit 0 says that a writer holds it; the rest counts writers. A reader takes the version,
+//! reads what the lock protects without writing anything shared, and asks afterwards whether the version is still the
+//! same. If it is not, what was read may be torn, and the reader begins again. (Optimistic lock coupling, Leis et al.
+//! 2016; it takes the place of the hardware transactions in the LB+-Tree paper, section 3.1.)
+//!
+//! The version has 63 bits, so it does not come round while a reader sleeps.
+
+use crate::sync::atomic::{AtomicU64, Ordering, fence};
+
+const LOCKED: u64 = 1;
+
+/// What a reader remembers: the version that it must find again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Version(u64);
+
+/// A version lock; see the module.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub(crate) struct VersionLock(AtomicU64);
+
+impl VersionLock {
+    #[cfg(test)]
+    pub(crate) fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// The current version, waiting while a writer holds the lock.
+    #[inline(always)]
+    pub(crate) fn read(&self) -> Version {
+        let word = self.0.load(Ordering::Acquire);
+        if word & LOCKED == 0 {
+            return Version(word);
+        }
+        self.read_slow()
+    }
+
+    #[cold]
+    fn read_slow(&self) -> Version {
+        let mut wait = Wait::default();
+        loop {
+            let word = self.0.load(Ordering::Acquire);
+            if word & LOCKED == 0 {
+                return Version(word);
+            }
+            wait.step();
+        }
+    }
+
+    /// Whether no writer has held the lock since `version` was taken: what was read in between is whole.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn is_still(&self, version: Version) -> bool {
+        // The loads before must not sink below the check.
+        fence(Ordering::Acquire);
+        self.0.load(Ordering::Relaxed) == version.0
+    }
+
+    /// Takes the lock if no writer has held it since `version`.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn try_lock_at(&self, version: Version) -> Option<WriteGuard<'_>> {
+        self.0
+            .compare_exchange(version.0, version.0 | LOCKED, Ordering::Acquire, Ordering::Relaxed)
+            .ok()
+            .map(|_| {
+                // The stores that follow must not be seen before the lock bit.
+                fence(Ordering::Release);
+                WriteGuard { lock: self }
+            })
+    }
+
+    /// Takes the lock if it is free.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn try_lock(&self) -> Option<WriteGuard<'_>> {
+        let word = self.0.load(Ordering::Relaxed);
+        if word & LOCKED != 0 { None } else { self.try_lock_at(Version(word)) }
+    }
+
+    /// Takes the lock, waiting for it.
+    #[inline(always)]
+    pub(crate) fn lock(&self) -> WriteGuard<'_> {
+        match self.try_lock() {
+            Some(guard) => guard,
+            None => self.lock_slow(),
+        }
+    }
+
+    #[cold]
+    fn lock_slow(&self) -> WriteGuard<'_> {
+        let mut wait = Wait::default();
+        loop {
+            if let Some(guard) = self.try_lock() {
+                return guard;
+            }
+            wait.step();
+        }
+    }
+}
+
+/// The right to write what a [`VersionLock`] protects. Dropping it moves the version on.
+#[derive(Debug)]
+pub(crate) struct WriteGuard<'a> {
+    lock: &'a VersionLock,
+}
+
+impl WriteGuard<'_> {
+    /// Whether this guard holds `lock`.
+    pub(crate) fn holds(&self, lock: &VersionLock) -> bool {
+        std::ptr::eq(self.lock, lock)
+    }
+}
+
+impl Drop for WriteGuard<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let word = self.lock.0.load(Ordering::Relaxed);
+        // Adding one to a word whose lock bit is set clears the bit and carries into the version.
+        self.lock.0.store(word + LOCKED, Ordering::Release);
+    }
+}
+
+/// Waits politely: a few spins first, then the rest of the time slice, since the holder may have lost its core.
+#[derive(Default)]
+pub(crate) struct Wait {
+    steps: u32,
+}
+
+impl Wait {
+    pub(crate) fn step(&mut self) {
+        self.steps += 1;
+        if self.steps < 64 && !cfg!(loom) {
+            crate::sync::spin_loop();
+        } else {
+            crate::sync::yield_now();
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What "durable" means.
+//!
+//! # The story
+//!
+//! Durable memory is made of [`Cell`]s: aligned 8-byte words. Anyone may read a cell; only a [`Pm`] can write one.
+//! A `Pm` knows its [`Medium`], and so what has to happen before a store can be trusted to survive:
+//!
+//! | medium | survives | `flush` | `fence` |
+//! |---|---|---|---|
+//! | [`Medium::Dram`] | nothing | nothing | order for the compiler |
+//! | [`Medium::Process`] | death of the process | nothing | order for the compiler |
+//! | [`Medium::Pmem`] | power loss (ADR) | `clwb` and kin | `sfence` |
+//! | [`Medium::PmemEadr`] | power loss (eADR) | nothing | `sfence` |
+//!
+//! A change is made in two steps. First everything it depends on is written to words that no reader and no recovery
+//! looks at, then flushed and fenced. Then one 8-byte store, the [`commit`](Pm::commit), makes it real. This is the
+//! "NVM atomic write section" of the LB+-Tree paper (section 2.3, definition 2.1).
+//!
+//! Two rules follow for callers:
+//! - stores to one 64-byte line reach memory in program order, so a record and the header that validates it may share
+//!   one flush when they share a line;
+//! - between lines nothing is ordered but by `flush` then `fence`.
+//!
+//! The medium is a value and not a type parameter: a branch that always goes the same way costs nothing beside a cache
+//! miss, and signatures stay readable. Reads never consult it.
+
+mod cell;
+pub mod count;
+mod flush;
+#[cfg(feature = "trace")]
+pub mod trace;
+
+pub use cell::Cell;
+pub use flush::FlushInstruction;
+
+/// Bytes in a cache line: the unit of flushing.
+pub const LINE: usize = 64;
+
+/// Where a pool's bytes live, and so what a flush and a fence must do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Medium {
+    /// Anonymous memory; survives nothing.
+    Dram,
+    /// A mapped file in the page cache or on tmpfs; every executed store survives the death of the process.
+    Process,
+    /// Persistent memory whose power-fail domain begins at the memory controller (ADR): lines must be flushed.
+    Pmem,
+    /// Persistent memory whose power-fail domain includes the CPU caches (eADR): a fence is enough.
+    PmemEadr,
+}
+
+/// The pen that writes durable words. Small, `Copy`, one per index.
+#[derive(Clone, Copy, Debug)]
+pub struct Pm {
+    medium: Medium,
+    instruction: FlushInstruction,
+}
+
+impl Pm {
+    /// A pen for `medium` with the best flush instruction of this CPU.
+    #[must_use]
+    pub fn new(medium: Medium) -> Self {
+        Self { medium, instruction: FlushInstruction::detect() }
+    }
+
+    /// A pen that flushes with the given instruction, for tests and for measuring.
+    #[must_use]
+    pub fn with_instruction(medium: Medium, instruction: FlushInstruction) -> Self {
+        Self { medium, instruction }
+    }
+
+    /// The medium this pen writes to.
+    #[must_use]
+    pub fn medium(&self) -> Medium {
+        self.medium
+    }
+
+    /// The instruction that [`flush`](Self::flush) uses where the medium needs one.
+    #[must_use]
+    pub fn instruction(&self) -> FlushInstruction {
+        self.instruction
+    }
+
+    /// Writes `value` to `cell`. Ordered with nothing until the next [`publish`](Self::publish) or
+    /// [`fence`](Self::fence).
+    #[inline(always)]
+    #[cfg_attr(feature = "trace", track_caller)]
+    pub fn store(&self, cell: &Cell, value: u64) {
+        cell.set_relaxed(value);
+        #[cfg(feature = "trace")]
+        trace::store(cell, value);
+    }
+
+    /// Writes `value` to `cell` after all earlier stores of this thread, and flushes its line, without a fence.
+    ///
+    /// The change is durable after the next [`fence`](Self::fence). Callers that share one fence between several
+    /// changes use this; everyone else wants [`commit`](Self::commit).
+    #[inline(always)]
+    #[cfg_attr(feature = "trace", track_caller)]
+    pub fn publish(&self, cell: &Cell, value: u64) {
+        cell.set_release(value);
+        #[cfg(feature = "trace")]
+        trace::store(cell, value);
+        self.flush(cell);
+    }
+
+    /// The 8-byte store that makes a change real: [`publish`](Self::publish) and [`fence`](Self::fence).
+    ///
+    /// Everything the change depends on must have been persisted before, or lie in the same line.
+    #[inline(always)]
+    #[cfg_attr(feature = "trace", track_caller)]
+    pub fn commit(&self, cell: &Cell, value: u64) {
+        self.publish(cell, value);
+        self.fence();
+    }
+
+    /// Asks for the lines that hold `value` to be written back. They are durable after the next fence.
+    #[inline(always)]
+    #[cfg_attr(feature = "trace", track_caller)]
+    pub fn flush<T: ?Sized>(&self, value: &T) {
+        let start = std::ptr::from_ref(value).cast::<u8>();
+        let lines = flush::lines_of(start as usize, size_of_val(value));
+        count::flushed(lines.len() / LINE);
+        #[cfg(feature = "trace")]
+        trace::flush(lines.start, lines.len());
+        if self.medium == Medium::Pmem {
+            self.instruction.flush(lines);
+        }
+    }
+
+    /// Waits until all lines flushed before by this thread are durable, and orders all earlier stores before all
+    /// later ones.
+    #[inline(always)]
+    #[cfg_attr(feature = "trace", track_caller)]
+    pub fn fence(&self) {
+        count::fenced();
+        #[cfg(feature = "trace")]
+        trace::fence();
+        match self.medium {
+            // A killed process leaves every store that it executed, so only the compiler must keep the order.
+            Medium::Dram | Medium::Process => {
+                std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+            }
+            Medium::Pmem | Medium::PmemEadr => flush::store_fence(),
+        }
+    }
+
+    /// [`flush`](Self::flush), then [`fence`](Self::fence).
+    #[inline(always)]
+    #[cfg_attr(feature = "trace", track_caller)]
+    pub fn persist<T: ?Sized>(&self, value: &T) {
+        self.flush(value);
+        self.fence();
+    }
+
+    /// Fills fresh cells with non-temporal stores: no line is read first and no flush is needed, only a fence.
+    ///
+    /// # Panics
+    ///
+    /// If the two slices differ in length: an error of the calling index, never of its user.
+    #[cfg_attr(feature = "trace", track_caller)]
+    pub fn stream(&self, cells: &[Cell], values: &[u64]) {
+        assert_eq!(cells.len(), values.len());
+        let lines = flush::lines_of(cells.as_ptr() as usize, size_of_val(cells));
+        count::streamed(lines.len() / LINE);
+        for (cell, &value) in cells.iter().zip(values) {
+            flush::stream(cell, value);
+            #[cfg(feature = "trace")]
+            trace::store(cell, value);
+        }
+        #[cfg(feature = "trace")]
+        trace::flush(lines.start, lines.len());
+    }
+}
+
+#[cfg(test)]
+mod tests;
