@@ -50,7 +50,9 @@ pub enum Error {
     /// The machine itself went down while the pool was open on a page-cached file, a case that
     /// [`Durability::Process`](crate::Durability::Process) never promised to survive. Opening with
     /// [`PoolOptions::salvage`](crate::PoolOptions::salvage) checks every index and accepts the pool if it is whole.
-    #[error("the machine went down while the pool was open; run a check with salvage before trusting it")]
+    #[error(
+        "the machine went down while the pool was open; run a check with salvage before trusting it"
+    )]
     MachineWentDown,
     /// A read-only open needs a pool that was closed cleanly.
     #[error("the pool was not closed cleanly; open it for writing first")]

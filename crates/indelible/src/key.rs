@@ -28,9 +28,18 @@ impl Type {
     /// The type with this code, if it is known.
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
-        [Self::U64, Self::I64, Self::U32, Self::I32, Self::F64, Self::F32, Self::Bytes8, Self::Unit]
-            .into_iter()
-            .find(|known| *known as u8 == code)
+        [
+            Self::U64,
+            Self::I64,
+            Self::U32,
+            Self::I32,
+            Self::F64,
+            Self::F32,
+            Self::Bytes8,
+            Self::Unit,
+        ]
+        .into_iter()
+        .find(|known| *known as u8 == code)
     }
 }
 
@@ -130,7 +139,14 @@ plain!(
     |value| value as u64,
     |word| word as i64
 );
-plain!(u32, Type::U32, |key| Ok(u64::from(key)), |code| code as u32, u64::from, |word| word as u32);
+plain!(
+    u32,
+    Type::U32,
+    |key| Ok(u64::from(key)),
+    |code| code as u32,
+    u64::from,
+    |word| word as u32
+);
 plain!(
     i32,
     Type::I32,
@@ -139,7 +155,14 @@ plain!(
     |value| u64::from(value as u32),
     |word| word as u32 as i32
 );
-plain!(f64, Type::F64, encode_f64, decode_f64, f64::to_bits, f64::from_bits);
+plain!(
+    f64,
+    Type::F64,
+    encode_f64,
+    decode_f64,
+    f64::to_bits,
+    f64::from_bits
+);
 plain!(
     f32,
     Type::F32,
@@ -148,8 +171,14 @@ plain!(
     |value| u64::from(value.to_bits()),
     |word| f32::from_bits(word as u32)
 );
-plain!([u8; 8], Type::Bytes8, |key| Ok(u64::from_be_bytes(key)), u64::to_be_bytes, u64::from_be_bytes, |word| word
-    .to_be_bytes());
+plain!(
+    [u8; 8],
+    Type::Bytes8,
+    |key| Ok(u64::from_be_bytes(key)),
+    u64::to_be_bytes,
+    u64::from_be_bytes,
+    |word| word.to_be_bytes()
+);
 
 impl sealed::Sealed for () {}
 
@@ -172,11 +201,19 @@ fn encode_f64(key: f64) -> Result<u64> {
     }
     // Adding zero turns -0.0 into 0.0 and leaves every other number as it is.
     let bits = (key + 0.0).to_bits();
-    Ok(if bits & SIGN_64 == 0 { bits | SIGN_64 } else { !bits })
+    Ok(if bits & SIGN_64 == 0 {
+        bits | SIGN_64
+    } else {
+        !bits
+    })
 }
 
 fn decode_f64(code: u64) -> f64 {
-    f64::from_bits(if code & SIGN_64 != 0 { code & !SIGN_64 } else { !code })
+    f64::from_bits(if code & SIGN_64 != 0 {
+        code & !SIGN_64
+    } else {
+        !code
+    })
 }
 
 #[cfg(test)]
@@ -202,11 +239,33 @@ mod tests {
             keeps_order(pair[0], pair[1]);
         }
         let tiny = f64::from_bits(1);
-        for pair in [f64::NEG_INFINITY, f64::MIN, -1.0, -tiny, 0.0, tiny, 1.0, f64::MAX, f64::INFINITY].windows(2) {
+        for pair in [
+            f64::NEG_INFINITY,
+            f64::MIN,
+            -1.0,
+            -tiny,
+            0.0,
+            tiny,
+            1.0,
+            f64::MAX,
+            f64::INFINITY,
+        ]
+        .windows(2)
+        {
             keeps_order(pair[0], pair[1]);
         }
         let tiny = f32::from_bits(1);
-        for pair in [f32::NEG_INFINITY, f32::MIN, -tiny, 0.0, tiny, f32::MAX, f32::INFINITY].windows(2) {
+        for pair in [
+            f32::NEG_INFINITY,
+            f32::MIN,
+            -tiny,
+            0.0,
+            tiny,
+            f32::MAX,
+            f32::INFINITY,
+        ]
+        .windows(2)
+        {
             keeps_order(pair[0], pair[1]);
         }
     }

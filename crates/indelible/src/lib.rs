@@ -8,7 +8,7 @@ mod locks;
 mod map;
 pub mod pmem;
 mod pool;
-pub mod reclaim;
+mod reclaim;
 mod sync;
 
 pub use error::{Error, Result};

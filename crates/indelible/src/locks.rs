@@ -62,7 +62,12 @@ impl VersionLock {
     #[must_use]
     pub(crate) fn try_lock_at(&self, version: Version) -> Option<WriteGuard<'_>> {
         self.0
-            .compare_exchange(version.0, version.0 | LOCKED, Ordering::Acquire, Ordering::Relaxed)
+            .compare_exchange(
+                version.0,
+                version.0 | LOCKED,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            )
             .ok()
             .map(|_| {
                 // The stores that follow must not be seen before the lock bit.
@@ -76,7 +81,11 @@ impl VersionLock {
     #[must_use]
     pub(crate) fn try_lock(&self) -> Option<WriteGuard<'_>> {
         let word = self.0.load(Ordering::Relaxed);
-        if word & LOCKED != 0 { None } else { self.try_lock_at(Version(word)) }
+        if word & LOCKED != 0 {
+            None
+        } else {
+            self.try_lock_at(Version(word))
+        }
     }
 
     /// Takes the lock, waiting for it.

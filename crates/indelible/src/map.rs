@@ -44,6 +44,8 @@ pub struct MapStat {
     pub dram_bytes: u64,
     /// Leaves recorded in the durable directory (signposts), from which inner nodes are rebuilt after a crash.
     pub signposts: u64,
+    /// Leaf splits since the map was opened.
+    pub splits: u64,
     /// Whether every inner node has been built and every extent swept since the pool was opened.
     pub warm: bool,
 }
@@ -82,7 +84,10 @@ pub struct Map<K, V> {
 
 impl<K, V> Clone for Map<K, V> {
     fn clone(&self) -> Self {
-        Self { tree: Arc::clone(&self.tree), types: PhantomData }
+        Self {
+            tree: Arc::clone(&self.tree),
+            types: PhantomData,
+        }
     }
 }
 
@@ -94,7 +99,10 @@ impl<K: Key, V: Value> std::fmt::Debug for Map<K, V> {
 
 impl<K: Key, V: Value> Map<K, V> {
     pub(crate) fn new(tree: Arc<LbTree>) -> Self {
-        Self { tree, types: PhantomData }
+        Self {
+            tree,
+            types: PhantomData,
+        }
     }
 
     /// The value of `key`, if it is there. O(log n): two to three memory misses; flushes nothing. Section 3.1.
@@ -120,7 +128,10 @@ impl<K: Key, V: Value> Map<K, V> {
         }
         let mut values = vec![None; keys.len()];
         self.tree.get_batch(&codes, &mut values)?;
-        Ok(values.into_iter().map(|value| value.map(V::from_word)).collect())
+        Ok(values
+            .into_iter()
+            .map(|value| value.map(V::from_word))
+            .collect())
     }
 
     /// Sets the value of `key` and returns the one before.
@@ -136,14 +147,26 @@ impl<K: Key, V: Value> Map<K, V> {
     /// Adds `key` if it is not there; returns `false`, and changes nothing, if it is.
     pub fn insert_new(&self, key: K, value: V) -> Result<bool> {
         let word = value.to_word();
-        let before = self.write(key, |now| if now.is_some() { Change::Keep } else { Change::Put(word) })?;
+        let before = self.write(key, |now| {
+            if now.is_some() {
+                Change::Keep
+            } else {
+                Change::Put(word)
+            }
+        })?;
         Ok(before.is_none())
     }
 
     /// Sets the value of `key` if it is there, and returns the one before. One flushed line, one fence.
     pub fn update(&self, key: K, value: V) -> Result<Option<V>> {
         let word = value.to_word();
-        self.write(key, |now| if now.is_some() { Change::Put(word) } else { Change::Keep })
+        self.write(key, |now| {
+            if now.is_some() {
+                Change::Put(word)
+            } else {
+                Change::Keep
+            }
+        })
     }
 
     /// Changes the value of `key` from `current` to `new`, where `None` means that the key is absent, in one step.
@@ -162,20 +185,36 @@ impl<K: Key, V: Value> Map<K, V> {
             Some(word) => Change::Put(word),
             None => Change::Remove,
         })?;
-        Ok(if before == current { Ok(()) } else { Err(before.map(V::from_word)) })
+        Ok(if before == current {
+            Ok(())
+        } else {
+            Err(before.map(V::from_word))
+        })
     }
 
     /// The value of `key`, inserting `value` first if the key is not there.
     pub fn get_or_insert(&self, key: K, value: V) -> Result<V> {
         let word = value.to_word();
-        let before = self.write(key, |now| if now.is_some() { Change::Keep } else { Change::Put(word) })?;
+        let before = self.write(key, |now| {
+            if now.is_some() {
+                Change::Keep
+            } else {
+                Change::Put(word)
+            }
+        })?;
         Ok(before.unwrap_or(value))
     }
 
     /// Removes `key` and returns its value. One flushed line, one fence (section 3.1, deletion); a leaf that runs empty is
     /// merged into its neighbour afterwards and its space is used again.
     pub fn remove(&self, key: K) -> Result<Option<V>> {
-        self.write(key, |now| if now.is_some() { Change::Remove } else { Change::Keep })
+        self.write(key, |now| {
+            if now.is_some() {
+                Change::Remove
+            } else {
+                Change::Keep
+            }
+        })
     }
 
     /// Inserts all `records`, in an order of its own choice; of records with equal keys the last one wins.

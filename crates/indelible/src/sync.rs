@@ -4,8 +4,4 @@
 pub(crate) use std::{hint::spin_loop, sync::atomic, thread::yield_now};
 
 #[cfg(loom)]
-pub(crate) use loom::{
-    hint::spin_loop,
-    sync::atomic,
-    thread::yield_now,
-};
+pub(crate) use loom::{hint::spin_loop, sync::atomic, thread::yield_now};

@@ -19,7 +19,10 @@ pub struct Range<K, V> {
 
 impl<K: Key, V: Value> Range<K, V> {
     pub(super) fn all(tree: Arc<LbTree>) -> Self {
-        Self { cursor: Cursor::new(tree, Some((0, u64::MAX))), types: PhantomData }
+        Self {
+            cursor: Cursor::new(tree, Some((0, u64::MAX))),
+            types: PhantomData,
+        }
     }
 
     pub(super) fn new(tree: Arc<LbTree>, bounds: &impl RangeBounds<K>) -> Result<Self> {
@@ -34,7 +37,10 @@ impl<K: Key, V: Value> Range<K, V> {
             Bound::Unbounded => Some(u64::MAX),
         };
         let bounds = first.zip(last).filter(|(first, last)| first <= last);
-        Ok(Self { cursor: Cursor::new(tree, bounds), types: PhantomData })
+        Ok(Self {
+            cursor: Cursor::new(tree, bounds),
+            types: PhantomData,
+        })
     }
 
     /// The error that ended the iteration early, if one did. Taking it resets it.

@@ -38,9 +38,16 @@ impl FlushInstruction {
         {
             // HWCAP_DCPOP: the kernel lets user space clean to the point of persistence.
             const HWCAP_DCPOP: usize = 1 << 16;
-            if rustix::param::linux_hwcap().0 & HWCAP_DCPOP != 0 { Self::DcCvap } else { Self::None }
+            if rustix::param::linux_hwcap().0 & HWCAP_DCPOP != 0 {
+                Self::DcCvap
+            } else {
+                Self::None
+            }
         }
-        #[cfg(not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_os = "linux"))))]
+        #[cfg(not(any(
+            target_arch = "x86_64",
+            all(target_arch = "aarch64", target_os = "linux")
+        )))]
         {
             Self::None
         }
@@ -68,8 +75,12 @@ impl FlushInstruction {
         unsafe {
             match self {
                 Self::Clwb => asm!("clwb [{}]", in(reg) line, options(nostack, preserves_flags)),
-                Self::ClflushOpt => asm!("clflushopt [{}]", in(reg) line, options(nostack, preserves_flags)),
-                Self::Clflush => asm!("clflush [{}]", in(reg) line, options(nostack, preserves_flags)),
+                Self::ClflushOpt => {
+                    asm!("clflushopt [{}]", in(reg) line, options(nostack, preserves_flags))
+                }
+                Self::Clflush => {
+                    asm!("clflush [{}]", in(reg) line, options(nostack, preserves_flags))
+                }
                 Self::DcCvap | Self::None => {}
             }
         }
@@ -83,7 +94,9 @@ impl FlushInstruction {
     unsafe fn flush_line(self, line: usize) {
         if self == Self::DcCvap {
             // SAFETY: by the contract above. `dc cvap` is spelled as its system instruction for older assemblers.
-            unsafe { std::arch::asm!("sys #3, c7, c12, #1, {}", in(reg) line, options(nostack, preserves_flags)) }
+            unsafe {
+                std::arch::asm!("sys #3, c7, c12, #1, {}", in(reg) line, options(nostack, preserves_flags))
+            }
         }
     }
 

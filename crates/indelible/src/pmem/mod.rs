@@ -60,13 +60,19 @@ impl Pm {
     /// A pen for `medium` with the best flush instruction of this CPU.
     #[must_use]
     pub fn new(medium: Medium) -> Self {
-        Self { medium, instruction: FlushInstruction::detect() }
+        Self {
+            medium,
+            instruction: FlushInstruction::detect(),
+        }
     }
 
     /// A pen that flushes with the given instruction, for tests and for measuring.
     #[must_use]
     pub fn with_instruction(medium: Medium, instruction: FlushInstruction) -> Self {
-        Self { medium, instruction }
+        Self {
+            medium,
+            instruction,
+        }
     }
 
     /// The medium this pen writes to.

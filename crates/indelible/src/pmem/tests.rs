@@ -8,9 +8,16 @@ fn lines() -> Lines {
 }
 
 fn media() -> Vec<Pm> {
-    let mut pens = vec![Pm::new(Medium::Dram), Pm::new(Medium::Process), Pm::new(Medium::Pmem)];
+    let mut pens = vec![
+        Pm::new(Medium::Dram),
+        Pm::new(Medium::Process),
+        Pm::new(Medium::Pmem),
+    ];
     pens.push(Pm::new(Medium::PmemEadr));
-    pens.push(Pm::with_instruction(Medium::Pmem, FlushInstruction::Clflush));
+    pens.push(Pm::with_instruction(
+        Medium::Pmem,
+        FlushInstruction::Clflush,
+    ));
     pens.push(Pm::with_instruction(Medium::Pmem, FlushInstruction::None));
     pens
 }
@@ -47,7 +54,14 @@ fn counters_count_lines_fences_and_streamed_lines_on_every_medium() {
         pm.commit(&memory.0[0], 1);
         pm.stream(&memory.0[16..], &[0; 8]);
         let cost = count::here() - before;
-        assert_eq!(cost, count::Counts { lines_flushed: 3, fences: 2, lines_streamed: 1 });
+        assert_eq!(
+            cost,
+            count::Counts {
+                lines_flushed: 3,
+                fences: 2,
+                lines_streamed: 1
+            }
+        );
     }
 }
 
@@ -61,9 +75,21 @@ fn trace_records_stores_flushes_and_fences_in_order_with_their_source() {
     pm.commit(here, 9);
     let events = trace::stop();
     let address = std::ptr::from_ref(here) as usize;
-    let mine: Vec<_> = events.iter().filter(|e| e.thread == std::thread::current().id()).collect();
+    let mine: Vec<_> = events
+        .iter()
+        .filter(|e| e.thread == std::thread::current().id())
+        .collect();
     assert_eq!(mine[0].action, trace::Action::Store { address, value: 9 });
-    assert_eq!(mine[1].action, trace::Action::Flush { address: address & !63, bytes: 64 });
+    assert_eq!(
+        mine[1].action,
+        trace::Action::Flush {
+            address: address & !63,
+            bytes: 64
+        }
+    );
     assert_eq!(mine[2].action, trace::Action::Fence);
-    assert!(mine.iter().all(|event| event.source.file().ends_with("tests.rs")));
+    assert!(
+        mine.iter()
+            .all(|event| event.source.file().ends_with("tests.rs"))
+    );
 }

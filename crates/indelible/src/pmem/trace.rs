@@ -64,7 +64,10 @@ pub fn mark(note: u64) {
 
 #[track_caller]
 pub(super) fn store(cell: &Cell, value: u64) {
-    push(Action::Store { address: std::ptr::from_ref(cell) as usize, value });
+    push(Action::Store {
+        address: std::ptr::from_ref(cell) as usize,
+        value,
+    });
 }
 
 #[track_caller]
@@ -78,13 +81,19 @@ pub(super) fn fence() {
 }
 
 fn lock() -> std::sync::MutexGuard<'static, Option<Vec<Event>>> {
-    RECORD.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    RECORD
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 #[track_caller]
 fn push(action: Action) {
     let source = Location::caller();
     if let Some(events) = lock().as_mut() {
-        events.push(Event { thread: std::thread::current().id(), action, source });
+        events.push(Event {
+            thread: std::thread::current().id(),
+            action,
+            source,
+        });
     }
 }

@@ -1,0 +1,195 @@
+//! Many lookups at once: while one waits for memory, the others go on.
+//!
+//! A group of lookups goes down the tree level by level. At each level every lookup first compares the pivots and asks for
+//! the lines it will need, then, once all have done that, picks its child and asks for the child's first line. So the
+//! misses of the whole group overlap.
+
+use super::Tree;
+use super::inner::{Child, Inner};
+use crate::index::simd::{Kernel, Simd, dispatch};
+use crate::locks::Version;
+use crate::{Result, reclaim};
+
+/// Lookups in a group: enough to keep the memory busy, few enough for their lines to stay in the first-level cache.
+const LANES: usize = 32;
+
+/// A group on its way down.
+struct Group<'a> {
+    keys: &'a [u64],
+    nodes: [&'a Inner; LANES],
+    versions: [Version; LANES],
+    /// The node above and its version.
+    parents: [(&'a Inner, Version); LANES],
+    children: [Child; LANES],
+    /// Levels of upper nodes.
+    height: u32,
+    /// Bit `i`: lookup `i` has to be done again by itself.
+    failed: u64,
+}
+
+impl<'a> Group<'a> {
+    fn new(tree: &'a Tree, keys: &'a [u64]) -> Self {
+        let root = tree.root();
+        let version = root.lock().read();
+        Self {
+            keys,
+            nodes: [root; LANES],
+            versions: [version; LANES],
+            parents: [(root, version); LANES],
+            children: [Child::leaf(0); LANES],
+            height: root.level(),
+            failed: 0,
+        }
+    }
+
+    #[inline(always)]
+    fn check(&mut self, lane: usize, sound: bool) {
+        self.failed |= u64::from(!sound) << lane;
+    }
+
+    /// Takes all lookups to their leaves, whose headers are then on their way to the caches.
+    #[inline(always)]
+    fn descend<S: Simd>(&mut self, tree: &'a Tree, whole_leaf: bool) {
+        let mut groups = [0; LANES];
+        for level in (0..=self.height).rev() {
+            for (lane, group) in groups.iter_mut().enumerate().take(self.keys.len()) {
+                *group = self.nodes[lane].find_group::<S>(self.keys[lane]);
+                self.nodes[lane].prefetch_group(*group);
+            }
+            for (lane, &group) in groups.iter().enumerate().take(self.keys.len()) {
+                let (node, version) = (self.nodes[lane], self.versions[lane]);
+                let index = node.find_in_group::<S>(group, self.keys[lane]);
+                if level > 0 {
+                    self.parents[lane] = (node, version);
+                    self.nodes[lane] = node.node(index);
+                    self.nodes[lane].prefetch();
+                } else {
+                    self.children[lane] = node.child(index);
+                    self.check(
+                        lane,
+                        node.lock().is_still(version) && !self.children[lane].is_gap(),
+                    );
+                    if whole_leaf {
+                        tree.leaves.prefetch(self.children[lane].offset());
+                    } else {
+                        tree.leaves.prefetch_header(self.children[lane].offset());
+                    }
+                }
+            }
+            if level > 0 {
+                self.enter_children();
+            }
+        }
+    }
+
+    /// Takes the versions of the nodes just entered.
+    #[inline(always)]
+    fn enter_children(&mut self) {
+        for lane in 0..self.keys.len() {
+            let node = self.nodes[lane];
+            self.versions[lane] = node.lock().read();
+            // The version was taken while the parent still pointed to this node for this key.
+            let (parent, version) = self.parents[lane];
+            self.check(lane, parent.lock().is_still(version));
+        }
+    }
+}
+
+impl Tree {
+    /// The values of `keys`.
+    pub(super) fn get_batch(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
+        for (keys, values) in keys.chunks(LANES).zip(values.chunks_mut(LANES)) {
+            let failed = {
+                let _guard = reclaim::pin();
+                dispatch(
+                    self.simd,
+                    GetGroup {
+                        tree: self,
+                        keys,
+                        values: &mut *values,
+                    },
+                )
+            };
+            for lane in (0..keys.len()).filter(|lane| failed >> lane & 1 != 0) {
+                values[lane] = self.get(keys[lane])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings the leaves of `records` to the caches. The caller is pinned.
+    pub(super) fn prefetch_leaves(&self, records: &[(u64, u64)]) {
+        let mut keys = [0; LANES];
+        for (key, record) in keys.iter_mut().zip(records) {
+            *key = record.0;
+        }
+        dispatch(
+            self.simd,
+            PrefetchGroup {
+                tree: self,
+                keys: &keys[..records.len().min(LANES)],
+            },
+        );
+    }
+}
+
+struct GetGroup<'a> {
+    tree: &'a Tree,
+    keys: &'a [u64],
+    values: &'a mut [Option<u64>],
+}
+
+impl Kernel for GetGroup<'_> {
+    /// The lookups that failed.
+    type Out = u64;
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> u64 {
+        let mut group = Group::new(self.tree, self.keys);
+        group.descend::<S>(self.tree, false);
+        let mut leaf_versions = group.versions;
+        for lane in 0..self.keys.len() {
+            if group.failed >> lane & 1 != 0 {
+                continue;
+            }
+            let offset = group.children[lane].offset();
+            leaf_versions[lane] = self.tree.locks.of(offset).read();
+            group.check(
+                lane,
+                group.nodes[lane].lock().is_still(group.versions[lane]),
+            );
+            self.tree.leaves.at(offset).prefetch_record(self.keys[lane]);
+        }
+        for lane in 0..self.keys.len() {
+            if group.failed >> lane & 1 != 0 {
+                continue;
+            }
+            let offset = group.children[lane].offset();
+            self.values[lane] = self
+                .tree
+                .leaves
+                .at(offset)
+                .find(self.keys[lane])
+                .map(|(_, value)| value);
+            group.check(
+                lane,
+                self.tree.locks.of(offset).is_still(leaf_versions[lane]),
+            );
+        }
+        group.failed
+    }
+}
+
+struct PrefetchGroup<'a> {
+    tree: &'a Tree,
+    keys: &'a [u64],
+}
+
+impl Kernel for PrefetchGroup<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        Group::new(self.tree, self.keys).descend::<S>(self.tree, true);
+    }
+}

@@ -1,0 +1,267 @@
+//! What lies in the pool: leaves and the root block.
+//!
+//! A leaf is `m` blocks of 256 bytes, `m` from 1 to 4 (figures 4 and 7 of the paper):
+//!
+//! ```text
+//! block 0        +0      +8      +16                                        blocks 1..m
+//! line 0  +0    | word0 | word1 | record 0 | record 1  | record 2  |       the same
+//! line 1  +64   | record 3      | record 4 | record 5  | record 6  |       the same
+//! line 2  +128  | record 7      | record 8 | record 9  | record 10 |       the same
+//! line 3  +192  | record 11 | record 12 | record 13 | sibling 0 | 1 |      siblings' place: the alternative header
+//!
+//! word0   bits 0..13 bitmap of the slots in use · bit 14 zero · bit 15 alt (block 0 only) · bytes 2..7 fingerprints 0..5
+//! word1   fingerprints 6..13
+//! record  key (8 bytes, encoded so that it sorts as an unsigned number) · value (8 bytes)
+//! sibling offset in the pool of the leaf to the right, 0 for none; `alt` says which of the two counts
+//! ```
+//!
+//! `alt` of block 0 also chooses the header that counts in all other blocks: 0 the front one, 1 the one at the end. So
+//! one 8-byte store to block 0's word0 switches the sibling, all headers and its own bitmap at once: that is how a leaf
+//! splits and merges without a log.
+//!
+//! There is no lock and no version in a leaf: locks live in DRAM (see `locks`), so recovery has nothing to reset.
+
+use crate::pmem::{Cell, Pm};
+use std::mem::offset_of;
+
+/// Bytes in a block.
+pub(super) const BLOCK_BYTES: usize = 256;
+/// Record slots in a block.
+pub(super) const SLOTS: usize = 14;
+/// Most blocks in a leaf.
+pub(super) const MAX_BLOCKS: usize = 4;
+/// Most records in a leaf.
+pub(super) const MAX_RECORDS: usize = SLOTS * MAX_BLOCKS;
+/// The slots of each of the four lines of a block, as bitmaps.
+pub(super) const LINE_SLOTS: [u16; 4] = [0x0007, 0x0078, 0x0780, 0x3800];
+
+const BITMAP: u128 = 0x3fff;
+const ALT: u128 = 1 << 15;
+
+/// A key and its value.
+#[repr(C)]
+pub(super) struct Record {
+    pub(super) key: Cell,
+    pub(super) value: Cell,
+}
+
+/// 256 bytes of a leaf; see the module.
+#[repr(C, align(64))]
+pub(super) struct Block {
+    /// The header at the front.
+    pub(super) front: [Cell; 2],
+    pub(super) records: [Record; SLOTS],
+    /// Block 0: the two siblings. Other blocks: the alternative header.
+    pub(super) tail: [Cell; 2],
+}
+
+/// Where a map begins: what the catalog entry's first root points to.
+///
+/// ```text
+/// +0   head 0   leftmost leaf of the records
+/// +8   head 1   leftmost leaf of the directory of signposts into level 0, or 0
+/// +16  head 2   the same into level 1, or 0
+/// +24  head 3   the same into level 2, or 0
+/// +32  zero
+/// ```
+#[repr(C, align(64))]
+pub(super) struct RootBlock {
+    pub(super) heads: [Cell; LEVELS],
+    zero: [Cell; 32 - LEVELS],
+}
+
+impl RootBlock {
+    /// Fills a root block that nobody reads yet, and persists it.
+    pub(super) fn fill(&self, pm: Pm, heads: [u64; LEVELS]) {
+        for (cell, value) in self.heads.iter().zip(heads) {
+            pm.store(cell, value);
+        }
+        for cell in &self.zero {
+            pm.store(cell, 0);
+        }
+        pm.persist(self);
+    }
+}
+
+/// Levels of leaf chains: the records and at most three directories above them.
+pub(super) const LEVELS: usize = 4;
+
+const _: () = {
+    assert!(size_of::<Record>() == 16);
+    assert!(size_of::<Block>() == BLOCK_BYTES);
+    assert!(offset_of!(Block, front) == 0);
+    assert!(offset_of!(Block, records) == 16);
+    assert!(offset_of!(Block, tail) == 240);
+    assert!(size_of::<RootBlock>() == BLOCK_BYTES);
+    assert!(offset_of!(RootBlock, heads) == 0);
+};
+
+/// A header as a number: bitmap, `alt` and 14 fingerprints. A copy in DRAM; writing it back is a separate step, so that
+/// the durable header changes only where the code says so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Header(u128);
+
+impl Header {
+    #[inline(always)]
+    pub(super) fn read(cells: &[Cell; 2]) -> Self {
+        Self(u128::from(cells[0].load()) | u128::from(cells[1].load()) << 64)
+    }
+
+    /// Writes the second word, which means nothing for slots whose bit is clear, if it differs from `old`.
+    #[inline(always)]
+    pub(super) fn store_fingerprints(self, pm: Pm, cells: &[Cell; 2], old: Self) {
+        if self.word1() != old.word1() {
+            pm.store(&cells[1], self.word1());
+        }
+    }
+
+    /// The word whose store commits a change.
+    #[inline(always)]
+    pub(super) fn word0(self) -> u64 {
+        self.0 as u64
+    }
+
+    #[inline(always)]
+    pub(super) fn word1(self) -> u64 {
+        (self.0 >> 64) as u64
+    }
+
+    #[inline(always)]
+    pub(super) fn bitmap(self) -> u16 {
+        (self.0 & BITMAP) as u16
+    }
+
+    #[inline(always)]
+    pub(super) fn count(self) -> usize {
+        self.bitmap().count_ones() as usize
+    }
+
+    /// Bitmap of the slots not in use.
+    #[inline(always)]
+    pub(super) fn free(self) -> u16 {
+        !self.bitmap() & BITMAP as u16
+    }
+
+    /// Which sibling, and which headers of the other blocks, count: 0 or 1.
+    #[inline(always)]
+    pub(super) fn alt(self) -> usize {
+        usize::from(self.0 & ALT != 0)
+    }
+
+    #[inline(always)]
+    pub(super) fn switched(self) -> Self {
+        Self(self.0 ^ ALT)
+    }
+
+    #[inline(always)]
+    pub(super) fn fingerprint(self, slot: usize) -> u8 {
+        (self.0 >> (16 + 8 * slot)) as u8
+    }
+
+    #[inline(always)]
+    pub(super) fn with(self, slot: usize, fingerprint: u8) -> Self {
+        let shift = 16 + 8 * slot;
+        Self(self.0 & !(0xff << shift) | u128::from(fingerprint) << shift | 1 << slot)
+    }
+
+    #[inline(always)]
+    pub(super) fn without(self, slot: usize) -> Self {
+        Self(self.0 & !(1 << slot))
+    }
+
+    /// Bitmap of the slots in use whose fingerprint is `fingerprint`.
+    #[inline(always)]
+    pub(super) fn matches(self, fingerprint: u8) -> u16 {
+        #[cfg(target_arch = "x86_64")]
+        {
+            self.equal_sse2(fingerprint) & self.bitmap()
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            self.equal_plain(fingerprint) & self.bitmap()
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn equal_sse2(self, fingerprint: u8) -> u16 {
+        use std::arch::x86_64::{_mm_cmpeq_epi8, _mm_movemask_epi8, _mm_set_epi64x, _mm_set1_epi8};
+        // SAFETY: SSE2 is part of x86-64, and only values are involved.
+        unsafe {
+            let header = _mm_set_epi64x(self.word1() as i64, self.word0() as i64);
+            let equal = _mm_cmpeq_epi8(header, _mm_set1_epi8(fingerprint as i8));
+            (_mm_movemask_epi8(equal) >> 2) as u16
+        }
+    }
+
+    #[cfg(any(test, not(target_arch = "x86_64")))]
+    fn equal_plain(self, fingerprint: u8) -> u16 {
+        (0..SLOTS).fold(0, |mask, slot| {
+            mask | u16::from(self.fingerprint(slot) == fingerprint) << slot
+        })
+    }
+}
+
+/// The byte that stands for a key in the header.
+#[inline(always)]
+pub(super) fn fingerprint(key: u64) -> u8 {
+    // The high bits of a product by an odd constant depend on all bits of the key (Fibonacci hashing).
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+}
+
+/// The slots in a bitmap, ascending.
+#[inline(always)]
+pub(super) fn slots(mut bitmap: u16) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        (bitmap != 0).then(|| {
+            let slot = bitmap.trailing_zeros() as usize;
+            bitmap &= bitmap - 1;
+            slot
+        })
+    })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_lines_hold_the_slots_that_the_drawing_says() {
+        assert_eq!(
+            LINE_SLOTS.iter().fold(0, |all, line| all | line),
+            BITMAP as u16
+        );
+        for (line, bitmap) in LINE_SLOTS.iter().enumerate() {
+            for slot in slots(*bitmap) {
+                assert_eq!(
+                    (offset_of!(Block, records) + slot * size_of::<Record>()) / 64,
+                    line
+                );
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn headers_remember_slots_and_fingerprints(set in proptest::collection::vec((0..SLOTS, any::<u8>()), 0..40)) {
+            let mut header = Header::default().switched();
+            let mut model = [None; SLOTS];
+            for (slot, print) in set {
+                if print % 3 == 0 {
+                    header = header.without(slot);
+                    model[slot] = None;
+                } else {
+                    header = header.with(slot, print);
+                    model[slot] = Some(print);
+                }
+                prop_assert_eq!(header.alt(), 1);
+                prop_assert_eq!(header.count(), model.iter().flatten().count());
+                let wanted = slots(header.bitmap()).filter(|&s| model[s] == Some(print)).map(|s| 1 << s).sum::<u16>();
+                prop_assert_eq!(header.matches(print), wanted);
+                prop_assert_eq!(header.equal_plain(print) & header.bitmap(), wanted);
+                prop_assert_eq!(header.free() | header.bitmap(), BITMAP as u16);
+            }
+        }
+    }
+}

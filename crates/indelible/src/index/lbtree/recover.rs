@@ -1,0 +1,320 @@
+//! Coming back: signposts, healing, sweeping.
+//!
+//! # What survives
+//!
+//! The leaves survive, in a chain. The inner nodes do not. To rebuild them all would take time in proportion to the
+//! tree, so a small sample of them is durable: about one leaf in 32 is a *signpost*, a record (lowest key, leaf) in a
+//! directory, which is itself a tree of the same kind, with its own, smaller directory above it. Directories are kept
+//! up to date by the structure changes, after a split and before a merge; a missing signpost costs time and nothing
+//! else, and one that points to a leaf that is gone cannot exist.
+//!
+//! # Healing
+//!
+//! After an open the inner nodes know one child, the head of the chain, and call everything to its right a *gap*: not
+//! indexed yet. Whoever meets a gap asks the directory for the signposts on both sides of the key, walks the leaves
+//! between them (about 32), adds their lowest keys as separators, and goes on. So the first answer takes as long as a few dozen
+//! leaf reads, whatever the size of the tree, and a background thread does the same for the rest.
+//!
+//! # Sweeping
+//!
+//! The same thread marks every leaf that it finds; at the end all blocks that are not marked are free.
+
+use super::inner::Child;
+use super::layout::{BLOCK_BYTES, LEVELS};
+use super::leaf::Offset;
+use super::{Change, LbTree, Shared, Tree};
+use crate::{Error, Result, reclaim};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+/// One leaf in this many is a signpost, on average.
+const SIGNPOST_INTERVAL: u64 = if cfg!(test) { 4 } else { 32 };
+
+/// Whether the leaf at `offset` gets a signpost. Any rule would do that both split and merge can evaluate.
+fn is_signpost(offset: Offset) -> bool {
+    ((offset >> 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32).is_multiple_of(SIGNPOST_INTERVAL)
+}
+
+impl Tree {
+    /// Records the new leaf in the directory if it is to be a signpost. Its lock or its left neighbour's is held.
+    pub(super) fn add_signpost(&self, low: u64, offset: Offset) {
+        if !is_signpost(offset) || self.level + 1 == LEVELS {
+            return;
+        }
+        // Without the signpost recovery walks a few more leaves: no reason to fail the insert that caused the split.
+        let added = self
+            .directory_or_create()
+            .and_then(|directory| directory.apply(low, |_| Change::Put(offset)));
+        if let Err(error) = added {
+            tracing::debug!(%error, low, "signpost not recorded");
+        }
+    }
+
+    /// Takes the leaf's signpost, if it has one, out of the directory.
+    pub(super) fn remove_signpost(&self, low: u64, offset: Offset) -> Result<()> {
+        if !is_signpost(offset) {
+            return Ok(());
+        }
+        let Some(directory) = self.directory() else {
+            return Ok(());
+        };
+        directory.apply(low, |now| {
+            if now == Some(offset) {
+                Change::Remove
+            } else {
+                Change::Keep
+            }
+        })?;
+        Ok(())
+    }
+
+    /// The directory, which is made if there is none yet.
+    fn directory_or_create(&self) -> Result<&Tree> {
+        if let Some(directory) = self.directory() {
+            return Ok(directory);
+        }
+        let _creating = self.creating.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(directory) = self.directory() {
+            return Ok(directory);
+        }
+        let head = self.leaves.at(self.space.alloc()?);
+        head.fill(self.pm, &[], 0);
+        self.pm.fence();
+        // COMMIT: the head of the directory's chain in the root block. Before this store there is no directory and the
+        // block is swept; after it there is an empty one.
+        self.pm
+            .commit(&self.root_block()?.heads[self.level + 1], head.offset);
+        self.attach_directory(head.offset)
+    }
+
+    /// Makes the chain at `head` the directory of this tree, which has none.
+    pub(super) fn attach_directory(&self, head: Offset) -> Result<&Tree> {
+        let leaf_bytes = (self.leaves.blocks() * BLOCK_BYTES) as u32;
+        let tree = Tree::new(
+            &self.core,
+            &self.space,
+            &self.arena,
+            leaf_bytes,
+            self.slot,
+            self.level + 1,
+        )
+        .over(head)?;
+        Ok(self.directory.get_or_init(|| Box::new(tree)))
+    }
+
+    /// The signposts among `records`, the lowest keys and offsets of freshly loaded leaves.
+    pub(super) fn signposts_among(leaves: &[(u64, Offset)]) -> Vec<(u64, u64)> {
+        leaves
+            .iter()
+            .copied()
+            .filter(|&(_, offset)| is_signpost(offset))
+            .collect()
+    }
+
+    /// Indexes the leaves around `key`, if they are in a gap.
+    #[cold]
+    pub(super) fn heal(&self, key: u64) -> Result<()> {
+        let _healing = self.healing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = reclaim::pin();
+        // Gaps change only under the mutex above, so what is read here stays true.
+        let (low, high, child) = self.read_gap(key);
+        if !child.is_gap() {
+            return Ok(());
+        }
+        let start = self
+            .signpost_at_or_below(key)?
+            .filter(|&(start, _)| start > low)
+            .unwrap_or((low, child.offset()));
+        let end = self
+            .signpost_above(key)?
+            .filter(|&(end, _)| high.is_none_or(|high| end < high));
+        let stop = match (end, high) {
+            (Some((_, offset)), _) => offset,
+            (None, Some(high)) => self.leaf_offset_of(high),
+            (None, None) => 0,
+        };
+        let found = self.walk(start, stop, end.map(|(key, _)| key).or(high))?;
+        // From right to left, so that at every moment all that is not indexed lies in a gap.
+        if let Some((end, offset)) = end {
+            self.add_separator(end, Child::gap(offset));
+        }
+        for &(separator, offset) in found.iter().rev() {
+            self.add_separator(separator, Child::leaf(offset));
+        }
+        if start.0 > low {
+            self.add_separator(start.0, Child::leaf(start.1));
+        } else {
+            self.close_gap(low, child.offset());
+        }
+        Ok(())
+    }
+
+    fn read_gap(&self, key: u64) -> (u64, Option<u64>, Child) {
+        loop {
+            let spot = self.locate_any(key);
+            let gap = (spot.low(), spot.high(), spot.child);
+            if spot.is_current() {
+                return gap;
+            }
+        }
+    }
+
+    /// The leaves to the right of `start` and left of `stop`, each with its lowest key. Empty leaves, which a crash can
+    /// leave behind, are taken out of the chain.
+    fn walk(
+        &self,
+        start: (u64, Offset),
+        stop: Offset,
+        high: Option<u64>,
+    ) -> Result<Vec<(u64, Offset)>> {
+        let mut found = Vec::new();
+        let (mut last_key, mut here) = (start.0, self.leaves.at(self.owned(start.1)?));
+        let mut next = here.next();
+        while next != stop {
+            if next == 0 {
+                return Err(Error::Damaged(format!(
+                    "the chain of leaves ends before leaf {stop:#x}"
+                )));
+            }
+            let leaf = self.leaves.at(self.owned(next)?);
+            next = leaf.next();
+            match leaf.min_key() {
+                Some(low) if low > last_key && high.is_none_or(|high| low < high) => {
+                    found.push((low, leaf.offset));
+                    (last_key, here) = (low, leaf);
+                }
+                Some(low) => {
+                    return Err(Error::Damaged(format!(
+                        "leaf {:#x} begins with {low:#x}, out of order",
+                        leaf.offset
+                    )));
+                }
+                // Nothing is written through a read-only pool; the leaf is stepped over.
+                None if self.core.is_read_only() => {}
+                // Nobody else reads or writes leaves inside a gap, so no lock is needed.
+                None => here.relink(self.pm, next),
+            }
+        }
+        Ok(found)
+    }
+
+    /// An offset read from the pool, once it is known to be a leaf's.
+    pub(super) fn owned(&self, offset: Offset) -> Result<Offset> {
+        if self.space.owns(offset) {
+            Ok(offset)
+        } else {
+            Err(Error::Damaged(format!(
+                "{offset:#x} is not a leaf of this map"
+            )))
+        }
+    }
+
+    fn add_separator(&self, key: u64, child: Child) {
+        loop {
+            let spot = self.locate_any(key);
+            if spot.parent.is_full() {
+                self.split_inner(key);
+                continue;
+            }
+            if let Some(_parent) = spot.parent.lock().try_lock_at(spot.version) {
+                debug_assert!(spot.parent.key(spot.index) < key);
+                spot.parent.insert_leaf(spot.index + 1, key, child);
+                return;
+            }
+        }
+    }
+
+    fn close_gap(&self, low: u64, offset: Offset) {
+        loop {
+            let spot = self.locate_any(low);
+            if let Some(_parent) = spot.parent.lock().try_lock_at(spot.version) {
+                spot.parent.set_child(spot.index, Child::leaf(offset));
+                return;
+            }
+        }
+    }
+
+    fn signpost_at_or_below(&self, key: u64) -> Result<Option<(u64, Offset)>> {
+        self.directory()
+            .map_or(Ok(None), |directory| directory.record_at_or_below(key))
+    }
+
+    fn signpost_above(&self, key: u64) -> Result<Option<(u64, Offset)>> {
+        match (self.directory(), key.checked_add(1)) {
+            (Some(directory), Some(key)) => directory.record_at_or_above(key),
+            _ => Ok(None),
+        }
+    }
+
+    /// Visits every leaf from left to right: heals what is not indexed, marks it as in use and, in the tree of
+    /// records, counts it. Stops early, with `false`, when `go_on` says so.
+    fn sweep(&self, go_on: &impl Fn() -> bool) -> Result<bool> {
+        let mut from = 0;
+        while go_on() {
+            let _guard = reclaim::pin();
+            let locked = self.lock_leaf(from)?;
+            self.space.mark(locked.leaf.offset);
+            let high = locked.spot.high();
+            if !locked.spot.is_current() {
+                continue;
+            }
+            if let Some(tally) = &self.tally {
+                tally.count_leaf(&self.locks, locked.leaf, from, high);
+            }
+            match high {
+                Some(high) => from = high,
+                None => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Shared {
+    /// Rebuilds and sweeps everything that the last process left, unless `go_on` says to stop.
+    pub(super) fn warm_up(&self, go_on: &impl Fn() -> bool) -> Result<()> {
+        let _warming = self.warming.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.warm.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut trees = vec![&self.tree];
+        while let Some(directory) = trees[trees.len() - 1].directory() {
+            trees.push(directory);
+        }
+        // Directories first: the level below leans on them.
+        for tree in trees.into_iter().rev() {
+            if !tree.sweep(go_on)? {
+                return Ok(());
+            }
+        }
+        if !self.tree.core.is_read_only() && self.tree.space.needs_sweep() {
+            self.tree
+                .space
+                .mark(self.tree.core.entry(self.tree.slot).roots[0].load());
+            self.tree.space.finish_sweep();
+        }
+        self.warm.store(true, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl LbTree {
+    /// Starts the thread that warms the tree up.
+    pub(super) fn warm_up_in_background(
+        shared: &Arc<Shared>,
+    ) -> Option<std::thread::JoinHandle<()>> {
+        let shared = Arc::clone(shared);
+        let work = move || {
+            let go_on = || !shared.stop.load(Ordering::Relaxed);
+            if let Err(error) = shared.warm_up(&go_on) {
+                // Whoever meets the damage in the foreground gets it as an error.
+                tracing::warn!(%error, "warming up stopped");
+            }
+        };
+        // Without a thread the map works all the same, from healing on demand.
+        std::thread::Builder::new()
+            .name("indelible-warm-up".into())
+            .spawn(work)
+            .ok()
+    }
+}

@@ -1,0 +1,243 @@
+//! From a key to its leaf.
+
+use super::Tree;
+use super::inner::{Child, Inner};
+use super::leaf::{Leaf, Offset};
+use crate::index::simd::{Kernel, Simd, dispatch};
+use crate::locks::{Version, WriteGuard};
+use crate::{Result, reclaim};
+
+/// Why a step of a search has to be taken again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Retry {
+    /// Somebody changed what was being read.
+    Changed,
+    /// The leaves that hold the key are not indexed yet; they have to be healed first.
+    Gap,
+}
+
+/// Where a search ended: a child of a bottom node, and the version that node had.
+#[derive(Clone, Copy)]
+pub(super) struct Spot<'a> {
+    pub(super) parent: &'a Inner,
+    pub(super) version: Version,
+    pub(super) index: usize,
+    pub(super) child: Child,
+    /// The lower end of the node to the right of `parent`, if there is one.
+    high: Option<u64>,
+}
+
+impl<'a> Spot<'a> {
+    /// Whether the bottom node is still what it was when the search ended there.
+    #[inline(always)]
+    pub(super) fn is_current(&self) -> bool {
+        self.parent.lock().is_still(self.version)
+    }
+
+    /// The smallest key that the child covers.
+    pub(super) fn low(&self) -> u64 {
+        self.low_of(self.index)
+    }
+
+    /// The smallest key that the child does not cover, if there is one.
+    pub(super) fn high(&self) -> Option<u64> {
+        self.high_of(self.index)
+    }
+
+    /// [`low`](Self::low) of child `i` of the same bottom node.
+    pub(super) fn low_of(&self, i: usize) -> u64 {
+        self.parent.key(i)
+    }
+
+    /// [`high`](Self::high) of child `i` of the same bottom node.
+    pub(super) fn high_of(&self, i: usize) -> Option<u64> {
+        if i + 1 < self.parent.count() {
+            Some(self.parent.key(i + 1))
+        } else {
+            self.high
+        }
+    }
+}
+
+impl Tree {
+    /// One step down an upper node, to the child that covers `key`, with the child's version and, if the search is
+    /// interested, its upper end.
+    #[inline(always)]
+    fn step<'a, S: Simd>(
+        node: &'a Inner,
+        version: Version,
+        key: u64,
+        high: Option<&mut Option<u64>>,
+    ) -> Result<(&'a Inner, Version), Retry> {
+        let child = match high {
+            None => node.node_for::<S>(key),
+            Some(high) => {
+                let i = node.find::<S>(key);
+                if i + 1 < node.count() {
+                    *high = Some(node.key(i + 1));
+                }
+                node.node(i)
+            }
+        };
+        let child_version = child.lock().read();
+        // The child's version was taken while the parent still pointed to it for this key.
+        if node.lock().is_still(version) {
+            Ok((child, child_version))
+        } else {
+            Err(Retry::Changed)
+        }
+    }
+
+    /// The bottom node's child that covers `key`. The caller is pinned.
+    ///
+    /// Optimistic lock coupling: every node's version is taken before its parent's is checked.
+    #[inline(always)]
+    pub(super) fn try_descend<S: Simd>(&self, key: u64) -> Result<Spot<'_>, Retry> {
+        let mut node = self.root();
+        let mut version = node.lock().read();
+        let mut high = None;
+        for _ in 0..node.level() {
+            (node, version) = Self::step::<S>(node, version, key, Some(&mut high))?;
+        }
+        let index = node.find::<S>(key);
+        let child = node.child(index);
+        self.leaves.prefetch(child.offset());
+        let spot = Spot {
+            parent: node,
+            version,
+            index,
+            child,
+            high,
+        };
+        if spot.is_current() {
+            Ok(spot)
+        } else {
+            Err(Retry::Changed)
+        }
+    }
+
+    #[inline(always)]
+    fn try_get<S: Simd>(&self, key: u64) -> Result<Option<u64>, Retry> {
+        let mut node = self.root();
+        let mut version = node.lock().read();
+        for _ in 0..node.level() {
+            (node, version) = Self::step::<S>(node, version, key, None)?;
+        }
+        let child = node.leaf_for::<S>(key);
+        self.leaves.prefetch(child.offset());
+        let lock = self.locks.of(child.offset());
+        let leaf_version = lock.read();
+        // While its bottom node is unchanged the leaf covers the key; a split would have to lock that node.
+        if !node.lock().is_still(version) {
+            return Err(Retry::Changed);
+        }
+        if child.is_gap() {
+            return Err(Retry::Gap);
+        }
+        let value = self
+            .leaves
+            .at(child.offset())
+            .find(key)
+            .map(|(_, value)| value);
+        if lock.is_still(leaf_version) {
+            Ok(value)
+        } else {
+            Err(Retry::Changed)
+        }
+    }
+
+    /// The value of `key`.
+    #[inline]
+    pub(super) fn get(&self, key: u64) -> Result<Option<u64>> {
+        loop {
+            let found = {
+                let _guard = reclaim::pin();
+                dispatch(self.simd, Get { tree: self, key })
+            };
+            match found {
+                Ok(value) => return Ok(value),
+                Err(Retry::Changed) => {}
+                Err(Retry::Gap) => self.heal(key)?,
+            }
+        }
+    }
+
+    /// The spot of `key`, healed: its child is a leaf that covers the key, as long as the spot is current. The caller is pinned.
+    pub(super) fn locate(&self, key: u64) -> Result<Spot<'_>> {
+        loop {
+            let spot = self.locate_any(key);
+            if !spot.child.is_gap() {
+                return Ok(spot);
+            }
+            self.heal(key)?;
+        }
+    }
+
+    /// The spot of `key`, which may be a gap. The caller is pinned.
+    #[inline]
+    pub(super) fn locate_any(&self, key: u64) -> Spot<'_> {
+        loop {
+            if let Ok(spot) = dispatch(self.simd, Descend { tree: self, key }) {
+                return spot;
+            }
+        }
+    }
+
+    /// The leaf that covers `key`, locked. The caller is pinned.
+    #[inline]
+    pub(super) fn lock_leaf(&self, key: u64) -> Result<LockedLeaf<'_>> {
+        loop {
+            let spot = self.locate(key)?;
+            let guard = self.locks.of(spot.child.offset()).lock();
+            // The leaf is locked, so it cannot be split any more; unless it was before, it covers the key.
+            if spot.is_current() {
+                return Ok(LockedLeaf {
+                    spot,
+                    leaf: self.leaves.at(spot.child.offset()),
+                    guard,
+                });
+            }
+        }
+    }
+
+    /// The offset of the leaf that covers `key`, gap or not.
+    pub(super) fn leaf_offset_of(&self, key: u64) -> Offset {
+        let _guard = reclaim::pin();
+        self.locate_any(key).child.offset()
+    }
+}
+
+/// A leaf and the right to write it.
+pub(super) struct LockedLeaf<'a> {
+    pub(super) spot: Spot<'a>,
+    pub(super) leaf: Leaf<'a>,
+    pub(super) guard: WriteGuard<'a>,
+}
+
+struct Get<'a> {
+    tree: &'a Tree,
+    key: u64,
+}
+
+impl Kernel for Get<'_> {
+    type Out = Result<Option<u64>, Retry>;
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Self::Out {
+        self.tree.try_get::<S>(self.key)
+    }
+}
+
+struct Descend<'a> {
+    tree: &'a Tree,
+    key: u64,
+}
+
+impl<'a> Kernel for Descend<'a> {
+    type Out = Result<Spot<'a>, Retry>;
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Self::Out {
+        self.tree.try_descend::<S>(self.key)
+    }
+}

@@ -1,0 +1,524 @@
+//! The open pool: its mapping, superblock, catalog and extents.
+
+use super::layout::{
+    CATALOG_AT, CatalogEntry, EXTENT_BYTES, MAPS, MAX_EXTENTS, NAME_BYTES, TABLE_AT, Use,
+};
+use super::mapping::Mapping;
+use super::space::Space;
+use super::superblock::{Copy, Promise, Superblock};
+use crate::index::lbtree::LbTree;
+use crate::pmem::{Cell, Medium, Pm};
+use crate::{Error, Result};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+
+/// See the module.
+pub(crate) struct PoolCore {
+    mapping: Mapping,
+    pm: Pm,
+    read_only: AtomicBool,
+    was_clean: bool,
+    promise: Promise,
+    uuid: [u64; 2],
+    boot: [u64; 2],
+    generation: AtomicU64,
+    closed: AtomicBool,
+    extents: Mutex<Extents>,
+    /// The owner number of each catalog entry, also of one that is being prepared and not committed yet.
+    owners: [AtomicU32; MAPS],
+    maps: Mutex<HashMap<usize, Weak<LbTree>>>,
+    map_closed: Condvar,
+    spaces: Mutex<Vec<Weak<Space>>>,
+}
+
+/// What is known about extents while the pool is open.
+#[derive(Default)]
+struct Extents {
+    /// Length of the pool in extents.
+    count: u64,
+    free: BTreeSet<u64>,
+    sequence: u64,
+    next_owner: u32,
+}
+
+/// What to open, once the file is at hand.
+pub(super) struct Opening {
+    pub(super) mapping: Mapping,
+    pub(super) medium: Medium,
+    pub(super) superblock: Superblock,
+    pub(super) boot: [u64; 2],
+    pub(super) read_only: bool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What a panicking thread held is consistent at every step, like everything here.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl PoolCore {
+    /// Maps the pool and scans its extent table: 8 bytes per 2 MiB, and nothing else that grows with the pool.
+    pub(super) fn open(opening: Opening) -> Result<Self> {
+        let Opening {
+            mapping,
+            medium,
+            superblock,
+            boot,
+            read_only,
+        } = opening;
+        let length = superblock.extents * EXTENT_BYTES;
+        if length > mapping.reserved() {
+            return Err(Error::NoSpace(format!(
+                "the pool has {length} bytes, and only {} may be mapped",
+                mapping.reserved()
+            )));
+        }
+        mapping.map(0, length)?;
+        let core = Self {
+            mapping,
+            pm: Pm::new(medium),
+            read_only: AtomicBool::new(read_only),
+            was_clean: superblock.clean,
+            promise: superblock.promise,
+            uuid: superblock.uuid,
+            boot,
+            generation: AtomicU64::new(superblock.generation),
+            closed: AtomicBool::new(false),
+            extents: Mutex::new(Extents {
+                count: superblock.extents,
+                sequence: superblock.sequence,
+                ..Extents::default()
+            }),
+            owners: std::array::from_fn(|_| AtomicU32::new(0)),
+            maps: Mutex::default(),
+            map_closed: Condvar::new(),
+            spaces: Mutex::default(),
+        };
+        for (slot, owner) in core.owners.iter().enumerate() {
+            owner.store(core.entry(slot).owner.load() as u32, Ordering::Relaxed);
+        }
+        core.scan_extents();
+        Ok(core)
+    }
+
+    /// Marks the pool as open for writing. `must_sync`: the mark has to be on the disk before anything else changes.
+    pub(super) fn begin_writing(&self, must_sync: bool) -> Result<()> {
+        self.read_only.store(false, Ordering::Relaxed);
+        let extents = &mut *lock(&self.extents);
+        self.generation.fetch_add(1, Ordering::Relaxed);
+        self.write_superblock(extents, false);
+        if must_sync {
+            self.mapping.sync_superblock()?;
+        }
+        // Extents of maps whose creation or removal a crash cut short.
+        for extent in 1..extents.count {
+            let word = self.table(extent).load();
+            if word != 0 && extents.free.contains(&extent) {
+                // COMMIT: the extent is free. Before this store recovery finds its owner missing and says the same.
+                self.pm.store(self.table(extent), Use::FREE.0);
+                self.pm.flush(self.table(extent));
+            }
+        }
+        self.pm.fence();
+        Ok(())
+    }
+
+    fn write_superblock(&self, extents: &mut Extents, clean: bool) {
+        extents.sequence += 1;
+        let superblock = Superblock {
+            uuid: self.uuid,
+            sequence: extents.sequence,
+            generation: self.generation(),
+            promise: self.promise,
+            clean,
+            boot: self.boot,
+            extents: extents.count,
+        };
+        superblock.write(self.pm, self.superblocks());
+    }
+
+    fn superblocks(&self) -> &[Copy; 2] {
+        // SAFETY: the metadata extent is mapped from the base on for as long as `self` lives, and copies are atomics.
+        unsafe { &*self.base().cast_const().cast() }
+    }
+
+    fn catalog(&self) -> &[CatalogEntry; MAPS] {
+        // SAFETY: as above; the layout module asserts that the catalog fits.
+        unsafe { &*self.base().add(CATALOG_AT as usize).cast_const().cast() }
+    }
+
+    /// The extent table's word for an extent below the limit.
+    fn table(&self, extent: u64) -> &Cell {
+        debug_assert!(extent < MAX_EXTENTS);
+        // SAFETY: as above; the table ends where extent 0 ends.
+        unsafe {
+            &*self
+                .base()
+                .add((TABLE_AT + extent * 8) as usize)
+                .cast_const()
+                .cast()
+        }
+    }
+
+    /// Finds out which extents are free, and the next owner number.
+    fn scan_extents(&self) {
+        let owners: BTreeSet<u32> = self
+            .owners
+            .iter()
+            .map(|owner| owner.load(Ordering::Relaxed))
+            .filter(|&owner| owner != 0)
+            .collect();
+        let extents = &mut *lock(&self.extents);
+        extents.next_owner = owners.last().copied().unwrap_or(0);
+        let mut extent = 1;
+        while extent < extents.count {
+            let word = Use(self.table(extent).load());
+            extents.next_owner = extents.next_owner.max(word.owner());
+            // A continuation that no head speaks for is what a crash left of a large block.
+            let is_used = owners.contains(&word.owner()) && !word.is_continuation();
+            let length = if is_used {
+                word.length().clamp(1, extents.count - extent)
+            } else {
+                1
+            };
+            if !is_used {
+                extents.free.insert(extent);
+            }
+            extent += length;
+        }
+        extents.next_owner += 1;
+    }
+
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.mapping.base()
+    }
+
+    pub(crate) fn pm(&self) -> Pm {
+        self.pm
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only.load(Ordering::Relaxed)
+    }
+
+    /// Whether the pool had been closed cleanly when it was opened.
+    pub(crate) fn was_clean(&self) -> bool {
+        self.was_clean
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// Length of the pool in extents, and how many of them are free.
+    pub(super) fn extent_counts(&self) -> (u64, u64) {
+        let extents = lock(&self.extents);
+        (extents.count, extents.free.len() as u64)
+    }
+}
+
+/// Extents.
+impl PoolCore {
+    /// Takes `length` extents in a row for `owner`, growing the file if need be, and returns the first.
+    pub(super) fn take_extents(&self, owner: u32, block_bytes: u64, length: u64) -> Result<u64> {
+        let extents = &mut *lock(&self.extents);
+        let first = match first_run(&extents.free, length) {
+            Some(first) => first,
+            None => self.grow(extents, length)?,
+        };
+        (first..first + length).for_each(|extent| {
+            extents.free.remove(&extent);
+        });
+        if length == 1 {
+            // COMMIT: the extent is `owner`'s. Before this store recovery finds it free; after it, unswept and its
+            // owner's, or free again if the owner itself was not committed.
+            self.pm
+                .commit(self.table(first), Use::blocks(owner, block_bytes).0);
+            return Ok(first);
+        }
+        for extent in first + 1..first + length {
+            self.pm
+                .store(self.table(extent), Use::continuation(owner, length).0);
+            self.pm.flush(self.table(extent));
+        }
+        self.pm.fence();
+        // COMMIT: the whole run is `owner`'s. Before this store recovery finds continuations without a head, which are
+        // free; after it the head speaks for all of them.
+        self.pm
+            .commit(self.table(first), Use::head(owner, length).0);
+        Ok(first)
+    }
+
+    /// Makes the file longer, and returns the first of `length` new extents in a row.
+    fn grow(&self, extents: &mut Extents, length: u64) -> Result<u64> {
+        // Free extents at the end of the file count towards the run.
+        let mut first = extents.count;
+        while extents.free.contains(&(first - 1)) {
+            first -= 1;
+        }
+        let limit = MAX_EXTENTS.min(self.mapping.reserved() / EXTENT_BYTES);
+        if first + length > limit {
+            return Err(Error::NoSpace(format!(
+                "the pool has reached its limit of {} bytes",
+                limit * EXTENT_BYTES
+            )));
+        }
+        // By a 64th at a time, so that growing is rare and little stands unused. If the disk has less, as much as is needed.
+        let step = (extents.count / 64).clamp(1, 32);
+        let wanted = (first + length).max(extents.count + step).min(limit);
+        let count = match self.extend_file(extents.count, wanted) {
+            Err(Error::NoSpace(_)) if wanted > first + length => {
+                self.extend_file(extents.count, first + length)?;
+                first + length
+            }
+            result => result.map(|()| wanted)?,
+        };
+        extents.free.extend(extents.count..count);
+        extents.count = count;
+        // COMMIT: the pool's length, by checksum (see the superblock). Before it the file is longer than the superblock
+        // says, which does no harm; after it the new extents exist and are free, since a new page of the table is zero.
+        self.write_superblock(extents, false);
+        Ok(first)
+    }
+
+    fn extend_file(&self, from: u64, to: u64) -> Result<()> {
+        // The page of the extent table that speaks for the new extents must not be a hole either.
+        self.mapping
+            .allocate(TABLE_AT, (TABLE_AT + to * 8).next_multiple_of(4096))?;
+        self.mapping
+            .allocate(from * EXTENT_BYTES, to * EXTENT_BYTES)?;
+        self.mapping.map(from * EXTENT_BYTES, to * EXTENT_BYTES)?;
+        for extent in from..to {
+            // A shrink may have left old words there.
+            self.pm.store(self.table(extent), Use::FREE.0);
+            self.pm.flush(self.table(extent));
+            self.mapping.collapse(extent);
+        }
+        self.pm.fence();
+        Ok(())
+    }
+
+    /// Puts an extent on a huge page, if that can be had.
+    pub(super) fn collapse_extent(&self, extent: u64) {
+        self.mapping.collapse(extent);
+    }
+
+    /// Gives back the extents that the word of `first` speaks for. Nobody uses them.
+    pub(super) fn free_extents(&self, first: u64) {
+        let extents = &mut *lock(&self.extents);
+        let length = Use(self.table(first).load())
+            .length()
+            .min(extents.count - first);
+        // COMMIT: the run is free. Before this store recovery finds it its owner's, to be swept; after it the
+        // continuations have no head and are free too.
+        self.pm.commit(self.table(first), Use::FREE.0);
+        for extent in first + 1..first + length {
+            self.pm.store(self.table(extent), Use::FREE.0);
+            self.pm.flush(self.table(extent));
+        }
+        self.pm.fence();
+        extents.free.extend(first..first + length);
+    }
+
+    /// All extents, or heads of runs, of `owner`.
+    pub(super) fn extents_of(&self, owner: u32) -> Vec<u64> {
+        let extents = lock(&self.extents);
+        let is_owners = |extent: &u64| {
+            let word = Use(self.table(*extent).load());
+            word.owner() == owner && !word.is_continuation() && !extents.free.contains(extent)
+        };
+        (1..extents.count).filter(is_owners).collect()
+    }
+
+    /// Whether the table says that `extent` holds blocks of `block_bytes` for `owner`.
+    pub(super) fn holds_blocks(&self, extent: u64, owner: u32, block_bytes: u64) -> bool {
+        let in_file = extent > 0
+            && extent < MAX_EXTENTS
+            && (extent + 1) * EXTENT_BYTES <= self.mapping.reserved();
+        // The word of an extent beyond the end of the file is zero, or lies in a page that is not there yet; the
+        // count is asked first.
+        in_file
+            && extent < lock(&self.extents).count
+            && self.table(extent).load() == Use::blocks(owner, block_bytes).0
+    }
+
+    /// Cuts free extents off the end of the file, and returns how many bytes.
+    pub(super) fn shrink(&self) -> Result<u64> {
+        for space in lock(&self.spaces).iter().filter_map(Weak::upgrade) {
+            space.release_empty_extents();
+        }
+        let extents = &mut *lock(&self.extents);
+        let old = extents.count;
+        while extents.count > 1 && extents.free.remove(&(extents.count - 1)) {
+            extents.count -= 1;
+        }
+        if extents.count == old {
+            return Ok(0);
+        }
+        // COMMIT: the pool's length, by checksum. Before it the free extents are still the pool's; after it the file is
+        // longer than the superblock says, which does no harm.
+        self.write_superblock(extents, false);
+        // Nobody looks there any more: a block becomes free only after every reader has let go of it.
+        self.mapping
+            .cut(extents.count * EXTENT_BYTES, old * EXTENT_BYTES)?;
+        Ok((old - extents.count) * EXTENT_BYTES)
+    }
+
+    /// The space of the map at `slot`, which may be prepared and not committed.
+    pub(crate) fn space(self: &Arc<Self>, slot: usize, block_bytes: u32) -> Result<Arc<Space>> {
+        let owner = self.owners[slot].load(Ordering::Relaxed);
+        let space = Arc::new(Space::new(Arc::clone(self), owner, u64::from(block_bytes)));
+        let mut spaces = lock(&self.spaces);
+        spaces.retain(|space| space.strong_count() > 0);
+        spaces.push(Arc::downgrade(&space));
+        Ok(space)
+    }
+}
+
+/// The catalog.
+impl PoolCore {
+    /// The catalog entry at `slot`.
+    pub(crate) fn entry(&self, slot: usize) -> &CatalogEntry {
+        &self.catalog()[slot]
+    }
+
+    pub(crate) fn name_of(&self, slot: usize) -> String {
+        let entry = self.entry(slot);
+        let bytes: Vec<u8> = entry
+            .name
+            .iter()
+            .flat_map(|cell| cell.load().to_ne_bytes())
+            .collect();
+        let length = (entry.shape.load() >> 24) as u8 as usize;
+        String::from_utf8_lossy(&bytes[..length.min(NAME_BYTES)]).into_owned()
+    }
+
+    /// The slots of all maps.
+    pub(super) fn slots(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..MAPS).filter(|&slot| self.entry(slot).owner.load_acquire() != 0)
+    }
+
+    /// Writes a free entry, all but its owner, and returns its slot. The registry is locked by the caller.
+    pub(super) fn prepare_entry(&self, name: &str, shape: u64) -> Result<usize> {
+        let Some(slot) = (0..MAPS).find(|&slot| self.entry(slot).owner.load() == 0) else {
+            return Err(Error::TooManyMaps(MAPS));
+        };
+        let entry = self.entry(slot);
+        let mut bytes = [0; 64];
+        bytes[..name.len()].copy_from_slice(name.as_bytes());
+        for (cell, word) in entry.name.iter().zip(bytes.as_chunks::<8>().0) {
+            self.pm.store(cell, u64::from_ne_bytes(*word));
+        }
+        let zeros = entry
+            .roots
+            .iter()
+            .chain(&entry.zero)
+            .chain([&entry.records, &entry.records_generation]);
+        zeros.for_each(|cell| self.pm.store(cell, 0));
+        self.pm
+            .store(&entry.shape, shape | (name.len() as u64) << 24);
+        self.pm.persist(entry);
+        let mut extents = lock(&self.extents);
+        self.owners[slot].store(extents.next_owner, Ordering::Relaxed);
+        extents.next_owner += 1;
+        Ok(slot)
+    }
+
+    /// Makes a prepared entry real.
+    pub(super) fn commit_entry(&self, slot: usize) {
+        // COMMIT: the owner's number. Before this store recovery finds a free entry and extents without an owner, which
+        // are free; after it the map exists.
+        self.pm.commit(
+            &self.entry(slot).owner,
+            u64::from(self.owners[slot].load(Ordering::Relaxed)),
+        );
+    }
+
+    /// Takes an entry out, prepared or real, and frees its extents. The map is not open.
+    pub(super) fn remove_entry(&self, slot: usize) {
+        // COMMIT: the entry is free. Before this store recovery finds the map, whole; after it, extents without an owner.
+        self.pm.commit(&self.entry(slot).owner, 0);
+        let owner = self.owners[slot].swap(0, Ordering::Relaxed);
+        for extent in self.extents_of(owner) {
+            self.free_extents(extent);
+        }
+    }
+
+    /// Locks the registry of open maps, once no map at `slot` is just being closed.
+    pub(super) fn registry(&self) -> MutexGuard<'_, HashMap<usize, Weak<LbTree>>> {
+        lock(&self.maps)
+    }
+
+    /// The open map at `slot`, if there is one; waits for one that is being closed.
+    pub(super) fn open_map<'a>(
+        &'a self,
+        mut maps: MutexGuard<'a, HashMap<usize, Weak<LbTree>>>,
+        slot: usize,
+    ) -> (
+        MutexGuard<'a, HashMap<usize, Weak<LbTree>>>,
+        Option<Arc<LbTree>>,
+    ) {
+        loop {
+            match maps.get(&slot).map(Weak::upgrade) {
+                None => return (maps, None),
+                Some(Some(map)) => return (maps, Some(map)),
+                Some(None) => {
+                    maps = self
+                        .map_closed
+                        .wait(maps)
+                        .unwrap_or_else(PoisonError::into_inner)
+                }
+            }
+        }
+    }
+
+    /// A map has been closed: nothing of it touches the pool any more.
+    pub(crate) fn map_was_closed(&self, slot: usize) {
+        lock(&self.maps).remove(&slot);
+        self.map_closed.notify_all();
+    }
+}
+
+/// Closing.
+impl PoolCore {
+    /// Syncs everything and marks the pool as cleanly closed.
+    pub(super) fn close(&self) -> Result<()> {
+        if self.is_read_only()
+            || !self.mapping.is_file()
+            || self.closed.swap(true, Ordering::Relaxed)
+        {
+            return Ok(());
+        }
+        self.mapping.sync()?;
+        // COMMIT, by checksum: the pool is clean. Everything else is on the disk before this.
+        self.write_superblock(&mut lock(&self.extents), true);
+        self.mapping.sync()
+    }
+}
+
+impl Drop for PoolCore {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            // The pool stays marked as open: the next open takes it for crashed, which is right.
+            tracing::warn!(%error, "the pool could not be closed cleanly");
+        }
+    }
+}
+
+/// The first of `length` extents in a row.
+fn first_run(free: &BTreeSet<u64>, length: u64) -> Option<u64> {
+    let mut run = 0;
+    let mut last = 0;
+    for &extent in free {
+        run = if extent == last + 1 { run + 1 } else { 1 };
+        last = extent;
+        if run == length {
+            return Some(extent + 1 - length);
+        }
+    }
+    None
+}

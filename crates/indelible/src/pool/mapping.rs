@@ -1,0 +1,288 @@
+//! The pool's bytes in memory: a reserved range of addresses, and a file mapped at its start, piece by piece.
+//!
+//! The base address never changes while the pool is open, so growing moves nothing. Space on the disk is reserved before it
+//! is mapped (`fallocate`), so a full disk is an error here and never a signal later.
+
+use super::layout::{EXTENT_BYTES, TABLE_AT};
+use crate::{Error, Result};
+use rustix::fs::{FallocateFlags, fallocate, ftruncate};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use std::ffi::c_void;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// What is mapped.
+pub(super) enum Backing {
+    Anonymous,
+    File {
+        file: File,
+        path: PathBuf,
+        read_only: bool,
+        /// Map with `MAP_SYNC`: stores reach persistent memory without the page cache.
+        sync: bool,
+    },
+}
+
+/// See the module.
+pub(super) struct Mapping {
+    base: *mut u8,
+    /// Bytes of address space, a multiple of the extent size.
+    reserved: u64,
+    backing: Backing,
+    huge_pages: bool,
+}
+
+// SAFETY: the range belongs to this value alone; what is in it is accessed through atomics.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; mapping and unmapping parts of it is serialised by the pool's extent lock.
+unsafe impl Sync for Mapping {}
+
+/// The kernel copies a region into a huge page at once (`MADV_COLLAPSE`, Linux 6.1).
+const MADV_COLLAPSE: i32 = 25;
+
+impl Mapping {
+    /// Reserves addresses for up to `max_bytes`, with nothing mapped yet.
+    pub(super) fn reserve(backing: Backing, max_bytes: u64, huge_pages: bool) -> Result<Self> {
+        let mut reserved = max_bytes.next_multiple_of(EXTENT_BYTES);
+        loop {
+            // One extent more, so that the start can be aligned.
+            let length = (reserved + EXTENT_BYTES) as usize;
+            // SAFETY: a new range at an address of the kernel's choice, not accessible.
+            match unsafe {
+                mmap_anonymous(std::ptr::null_mut(), length, ProtFlags::empty(), RESERVE)
+            } {
+                Ok(start) => {
+                    let aligned =
+                        start.map_addr(|address| address.next_multiple_of(EXTENT_BYTES as usize));
+                    return Ok(Self {
+                        base: aligned.cast(),
+                        reserved,
+                        backing,
+                        huge_pages,
+                    }
+                    .trimmed(start.cast()));
+                }
+                // A limit on address space is no reason to refuse a small pool.
+                Err(_) if reserved > 64 * EXTENT_BYTES => {
+                    reserved = (reserved / 2).next_multiple_of(EXTENT_BYTES)
+                }
+                Err(errno) => return Err(backing.error("reserve address space for", errno)),
+            }
+        }
+    }
+
+    /// Gives back the parts of the range before and after the aligned one.
+    fn trimmed(self, start: *mut u8) -> Self {
+        let before = self.base as usize - start as usize;
+        let after = EXTENT_BYTES as usize - before;
+        // SAFETY: both parts belong to the range just reserved and lie outside the part that is kept.
+        unsafe {
+            if before > 0 {
+                let _ = munmap(start.cast(), before);
+            }
+            if after > 0 {
+                let _ = munmap(self.base.add(self.reserved as usize).cast(), after);
+            }
+        }
+        self
+    }
+
+    pub(super) fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    pub(super) fn reserved(&self) -> u64 {
+        self.reserved
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        match &self.backing {
+            Backing::Anonymous => Path::new("(memory)"),
+            Backing::File { path, .. } => path,
+        }
+    }
+
+    pub(super) fn is_file(&self) -> bool {
+        matches!(self.backing, Backing::File { .. })
+    }
+
+    /// Reserves the bytes of the file from `from` to `to` on the disk, so that writing them cannot fail.
+    pub(super) fn allocate(&self, from: u64, to: u64) -> Result<()> {
+        let Backing::File { file, .. } = &self.backing else {
+            return Ok(());
+        };
+        match fallocate(file, FallocateFlags::empty(), from, to - from) {
+            Ok(()) => Ok(()),
+            Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Err(Error::NoSpace(format!(
+                "{} cannot grow to {to} bytes",
+                self.path().display()
+            ))),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeros(file, from, to),
+            Err(errno) => Err(self.backing.error("grow", errno)),
+        }
+    }
+
+    /// Some file systems cannot reserve: there, writing is what reserves. Only what lies beyond the end is written.
+    fn write_zeros(&self, file: &File, from: u64, to: u64) -> Result<()> {
+        use std::os::unix::fs::FileExt;
+        let length = file
+            .metadata()
+            .map_err(|source| self.io_error("look at", source))?
+            .len();
+        let zeros = vec![0; 1 << 20];
+        let mut at = from.max(length);
+        while at < to {
+            let part = &zeros[..zeros.len().min((to - at) as usize)];
+            file.write_all_at(part, at)
+                .map_err(|source| match source.kind() {
+                    std::io::ErrorKind::StorageFull => {
+                        Error::NoSpace(self.path().display().to_string())
+                    }
+                    _ => self.io_error("grow", source),
+                })?;
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Maps the bytes from `from` to `to`, both multiples of the extent size.
+    pub(super) fn map(&self, from: u64, to: u64) -> Result<()> {
+        let address = self.base.wrapping_add(from as usize).cast::<c_void>();
+        let length = (to - from) as usize;
+        let both = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the range lies in the reserved one, which is ours, and nothing in it is in use: it is mapped for the
+        // first time, or again after a shrink that waited for all readers.
+        let mapped = unsafe {
+            match &self.backing {
+                Backing::Anonymous => mmap_anonymous(address, length, both, ANONYMOUS),
+                Backing::File {
+                    file,
+                    read_only,
+                    sync,
+                    ..
+                } => {
+                    let protection = if *read_only { ProtFlags::READ } else { both };
+                    let shared = if *sync {
+                        MapFlags::SHARED_VALIDATE | MapFlags::SYNC
+                    } else {
+                        MapFlags::SHARED
+                    };
+                    mmap(
+                        address,
+                        length,
+                        protection,
+                        shared | MapFlags::FIXED,
+                        file,
+                        from,
+                    )
+                }
+            }
+        };
+        match mapped {
+            Ok(_) => {}
+            Err(Errno::OPNOTSUPP) => {
+                return Err(Error::NoPowerLossSafety(
+                    "it is not on persistent memory (no MAP_SYNC)",
+                ));
+            }
+            Err(errno) => return Err(self.backing.error("map", errno)),
+        }
+        if self.huge_pages {
+            // SAFETY: the range was just mapped; the advice changes no contents. Where it is not taken nothing is lost.
+            let _ = unsafe { madvise(address, length, Advice::LinuxHugepage) };
+        }
+        Ok(())
+    }
+
+    /// Takes the bytes from `from` to `to` out of memory and off the end of the file. Nobody uses them.
+    pub(super) fn cut(&self, from: u64, to: u64) -> Result<()> {
+        let address = self.base.wrapping_add(from as usize).cast::<c_void>();
+        // SAFETY: as in `map`; the caller has waited for everybody who might still look there.
+        unsafe {
+            mmap_anonymous(
+                address,
+                (to - from) as usize,
+                ProtFlags::empty(),
+                RESERVE | MapFlags::FIXED,
+            )
+        }
+        .map_err(|errno| self.backing.error("unmap a part of", errno))?;
+        if let Backing::File { file, .. } = &self.backing {
+            ftruncate(file, from).map_err(|errno| self.backing.error("shrink", errno))?;
+        }
+        Ok(())
+    }
+
+    /// Asks for the extent to be put on a huge page now. tmpfs honours this even where huge pages are off by default.
+    pub(super) fn collapse(&self, extent: u64) {
+        if !self.huge_pages {
+            return;
+        }
+        let address = self.base.wrapping_add((extent * EXTENT_BYTES) as usize);
+        // SAFETY: the extent is mapped; collapsing changes no contents. It may be refused, and then nothing is lost.
+        unsafe {
+            libc::madvise(address.cast(), EXTENT_BYTES as usize, MADV_COLLAPSE);
+        }
+    }
+
+    /// Waits until all of the file is on the disk.
+    pub(super) fn sync(&self) -> Result<()> {
+        match &self.backing {
+            Backing::Anonymous => Ok(()),
+            Backing::File { file, .. } => file
+                .sync_all()
+                .map_err(|source| self.io_error("sync", source)),
+        }
+    }
+
+    /// Waits until the metadata extent's first pages are on the disk.
+    pub(super) fn sync_superblock(&self) -> Result<()> {
+        if !self.is_file() {
+            return Ok(());
+        }
+        // SAFETY: the metadata extent is mapped; writing it back changes no contents.
+        unsafe {
+            rustix::mm::msync(
+                self.base.cast(),
+                TABLE_AT as usize,
+                rustix::mm::MsyncFlags::SYNC,
+            )
+        }
+        .map_err(|errno| self.backing.error("sync", errno))
+    }
+
+    pub(super) fn io_error(&self, action: &'static str, source: std::io::Error) -> Error {
+        Error::Io {
+            action,
+            path: self.path().to_owned(),
+            source,
+        }
+    }
+}
+
+const RESERVE: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
+const ANONYMOUS: MapFlags = MapFlags::PRIVATE
+    .union(MapFlags::NORESERVE)
+    .union(MapFlags::FIXED);
+
+impl Backing {
+    fn error(&self, action: &'static str, errno: Errno) -> Error {
+        let path = match self {
+            Self::Anonymous => PathBuf::from("(memory)"),
+            Self::File { path, .. } => path.clone(),
+        };
+        Error::Io {
+            action,
+            path,
+            source: errno.into(),
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is ours, and with the mapping all references into it are gone.
+        let _ = unsafe { munmap(self.base.cast(), self.reserved as usize) };
+    }
+}

@@ -1,0 +1,305 @@
+//! The blocks of one map: which are in use is volatile.
+//!
+//! An extent that existed when the pool was opened is *unswept*: nobody knows which of its blocks are in use, so none is
+//! allocated from it. The map's sweep marks the blocks that it reaches; when it is done the others are free. An extent
+//! taken since is known from the beginning. So allocating and freeing a block persists nothing, and a crash leaks
+//! nothing.
+
+use super::core::PoolCore;
+use super::layout::EXTENT_BYTES;
+use super::occupancy::Occupancy;
+use crate::Result;
+use crate::reclaim::{self, Stamp};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// See the module. Safe to use from many threads.
+pub(crate) struct Space {
+    core: Arc<PoolCore>,
+    owner: u32,
+    block_bytes: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    extents: BTreeMap<u64, Extent>,
+    /// Swept extents with free blocks.
+    open: BTreeSet<u64>,
+    /// Unlinked blocks that a reader may still hold.
+    limbo: VecDeque<(Stamp, u64)>,
+    /// Blocks of unswept extents that were unlinked since the open: free once those are swept.
+    freed_early: Vec<u64>,
+}
+
+struct Extent {
+    occupancy: Occupancy,
+    swept: bool,
+}
+
+/// What a space consists of.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SpaceStat {
+    /// Blocks in use or in limbo.
+    pub(crate) used_blocks: u64,
+    /// Bytes of all extents.
+    pub(crate) file_bytes: u64,
+    /// Bytes of DRAM for the occupancy.
+    pub(crate) dram_bytes: u64,
+}
+
+/// Blocks in limbo before one asks whether some can be used again, which costs a system call.
+const LIMBO: usize = if cfg!(test) { 4 } else { 64 };
+
+impl Space {
+    /// The space of `owner`, its extents from before unswept.
+    pub(super) fn new(core: Arc<PoolCore>, owner: u32, block_bytes: u64) -> Self {
+        let per_extent = (EXTENT_BYTES / block_bytes).max(1) as usize;
+        let extents = core
+            .extents_of(owner)
+            .into_iter()
+            .map(|extent| {
+                (
+                    extent,
+                    Extent {
+                        occupancy: Occupancy::new(per_extent),
+                        swept: false,
+                    },
+                )
+            })
+            .collect();
+        Self {
+            core,
+            owner,
+            block_bytes,
+            state: Mutex::new(State {
+                extents,
+                ..State::default()
+            }),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A block, its contents undefined. Grows the pool if need be.
+    pub(crate) fn alloc(&self) -> Result<u64> {
+        self.alloc_in(&mut self.lock())
+    }
+
+    /// `count` blocks, ascending, or none.
+    pub(crate) fn alloc_many(&self, count: usize) -> Result<Vec<u64>> {
+        let state = &mut *self.lock();
+        let mut blocks = Vec::with_capacity(count);
+        for _ in 0..count {
+            match self.alloc_in(state) {
+                Ok(block) => blocks.push(block),
+                Err(error) => {
+                    blocks.iter().for_each(|&block| self.free_in(state, block));
+                    return Err(error);
+                }
+            }
+        }
+        blocks.sort_unstable();
+        Ok(blocks)
+    }
+
+    fn alloc_in(&self, state: &mut State) -> Result<u64> {
+        if state.limbo.len() >= LIMBO {
+            self.leave_limbo(state);
+        }
+        loop {
+            let Some(&extent) = state.open.first() else {
+                let extent = self.core.take_extents(
+                    self.owner,
+                    self.block_bytes,
+                    self.extents_per_block(),
+                )?;
+                let blocks = (EXTENT_BYTES / self.block_bytes).max(1) as usize;
+                state.extents.insert(
+                    extent,
+                    Extent {
+                        occupancy: Occupancy::new(blocks),
+                        swept: true,
+                    },
+                );
+                state.open.insert(extent);
+                continue;
+            };
+            if let Some(block) = state
+                .extents
+                .get_mut(&extent)
+                .and_then(|e| e.occupancy.alloc())
+            {
+                return Ok(extent * EXTENT_BYTES + block as u64 * self.block_bytes);
+            }
+            state.open.remove(&extent);
+        }
+    }
+
+    fn extents_per_block(&self) -> u64 {
+        self.block_bytes.div_ceil(EXTENT_BYTES)
+    }
+
+    /// The extent of a block, and the block's number in it.
+    fn locate(&self, offset: u64) -> (u64, usize) {
+        (
+            offset / EXTENT_BYTES,
+            (offset % EXTENT_BYTES / self.block_bytes) as usize,
+        )
+    }
+
+    /// Gives back a block that nobody has ever seen.
+    pub(crate) fn free_now(&self, offset: u64) {
+        self.free_in(&mut self.lock(), offset);
+    }
+
+    fn free_in(&self, state: &mut State, offset: u64) {
+        let (extent, block) = self.locate(offset);
+        match state.extents.get_mut(&extent) {
+            Some(Extent {
+                occupancy,
+                swept: true,
+            }) => {
+                let was_used = occupancy.free(block);
+                debug_assert!(was_used, "block {offset:#x} was freed twice");
+                state.open.insert(extent);
+            }
+            Some(_) => state.freed_early.push(offset),
+            None => debug_assert!(false, "block {offset:#x} is not in this space"),
+        }
+    }
+
+    /// Gives back a block that has just been unlinked, once no reader can hold it any more.
+    pub(crate) fn retire(&self, offset: u64) {
+        let stamp = reclaim::stamp();
+        self.lock().limbo.push_back((stamp, offset));
+    }
+
+    /// Frees the blocks in limbo that nobody can hold any more.
+    fn leave_limbo(&self, state: &mut State) {
+        // Half of what is there: the older a stamp, the likelier it has passed.
+        let half = state.limbo.len().div_ceil(2);
+        if reclaim::has_passed(state.limbo[half - 1].0) {
+            for (_, offset) in state.limbo.drain(..half).collect::<Vec<_>>() {
+                self.free_in(state, offset);
+            }
+        }
+    }
+
+    /// Whether there is a block of this space at `offset`: for offsets that come from the file. O(1).
+    pub(crate) fn owns(&self, offset: u64) -> bool {
+        let extent = offset / EXTENT_BYTES;
+        let within = offset % EXTENT_BYTES;
+        within.is_multiple_of(self.block_bytes)
+            && within + self.block_bytes <= EXTENT_BYTES
+            && self.core.holds_blocks(extent, self.owner, self.block_bytes)
+    }
+
+    /// Whether there are extents from before the open that have not been swept.
+    pub(crate) fn needs_sweep(&self) -> bool {
+        self.lock().extents.values().any(|extent| !extent.swept)
+    }
+
+    /// Sweep: the block at `offset` is in use. Means nothing for blocks allocated since the open.
+    pub(crate) fn mark(&self, offset: u64) {
+        let (extent, block) = self.locate(offset);
+        if let Some(Extent {
+            occupancy,
+            swept: false,
+        }) = self.lock().extents.get_mut(&extent)
+        {
+            occupancy.mark(block);
+        }
+    }
+
+    /// Sweep: everything in use has been marked. The rest is free; extents with nothing in them go back to the pool.
+    pub(crate) fn finish_sweep(&self) {
+        let mut swept = Vec::new();
+        {
+            let state = &mut *self.lock();
+            // A block in limbo may not have been marked, and must not be handed out before it leaves.
+            for &(_, offset) in &state.limbo {
+                let (extent, block) = self.locate(offset);
+                if let Some(Extent {
+                    occupancy,
+                    swept: false,
+                }) = state.extents.get_mut(&extent)
+                {
+                    occupancy.mark(block);
+                }
+            }
+            for (&number, extent) in state.extents.iter_mut().filter(|(_, extent)| !extent.swept) {
+                extent.swept = true;
+                swept.push(number);
+            }
+            for offset in std::mem::take(&mut state.freed_early) {
+                let (extent, block) = self.locate(offset);
+                // It may have been marked before it was unlinked, or not.
+                state
+                    .extents
+                    .get_mut(&extent)
+                    .map(|e| e.occupancy.free(block));
+            }
+            for number in &swept {
+                if state
+                    .extents
+                    .get(number)
+                    .is_some_and(|extent| !extent.occupancy.is_full())
+                {
+                    state.open.insert(*number);
+                }
+            }
+        }
+        self.release_empty_extents();
+        for extent in swept {
+            // Only now, in the background, is there time for it.
+            if self.lock().extents.contains_key(&extent) {
+                self.core.collapse_extent(extent);
+            }
+        }
+    }
+
+    /// Gives swept extents without a block in use back to the pool.
+    pub(crate) fn release_empty_extents(&self) {
+        let state = &mut *self.lock();
+        let empty: Vec<u64> = state
+            .extents
+            .iter()
+            .filter(|(_, extent)| extent.swept && extent.occupancy.used() == 0)
+            .map(|(&number, _)| number)
+            .collect();
+        for extent in empty {
+            state.extents.remove(&extent);
+            state.open.remove(&extent);
+            self.core.free_extents(extent);
+        }
+    }
+
+    /// Frees everything in limbo, waiting for the readers. The caller is not pinned.
+    pub(crate) fn settle(&self) {
+        let passed = reclaim::synchronize();
+        let state = &mut *self.lock();
+        while let Some((_, offset)) = state.limbo.pop_front_if(|(stamp, _)| *stamp <= passed) {
+            self.free_in(state, offset);
+        }
+    }
+
+    pub(crate) fn stat(&self) -> SpaceStat {
+        let state = self.lock();
+        SpaceStat {
+            used_blocks: state
+                .extents
+                .values()
+                .map(|extent| extent.occupancy.used() as u64)
+                .sum(),
+            file_bytes: state.extents.len() as u64 * self.extents_per_block() * EXTENT_BYTES,
+            dram_bytes: state
+                .extents
+                .values()
+                .map(|extent| extent.occupancy.bytes() as u64)
+                .sum(),
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! The superblock: what a pool is, in two copies.
+//!
+//! ```text
+//! copy A at 0, copy B at 4096, 4096 bytes each, of which the first 104 count:
+//! +0   magic        "INDELIBL"
+//! +8   format       bits 0..31 version (1), bits 32..63 line size (64)
+//! +16  endianness   0x0102030405060708
+//! +24  uuid         16 bytes
+//! +40  sequence     of two valid copies the higher one counts
+//! +48  generation   one more at every open for writing
+//! +56  durability   1 process, 2 power loss, 3 power-loss protocol forced on an ordinary file
+//! +64  clean        1 after a clean close, 0 while open for writing
+//! +72  boot         16 bytes: the boot identity of the machine that has, or last had, the pool open for writing
+//! +88  extents      length of the pool in extents of 2 MiB, including extent 0
+//! +96  checksum     CRC-32 of bytes 0..96; in all versions
+//! ```
+//!
+//! A change is written to copy A, persisted, then to copy B, persisted. There is no 8-byte commit here: the checksum is what
+//! makes a copy valid. A crash while A is written leaves B, which is the state before; a crash while B is written leaves
+//! A, which is the state after. So one damaged copy is always survived.
+
+use super::layout::EXTENT_BYTES;
+use crate::pmem::{Cell, LINE, Pm};
+use crate::{Error, Result};
+use std::path::Path;
+
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"INDELIBL");
+pub(super) const FORMAT: u32 = 1;
+const ENDIANNESS: u64 = 0x0102_0304_0506_0708;
+/// Bytes in one copy.
+pub(super) const COPY_BYTES: usize = 4096;
+/// Words that count, the checksum the last of them.
+const WORDS: usize = 13;
+
+/// One copy.
+#[repr(C, align(4096))]
+pub(super) struct Copy {
+    words: [Cell; COPY_BYTES / 8],
+}
+
+const _: () = assert!(size_of::<Copy>() == COPY_BYTES);
+
+/// Promises that a pool can be made for, as the superblock records them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(super) enum Promise {
+    Process = 1,
+    PowerLoss = 2,
+    /// Flushes and fences as for power loss, on a file whose pages are in the page cache all the same.
+    ForcedPowerLoss = 3,
+}
+
+impl Promise {
+    fn from_word(word: u64) -> Option<Self> {
+        [Self::Process, Self::PowerLoss, Self::ForcedPowerLoss]
+            .into_iter()
+            .find(|known| *known as u64 == word)
+    }
+
+    /// Whether the pool's bytes go to the disk in no particular order, so that they are worth nothing if the machine
+    /// goes down while the pool is open.
+    pub(super) fn is_page_cached(self) -> bool {
+        self != Self::PowerLoss
+    }
+}
+
+/// What the superblock says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Superblock {
+    pub(super) uuid: [u64; 2],
+    pub(super) sequence: u64,
+    pub(super) generation: u64,
+    pub(super) promise: Promise,
+    pub(super) clean: bool,
+    pub(super) boot: [u64; 2],
+    pub(super) extents: u64,
+}
+
+impl Superblock {
+    /// Writes both copies, one after the other.
+    pub(super) fn write(&self, pm: Pm, copies: &[Copy; 2]) {
+        let words = self.words();
+        for copy in copies {
+            for (cell, word) in copy.words.iter().zip(words) {
+                pm.store(cell, word);
+            }
+            // COMMIT, by checksum and not by one word: see the module.
+            pm.persist(&copy.words[..WORDS.next_multiple_of(LINE / 8)]);
+        }
+    }
+
+    fn words(&self) -> [u64; WORDS] {
+        let mut words = [
+            MAGIC,
+            u64::from(FORMAT) | (LINE as u64) << 32,
+            ENDIANNESS,
+            self.uuid[0],
+            self.uuid[1],
+            self.sequence,
+            self.generation,
+            self.promise as u64,
+            u64::from(self.clean),
+            self.boot[0],
+            self.boot[1],
+            self.extents,
+            0,
+        ];
+        words[WORDS - 1] = checksum(&words);
+        words
+    }
+
+    /// Reads the superblock from the first bytes of a file of `length` bytes: the newer of the valid copies, and whether
+    /// the other one needs repair.
+    pub(super) fn read(path: &Path, first_bytes: &[u8], length: u64) -> Result<(Self, bool)> {
+        let copies = [0, 1].map(|i| words_at(first_bytes, i * COPY_BYTES));
+        let begins_like_a_pool = copies
+            .iter()
+            .flatten()
+            .any(|words| words[0] == MAGIC || words[0] == MAGIC.swap_bytes());
+        if !begins_like_a_pool {
+            return Err(Error::NotAPool(path.to_owned()));
+        }
+        let read = copies.map(|words| words.map_or(Err(damaged()), |words| Self::parse(&words)));
+        let (superblock, repair) = match read {
+            [Ok(a), Ok(b)] => {
+                let repair = a != b;
+                (if b.sequence > a.sequence { b } else { a }, repair)
+            }
+            [Ok(only), Err(Error::Damaged(_))] | [Err(Error::Damaged(_)), Ok(only)] => (only, true),
+            [Err(Error::Damaged(_)), Err(error)] | [Err(error), _] | [_, Err(error)] => {
+                return Err(error);
+            }
+        };
+        let expected = superblock.extents * EXTENT_BYTES;
+        if length < expected {
+            return Err(Error::Truncated {
+                expected,
+                actual: length,
+            });
+        }
+        Ok((superblock, repair))
+    }
+
+    fn parse(words: &[u64; WORDS]) -> Result<Self> {
+        let (version, line) = (words[1] as u32, words[1] >> 32);
+        if words[0] == MAGIC.swap_bytes() || words[2] == ENDIANNESS.swap_bytes() {
+            return Err(Error::IncompatibleMachine("the other endianness"));
+        }
+        if words[0] != MAGIC || words[WORDS - 1] != checksum(words) {
+            return Err(damaged());
+        }
+        if version > FORMAT {
+            return Err(Error::NewerFormat {
+                found: version,
+                supported: FORMAT,
+            });
+        }
+        if line != LINE as u64 {
+            return Err(Error::IncompatibleMachine("another cache-line size"));
+        }
+        let Some(promise) = Promise::from_word(words[7]).filter(|_| words[8] <= 1 && words[11] > 0)
+        else {
+            return Err(damaged());
+        };
+        Ok(Self {
+            uuid: [words[3], words[4]],
+            sequence: words[5],
+            generation: words[6],
+            promise,
+            clean: words[8] == 1,
+            boot: [words[9], words[10]],
+            extents: words[11],
+        })
+    }
+}
+
+fn damaged() -> Error {
+    Error::Damaged("both superblocks".into())
+}
+
+fn words_at(bytes: &[u8], at: usize) -> Option<[u64; WORDS]> {
+    let bytes = bytes.get(at..at + WORDS * 8)?;
+    let mut words = [0; WORDS];
+    for (word, chunk) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
+        *word = u64::from_ne_bytes(*chunk);
+    }
+    Some(words)
+}
+
+fn checksum(words: &[u64; WORDS]) -> u64 {
+    let mut hasher = crc32fast::Hasher::new();
+    words[..WORDS - 1]
+        .iter()
+        .for_each(|word| hasher.update(&word.to_ne_bytes()));
+    u64::from(hasher.finalize())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::pmem::Medium;
+
+    fn sample(sequence: u64) -> Superblock {
+        Superblock {
+            uuid: [1, 2],
+            sequence,
+            generation: 3,
+            promise: Promise::Process,
+            clean: false,
+            boot: [4, 5],
+            extents: 1,
+        }
+    }
+
+    fn image(of: &Superblock) -> Vec<u8> {
+        let empty = || Copy {
+            words: std::array::from_fn(|_| Cell::new(0)),
+        };
+        let copies = [empty(), empty()];
+        of.write(Pm::new(Medium::Process), &copies);
+        copies
+            .iter()
+            .flat_map(|copy| copy.words.iter().flat_map(|cell| cell.load().to_ne_bytes()))
+            .collect()
+    }
+
+    fn read(bytes: &[u8]) -> Result<(Superblock, bool)> {
+        Superblock::read(Path::new("test.pool"), bytes, EXTENT_BYTES)
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        assert_eq!(read(&image(&sample(9))).unwrap(), (sample(9), false));
+    }
+
+    #[test]
+    fn any_flipped_byte_in_one_copy_is_survived_and_in_both_is_named() {
+        let good = image(&sample(9));
+        for byte in 0..WORDS * 8 {
+            for copy in [0, COPY_BYTES] {
+                let mut bytes = good.clone();
+                bytes[copy + byte] ^= 0x40;
+                let read_back = read(&bytes);
+                // A flipped endianness mark cannot be mistaken for the other one, nor the magic for its reverse.
+                assert_eq!(
+                    read_back.unwrap(),
+                    (sample(9), true),
+                    "byte {byte} of the copy at {copy}"
+                );
+            }
+            let mut bytes = good.clone();
+            bytes[byte] ^= 0x40;
+            bytes[COPY_BYTES + byte] ^= 0x40;
+            assert!(
+                matches!(read(&bytes), Err(Error::Damaged(_) | Error::NotAPool(_))),
+                "byte {byte}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_newer_copy_counts() {
+        let mut bytes = image(&sample(9));
+        bytes[..COPY_BYTES].copy_from_slice(&image(&sample(10))[..COPY_BYTES]);
+        assert_eq!(read(&bytes).unwrap(), (sample(10), true));
+    }
+
+    #[test]
+    fn foreign_truncated_newer_and_swapped_files_are_refused_by_name() {
+        assert!(matches!(read(&[]), Err(Error::NotAPool(_))));
+        assert!(matches!(read(&[7; 10_000]), Err(Error::NotAPool(_))));
+        let good = image(&sample(9));
+        let short = Superblock::read(Path::new("p"), &good, EXTENT_BYTES - 1);
+        assert!(matches!(short, Err(Error::Truncated { .. })));
+        let with = |change: &dyn Fn(&mut [u64; WORDS])| {
+            let mut words = sample(9).words();
+            change(&mut words);
+            words[WORDS - 1] = checksum(&words);
+            let mut copy: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            copy.resize(COPY_BYTES, 0);
+            read(&copy.repeat(2))
+        };
+        assert!(matches!(
+            with(&|w| w[1] += 1),
+            Err(Error::NewerFormat {
+                found: 2,
+                supported: 1
+            })
+        ));
+        assert!(matches!(
+            with(&|w| w[1] += 64 << 32),
+            Err(Error::IncompatibleMachine(_))
+        ));
+        assert!(matches!(
+            with(&|w| w[2] = w[2].swap_bytes()),
+            Err(Error::IncompatibleMachine(_))
+        ));
+    }
+}
