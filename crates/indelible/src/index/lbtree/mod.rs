@@ -57,7 +57,7 @@ use inner::{Arena, Child, Inner};
 use layout::{BLOCK_BYTES, LEVELS, MAX_BLOCKS, RootBlock};
 use leaf::{Leaves, Offset};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use tally::{LeafLocks, Tally};
 
@@ -79,6 +79,8 @@ struct Tree {
     level: usize,
     /// Held while a gap is being indexed.
     healing: Mutex<()>,
+    /// Operations that wait for a gap to be indexed: the background gives way to them.
+    urgent: AtomicU32,
     directory: OnceLock<Box<Tree>>,
     /// Held while the directory is being created.
     creating: Mutex<()>,
@@ -115,6 +117,7 @@ impl Tree {
             slot,
             level,
             healing: Mutex::new(()),
+            urgent: AtomicU32::new(0),
             directory: OnceLock::new(),
             creating: Mutex::new(()),
             tally: (level == 0).then(Tally::default),

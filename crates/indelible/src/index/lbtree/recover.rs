@@ -23,16 +23,23 @@ use super::inner::Child;
 use super::layout::{BLOCK_BYTES, LEVELS};
 use super::leaf::Offset;
 use super::{Change, LbTree, Shared, Tree};
+use crate::locks::Wait;
 use crate::{Error, Result, reclaim};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
 
 /// One leaf in this many is a signpost, on average.
 const SIGNPOST_INTERVAL: u64 = if cfg!(test) { 4 } else { 32 };
 
-/// Whether the leaf at `offset` gets a signpost. Any rule would do that both split and merge can evaluate.
+/// Whether the leaf at `offset` gets a signpost. Any rule would do that both split and merge can evaluate, if it looks
+/// random: directory leaves are allocated next to the leaves that they point to.
 fn is_signpost(offset: Offset) -> bool {
-    ((offset >> 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32).is_multiple_of(SIGNPOST_INTERVAL)
+    // The finalizer of MurmurHash3.
+    let mut hash = offset;
+    for factor in [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53_u64] {
+        hash = (hash ^ hash >> 33).wrapping_mul(factor);
+    }
+    (hash >> 33).is_multiple_of(SIGNPOST_INTERVAL)
 }
 
 impl Tree {
@@ -111,9 +118,28 @@ impl Tree {
             .collect()
     }
 
-    /// Indexes the leaves around `key`, if they are in a gap.
+    /// Indexes the leaves around `key`, if they are in a gap, for an operation that cannot go on without.
     #[cold]
     pub(super) fn heal(&self, key: u64) -> Result<()> {
+        let _urgent = Urgent::new(&self.urgent);
+        self.index_gap(key)
+    }
+
+    /// Waits while an operation is healing, here or in a directory: mutexes are not fair, and the background, which
+    /// heals without a pause, would keep it out.
+    fn give_way(&self) {
+        let mut wait = Wait::default();
+        let mut tree = Some(self);
+        while let Some(here) = tree {
+            while here.urgent.load(Ordering::Relaxed) > 0 {
+                wait.step();
+            }
+            tree = here.directory();
+        }
+    }
+
+    /// Indexes the leaves around `key`, if they are in a gap.
+    fn index_gap(&self, key: u64) -> Result<()> {
         let _healing = self.healing.lock().unwrap_or_else(PoisonError::into_inner);
         let _guard = reclaim::pin();
         // Gaps change only under the mutex above, so what is read here stays true.
@@ -251,7 +277,11 @@ impl Tree {
     fn sweep(&self, go_on: &impl Fn() -> bool) -> Result<bool> {
         let mut from = 0;
         while go_on() {
+            self.give_way();
             let _guard = reclaim::pin();
+            if self.locate_any(from).child.is_gap() {
+                self.index_gap(from)?;
+            }
             let locked = self.lock_leaf(from)?;
             self.space.mark(locked.leaf.offset);
             let high = locked.spot.high();
@@ -267,6 +297,22 @@ impl Tree {
             }
         }
         Ok(false)
+    }
+}
+
+/// Counts an operation that waits, for as long as it lives.
+struct Urgent<'a>(&'a AtomicU32);
+
+impl<'a> Urgent<'a> {
+    fn new(waiting: &'a AtomicU32) -> Self {
+        waiting.fetch_add(1, Ordering::Relaxed);
+        Self(waiting)
+    }
+}
+
+impl Drop for Urgent<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
