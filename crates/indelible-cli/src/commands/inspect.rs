@@ -1,0 +1,169 @@
+//! `stat`, `check`, `rm`, `shrink`.
+
+use super::open_to_read;
+use crate::output::Output;
+use crate::typed;
+use anyhow::Result;
+use clap::Args;
+use indelible::{MapStat, Pool, PoolOptions};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// What a pool and its maps consist of.
+#[derive(Args)]
+pub struct Stat {
+    /// The pool file.
+    pool: PathBuf,
+    /// Only this map, in detail.
+    map: Option<String>,
+}
+
+impl Stat {
+    /// Runs the command.
+    pub fn run(self, output: &Output) -> Result<bool> {
+        let pool = open_to_read(&self.pool)?;
+        if let Some(map) = &self.map {
+            let stat = typed::open(&pool, map)?.stat()?;
+            output.facts(&format!("map {map}"), &map_facts(&stat));
+            return Ok(true);
+        }
+        let stat = pool.stat();
+        let mut rows = Vec::new();
+        for map in pool.maps() {
+            let stat = typed::open(&pool, &map.name)?.stat()?;
+            let types = format!("{} to {}", map.key, map.value);
+            let fill = (stat.fill * 1000.0).round() / 1000.0;
+            rows.push(vec![
+                json!(map.name),
+                json!(types),
+                json!(stat.records),
+                json!(stat.leaves),
+                json!(fill),
+            ]);
+        }
+        let facts = [
+            ("file bytes", json!(stat.file_bytes)),
+            ("extents of 2 MiB", json!(stat.extents)),
+            ("free extents", json!(stat.free_extents)),
+            ("generation", json!(stat.generation)),
+            ("medium", json!(format!("{:?}", stat.medium))),
+            ("clean when opened", json!(stat.clean_at_open)),
+        ];
+        let columns = ["map", "types", "records", "leaves", "fill"];
+        if output.json {
+            let maps: Vec<Value> = rows
+                .into_iter()
+                .map(|row| {
+                    Value::Object(
+                        columns
+                            .iter()
+                            .map(|column| (*column).to_owned())
+                            .zip(row)
+                            .collect(),
+                    )
+                })
+                .collect();
+            output.facts("", &[&facts[..], &[("maps", Value::Array(maps))]].concat());
+        } else {
+            output.facts(&format!("pool {}", self.pool.display()), &facts);
+            output.table(&columns, &rows);
+        }
+        Ok(true)
+    }
+}
+
+fn map_facts(stat: &MapStat) -> Vec<(&'static str, Value)> {
+    let per_record = |bytes: u64| json!(bytes as f64 / stat.records.max(1) as f64);
+    vec![
+        ("records", json!(stat.records)),
+        ("leaves", json!(stat.leaves)),
+        ("leaf bytes", json!(stat.leaf_bytes)),
+        ("fill", json!(stat.fill)),
+        ("levels of inner nodes", json!(stat.height)),
+        ("signposts", json!(stat.signposts)),
+        ("file bytes", json!(stat.file_bytes)),
+        ("file bytes per record", per_record(stat.file_bytes)),
+        ("dram bytes", json!(stat.dram_bytes)),
+        ("dram bytes per record", per_record(stat.dram_bytes)),
+    ]
+}
+
+/// Check every invariant of a pool.
+#[derive(Args)]
+pub struct Check {
+    /// The pool file.
+    pool: PathBuf,
+    /// Accept a pool that was open when the machine went down, if it is found whole.
+    #[arg(long)]
+    salvage: bool,
+}
+
+impl Check {
+    /// Runs the command.
+    pub fn run(self, output: &Output) -> Result<bool> {
+        // Opening for writing repairs a damaged superblock copy, and lets every block be accounted for.
+        let pool = PoolOptions::new().salvage(self.salvage).open(&self.pool)?;
+        let mut rows = Vec::new();
+        let mut sound = true;
+        for map in pool.maps() {
+            let problems = typed::open(&pool, &map.name)?.check()?;
+            sound &= problems.is_empty();
+            if problems.is_empty() {
+                rows.push(vec![json!(map.name), json!("sound")]);
+            }
+            rows.extend(
+                problems
+                    .into_iter()
+                    .map(|problem| vec![json!(map.name), json!(problem)]),
+            );
+        }
+        output.table(&["map", "finding"], &rows);
+        pool.close()?;
+        Ok(sound)
+    }
+}
+
+/// Remove a map.
+#[derive(Args)]
+pub struct Rm {
+    /// The pool file.
+    pool: PathBuf,
+    /// Name of the map.
+    map: String,
+}
+
+impl Rm {
+    /// Runs the command.
+    pub fn run(self) -> Result<bool> {
+        let pool = Pool::open(&self.pool)?;
+        pool.drop_map(&self.map)?;
+        pool.close()?;
+        Ok(true)
+    }
+}
+
+/// Cut free space off the end of a pool.
+#[derive(Args)]
+pub struct Shrink {
+    /// The pool file.
+    pool: PathBuf,
+}
+
+impl Shrink {
+    /// Runs the command.
+    pub fn run(self, output: &Output) -> Result<bool> {
+        let pool = Pool::open(&self.pool)?;
+        // Sweeping finds the extents that nothing is in any more.
+        for map in pool.maps() {
+            typed::open(&pool, &map.name)?.stat()?;
+        }
+        let given_back = pool.shrink()?;
+        let facts = [
+            ("bytes given back", json!(given_back)),
+            ("file bytes", json!(pool.stat().file_bytes)),
+        ];
+        output.facts("", &facts);
+        pool.close()?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,194 @@
+//! `load`.
+
+use super::PoolArguments;
+use crate::output::Output;
+use crate::typed::{self, LoadOptions, type_by_name};
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use indelible::{MapOptions, Pool, Type};
+use serde_json::json;
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Load a CSV or SOSD file into a map.
+#[derive(Args)]
+pub struct Load {
+    #[command(flatten)]
+    pool: PoolArguments,
+    /// Name of the map, which is created if it is not there.
+    map: String,
+    /// The file.
+    file: PathBuf,
+    /// CSV, or SOSD's binary format: a count, then that many keys, u64 little-endian each.
+    #[arg(long, value_enum, default_value = "csv")]
+    format: Format,
+    /// Column of the keys: its name, or its number from 1.
+    #[arg(long, default_value = "1")]
+    key: String,
+    /// Column of the values; default: the number of the row, from 0.
+    #[arg(long)]
+    value: Option<String>,
+    /// u64, i64, u32, i32, f64, f32 or bytes8.
+    #[arg(long, default_value = "u64", value_parser = type_by_name)]
+    key_type: Type,
+    /// The same, or unit.
+    #[arg(long, default_value = "u64", value_parser = type_by_name)]
+    value_type: Type,
+    /// The CSV file has no line with names.
+    #[arg(long)]
+    no_header: bool,
+    /// What separates columns.
+    #[arg(long, default_value = ",")]
+    delimiter: char,
+    /// Share of each leaf to fill when the map is empty.
+    #[arg(long, default_value_t = 0.7)]
+    fill: f64,
+    /// 256, 512, 768 or 1024, for a new map.
+    #[arg(long, default_value_t = 256)]
+    leaf_bytes: u32,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    Csv,
+    Sosd,
+}
+
+impl Load {
+    /// Runs the command.
+    pub fn run(self, output: &Output) -> Result<bool> {
+        let start = Instant::now();
+        let pool = self.pool.open_or_create()?;
+        let (records, repeated) = match self.format {
+            Format::Csv => self.load_csv(&pool, output)?,
+            Format::Sosd => self.load_sosd(&pool, output)?,
+        };
+        pool.close()?;
+        let seconds = start.elapsed().as_secs_f64();
+        let facts = [
+            ("records read", json!(records)),
+            ("keys repeated", json!(repeated)),
+            ("seconds", json!(seconds)),
+            (
+                "records per second",
+                json!((records as f64 / seconds) as u64),
+            ),
+        ];
+        output.facts(
+            &format!("loaded {} into {}", self.file.display(), self.map),
+            &facts,
+        );
+        Ok(true)
+    }
+
+    fn load_csv(&self, pool: &Pool, output: &Output) -> Result<(u64, usize)> {
+        let options = MapOptions {
+            leaf_bytes: self.leaf_bytes,
+        };
+        let map = typed::create(pool, &self.map, self.key_type, self.value_type, options)?;
+        let file = open(&self.file)?;
+        let progress = output.progress(file.metadata()?.len(), "reading");
+        let mut reader = csv::ReaderBuilder::new()
+            .has_headers(!self.no_header)
+            .delimiter(u8::try_from(self.delimiter).context("the delimiter must be one byte")?)
+            .from_reader(BufReader::new(file));
+        let header = if self.no_header {
+            csv::StringRecord::new()
+        } else {
+            reader.headers()?.clone()
+        };
+        let key = column(&header, &self.key)?;
+        let value = self
+            .value
+            .as_ref()
+            .map(|name| column(&header, name))
+            .transpose()?;
+        let mut number = 0_u64;
+        let mut rows = reader.records().map(|row| {
+            let row = row?;
+            let line = row.position().map_or(0, csv::Position::line);
+            progress.set_position(row.position().map_or(0, csv::Position::byte));
+            let field = |at: usize| {
+                row.get(at)
+                    .map(str::to_owned)
+                    .with_context(|| format!("line {line} has no column {}", at + 1))
+            };
+            let value = value.map_or_else(|| Ok(number.to_string()), field)?;
+            number += 1;
+            Ok((field(key)?, value))
+        });
+        let written = |_| {};
+        let repeated = map.load(
+            &mut rows,
+            &LoadOptions {
+                fill: self.fill,
+                written: &written,
+            },
+        )?;
+        progress.finish_and_clear();
+        Ok((number, repeated))
+    }
+
+    fn load_sosd(&self, pool: &Pool, output: &Output) -> Result<(u64, usize)> {
+        if (self.key_type, self.value_type) != (Type::U64, Type::U64) {
+            bail!("a SOSD file has u64 keys; its values are their positions, u64 too");
+        }
+        let mut file = open(&self.file)?;
+        let length = file.metadata()?.len();
+        let mut word = [0; 8];
+        file.read_exact(&mut word)
+            .context("the file has no count")?;
+        let count = u64::from_le_bytes(word);
+        if count.checked_mul(8).and_then(|bytes| bytes.checked_add(8)) != Some(length) {
+            bail!("the file says that it has {count} keys, which is not so: it has {length} bytes");
+        }
+        let progress = output.progress(2 * count, "loading");
+        let mut reader = BufReader::with_capacity(1 << 20, file);
+        let mut records = Vec::with_capacity(count as usize);
+        for position in 0..count {
+            reader.read_exact(&mut word)?;
+            let key = u64::from_le_bytes(word);
+            records.push((key, (key, position)));
+            if position.is_multiple_of(1 << 16) {
+                progress.set_position(position);
+            }
+        }
+        let map = pool.map_with::<u64, u64>(
+            &self.map,
+            MapOptions {
+                leaf_bytes: self.leaf_bytes,
+            },
+        )?;
+        let written = |records| progress.inc(records);
+        let repeated = typed::load_records(
+            &map,
+            records,
+            &LoadOptions {
+                fill: self.fill,
+                written: &written,
+            },
+        )?;
+        progress.finish_and_clear();
+        Ok((count, repeated))
+    }
+}
+
+fn open(path: &Path) -> Result<File> {
+    File::open(path).with_context(|| format!("open {}", path.display()))
+}
+
+/// The position of a column given by its name, or by its number from 1.
+fn column(header: &csv::StringRecord, wanted: &str) -> Result<usize> {
+    if let Some(position) = header.iter().position(|name| name.trim() == wanted) {
+        return Ok(position);
+    }
+    match wanted.parse::<usize>() {
+        Ok(number) if number > 0 => Ok(number - 1),
+        _ => bail!(
+            "there is no column {wanted:?}; the file has {}",
+            header.iter().collect::<Vec<_>>().join(", ")
+        ),
+    }
+}
