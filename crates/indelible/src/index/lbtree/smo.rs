@@ -123,8 +123,10 @@ impl Tree {
         }
         self.merge_leaves(left, right);
         parent.remove(left_at + 1);
-        drop((leaf_guards, parent_guard));
+        // Before the locks go: the sweep cannot get past these leaves without them, so it either marked the block before
+        // or finds it retired.
         self.space.retire(right.offset);
+        drop((leaf_guards, parent_guard));
         Merge::Done {
             parent_is_small: count - 1 <= FANOUT / 4,
         }
