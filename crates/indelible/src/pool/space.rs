@@ -163,7 +163,7 @@ impl Space {
                 swept: true,
             }) => {
                 let was_used = occupancy.free(block);
-                debug_assert!(was_used, "block {offset:#x} was freed twice");
+                assert!(was_used, "block {offset:#x} was freed twice");
                 state.open.insert(extent);
             }
             Some(_) => state.freed_early.push(offset),
@@ -173,8 +173,9 @@ impl Space {
 
     /// Gives back a block that has just been unlinked, once no reader can hold it any more.
     pub(crate) fn retire(&self, offset: u64) {
-        let stamp = reclaim::stamp();
-        self.lock().limbo.push_back((stamp, offset));
+        let mut state = self.lock();
+        // Under the lock, so that the blocks in limbo are in the order of their stamps.
+        state.limbo.push_back((reclaim::stamp(), offset));
     }
 
     /// Frees the blocks in limbo that nobody can hold any more.
