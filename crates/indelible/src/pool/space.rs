@@ -163,7 +163,7 @@ impl Space {
                 swept: true,
             }) => {
                 let was_used = occupancy.free(block);
-                assert!(was_used, "block {offset:#x} was freed twice");
+                debug_assert!(was_used, "block {offset:#x} was freed twice");
                 state.open.insert(extent);
             }
             Some(_) => state.freed_early.push(offset),

@@ -285,13 +285,36 @@ impl LbTree {
     pub(crate) fn apply(
         &self,
         key: u64,
-        change: impl FnMut(Option<u64>) -> Change,
+        mut change: impl FnMut(Option<u64>) -> Change,
     ) -> Result<Option<u64>> {
-        self.shared.tree.apply(key, change)
+        match self.shared.tree.apply(key, &mut change) {
+            Err(Error::NoSpace(reason)) => {
+                self.find_space(reason)?;
+                self.shared.tree.apply(key, change)
+            }
+            result => result,
+        }
+    }
+
+    /// Soon after an open the free blocks of old extents are not known yet. Before a write fails for want of space they
+    /// have to be.
+    #[cold]
+    fn find_space(&self, reason: String) -> Result<()> {
+        if !self.shared.tree.space.needs_sweep() {
+            return Err(Error::NoSpace(reason));
+        }
+        self.shared.warm_up(&|| true)
     }
 
     pub(crate) fn insert_batch(&self, records: &[(u64, u64)]) -> Result<()> {
-        self.shared.tree.insert_batch(records)
+        match self.shared.tree.insert_batch(records) {
+            Err(Error::NoSpace(reason)) => {
+                self.find_space(reason)?;
+                // Those already inserted are given the same values again.
+                self.shared.tree.insert_batch(records)
+            }
+            result => result,
+        }
     }
 
     pub(crate) fn bulk_load(&self, records: &[(u64, u64)], fill: f64) -> Result<()> {

@@ -99,6 +99,8 @@ impl Tally {
         if self.is_complete() {
             return;
         }
+        // A sweep that was broken off begins again at the left, where all is counted.
+        let from = from.max(self.counted_below.load(Ordering::Relaxed));
         let mut records = [(0, 0); MAX_RECORDS];
         let count = leaf.copy_to(&mut records);
         locks.add(
@@ -109,7 +111,7 @@ impl Tally {
                 .count() as i64,
         );
         match high {
-            Some(high) => self.counted_below.store(high, Ordering::Relaxed),
+            Some(high) => self.counted_below.store(high.max(from), Ordering::Relaxed),
             None => self.complete.store(true, Ordering::Release),
         }
     }

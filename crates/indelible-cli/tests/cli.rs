@@ -1,0 +1,199 @@
+//! Every command, end to end.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+struct Cli {
+    directory: tempfile::TempDir,
+}
+
+impl Cli {
+    fn new() -> Self {
+        Self {
+            directory: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn write(&self, name: &str, content: &[u8]) {
+        std::fs::write(self.path(name), content).unwrap();
+    }
+
+    fn run(&self, line: &str) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_indelible"))
+            .args(line.split_whitespace())
+            .current_dir(self.directory.path())
+            .output()
+            .unwrap()
+    }
+
+    /// What a command that must succeed prints.
+    fn ok(&self, line: &str) -> String {
+        let output = self.run(line);
+        assert!(
+            output.status.success(),
+            "{line}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What a command that must fail, without a panic, says.
+    fn fails(&self, line: &str) -> String {
+        let output = self.run(line);
+        assert!(
+            matches!(output.status.code(), Some(1 | 2)),
+            "{line}: {:?}",
+            output.status
+        );
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+fn flip(path: &Path, at: usize) {
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[at] ^= 0x10;
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_csv_file_is_loaded_read_changed_and_scanned() {
+    let cli = Cli::new();
+    cli.write(
+        "t.csv",
+        b"city,degrees,id\nOslo,-3.5,1\nRome,14,2\nOslo,-4.25,3\nCairo,21.75,4\n",
+    );
+    cli.ok("load t.pool temperatures t.csv --key degrees --value id --key-type f64");
+    assert_eq!(
+        cli.ok("scan t.pool temperatures"),
+        "-4.25\t3\n-3.5\t1\n14\t2\n21.75\t4\n"
+    );
+    assert_eq!(
+        cli.ok("scan t.pool temperatures --from -4 --to 14 --reverse"),
+        "14\t2\n-3.5\t1\n"
+    );
+    assert_eq!(cli.ok("scan t.pool temperatures --limit 1"), "-4.25\t3\n");
+    assert_eq!(cli.ok("get t.pool temperatures -3.5 14"), "1\n2\n");
+    assert_eq!(cli.ok("put t.pool temperatures -3.5 9"), "1\n");
+    assert_eq!(cli.ok("put t.pool temperatures -100 5"), "");
+    assert_eq!(cli.ok("del t.pool temperatures 14"), "2\n");
+    assert_eq!(
+        cli.ok("scan t.pool temperatures"),
+        "-100\t5\n-4.25\t3\n-3.5\t9\n21.75\t4\n"
+    );
+    assert!(
+        cli.fails("get t.pool temperatures 14")
+            .contains("not there")
+    );
+    assert!(
+        cli.fails("get t.pool temperatures warm")
+            .contains("not a f64")
+    );
+    assert!(cli.fails("put t.pool temperatures NaN 1").contains("NaN"));
+    // By names, as bytes; a repeated key keeps its last value.
+    let loaded = cli.ok("--json load t.pool names t.csv --key city --value 3 --key-type bytes8");
+    assert_eq!(
+        serde_json::from_str::<serde_json::Value>(&loaded).unwrap()["keys_repeated"],
+        1
+    );
+    assert_eq!(cli.ok("scan t.pool names"), "Cairo\t4\nOslo\t3\nRome\t2\n");
+    // A second load adds.
+    cli.write("more.csv", b"Bern;7\n");
+    cli.ok("load t.pool names more.csv --no-header --delimiter ; --value 2 --key-type bytes8");
+    assert_eq!(cli.ok("get t.pool names Bern"), "7\n");
+}
+
+#[test]
+fn a_sosd_file_is_loaded_and_a_wrong_one_refused() {
+    let cli = Cli::new();
+    let keys: Vec<u64> = (0..10_000).map(|i| i * i).collect();
+    let mut bytes = (keys.len() as u64).to_le_bytes().to_vec();
+    keys.iter().for_each(|key| bytes.extend(key.to_le_bytes()));
+    cli.write("keys.bin", &bytes);
+    cli.ok("load s.pool squares keys.bin --format sosd --fill 1.0");
+    assert_eq!(cli.ok("get s.pool squares 9801 99980001"), "99\n9999\n");
+    let stat: serde_json::Value =
+        serde_json::from_str(&cli.ok("--json stat s.pool squares")).unwrap();
+    assert_eq!(stat["records"], 10_000);
+    assert!(stat["fill"].as_f64().unwrap() > 0.98);
+    cli.write("short.bin", &bytes[..bytes.len() - 1]);
+    assert!(
+        cli.fails("load s.pool other short.bin --format sosd")
+            .contains("not so")
+    );
+    assert!(
+        cli.fails("load s.pool other none.bin --format sosd")
+            .contains("none.bin")
+    );
+}
+
+#[test]
+fn stat_check_rm_and_shrink_see_the_same_pool() {
+    let cli = Cli::new();
+    let rows: String = (0..100_000).map(|i| format!("{i}\n")).collect();
+    cli.write("rows.csv", rows.as_bytes());
+    cli.ok("create p.pool kept --key-type i64 --value-type unit");
+    cli.ok("put p.pool kept -7");
+    cli.ok("load p.pool big rows.csv --no-header");
+    let stat: serde_json::Value = serde_json::from_str(&cli.ok("--json stat p.pool")).unwrap();
+    assert_eq!(stat["maps"].as_array().unwrap().len(), 2);
+    assert!(cli.ok("stat p.pool").contains("100,000"));
+    assert!(cli.ok("check p.pool").contains("sound"));
+    let before = std::fs::metadata(cli.path("p.pool")).unwrap().len();
+    cli.ok("rm p.pool big");
+    cli.ok("shrink p.pool");
+    assert!(std::fs::metadata(cli.path("p.pool")).unwrap().len() < before);
+    assert_eq!(cli.ok("scan p.pool kept"), "-7\t\n");
+    assert!(cli.fails("rm p.pool big").contains("no map"));
+    assert!(cli.fails("get p.pool big 1").contains("no map"));
+}
+
+#[test]
+fn check_tells_by_its_exit_code_what_is_wrong() {
+    let cli = Cli::new();
+    cli.ok("create p.pool m");
+    for i in 0..30 {
+        cli.ok(&format!("put p.pool m {i} {i}"));
+    }
+    cli.ok("check p.pool");
+    flip(&cli.path("p.pool"), 70);
+    cli.ok("check p.pool");
+    std::fs::copy(cli.path("p.pool"), cli.path("q.pool")).unwrap();
+    flip(&cli.path("q.pool"), 70);
+    flip(&cli.path("q.pool"), 4096 + 70);
+    assert!(cli.fails("check q.pool").contains("damaged"));
+    // A key in a leaf: every byte of the first leaves' keys matters. 14 slots are in use in one of the first blocks.
+    let bytes = std::fs::read(cli.path("p.pool")).unwrap();
+    let key = 5_u64.to_le_bytes();
+    let at = (2 << 20..bytes.len() - 16)
+        .step_by(8)
+        .find(|&at| bytes[at..at + 8] == key && bytes[at + 8..at + 16] == key)
+        .unwrap();
+    flip(&cli.path("p.pool"), at);
+    let output = cli.run("check p.pool");
+    assert_eq!(
+        output.status.code(),
+        Some(1),
+        "{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+    cli.write("foreign.pool", b"not a pool at all");
+    assert!(
+        cli.fails("check foreign.pool")
+            .contains("not an indelible pool")
+    );
+    assert!(cli.fails("stat none.pool").contains("none.pool"));
+}
+
+#[test]
+fn the_demo_runs_and_loses_nothing() {
+    let cli = Cli::new();
+    let out = cli.ok("--json demo --kills 2 --run-ms 100");
+    let facts: serde_json::Value = serde_json::from_str(out.trim()).unwrap();
+    assert_eq!(facts["cities_indexed"], 144_563);
+    assert_eq!(facts["operations_lost"], 0);
+    assert!(facts["operations_acknowledged"].as_u64().unwrap() > 0);
+}

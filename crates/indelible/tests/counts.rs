@@ -1,0 +1,133 @@
+//! What operations cost, counted exactly. The numbers are those of the LB+-Tree paper or better, and do not jitter.
+
+use indelible::pmem::count::{self, Counts};
+use indelible::{Map, Pool};
+
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ x >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    x = (x ^ x >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    x ^ x >> 33
+}
+
+fn cost<T>(work: impl FnOnce() -> T) -> Counts {
+    let before = count::here();
+    work();
+    count::here() - before
+}
+
+/// The average cost of inserts that split nothing, and of those that do.
+fn insert_costs(map: &Map<u64, u64>, keys: impl Iterator<Item = u64>) -> [(u64, f64, f64); 2] {
+    let mut sums = [(0, Counts::default()); 2];
+    let mut splits = map.stat().unwrap().splits;
+    for key in keys {
+        let cost = cost(|| map.insert(key, key).unwrap());
+        // An insert costs at most two lines unless it splits, which costs a leaf and more.
+        let split = cost.lines_flushed > 2;
+        let (count, sum) = &mut sums[usize::from(split)];
+        *count += 1;
+        *sum += cost;
+        splits += u64::from(split);
+    }
+    assert_eq!(
+        map.stat().unwrap().splits,
+        splits,
+        "an insert that splits is told by its cost"
+    );
+    sums.map(|(count, sum)| {
+        (
+            count,
+            sum.lines_flushed as f64 / count as f64,
+            sum.fences as f64 / count as f64,
+        )
+    })
+}
+
+#[test]
+fn inserts_flush_no_more_lines_than_the_paper_proves() {
+    if !count::enabled() {
+        return eprintln!("not counted: build with the feature `count`");
+    }
+    let pool = Pool::in_memory().unwrap();
+    let map = pool.map::<u64, u64>("m").unwrap();
+    (0..200_000).for_each(|i| assert_eq!(map.insert(mix(i), i).unwrap(), None));
+    let [(plain, lines, fences), (splits, split_lines, split_fences)] =
+        insert_costs(&map, (200_000..400_000).map(mix));
+    println!("{plain} inserts without a split: {lines:.3} lines, {fences:.3} fences each");
+    println!(
+        "{splits} inserts with a split: {split_lines:.2} lines, {split_fences:.2} fences each"
+    );
+    assert!(lines <= 1.31, "theorem 3.5 allows 1.31 lines, not {lines}");
+    assert!(fences <= 1.31);
+    assert!(split_lines < 12.0 && split_fences < 6.0);
+}
+
+#[test]
+fn the_first_inserts_after_a_bulk_load_flush_one_line() {
+    if !count::enabled() {
+        return;
+    }
+    let pool = Pool::in_memory().unwrap();
+    let map = pool.map::<u64, u64>("m").unwrap();
+    let mut keys: Vec<u64> = (0..200_000).map(mix).collect();
+    keys.sort_unstable();
+    map.bulk_load(&keys.iter().map(|&key| (key, key)).collect::<Vec<_>>(), 0.7)
+        .unwrap();
+    let [(_, lines, _), _] = insert_costs(&map, (200_000..220_000).map(mix));
+    println!("{lines:.3} lines per insert");
+    assert!(lines <= 1.1, "at most 1.1 lines, not {lines}");
+}
+
+#[test]
+fn update_and_remove_cost_one_line_and_one_fence_and_get_costs_nothing() {
+    if !count::enabled() {
+        return;
+    }
+    for leaf_bytes in [256, 1024] {
+        let pool = Pool::in_memory().unwrap();
+        let map = pool
+            .map_with::<u64, u64>("m", indelible::MapOptions { leaf_bytes })
+            .unwrap();
+        (0..10_000).for_each(|i| assert_eq!(map.insert(mix(i), i).unwrap(), None));
+        map.warm_up().unwrap();
+        let one = Counts {
+            lines_flushed: 1,
+            fences: 1,
+            lines_streamed: 0,
+        };
+        for i in 0..1000 {
+            assert_eq!(cost(|| map.update(mix(i), 7).unwrap()), one);
+            assert_eq!(cost(|| map.insert(mix(i), 8).unwrap()), one);
+            assert_eq!(cost(|| map.get(mix(i)).unwrap()), Counts::default());
+            assert_eq!(
+                cost(|| map.update(mix(i + 100_000), 7).unwrap()),
+                Counts::default()
+            );
+        }
+        assert_eq!(cost(|| map.iter().count()), Counts::default());
+        // Fewer than a quarter of a leaf's records go, so no leaf gets small enough to merge.
+        let removed = (0..10_000).step_by(10);
+        for i in removed {
+            assert_eq!(cost(|| map.remove(mix(i)).unwrap()), one);
+        }
+    }
+}
+
+#[test]
+fn a_batch_shares_its_fences() {
+    if !count::enabled() {
+        return;
+    }
+    let pool = Pool::in_memory().unwrap();
+    let map = pool.map::<u64, u64>("m").unwrap();
+    let mut keys: Vec<u64> = (0..200_000).map(mix).collect();
+    keys.sort_unstable();
+    map.bulk_load(&keys.iter().map(|&key| (key, key)).collect::<Vec<_>>(), 0.5)
+        .unwrap();
+    let batch: Vec<(u64, u64)> = (200_000..201_024).map(|i| (mix(i), i)).collect();
+    let cost = cost(|| map.insert_batch(&batch).unwrap());
+    let fences = cost.fences as f64 / batch.len() as f64;
+    assert!(
+        fences < 0.2,
+        "a fence for 16 records, not {fences} per record"
+    );
+}

@@ -1,0 +1,506 @@
+//! Everything that can happen to a pool, each with its own error and nothing lost.
+
+use indelible::{Durability, Error, Map, MapOptions, Pool, PoolOptions};
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+const EXTENT: u64 = 2 << 20;
+
+struct Place {
+    _directory: tempfile::TempDir,
+    path: PathBuf,
+}
+
+fn place() -> Place {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("test.pool");
+    Place {
+        _directory: directory,
+        path,
+    }
+}
+
+/// A closed pool with records 0..1000 in map "m".
+fn filled() -> Place {
+    let place = place();
+    let pool = Pool::create(&place.path).unwrap();
+    let map = pool.map::<u64, u64>("m").unwrap();
+    (0..1000).for_each(|i| assert_eq!(map.insert(i, i).unwrap(), None));
+    drop(map);
+    pool.close().unwrap();
+    place
+}
+
+fn assert_filled(pool: &Pool) {
+    let map = pool.open_map::<u64, u64>("m").unwrap();
+    assert!(map.iter().eq((0..1000).map(|i| (i, i))));
+    assert_eq!(map.len().unwrap(), 1000);
+    assert_eq!(map.check().unwrap(), [""; 0]);
+}
+
+fn flip(path: &Path, at: u64) {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
+}
+
+/// A copy of an open pool's file: what a process that died now would leave.
+fn crash_image(place: &Place) -> PathBuf {
+    let image = place.path.with_extension("image");
+    std::fs::copy(&place.path, &image).unwrap();
+    image
+}
+
+#[test]
+fn a_flipped_byte_in_either_superblock_is_repaired_and_in_both_is_refused() {
+    for copy in [0, 4096] {
+        for byte in [0, 9, 17, 30, 40, 50, 64, 70, 80, 90, 97] {
+            let place = filled();
+            flip(&place.path, copy + byte);
+            assert_filled(&Pool::open(&place.path).unwrap());
+            // The open has repaired it: now the other one may go.
+            flip(&place.path, 4096 - copy + byte);
+            assert_filled(&Pool::open(&place.path).unwrap());
+        }
+    }
+    let place = filled();
+    flip(&place.path, 50);
+    flip(&place.path, 4096 + 50);
+    assert!(matches!(Pool::open(&place.path), Err(Error::Damaged(_))));
+    flip(&place.path, 50);
+    assert_filled(&Pool::open(&place.path).unwrap());
+}
+
+#[test]
+fn foreign_empty_and_truncated_files_are_refused_by_name_and_left_alone() {
+    let place = place();
+    for content in [
+        vec![],
+        vec![7; 3],
+        vec![7; 100_000],
+        b"PK\x03\x04 and so on".to_vec(),
+    ] {
+        std::fs::write(&place.path, &content).unwrap();
+        assert!(matches!(Pool::open(&place.path), Err(Error::NotAPool(_))));
+        assert!(matches!(
+            PoolOptions::new().open_or_create(&place.path),
+            Err(Error::NotAPool(_))
+        ));
+        assert_eq!(std::fs::read(&place.path).unwrap(), content);
+    }
+    assert!(matches!(
+        Pool::open(place.path.parent().unwrap()),
+        Err(Error::NotAPool(_) | Error::Io { .. })
+    ));
+    assert!(matches!(
+        Pool::open(place.path.with_extension("none")),
+        Err(Error::Io { .. })
+    ));
+    assert!(
+        matches!(Pool::create(&place.path), Err(Error::Io { .. })),
+        "create does not overwrite"
+    );
+
+    let whole = filled();
+    let length = std::fs::metadata(&whole.path).unwrap().len();
+    for shorter in [length - 1, length - EXTENT, 10_000, 5000] {
+        let cut = whole.path.with_extension("cut");
+        std::fs::copy(&whole.path, &cut).unwrap();
+        OpenOptions::new()
+            .write(true)
+            .open(&cut)
+            .unwrap()
+            .set_len(shorter)
+            .unwrap();
+        match Pool::open(&cut) {
+            Err(Error::Truncated { expected, actual }) => {
+                assert_eq!((expected, actual), (length, shorter))
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_newer_format_is_refused_by_name() {
+    let place = filled();
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&place.path)
+        .unwrap();
+    let mut bytes = [0; 104];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    bytes[8] = 2;
+    let checksum = u64::from(crc32fast::hash(&bytes[..96]));
+    bytes[96..].copy_from_slice(&checksum.to_ne_bytes());
+    file.write_all_at(&bytes, 0).unwrap();
+    file.write_all_at(&bytes, 4096).unwrap();
+    assert!(matches!(
+        Pool::open(&place.path),
+        Err(Error::NewerFormat {
+            found: 2,
+            supported: 1
+        })
+    ));
+}
+
+#[test]
+fn a_second_writer_is_locked_out_and_readers_share_a_closed_pool() {
+    let place = filled();
+    let pool = Pool::open(&place.path).unwrap();
+    assert!(matches!(Pool::open(&place.path), Err(Error::Locked(_))));
+    assert!(matches!(
+        PoolOptions::new().open_read_only(&place.path),
+        Err(Error::Locked(_))
+    ));
+    pool.close().unwrap();
+    let first = PoolOptions::new().open_read_only(&place.path).unwrap();
+    let second = PoolOptions::new().open_read_only(&place.path).unwrap();
+    assert!(matches!(Pool::open(&place.path), Err(Error::Locked(_))));
+    for pool in [first, second] {
+        assert_filled(&pool);
+        let map = pool.open_map::<u64, u64>("m").unwrap();
+        assert!(matches!(map.insert(1, 2), Err(Error::ReadOnly)));
+        assert!(matches!(map.remove(1), Err(Error::ReadOnly)));
+        assert!(matches!(map.insert_batch(&[(1, 2)]), Err(Error::ReadOnly)));
+        assert!(matches!(
+            map.bulk_load(&[(1, 2)], 0.7),
+            Err(Error::ReadOnly)
+        ));
+        assert!(matches!(pool.map::<u64, u64>("new"), Err(Error::ReadOnly)));
+        assert!(matches!(pool.drop_map("m"), Err(Error::ReadOnly)));
+        assert!(matches!(pool.shrink(), Err(Error::ReadOnly)));
+    }
+}
+
+#[test]
+fn a_pool_that_was_not_closed_is_not_opened_read_only() {
+    let place = filled();
+    let pool = Pool::open(&place.path).unwrap();
+    let image = crash_image(&place);
+    drop(pool);
+    assert!(matches!(
+        PoolOptions::new().open_read_only(&image),
+        Err(Error::NotClean)
+    ));
+    assert_filled(&Pool::open(&image).unwrap());
+}
+
+#[test]
+fn when_the_machine_went_down_an_open_pool_is_refused_until_salvaged_and_a_closed_one_is_not() {
+    let place = filled();
+    let rebooted = |salvage| {
+        PoolOptions::new()
+            .boot_identity([9; 16])
+            .salvage(salvage)
+            .clone()
+    };
+    // Closed before: good across reboots.
+    let pool = rebooted(false).open(&place.path).unwrap();
+    let image = crash_image(&place);
+    pool.close().unwrap();
+    // The image says that it is open on the machine with boot identity 9.
+    assert!(matches!(Pool::open(&image), Err(Error::MachineWentDown)));
+    assert_filled(&rebooted(false).open(&image).unwrap());
+    let image = {
+        let _pool = rebooted(false).open(&place.path).unwrap();
+        crash_image(&place)
+    };
+    assert_filled(&PoolOptions::new().salvage(true).open(&image).unwrap());
+    assert_filled(&Pool::open(&image).unwrap());
+}
+
+#[test]
+fn salvage_refuses_what_is_not_whole_and_leaves_it_as_it_is() {
+    let place = filled();
+    let image = {
+        let _pool = PoolOptions::new()
+            .boot_identity([9; 16])
+            .open(&place.path)
+            .unwrap();
+        crash_image(&place)
+    };
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&image)
+        .unwrap();
+    // Where the leaves of a thousand records are: at the beginning of the extents.
+    for extent in 1..file.metadata().unwrap().len() / EXTENT {
+        file.write_all_at(&[0xa5; 8192], extent * EXTENT + 512)
+            .unwrap();
+    }
+    let before = std::fs::read(&image).unwrap();
+    assert!(matches!(
+        PoolOptions::new().salvage(true).open(&image),
+        Err(Error::Damaged(_))
+    ));
+    assert!(
+        std::fs::read(&image).unwrap() == before,
+        "a refused pool is not touched"
+    );
+    assert!(matches!(Pool::open(&image), Err(Error::MachineWentDown)));
+}
+
+#[test]
+fn power_loss_safety_is_refused_where_it_cannot_be_had_unless_forced() {
+    let place = place();
+    let options = PoolOptions::new().durability(Durability::PowerLoss).clone();
+    assert!(matches!(
+        options.create(&place.path),
+        Err(Error::NoPowerLossSafety(_))
+    ));
+    assert!(!place.path.exists(), "a refused pool leaves no file");
+    let pool = options
+        .clone()
+        .force_power_loss_protocol(true)
+        .create(&place.path)
+        .unwrap();
+    let map = pool.map::<u64, u64>("m").unwrap();
+    (0..1000).for_each(|i| assert_eq!(map.insert(i, i).unwrap(), None));
+    assert_filled(&pool);
+}
+
+fn fill_up(map: &Map<u64, u64>) -> u64 {
+    let mut i = 0_u64;
+    loop {
+        match map.insert(i.wrapping_mul(0x9e37_79b9_7f4a_7c15), i) {
+            Ok(_) => i += 1,
+            Err(Error::NoSpace(_)) => return i,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn assert_full_pool_lost_nothing(map: &Map<u64, u64>, records: u64) {
+    assert!(records > 5000, "only {records} records fit");
+    assert_eq!(map.check().unwrap(), [""; 0]);
+    assert_eq!(map.len().unwrap(), records);
+    for i in 0..records {
+        let key = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        assert_eq!(map.get(key).unwrap(), Some(i));
+        // Updates and removals need no space.
+        assert_eq!(map.insert(key, i).unwrap(), Some(i));
+    }
+}
+
+#[test]
+fn a_full_pool_is_an_error_and_loses_nothing() {
+    for options in [
+        PoolOptions::new().max_bytes(4 * EXTENT),
+        PoolOptions::new().max_bytes(2 * EXTENT),
+    ] {
+        let place = place();
+        let pool = options.create(&place.path).unwrap();
+        let map = pool.map::<u64, u64>("m").unwrap();
+        map.warm_up().unwrap();
+        let records = fill_up(&map);
+        assert_full_pool_lost_nothing(&map, records);
+        let many: Vec<(u64, u64)> = (0..400_000).map(|i| (i, i)).collect();
+        let other = pool.map::<u64, u64>("other");
+        if let Ok(other) = other {
+            assert!(matches!(
+                other.bulk_load(&many, 0.7),
+                Err(Error::NoSpace(_))
+            ));
+            assert!(other.is_empty().unwrap());
+        }
+        // Removing makes room again.
+        for i in 0..records / 2 {
+            map.remove(i.wrapping_mul(0x9e37_79b9_7f4a_7c15)).unwrap();
+        }
+        assert_eq!(map.insert(1, 1).unwrap(), None);
+    }
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_never_a_signal() {
+    let directory = tempfile::tempdir().unwrap();
+    let mount = |arguments: &[&str]| {
+        std::process::Command::new(arguments[0])
+            .args(&arguments[1..])
+            .status()
+    };
+    let at = directory.path().to_str().unwrap();
+    if !mount(&["mount", "-t", "tmpfs", "-o", "size=9m", "tmpfs", at])
+        .is_ok_and(|status| status.success())
+    {
+        return eprintln!("NOT TESTED: a full disk, since this user may not mount a small tmpfs");
+    }
+    let tested = std::panic::catch_unwind(|| {
+        let pool = Pool::create(directory.path().join("full.pool")).unwrap();
+        let map = pool.map::<u64, u64>("m").unwrap();
+        map.warm_up().unwrap();
+        let records = fill_up(&map);
+        assert_full_pool_lost_nothing(&map, records);
+        drop(map);
+        pool.close().unwrap();
+        let pool = Pool::open(directory.path().join("full.pool")).unwrap();
+        assert_full_pool_lost_nothing(&pool.map("m").unwrap(), records);
+    });
+    assert!(mount(&["umount", at]).unwrap().success());
+    tested.unwrap();
+}
+
+#[test]
+fn growth_that_fails_at_every_step_in_turn_loses_nothing() {
+    for extents in 2..7 {
+        let place = place();
+        let pool = PoolOptions::new()
+            .max_bytes(extents * EXTENT)
+            .create(&place.path)
+            .unwrap();
+        let map = pool.map::<u64, u64>("m").unwrap();
+        let records = fill_up(&map);
+        drop(map);
+        pool.close().unwrap();
+        let pool = Pool::open(&place.path).unwrap();
+        let map = pool.open_map::<u64, u64>("m").unwrap();
+        assert_full_pool_lost_nothing(&map, records);
+        map.insert(1, 1).unwrap();
+    }
+}
+
+#[test]
+fn maps_are_made_found_refused_and_dropped_by_name() {
+    let place = place();
+    let pool = Pool::create(&place.path).unwrap();
+    assert!(matches!(
+        pool.open_map::<u64, u64>("m"),
+        Err(Error::NoSuchMap(_))
+    ));
+    assert!(matches!(pool.map::<u64, u64>(""), Err(Error::BadName(0))));
+    assert!(matches!(
+        pool.map::<u64, u64>(&"x".repeat(64)),
+        Err(Error::BadName(64))
+    ));
+    assert!(matches!(
+        pool.map_with::<u64, u64>("m", MapOptions { leaf_bytes: 300 }),
+        Err(Error::BadOption(_))
+    ));
+    let map = pool.map::<u64, i64>("m").unwrap();
+    assert!(matches!(
+        pool.map::<i64, i64>("m"),
+        Err(Error::WrongType { .. })
+    ));
+    assert!(matches!(
+        pool.map::<u64, f64>("m"),
+        Err(Error::WrongType { .. })
+    ));
+    map.insert(1, -1).unwrap();
+    assert_eq!(
+        pool.map::<u64, i64>("m").unwrap().get(1).unwrap(),
+        Some(-1),
+        "two handles, one map"
+    );
+    assert!(matches!(pool.drop_map("m"), Err(Error::InUse(_))));
+    drop(map);
+    pool.drop_map("m").unwrap();
+    assert!(pool.maps().is_empty());
+    assert!(matches!(pool.drop_map("m"), Err(Error::NoSuchMap(_))));
+    for i in 0..128 {
+        pool.map::<u64, ()>(&format!("map {i}")).unwrap();
+    }
+    assert!(matches!(
+        pool.map::<u64, ()>("one more"),
+        Err(Error::TooManyMaps(128))
+    ));
+    assert!(matches!(pool.clone().close(), Err(Error::InUse(_))));
+}
+
+#[test]
+fn dropped_space_is_used_again_and_shrink_gives_it_back() {
+    let place = place();
+    let pool = Pool::create(&place.path).unwrap();
+    let records: Vec<(u64, u64)> = (0..200_000).map(|i| (i, i)).collect();
+    pool.map::<u64, u64>("kept").unwrap().insert(1, 1).unwrap();
+    let mut largest = 0;
+    for round in 0..5 {
+        let map = pool.map::<u64, u64>("big").unwrap();
+        map.bulk_load(&records, 0.7).unwrap();
+        drop(map);
+        let bytes = pool.stat().file_bytes;
+        assert!(
+            round == 0 || bytes <= largest + EXTENT,
+            "the space of a dropped map is used again"
+        );
+        largest = largest.max(bytes);
+        pool.drop_map("big").unwrap();
+    }
+    let given_back = pool.shrink().unwrap();
+    assert!(given_back >= 2 * EXTENT, "{given_back}");
+    assert_eq!(
+        std::fs::metadata(&place.path).unwrap().len(),
+        pool.stat().file_bytes
+    );
+    assert_eq!(
+        pool.map::<u64, u64>("kept").unwrap().get(1).unwrap(),
+        Some(1)
+    );
+    pool.map::<u64, u64>("big")
+        .unwrap()
+        .bulk_load(&records, 0.7)
+        .unwrap();
+    assert!(pool.map::<u64, u64>("big").unwrap().iter().eq(records));
+    pool.close().unwrap();
+    let pool = Pool::open(&place.path).unwrap();
+    assert_eq!(pool.map::<u64, u64>("big").unwrap().len().unwrap(), 200_000);
+}
+
+#[test]
+fn the_generation_counts_opens_for_writing() {
+    let place = filled();
+    let first = Pool::open(&place.path).unwrap().stat().generation;
+    assert_eq!(
+        PoolOptions::new()
+            .open_read_only(&place.path)
+            .unwrap()
+            .stat()
+            .generation,
+        first
+    );
+    assert_eq!(
+        Pool::open(&place.path).unwrap().stat().generation,
+        first + 1
+    );
+}
+
+#[test]
+fn a_damaged_tree_is_an_error_and_not_a_crash() {
+    for seed in 0..40_u64 {
+        let place = filled();
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&place.path)
+            .unwrap();
+        let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        // The leaves of a thousand records lie at the beginning of the extents.
+        for extent in 1..file.metadata().unwrap().len() / EXTENT {
+            let at = extent * EXTENT + (random >> 20) % (256 * 110);
+            file.write_all_at(&random.to_ne_bytes(), at & !7).unwrap();
+        }
+        drop(file);
+        let Ok(pool) = Pool::open(&place.path) else {
+            continue;
+        };
+        let Ok(map) = pool.open_map::<u64, u64>("m") else {
+            continue;
+        };
+        for key in 0..1000 {
+            let _ = map.get(key);
+        }
+        let mut range = map.iter();
+        range.by_ref().take(2000).for_each(drop);
+        let _ = range.error();
+        let _ = map.check();
+        let _ = map.len();
+    }
+}
