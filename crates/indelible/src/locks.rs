@@ -21,8 +21,8 @@ pub(crate) struct Version(u64);
 pub(crate) struct VersionLock(AtomicU64);
 
 impl VersionLock {
-    #[cfg(test)]
-    pub(crate) fn new() -> Self {
+    #[cfg(all(test, loom))]
+    fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
@@ -145,5 +145,71 @@ impl Wait {
         } else {
             crate::sync::yield_now();
         }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+
+    struct Pair {
+        lock: VersionLock,
+        a: AtomicU64,
+        b: AtomicU64,
+    }
+
+    impl Pair {
+        fn new() -> Arc<Self> {
+            Arc::new(Self {
+                lock: VersionLock::new(),
+                a: AtomicU64::new(0),
+                b: AtomicU64::new(0),
+            })
+        }
+
+        fn write(&self) {
+            let _guard = self.lock.lock();
+            let value = self.a.load(Ordering::Relaxed) + 1;
+            self.a.store(value, Ordering::Relaxed);
+            self.b.store(value, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn loom_a_validated_reader_never_sees_half_a_write() {
+        loom::model(|| {
+            let pair = Pair::new();
+            let writer = {
+                let pair = pair.clone();
+                loom::thread::spawn(move || pair.write())
+            };
+            let version = pair.lock.read();
+            let (a, b) = (
+                pair.a.load(Ordering::Relaxed),
+                pair.b.load(Ordering::Relaxed),
+            );
+            if pair.lock.is_still(version) {
+                assert_eq!(a, b);
+            }
+            writer.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_writers_exclude_each_other_and_an_old_version_gives_no_lock() {
+        loom::model(|| {
+            let pair = Pair::new();
+            let version = pair.lock.read();
+            let writer = {
+                let pair = pair.clone();
+                loom::thread::spawn(move || pair.write())
+            };
+            pair.write();
+            writer.join().unwrap();
+            assert_eq!(pair.a.load(Ordering::Relaxed), 2);
+            assert_eq!(pair.b.load(Ordering::Relaxed), 2);
+            assert!(pair.lock.try_lock_at(version).is_none());
+        });
     }
 }

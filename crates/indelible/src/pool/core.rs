@@ -32,6 +32,9 @@ pub(crate) struct PoolCore {
     spaces: Mutex<Vec<Weak<Space>>>,
 }
 
+/// The open maps, locked.
+pub(super) type Registry<'a> = MutexGuard<'a, HashMap<usize, Weak<LbTree>>>;
+
 /// What is known about extents while the pool is open.
 #[derive(Default)]
 struct Extents {
@@ -449,19 +452,16 @@ impl PoolCore {
     }
 
     /// Locks the registry of open maps, once no map at `slot` is just being closed.
-    pub(super) fn registry(&self) -> MutexGuard<'_, HashMap<usize, Weak<LbTree>>> {
+    pub(super) fn registry(&self) -> Registry<'_> {
         lock(&self.maps)
     }
 
     /// The open map at `slot`, if there is one; waits for one that is being closed.
     pub(super) fn open_map<'a>(
         &'a self,
-        mut maps: MutexGuard<'a, HashMap<usize, Weak<LbTree>>>,
+        mut maps: Registry<'a>,
         slot: usize,
-    ) -> (
-        MutexGuard<'a, HashMap<usize, Weak<LbTree>>>,
-        Option<Arc<LbTree>>,
-    ) {
+    ) -> (Registry<'a>, Option<Arc<LbTree>>) {
         loop {
             match maps.get(&slot).map(Weak::upgrade) {
                 None => return (maps, None),

@@ -100,3 +100,27 @@ mod tests {
         }
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::{Arc, Mutex};
+
+    #[test]
+    fn loom_two_threads_never_get_the_same_block() {
+        loom::model(|| {
+            let occupancy = Arc::new(Mutex::new(Occupancy::new(3)));
+            let other = {
+                let occupancy = occupancy.clone();
+                loom::thread::spawn(move || {
+                    let block = occupancy.lock().unwrap().alloc().unwrap();
+                    occupancy.lock().unwrap().free(block);
+                    occupancy.lock().unwrap().alloc().unwrap()
+                })
+            };
+            let mine = [0; 2].map(|_| occupancy.lock().unwrap().alloc().unwrap());
+            let theirs = other.join().unwrap();
+            assert!(mine[0] != mine[1] && !mine.contains(&theirs));
+        });
+    }
+}

@@ -148,19 +148,19 @@ impl Kernel for GetGroup<'_> {
         let mut group = Group::new(self.tree, self.keys);
         group.descend::<S>(self.tree, false);
         let mut leaf_versions = group.versions;
-        for lane in 0..self.keys.len() {
+        for (lane, version) in leaf_versions.iter_mut().enumerate().take(self.keys.len()) {
             if group.failed >> lane & 1 != 0 {
                 continue;
             }
             let offset = group.children[lane].offset();
-            leaf_versions[lane] = self.tree.locks.of(offset).read();
+            *version = self.tree.locks.of(offset).read();
             group.check(
                 lane,
                 group.nodes[lane].lock().is_still(group.versions[lane]),
             );
             self.tree.leaves.at(offset).prefetch_record(self.keys[lane]);
         }
-        for lane in 0..self.keys.len() {
+        for (lane, &version) in leaf_versions.iter().enumerate().take(self.keys.len()) {
             if group.failed >> lane & 1 != 0 {
                 continue;
             }
@@ -171,10 +171,7 @@ impl Kernel for GetGroup<'_> {
                 .at(offset)
                 .find(self.keys[lane])
                 .map(|(_, value)| value);
-            group.check(
-                lane,
-                self.tree.locks.of(offset).is_still(leaf_versions[lane]),
-            );
+            group.check(lane, self.tree.locks.of(offset).is_still(version));
         }
         group.failed
     }
