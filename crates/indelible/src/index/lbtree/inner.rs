@@ -157,6 +157,15 @@ impl Inner {
         }
     }
 
+    /// Asks the caches for all lines of the node. For writers, which cannot overlap one operation with the next, and so
+    /// have bandwidth to spare but no time to wait twice.
+    #[inline(always)]
+    pub(super) fn prefetch_keys(&self) {
+        for group in 0..GROUPS {
+            self.prefetch_group(group);
+        }
+    }
+
     /// Asks the caches for both lines of a group.
     #[inline(always)]
     pub(super) fn prefetch_group(&self, group: usize) {

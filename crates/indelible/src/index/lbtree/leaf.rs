@@ -184,16 +184,15 @@ impl<'a> Leaf<'a> {
         self.blocks.len() == 1
     }
 
-    /// Copies the records of the first block, in no order, to `out` and returns their number.
+    /// The bitmap of the first block, and what is in its slots, in use or not.
     #[inline(always)]
-    pub(super) fn copy_block_to(self, out: &mut [(u64, u64); SLOTS]) -> usize {
-        let mut count = 0;
-        for slot in slots(Header::read(&self.blocks[0].front).bitmap()) {
-            let record = self.record(Place { block: 0, slot });
-            out[count] = (record.key.load(), record.value.load());
-            count += 1;
-        }
-        count
+    pub(super) fn first_block(self) -> (u16, [(u64, u64); SLOTS]) {
+        let records = &self.blocks[0].records;
+        let bitmap = Header::read(&self.blocks[0].front).bitmap();
+        (
+            bitmap,
+            std::array::from_fn(|slot| (records[slot].key.load(), records[slot].value.load())),
+        )
     }
 
     /// Copies all records, in no order, to `out` and returns their number.

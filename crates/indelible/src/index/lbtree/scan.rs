@@ -38,26 +38,33 @@ impl Leaf<'_> {
         }
     }
 
-    /// Appends the records of the first block, sorted: each at the place that the number of smaller keys says, so that
-    /// there is no branch for the order of the keys to mislead.
+    /// Appends the records of the first block, sorted: each at the place that the number of smaller keys says. All slots
+    /// are treated alike, whether in use or not, so that neither the number of records nor the order of their keys can
+    /// mislead a branch.
     #[inline(always)]
     fn append_block<S: Simd>(self, out: &mut Vec<Pair>) {
-        let mut records = [(0, 0); SLOTS];
-        let count = self.copy_block_to(&mut records);
-        let key = |i: usize| AtomicU64::new(records.get(i).map_or(0, |record: &Pair| record.0));
+        const NOWHERE: usize = 15;
+        let (in_use, records) = self.first_block();
+        let key = |slot: usize| AtomicU64::new(if slot < SLOTS { records[slot].0 } else { 0 });
         let lines = [
             KeyLine(std::array::from_fn(key)),
             KeyLine(std::array::from_fn(|i| key(8 + i))),
         ];
-        let present = (1_u32 << count) - 1;
-        let before = out.len();
-        out.resize(before + count, (0, 0));
-        for &record in &records[..count] {
+        let mut sorted = [(0, 0); NOWHERE + 1];
+        for (slot, &record) in records.iter().enumerate() {
             let at_most = S::at_most(&lines[0], record.0) | S::at_most(&lines[1], record.0) << 8;
-            // Torn reads may have equal keys; the place stays inside all the same.
-            let place = (at_most & present).count_ones() as usize - 1;
-            out[before + place] = record;
+            // One more than its place; of a slot not in use, which may hold anything, nothing is wanted.
+            let place = (at_most & u32::from(in_use)).count_ones() as usize;
+            let is_used = in_use >> slot & 1 != 0;
+            sorted[if is_used {
+                place.wrapping_sub(1) & NOWHERE
+            } else {
+                NOWHERE
+            }] = record;
         }
+        let after = out.len() + in_use.count_ones() as usize;
+        out.extend_from_slice(&sorted[..SLOTS]);
+        out.truncate(after);
     }
 }
 
@@ -150,12 +157,16 @@ impl Tree {
         out: &mut Vec<Pair>,
     ) -> Result<Option<u64>, Retry> {
         let spot = self.try_descend::<S>(first)?;
-        let end = (spot.index + leaves).min(spot.parent.count());
-        for i in spot.index + 1..end {
+        let count = spot.parent.count();
+        let end = (spot.index + leaves).min(count);
+        for i in spot.index + 1..(spot.index + AHEAD).min(count) {
             self.leaves.prefetch(spot.parent.child(i).offset());
         }
         let mut from = first;
         for i in spot.index..end {
+            if i + AHEAD < count {
+                self.leaves.prefetch(spot.parent.child(i + AHEAD).offset());
+            }
             let (child, high) = (spot.parent.child(i), spot.high_of(i));
             match self.read_leaf::<S>(&spot, child, from, last, out) {
                 Ok(()) => {}
@@ -180,11 +191,14 @@ impl Tree {
     ) -> Result<Option<u64>, Retry> {
         let spot = self.try_descend::<S>(last)?;
         let start = (spot.index + 1).saturating_sub(leaves);
-        for i in start..spot.index {
+        for i in (spot.index + 1).saturating_sub(AHEAD)..spot.index {
             self.leaves.prefetch(spot.parent.child(i).offset());
         }
         let mut to = last;
         for i in (start..=spot.index).rev() {
+            if i >= AHEAD {
+                self.leaves.prefetch(spot.parent.child(i - AHEAD).offset());
+            }
             let (child, low) = (spot.parent.child(i), spot.low_of(i));
             let before = out.len();
             match self.read_leaf::<S>(&spot, child, first, to, out) {
@@ -267,9 +281,12 @@ impl Kernel for CollectDown<'_> {
     }
 }
 
+/// Leaves asked for ahead of the one being read, also of the next read: memory that waits for nobody.
+const AHEAD: usize = 6;
+
 /// Leaves read at once: few at first, for the many ranges of which only the beginning is wanted.
-const FIRST_LEAVES: usize = 4;
-const MOST_LEAVES: usize = 16;
+const FIRST_LEAVES: usize = 6;
+const MOST_LEAVES: usize = 24;
 
 /// A range in progress, from both ends.
 pub(crate) struct Cursor {

@@ -99,6 +99,7 @@ impl Tree {
         for _ in 0..node.level() {
             (node, version) = Self::step::<S>(node, version, key, Some(&mut high))?;
         }
+        node.prefetch_keys();
         let index = node.find::<S>(key);
         let child = node.child(index);
         self.leaves.prefetch(child.offset());
