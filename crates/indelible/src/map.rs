@@ -13,8 +13,8 @@ use std::sync::Arc;
 /// How a new map is laid out. The choice is recorded in the pool; opening an existing map ignores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapOptions {
-    /// Bytes in a leaf: 256, 512, 768 or 1024 (LB+-Tree, section 3.4). Default 256, which the paper and we measured
-    /// as the best all-round size.
+    /// Bytes in a leaf: 256, 512, 768 or 1024 (LB+-Tree, section 3.4). Default 256, the
+    /// paper's choice for insert-heavy work (figure 13).
     pub leaf_bytes: u32,
 }
 

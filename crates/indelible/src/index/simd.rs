@@ -13,8 +13,23 @@ pub(crate) struct KeyLine(pub(crate) [AtomicU64; 8]);
 
 /// One instruction set.
 pub(crate) trait Simd: Copy {
-    /// Bit `i` of the result says whether word `i` of the line is at most `key`, as unsigned numbers.
-    fn at_most(line: &KeyLine, key: u64) -> u32;
+    /// Eight keys in registers.
+    type Keys: Copy;
+
+    /// Takes a line into registers.
+    fn load(line: &KeyLine) -> Self::Keys;
+
+    /// Takes eight words into registers.
+    fn pack(words: [u64; 8]) -> Self::Keys;
+
+    /// Bit `i` of the result says whether key `i` is at most `key`, as unsigned numbers.
+    fn at_most_in(keys: Self::Keys, key: u64) -> u32;
+
+    /// [`at_most_in`](Self::at_most_in) for a line.
+    #[inline(always)]
+    fn at_most(line: &KeyLine, key: u64) -> u32 {
+        Self::at_most_in(Self::load(line), key)
+    }
 }
 
 /// The instruction sets, for choosing at run time.
@@ -80,11 +95,23 @@ pub(crate) fn dispatch<K: Kernel>(level: SimdLevel, kernel: K) -> K::Out {
 pub(crate) struct Plain;
 
 impl Simd for Plain {
+    type Keys = [u64; 8];
+
     #[inline(always)]
-    fn at_most(line: &KeyLine, key: u64) -> u32 {
-        line.0.iter().enumerate().fold(0, |mask, (i, word)| {
-            mask | (u32::from(word.load(Ordering::Relaxed) <= key) << i)
-        })
+    fn load(line: &KeyLine) -> [u64; 8] {
+        std::array::from_fn(|i| line.0[i].load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    fn pack(words: [u64; 8]) -> [u64; 8] {
+        words
+    }
+
+    #[inline(always)]
+    fn at_most_in(keys: [u64; 8], key: u64) -> u32 {
+        keys.iter()
+            .enumerate()
+            .fold(0, |mask, (i, &word)| mask | (u32::from(word <= key) << i))
     }
 }
 
@@ -110,14 +137,25 @@ mod x86 {
     pub(super) struct Avx512;
 
     impl Simd for Avx512 {
+        type Keys = __m512i;
+
         #[inline(always)]
-        fn at_most(line: &KeyLine, key: u64) -> u32 {
-            // SAFETY: reached only through `with_avx512`. The line is 64 aligned, live bytes; the load is volatile
-            // because others may be writing, and a torn result is discarded by the caller's version check.
-            unsafe {
-                let keys = std::ptr::from_ref(line).cast::<__m512i>().read_volatile();
-                u32::from(_mm512_cmple_epu64_mask(keys, _mm512_set1_epi64(key as i64)))
-            }
+        fn load(line: &KeyLine) -> __m512i {
+            // SAFETY: the line is 64 aligned, live bytes; the load is volatile because others may be writing, and a torn
+            // result is discarded by the caller's version check.
+            unsafe { std::ptr::from_ref(line).cast::<__m512i>().read_volatile() }
+        }
+
+        #[inline(always)]
+        fn pack(words: [u64; 8]) -> __m512i {
+            // SAFETY: both types are 64 bytes for which every bit pattern is valid.
+            unsafe { std::mem::transmute(words) }
+        }
+
+        #[inline(always)]
+        fn at_most_in(keys: __m512i, key: u64) -> u32 {
+            // SAFETY: reached only through `with_avx512`.
+            unsafe { u32::from(_mm512_cmple_epu64_mask(keys, _mm512_set1_epi64(key as i64))) }
         }
     }
 
@@ -125,21 +163,36 @@ mod x86 {
     pub(super) struct Avx2;
 
     impl Simd for Avx2 {
+        type Keys = [__m256i; 2];
+
         #[inline(always)]
-        fn at_most(line: &KeyLine, key: u64) -> u32 {
-            // SAFETY: reached only through `with_avx2`; otherwise as in `Avx512`.
+        fn load(line: &KeyLine) -> [__m256i; 2] {
+            // SAFETY: as in `Avx512`.
+            unsafe {
+                std::ptr::from_ref(line)
+                    .cast::<[__m256i; 2]>()
+                    .read_volatile()
+            }
+        }
+
+        #[inline(always)]
+        fn pack(words: [u64; 8]) -> [__m256i; 2] {
+            // SAFETY: as in `Avx512`.
+            unsafe { std::mem::transmute(words) }
+        }
+
+        #[inline(always)]
+        fn at_most_in(keys: [__m256i; 2], key: u64) -> u32 {
+            // SAFETY: reached only through `with_avx2`.
             unsafe {
                 // AVX2 compares signed: flipping the top bit of both sides makes that the unsigned order.
                 let flip = _mm256_set1_epi64x(i64::MIN);
                 let key = _mm256_xor_si256(_mm256_set1_epi64x(key as i64), flip);
-                let halves = std::ptr::from_ref(line).cast::<__m256i>();
                 let above = |half: __m256i| {
                     let greater = _mm256_cmpgt_epi64(_mm256_xor_si256(half, flip), key);
                     _mm256_movemask_pd(_mm256_castsi256_pd(greater)) as u32
                 };
-                let low = above(halves.read_volatile());
-                let high = above(halves.add(1).read_volatile());
-                !(low | high << 4) & 0xff
+                !(above(keys[0]) | above(keys[1]) << 4) & 0xff
             }
         }
     }

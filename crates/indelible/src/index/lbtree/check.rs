@@ -195,7 +195,7 @@ impl Shared {
             records,
             leaves,
             height: tree.height(),
-            leaf_bytes: (tree.leaves.blocks() * super::BLOCK_BYTES) as u32,
+            leaf_bytes: tree.leaf_bytes() as u32,
             fill: records as f64 / (leaves as f64 * tree.leaves.capacity() as f64),
             file_bytes: space.file_bytes,
             dram_bytes: tree.arena.bytes() + tree.locks.bytes() + space.dram_bytes,

@@ -147,6 +147,10 @@ impl Tree {
         self.directory.get().map(Box::as_ref)
     }
 
+    fn leaf_bytes(&self) -> u64 {
+        (self.leaves.blocks() * BLOCK_BYTES) as u64
+    }
+
     #[inline(always)]
     fn find_child(&self, node: &Inner, key: u64) -> usize {
         dispatch(self.simd, FindChild { node, key })

@@ -20,7 +20,7 @@
 //! The same thread marks every leaf that it finds; at the end all blocks that are not marked are free.
 
 use super::inner::Child;
-use super::layout::{BLOCK_BYTES, LEVELS};
+use super::layout::LEVELS;
 use super::leaf::Offset;
 use super::{Change, LbTree, Shared, Tree};
 use crate::locks::Wait;
@@ -96,7 +96,7 @@ impl Tree {
 
     /// Makes the chain at `head` the directory of this tree, which has none.
     pub(super) fn attach_directory(&self, head: Offset) -> Result<&Tree> {
-        let leaf_bytes = (self.leaves.blocks() * BLOCK_BYTES) as u32;
+        let leaf_bytes = self.leaf_bytes() as u32;
         let tree = Tree::new(
             &self.core,
             &self.space,

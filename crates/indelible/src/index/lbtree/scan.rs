@@ -9,8 +9,7 @@ use super::layout::{MAX_RECORDS, SLOTS};
 use super::leaf::Leaf;
 use super::search::Retry;
 use super::{LbTree, Tree};
-use crate::index::simd::{Kernel, KeyLine, Simd, dispatch};
-use crate::sync::atomic::AtomicU64;
+use crate::index::simd::{Kernel, Simd, dispatch};
 use crate::{Error, Result, reclaim};
 use std::sync::Arc;
 
@@ -45,14 +44,12 @@ impl Leaf<'_> {
     fn append_block<S: Simd>(self, out: &mut Vec<Pair>) {
         const NOWHERE: usize = 15;
         let (in_use, records) = self.first_block();
-        let key = |slot: usize| AtomicU64::new(if slot < SLOTS { records[slot].0 } else { 0 });
-        let lines = [
-            KeyLine(std::array::from_fn(key)),
-            KeyLine(std::array::from_fn(|i| key(8 + i))),
-        ];
+        let key = |slot: usize| if slot < SLOTS { records[slot].0 } else { 0 };
+        let low = S::pack(std::array::from_fn(key));
+        let high = S::pack(std::array::from_fn(|i| key(8 + i)));
         let mut sorted = [(0, 0); NOWHERE + 1];
         for (slot, &record) in records.iter().enumerate() {
-            let at_most = S::at_most(&lines[0], record.0) | S::at_most(&lines[1], record.0) << 8;
+            let at_most = S::at_most_in(low, record.0) | S::at_most_in(high, record.0) << 8;
             // One more than its place; of a slot not in use, which may hold anything, nothing is wanted.
             let place = (at_most & u32::from(in_use)).count_ones() as usize;
             let is_used = in_use >> slot & 1 != 0;
@@ -164,7 +161,7 @@ impl Tree {
         }
         let mut from = first;
         for i in spot.index..end {
-            if i + AHEAD < count {
+            if i + AHEAD < (end + BEYOND).min(count) {
                 self.leaves.prefetch(spot.parent.child(i + AHEAD).offset());
             }
             let (child, high) = (spot.parent.child(i), spot.high_of(i));
@@ -196,7 +193,7 @@ impl Tree {
         }
         let mut to = last;
         for i in (start..=spot.index).rev() {
-            if i >= AHEAD {
+            if i >= AHEAD && i + BEYOND >= start + AHEAD {
                 self.leaves.prefetch(spot.parent.child(i - AHEAD).offset());
             }
             let (child, low) = (spot.parent.child(i), spot.low_of(i));
@@ -283,10 +280,12 @@ impl Kernel for CollectDown<'_> {
 
 /// Leaves asked for ahead of the one being read, also of the next read: memory that waits for nobody.
 const AHEAD: usize = 6;
+/// Of these, beyond what is read at once.
+const BEYOND: usize = 1;
 
 /// Leaves read at once: few at first, for the many ranges of which only the beginning is wanted.
 const FIRST_LEAVES: usize = 6;
-const MOST_LEAVES: usize = 24;
+const MOST_LEAVES: usize = 16;
 
 /// A range in progress, from both ends.
 pub(crate) struct Cursor {
@@ -365,7 +364,7 @@ impl Cursor {
                 .tree
                 .collect_up(first, last, self.leaves, &mut self.front);
             self.unread = self.or_end(read).map(|first| (first, last));
-            self.leaves = (self.leaves * 2).min(MOST_LEAVES);
+            self.leaves = (self.leaves + self.leaves / 4).min(MOST_LEAVES);
         }
     }
 
@@ -380,7 +379,7 @@ impl Cursor {
                 .tree
                 .collect_down(first, last, self.leaves, &mut self.back);
             self.unread = self.or_end(read).map(|last| (first, last));
-            self.leaves = (self.leaves * 2).min(MOST_LEAVES);
+            self.leaves = (self.leaves + self.leaves / 4).min(MOST_LEAVES);
         }
     }
 

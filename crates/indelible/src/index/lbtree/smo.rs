@@ -30,6 +30,8 @@ impl Tree {
             return Ok(());
         }
         let new = self.leaves.at(self.space.alloc()?);
+        // The next split will most likely get the block after this one: its lines had better be there by then.
+        self.leaves.prefetch(new.offset + self.leaf_bytes());
         let pivot = self.split_leaf(leaf, new, key, spot.high());
         spot.parent
             .insert_leaf(spot.index + 1, pivot, Child::leaf(new.offset));

@@ -1,0 +1,396 @@
+//! Opening: from a path and a wish to a pool, or to the reason why not.
+
+use super::core::{Opening, PoolCore};
+use super::layout::{EXTENT_BYTES, TABLE_AT};
+use super::mapping::{Backing, Mapping};
+use super::superblock::{COPY_BYTES, Promise, Superblock};
+use super::{Durability, Pool};
+use crate::pmem::{FlushInstruction, Medium};
+use crate::{Error, Result};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// How to open a pool.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> indelible::Result<()> {
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let path = directory.path().join("cache.pool");
+/// use indelible::{Durability, PoolOptions};
+/// let pool = PoolOptions::new().durability(Durability::Process).max_bytes(1 << 30).open_or_create(&path)?;
+/// pool.map::<u64, u64>("hits")?.insert(1, 2)?;
+/// pool.close()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct PoolOptions {
+    durability: Option<Durability>,
+    force_power_loss_protocol: bool,
+    max_bytes: u64,
+    salvage: bool,
+    huge_pages: bool,
+    boot: Option<[u8; 16]>,
+}
+
+impl Default for PoolOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Address space reserved unless `max_bytes` says otherwise: more than the format's limit.
+const DEFAULT_MAX_BYTES: u64 = 512 << 30;
+
+impl PoolOptions {
+    /// The defaults: `Durability::Process` for a new pool and as recorded for an existing one, room for 496 GiB, huge pages
+    /// where they can be had.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            durability: None,
+            force_power_loss_protocol: false,
+            max_bytes: DEFAULT_MAX_BYTES,
+            salvage: false,
+            huge_pages: true,
+            boot: None,
+        }
+    }
+
+    /// What the pool shall survive. Verified at open, never assumed.
+    pub fn durability(&mut self, durability: Durability) -> &mut Self {
+        self.durability = Some(durability);
+        self
+    }
+
+    /// With [`Durability::PowerLoss`]: flush and fence as on persistent memory, but accept any file. For tests and
+    /// measurements; it does **not** make an ordinary file survive power loss.
+    pub fn force_power_loss_protocol(&mut self, yes: bool) -> &mut Self {
+        self.force_power_loss_protocol = yes;
+        self
+    }
+
+    /// The most bytes that the pool may ever have: the address range that is reserved. Default, and limit of the format:
+    /// 496 GiB.
+    pub fn max_bytes(&mut self, bytes: u64) -> &mut Self {
+        self.max_bytes = bytes;
+        self
+    }
+
+    /// Accept a pool that was open when the machine went down, if a check of every map finds it whole. O(records).
+    pub fn salvage(&mut self, yes: bool) -> &mut Self {
+        self.salvage = yes;
+        self
+    }
+
+    /// Ask for huge pages. Default yes; where they cannot be had nothing is lost.
+    pub fn huge_pages(&mut self, yes: bool) -> &mut Self {
+        self.huge_pages = yes;
+        self
+    }
+
+    /// Pretend that the machine has this boot identity. For tests.
+    #[doc(hidden)]
+    pub fn boot_identity(&mut self, boot: [u8; 16]) -> &mut Self {
+        self.boot = Some(boot);
+        self
+    }
+
+    /// Creates a new pool.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] (the file exists, say), [`Error::NoSpace`], [`Error::NoPowerLossSafety`], [`Error::Locked`].
+    pub fn create(&self, path: impl AsRef<Path>) -> Result<Pool> {
+        let path = path.as_ref();
+        let file = open_file(
+            path,
+            OpenOptions::new().read(true).write(true).create_new(true),
+        )?;
+        lock_file(&file, path, false)?;
+        let created = self.create_in(file, path);
+        if created.is_err() {
+            let _ = std::fs::remove_file(path);
+        }
+        created
+    }
+
+    fn create_in(&self, file: File, path: &Path) -> Result<Pool> {
+        let durability = self.durability.unwrap_or_default();
+        let (promise, medium) = self.promise(durability)?;
+        let superblock = Superblock {
+            uuid: random_uuid()?,
+            sequence: 0,
+            generation: 0,
+            promise,
+            clean: true,
+            boot: self.boot_words(),
+            extents: 1,
+        };
+        // The file gets its length at the end: until then it is not a pool, and open says so.
+        let sync = promise == Promise::PowerLoss;
+        let backing = Backing::File {
+            file,
+            path: path.to_owned(),
+            read_only: false,
+            sync,
+        };
+        let mapping = Mapping::reserve(backing, self.max_bytes, self.huge_pages)?;
+        mapping.allocate(0, TABLE_AT + 4096)?;
+        mapping.allocate(EXTENT_BYTES - 4096, EXTENT_BYTES)?;
+        let opening = Opening {
+            mapping,
+            medium,
+            superblock,
+            boot: self.boot_words(),
+            read_only: true,
+        };
+        let core = PoolCore::open(opening)?;
+        core.begin_writing(true)?;
+        Ok(Pool {
+            core: Arc::new(core),
+        })
+    }
+
+    /// Opens an existing pool for reading and writing. O(1) in the number of records.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`], [`Error::Locked`], [`Error::NotAPool`], [`Error::NewerFormat`], [`Error::IncompatibleMachine`],
+    /// [`Error::Damaged`], [`Error::Truncated`], [`Error::MachineWentDown`], [`Error::NoPowerLossSafety`].
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Pool> {
+        let path = path.as_ref();
+        let file = open_file(path, OpenOptions::new().read(true).write(true))?;
+        lock_file(&file, path, false)?;
+        self.open_locked(file, path)
+    }
+
+    fn open_locked(&self, file: File, path: &Path) -> Result<Pool> {
+        let (mut superblock, _) = read_superblock(&file, path)?;
+        let same_boot = superblock.boot == self.boot_words();
+        let went_down = !superblock.clean && superblock.promise.is_page_cached() && !same_boot;
+        if went_down && !self.salvage {
+            return Err(Error::MachineWentDown);
+        }
+        let must_sync = superblock.clean || !same_boot;
+        let medium = match self.durability {
+            Some(durability) => {
+                let (promise, medium) = self.promise(durability)?;
+                superblock.promise = promise;
+                medium
+            }
+            None => medium_of(superblock.promise)?,
+        };
+        let sync = superblock.promise == Promise::PowerLoss;
+        let backing = Backing::File {
+            file,
+            path: path.to_owned(),
+            read_only: false,
+            sync,
+        };
+        let mapping = Mapping::reserve(backing, self.max_bytes, self.huge_pages)?;
+        let opening = Opening {
+            mapping,
+            medium,
+            superblock,
+            boot: self.boot_words(),
+            read_only: true,
+        };
+        let pool = Pool {
+            core: Arc::new(PoolCore::open(opening)?),
+        };
+        if went_down {
+            pool.accept_if_whole()?;
+        }
+        pool.core.begin_writing(must_sync)?;
+        Ok(pool)
+    }
+
+    /// Opens a pool, creating it if the file does not exist.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`open`](Self::open) and [`create`](Self::create).
+    pub fn open_or_create(&self, path: impl AsRef<Path>) -> Result<Pool> {
+        let path = path.as_ref();
+        match self.open(path) {
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                self.create(path)
+            }
+            result => result,
+        }
+    }
+
+    /// Opens a cleanly closed pool for reading only. Any number of processes may do so at once.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`open`](Self::open), and [`Error::NotClean`].
+    pub fn open_read_only(&self, path: impl AsRef<Path>) -> Result<Pool> {
+        let path = path.as_ref();
+        let file = open_file(path, OpenOptions::new().read(true))?;
+        lock_file(&file, path, true)?;
+        let (superblock, _) = read_superblock(&file, path)?;
+        if !superblock.clean {
+            return Err(Error::NotClean);
+        }
+        let backing = Backing::File {
+            file,
+            path: path.to_owned(),
+            read_only: true,
+            sync: false,
+        };
+        let mapping = Mapping::reserve(backing, self.max_bytes, self.huge_pages)?;
+        let boot = self.boot_words();
+        let opening = Opening {
+            mapping,
+            medium: Medium::Process,
+            superblock,
+            boot,
+            read_only: true,
+        };
+        Ok(Pool {
+            core: Arc::new(PoolCore::open(opening)?),
+        })
+    }
+
+    /// A pool in anonymous memory, which survives nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if the system has no address space to give.
+    pub fn in_memory(&self) -> Result<Pool> {
+        let mapping = Mapping::reserve(Backing::Anonymous, self.max_bytes, self.huge_pages)?;
+        let superblock = Superblock {
+            uuid: random_uuid()?,
+            sequence: 0,
+            generation: 0,
+            promise: Promise::Process,
+            clean: true,
+            boot: self.boot_words(),
+            extents: 1,
+        };
+        let medium = Medium::Dram;
+        let core = PoolCore::open(Opening {
+            mapping,
+            medium,
+            superblock,
+            boot: [0; 2],
+            read_only: true,
+        })?;
+        core.begin_writing(false)?;
+        Ok(Pool {
+            core: Arc::new(core),
+        })
+    }
+
+    fn promise(&self, durability: Durability) -> Result<(Promise, Medium)> {
+        let promise = match durability {
+            Durability::Process => Promise::Process,
+            Durability::PowerLoss if self.force_power_loss_protocol => Promise::ForcedPowerLoss,
+            Durability::PowerLoss => Promise::PowerLoss,
+        };
+        Ok((promise, medium_of(promise)?))
+    }
+
+    fn boot_words(&self) -> [u64; 2] {
+        let bytes = self.boot.unwrap_or_else(boot_identity);
+        let [a, b] = [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i])));
+        [a, b]
+    }
+}
+
+/// The medium that keeps a promise on this machine.
+fn medium_of(promise: Promise) -> Result<Medium> {
+    if promise == Promise::Process {
+        return Ok(Medium::Process);
+    }
+    if FlushInstruction::detect() == FlushInstruction::None {
+        return Err(Error::NoPowerLossSafety(
+            "this CPU has no instruction to write a cache line back",
+        ));
+    }
+    Ok(if promise == Promise::PowerLoss && has_eadr() {
+        Medium::PmemEadr
+    } else {
+        Medium::Pmem
+    })
+}
+
+/// Whether the platform says that its caches survive power loss, for every region of persistent memory.
+fn has_eadr() -> bool {
+    let Ok(devices) = std::fs::read_dir("/sys/bus/nd/devices") else {
+        return false;
+    };
+    let domains: Vec<String> = devices
+        .flatten()
+        .filter_map(|device| std::fs::read_to_string(device.path().join("persistence_domain")).ok())
+        .collect();
+    !domains.is_empty() && domains.iter().all(|domain| domain.trim() == "cpu_cache")
+}
+
+/// Identifies this boot of this machine; all zero where the system does not tell.
+fn boot_identity() -> [u8; 16] {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    u128::from_str_radix(&digits, 16).unwrap_or(0).to_be_bytes()
+}
+
+fn random_uuid() -> Result<[u64; 2]> {
+    let mut bytes = [0; 16];
+    let source = Path::new("/dev/urandom");
+    File::open(source)
+        .and_then(|mut random| std::io::Read::read_exact(&mut random, &mut bytes))
+        .map_err(|error| Error::Io {
+            action: "read",
+            path: source.to_owned(),
+            source: error,
+        })?;
+    let number = u128::from_ne_bytes(bytes);
+    Ok([number as u64, (number >> 64) as u64])
+}
+
+fn open_file(path: &Path, options: &OpenOptions) -> Result<File> {
+    let io = |source| Error::Io {
+        action: "open",
+        path: path.to_owned(),
+        source,
+    };
+    let file = options.open(path).map_err(io)?;
+    if !file.metadata().map_err(io)?.is_file() {
+        return Err(Error::NotAPool(path.to_owned()));
+    }
+    Ok(file)
+}
+
+fn lock_file(file: &File, path: &Path, shared: bool) -> Result<()> {
+    match if shared {
+        file.try_lock_shared()
+    } else {
+        file.try_lock()
+    } {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(Error::Locked(path.to_owned())),
+        Err(TryLockError::Error(source)) => Err(Error::Io {
+            action: "lock",
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+fn read_superblock(file: &File, path: &Path) -> Result<(Superblock, bool)> {
+    let io = |source| Error::Io {
+        action: "read",
+        path: path.to_owned(),
+        source,
+    };
+    let length = file.metadata().map_err(io)?.len();
+    let mut bytes = vec![0; length.min(2 * COPY_BYTES as u64) as usize];
+    file.read_exact_at(&mut bytes, 0).map_err(io)?;
+    Superblock::read(path, &bytes, length)
+}
