@@ -46,7 +46,7 @@ fn hilbert(mut x: u32, mut y: u32) -> u64 {
     for bit in (0..32).rev() {
         let side = 1 << bit;
         let (right, top) = (u32::from(x & side != 0), u32::from(y & side != 0));
-        distance = distance << 2 | u64::from(3 * right ^ top);
+        distance = distance << 2 | u64::from((3 * right) ^ top);
         if top == 0 {
             if right == 1 {
                 (x, y) = (!x, !y);

@@ -39,7 +39,7 @@ impl Step {
         let key = |x: u64| (x % DOMAIN) << 20 | thread << 8;
         match i / PHASE % 4 {
             // A whole stretch goes, so that leaves run empty.
-            3 => Self::Remove(key(mix(seed ^ i / PHASE) + i % PHASE)),
+            3 => Self::Remove(key(mix(seed ^ (i / PHASE)) + i % PHASE)),
             2 if random.is_multiple_of(3) => Self::Remove(key(random >> 8)),
             _ => Self::Put(key(random >> 8), i),
         }
@@ -252,7 +252,7 @@ impl Victim {
         let pool = self.options.open(&self.pool)?;
         let open = start.elapsed();
         let map = pool.map::<u64, u64>(MAP)?;
-        map.get(mix(self.seed) % DOMAIN << 20)?;
+        map.get((mix(self.seed) % DOMAIN) << 20)?;
         let first_answer = start.elapsed();
         self.compare(&map, &in_flight)?;
         let problems = map.check()?;

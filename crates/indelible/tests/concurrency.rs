@@ -24,7 +24,7 @@ fn churn(
         match (i / 2048 % 4, random % 4) {
             // A whole stretch goes, so that leaves run empty and merge.
             (3, _) => {
-                let key = key(mix(seed ^ i / 2048) + i % 2048);
+                let key = key(mix(seed ^ (i / 2048)) + i % 2048);
                 assert_eq!(map.remove(key).unwrap(), model.remove(&key));
             }
             (2, 0) => {
@@ -118,7 +118,7 @@ fn ranges_under_concurrent_writes_are_ordered_complete_and_inside_their_bounds()
                         break;
                     }
                     let key = mix(i ^ thread << 40) % 32_000;
-                    if key % 8 != 0 {
+                    if !key.is_multiple_of(8) {
                         if i / 5000 % 2 == 0 {
                             map.insert(key, i).unwrap()
                         } else {

@@ -28,7 +28,7 @@ impl Tree {
         if self.core.is_read_only() {
             return Err(Error::ReadOnly);
         }
-        let guard = reclaim::pin();
+        let _guard = reclaim::pin();
         loop {
             let locked = self.lock_leaf(key)?;
             let leaf = locked.leaf;
@@ -57,7 +57,6 @@ impl Tree {
                     if self.is_worth_merging(left) {
                         self.merge(key);
                     }
-                    drop(guard);
                     return Ok(before);
                 }
             }
