@@ -25,10 +25,10 @@ pub(crate) trait Simd: Copy {
     /// Bit `i` of the result says whether key `i` is at most `key`, as unsigned numbers.
     fn at_most_in(keys: Self::Keys, key: u64) -> u32;
 
-    /// [`at_most_in`](Self::at_most_in) for a line.
+    /// How many of the keys in `line` whose bit is set in `among` are at most `key`.
     #[inline(always)]
-    fn at_most(line: &KeyLine, key: u64) -> u32 {
-        Self::at_most_in(Self::load(line), key)
+    fn count_at_most(line: &KeyLine, among: u8, key: u64) -> usize {
+        (Self::at_most_in(Self::load(line), key) & u32::from(among)).count_ones() as usize
     }
 }
 
@@ -50,6 +50,7 @@ impl SimdLevel {
         {
             if is_x86_feature_detected!("avx512f")
                 && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
                 && is_x86_feature_detected!("avx512vl")
                 && is_x86_feature_detected!("bmi2")
             {
@@ -123,7 +124,7 @@ mod x86 {
         _mm256_set1_epi64x, _mm256_xor_si256, _mm512_cmple_epu64_mask, _mm512_set1_epi64,
     };
 
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,bmi1,bmi2,popcnt,lzcnt")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,popcnt,lzcnt")]
     pub(super) unsafe fn with_avx512<K: Kernel>(kernel: K) -> K::Out {
         kernel.run::<Avx512>()
     }
@@ -211,6 +212,19 @@ pub(crate) fn prefetch<T>(address: *const T) {
     let _ = address;
 }
 
+/// [`prefetch`] of what is read once: it should not push from the caches what is read often.
+#[inline(always)]
+pub(crate) fn prefetch_once<T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_NTA, _mm_prefetch};
+        // SAFETY: as in `prefetch`.
+        unsafe { _mm_prefetch::<_MM_HINT_NTA>(address.cast()) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -218,13 +232,18 @@ mod tests {
     struct AtMost<'a>(&'a KeyLine, u64);
 
     impl Kernel for AtMost<'_> {
-        type Out = u32;
+        type Out = (u32, usize);
 
         #[inline(always)]
-        fn run<S: Simd>(self) -> u32 {
-            S::at_most(self.0, self.1)
+        fn run<S: Simd>(self) -> Self::Out {
+            (
+                S::at_most_in(S::load(self.0), self.1),
+                S::count_at_most(self.0, AMONG, self.1),
+            )
         }
     }
+
+    const AMONG: u8 = 0b1011_0110;
 
     #[test]
     fn every_instruction_set_compares_as_unsigned_numbers() {
@@ -245,9 +264,10 @@ mod tests {
                     .filter(|&i| words[i] <= key)
                     .map(|i| 1 << i)
                     .sum::<u32>();
+                let count = (expected & u32::from(AMONG)).count_ones() as usize;
                 assert_eq!(
                     dispatch(level, AtMost(&line, key)),
-                    expected,
+                    (expected, count),
                     "{level:?} {key:#x}"
                 );
             }

@@ -35,6 +35,8 @@ const GROUPS: usize = 7;
 /// Smaller under test, so that inner nodes split and merge within a few hundred operations.
 #[cfg(test)]
 const GROUPS: usize = 2;
+/// The words of the first line that are pivots, as bits.
+const PIVOTS: u8 = 0b1111_1100;
 /// Most children of a node.
 pub(super) const FANOUT: usize = GROUP * GROUPS;
 
@@ -147,9 +149,9 @@ impl Inner {
     /// The group that covers `key`.
     #[inline(always)]
     pub(super) fn find_group<S: Simd>(&self, key: u64) -> usize {
-        // SAFETY: `Head` is one aligned line of eight words, two of which are not pivots and are shifted out; all are atomics.
+        // SAFETY: `Head` is one aligned line of eight words, all atomics.
         let line = unsafe { &*std::ptr::from_ref(&self.head).cast::<KeyLine>() };
-        let group = (S::at_most(line, key) >> 2).count_ones() as usize;
+        let group = S::count_at_most(line, PIVOTS, key);
         if GROUPS < 7 {
             group.min(GROUPS - 1)
         } else {
@@ -176,8 +178,14 @@ impl Inner {
     /// The slot of the child that covers `key`, which lies in `group`: its index, or the last slot.
     #[inline(always)]
     pub(super) fn find_in_group<S: Simd>(&self, group: usize, key: u64) -> usize {
-        // The first key of the node is never above `key`; the bit set here only matters for a torn read.
-        group * GROUP + (S::at_most(&self.groups[group].keys, key) | 1).count_ones() as usize - 1
+        group * GROUP + self.find_place::<S>(group, key)
+    }
+
+    /// [`find_in_group`](Self::find_in_group), counted from the beginning of the group. Its first key is known not to be
+    /// above `key`: it is a pivot, or the lower end of the node.
+    #[inline(always)]
+    fn find_place<S: Simd>(&self, group: usize, key: u64) -> usize {
+        S::count_at_most(&self.groups[group].keys, !1, key)
     }
 
     /// The node in slot `i` of an upper node. It may be the wrong one, unless this node's version is checked afterwards.
@@ -191,15 +199,23 @@ impl Inner {
     /// The child of an upper node that covers `key`, to be validated.
     #[inline(always)]
     pub(super) fn node_for<S: Simd>(&self, key: u64) -> &Inner {
-        self.node(self.find_in_group::<S>(self.find_group::<S>(key), key))
+        let group = self.find_group::<S>(key);
+        let word = self.child_in(group, self.find_place::<S>(group, key));
+        // SAFETY: as in `node`.
+        unsafe { &*(word as *const Inner) }
     }
 
     /// The child of a bottom node that covers `key`, to be validated.
     #[inline(always)]
     pub(super) fn leaf_for<S: Simd>(&self, key: u64) -> Child {
         let group = self.find_group::<S>(key);
-        self.prefetch_group(group);
-        self.child(self.find_in_group::<S>(group, key))
+        prefetch(&raw const self.groups[group].children);
+        Child(self.child_in(group, self.find_place::<S>(group, key)))
+    }
+
+    #[inline(always)]
+    fn child_in(&self, group: usize, place: usize) -> u64 {
+        self.groups[group].children[place].load(Ordering::Relaxed)
     }
 
     /// Asks the caches for the line that a search reads first.

@@ -4,7 +4,7 @@ use super::layout::{
     BLOCK_BYTES, Block, Header, LINE_SLOTS, MAX_BLOCKS, MAX_RECORDS, Record, SLOTS, fingerprint,
     slots,
 };
-use crate::index::simd::prefetch;
+use crate::index::simd::{prefetch, prefetch_once};
 use crate::pmem::{Cell, Pm};
 
 /// Offset of a leaf in the pool; 0 is none.
@@ -58,6 +58,20 @@ impl Leaves {
     #[inline(always)]
     pub(super) fn prefetch_header(self, offset: Offset) {
         prefetch(self.base.wrapping_add(offset as usize));
+    }
+
+    /// Asks the caches for the whole leaf, to be read once.
+    #[inline(always)]
+    pub(super) fn prefetch_once(self, offset: Offset) {
+        let leaf = self.base.wrapping_add(offset as usize);
+        for block in 0..self.blocks {
+            // Written out: the fewer instructions wait for the leaf's address, the more of the next lookup fits into the
+            // processor's window beside this one.
+            prefetch_once(leaf.wrapping_add(block * BLOCK_BYTES));
+            prefetch_once(leaf.wrapping_add(block * BLOCK_BYTES + 64));
+            prefetch_once(leaf.wrapping_add(block * BLOCK_BYTES + 128));
+            prefetch_once(leaf.wrapping_add(block * BLOCK_BYTES + 192));
+        }
     }
 
     /// Asks the caches for the whole leaf.
@@ -150,19 +164,31 @@ impl<'a> Leaf<'a> {
     #[inline(always)]
     pub(super) fn find(self, key: u64) -> Option<(Place, u64)> {
         let print = fingerprint(key);
-        for block in 0..self.blocks.len() {
-            let mut matches = self.header(block).matches(print);
-            while matches != 0 {
-                let place = Place {
-                    block,
-                    slot: matches.trailing_zeros() as usize,
-                };
-                let record = self.record(place);
-                if record.key.load() == key {
-                    return Some((place, record.value.load()));
-                }
-                matches &= matches - 1;
+        let found = self.find_in(0, &self.blocks[0].front, key, print);
+        if self.is_one_block() || found.is_some() {
+            return found;
+        }
+        let alt = self.alt();
+        (1..self.blocks.len())
+            .find_map(|block| self.find_in(block, self.header_cells(block, alt), key, print))
+    }
+
+    #[inline(always)]
+    fn find_in(
+        self,
+        block: usize,
+        header: &[Cell; 2],
+        key: u64,
+        print: u8,
+    ) -> Option<(Place, u64)> {
+        let mut matches = Header::matches(header, print);
+        while matches != 0 {
+            let slot = matches.trailing_zeros() as usize;
+            let record = self.record(Place { block, slot });
+            if record.key.load() == key {
+                return Some((Place { block, slot }, record.value.load()));
             }
+            matches &= matches - 1;
         }
         None
     }
@@ -172,7 +198,7 @@ impl<'a> Leaf<'a> {
     pub(super) fn prefetch_record(self, key: u64) {
         let print = fingerprint(key);
         for block in 0..self.blocks.len() {
-            let matches = self.header(block).matches(print);
+            let matches = Header::matches(self.header_cells(block, self.alt()), print);
             prefetch(
                 &raw const self.blocks[block].records[matches.trailing_zeros() as usize % SLOTS],
             );

@@ -16,6 +16,15 @@ pub(super) enum Retry {
     Gap,
 }
 
+/// How a lookup ended. Flat, so that it comes back in registers.
+#[derive(Clone, Copy)]
+enum Lookup {
+    Found(u64),
+    Absent,
+    Changed,
+    Gap,
+}
+
 /// Where a search ended: a child of a bottom node, and the version that node had.
 #[derive(Clone, Copy)]
 pub(super) struct Spot<'a> {
@@ -117,33 +126,36 @@ impl Tree {
         }
     }
 
+    /// Few instructions wait for each of the lines read here, so that the processor can begin with the next lookup while
+    /// it waits; that is worth more than any one of these lines.
     #[inline(always)]
-    fn try_get<S: Simd>(&self, key: u64) -> Result<Option<u64>, Retry> {
+    fn try_get<S: Simd>(&self, key: u64) -> Lookup {
         let mut node = self.root();
         let mut version = node.lock().read();
         for _ in 0..node.level() {
-            (node, version) = Self::step::<S>(node, version, key, None)?;
+            let Ok(child) = Self::step::<S>(node, version, key, None) else {
+                return Lookup::Changed;
+            };
+            (node, version) = child;
         }
         let child = node.leaf_for::<S>(key);
-        self.leaves.prefetch(child.offset());
+        self.leaves.prefetch_once(child.offset());
         let lock = self.locks.of(child.offset());
         let leaf_version = lock.read();
         // While its bottom node is unchanged the leaf covers the key; a split would have to lock that node.
         if !node.lock().is_still(version) {
-            return Err(Retry::Changed);
+            return Lookup::Changed;
         }
         if child.is_gap() {
-            return Err(Retry::Gap);
+            return Lookup::Gap;
         }
-        let value = self
-            .leaves
-            .at(child.offset())
-            .find(key)
-            .map(|(_, value)| value);
-        if lock.is_still(leaf_version) {
-            Ok(value)
-        } else {
-            Err(Retry::Changed)
+        let found = self.leaves.at(child.offset()).find(key);
+        if !lock.is_still(leaf_version) {
+            return Lookup::Changed;
+        }
+        match found {
+            Some((_, value)) => Lookup::Found(value),
+            None => Lookup::Absent,
         }
     }
 
@@ -156,9 +168,10 @@ impl Tree {
                 dispatch(self.simd, Get { tree: self, key })
             };
             match found {
-                Ok(value) => return Ok(value),
-                Err(Retry::Changed) => {}
-                Err(Retry::Gap) => self.heal(key)?,
+                Lookup::Found(value) => return Ok(Some(value)),
+                Lookup::Absent => return Ok(None),
+                Lookup::Changed => {}
+                Lookup::Gap => self.heal(key)?,
             }
         }
     }
@@ -221,7 +234,7 @@ struct Get<'a> {
 }
 
 impl Kernel for Get<'_> {
-    type Out = Result<Option<u64>, Retry>;
+    type Out = Lookup;
 
     #[inline(always)]
     fn run<S: Simd>(self) -> Self::Out {
