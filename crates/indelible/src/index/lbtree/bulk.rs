@@ -7,7 +7,7 @@ use super::{Tree, root_block_at};
 use crate::{Error, Result};
 
 /// Children per inner node after a bulk load: room for the first splits.
-const LOADED_FANOUT: usize = FANOUT * 7 / 8;
+const LOADED_FANOUT: usize = FANOUT * 6 / 7;
 
 /// A loaded chain of leaves: each leaf's lowest key and offset.
 type Chain = Vec<(u64, Offset)>;
@@ -197,9 +197,11 @@ impl Tree {
         let mut nodes: Vec<(u64, &Inner)> = Vec::new();
         for children in even_parts(chain, LOADED_FANOUT) {
             let (node, _guard) = self.arena.alloc(0);
-            children
+            let leaves: Vec<_> = children
                 .iter()
-                .for_each(|&(low, offset)| node.push_leaf(low, Child::leaf(offset)));
+                .map(|&(low, offset)| (low, Child::leaf(offset)))
+                .collect();
+            node.refill_leaves(&leaves);
             nodes.push((children[0].0, node));
         }
         let mut level = 1;
@@ -207,18 +209,14 @@ impl Tree {
             let mut above = Vec::new();
             for children in even_parts(&nodes, LOADED_FANOUT) {
                 let (node, _guard) = self.arena.alloc(level);
-                children
-                    .iter()
-                    .for_each(|&(low, child)| node.push_node(low, child));
+                node.refill_nodes(children);
                 above.push((children[0].0, node));
             }
             nodes = above;
             level += 1;
         }
         self.root().reset(level);
-        nodes
-            .iter()
-            .for_each(|&(low, child)| self.root().push_node(low, child));
+        self.root().refill_nodes(&nodes);
     }
 }
 
@@ -228,7 +226,7 @@ fn free_below(arena: &Arena, node: &Inner) {
     if node.level() == 0 {
         return;
     }
-    for child in (0..node.count()).map(|i| node.node(i)) {
+    for child in node.slots().map(|slot| node.node(slot)) {
         let guard = child.lock().lock();
         free_below(arena, child);
         drop(guard);

@@ -1,5 +1,6 @@
 //! Looking at everything: `check` and `stat`.
 
+use super::scan::Run;
 use super::leaf::{Leaf, Offset};
 use super::{Shared, Tree};
 use crate::map::MapStat;
@@ -121,11 +122,12 @@ impl Tree {
         let Some(directory) = self.directory() else {
             return Ok(());
         };
-        let (mut from, mut signposts) = (Some(0), Vec::new());
-        while let Some(first) = from {
-            from = directory.collect_up(first, u64::MAX, 16, &mut signposts)?;
-        }
-        for (low, offset) in signposts {
+        let (mut unread, mut run) = (Some((0, u64::MAX)), Run::default());
+        loop {
+            directory.read_on::<true>(&mut unread, &mut run, usize::MAX)?;
+            let Some((low, offset)) = run.pop() else {
+                break;
+            };
             let _guard = reclaim::pin();
             let spot = self.locate(low)?;
             report.expect(spot.low() == low && spot.child.offset() == offset, || {

@@ -1,25 +1,31 @@
 //! Inner nodes, in DRAM.
 //!
-//! A node holds up to 56 separators and children in 15 cache lines (an odd number, so that the first lines of many nodes
-//! spread over all sets of the caches):
+//! A node is a first line and seven *groups* of up to 32 separators and children each: 57 cache lines (an odd number, so
+//! that the first lines of many nodes spread over all sets of the caches):
 //!
 //! ```text
-//! line 0       | lock | meta | pivot 0 | pivot 1 | ... | pivot 5 |     pivot g = key 8(g+1)
-//! line 1 + 2g  | key 8g | key 8g+1 | ... | key 8g+7 |
-//! line 2 + 2g  | child 8g | ...          | child 8g+7 |
+//! line 0         | lock | shape | pivot 1 | pivot 2 | ... | pivot 6 |     pivot g = first key of group g
+//! line 1 + 8g    | key 0  | key 1  | ... | key 7  |                       group g: 32 keys, sorted,
+//! ...            | ...                   | key 31 |
+//! line 5 + 8g    | child 0  | ...        | child 7  |                     and their children
+//! ...            | ...                   | child 31 |
 //! ```
 //!
-//! Child `i` covers the keys from `key i` up to `key i+1`; `key 0` is the lower end of the whole node. A search compares
-//! the pivots, then the keys of one group, then picks the child: three lines, no branch. Keys beyond the count are
-//! `u64::MAX`.
+//! A child covers the keys from its own up to the next child's; the first key of all is the lower end of the node. A
+//! search compares the pivots, then the keys of one group, then picks the child, all without a branch. The first lines of
+//! a whole tree of 20 million records stay in the second-level cache, and the lines of a group are fetched side by side: so
+//! a node costs one miss, not two.
+//!
+//! Groups in use come first, and each of them has a child. An insert moves keys inside its group only; when the group is
+//! full, the children are spread evenly over all groups. Keys beyond a group's count are `u64::MAX`.
 //!
 //! A bottom node's children are leaves, an upper node's are nodes. Three rules let a reader follow a child before it has
 //! validated the node: nodes are never given back to the system while the tree lives; a node that was once an upper node
 //! is never used as a bottom node, nor the other way round; and every child word of an upper node is a pointer to a
-//! node, also those beyond the count. So a reader that has lost its way reads old nodes, finds a version changed, and begins
+//! node, also those not in use. So a reader that has lost its way reads old nodes, finds a version changed, and begins
 //! again. Versions only grow.
 //!
-//! The last child is repeated in the last slot, where a search for `u64::MAX` ends: so lookups need not know the count.
+//! The last child is repeated in the last slot, where a search for `u64::MAX` ends: so lookups need not know the shape.
 
 use super::leaf::Offset;
 use crate::index::simd::{KeyLine, Simd, prefetch};
@@ -29,21 +35,20 @@ use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
-const GROUP: usize = 8;
-#[cfg(not(test))]
-const GROUPS: usize = 7;
-/// Smaller under test, so that inner nodes split and merge within a few hundred operations.
-#[cfg(test)]
-const GROUPS: usize = 2;
+// Smaller under test, so that inner nodes split and merge within a few hundred operations.
+const GROUP: usize = if cfg!(test) { 8 } else { 32 };
+const GROUPS: usize = if cfg!(test) { 2 } else { 7 };
 /// The words of the first line that are pivots, as bits.
 const PIVOTS: u8 = 0b1111_1100;
-/// Most children of a node.
-pub(super) const FANOUT: usize = GROUP * GROUPS;
+/// Child slots of a node.
+const SLOTS: usize = GROUP * GROUPS;
+/// Most children of a node. Some slots stay free, so that the children are rarely spread anew.
+pub(super) const FANOUT: usize = SLOTS * 7 / 8;
 
-/// One child slot's group: eight keys, then their eight children.
+/// Keys, then their children.
 #[repr(C)]
 struct Group {
-    keys: KeyLine,
+    keys: [KeyLine; GROUP / 8],
     children: [AtomicU64; GROUP],
 }
 
@@ -51,8 +56,8 @@ struct Group {
 #[repr(C, align(64))]
 struct Head {
     lock: VersionLock,
-    /// Bits 0..31 number of children, bits 32..63 level: 0 for a bottom node.
-    meta: AtomicU64,
+    /// A [`Shape`].
+    shape: AtomicU64,
     pivots: [AtomicU64; 6],
 }
 
@@ -65,9 +70,10 @@ pub(super) struct Inner {
 
 const _: () = {
     assert!(size_of::<Head>() == 64);
-    assert!(size_of::<Group>() == 128);
-    assert!(size_of::<Inner>() == 64 + 128 * GROUPS);
+    assert!(size_of::<Group>() == 16 * GROUP);
+    assert!(size_of::<Inner>() == 64 + 16 * SLOTS);
     assert!(GROUPS <= 7, "the first line has six pivots");
+    assert!(FANOUT.div_ceil(GROUPS) < GROUP, "spreading makes room");
 };
 
 /// What a bottom node says of a child: the offset of a leaf, and whether the leaves to its right, up to the next
@@ -98,6 +104,68 @@ impl Child {
     }
 }
 
+/// A node's level, in byte 0, and the number of children in each of its groups, in the other bytes. A copy: of a torn
+/// read anything may be said, but every slot named is inside the node.
+#[derive(Clone, Copy)]
+pub(super) struct Shape(u64);
+
+impl Shape {
+    #[inline(always)]
+    fn in_group(self, group: usize) -> usize {
+        // The clamp is for torn reads.
+        ((self.0 >> (8 * group + 8)) as u8 as usize).min(GROUP)
+    }
+
+    /// 0 if the children are leaves.
+    #[inline(always)]
+    fn level(self) -> u32 {
+        u32::from(self.0 as u8)
+    }
+
+    /// Number of children.
+    fn count(self) -> usize {
+        (0..GROUPS).map(|group| self.in_group(group)).sum()
+    }
+
+    fn with(self, group: usize, count: usize) -> Self {
+        let shift = 8 * group + 8;
+        Self(self.0 & !(0xff << shift) | (count as u64) << shift)
+    }
+
+    /// The slot of the last child; 0 if there is none.
+    #[inline(always)]
+    pub(super) fn last(self) -> usize {
+        let bytes = 8 - (self.0 | 0x100).leading_zeros() as usize / 8;
+        let group = (bytes - 2).min(GROUPS - 1);
+        group * GROUP + self.in_group(group).saturating_sub(1)
+    }
+
+    /// The slot of the next child to the right.
+    #[inline(always)]
+    pub(super) fn after(self, slot: usize) -> Option<usize> {
+        let (group, place) = (slot / GROUP, slot % GROUP);
+        if place + 1 < self.in_group(group) {
+            Some(slot + 1)
+        } else if group + 1 < GROUPS && self.in_group(group + 1) > 0 {
+            Some((group + 1) * GROUP)
+        } else {
+            None
+        }
+    }
+
+    /// The slot of the next child to the left.
+    #[inline(always)]
+    pub(super) fn before(self, slot: usize) -> Option<usize> {
+        let (group, place) = (slot / GROUP, slot % GROUP);
+        if place > 0 {
+            Some(slot - 1)
+        } else {
+            let group = group.checked_sub(1)?;
+            Some(group * GROUP + self.in_group(group).saturating_sub(1))
+        }
+    }
+}
+
 impl Inner {
     /// The node's version lock.
     #[inline(always)]
@@ -105,45 +173,93 @@ impl Inner {
         &self.head.lock
     }
 
-    /// Number of children.
     #[inline(always)]
+    pub(super) fn shape(&self) -> Shape {
+        Shape(self.head.shape.load(Ordering::Relaxed))
+    }
+
+    /// Number of children.
     pub(super) fn count(&self) -> usize {
-        // A torn read may be anything; the clamp keeps indexes inside the node until the version check.
-        (self.head.meta.load(Ordering::Relaxed) as u32 as usize).min(FANOUT)
+        self.shape().count()
     }
 
     /// 0 if the children are leaves.
     #[inline(always)]
     pub(super) fn level(&self) -> u32 {
-        (self.head.meta.load(Ordering::Relaxed) >> 32) as u32
+        self.shape().level()
     }
 
-    #[inline(always)]
     pub(super) fn is_full(&self) -> bool {
-        self.count() == FANOUT
+        self.count() >= FANOUT
+    }
+
+    /// The key of the child in `slot`: the lowest that it covers.
+    #[inline(always)]
+    pub(super) fn key(&self, slot: usize) -> u64 {
+        let (group, place) = (slot / GROUP, slot % GROUP);
+        if place == 0 && group > 0 {
+            // The same word, in a line that a search has already read.
+            self.head.pivots[group - 1].load(Ordering::Relaxed)
+        } else {
+            self.groups[group].keys[place / 8].0[place % 8].load(Ordering::Relaxed)
+        }
+    }
+
+    /// The key of the next child to the right of `slot`, if there is one.
+    #[inline(always)]
+    pub(super) fn next_key(&self, slot: usize) -> Option<u64> {
+        let (group, place) = (slot / GROUP, slot % GROUP);
+        let load = |word: Option<&AtomicU64>| word.map_or(u64::MAX, |w| w.load(Ordering::Relaxed));
+        let keys = &self.groups[group].keys;
+        let in_group = load(keys.get((place + 1) / 8).map(|line| &line.0[(place + 1) % 8]));
+        // Slots and groups not in use say `u64::MAX`.
+        let next = in_group.min(load(self.head.pivots.get(group)));
+        if next < u64::MAX {
+            return Some(next);
+        }
+        self.shape().after(slot).map(|next| self.key(next))
     }
 
     #[inline(always)]
-    pub(super) fn key(&self, i: usize) -> u64 {
-        self.groups[i / GROUP].keys.0[i % GROUP].load(Ordering::Relaxed)
+    fn word(&self, slot: usize) -> u64 {
+        self.groups[slot / GROUP].children[slot % GROUP].load(Ordering::Relaxed)
     }
 
+    /// The child in `slot` of a bottom node.
     #[inline(always)]
-    fn word(&self, i: usize) -> u64 {
-        self.groups[i / GROUP].children[i % GROUP].load(Ordering::Relaxed)
+    pub(super) fn child(&self, slot: usize) -> Child {
+        Child(self.word(slot))
     }
 
-    /// Child `i` of a bottom node.
+    /// The node in `slot` of an upper node. It may be the wrong one, unless this node's version is checked afterwards.
     #[inline(always)]
-    pub(super) fn child(&self, i: usize) -> Child {
-        Child(self.word(i))
+    pub(super) fn node(&self, slot: usize) -> &Inner {
+        // SAFETY: every child word of an upper node is a pointer to a node of the arena, which outlives its nodes (see
+        // the module's rules).
+        unsafe { &*(self.word(slot) as *const Inner) }
     }
 
-    /// The index of the child that covers `key`.
+    /// The slots of all children, from left to right.
+    pub(super) fn slots(&self) -> impl Iterator<Item = usize> {
+        let shape = self.shape();
+        (0..GROUPS)
+            .flat_map(move |group| (0..shape.in_group(group)).map(move |i| group * GROUP + i))
+    }
+
+    /// The slot of the child that covers `key`.
     #[inline(always)]
     pub(super) fn find<S: Simd>(&self, key: u64) -> usize {
-        self.find_in_group::<S>(self.find_group::<S>(key), key)
-            .min(self.count().saturating_sub(1))
+        self.in_use(self.find_in_group::<S>(self.find_group::<S>(key), key))
+    }
+
+    /// The slot of the child that is repeated in the last slot, if it is that; `slot` otherwise.
+    #[inline(always)]
+    pub(super) fn in_use(&self, slot: usize) -> usize {
+        if slot < SLOTS - 1 {
+            slot
+        } else {
+            self.shape().last()
+        }
     }
 
     /// The group that covers `key`.
@@ -159,63 +275,55 @@ impl Inner {
         }
     }
 
-    /// Asks the caches for all lines of the node. For writers, which cannot overlap one operation with the next, and so
-    /// have bandwidth to spare but no time to wait twice.
+    /// Asks the caches for all lines of a group.
     #[inline(always)]
-    pub(super) fn prefetch_keys(&self) {
-        for group in 0..GROUPS {
-            self.prefetch_group(group);
+    pub(super) fn prefetch_group(&self, group: usize) {
+        for line in &self.groups[group].keys {
+            prefetch(line);
+        }
+        self.prefetch_children(group);
+    }
+
+    /// Asks the caches for the group in which `key` would be if the keys from `low` to `high`, which the node covers,
+    /// were evenly spread. A guess, made while the first line is on its way.
+    #[inline(always)]
+    pub(super) fn prefetch_likely_group(&self, key: u64, low: u64, high: u64) {
+        let part = (key.wrapping_sub(low)) as f64 / (high.wrapping_sub(low)) as f64;
+        let group = (part * GROUPS as f64) as usize;
+        self.prefetch_group(group.min(GROUPS - 1));
+    }
+
+    #[inline(always)]
+    fn prefetch_children(&self, group: usize) {
+        for line in self.groups[group].children.chunks(8) {
+            prefetch(line.as_ptr());
         }
     }
 
-    /// Asks the caches for both lines of a group.
-    #[inline(always)]
-    pub(super) fn prefetch_group(&self, group: usize) {
-        prefetch(&raw const self.groups[group].keys);
-        prefetch(&raw const self.groups[group].children);
-    }
-
-    /// The slot of the child that covers `key`, which lies in `group`: its index, or the last slot.
+    /// The slot of the child that covers `key`, which lies in `group`; or the last slot.
     #[inline(always)]
     pub(super) fn find_in_group<S: Simd>(&self, group: usize, key: u64) -> usize {
-        group * GROUP + self.find_place::<S>(group, key)
-    }
-
-    /// [`find_in_group`](Self::find_in_group), counted from the beginning of the group. Its first key is known not to be
-    /// above `key`: it is a pivot, or the lower end of the node.
-    #[inline(always)]
-    fn find_place<S: Simd>(&self, group: usize, key: u64) -> usize {
-        S::count_at_most(&self.groups[group].keys, !1, key)
-    }
-
-    /// The node in slot `i` of an upper node. It may be the wrong one, unless this node's version is checked afterwards.
-    #[inline(always)]
-    pub(super) fn node(&self, i: usize) -> &Inner {
-        // SAFETY: every child word of an upper node is a pointer to a node of the arena, which outlives its nodes (see
-        // the module's rules).
-        unsafe { &*(self.word(i) as *const Inner) }
+        let mut place = 0;
+        for (i, line) in self.groups[group].keys.iter().enumerate() {
+            // The first key is known not to be above `key`: it is a pivot, or the lower end of the node.
+            let among = if i == 0 { !1 } else { !0 };
+            place += S::count_at_most(line, among, key);
+        }
+        group * GROUP + place
     }
 
     /// The child of an upper node that covers `key`, to be validated.
     #[inline(always)]
     pub(super) fn node_for<S: Simd>(&self, key: u64) -> &Inner {
-        let group = self.find_group::<S>(key);
-        let word = self.child_in(group, self.find_place::<S>(group, key));
-        // SAFETY: as in `node`.
-        unsafe { &*(word as *const Inner) }
+        self.node(self.find_in_group::<S>(self.find_group::<S>(key), key))
     }
 
     /// The child of a bottom node that covers `key`, to be validated.
     #[inline(always)]
     pub(super) fn leaf_for<S: Simd>(&self, key: u64) -> Child {
         let group = self.find_group::<S>(key);
-        prefetch(&raw const self.groups[group].children);
-        Child(self.child_in(group, self.find_place::<S>(group, key)))
-    }
-
-    #[inline(always)]
-    fn child_in(&self, group: usize, place: usize) -> u64 {
-        self.groups[group].children[place].load(Ordering::Relaxed)
+        self.prefetch_children(group);
+        self.child(self.find_in_group::<S>(group, key))
     }
 
     /// Asks the caches for the line that a search reads first.
@@ -225,132 +333,174 @@ impl Inner {
     }
 }
 
+/// Children with their keys, copied out of a node.
+pub(super) type Children = Vec<(u64, u64)>;
+
 /// What only the holder of the node's lock may do.
 impl Inner {
     /// Starts the node afresh.
     pub(super) fn reset(&self, level: u32) {
-        // Stands in the empty slots of an upper node, so that they too hold a node.
+        // Stands in the slots not in use of an upper node, so that they too hold a node.
         let filler = if level == 0 {
             0
         } else {
             std::ptr::from_ref(self) as u64
         };
-        for slot in 0..FANOUT {
+        for slot in 0..SLOTS {
             self.set(slot, u64::MAX, filler);
         }
-        self.set_meta(0, level);
+        self.head
+            .shape
+            .store(u64::from(level), Ordering::Relaxed);
         self.set_pivots();
     }
 
-    /// Sets the count, after the slots.
-    fn set_meta(&self, count: usize, level: u32) {
-        self.head
-            .meta
-            .store(count as u64 | u64::from(level) << 32, Ordering::Relaxed);
-        if count > 0 && count < FANOUT {
-            self.set_word(FANOUT - 1, self.word(count - 1));
+    /// Writes the shape, after the slots.
+    fn set_shape(&self, shape: Shape) {
+        self.head.shape.store(shape.0, Ordering::Relaxed);
+        if shape.last() < SLOTS - 1 {
+            self.set_word(SLOTS - 1, self.word(shape.last()));
         }
-    }
-
-    pub(super) fn set_child(&self, i: usize, child: Child) {
-        self.set_word(i, child.0);
-        self.set_meta(self.count(), self.level());
-    }
-
-    fn set_word(&self, i: usize, word: u64) {
-        self.groups[i / GROUP].children[i % GROUP].store(word, Ordering::Relaxed);
-    }
-
-    fn set(&self, i: usize, key: u64, word: u64) {
-        self.groups[i / GROUP].keys.0[i % GROUP].store(key, Ordering::Relaxed);
-        self.set_word(i, word);
     }
 
     fn set_pivots(&self) {
-        for (g, pivot) in self.head.pivots.iter().enumerate() {
-            let key = if (g + 1) * GROUP < self.count() {
-                self.key((g + 1) * GROUP)
+        let shape = self.shape();
+        for group in 1..=self.head.pivots.len() {
+            let key = if group < GROUPS && shape.in_group(group) > 0 {
+                self.groups[group].keys[0].0[0].load(Ordering::Relaxed)
             } else {
                 u64::MAX
             };
-            pivot.store(key, Ordering::Relaxed);
+            self.head.pivots[group - 1].store(key, Ordering::Relaxed);
         }
     }
 
-    fn insert_word(&self, at: usize, key: u64, word: u64) {
-        let count = self.count();
-        debug_assert!(at <= count && count < FANOUT);
-        for i in (at..count).rev() {
-            self.set(i + 1, self.key(i), self.word(i));
+    fn set_word(&self, slot: usize, word: u64) {
+        self.groups[slot / GROUP].children[slot % GROUP].store(word, Ordering::Relaxed);
+    }
+
+    fn set(&self, slot: usize, key: u64, word: u64) {
+        let place = slot % GROUP;
+        self.groups[slot / GROUP].keys[place / 8].0[place % 8].store(key, Ordering::Relaxed);
+        self.set_word(slot, word);
+    }
+
+    pub(super) fn set_child(&self, slot: usize, child: Child) {
+        self.set_word(slot, child.0);
+        self.set_shape(self.shape());
+    }
+
+    /// Copies all children out.
+    pub(super) fn children(&self) -> Children {
+        self.slots()
+            .map(|slot| (self.key(slot), self.word(slot)))
+            .collect()
+    }
+
+    /// Replaces the children, which are spread evenly over all groups.
+    pub(super) fn refill(&self, children: &[(u64, u64)]) {
+        let (count, groups) = (children.len(), children.len().min(GROUPS));
+        debug_assert!(count > 0 && count <= FANOUT);
+        let mut shape = Shape(u64::from(self.level()));
+        for group in 0..GROUPS {
+            let share = if group < groups {
+                &children[count * group / groups..count * (group + 1) / groups]
+            } else {
+                &[]
+            };
+            for place in 0..GROUP {
+                let slot = group * GROUP + place;
+                match share.get(place) {
+                    Some(&(key, word)) => self.set(slot, key, word),
+                    // The word stays: in an upper node it is a pointer to some node.
+                    None => self.set(slot, u64::MAX, self.word(slot)),
+                }
+            }
+            shape = shape.with(group, share.len());
         }
-        self.set(at, key, word);
-        self.set_meta(count + 1, self.level());
+        self.set_shape(shape);
         self.set_pivots();
     }
 
-    /// Adds a leaf as child `at`.
-    pub(super) fn insert_leaf(&self, at: usize, key: u64, child: Child) {
-        self.insert_word(at, key, child.0);
+    /// [`refill`](Self::refill) of a bottom node.
+    pub(super) fn refill_leaves(&self, children: &[(u64, Child)]) {
+        let words: Children = children.iter().map(|&(key, child)| (key, child.0)).collect();
+        self.refill(&words);
     }
 
-    /// Adds a node as child `at`.
-    pub(super) fn insert_node(&self, at: usize, key: u64, node: &Inner) {
-        self.insert_word(at, key, std::ptr::from_ref(node) as u64);
+    /// [`refill`](Self::refill) of an upper node.
+    pub(super) fn refill_nodes(&self, children: &[(u64, &Inner)]) {
+        let words: Children = children
+            .iter()
+            .map(|&(key, node)| (key, std::ptr::from_ref(node) as u64))
+            .collect();
+        self.refill(&words);
     }
 
-    /// Adds a child at the end.
-    fn push_word(&self, key: u64, word: u64) {
-        let count = self.count();
-        self.set(count, key, word);
-        self.set_meta(count + 1, self.level());
-        if count.is_multiple_of(GROUP) && count > 0 {
-            self.head.pivots[count / GROUP - 1].store(key, Ordering::Relaxed);
+    /// Adds a child to the right of `slot`. There are fewer than [`FANOUT`].
+    fn insert_word(&self, slot: usize, key: u64, word: u64) {
+        let (group, place) = (slot / GROUP, slot % GROUP + 1);
+        let count = self.shape().in_group(group);
+        if count == GROUP {
+            let mut children = self.children();
+            let at = children.partition_point(|child| child.0 < key);
+            children.insert(at, (key, word));
+            return self.refill(&children);
         }
-    }
-
-    /// [`insert_leaf`](Self::insert_leaf) at the end.
-    pub(super) fn push_leaf(&self, key: u64, child: Child) {
-        self.push_word(key, child.0);
-    }
-
-    /// [`insert_node`](Self::insert_node) at the end.
-    pub(super) fn push_node(&self, key: u64, node: &Inner) {
-        self.push_word(key, std::ptr::from_ref(node) as u64);
-    }
-
-    /// Takes child `at` out; the one before it covers its keys from now on.
-    pub(super) fn remove(&self, at: usize) {
-        let count = self.count();
-        debug_assert!(at > 0 && at < count);
-        for i in at..count - 1 {
-            self.set(i, self.key(i + 1), self.word(i + 1));
+        for place in (place..count).rev() {
+            let from = group * GROUP + place;
+            self.set(from + 1, self.key(from), self.word(from));
         }
-        self.set(count - 1, u64::MAX, self.word(count - 1));
-        self.set_meta(count - 1, self.level());
+        self.set(group * GROUP + place, key, word);
+        self.set_shape(self.shape().with(group, count + 1));
+    }
+
+    /// Adds a leaf to the right of `slot`.
+    pub(super) fn insert_leaf(&self, slot: usize, key: u64, child: Child) {
+        self.insert_word(slot, key, child.0);
+    }
+
+    /// Adds a node to the right of `slot`.
+    pub(super) fn insert_node(&self, slot: usize, key: u64, node: &Inner) {
+        self.insert_word(slot, key, std::ptr::from_ref(node) as u64);
+    }
+
+    /// Takes the child in `slot`, not the first, out; the one before it covers its keys from now on.
+    pub(super) fn remove(&self, slot: usize) {
+        let (group, place) = (slot / GROUP, slot % GROUP);
+        let count = self.shape().in_group(group);
+        debug_assert!(slot > 0 && place < count);
+        if count == 1 {
+            let mut children = self.children();
+            children.retain(|child| child.0 != self.key(slot));
+            return self.refill(&children);
+        }
+        for to in slot..group * GROUP + count - 1 {
+            self.set(to, self.key(to + 1), self.word(to + 1));
+        }
+        let last = group * GROUP + count - 1;
+        self.set(last, u64::MAX, self.word(last));
+        self.set_shape(self.shape().with(group, count - 1));
         self.set_pivots();
-    }
-
-    /// Moves the children from `from` on to the end of `to`.
-    pub(super) fn move_tail(&self, from: usize, to: &Inner) {
-        for i in from..self.count() {
-            to.push_word(self.key(i), self.word(i));
-            self.set(i, u64::MAX, self.word(i));
-        }
-        self.set_meta(from, self.level());
-        self.set_pivots();
-    }
-
-    /// Becomes a copy of `other`.
-    pub(super) fn copy_from(&self, other: &Inner) {
-        self.reset(other.level());
-        for i in 0..other.count() {
-            self.push_word(other.key(i), other.word(i));
-        }
     }
 }
 
+/// A node to look at again later, whatever has become of it by then.
+#[derive(Clone, Copy)]
+pub(super) struct NodeRef {
+    node: NonNull<Inner>,
+    arena: u64,
+}
+
+// SAFETY: the node consists of atomics, and only its arena gives access to it.
+unsafe impl Send for NodeRef {}
+// SAFETY: as above.
+unsafe impl Sync for NodeRef {}
+
 /// Where inner nodes come from: chunks that are freed with the tree, and a list of nodes to use again.
 pub(super) struct Arena {
+    /// No other arena of this process has it.
+    id: u64,
     state: Mutex<ArenaState>,
 }
 
@@ -377,7 +527,9 @@ const CHUNK: usize = 2 << 20;
 
 impl Arena {
     pub(super) fn new() -> Self {
+        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
             state: Mutex::default(),
         }
     }
@@ -395,6 +547,23 @@ impl Arena {
         let guard = node.lock().lock();
         node.reset(level);
         (node, guard)
+    }
+
+    /// Remembers `node`, which is one of this arena's: a tree sees no others.
+    #[inline(always)]
+    pub(super) fn remember(&self, node: &Inner) -> NodeRef {
+        NodeRef {
+            node: NonNull::from(node),
+            arena: self.id,
+        }
+    }
+
+    /// The node that this arena remembered. It may have been freed and used again: the caller checks its version.
+    #[inline(always)]
+    pub(super) fn recall(&self, node: NodeRef) -> &Inner {
+        assert_eq!(node.arena, self.id, "a node of another tree");
+        // SAFETY: the node lies in a chunk of this arena, which is freed only with the arena.
+        unsafe { node.node.as_ref() }
     }
 
     /// Takes back a node that is no longer reachable and not locked.
@@ -444,17 +613,20 @@ impl ArenaState {
             CHUNK
         };
         let layout = Layout::from_size_align(size, size).expect("sizes are powers of two");
-        // SAFETY: the layout has a size. All-zero bytes are a valid `Inner`: it consists of atomic words.
-        let memory = unsafe { std::alloc::alloc_zeroed(layout) };
+        // SAFETY: the layout has a size.
+        let memory = unsafe { std::alloc::alloc(layout) };
         let Some(nodes) = NonNull::new(memory.cast()) else {
             std::alloc::handle_alloc_error(layout)
         };
         if size == CHUNK {
+            // Before the first touch: pages that are there already stay small.
             // SAFETY: the range was just allocated and is whole pages; the advice changes no contents. It may fail.
             let _ = unsafe {
                 rustix::mm::madvise(memory.cast(), size, rustix::mm::Advice::LinuxHugepage)
             };
         }
+        // SAFETY: the range was just allocated. All-zero bytes are a valid `Inner`: it consists of atomic words.
+        unsafe { memory.write_bytes(0, size) };
         self.chunks.push(Chunk { nodes, layout });
         self.used = 0;
     }
@@ -473,6 +645,7 @@ impl Drop for ArenaState {
 mod tests {
     use super::*;
     use crate::index::simd::{Kernel, SimdLevel, dispatch};
+    use proptest::prelude::*;
 
     struct Find<'a>(&'a Inner, u64);
 
@@ -485,42 +658,70 @@ mod tests {
         }
     }
 
-    fn assert_finds(node: &Inner) {
-        let keys: Vec<u64> = (0..node.count()).map(|i| node.key(i)).collect();
-        let probes = keys
+    /// The node holds `model` and finds it.
+    fn assert_holds(node: &Inner, model: &[(u64, u64)]) {
+        assert_eq!(node.children(), model);
+        assert_eq!(node.count(), model.len());
+        let shape = node.shape();
+        let mut slot = Some(0);
+        for (i, &(key, _)) in model.iter().enumerate() {
+            let here = slot.expect("a slot for every child");
+            assert_eq!(node.key(here), key);
+            assert_eq!(shape.before(here).is_some(), i > 0);
+            slot = shape.after(here);
+            assert!(slot.is_none_or(|next| shape.before(next) == Some(here)));
+        }
+        assert_eq!(slot, None);
+        let probes = model
             .iter()
-            .flat_map(|&k| [k.saturating_sub(1), k, k.saturating_add(1)])
+            .flat_map(|&(k, _)| [k.saturating_sub(1), k, k.saturating_add(1)])
             .chain([0, u64::MAX]);
         for probe in probes {
-            let expected = keys.iter().filter(|&&k| k <= probe).count().max(1) - 1;
+            let expected = model.partition_point(|child| child.0 <= probe).max(1) - 1;
             for level in SimdLevel::available() {
+                let slot = dispatch(level, Find(node, probe));
                 assert_eq!(
-                    dispatch(level, Find(node, probe)),
-                    expected,
-                    "{level:?} {probe} in {keys:?}"
+                    (node.key(slot), node.word(slot)),
+                    model[expected],
+                    "{level:?} {probe} in {model:?}"
                 );
             }
         }
     }
 
-    #[test]
-    fn find_is_right_at_every_size_and_at_the_ends_of_the_domain() {
-        let arena = Arena::new();
-        for top in [1_000, u64::MAX] {
-            let (node, _) = arena.alloc(0);
-            node.push_leaf(0, Child::leaf(256));
-            for i in (1..FANOUT as u64).rev() {
-                node.insert_leaf(1, top - (FANOUT as u64 - 1 - i) * 3, Child::leaf(256 * i));
-                assert_finds(node);
+    /// The numbers below `FANOUT - 1`, ascending, descending or in any order.
+    fn orders() -> impl Strategy<Value = Vec<u64>> {
+        let ascending: Vec<u64> = (0..FANOUT as u64 - 1).collect();
+        let descending: Vec<u64> = ascending.iter().rev().copied().collect();
+        prop_oneof![
+            Just(ascending.clone()),
+            Just(descending),
+            Just(ascending).prop_shuffle()
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn nodes_find_what_they_hold_at_every_size_and_at_the_ends_of_the_domain(
+            order in orders(),
+            removals in orders(),
+            top in prop_oneof![Just(1_000), Just(u64::MAX)],
+        ) {
+            let arena = Arena::new();
+            let (node, _guard) = arena.alloc(0);
+            node.refill_leaves(&[(0, Child::leaf(256))]);
+            let mut model = vec![(0, 256)];
+            for key in order.iter().map(|i| top - 3 * i) {
+                node.insert_leaf(dispatch(SimdLevel::Plain, Find(node, key)), key, Child::leaf(key << 8));
+                model.insert(model.partition_point(|child| child.0 < key), (key, key << 8));
+                assert_holds(node, &model);
             }
-            assert!(node.is_full());
-            let (right, _) = arena.alloc(0);
-            node.move_tail(FANOUT / 2, right);
-            assert_finds(right);
-            node.remove(1);
-            assert_finds(node);
-            right.move_tail(0, node);
-            assert_finds(node);
+            prop_assert!(node.is_full());
+            for key in removals.iter().map(|i| top - 3 * i) {
+                node.remove(dispatch(SimdLevel::Plain, Find(node, key)));
+                model.retain(|child| child.0 != key);
+                assert_holds(node, &model);
+            }
         }
     }
 

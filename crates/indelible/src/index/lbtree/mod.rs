@@ -130,8 +130,8 @@ impl Tree {
         let head = self.owned(head)?;
         let root_guard = self.root().lock().lock();
         let (bottom, bottom_guard) = self.arena.alloc(0);
-        bottom.push_leaf(0, Child::gap(head));
-        self.root().push_node(0, bottom);
+        bottom.refill_leaves(&[(0, Child::gap(head))]);
+        self.root().refill_nodes(&[(0, bottom)]);
         drop((bottom_guard, root_guard));
         Ok(self)
     }

@@ -243,8 +243,8 @@ impl Tree {
                 continue;
             }
             if let Some(_parent) = spot.parent.lock().try_lock_at(spot.version) {
-                debug_assert!(spot.parent.key(spot.index) < key);
-                spot.parent.insert_leaf(spot.index + 1, key, child);
+                debug_assert!(spot.low() < key);
+                spot.parent.insert_leaf(spot.slot, key, child);
                 return;
             }
         }
@@ -254,7 +254,7 @@ impl Tree {
         loop {
             let spot = self.locate_any(low);
             if let Some(_parent) = spot.parent.lock().try_lock_at(spot.version) {
-                spot.parent.set_child(spot.index, Child::leaf(offset));
+                spot.parent.set_child(spot.slot, Child::leaf(offset));
                 return;
             }
         }

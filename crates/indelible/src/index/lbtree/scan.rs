@@ -1,227 +1,298 @@
 //! Ranges, in both directions.
 //!
-//! A range reads a few leaves at a time: it goes down to the leaf of its next key, asks the caches for the leaves that
-//! follow under the same bottom node, and copies each, sorted and validated, to a buffer. It goes on from the separator at
-//! which it stopped, a key, so it holds no lock and no guard in between, and splits and merges cannot confuse it: every
-//! key belongs to exactly one leaf at any time, and no key is asked for twice.
+//! A range reads a few leaves at a time into a buffer: each leaf is copied, sorted and validated while the caches fetch
+//! those that follow under the same bottom node. Between two reads it holds no lock and no guard, only the key to go on
+//! from and a [`Bookmark`] in the bottom node; if that node has changed meanwhile, it comes down again from the root. So
+//! splits and merges cannot confuse it: every key belongs to exactly one leaf at any time, and no key is asked for twice.
 
+use super::inner::NodeRef;
 use super::layout::{MAX_RECORDS, SLOTS};
 use super::leaf::Leaf;
-use super::search::Retry;
+use super::search::{Retry, Spot};
 use super::{LbTree, Tree};
 use crate::index::simd::{Kernel, Simd, dispatch};
+use crate::locks::Version;
 use crate::{Error, Result, reclaim};
 use std::sync::Arc;
 
 type Pair = (u64, u64);
 
-impl Leaf<'_> {
-    /// Appends the records from `first` to `last`, sorted, to `out`.
+/// Leaves that the caches are asked for ahead of the one being read.
+const AHEAD: usize = 4;
+
+/// Records in a buffer. At 16 bytes each they fit into what a thread's allocator keeps at hand.
+const ROOM: usize = 64;
+/// Records that are written at once, some of which do not count.
+const WINDOW: usize = 16;
+
+// A leaf always fits into an empty buffer, and a block's keys, when sorted, into two lines.
+const _: () = assert!(MAX_RECORDS <= ROOM && SLOTS < WINDOW);
+
+/// Keys not read yet, both ends included.
+type Unread = Option<(u64, u64)>;
+
+/// Where in a bottom node a range goes on.
+struct Bookmark {
+    parent: NodeRef,
+    version: Version,
+    slot: usize,
+    /// The next leaf to ask the caches for.
+    ahead: Option<usize>,
+    high: Option<u64>,
+}
+
+/// Records read and not given out yet, in the order of reading.
+#[derive(Default)]
+pub(super) struct Run {
+    /// Empty, or `ROOM` long.
+    records: Vec<Pair>,
+    start: usize,
+    end: usize,
+    bookmark: Option<Bookmark>,
+}
+
+impl Run {
+    /// The next record.
     #[inline(always)]
-    fn append_sorted<S: Simd>(self, first: u64, last: u64, out: &mut Vec<Pair>) {
-        let before = out.len();
-        if self.is_one_block() {
-            self.append_block::<S>(out);
-        } else {
-            let mut records = [(0, 0); MAX_RECORDS];
-            let count = self.copy_to(&mut records);
-            records[..count].sort_unstable_by_key(|record| record.0);
-            out.extend_from_slice(&records[..count]);
+    pub(super) fn pop(&mut self) -> Option<Pair> {
+        if self.start == self.end {
+            return None;
         }
-        if out.get(before).is_some_and(|record| record.0 < first) {
-            let below = out[before..].partition_point(|record| record.0 < first);
-            out.drain(before..before + below);
-        }
-        while out.len() > before && out[out.len() - 1].0 > last {
-            out.pop();
-        }
+        let record = self.records.get(self.start).copied();
+        self.start += 1;
+        record
     }
 
-    /// Appends the records of the first block, sorted: each at the place that the number of smaller keys says. All slots
-    /// are treated alike, whether in use or not, so that neither the number of records nor the order of their keys can
-    /// mislead a branch.
-    #[inline(always)]
-    fn append_block<S: Simd>(self, out: &mut Vec<Pair>) {
-        const NOWHERE: usize = 15;
-        let (in_use, records) = self.first_block();
-        let key = |slot: usize| if slot < SLOTS { records[slot].0 } else { 0 };
-        let low = S::pack(std::array::from_fn(key));
-        let high = S::pack(std::array::from_fn(|i| key(8 + i)));
-        let mut sorted = [(0, 0); NOWHERE + 1];
-        for (slot, &record) in records.iter().enumerate() {
-            let at_most = S::at_most_in(low, record.0) | S::at_most_in(high, record.0) << 8;
-            // One more than its place; of a slot not in use, which may hold anything, nothing is wanted.
-            let place = (at_most & u32::from(in_use)).count_ones() as usize;
-            let is_used = in_use >> slot & 1 != 0;
-            sorted[if is_used {
-                place.wrapping_sub(1) & NOWHERE
-            } else {
-                NOWHERE
-            }] = record;
+    /// The record read last.
+    fn pop_last(&mut self) -> Option<Pair> {
+        if self.start == self.end {
+            return None;
         }
-        let after = out.len() + in_use.count_ones() as usize;
-        out.extend_from_slice(&sorted[..SLOTS]);
-        out.truncate(after);
+        self.end -= 1;
+        self.records.get(self.end).copied()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    fn restart(&mut self) {
+        self.records.resize(ROOM, (0, 0));
+        (self.start, self.end) = (0, 0);
+    }
+
+    /// Adds the records of `leaf` whose keys lie between `first` and `last`, in order.
+    #[inline(always)]
+    fn append<S: Simd, const UP: bool>(&mut self, leaf: Leaf<'_>, first: u64, last: u64) {
+        let free = &mut self.records[self.end..];
+        let count = if leaf.is_one_block() {
+            append_block::<S>(leaf, free)
+        } else {
+            let mut records = [(0, 0); MAX_RECORDS];
+            let count = leaf.copy_to(&mut records);
+            records[..count].sort_unstable_by_key(|record| record.0);
+            free[..count].copy_from_slice(&records[..count]);
+            count
+        };
+        let mut added = &mut free[..count];
+        if added.first().is_some_and(|record| record.0 < first) {
+            let below = added.partition_point(|record| record.0 < first);
+            added.copy_within(below.., 0);
+            added = &mut free[..count - below];
+        }
+        if added.last().is_some_and(|record| record.0 > last) {
+            let within = added.partition_point(|record| record.0 <= last);
+            added = &mut added[..within];
+        }
+        if !UP {
+            added.reverse();
+        }
+        self.end += added.len();
     }
 }
 
-impl Tree {
-    /// Appends records from `first` on, ascending, none above `last`, from at most `leaves` leaves, to `out`. Returns the
-    /// key to go on from, `None` at the end.
-    pub(super) fn collect_up(
-        &self,
-        first: u64,
-        last: u64,
-        leaves: usize,
-        out: &mut Vec<Pair>,
-    ) -> Result<Option<u64>> {
-        loop {
-            let collected = {
-                let _guard = reclaim::pin();
-                dispatch(
-                    self.simd,
-                    CollectUp {
-                        tree: self,
-                        first,
-                        last,
-                        leaves,
-                        out: &mut *out,
-                    },
-                )
-            };
-            match collected {
-                Ok(next) => return Ok(next),
-                Err(Retry::Changed) => {}
-                Err(Retry::Gap) => self.heal(first)?,
-            }
-        }
+/// Writes the records of a leaf of one block to `free`, sorted: each at the place that the number of smaller keys says.
+/// All slots are treated alike, whether in use or not, so that neither the number of records nor the order of their keys
+/// can mislead a branch. Returns the number of records.
+#[inline(always)]
+fn append_block<S: Simd>(leaf: Leaf<'_>, free: &mut [Pair]) -> usize {
+    const NOWHERE: usize = WINDOW - 1;
+    let Some(window) = free.first_chunk_mut::<WINDOW>() else {
+        debug_assert!(false, "no room for a leaf");
+        return 0;
+    };
+    let (in_use, records) = leaf.first_block();
+    let key = |slot: usize| if slot < SLOTS { records[slot].0 } else { 0 };
+    let low = S::pack(std::array::from_fn(key));
+    let high = S::pack(std::array::from_fn(|i| key(8 + i)));
+    for (slot, &record) in records.iter().enumerate() {
+        let at_most = S::at_most_in(low, record.0) | S::at_most_in(high, record.0) << 8;
+        // One more than its place; of a slot not in use, which may hold anything, nothing is wanted.
+        let place = (at_most & u32::from(in_use)).count_ones() as usize;
+        let is_used = in_use >> slot & 1 != 0;
+        window[if is_used {
+            place.wrapping_sub(1) & NOWHERE
+        } else {
+            NOWHERE
+        }] = record;
     }
+    in_use.count_ones() as usize
+}
 
-    /// Appends records from `last` downwards, descending, none below `first`. Otherwise as [`collect_up`](Self::collect_up).
-    pub(super) fn collect_down(
+impl Tree {
+    /// Reads on: fills `run`, which is empty, from the lower end of `unread` upwards or from its upper end downwards,
+    /// until there is something in it or nothing left to read. At most `leaves` leaves.
+    pub(super) fn read_on<const UP: bool>(
         &self,
-        first: u64,
-        last: u64,
+        unread: &mut Unread,
+        run: &mut Run,
         leaves: usize,
-        out: &mut Vec<Pair>,
-    ) -> Result<Option<u64>> {
-        loop {
-            let collected = {
+    ) -> Result<()> {
+        while let (Some((first, last)), true) = (*unread, run.is_empty()) {
+            run.restart();
+            let read = {
                 let _guard = reclaim::pin();
                 dispatch(
                     self.simd,
-                    CollectDown {
+                    Read::<UP> {
                         tree: self,
-                        first,
-                        last,
+                        unread: &mut *unread,
+                        run: &mut *run,
                         leaves,
-                        out: &mut *out,
                     },
                 )
             };
-            match collected {
-                Ok(next) => return Ok(next),
-                Err(Retry::Changed) => {}
-                Err(Retry::Gap) => self.heal(last)?,
+            if read == Err(Retry::Gap) {
+                self.heal(if UP { first } else { last })?;
             }
         }
+        Ok(())
     }
 
     /// The first record whose key is `key` or above.
     pub(super) fn record_at_or_above(&self, key: u64) -> Result<Option<Pair>> {
-        let (mut from, mut out) = (Some(key), Vec::new());
-        while let (Some(first), true) = (from, out.is_empty()) {
-            from = self.collect_up(first, u64::MAX, 1, &mut out)?;
-        }
-        Ok(out.first().copied())
+        let mut run = Run::default();
+        self.read_on::<true>(&mut Some((key, u64::MAX)), &mut run, 1)?;
+        Ok(run.pop())
     }
 
     /// The last record whose key is `key` or below.
     pub(super) fn record_at_or_below(&self, key: u64) -> Result<Option<Pair>> {
-        let (mut from, mut out) = (Some(key), Vec::new());
-        while let (Some(last), true) = (from, out.is_empty()) {
-            from = self.collect_down(0, last, 1, &mut out)?;
-        }
-        Ok(out.first().copied())
+        let mut run = Run::default();
+        self.read_on::<false>(&mut Some((0, key)), &mut run, 1)?;
+        Ok(run.pop())
     }
 
+    /// Fails only if nothing could be read.
     #[inline(always)]
-    fn try_collect_up<S: Simd>(
+    fn try_read_on<S: Simd, const UP: bool>(
         &self,
-        first: u64,
-        last: u64,
+        unread: &mut Unread,
+        run: &mut Run,
         leaves: usize,
-        out: &mut Vec<Pair>,
-    ) -> Result<Option<u64>, Retry> {
-        let spot = self.try_descend::<S>(first)?;
-        let count = spot.parent.count();
-        let end = (spot.index + leaves).min(count);
-        for i in spot.index + 1..(spot.index + AHEAD).min(count) {
-            self.leaves.prefetch(spot.parent.child(i).offset());
-        }
-        let mut from = first;
-        for i in spot.index..end {
-            if i + AHEAD < (end + BEYOND).min(count) {
-                self.leaves.prefetch(spot.parent.child(i + AHEAD).offset());
+    ) -> Result<(), Retry> {
+        let Some((mut first, mut last)) = *unread else {
+            return Ok(());
+        };
+        let (spot, mut slot, mut ahead) = match self.reopen(run.bookmark.take()) {
+            Some(place) => place,
+            None => self.begin::<S, UP>(if UP { first } else { last })?,
+        };
+        let shape = spot.parent.shape();
+        let next = |slot| {
+            if UP {
+                shape.after(slot)
+            } else {
+                shape.before(slot)
             }
-            let (child, high) = (spot.parent.child(i), spot.high_of(i));
-            match self.read_leaf::<S>(&spot, child, from, last, out) {
-                Ok(()) => {}
-                Err(retry) if i == spot.index => return Err(retry),
-                Err(_) => return Ok(Some(from)),
+        };
+        let full = ROOM - self.leaves.capacity().max(WINDOW);
+        for read in 0..leaves {
+            if let Some(slot) = ahead {
+                self.leaves.prefetch(spot.parent.child(slot).offset());
+                ahead = next(slot);
+            }
+            // Before the leaf is read: reading it validates the node, and this with it.
+            let (low, high) = (spot.parent.key(slot), spot.high_of(slot));
+            if let Err(retry) = self.read_leaf::<S, UP>(&spot, slot, first, last, run) {
+                return if read == 0 { Err(retry) } else { Ok(()) };
             }
             match high {
-                Some(high) if high <= last => from = high,
-                _ => return Ok(None),
+                Some(high) if UP && high <= last => first = high,
+                _ if !UP && low > first => last = low - 1,
+                _ => {
+                    *unread = None;
+                    return Ok(());
+                }
+            }
+            *unread = Some((first, last));
+            let Some(after) = next(slot) else {
+                return Ok(());
+            };
+            slot = after;
+            if run.end > full {
+                break;
             }
         }
-        Ok(Some(from))
+        run.bookmark = Some(Bookmark {
+            parent: self.arena.remember(spot.parent),
+            version: spot.version,
+            slot,
+            ahead,
+            high: spot.end,
+        });
+        Ok(())
     }
 
+    /// Goes down to `key`, and asks the caches for the first leaves after it.
     #[inline(always)]
-    fn try_collect_down<S: Simd>(
+    fn begin<S: Simd, const UP: bool>(
         &self,
-        first: u64,
-        last: u64,
-        leaves: usize,
-        out: &mut Vec<Pair>,
-    ) -> Result<Option<u64>, Retry> {
-        let spot = self.try_descend::<S>(last)?;
-        let start = (spot.index + 1).saturating_sub(leaves);
-        for i in (spot.index + 1).saturating_sub(AHEAD)..spot.index {
-            self.leaves.prefetch(spot.parent.child(i).offset());
+        key: u64,
+    ) -> Result<(Spot<'_>, usize, Option<usize>), Retry> {
+        let spot = self.try_descend::<S>(key)?;
+        let shape = spot.parent.shape();
+        let mut ahead = Some(spot.slot);
+        for _ in 0..AHEAD {
+            ahead = ahead.and_then(|slot| {
+                self.leaves.prefetch(spot.parent.child(slot).offset());
+                if UP {
+                    shape.after(slot)
+                } else {
+                    shape.before(slot)
+                }
+            });
         }
-        let mut to = last;
-        for i in (start..=spot.index).rev() {
-            if i >= AHEAD && i + BEYOND >= start + AHEAD {
-                self.leaves.prefetch(spot.parent.child(i - AHEAD).offset());
-            }
-            let (child, low) = (spot.parent.child(i), spot.low_of(i));
-            let before = out.len();
-            match self.read_leaf::<S>(&spot, child, first, to, out) {
-                Ok(()) => out[before..].reverse(),
-                Err(retry) if i == spot.index => return Err(retry),
-                Err(_) => return Ok(Some(to)),
-            }
-            if low <= first {
-                return Ok(None);
-            }
-            to = low - 1;
-        }
-        Ok(Some(to))
+        Ok((spot, spot.slot, ahead))
     }
 
-    /// Appends one leaf's records, sorted, if it can be read whole at once.
+    /// Where a bookmark points, if its node has not changed since. The caller is pinned.
     #[inline(always)]
-    fn read_leaf<S: Simd>(
+    fn reopen(&self, bookmark: Option<Bookmark>) -> Option<(Spot<'_>, usize, Option<usize>)> {
+        let bookmark = bookmark?;
+        let parent = self.arena.recall(bookmark.parent);
+        let spot = Spot {
+            parent,
+            version: bookmark.version,
+            slot: bookmark.slot,
+            child: parent.child(bookmark.slot),
+            end: bookmark.high,
+        };
+        spot.is_current()
+            .then_some((spot, bookmark.slot, bookmark.ahead))
+    }
+
+    /// Appends one leaf's records, in order, if it can be read whole at once.
+    #[inline(always)]
+    fn read_leaf<S: Simd, const UP: bool>(
         &self,
-        spot: &super::search::Spot<'_>,
-        child: super::inner::Child,
+        spot: &Spot<'_>,
+        slot: usize,
         first: u64,
         last: u64,
-        out: &mut Vec<Pair>,
+        run: &mut Run,
     ) -> Result<(), Retry> {
-        let before = out.len();
+        let child = spot.parent.child(slot);
         let lock = self.locks.of(child.offset());
         let version = lock.read();
         // While the bottom node is unchanged the leaf holds exactly the keys between its separators.
@@ -231,121 +302,69 @@ impl Tree {
         if child.is_gap() {
             return Err(Retry::Gap);
         }
-        self.leaves
-            .at(child.offset())
-            .append_sorted::<S>(first, last, out);
+        let before = run.end;
+        run.append::<S, UP>(self.leaves.at(child.offset()), first, last);
         if !lock.is_still(version) {
-            out.truncate(before);
+            run.end = before;
             return Err(Retry::Changed);
         }
         Ok(())
     }
 }
 
-struct CollectUp<'a> {
+struct Read<'a, const UP: bool> {
     tree: &'a Tree,
-    first: u64,
-    last: u64,
+    unread: &'a mut Unread,
+    run: &'a mut Run,
     leaves: usize,
-    out: &'a mut Vec<Pair>,
 }
 
-impl Kernel for CollectUp<'_> {
-    type Out = Result<Option<u64>, Retry>;
+impl<const UP: bool> Kernel for Read<'_, UP> {
+    type Out = Result<(), Retry>;
 
     #[inline(always)]
     fn run<S: Simd>(self) -> Self::Out {
         self.tree
-            .try_collect_up::<S>(self.first, self.last, self.leaves, self.out)
+            .try_read_on::<S, UP>(self.unread, self.run, self.leaves)
     }
 }
-
-struct CollectDown<'a> {
-    tree: &'a Tree,
-    first: u64,
-    last: u64,
-    leaves: usize,
-    out: &'a mut Vec<Pair>,
-}
-
-impl Kernel for CollectDown<'_> {
-    type Out = Result<Option<u64>, Retry>;
-
-    #[inline(always)]
-    fn run<S: Simd>(self) -> Self::Out {
-        self.tree
-            .try_collect_down::<S>(self.first, self.last, self.leaves, self.out)
-    }
-}
-
-/// Leaves asked for ahead of the one being read, also of the next read: memory that waits for nobody.
-const AHEAD: usize = 6;
-/// Of these, beyond what is read at once.
-const BEYOND: usize = 1;
-
-/// Leaves read at once: few at first, for the many ranges of which only the beginning is wanted.
-const FIRST_LEAVES: usize = 6;
-const MOST_LEAVES: usize = 16;
 
 /// A range in progress, from both ends.
 pub(crate) struct Cursor {
     tree: Arc<LbTree>,
-    /// The keys that have not been read from the tree yet, both ends included.
-    unread: Option<(u64, u64)>,
-    /// What was read at the lower end, ascending, from `front_at` on not yet given out.
-    front: Vec<Pair>,
-    front_at: usize,
+    unread: Unread,
+    /// What was read at the lower end, ascending.
+    front: Run,
     /// What was read at the upper end, descending.
-    back: Vec<Pair>,
-    back_at: usize,
-    leaves: usize,
+    back: Run,
     error: Option<Error>,
 }
 
 impl Cursor {
     /// A range over the keys from the first to the second of `bounds`, both included; over nothing for `None`.
-    pub(crate) fn new(tree: Arc<LbTree>, bounds: Option<(u64, u64)>) -> Self {
-        let (front, back) = (Vec::new(), Vec::new());
+    pub(crate) fn new(tree: Arc<LbTree>, bounds: Unread) -> Self {
         Self {
             tree,
             unread: bounds,
-            front,
-            front_at: 0,
-            back,
-            back_at: 0,
-            leaves: FIRST_LEAVES,
+            front: Run::default(),
+            back: Run::default(),
             error: None,
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next(&mut self) -> Option<Pair> {
-        if self.front_at == self.front.len() {
-            self.read_front();
-        }
-        match self.front.get(self.front_at) {
-            Some(&record) => {
-                self.front_at += 1;
-                Some(record)
-            }
-            // The ends have met: the rest lies in the other buffer.
-            None if self.back_at < self.back.len() => self.back.pop(),
-            None => None,
+        match self.front.pop() {
+            Some(record) => Some(record),
+            None => self.read_front(),
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next_back(&mut self) -> Option<Pair> {
-        if self.back_at == self.back.len() {
-            self.read_back();
-        }
-        match self.back.get(self.back_at) {
-            Some(&record) => {
-                self.back_at += 1;
-                Some(record)
-            }
-            None if self.front_at < self.front.len() => self.front.pop(),
-            None => None,
+        match self.back.pop() {
+            Some(record) => Some(record),
+            None => self.read_back(),
         }
     }
 
@@ -353,43 +372,27 @@ impl Cursor {
         self.error.take()
     }
 
-    fn read_front(&mut self) {
-        self.front_at = 0;
-        self.front.clear();
-        self.front.reserve(MOST_LEAVES * SLOTS);
-        while let (Some((first, last)), true) = (self.unread, self.front.is_empty()) {
-            let read = self
-                .tree
-                .shared
-                .tree
-                .collect_up(first, last, self.leaves, &mut self.front);
-            self.unread = self.or_end(read).map(|first| (first, last));
-            self.leaves = (self.leaves + self.leaves / 4).min(MOST_LEAVES);
-        }
+    #[inline(never)]
+    fn read_front(&mut self) -> Option<Pair> {
+        let tree = &self.tree.shared.tree;
+        let read = tree.read_on::<true>(&mut self.unread, &mut self.front, usize::MAX);
+        self.stop_at_error(read);
+        // The ends have met: the rest lies in the other buffer.
+        self.front.pop().or_else(|| self.back.pop_last())
     }
 
-    fn read_back(&mut self) {
-        self.back_at = 0;
-        self.back.clear();
-        self.back.reserve(MOST_LEAVES * SLOTS);
-        while let (Some((first, last)), true) = (self.unread, self.back.is_empty()) {
-            let read = self
-                .tree
-                .shared
-                .tree
-                .collect_down(first, last, self.leaves, &mut self.back);
-            self.unread = self.or_end(read).map(|last| (first, last));
-            self.leaves = (self.leaves + self.leaves / 4).min(MOST_LEAVES);
-        }
+    #[inline(never)]
+    fn read_back(&mut self) -> Option<Pair> {
+        let tree = &self.tree.shared.tree;
+        let read = tree.read_on::<false>(&mut self.unread, &mut self.back, usize::MAX);
+        self.stop_at_error(read);
+        self.back.pop().or_else(|| self.front.pop_last())
     }
 
-    fn or_end(&mut self, read: Result<Option<u64>>) -> Option<u64> {
-        read.unwrap_or_else(|error| {
+    fn stop_at_error(&mut self, read: Result<()>) {
+        if let Err(error) = read {
             self.error = Some(error);
-            None
-        })
+            self.unread = None;
+        }
     }
 }
-
-// A block's keys, sorted above, fit into two lines.
-const _: () = assert!(SLOTS <= 16);

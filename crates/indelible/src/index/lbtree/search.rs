@@ -30,10 +30,10 @@ enum Lookup {
 pub(super) struct Spot<'a> {
     pub(super) parent: &'a Inner,
     pub(super) version: Version,
-    pub(super) index: usize,
+    pub(super) slot: usize,
     pub(super) child: Child,
     /// The lower end of the node to the right of `parent`, if there is one.
-    high: Option<u64>,
+    pub(super) end: Option<u64>,
 }
 
 impl<'a> Spot<'a> {
@@ -45,26 +45,18 @@ impl<'a> Spot<'a> {
 
     /// The smallest key that the child covers.
     pub(super) fn low(&self) -> u64 {
-        self.low_of(self.index)
+        self.parent.key(self.slot)
     }
 
     /// The smallest key that the child does not cover, if there is one.
     pub(super) fn high(&self) -> Option<u64> {
-        self.high_of(self.index)
+        self.high_of(self.slot)
     }
 
-    /// [`low`](Self::low) of child `i` of the same bottom node.
-    pub(super) fn low_of(&self, i: usize) -> u64 {
-        self.parent.key(i)
-    }
-
-    /// [`high`](Self::high) of child `i` of the same bottom node.
-    pub(super) fn high_of(&self, i: usize) -> Option<u64> {
-        if i + 1 < self.parent.count() {
-            Some(self.parent.key(i + 1))
-        } else {
-            self.high
-        }
+    /// [`high`](Self::high) of the child in `slot` of the same bottom node.
+    #[inline(always)]
+    pub(super) fn high_of(&self, slot: usize) -> Option<u64> {
+        self.parent.next_key(slot).or(self.end)
     }
 }
 
@@ -81,11 +73,11 @@ impl Tree {
         let child = match high {
             None => node.node_for::<S>(key),
             Some(high) => {
-                let i = node.find::<S>(key);
-                if i + 1 < node.count() {
-                    *high = Some(node.key(i + 1));
-                }
-                node.node(i)
+                let slot = node.find::<S>(key);
+                *high = node.next_key(slot).or(*high);
+                let child = node.node(slot);
+                child.prefetch_likely_group(key, node.key(slot), high.unwrap_or(u64::MAX));
+                child
             }
         };
         let child_version = child.lock().read();
@@ -104,20 +96,21 @@ impl Tree {
     pub(super) fn try_descend<S: Simd>(&self, key: u64) -> Result<Spot<'_>, Retry> {
         let mut node = self.root();
         let mut version = node.lock().read();
-        let mut high = None;
+        let mut end = None;
         for _ in 0..node.level() {
-            (node, version) = Self::step::<S>(node, version, key, Some(&mut high))?;
+            (node, version) = Self::step::<S>(node, version, key, Some(&mut end))?;
         }
-        node.prefetch_keys();
-        let index = node.find::<S>(key);
-        let child = node.child(index);
+        let group = node.find_group::<S>(key);
+        node.prefetch_group(group);
+        let slot = node.in_use(node.find_in_group::<S>(group, key));
+        let child = node.child(slot);
         self.leaves.prefetch(child.offset());
         let spot = Spot {
             parent: node,
             version,
-            index,
+            slot,
             child,
-            high,
+            end,
         };
         if spot.is_current() {
             Ok(spot)

@@ -34,7 +34,7 @@ impl Tree {
         self.leaves.prefetch(new.offset + self.leaf_bytes());
         let pivot = self.split_leaf(leaf, new, key, spot.high());
         spot.parent
-            .insert_leaf(spot.index + 1, pivot, Child::leaf(new.offset));
+            .insert_leaf(spot.slot, pivot, Child::leaf(new.offset));
         self.split_happened();
         self.add_signpost(pivot, new.offset);
         Ok(())
@@ -97,12 +97,10 @@ impl Tree {
         let Some(parent_guard) = parent.lock().try_lock_at(spot.version) else {
             return Merge::Busy;
         };
-        let count = parent.count();
-        if count < 2 {
+        let Some((left_slot, right_slot)) = pair_at(parent, spot.slot) else {
             return Merge::Alone;
-        }
-        let left_at = spot.index.min(count - 2);
-        let (left, right) = (parent.child(left_at), parent.child(left_at + 1));
+        };
+        let (left, right) = (parent.child(left_slot), parent.child(right_slot));
         if left.is_gap() || right.is_gap() {
             return Merge::No;
         }
@@ -118,19 +116,19 @@ impl Tree {
         }
         // A signpost must never point to a leaf that is gone. It goes first: a missing one does no harm.
         if self
-            .remove_signpost(parent.key(left_at + 1), right.offset)
+            .remove_signpost(parent.key(right_slot), right.offset)
             .is_err()
         {
             return Merge::No;
         }
         self.merge_leaves(left, right);
-        parent.remove(left_at + 1);
+        parent.remove(right_slot);
         // Before the locks go: the sweep cannot get past these leaves without them, so it either marked the block before
         // or finds it retired.
         self.space.retire(right.offset);
         drop((leaf_guards, parent_guard));
         Merge::Done {
-            parent_is_small: count - 1 <= FANOUT / 4,
+            parent_is_small: parent.count() <= FANOUT / 4,
         }
     }
 
@@ -186,8 +184,8 @@ impl Tree {
             if node.level() == 0 {
                 return node.lock().is_still(version);
             }
-            let i = self.find_child(node, key);
-            let child = node.node(i);
+            let slot = self.find_child(node, key);
+            let child = node.node(slot);
             let child_version = child.lock().read();
             if !node.lock().is_still(version) {
                 return false;
@@ -214,17 +212,18 @@ impl Tree {
         let Some(_node) = node.lock().try_lock_at(version) else {
             return;
         };
-        let at = self.find_child(parent, key);
+        let slot = self.find_child(parent, key);
+        let children = node.children();
         // At the right end of a node, as with ascending keys, nearly all children stay on the left.
-        let from = if self.find_child(node, key) == FANOUT - 1 {
-            FANOUT - 1
+        let from = if self.find_child(node, key) == node.shape().last() {
+            children.len() - 1
         } else {
-            FANOUT / 2
+            children.len() / 2
         };
         let (new, _new) = self.arena.alloc(node.level());
-        let pivot = node.key(from);
-        node.move_tail(from, new);
-        parent.insert_node(at + 1, pivot, new);
+        new.refill(&children[from..]);
+        node.refill(&children[..from]);
+        parent.insert_node(slot, children[from].0, new);
     }
 
     /// The root keeps its address: its children move to a new node, which becomes its only child. It is an upper node
@@ -234,9 +233,9 @@ impl Tree {
             return;
         };
         let (child, _child) = self.arena.alloc(root.level());
-        child.copy_from(root);
+        child.refill(&root.children());
         root.reset(child.level() + 1);
-        root.push_node(0, child);
+        root.refill_nodes(&[(0, child)]);
     }
 
     /// Merges inner nodes that have become small, on the way to `key`, and takes levels off a root with one child.
@@ -254,8 +253,8 @@ impl Tree {
         let mut node = self.root();
         let mut version = node.lock().read();
         while node.level() > 0 {
-            let i = self.find_child(node, key);
-            let child = node.node(i);
+            let slot = self.find_child(node, key);
+            let child = node.node(slot);
             let child_version = child.lock().read();
             let count = node.count();
             if !node.lock().is_still(version) {
@@ -267,7 +266,7 @@ impl Tree {
             }
             if child.count() <= FANOUT / 4
                 && count > 1
-                && self.merge_nodes(node, version, i.min(count - 2))
+                && self.merge_nodes(node, version, slot)
             {
                 return false;
             }
@@ -283,15 +282,19 @@ impl Tree {
         let Some(child_guard) = child.lock().try_lock() else {
             return;
         };
-        root.copy_from(child);
+        root.reset(child.level());
+        root.refill(&child.children());
         drop(child_guard);
         self.arena.free(child);
     }
 
-    /// Merges children `at` and `at + 1` of `parent`, if they fit together; `false` if nothing was touched because
-    /// they do not.
-    fn merge_nodes(&self, parent: &Inner, version: Version, at: usize) -> bool {
-        let (left, right) = (parent.node(at), parent.node(at + 1));
+    /// Merges the child in `slot` of `parent` with a neighbour, if they fit together; `false` if nothing was touched
+    /// because they do not.
+    fn merge_nodes(&self, parent: &Inner, version: Version, slot: usize) -> bool {
+        let Some((left_slot, right_slot)) = pair_at(parent, slot) else {
+            return false;
+        };
+        let (left, right) = (parent.node(left_slot), parent.node(right_slot));
         let fit = || {
             let single = left.count() == 1 || right.count() == 1;
             left.count() + right.count() <= if single { FANOUT } else { FANOUT * 3 / 4 }
@@ -309,12 +312,23 @@ impl Tree {
             return true;
         };
         if fit() {
-            right.move_tail(0, left);
-            parent.remove(at + 1);
+            let mut children = left.children();
+            children.extend(right.children());
+            left.refill(&children);
+            parent.remove(right_slot);
             drop((left_guard, right_guard));
             self.arena.free(right);
         }
         true
+    }
+}
+
+/// The slots of two neighbours, one of which is in `slot`, if there are two.
+fn pair_at(node: &Inner, slot: usize) -> Option<(usize, usize)> {
+    let shape = node.shape();
+    match shape.after(slot) {
+        Some(next) => Some((slot, next)),
+        None => shape.before(slot).map(|before| (before, slot)),
     }
 }
 
