@@ -13,23 +13,26 @@ pub(crate) struct KeyLine(pub(crate) [AtomicU64; 8]);
 
 /// One instruction set.
 pub(crate) trait Simd: Copy {
-    /// Eight keys in registers.
-    type Keys: Copy;
-
-    /// Takes a line into registers.
-    fn load(line: &KeyLine) -> Self::Keys;
-
-    /// Takes eight words into registers.
-    fn pack(words: [u64; 8]) -> Self::Keys;
-
     /// Bit `i` of the result says whether key `i` is at most `key`, as unsigned numbers.
-    fn at_most_in(keys: Self::Keys, key: u64) -> u32;
+    fn at_most(line: &KeyLine, key: u64) -> u32;
 
     /// How many of the keys in `line` whose bit is set in `among` are at most `key`.
     #[inline(always)]
     fn count_at_most(line: &KeyLine, among: u8, key: u64) -> usize {
-        (Self::at_most_in(Self::load(line), key) & u32::from(among)).count_ones() as usize
+        (Self::at_most(line, key) & u32::from(among)).count_ones() as usize
     }
+
+    /// Sixteen words in registers.
+    type Words: Copy;
+
+    /// Every second word of four lines, numbered from 0 to 15. Those not in `among` become `u64::MAX`.
+    fn evens(lines: &[KeyLine; 4], among: u16) -> Self::Words;
+
+    /// Back to memory.
+    fn to_array(words: Self::Words) -> [u64; 16];
+
+    /// Bit `i` of the result says whether word `i` is less than `key`, as unsigned numbers.
+    fn below(words: Self::Words, key: u64) -> u16;
 }
 
 /// The instruction sets, for choosing at run time.
@@ -96,32 +99,47 @@ pub(crate) fn dispatch<K: Kernel>(level: SimdLevel, kernel: K) -> K::Out {
 pub(crate) struct Plain;
 
 impl Simd for Plain {
-    type Keys = [u64; 8];
+    type Words = [u64; 16];
 
     #[inline(always)]
-    fn load(line: &KeyLine) -> [u64; 8] {
-        std::array::from_fn(|i| line.0[i].load(Ordering::Relaxed))
+    fn at_most(line: &KeyLine, key: u64) -> u32 {
+        line.0.iter().enumerate().fold(0, |mask, (i, word)| {
+            mask | (u32::from(word.load(Ordering::Relaxed) <= key) << i)
+        })
     }
 
     #[inline(always)]
-    fn pack(words: [u64; 8]) -> [u64; 8] {
+    fn evens(lines: &[KeyLine; 4], among: u16) -> [u64; 16] {
+        std::array::from_fn(|i| {
+            if among >> i & 1 != 0 {
+                lines[i / 4].0[i % 4 * 2].load(Ordering::Relaxed)
+            } else {
+                u64::MAX
+            }
+        })
+    }
+
+    #[inline(always)]
+    fn to_array(words: [u64; 16]) -> [u64; 16] {
         words
     }
 
     #[inline(always)]
-    fn at_most_in(keys: [u64; 8], key: u64) -> u32 {
-        keys.iter()
+    fn below(words: [u64; 16], key: u64) -> u16 {
+        words
+            .iter()
             .enumerate()
-            .fold(0, |mask, (i, &word)| mask | (u32::from(word <= key) << i))
+            .fold(0, |mask, (i, &word)| mask | (u16::from(word < key) << i))
     }
 }
 
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 mod x86 {
-    use super::{Kernel, KeyLine, Simd};
+    use super::{Kernel, KeyLine, Plain, Simd};
     use std::arch::x86_64::{
         __m256i, __m512i, _mm256_castsi256_pd, _mm256_cmpgt_epi64, _mm256_movemask_pd,
-        _mm256_set1_epi64x, _mm256_xor_si256, _mm512_cmple_epu64_mask, _mm512_set1_epi64,
+        _mm256_set1_epi64x, _mm256_xor_si256, _mm512_cmple_epu64_mask, _mm512_cmplt_epu64_mask,
+        _mm512_mask_blend_epi64, _mm512_permutex2var_epi64, _mm512_set_epi64, _mm512_set1_epi64,
     };
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,popcnt,lzcnt")]
@@ -137,26 +155,65 @@ mod x86 {
     #[derive(Clone, Copy)]
     pub(super) struct Avx512;
 
-    impl Simd for Avx512 {
-        type Keys = __m512i;
-
+    impl Avx512 {
         #[inline(always)]
         fn load(line: &KeyLine) -> __m512i {
             // SAFETY: the line is 64 aligned, live bytes; the load is volatile because others may be writing, and a torn
             // result is discarded by the caller's version check.
             unsafe { std::ptr::from_ref(line).cast::<__m512i>().read_volatile() }
         }
+    }
+
+    impl Simd for Avx512 {
+        type Words = [__m512i; 2];
 
         #[inline(always)]
-        fn pack(words: [u64; 8]) -> __m512i {
-            // SAFETY: both types are 64 bytes for which every bit pattern is valid.
+        fn at_most(line: &KeyLine, key: u64) -> u32 {
+            let keys = Self::load(line);
+            // SAFETY: reached only through `with_avx512`.
+            unsafe { u32::from(_mm512_cmple_epu64_mask(keys, _mm512_set1_epi64(key as i64))) }
+        }
+
+        #[inline(always)]
+        fn evens(lines: &[KeyLine; 4], among: u16) -> [__m512i; 2] {
+            let lines = lines.each_ref().map(Self::load);
+            // SAFETY: reached only through `with_avx512`.
+            unsafe {
+                let even = _mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0);
+                let max = _mm512_set1_epi64(-1);
+                [
+                    _mm512_mask_blend_epi64(
+                        among as u8,
+                        max,
+                        _mm512_permutex2var_epi64(lines[0], even, lines[1]),
+                    ),
+                    _mm512_mask_blend_epi64(
+                        (among >> 8) as u8,
+                        max,
+                        _mm512_permutex2var_epi64(lines[2], even, lines[3]),
+                    ),
+                ]
+            }
+        }
+
+        #[inline(always)]
+        fn to_array(words: [__m512i; 2]) -> [u64; 16] {
+            // SAFETY: both are 128 bytes for which every bit pattern is valid.
             unsafe { std::mem::transmute(words) }
         }
 
         #[inline(always)]
-        fn at_most_in(keys: __m512i, key: u64) -> u32 {
+        fn below(words: [__m512i; 2], key: u64) -> u16 {
             // SAFETY: reached only through `with_avx512`.
-            unsafe { u32::from(_mm512_cmple_epu64_mask(keys, _mm512_set1_epi64(key as i64))) }
+            unsafe {
+                let key = _mm512_set1_epi64(key as i64);
+                let mut low = u32::from(_mm512_cmplt_epu64_mask(words[0], key));
+                let mut high = u32::from(_mm512_cmplt_epu64_mask(words[1], key));
+                // Opaque to the optimizer, which would gather the masks of several calls in a vector to count their
+                // bits there, at several times the cost.
+                std::arch::asm!("/* {0} {1} */", inlateout(reg) low, inlateout(reg) high, options(pure, nomem, nostack, preserves_flags));
+                (low | high << 8) as u16
+            }
         }
     }
 
@@ -164,28 +221,15 @@ mod x86 {
     pub(super) struct Avx2;
 
     impl Simd for Avx2 {
-        type Keys = [__m256i; 2];
+        type Words = [u64; 16];
 
         #[inline(always)]
-        fn load(line: &KeyLine) -> [__m256i; 2] {
-            // SAFETY: as in `Avx512`.
+        fn at_most(line: &KeyLine, key: u64) -> u32 {
+            // SAFETY: as in `Avx512::load`; reached only through `with_avx2`.
             unsafe {
-                std::ptr::from_ref(line)
+                let keys = std::ptr::from_ref(line)
                     .cast::<[__m256i; 2]>()
-                    .read_volatile()
-            }
-        }
-
-        #[inline(always)]
-        fn pack(words: [u64; 8]) -> [__m256i; 2] {
-            // SAFETY: as in `Avx512`.
-            unsafe { std::mem::transmute(words) }
-        }
-
-        #[inline(always)]
-        fn at_most_in(keys: [__m256i; 2], key: u64) -> u32 {
-            // SAFETY: reached only through `with_avx2`.
-            unsafe {
+                    .read_volatile();
                 // AVX2 compares signed: flipping the top bit of both sides makes that the unsigned order.
                 let flip = _mm256_set1_epi64x(i64::MIN);
                 let key = _mm256_xor_si256(_mm256_set1_epi64x(key as i64), flip);
@@ -195,6 +239,23 @@ mod x86 {
                 };
                 !(above(keys[0]) | above(keys[1]) << 4) & 0xff
             }
+        }
+
+        // The compiler does well with these.
+
+        #[inline(always)]
+        fn evens(lines: &[KeyLine; 4], among: u16) -> [u64; 16] {
+            Plain::evens(lines, among)
+        }
+
+        #[inline(always)]
+        fn to_array(words: [u64; 16]) -> [u64; 16] {
+            words
+        }
+
+        #[inline(always)]
+        fn below(words: [u64; 16], key: u64) -> u16 {
+            Plain::below(words, key)
         }
     }
 }
@@ -228,6 +289,7 @@ pub(crate) fn prefetch_once<T>(address: *const T) {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     struct AtMost<'a>(&'a KeyLine, u64);
 
@@ -237,31 +299,43 @@ mod tests {
         #[inline(always)]
         fn run<S: Simd>(self) -> Self::Out {
             (
-                S::at_most_in(S::load(self.0), self.1),
+                S::at_most(self.0, self.1),
                 S::count_at_most(self.0, AMONG, self.1),
             )
         }
     }
 
+    struct Evens<'a>(&'a [KeyLine; 4], u16, u64);
+
+    impl Kernel for Evens<'_> {
+        type Out = ([u64; 16], u16);
+
+        #[inline(always)]
+        fn run<S: Simd>(self) -> Self::Out {
+            let words = S::evens(self.0, self.1);
+            (S::to_array(words), S::below(words, self.2))
+        }
+    }
+
     const AMONG: u8 = 0b1011_0110;
+    const WORDS: [u64; 8] = [
+        0,
+        1,
+        (1 << 63) - 1,
+        1 << 63,
+        (1 << 63) + 1,
+        u64::MAX - 1,
+        u64::MAX,
+        u64::MAX,
+    ];
 
     #[test]
     fn every_instruction_set_compares_as_unsigned_numbers() {
-        let words = [
-            0,
-            1,
-            (1 << 63) - 1,
-            1 << 63,
-            (1 << 63) + 1,
-            u64::MAX - 1,
-            u64::MAX,
-            u64::MAX,
-        ];
-        let line = KeyLine(words.map(AtomicU64::new));
+        let line = KeyLine(WORDS.map(AtomicU64::new));
         for level in SimdLevel::available() {
-            for key in words {
+            for key in WORDS {
                 let expected = (0..8)
-                    .filter(|&i| words[i] <= key)
+                    .filter(|&i| WORDS[i] <= key)
                     .map(|i| 1 << i)
                     .sum::<u32>();
                 let count = (expected & u32::from(AMONG)).count_ones() as usize;
@@ -270,6 +344,24 @@ mod tests {
                     (expected, count),
                     "{level:?} {key:#x}"
                 );
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_instruction_set_picks_and_compares_alike(
+            words in proptest::collection::vec(prop_oneof![proptest::sample::select(&WORDS[..]), any::<u64>()], 32),
+            key in prop_oneof![proptest::sample::select(&WORDS[..]), any::<u64>()],
+            among: u16,
+        ) {
+            let lines: [KeyLine; 4] =
+                std::array::from_fn(|i| KeyLine(std::array::from_fn(|j| AtomicU64::new(words[8 * i + j]))));
+            let evens: [u64; 16] =
+                std::array::from_fn(|i| if among >> i & 1 != 0 { words[2 * i] } else { u64::MAX });
+            let below = (0..16).filter(|&i| evens[i] < key).map(|i| 1 << i).sum::<u16>();
+            for level in SimdLevel::available() {
+                prop_assert_eq!(dispatch(level, Evens(&lines, among, key)), (evens, below), "{:?}", level);
             }
         }
     }

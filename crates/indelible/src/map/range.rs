@@ -48,7 +48,7 @@ impl<K: Key, V: Value> Range<K, V> {
         self.cursor.take_error()
     }
 
-    fn decode((key, value): (u64, u64)) -> (K, V) {
+    fn decode([key, value]: [u64; 2]) -> (K, V) {
         (K::decode(key), V::from_word(value))
     }
 }
@@ -56,14 +56,14 @@ impl<K: Key, V: Value> Range<K, V> {
 impl<K: Key, V: Value> Iterator for Range<K, V> {
     type Item = (K, V);
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<(K, V)> {
         self.cursor.next().map(Self::decode)
     }
 }
 
 impl<K: Key, V: Value> DoubleEndedIterator for Range<K, V> {
-    #[inline]
+    #[inline(always)]
     fn next_back(&mut self) -> Option<(K, V)> {
         self.cursor.next_back().map(Self::decode)
     }

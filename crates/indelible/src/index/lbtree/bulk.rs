@@ -7,7 +7,7 @@ use super::{Tree, root_block_at};
 use crate::{Error, Result};
 
 /// Children per inner node after a bulk load: room for the first splits.
-const LOADED_FANOUT: usize = FANOUT * 6 / 7;
+const LOADED_FANOUT: usize = FANOUT * 14 / 15;
 
 /// A loaded chain of leaves: each leaf's lowest key and offset.
 type Chain = Vec<(u64, Offset)>;

@@ -1,7 +1,7 @@
 //! Looking at everything: `check` and `stat`.
 
-use super::scan::Run;
 use super::leaf::{Leaf, Offset};
+use super::scan::Run;
 use super::{Shared, Tree};
 use crate::map::MapStat;
 use crate::{Error, Result, reclaim};
@@ -125,7 +125,7 @@ impl Tree {
         let (mut unread, mut run) = (Some((0, u64::MAX)), Run::default());
         loop {
             directory.read_on::<true>(&mut unread, &mut run, usize::MAX)?;
-            let Some((low, offset)) = run.pop() else {
+            let Some([low, offset]) = run.pop() else {
                 break;
             };
             let _guard = reclaim::pin();

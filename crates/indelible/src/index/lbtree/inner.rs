@@ -43,7 +43,7 @@ const PIVOTS: u8 = 0b1111_1100;
 /// Child slots of a node.
 const SLOTS: usize = GROUP * GROUPS;
 /// Most children of a node. Some slots stay free, so that the children are rarely spread anew.
-pub(super) const FANOUT: usize = SLOTS * 7 / 8;
+pub(super) const FANOUT: usize = SLOTS * 15 / 16;
 
 /// Keys, then their children.
 #[repr(C)]
@@ -211,7 +211,10 @@ impl Inner {
         let (group, place) = (slot / GROUP, slot % GROUP);
         let load = |word: Option<&AtomicU64>| word.map_or(u64::MAX, |w| w.load(Ordering::Relaxed));
         let keys = &self.groups[group].keys;
-        let in_group = load(keys.get((place + 1) / 8).map(|line| &line.0[(place + 1) % 8]));
+        let in_group = load(
+            keys.get((place + 1) / 8)
+                .map(|line| &line.0[(place + 1) % 8]),
+        );
         // Slots and groups not in use say `u64::MAX`.
         let next = in_group.min(load(self.head.pivots.get(group)));
         if next < u64::MAX {
@@ -349,9 +352,7 @@ impl Inner {
         for slot in 0..SLOTS {
             self.set(slot, u64::MAX, filler);
         }
-        self.head
-            .shape
-            .store(u64::from(level), Ordering::Relaxed);
+        self.head.shape.store(u64::from(level), Ordering::Relaxed);
         self.set_pivots();
     }
 
@@ -424,7 +425,10 @@ impl Inner {
 
     /// [`refill`](Self::refill) of a bottom node.
     pub(super) fn refill_leaves(&self, children: &[(u64, Child)]) {
-        let words: Children = children.iter().map(|&(key, child)| (key, child.0)).collect();
+        let words: Children = children
+            .iter()
+            .map(|&(key, child)| (key, child.0))
+            .collect();
         self.refill(&words);
     }
 

@@ -39,7 +39,7 @@ const BITMAP: u128 = 0x3fff;
 const ALT: u128 = 1 << 15;
 
 /// A key and its value.
-#[repr(C)]
+#[repr(C, align(16))]
 pub(super) struct Record {
     pub(super) key: Cell,
     pub(super) value: Cell,

@@ -4,7 +4,7 @@ use super::layout::{
     BLOCK_BYTES, Block, Header, LINE_SLOTS, MAX_BLOCKS, MAX_RECORDS, Record, SLOTS, fingerprint,
     slots,
 };
-use crate::index::simd::{prefetch, prefetch_once};
+use crate::index::simd::{KeyLine, Simd, prefetch, prefetch_once};
 use crate::pmem::{Cell, Pm};
 
 /// Offset of a leaf in the pool; 0 is none.
@@ -210,15 +210,33 @@ impl<'a> Leaf<'a> {
         self.blocks.len() == 1
     }
 
-    /// The bitmap of the first block, and what is in its slots, in use or not.
+    /// Copies the records of a leaf of one block to `out`, sorted, and returns their number. What lies beyond means
+    /// nothing.
+    ///
+    /// All slots are treated alike, in use or not, so that neither their number nor the order of their keys can mislead
+    /// a branch: each record goes to the place that the number of smaller keys says, and those of slots not in use,
+    /// whose key counts as `u64::MAX`, behind all others.
     #[inline(always)]
-    pub(super) fn first_block(self) -> (u16, [(u64, u64); SLOTS]) {
-        let records = &self.blocks[0].records;
-        let bitmap = Header::read(&self.blocks[0].front).bitmap();
-        (
-            bitmap,
-            std::array::from_fn(|slot| (records[slot].key.load(), records[slot].value.load())),
-        )
+    pub(super) fn copy_sorted<S: Simd>(self, out: &mut [[u64; 2]; 16]) -> usize {
+        let block = &self.blocks[0];
+        let in_use = Header::read(&block.front).bitmap();
+        let count = in_use.count_ones() as usize;
+        // Keys are the second to fifteenth of the even words; before them is the header, behind them a sibling.
+        let among = in_use << 1;
+        let keys = S::evens(block.lines(), among);
+        // In memory, from where a key is quickly broadcast; left alone, the compiler picks them from registers.
+        let each = std::hint::black_box(S::to_array(keys));
+        for (record, &key) in block.records.iter().zip(&each[1..]) {
+            let place = (S::below(keys, key) & among).count_ones() as usize;
+            out[place & 15] = record.load();
+        }
+        let largest = among & !S::below(keys, u64::MAX);
+        if largest != 0 {
+            // A true `u64::MAX`: something not in use may have gone to its place.
+            let slot = largest.trailing_zeros() as usize - 1;
+            out[count - 1] = block.records[slot].load();
+        }
+        count
     }
 
     /// Copies all records, in no order, to `out` and returns their number.
@@ -503,7 +521,34 @@ pub(super) struct PreparedInsert {
     pub(super) moved: bool,
 }
 
+impl Record {
+    /// Key and value, not necessarily of the same moment: the caller validates a version.
+    #[inline(always)]
+    fn load(&self) -> [u64; 2] {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::__m128i;
+            // SAFETY: a record is 16 aligned, live bytes, and both types are 16 bytes for which every bit pattern is
+            // valid. Volatile, because others may be writing.
+            unsafe {
+                std::mem::transmute::<__m128i, [u64; 2]>(
+                    std::ptr::from_ref(self).cast::<__m128i>().read_volatile(),
+                )
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        [self.key.load(), self.value.load()]
+    }
+}
+
 impl Block {
+    /// The block as four lines.
+    #[inline(always)]
+    fn lines(&self) -> &[KeyLine; 4] {
+        // SAFETY: a `Block` is 256 bytes, aligned to lines, of atomic words, and so are four `KeyLine`s.
+        unsafe { &*std::ptr::from_ref(self).cast() }
+    }
+
     /// The block as 32 words.
     fn cells(&self) -> &[Cell; BLOCK_BYTES / 8] {
         // SAFETY: a `Block` is `repr(C)` and consists of 32 cells without padding (asserted in `layout`).

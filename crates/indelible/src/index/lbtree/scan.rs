@@ -6,7 +6,7 @@
 //! splits and merges cannot confuse it: every key belongs to exactly one leaf at any time, and no key is asked for twice.
 
 use super::inner::NodeRef;
-use super::layout::{MAX_RECORDS, SLOTS};
+use super::layout::MAX_RECORDS;
 use super::leaf::Leaf;
 use super::search::{Retry, Spot};
 use super::{LbTree, Tree};
@@ -15,18 +15,18 @@ use crate::locks::Version;
 use crate::{Error, Result, reclaim};
 use std::sync::Arc;
 
-type Pair = (u64, u64);
+type Pair = [u64; 2];
 
 /// Leaves that the caches are asked for ahead of the one being read.
 const AHEAD: usize = 4;
 
 /// Records in a buffer. At 16 bytes each they fit into what a thread's allocator keeps at hand.
 const ROOM: usize = 64;
-/// Records that are written at once, some of which do not count.
+/// Records that [`Leaf::copy_sorted`] writes at once, some of which do not count.
 const WINDOW: usize = 16;
 
-// A leaf always fits into an empty buffer, and a block's keys, when sorted, into two lines.
-const _: () = assert!(MAX_RECORDS <= ROOM && SLOTS < WINDOW);
+// A leaf always fits into an empty buffer.
+const _: () = assert!(MAX_RECORDS <= ROOM && WINDOW <= ROOM);
 
 /// Keys not read yet, both ends included.
 type Unread = Option<(u64, u64)>;
@@ -77,7 +77,7 @@ impl Run {
     }
 
     fn restart(&mut self) {
-        self.records.resize(ROOM, (0, 0));
+        self.records.resize(ROOM, [0, 0]);
         (self.start, self.end) = (0, 0);
     }
 
@@ -85,23 +85,25 @@ impl Run {
     #[inline(always)]
     fn append<S: Simd, const UP: bool>(&mut self, leaf: Leaf<'_>, first: u64, last: u64) {
         let free = &mut self.records[self.end..];
-        let count = if leaf.is_one_block() {
-            append_block::<S>(leaf, free)
-        } else {
+        let mut count = 0;
+        if !leaf.is_one_block() {
             let mut records = [(0, 0); MAX_RECORDS];
-            let count = leaf.copy_to(&mut records);
+            count = leaf.copy_to(&mut records);
             records[..count].sort_unstable_by_key(|record| record.0);
-            free[..count].copy_from_slice(&records[..count]);
-            count
-        };
+            for (to, record) in free.iter_mut().zip(&records[..count]) {
+                *to = [record.0, record.1];
+            }
+        } else if let Some(window) = free.first_chunk_mut() {
+            count = leaf.copy_sorted::<S>(window);
+        }
         let mut added = &mut free[..count];
-        if added.first().is_some_and(|record| record.0 < first) {
-            let below = added.partition_point(|record| record.0 < first);
+        if added.first().is_some_and(|record| record[0] < first) {
+            let below = added.partition_point(|record| record[0] < first);
             added.copy_within(below.., 0);
             added = &mut free[..count - below];
         }
-        if added.last().is_some_and(|record| record.0 > last) {
-            let within = added.partition_point(|record| record.0 <= last);
+        if added.last().is_some_and(|record| record[0] > last) {
+            let within = added.partition_point(|record| record[0] <= last);
             added = &mut added[..within];
         }
         if !UP {
@@ -109,34 +111,6 @@ impl Run {
         }
         self.end += added.len();
     }
-}
-
-/// Writes the records of a leaf of one block to `free`, sorted: each at the place that the number of smaller keys says.
-/// All slots are treated alike, whether in use or not, so that neither the number of records nor the order of their keys
-/// can mislead a branch. Returns the number of records.
-#[inline(always)]
-fn append_block<S: Simd>(leaf: Leaf<'_>, free: &mut [Pair]) -> usize {
-    const NOWHERE: usize = WINDOW - 1;
-    let Some(window) = free.first_chunk_mut::<WINDOW>() else {
-        debug_assert!(false, "no room for a leaf");
-        return 0;
-    };
-    let (in_use, records) = leaf.first_block();
-    let key = |slot: usize| if slot < SLOTS { records[slot].0 } else { 0 };
-    let low = S::pack(std::array::from_fn(key));
-    let high = S::pack(std::array::from_fn(|i| key(8 + i)));
-    for (slot, &record) in records.iter().enumerate() {
-        let at_most = S::at_most_in(low, record.0) | S::at_most_in(high, record.0) << 8;
-        // One more than its place; of a slot not in use, which may hold anything, nothing is wanted.
-        let place = (at_most & u32::from(in_use)).count_ones() as usize;
-        let is_used = in_use >> slot & 1 != 0;
-        window[if is_used {
-            place.wrapping_sub(1) & NOWHERE
-        } else {
-            NOWHERE
-        }] = record;
-    }
-    in_use.count_ones() as usize
 }
 
 impl Tree {
@@ -170,17 +144,17 @@ impl Tree {
     }
 
     /// The first record whose key is `key` or above.
-    pub(super) fn record_at_or_above(&self, key: u64) -> Result<Option<Pair>> {
+    pub(super) fn record_at_or_above(&self, key: u64) -> Result<Option<(u64, u64)>> {
         let mut run = Run::default();
         self.read_on::<true>(&mut Some((key, u64::MAX)), &mut run, 1)?;
-        Ok(run.pop())
+        Ok(run.pop().map(|[key, value]| (key, value)))
     }
 
     /// The last record whose key is `key` or below.
-    pub(super) fn record_at_or_below(&self, key: u64) -> Result<Option<Pair>> {
+    pub(super) fn record_at_or_below(&self, key: u64) -> Result<Option<(u64, u64)>> {
         let mut run = Run::default();
         self.read_on::<false>(&mut Some((0, key)), &mut run, 1)?;
-        Ok(run.pop())
+        Ok(run.pop().map(|[key, value]| (key, value)))
     }
 
     /// Fails only if nothing could be read.
@@ -353,7 +327,7 @@ impl Cursor {
     }
 
     #[inline(always)]
-    pub(crate) fn next(&mut self) -> Option<Pair> {
+    pub(crate) fn next(&mut self) -> Option<[u64; 2]> {
         match self.front.pop() {
             Some(record) => Some(record),
             None => self.read_front(),
@@ -361,7 +335,7 @@ impl Cursor {
     }
 
     #[inline(always)]
-    pub(crate) fn next_back(&mut self) -> Option<Pair> {
+    pub(crate) fn next_back(&mut self) -> Option<[u64; 2]> {
         match self.back.pop() {
             Some(record) => Some(record),
             None => self.read_back(),

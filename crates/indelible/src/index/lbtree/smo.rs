@@ -264,10 +264,7 @@ impl Tree {
                 self.shrink_root(node, version, child);
                 return false;
             }
-            if child.count() <= FANOUT / 4
-                && count > 1
-                && self.merge_nodes(node, version, slot)
-            {
+            if child.count() <= FANOUT / 4 && count > 1 && self.merge_nodes(node, version, slot) {
                 return false;
             }
             (node, version) = (child, child_version);
