@@ -211,7 +211,7 @@ mod x86 {
                 let mut high = u32::from(_mm512_cmplt_epu64_mask(words[1], key));
                 // Opaque to the optimizer, which would gather the masks of several calls in a vector to count their
                 // bits there, at several times the cost.
-                std::arch::asm!("/* {0} {1} */", inlateout(reg) low, inlateout(reg) high, options(pure, nomem, nostack, preserves_flags));
+                std::arch::asm!("/* {0:e} {1:e} */", inlateout(reg) low, inlateout(reg) high, options(pure, nomem, nostack, preserves_flags));
                 (low | high << 8) as u16
             }
         }
@@ -268,19 +268,6 @@ pub(crate) fn prefetch<T>(address: *const T) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: a prefetch is a hint; it does not fault on any address. SSE is part of x86-64.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
-}
-
-/// [`prefetch`] of what is read once: it should not push from the caches what is read often.
-#[inline(always)]
-pub(crate) fn prefetch_once<T>(address: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_NTA, _mm_prefetch};
-        // SAFETY: as in `prefetch`.
-        unsafe { _mm_prefetch::<_MM_HINT_NTA>(address.cast()) }
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;

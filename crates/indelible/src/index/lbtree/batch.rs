@@ -1,8 +1,8 @@
 //! Many lookups at once: while one waits for memory, the others go on.
 //!
-//! A group of lookups goes down the tree level by level. At each level every lookup first compares the pivots and asks for
-//! the lines it will need, then, once all have done that, picks its child and asks for the child's first line. So the
-//! misses of the whole group overlap.
+//! A group of lookups goes down the tree level by level. At each level every lookup compares the pivots and asks for the
+//! keys it will need; once all have done that, each finds its slot and asks for the child in it; then for the child's first
+//! line. So the misses of the whole group overlap.
 
 use super::Tree;
 use super::inner::{Child, Inner};
@@ -50,29 +50,32 @@ impl<'a> Group<'a> {
     /// Takes all lookups to their leaves, whose headers are then on their way to the caches.
     #[inline(always)]
     fn descend<S: Simd>(&mut self, tree: &'a Tree, whole_leaf: bool) {
-        let mut groups = [0; LANES];
+        let lanes = self.keys.len();
+        let mut slots = [0; LANES];
         for level in (0..=self.height).rev() {
-            for (lane, group) in groups.iter_mut().enumerate().take(self.keys.len()) {
+            for (lane, group) in slots.iter_mut().enumerate().take(lanes) {
                 *group = self.nodes[lane].find_group::<S>(self.keys[lane]);
-                self.nodes[lane].prefetch_group(*group);
+                self.nodes[lane].prefetch_keys(*group);
             }
-            for (lane, &group) in groups.iter().enumerate().take(self.keys.len()) {
+            for (lane, slot) in slots.iter_mut().enumerate().take(lanes) {
+                let node = self.nodes[lane];
+                *slot = node.find_in_group::<S>(*slot, self.keys[lane]);
+                node.prefetch_child(*slot);
+            }
+            for (lane, &slot) in slots.iter().enumerate().take(lanes) {
                 let (node, version) = (self.nodes[lane], self.versions[lane]);
-                let index = node.find_in_group::<S>(group, self.keys[lane]);
                 if level > 0 {
                     self.parents[lane] = (node, version);
-                    self.nodes[lane] = node.node(index);
+                    self.nodes[lane] = node.node(slot);
                     self.nodes[lane].prefetch();
                 } else {
-                    self.children[lane] = node.child(index);
-                    self.check(
-                        lane,
-                        node.lock().is_still(version) && !self.children[lane].is_gap(),
-                    );
+                    let child = node.child(slot);
+                    self.children[lane] = child;
+                    self.check(lane, node.lock().is_still(version) && !child.is_gap());
                     if whole_leaf {
-                        tree.leaves.prefetch(self.children[lane].offset());
+                        tree.leaves.prefetch(child.offset());
                     } else {
-                        tree.leaves.prefetch_header(self.children[lane].offset());
+                        tree.leaves.prefetch_header(child.offset());
                     }
                 }
             }

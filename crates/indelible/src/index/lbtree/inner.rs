@@ -43,7 +43,7 @@ const PIVOTS: u8 = 0b1111_1100;
 /// Child slots of a node.
 const SLOTS: usize = GROUP * GROUPS;
 /// Most children of a node. Some slots stay free, so that the children are rarely spread anew.
-pub(super) const FANOUT: usize = SLOTS * 15 / 16;
+pub(super) const FANOUT: usize = SLOTS - 2 * GROUPS;
 
 /// Keys, then their children.
 #[repr(C)]
@@ -281,10 +281,21 @@ impl Inner {
     /// Asks the caches for all lines of a group.
     #[inline(always)]
     pub(super) fn prefetch_group(&self, group: usize) {
+        self.prefetch_keys(group);
+        self.prefetch_children(group);
+    }
+
+    #[inline(always)]
+    pub(super) fn prefetch_keys(&self, group: usize) {
         for line in &self.groups[group].keys {
             prefetch(line);
         }
-        self.prefetch_children(group);
+    }
+
+    /// Asks the caches for the line that says which child is in `slot`.
+    #[inline(always)]
+    pub(super) fn prefetch_child(&self, slot: usize) {
+        prefetch(&raw const self.groups[slot / GROUP].children[slot % GROUP]);
     }
 
     /// Asks the caches for the group in which `key` would be if the keys from `low` to `high`, which the node covers,
@@ -313,12 +324,6 @@ impl Inner {
             place += S::count_at_most(line, among, key);
         }
         group * GROUP + place
-    }
-
-    /// The child of an upper node that covers `key`, to be validated.
-    #[inline(always)]
-    pub(super) fn node_for<S: Simd>(&self, key: u64) -> &Inner {
-        self.node(self.find_in_group::<S>(self.find_group::<S>(key), key))
     }
 
     /// The child of a bottom node that covers `key`, to be validated.

@@ -4,7 +4,7 @@ use super::layout::{
     BLOCK_BYTES, Block, Header, LINE_SLOTS, MAX_BLOCKS, MAX_RECORDS, Record, SLOTS, fingerprint,
     slots,
 };
-use crate::index::simd::{KeyLine, Simd, prefetch, prefetch_once};
+use crate::index::simd::{KeyLine, Simd, prefetch};
 use crate::pmem::{Cell, Pm};
 
 /// Offset of a leaf in the pool; 0 is none.
@@ -58,20 +58,6 @@ impl Leaves {
     #[inline(always)]
     pub(super) fn prefetch_header(self, offset: Offset) {
         prefetch(self.base.wrapping_add(offset as usize));
-    }
-
-    /// Asks the caches for the whole leaf, to be read once.
-    #[inline(always)]
-    pub(super) fn prefetch_once(self, offset: Offset) {
-        let leaf = self.base.wrapping_add(offset as usize);
-        for block in 0..self.blocks {
-            // Written out: the fewer instructions wait for the leaf's address, the more of the next lookup fits into the
-            // processor's window beside this one.
-            prefetch_once(leaf.wrapping_add(block * BLOCK_BYTES));
-            prefetch_once(leaf.wrapping_add(block * BLOCK_BYTES + 64));
-            prefetch_once(leaf.wrapping_add(block * BLOCK_BYTES + 128));
-            prefetch_once(leaf.wrapping_add(block * BLOCK_BYTES + 192));
-        }
     }
 
     /// Asks the caches for the whole leaf.

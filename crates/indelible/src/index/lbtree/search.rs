@@ -61,45 +61,36 @@ impl<'a> Spot<'a> {
 }
 
 impl Tree {
-    /// One step down an upper node, to the child that covers `key`, with the child's version and, if the search is
-    /// interested, its upper end.
-    #[inline(always)]
-    fn step<'a, S: Simd>(
-        node: &'a Inner,
-        version: Version,
-        key: u64,
-        high: Option<&mut Option<u64>>,
-    ) -> Result<(&'a Inner, Version), Retry> {
-        let child = match high {
-            None => node.node_for::<S>(key),
-            Some(high) => {
-                let slot = node.find::<S>(key);
-                *high = node.next_key(slot).or(*high);
-                let child = node.node(slot);
-                child.prefetch_likely_group(key, node.key(slot), high.unwrap_or(u64::MAX));
-                child
-            }
-        };
-        let child_version = child.lock().read();
-        // The child's version was taken while the parent still pointed to it for this key.
-        if node.lock().is_still(version) {
-            Ok((child, child_version))
-        } else {
-            Err(Retry::Changed)
-        }
-    }
-
-    /// The bottom node's child that covers `key`. The caller is pinned.
+    /// The bottom node that covers `key`, its version, and the lower end of the node to its right, if there is one.
     ///
     /// Optimistic lock coupling: every node's version is taken before its parent's is checked.
     #[inline(always)]
-    pub(super) fn try_descend<S: Simd>(&self, key: u64) -> Result<Spot<'_>, Retry> {
+    fn to_bottom<S: Simd>(&self, key: u64) -> Result<(&Inner, Version, Option<u64>), Retry> {
         let mut node = self.root();
         let mut version = node.lock().read();
         let mut end = None;
-        for _ in 0..node.level() {
-            (node, version) = Self::step::<S>(node, version, key, Some(&mut end))?;
+        for level in (1..=node.level()).rev() {
+            // For `u64::MAX` this is the last slot, which repeats the last child.
+            let slot = node.find_in_group::<S>(node.find_group::<S>(key), key);
+            let child = node.node(slot);
+            end = node.next_key(slot).or(end);
+            if level == 1 {
+                child.prefetch_likely_group(key, node.key(slot), end.unwrap_or(u64::MAX));
+            }
+            let child_version = child.lock().read();
+            // The child's version was taken while its parent still pointed to it for this key.
+            if !node.lock().is_still(version) {
+                return Err(Retry::Changed);
+            }
+            (node, version) = (child, child_version);
         }
+        Ok((node, version, end))
+    }
+
+    /// The bottom node's child that covers `key`. The caller is pinned.
+    #[inline(always)]
+    pub(super) fn try_descend<S: Simd>(&self, key: u64) -> Result<Spot<'_>, Retry> {
+        let (node, version, end) = self.to_bottom::<S>(key)?;
         let group = node.find_group::<S>(key);
         node.prefetch_group(group);
         let slot = node.in_use(node.find_in_group::<S>(group, key));
@@ -123,16 +114,11 @@ impl Tree {
     /// it waits; that is worth more than any one of these lines.
     #[inline(always)]
     fn try_get<S: Simd>(&self, key: u64) -> Lookup {
-        let mut node = self.root();
-        let mut version = node.lock().read();
-        for _ in 0..node.level() {
-            let Ok(child) = Self::step::<S>(node, version, key, None) else {
-                return Lookup::Changed;
-            };
-            (node, version) = child;
-        }
+        let Ok((node, version, _)) = self.to_bottom::<S>(key) else {
+            return Lookup::Changed;
+        };
         let child = node.leaf_for::<S>(key);
-        self.leaves.prefetch_once(child.offset());
+        self.leaves.prefetch(child.offset());
         let lock = self.locks.of(child.offset());
         let leaf_version = lock.read();
         // While its bottom node is unchanged the leaf covers the key; a split would have to lock that node.
