@@ -98,6 +98,12 @@ impl<K: Key, V: Value> std::fmt::Debug for Map<K, V> {
 }
 
 impl<K: Key, V: Value> Map<K, V> {
+    /// The index below, for its tests.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn tree(&self) -> &LbTree {
+        &self.tree
+    }
+
     pub(crate) fn new(tree: Arc<LbTree>) -> Self {
         Self {
             tree,

@@ -249,6 +249,98 @@ fn salvage_refuses_what_is_not_whole_and_leaves_it_as_it_is() {
     assert!(matches!(Pool::open(&image), Err(Error::MachineWentDown)));
 }
 
+/// Offset of the first leaf of the first map.
+fn first_leaf(image: &Path) -> u64 {
+    let file = std::fs::File::open(image).unwrap();
+    let word = |at| {
+        let mut bytes = [0; 8];
+        file.read_exact_at(&mut bytes, at).unwrap();
+        u64::from_ne_bytes(bytes)
+    };
+    word(word(8192 + 16))
+}
+
+#[test]
+fn salvage_does_not_take_a_lost_leaf_for_an_empty_one() {
+    let place = filled();
+    let image = {
+        let _pool = PoolOptions::new()
+            .boot_identity([9; 16])
+            .open(&place.path)
+            .unwrap();
+        crash_image(&place)
+    };
+    let file = OpenOptions::new().write(true).open(&image).unwrap();
+    file.write_all_at(&[0; 256], first_leaf(&image)).unwrap();
+    assert!(matches!(
+        PoolOptions::new().salvage(true).open(&image),
+        Err(Error::Damaged(_))
+    ));
+}
+
+#[test]
+fn without_a_boot_identity_every_machine_may_have_gone_down() {
+    let place = filled();
+    let nowhere = PoolOptions::new().boot_identity([0; 16]).clone();
+    let pool = nowhere.open(&place.path).unwrap();
+    let image = crash_image(&place);
+    drop(pool);
+    assert!(matches!(nowhere.open(&image), Err(Error::MachineWentDown)));
+    assert_filled(&nowhere.clone().salvage(true).open(&image).unwrap());
+}
+
+#[test]
+fn of_threads_that_create_the_same_pool_one_wins_and_nothing_else_is_left() {
+    for _ in 0..20 {
+        let place = place();
+        let start = std::sync::Barrier::new(4);
+        let pools: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(|| {
+                        start.wait();
+                        Pool::options().open_or_create(&place.path)
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        assert_eq!(pools.iter().filter(|pool| pool.is_ok()).count(), 1);
+        for error in pools.iter().filter_map(|pool| pool.as_ref().err()) {
+            assert!(matches!(error, Error::Locked(_)), "{error}");
+        }
+        let files = std::fs::read_dir(place.path.parent().unwrap()).unwrap();
+        assert_eq!(files.count(), 1);
+    }
+}
+
+#[test]
+fn a_bulk_load_without_room_is_an_error_and_leaves_nothing_behind() {
+    // Two extents for data: beside the loaded leaves the old and the new root block, the empty leaf, and signposts.
+    let most = 2 * EXTENT / 256;
+    let mut outcomes = [0, 0];
+    for leaves in (most - 60..most + 4).step_by(4) {
+        let place = place();
+        let pool = Pool::options()
+            .max_bytes(3 * EXTENT)
+            .create(&place.path)
+            .unwrap();
+        let map = pool.map::<u64, u64>("m").unwrap();
+        let records: Vec<(u64, u64)> = (0..leaves * 14).map(|i| (i, i)).collect();
+        match map.bulk_load(&records, 1.0) {
+            Ok(()) => outcomes[0] += 1,
+            Err(Error::NoSpace(_)) => {
+                outcomes[1] += 1;
+                assert!(map.is_empty().unwrap());
+                map.bulk_load(&records[..1000], 1.0).unwrap();
+            }
+            Err(error) => panic!("{error}"),
+        }
+        assert_eq!(map.check().unwrap(), [""; 0], "{leaves} leaves");
+    }
+    assert!(outcomes.iter().all(|&count| count > 0), "{outcomes:?}");
+}
+
 #[test]
 fn power_loss_safety_is_refused_where_it_cannot_be_had_unless_forced() {
     let place = place();

@@ -51,15 +51,20 @@ impl SimdLevel {
         let mut levels = Vec::new();
         #[cfg(all(target_arch = "x86_64", not(loom)))]
         {
-            if is_x86_feature_detected!("avx512f")
+            let has_bits = is_x86_feature_detected!("bmi1")
+                && is_x86_feature_detected!("bmi2")
+                && is_x86_feature_detected!("popcnt")
+                && is_x86_feature_detected!("lzcnt");
+            let has_avx2 = has_bits && is_x86_feature_detected!("avx2");
+            if has_avx2
+                && is_x86_feature_detected!("avx512f")
                 && is_x86_feature_detected!("avx512bw")
                 && is_x86_feature_detected!("avx512dq")
                 && is_x86_feature_detected!("avx512vl")
-                && is_x86_feature_detected!("bmi2")
             {
                 levels.push(Self::Avx512);
             }
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2") {
+            if has_avx2 {
                 levels.push(Self::Avx2);
             }
         }

@@ -108,6 +108,12 @@ impl Pm {
         #[cfg(feature = "trace")]
         trace::store(cell, value);
         self.flush(cell);
+        // Later stores may reuse what this one has made free, so they must not overtake it.
+        if cfg!(target_arch = "x86_64") {
+            std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+        } else {
+            std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+        }
     }
 
     /// The 8-byte store that makes a change real: [`publish`](Self::publish) and [`fence`](Self::fence).

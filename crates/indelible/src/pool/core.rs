@@ -104,15 +104,14 @@ impl PoolCore {
         Ok(core)
     }
 
-    /// Marks the pool as open for writing. `must_sync`: the mark has to be on the disk before anything else changes.
-    pub(super) fn begin_writing(&self, must_sync: bool) -> Result<()> {
+    /// Marks the pool as open for writing. The mark is on the disk before anything else changes.
+    pub(super) fn begin_writing(&self) -> Result<()> {
         self.read_only.store(false, Ordering::Relaxed);
         let extents = &mut *lock(&self.extents);
         self.generation.fetch_add(1, Ordering::Relaxed);
         self.write_superblock(extents, false);
-        if must_sync {
-            self.mapping.sync_superblock()?;
-        }
+        // Also if it says so already: the process that marked it may have died before it could sync.
+        self.mapping.sync_superblock()?;
         // Extents of maps whose creation or removal a crash cut short.
         for extent in 1..extents.count {
             let word = self.table(extent).load();
@@ -124,6 +123,11 @@ impl PoolCore {
         }
         self.pm.fence();
         Ok(())
+    }
+
+    /// Bytes in the pool.
+    pub(super) fn length(&self) -> u64 {
+        lock(&self.extents).count * EXTENT_BYTES
     }
 
     fn write_superblock(&self, extents: &mut Extents, clean: bool) {
@@ -310,9 +314,13 @@ impl PoolCore {
         self.mapping.collapse(extent);
     }
 
-    /// Gives back the extents that the word of `first` speaks for. Nobody uses them.
-    pub(super) fn free_extents(&self, first: u64) {
+    /// Gives back the extents of `owner` that the word of `first` speaks for. Nobody uses them.
+    pub(super) fn free_extents(&self, owner: u32, first: u64) {
         let extents = &mut *lock(&self.extents);
+        if first >= extents.count || Use(self.table(first).load()).owner() != owner {
+            debug_assert!(false, "extent {first} is not {owner}'s to free");
+            return;
+        }
         let length = Use(self.table(first).load())
             .length()
             .min(extents.count - first);
@@ -355,16 +363,22 @@ impl PoolCore {
             space.release_empty_extents();
         }
         let extents = &mut *lock(&self.extents);
-        let old = extents.count;
+        let (used, old) = (
+            extents.count,
+            self.mapping.file_extents()?.max(extents.count),
+        );
         while extents.count > 1 && extents.free.remove(&(extents.count - 1)) {
             extents.count -= 1;
         }
         if extents.count == old {
             return Ok(0);
         }
-        // COMMIT: the pool's length, by checksum. Before it the free extents are still the pool's; after it the file is
-        // longer than the superblock says, which does no harm.
-        self.write_superblock(extents, false);
+        if extents.count < used {
+            // COMMIT: the pool's length, by checksum. Before it the free extents are still the pool's; after it the file
+            // is longer than the superblock says, which does no harm. On the disk too it must say so first.
+            self.write_superblock(extents, false);
+            self.mapping.sync_superblock()?;
+        }
         // Nobody looks there any more: a block becomes free only after every reader has let go of it.
         self.mapping
             .cut(extents.count * EXTENT_BYTES, old * EXTENT_BYTES)?;
@@ -447,7 +461,7 @@ impl PoolCore {
         self.pm.commit(&self.entry(slot).owner, 0);
         let owner = self.owners[slot].swap(0, Ordering::Relaxed);
         for extent in self.extents_of(owner) {
-            self.free_extents(extent);
+            self.free_extents(owner, extent);
         }
     }
 
@@ -485,6 +499,11 @@ impl PoolCore {
 
 /// Closing.
 impl PoolCore {
+    /// Waits until all of the file is on the disk, or in the persistent memory.
+    pub(super) fn sync(&self) -> Result<()> {
+        self.mapping.sync()
+    }
+
     /// Syncs everything and marks the pool as cleanly closed.
     pub(super) fn close(&self) -> Result<()> {
         if self.is_read_only()

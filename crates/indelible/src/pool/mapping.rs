@@ -109,29 +109,32 @@ impl Mapping {
 
     /// Reserves the bytes of the file from `from` to `to` on the disk, so that writing them cannot fail.
     pub(super) fn allocate(&self, from: u64, to: u64) -> Result<()> {
-        let Backing::File { file, .. } = &self.backing else {
+        let Backing::File { file, sync, .. } = &self.backing else {
             return Ok(());
         };
         match fallocate(file, FallocateFlags::empty(), from, to - from) {
+            // On persistent memory a store may be durable before the length of the file is.
+            Ok(()) if *sync => self.sync(),
             Ok(()) => Ok(()),
             Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Err(Error::NoSpace(format!(
                 "{} cannot grow to {to} bytes",
                 self.path().display()
             ))),
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeros(file, from, to),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeros(file, to),
             Err(errno) => Err(self.backing.error("grow", errno)),
         }
     }
 
-    /// Some file systems cannot reserve: there, writing is what reserves. Only what lies beyond the end is written.
-    fn write_zeros(&self, file: &File, from: u64, to: u64) -> Result<()> {
+    /// Some file systems cannot reserve: there, writing is what reserves. All that lies beyond the end is written, so
+    /// that there never is a hole.
+    fn write_zeros(&self, file: &File, to: u64) -> Result<()> {
         use std::os::unix::fs::FileExt;
         let length = file
             .metadata()
             .map_err(|source| self.io_error("look at", source))?
             .len();
         let zeros = vec![0; 1 << 20];
-        let mut at = from.max(length);
+        let mut at = length;
         while at < to {
             let part = &zeros[..zeros.len().min((to - at) as usize)];
             file.write_all_at(part, at)
@@ -224,6 +227,18 @@ impl Mapping {
         unsafe {
             libc::madvise(address.cast(), EXTENT_BYTES as usize, MADV_COLLAPSE);
         }
+    }
+
+    /// Length of the file in extents, begun ones included; 0 without a file.
+    pub(super) fn file_extents(&self) -> Result<u64> {
+        let Backing::File { file, .. } = &self.backing else {
+            return Ok(0);
+        };
+        let length = file
+            .metadata()
+            .map_err(|source| self.io_error("look at", source))?
+            .len();
+        Ok(length.min(self.reserved).div_ceil(EXTENT_BYTES))
     }
 
     /// Waits until all of the file is on the disk.

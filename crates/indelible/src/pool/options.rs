@@ -82,6 +82,9 @@ impl PoolOptions {
     }
 
     /// Accept a pool that was open when the machine went down, if a check of every map finds it whole. O(records).
+    ///
+    /// What the check proves is order, not completeness: pages that the disk has in an older state, in a way that fits
+    /// together, look like a map that is missing the latest changes.
     pub fn salvage(&mut self, yes: bool) -> &mut Self {
         self.salvage = yes;
         self
@@ -107,14 +110,31 @@ impl PoolOptions {
     /// [`Error::Io`] (the file exists, say), [`Error::NoSpace`], [`Error::NoPowerLossSafety`], [`Error::Locked`].
     pub fn create(&self, path: impl AsRef<Path>) -> Result<Pool> {
         let path = path.as_ref();
-        let file = open_file(
-            path,
-            OpenOptions::new().read(true).write(true).create_new(true),
-        )?;
-        lock_file(&file, path, false)?;
-        let created = self.create_in(file, path);
+        if path.symlink_metadata().is_ok() {
+            return Err(create_error(path, std::io::ErrorKind::AlreadyExists.into()));
+        }
+        // Under another name until it is whole: whoever finds the path finds a pool.
+        let [a, b] = random_uuid()?;
+        let mut name = std::ffi::OsString::from(".");
+        name.push(path.file_name().unwrap_or_default());
+        name.push(format!(".{a:016x}{b:016x}"));
+        let unfinished = path.with_file_name(name);
+        let options = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .to_owned();
+        let created = open_file(&unfinished, &options)
+            .and_then(|file| {
+                lock_file(&file, path, false)?;
+                self.create_in(file, path)
+            })
+            .and_then(|pool| {
+                put_in_place(&unfinished, path).map_err(|source| create_error(path, source))?;
+                Ok(pool)
+            });
         if created.is_err() {
-            let _ = std::fs::remove_file(path);
+            let _ = std::fs::remove_file(&unfinished);
         }
         created
     }
@@ -131,7 +151,6 @@ impl PoolOptions {
             boot: self.boot_words(),
             extents: 1,
         };
-        // The file gets its length at the end: until then it is not a pool, and open says so.
         let sync = promise == Promise::PowerLoss;
         let backing = Backing::File {
             file,
@@ -150,7 +169,7 @@ impl PoolOptions {
             read_only: true,
         };
         let core = PoolCore::open(opening)?;
-        core.begin_writing(true)?;
+        core.begin_writing()?;
         Ok(Pool {
             core: Arc::new(core),
         })
@@ -170,16 +189,18 @@ impl PoolOptions {
     }
 
     fn open_locked(&self, file: File, path: &Path) -> Result<Pool> {
-        let (mut superblock, _) = read_superblock(&file, path)?;
-        let same_boot = superblock.boot == self.boot_words();
+        let mut superblock = read_superblock(&file, path)?;
+        // Where the system does not tell, no boot is the same.
+        let same_boot = superblock.boot == self.boot_words() && superblock.boot != [0; 2];
         let went_down = !superblock.clean && superblock.promise.is_page_cached() && !same_boot;
         if went_down && !self.salvage {
             return Err(Error::MachineWentDown);
         }
-        let must_sync = superblock.clean || !same_boot;
+        let mut changed = false;
         let medium = match self.durability {
             Some(durability) => {
                 let (promise, medium) = self.promise(durability)?;
+                changed = superblock.promise != promise;
                 superblock.promise = promise;
                 medium
             }
@@ -206,7 +227,11 @@ impl PoolOptions {
         if went_down {
             pool.accept_if_whole()?;
         }
-        pool.core.begin_writing(must_sync)?;
+        if changed {
+            // What was written under the old promise has to be as safe as the new one says.
+            pool.core.sync()?;
+        }
+        pool.core.begin_writing()?;
         Ok(pool)
     }
 
@@ -219,7 +244,15 @@ impl PoolOptions {
         let path = path.as_ref();
         match self.open(path) {
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                self.create(path)
+                match self.create(path) {
+                    // Somebody else was faster.
+                    Err(Error::Io { source, .. })
+                        if source.kind() == std::io::ErrorKind::AlreadyExists =>
+                    {
+                        self.open(path)
+                    }
+                    result => result,
+                }
             }
             result => result,
         }
@@ -234,7 +267,7 @@ impl PoolOptions {
         let path = path.as_ref();
         let file = open_file(path, OpenOptions::new().read(true))?;
         lock_file(&file, path, true)?;
-        let (superblock, _) = read_superblock(&file, path)?;
+        let superblock = read_superblock(&file, path)?;
         if !superblock.clean {
             return Err(Error::NotClean);
         }
@@ -282,7 +315,7 @@ impl PoolOptions {
             boot: [0; 2],
             read_only: true,
         })?;
-        core.begin_writing(false)?;
+        core.begin_writing()?;
         Ok(Pool {
             core: Arc::new(core),
         })
@@ -354,6 +387,31 @@ fn random_uuid() -> Result<[u64; 2]> {
     Ok([number as u64, (number >> 64) as u64])
 }
 
+fn create_error(path: &Path, source: std::io::Error) -> Error {
+    Error::Io {
+        action: "create",
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// Gives a finished file its name, unless that is taken, for good.
+fn put_in_place(unfinished: &Path, path: &Path) -> std::io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    match renameat_with(CWD, unfinished, CWD, path, RenameFlags::NOREPLACE) {
+        // Not every file system can.
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
+            std::fs::hard_link(unfinished, path)?;
+            std::fs::remove_file(unfinished)?;
+        }
+        result => result?,
+    }
+    let directory = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+}
+
 fn open_file(path: &Path, options: &OpenOptions) -> Result<File> {
     let io = |source| Error::Io {
         action: "open",
@@ -383,7 +441,7 @@ fn lock_file(file: &File, path: &Path, shared: bool) -> Result<()> {
     }
 }
 
-fn read_superblock(file: &File, path: &Path) -> Result<(Superblock, bool)> {
+fn read_superblock(file: &File, path: &Path) -> Result<Superblock> {
     let io = |source| Error::Io {
         action: "read",
         path: path.to_owned(),

@@ -274,8 +274,18 @@ impl Space {
         for extent in empty {
             state.extents.remove(&extent);
             state.open.remove(&extent);
-            self.core.free_extents(extent);
+            self.core.free_extents(self.owner, extent);
         }
+    }
+
+    /// The map is closed: from here on the space owns nothing, whoever still holds it.
+    pub(crate) fn close(&self) {
+        *self.lock() = State::default();
+    }
+
+    /// More blocks than there can be.
+    pub(crate) fn most_blocks(&self) -> u64 {
+        self.core.length() / self.block_bytes
     }
 
     /// Frees everything in limbo, waiting for the readers. The caller is not pinned.

@@ -77,15 +77,31 @@ pub(super) struct Superblock {
 }
 
 impl Superblock {
-    /// Writes both copies, one after the other.
+    /// Writes both copies, one after the other: first the one that does not count, if only one does, so that at every
+    /// moment one of them is whole.
     pub(super) fn write(&self, pm: Pm, copies: &[Copy; 2]) {
         let words = self.words();
-        for copy in copies {
+        for copy in Self::worse_first(copies) {
             for (cell, word) in copy.words.iter().zip(words) {
                 pm.store(cell, word);
             }
             // COMMIT, by checksum and not by one word: see the module.
             pm.persist(&copy.words[..WORDS.next_multiple_of(LINE / 8)]);
+        }
+    }
+
+    fn worse_first(copies: &[Copy; 2]) -> [&Copy; 2] {
+        let sequence = |copy: &Copy| {
+            let words = std::array::from_fn(|i| copy.words[i].load());
+            Self::parse(&words)
+                .ok()
+                .map(|superblock| superblock.sequence)
+        };
+        let [a, b] = copies;
+        if sequence(a) > sequence(b) {
+            [b, a]
+        } else {
+            [a, b]
         }
     }
 
@@ -109,9 +125,9 @@ impl Superblock {
         words
     }
 
-    /// Reads the superblock from the first bytes of a file of `length` bytes: the newer of the valid copies, and whether
-    /// the other one needs repair.
-    pub(super) fn read(path: &Path, first_bytes: &[u8], length: u64) -> Result<(Self, bool)> {
+    /// Reads the superblock from the first bytes of a file of `length` bytes: the newer of the valid copies. The other one
+    /// is repaired by the next write.
+    pub(super) fn read(path: &Path, first_bytes: &[u8], length: u64) -> Result<Self> {
         let copies = [0, 1].map(|i| words_at(first_bytes, i * COPY_BYTES));
         let begins_like_a_pool = copies
             .iter()
@@ -121,12 +137,10 @@ impl Superblock {
             return Err(Error::NotAPool(path.to_owned()));
         }
         let read = copies.map(|words| words.map_or(Err(damaged()), |words| Self::parse(&words)));
-        let (superblock, repair) = match read {
-            [Ok(a), Ok(b)] => {
-                let repair = a != b;
-                (if b.sequence > a.sequence { b } else { a }, repair)
-            }
-            [Ok(only), Err(Error::Damaged(_))] | [Err(Error::Damaged(_)), Ok(only)] => (only, true),
+        let superblock = match read {
+            [Ok(a), Ok(b)] if b.sequence > a.sequence => b,
+            [Ok(a), Ok(_)] => a,
+            [Ok(only), Err(Error::Damaged(_))] | [Err(Error::Damaged(_)), Ok(only)] => only,
             [Err(Error::Damaged(_)), Err(error)] | [Err(error), _] | [_, Err(error)] => {
                 return Err(error);
             }
@@ -138,7 +152,7 @@ impl Superblock {
                 actual: length,
             });
         }
-        Ok((superblock, repair))
+        Ok(superblock)
     }
 
     fn parse(words: &[u64; WORDS]) -> Result<Self> {
@@ -224,13 +238,13 @@ mod tests {
             .collect()
     }
 
-    fn read(bytes: &[u8]) -> Result<(Superblock, bool)> {
+    fn read(bytes: &[u8]) -> Result<Superblock> {
         Superblock::read(Path::new("test.pool"), bytes, EXTENT_BYTES)
     }
 
     #[test]
     fn what_is_written_is_read() {
-        assert_eq!(read(&image(&sample(9))).unwrap(), (sample(9), false));
+        assert_eq!(read(&image(&sample(9))).unwrap(), sample(9));
     }
 
     #[test]
@@ -244,7 +258,7 @@ mod tests {
                 // A flipped endianness mark cannot be mistaken for the other one, nor the magic for its reverse.
                 assert_eq!(
                     read_back.unwrap(),
-                    (sample(9), true),
+                    sample(9),
                     "byte {byte} of the copy at {copy}"
                 );
             }
@@ -259,10 +273,36 @@ mod tests {
     }
 
     #[test]
+    fn the_copy_that_counts_is_written_last() {
+        let pm = Pm::new(Medium::Process);
+        let empty = || Copy {
+            words: std::array::from_fn(|_| Cell::new(0)),
+        };
+        let copies = [empty(), empty()];
+        sample(9).write(pm, &copies);
+        for damaged in 0..2 {
+            pm.store(&copies[damaged].words[5], 1);
+            assert!(std::ptr::eq(
+                Superblock::worse_first(&copies)[0],
+                &copies[damaged]
+            ));
+            sample(10).write(pm, &copies);
+        }
+        // A crash between the two.
+        for (from, to) in sample(11).words().iter().zip(&copies[1].words) {
+            pm.store(to, *from);
+        }
+        assert!(std::ptr::eq(
+            Superblock::worse_first(&copies)[0],
+            &copies[0]
+        ));
+    }
+
+    #[test]
     fn the_newer_copy_counts() {
         let mut bytes = image(&sample(9));
         bytes[..COPY_BYTES].copy_from_slice(&image(&sample(10))[..COPY_BYTES]);
-        assert_eq!(read(&bytes).unwrap(), (sample(10), true));
+        assert_eq!(read(&bytes).unwrap(), sample(10));
     }
 
     #[test]

@@ -13,8 +13,8 @@ use crate::{Result, reclaim};
 /// Lookups in a group: enough to keep the memory busy, few enough for their lines to stay in the first-level cache.
 const LANES: usize = 32;
 
-/// A group on its way down.
-struct Group<'a> {
+/// Lookups on their way down.
+struct Lanes<'a> {
     keys: &'a [u64],
     nodes: [&'a Inner; LANES],
     versions: [Version; LANES],
@@ -27,7 +27,7 @@ struct Group<'a> {
     failed: u64,
 }
 
-impl<'a> Group<'a> {
+impl<'a> Lanes<'a> {
     fn new(tree: &'a Tree, keys: &'a [u64]) -> Self {
         let root = tree.root();
         let version = root.lock().read();
@@ -65,9 +65,13 @@ impl<'a> Group<'a> {
             for (lane, &slot) in slots.iter().enumerate().take(lanes) {
                 let (node, version) = (self.nodes[lane], self.versions[lane]);
                 if level > 0 {
-                    self.parents[lane] = (node, version);
-                    self.nodes[lane] = node.node(slot);
-                    self.nodes[lane].prefetch();
+                    // A lookup that failed stays where it is: its node need not be of this level, so its words need
+                    // not be pointers.
+                    if self.failed >> lane & 1 == 0 {
+                        self.parents[lane] = (node, version);
+                        self.nodes[lane] = node.node(slot);
+                        self.nodes[lane].prefetch();
+                    }
                 } else {
                     let child = node.child(slot);
                     self.children[lane] = child;
@@ -148,7 +152,7 @@ impl Kernel for GetGroup<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self) -> u64 {
-        let mut group = Group::new(self.tree, self.keys);
+        let mut group = Lanes::new(self.tree, self.keys);
         group.descend::<S>(self.tree, false);
         let mut leaf_versions = group.versions;
         for (lane, version) in leaf_versions.iter_mut().enumerate().take(self.keys.len()) {
@@ -190,6 +194,83 @@ impl Kernel for PrefetchGroup<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self) {
-        Group::new(self.tree, self.keys).descend::<S>(self.tree, true);
+        Lanes::new(self.tree, self.keys).descend::<S>(self.tree, true);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::{LANES, Lanes};
+    use crate::index::simd::Plain;
+    use crate::{Pool, reclaim};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn lookups_whose_root_has_shrunk_fail_and_touch_nothing_else() {
+        let pool = Pool::in_memory().unwrap();
+        let map = pool.map::<u64, u64>("m").unwrap();
+        let tree = &map.tree().shared.tree;
+        for key in 0..10_000 {
+            map.insert(key, key).unwrap();
+        }
+        assert!(tree.root().level() > 1);
+        let keys: [u64; LANES] = std::array::from_fn(|i| i as u64 * 300);
+        let mut lanes = Lanes::new(tree, &keys);
+        for key in 0..10_000 {
+            map.remove(key).unwrap();
+        }
+        assert_eq!(tree.root().level(), 1);
+        let _guard = reclaim::pin();
+        lanes.descend::<Plain>(tree, false);
+        assert_eq!(lanes.failed, u64::MAX >> (64 - LANES));
+    }
+
+    /// Inner nodes are small under test, so the root loses and gains levels all the time.
+    #[test]
+    fn batches_are_right_while_the_tree_grows_and_shrinks_below_them() {
+        const KEYS: u64 = 4_000;
+        let pool = Pool::in_memory().unwrap();
+        let map = pool.map::<u64, u64>("m").unwrap();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for thread in 0..2_u64 {
+                let (map, done) = (map.clone(), &done);
+                scope.spawn(move || {
+                    let mut seed = thread;
+                    while !done.load(Ordering::Relaxed) {
+                        let mut next = || {
+                            seed = seed
+                                .wrapping_mul(6_364_136_223_846_793_005)
+                                .wrapping_add(1_442_695_040_888_963_407);
+                            (seed >> 33) % KEYS
+                        };
+                        let keys: Vec<u64> = (0..100).map(|_| next()).collect();
+                        for (key, value) in keys.iter().zip(map.get_batch(&keys).unwrap()) {
+                            assert!(value.is_none_or(|value| value == key * 2));
+                        }
+                        let records: Vec<(u64, u64)> =
+                            (0..20).map(next_record(&mut next)).collect();
+                        map.insert_batch(&records).unwrap();
+                    }
+                });
+            }
+            for _ in 0..if cfg!(debug_assertions) { 10 } else { 60 } {
+                for key in 0..KEYS {
+                    map.insert(key, key * 2).unwrap();
+                }
+                for key in 0..KEYS {
+                    map.remove(key).unwrap();
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(map.check().unwrap(), [""; 0]);
+    }
+
+    fn next_record(next: &mut impl FnMut() -> u64) -> impl FnMut(u64) -> (u64, u64) {
+        move |_| {
+            let key = next();
+            (key, key * 2)
+        }
     }
 }

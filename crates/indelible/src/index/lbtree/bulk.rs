@@ -5,9 +5,13 @@ use super::layout::LEVELS;
 use super::leaf::Offset;
 use super::{Tree, root_block_at};
 use crate::{Error, Result};
+use std::sync::{Mutex, PoisonError};
 
 /// Children per inner node after a bulk load: room for the first splits.
 const LOADED_FANOUT: usize = FANOUT * 14 / 15;
+
+/// Leaves that a thread of a bulk load writes at a time.
+const PART: usize = 1024;
 
 /// A loaded chain of leaves: each leaf's lowest key and offset.
 type Chain = Vec<(u64, Offset)>;
@@ -52,9 +56,12 @@ impl Tree {
         if records.is_empty() {
             return Ok(());
         }
-        let chains = self.build_chains(records, fill)?;
         let old = self.old_blocks()?;
-        self.switch_root_block(&chains)?;
+        let root_block = self.space.alloc()?;
+        let chains = self
+            .build_chains(records, fill)
+            .inspect_err(|_| self.space.free_now(root_block))?;
+        self.switch_root_block(root_block, &chains)?;
         self.count(old_head, 0, records.len() as i64);
         drop(bottom_guard);
         self.adopt(&chains)?;
@@ -119,31 +126,33 @@ impl Tree {
         let count = ((records.len() as f64 / per_leaf).ceil() as usize).max(1);
         let offsets = self.space.alloc_many(count)?;
         let mut chain: Chain = offsets.iter().map(|&offset| (0, offset)).collect();
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let share = count.div_ceil(threads).max(1024);
-        std::thread::scope(|scope| {
-            for (part, leaves) in chain.chunks_mut(share).enumerate() {
-                let offsets = &offsets;
-                scope.spawn(move || {
-                    for (i, leaf) in leaves.iter_mut().enumerate() {
-                        let at = part * share + i;
-                        // Spread evenly; in 128 bits, since the product may be large.
-                        let cut = |at: usize| {
-                            (records.len() as u128 * at as u128 / count as u128) as usize
-                        };
-                        let mine = &records[cut(at)..cut(at + 1)];
-                        // The first leaf covers everything from zero on.
-                        leaf.0 = if at == 0 { 0 } else { mine[0].0 };
-                        self.leaves.at(leaf.1).stream(
-                            self.pm,
-                            mine,
-                            offsets.get(at + 1).copied().unwrap_or(0),
-                        );
-                    }
-                    // Each thread waits for its own stores.
-                    self.pm.fence();
-                });
+        // Spread evenly; in 128 bits, since the product may be large.
+        let cut = |at: usize| (records.len() as u128 * at as u128 / count as u128) as usize;
+        let write = |at: usize, leaf: &mut (u64, Offset)| {
+            let mine = &records[cut(at)..cut(at + 1)];
+            // The first leaf covers everything from zero on.
+            leaf.0 = if at == 0 { 0 } else { mine[0].0 };
+            let next = offsets.get(at + 1).copied().unwrap_or(0);
+            self.leaves.at(leaf.1).stream(self.pm, mine, next);
+        };
+        let parts = Mutex::new(chain.chunks_mut(PART).enumerate());
+        let next_part = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let work = || {
+            while let Some((part, leaves)) = next_part() {
+                for (i, leaf) in leaves.iter_mut().enumerate() {
+                    write(part * PART + i, leaf);
+                }
             }
+            // Each thread waits for its own stores.
+            self.pm.fence();
+        };
+        let helpers = std::thread::available_parallelism().map_or(1, usize::from) - 1;
+        std::thread::scope(|scope| {
+            for _ in 0..helpers.min(count / PART) {
+                // Where no thread is to be had, this one does it all.
+                let _ = std::thread::Builder::new().spawn_scoped(scope, work);
+            }
+            work();
         });
         Ok(chain)
     }
@@ -156,14 +165,13 @@ impl Tree {
             let mut next = head.load();
             while next != 0 {
                 old.push(next);
-                next = self.leaves.at(self.owned(next)?).next();
+                next = self.leaf_at(next)?.next();
             }
         }
         Ok(old)
     }
 
-    fn switch_root_block(&self, chains: &[Chain]) -> Result<()> {
-        let new = self.space.alloc()?;
+    fn switch_root_block(&self, new: Offset, chains: &[Chain]) -> Result<()> {
         let mut heads = [0; LEVELS];
         for (head, chain) in heads.iter_mut().zip(chains) {
             *head = chain[0].1;
@@ -180,13 +188,21 @@ impl Tree {
         self.index_chain(&chains[0]);
         let mut tree = self;
         for chain in &chains[1..] {
-            let directory = match tree.directory() {
-                Some(directory) => directory,
-                None => tree.attach_directory(chain[0].1)?,
+            let index = |directory: &Tree| {
+                let _root = directory.root().lock().lock();
+                directory.index_chain(chain);
             };
-            let _root = directory.root().lock().lock();
-            directory.index_chain(chain);
-            tree = directory;
+            tree = match tree.directory() {
+                Some(directory) => {
+                    index(directory);
+                    directory
+                }
+                None => {
+                    let directory = tree.new_directory(chain[0].1)?;
+                    index(&directory);
+                    tree.attach_directory(directory)
+                }
+            };
         }
         Ok(())
     }

@@ -107,12 +107,14 @@ impl Tree {
 
     /// In a read-only pool empty leaves may stand in the chain that are not indexed.
     fn skip_empty(&self, mut offset: Offset, until: Offset) -> Offset {
-        while self.core.is_read_only() && offset != until && self.owned(offset).is_ok() {
-            let leaf = self.leaves.at(offset);
-            if leaf.count() > 0 {
-                break;
+        // Bounded, for a circle of empty leaves.
+        for _ in 0..self.space.most_blocks() {
+            match self.leaf_at(offset) {
+                Ok(leaf) if self.core.is_read_only() && offset != until && leaf.count() == 0 => {
+                    offset = leaf.next();
+                }
+                _ => break,
             }
-            offset = leaf.next();
         }
         offset
     }
@@ -135,6 +137,12 @@ impl Tree {
             });
         }
         directory.check(report)
+    }
+
+    /// Bytes of DRAM for inner nodes and locks, of this tree and its directories.
+    fn dram_bytes(&self) -> u64 {
+        let above = self.directory().map_or(0, Tree::dram_bytes);
+        self.arena.bytes() + self.locks.bytes() + above
     }
 
     fn leaves_and_signposts(&self) -> Result<(u64, u64)> {
@@ -200,7 +208,7 @@ impl Shared {
             leaf_bytes: tree.leaf_bytes() as u32,
             fill: records as f64 / (leaves as f64 * tree.leaves.capacity() as f64),
             file_bytes: space.file_bytes,
-            dram_bytes: tree.arena.bytes() + tree.locks.bytes() + space.dram_bytes,
+            dram_bytes: tree.dram_bytes() + space.dram_bytes,
             signposts,
             splits: tree.splits.load(std::sync::atomic::Ordering::Relaxed),
             warm: self.warm.load(std::sync::atomic::Ordering::Relaxed),

@@ -19,11 +19,11 @@
 //! Groups in use come first, and each of them has a child. An insert moves keys inside its group only; when the group is
 //! full, the children are spread evenly over all groups. Keys beyond a group's count are `u64::MAX`.
 //!
-//! A bottom node's children are leaves, an upper node's are nodes. Three rules let a reader follow a child before it has
-//! validated the node: nodes are never given back to the system while the tree lives; a node that was once an upper node
-//! is never used as a bottom node, nor the other way round; and every child word of an upper node is a pointer to a
-//! node, also those not in use. So a reader that has lost its way reads old nodes, finds a version changed, and begins
-//! again. Versions only grow.
+//! A bottom node's children are leaves, an upper node's are nodes. Three rules let a reader take a child's version before
+//! it has validated the node (and no more than that: what lies in the child may be anything until then). Nodes are never
+//! given back to the system while the tree lives; a node that was once an upper node is never used as a bottom node, nor
+//! the other way round; and every child word of an upper node is a pointer to a node of the same tree, also those not in
+//! use. So a reader that has lost its way reads old versions, finds one changed, and begins again. Versions only grow.
 //!
 //! The last child is repeated in the last slot, where a search for `u64::MAX` ends: so lookups need not know the shape.
 
@@ -104,15 +104,15 @@ impl Child {
     }
 }
 
-/// A node's level, in byte 0, and the number of children in each of its groups, in the other bytes. A copy: of a torn
-/// read anything may be said, but every slot named is inside the node.
+/// A node's level, in byte 0, and the number of children in each of its groups, in the other bytes. A copy, which may be
+/// outdated until the node is validated; every slot that it names is inside the node.
 #[derive(Clone, Copy)]
 pub(super) struct Shape(u64);
 
 impl Shape {
     #[inline(always)]
     fn in_group(self, group: usize) -> usize {
-        // The clamp is for torn reads.
+        // It never is more; the compiler should know that too.
         ((self.0 >> (8 * group + 8)) as u8 as usize).min(GROUP)
     }
 
@@ -237,9 +237,11 @@ impl Inner {
     /// The node in `slot` of an upper node. It may be the wrong one, unless this node's version is checked afterwards.
     #[inline(always)]
     pub(super) fn node(&self, slot: usize) -> &Inner {
+        // Acquire: the node was written before it was put here.
+        let word = self.groups[slot / GROUP].children[slot % GROUP].load(Ordering::Acquire);
         // SAFETY: every child word of an upper node is a pointer to a node of the arena, which outlives its nodes (see
         // the module's rules).
-        unsafe { &*(self.word(slot) as *const Inner) }
+        unsafe { &*(word as *const Inner) }
     }
 
     /// The slots of all children, from left to right.

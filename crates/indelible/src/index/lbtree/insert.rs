@@ -65,28 +65,29 @@ impl Tree {
 
     /// Inserts records in ascending key order, equal keys after one another; see `Map::insert_batch`.
     ///
-    /// A group of records shares two fences. Their leaves are locked; records that share a line with their header are
+    /// Sixteen records share two fences. Their leaves are locked; records that share a line with their header are
     /// committed at once, the others are written to free slots and committed after the first fence; after the second
     /// one the leaves are unlocked. No reader sees a record before it is durable.
-    pub(super) fn insert_batch(&self, records: &[(u64, u64)]) -> Result<()> {
+    ///
+    /// `rest` loses the records that are inserted: after an error those left are not.
+    pub(super) fn insert_batch(&self, rest: &mut &[(u64, u64)]) -> Result<()> {
         if self.core.is_read_only() {
             return Err(Error::ReadOnly);
         }
-        let mut rest = records;
         while !rest.is_empty() {
-            let done = self.insert_group(&rest[..rest.len().min(GROUP)])?;
-            rest = &rest[done..];
-            if let Some((&(key, value), more)) = rest.split_first().filter(|_| done < GROUP) {
-                // What ended the group early, a full leaf or a lock held elsewhere, is done by itself.
+            let done = self.insert_sharing(&rest[..rest.len().min(SHARING)]);
+            *rest = &rest[done..];
+            if let Some((&(key, value), more)) = rest.split_first().filter(|_| done < SHARING) {
+                // What ended it early, a full leaf, a gap or a lock held elsewhere, is done by itself.
                 self.apply(key, |_| Change::Put(value))?;
-                rest = more;
+                *rest = more;
             }
         }
         Ok(())
     }
 
     /// Inserts as many of `records` as can share their fences, and returns how many that was.
-    fn insert_group(&self, records: &[(u64, u64)]) -> Result<usize> {
+    fn insert_sharing(&self, records: &[(u64, u64)]) -> usize {
         let _guard = reclaim::pin();
         let mut held: Vec<LockedLeaf<'_>> = Vec::with_capacity(records.len());
         // Inserts whose commit waits for the first shared fence, with the position of their leaf in `held`.
@@ -94,7 +95,7 @@ impl Tree {
         let mut done = 0;
         self.prefetch_leaves(records);
         for &(key, value) in records {
-            let Some(at) = self.hold_leaf(&mut held, key)? else {
+            let Some(at) = self.hold_leaf(&mut held, key) else {
                 break;
             };
             let leaf = held[at].leaf;
@@ -129,33 +130,34 @@ impl Tree {
         }
         // Only now are the leaves unlocked: nobody has seen a record that could still be lost.
         drop(held);
-        Ok(done)
+        done
     }
 
     /// The position in `held` of the leaf that covers `key`, which is locked and added if need be; `None` if that would
-    /// mean waiting.
-    fn hold_leaf<'a>(&'a self, held: &mut Vec<LockedLeaf<'a>>, key: u64) -> Result<Option<usize>> {
-        let spot = self.locate(key)?;
+    /// mean waiting or healing.
+    fn hold_leaf<'a>(&'a self, held: &mut Vec<LockedLeaf<'a>>, key: u64) -> Option<usize> {
+        let spot = self.locate_any(key);
+        if spot.child.is_gap() {
+            return None;
+        }
         let offset = spot.child.offset();
         let lock = self.locks.of(offset);
         if let Some(at) = held.iter().position(|locked| locked.guard.holds(lock)) {
-            return Ok(Some(at).filter(|&at| held[at].leaf.offset == offset && spot.is_current()));
+            return Some(at).filter(|&at| held[at].leaf.offset == offset && spot.is_current());
         }
         // Waiting while holding other leaves could be waiting for somebody who waits for us.
-        let Some(guard) = lock.try_lock() else {
-            return Ok(None);
-        };
+        let guard = lock.try_lock()?;
         if !spot.is_current() {
-            return Ok(None);
+            return None;
         }
         held.push(LockedLeaf {
             spot,
             leaf: self.leaves.at(offset),
             guard,
         });
-        Ok(Some(held.len() - 1))
+        Some(held.len() - 1)
     }
 }
 
 /// Records that share their fences.
-const GROUP: usize = 16;
+const SHARING: usize = 16;

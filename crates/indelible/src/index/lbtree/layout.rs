@@ -9,7 +9,7 @@
 //! line 2  +128  | record 7      | record 8 | record 9  | record 10 |       the same
 //! line 3  +192  | record 11 | record 12 | record 13 | sibling 0 | 1 |      siblings' place: the alternative header
 //!
-//! word0   bits 0..13 bitmap of the slots in use · bit 14 zero · bit 15 alt (block 0 only) · bytes 2..7 fingerprints 0..5
+//! word0   bits 0..13 bitmap of the slots in use · bit 14 one · bit 15 alt (block 0 only) · bytes 2..7 fingerprints 0..5
 //! word1   fingerprints 6..13
 //! record  key (8 bytes, encoded so that it sorts as an unsigned number) · value (8 bytes)
 //! sibling offset in the pool of the leaf to the right, 0 for none; `alt` says which of the two counts
@@ -18,6 +18,8 @@
 //! `alt` of block 0 also chooses the header that counts in all other blocks: 0 the front one, 1 the one at the end. So
 //! one 8-byte store to block 0's word0 switches the sibling, all headers and its own bitmap at once: that is how a leaf
 //! splits and merges without a log.
+//!
+//! Bit 14 tells an empty leaf from a page that never reached the disk: see `PoolOptions::salvage`.
 //!
 //! There is no lock and no version in a leaf: locks live in DRAM (see `locks`), so recovery has nothing to reset.
 
@@ -36,6 +38,7 @@ pub(super) const MAX_RECORDS: usize = SLOTS * MAX_BLOCKS;
 pub(super) const LINE_SLOTS: [u16; 4] = [0x0007, 0x0078, 0x0780, 0x3800];
 
 const BITMAP: u128 = 0x3fff;
+const MARK: u128 = 1 << 14;
 const ALT: u128 = 1 << 15;
 
 /// A key and its value.
@@ -140,6 +143,16 @@ impl Header {
     #[inline(always)]
     pub(super) fn free(self) -> u16 {
         !self.bitmap() & BITMAP as u16
+    }
+
+    /// The header of a block with nothing in it.
+    pub(super) fn empty() -> Self {
+        Self(MARK)
+    }
+
+    /// Whether this was ever written as a header.
+    pub(super) fn is_marked(self) -> bool {
+        self.0 & MARK != 0
     }
 
     /// Which sibling, and which headers of the other blocks, count: 0 or 1.

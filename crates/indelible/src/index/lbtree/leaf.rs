@@ -122,6 +122,11 @@ impl<'a> Leaf<'a> {
         })
     }
 
+    /// Whether there ever was a leaf here.
+    pub(super) fn is_marked(self) -> bool {
+        Header::read(&self.blocks[0].front).is_marked()
+    }
+
     /// Records in the leaf.
     #[inline(always)]
     pub(super) fn count(self) -> usize {
@@ -419,7 +424,7 @@ impl<'a> Leaf<'a> {
         let blocks = self.blocks.len();
         for (block, words) in words.chunks_mut(BLOCK_BYTES / 8).take(blocks).enumerate() {
             let share = records.len() * block / blocks..records.len() * (block + 1) / blocks;
-            let mut header = Header::default();
+            let mut header = Header::empty();
             for (slot, &(key, value)) in (0..SLOTS).rev().zip(&records[share]) {
                 header = header.with(slot, fingerprint(key));
                 words[2 + 2 * slot] = key;

@@ -69,8 +69,7 @@ struct Tree {
     leaves: Leaves,
     simd: SimdLevel,
     locks: LeafLocks,
-    /// Inner nodes of all levels come from one arena.
-    arena: Arc<Arena>,
+    arena: Arena,
     /// The root never moves: growing and shrinking change what is in it.
     root: NonNull<Inner>,
     /// The map's place in the catalog.
@@ -99,11 +98,11 @@ impl Tree {
     fn new(
         core: &Arc<PoolCore>,
         space: &Arc<Space>,
-        arena: &Arc<Arena>,
         leaf_bytes: u32,
         slot: usize,
         level: usize,
     ) -> Self {
+        let arena = Arena::new();
         let root = NonNull::from(arena.alloc(1).0);
         Self {
             pm: core.pm(),
@@ -112,7 +111,7 @@ impl Tree {
             locks: LeafLocks::new(level),
             core: Arc::clone(core),
             space: Arc::clone(space),
-            arena: Arc::clone(arena),
+            arena,
             root,
             slot,
             level,
@@ -127,7 +126,7 @@ impl Tree {
 
     /// A tree over the chain that begins at `head`, none of it indexed yet.
     fn over(self, head: Offset) -> Result<Self> {
-        let head = self.owned(head)?;
+        let head = self.leaf_at(head)?.offset;
         let root_guard = self.root().lock().lock();
         let (bottom, bottom_guard) = self.arena.alloc(0);
         bottom.refill_leaves(&[(0, Child::gap(head))]);
@@ -237,7 +236,6 @@ impl LbTree {
     pub(crate) fn open(core: Arc<PoolCore>, slot: usize) -> Result<Arc<Self>> {
         let leaf_bytes = leaf_bytes_of(&core, slot)?;
         let space = core.space(slot, leaf_bytes)?;
-        let arena = Arc::new(Arena::new());
         let heads: Vec<Offset> = root_block(&core, &space, slot)?
             .heads
             .iter()
@@ -245,8 +243,7 @@ impl LbTree {
             .collect();
         let mut above = None;
         for level in (0..LEVELS).rev().filter(|&level| heads[level] != 0) {
-            let tree =
-                Tree::new(&core, &space, &arena, leaf_bytes, slot, level).over(heads[level])?;
+            let tree = Tree::new(&core, &space, leaf_bytes, slot, level).over(heads[level])?;
             if let Some(directory) = above.take() {
                 let _ = tree.directory.set(Box::new(directory));
             }
@@ -311,11 +308,11 @@ impl LbTree {
     }
 
     pub(crate) fn insert_batch(&self, records: &[(u64, u64)]) -> Result<()> {
-        match self.shared.tree.insert_batch(records) {
+        let mut rest = records;
+        match self.shared.tree.insert_batch(&mut rest) {
             Err(Error::NoSpace(reason)) => {
                 self.find_space(reason)?;
-                // Those already inserted are given the same values again.
-                self.shared.tree.insert_batch(records)
+                self.shared.tree.insert_batch(&mut rest)
             }
             result => result,
         }
@@ -358,6 +355,8 @@ impl Drop for LbTree {
             let _ = background.join();
         }
         tally::record(&self.shared);
+        // A shrink may hold it for a moment longer, and the map may be opened again by then.
+        self.shared.tree.space.close();
         self.shared.tree.core.map_was_closed(self.shared.tree.slot);
     }
 }

@@ -21,7 +21,7 @@
 
 use super::inner::Child;
 use super::layout::LEVELS;
-use super::leaf::Offset;
+use super::leaf::{Leaf, Offset};
 use super::{Change, LbTree, Shared, Tree};
 use crate::locks::Wait;
 use crate::{Error, Result, reclaim};
@@ -91,22 +91,18 @@ impl Tree {
         // block is swept; after it there is an empty one.
         self.pm
             .commit(&self.root_block()?.heads[self.level + 1], head.offset);
-        self.attach_directory(head.offset)
+        Ok(self.attach_directory(self.new_directory(head.offset)?))
     }
 
-    /// Makes the chain at `head` the directory of this tree, which has none.
-    pub(super) fn attach_directory(&self, head: Offset) -> Result<&Tree> {
-        let leaf_bytes = self.leaf_bytes() as u32;
-        let tree = Tree::new(
-            &self.core,
-            &self.space,
-            &self.arena,
-            leaf_bytes,
-            self.slot,
-            self.level + 1,
-        )
-        .over(head)?;
-        Ok(self.directory.get_or_init(|| Box::new(tree)))
+    /// A tree over the chain at `head`, to become this one's directory.
+    pub(super) fn new_directory(&self, head: Offset) -> Result<Tree> {
+        let (leaf_bytes, level) = (self.leaf_bytes() as u32, self.level + 1);
+        Tree::new(&self.core, &self.space, leaf_bytes, self.slot, level).over(head)
+    }
+
+    /// Makes `directory` that of this tree, which has none.
+    pub(super) fn attach_directory(&self, directory: Tree) -> &Tree {
+        self.directory.get_or_init(|| Box::new(directory))
     }
 
     /// The signposts among `records`, the lowest keys and offsets of freshly loaded leaves.
@@ -194,7 +190,8 @@ impl Tree {
         high: Option<u64>,
     ) -> Result<Vec<(u64, Offset)>> {
         let mut found = Vec::new();
-        let (mut last_key, mut here) = (start.0, self.leaves.at(self.owned(start.1)?));
+        let (mut steps, most) = (0, self.space.most_blocks());
+        let (mut last_key, mut here) = (start.0, self.leaf_at(start.1)?);
         let mut next = here.next();
         while next != stop {
             if next == 0 {
@@ -202,8 +199,12 @@ impl Tree {
                     "the chain of leaves ends before leaf {stop:#x}"
                 )));
             }
-            let leaf = self.leaves.at(self.owned(next)?);
+            let leaf = self.leaf_at(next)?;
             next = leaf.next();
+            steps += 1;
+            if steps > most {
+                return Err(Error::Damaged("the chain of leaves is a circle".into()));
+            }
             match leaf.min_key() {
                 Some(low) if low > last_key && high.is_none_or(|high| low < high) => {
                     found.push((low, leaf.offset));
@@ -231,6 +232,18 @@ impl Tree {
         } else {
             Err(Error::Damaged(format!(
                 "{offset:#x} is not a leaf of this map"
+            )))
+        }
+    }
+
+    /// The leaf at an offset read from the pool.
+    pub(super) fn leaf_at(&self, offset: Offset) -> Result<Leaf<'_>> {
+        let leaf = self.leaves.at(self.owned(offset)?);
+        if leaf.is_marked() {
+            Ok(leaf)
+        } else {
+            Err(Error::Damaged(format!(
+                "leaf {offset:#x} was never written"
             )))
         }
     }

@@ -38,7 +38,7 @@ struct Bookmark {
     slot: usize,
     /// The next leaf to ask the caches for.
     ahead: Option<usize>,
-    high: Option<u64>,
+    end: Option<u64>,
 }
 
 /// Records read and not given out yet, in the order of reading.
@@ -213,7 +213,7 @@ impl Tree {
             version: spot.version,
             slot,
             ahead,
-            high: spot.end,
+            end: spot.end,
         });
         Ok(())
     }
@@ -250,7 +250,7 @@ impl Tree {
             version: bookmark.version,
             slot: bookmark.slot,
             child: parent.child(bookmark.slot),
-            end: bookmark.high,
+            end: bookmark.end,
         };
         spot.is_current()
             .then_some((spot, bookmark.slot, bookmark.ahead))
@@ -366,7 +366,8 @@ impl Cursor {
     fn stop_at_error(&mut self, read: Result<()>) {
         if let Err(error) = read {
             self.error = Some(error);
-            self.unread = None;
+            // What was read at the other end lies beyond the hole.
+            (self.unread, self.front, self.back) = (None, Run::default(), Run::default());
         }
     }
 }

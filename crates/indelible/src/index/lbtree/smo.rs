@@ -1,7 +1,10 @@
 //! Structure changes: splits, merges, and the inner nodes that follow them.
 //!
-//! Lock order: a leaf is locked before its bottom node is *tried*; from a node downwards locks are only ever tried. So
-//! nobody waits in a circle, and whoever fails lets go of everything and begins again.
+//! Lock order: a leaf is locked before its bottom node is *tried*; from a node downwards locks are only ever tried, but by
+//! the bulk load, which waits downwards from a locked root. So nobody waits in a circle, and whoever fails lets go of
+//! everything and begins again. Directories are searched and changed while locks of the tree below them are held, never the
+//! other way round; that is why each tree has inner nodes of its own, and no search of a directory can stray to a locked
+//! node of the records.
 
 use super::Tree;
 use super::inner::{Child, FANOUT, Inner};

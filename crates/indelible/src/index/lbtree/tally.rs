@@ -132,7 +132,9 @@ impl Tally {
 pub(super) fn recorded(core: &PoolCore, slot: usize) -> Option<u64> {
     let entry = core.entry(slot);
     let written = entry.records_generation.load();
-    let in_this_session = written == core.generation();
+    // A read-only open has the generation of the session before.
+    let in_this_session =
+        written == core.generation() && (core.was_clean() || !core.is_read_only());
     let at_last_close =
         core.was_clean() && written + 1 == core.generation() && !core.is_read_only();
     let records =
