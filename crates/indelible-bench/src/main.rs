@@ -5,6 +5,7 @@
 //! memory probe before each structure shows whether the machine changed meanwhile.
 
 mod contestants;
+mod recovery;
 mod workload;
 
 use clap::Parser;
@@ -36,12 +37,22 @@ struct Arguments {
     /// Bytes in our leaves.
     #[arg(long, default_value_t = 256)]
     leaf_bytes: u32,
+    /// Measure the time to open after a crash instead, with a bulk load at this fill factor.
+    #[arg(long, value_name = "FILL")]
+    recovery: Option<f64>,
 }
 
 fn main() {
     let arguments = Arguments::parse();
     println!("{}", std::env::args().collect::<Vec<_>>().join(" "));
     println!("{}", machine());
+    if let Some(fill) = arguments.recovery {
+        if let Err(error) = recovery::measure(arguments.records, fill, &arguments.pool_directory) {
+            eprintln!("{error}");
+            std::process::exit(1);
+        }
+        return;
+    }
     let workload = Workload {
         records: arguments.records,
         operations: arguments.operations,

@@ -303,7 +303,6 @@ impl PoolCore {
             // A shrink may have left old words there.
             self.pm.store(self.table(extent), Use::FREE.0);
             self.pm.flush(self.table(extent));
-            self.mapping.collapse(extent);
         }
         self.pm.fence();
         Ok(())

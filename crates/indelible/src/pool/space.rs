@@ -32,6 +32,16 @@ struct State {
     freed_early: Vec<u64>,
 }
 
+impl State {
+    /// Adds an extent with nothing in it.
+    fn add(&mut self, extent: u64, blocks: usize) {
+        let occupancy = Occupancy::new(blocks);
+        let swept = true;
+        self.extents.insert(extent, Extent { occupancy, swept });
+        self.open.insert(extent);
+    }
+}
+
 struct Extent {
     occupancy: Occupancy,
     swept: bool,
@@ -47,6 +57,9 @@ pub(crate) struct SpaceStat {
     /// Bytes of DRAM for the occupancy.
     pub(crate) dram_bytes: u64,
 }
+
+/// Extents of a map from which on one is kept in stock.
+const MANY: usize = 8;
 
 /// Blocks in limbo before one asks whether some can be used again, which costs a system call.
 const LIMBO: usize = if cfg!(test) { 4 } else { 64 };
@@ -85,7 +98,42 @@ impl Space {
 
     /// A block, its contents undefined. Grows the pool if need be.
     pub(crate) fn alloc(&self) -> Result<u64> {
-        self.alloc_in(&mut self.lock())
+        let (block, is_another_extent) = {
+            let state = &mut *self.lock();
+            let before = state.open.first().copied();
+            let block = self.alloc_in(state)?;
+            (block, state.open.first().copied() != before)
+        };
+        if is_another_extent {
+            self.stock_up(block / EXTENT_BYTES);
+        }
+        Ok(block)
+    }
+
+    /// Puts the extent that blocks now come from on a huge page, and sees to it that the next one is there before it is
+    /// needed: to take one and to put it on a huge page takes half a millisecond, during which others go on here.
+    #[cold]
+    fn stock_up(&self, current: u64) {
+        self.core.collapse_extent(current);
+        {
+            let state = self.lock();
+            if state.extents.len() < MANY || state.open.len() > 1 {
+                return;
+            }
+        }
+        if let Ok(extent) = self.take_extent() {
+            self.core.collapse_extent(extent);
+            self.lock().add(extent, self.blocks_per_extent());
+        }
+    }
+
+    fn take_extent(&self) -> Result<u64> {
+        let length = self.block_bytes.div_ceil(EXTENT_BYTES);
+        self.core.take_extents(self.owner, self.block_bytes, length)
+    }
+
+    fn blocks_per_extent(&self) -> usize {
+        (EXTENT_BYTES / self.block_bytes).max(1) as usize
     }
 
     /// `count` blocks, ascending, or none.
@@ -102,6 +150,13 @@ impl Space {
             }
         }
         blocks.sort_unstable();
+        let mut last = 0;
+        for extent in blocks.iter().map(|block| block / EXTENT_BYTES) {
+            if extent != last {
+                self.core.collapse_extent(extent);
+                last = extent;
+            }
+        }
         Ok(blocks)
     }
 
@@ -111,20 +166,7 @@ impl Space {
         }
         loop {
             let Some(&extent) = state.open.first() else {
-                let extent = self.core.take_extents(
-                    self.owner,
-                    self.block_bytes,
-                    self.extents_per_block(),
-                )?;
-                let blocks = (EXTENT_BYTES / self.block_bytes).max(1) as usize;
-                state.extents.insert(
-                    extent,
-                    Extent {
-                        occupancy: Occupancy::new(blocks),
-                        swept: true,
-                    },
-                );
-                state.open.insert(extent);
+                state.add(self.take_extent()?, self.blocks_per_extent());
                 continue;
             };
             if let Some(block) = state
@@ -136,10 +178,6 @@ impl Space {
             }
             state.open.remove(&extent);
         }
-    }
-
-    fn extents_per_block(&self) -> u64 {
-        self.block_bytes.div_ceil(EXTENT_BYTES)
     }
 
     /// The extent of a block, and the block's number in it.
@@ -305,7 +343,7 @@ impl Space {
                 .values()
                 .map(|extent| extent.occupancy.used() as u64)
                 .sum(),
-            file_bytes: state.extents.len() as u64 * self.extents_per_block() * EXTENT_BYTES,
+            file_bytes: state.extents.len() as u64 * EXTENT_BYTES.max(self.block_bytes),
             dram_bytes: state
                 .extents
                 .values()
