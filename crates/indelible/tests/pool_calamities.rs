@@ -57,6 +57,15 @@ fn crash_image(place: &Place) -> PathBuf {
     image
 }
 
+/// A copy of the file as it was when another machine went down with the pool open.
+fn image_from_another_boot(place: &Place) -> PathBuf {
+    let _pool = PoolOptions::new()
+        .boot_identity([9; 16])
+        .open(&place.path)
+        .unwrap();
+    crash_image(place)
+}
+
 #[test]
 fn a_flipped_byte_in_either_superblock_is_repaired_and_in_both_is_refused() {
     for copy in [0, 4096] {
@@ -220,13 +229,7 @@ fn when_the_machine_went_down_an_open_pool_is_refused_until_salvaged_and_a_close
 #[test]
 fn salvage_refuses_what_is_not_whole_and_leaves_it_as_it_is() {
     let place = filled();
-    let image = {
-        let _pool = PoolOptions::new()
-            .boot_identity([9; 16])
-            .open(&place.path)
-            .unwrap();
-        crash_image(&place)
-    };
+    let image = image_from_another_boot(&place);
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -263,13 +266,7 @@ fn first_leaf(image: &Path) -> u64 {
 #[test]
 fn salvage_does_not_take_a_lost_leaf_for_an_empty_one() {
     let place = filled();
-    let image = {
-        let _pool = PoolOptions::new()
-            .boot_identity([9; 16])
-            .open(&place.path)
-            .unwrap();
-        crash_image(&place)
-    };
+    let image = image_from_another_boot(&place);
     let file = OpenOptions::new().write(true).open(&image).unwrap();
     file.write_all_at(&[0; 256], first_leaf(&image)).unwrap();
     assert!(matches!(

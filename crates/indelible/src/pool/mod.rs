@@ -289,6 +289,13 @@ impl Pool {
         }
     }
 
+    /// Where the pool's first byte is in this process, for making offsets of the addresses in a recording.
+    #[cfg(feature = "trace")]
+    #[must_use]
+    pub fn base_address(&self) -> usize {
+        self.core.base() as usize
+    }
+
     /// Closes the pool: syncs it and marks it as clean. Dropping the last handle does the same, but cannot report errors.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! Bulk load: a whole map, built aside and switched in with one store.
 
-use super::inner::{Arena, Child, FANOUT, Inner};
+use super::arena::Arena;
+use super::inner::{Child, FANOUT, Inner};
 use super::layout::LEVELS;
 use super::leaf::Offset;
 use super::{Tree, root_block_at};

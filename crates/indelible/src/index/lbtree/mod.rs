@@ -32,6 +32,7 @@
 //!
 //! Nothing, at first: see `recover` for signposts, healing on demand and the sweep in the background.
 
+mod arena;
 mod batch;
 mod bulk;
 mod check;
@@ -53,7 +54,8 @@ use crate::map::MapStat;
 use crate::pmem::Pm;
 use crate::pool::{PoolCore, Space};
 use crate::{Error, Result};
-use inner::{Arena, Child, Inner};
+use arena::Arena;
+use inner::{Child, Inner};
 use layout::{BLOCK_BYTES, LEVELS, MAX_BLOCKS, RootBlock};
 use leaf::{Leaves, Offset};
 use std::ptr::NonNull;

@@ -5,7 +5,7 @@
 //! from and a [`Bookmark`] in the bottom node; if that node has changed meanwhile, it comes down again from the root. So
 //! splits and merges cannot confuse it: every key belongs to exactly one leaf at any time, and no key is asked for twice.
 
-use super::inner::NodeRef;
+use super::arena::NodeRef;
 use super::layout::MAX_RECORDS;
 use super::leaf::Leaf;
 use super::search::{Retry, Spot};
