@@ -228,9 +228,9 @@ impl LbTree {
         let leaves = Leaves::new(core.base(), leaf_bytes);
         let (head, root) = (space.alloc()?, space.alloc()?);
         leaves.at(head).fill(core.pm(), &[], 0);
-        core.pm().store(&core.entry(slot).roots[0], root);
         root_block_at(core, &space, root)?.fill(core.pm(), [head, 0, 0, 0]);
-        core.pm().persist(&core.entry(slot).roots);
+        // Needs no flush: it lies in the line of the word that commits the entry.
+        core.pm().store(&core.entry(slot).roots[0], root);
         Ok(())
     }
 
