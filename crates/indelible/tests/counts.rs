@@ -61,17 +61,25 @@ fn inserts_flush_no_more_lines_than_the_paper_proves() {
     assert!(split_lines < 12.0 && split_fences < 6.0);
 }
 
+/// A map of 200,000 records, bulk loaded.
+fn loaded(fill: f64) -> Map<u64, u64> {
+    let map = Pool::in_memory().unwrap().map("m").unwrap();
+    let mut keys: Vec<u64> = (0..200_000).map(mix).collect();
+    keys.sort_unstable();
+    map.bulk_load(
+        &keys.iter().map(|&key| (key, key)).collect::<Vec<_>>(),
+        fill,
+    )
+    .unwrap();
+    map
+}
+
 #[test]
 fn the_first_inserts_after_a_bulk_load_flush_one_line() {
     if !count::enabled() {
         return;
     }
-    let pool = Pool::in_memory().unwrap();
-    let map = pool.map::<u64, u64>("m").unwrap();
-    let mut keys: Vec<u64> = (0..200_000).map(mix).collect();
-    keys.sort_unstable();
-    map.bulk_load(&keys.iter().map(|&key| (key, key)).collect::<Vec<_>>(), 0.7)
-        .unwrap();
+    let map = loaded(0.7);
     let [(_, lines, _), _] = insert_costs(&map, (200_000..220_000).map(mix));
     println!("{lines:.3} lines per insert");
     assert!(lines <= 1.1, "at most 1.1 lines, not {lines}");
@@ -117,12 +125,7 @@ fn a_batch_shares_its_fences() {
     if !count::enabled() {
         return;
     }
-    let pool = Pool::in_memory().unwrap();
-    let map = pool.map::<u64, u64>("m").unwrap();
-    let mut keys: Vec<u64> = (0..200_000).map(mix).collect();
-    keys.sort_unstable();
-    map.bulk_load(&keys.iter().map(|&key| (key, key)).collect::<Vec<_>>(), 0.5)
-        .unwrap();
+    let map = loaded(0.5);
     let batch: Vec<(u64, u64)> = (200_000..201_024).map(|i| (mix(i), i)).collect();
     let cost = cost(|| map.insert_batch(&batch).unwrap());
     let fences = cost.fences as f64 / batch.len() as f64;

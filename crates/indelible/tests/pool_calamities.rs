@@ -1,7 +1,7 @@
 //! Everything that can happen to a pool, each with its own error and nothing lost.
 
 use indelible::{Durability, Error, Map, MapOptions, Pool, PoolOptions};
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -39,12 +39,16 @@ fn assert_filled(pool: &Pool) {
     assert_eq!(map.check().unwrap(), [""; 0]);
 }
 
-fn flip(path: &Path, at: u64) {
-    let file = OpenOptions::new()
+fn writable(path: &Path) -> File {
+    OpenOptions::new()
         .read(true)
         .write(true)
         .open(path)
-        .unwrap();
+        .unwrap()
+}
+
+fn flip(path: &Path, at: u64) {
+    let file = writable(path);
     let mut byte = [0];
     file.read_exact_at(&mut byte, at).unwrap();
     file.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
@@ -139,11 +143,7 @@ fn foreign_empty_and_truncated_files_are_refused_by_name_and_left_alone() {
 #[test]
 fn a_newer_format_is_refused_by_name() {
     let place = filled();
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(&place.path)
-        .unwrap();
+    let file = writable(&place.path);
     let mut bytes = [0; 104];
     file.read_exact_at(&mut bytes, 0).unwrap();
     bytes[8] = 2;
@@ -230,11 +230,7 @@ fn when_the_machine_went_down_an_open_pool_is_refused_until_salvaged_and_a_close
 fn salvage_refuses_what_is_not_whole_and_leaves_it_as_it_is() {
     let place = filled();
     let image = image_from_another_boot(&place);
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(&image)
-        .unwrap();
+    let file = writable(&image);
     // Where the leaves of a thousand records are: at the beginning of the extents.
     for extent in 1..file.metadata().unwrap().len() / EXTENT {
         file.write_all_at(&[0xa5; 8192], extent * EXTENT + 512)
@@ -565,11 +561,7 @@ fn the_generation_counts_opens_for_writing() {
 fn a_damaged_tree_is_an_error_and_not_a_crash() {
     for seed in 0..40_u64 {
         let place = filled();
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(&place.path)
-            .unwrap();
+        let file = writable(&place.path);
         let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         // The leaves of a thousand records lie at the beginning of the extents.
         for extent in 1..file.metadata().unwrap().len() / EXTENT {

@@ -51,7 +51,6 @@ pub(super) struct Opening {
     pub(super) medium: Medium,
     pub(super) superblock: Superblock,
     pub(super) boot: [u64; 2],
-    pub(super) read_only: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -60,14 +59,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl PoolCore {
-    /// Maps the pool and scans its extent table: 8 bytes per 2 MiB, and nothing else that grows with the pool.
+    /// Maps the pool, for reading until [`begin_writing`](Self::begin_writing), and scans its extent table: 8 bytes per 2 MiB, and nothing else that grows with the pool.
     pub(super) fn open(opening: Opening) -> Result<Self> {
         let Opening {
             mapping,
             medium,
             superblock,
             boot,
-            read_only,
         } = opening;
         let length = superblock.extents * EXTENT_BYTES;
         if length > mapping.reserved() {
@@ -80,7 +78,7 @@ impl PoolCore {
         let core = Self {
             mapping,
             pm: Pm::new(medium),
-            read_only: AtomicBool::new(read_only),
+            read_only: AtomicBool::new(true),
             was_clean: superblock.clean,
             promise: superblock.promise,
             uuid: superblock.uuid,

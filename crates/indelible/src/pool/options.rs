@@ -166,7 +166,6 @@ impl PoolOptions {
             medium,
             superblock,
             boot: self.boot_words(),
-            read_only: true,
         };
         let core = PoolCore::open(opening)?;
         core.begin_writing()?;
@@ -219,7 +218,6 @@ impl PoolOptions {
             medium,
             superblock,
             boot: self.boot_words(),
-            read_only: true,
         };
         let pool = Pool {
             core: Arc::new(PoolCore::open(opening)?),
@@ -284,7 +282,6 @@ impl PoolOptions {
             medium: Medium::Process,
             superblock,
             boot,
-            read_only: true,
         };
         Ok(Pool {
             core: Arc::new(PoolCore::open(opening)?),
@@ -313,7 +310,6 @@ impl PoolOptions {
             medium,
             superblock,
             boot: [0; 2],
-            read_only: true,
         })?;
         core.begin_writing()?;
         Ok(Pool {

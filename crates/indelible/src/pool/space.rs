@@ -64,10 +64,15 @@ const MANY: usize = 8;
 /// Blocks in limbo before one asks whether some can be used again, which costs a system call.
 const LIMBO: usize = if cfg!(test) { 4 } else { 64 };
 
+/// Blocks in an extent; of a larger block, one in the whole run.
+fn blocks_per_extent(block_bytes: u64) -> usize {
+    (EXTENT_BYTES / block_bytes).max(1) as usize
+}
+
 impl Space {
     /// The space of `owner`, its extents from before unswept.
     pub(super) fn new(core: Arc<PoolCore>, owner: u32, block_bytes: u64) -> Self {
-        let per_extent = (EXTENT_BYTES / block_bytes).max(1) as usize;
+        let per_extent = blocks_per_extent(block_bytes);
         let extents = core
             .extents_of(owner)
             .into_iter()
@@ -123,17 +128,13 @@ impl Space {
         }
         if let Ok(extent) = self.take_extent() {
             self.core.collapse_extent(extent);
-            self.lock().add(extent, self.blocks_per_extent());
+            self.lock().add(extent, blocks_per_extent(self.block_bytes));
         }
     }
 
     fn take_extent(&self) -> Result<u64> {
         let length = self.block_bytes.div_ceil(EXTENT_BYTES);
         self.core.take_extents(self.owner, self.block_bytes, length)
-    }
-
-    fn blocks_per_extent(&self) -> usize {
-        (EXTENT_BYTES / self.block_bytes).max(1) as usize
     }
 
     /// `count` blocks, ascending, or none.
@@ -166,7 +167,7 @@ impl Space {
         }
         loop {
             let Some(&extent) = state.open.first() else {
-                state.add(self.take_extent()?, self.blocks_per_extent());
+                state.add(self.take_extent()?, blocks_per_extent(self.block_bytes));
                 continue;
             };
             if let Some(block) = state
@@ -243,11 +244,15 @@ impl Space {
 
     /// Sweep: the block at `offset` is in use. Means nothing for blocks allocated since the open.
     pub(crate) fn mark(&self, offset: u64) {
+        self.mark_in(&mut self.lock().extents, offset);
+    }
+
+    fn mark_in(&self, extents: &mut BTreeMap<u64, Extent>, offset: u64) {
         let (extent, block) = self.locate(offset);
         if let Some(Extent {
             occupancy,
             swept: false,
-        }) = self.lock().extents.get_mut(&extent)
+        }) = extents.get_mut(&extent)
         {
             occupancy.mark(block);
         }
@@ -260,14 +265,7 @@ impl Space {
             let state = &mut *self.lock();
             // A block in limbo may not have been marked, and must not be handed out before it leaves.
             for &(_, offset) in &state.limbo {
-                let (extent, block) = self.locate(offset);
-                if let Some(Extent {
-                    occupancy,
-                    swept: false,
-                }) = state.extents.get_mut(&extent)
-                {
-                    occupancy.mark(block);
-                }
+                self.mark_in(&mut state.extents, offset);
             }
             for (&number, extent) in state.extents.iter_mut().filter(|(_, extent)| !extent.swept) {
                 extent.swept = true;

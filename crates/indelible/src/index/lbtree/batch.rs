@@ -248,8 +248,9 @@ mod tests {
                         for (key, value) in keys.iter().zip(map.get_batch(&keys).unwrap()) {
                             assert!(value.is_none_or(|value| value == key * 2));
                         }
+                        let fresh: Vec<u64> = (0..20).map(|_| next()).collect();
                         let records: Vec<(u64, u64)> =
-                            (0..20).map(next_record(&mut next)).collect();
+                            fresh.iter().map(|&key| (key, key * 2)).collect();
                         map.insert_batch(&records).unwrap();
                     }
                 });
@@ -265,12 +266,5 @@ mod tests {
             done.store(true, Ordering::Relaxed);
         });
         assert_eq!(map.check().unwrap(), [""; 0]);
-    }
-
-    fn next_record(next: &mut impl FnMut() -> u64) -> impl FnMut(u64) -> (u64, u64) {
-        move |_| {
-            let key = next();
-            (key, key * 2)
-        }
     }
 }

@@ -137,6 +137,16 @@ impl Shape {
         group * GROUP + self.in_group(group).saturating_sub(1)
     }
 
+    /// The slot of the next child, to the right if `UP`, else to the left.
+    #[inline(always)]
+    pub(super) fn beside<const UP: bool>(self, slot: usize) -> Option<usize> {
+        if UP {
+            self.after(slot)
+        } else {
+            self.before(slot)
+        }
+    }
+
     /// The slot of the next child to the right.
     #[inline(always)]
     pub(super) fn after(self, slot: usize) -> Option<usize> {
@@ -198,7 +208,7 @@ impl Inner {
             // The same word, in a line that a search has already read.
             self.head.pivots[group - 1].load(Ordering::Relaxed)
         } else {
-            self.groups[group].keys[place / 8].0[place % 8].load(Ordering::Relaxed)
+            self.key_cell(slot).load(Ordering::Relaxed)
         }
     }
 
@@ -221,8 +231,19 @@ impl Inner {
     }
 
     #[inline(always)]
+    fn child_cell(&self, slot: usize) -> &AtomicU64 {
+        &self.groups[slot / GROUP].children[slot % GROUP]
+    }
+
+    #[inline(always)]
+    fn key_cell(&self, slot: usize) -> &AtomicU64 {
+        let place = slot % GROUP;
+        &self.groups[slot / GROUP].keys[place / 8].0[place % 8]
+    }
+
+    #[inline(always)]
     fn word(&self, slot: usize) -> u64 {
-        self.groups[slot / GROUP].children[slot % GROUP].load(Ordering::Relaxed)
+        self.child_cell(slot).load(Ordering::Relaxed)
     }
 
     /// The child in `slot` of a bottom node.
@@ -235,7 +256,7 @@ impl Inner {
     #[inline(always)]
     pub(super) fn node(&self, slot: usize) -> &Inner {
         // Acquire: the node was written before it was put here.
-        let word = self.groups[slot / GROUP].children[slot % GROUP].load(Ordering::Acquire);
+        let word = self.child_cell(slot).load(Ordering::Acquire);
         // SAFETY: every child word of an upper node is a pointer to a node of the arena, which outlives its nodes (see
         // the module's rules).
         unsafe { &*(word as *const Inner) }
@@ -294,7 +315,7 @@ impl Inner {
     /// Asks the caches for the line that says which child is in `slot`.
     #[inline(always)]
     pub(super) fn prefetch_child(&self, slot: usize) {
-        prefetch(&raw const self.groups[slot / GROUP].children[slot % GROUP]);
+        prefetch(self.child_cell(slot));
     }
 
     /// Asks the caches for the group in which `key` would be if the keys from `low` to `high`, which the node covers,
@@ -372,7 +393,7 @@ impl Inner {
         let shape = self.shape();
         for group in 1..=self.head.pivots.len() {
             let key = if group < GROUPS && shape.in_group(group) > 0 {
-                self.groups[group].keys[0].0[0].load(Ordering::Relaxed)
+                self.key_cell(group * GROUP).load(Ordering::Relaxed)
             } else {
                 u64::MAX
             };
@@ -381,12 +402,11 @@ impl Inner {
     }
 
     fn set_word(&self, slot: usize, word: u64) {
-        self.groups[slot / GROUP].children[slot % GROUP].store(word, Ordering::Relaxed);
+        self.child_cell(slot).store(word, Ordering::Relaxed);
     }
 
     fn set(&self, slot: usize, key: u64, word: u64) {
-        let place = slot % GROUP;
-        self.groups[slot / GROUP].keys[place / 8].0[place % 8].store(key, Ordering::Relaxed);
+        self.key_cell(slot).store(key, Ordering::Relaxed);
         self.set_word(slot, word);
     }
 

@@ -225,27 +225,20 @@ impl Tree {
         Ok(found)
     }
 
-    /// An offset read from the pool, once it is known to be a leaf's.
-    pub(super) fn owned(&self, offset: Offset) -> Result<Offset> {
-        if self.space.owns(offset) {
-            Ok(offset)
-        } else {
-            Err(Error::Damaged(format!(
-                "{offset:#x} is not a leaf of this map"
-            )))
-        }
-    }
-
     /// The leaf at an offset read from the pool.
     pub(super) fn leaf_at(&self, offset: Offset) -> Result<Leaf<'_>> {
-        let leaf = self.leaves.at(self.owned(offset)?);
-        if leaf.is_marked() {
-            Ok(leaf)
-        } else {
-            Err(Error::Damaged(format!(
-                "leaf {offset:#x} was never written"
-            )))
+        if !self.space.owns(offset) {
+            return Err(Error::Damaged(format!(
+                "{offset:#x} is not a leaf of this map"
+            )));
         }
+        let leaf = self.leaves.at(offset);
+        if !leaf.is_marked() {
+            return Err(Error::Damaged(format!(
+                "leaf {offset:#x} was never written"
+            )));
+        }
+        Ok(leaf)
     }
 
     fn add_separator(&self, key: u64, child: Child) {
