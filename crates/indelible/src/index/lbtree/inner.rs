@@ -137,16 +137,6 @@ impl Shape {
         group * GROUP + self.in_group(group).saturating_sub(1)
     }
 
-    /// The slot of the next child, to the right if `UP`, else to the left.
-    #[inline(always)]
-    pub(super) fn beside<const UP: bool>(self, slot: usize) -> Option<usize> {
-        if UP {
-            self.after(slot)
-        } else {
-            self.before(slot)
-        }
-    }
-
     /// The slot of the next child to the right.
     #[inline(always)]
     pub(super) fn after(self, slot: usize) -> Option<usize> {

@@ -6,7 +6,6 @@
 //! splits and merges cannot confuse it: every key belongs to exactly one leaf at any time, and no key is asked for twice.
 
 use super::arena::NodeRef;
-use super::inner::Shape;
 use super::layout::MAX_RECORDS;
 use super::leaf::Leaf;
 use super::search::{Retry, Spot};
@@ -169,14 +168,24 @@ impl Tree {
         let Some((mut first, mut last)) = *unread else {
             return Ok(());
         };
-        let (spot, mut ahead) = match self.reopen(run.bookmark.take()) {
+        let (spot, mut slot, mut ahead) = match self.reopen(run.bookmark.take()) {
             Some(place) => place,
             None => self.begin::<S, UP>(if UP { first } else { last })?,
         };
-        let (shape, mut slot) = (spot.parent.shape(), spot.slot);
+        let shape = spot.parent.shape();
+        let next = |slot| {
+            if UP {
+                shape.after(slot)
+            } else {
+                shape.before(slot)
+            }
+        };
         let full = ROOM - self.leaves.capacity().max(WINDOW);
         for read in 0..leaves {
-            ahead = self.prefetch_next::<UP>(&spot, shape, ahead);
+            if let Some(slot) = ahead {
+                self.leaves.prefetch(spot.parent.child(slot).offset());
+                ahead = next(slot);
+            }
             // Before the leaf is read: reading it validates the node, and this with it.
             let (low, high) = (spot.parent.key(slot), spot.high_of(slot));
             if let Err(retry) = self.read_leaf::<S, UP>(&spot, slot, first, last, run) {
@@ -191,7 +200,7 @@ impl Tree {
                 }
             }
             *unread = Some((first, last));
-            let Some(after) = shape.beside::<UP>(slot) else {
+            let Some(after) = next(slot) else {
                 return Ok(());
             };
             slot = after;
@@ -211,33 +220,29 @@ impl Tree {
 
     /// Goes down to `key`, and asks the caches for the first leaves after it.
     #[inline(always)]
-    fn begin<S: Simd, const UP: bool>(&self, key: u64) -> Result<(Spot<'_>, Option<usize>), Retry> {
+    fn begin<S: Simd, const UP: bool>(
+        &self,
+        key: u64,
+    ) -> Result<(Spot<'_>, usize, Option<usize>), Retry> {
         let spot = self.try_descend::<S>(key)?;
         let shape = spot.parent.shape();
-        // The leaf in `spot.slot` has been asked for on the way down.
-        let mut ahead = shape.beside::<UP>(spot.slot);
-        for _ in 1..AHEAD {
-            ahead = self.prefetch_next::<UP>(&spot, shape, ahead);
+        let mut ahead = Some(spot.slot);
+        for _ in 0..AHEAD {
+            ahead = ahead.and_then(|slot| {
+                self.leaves.prefetch(spot.parent.child(slot).offset());
+                if UP {
+                    shape.after(slot)
+                } else {
+                    shape.before(slot)
+                }
+            });
         }
-        Ok((spot, ahead))
-    }
-
-    /// Asks the caches for the leaf in slot `ahead`, if there is one, and returns the slot after it.
-    #[inline(always)]
-    fn prefetch_next<const UP: bool>(
-        &self,
-        spot: &Spot<'_>,
-        shape: Shape,
-        ahead: Option<usize>,
-    ) -> Option<usize> {
-        let slot = ahead?;
-        self.leaves.prefetch(spot.parent.child(slot).offset());
-        shape.beside::<UP>(slot)
+        Ok((spot, spot.slot, ahead))
     }
 
     /// Where a bookmark points, if its node has not changed since. The caller is pinned.
     #[inline(always)]
-    fn reopen(&self, bookmark: Option<Bookmark>) -> Option<(Spot<'_>, Option<usize>)> {
+    fn reopen(&self, bookmark: Option<Bookmark>) -> Option<(Spot<'_>, usize, Option<usize>)> {
         let bookmark = bookmark?;
         let parent = self.arena.recall(bookmark.parent);
         let spot = Spot {
@@ -247,7 +252,8 @@ impl Tree {
             child: parent.child(bookmark.slot),
             end: bookmark.end,
         };
-        spot.is_current().then_some((spot, bookmark.ahead))
+        spot.is_current()
+            .then_some((spot, bookmark.slot, bookmark.ahead))
     }
 
     /// Appends one leaf's records, in order, if it can be read whole at once.
@@ -324,7 +330,7 @@ impl Cursor {
     pub(crate) fn next(&mut self) -> Option<[u64; 2]> {
         match self.front.pop() {
             Some(record) => Some(record),
-            None => self.read_more::<true>(),
+            None => self.read_front(),
         }
     }
 
@@ -332,7 +338,7 @@ impl Cursor {
     pub(crate) fn next_back(&mut self) -> Option<[u64; 2]> {
         match self.back.pop() {
             Some(record) => Some(record),
-            None => self.read_more::<false>(),
+            None => self.read_back(),
         }
     }
 
@@ -340,20 +346,21 @@ impl Cursor {
         self.error.take()
     }
 
-    /// The next record at one end, after its buffer has run empty.
     #[inline(never)]
-    fn read_more<const UP: bool>(&mut self) -> Option<Pair> {
+    fn read_front(&mut self) -> Option<Pair> {
         let tree = &self.tree.shared.tree;
-        let near = if UP { &mut self.front } else { &mut self.back };
-        let read = tree.read_on::<UP>(&mut self.unread, near, usize::MAX);
+        let read = tree.read_on::<true>(&mut self.unread, &mut self.front, usize::MAX);
         self.stop_at_error(read);
-        let (near, far) = if UP {
-            (&mut self.front, &mut self.back)
-        } else {
-            (&mut self.back, &mut self.front)
-        };
         // The ends have met: the rest lies in the other buffer.
-        near.pop().or_else(|| far.pop_last())
+        self.front.pop().or_else(|| self.back.pop_last())
+    }
+
+    #[inline(never)]
+    fn read_back(&mut self) -> Option<Pair> {
+        let tree = &self.tree.shared.tree;
+        let read = tree.read_on::<false>(&mut self.unread, &mut self.back, usize::MAX);
+        self.stop_at_error(read);
+        self.back.pop().or_else(|| self.front.pop_last())
     }
 
     fn stop_at_error(&mut self, read: Result<()>) {
