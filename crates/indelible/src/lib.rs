@@ -6,9 +6,15 @@ mod index;
 mod key;
 mod locks;
 mod map;
+#[cfg(feature = "trace")]
+pub mod planted;
+#[cfg(not(feature = "trace"))]
+mod planted;
 pub mod pmem;
 mod pool;
 mod reclaim;
+#[cfg(feature = "trace")]
+pub mod schedule;
 mod sync;
 
 pub use error::{Error, Result};

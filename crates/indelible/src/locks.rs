@@ -8,6 +8,7 @@
 //! The version has 63 bits, so it does not come round while a reader sleeps.
 
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
+use crate::sync::{point, yield_now};
 
 const LOCKED: u64 = 1;
 
@@ -29,6 +30,7 @@ impl VersionLock {
     /// The current version, waiting while a writer holds the lock.
     #[inline(always)]
     pub(crate) fn read(&self) -> Version {
+        point();
         let word = self.0.load(Ordering::Acquire);
         if word & LOCKED == 0 {
             return Version(word);
@@ -52,6 +54,7 @@ impl VersionLock {
     #[inline(always)]
     #[must_use]
     pub(crate) fn is_still(&self, version: Version) -> bool {
+        point();
         // The loads before must not sink below the check.
         fence(Ordering::Acquire);
         self.0.load(Ordering::Relaxed) == version.0
@@ -61,6 +64,7 @@ impl VersionLock {
     #[inline(always)]
     #[must_use]
     pub(crate) fn try_lock_at(&self, version: Version) -> Option<WriteGuard<'_>> {
+        point();
         self.0
             .compare_exchange(
                 version.0,
@@ -80,6 +84,7 @@ impl VersionLock {
     #[inline(always)]
     #[must_use]
     pub(crate) fn try_lock(&self) -> Option<WriteGuard<'_>> {
+        point();
         let word = self.0.load(Ordering::Relaxed);
         if word & LOCKED != 0 {
             None
@@ -140,10 +145,10 @@ pub(crate) struct Wait {
 impl Wait {
     pub(crate) fn step(&mut self) {
         self.steps += 1;
-        if self.steps < 64 && !cfg!(loom) {
+        if self.steps < 64 && !cfg!(any(loom, feature = "trace")) {
             crate::sync::spin_loop();
         } else {
-            crate::sync::yield_now();
+            yield_now();
         }
     }
 }

@@ -61,22 +61,35 @@ mod global {
     use super::{Clock, Pin, Stamp};
     use crate::locks::Wait;
     use crate::sync::atomic::{AtomicU64, Ordering, fence};
+    use crate::sync::{lock, point};
     use rustix::thread::{MembarrierCommand, membarrier};
     use std::cell::Cell;
     use std::marker::PhantomData;
-    use std::sync::{Mutex, OnceLock, PoisonError};
+    use std::sync::{Mutex, OnceLock};
 
-    // Epochs start at 1: a pin of 0 means none.
-    static CLOCK: Clock = Clock(AtomicU64::new(1));
-    static PINS: Mutex<Pins> = Mutex::new(Pins {
-        all: Vec::new(),
-        free: Vec::new(),
-    });
+    /// The threads that share a clock: all of the process.
+    struct Domain {
+        clock: Clock,
+        pins: Mutex<Pins>,
+    }
 
     /// The pins of all threads there ever were; those of dead threads are handed on.
     struct Pins {
         all: Vec<&'static Pin>,
         free: Vec<&'static Pin>,
+    }
+
+    impl Domain {
+        const fn new() -> Self {
+            Self {
+                // Epochs start at 1: a pin of 0 means none.
+                clock: Clock(AtomicU64::new(1)),
+                pins: Mutex::new(Pins {
+                    all: Vec::new(),
+                    free: Vec::new(),
+                }),
+            }
+        }
     }
 
     struct Local {
@@ -85,10 +98,79 @@ mod global {
         fences: Cell<bool>,
     }
 
+    impl Local {
+        const fn new() -> Self {
+            Self {
+                pin: Cell::new(None),
+                depth: Cell::new(0),
+                fences: Cell::new(true),
+            }
+        }
+    }
+
+    #[cfg(not(feature = "trace"))]
+    static DOMAIN: Domain = Domain::new();
+
+    #[cfg(not(feature = "trace"))]
+    #[inline(always)]
+    fn domain() -> &'static Domain {
+        &DOMAIN
+    }
+
+    #[cfg(not(feature = "trace"))]
     thread_local! {
-        static LOCAL: Local = const {
-            Local { pin: Cell::new(None), depth: Cell::new(0), fences: Cell::new(true) }
-        };
+        static LOCAL: Local = const { Local::new() };
+    }
+
+    #[cfg(not(feature = "trace"))]
+    #[inline(always)]
+    fn with_local<T>(work: impl FnOnce(&Local) -> T) -> T {
+        LOCAL.with(work)
+    }
+
+    /// Under the crash checker each thread of the system runs pools of its own: what one explorer pins is no business of
+    /// another's, or no run would repeat.
+    #[cfg(feature = "trace")]
+    mod per_thread {
+        use super::{Cell, Domain, Local};
+        use crate::schedule::{self, MOST_THREADS};
+
+        thread_local! {
+            static DOMAIN: Cell<Option<&'static Domain>> = const { Cell::new(None) };
+            static LOCALS: [Local; MOST_THREADS] = const { [const { Local::new() }; MOST_THREADS] };
+        }
+
+        pub(super) fn domain() -> &'static Domain {
+            DOMAIN.get().unwrap_or_else(|| {
+                let domain = Box::leak(Box::new(Domain::new()));
+                DOMAIN.set(Some(domain));
+                domain
+            })
+        }
+
+        pub(super) fn with_local<T>(work: impl FnOnce(&Local) -> T) -> T {
+            LOCALS.with(|locals| work(&locals[schedule::thread() % MOST_THREADS]))
+        }
+
+        /// Forgets all pins of this thread of the system. Nothing is pinned, or what is will never come back.
+        pub(crate) fn start_anew() {
+            LOCALS.with(|locals| {
+                for local in locals {
+                    if let Some(pin) = local.pin.get() {
+                        pin.0.store(0, super::Ordering::Relaxed);
+                    }
+                    local.depth.set(0);
+                }
+            });
+        }
+    }
+
+    #[cfg(feature = "trace")]
+    pub(crate) use per_thread::start_anew;
+    #[cfg(feature = "trace")]
+    use per_thread::{domain, with_local};
+
+    thread_local! {
         static RETURN: ReturnPin = const { ReturnPin };
     }
 
@@ -97,17 +179,17 @@ mod global {
 
     impl Drop for ReturnPin {
         fn drop(&mut self) {
-            let pin = LOCAL.with(|local| local.pin.take());
-            lock_pins().free.extend(pin);
+            let pin = with_local(|local| local.pin.take());
+            lock(&domain().pins).free.extend(pin);
         }
-    }
-
-    fn lock_pins() -> std::sync::MutexGuard<'static, Pins> {
-        PINS.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the kernel can run a barrier on all cores for us; registers for it at the first call.
     fn has_membarrier() -> bool {
+        // The explorers of the crash checker pin far more often than they ask, and each is alone in its domain.
+        if cfg!(feature = "trace") {
+            return false;
+        }
         static REGISTERED: OnceLock<bool> = OnceLock::new();
         *REGISTERED.get_or_init(|| membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok())
     }
@@ -115,7 +197,7 @@ mod global {
     #[cold]
     fn register(local: &Local) -> &'static Pin {
         local.fences.set(!has_membarrier());
-        let mut pins = lock_pins();
+        let mut pins = lock(&domain().pins);
         let pin = pins.free.pop().unwrap_or_else(|| {
             // One line per thread that ever lived at the same time as others, never freed.
             let pin: &'static Pin = Box::leak(Box::new(Pin(AtomicU64::new(0))));
@@ -139,7 +221,8 @@ mod global {
     /// Pins the thread: what is unlinked from now on is not reused until the guard is dropped.
     #[inline]
     pub(crate) fn pin() -> Guard {
-        LOCAL.with(|local| {
+        point();
+        with_local(|local| {
             let pin = match local.pin.get() {
                 Some(pin) => pin,
                 None => register(local),
@@ -147,7 +230,7 @@ mod global {
             let depth = local.depth.get();
             local.depth.set(depth + 1);
             if depth == 0 {
-                CLOCK.enter(pin, local.fences.get());
+                domain().clock.enter(pin, local.fences.get());
             }
             Guard {
                 pin,
@@ -159,8 +242,8 @@ mod global {
     impl Drop for Guard {
         #[inline]
         fn drop(&mut self) {
-            LOCAL.with(|local| {
-                let depth = local.depth.get() - 1;
+            with_local(|local| {
+                let depth = local.depth.get().saturating_sub(1);
                 local.depth.set(depth);
                 if depth == 0 {
                     Clock::leave(self.pin);
@@ -171,7 +254,7 @@ mod global {
 
     /// A stamp for what the caller has just unlinked.
     pub(crate) fn stamp() -> Stamp {
-        CLOCK.stamp()
+        domain().clock.stamp()
     }
 
     /// Whether nobody holds any more what was unlinked before `stamp`. Costs a system call.
@@ -184,13 +267,16 @@ mod global {
         } else {
             fence(Ordering::SeqCst);
         }
-        lock_pins().all.iter().all(|pin| Clock::is_past(pin, stamp))
+        lock(&domain().pins)
+            .all
+            .iter()
+            .all(|pin| Clock::is_past(pin, stamp))
     }
 
     /// Waits until everybody who is pinned now has let go, and returns a stamp that has passed. The caller is not pinned.
     pub(crate) fn synchronize() -> Stamp {
         debug_assert_eq!(
-            LOCAL.with(|local| local.depth.get()),
+            with_local(|local| local.depth.get()),
             0,
             "a pinned thread would wait for itself"
         );
@@ -203,6 +289,8 @@ mod global {
     }
 }
 
+#[cfg(all(feature = "trace", not(loom)))]
+pub(crate) use global::start_anew;
 #[cfg(not(loom))]
 pub(crate) use global::{has_passed, pin, stamp, synchronize};
 

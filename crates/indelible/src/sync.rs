@@ -1,7 +1,47 @@
-//! The atomics of the small concurrent cores, from `std` or, under `--cfg loom`, from the model checker.
+//! The atomics of the small concurrent cores, from `std` or, under `--cfg loom`, from the model checker; and the two ways
+//! to wait for another thread.
+//!
+//! With the `trace` feature a scheduler may run several "threads" on one thread of the system (see
+//! [`schedule`](crate::schedule)): there, nobody may block, and every place where another thread could come in between
+//! calls [`point`].
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[cfg(not(loom))]
-pub(crate) use std::{hint::spin_loop, sync::atomic, thread::yield_now};
+pub(crate) use std::{hint::spin_loop, sync::atomic};
 
 #[cfg(loom)]
-pub(crate) use loom::{hint::spin_loop, sync::atomic, thread::yield_now};
+pub(crate) use loom::{hint::spin_loop, sync::atomic};
+
+/// Another thread may come in between here.
+#[inline(always)]
+pub(crate) fn point() {
+    #[cfg(feature = "trace")]
+    crate::schedule::point();
+}
+
+/// Lets other threads run, one of which the caller waits for.
+pub(crate) fn yield_now() {
+    #[cfg(feature = "trace")]
+    if crate::schedule::wait() {
+        return;
+    }
+    #[cfg(not(loom))]
+    std::thread::yield_now();
+    #[cfg(loom)]
+    loom::thread::yield_now();
+}
+
+/// Locks a mutex. What a panicking thread held is consistent at every step, like everything here.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    #[cfg(feature = "trace")]
+    while crate::schedule::is_on() {
+        use std::sync::TryLockError;
+        match mutex.try_lock() {
+            Ok(guard) => return guard,
+            Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => yield_now(),
+        }
+    }
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

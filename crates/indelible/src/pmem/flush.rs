@@ -2,6 +2,8 @@
 
 use super::{Cell, LINE};
 use std::ops::Range;
+#[cfg(target_arch = "x86_64")]
+use std::sync::OnceLock;
 
 /// How a line is written back to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +26,9 @@ impl FlushInstruction {
     pub fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
-            // CPUID leaf 7: EBX bit 24 is clwb, bit 23 is clflushopt.
-            let ebx = std::arch::x86_64::__cpuid_count(7, 0).ebx;
+            // CPUID leaf 7: EBX bit 24 is clwb, bit 23 is clflushopt. Asked once: in a virtual machine it takes long.
+            static EBX: OnceLock<u32> = OnceLock::new();
+            let ebx = *EBX.get_or_init(|| std::arch::x86_64::__cpuid_count(7, 0).ebx);
             if ebx & (1 << 24) != 0 {
                 Self::Clwb
             } else if ebx & (1 << 23) != 0 {

@@ -28,10 +28,16 @@ mod cell;
 pub mod count;
 mod flush;
 #[cfg(feature = "trace")]
+mod memory;
+#[cfg(feature = "trace")]
 pub mod trace;
 
 pub use cell::Cell;
 pub use flush::FlushInstruction;
+#[cfg(feature = "trace")]
+pub use memory::Memory;
+
+use crate::sync::point;
 
 /// Bytes in a cache line: the unit of flushing.
 pub const LINE: usize = 64;
@@ -92,9 +98,10 @@ impl Pm {
     #[inline(always)]
     #[cfg_attr(feature = "trace", track_caller)]
     pub fn store(&self, cell: &Cell, value: u64) {
-        cell.set_relaxed(value);
+        point();
         #[cfg(feature = "trace")]
-        trace::store(cell, value);
+        trace::store(cell, cell.load(), value);
+        cell.set_relaxed(value);
     }
 
     /// Writes `value` to `cell` after all earlier stores of this thread, and flushes its line, without a fence.
@@ -104,9 +111,10 @@ impl Pm {
     #[inline(always)]
     #[cfg_attr(feature = "trace", track_caller)]
     pub fn publish(&self, cell: &Cell, value: u64) {
-        cell.set_release(value);
+        point();
         #[cfg(feature = "trace")]
-        trace::store(cell, value);
+        trace::store(cell, cell.load(), value);
+        cell.set_release(value);
         self.flush(cell);
         // Later stores may reuse what this one has made free, so they must not overtake it.
         if cfg!(target_arch = "x86_64") {
@@ -126,10 +134,21 @@ impl Pm {
         self.fence();
     }
 
+    /// Tells the recorder, if there is one, that a change of structure is being made.
+    #[inline(always)]
+    #[cfg_attr(feature = "trace", track_caller)]
+    pub(crate) fn note(&self, kind: &'static str, shape: u64) {
+        #[cfg(feature = "trace")]
+        trace::note(kind, shape);
+        #[cfg(not(feature = "trace"))]
+        let _ = (kind, shape);
+    }
+
     /// Asks for the lines that hold `value` to be written back. They are durable after the next fence.
     #[inline(always)]
     #[cfg_attr(feature = "trace", track_caller)]
     pub fn flush<T: ?Sized>(&self, value: &T) {
+        point();
         let start = std::ptr::from_ref(value).cast::<u8>();
         let lines = flush::lines_of(start as usize, size_of_val(value));
         count::flushed(lines.len() / LINE);
@@ -145,6 +164,7 @@ impl Pm {
     #[inline(always)]
     #[cfg_attr(feature = "trace", track_caller)]
     pub fn fence(&self) {
+        point();
         count::fenced();
         #[cfg(feature = "trace")]
         trace::fence();
@@ -176,9 +196,9 @@ impl Pm {
         let lines = flush::lines_of(cells.as_ptr() as usize, size_of_val(cells));
         count::streamed(lines.len() / LINE);
         for (cell, &value) in cells.iter().zip(values) {
-            flush::stream(cell, value);
             #[cfg(feature = "trace")]
-            trace::store(cell, value);
+            trace::store(cell, cell.load(), value);
+            flush::stream(cell, value);
         }
         #[cfg(feature = "trace")]
         trace::flush(lines.start, lines.len());

@@ -71,15 +71,21 @@ fn trace_records_stores_flushes_and_fences_in_order_with_their_source() {
     let pm = Pm::new(Medium::Dram);
     let memory = lines();
     let here = &memory.0[3];
-    trace::start();
+    trace::start(Vec::new());
     pm.commit(here, 9);
-    let events = trace::stop();
+    pm.commit(here, 10);
+    let mine = trace::stop();
+    pm.commit(here, 11);
+    assert!(trace::stop().is_empty());
     let address = std::ptr::from_ref(here) as usize;
-    let mine: Vec<_> = events
-        .iter()
-        .filter(|e| e.thread == std::thread::current().id())
-        .collect();
-    assert_eq!(mine[0].action, trace::Action::Store { address, value: 9 });
+    assert_eq!(
+        mine[0].action,
+        trace::Action::Store {
+            address,
+            value: 9,
+            before: 0
+        }
+    );
     assert_eq!(
         mine[1].action,
         trace::Action::Flush {
@@ -88,6 +94,15 @@ fn trace_records_stores_flushes_and_fences_in_order_with_their_source() {
         }
     );
     assert_eq!(mine[2].action, trace::Action::Fence);
+    assert_eq!(
+        mine[3].action,
+        trace::Action::Store {
+            address,
+            value: 10,
+            before: 9
+        }
+    );
+    assert_eq!(mine.len(), 6);
     assert!(
         mine.iter()
             .all(|event| event.source.file().ends_with("tests.rs"))

@@ -1,23 +1,25 @@
 //! The recorder: every store, flush and fence, in the order in which it happened.
 //!
-//! Compiled only with the `trace` feature. Recording is process-wide and switched on and off with [`start`] and
-//! [`stop`]; the crash checker replays what it gets. Recording takes a lock per event, so the order of events of
-//! different threads is the order in which they were recorded.
+//! Compiled only with the `trace` feature. Each thread of the system records for itself, between [`start`] and [`stop`];
+//! the crash checker replays what it gets. Threads that a [scheduler](crate::schedule) runs share a recording, in which
+//! each event names its thread.
 
 use super::Cell;
+use crate::schedule;
+use std::cell::RefCell;
 use std::panic::Location;
-use std::sync::Mutex;
-use std::thread::ThreadId;
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// `value` was stored to the 8-byte word at `address`.
     Store {
-        /// Address of the word in this process; subtract the pool's base to get its offset.
+        /// Address of the word in this process; subtract the base of the memory to get its offset.
         address: usize,
         /// The new value.
         value: u64,
+        /// The value before.
+        before: u64,
     },
     /// The lines from `address` on, `bytes` in all, were flushed.
     Flush {
@@ -28,6 +30,20 @@ pub enum Action {
     },
     /// A store fence.
     Fence,
+    /// The memory's length changed, durably. What was cut off is gone; what was added is zero.
+    Length {
+        /// Bytes before.
+        from: u64,
+        /// Bytes now.
+        to: u64,
+    },
+    /// A change of structure is being made.
+    Note {
+        /// Its kind.
+        kind: &'static str,
+        /// Tells its shapes apart.
+        shape: u64,
+    },
     /// A note of the caller's: the boundary of an operation, say.
     Mark(u64),
 }
@@ -35,25 +51,28 @@ pub enum Action {
 /// One recorded event.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
-    /// The thread that did it.
-    pub thread: ThreadId,
+    /// Number of the thread that did it, from the scheduler; 0 without one.
+    pub thread: usize,
     /// What it did.
     pub action: Action,
     /// The line of source that did it.
     pub source: &'static Location<'static>,
 }
 
-static RECORD: Mutex<Option<Vec<Event>>> = Mutex::new(None);
+thread_local! {
+    static RECORD: RefCell<Option<Vec<Event>>> = const { RefCell::new(None) };
+}
 
-/// Starts a new recording, dropping any that was running.
-pub fn start() {
-    *lock() = Some(Vec::new());
+/// Starts a new recording on this thread of the system, dropping any that was running. `events` is used for it, emptied.
+pub fn start(mut events: Vec<Event>) {
+    events.clear();
+    RECORD.set(Some(events));
 }
 
 /// Ends the recording and returns it; empty if none was running.
 #[must_use]
 pub fn stop() -> Vec<Event> {
-    lock().take().unwrap_or_default()
+    RECORD.take().unwrap_or_default()
 }
 
 /// Records a note of the caller's.
@@ -62,11 +81,18 @@ pub fn mark(note: u64) {
     push(Action::Mark(note));
 }
 
+/// Records that a change of structure is being made.
 #[track_caller]
-pub(super) fn store(cell: &Cell, value: u64) {
+pub(crate) fn note(kind: &'static str, shape: u64) {
+    push(Action::Note { kind, shape });
+}
+
+#[track_caller]
+pub(super) fn store(cell: &Cell, before: u64, value: u64) {
     push(Action::Store {
         address: std::ptr::from_ref(cell) as usize,
         value,
+        before,
     });
 }
 
@@ -80,20 +106,22 @@ pub(super) fn fence() {
     push(Action::Fence);
 }
 
-fn lock() -> std::sync::MutexGuard<'static, Option<Vec<Event>>> {
-    RECORD
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
+#[track_caller]
+pub(super) fn length(from: u64, to: u64) {
+    push(Action::Length { from, to });
 }
 
 #[track_caller]
 fn push(action: Action) {
     let source = Location::caller();
-    if let Some(events) = lock().as_mut() {
-        events.push(Event {
-            thread: std::thread::current().id(),
-            action,
-            source,
-        });
-    }
+    RECORD.with_borrow_mut(|record| {
+        if let Some(events) = record {
+            let thread = schedule::thread();
+            events.push(Event {
+                thread,
+                action,
+                source,
+            });
+        }
+    });
 }

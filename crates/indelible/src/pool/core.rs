@@ -7,7 +7,9 @@ use super::mapping::Mapping;
 use super::space::Space;
 use super::superblock::{Copy, Promise, Superblock};
 use crate::index::lbtree::LbTree;
+use crate::planted::{Bug, planted};
 use crate::pmem::{Cell, Medium, Pm};
+use crate::sync::lock;
 use crate::{Error, Result};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -53,11 +55,6 @@ pub(super) struct Opening {
     pub(super) boot: [u64; 2],
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What a panicking thread held is consistent at every step, like everything here.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl PoolCore {
     /// Maps the pool, for reading until [`begin_writing`](Self::begin_writing), and scans its extent table: 8 bytes per 2 MiB, and nothing else that grows with the pool.
     pub(super) fn open(opening: Opening) -> Result<Self> {
@@ -76,8 +73,8 @@ impl PoolCore {
         }
         mapping.map(0, length)?;
         let core = Self {
+            pm: mapping.pen(medium),
             mapping,
-            pm: Pm::new(medium),
             read_only: AtomicBool::new(true),
             was_clean: superblock.clean,
             promise: superblock.promise,
@@ -107,6 +104,9 @@ impl PoolCore {
         self.read_only.store(false, Ordering::Relaxed);
         let extents = &mut *lock(&self.extents);
         self.generation.fetch_add(1, Ordering::Relaxed);
+        self.pm.note("open", 0);
+        // COMMIT, by checksum: the pool is open. Before it the pool is as it was closed, or as it crashed; after it the pool
+        // counts as crashed, which it is until it is closed.
         self.write_superblock(extents, false);
         // Also if it says so already: the process that marked it may have died before it could sync.
         self.mapping.sync_superblock()?;
@@ -128,6 +128,7 @@ impl PoolCore {
         lock(&self.extents).count * EXTENT_BYTES
     }
 
+    #[cfg_attr(feature = "trace", track_caller)]
     fn write_superblock(&self, extents: &mut Extents, clean: bool) {
         extents.sequence += 1;
         let superblock = Superblock {
@@ -202,6 +203,16 @@ impl PoolCore {
         self.pm
     }
 
+    /// Whether no other thread may touch the pool, since the crash checker is watching this one.
+    pub(crate) fn runs_alone(&self) -> bool {
+        self.mapping.is_model()
+    }
+
+    /// Whether the pool's last word has been written.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn is_read_only(&self) -> bool {
         self.read_only.load(Ordering::Relaxed)
     }
@@ -231,6 +242,7 @@ impl PoolCore {
     /// Takes `length` extents in a row for `owner`, growing the file if need be, and returns the first.
     pub(super) fn take_extents(&self, owner: u32, block_bytes: u64, length: u64) -> Result<u64> {
         let extents = &mut *lock(&self.extents);
+        self.pm.note("extent taken", u64::from(length > 1));
         let first = match first_run(&extents.free, length) {
             Some(first) => first,
             None => self.grow(extents, length)?,
@@ -238,6 +250,9 @@ impl PoolCore {
         (first..first + length).for_each(|extent| {
             extents.free.remove(&extent);
         });
+        if length == 1 && planted(Bug::ExtentNotRecorded) {
+            return Ok(first);
+        }
         if length == 1 {
             // COMMIT: the extent is `owner`'s. Before this store recovery finds it free; after it, unswept and its
             // owner's, or free again if the owner itself was not committed.
@@ -275,6 +290,12 @@ impl PoolCore {
         // By a 64th at a time, so that growing is rare and little stands unused. If the disk has less, as much as is needed.
         let step = (extents.count / 64).clamp(1, 32);
         let wanted = (first + length).max(extents.count + step).min(limit);
+        self.pm.note("file growth", 0);
+        if planted(Bug::GrowCommitsEarly) {
+            let count = std::mem::replace(&mut extents.count, wanted);
+            self.write_superblock(extents, false);
+            extents.count = count;
+        }
         let count = match self.extend_file(extents.count, wanted) {
             Err(Error::NoSpace(_)) if wanted > first + length => {
                 self.extend_file(extents.count, first + length)?;
@@ -321,6 +342,7 @@ impl PoolCore {
         let length = Use(self.table(first).load())
             .length()
             .min(extents.count - first);
+        self.pm.note("extent freed", u64::from(length > 1));
         // COMMIT: the run is free. Before this store recovery finds it its owner's, to be swept; after it the
         // continuations have no head and are free too.
         self.pm.commit(self.table(first), Use::FREE.0);
@@ -370,6 +392,11 @@ impl PoolCore {
         if extents.count == old {
             return Ok(0);
         }
+        self.pm.note("file shrink", 0);
+        if planted(Bug::ShrinkCutsFirst) {
+            self.mapping
+                .cut(extents.count * EXTENT_BYTES, old * EXTENT_BYTES)?;
+        }
         if extents.count < used {
             // COMMIT: the pool's length, by checksum. Before it the free extents are still the pool's; after it the file
             // is longer than the superblock says, which does no harm. On the disk too it must say so first.
@@ -390,6 +417,30 @@ impl PoolCore {
         spaces.retain(|space| space.strong_count() > 0);
         spaces.push(Arc::downgrade(&space));
         Ok(space)
+    }
+}
+
+/// Checking.
+impl PoolCore {
+    /// What is wrong with the extent table: every extent is free, with no word in the table, or a map's.
+    pub(super) fn check_extents(&self) -> Vec<String> {
+        let extents = lock(&self.extents);
+        let is_owner = |owner| owner != 0 && self.owners.iter().any(|known| known.load(Ordering::Relaxed) == owner);
+        let mut problems = Vec::new();
+        let mut extent = 1;
+        while extent < extents.count {
+            let word = Use(self.table(extent).load());
+            let is_free = extents.free.contains(&extent);
+            // What a read-only open finds free it cannot wipe.
+            if is_free && word != Use::FREE && !self.is_read_only() {
+                problems.push(format!("extent {extent} is free and says {:#x}", word.0));
+            }
+            if !is_free && (!is_owner(word.owner()) || word.is_continuation()) {
+                problems.push(format!("extent {extent} is lost: it says {:#x}", word.0));
+            }
+            extent += if is_free { 1 } else { word.length().max(1) };
+        }
+        problems
     }
 }
 
@@ -444,6 +495,7 @@ impl PoolCore {
 
     /// Makes a prepared entry real.
     pub(super) fn commit_entry(&self, slot: usize) {
+        self.pm.note("map created", 0);
         // COMMIT: the owner's number. Before this store recovery finds a free entry and extents without an owner, which
         // are free; after it the map exists.
         self.pm.commit(
@@ -454,9 +506,17 @@ impl PoolCore {
 
     /// Takes an entry out, prepared or real, and frees its extents. The map is not open.
     pub(super) fn remove_entry(&self, slot: usize) {
+        self.pm.note("map dropped", 0);
+        let owner = self.owners[slot].swap(0, Ordering::Relaxed);
+        if planted(Bug::DropFreesFirst) {
+            self.free_all(owner);
+        }
         // COMMIT: the entry is free. Before this store recovery finds the map, whole; after it, extents without an owner.
         self.pm.commit(&self.entry(slot).owner, 0);
-        let owner = self.owners[slot].swap(0, Ordering::Relaxed);
+        self.free_all(owner);
+    }
+
+    fn free_all(&self, owner: u32) {
         for extent in self.extents_of(owner) {
             self.free_extents(owner, extent);
         }
@@ -504,15 +564,23 @@ impl PoolCore {
     /// Syncs everything and marks the pool as cleanly closed.
     pub(super) fn close(&self) -> Result<()> {
         if self.is_read_only()
-            || !self.mapping.is_file()
+            || !self.mapping.is_durable()
             || self.closed.swap(true, Ordering::Relaxed)
         {
             return Ok(());
         }
         self.mapping.sync()?;
+        self.pm.note("clean close", 0);
         // COMMIT, by checksum: the pool is clean. Everything else is on the disk before this.
         self.write_superblock(&mut lock(&self.extents), true);
         self.mapping.sync()
+    }
+}
+
+#[cfg(feature = "trace")]
+impl PoolCore {
+    pub(super) fn abandon(&self) {
+        self.closed.store(true, Ordering::Relaxed);
     }
 }
 

@@ -12,14 +12,19 @@
 use crate::pmem::Cell;
 use std::mem::offset_of;
 
-/// Bytes in an extent, the unit in which the file grows and maps own space. Also the size of a huge page.
-pub(crate) const EXTENT_BYTES: u64 = 2 << 20;
+const SMALL: bool = cfg!(feature = "small");
+
+/// Bytes in an extent, the unit in which the file grows and maps own space. Also the size of a huge page. (With the
+/// `small` feature, for the crash checker, 4 KiB: so that pools of a few hundred records take, free, grow and shrink.)
+pub(crate) const EXTENT_BYTES: u64 = if SMALL { 4096 } else { 2 << 20 };
 /// Maps in a pool at most.
-pub(super) const MAPS: usize = 128;
+pub(super) const MAPS: usize = if SMALL { 4 } else { 128 };
+/// Bytes in one copy of the superblock.
+pub(super) const COPY_BYTES: usize = if SMALL { 1024 } else { 4096 };
 /// Where the catalog begins.
-pub(super) const CATALOG_AT: u64 = 8192;
+pub(super) const CATALOG_AT: u64 = 2 * COPY_BYTES as u64;
 /// Where the extent table begins.
-pub(super) const TABLE_AT: u64 = 64 << 10;
+pub(super) const TABLE_AT: u64 = if SMALL { 3072 } else { 64 << 10 };
 /// Extents in a pool at most: what the table has room for, 496 GiB.
 pub(super) const MAX_EXTENTS: u64 = (EXTENT_BYTES - TABLE_AT) / 8;
 /// Bytes in the longest name of a map.

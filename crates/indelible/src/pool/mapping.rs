@@ -4,6 +4,7 @@
 //! is mapped (`fallocate`), so a full disk is an error here and never a signal later.
 
 use super::layout::{EXTENT_BYTES, TABLE_AT};
+use crate::pmem::{Medium, Pm};
 use crate::{Error, Result};
 use rustix::fs::{FallocateFlags, fallocate, ftruncate};
 use rustix::io::Errno;
@@ -22,6 +23,9 @@ pub(super) enum Backing {
         /// Map with `MAP_SYNC`: stores reach persistent memory without the page cache.
         sync: bool,
     },
+    /// The crash checker's stand-in for a file on persistent memory.
+    #[cfg(feature = "trace")]
+    Memory(std::sync::Arc<crate::pmem::Memory>),
 }
 
 /// See the module.
@@ -44,6 +48,15 @@ const MADV_COLLAPSE: i32 = 25;
 impl Mapping {
     /// Reserves addresses for up to `max_bytes`, with nothing mapped yet.
     pub(super) fn reserve(backing: Backing, max_bytes: u64, huge_pages: bool) -> Result<Self> {
+        #[cfg(feature = "trace")]
+        if let Backing::Memory(memory) = &backing {
+            return Ok(Self {
+                base: memory.base() as *mut u8,
+                reserved: memory.capacity() as u64,
+                backing,
+                huge_pages: false,
+            });
+        }
         let mut reserved = max_bytes.next_multiple_of(EXTENT_BYTES);
         loop {
             // One extent more, so that the start can be aligned.
@@ -98,17 +111,22 @@ impl Mapping {
 
     pub(super) fn path(&self) -> &Path {
         match &self.backing {
-            Backing::Anonymous => Path::new("(memory)"),
             Backing::File { path, .. } => path,
+            _ => Path::new("(memory)"),
         }
     }
 
-    pub(super) fn is_file(&self) -> bool {
-        matches!(self.backing, Backing::File { .. })
+    /// Whether what is written here outlives the process.
+    pub(super) fn is_durable(&self) -> bool {
+        !matches!(self.backing, Backing::Anonymous)
     }
 
     /// Reserves the bytes of the file from `from` to `to` on the disk, so that writing them cannot fail.
     pub(super) fn allocate(&self, from: u64, to: u64) -> Result<()> {
+        #[cfg(feature = "trace")]
+        if let Backing::Memory(memory) = &self.backing {
+            memory.set_length(memory.length().max(to));
+        }
         let Backing::File { file, sync, .. } = &self.backing else {
             return Ok(());
         };
@@ -151,6 +169,9 @@ impl Mapping {
 
     /// Maps the bytes from `from` to `to`, both multiples of the extent size.
     pub(super) fn map(&self, from: u64, to: u64) -> Result<()> {
+        if self.is_model() {
+            return Ok(());
+        }
         let address = self.base.wrapping_add(from as usize).cast::<c_void>();
         let length = (to - from) as usize;
         let both = ProtFlags::READ | ProtFlags::WRITE;
@@ -158,7 +179,6 @@ impl Mapping {
         // first time, or again after a shrink that waited for all readers.
         let mapped = unsafe {
             match &self.backing {
-                Backing::Anonymous => mmap_anonymous(address, length, both, ANONYMOUS),
                 Backing::File {
                     file,
                     read_only,
@@ -180,6 +200,7 @@ impl Mapping {
                         from,
                     )
                 }
+                _ => mmap_anonymous(address, length, both, ANONYMOUS),
             }
         };
         match mapped {
@@ -200,6 +221,11 @@ impl Mapping {
 
     /// Takes the bytes from `from` to `to` out of memory and off the end of the file. Nobody uses them.
     pub(super) fn cut(&self, from: u64, to: u64) -> Result<()> {
+        #[cfg(feature = "trace")]
+        if let Backing::Memory(memory) = &self.backing {
+            memory.set_length(from);
+            return Ok(());
+        }
         let address = self.base.wrapping_add(from as usize).cast::<c_void>();
         // SAFETY: as in `map`; the caller has waited for everybody who might still look there.
         unsafe {
@@ -231,6 +257,10 @@ impl Mapping {
 
     /// Length of the file in extents, begun ones included; 0 without a file.
     pub(super) fn file_extents(&self) -> Result<u64> {
+        #[cfg(feature = "trace")]
+        if let Backing::Memory(memory) = &self.backing {
+            return Ok(memory.length().div_ceil(EXTENT_BYTES));
+        }
         let Backing::File { file, .. } = &self.backing else {
             return Ok(0);
         };
@@ -241,19 +271,34 @@ impl Mapping {
         Ok(length.min(self.reserved).div_ceil(EXTENT_BYTES))
     }
 
+    /// Whether this is the crash checker's stand-in for a file.
+    pub(super) fn is_model(&self) -> bool {
+        !matches!(self.backing, Backing::Anonymous | Backing::File { .. })
+    }
+
+    /// The pen for what is mapped here.
+    pub(super) fn pen(&self, medium: Medium) -> Pm {
+        #[cfg(feature = "trace")]
+        if self.is_model() {
+            // What a flush does is the checker's to say.
+            return Pm::with_instruction(medium, crate::pmem::FlushInstruction::None);
+        }
+        Pm::new(medium)
+    }
+
     /// Waits until all of the file is on the disk.
     pub(super) fn sync(&self) -> Result<()> {
         match &self.backing {
-            Backing::Anonymous => Ok(()),
             Backing::File { file, .. } => file
                 .sync_all()
                 .map_err(|source| self.io_error("sync", source)),
+            _ => Ok(()),
         }
     }
 
     /// Waits until the metadata extent's first pages are on the disk.
     pub(super) fn sync_superblock(&self) -> Result<()> {
-        if !self.is_file() {
+        if !matches!(self.backing, Backing::File { .. }) {
             return Ok(());
         }
         // SAFETY: the metadata extent is mapped; writing it back changes no contents.
@@ -284,8 +329,8 @@ const ANONYMOUS: MapFlags = MapFlags::PRIVATE
 impl Backing {
     fn error(&self, action: &'static str, errno: Errno) -> Error {
         let path = match self {
-            Self::Anonymous => PathBuf::from("(memory)"),
             Self::File { path, .. } => path.clone(),
+            _ => PathBuf::from("(memory)"),
         };
         Error::Io {
             action,
@@ -297,6 +342,9 @@ impl Backing {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if self.is_model() {
+            return;
+        }
         // SAFETY: the range is ours, and with the mapping all references into it are gone.
         let _ = unsafe { munmap(self.base.cast(), self.reserved as usize) };
     }

@@ -31,6 +31,7 @@ pub use options::PoolOptions;
 pub(crate) use space::Space;
 
 use crate::index::lbtree::LbTree;
+use crate::planted::{Bug, planted};
 use crate::pmem::Medium;
 use crate::{Error, Key, Map, MapOptions, Result, Type, Value};
 use layout::{EXTENT_BYTES, NAME_BYTES};
@@ -212,6 +213,9 @@ impl Pool {
             return Ok(());
         }
         let slot = self.core.prepare_entry(name, shape.0)?;
+        if planted(Bug::CreateCommitsEarly) {
+            self.core.commit_entry(slot);
+        }
         match LbTree::format(&self.core, slot) {
             Ok(()) => self.core.commit_entry(slot),
             Err(error) => {
@@ -274,6 +278,13 @@ impl Pool {
         self.core.shrink()
     }
 
+    /// Checks what the pool knows of itself, apart from its maps (see [`Map::check`](crate::Map::check)): that every extent
+    /// is either free or a map's. Returns what is wrong, in words; empty means sound. O(extents).
+    #[must_use]
+    pub fn check(&self) -> Vec<String> {
+        self.core.check_extents()
+    }
+
     /// What the pool is.
     #[must_use]
     pub fn stat(&self) -> PoolStat {
@@ -289,11 +300,11 @@ impl Pool {
         }
     }
 
-    /// Where the pool's first byte is in this process, for making offsets of the addresses in a recording.
+    /// Makes this pool and its maps forget that they must be closed: dropping them writes nothing any more. A crash, for
+    /// the checker; compiled only with the `trace` feature.
     #[cfg(feature = "trace")]
-    #[must_use]
-    pub fn base_address(&self) -> usize {
-        self.core.base() as usize
+    pub fn abandon(&self) {
+        self.core.abandon();
     }
 
     /// Closes the pool: syncs it and marks it as clean. Dropping the last handle does the same, but cannot report errors.

@@ -53,6 +53,10 @@ impl Occupancy {
         was_used
     }
 
+    pub(super) fn is_used(&self, block: usize) -> bool {
+        self.bits[block / 64] & 1 << (block % 64) != 0
+    }
+
     pub(super) fn used(&self) -> usize {
         self.used
     }

@@ -1,9 +1,9 @@
 //! Opening: from a path and a wish to a pool, or to the reason why not.
 
 use super::core::{Opening, PoolCore};
-use super::layout::{EXTENT_BYTES, TABLE_AT};
+use super::layout::{COPY_BYTES, EXTENT_BYTES, TABLE_AT};
 use super::mapping::{Backing, Mapping};
-use super::superblock::{COPY_BYTES, Promise, Superblock};
+use super::superblock::{Promise, Superblock};
 use super::{Durability, Pool};
 use crate::pmem::{FlushInstruction, Medium};
 use crate::{Error, Result};
@@ -142,24 +142,36 @@ impl PoolOptions {
     fn create_in(&self, file: File, path: &Path) -> Result<Pool> {
         let durability = self.durability.unwrap_or_default();
         let (promise, medium) = self.promise(durability)?;
-        let superblock = Superblock {
-            uuid: random_uuid()?,
+        let backing = Backing::File {
+            file,
+            path: path.to_owned(),
+            read_only: false,
+            sync: promise == Promise::PowerLoss,
+        };
+        self.create_over(backing, medium, self.fresh(random_uuid()?, promise))
+    }
+
+    /// What the superblock of a new pool says.
+    fn fresh(&self, uuid: [u64; 2], promise: Promise) -> Superblock {
+        Superblock {
+            uuid,
             sequence: 0,
             generation: 0,
             promise,
             clean: true,
             boot: self.boot_words(),
             extents: 1,
-        };
-        let sync = promise == Promise::PowerLoss;
-        let backing = Backing::File {
-            file,
-            path: path.to_owned(),
-            read_only: false,
-            sync,
-        };
+        }
+    }
+
+    fn create_over(
+        &self,
+        backing: Backing,
+        medium: Medium,
+        superblock: Superblock,
+    ) -> Result<Pool> {
         let mapping = Mapping::reserve(backing, self.max_bytes, self.huge_pages)?;
-        mapping.allocate(0, TABLE_AT + 4096)?;
+        mapping.allocate(0, EXTENT_BYTES.min(TABLE_AT + 4096))?;
         mapping.allocate(EXTENT_BYTES - 4096, EXTENT_BYTES)?;
         let opening = Opening {
             mapping,
@@ -188,7 +200,20 @@ impl PoolOptions {
     }
 
     fn open_locked(&self, file: File, path: &Path) -> Result<Pool> {
-        let mut superblock = read_superblock(&file, path)?;
+        let superblock = read_superblock(&file, path)?;
+        self.open_over(superblock, |promise| Backing::File {
+            file,
+            path: path.to_owned(),
+            read_only: false,
+            sync: promise == Promise::PowerLoss,
+        })
+    }
+
+    fn open_over(
+        &self,
+        mut superblock: Superblock,
+        backing: impl FnOnce(Promise) -> Backing,
+    ) -> Result<Pool> {
         // Where the system does not tell, no boot is the same.
         let same_boot = superblock.boot == self.boot_words() && superblock.boot != [0; 2];
         let went_down = !superblock.clean && superblock.promise.is_page_cached() && !same_boot;
@@ -205,13 +230,7 @@ impl PoolOptions {
             }
             None => medium_of(superblock.promise)?,
         };
-        let sync = superblock.promise == Promise::PowerLoss;
-        let backing = Backing::File {
-            file,
-            path: path.to_owned(),
-            read_only: false,
-            sync,
-        };
+        let backing = backing(superblock.promise);
         let mapping = Mapping::reserve(backing, self.max_bytes, self.huge_pages)?;
         let opening = Opening {
             mapping,
@@ -294,27 +313,40 @@ impl PoolOptions {
     ///
     /// [`Error::Io`] if the system has no address space to give.
     pub fn in_memory(&self) -> Result<Pool> {
-        let mapping = Mapping::reserve(Backing::Anonymous, self.max_bytes, self.huge_pages)?;
-        let superblock = Superblock {
-            uuid: random_uuid()?,
-            sequence: 0,
-            generation: 0,
-            promise: Promise::Process,
-            clean: true,
-            boot: self.boot_words(),
-            extents: 1,
-        };
-        let medium = Medium::Dram;
-        let core = PoolCore::open(Opening {
-            mapping,
-            medium,
-            superblock,
-            boot: [0; 2],
-        })?;
-        core.begin_writing()?;
-        Ok(Pool {
-            core: Arc::new(core),
-        })
+        let superblock = self.fresh(random_uuid()?, Promise::Process);
+        self.create_over(Backing::Anonymous, Medium::Dram, superblock)
+    }
+
+    /// Creates a pool in `memory`, which is zero. For the crash checker; compiled only with the `trace` feature.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSpace`] if the memory is too small.
+    #[cfg(feature = "trace")]
+    pub fn create_memory(&self, memory: &Arc<crate::pmem::Memory>) -> Result<Pool> {
+        let (promise, medium) = self.promise(self.durability.unwrap_or_default())?;
+        let superblock = self.fresh([1, 2], promise);
+        self.create_over(Backing::Memory(Arc::clone(memory)), medium, superblock)
+    }
+
+    /// Opens the pool in `memory`. For the crash checker; compiled only with the `trace` feature.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`open`](Self::open).
+    #[cfg(feature = "trace")]
+    pub fn open_memory(&self, memory: &Arc<crate::pmem::Memory>) -> Result<Pool> {
+        let mut bytes = [0; 2 * COPY_BYTES];
+        let length = memory.length();
+        for at in [0, COPY_BYTES] {
+            let words = memory.words()[at / 8..].iter().take(16);
+            for (bytes, word) in bytes[at..].as_chunks_mut::<8>().0.iter_mut().zip(words) {
+                *bytes = word.load().to_ne_bytes();
+            }
+        }
+        let bytes = &bytes[..bytes.len().min(length as usize)];
+        let superblock = Superblock::read(Path::new("(memory)"), bytes, length)?;
+        self.open_over(superblock, |_| Backing::Memory(Arc::clone(memory)))
     }
 
     fn promise(&self, durability: Durability) -> Result<(Promise, Medium)> {

@@ -9,9 +9,11 @@ use super::core::PoolCore;
 use super::layout::EXTENT_BYTES;
 use super::occupancy::Occupancy;
 use crate::Result;
+use crate::planted::{Bug, planted};
 use crate::reclaim::{self, Stamp};
+use crate::sync::lock;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// See the module. Safe to use from many threads.
 pub(crate) struct Space {
@@ -59,10 +61,14 @@ pub(crate) struct SpaceStat {
 }
 
 /// Extents of a map from which on one is kept in stock.
-const MANY: usize = 8;
+const MANY: usize = if cfg!(feature = "small") { 2 } else { 8 };
 
 /// Blocks in limbo before one asks whether some can be used again, which costs a system call.
-const LIMBO: usize = if cfg!(test) { 4 } else { 64 };
+const LIMBO: usize = if cfg!(any(test, feature = "small")) {
+    4
+} else {
+    64
+};
 
 /// Blocks in an extent; of a larger block, one in the whole run.
 fn blocks_per_extent(block_bytes: u64) -> usize {
@@ -73,7 +79,7 @@ impl Space {
     /// The space of `owner`, its extents from before unswept.
     pub(super) fn new(core: Arc<PoolCore>, owner: u32, block_bytes: u64) -> Self {
         let per_extent = blocks_per_extent(block_bytes);
-        let extents = core
+        let extents: BTreeMap<_, _> = core
             .extents_of(owner)
             .into_iter()
             .map(|extent| {
@@ -81,24 +87,29 @@ impl Space {
                     extent,
                     Extent {
                         occupancy: Occupancy::new(per_extent),
-                        swept: false,
+                        swept: planted(Bug::UseUnswept),
                     },
                 )
             })
             .collect();
+        let open = match &extents {
+            extents if planted(Bug::UseUnswept) => extents.keys().copied().collect(),
+            _ => BTreeSet::new(),
+        };
         Self {
             core,
             owner,
             block_bytes,
             state: Mutex::new(State {
                 extents,
+                open,
                 ..State::default()
             }),
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// A block, its contents undefined. Grows the pool if need be.
@@ -213,6 +224,9 @@ impl Space {
     /// Gives back a block that has just been unlinked, once no reader can hold it any more.
     pub(crate) fn retire(&self, offset: u64) {
         let mut state = self.lock();
+        if planted(Bug::ReuseWithoutEpoch) {
+            return self.free_in(&mut state, offset);
+        }
         // Under the lock, so that the blocks in limbo are in the order of their stamps.
         state.limbo.push_back((reclaim::stamp(), offset));
     }
@@ -235,6 +249,14 @@ impl Space {
         within.is_multiple_of(self.block_bytes)
             && within + self.block_bytes <= EXTENT_BYTES
             && self.core.holds_blocks(extent, self.owner, self.block_bytes)
+    }
+
+    /// Whether the block at `offset` is taken, as far as is known.
+    pub(crate) fn uses(&self, offset: u64) -> bool {
+        let (extent, block) = self.locate(offset);
+        let state = self.lock();
+        let extent = state.extents.get(&extent);
+        extent.is_some_and(|extent| !extent.swept || extent.occupancy.is_used(block))
     }
 
     /// Whether there are extents from before the open that have not been swept.

@@ -19,7 +19,8 @@
 //! makes a copy valid. A crash while A is written leaves B, which is the state before; a crash while B is written leaves
 //! A, which is the state after. So one damaged copy is always survived.
 
-use super::layout::EXTENT_BYTES;
+use super::layout::{COPY_BYTES, EXTENT_BYTES};
+use crate::planted::{Bug, planted};
 use crate::pmem::{Cell, LINE, Pm};
 use crate::{Error, Result};
 use std::path::Path;
@@ -27,13 +28,12 @@ use std::path::Path;
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"INDELIBL");
 pub(super) const FORMAT: u32 = 1;
 const ENDIANNESS: u64 = 0x0102_0304_0506_0708;
-/// Bytes in one copy.
-pub(super) const COPY_BYTES: usize = 4096;
 /// Words that count, the checksum the last of them.
 const WORDS: usize = 13;
 
 /// One copy.
-#[repr(C, align(4096))]
+#[cfg_attr(not(feature = "small"), repr(C, align(4096)))]
+#[cfg_attr(feature = "small", repr(C, align(1024)))]
 pub(super) struct Copy {
     words: [Cell; COPY_BYTES / 8],
 }
@@ -79,13 +79,14 @@ pub(super) struct Superblock {
 impl Superblock {
     /// Writes both copies, one after the other: first the one that does not count, if only one does, so that at every
     /// moment one of them is whole.
+    #[cfg_attr(feature = "trace", track_caller)]
     pub(super) fn write(&self, pm: Pm, copies: &[Copy; 2]) {
         let words = self.words();
         for copy in Self::worse_first(copies) {
+            // What commits is not one word but the checksum, the last of these: see the module.
             for (cell, word) in copy.words.iter().zip(words) {
                 pm.store(cell, word);
             }
-            // COMMIT, by checksum and not by one word: see the module.
             pm.persist(&copy.words[..WORDS.next_multiple_of(LINE / 8)]);
         }
     }
@@ -98,7 +99,7 @@ impl Superblock {
                 .map(|superblock| superblock.sequence)
         };
         let [a, b] = copies;
-        if sequence(a) > sequence(b) {
+        if (sequence(a) > sequence(b)) != planted(Bug::BetterCopyFirst) {
             [b, a]
         } else {
             [a, b]

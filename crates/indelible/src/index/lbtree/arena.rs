@@ -2,10 +2,11 @@
 
 use super::inner::Inner;
 use crate::locks::WriteGuard;
+use crate::sync::lock;
 use std::alloc::Layout;
 use std::ptr::NonNull;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// A node to look at again later, whatever has become of it by then.
 #[derive(Clone, Copy)]
@@ -59,7 +60,7 @@ impl Arena {
     /// A node that nobody else knows, with nothing in it. It is locked, in case a reader still looks at what it was
     /// before; the caller fills it and drops the guard.
     pub(super) fn alloc(&self, level: u32) -> (&Inner, WriteGuard<'_>) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         let node = state.free[usize::from(level > 0)]
             .pop()
             .unwrap_or_else(|| state.carve());
@@ -91,16 +92,12 @@ impl Arena {
     /// Takes back a node that is no longer reachable and not locked.
     pub(super) fn free(&self, node: &Inner) {
         let kind = usize::from(node.level() > 0);
-        self.state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .free[kind]
-            .push(NonNull::from(node));
+        lock(&self.state).free[kind].push(NonNull::from(node));
     }
 
     /// Bytes of DRAM in use by nodes.
     pub(super) fn bytes(&self) -> u64 {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = lock(&self.state);
         let whole: usize = state
             .chunks
             .iter()

@@ -5,8 +5,10 @@ use super::inner::{Child, FANOUT, Inner};
 use super::layout::LEVELS;
 use super::leaf::Offset;
 use super::{Tree, root_block_at};
+use crate::locks::Wait;
+use crate::sync::lock;
 use crate::{Error, Result};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// Children per inner node after a bulk load: room for the first splits.
 const LOADED_FANOUT: usize = FANOUT * 14 / 15;
@@ -34,7 +36,9 @@ impl Tree {
         self.join_empty_leaves()?;
         // With the root and its only child locked nobody enters the tree, and with the only leaf locked nobody is still
         // in it. The locks are tried, since others hold them while they try ours.
+        let mut wait = Wait::default();
         let (root_guard, bottom_guard, leaf_guard, old_head) = loop {
+            wait.step();
             let root_guard = self.root().lock().lock();
             if self.root().level() > 1 || self.root().count() > 1 {
                 return Err(Error::NotEmpty);
@@ -57,6 +61,7 @@ impl Tree {
         if records.is_empty() {
             return Ok(());
         }
+        self.pm.note("bulk load", self.leaves.blocks() as u64);
         let old = self.old_blocks()?;
         let root_block = self.space.alloc()?;
         let chains = self
@@ -137,7 +142,7 @@ impl Tree {
             self.leaves.at(leaf.1).stream(self.pm, mine, next);
         };
         let parts = Mutex::new(chain.chunks_mut(PART).enumerate());
-        let next_part = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let next_part = || lock(&parts).next();
         let work = || {
             while let Some((part, leaves)) = next_part() {
                 for (i, leaf) in leaves.iter_mut().enumerate() {
@@ -147,7 +152,10 @@ impl Tree {
             // Each thread waits for its own stores.
             self.pm.fence();
         };
-        let helpers = std::thread::available_parallelism().map_or(1, usize::from) - 1;
+        let helpers = match std::thread::available_parallelism() {
+            Ok(threads) if !self.core.runs_alone() => threads.get() - 1,
+            _ => 0,
+        };
         std::thread::scope(|scope| {
             for _ in 0..helpers.min(count / PART) {
                 // Where no thread is to be had, this one does it all.

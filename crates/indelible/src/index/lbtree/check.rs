@@ -178,6 +178,13 @@ impl Shared {
             });
         }
         if !self.tree.core.is_read_only() {
+            for &offset in &report.reachable {
+                if !self.tree.space.uses(offset) {
+                    report
+                        .problems
+                        .push(format!("block {offset:#x} is both reachable and free"));
+                }
+            }
             self.tree.space.settle();
             let (used, reachable) = (
                 self.tree.space.stat().used_blocks,

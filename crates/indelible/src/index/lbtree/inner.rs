@@ -33,8 +33,9 @@ use crate::locks::VersionLock;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 // Smaller under test, so that inner nodes split and merge within a few hundred operations.
-const GROUP: usize = if cfg!(test) { 8 } else { 32 };
-const GROUPS: usize = if cfg!(test) { 2 } else { 7 };
+const SMALL: bool = cfg!(any(test, feature = "small"));
+const GROUP: usize = if SMALL { 8 } else { 32 };
+const GROUPS: usize = if SMALL { 2 } else { 7 };
 /// The words of the first line that are pivots, as bits.
 const PIVOTS: u8 = 0b1111_1100;
 /// Child slots of a node.

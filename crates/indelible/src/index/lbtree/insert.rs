@@ -3,6 +3,7 @@
 use super::Tree;
 use super::leaf::PreparedInsert;
 use super::search::LockedLeaf;
+use crate::planted::{Bug, planted};
 use crate::{Error, Result, reclaim};
 
 /// What to do with a key, once its present value is known.
@@ -37,7 +38,13 @@ impl Tree {
             match (change(before), found) {
                 (Change::Keep, _) | (Change::Remove, None) => return Ok(before),
                 (Change::Put(value), Some((place, _))) => {
-                    leaf.update(self.pm, place, value);
+                    if planted(Bug::UnlockBeforeFence) {
+                        leaf.publish_update(self.pm, place, value);
+                        drop(locked);
+                        self.pm.fence();
+                    } else {
+                        leaf.update(self.pm, place, value);
+                    }
                     return Ok(before);
                 }
                 (Change::Put(value), None) => {

@@ -5,7 +5,9 @@ use super::layout::{
     slots,
 };
 use crate::index::simd::{KeyLine, Simd, prefetch};
+use crate::planted::{Bug, planted};
 use crate::pmem::{Cell, Pm};
+use crate::sync::point;
 
 /// Offset of a leaf in the pool; 0 is none.
 pub(super) type Offset = u64;
@@ -175,6 +177,7 @@ impl<'a> Leaf<'a> {
         let mut matches = Header::matches(header, print);
         while matches != 0 {
             let slot = matches.trailing_zeros() as usize;
+            point();
             let record = self.record(Place { block, slot });
             if record.key.load() == key {
                 return Some((Place { block, slot }, record.value.load()));
@@ -326,6 +329,9 @@ impl<'a> Leaf<'a> {
     pub(super) fn publish_insert(self, pm: Pm, prepared: &PreparedInsert) {
         let cells = self.header_cells(prepared.block, self.alt());
         prepared.new.store_fingerprints(pm, cells, prepared.old);
+        if prepared.moved && planted(Bug::MoveInTwoSteps) {
+            pm.publish(&cells[0], prepared.old.word0() & prepared.new.word0());
+        }
         // COMMIT: the bitmap with the new record's bit and with the moved records' bits changed over. Before this store
         // recovery sees the leaf without the record: every word written so far lies in slots not in use. After it, it
         // sees the record. The line's other words were stored before and share the flush.
@@ -368,6 +374,12 @@ impl<'a> Leaf<'a> {
         let slot = free.next().unwrap_or(0);
         self.write_record(pm, Place { block, slot }, key, value);
         let mut new = old.with(slot, fingerprint(key));
+        let most = (old.free() & LINE_SLOTS[line]).count_ones() - 1;
+        let moving = most.min(LINE_SLOTS[home].count_ones());
+        pm.note(
+            "entry moving",
+            (home << 8 | line << 4) as u64 | u64::from(moving),
+        );
         for (to, from) in free.zip(slots(LINE_SLOTS[home])) {
             let record = self.record(Place { block, slot: from });
             self.write_record(
@@ -389,7 +401,7 @@ impl<'a> Leaf<'a> {
     }
 
     #[inline(always)]
-    fn write_record(self, pm: Pm, place: Place, key: u64, value: u64) {
+    pub(super) fn write_record(self, pm: Pm, place: Place, key: u64, value: u64) {
         let record = self.record(place);
         pm.store(&record.key, key);
         pm.store(&record.value, value);
@@ -461,9 +473,11 @@ impl<'a> Leaf<'a> {
 
     /// Makes `next` the sibling of a leaf whose right neighbour, being empty, goes away.
     pub(super) fn relink(self, pm: Pm, next: Offset) {
+        let sibling = self.alt() ^ usize::from(planted(Bug::RelinkWrongSibling));
+        pm.note("empty leaf relinked", sibling as u64);
         // COMMIT: the sibling that counts. Before this store recovery finds the empty leaf and does this again; after
         // it the empty leaf is unreachable and is swept.
-        pm.commit(&self.blocks[0].tail[self.alt()], next);
+        pm.commit(&self.blocks[0].tail[sibling], next);
     }
 
     /// Writes `records` into free slots, flushes them, and returns the headers that would make them real: the first

@@ -24,12 +24,18 @@ use super::layout::LEVELS;
 use super::leaf::{Leaf, Offset};
 use super::{Change, LbTree, Shared, Tree};
 use crate::locks::Wait;
+use crate::planted::{Bug, planted};
+use crate::sync::lock;
 use crate::{Error, Result, reclaim};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, PoisonError};
 
 /// One leaf in this many is a signpost, on average.
-const SIGNPOST_INTERVAL: u64 = if cfg!(test) { 4 } else { 32 };
+const SIGNPOST_INTERVAL: u64 = if cfg!(any(test, feature = "small")) {
+    4
+} else {
+    32
+};
 
 /// Whether the leaf at `offset` gets a signpost. Any rule would do that both split and merge can evaluate, if it looks
 /// random: directory leaves are allocated next to the leaves that they point to.
@@ -48,6 +54,7 @@ impl Tree {
         if !is_signpost(offset) || self.level + 1 == LEVELS {
             return;
         }
+        self.pm.note("signpost added", self.level as u64);
         // Without the signpost recovery walks a few more leaves: no reason to fail the insert that caused the split.
         let added = self
             .directory_or_create()
@@ -59,9 +66,10 @@ impl Tree {
 
     /// Takes the leaf's signpost, if it has one, out of the directory.
     pub(super) fn remove_signpost(&self, low: u64, offset: Offset) -> Result<()> {
-        if !is_signpost(offset) {
+        if !is_signpost(offset) || planted(Bug::SignpostKept) {
             return Ok(());
         }
+        self.pm.note("signpost removed", self.level as u64);
         let Some(directory) = self.directory() else {
             return Ok(());
         };
@@ -80,11 +88,12 @@ impl Tree {
         if let Some(directory) = self.directory() {
             return Ok(directory);
         }
-        let _creating = self.creating.lock().unwrap_or_else(PoisonError::into_inner);
+        let _creating = lock(&self.creating);
         if let Some(directory) = self.directory() {
             return Ok(directory);
         }
         let head = self.leaves.at(self.space.alloc()?);
+        self.pm.note("directory made", self.level as u64);
         head.fill(self.pm, &[], 0);
         self.pm.fence();
         // COMMIT: the head of the directory's chain in the root block. Before this store there is no directory and the
@@ -136,7 +145,7 @@ impl Tree {
 
     /// Indexes the leaves around `key`, if they are in a gap.
     fn index_gap(&self, key: u64) -> Result<()> {
-        let _healing = self.healing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _healing = lock(&self.healing);
         let _guard = reclaim::pin();
         // Gaps change only under the mutex above, so what is read here stays true.
         let (low, high, child) = self.read_gap(key);
@@ -325,7 +334,7 @@ impl Drop for Urgent<'_> {
 impl Shared {
     /// Rebuilds and sweeps everything that the last process left, unless `go_on` says to stop.
     pub(super) fn warm_up(&self, go_on: &impl Fn() -> bool) -> Result<()> {
-        let _warming = self.warming.lock().unwrap_or_else(PoisonError::into_inner);
+        let _warming = lock(&self.warming);
         if self.warm.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -340,9 +349,11 @@ impl Shared {
             }
         }
         if !self.tree.core.is_read_only() && self.tree.space.needs_sweep() {
-            self.tree
-                .space
-                .mark(self.tree.core.entry(self.tree.slot).roots[0].load());
+            if !planted(Bug::SweepForgetsRoot) {
+                self.tree
+                    .space
+                    .mark(self.tree.core.entry(self.tree.slot).roots[0].load());
+            }
             self.tree.space.finish_sweep();
         }
         self.warm.store(true, Ordering::Release);
@@ -355,6 +366,9 @@ impl LbTree {
     pub(super) fn warm_up_in_background(
         shared: &Arc<Shared>,
     ) -> Option<std::thread::JoinHandle<()>> {
+        if shared.tree.core.runs_alone() {
+            return None;
+        }
         let shared = Arc::clone(shared);
         let work = move || {
             let go_on = || !shared.stop.load(Ordering::Relaxed);

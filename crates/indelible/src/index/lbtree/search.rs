@@ -5,6 +5,7 @@ use super::inner::{Child, Inner};
 use super::leaf::{Leaf, Offset};
 use crate::index::simd::{Kernel, Simd, dispatch};
 use crate::locks::{Version, WriteGuard};
+use crate::planted::{Bug, planted};
 use crate::{Result, reclaim};
 
 /// Why a step of a search has to be taken again.
@@ -129,7 +130,7 @@ impl Tree {
             return Lookup::Gap;
         }
         let found = self.leaves.at(child.offset()).find(key);
-        if !lock.is_still(leaf_version) {
+        if !lock.is_still(leaf_version) && !planted(Bug::ReadWithoutVersion) {
             return Lookup::Changed;
         }
         match found {
@@ -183,7 +184,7 @@ impl Tree {
             let spot = self.locate(key)?;
             let guard = self.locks.of(spot.child.offset()).lock();
             // The leaf is locked, so it cannot be split any more; unless it was before, it covers the key.
-            if spot.is_current() {
+            if spot.is_current() || planted(Bug::WriteWithoutVersion) {
                 return Ok(LockedLeaf {
                     spot,
                     leaf: self.leaves.at(spot.child.offset()),

@@ -13,6 +13,7 @@ use super::leaf::Leaf;
 use super::search::LockedLeaf;
 use crate::Result;
 use crate::locks::{Version, Wait, WriteGuard};
+use crate::planted::{Bug, planted};
 
 impl Tree {
     /// Splits a full leaf, on the way to inserting `key`; or does a part of it, or nothing if somebody else was
@@ -56,7 +57,13 @@ impl Tree {
         } else {
             (records[count / 2].0, &records[count / 2..])
         };
+        self.pm.note("leaf split", u64::from(at_the_end));
         new.fill(self.pm, moving, leaf.next());
+        if planted(Bug::SplitOverwrites)
+            && let Some((place, _)) = leaf.find(pivot)
+        {
+            leaf.write_record(self.pm, place, key, 0);
+        }
         // The commit of the split is in `switch`. Before it recovery sees the old leaf, whole, and the new block is
         // swept; after it, it sees both leaves.
         leaf.switch(self.pm, &leaf.headers_below(pivot), new.offset);
@@ -124,11 +131,16 @@ impl Tree {
         {
             return Merge::No;
         }
+        if planted(Bug::FreeTooEarly) {
+            self.space.free_now(right.offset);
+        }
         self.merge_leaves(left, right);
         parent.remove(right_slot);
         // Before the locks go: the sweep cannot get past these leaves without them, so it either marked the block before
         // or finds it retired.
-        self.space.retire(right.offset);
+        if !planted(Bug::FreeTooEarly) {
+            self.space.retire(right.offset);
+        }
         drop((leaf_guards, parent_guard));
         Merge::Done {
             parent_is_small: parent.count() <= FANOUT / 4,
@@ -141,7 +153,7 @@ impl Tree {
         right: u64,
     ) -> Option<(WriteGuard<'_>, Option<WriteGuard<'_>>)> {
         let guard = self.locks.of(left).try_lock()?;
-        if guard.holds(self.locks.of(right)) {
+        if guard.holds(self.locks.of(right)) || planted(Bug::MergeLocksOneLeaf) {
             return Some((guard, None));
         }
         Some((guard, Some(self.locks.of(right).try_lock()?)))
@@ -161,6 +173,13 @@ impl Tree {
     fn merge_leaves(&self, left: Leaf<'_>, right: Leaf<'_>) {
         let mut records = [(0, 0); MAX_RECORDS];
         let count = right.copy_to(&mut records);
+        let is_empty = count == 0 || left.count() == 0;
+        let kind = if is_empty {
+            "unlink of an emptied leaf"
+        } else {
+            "leaf merge"
+        };
+        self.pm.note(kind, u64::from(count == 0));
         let headers = left.prepare_adopt(self.pm, &records[..count]);
         // The commit of the merge is in `switch`. Before it recovery sees both leaves; after it the left one holds all
         // records and the right one is unreachable and is swept.
@@ -169,8 +188,9 @@ impl Tree {
 
     /// Splits the inner nodes on the way to `key` that are full, so that a separator can be added below them.
     pub(super) fn split_inner(&self, key: u64) {
+        let mut wait = Wait::default();
         while !self.try_split_inner(key) {
-            std::hint::spin_loop();
+            wait.step();
         }
     }
 
@@ -215,6 +235,7 @@ impl Tree {
         let Some(_node) = node.lock().try_lock_at(version) else {
             return;
         };
+        self.pm.note("inner split", u64::from(node.level()));
         let slot = self.find_child(parent, key);
         let children = node.children();
         // At the right end of a node, as with ascending keys, nearly all children stay on the left.
@@ -235,6 +256,7 @@ impl Tree {
         let Some(_root) = root.lock().try_lock_at(version) else {
             return;
         };
+        self.pm.note("root growth", u64::from(root.level()));
         let (child, _child) = self.arena.alloc(root.level());
         child.refill(&root.children());
         root.reset(child.level() + 1);
@@ -282,6 +304,7 @@ impl Tree {
         let Some(child_guard) = child.lock().try_lock() else {
             return;
         };
+        self.pm.note("root shrink", u64::from(root.level()));
         root.reset(child.level());
         root.refill(&child.children());
         drop(child_guard);
@@ -312,6 +335,7 @@ impl Tree {
             return true;
         };
         if fit() {
+            self.pm.note("inner merge", u64::from(left.level()));
             let mut children = left.children();
             children.extend(right.children());
             left.refill(&children);

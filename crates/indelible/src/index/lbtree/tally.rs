@@ -7,11 +7,12 @@ use super::Shared;
 use super::layout::MAX_RECORDS;
 use super::leaf::{Leaf, Offset};
 use crate::locks::VersionLock;
+use crate::planted::{Bug, planted};
 use crate::pool::PoolCore;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 /// Locks of the tree of records: with 16 bytes each they stay in the second-level cache, and two threads rarely meet.
-const LOCKS: usize = 8192;
+const LOCKS: usize = if cfg!(feature = "small") { 64 } else { 8192 };
 
 /// The version lock of some leaves, and how many records were added under it less those removed.
 #[derive(Default)]
@@ -29,7 +30,11 @@ pub(super) struct LeafLocks {
 impl LeafLocks {
     /// Directories are small and rarely written, and get fewer.
     pub(super) fn new(level: usize) -> Self {
-        let count = if level == 0 { LOCKS } else { LOCKS / 64 };
+        let count = if level == 0 {
+            LOCKS
+        } else {
+            (LOCKS / 64).max(8)
+        };
         Self {
             locks: (0..count).map(|_| LeafLock::default()).collect(),
             shift: 64 - count.ilog2(),
@@ -137,9 +142,10 @@ pub(super) fn recorded(core: &PoolCore, slot: usize) -> Option<u64> {
         written == core.generation() && (core.was_clean() || !core.is_read_only());
     let at_last_close =
         core.was_clean() && written + 1 == core.generation() && !core.is_read_only();
-    let records =
-        (written != 0 && (in_this_session || at_last_close)).then(|| entry.records.load());
-    if !core.is_read_only() {
+    let forgetful = planted(Bug::ForgetGeneration);
+    let records = (written != 0 && (in_this_session || at_last_close || forgetful))
+        .then(|| entry.records.load());
+    if !core.is_read_only() && !forgetful {
         core.pm().commit(&entry.records_generation, 0);
     }
     records
@@ -149,7 +155,8 @@ pub(super) fn recorded(core: &PoolCore, slot: usize) -> Option<u64> {
 /// generation: a crash after this makes the pool unclean and the hint void.
 pub(super) fn record(shared: &Shared) {
     let (core, tree) = (&shared.tree.core, &shared.tree);
-    let Some(tally) = tree.tally.as_ref().filter(|_| !core.is_read_only()) else {
+    let is_writing = !core.is_read_only() && !core.is_closed();
+    let Some(tally) = tree.tally.as_ref().filter(|_| is_writing) else {
         return;
     };
     let entry = core.entry(tree.slot);

@@ -1,0 +1,408 @@
+//! What may be there: durable linearizability, key by key.
+//!
+//! A map is linearizable if each of its keys is, so every key has a history of its own: a register that holds a value or
+//! nothing. Of a register we keep every state that some order of the operations so far explains, given what they
+//! returned. An operation in flight may have taken effect or not; one that has returned has, and has seen what it says.
+//! If no order explains what came back, the history is not linearizable. What a crash may leave of a key is the value in
+//! any of those states, with any of the operations in flight added.
+
+use std::collections::BTreeMap;
+
+/// What an operation does to one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Looks.
+    Get,
+    /// Sets the value.
+    Put(u64),
+    /// Sets the value if there is none.
+    PutNew(u64),
+    /// Sets the value if there is one.
+    Update(u64),
+    /// Takes the key out.
+    Remove,
+    /// Sets the value to the second if it is the first.
+    Exchange(Option<u64>, Option<u64>),
+}
+
+impl Change {
+    pub(crate) fn after(self, now: Option<u64>) -> Option<u64> {
+        match self {
+            Self::Get => now,
+            Self::Put(value) => Some(value),
+            Self::PutNew(value) => now.or(Some(value)),
+            Self::Update(value) => now.and(Some(value)),
+            Self::Remove => None,
+            Self::Exchange(from, to) if now == from => to,
+            Self::Exchange(..) => now,
+        }
+    }
+}
+
+/// What an operation does: a change of each of its keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Steps {
+    /// Keys and what is done to them. One after the other, if a key comes twice.
+    pub steps: Vec<(u64, Change)>,
+    /// Whether a crash leaves all of them or none. Only for operations that run alone.
+    pub atomic: bool,
+}
+
+impl Steps {
+    /// One change of one key.
+    #[must_use]
+    pub fn one(key: u64, change: Change) -> Self {
+        Self {
+            steps: vec![(key, change)],
+            atomic: true,
+        }
+    }
+}
+
+/// What an operation told of a key: the value before its change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saw {
+    /// Nothing.
+    Nothing,
+    /// The value.
+    Value(Option<u64>),
+    /// Whether there was one.
+    Presence(bool),
+}
+
+impl Saw {
+    pub(crate) fn agrees(self, before: Option<u64>) -> bool {
+        match self {
+            Self::Nothing => true,
+            Self::Value(value) => value == before,
+            Self::Presence(presence) => presence == before.is_some(),
+        }
+    }
+}
+
+/// A state that some order of the operations explains.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct State {
+    value: Option<u64>,
+    /// Steps in flight that have taken effect in it, and the value that each found.
+    done: Vec<(usize, Option<u64>)>,
+}
+
+/// One key.
+#[derive(Clone, Debug)]
+struct Register {
+    states: Vec<State>,
+    /// Steps in flight, by number.
+    in_flight: Vec<(usize, Change)>,
+}
+
+impl Register {
+    fn new(value: Option<u64>) -> Self {
+        let done = Vec::new();
+        Self {
+            states: vec![State { value, done }],
+            in_flight: Vec::new(),
+        }
+    }
+
+    /// Adds every state that comes of steps in flight taking effect.
+    fn close(&mut self) {
+        let mut at = 0;
+        while at < self.states.len() {
+            for &(step, change) in &self.in_flight {
+                let state = &self.states[at];
+                if state.done.iter().any(|&(done, _)| done == step) {
+                    continue;
+                }
+                let mut next = state.clone();
+                next.done.push((step, state.value));
+                next.done.sort_unstable();
+                next.value = change.after(state.value);
+                if !self.states.contains(&next) {
+                    self.states.push(next);
+                }
+            }
+            at += 1;
+        }
+    }
+
+    /// The step has returned. `false` if no order explains what it saw.
+    fn returned(&mut self, step: usize, saw: Saw) -> bool {
+        self.close();
+        self.in_flight.retain(|&(other, _)| other != step);
+        let mut states = Vec::new();
+        for mut state in std::mem::take(&mut self.states) {
+            let found = state.done.iter().position(|&(done, _)| done == step);
+            if let Some(at) = found.filter(|&at| saw.agrees(state.done[at].1)) {
+                state.done.swap_remove(at);
+                state.done.sort_unstable();
+                if !states.contains(&state) {
+                    states.push(state);
+                }
+            }
+        }
+        self.states = states;
+        !self.states.is_empty()
+    }
+
+    /// The values that a crash may leave.
+    fn allowed(&self) -> Vec<Option<u64>> {
+        let mut closed = self.clone();
+        closed.close();
+        let mut values: Vec<_> = closed.states.iter().map(|state| state.value).collect();
+        values.sort_unstable();
+        values.dedup();
+        values
+    }
+}
+
+/// An operation that a crash leaves whole or not at all: what it makes of each of its keys.
+type Whole = Vec<(u64, Option<u64>, Option<u64>)>;
+
+/// What may be there at one point of a recording.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    registers: BTreeMap<u64, Register>,
+    /// Operations in flight: the number of their first step, and their keys.
+    in_flight: BTreeMap<usize, (usize, Steps)>,
+    next_step: usize,
+    whole: Option<(usize, Whole)>,
+    /// Keys with one possible value, in order.
+    certain: Vec<(u64, u64)>,
+    /// Keys with several.
+    uncertain: Vec<(u64, Vec<Option<u64>>)>,
+    /// Identifies what may be there, so that an image is looked at again only when that has changed.
+    pub(crate) version: u64,
+}
+
+impl History {
+    /// A history that begins with `contents`, ascending.
+    pub(crate) fn new(contents: &[(u64, u64)]) -> Self {
+        let registers = contents
+            .iter()
+            .map(|&(key, value)| (key, Register::new(Some(value))));
+        let mut history = Self {
+            registers: registers.collect(),
+            ..Self::default()
+        };
+        history.refresh();
+        history
+    }
+
+    /// An operation has begun.
+    pub(crate) fn invoke(&mut self, operation: usize, steps: &Steps) {
+        let first = self.next_step;
+        self.next_step += steps.steps.len();
+        for (step, &(key, change)) in (first..).zip(&steps.steps) {
+            let register = self
+                .registers
+                .entry(key)
+                .or_insert_with(|| Register::new(None));
+            register.in_flight.push((step, change));
+        }
+        if steps.atomic && steps.steps.len() > 1 {
+            let before_and_after = |&(key, change): &(u64, Change)| {
+                let now = self.registers[&key].states[0].value;
+                (key, now, change.after(now))
+            };
+            self.whole = Some((operation, steps.steps.iter().map(before_and_after).collect()));
+        }
+        self.in_flight.insert(operation, (first, steps.clone()));
+        self.refresh();
+    }
+
+    /// An operation has returned, and what it saw of each step.
+    pub(crate) fn returned(&mut self, operation: usize, saw: &[Saw]) -> Result<(), String> {
+        let Some((first, steps)) = self.in_flight.remove(&operation) else {
+            return Ok(());
+        };
+        if self.whole.as_ref().is_some_and(|(of, _)| *of == operation) {
+            self.whole = None;
+        }
+        for (at, &(key, change)) in steps.steps.iter().enumerate() {
+            let saw = saw.get(at).copied().unwrap_or(Saw::Nothing);
+            let explained = self
+                .registers
+                .get_mut(&key)
+                .is_none_or(|register| register.returned(first + at, saw));
+            if !explained {
+                return Err(format!(
+                    "not linearizable: no order of the operations explains that {change:?} of key {key} saw {saw:?}"
+                ));
+            }
+        }
+        self.refresh();
+        Ok(())
+    }
+
+    fn refresh(&mut self) {
+        self.version += 1;
+        self.certain.clear();
+        self.uncertain.clear();
+        for (&key, register) in &self.registers {
+            match (&*register.states, &*register.in_flight) {
+                ([state], []) => self.certain.extend(state.value.map(|value| (key, value))),
+                _ => {
+                    let allowed = register.allowed();
+                    match *allowed {
+                        [value] => self.certain.extend(value.map(|value| (key, value))),
+                        _ => self.uncertain.push((key, allowed)),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether `found`, ascending, may be what a crash left.
+    pub(crate) fn allows(&self, found: &[(u64, u64)]) -> Result<(), String> {
+        let mut certain = self.certain.iter().peekable();
+        let mut uncertain = self.uncertain.iter().peekable();
+        let mut last = None;
+        for &(key, value) in found {
+            if last >= Some(key) {
+                return Err(format!("key {key} comes after {last:?}"));
+            }
+            last = Some(key);
+            while let Some((other, allowed)) = uncertain.next_if(|(other, _)| *other < key) {
+                if !allowed.contains(&None) {
+                    return Err(missing(*other, allowed));
+                }
+            }
+            if let Some((_, allowed)) = uncertain.next_if(|(other, _)| *other == key) {
+                if !allowed.contains(&Some(value)) {
+                    return Err(wrong(key, value, allowed));
+                }
+                continue;
+            }
+            match certain.next() {
+                Some(&expected) if expected == (key, value) => {}
+                Some(&(other, expected)) if other < key => {
+                    return Err(missing(other, &[Some(expected)]));
+                }
+                Some(&(other, expected)) if other == key => {
+                    return Err(wrong(key, value, &[Some(expected)]));
+                }
+                _ => return Err(wrong(key, value, &[None])),
+            }
+        }
+        if let Some(&(key, value)) = certain.next() {
+            return Err(missing(key, &[Some(value)]));
+        }
+        if let Some((key, allowed)) = uncertain.find(|(_, allowed)| !allowed.contains(&None)) {
+            return Err(missing(*key, allowed));
+        }
+        self.whole_or_not_at_all(found)
+    }
+
+    fn whole_or_not_at_all(&self, found: &[(u64, u64)]) -> Result<(), String> {
+        let Some((_, whole)) = &self.whole else {
+            return Ok(());
+        };
+        let value = |key| {
+            let at = found.binary_search_by_key(&key, |&(key, _)| key).ok()?;
+            Some(found[at].1)
+        };
+        let is = |choose: fn(&(u64, Option<u64>, Option<u64>)) -> Option<u64>| {
+            whole.iter().all(|step| value(step.0) == choose(step))
+        };
+        if is(|step| step.1) || is(|step| step.2) {
+            Ok(())
+        } else {
+            Err("the operation in flight is there in part".into())
+        }
+    }
+}
+
+fn missing(key: u64, allowed: &[Option<u64>]) -> String {
+    format!("key {key} is missing, where {} is right", list(allowed))
+}
+
+fn wrong(key: u64, value: u64, allowed: &[Option<u64>]) -> String {
+    format!("key {key} is {value}, where {} is right", list(allowed))
+}
+
+fn list(allowed: &[Option<u64>]) -> String {
+    let word = |value: &Option<u64>| value.map_or("absent".into(), |value| value.to_string());
+    allowed.iter().map(word).collect::<Vec<_>>().join(" or ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_returned_stays_and_what_is_in_flight_may_go() {
+        let mut history = History::new(&[(1, 10)]);
+        history.invoke(0, &Steps::one(1, Change::Put(11)));
+        assert!(history.allows(&[(1, 10)]).is_ok());
+        assert!(history.allows(&[(1, 11)]).is_ok());
+        assert!(history.allows(&[(1, 12)]).is_err());
+        assert!(history.allows(&[]).is_err());
+        history.returned(0, &[Saw::Value(Some(10))]).unwrap();
+        assert!(history.allows(&[(1, 10)]).is_err());
+        assert!(history.allows(&[(1, 11)]).is_ok());
+        assert!(history.allows(&[(1, 11), (2, 0)]).is_err());
+    }
+
+    #[test]
+    fn who_has_been_seen_is_durable() {
+        let mut history = History::new(&[]);
+        history.invoke(0, &Steps::one(5, Change::Put(1)));
+        history.invoke(1, &Steps::one(5, Change::Get));
+        assert!(history.allows(&[]).is_ok());
+        history.returned(1, &[Saw::Value(Some(1))]).unwrap();
+        assert!(history.allows(&[]).is_err());
+        assert!(history.allows(&[(5, 1)]).is_ok());
+    }
+
+    #[test]
+    fn what_no_order_explains_is_refused() {
+        let mut history = History::new(&[(5, 1)]);
+        history.invoke(0, &Steps::one(5, Change::Put(2)));
+        history.returned(0, &[Saw::Value(Some(1))]).unwrap();
+        history.invoke(1, &Steps::one(5, Change::Get));
+        assert!(history.clone().returned(1, &[Saw::Value(Some(1))]).is_err());
+        assert!(history.clone().returned(1, &[Saw::Presence(false)]).is_err());
+        assert!(history.returned(1, &[Saw::Value(Some(2))]).is_ok());
+    }
+
+    #[test]
+    fn two_writers_may_come_in_either_order_but_agree_on_it() {
+        let mut history = History::new(&[]);
+        history.invoke(0, &Steps::one(5, Change::Put(1)));
+        history.invoke(1, &Steps::one(5, Change::Put(2)));
+        history.returned(0, &[Saw::Value(Some(2))]).unwrap();
+        // So the second came first, and has seen nothing.
+        assert!(history.clone().returned(1, &[Saw::Value(Some(1))]).is_err());
+        history.returned(1, &[Saw::Value(None)]).unwrap();
+        assert!(history.allows(&[(5, 1)]).is_ok());
+        assert!(history.allows(&[(5, 2)]).is_err());
+    }
+
+    #[test]
+    fn an_atomic_operation_is_there_whole_or_not_at_all() {
+        let mut history = History::new(&[]);
+        let steps = vec![(1, Change::Put(1)), (2, Change::Put(2))];
+        let mut load = Steps { steps, atomic: true };
+        history.invoke(0, &load);
+        assert!(history.allows(&[]).is_ok());
+        assert!(history.allows(&[(1, 1), (2, 2)]).is_ok());
+        assert!(history.allows(&[(2, 2)]).is_err());
+        load.atomic = false;
+        let mut history = History::new(&[]);
+        history.invoke(0, &load);
+        assert!(history.allows(&[(2, 2)]).is_ok());
+    }
+
+    #[test]
+    fn an_exchange_depends_on_what_it_finds() {
+        let mut history = History::new(&[(5, 1)]);
+        history.invoke(0, &Steps::one(5, Change::Exchange(Some(1), None)));
+        assert!(history.allows(&[]).is_ok());
+        history.returned(0, &[Saw::Value(Some(1))]).unwrap();
+        assert!(history.allows(&[(5, 1)]).is_err());
+        history.invoke(1, &Steps::one(5, Change::Exchange(Some(1), Some(2))));
+        history.returned(1, &[Saw::Value(None)]).unwrap();
+        assert!(history.allows(&[]).is_ok());
+    }
+}

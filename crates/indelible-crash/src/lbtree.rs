@@ -1,0 +1,407 @@
+//! The pool and the LB+-tree under the checker.
+
+use crate::history::{Change, Saw, Steps};
+use crate::{Contents, Memory, Structure, Workload};
+use indelible::{Durability, Map, MapOptions, Pool, PoolOptions};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A pool with a map "m", and at times another.
+#[derive(Clone, Copy, Debug)]
+pub struct LbTree {
+    /// Bytes in a leaf.
+    pub leaf_bytes: u32,
+}
+
+/// What can be done to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Operation {
+    Get(u64),
+    GetBatch(Vec<u64>),
+    Insert(u64, u64),
+    InsertNew(u64, u64),
+    Update(u64, u64),
+    Remove(u64),
+    CompareExchange(u64, Option<u64>, Option<u64>),
+    InsertBatch(Vec<(u64, u64)>),
+    /// From and to, both included; backwards.
+    Range(u64, u64, bool),
+    BulkLoad(Vec<(u64, u64)>),
+    /// Another map is made, and with it an extent.
+    CreateOther,
+    /// It goes, and its extents are free.
+    DropOther,
+    Shrink,
+    /// The pool is closed cleanly and opened again.
+    Reopen,
+}
+
+use Operation::{
+    BulkLoad, CompareExchange, CreateOther, DropOther, Get, GetBatch, Insert, InsertBatch,
+    InsertNew, Range as RangeOf, Remove, Reopen, Shrink, Update,
+};
+
+/// An open pool and its map.
+pub struct Open {
+    memory: Arc<Memory>,
+    handles: Mutex<Option<(Pool, Map<u64, u64>)>>,
+}
+
+/// Stands for the other map in the contents: its length, if it is there. No history has it as a key.
+const OTHER: u64 = u64::MAX;
+/// What is inserted after each recovery.
+const PROBE: (u64, u64) = (u64::MAX - 1, 7);
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+fn options() -> PoolOptions {
+    PoolOptions::new()
+        .durability(Durability::PowerLoss)
+        .force_power_loss_protocol(true)
+        .boot_identity([7; 16])
+        .to_owned()
+}
+
+impl Open {
+    fn new(memory: &Arc<Memory>, pool: Pool, map: Map<u64, u64>) -> Self {
+        Self {
+            memory: Arc::clone(memory),
+            handles: Mutex::new(Some((pool, map))),
+        }
+    }
+
+    fn handles(&self) -> Result<(Pool, Map<u64, u64>), String> {
+        let handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
+        handles.clone().ok_or_else(|| "it is closed".into())
+    }
+
+    fn reopen(&self) -> Result<(), String> {
+        let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((pool, map)) = handles.take() {
+            drop(map);
+            pool.close().map_err(text)?;
+        }
+        let pool = options().open_memory(&self.memory).map_err(text)?;
+        let map = pool.open_map("m").map_err(text)?;
+        *handles = Some((pool, map));
+        Ok(())
+    }
+}
+
+impl Structure for LbTree {
+    type Open = Open;
+    type Operation = Operation;
+
+    fn create(&self, memory: &Arc<Memory>) -> Result<Open, String> {
+        let pool = options().create_memory(memory).map_err(text)?;
+        let leaf_bytes = self.leaf_bytes;
+        let map = pool.map_with("m", MapOptions { leaf_bytes }).map_err(text)?;
+        Ok(Open::new(memory, pool, map))
+    }
+
+    fn recover(&self, memory: &Arc<Memory>) -> Result<Open, String> {
+        let pool = options().open_memory(memory).map_err(text)?;
+        let map = pool.open_map("m").map_err(text)?;
+        Ok(Open::new(memory, pool, map))
+    }
+
+    fn run(&self, open: &Open, operation: &Operation) -> Result<Vec<Saw>, String> {
+        if *operation == Reopen {
+            open.reopen()?;
+            return Ok(Vec::new());
+        }
+        let (pool, map) = open.handles()?;
+        let value = |result: indelible::Result<Option<u64>>| {
+            result.map(|value| vec![Saw::Value(value)]).map_err(text)
+        };
+        match operation {
+            Get(key) => value(map.get(*key)),
+            Insert(key, new) => value(map.insert(*key, *new)),
+            Update(key, new) => value(map.update(*key, *new)),
+            Remove(key) => value(map.remove(*key)),
+            InsertNew(key, new) => {
+                let is_new = map.insert_new(*key, *new).map_err(text)?;
+                Ok(vec![Saw::Presence(!is_new)])
+            }
+            CompareExchange(key, current, new) => {
+                let result = map.compare_exchange(*key, *current, *new).map_err(text)?;
+                Ok(vec![Saw::Value(result.map_or_else(|now| now, |()| *current))])
+            }
+            GetBatch(keys) => {
+                let values = map.get_batch(keys).map_err(text)?;
+                Ok(values.into_iter().map(Saw::Value).collect())
+            }
+            InsertBatch(records) => {
+                map.insert_batch(records).map_err(text)?;
+                Ok(vec![Saw::Nothing; records.len()])
+            }
+            RangeOf(from, to, backwards) => range(&map, *from, *to, *backwards),
+            BulkLoad(records) => {
+                map.bulk_load(records, 0.8).map_err(text)?;
+                Ok(vec![Saw::Nothing; records.len()])
+            }
+            CreateOther => {
+                pool.map::<u64, u64>("other").map_err(text)?;
+                Ok(vec![Saw::Nothing])
+            }
+            DropOther => {
+                pool.drop_map("other").map_err(text)?;
+                Ok(vec![Saw::Nothing])
+            }
+            Shrink => pool.shrink().map(|_| Vec::new()).map_err(text),
+            Reopen => Ok(Vec::new()),
+        }
+    }
+
+    fn steps(&self, operation: &Operation) -> Steps {
+        let puts = |records: &[(u64, u64)], atomic| Steps {
+            steps: records
+                .iter()
+                .map(|&(key, value)| (key, Change::Put(value)))
+                .collect(),
+            atomic,
+        };
+        let gets = |keys: &mut dyn Iterator<Item = u64>| Steps {
+            steps: keys.map(|key| (key, Change::Get)).collect(),
+            atomic: false,
+        };
+        match operation {
+            Get(key) => Steps::one(*key, Change::Get),
+            Insert(key, value) => Steps::one(*key, Change::Put(*value)),
+            InsertNew(key, value) => Steps::one(*key, Change::PutNew(*value)),
+            Update(key, value) => Steps::one(*key, Change::Update(*value)),
+            Remove(key) => Steps::one(*key, Change::Remove),
+            CompareExchange(key, from, to) => Steps::one(*key, Change::Exchange(*from, *to)),
+            GetBatch(keys) => gets(&mut keys.iter().copied()),
+            RangeOf(from, to, _) => gets(&mut (*from..=*to)),
+            InsertBatch(records) => puts(records, false),
+            BulkLoad(records) => puts(records, true),
+            CreateOther => Steps::one(OTHER, Change::PutNew(0)),
+            DropOther => Steps::one(OTHER, Change::Remove),
+            Shrink | Reopen => Steps::default(),
+        }
+    }
+
+    fn contents(&self, open: &Open) -> Result<Contents, String> {
+        let (pool, map) = open.handles()?;
+        let mut problems = map.check().map_err(text)?;
+        problems.extend(pool.check());
+        let mut range = map.iter();
+        let mut contents: Contents = range.by_ref().collect();
+        range.error().map_or(Ok(()), Err).map_err(text)?;
+        if pool.maps().len() > 1 {
+            let other = pool.open_map::<u64, u64>("other").map_err(text)?;
+            problems.extend(other.check().map_err(text)?);
+            contents.push((OTHER, other.len().map_err(text)?));
+        }
+        if problems.is_empty() {
+            Ok(contents)
+        } else {
+            Err(problems.join("; "))
+        }
+    }
+
+    fn probes(&self) -> Vec<Operation> {
+        vec![Insert(PROBE.0, PROBE.1), Get(PROBE.0)]
+    }
+
+    fn crash(&self, open: &Open) {
+        if let Ok((pool, _)) = open.handles() {
+            pool.abandon();
+        }
+    }
+}
+
+/// What a range says of every key between its bounds.
+fn range(map: &Map<u64, u64>, from: u64, to: u64, backwards: bool) -> Result<Vec<Saw>, String> {
+    let mut range = map.range(from..=to).map_err(text)?;
+    let mut found: Contents = if backwards {
+        range.by_ref().rev().collect()
+    } else {
+        range.by_ref().collect()
+    };
+    range.error().map_or(Ok(()), Err).map_err(text)?;
+    if backwards {
+        found.reverse();
+    }
+    let is_ordered = found.windows(2).all(|pair| pair[0].0 < pair[1].0);
+    let is_inside = found.iter().all(|(key, _)| (from..=to).contains(key));
+    if !is_ordered || !is_inside {
+        return Err(format!("a range over {from}..={to} gave {found:?}"));
+    }
+    let value = |key| {
+        let at = found.binary_search_by_key(&key, |record| record.0).ok()?;
+        Some(found[at].1)
+    };
+    Ok((from..=to).map(|key| Saw::Value(value(key))).collect())
+}
+
+/// The history of a seed: `operations` of them by `threads` threads.
+#[must_use]
+pub fn history(seed: u64, operations: usize, threads: usize) -> (LbTree, Workload<Operation>) {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let leaf_bytes = [256, 256, 256, 512, 256, 768, 256, 1024][random.random_range(0..8)];
+    let workload = if threads < 2 {
+        alone(seed, operations, &mut random)
+    } else {
+        together(seed, operations, threads, &mut random)
+    };
+    (LbTree { leaf_bytes }, workload)
+}
+
+/// Kinds of histories of one thread.
+const KINDS: u64 = 8;
+
+fn alone(seed: u64, operations: usize, random: &mut SmallRng) -> Workload<Operation> {
+    let kind = seed % KINDS;
+    let size = random.random_range(1..120_u64);
+    let before = match kind {
+        // Bulk loads need an empty map; the others begin with one that has seen some life.
+        3 | 7 => Vec::new(),
+        _ => (0..size).map(|i| Insert(random.random_range(0..400), i)).collect(),
+    };
+    let mut recorded = Vec::with_capacity(operations);
+    let (mut has_other, mut at) = (false, 1_000);
+    for i in 0..operations as u64 {
+        let key = random.random_range(0..400);
+        let dice = random.random_range(0..16);
+        let operation = match (kind, dice) {
+            (0, 0) => Remove(key),
+            (0, _) => Insert(key, i),
+            // Neighbours, so that leaves run empty and merge; then they fill again.
+            (1, 0..14) if i % 150 < 100 => Remove((seed * 7 + i) % 400),
+            (1, _) => Insert(key, i),
+            (2, 0..6) => InsertBatch(batch(random, i)),
+            (2, 6..12) => Remove(key),
+            (2, _) => Insert(key, i),
+            (3 | 7, _) if i % 64 == 0 => BulkLoad(load(random)),
+            // Until the map is empty, and can be loaded again.
+            (7, 0..4) | (3, 0..6) => return_to_catalog(random, &mut has_other),
+            (3 | 7, _) => Remove(key),
+            (4, 0) => Reopen,
+            (4, 1..6) => Insert(key, i),
+            (4, 6..10) => Remove(key),
+            (5, 0) => Remove(at - random.random_range(0..20)),
+            (5, _) => {
+                at += 1;
+                Insert(at, i)
+            }
+            (_, 0..4) => Insert(key, i),
+            (_, 4..6) => Remove(key),
+            (_, 6) => InsertNew(key, i),
+            (_, 7) => Update(key, i),
+            (_, 8) => CompareExchange(key, None, Some(i)),
+            (_, 9) => CompareExchange(key, Some(i / 2), None),
+            (_, 10) => Get(key),
+            (_, 11) => RangeOf(key, key + 20, i % 2 == 0),
+            (_, 12) => GetBatch((0..20).map(|j| key + 3 * j).collect()),
+            (_, 13) => InsertBatch(batch(random, i)),
+            (_, _) => return_to_catalog(random, &mut has_other),
+        };
+        recorded.push(operation);
+    }
+    if kind == 3 || kind == 7 {
+        recorded = only_loads_into_empty(recorded);
+    }
+    Workload {
+        before,
+        threads: vec![recorded],
+    }
+}
+
+/// An operation on the pool rather than the map.
+fn return_to_catalog(random: &mut SmallRng, has_other: &mut bool) -> Operation {
+    if random.random_range(0..3) == 0 {
+        return Shrink;
+    }
+    *has_other = !*has_other;
+    if *has_other { CreateOther } else { DropOther }
+}
+
+fn batch(random: &mut SmallRng, value: u64) -> Vec<(u64, u64)> {
+    let from = random.random_range(0..300);
+    let step = random.random_range(1..9);
+    let count = random.random_range(2..24);
+    (0..count).map(|i| (from + i * step, value)).collect()
+}
+
+fn load(random: &mut SmallRng) -> Vec<(u64, u64)> {
+    let count = random.random_range(0..160);
+    let step = random.random_range(1..4);
+    (0..count).map(|i| (i * step, i)).collect()
+}
+
+/// Removes whatever is there before each bulk load.
+fn only_loads_into_empty(operations: Vec<Operation>) -> Vec<Operation> {
+    let mut present = std::collections::BTreeSet::new();
+    let mut result = Vec::new();
+    for operation in operations {
+        match &operation {
+            BulkLoad(records) => {
+                // From both ends, so that leaves merge with either neighbour.
+                let keys: Vec<u64> = std::mem::take(&mut present).into_iter().collect();
+                let (low, high) = keys.split_at(keys.len() / 2);
+                result.extend(low.iter().chain(high.iter().rev()).map(|&key| Remove(key)));
+                present.extend(records.iter().map(|record| record.0));
+            }
+            Remove(key) => {
+                present.remove(key);
+            }
+            _ => {}
+        }
+        result.push(operation);
+    }
+    result
+}
+
+/// Threads on few keys, so that they meet; on leaves that are about to split or to merge.
+fn together(
+    seed: u64,
+    operations: usize,
+    threads: usize,
+    random: &mut SmallRng,
+) -> Workload<Operation> {
+    let kind = seed / 2 % 4;
+    let keys = [24, 60, 60, 230][kind as usize];
+    let before = match kind {
+        0 => random.random_range(0..24),
+        1 => 14,
+        _ => keys,
+    };
+    let before = (0..before).map(|key| Insert(key, 1_000 + key)).collect();
+    let per_thread = (operations / threads).max(1);
+    let mut value = 0;
+    let mut thread = |number: u64| {
+        let mut one = |i: u64| {
+            value += 1;
+            let key = random.random_range(0..keys);
+            // The end of the map, which comes and goes.
+            let tail = keys - 1 - (i * threads as u64 + number) % 40.min(keys);
+            match (kind, random.random_range(0..16)) {
+                (1, 0..9) => Insert(random.random_range(0..keys), value),
+                (2, 0..9) => Remove(key),
+                (3, 0..7) => Remove(tail),
+                (3, 7) => Shrink,
+                (3, 8..11) => Get(tail),
+                (_, 0..3) => Insert(key, value),
+                (_, 3..5) => Remove(key),
+                (_, 5) => InsertNew(key, value),
+                (_, 6) => Update(key, value),
+                (_, 7) => CompareExchange(key, None, Some(value)),
+                (_, 8) => CompareExchange(key, Some(1_000 + key), None),
+                (_, 9..12) => Get(key),
+                (_, 12) => RangeOf(key.saturating_sub(6), key + 6, value % 2 == 0),
+                (_, 13) => GetBatch((0..6).map(|j| (key + 5 * j) % keys).collect()),
+                (_, 14) => InsertBatch((0..4).map(|j| ((key + j) % keys, value)).collect()),
+                (_, _) => Update(key, value),
+            }
+        };
+        (0..per_thread as u64).map(&mut one).collect()
+    };
+    let threads = (0..threads as u64).map(&mut thread).collect();
+    Workload { before, threads }
+}

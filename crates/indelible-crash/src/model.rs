@@ -1,0 +1,284 @@
+//! Memory as a crash finds it: what is there for certain, and what may or may not have arrived.
+//!
+//! On persistent memory 8-byte stores are atomic. The stores to one 64-byte line reach memory in program order, so any
+//! prefix of them may be there; between lines nothing is ordered but by a flush and then a fence of the same thread. What a
+//! killed process leaves is simpler: everything that it executed.
+
+use crate::Medium;
+use indelible::pmem::trace::{Action, Event};
+use indelible::pmem::{LINE, Memory};
+use rand::RngExt;
+use rand::rngs::SmallRng;
+use std::collections::BTreeMap;
+use std::panic::Location;
+use std::sync::Arc;
+
+/// One store that may not have arrived.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Store {
+    pub(crate) word: usize,
+    pub(crate) value: u64,
+    pub(crate) thread: usize,
+    pub(crate) source: &'static Location<'static>,
+    /// By how much the image's hash changes if this store and those before it to the same line have arrived.
+    change: u64,
+}
+
+/// The stores to one line that may not have arrived, in order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Line {
+    pub(crate) stores: Vec<Store>,
+    /// How many of them have been flushed, by whomever.
+    pub(crate) flushed: usize,
+}
+
+/// How much of each pending line has arrived: a number of stores for each.
+pub(crate) type Choice = Vec<usize>;
+
+/// See the module. What is durable lies in `memory` itself.
+pub(crate) struct Model {
+    pub(crate) memory: Arc<Memory>,
+    medium: Medium,
+    base: usize,
+    /// By number of the line.
+    pub(crate) pending: BTreeMap<usize, Line>,
+    /// For each thread, the lines that it has flushed since its last fence, and how many stores they had.
+    flushed: Vec<Vec<(usize, usize)>>,
+    hash: u64,
+}
+
+/// A fingerprint of a word at its place; all of an image's, together, identify it.
+fn fingerprint(word: usize, value: u64) -> u64 {
+    if value == 0 {
+        return 0;
+    }
+    let mut hash = value ^ (word as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    for factor in [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53_u64] {
+        hash = (hash ^ hash >> 32).wrapping_mul(factor);
+    }
+    hash ^ hash >> 29
+}
+
+impl Model {
+    /// `recorded_at` is the base address of the memory that the events speak of; `memory` is as it was before them.
+    pub(crate) fn new(memory: Arc<Memory>, recorded_at: usize, medium: Medium) -> Self {
+        let words = memory.words().iter().enumerate();
+        let hash = words.fold(fingerprint(usize::MAX, memory.length()), |hash, (at, word)| {
+            hash ^ fingerprint(at, word.load())
+        });
+        Self {
+            memory,
+            medium,
+            base: recorded_at,
+            pending: BTreeMap::new(),
+            flushed: Vec::new(),
+            hash,
+        }
+    }
+
+    /// The model of a recovery: of an image that lies in `memory` already and has this fingerprint.
+    pub(crate) fn within(memory: &Arc<Memory>, medium: Medium, image: u64) -> Self {
+        Self {
+            medium,
+            base: memory.base(),
+            pending: BTreeMap::new(),
+            flushed: Vec::new(),
+            hash: image,
+            memory: Arc::clone(memory),
+        }
+    }
+
+    fn word(&self, at: usize) -> u64 {
+        self.memory.words()[at].load()
+    }
+
+    fn set(&mut self, at: usize, value: u64) {
+        self.hash ^= fingerprint(at, self.word(at)) ^ fingerprint(at, value);
+        self.memory.set(at, value);
+    }
+
+    /// Whether images differ before and after this event in more than that there are more of them after it: then a crash
+    /// before it has to be looked at. (A store only adds to what may be there, a flush changes nothing by itself.)
+    pub(crate) fn is_point(&self, event: &Event) -> bool {
+        match event.action {
+            Action::Fence if self.medium == Medium::Pmem => self
+                .flushed
+                .get(event.thread)
+                .is_some_and(|lines| !lines.is_empty()),
+            Action::Store { .. } => self.medium == Medium::Process,
+            Action::Mark(_) | Action::Length { .. } => true,
+            _ => false,
+        }
+    }
+
+    pub(crate) fn replay(&mut self, event: &Event) {
+        match event.action {
+            Action::Store { address, value, .. } => {
+                let word = (address - self.base) / 8;
+                if self.medium == Medium::Process {
+                    self.set(word, value);
+                } else {
+                    self.pend(word, value, event);
+                }
+            }
+            Action::Flush { address, bytes } if self.medium == Medium::Pmem => {
+                let first = (address - self.base) / LINE;
+                if self.flushed.len() <= event.thread {
+                    self.flushed.resize(event.thread + 1, Vec::new());
+                }
+                for number in first..first + bytes / LINE {
+                    if let Some(line) = self.pending.get_mut(&number) {
+                        line.flushed = line.stores.len();
+                        let mine = &mut self.flushed[event.thread];
+                        mine.retain(|&(other, _)| other != number);
+                        mine.push((number, line.flushed));
+                    }
+                }
+            }
+            Action::Fence if self.medium == Medium::Pmem => self.fence(event.thread),
+            Action::Length { from, to } => self.set_length(from, to),
+            _ => {}
+        }
+    }
+
+    fn pend(&mut self, word: usize, value: u64, event: &Event) {
+        let number = word * 8 / LINE;
+        let durable = self.word(word);
+        let line = self.pending.entry(number).or_default();
+        let same_word = line.stores.iter().rev().find(|store| store.word == word);
+        let before = same_word.map_or(durable, |store| store.value);
+        let change = line.stores.last().map_or(0, |store| store.change)
+            ^ fingerprint(word, before)
+            ^ fingerprint(word, value);
+        line.stores.push(Store {
+            word,
+            value,
+            thread: event.thread,
+            source: event.source,
+            change,
+        });
+    }
+
+    /// What `thread` has flushed is durable now.
+    fn fence(&mut self, thread: usize) {
+        let Some(lines) = self.flushed.get_mut(thread).map(std::mem::take) else {
+            return;
+        };
+        for (number, count) in lines {
+            let Some(mut line) = self.pending.remove(&number) else {
+                continue;
+            };
+            let count = count.min(line.stores.len());
+            let arrived = line.stores[..count].last().map_or(0, |store| store.change);
+            for store in line.stores.drain(..count) {
+                self.set(store.word, store.value);
+            }
+            line.flushed -= count.min(line.flushed);
+            // Other threads may have flushed the same stores.
+            for (other, theirs) in self.flushed.iter_mut().flatten() {
+                if *other == number {
+                    *theirs -= count.min(*theirs);
+                }
+            }
+            if !line.stores.is_empty() {
+                line.stores
+                    .iter_mut()
+                    .for_each(|store| store.change ^= arrived);
+                self.pending.insert(number, line);
+            }
+        }
+    }
+
+    fn set_length(&mut self, from: u64, to: u64) {
+        let cut = (to / 8) as usize..(from / 8) as usize;
+        for at in cut {
+            self.set(at, 0);
+        }
+        self.pending
+            .retain(|&number, _| ((number * LINE) as u64) < to);
+        self.memory.set_length_unseen(to);
+        self.hash ^= fingerprint(usize::MAX, from) ^ fingerprint(usize::MAX, to);
+    }
+
+    /// The fingerprint of the image that a choice makes.
+    pub(crate) fn hash_of(&self, choice: &[usize]) -> u64 {
+        let lines = self.pending.values().zip(choice);
+        lines.fold(self.hash, |hash, (line, &count)| {
+            hash ^ line.stores[..count].last().map_or(0, |store| store.change)
+        })
+    }
+
+    /// Makes the image of a choice in memory. `undo` gets what [`restore`](Self::restore) needs.
+    pub(crate) fn apply(&self, choice: &[usize], undo: &mut Vec<(usize, u64)>) {
+        undo.clear();
+        for (line, &count) in self.pending.values().zip(choice) {
+            for store in &line.stores[..count] {
+                undo.push((store.word, self.word(store.word)));
+                self.memory.set(store.word, store.value);
+            }
+        }
+    }
+
+    /// Takes an image out of memory again, after what was done to it since is undone.
+    pub(crate) fn restore(&self, undo: &[(usize, u64)]) {
+        for &(word, value) in undo.iter().rev() {
+            self.memory.set(word, value);
+        }
+    }
+
+    /// Calls `visit` with how much of each pending line has arrived: all combinations if they are at most `most`, else
+    /// none, all, each line alone, all but each, and some at random. Stops early if `visit` says `false`.
+    pub(crate) fn for_each_choice(
+        &self,
+        most: usize,
+        random: &mut SmallRng,
+        mut visit: impl FnMut(&Choice) -> bool,
+    ) {
+        let lengths: Vec<usize> = self.pending.values().map(|line| line.stores.len()).collect();
+        let count = lengths
+            .iter()
+            .try_fold(1_usize, |product, length| product.checked_mul(length + 1));
+        let mut choice = vec![0; lengths.len()];
+        if count.is_some_and(|count| count <= most) {
+            loop {
+                if !visit(&choice) || !next(&mut choice, &lengths) {
+                    return;
+                }
+            }
+        }
+        let (none, all) = (choice.clone(), lengths.clone());
+        if !visit(&none) || !visit(&all) {
+            return;
+        }
+        for line in 0..lengths.len() {
+            choice.clone_from(&none);
+            choice[line] = lengths[line];
+            let alone = visit(&choice);
+            choice.clone_from(&all);
+            choice[line] = 0;
+            if !alone || !visit(&choice) {
+                return;
+            }
+        }
+        for _ in 2 * lengths.len() + 2..most {
+            for (count, &length) in choice.iter_mut().zip(&lengths) {
+                *count = random.random_range(0..=length);
+            }
+            if !visit(&choice) {
+                return;
+            }
+        }
+    }
+}
+
+/// The next combination; `false` after the last.
+fn next(choice: &mut Choice, lengths: &[usize]) -> bool {
+    for (count, &length) in choice.iter_mut().zip(lengths) {
+        if *count < length {
+            *count += 1;
+            return true;
+        }
+        *count = 0;
+    }
+    false
+}
