@@ -110,7 +110,10 @@ pub fn commit_points() -> Vec<CommitPoint> {
             let is_comment = |line: &&&str| line.trim_start().starts_with("//");
             let comments = lines[at..].iter().take_while(is_comment).count();
             let statement = &lines[at + comments..];
-            let length = statement.iter().take_while(|line| !line.contains(';')).count();
+            let length = statement
+                .iter()
+                .take_while(|line| !line.contains(';'))
+                .count();
             let first = (at + comments + 1) as u32;
             points.push(CommitPoint {
                 file,
@@ -150,7 +153,8 @@ mod tests {
                 let path = entry.unwrap().path();
                 if path.is_dir() {
                     look(&path, found, root);
-                } else if std::fs::read_to_string(&path).is_ok_and(|text| text.contains("// COMMIT"))
+                } else if std::fs::read_to_string(&path)
+                    .is_ok_and(|text| text.contains("// COMMIT"))
                 {
                     let name = path.strip_prefix(root).unwrap();
                     found.insert(name.to_str().unwrap().replace('\\', "/"));

@@ -120,6 +120,8 @@ struct Scene<'a, O> {
     events: &'a [Event],
     operations: &'a [O],
     saw: &'a [Vec<crate::Saw>],
+    /// The first event that is of interest.
+    from: usize,
     depth: usize,
 }
 
@@ -143,8 +145,12 @@ impl<'a, S: Structure> Explorer<'a, S> {
         }
     }
 
-    /// Looks at all images of a recording; stops at the first that is wrong.
-    pub(crate) fn explore(&mut self, recording: &Recording<S::Operation>) -> Result<(), Box<Failure>> {
+    /// Looks at all images of a recording from event `from` on; stops at the first that is wrong.
+    pub(crate) fn explore(
+        &mut self,
+        recording: &Recording<S::Operation>,
+        from: usize,
+    ) -> Result<(), Box<Failure>> {
         for (at, &word) in recording.words.iter().enumerate() {
             self.memory.set(at, word);
         }
@@ -154,6 +160,7 @@ impl<'a, S: Structure> Explorer<'a, S> {
             events: &recording.events,
             operations: &recording.operations,
             saw: &recording.saw,
+            from,
             depth: 0,
         };
         let model = Model::new(Arc::clone(&self.memory), recording.address, self.medium);
@@ -168,7 +175,7 @@ impl<'a, S: Structure> Explorer<'a, S> {
     ) -> Result<(), Box<Failure>> {
         let mut seen = Fingerprints::default();
         for (at, event) in scene.events.iter().enumerate() {
-            if model.is_point(event) {
+            if at >= scene.from && model.is_point(event) {
                 self.at_point(scene, &model, &history, &mut seen, at)?;
             }
             if scene.depth == 0 {
@@ -255,6 +262,7 @@ impl<'a, S: Structure> Explorer<'a, S> {
                 events: &events,
                 operations: &probes,
                 saw,
+                from: 0,
                 depth: scene.depth + 1,
             };
             let model = Model::within(&self.memory, self.medium, image);
@@ -358,7 +366,11 @@ impl<'a, S: Structure> Explorer<'a, S> {
     /// Lets everything arrive that may arrive without mending the image, so that what is still missing is at fault.
     fn shrink(&mut self, model: &Model, history: &History, choice: &Choice) -> Choice {
         let mut least = choice.clone();
-        let lengths: Vec<usize> = model.pending.values().map(|line| line.stores.len()).collect();
+        let lengths: Vec<usize> = model
+            .pending
+            .values()
+            .map(|line| line.stores.len())
+            .collect();
         for (line, &length) in lengths.iter().enumerate() {
             let mut fuller = least.clone();
             fuller[line] = length;

@@ -205,7 +205,10 @@ impl History {
                 let now = self.registers[&key].states[0].value;
                 (key, now, change.after(now))
             };
-            self.whole = Some((operation, steps.steps.iter().map(before_and_after).collect()));
+            self.whole = Some((
+                operation,
+                steps.steps.iter().map(before_and_after).collect(),
+            ));
         }
         self.in_flight.insert(operation, (first, steps.clone()));
         self.refresh();
@@ -362,7 +365,12 @@ mod tests {
         history.returned(0, &[Saw::Value(Some(1))]).unwrap();
         history.invoke(1, &Steps::one(5, Change::Get));
         assert!(history.clone().returned(1, &[Saw::Value(Some(1))]).is_err());
-        assert!(history.clone().returned(1, &[Saw::Presence(false)]).is_err());
+        assert!(
+            history
+                .clone()
+                .returned(1, &[Saw::Presence(false)])
+                .is_err()
+        );
         assert!(history.returned(1, &[Saw::Value(Some(2))]).is_ok());
     }
 
@@ -383,7 +391,10 @@ mod tests {
     fn an_atomic_operation_is_there_whole_or_not_at_all() {
         let mut history = History::new(&[]);
         let steps = vec![(1, Change::Put(1)), (2, Change::Put(2))];
-        let mut load = Steps { steps, atomic: true };
+        let mut load = Steps {
+            steps,
+            atomic: true,
+        };
         history.invoke(0, &load);
         assert!(history.allows(&[]).is_ok());
         assert!(history.allows(&[(1, 1), (2, 2)]).is_ok());

@@ -99,7 +99,9 @@ impl Structure for LbTree {
     fn create(&self, memory: &Arc<Memory>) -> Result<Open, String> {
         let pool = options().create_memory(memory).map_err(text)?;
         let leaf_bytes = self.leaf_bytes;
-        let map = pool.map_with("m", MapOptions { leaf_bytes }).map_err(text)?;
+        let map = pool
+            .map_with("m", MapOptions { leaf_bytes })
+            .map_err(text)?;
         Ok(Open::new(memory, pool, map))
     }
 
@@ -129,7 +131,9 @@ impl Structure for LbTree {
             }
             CompareExchange(key, current, new) => {
                 let result = map.compare_exchange(*key, *current, *new).map_err(text)?;
-                Ok(vec![Saw::Value(result.map_or_else(|now| now, |()| *current))])
+                Ok(vec![Saw::Value(
+                    result.map_or_else(|now| now, |()| *current),
+                )])
             }
             GetBatch(keys) => {
                 let values = map.get_batch(keys).map_err(text)?;
@@ -258,22 +262,24 @@ const KINDS: u64 = 8;
 
 fn alone(seed: u64, operations: usize, random: &mut SmallRng) -> Workload<Operation> {
     let kind = seed % KINDS;
-    let size = random.random_range(1..120_u64);
+    let size = random.random_range(1..60_u64);
     let before = match kind {
         // Bulk loads need an empty map; the others begin with one that has seen some life.
         3 | 7 => Vec::new(),
-        _ => (0..size).map(|i| Insert(random.random_range(0..400), i)).collect(),
+        _ => (0..size)
+            .map(|i| Insert(random.random_range(0..200), i))
+            .collect(),
     };
     let mut recorded = Vec::with_capacity(operations);
     let (mut has_other, mut at) = (false, 1_000);
     for i in 0..operations as u64 {
-        let key = random.random_range(0..400);
+        let key = random.random_range(0..200);
         let dice = random.random_range(0..16);
         let operation = match (kind, dice) {
             (0, 0) => Remove(key),
             (0, _) => Insert(key, i),
             // Neighbours, so that leaves run empty and merge; then they fill again.
-            (1, 0..14) if i % 150 < 100 => Remove((seed * 7 + i) % 400),
+            (1, 0..14) if i % 150 < 100 => Remove((seed * 7 + i) % 200),
             (1, _) => Insert(key, i),
             (2, 0..6) => InsertBatch(batch(random, i)),
             (2, 6..12) => Remove(key),
@@ -323,14 +329,14 @@ fn return_to_catalog(random: &mut SmallRng, has_other: &mut bool) -> Operation {
 }
 
 fn batch(random: &mut SmallRng, value: u64) -> Vec<(u64, u64)> {
-    let from = random.random_range(0..300);
+    let from = random.random_range(0..150);
     let step = random.random_range(1..9);
     let count = random.random_range(2..24);
     (0..count).map(|i| (from + i * step, value)).collect()
 }
 
 fn load(random: &mut SmallRng) -> Vec<(u64, u64)> {
-    let count = random.random_range(0..160);
+    let count = random.random_range(0..90);
     let step = random.random_range(1..4);
     (0..count).map(|i| (i * step, i)).collect()
 }

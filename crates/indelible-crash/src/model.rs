@@ -63,9 +63,10 @@ impl Model {
     /// `recorded_at` is the base address of the memory that the events speak of; `memory` is as it was before them.
     pub(crate) fn new(memory: Arc<Memory>, recorded_at: usize, medium: Medium) -> Self {
         let words = memory.words().iter().enumerate();
-        let hash = words.fold(fingerprint(usize::MAX, memory.length()), |hash, (at, word)| {
-            hash ^ fingerprint(at, word.load())
-        });
+        let hash = words.fold(
+            fingerprint(usize::MAX, memory.length()),
+            |hash, (at, word)| hash ^ fingerprint(at, word.load()),
+        );
         Self {
             memory,
             medium,
@@ -234,7 +235,11 @@ impl Model {
         random: &mut SmallRng,
         mut visit: impl FnMut(&Choice) -> bool,
     ) {
-        let lengths: Vec<usize> = self.pending.values().map(|line| line.stores.len()).collect();
+        let lengths: Vec<usize> = self
+            .pending
+            .values()
+            .map(|line| line.stores.len())
+            .collect();
         let count = lengths
             .iter()
             .try_fold(1_usize, |product, length| product.checked_mul(length + 1));

@@ -1,1 +1,303 @@
-//! Bugs to plant.
+//! Bugs to plant, one at a time: a checker that does not find them proves nothing.
+//!
+//! Most are planted in recordings: what the program did is left as it was, but a flush or a fence is taken out, or a commit
+//! is moved to where it comes too early. The rest are in the code (see [`Bug`]).
+
+use crate::coverage::commit_points;
+use crate::explore::{Explorer, Limits, Tally};
+use crate::lbtree::{self, LbTree, Operation};
+use crate::record::{Recording, record};
+use crate::report::Failure;
+use crate::Medium;
+use indelible::planted::{Bug, plant};
+use indelible::pmem::trace::{Action, Event};
+use std::collections::BTreeSet;
+use std::fmt::{Display, Formatter};
+use std::sync::Arc;
+
+/// A line of the library's source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Site {
+    /// File, under the library's `src`.
+    pub file: &'static str,
+    /// Line.
+    pub line: u32,
+}
+
+impl Site {
+    fn of(event: &Event) -> Self {
+        let file = event.source.file();
+        Self {
+            file: file.rsplit_once("/src/").map_or(file, |(_, file)| file),
+            line: event.source.line(),
+        }
+    }
+}
+
+impl Display for Site {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+/// One planted bug.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Mutation {
+    /// All flushes of a line of source are left out.
+    NoFlush(Site),
+    /// All fences of a line of source are left out.
+    NoFence(Site),
+    /// A commit's store comes before what it depends on: right after the operation's beginning, or the commit before.
+    EarlyCommit(Site),
+    /// The second of two commits of an operation comes before the first.
+    Swapped(Site, Site),
+    /// Wrong code.
+    Code(Bug),
+}
+
+impl Display for Mutation {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NoFlush(site) => write!(f, "no flush at {site}"),
+            Self::NoFence(site) => write!(f, "no fence at {site}"),
+            Self::EarlyCommit(site) => write!(f, "commit before persist at {site}"),
+            Self::Swapped(first, second) => write!(f, "commits swapped: {first}, {second}"),
+            Self::Code(bug) => write!(f, "{bug:?}: {}", bug.story()),
+        }
+    }
+}
+
+impl Mutation {
+    /// What the recording would be with this bug in it, and the first event that differs; `None` if none does.
+    fn of_events(self, events: &[Event]) -> Option<(Vec<Event>, usize)> {
+        let mut mutated = Vec::with_capacity(events.len());
+        let mut first = None;
+        match self {
+            Self::NoFlush(site) | Self::NoFence(site) => {
+                let is_fence = matches!(self, Self::NoFence(_));
+                for event in events {
+                    let is_kind = match event.action {
+                        Action::Flush { .. } => !is_fence,
+                        Action::Fence => is_fence,
+                        _ => false,
+                    };
+                    if is_kind && Site::of(event) == site {
+                        first.get_or_insert(mutated.len());
+                    } else {
+                        mutated.push(*event);
+                    }
+                }
+            }
+            Self::EarlyCommit(site) => {
+                for event in events {
+                    let to = boundary(&mutated, event.thread);
+                    let is_moved = is_store(event)
+                        && Site::of(event) == site
+                        && mutated[to..].iter().any(is_store);
+                    let to = if is_moved { to } else { mutated.len() };
+                    if is_moved {
+                        first = Some(first.map_or(to, |first: usize| first.min(to)));
+                    }
+                    mutated.insert(to, *event);
+                }
+            }
+            Self::Swapped(a, b) => {
+                for event in events {
+                    let to = boundary(&mutated, event.thread);
+                    let is_swapped = is_store(event)
+                        && Site::of(event) == b
+                        && to > 0
+                        && is_store(&mutated[to - 1])
+                        && Site::of(&mutated[to - 1]) == a
+                        && address(&mutated[to - 1]) != address(event);
+                    let to = if is_swapped { to - 1 } else { mutated.len() };
+                    if is_swapped {
+                        first = Some(first.map_or(to, |first: usize| first.min(to)));
+                    }
+                    mutated.insert(to, *event);
+                }
+            }
+            Self::Code(_) => {}
+        }
+        first.map(|first| (mutated, first))
+    }
+}
+
+fn is_store(event: &Event) -> bool {
+    matches!(event.action, Action::Store { .. })
+}
+
+fn address(event: &Event) -> Option<usize> {
+    match event.action {
+        Action::Store { address, .. } => Some(address),
+        _ => None,
+    }
+}
+
+/// Whether the event is a store that commits something.
+fn is_commit(event: &Event) -> bool {
+    thread_local! {
+        static SITES: BTreeSet<Site> = commit_points()
+            .iter()
+            .flat_map(|point| {
+                (point.lines.0..=point.lines.1).map(|line| Site { file: point.file, line })
+            })
+            .collect();
+    }
+    is_store(event) && SITES.with(|sites| sites.contains(&Site::of(event)))
+}
+
+/// Where the thread's operation began, or its last commit was.
+fn boundary(events: &[Event], thread: usize) -> usize {
+    events
+        .iter()
+        .rposition(|event| {
+            event.thread == thread
+                && (matches!(event.action, Action::Mark(_) | Action::Length { .. })
+                    || is_commit(event))
+        })
+        .map_or(0, |at| at + 1)
+}
+
+/// What became of a planted bug.
+#[derive(Clone, Debug)]
+pub struct Hunt {
+    /// The bug.
+    pub mutation: Mutation,
+    /// What gave it away, if anything did.
+    pub failure: Option<Box<Failure>>,
+    /// Images looked at.
+    pub images: u64,
+}
+
+/// Finds planted bugs in the LB+-tree and its pool.
+pub struct Hunter {
+    recordings: Vec<(LbTree, Recording<Operation>)>,
+    limits: Limits,
+}
+
+/// Histories in which bugs are planted after the fact.
+const RECORDINGS: u64 = 24;
+const OPERATIONS: usize = 150;
+/// Histories that a bug in the code has to give itself away in.
+const MOST_HISTORIES: u64 = 400;
+
+impl Default for Hunter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Hunter {
+    /// Records the histories.
+    ///
+    /// # Panics
+    ///
+    /// If one of them is wrong without any planted bug.
+    #[must_use]
+    pub fn new() -> Self {
+        let record = |seed| {
+            let (structure, workload) = lbtree::history(seed, OPERATIONS, 1);
+            let recording = record(&Arc::new(structure), &workload, seed);
+            (structure, recording.unwrap_or_else(|error| panic!("seed {seed}: {error}")))
+        };
+        Self {
+            recordings: (0..RECORDINGS).map(record).collect(),
+            limits: Limits {
+                images_per_point: 96,
+                nested_every: 64,
+                depth: 2,
+            },
+        }
+    }
+
+    /// Every bug that can be planted: each flush, fence and commit that the recordings have, each pair of commits, and
+    /// all that are in the code.
+    #[must_use]
+    pub fn mutations(&self) -> Vec<Mutation> {
+        let mut flushes = BTreeSet::new();
+        let mut fences = BTreeSet::new();
+        let mut commits = BTreeSet::new();
+        let mut pairs = BTreeSet::new();
+        for (_, recording) in &self.recordings {
+            let mut last = None;
+            for event in &recording.events {
+                let site = Site::of(event);
+                match event.action {
+                    Action::Flush { .. } => drop(flushes.insert(site)),
+                    Action::Fence => drop(fences.insert(site)),
+                    Action::Mark(_) => last = None,
+                    Action::Store { .. } if is_commit(event) => {
+                        commits.insert(site);
+                        if let Some(last) = last.filter(|&last| last != site) {
+                            pairs.insert((last, site));
+                        }
+                        last = Some(site);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let all = flushes
+            .into_iter()
+            .map(Mutation::NoFlush)
+            .chain(fences.into_iter().map(Mutation::NoFence))
+            .chain(commits.into_iter().map(Mutation::EarlyCommit))
+            .chain(pairs.into_iter().map(|(a, b)| Mutation::Swapped(a, b)))
+            .filter(|mutation| {
+                let mut recordings = self.recordings.iter();
+                recordings.any(|(_, recording)| mutation.of_events(&recording.events).is_some())
+            });
+        all.chain(Bug::ALL.iter().map(|&bug| Mutation::Code(bug)))
+            .collect()
+    }
+
+    /// Plants a bug and looks for it.
+    #[must_use]
+    pub fn hunt(&self, mutation: Mutation) -> Hunt {
+        let tally = Tally::default();
+        let failure = match mutation {
+            Mutation::Code(bug) => self.in_code(bug, &tally),
+            _ => self.in_recordings(mutation, &tally),
+        };
+        Hunt {
+            mutation,
+            failure,
+            images: tally.images(),
+        }
+    }
+
+    fn in_recordings(&self, mutation: Mutation, tally: &Tally) -> Option<Box<Failure>> {
+        self.recordings.iter().find_map(|(structure, recording)| {
+            let (events, first) = mutation.of_events(&recording.events)?;
+            let recording = Recording {
+                events,
+                ..recording.clone()
+            };
+            Explorer::new(structure, Medium::Pmem, self.limits, 0, tally)
+                .explore(&recording, first)
+                .err()
+        })
+    }
+
+    fn in_code(&self, bug: Bug, tally: &Tally) -> Option<Box<Failure>> {
+        plant(Some(bug));
+        let failure = (0..MOST_HISTORIES).find_map(|number| {
+            // One thread, two, one, three.
+            let threads = [1, 2, 1, 3][number as usize % 4];
+            let seed = number / 4 * 2 + number / 2 % 2;
+            let (structure, workload) = lbtree::history(seed, 60, threads);
+            let recording = match record(&Arc::new(structure), &workload, seed) {
+                Ok(recording) => recording,
+                Err(problem) => return Some(Failure::without_crash(problem, seed)),
+            };
+            let mut failure = Explorer::new(&structure, Medium::Pmem, self.limits, 0, tally)
+                .explore(&recording, 0)
+                .err()?;
+            failure.seed = Some(seed);
+            Some(failure)
+        });
+        plant(None);
+        failure
+    }
+}

@@ -85,7 +85,9 @@ impl<S: Structure> Run<'_, S> {
             work();
         });
         Summary {
-            coverage: coverage.into_inner().unwrap_or_else(PoisonError::into_inner),
+            coverage: coverage
+                .into_inner()
+                .unwrap_or_else(PoisonError::into_inner),
             distinct: tally.distinct(),
             elapsed: start.elapsed(),
             failure: failure.into_inner().unwrap_or_else(PoisonError::into_inner),
@@ -99,7 +101,10 @@ impl<S: Structure> Run<'_, S> {
         let recording = match record(&structure, &workload, seed) {
             Ok(recording) => recording,
             Err(problem) => {
-                return (Coverage::default(), Err(Failure::without_crash(problem, seed)));
+                return (
+                    Coverage::default(),
+                    Err(Failure::without_crash(problem, seed)),
+                );
             }
         };
         let mut explorer = Explorer::new(&*structure, self.medium, self.limits, seed, tally);
@@ -107,7 +112,7 @@ impl<S: Structure> Run<'_, S> {
         for operation in &recording.operations {
             explorer.coverage.operation(operation);
         }
-        let result = explorer.explore(&recording);
+        let result = explorer.explore(&recording, 0);
         (explorer.coverage, result)
     }
 }

@@ -8,7 +8,7 @@
 //! The version has 63 bits, so it does not come round while a reader sleeps.
 
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
-use crate::sync::{point, yield_now};
+use crate::sync::{is_scheduled, point, yield_now};
 
 const LOCKED: u64 = 1;
 
@@ -145,7 +145,7 @@ pub(crate) struct Wait {
 impl Wait {
     pub(crate) fn step(&mut self) {
         self.steps += 1;
-        if self.steps < 64 && !cfg!(any(loom, feature = "trace")) {
+        if self.steps < 64 && !cfg!(loom) && !is_scheduled() {
             crate::sync::spin_loop();
         } else {
             yield_now();

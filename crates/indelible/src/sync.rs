@@ -20,6 +20,18 @@ pub(crate) fn point() {
     crate::schedule::point();
 }
 
+/// Whether threads run one at a time, so that spinning leads nowhere.
+pub(crate) fn is_scheduled() -> bool {
+    #[cfg(feature = "trace")]
+    {
+        crate::schedule::is_on()
+    }
+    #[cfg(not(feature = "trace"))]
+    {
+        false
+    }
+}
+
 /// Lets other threads run, one of which the caller waits for.
 pub(crate) fn yield_now() {
     #[cfg(feature = "trace")]
@@ -34,8 +46,7 @@ pub(crate) fn yield_now() {
 
 /// Locks a mutex. What a panicking thread held is consistent at every step, like everything here.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    #[cfg(feature = "trace")]
-    while crate::schedule::is_on() {
+    while is_scheduled() {
         use std::sync::TryLockError;
         match mutex.try_lock() {
             Ok(guard) => return guard,

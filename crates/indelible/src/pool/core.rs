@@ -425,7 +425,13 @@ impl PoolCore {
     /// What is wrong with the extent table: every extent is free, with no word in the table, or a map's.
     pub(super) fn check_extents(&self) -> Vec<String> {
         let extents = lock(&self.extents);
-        let is_owner = |owner| owner != 0 && self.owners.iter().any(|known| known.load(Ordering::Relaxed) == owner);
+        let is_owner = |owner| {
+            owner != 0
+                && self
+                    .owners
+                    .iter()
+                    .any(|known| known.load(Ordering::Relaxed) == owner)
+        };
         let mut problems = Vec::new();
         let mut extent = 1;
         while extent < extents.count {

@@ -251,12 +251,15 @@ impl Space {
             && self.core.holds_blocks(extent, self.owner, self.block_bytes)
     }
 
-    /// Whether the block at `offset` is taken, as far as is known.
-    pub(crate) fn uses(&self, offset: u64) -> bool {
-        let (extent, block) = self.locate(offset);
+    /// Those of `blocks` that are free, as far as is known.
+    pub(crate) fn free_among(&self, blocks: &[u64]) -> Vec<u64> {
         let state = self.lock();
-        let extent = state.extents.get(&extent);
-        extent.is_some_and(|extent| !extent.swept || extent.occupancy.is_used(block))
+        let is_free = |&offset: &u64| {
+            let (extent, block) = self.locate(offset);
+            let extent = state.extents.get(&extent);
+            extent.is_none_or(|extent| extent.swept && !extent.occupancy.is_used(block))
+        };
+        blocks.iter().copied().filter(is_free).collect()
     }
 
     /// Whether there are extents from before the open that have not been swept.

@@ -45,7 +45,7 @@ struct Chunk {
 unsafe impl Send for ArenaState {}
 
 /// The first chunk is small, for the many small maps; later ones have the size and alignment of a huge page.
-const FIRST_CHUNK: usize = 16 << 10;
+const FIRST_CHUNK: usize = if cfg!(feature = "small") { 4 } else { 16 } << 10;
 const CHUNK: usize = 2 << 20;
 
 impl Arena {

@@ -4,8 +4,8 @@ use super::leaf::{Leaf, Offset};
 use super::scan::Run;
 use super::{Shared, Tree};
 use crate::map::MapStat;
+use crate::pool::Space;
 use crate::{Error, Result, reclaim};
-use std::collections::HashSet;
 
 /// Problems listed before the check gives up on listing more.
 const MOST_PROBLEMS: usize = 100;
@@ -14,7 +14,8 @@ const MOST_PROBLEMS: usize = 100;
 #[derive(Default)]
 struct Report {
     problems: Vec<String>,
-    reachable: HashSet<Offset>,
+    /// Blocks, in no order.
+    reachable: Vec<Offset>,
     records: u64,
     leaves: u64,
 }
@@ -26,9 +27,28 @@ impl Report {
         }
     }
 
-    fn reach(&mut self, offset: Offset) {
-        let new = self.reachable.insert(offset);
-        self.expect(new, || format!("block {offset:#x} is reachable twice"));
+    /// Whether every block is reachable once, and in use.
+    fn check_blocks(&mut self, space: &Space) {
+        let mut reachable = std::mem::take(&mut self.reachable);
+        reachable.sort_unstable();
+        for pair in reachable.windows(2) {
+            self.expect(pair[0] != pair[1], || {
+                format!("block {:#x} is reachable twice", pair[0])
+            });
+        }
+        for offset in space.free_among(&reachable) {
+            self.expect(false, || {
+                format!("block {offset:#x} is both reachable and free")
+            });
+        }
+        space.settle();
+        let used = space.stat().used_blocks;
+        self.expect(used == reachable.len() as u64, || {
+            format!(
+                "{used} blocks are in use and {} are reachable",
+                reachable.len()
+            )
+        });
     }
 }
 
@@ -59,6 +79,7 @@ impl Tree {
     fn check(&self, report: &mut Report) -> Result<()> {
         let mut expected = self.root_block()?.heads[self.level].load();
         let (mut last, mut records, mut leaves) = (None, 0, 0);
+        let mut keys = Vec::new();
         self.for_each_leaf(|low, high, leaf| {
             expected = self.skip_empty(expected, leaf.offset);
             report.expect(expected == leaf.offset, || {
@@ -70,8 +91,8 @@ impl Tree {
             report.expect(self.space.owns(leaf.offset), || {
                 format!("leaf {:#x} is not the map's own", leaf.offset)
             });
-            report.reach(leaf.offset);
-            let mut keys = Vec::new();
+            report.reachable.push(leaf.offset);
+            keys.clear();
             leaf.inspect(|key, fingerprint_is_right| {
                 keys.push(key);
                 report.expect(fingerprint_is_right, || {
@@ -107,12 +128,13 @@ impl Tree {
 
     /// In a read-only pool empty leaves may stand in the chain that are not indexed.
     fn skip_empty(&self, mut offset: Offset, until: Offset) -> Offset {
+        if !self.core.is_read_only() {
+            return offset;
+        }
         // Bounded, for a circle of empty leaves.
         for _ in 0..self.space.most_blocks() {
             match self.leaf_at(offset) {
-                Ok(leaf) if self.core.is_read_only() && offset != until && leaf.count() == 0 => {
-                    offset = leaf.next();
-                }
+                Ok(leaf) if offset != until && leaf.count() == 0 => offset = leaf.next(),
                 _ => break,
             }
         }
@@ -170,7 +192,9 @@ impl Shared {
             }
             Err(error) => return Err(error),
         }
-        report.reach(self.tree.core.entry(self.tree.slot).roots[0].load());
+        report
+            .reachable
+            .push(self.tree.core.entry(self.tree.slot).roots[0].load());
         if let Some(tally) = &self.tree.tally {
             let (tally, records) = (tally.total(&self.tree.locks), report.records);
             report.expect(tally == records, || {
@@ -178,21 +202,7 @@ impl Shared {
             });
         }
         if !self.tree.core.is_read_only() {
-            for &offset in &report.reachable {
-                if !self.tree.space.uses(offset) {
-                    report
-                        .problems
-                        .push(format!("block {offset:#x} is both reachable and free"));
-                }
-            }
-            self.tree.space.settle();
-            let (used, reachable) = (
-                self.tree.space.stat().used_blocks,
-                report.reachable.len() as u64,
-            );
-            report.expect(used == reachable, || {
-                format!("{used} blocks are in use and {reachable} are reachable")
-            });
+            report.check_blocks(&self.tree.space);
         }
         Ok(report.problems)
     }
