@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// How far the search goes.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Images at one point at most; where there could be more, a sample.
+    /// Images at one point at most; where there could be more, a sample. 0: only what operations return is looked at.
     pub images_per_point: usize,
     /// Of one image in this many the recovery is crashed as well, and of one recovery in this many of those the recovery
     /// after that.
@@ -175,7 +175,7 @@ impl<'a, S: Structure> Explorer<'a, S> {
     ) -> Result<(), Box<Failure>> {
         let mut seen = Fingerprints::default();
         for (at, event) in scene.events.iter().enumerate() {
-            if at >= scene.from && model.is_point(event) {
+            if at >= scene.from && self.limits.images_per_point > 0 && model.is_point(event) {
                 self.at_point(scene, &model, &history, &mut seen, at)?;
             }
             if scene.depth == 0 {
@@ -191,6 +191,9 @@ impl<'a, S: Structure> Explorer<'a, S> {
                 }
             }
             model.replay(event);
+        }
+        if self.limits.images_per_point == 0 {
+            return Ok(());
         }
         // And after the last event.
         self.at_point(scene, &model, &history, &mut seen, scene.events.len())

@@ -47,6 +47,8 @@ use Operation::{
 pub struct Open {
     memory: Arc<Memory>,
     handles: Mutex<Option<(Pool, Map<u64, u64>)>>,
+    /// The other map, if it has been made and is open.
+    other: Mutex<Option<Map<u64, u64>>>,
 }
 
 /// Stands for the other map in the contents: its length, if it is there. No history has it as a key.
@@ -71,6 +73,7 @@ impl Open {
         Self {
             memory: Arc::clone(memory),
             handles: Mutex::new(Some((pool, map))),
+            other: Mutex::new(None),
         }
     }
 
@@ -79,7 +82,12 @@ impl Open {
         handles.clone().ok_or_else(|| "it is closed".into())
     }
 
+    fn set_other(&self, map: Option<Map<u64, u64>>) {
+        *self.other.lock().unwrap_or_else(PoisonError::into_inner) = map;
+    }
+
     fn reopen(&self) -> Result<(), String> {
+        self.set_other(None);
         let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((pool, map)) = handles.take() {
             drop(map);
@@ -102,6 +110,8 @@ impl Structure for LbTree {
         let map = pool
             .map_with("m", MapOptions { leaf_bytes })
             .map_err(text)?;
+        // So that its first extent is used as well.
+        map.warm_up().map_err(text)?;
         Ok(Open::new(memory, pool, map))
     }
 
@@ -149,10 +159,11 @@ impl Structure for LbTree {
                 Ok(vec![Saw::Nothing; records.len()])
             }
             CreateOther => {
-                pool.map::<u64, u64>("other").map_err(text)?;
+                open.set_other(Some(pool.map("other").map_err(text)?));
                 Ok(vec![Saw::Nothing])
             }
             DropOther => {
+                open.set_other(None);
                 pool.drop_map("other").map_err(text)?;
                 Ok(vec![Saw::Nothing])
             }
@@ -364,6 +375,31 @@ fn only_loads_into_empty(operations: Vec<Operation>) -> Vec<Operation> {
     result
 }
 
+/// Kinds of histories of several threads.
+const KINDS_TOGETHER: u64 = 6;
+
+fn puts(keys: std::ops::Range<u64>) -> Vec<Operation> {
+    keys.map(|key| Insert(key, 1_000 + key)).collect()
+}
+
+/// Keys below this lie in thin leaves.
+const THIN: u64 = 28 * 8;
+/// Leaves, more than one bottom node holds: what happens under different ones may happen at once.
+const LEAVES: u64 = 18;
+
+/// The first key of one of them.
+fn thin_leaf(seed: u64, i: u64) -> u64 {
+    THIN - 28 - (seed + i / 2) * 28 % THIN
+}
+
+/// Leaves with four records each, which merge at the first removal, and others that split at the first insert.
+fn thin_and_full_leaves() -> Vec<Operation> {
+    let keys = (0..14 * LEAVES).map(|key| 2 * key);
+    let removed = keys.clone().filter(|&key| key < THIN && key % 28 >= 8);
+    let inserts = keys.map(|key| Insert(key, 1_000 + key));
+    inserts.chain(removed.map(Remove)).collect()
+}
+
 /// Threads on few keys, so that they meet; on leaves that are about to split or to merge.
 fn together(
     seed: u64,
@@ -371,28 +407,42 @@ fn together(
     threads: usize,
     random: &mut SmallRng,
 ) -> Workload<Operation> {
-    let kind = seed / 2 % 4;
-    let keys = [24, 60, 60, 230][kind as usize];
-    let before = match kind {
-        0 => random.random_range(0..24),
-        1 => 14,
-        _ => keys,
+    let kind = seed / 2 % KINDS_TOGETHER;
+    let keys = match kind {
+        0 => 24,
+        1 | 2 => 60,
+        // Full leaves, and one with two records, which has an extent of its own.
+        3 => 14 * random.random_range(12..15) + 2,
+        _ => LEAVES * 28,
     };
-    let before = (0..before).map(|key| Insert(key, 1_000 + key)).collect();
+    let before = match kind {
+        0 => puts(0..random.random_range(0..24)),
+        1 => puts(0..14),
+        2 | 3 => puts(0..keys),
+        _ => thin_and_full_leaves(),
+    };
     let per_thread = (operations / threads).max(1);
     let mut value = 0;
     let mut thread = |number: u64| {
         let mut one = |i: u64| {
             value += 1;
             let key = random.random_range(0..keys);
-            // The end of the map, which comes and goes.
-            let tail = keys - 1 - (i * threads as u64 + number) % 40.min(keys);
+            let is_even = number % 2 == 0;
             match (kind, random.random_range(0..16)) {
-                (1, 0..9) => Insert(random.random_range(0..keys), value),
+                (1, 0..9) => Insert(key, value),
                 (2, 0..9) => Remove(key),
-                (3, 0..7) => Remove(tail),
-                (3, 7) => Shrink,
-                (3, 8..11) => Get(tail),
+                (3, 0..14) if is_even => Get(keys - 1 - i % 2),
+                // That leaf goes, and with it the end of the file; and comes again.
+                (3, _) if !is_even => match i % 5 {
+                    0 | 1 => Remove(keys - 1 - i % 5),
+                    2 => Shrink,
+                    back => Insert(keys + 2 - back, value),
+                },
+                // One thread merges leaves, from right to left, so that what it frees is what is taken next, while another
+                // one splits some, or fills the same.
+                (4 | 5, 0..10) if is_even => Remove(thin_leaf(seed, i) + i % 4 * 2),
+                (4, 0..12) => Insert(random.random_range(THIN..keys) | 1, value),
+                (5, 0..10) => Insert(thin_leaf(seed, i) + 1 + i % 12, value),
                 (_, 0..3) => Insert(key, value),
                 (_, 3..5) => Remove(key),
                 (_, 5) => InsertNew(key, value),

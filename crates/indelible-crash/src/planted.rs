@@ -179,8 +179,6 @@ pub struct Hunter {
 /// Histories in which bugs are planted after the fact.
 const RECORDINGS: u64 = 24;
 const OPERATIONS: usize = 150;
-/// Histories that a bug in the code has to give itself away in.
-const MOST_HISTORIES: u64 = 400;
 
 impl Default for Hunter {
     fn default() -> Self {
@@ -282,22 +280,45 @@ impl Hunter {
 
     fn in_code(&self, bug: Bug, tally: &Tally) -> Option<Box<Failure>> {
         plant(Some(bug));
-        let failure = (0..MOST_HISTORIES).find_map(|number| {
-            // One thread, two, one, three.
-            let threads = [1, 2, 1, 3][number as usize % 4];
-            let seed = number / 4 * 2 + number / 2 % 2;
-            let (structure, workload) = lbtree::history(seed, 60, threads);
-            let recording = match record(&Arc::new(structure), &workload, seed) {
-                Ok(recording) => recording,
-                Err(problem) => return Some(Failure::without_crash(problem, seed)),
-            };
-            let mut failure = Explorer::new(&structure, Medium::Pmem, self.limits, 0, tally)
-                .explore(&recording, 0)
-                .err()?;
-            failure.seed = Some(seed);
-            Some(failure)
+        let failure = STAGES.iter().find_map(|stage| {
+            (0..stage.histories).find_map(|seed| stage.explore(seed, self.limits, tally).err())
         });
         plant(None);
         failure
+    }
+}
+
+/// Histories that a bug in the code has to give itself away in.
+struct Stage {
+    histories: u64,
+    operations: usize,
+    threads: usize,
+    images_per_point: usize,
+}
+
+/// One thread, with crashes; several, without; several, with.
+const STAGES: &[Stage] = &[
+    Stage { histories: 48, operations: 60, threads: 1, images_per_point: 96 },
+    Stage { histories: 4_000, operations: 24, threads: 2, images_per_point: 0 },
+    Stage { histories: 400, operations: 24, threads: 2, images_per_point: 24 },
+    Stage { histories: 4_000, operations: 30, threads: 3, images_per_point: 0 },
+    Stage { histories: 40_000, operations: 20, threads: 2, images_per_point: 0 },
+];
+
+impl Stage {
+    fn explore(&self, seed: u64, limits: Limits, tally: &Tally) -> Result<(), Box<Failure>> {
+        let (structure, workload) = lbtree::history(seed, self.operations, self.threads);
+        let recording = record(&Arc::new(structure), &workload, seed)
+            .map_err(|problem| Failure::without_crash(problem, seed))?;
+        let limits = Limits {
+            images_per_point: self.images_per_point,
+            ..limits
+        };
+        Explorer::new(&structure, Medium::Pmem, limits, 0, tally)
+            .explore(&recording, 0)
+            .map_err(|mut failure| {
+                failure.seed = Some(seed);
+                failure
+            })
     }
 }

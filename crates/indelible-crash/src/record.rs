@@ -5,7 +5,9 @@ use crate::{MEMORY_BYTES, Structure, Workload};
 use indelible::pmem::Memory;
 use indelible::pmem::trace::{self, Event};
 use indelible::schedule::{self, Scheduler};
-use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler as Schedule};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use shuttle::scheduler::{Schedule, Task, TaskId};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -111,6 +113,53 @@ const SCHEDULER: Scheduler = Scheduler {
     thread: || usize::from(shuttle::current::me()),
 };
 
+/// A schedule from a seed: at each point the running thread goes on, but for one time in so many, which the seed says too:
+/// from taking turns at every store to long runs that are interrupted at few places.
+struct Sticky {
+    random: SmallRng,
+    one_in: u32,
+    is_done: bool,
+}
+
+impl Sticky {
+    fn new(seed: u64) -> Self {
+        Self {
+            random: SmallRng::seed_from_u64(seed),
+            one_in: [2, 8, 30, 120][seed as usize / 2 % 4],
+            is_done: false,
+        }
+    }
+}
+
+impl shuttle::scheduler::Scheduler for Sticky {
+    fn new_execution(&mut self) -> Option<Schedule> {
+        let is_first = !std::mem::replace(&mut self.is_done, true);
+        is_first.then(|| Schedule::new(0))
+    }
+
+    fn next_task(
+        &mut self,
+        runnable: &[&Task],
+        current: Option<TaskId>,
+        is_yielding: bool,
+    ) -> Option<TaskId> {
+        let mut others = runnable.iter().filter(|task| Some(task.id()) != current);
+        let can_go_on = others.clone().count() < runnable.len();
+        let goes_on = can_go_on && !is_yielding && !self.random.random_ratio(1, self.one_in);
+        let count = others.clone().count();
+        if goes_on || count == 0 {
+            return current;
+        }
+        others
+            .nth(self.random.random_range(0..count))
+            .map(|task| task.id())
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        self.random.random()
+    }
+}
+
 /// Steps after which a schedule counts as one that never ends.
 const MOST_STEPS: usize = 2_000_000;
 
@@ -152,13 +201,7 @@ fn run_scheduled<S: Structure>(
     config.silence_warnings = true;
     schedule::set(Some(SCHEDULER));
     let ran = guarded(|| {
-        // One thread runs for long and is interrupted at few places, or all take turns.
-        let schedule: Box<dyn Schedule + Send> = if seed.is_multiple_of(2) {
-            Box::new(PctScheduler::new_from_seed(seed, 4, 1))
-        } else {
-            Box::new(RandomScheduler::new_from_seed(seed, 1))
-        };
-        shuttle::Runner::new(schedule, config).run(work);
+        shuttle::Runner::new(Sticky::new(seed), config).run(work);
         Ok(())
     });
     schedule::set(None);

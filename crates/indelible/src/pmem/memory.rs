@@ -1,17 +1,18 @@
 //! Memory that stands for a file on persistent memory, for the crash checker.
 
-use super::{Cell, LINE, trace};
+use super::{Cell as Word, LINE, trace};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Words in memory that has a length, like a file: what lies beyond it is zero.
 ///
 /// A pool can live in it ([`PoolOptions::open_memory`](crate::PoolOptions::open_memory)), and so can any other structure
-/// made of [`Cell`]s. Compiled only with the `trace` feature.
+/// made of [`Cell`](super::Cell)s. Compiled only with the `trace` feature.
 #[derive(Debug)]
 pub struct Memory {
-    words: NonNull<Cell>,
+    words: NonNull<Word>,
     capacity: usize,
     length: AtomicU64,
 }
@@ -20,6 +21,21 @@ pub struct Memory {
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
+
+thread_local! {
+    /// Base, end and end of the capacity of the memory that this thread of the system resized last.
+    static CURRENT: Cell<(usize, usize, usize)> = const { Cell::new((0, 0, 0)) };
+}
+
+/// Panics where a program would get a signal: the bytes belong to memory whose end they lie beyond.
+pub(crate) fn expect_mapped(address: usize, bytes: usize) {
+    let (base, end, most) = CURRENT.get();
+    assert!(
+        !(base..most).contains(&address) || address + bytes <= end,
+        "access beyond the end of the memory, at {:#x}",
+        address - base
+    );
+}
 
 const ALIGNMENT: usize = 4096;
 
@@ -48,7 +64,7 @@ impl Memory {
 
     /// All words, also those beyond the length.
     #[must_use]
-    pub fn words(&self) -> &[Cell] {
+    pub fn words(&self) -> &[Word] {
         // SAFETY: the allocation has this many zeroed, aligned words, and lives as long as `self`.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr(), self.capacity / 8) }
     }
@@ -93,6 +109,8 @@ impl Memory {
     pub fn set_length_unseen(&self, to: u64) {
         assert!(to <= self.capacity as u64);
         let from = self.length.swap(to, Ordering::Relaxed);
+        let base = self.base();
+        CURRENT.set((base, base + to as usize, base + self.capacity));
         if to < from {
             let cut = to.next_multiple_of(LINE as u64) as usize / 8..from as usize / 8;
             self.words()[cut]

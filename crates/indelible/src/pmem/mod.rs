@@ -36,6 +36,8 @@ pub use cell::Cell;
 pub use flush::FlushInstruction;
 #[cfg(feature = "trace")]
 pub use memory::Memory;
+#[cfg(feature = "trace")]
+pub(crate) use memory::expect_mapped;
 
 use crate::sync::point;
 

@@ -317,14 +317,8 @@ impl PoolCore {
             .allocate(TABLE_AT, (TABLE_AT + to * 8).next_multiple_of(4096))?;
         self.mapping
             .allocate(from * EXTENT_BYTES, to * EXTENT_BYTES)?;
-        self.mapping.map(from * EXTENT_BYTES, to * EXTENT_BYTES)?;
-        for extent in from..to {
-            // A shrink may have left old words there.
-            self.pm.store(self.table(extent), Use::FREE.0);
-            self.pm.flush(self.table(extent));
-        }
-        self.pm.fence();
-        Ok(())
+        // Their words in the table say that they are free: whatever a shrink cuts off said so durably before.
+        self.mapping.map(from * EXTENT_BYTES, to * EXTENT_BYTES)
     }
 
     /// Puts an extent on a huge page, if that can be had.
@@ -492,7 +486,8 @@ impl PoolCore {
         zeros.for_each(|cell| self.pm.store(cell, 0));
         self.pm
             .store(&entry.shape, shape | (name.len() as u64) << 24);
-        self.pm.persist(entry);
+        // Durable with what is laid out next, before the entry is committed.
+        self.pm.flush(entry);
         let mut extents = lock(&self.extents);
         self.owners[slot].store(extents.next_owner, Ordering::Relaxed);
         extents.next_owner += 1;

@@ -48,6 +48,12 @@ impl Leaves {
     #[inline(always)]
     pub(super) fn at<'a>(self, offset: Offset) -> Leaf<'a> {
         debug_assert!(offset != 0 && offset.is_multiple_of(BLOCK_BYTES as u64));
+        point();
+        #[cfg(feature = "trace")]
+        crate::pmem::expect_mapped(
+            self.base as usize + offset as usize,
+            self.blocks * BLOCK_BYTES,
+        );
         // SAFETY: by the condition above the bytes are mapped for as long as the tree lives, and a `Block` is made of
         // atomics, for which every bit pattern is valid.
         let blocks = unsafe {
@@ -180,6 +186,7 @@ impl<'a> Leaf<'a> {
             point();
             let record = self.record(Place { block, slot });
             if record.key.load() == key {
+                point();
                 return Some((Place { block, slot }, record.value.load()));
             }
             matches &= matches - 1;

@@ -59,6 +59,7 @@ impl Tree {
         };
         self.pm.note("leaf split", u64::from(at_the_end));
         new.fill(self.pm, moving, leaf.next());
+        let headers = leaf.headers_below(pivot);
         if planted(Bug::SplitOverwrites)
             && let Some((place, _)) = leaf.find(pivot)
         {
@@ -66,7 +67,7 @@ impl Tree {
         }
         // The commit of the split is in `switch`. Before it recovery sees the old leaf, whole, and the new block is
         // swept; after it, it sees both leaves.
-        leaf.switch(self.pm, &leaf.headers_below(pivot), new.offset);
+        leaf.switch(self.pm, &headers, new.offset);
         pivot
     }
 

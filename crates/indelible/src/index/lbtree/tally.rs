@@ -146,7 +146,8 @@ pub(super) fn recorded(core: &PoolCore, slot: usize) -> Option<u64> {
     let records = (written != 0 && (in_this_session || at_last_close || forgetful))
         .then(|| entry.records.load());
     if !core.is_read_only() && !forgetful {
-        core.pm().commit(&entry.records_generation, 0);
+        // Need not be durable: after a crash no number is believed.
+        core.pm().store(&entry.records_generation, 0);
     }
     records
 }
