@@ -7,12 +7,23 @@ fn main() {
     let all = hunter.mutations();
     println!("{} mutations", all.len());
     for m in all {
-        if only.as_ref().is_some_and(|o| !m.to_string().contains(o)) { continue; }
+        if only.as_ref().is_some_and(|o| !m.to_string().contains(o)) {
+            continue;
+        }
         let t = std::time::Instant::now();
         let h = hunter.hunt(m);
-        let word = match &h.failure { Some(f) => f.problem.chars().take(100).collect::<String>(), None => "SURVIVED".into() };
+        let word = match &h.failure {
+            Some(f) => f.problem.chars().take(100).collect::<String>(),
+            None => m
+                .excuse()
+                .map_or("SURVIVED".into(), |e| format!("excused: {e}")),
+        };
         println!("{:.2?} {} images: {m} => {word}", t.elapsed(), h.images);
-        if only.is_some() { if let Some(f) = h.failure { println!("{f}") } }
+        if only.is_some() {
+            if let Some(f) = h.failure {
+                println!("{f}")
+            }
+        }
     }
     println!("{:?}", start.elapsed());
 }

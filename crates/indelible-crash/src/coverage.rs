@@ -36,6 +36,14 @@ impl Coverage {
         }
     }
 
+    /// A crash before the event has been tried, and the next one will be after it.
+    pub(crate) fn both_sides(&mut self, event: &Event) {
+        if matches!(event.action, Action::Store { .. }) {
+            self.commits
+                .insert((event.source.file(), event.source.line()));
+        }
+    }
+
     /// At a point all that is pending is tried both ways.
     pub(crate) fn point(&mut self, model: &Model) {
         self.points += 1;
@@ -89,13 +97,27 @@ macro_rules! source {
         ($file, include_str!(concat!("../../indelible/src/", $file)))
     };
 }
-/// Files of the library that commit something. (A test looks whether one is missing.)
+/// Files of the library that write to the pool. (A test looks whether one that commits is missing.)
 pub(crate) const SOURCES: &[(&str, &str)] = &[
     source!("index/lbtree/bulk.rs"),
+    source!("index/lbtree/insert.rs"),
+    source!("index/lbtree/layout.rs"),
     source!("index/lbtree/leaf.rs"),
     source!("index/lbtree/recover.rs"),
+    source!("index/lbtree/tally.rs"),
     source!("pool/core.rs"),
 ];
+
+/// The function that a line of the library's source is in.
+pub(crate) fn function_at(file: &str, line: u32) -> Option<&'static str> {
+    let (_, text) = SOURCES.iter().find(|(name, _)| *name == file)?;
+    let before: Vec<&'static str> = text.lines().take(line as usize).collect();
+    let (_, rest) = before
+        .iter()
+        .rev()
+        .find_map(|line| line.split_once(" fn "))?;
+    rest.split(['(', '<']).next()
+}
 
 /// Every place in the library that commits a change: the comments that say `COMMIT`, each with the statement after it.
 #[must_use]
@@ -165,7 +187,7 @@ mod tests {
         let mut found = BTreeSet::new();
         look(&root, &mut found, &root);
         let listed = SOURCES.iter().map(|&(file, _)| file.to_owned()).collect();
-        assert_eq!(found, listed);
+        assert!(found.is_subset(&listed), "{found:?}");
     }
 
     #[test]

@@ -177,6 +177,9 @@ impl<'a, S: Structure> Explorer<'a, S> {
         for (at, event) in scene.events.iter().enumerate() {
             if at >= scene.from && self.limits.images_per_point > 0 && model.is_point(event) {
                 self.at_point(scene, &model, &history, &mut seen, at)?;
+                if self.medium == Medium::Process {
+                    self.coverage.both_sides(event);
+                }
             }
             if scene.depth == 0 {
                 self.coverage.event(event);

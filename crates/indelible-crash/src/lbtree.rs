@@ -34,13 +34,17 @@ pub enum Operation {
     /// It goes, and its extents are free.
     DropOther,
     Shrink,
+    /// The other map, which has none, takes a run of extents, as a large block would.
+    TakeRun(u64),
+    /// And gives it back.
+    FreeRun,
     /// The pool is closed cleanly and opened again.
     Reopen,
 }
 
 use Operation::{
-    BulkLoad, CompareExchange, CreateOther, DropOther, Get, GetBatch, Insert, InsertBatch,
-    InsertNew, Range as RangeOf, Remove, Reopen, Shrink, Update,
+    BulkLoad, CompareExchange, CreateOther, DropOther, FreeRun, Get, GetBatch, Insert, InsertBatch,
+    InsertNew, Range as RangeOf, Remove, Reopen, Shrink, TakeRun, Update,
 };
 
 /// An open pool and its map.
@@ -51,7 +55,7 @@ pub struct Open {
     other: Mutex<Option<Map<u64, u64>>>,
 }
 
-/// Stands for the other map in the contents: its length, if it is there. No history has it as a key.
+/// Stands for the other map in the contents: how many runs of extents it has, if it is there. No history has it as a key.
 const OTHER: u64 = u64::MAX;
 /// What is inserted after each recovery.
 const PROBE: (u64, u64) = (u64::MAX - 1, 7);
@@ -168,6 +172,14 @@ impl Structure for LbTree {
                 Ok(vec![Saw::Nothing])
             }
             Shrink => pool.shrink().map(|_| Vec::new()).map_err(text),
+            TakeRun(extents) => pool
+                .take_run("other", *extents)
+                .map(|()| vec![Saw::Nothing])
+                .map_err(text),
+            FreeRun => pool
+                .free_runs("other")
+                .map(|()| vec![Saw::Nothing])
+                .map_err(text),
             Reopen => Ok(Vec::new()),
         }
     }
@@ -197,6 +209,8 @@ impl Structure for LbTree {
             BulkLoad(records) => puts(records, true),
             CreateOther => Steps::one(OTHER, Change::PutNew(0)),
             DropOther => Steps::one(OTHER, Change::Remove),
+            TakeRun(_) => Steps::one(OTHER, Change::Update(1)),
+            FreeRun => Steps::one(OTHER, Change::Update(0)),
             Shrink | Reopen => Steps::default(),
         }
     }
@@ -211,7 +225,10 @@ impl Structure for LbTree {
         if pool.maps().len() > 1 {
             let other = pool.open_map::<u64, u64>("other").map_err(text)?;
             problems.extend(other.check().map_err(text)?);
-            contents.push((OTHER, other.len().map_err(text)?));
+            if other.len().map_err(text)? > 0 {
+                problems.push("the other map has records".into());
+            }
+            contents.push((OTHER, pool.runs("other").map_err(text)? as u64));
         }
         if problems.is_empty() {
             Ok(contents)
@@ -255,24 +272,34 @@ fn range(map: &Map<u64, u64>, from: u64, to: u64, backwards: bool) -> Result<Vec
     Ok((from..=to).map(|key| Saw::Value(value(key))).collect())
 }
 
-/// The history of a seed: `operations` of them by `threads` threads.
+/// The history of a seed: `operations` of them by `threads` threads. Seeds take turns at the kinds of histories.
 #[must_use]
 pub fn history(seed: u64, operations: usize, threads: usize) -> (LbTree, Workload<Operation>) {
+    let kinds = if threads < 2 { KINDS } else { KINDS_TOGETHER };
+    history_of_kind(seed % kinds, seed, operations, threads)
+}
+
+/// A history of one kind, below [`KINDS`], or of several threads below [`KINDS_TOGETHER`].
+pub(crate) fn history_of_kind(
+    kind: u64,
+    seed: u64,
+    operations: usize,
+    threads: usize,
+) -> (LbTree, Workload<Operation>) {
     let mut random = SmallRng::seed_from_u64(seed);
     let leaf_bytes = [256, 256, 256, 512, 256, 768, 256, 1024][random.random_range(0..8)];
     let workload = if threads < 2 {
-        alone(seed, operations, &mut random)
+        alone(kind, seed, operations, &mut random)
     } else {
-        together(seed, operations, threads, &mut random)
+        together(kind, seed, operations, threads, &mut random)
     };
     (LbTree { leaf_bytes }, workload)
 }
 
 /// Kinds of histories of one thread.
-const KINDS: u64 = 8;
+pub(crate) const KINDS: u64 = 8;
 
-fn alone(seed: u64, operations: usize, random: &mut SmallRng) -> Workload<Operation> {
-    let kind = seed % KINDS;
+fn alone(kind: u64, seed: u64, operations: usize, random: &mut SmallRng) -> Workload<Operation> {
     let size = random.random_range(1..60_u64);
     let before = match kind {
         // Bulk loads need an empty map; the others begin with one that has seen some life.
@@ -282,7 +309,7 @@ fn alone(seed: u64, operations: usize, random: &mut SmallRng) -> Workload<Operat
             .collect(),
     };
     let mut recorded = Vec::with_capacity(operations);
-    let (mut has_other, mut at) = (false, 1_000);
+    let (mut other, mut at) = (Other::Absent, 1_000);
     for i in 0..operations as u64 {
         let key = random.random_range(0..200);
         let dice = random.random_range(0..16);
@@ -297,7 +324,7 @@ fn alone(seed: u64, operations: usize, random: &mut SmallRng) -> Workload<Operat
             (2, _) => Insert(key, i),
             (3 | 7, _) if i % 64 == 0 => BulkLoad(load(random)),
             // Until the map is empty, and can be loaded again.
-            (7, 0..4) | (3, 0..6) => return_to_catalog(random, &mut has_other),
+            (7, 0..4) | (3, 0..6) => in_catalog(random, &mut other),
             (3 | 7, _) => Remove(key),
             (4, 0) => Reopen,
             (4, 1..6) => Insert(key, i),
@@ -317,7 +344,7 @@ fn alone(seed: u64, operations: usize, random: &mut SmallRng) -> Workload<Operat
             (_, 11) => RangeOf(key, key + 20, i % 2 == 0),
             (_, 12) => GetBatch((0..20).map(|j| key + 3 * j).collect()),
             (_, 13) => InsertBatch(batch(random, i)),
-            (_, _) => return_to_catalog(random, &mut has_other),
+            (_, _) => in_catalog(random, &mut other),
         };
         recorded.push(operation);
     }
@@ -330,13 +357,25 @@ fn alone(seed: u64, operations: usize, random: &mut SmallRng) -> Workload<Operat
     }
 }
 
+/// What has become of the other map.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Other {
+    Absent,
+    There,
+    HasRun,
+}
+
 /// An operation on the pool rather than the map.
-fn return_to_catalog(random: &mut SmallRng, has_other: &mut bool) -> Operation {
-    if random.random_range(0..3) == 0 {
-        return Shrink;
-    }
-    *has_other = !*has_other;
-    if *has_other { CreateOther } else { DropOther }
+fn in_catalog(random: &mut SmallRng, other: &mut Other) -> Operation {
+    let (operation, now) = match (random.random_range(0..9), *other) {
+        (0..3, now) => (Shrink, now),
+        (_, Other::Absent) => (CreateOther, Other::There),
+        (3..6, Other::There) => (TakeRun(random.random_range(2..4)), Other::HasRun),
+        (3..6, Other::HasRun) => (FreeRun, Other::There),
+        _ => (DropOther, Other::Absent),
+    };
+    *other = now;
+    operation
 }
 
 fn batch(random: &mut SmallRng, value: u64) -> Vec<(u64, u64)> {
@@ -376,7 +415,7 @@ fn only_loads_into_empty(operations: Vec<Operation>) -> Vec<Operation> {
 }
 
 /// Kinds of histories of several threads.
-const KINDS_TOGETHER: u64 = 6;
+pub(crate) const KINDS_TOGETHER: u64 = 7;
 
 fn puts(keys: std::ops::Range<u64>) -> Vec<Operation> {
     keys.map(|key| Insert(key, 1_000 + key)).collect()
@@ -402,23 +441,26 @@ fn thin_and_full_leaves() -> Vec<Operation> {
 
 /// Threads on few keys, so that they meet; on leaves that are about to split or to merge.
 fn together(
+    kind: u64,
     seed: u64,
     operations: usize,
     threads: usize,
     random: &mut SmallRng,
 ) -> Workload<Operation> {
-    let kind = seed / 2 % KINDS_TOGETHER;
     let keys = match kind {
-        0 => 24,
+        0 => 10,
         1 | 2 => 60,
         // Full leaves, and one with two records, which has an extent of its own.
         3 => 14 * random.random_range(12..15) + 2,
+        6 => random.random_range(12..17) * 28,
         _ => LEAVES * 28,
     };
     let before = match kind {
-        0 => puts(0..random.random_range(0..24)),
+        0 => puts(0..random.random_range(0..10)),
         1 => puts(0..14),
         2 | 3 => puts(0..keys),
+        // Full leaves; their extent is nearly full too.
+        6 => (0..keys / 2).map(|key| Insert(2 * key, 0)).collect(),
         _ => thin_and_full_leaves(),
     };
     let per_thread = (operations / threads).max(1);
@@ -441,6 +483,7 @@ fn together(
                 // One thread merges leaves, from right to left, so that what it frees is what is taken next, while another
                 // one splits some, or fills the same.
                 (4 | 5, 0..10) if is_even => Remove(thin_leaf(seed, i) + i % 4 * 2),
+                (6, 0..14) => Insert(key | 1, value),
                 (4, 0..12) => Insert(random.random_range(THIN..keys) | 1, value),
                 (5, 0..10) => Insert(thin_leaf(seed, i) + 1 + i % 12, value),
                 (_, 0..3) => Insert(key, value),
@@ -451,7 +494,7 @@ fn together(
                 (_, 8) => CompareExchange(key, Some(1_000 + key), None),
                 (_, 9..12) => Get(key),
                 (_, 12) => RangeOf(key.saturating_sub(6), key + 6, value % 2 == 0),
-                (_, 13) => GetBatch((0..6).map(|j| (key + 5 * j) % keys).collect()),
+                (_, 13) => GetBatch((0..6_u64).map(|j| (key + j) % keys).collect()),
                 (_, 14) => InsertBatch((0..4).map(|j| ((key + j) % keys, value)).collect()),
                 (_, _) => Update(key, value),
             }

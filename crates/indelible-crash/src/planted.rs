@@ -3,16 +3,17 @@
 //! Most are planted in recordings: what the program did is left as it was, but a flush or a fence is taken out, or a commit
 //! is moved to where it comes too early. The rest are in the code (see [`Bug`]).
 
-use crate::coverage::commit_points;
+use crate::Medium;
+use crate::coverage::{CommitPoint, commit_points, function_at};
 use crate::explore::{Explorer, Limits, Tally};
-use crate::lbtree::{self, LbTree, Operation};
+use crate::lbtree::{self, KINDS, KINDS_TOGETHER, LbTree, Operation};
 use crate::record::{Recording, record};
 use crate::report::Failure;
-use crate::Medium;
 use indelible::planted::{Bug, plant};
 use indelible::pmem::trace::{Action, Event};
 use std::collections::BTreeSet;
 use std::fmt::{Display, Formatter};
+use std::panic::Location;
 use std::sync::Arc;
 
 /// A line of the library's source.
@@ -22,21 +23,33 @@ pub struct Site {
     pub file: &'static str,
     /// Line.
     pub line: u32,
+    /// The function that it is in.
+    pub function: &'static str,
 }
 
 impl Site {
+    fn is(&self, event: &Event) -> bool {
+        event.source.line() == self.line && event.source.file().ends_with(self.file)
+    }
+
     fn of(event: &Event) -> Self {
-        let file = event.source.file();
+        Self::at(event.source)
+    }
+
+    fn at(source: &'static Location<'static>) -> Self {
+        let file = source.file();
+        let file = file.rsplit_once("/src/").map_or(file, |(_, file)| file);
         Self {
-            file: file.rsplit_once("/src/").map_or(file, |(_, file)| file),
-            line: event.source.line(),
+            file,
+            line: source.line(),
+            function: function_at(file, source.line()).unwrap_or("?"),
         }
     }
 }
 
 impl Display for Site {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", self.file, self.line)
+        write!(f, "{}:{} ({})", self.file, self.line, self.function)
     }
 }
 
@@ -68,6 +81,36 @@ impl Display for Mutation {
 }
 
 impl Mutation {
+    /// Why this one changes nothing that a crash could show, if that is so.
+    #[must_use]
+    pub fn excuse(self) -> Option<&'static str> {
+        let function = |site: Site| site.function;
+        match self {
+            Self::NoFlush(at) | Self::NoFence(at) => match function(at) {
+                "directory_or_create" => Some("without its directory, recovery only takes longer"),
+                "record" => Some("a number that is not durable is not believed"),
+                "build_chain" => {
+                    Some("each thread's own; of one thread, the commit's does for both")
+                }
+                "begin_writing" => Some("what is not wiped for good is wiped again"),
+                "free_extents" => Some("an extent that is found owned is swept and freed again"),
+                _ => None,
+            },
+            Self::EarlyCommit(at) => match function(at) {
+                "update" | "publish_update" => Some("a value depends on nothing"),
+                "remove_entry" | "free_extents" => Some("a removal depends on nothing"),
+                "take_extents" => Some("nothing lies in the extent as yet"),
+                _ => None,
+            },
+            Self::Swapped(first, second) => match (function(first), function(second)) {
+                (_, "update" | "publish_update") => Some("a batch is not one transaction"),
+                (_, "take_extents") => Some("nothing lies in the extent as yet"),
+                _ => None,
+            },
+            Self::Code(_) => None,
+        }
+    }
+
     /// What the recording would be with this bug in it, and the first event that differs; `None` if none does.
     fn of_events(self, events: &[Event]) -> Option<(Vec<Event>, usize)> {
         let mut mutated = Vec::with_capacity(events.len());
@@ -81,7 +124,7 @@ impl Mutation {
                         Action::Fence => is_fence,
                         _ => false,
                     };
-                    if is_kind && Site::of(event) == site {
+                    if is_kind && site.is(event) {
                         first.get_or_insert(mutated.len());
                     } else {
                         mutated.push(*event);
@@ -91,9 +134,8 @@ impl Mutation {
             Self::EarlyCommit(site) => {
                 for event in events {
                     let to = boundary(&mutated, event.thread);
-                    let is_moved = is_store(event)
-                        && Site::of(event) == site
-                        && mutated[to..].iter().any(is_store);
+                    let is_moved =
+                        is_store(event) && site.is(event) && mutated[to..].iter().any(is_store);
                     let to = if is_moved { to } else { mutated.len() };
                     if is_moved {
                         first = Some(first.map_or(to, |first: usize| first.min(to)));
@@ -105,10 +147,10 @@ impl Mutation {
                 for event in events {
                     let to = boundary(&mutated, event.thread);
                     let is_swapped = is_store(event)
-                        && Site::of(event) == b
+                        && b.is(event)
                         && to > 0
                         && is_store(&mutated[to - 1])
-                        && Site::of(&mutated[to - 1]) == a
+                        && a.is(&mutated[to - 1])
                         && address(&mutated[to - 1]) != address(event);
                     let to = if is_swapped { to - 1 } else { mutated.len() };
                     if is_swapped {
@@ -137,14 +179,16 @@ fn address(event: &Event) -> Option<usize> {
 /// Whether the event is a store that commits something.
 fn is_commit(event: &Event) -> bool {
     thread_local! {
-        static SITES: BTreeSet<Site> = commit_points()
-            .iter()
-            .flat_map(|point| {
-                (point.lines.0..=point.lines.1).map(|line| Site { file: point.file, line })
-            })
-            .collect();
+        static POINTS: Vec<CommitPoint> = commit_points();
     }
-    is_store(event) && SITES.with(|sites| sites.contains(&Site::of(event)))
+    let line = event.source.line();
+    is_store(event)
+        && POINTS.with(|points| {
+            points.iter().any(|point| {
+                (point.lines.0..=point.lines.1).contains(&line)
+                    && event.source.file().ends_with(point.file)
+            })
+        })
 }
 
 /// Where the thread's operation began, or its last commit was.
@@ -176,10 +220,6 @@ pub struct Hunter {
     limits: Limits,
 }
 
-/// Histories in which bugs are planted after the fact.
-const RECORDINGS: u64 = 24;
-const OPERATIONS: usize = 150;
-
 impl Default for Hunter {
     fn default() -> Self {
         Self::new()
@@ -194,13 +234,18 @@ impl Hunter {
     /// If one of them is wrong without any planted bug.
     #[must_use]
     pub fn new() -> Self {
-        let record = |seed| {
-            let (structure, workload) = lbtree::history(seed, OPERATIONS, 1);
+        let record = |(kind, seed, operations, threads)| {
+            let (structure, workload) = lbtree::history_of_kind(kind, seed, operations, threads);
             let recording = record(&Arc::new(structure), &workload, seed);
-            (structure, recording.unwrap_or_else(|error| panic!("seed {seed}: {error}")))
+            let recording = recording.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            (structure, recording)
         };
+        let alone = (0..4 * KINDS).map(|seed| (seed % KINDS, seed, 150, 1));
+        let together = (0..4 * KINDS_TOGETHER).map(|seed| (seed % KINDS_TOGETHER, seed, 40, 2));
+        // Both threads split, and need another extent.
+        let extents = (0..24).map(|seed| (KINDS_TOGETHER - 1, seed, 30, 2));
         Self {
-            recordings: (0..RECORDINGS).map(record).collect(),
+            recordings: alone.chain(together).chain(extents).map(record).collect(),
             limits: Limits {
                 images_per_point: 96,
                 nested_every: 64,
@@ -298,11 +343,36 @@ struct Stage {
 
 /// One thread, with crashes; several, without; several, with.
 const STAGES: &[Stage] = &[
-    Stage { histories: 48, operations: 60, threads: 1, images_per_point: 96 },
-    Stage { histories: 4_000, operations: 24, threads: 2, images_per_point: 0 },
-    Stage { histories: 400, operations: 24, threads: 2, images_per_point: 24 },
-    Stage { histories: 4_000, operations: 30, threads: 3, images_per_point: 0 },
-    Stage { histories: 40_000, operations: 20, threads: 2, images_per_point: 0 },
+    Stage {
+        histories: 48,
+        operations: 60,
+        threads: 1,
+        images_per_point: 96,
+    },
+    Stage {
+        histories: 4_000,
+        operations: 24,
+        threads: 2,
+        images_per_point: 0,
+    },
+    Stage {
+        histories: 400,
+        operations: 24,
+        threads: 2,
+        images_per_point: 24,
+    },
+    Stage {
+        histories: 4_000,
+        operations: 30,
+        threads: 3,
+        images_per_point: 0,
+    },
+    Stage {
+        histories: 40_000,
+        operations: 20,
+        threads: 2,
+        images_per_point: 0,
+    },
 ];
 
 impl Stage {

@@ -114,10 +114,13 @@ const SCHEDULER: Scheduler = Scheduler {
 };
 
 /// A schedule from a seed: at each point the running thread goes on, but for one time in so many, which the seed says too:
-/// from taking turns at every store to long runs that are interrupted at few places.
+/// from taking turns at every store to long runs that are interrupted at few places. Now and then the one that is
+/// interrupted does not come back for long, as a reader that has lost its core.
 struct Sticky {
     random: SmallRng,
     one_in: u32,
+    /// A thread that is kept from running, and for how many steps still.
+    stalled: Option<(TaskId, u32)>,
     is_done: bool,
 }
 
@@ -125,7 +128,8 @@ impl Sticky {
     fn new(seed: u64) -> Self {
         Self {
             random: SmallRng::seed_from_u64(seed),
-            one_in: [2, 8, 30, 120][seed as usize / 2 % 4],
+            one_in: [2, 8, 30, 120][(seed ^ seed >> 3) as usize % 4],
+            stalled: None,
             is_done: false,
         }
     }
@@ -143,16 +147,30 @@ impl shuttle::scheduler::Scheduler for Sticky {
         current: Option<TaskId>,
         is_yielding: bool,
     ) -> Option<TaskId> {
-        let mut others = runnable.iter().filter(|task| Some(task.id()) != current);
-        let can_go_on = others.clone().count() < runnable.len();
-        let goes_on = can_go_on && !is_yielding && !self.random.random_ratio(1, self.one_in);
-        let count = others.clone().count();
-        if goes_on || count == 0 {
-            return current;
+        self.stalled = self
+            .stalled
+            .and_then(|(task, steps)| Some((task, steps.checked_sub(1)?)));
+        let is_stalled = |task: &TaskId| self.stalled.is_some_and(|(other, _)| other == *task);
+        let tasks: Vec<TaskId> = runnable.iter().map(|task| task.id()).collect();
+        let mut others: Vec<TaskId> = tasks
+            .iter()
+            .copied()
+            .filter(|&task| Some(task) != current)
+            .collect();
+        if others.iter().any(|task| !is_stalled(task)) || !is_yielding {
+            others.retain(|task| !is_stalled(task));
         }
-        others
-            .nth(self.random.random_range(0..count))
-            .map(|task| task.id())
+        let running = current.filter(|task| tasks.contains(task));
+        if others.is_empty() {
+            return running.or(tasks.first().copied());
+        }
+        if running.is_some() && !is_yielding && !self.random.random_ratio(1, self.one_in) {
+            return running;
+        }
+        if let Some(task) = running.filter(|_| !is_yielding && self.random.random_ratio(1, 4)) {
+            self.stalled = Some((task, self.random.random_range(50..600)));
+        }
+        Some(others[self.random.random_range(0..others.len())])
     }
 
     fn next_u64(&mut self) -> u64 {

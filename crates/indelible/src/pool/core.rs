@@ -348,14 +348,27 @@ impl PoolCore {
         extents.free.extend(first..first + length);
     }
 
-    /// All extents, or heads of runs, of `owner`.
-    pub(super) fn extents_of(&self, owner: u32) -> Vec<u64> {
+    /// The extents of `owner`, of runs their heads, whose words are `wanted`.
+    fn extents_of(&self, owner: u32, wanted: impl Fn(Use) -> bool) -> Vec<u64> {
         let extents = lock(&self.extents);
-        let is_owners = |extent: &u64| {
+        let is_wanted = |extent: &u64| {
             let word = Use(self.table(*extent).load());
-            word.owner() == owner && !word.is_continuation() && !extents.free.contains(extent)
+            word.owner() == owner
+                && !word.is_continuation()
+                && !extents.free.contains(extent)
+                && wanted(word)
         };
-        (1..extents.count).filter(is_owners).collect()
+        (1..extents.count).filter(is_wanted).collect()
+    }
+
+    /// The extents, or heads of runs, that hold blocks of `block_bytes` for `owner`.
+    pub(super) fn extents_with(&self, owner: u32, block_bytes: u64) -> Vec<u64> {
+        let word = if block_bytes > EXTENT_BYTES {
+            Use::head(owner, block_bytes.div_ceil(EXTENT_BYTES))
+        } else {
+            Use::blocks(owner, block_bytes)
+        };
+        self.extents_of(owner, |found| found == word)
     }
 
     /// Whether the table says that `extent` holds blocks of `block_bytes` for `owner`.
@@ -518,7 +531,7 @@ impl PoolCore {
     }
 
     fn free_all(&self, owner: u32) {
-        for extent in self.extents_of(owner) {
+        for extent in self.extents_of(owner, |_| true) {
             self.free_extents(owner, extent);
         }
     }
@@ -580,6 +593,24 @@ impl PoolCore {
 
 #[cfg(feature = "trace")]
 impl PoolCore {
+    pub(super) fn take_run(&self, slot: usize, extents: u64) -> Result<()> {
+        let owner = self.owners[slot].load(Ordering::Relaxed);
+        self.take_extents(owner, extents * EXTENT_BYTES, extents)?;
+        Ok(())
+    }
+
+    pub(super) fn runs(&self, slot: usize) -> Vec<u64> {
+        let owner = self.owners[slot].load(Ordering::Relaxed);
+        self.extents_of(owner, |word| word.length() > 1)
+    }
+
+    pub(super) fn free_runs(&self, slot: usize) {
+        let owner = self.owners[slot].load(Ordering::Relaxed);
+        for extent in self.runs(slot) {
+            self.free_extents(owner, extent);
+        }
+    }
+
     pub(super) fn abandon(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }

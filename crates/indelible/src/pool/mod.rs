@@ -300,6 +300,41 @@ impl Pool {
         }
     }
 
+    /// Takes `extents` in a row for the map `name`, as a large block would, or gives all such runs back. No index of
+    /// this version has blocks larger than an extent; for the checker, compiled only with the `trace` feature.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchMap`], [`Error::NoSpace`].
+    #[cfg(feature = "trace")]
+    pub fn take_run(&self, name: &str, extents: u64) -> Result<()> {
+        let slot = self.find(name)?;
+        self.core.take_run(slot, extents)
+    }
+
+    /// Runs that the map `name` has.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchMap`].
+    #[cfg(feature = "trace")]
+    pub fn runs(&self, name: &str) -> Result<usize> {
+        let slot = self.find(name)?;
+        Ok(self.core.runs(slot).len())
+    }
+
+    /// See [`take_run`](Self::take_run).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchMap`].
+    #[cfg(feature = "trace")]
+    pub fn free_runs(&self, name: &str) -> Result<()> {
+        let slot = self.find(name)?;
+        self.core.free_runs(slot);
+        Ok(())
+    }
+
     /// Makes this pool and its maps forget that they must be closed: dropping them writes nothing any more. A crash, for
     /// the checker; compiled only with the `trace` feature.
     #[cfg(feature = "trace")]

@@ -80,7 +80,7 @@ impl Space {
     pub(super) fn new(core: Arc<PoolCore>, owner: u32, block_bytes: u64) -> Self {
         let per_extent = blocks_per_extent(block_bytes);
         let extents: BTreeMap<_, _> = core
-            .extents_of(owner)
+            .extents_with(owner, block_bytes)
             .into_iter()
             .map(|extent| {
                 (
