@@ -47,6 +47,8 @@ enum Command {
     Shrink(commands::inspect::Shrink),
     /// Kill writers over and over, and compare what is there with what was acknowledged.
     Torture(commands::torture::Torture),
+    /// Search what crashes could leave, image by image, and prove that nothing is lost.
+    Crash(commands::crash::Crash),
     /// The child that gets killed.
     #[command(name = "__writer", hide = true)]
     Writer(torture::Writer),
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         Command::Rm(rm) => rm.run(),
         Command::Shrink(shrink) => shrink.run(&output),
         Command::Torture(torture) => torture.run(&output),
+        Command::Crash(crash) => crash.run(&output),
         Command::Writer(writer) => writer.run(),
     };
     match result {

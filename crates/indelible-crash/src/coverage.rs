@@ -108,6 +108,12 @@ pub(crate) const SOURCES: &[(&str, &str)] = &[
     source!("pool/core.rs"),
 ];
 
+/// A line of the library's source.
+pub(crate) fn line_at(file: &str, line: u32) -> Option<&'static str> {
+    let (_, text) = SOURCES.iter().find(|(name, _)| *name == file)?;
+    text.lines().nth(line as usize - 1).map(str::trim)
+}
+
 /// The function that a line of the library's source is in.
 pub(crate) fn function_at(file: &str, line: u32) -> Option<&'static str> {
     let (_, text) = SOURCES.iter().find(|(name, _)| *name == file)?;

@@ -482,10 +482,10 @@ fn together(
                 },
                 // One thread merges leaves, from right to left, so that what it frees is what is taken next, while another
                 // one splits some, or fills the same.
-                (4 | 5, 0..10) if is_even => Remove(thin_leaf(seed, i) + i % 4 * 2),
+                (4 | 5, 0..=8) if is_even => Remove(thin_leaf(seed, i) + i % 4 * 2),
                 (6, 0..14) => Insert(key | 1, value),
                 (4, 0..12) => Insert(random.random_range(THIN..keys) | 1, value),
-                (5, 0..10) => Insert(thin_leaf(seed, i) + 1 + i % 12, value),
+                (5, 0..=8) => Insert(thin_leaf(seed, i) + 1 + i % 12, value),
                 (_, 0..3) => Insert(key, value),
                 (_, 3..5) => Remove(key),
                 (_, 5) => InsertNew(key, value),

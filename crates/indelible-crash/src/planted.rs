@@ -4,7 +4,7 @@
 //! is moved to where it comes too early. The rest are in the code (see [`Bug`]).
 
 use crate::Medium;
-use crate::coverage::{CommitPoint, commit_points, function_at};
+use crate::coverage::{CommitPoint, commit_points, function_at, line_at};
 use crate::explore::{Explorer, Limits, Tally};
 use crate::lbtree::{self, KINDS, KINDS_TOGETHER, LbTree, Operation};
 use crate::record::{Recording, record};
@@ -25,6 +25,8 @@ pub struct Site {
     pub line: u32,
     /// The function that it is in.
     pub function: &'static str,
+    /// What it says.
+    pub text: &'static str,
 }
 
 impl Site {
@@ -43,6 +45,7 @@ impl Site {
             file,
             line: source.line(),
             function: function_at(file, source.line()).unwrap_or("?"),
+            text: line_at(file, source.line()).unwrap_or(""),
         }
     }
 }
@@ -87,6 +90,9 @@ impl Mutation {
         let function = |site: Site| site.function;
         match self {
             Self::NoFlush(at) | Self::NoFence(at) => match function(at) {
+                "take_extents" if at.text.starts_with("self.pm.f") => {
+                    Some("the head of a run speaks for the rest of it")
+                }
                 "directory_or_create" => Some("without its directory, recovery only takes longer"),
                 "record" => Some("a number that is not durable is not believed"),
                 "build_chain" => {
@@ -339,45 +345,36 @@ struct Stage {
     operations: usize,
     threads: usize,
     images_per_point: usize,
+    /// All of one kind, or all kinds in turn.
+    kind: Option<u64>,
 }
 
-/// One thread, with crashes; several, without; several, with.
-const STAGES: &[Stage] = &[
-    Stage {
-        histories: 48,
-        operations: 60,
-        threads: 1,
-        images_per_point: 96,
-    },
-    Stage {
-        histories: 4_000,
-        operations: 24,
-        threads: 2,
-        images_per_point: 0,
-    },
-    Stage {
-        histories: 400,
-        operations: 24,
-        threads: 2,
-        images_per_point: 24,
-    },
-    Stage {
-        histories: 4_000,
-        operations: 30,
-        threads: 3,
-        images_per_point: 0,
-    },
-    Stage {
-        histories: 40_000,
-        operations: 20,
-        threads: 2,
-        images_per_point: 0,
-    },
-];
-
 impl Stage {
+    const fn new(
+        histories: u64,
+        operations: usize,
+        threads: usize,
+        images_per_point: usize,
+        kind: Option<u64>,
+    ) -> Self {
+        Self {
+            histories,
+            operations,
+            threads,
+            images_per_point,
+            kind,
+        }
+    }
+
     fn explore(&self, seed: u64, limits: Limits, tally: &Tally) -> Result<(), Box<Failure>> {
-        let (structure, workload) = lbtree::history(seed, self.operations, self.threads);
+        let kinds = if self.threads < 2 {
+            KINDS
+        } else {
+            KINDS_TOGETHER
+        };
+        let kind = self.kind.unwrap_or(seed % kinds);
+        let (structure, workload) =
+            lbtree::history_of_kind(kind, seed, self.operations, self.threads);
         let recording = record(&Arc::new(structure), &workload, seed)
             .map_err(|problem| Failure::without_crash(problem, seed))?;
         let limits = Limits {
@@ -392,3 +389,11 @@ impl Stage {
             })
     }
 }
+
+/// One thread, with crashes; several, without; several, with; and many in which leaves and extents come and go under readers.
+const STAGES: [Stage; 4] = [
+    Stage::new(48, 60, 1, 96, None),
+    Stage::new(4_000, 24, 2, 0, None),
+    Stage::new(400, 24, 2, 24, None),
+    Stage::new(20_000, 24, 2, 0, Some(3)),
+];

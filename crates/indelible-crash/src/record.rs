@@ -8,9 +8,11 @@ use indelible::schedule::{self, Scheduler};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use shuttle::scheduler::{Schedule, Task, TaskId};
+use shuttle::sync::atomic::AtomicBool;
+use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 
 /// What was done, store by store, and what there was before.
 #[derive(Clone)]
@@ -72,8 +74,34 @@ pub(crate) fn record<S: Structure>(
     })
 }
 
+thread_local! {
+    /// Whether a panic is caught, and told of as an error.
+    static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Keeps panics that are caught from being printed as well.
+fn silence_guarded_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if !IS_GUARDED.get() {
+                before(panic);
+            }
+        }));
+    });
+}
+
 /// Calls `work`; a panic is an error of the structure's too.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    silence_guarded_panics();
+    let outer = IS_GUARDED.replace(true);
+    let result = catch(work);
+    IS_GUARDED.set(outer);
+    result
+}
+
+fn catch<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let message = panic
             .downcast_ref::<String>()
@@ -102,12 +130,15 @@ fn run_one<S: Structure>(
     Ok(())
 }
 
-/// Every access to it is a point at which shuttle may switch threads.
-static POINT: shuttle::sync::atomic::AtomicBool = shuttle::sync::atomic::AtomicBool::new(false);
+thread_local! {
+    /// Every access to it is a point at which shuttle may switch threads. (Shuttle's atomics belong to one thread of the
+    /// system.)
+    static POINT: AtomicBool = const { AtomicBool::new(false) };
+}
 
 const SCHEDULER: Scheduler = Scheduler {
     point: || {
-        let _ = POINT.load(Ordering::SeqCst);
+        POINT.with(|point| point.load(Ordering::SeqCst));
     },
     wait: shuttle::thread::yield_now,
     thread: || usize::from(shuttle::current::me()),

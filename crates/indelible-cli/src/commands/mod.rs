@@ -1,5 +1,6 @@
 //! One file per command, or per family of small ones. A command returns whether its exit code is 0.
 
+pub mod crash;
 pub mod create;
 pub mod demo;
 pub mod inspect;

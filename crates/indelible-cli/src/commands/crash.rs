@@ -1,0 +1,292 @@
+//! `crash`.
+
+use crate::output::{Output, grouped};
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use indelible_crash::planted::{Hunt, Hunter, Mutation};
+use indelible_crash::{Limits, Medium, Run, Summary, Tally, lbtree};
+use indicatif::ProgressBar;
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Search what crashes could leave: run operations, stop at every point, recover every image of the memory, compare.
+#[derive(Args)]
+pub struct Crash {
+    /// The index.
+    #[arg(long, value_enum, default_value_t = Index::Lbtree)]
+    index: Index,
+    /// Operations in a history.
+    #[arg(long, default_value_t = 200)]
+    ops: usize,
+    /// Seed of the first history; the others follow.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Threads that a deterministic scheduler interleaves, 1 to 4.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=4))]
+    threads: u8,
+    /// Histories.
+    #[arg(long, default_value_t = 128)]
+    histories: u64,
+    /// What fails: the power under persistent memory, or the process.
+    #[arg(long, value_enum, default_value_t = Failing::Power)]
+    failing: Failing,
+    /// Images at one point at most; beyond that a sample.
+    #[arg(long)]
+    images: Option<usize>,
+    /// As many histories as there is time for (see --minutes), more images at a point, recovery crashed more often.
+    #[arg(long)]
+    deep: bool,
+    /// How long --deep goes on.
+    #[arg(long, default_value_t = 10.0)]
+    minutes: f64,
+    /// Plant every known bug instead, one after the other, and look whether each is found.
+    #[arg(long)]
+    planted: bool,
+    /// Plant the bugs whose description contains this, and print how they were found.
+    #[arg(long)]
+    plant: Option<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Index {
+    Lbtree,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Failing {
+    Power,
+    Process,
+}
+
+impl Crash {
+    /// Runs the command; the exit code is 1 if something is wrong.
+    pub fn run(self, output: &Output) -> Result<bool> {
+        let Index::Lbtree = self.index;
+        if self.planted || self.plant.is_some() {
+            return Ok(self.plant_bugs(output));
+        }
+        let run = Run {
+            history: &|seed| lbtree::history(seed, self.ops, usize::from(self.threads)),
+            medium: match self.failing {
+                Failing::Power => Medium::Pmem,
+                Failing::Process => Medium::Process,
+            },
+            limits: self.limits(),
+            seed: self.seed,
+            histories: if self.deep { u64::MAX } else { self.histories },
+            time: self
+                .deep
+                .then(|| Duration::from_secs_f64(self.minutes.max(0.0) * 60.0)),
+            workers: workers(),
+        };
+        let (tally, begun) = (Tally::default(), AtomicU64::new(0));
+        let summary = self.with_progress(output, &tally, &begun, || run.go(&tally, &begun));
+        self.print(output, &tally, &summary);
+        if let Some(failure) = &summary.failure {
+            eprintln!("\nWRONG: {failure}");
+        }
+        Ok(summary.failure.is_none())
+    }
+
+    fn limits(&self) -> Limits {
+        let usual = Limits::default();
+        Limits {
+            images_per_point: self
+                .images
+                .unwrap_or(usual.images_per_point * if self.deep { 8 } else { 1 }),
+            nested_every: usual.nested_every / if self.deep { 8 } else { 1 },
+            ..usual
+        }
+    }
+
+    fn with_progress<T>(
+        &self,
+        output: &Output,
+        tally: &Tally,
+        begun: &AtomicU64,
+        work: impl FnOnce() -> T,
+    ) -> T {
+        let (total, what) = if self.deep {
+            ((self.minutes * 60.0) as u64, "seconds")
+        } else {
+            (self.histories, "histories")
+        };
+        let bar = output.progress(total, what);
+        let done = AtomicBool::new(false);
+        let start = Instant::now();
+        let result = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_millis(100));
+                    self.show(&bar, start, tally, begun);
+                }
+            });
+            let result = work();
+            done.store(true, Ordering::Relaxed);
+            result
+        });
+        bar.finish_and_clear();
+        result
+    }
+
+    fn show(&self, bar: &ProgressBar, start: Instant, tally: &Tally, begun: &AtomicU64) {
+        let elapsed = start.elapsed().as_secs_f64();
+        let rate = tally.images() as f64 / elapsed;
+        bar.set_message(format!(
+            "{} images, {}/s",
+            grouped(tally.images()),
+            grouped(rate as u64)
+        ));
+        let histories = begun.load(Ordering::Relaxed);
+        bar.set_position(if self.deep { elapsed as u64 } else { histories });
+    }
+
+    fn print(&self, output: &Output, tally: &Tally, summary: &Summary) {
+        let coverage = &summary.coverage;
+        let seconds = summary.elapsed.as_secs_f64();
+        let rate = tally.images() as f64 / seconds;
+        let operations: Vec<String> = coverage
+            .operations
+            .iter()
+            .map(|(name, count)| format!("{name} {}", grouped(*count)))
+            .collect();
+        let changes: Vec<String> = coverage
+            .changes
+            .iter()
+            .map(|(kind, shapes)| {
+                let count = grouped(shapes.values().sum());
+                match shapes.len() {
+                    1 => format!("{kind} {count}"),
+                    shapes => format!("{kind} {count} in {shapes} shapes"),
+                }
+            })
+            .collect();
+        let commits = indelible_crash::commit_points();
+        let missed: Vec<String> = coverage
+            .commits_missed()
+            .iter()
+            .map(|point| format!("{}:{}, {}", point.file, point.lines.0, point.story))
+            .collect();
+        let [images, in_recovery, deeper] = coverage.images;
+        let list = |items: Vec<String>| {
+            if output.json {
+                json!(items)
+            } else {
+                json!(wrapped(&items))
+            }
+        };
+        let mut facts: Vec<(&str, Value)> = vec![
+            ("histories", json!(coverage.histories)),
+            ("operations", list(operations)),
+            ("changes of structure", list(changes)),
+            ("events", json!(coverage.events)),
+            ("crash points", json!(coverage.points)),
+            ("images", json!(images)),
+            ("images of crashes in recovery", json!(in_recovery)),
+            (
+                "images of crashes in the recovery from those",
+                json!(deeper),
+            ),
+            ("distinct images", json!(summary.distinct)),
+            ("seconds", json!(seconds)),
+            ("images per second", json!(rate as u64)),
+            (
+                "images per second and core",
+                json!((rate / workers() as f64) as u64),
+            ),
+            ("commit points", json!(commits.len())),
+            (
+                "of them crashed on both sides",
+                json!(commits.len() - missed.len()),
+            ),
+        ];
+        if !missed.is_empty() {
+            facts.push(("not on both sides", list(missed)));
+        }
+        let title = match summary.failure {
+            None => "every image was recovered, and is what it may be",
+            Some(_) => "something is wrong",
+        };
+        output.facts(title, &facts);
+    }
+
+    /// Plants bugs, on all cores.
+    fn plant_bugs(&self, output: &Output) -> bool {
+        let hunter = Hunter::new();
+        let wanted = |mutation: &Mutation| {
+            let wanted = self.plant.as_deref().unwrap_or("");
+            mutation.to_string().contains(wanted)
+        };
+        let mutations: Vec<Mutation> = hunter.mutations().into_iter().filter(wanted).collect();
+        let bar = output.progress(mutations.len() as u64, "planted bugs");
+        let hunts: Mutex<Vec<Hunt>> = Mutex::new(Vec::new());
+        let next = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..workers() {
+                scope.spawn(|| {
+                    while let Some(&mutation) = mutations.get(next.fetch_add(1, Ordering::Relaxed))
+                    {
+                        let hunt = hunter.hunt(mutation);
+                        hunts
+                            .lock()
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .push(hunt);
+                        bar.inc(1);
+                    }
+                });
+            }
+        });
+        bar.finish_and_clear();
+        let hunts = hunts.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut rows = Vec::new();
+        let mut survivors = 0;
+        for mutation in &mutations {
+            let Some(hunt) = hunts.iter().find(|hunt| hunt.mutation == *mutation) else {
+                continue;
+            };
+            let found = match (&hunt.failure, mutation.excuse()) {
+                (Some(failure), _) => format!("found: {}", first_words(&failure.problem)),
+                (None, Some(excuse)) => format!("harmless: {excuse}"),
+                (None, None) => {
+                    survivors += 1;
+                    "NOT FOUND".into()
+                }
+            };
+            rows.push(vec![
+                json!(mutation.to_string()),
+                json!(hunt.images),
+                json!(found),
+            ]);
+            if let (Some(failure), Some(_)) = (&hunt.failure, &self.plant) {
+                eprintln!("{mutation}\n{failure}\n");
+            }
+        }
+        output.table(&["planted bug", "images", "outcome"], &rows);
+        survivors == 0
+    }
+}
+
+fn workers() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn first_words(text: &str) -> String {
+    match text.char_indices().nth(60) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.into(),
+    }
+}
+
+/// Items on lines of about 60 characters.
+fn wrapped(items: &[String]) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for item in items {
+        match lines.last_mut() {
+            Some(line) if line.len() + item.len() < 60 => *line += &format!(" · {item}"),
+            _ => lines.push(item.clone()),
+        }
+    }
+    lines.join("\n")
+}
