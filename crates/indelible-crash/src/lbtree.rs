@@ -275,6 +275,9 @@ fn range(map: &Map<u64, u64>, from: u64, to: u64, backwards: bool) -> Result<Vec
 /// The history of a seed: `operations` of them by `threads` threads. Seeds take turns at the kinds of histories.
 #[must_use]
 pub fn history(seed: u64, operations: usize, threads: usize) -> (LbTree, Workload<Operation>) {
+    if threads < 2 && seed % 64 == 63 {
+        return (LbTree { leaf_bytes: 256 }, tall(seed, operations));
+    }
     let kinds = if threads < 2 { KINDS } else { KINDS_TOGETHER };
     history_of_kind(seed % kinds, seed, operations, threads)
 }
@@ -300,26 +303,28 @@ pub(crate) fn history_of_kind(
 pub(crate) const KINDS: u64 = 8;
 
 fn alone(kind: u64, seed: u64, operations: usize, random: &mut SmallRng) -> Workload<Operation> {
-    let size = random.random_range(1..60_u64);
+    // Small maps are searched fast; of larger ones the inner nodes split too.
+    let keys = [30, 60, 60, 180][random.random_range(0..4)];
+    let size = random.random_range(1..keys / 2);
     let before = match kind {
         // Bulk loads need an empty map; the others begin with one that has seen some life.
         3 | 7 => Vec::new(),
         _ => (0..size)
-            .map(|i| Insert(random.random_range(0..200), i))
+            .map(|i| Insert(random.random_range(0..keys), i))
             .collect(),
     };
     let mut recorded = Vec::with_capacity(operations);
     let (mut other, mut at) = (Other::Absent, 1_000);
     for i in 0..operations as u64 {
-        let key = random.random_range(0..200);
+        let key = random.random_range(0..keys);
         let dice = random.random_range(0..16);
         let operation = match (kind, dice) {
             (0, 0) => Remove(key),
             (0, _) => Insert(key, i),
             // Neighbours, so that leaves run empty and merge; then they fill again.
-            (1, 0..14) if i % 150 < 100 => Remove((seed * 7 + i) % 200),
+            (1, 0..14) if i % keys < keys * 2 / 3 => Remove((seed * 7 + i) % keys),
             (1, _) => Insert(key, i),
-            (2, 0..6) => InsertBatch(batch(random, i)),
+            (2, 0..6) => InsertBatch(batch(random, keys, i)),
             (2, 6..12) => Remove(key),
             (2, _) => Insert(key, i),
             (3 | 7, _) if i % 64 == 0 => BulkLoad(load(random)),
@@ -343,7 +348,7 @@ fn alone(kind: u64, seed: u64, operations: usize, random: &mut SmallRng) -> Work
             (_, 10) => Get(key),
             (_, 11) => RangeOf(key, key + 20, i % 2 == 0),
             (_, 12) => GetBatch((0..20).map(|j| key + 3 * j).collect()),
-            (_, 13) => InsertBatch(batch(random, i)),
+            (_, 13) => InsertBatch(batch(random, keys, i)),
             (_, _) => in_catalog(random, &mut other),
         };
         recorded.push(operation);
@@ -354,6 +359,38 @@ fn alone(kind: u64, seed: u64, operations: usize, random: &mut SmallRng) -> Work
     Workload {
         before,
         threads: vec![recorded],
+    }
+}
+
+/// A map with so many leaves that its root gets another level as it grows, or loses it as it shrinks.
+fn tall(seed: u64, operations: usize) -> Workload<Operation> {
+    let operations = operations as u64;
+    let grows = seed / 64 % 2 == 0;
+    let most = if grows { 1_400 } else { 1_700 };
+    let load = BulkLoad((0..most).map(|key| (key, seed)).collect());
+    if grows {
+        return Workload {
+            before: vec![load],
+            threads: vec![
+                (most..most + operations)
+                    .map(|key| Insert(key, 1))
+                    .collect(),
+            ],
+        };
+    }
+    // About where the last but one of the upper nodes goes.
+    let from = 850;
+    Workload {
+        before: std::iter::once(load)
+            .chain((from..most).rev().map(Remove))
+            .collect(),
+        threads: vec![
+            (0..from)
+                .rev()
+                .map(Remove)
+                .take(operations as usize)
+                .collect(),
+        ],
     }
 }
 
@@ -378,10 +415,10 @@ fn in_catalog(random: &mut SmallRng, other: &mut Other) -> Operation {
     operation
 }
 
-fn batch(random: &mut SmallRng, value: u64) -> Vec<(u64, u64)> {
-    let from = random.random_range(0..150);
-    let step = random.random_range(1..9);
-    let count = random.random_range(2..24);
+fn batch(random: &mut SmallRng, keys: u64, value: u64) -> Vec<(u64, u64)> {
+    let from = random.random_range(0..keys);
+    let step = random.random_range(1..5);
+    let count = random.random_range(2..20);
     (0..count).map(|i| (from + i * step, value)).collect()
 }
 
