@@ -1,1 +1,226 @@
-//! What a fuzzer drives.
+//! What a fuzzer drives: bytes in, a panic if something is wrong.
+//!
+//! `fuzz/` has the targets for cargo-fuzz; the tests run both on bytes from a seed.
+
+use crate::explore::{Explorer, Limits, Tally};
+use crate::lbtree::{LbTree, Operation};
+use crate::record::record;
+use crate::{Medium, Structure, Workload};
+use indelible::pmem::Memory;
+use indelible::{Durability, PoolOptions};
+use std::sync::Arc;
+
+/// Takes numbers off the front of some bytes; zeros when they are used up.
+struct Bytes<'a>(&'a [u8]);
+
+impl Bytes<'_> {
+    fn next(&mut self) -> u64 {
+        match self.0.split_first() {
+            Some((&first, rest)) => {
+                self.0 = rest;
+                u64::from(first)
+            }
+            None => 0,
+        }
+    }
+
+    fn next_of<const N: usize>(&mut self) -> u64 {
+        (0..N).fold(0, |number, _| number << 8 | self.next())
+    }
+}
+
+/// Operations in a history at most.
+const MOST_OPERATIONS: usize = 48;
+
+/// Runs operations and crashes, both from bytes.
+///
+/// # Panics
+///
+/// If an image that a crash could leave is not recovered to what may be there.
+pub fn operations(data: &[u8]) {
+    let mut bytes = Bytes(data);
+    let head = bytes.next();
+    let structure = LbTree {
+        leaf_bytes: 256 * (head as u32 % 4 + 1),
+    };
+    let medium = if head & 4 == 0 {
+        Medium::Pmem
+    } else {
+        Medium::Process
+    };
+    let before = (0..bytes.next() % 64)
+        .map(|i| Operation::Insert(3 * i, i))
+        .collect();
+    let mut operations = Vec::new();
+    let mut has_other = false;
+    while !bytes.0.is_empty() && operations.len() < MOST_OPERATIONS {
+        operations.push(operation(&mut bytes, &mut has_other));
+    }
+    let workload = Workload {
+        before,
+        threads: vec![operations],
+    };
+    let recording = match record(&Arc::new(structure), &workload, 0) {
+        Ok(recording) => recording,
+        Err(problem) => panic!("{problem}\n{workload:?}"),
+    };
+    let limits = Limits {
+        images_per_point: 8 + (head as usize >> 4) * 4,
+        nested_every: 32,
+        depth: 2,
+    };
+    let tally = Tally::default();
+    let result = Explorer::new(&structure, medium, limits, head, &tally).explore(&recording, 0);
+    if let Err(failure) = result {
+        panic!("{failure}\n{workload:?}");
+    }
+}
+
+fn operation(bytes: &mut Bytes<'_>, has_other: &mut bool) -> Operation {
+    let (kind, key, value) = (bytes.next(), bytes.next(), bytes.next());
+    let key = match key {
+        // The ends of the domain, but for the two that the checker keeps for itself.
+        0xff => u64::MAX - 2,
+        0xfe => 1 << 63,
+        key => key,
+    };
+    match kind % 16 {
+        0..5 => Operation::Insert(key, value),
+        5..8 => Operation::Remove(key),
+        8 => Operation::Update(key, value),
+        9 => Operation::InsertNew(key, value),
+        10 => Operation::CompareExchange(key, Some(value), None),
+        11 => {
+            let key = key.min(1 << 32);
+            let records = (0..value % 20).map(|i| (key + i * (1 + value / 32), value));
+            Operation::InsertBatch(records.collect())
+        }
+        12 => Operation::Get(key),
+        13 => Operation::Reopen,
+        14 => Operation::Shrink,
+        _ => {
+            *has_other = !*has_other;
+            if *has_other {
+                Operation::CreateOther
+            } else {
+                Operation::DropOther
+            }
+        }
+    }
+}
+
+/// A small pool, cleanly closed or crashed.
+fn pool(clean: bool) -> Result<Arc<Memory>, String> {
+    let structure = LbTree { leaf_bytes: 256 };
+    let memory = Arc::new(Memory::new(crate::MEMORY_BYTES));
+    let open = structure.create(&memory)?;
+    for key in 0..120 {
+        structure.run(&open, &Operation::Insert(key * 7 % 240, key))?;
+    }
+    structure.run(&open, &Operation::CreateOther)?;
+    if !clean {
+        structure.crash(&open);
+    }
+    drop(open);
+    Ok(memory)
+}
+
+/// Damages a pool as the bytes say, and uses it all the same: everything must be an error, or an answer.
+///
+/// # Panics
+///
+/// If the library does, on a file that anybody might hand it.
+pub fn damaged_pool(data: &[u8]) {
+    let mut bytes = Bytes(data);
+    let head = bytes.next();
+    let Ok(memory) = pool(head & 1 == 0) else {
+        return;
+    };
+    if head & 2 != 0 {
+        let length = bytes.next_of::<3>() % (memory.length() + 1);
+        memory.set_length_unseen(length / 8 * 8);
+    }
+    if head & 4 != 0 {
+        // Superblocks are checked as a whole; behind a right checksum anything may stand.
+        forge_superblocks(&memory, &mut bytes);
+    }
+    while !bytes.0.is_empty() {
+        damage(&memory, &mut bytes);
+    }
+    let mut options = PoolOptions::new();
+    options
+        .durability(Durability::PowerLoss)
+        .force_power_loss_protocol(true)
+        .boot_identity([7; 16]);
+    if head & 8 != 0 {
+        options.boot_identity([8; 16]).salvage(true);
+    }
+    let _ = use_all(&options, &memory);
+}
+
+fn damage(memory: &Memory, bytes: &mut Bytes<'_>) {
+    let words = (memory.length() as usize / 8).max(1);
+    let (how, at) = (bytes.next(), bytes.next_of::<2>() as usize);
+    // Most words are free space; what is read first is at the beginning of each extent.
+    let at = if how & 1 == 0 {
+        at % words
+    } else {
+        at / 512 * 512 % words + at % 40
+    } % words;
+    let now = memory.words()[at].load();
+    let value = match how >> 1 & 7 {
+        0 => now ^ 1 << (bytes.next() % 64),
+        1 => bytes.next_of::<8>(),
+        2 => 0,
+        3 => u64::MAX,
+        // Another word of the pool: offsets look like offsets.
+        4 => memory.words()[bytes.next_of::<2>() as usize % words].load(),
+        5 => now.wrapping_add(256),
+        6 => now.wrapping_sub(256),
+        _ => bytes.next_of::<2>() << 8,
+    };
+    memory.set(at, value);
+}
+
+/// Changes words of the superblocks and makes their checksums right again.
+fn forge_superblocks(memory: &Memory, bytes: &mut Bytes<'_>) {
+    let (word, value) = (bytes.next() as usize % 12, bytes.next_of::<8>());
+    for copy in 0..2 {
+        let words = copy * 128..copy * 128 + 12;
+        memory.set(words.start + word, value);
+        let mut checksum = crc32fast::Hasher::new();
+        for word in &memory.words()[words.clone()] {
+            checksum.update(&word.load().to_ne_bytes());
+        }
+        memory.set(words.end, u64::from(checksum.finalize()));
+    }
+}
+
+fn use_all(options: &PoolOptions, memory: &Arc<Memory>) -> indelible::Result<()> {
+    let pool = options.open_memory(memory)?;
+    let _ = (pool.check(), pool.stat());
+    for info in pool.maps() {
+        // Whatever is wrong with one, the others are looked at as well.
+        let _ = use_map(&pool, &info.name);
+    }
+    let _ = pool.drop_map("other");
+    let _ = pool.shrink();
+    pool.close()
+}
+
+fn use_map(pool: &indelible::Pool, name: &str) -> indelible::Result<()> {
+    let map = pool.open_map::<u64, u64>(name)?;
+    let _ = map.get(7);
+    let _ = map.iter().count();
+    let _ = map.iter().rev().count();
+    let _ = map.check();
+    let _ = map.stat();
+    for key in 0..40 {
+        let _ = map.insert(key * 11, key);
+        let _ = map.remove(key * 7);
+    }
+    let _ = map.insert_batch(&[(1, 1), (500, 2), (u64::MAX, 3)]);
+    let _ = map.get_batch(&[0, 7, u64::MAX]);
+    let _ = map.len();
+    Ok(())
+}

@@ -379,7 +379,7 @@ fn tall(seed: u64, operations: usize) -> Workload<Operation> {
         };
     }
     // About where the last but one of the upper nodes goes.
-    let from = 850;
+    let from = 1110;
     Workload {
         before: std::iter::once(load)
             .chain((from..most).rev().map(Remove))

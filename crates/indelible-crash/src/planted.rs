@@ -87,30 +87,36 @@ impl Mutation {
     /// Why this one changes nothing that a crash could show, if that is so.
     #[must_use]
     pub fn excuse(self) -> Option<&'static str> {
-        let function = |site: Site| site.function;
         match self {
-            Self::NoFlush(at) | Self::NoFence(at) => match function(at) {
-                "take_extents" if at.text.starts_with("self.pm.f") => {
-                    Some("the head of a run speaks for the rest of it")
-                }
-                "directory_or_create" => Some("without its directory, recovery only takes longer"),
-                "record" => Some("a number that is not durable is not believed"),
-                "build_chain" => {
+            Self::NoFlush(at) | Self::NoFence(at) => match (at.function, at.text) {
+                (
+                    "directory_or_create",
+                    ".commit(&self.root_block()?.heads[self.level + 1], head.offset);",
+                ) => Some("without its directory, recovery only takes longer"),
+                ("record", _) => Some("a number that is not durable is not believed"),
+                ("build_chain", _) => {
                     Some("each thread's own; of one thread, the commit's does for both")
                 }
-                "begin_writing" => Some("what is not wiped for good is wiped again"),
-                "free_extents" => Some("an extent that is found owned is swept and freed again"),
+                ("begin_writing", "self.pm.fence();") => {
+                    Some("what is not wiped for good is wiped again")
+                }
+                ("free_extents", _) => {
+                    Some("an extent that is found owned is swept and freed again")
+                }
+                ("take_extents", "self.pm.fence();" | "self.pm.flush(self.table(extent));") => {
+                    Some("the head of a run speaks for the rest of it")
+                }
                 _ => None,
             },
-            Self::EarlyCommit(at) => match function(at) {
+            Self::EarlyCommit(at) => match at.function {
                 "update" | "publish_update" => Some("a value depends on nothing"),
-                "remove_entry" | "free_extents" => Some("a removal depends on nothing"),
+                "remove" | "remove_entry" | "free_extents" => Some("a removal depends on nothing"),
                 "take_extents" => Some("nothing lies in the extent as yet"),
                 _ => None,
             },
-            Self::Swapped(first, second) => match (function(first), function(second)) {
-                (_, "update" | "publish_update") => Some("a batch is not one transaction"),
-                (_, "take_extents") => Some("nothing lies in the extent as yet"),
+            Self::Swapped(_, second) => match second.function {
+                "update" | "publish_update" => Some("a batch is not one transaction"),
+                "take_extents" => Some("nothing lies in the extent as yet"),
                 _ => None,
             },
             Self::Code(_) => None,
@@ -139,7 +145,7 @@ impl Mutation {
             }
             Self::EarlyCommit(site) => {
                 for event in events {
-                    let to = boundary(&mutated, event.thread);
+                    let to = boundary(&mutated, event);
                     let is_moved =
                         is_store(event) && site.is(event) && mutated[to..].iter().any(is_store);
                     let to = if is_moved { to } else { mutated.len() };
@@ -151,7 +157,7 @@ impl Mutation {
             }
             Self::Swapped(a, b) => {
                 for event in events {
-                    let to = boundary(&mutated, event.thread);
+                    let to = boundary(&mutated, event);
                     let is_swapped = is_store(event)
                         && b.is(event)
                         && to > 0
@@ -197,14 +203,15 @@ fn is_commit(event: &Event) -> bool {
         })
 }
 
-/// Where the thread's operation began, or its last commit was.
-fn boundary(events: &[Event], thread: usize) -> usize {
+/// Where the operation of `moved` began, or its last commit was; or where its word was written before.
+fn boundary(events: &[Event], moved: &Event) -> usize {
     events
         .iter()
         .rposition(|event| {
-            event.thread == thread
+            let is_own = event.thread == moved.thread
                 && (matches!(event.action, Action::Mark(_) | Action::Length { .. })
-                    || is_commit(event))
+                    || is_commit(event));
+            is_own || address(event).is_some() && address(event) == address(moved)
         })
         .map_or(0, |at| at + 1)
 }

@@ -19,7 +19,7 @@
 //! makes a copy valid. A crash while A is written leaves B, which is the state before; a crash while B is written leaves
 //! A, which is the state after. So one damaged copy is always survived.
 
-use super::layout::{COPY_BYTES, EXTENT_BYTES};
+use super::layout::{COPY_BYTES, EXTENT_BYTES, MAX_EXTENTS};
 use crate::planted::{Bug, planted};
 use crate::pmem::{Cell, LINE, Pm};
 use crate::{Error, Result};
@@ -173,8 +173,8 @@ impl Superblock {
         if line != LINE as u64 {
             return Err(Error::IncompatibleMachine("another cache-line size"));
         }
-        let Some(promise) = Promise::from_word(words[7]).filter(|_| words[8] <= 1 && words[11] > 0)
-        else {
+        let is_possible = words[8] <= 1 && (1..=MAX_EXTENTS).contains(&words[11]);
+        let Some(promise) = Promise::from_word(words[7]).filter(|_| is_possible) else {
             return Err(damaged());
         };
         Ok(Self {

@@ -1,0 +1,62 @@
+//! A check that cannot fail is a defect: every bug that can be planted is found, or does no harm and says why.
+
+use indelible_crash::planted::{Hunt, Hunter, Mutation};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+fn hunt_all(hunter: &Hunter, mutations: &[Mutation]) -> Vec<Hunt> {
+    let (next, hunts) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some(&mutation) = mutations.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let hunt = hunter.hunt(mutation);
+                    hunts.lock().unwrap().push(hunt);
+                }
+            });
+        }
+    });
+    hunts.into_inner().unwrap()
+}
+
+#[test]
+fn every_planted_bug_is_found() {
+    let hunter = Hunter::new();
+    let mutations = hunter.mutations();
+    let hunts = hunt_all(&hunter, &mutations);
+    assert_eq!(hunts.len(), mutations.len());
+    let (found, not_found): (Vec<_>, Vec<_>) =
+        hunts.iter().partition(|hunt| hunt.failure.is_some());
+    let holes: Vec<String> = not_found
+        .iter()
+        .filter(|hunt| hunt.mutation.excuse().is_none())
+        .map(|hunt| hunt.mutation.to_string())
+        .collect();
+    println!("{} of {} found", found.len(), hunts.len());
+    assert!(holes.is_empty(), "not found: {holes:#?}");
+    let in_code = |hunt: &&&Hunt| matches!(hunt.mutation, Mutation::Code(_));
+    assert!(found.iter().filter(in_code).count() >= 19);
+    assert!(found.iter().filter(|hunt| !in_code(hunt)).count() >= 60);
+    // An excuse is for what is never found.
+    let needless: Vec<String> = found
+        .iter()
+        .filter(|hunt| hunt.mutation.excuse().is_some())
+        .map(|hunt| hunt.mutation.to_string())
+        .collect();
+    assert!(needless.is_empty(), "found although excused: {needless:#?}");
+}
+
+#[test]
+fn the_report_names_the_operation_the_event_the_lines_and_the_source() {
+    let hunter = Hunter::new();
+    let is_split = |mutation: &Mutation| matches!(mutation, Mutation::NoFlush(site) if site.function == "fill" && site.file.ends_with("leaf.rs"));
+    let mutation = hunter.mutations().into_iter().find(is_split).unwrap();
+    let failure = hunter.hunt(mutation).failure.unwrap();
+    println!("{failure}");
+    assert!(!failure.place.operations.is_empty());
+    assert!(failure.place.source.is_some());
+    let line = failure.lines.first().unwrap();
+    assert!(line.source.file().ends_with("lbtree/leaf.rs"), "{failure}");
+    assert!(!line.is_flushed);
+    assert!(failure.to_string().contains("not flushed"));
+}
