@@ -111,8 +111,10 @@ pub(crate) struct Explorer<'a, S: Structure> {
     random: SmallRng,
     tally: &'a Tally,
     pub(crate) coverage: Coverage,
+    probes: Arc<[S::Operation]>,
     /// Kept for their memory.
     buffers: Vec<Vec<Event>>,
+    undo: Vec<(usize, u64)>,
 }
 
 /// What is being explored: a recording, or a recovery.
@@ -141,7 +143,9 @@ impl<'a, S: Structure> Explorer<'a, S> {
             random: SmallRng::seed_from_u64(seed),
             tally,
             coverage: Coverage::default(),
+            probes: structure.probes().into(),
             buffers: Vec::new(),
+            undo: Vec::new(),
         }
     }
 
@@ -246,12 +250,12 @@ impl<'a, S: Structure> Explorer<'a, S> {
         choice: &Choice,
         image: u64,
     ) -> Result<(), Problem> {
-        let mut undo = Vec::new();
+        let mut undo = std::mem::take(&mut self.undo);
         model.apply(choice, &mut undo);
-        let probes = self.structure.probes();
+        let probes = Arc::clone(&self.probes);
         let again = image.is_multiple_of(16);
         let (events, found) = self.recover(&probes, again);
-        self.undo(&events);
+        self.take_back(&events);
         let mut result = found
             .and_then(|(contents, saw)| {
                 history.allows(&contents)?;
@@ -273,12 +277,13 @@ impl<'a, S: Structure> Explorer<'a, S> {
             };
             let model = Model::within(&self.memory, self.medium, image);
             let nested = self.search(&recovery, model, History::new(contents));
-            self.undo(&events);
+            self.take_back(&events);
             if let Err(failure) = nested {
                 result = Err(Problem::InRecovery(failure));
             }
         }
         model.restore(&undo);
+        self.undo = undo;
         self.buffers.push(events);
         result.map(drop)
     }
@@ -354,7 +359,7 @@ impl<'a, S: Structure> Explorer<'a, S> {
     }
 
     /// Takes back what was done to the memory under the recorder.
-    fn undo(&self, events: &[Event]) {
+    fn take_back(&self, events: &[Event]) {
         for event in events.iter().rev() {
             match event.action {
                 Action::Store {
@@ -390,9 +395,9 @@ impl<'a, S: Structure> Explorer<'a, S> {
     fn is_wrong(&mut self, model: &Model, history: &History, choice: &Choice) -> bool {
         let mut undo = Vec::new();
         model.apply(choice, &mut undo);
-        let probes = self.structure.probes();
+        let probes = Arc::clone(&self.probes);
         let (events, found) = self.recover(&probes, false);
-        self.undo(&events);
+        self.take_back(&events);
         model.restore(&undo);
         self.buffers.push(events);
         found

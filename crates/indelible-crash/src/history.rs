@@ -157,7 +157,9 @@ impl Register {
 }
 
 /// An operation that a crash leaves whole or not at all: what it makes of each of its keys.
-type Whole = Vec<(u64, Option<u64>, Option<u64>)>;
+type Whole = Vec<WholeStep>;
+/// A key, and its value before and after.
+type WholeStep = (u64, Option<u64>, Option<u64>);
 
 /// What may be there at one point of a recording.
 #[derive(Clone, Debug, Default)]
@@ -305,7 +307,7 @@ impl History {
             let at = found.binary_search_by_key(&key, |&(key, _)| key).ok()?;
             Some(found[at].1)
         };
-        let is = |choose: fn(&(u64, Option<u64>, Option<u64>)) -> Option<u64>| {
+        let is = |choose: fn(&WholeStep) -> Option<u64>| {
             whole.iter().all(|step| value(step.0) == choose(step))
         };
         if is(|step| step.1) || is(|step| step.2) {

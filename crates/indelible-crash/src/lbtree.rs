@@ -365,7 +365,7 @@ fn alone(kind: u64, seed: u64, operations: usize, random: &mut SmallRng) -> Work
 /// A map with so many leaves that its root gets another level as it grows, or loses it as it shrinks.
 fn tall(seed: u64, operations: usize) -> Workload<Operation> {
     let operations = operations as u64;
-    let grows = seed / 64 % 2 == 0;
+    let grows = (seed / 64).is_multiple_of(2);
     let most = if grows { 1_400 } else { 1_700 };
     let load = BulkLoad((0..most).map(|key| (key, seed)).collect());
     if grows {
@@ -506,7 +506,7 @@ fn together(
         let mut one = |i: u64| {
             value += 1;
             let key = random.random_range(0..keys);
-            let is_even = number % 2 == 0;
+            let is_even = number.is_multiple_of(2);
             match (kind, random.random_range(0..16)) {
                 (1, 0..9) => Insert(key, value),
                 (2, 0..9) => Remove(key),

@@ -382,18 +382,13 @@ impl Stage {
         let kind = self.kind.unwrap_or(seed % kinds);
         let (structure, workload) =
             lbtree::history_of_kind(kind, seed, self.operations, self.threads);
-        let recording = record(&Arc::new(structure), &workload, seed)
-            .map_err(|problem| Failure::without_crash(problem, seed))?;
+        let recording =
+            record(&Arc::new(structure), &workload, seed).map_err(Failure::without_crash)?;
         let limits = Limits {
             images_per_point: self.images_per_point,
             ..limits
         };
-        Explorer::new(&structure, Medium::Pmem, limits, 0, tally)
-            .explore(&recording, 0)
-            .map_err(|mut failure| {
-                failure.seed = Some(seed);
-                failure
-            })
+        Explorer::new(&structure, Medium::Pmem, limits, 0, tally).explore(&recording, 0)
     }
 }
 

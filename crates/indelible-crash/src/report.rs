@@ -53,6 +53,12 @@ impl Place {
     }
 }
 
+/// A source position, by the library's own path.
+fn shown(source: &Location<'_>) -> String {
+    let text = source.to_string();
+    text.replace("indelible-traced/../indelible/", "indelible/")
+}
+
 fn shorten(text: String) -> String {
     match text.char_indices().nth(160) {
         Some((at, _)) => format!("{}…", &text[..at]),
@@ -65,7 +71,7 @@ impl Display for Place {
         let (number, event) = &self.event;
         write!(f, "before event {number}, {event}")?;
         if let Some(source) = self.source {
-            write!(f, ", at {source}")?;
+            write!(f, ", at {}", shown(source))?;
         }
         for (number, operation) in &self.operations {
             write!(f, "\n  in operation {number}: {operation}")?;
@@ -123,13 +129,13 @@ pub struct Failure {
     pub lines: Vec<MissingLine>,
     /// If the crash happened in a recovery: where the crashes before it did, the last one first.
     pub outer: Vec<Place>,
-    /// The history's seed, with which it happens again.
+    /// The history's seed, with which it happens again, if it is one of a [`Run`](crate::Run)'s.
     pub seed: Option<u64>,
 }
 
 impl Failure {
     /// A failure without a crash.
-    pub(crate) fn without_crash(problem: String, seed: u64) -> Box<Self> {
+    pub(crate) fn without_crash(problem: String) -> Box<Self> {
         Box::new(Self {
             problem,
             place: Place {
@@ -139,7 +145,7 @@ impl Failure {
             },
             lines: Vec::new(),
             outer: Vec::new(),
-            seed: Some(seed),
+            seed: None,
         })
     }
 }
@@ -162,7 +168,9 @@ impl Display for Failure {
             write!(
                 f,
                 "\n  not durable: line {:#x}, {missing} of {all} stores, from {}\n    ({value:#x} to {word:#x} by thread {}, {state})",
-                line.offset, line.source, line.thread
+                line.offset,
+                shown(line.source),
+                line.thread
             )?;
         }
         if self.lines.is_empty() {
@@ -172,7 +180,7 @@ impl Display for Failure {
             )?;
         }
         if let Some(seed) = self.seed {
-            write!(f, "\n  again: --seed {seed} --histories 1")?;
+            write!(f, "\n  seed {seed}")?;
         }
         Ok(())
     }

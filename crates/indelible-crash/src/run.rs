@@ -101,10 +101,7 @@ impl<S: Structure> Run<'_, S> {
         let recording = match record(&structure, &workload, seed) {
             Ok(recording) => recording,
             Err(problem) => {
-                return (
-                    Coverage::default(),
-                    Err(Failure::without_crash(problem, seed)),
-                );
+                return (Coverage::default(), Err(Failure::without_crash(problem)));
             }
         };
         let mut explorer = Explorer::new(&*structure, self.medium, self.limits, seed, tally);

@@ -26,9 +26,9 @@ pub struct Crash {
     /// Threads that a deterministic scheduler interleaves, 1 to 4.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=4))]
     threads: u8,
-    /// Histories.
-    #[arg(long, default_value_t = 128)]
-    histories: u64,
+    /// Histories: 128, or as many as there is time for with --deep.
+    #[arg(long)]
+    histories: Option<u64>,
     /// What fails: the power under persistent memory, or the process.
     #[arg(long, value_enum, default_value_t = Failing::Power)]
     failing: Failing,
@@ -75,7 +75,7 @@ impl Crash {
             },
             limits: self.limits(),
             seed: self.seed,
-            histories: if self.deep { u64::MAX } else { self.histories },
+            histories: self.most_histories(),
             time: self
                 .deep
                 .then(|| Duration::from_secs_f64(self.minutes.max(0.0) * 60.0)),
@@ -86,8 +86,23 @@ impl Crash {
         self.print(output, &tally, &summary);
         if let Some(failure) = &summary.failure {
             eprintln!("\nWRONG: {failure}");
+            if let Some(seed) = failure.seed {
+                let Self { ops, threads, .. } = &self;
+                let failing = self.failing.to_possible_value();
+                let failing = failing.as_ref().map_or("", |value| value.get_name());
+                let images = self.limits().images_per_point;
+                let deep = if self.deep { " --deep" } else { "" };
+                eprintln!(
+                    "again: indelible crash --ops {ops} --threads {threads} --failing {failing} --images {images} --seed {seed} --histories 1{deep}"
+                );
+            }
         }
         Ok(summary.failure.is_none())
+    }
+
+    fn most_histories(&self) -> u64 {
+        self.histories
+            .unwrap_or(if self.deep { u64::MAX } else { 128 })
     }
 
     fn limits(&self) -> Limits {
@@ -111,7 +126,7 @@ impl Crash {
         let (total, what) = if self.deep {
             ((self.minutes * 60.0) as u64, "seconds")
         } else {
-            (self.histories, "histories")
+            (self.most_histories(), "histories")
         };
         let bar = output.progress(total, what);
         let done = AtomicBool::new(false);

@@ -124,7 +124,7 @@ impl PoolCore {
     }
 
     /// Bytes in the pool.
-    pub(super) fn length(&self) -> u64 {
+    pub(crate) fn length(&self) -> u64 {
         lock(&self.extents).count * EXTENT_BYTES
     }
 
@@ -192,7 +192,7 @@ impl PoolCore {
             }
             extent += length;
         }
-        extents.next_owner += 1;
+        extents.next_owner = extents.next_owner.saturating_add(1);
     }
 
     pub(crate) fn base(&self) -> *mut u8 {
@@ -465,14 +465,23 @@ impl PoolCore {
     }
 
     pub(crate) fn name_of(&self, slot: usize) -> String {
+        let (bytes, length) = self.name_bytes(slot);
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    }
+
+    pub(super) fn has_name(&self, slot: usize, name: &str) -> bool {
+        let (bytes, length) = self.name_bytes(slot);
+        bytes[..length] == *name.as_bytes()
+    }
+
+    fn name_bytes(&self, slot: usize) -> ([u8; 64], usize) {
         let entry = self.entry(slot);
-        let bytes: Vec<u8> = entry
-            .name
-            .iter()
-            .flat_map(|cell| cell.load().to_ne_bytes())
-            .collect();
+        let mut bytes = [0; 64];
+        for (bytes, cell) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(&entry.name) {
+            *bytes = cell.load().to_ne_bytes();
+        }
         let length = (entry.shape.load() >> 24) as u8 as usize;
-        String::from_utf8_lossy(&bytes[..length.min(NAME_BYTES)]).into_owned()
+        (bytes, length.min(NAME_BYTES))
     }
 
     /// The slots of all maps.
@@ -502,8 +511,12 @@ impl PoolCore {
         // Durable with what is laid out next, before the entry is committed.
         self.pm.flush(entry);
         let mut extents = lock(&self.extents);
-        self.owners[slot].store(extents.next_owner, Ordering::Relaxed);
-        extents.next_owner += 1;
+        let owner = extents.next_owner;
+        // Numbers are not used again; four billion maps, one after the other, are more than anybody makes.
+        extents.next_owner = owner
+            .checked_add(1)
+            .ok_or_else(|| Error::Damaged(format!("{owner} cannot be the number of a map")))?;
+        self.owners[slot].store(owner, Ordering::Relaxed);
         Ok(slot)
     }
 

@@ -200,7 +200,7 @@ impl Pool {
     fn find(&self, name: &str) -> Result<usize> {
         self.core
             .slots()
-            .find(|&slot| self.core.name_of(slot) == name)
+            .find(|&slot| self.core.has_name(slot, name))
             .ok_or_else(|| Error::NoSuchMap(name.into()))
     }
 

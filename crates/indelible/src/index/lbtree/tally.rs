@@ -4,7 +4,7 @@
 //! map is the sum over all locks.
 
 use super::Shared;
-use super::layout::MAX_RECORDS;
+use super::layout::{MAX_RECORDS, Record};
 use super::leaf::{Leaf, Offset};
 use crate::locks::VersionLock;
 use crate::planted::{Bug, planted};
@@ -140,11 +140,14 @@ pub(super) fn recorded(core: &PoolCore, slot: usize) -> Option<u64> {
     // A read-only open has the generation of the session before.
     let in_this_session =
         written == core.generation() && (core.was_clean() || !core.is_read_only());
-    let at_last_close =
-        core.was_clean() && written + 1 == core.generation() && !core.is_read_only();
+    let at_last_close = core.was_clean()
+        && written.checked_add(1) == Some(core.generation())
+        && !core.is_read_only();
     let forgetful = planted(Bug::ForgetGeneration);
     let records = (written != 0 && (in_this_session || at_last_close || forgetful))
-        .then(|| entry.records.load());
+        .then(|| entry.records.load())
+        // More than fit is no number that a close has written.
+        .filter(|&records| records <= core.length() / size_of::<Record>() as u64);
     if !core.is_read_only() && !forgetful {
         // Need not be durable: after a crash no number is believed.
         core.pm().store(&entry.records_generation, 0);
