@@ -1,8 +1,10 @@
 //! A check that cannot fail is a defect: every bug that can be planted is found, or does no harm and says why.
 
+use indelible_crash::indelible::planted::{Bug, plant};
 use indelible_crash::planted::{Hunt, Hunter, Mutation};
+use indelible_crash::{Limits, Medium, Run, Tally, lbtree};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 fn hunt_all(hunter: &Hunter, mutations: &[Mutation]) -> Vec<Hunt> {
     let (next, hunts) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
@@ -59,4 +61,30 @@ fn the_report_names_the_operation_the_event_the_lines_and_the_source() {
     assert!(line.source.file().ends_with("lbtree/leaf.rs"), "{failure}");
     assert!(!line.is_flushed);
     assert!(failure.to_string().contains("not flushed"));
+}
+
+#[test]
+fn a_failing_seed_fails_again_in_the_same_way() {
+    let run = |seed, histories| {
+        let run = Run {
+            history: &|seed| lbtree::history(seed, 24, 2),
+            medium: Medium::Pmem,
+            limits: Limits {
+                images_per_point: 24,
+                ..Limits::default()
+            },
+            seed,
+            histories,
+            time: None,
+            // On this thread, for which the bug is planted.
+            workers: 1,
+        };
+        plant(Some(Bug::UnlockBeforeFence));
+        let summary = run.go(&Tally::default(), &AtomicU64::new(0));
+        plant(None);
+        summary.failure.expect("a planted bug that shows itself")
+    };
+    let first = run(0, 2_000);
+    let again = run(first.seed.unwrap(), 1);
+    assert_eq!(first.to_string(), again.to_string());
 }

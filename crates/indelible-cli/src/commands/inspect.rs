@@ -104,7 +104,10 @@ impl Check {
         // Opening for writing repairs a damaged superblock copy, and lets every block be accounted for.
         let pool = PoolOptions::new().salvage(self.salvage).open(&self.pool)?;
         let mut rows = Vec::new();
-        let mut sound = true;
+        let of_pool = pool.check();
+        let mut sound = of_pool.is_empty();
+        let of_pool = of_pool.into_iter();
+        rows.extend(of_pool.map(|problem| vec![json!("(the pool)"), json!(problem)]));
         for map in pool.maps() {
             let problems = typed::open(&pool, &map.name)?.check()?;
             sound &= problems.is_empty();
