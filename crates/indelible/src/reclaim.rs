@@ -243,7 +243,7 @@ mod global {
         #[inline]
         fn drop(&mut self) {
             with_local(|local| {
-                let depth = local.depth.get().saturating_sub(1);
+                let depth = local.depth.get() - 1;
                 local.depth.set(depth);
                 if depth == 0 {
                     Clock::leave(self.pin);
