@@ -3,7 +3,7 @@
 //! Word 0 is the head: the number of the first node, or 0. Node `n` is the two words `8 n` (key) and `8 n + 1` (next).
 
 use indelible_crash::indelible::pmem::{Medium as Pool, Memory, Pm};
-use indelible_crash::{Change, Contents, Limits, Medium, Run, Saw, Steps, Structure, Workload};
+use indelible_crash::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -32,7 +32,7 @@ impl Structure for List {
     }
 
     fn run(&self, open: &Open, &key: &u64) -> Result<Vec<Saw>, String> {
-        let (words, mut nodes) = (open.memory.words(), open.nodes.lock().unwrap());
+        let (words, mut nodes) = (open.memory.words(), lock(&open.nodes));
         *nodes += 1;
         let node = &words[8 * *nodes as usize..][..2];
         open.pm.store(&node[0], key);

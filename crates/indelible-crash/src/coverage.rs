@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Coverage {
     /// Operations, by name.
     pub operations: BTreeMap<String, u64>,
-    /// Changes of structure, by kind; and of each kind its shapes.
+    /// Changes of structure, by kind, also those of recoveries that were crashed; and of each kind its shapes.
     pub changes: BTreeMap<&'static str, BTreeMap<u64, u64>>,
     /// Events replayed.
     pub events: u64,
@@ -24,8 +24,7 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    pub(crate) fn event(&mut self, event: &Event) {
-        self.events += 1;
+    pub(crate) fn note(&mut self, event: &Event) {
         if let Action::Note { kind, shape } = event.action {
             *self
                 .changes

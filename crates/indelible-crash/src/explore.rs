@@ -3,24 +3,25 @@
 use crate::coverage::Coverage;
 use crate::history::History;
 use crate::model::{Choice, Model};
-use crate::record::{Recording, guarded};
+use crate::planted::Mutation;
+use crate::record::Recording;
+use crate::recovery::{self, Way};
 use crate::report::{Failure, Place};
+use crate::tally::{Fingerprints, Tally};
 use crate::{MEMORY_BYTES, Medium, Structure};
 use indelible::pmem::Memory;
-use indelible::pmem::trace::{self, Action, Event};
+use indelible::pmem::trace::{Action, Event};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use std::collections::HashSet;
-use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// How far the search goes.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Images at one point at most; where there could be more, a sample. 0: only what operations return is looked at.
     pub images_per_point: usize,
-    /// Of one image in this many the recovery is crashed as well, and of one recovery in this many of those the recovery
+    /// Of one image in this many the recovery is crashed as well; and of those, of one in an eighth as many the recovery
     /// after that.
     pub nested_every: u64,
     /// How often in a row recovery is crashed.
@@ -37,71 +38,6 @@ impl Default for Limits {
     }
 }
 
-/// Fingerprints need no further hashing.
-#[derive(Default)]
-pub(crate) struct Fingerprint(u64);
-
-impl Hasher for Fingerprint {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {}
-
-    fn write_u64(&mut self, value: u64) {
-        self.0 = value;
-    }
-}
-
-type Fingerprints = HashSet<u64, BuildHasherDefault<Fingerprint>>;
-
-/// All images of a run, by fingerprint, and how the run is getting on.
-pub struct Tally {
-    shards: [Mutex<Fingerprints>; 64],
-    distinct: AtomicU64,
-    images: AtomicU64,
-}
-
-/// Distinct images beyond which a run forgets those that it has seen: 16 bytes each.
-const MOST_REMEMBERED: u64 = 64 << 20;
-
-impl Default for Tally {
-    fn default() -> Self {
-        Self {
-            shards: std::array::from_fn(|_| Mutex::default()),
-            distinct: AtomicU64::new(0),
-            images: AtomicU64::new(0),
-        }
-    }
-}
-
-impl Tally {
-    fn add(&self, image: u64) {
-        self.images.fetch_add(1, Ordering::Relaxed);
-        let mut shard = self.shards[image as usize % 64]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if shard.len() as u64 * 64 > MOST_REMEMBERED {
-            shard.clear();
-        }
-        if shard.insert(image) {
-            self.distinct.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Distinct images so far, those in recovery included.
-    #[must_use]
-    pub fn distinct(&self) -> u64 {
-        self.distinct.load(Ordering::Relaxed)
-    }
-
-    /// Images recovered and checked so far. (An image comes back when what may be there has changed.)
-    #[must_use]
-    pub fn images(&self) -> u64 {
-        self.images.load(Ordering::Relaxed)
-    }
-}
-
 /// Explores recordings of one structure.
 pub(crate) struct Explorer<'a, S: Structure> {
     structure: &'a S,
@@ -111,11 +47,17 @@ pub(crate) struct Explorer<'a, S: Structure> {
     random: SmallRng,
     tally: &'a Tally,
     pub(crate) coverage: Coverage,
-    probes: Arc<[S::Operation]>,
+    /// A bug to plant in recoveries, and how many more of those with it in them are searched.
+    pub(crate) mutation: Option<(Mutation, u32)>,
+    /// If wanted: one event of each kind and line of source that recoveries have.
+    pub(crate) in_recovery: Option<BTreeMap<(&'static str, u32, u8), Event>>,
     /// Kept for their memory.
     buffers: Vec<Vec<Event>>,
     undo: Vec<(usize, u64)>,
 }
+
+/// Probes are numbered from here on, so that they are not mistaken for operations that were in flight.
+const FIRST_PROBE: usize = 1 << 20;
 
 /// What is being explored: a recording, or a recovery.
 struct Scene<'a, O> {
@@ -124,6 +66,8 @@ struct Scene<'a, O> {
     saw: &'a [Vec<crate::Saw>],
     /// The first event that is of interest.
     from: usize,
+    /// The number of the first operation.
+    first: usize,
     depth: usize,
 }
 
@@ -143,7 +87,8 @@ impl<'a, S: Structure> Explorer<'a, S> {
             random: SmallRng::seed_from_u64(seed),
             tally,
             coverage: Coverage::default(),
-            probes: structure.probes().into(),
+            mutation: None,
+            in_recovery: None,
             buffers: Vec::new(),
             undo: Vec::new(),
         }
@@ -155,16 +100,12 @@ impl<'a, S: Structure> Explorer<'a, S> {
         recording: &Recording<S::Operation>,
         from: usize,
     ) -> Result<(), Box<Failure>> {
-        for (at, &word) in recording.words.iter().enumerate() {
-            self.memory.set(at, word);
-        }
-        self.memory
-            .set_length_unseen(recording.words.len() as u64 * 8);
         let scene = Scene {
             events: &recording.events,
             operations: &recording.operations,
             saw: &recording.saw,
-            from,
+            from: from.max(recording.from),
+            first: 0,
             depth: 0,
         };
         let model = Model::new(Arc::clone(&self.memory), recording.address, self.medium);
@@ -185,15 +126,19 @@ impl<'a, S: Structure> Explorer<'a, S> {
                     self.coverage.both_sides(event);
                 }
             }
-            if scene.depth == 0 {
-                self.coverage.event(event);
+            if at >= scene.from {
+                self.coverage.note(event);
+                self.coverage.events += u64::from(scene.depth == 0);
             }
             if let Action::Mark(mark) = event.action {
                 let number = mark as usize / 2;
-                if mark % 2 == 0 {
+                let told = if mark % 2 == 0 {
                     let steps = self.structure.steps(&scene.operations[number]);
-                    history.invoke(number, &steps);
-                } else if let Err(problem) = history.returned(number, &scene.saw[number]) {
+                    history.invoke(scene.first + number, &steps)
+                } else {
+                    history.returned(scene.first + number, &scene.saw[number])
+                };
+                if let Err(problem) = told {
                     return Err(self.failure(scene, &model, at, problem, None));
                 }
             }
@@ -230,10 +175,14 @@ impl<'a, S: Structure> Explorer<'a, S> {
             if let Err(problem) = self.look_at(scene, model, history, choice, image) {
                 failure = Some(match problem {
                     Problem::Here(problem) => {
-                        let shrunk = self.shrink(model, history, choice);
+                        let shrunk = self.shrink(model, history, choice, image);
                         self.failure(scene, model, at, problem, Some(&shrunk))
                     }
-                    Problem::InRecovery(failure) => self.outer_failure(scene, model, at, failure),
+                    Problem::InRecovery(mut failure) => {
+                        let place = Place::of(scene.events, at, scene.operations);
+                        failure.outer.push(place);
+                        failure
+                    }
                 });
             }
             failure.is_none()
@@ -252,110 +201,82 @@ impl<'a, S: Structure> Explorer<'a, S> {
     ) -> Result<(), Problem> {
         let mut undo = std::mem::take(&mut self.undo);
         model.apply(choice, &mut undo);
-        let probes = Arc::clone(&self.probes);
-        let again = image.is_multiple_of(16);
-        let (events, found) = self.recover(&probes, again);
+        let probes = self.structure.probes(image);
+        let way = Way::of(image, history);
+        let buffer = self.buffers.pop().unwrap_or_default();
+        let (events, outcome) =
+            recovery::try_out(self.structure, &self.memory, &probes, way, history, buffer);
         self.take_back(&events);
-        let mut result = found
-            .and_then(|(contents, saw)| {
-                history.allows(&contents)?;
-                Ok((contents, saw))
-            })
-            .map_err(Problem::Here);
-        // By the image's own fingerprint, so that which ones are chosen does not depend on the order.
-        let is_chosen = (image >> 8).is_multiple_of(self.limits.nested_every);
-        if let Ok((contents, saw)) = &result
-            && scene.depth < self.limits.depth
-            && is_chosen
-        {
-            let recovery = Scene {
-                events: &events,
-                operations: &probes,
-                saw,
-                from: 0,
-                depth: scene.depth + 1,
-            };
-            let model = Model::within(&self.memory, self.medium, image);
-            let nested = self.search(&recovery, model, History::new(contents));
-            self.take_back(&events);
-            if let Err(failure) = nested {
-                result = Err(Problem::InRecovery(failure));
+        self.collect(&events);
+        let mut result = Ok(());
+        match outcome {
+            Err(problem) => result = Err(Problem::Here(problem)),
+            Ok(outcome) if scene.depth < self.limits.depth => {
+                let mutated = self.mutated(&events);
+                if mutated.is_some() || self.is_chosen(image, scene.depth) {
+                    let (nested, from) = mutated.as_ref().map_or((&events, 0), |(m, at)| (m, *at));
+                    let recovery = Scene {
+                        events: nested,
+                        operations: &probes,
+                        saw: &outcome.saw,
+                        from,
+                        first: scene.first + FIRST_PROBE,
+                        depth: scene.depth + 1,
+                    };
+                    // What the recovery has shown is settled; what it has not may still be either way.
+                    let before = match &outcome.contents {
+                        Some(contents) => History::new(contents),
+                        None => history.clone(),
+                    };
+                    let model = Model::within(&self.memory, self.medium, image);
+                    result = self
+                        .search(&recovery, model, before)
+                        .map_err(Problem::InRecovery);
+                    self.take_back(nested);
+                }
             }
+            Ok(_) => {}
         }
         model.restore(&undo);
+        if image.is_multiple_of(4099) && result.is_ok() && !model.is_intact() {
+            let leak =
+                "the structure has written behind the recorder's back: images leak into each other";
+            result = Err(Problem::Here(leak.into()));
+        }
         self.undo = undo;
         self.buffers.push(events);
-        result.map(drop)
+        result
     }
 
-    /// Recovers what is in memory, and tries it out. The events, and the contents with what the probes saw.
-    #[allow(clippy::type_complexity)]
-    fn recover(
-        &mut self,
-        probes: &[S::Operation],
-        again: bool,
-    ) -> (
-        Vec<Event>,
-        Result<(Vec<(u64, u64)>, Vec<Vec<crate::Saw>>), String>,
-    ) {
-        trace::start(self.buffers.pop().unwrap_or_default());
-        let found = guarded(|| {
-            let open = self.structure.recover(&self.memory)?;
-            let mut contents = self.structure.contents(&open)?;
-            if again {
-                // Opened once more, it is the same.
-                self.structure.crash(&open);
-                drop(open);
-                let open = self.structure.recover(&self.memory)?;
-                let second = self.structure.contents(&open)?;
-                self.structure.crash(&open);
-                if second != contents {
-                    return Err("a second recovery finds other contents".into());
-                }
-                return Ok((contents, vec![Vec::new(); probes.len()]));
-            }
-            let mut saw = Vec::with_capacity(probes.len());
-            for (number, probe) in probes.iter().enumerate() {
-                trace::mark(2 * number as u64);
-                saw.push(self.structure.run(&open, probe)?);
-                trace::mark(2 * number as u64 + 1);
-            }
-            self.structure.crash(&open);
-            drop(open);
-            if !probes.is_empty() {
-                self.check_probes(probes, &saw, &mut contents)?;
-            }
-            Ok((contents, saw))
-        });
-        (trace::stop(), found)
+    /// Whether the recovery of an image is searched as well: by the image's own fingerprint, so that it does not depend on
+    /// the order, and by other bits of it at each depth.
+    fn is_chosen(&self, image: u64, depth: usize) -> bool {
+        let every = (self.limits.nested_every >> (3 * depth)).max(1);
+        (image >> (8 + 16 * depth)).is_multiple_of(every)
     }
 
-    /// Whether the probes saw what they had to.
-    fn check_probes(
-        &self,
-        probes: &[S::Operation],
-        saw: &[Vec<crate::Saw>],
-        contents: &mut [(u64, u64)],
-    ) -> Result<(), String> {
-        let mut changed: Vec<(u64, Option<u64>)> = Vec::new();
-        for (probe, saw) in probes.iter().zip(saw) {
-            let steps = self.structure.steps(probe).steps;
-            for (&(key, change), saw) in steps.iter().zip(saw) {
-                let known = changed.iter().rev().find(|&&(other, _)| other == key);
-                let found = || {
-                    let at = contents.binary_search_by_key(&key, |&(key, _)| key).ok()?;
-                    Some(contents[at].1)
-                };
-                let now = known.map_or_else(found, |&(_, value)| value);
-                if !saw.agrees(now) {
-                    return Err(format!(
-                        "after recovery {change:?} of key {key} saw {saw:?}, where {now:?} is right"
-                    ));
-                }
-                changed.push((key, change.after(now)));
-            }
+    /// The recovery with the planted bug in it, and the first event that differs.
+    fn mutated(&mut self, events: &[Event]) -> Option<(Vec<Event>, usize)> {
+        let (mutation, left) = self.mutation.as_mut().filter(|(_, left)| *left > 0)?;
+        let mutated = mutation.of_events(events, 0)?;
+        *left -= 1;
+        Some(mutated)
+    }
+
+    fn collect(&mut self, events: &[Event]) {
+        let Some(found) = &mut self.in_recovery else {
+            return;
+        };
+        for event in events {
+            let kind = match event.action {
+                Action::Store { .. } => 0,
+                Action::Flush { .. } => 1,
+                Action::Fence => 2,
+                _ => continue,
+            };
+            let (file, line) = (event.source.file(), event.source.line());
+            found.entry((file, line, kind)).or_insert(*event);
         }
-        Ok(())
     }
 
     /// Takes back what was done to the memory under the recorder.
@@ -365,17 +286,14 @@ impl<'a, S: Structure> Explorer<'a, S> {
                 Action::Store {
                     address, before, ..
                 } => self.memory.set((address - self.memory.base()) / 8, before),
-                Action::Length { from, to } => {
-                    assert!(from < to, "recovery makes nothing shorter");
-                    self.memory.set_length_unseen(from);
-                }
+                Action::Length { from, .. } => self.memory.set_length_unseen(from),
                 _ => {}
             }
         }
     }
 
     /// Lets everything arrive that may arrive without mending the image, so that what is still missing is at fault.
-    fn shrink(&mut self, model: &Model, history: &History, choice: &Choice) -> Choice {
+    fn shrink(&mut self, model: &Model, history: &History, choice: &Choice, image: u64) -> Choice {
         let mut least = choice.clone();
         let lengths: Vec<usize> = model
             .pending
@@ -385,24 +303,25 @@ impl<'a, S: Structure> Explorer<'a, S> {
         for (line, &length) in lengths.iter().enumerate() {
             let mut fuller = least.clone();
             fuller[line] = length;
-            if fuller != least && self.is_wrong(model, history, &fuller) {
+            if fuller != least && self.is_wrong(model, history, &fuller, image) {
                 least = fuller;
             }
         }
         least
     }
 
-    fn is_wrong(&mut self, model: &Model, history: &History, choice: &Choice) -> bool {
+    fn is_wrong(&mut self, model: &Model, history: &History, choice: &Choice, image: u64) -> bool {
         let mut undo = Vec::new();
         model.apply(choice, &mut undo);
-        let probes = Arc::clone(&self.probes);
-        let (events, found) = self.recover(&probes, false);
+        // As the image that was wrong at first.
+        let (probes, way) = (self.structure.probes(image), Way::of(image, history));
+        let buffer = self.buffers.pop().unwrap_or_default();
+        let (events, outcome) =
+            recovery::try_out(self.structure, &self.memory, &probes, way, history, buffer);
         self.take_back(&events);
         model.restore(&undo);
         self.buffers.push(events);
-        found
-            .and_then(|(contents, _)| history.allows(&contents))
-            .is_err()
+        outcome.is_err()
     }
 
     fn failure(
@@ -422,19 +341,6 @@ impl<'a, S: Structure> Explorer<'a, S> {
             outer: Vec::new(),
             seed: None,
         })
-    }
-
-    fn outer_failure(
-        &self,
-        scene: &Scene<'_, S::Operation>,
-        _model: &Model,
-        at: usize,
-        mut failure: Box<Failure>,
-    ) -> Box<Failure> {
-        failure
-            .outer
-            .push(Place::of(scene.events, at, scene.operations));
-        failure
     }
 }
 

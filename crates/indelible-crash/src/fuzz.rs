@@ -2,9 +2,10 @@
 //!
 //! `fuzz/` has the targets for cargo-fuzz; the tests run both on bytes from a seed.
 
-use crate::explore::{Explorer, Limits, Tally};
+use crate::explore::{Explorer, Limits};
 use crate::lbtree::{LbTree, Operation};
 use crate::record::record;
+use crate::tally::Tally;
 use crate::{Medium, Structure, Workload};
 use indelible::pmem::Memory;
 use indelible::{Durability, PoolOptions};

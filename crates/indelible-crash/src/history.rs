@@ -92,8 +92,8 @@ struct State {
 #[derive(Clone, Debug)]
 struct Register {
     states: Vec<State>,
-    /// Steps in flight, by number.
-    in_flight: Vec<(usize, Change)>,
+    /// Steps in flight, ascending: number, number of the operation's first step, change.
+    in_flight: Vec<(usize, usize, Change)>,
 }
 
 impl Register {
@@ -109,9 +109,15 @@ impl Register {
     fn close(&mut self) {
         let mut at = 0;
         while at < self.states.len() {
-            for &(step, change) in &self.in_flight {
+            for &(step, first, change) in &self.in_flight {
                 let state = &self.states[at];
-                if state.done.iter().any(|&(done, _)| done == step) {
+                let is_done = |step| state.done.iter().any(|&(done, _)| done == step);
+                // An operation that comes to a key twice does so in order.
+                let mut earlier = self
+                    .in_flight
+                    .iter()
+                    .filter(|other| other.1 == first && other.0 < step);
+                if is_done(step) || earlier.any(|&(other, ..)| !is_done(other)) {
                     continue;
                 }
                 let mut next = state.clone();
@@ -129,7 +135,7 @@ impl Register {
     /// The step has returned. `false` if no order explains what it saw.
     fn returned(&mut self, step: usize, saw: Saw) -> bool {
         self.close();
-        self.in_flight.retain(|&(other, _)| other != step);
+        self.in_flight.retain(|&(other, ..)| other != step);
         let mut states = Vec::new();
         for mut state in std::mem::take(&mut self.states) {
             let found = state.done.iter().position(|&(done, _)| done == step);
@@ -192,7 +198,11 @@ impl History {
     }
 
     /// An operation has begun.
-    pub(crate) fn invoke(&mut self, operation: usize, steps: &Steps) {
+    pub(crate) fn invoke(&mut self, operation: usize, steps: &Steps) -> Result<(), String> {
+        let is_whole = steps.atomic && steps.steps.len() > 1;
+        if self.whole.is_some() || is_whole && !self.in_flight.is_empty() {
+            return Err("an atomic operation on several keys has to run alone".into());
+        }
         let first = self.next_step;
         self.next_step += steps.steps.len();
         for (step, &(key, change)) in (first..).zip(&steps.steps) {
@@ -200,20 +210,26 @@ impl History {
                 .registers
                 .entry(key)
                 .or_insert_with(|| Register::new(None));
-            register.in_flight.push((step, change));
+            register.in_flight.push((step, first, change));
         }
-        if steps.atomic && steps.steps.len() > 1 {
-            let before_and_after = |&(key, change): &(u64, Change)| {
-                let now = self.registers[&key].states[0].value;
-                (key, now, change.after(now))
-            };
-            self.whole = Some((
-                operation,
-                steps.steps.iter().map(before_and_after).collect(),
-            ));
+        if is_whole {
+            let mut whole: BTreeMap<u64, (Option<u64>, Option<u64>)> = BTreeMap::new();
+            for &(key, change) in &steps.steps {
+                let before = self.registers[&key].states[0].value;
+                let (_, now) = whole.entry(key).or_insert((before, before));
+                *now = change.after(*now);
+            }
+            let whole = whole.into_iter().map(|(key, (from, to))| (key, from, to));
+            self.whole = Some((operation, whole.collect()));
         }
         self.in_flight.insert(operation, (first, steps.clone()));
         self.refresh();
+        Ok(())
+    }
+
+    /// Whether an atomic operation on several keys is in flight.
+    pub(crate) fn has_whole(&self) -> bool {
+        self.whole.is_some()
     }
 
     /// An operation has returned, and what it saw of each step.
@@ -224,8 +240,14 @@ impl History {
         if self.whole.as_ref().is_some_and(|(of, _)| *of == operation) {
             self.whole = None;
         }
-        for (at, &(key, change)) in steps.steps.iter().enumerate() {
-            let saw = saw.get(at).copied().unwrap_or(Saw::Nothing);
+        if saw.len() != steps.steps.len() {
+            return Err(format!(
+                "the operation has {} steps and says what it saw of {}",
+                steps.steps.len(),
+                saw.len()
+            ));
+        }
+        for (at, (&(key, change), &saw)) in steps.steps.iter().zip(saw).enumerate() {
             let explained = self
                 .registers
                 .get_mut(&key)
@@ -338,7 +360,7 @@ mod tests {
     #[test]
     fn what_has_returned_stays_and_what_is_in_flight_may_go() {
         let mut history = History::new(&[(1, 10)]);
-        history.invoke(0, &Steps::one(1, Change::Put(11)));
+        history.invoke(0, &Steps::one(1, Change::Put(11))).unwrap();
         assert!(history.allows(&[(1, 10)]).is_ok());
         assert!(history.allows(&[(1, 11)]).is_ok());
         assert!(history.allows(&[(1, 12)]).is_err());
@@ -352,8 +374,8 @@ mod tests {
     #[test]
     fn who_has_been_seen_is_durable() {
         let mut history = History::new(&[]);
-        history.invoke(0, &Steps::one(5, Change::Put(1)));
-        history.invoke(1, &Steps::one(5, Change::Get));
+        history.invoke(0, &Steps::one(5, Change::Put(1))).unwrap();
+        history.invoke(1, &Steps::one(5, Change::Get)).unwrap();
         assert!(history.allows(&[]).is_ok());
         history.returned(1, &[Saw::Value(Some(1))]).unwrap();
         assert!(history.allows(&[]).is_err());
@@ -363,9 +385,9 @@ mod tests {
     #[test]
     fn what_no_order_explains_is_refused() {
         let mut history = History::new(&[(5, 1)]);
-        history.invoke(0, &Steps::one(5, Change::Put(2)));
+        history.invoke(0, &Steps::one(5, Change::Put(2))).unwrap();
         history.returned(0, &[Saw::Value(Some(1))]).unwrap();
-        history.invoke(1, &Steps::one(5, Change::Get));
+        history.invoke(1, &Steps::one(5, Change::Get)).unwrap();
         assert!(history.clone().returned(1, &[Saw::Value(Some(1))]).is_err());
         assert!(
             history
@@ -379,8 +401,8 @@ mod tests {
     #[test]
     fn two_writers_may_come_in_either_order_but_agree_on_it() {
         let mut history = History::new(&[]);
-        history.invoke(0, &Steps::one(5, Change::Put(1)));
-        history.invoke(1, &Steps::one(5, Change::Put(2)));
+        history.invoke(0, &Steps::one(5, Change::Put(1))).unwrap();
+        history.invoke(1, &Steps::one(5, Change::Put(2))).unwrap();
         history.returned(0, &[Saw::Value(Some(2))]).unwrap();
         // So the second came first, and has seen nothing.
         assert!(history.clone().returned(1, &[Saw::Value(Some(1))]).is_err());
@@ -397,24 +419,59 @@ mod tests {
             steps,
             atomic: true,
         };
-        history.invoke(0, &load);
+        history.invoke(0, &load).unwrap();
         assert!(history.allows(&[]).is_ok());
         assert!(history.allows(&[(1, 1), (2, 2)]).is_ok());
         assert!(history.allows(&[(2, 2)]).is_err());
         load.atomic = false;
         let mut history = History::new(&[]);
-        history.invoke(0, &load);
+        history.invoke(0, &load).unwrap();
         assert!(history.allows(&[(2, 2)]).is_ok());
+    }
+
+    #[test]
+    fn of_equal_keys_in_one_operation_the_last_wins() {
+        let steps = vec![(5, Change::Put(1)), (5, Change::Put(2))];
+        for atomic in [false, true] {
+            let mut history = History::new(&[]);
+            let batch = Steps {
+                steps: steps.clone(),
+                atomic,
+            };
+            history.invoke(0, &batch).unwrap();
+            assert_eq!(history.allows(&[(5, 1)]).is_ok(), !atomic);
+            assert!(history.allows(&[(5, 2)]).is_ok());
+            history.returned(0, &[Saw::Nothing; 2]).unwrap();
+            assert!(history.allows(&[(5, 1)]).is_err());
+            assert!(history.allows(&[(5, 2)]).is_ok());
+        }
+    }
+
+    #[test]
+    fn what_is_atomic_on_several_keys_runs_alone_and_all_steps_are_told_of() {
+        let mut history = History::new(&[]);
+        let steps = vec![(1, Change::Put(1)), (2, Change::Put(2))];
+        let load = Steps {
+            steps,
+            atomic: true,
+        };
+        history.invoke(0, &load).unwrap();
+        assert!(history.invoke(1, &Steps::one(7, Change::Get)).is_err());
+        assert!(history.returned(0, &[Saw::Nothing]).is_err());
     }
 
     #[test]
     fn an_exchange_depends_on_what_it_finds() {
         let mut history = History::new(&[(5, 1)]);
-        history.invoke(0, &Steps::one(5, Change::Exchange(Some(1), None)));
+        history
+            .invoke(0, &Steps::one(5, Change::Exchange(Some(1), None)))
+            .unwrap();
         assert!(history.allows(&[]).is_ok());
         history.returned(0, &[Saw::Value(Some(1))]).unwrap();
         assert!(history.allows(&[(5, 1)]).is_err());
-        history.invoke(1, &Steps::one(5, Change::Exchange(Some(1), Some(2))));
+        history
+            .invoke(1, &Steps::one(5, Change::Exchange(Some(1), Some(2))))
+            .unwrap();
         history.returned(1, &[Saw::Value(None)]).unwrap();
         assert!(history.allows(&[]).is_ok());
     }

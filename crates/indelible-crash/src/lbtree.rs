@@ -1,11 +1,11 @@
 //! The pool and the LB+-tree under the checker.
 
 use crate::history::{Change, Saw, Steps};
-use crate::{Contents, Memory, Structure, Workload};
+use crate::{Contents, Memory, Structure, Workload, lock};
 use indelible::{Durability, Map, MapOptions, Pool, PoolOptions};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// A pool with a map "m", and at times another.
 #[derive(Clone, Copy, Debug)]
@@ -57,8 +57,6 @@ pub struct Open {
 
 /// Stands for the other map in the contents: how many runs of extents it has, if it is there. No history has it as a key.
 const OTHER: u64 = u64::MAX;
-/// What is inserted after each recovery.
-const PROBE: (u64, u64) = (u64::MAX - 1, 7);
 
 fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
@@ -82,17 +80,17 @@ impl Open {
     }
 
     fn handles(&self) -> Result<(Pool, Map<u64, u64>), String> {
-        let handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
+        let handles = lock(&self.handles);
         handles.clone().ok_or_else(|| "it is closed".into())
     }
 
     fn set_other(&self, map: Option<Map<u64, u64>>) {
-        *self.other.lock().unwrap_or_else(PoisonError::into_inner) = map;
+        *lock(&self.other) = map;
     }
 
     fn reopen(&self) -> Result<(), String> {
         self.set_other(None);
-        let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut handles = lock(&self.handles);
         if let Some((pool, map)) = handles.take() {
             drop(map);
             pool.close().map_err(text)?;
@@ -237,8 +235,13 @@ impl Structure for LbTree {
         }
     }
 
-    fn probes(&self) -> Vec<Operation> {
-        vec![Insert(PROBE.0, PROBE.1), Get(PROBE.0)]
+    fn probes(&self, seed: u64) -> Vec<Operation> {
+        let key = |shift: u32| (seed >> shift) % 200;
+        let mut probes = vec![Insert(key(16), 7), Remove(key(26)), Get(key(36))];
+        if seed.is_multiple_of(8) {
+            probes.push(InsertBatch((0..6).map(|i| (key(46) + 3 * i, 8)).collect()));
+        }
+        probes
     }
 
     fn crash(&self, open: &Open) {

@@ -32,17 +32,22 @@ pub mod lbtree;
 mod model;
 pub mod planted;
 mod record;
+mod recovery;
 mod report;
 mod run;
+mod tally;
 
 pub use coverage::{CommitPoint, Coverage, commit_points};
-pub use explore::{Limits, Tally};
+pub use explore::Limits;
 pub use history::{Change, Saw, Steps};
 /// The library as the checker sees it: recorded, and with small nodes.
 pub use indelible;
 pub use indelible::pmem::Memory;
+/// Locks a mutex, letting other threads of the scheduler run until it can be had.
+pub use indelible::schedule::lock;
 pub use report::{Failure, MissingLine, Place};
 pub use run::{Run, Summary};
+pub use tally::Tally;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -79,6 +84,9 @@ pub trait Structure: Send + Sync + 'static {
     fn recover(&self, memory: &Arc<Memory>) -> Result<Self::Open, String>;
 
     /// Does an operation, and says what it saw of each of its steps.
+    ///
+    /// Threads are coroutines on one thread of the system, switched inside the calls of [`Pm`](indelible::pmem::Pm):
+    /// do not hold a lock across those, unless it was taken with [`lock`].
     fn run(&self, open: &Self::Open, operation: &Self::Operation) -> Result<Vec<Saw>, String>;
 
     /// What an operation does to the contents.
@@ -87,8 +95,9 @@ pub trait Structure: Send + Sync + 'static {
     /// The contents. Also looks whether the structure is sound, as closely as it can.
     fn contents(&self, open: &Self::Open) -> Result<Contents, String>;
 
-    /// What is done to a structure after each recovery, to see whether it works.
-    fn probes(&self) -> Vec<Self::Operation> {
+    /// What is done to a structure after a recovery, to see whether it works. `seed` is different for every image.
+    fn probes(&self, seed: u64) -> Vec<Self::Operation> {
+        let _ = seed;
         Vec::new()
     }
 

@@ -59,14 +59,18 @@ fn fingerprint(word: usize, value: u64) -> u64 {
     hash ^ hash >> 29
 }
 
+fn fingerprint_of(memory: &Memory) -> u64 {
+    let words = memory.words().iter().enumerate();
+    let length = fingerprint(usize::MAX, memory.length());
+    words.fold(length, |hash, (at, word)| {
+        hash ^ fingerprint(at, word.load())
+    })
+}
+
 impl Model {
-    /// `recorded_at` is the base address of the memory that the events speak of; `memory` is as it was before them.
+    /// `recorded_at` is the base address of the memory that the events speak of; `memory` is empty, as that was.
     pub(crate) fn new(memory: Arc<Memory>, recorded_at: usize, medium: Medium) -> Self {
-        let words = memory.words().iter().enumerate();
-        let hash = words.fold(
-            fingerprint(usize::MAX, memory.length()),
-            |hash, (at, word)| hash ^ fingerprint(at, word.load()),
-        );
+        let hash = fingerprint_of(&memory);
         Self {
             memory,
             medium,
@@ -75,6 +79,11 @@ impl Model {
             flushed: Vec::new(),
             hash,
         }
+    }
+
+    /// Whether the memory is what the model thinks it is.
+    pub(crate) fn is_intact(&self) -> bool {
+        fingerprint_of(&self.memory) == self.hash
     }
 
     /// The model of a recovery: of an image that lies in `memory` already and has this fingerprint.
@@ -191,12 +200,15 @@ impl Model {
     }
 
     fn set_length(&mut self, from: u64, to: u64) {
-        let cut = (to / 8) as usize..(from / 8) as usize;
+        let cut = (to as usize).next_multiple_of(LINE) / 8..from as usize / 8;
         for at in cut {
             self.set(at, 0);
         }
         self.pending
             .retain(|&number, _| ((number * LINE) as u64) < to);
+        for lines in &mut self.flushed {
+            lines.retain(|&(number, _)| ((number * LINE) as u64) < to);
+        }
         self.memory.set_length_unseen(to);
         self.hash ^= fingerprint(usize::MAX, from) ^ fingerprint(usize::MAX, to);
     }

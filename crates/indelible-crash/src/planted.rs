@@ -3,15 +3,16 @@
 //! Most are planted in recordings: what the program did is left as it was, but a flush or a fence is taken out, or a commit
 //! is moved to where it comes too early. The rest are in the code (see [`Bug`]).
 
-use crate::Medium;
 use crate::coverage::{CommitPoint, commit_points, function_at, line_at};
-use crate::explore::{Explorer, Limits, Tally};
+use crate::explore::{Explorer, Limits};
 use crate::lbtree::{self, KINDS, KINDS_TOGETHER, LbTree, Operation};
 use crate::record::{Recording, record};
 use crate::report::Failure;
+use crate::tally::Tally;
+use crate::{Medium, Workload};
 use indelible::planted::{Bug, plant};
 use indelible::pmem::trace::{Action, Event};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Formatter};
 use std::panic::Location;
 use std::sync::Arc;
@@ -65,7 +66,7 @@ pub enum Mutation {
     NoFence(Site),
     /// A commit's store comes before what it depends on: right after the operation's beginning, or the commit before.
     EarlyCommit(Site),
-    /// The second of two commits of an operation comes before the first.
+    /// The first of two commits in a row of an operation is durable only after the second.
     Swapped(Site, Site),
     /// Wrong code.
     Code(Bug),
@@ -97,14 +98,21 @@ impl Mutation {
                 ("build_chain", _) => {
                     Some("each thread's own; of one thread, the commit's does for both")
                 }
-                ("begin_writing", "self.pm.fence();") => {
+                ("begin_writing", "self.pm.fence();" | "self.pm.flush(self.table(extent));") => {
                     Some("what is not wiped for good is wiped again")
                 }
-                ("free_extents", _) => {
-                    Some("an extent that is found owned is swept and freed again")
+                ("free_extents", "self.pm.fence();" | "self.pm.flush(self.table(extent));") => {
+                    Some("a continuation without a head is free")
                 }
                 ("take_extents", "self.pm.fence();" | "self.pm.flush(self.table(extent));") => {
                     Some("the head of a run speaks for the rest of it")
+                }
+                ("free_extents", "self.pm.commit(self.table(first), Use::FREE.0);")
+                    if matches!(self, Self::NoFence(_)) =>
+                {
+                    Some(
+                        "of a run, the fence after it does; an extent that is found owned is swept",
+                    )
                 }
                 _ => None,
             },
@@ -112,19 +120,27 @@ impl Mutation {
                 "update" | "publish_update" => Some("a value depends on nothing"),
                 "remove" | "remove_entry" | "free_extents" => Some("a removal depends on nothing"),
                 "take_extents" => Some("nothing lies in the extent as yet"),
+                "relink" => Some("the leaf that goes is empty already"),
+                "begin_writing" => Some("what is wiped is nobody's"),
                 _ => None,
             },
-            Self::Swapped(_, second) => match second.function {
-                "update" | "publish_update" => Some("a batch is not one transaction"),
-                "take_extents" => Some("nothing lies in the extent as yet"),
+            Self::Swapped(first, second) => match (first.function, second.function) {
+                ("update" | "publish_update", _) | ("publish_insert", "update") => {
+                    Some("a batch is not one transaction")
+                }
+                ("directory_or_create", _) | (_, "directory_or_create") => {
+                    Some("without its directory, recovery only takes longer")
+                }
+                (_, "take_extents") => Some("nothing lies in the extent as yet"),
                 _ => None,
             },
             Self::Code(_) => None,
         }
     }
 
-    /// What the recording would be with this bug in it, and the first event that differs; `None` if none does.
-    fn of_events(self, events: &[Event]) -> Option<(Vec<Event>, usize)> {
+    /// What the recording would be with this bug in it, and the first event that differs; `None` if none does. Operations begin
+    /// at event `from`: before that commits of several are not told apart, and stay where they are.
+    pub(crate) fn of_events(self, events: &[Event], from: usize) -> Option<(Vec<Event>, usize)> {
         let mut mutated = Vec::with_capacity(events.len());
         let mut first = None;
         match self {
@@ -144,8 +160,9 @@ impl Mutation {
                 }
             }
             Self::EarlyCommit(site) => {
-                for event in events {
-                    let to = boundary(&mutated, event);
+                mutated.extend_from_slice(&events[..from]);
+                for event in &events[from..] {
+                    let to = boundary(&mutated, event).max(from);
                     let is_moved =
                         is_store(event) && site.is(event) && mutated[to..].iter().any(is_store);
                     let to = if is_moved { to } else { mutated.len() };
@@ -156,19 +173,14 @@ impl Mutation {
                 }
             }
             Self::Swapped(a, b) => {
-                for event in events {
-                    let to = boundary(&mutated, event);
-                    let is_swapped = is_store(event)
-                        && b.is(event)
-                        && to > 0
-                        && is_store(&mutated[to - 1])
-                        && a.is(&mutated[to - 1])
-                        && address(&mutated[to - 1]) != address(event);
-                    let to = if is_swapped { to - 1 } else { mutated.len() };
-                    if is_swapped {
-                        first = Some(first.map_or(to, |first: usize| first.min(to)));
+                mutated.extend_from_slice(events);
+                let mut at = from;
+                while at < mutated.len() {
+                    if let Some((from, to)) = swap(&mut mutated, at, a, b) {
+                        first.get_or_insert(from);
+                        at = to;
                     }
-                    mutated.insert(to, *event);
+                    at += 1;
                 }
             }
             Self::Code(_) => {}
@@ -188,10 +200,51 @@ fn address(event: &Event) -> Option<usize> {
     }
 }
 
-/// Whether the event is a store that commits something.
+/// If there is a commit of `a` at `at`, and the thread's next is one of `b`: puts it, with its own flush and fence, behind the
+/// fence after that one. Where it was, and where it is.
+fn swap(events: &mut Vec<Event>, at: usize, a: Site, b: Site) -> Option<(usize, usize)> {
+    let moved = events[at];
+    if !is_store(&moved) || !a.is(&moved) {
+        return None;
+    }
+    let is_own = |event: &Event| event.thread == moved.thread;
+    let of_operation = |event: &Event| !matches!(event.action, Action::Mark(_));
+    let next = (at + 1..events.len())
+        .take_while(|&i| !is_own(&events[i]) || of_operation(&events[i]))
+        .find(|&i| is_own(&events[i]) && is_commit(&events[i]))?;
+    if !b.is(&events[next]) || address(&events[next]) == address(&moved) {
+        return None;
+    }
+    let fence = (next + 1..events.len())
+        .take_while(|&i| !is_own(&events[i]) || of_operation(&events[i]))
+        .find(|&i| is_own(&events[i]) && matches!(events[i].action, Action::Fence))?;
+    // The commit's flush and fence are of the same line of source.
+    let with: Vec<usize> = (at..next)
+        .filter(|&i| is_own(&events[i]) && a.is(&events[i]))
+        .collect();
+    let mut taken: Vec<Event> = with.iter().map(|&i| events[i]).collect();
+    let count = taken.len();
+    if !taken
+        .iter()
+        .any(|event| matches!(event.action, Action::Fence))
+    {
+        // It shares a fence with others, and needs one of its own now.
+        taken.push(events[fence]);
+    }
+    events.splice(fence + 1..fence + 1, taken);
+    for &i in with.iter().rev() {
+        events.remove(i);
+    }
+    Some((at, fence + 1 - count))
+}
+
+/// Whether the event is a store that commits something, by itself. (A superblock commits by its checksum.)
 fn is_commit(event: &Event) -> bool {
     thread_local! {
-        static POINTS: Vec<CommitPoint> = commit_points();
+        static POINTS: Vec<CommitPoint> = commit_points()
+            .into_iter()
+            .filter(|point| !point.story.contains("by checksum"))
+            .collect();
     }
     let line = event.source.line();
     is_store(event)
@@ -210,10 +263,29 @@ fn boundary(events: &[Event], moved: &Event) -> usize {
         .rposition(|event| {
             let is_own = event.thread == moved.thread
                 && (matches!(event.action, Action::Mark(_) | Action::Length { .. })
-                    || is_commit(event));
+                    || is_commit(event)
+                    || event.source.file().ends_with("pool/core.rs") && is_superblock(event));
             is_own || address(event).is_some() && address(event) == address(moved)
         })
         .map_or(0, |at| at + 1)
+}
+
+/// Whether the event is a store to a copy of the superblock.
+fn is_superblock(event: &Event) -> bool {
+    thread_local! {
+        static LINES: Vec<(u32, u32)> = commit_points()
+            .into_iter()
+            .filter(|point| point.story.contains("by checksum"))
+            .map(|point| point.lines)
+            .collect();
+    }
+    let line = event.source.line();
+    is_store(event)
+        && LINES.with(|lines| {
+            lines
+                .iter()
+                .any(|lines| (lines.0..=lines.1).contains(&line))
+        })
 }
 
 /// What became of a planted bug.
@@ -230,6 +302,8 @@ pub struct Hunt {
 /// Finds planted bugs in the LB+-tree and its pool.
 pub struct Hunter {
     recordings: Vec<(LbTree, Recording<Operation>)>,
+    /// One event of each kind and line of source that only recoveries have.
+    in_recovery: Vec<Event>,
     limits: Limits,
 }
 
@@ -237,6 +311,57 @@ impl Default for Hunter {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Recoveries of one recording in which a bug is planted, at most.
+const MOST_RECOVERIES: u32 = 300;
+
+/// A run of extents whose words in the table lie in two lines, taken and freed.
+fn run_across_lines(number: u64) -> (LbTree, Recording<Operation>) {
+    let structure = LbTree { leaf_bytes: 256 };
+    let before = (0..700 + 60 * number).map(|key| Operation::Insert(key, key));
+    let workload = Workload {
+        before: before.collect(),
+        threads: vec![vec![
+            Operation::CreateOther,
+            Operation::TakeRun(3),
+            Operation::FreeRun,
+            Operation::Insert(5, 5),
+        ]],
+    };
+    let recording = record(&Arc::new(structure), &workload, number);
+    let recording = recording.unwrap_or_else(|error| panic!("{error}"));
+    (structure, recording)
+}
+
+/// Recoveries of some images have flushes, fences and commits that no recording has.
+fn only_in_recovery(recordings: &[(LbTree, Recording<Operation>)]) -> Vec<Event> {
+    let limits = Limits {
+        images_per_point: 12,
+        nested_every: u64::MAX,
+        depth: 0,
+    };
+    let (tally, mut found) = (Tally::default(), BTreeMap::new());
+    for (structure, recording) in recordings.iter().take(2 * KINDS as usize) {
+        let mut explorer = Explorer::new(structure, Medium::Pmem, limits, 0, &tally);
+        explorer.in_recovery = Some(std::mem::take(&mut found));
+        if let Err(failure) = explorer.explore(recording, 0) {
+            panic!("without a planted bug: {failure}");
+        }
+        found = explorer.in_recovery.unwrap_or_default();
+    }
+    for event in recordings
+        .iter()
+        .flat_map(|(_, recording)| &recording.events)
+    {
+        let kind = match event.action {
+            Action::Store { .. } => 0,
+            Action::Flush { .. } => 1,
+            _ => 2,
+        };
+        found.remove(&(event.source.file(), event.source.line(), kind));
+    }
+    found.into_values().collect()
 }
 
 impl Hunter {
@@ -256,9 +381,17 @@ impl Hunter {
         let alone = (0..4 * KINDS).map(|seed| (seed % KINDS, seed, 150, 1));
         let together = (0..4 * KINDS_TOGETHER).map(|seed| (seed % KINDS_TOGETHER, seed, 40, 2));
         // Both threads split, and need another extent.
-        let extents = (0..24).map(|seed| (KINDS_TOGETHER - 1, seed, 30, 2));
+        let extents = (0..64).map(|seed| (KINDS_TOGETHER - 1, seed, 30, 2));
+        let recordings: Vec<_> = alone
+            .chain(together)
+            .chain(extents)
+            .map(record)
+            .chain((0..3).map(run_across_lines))
+            .collect();
+        let in_recovery = only_in_recovery(&recordings);
         Self {
-            recordings: alone.chain(together).chain(extents).map(record).collect(),
+            recordings,
+            in_recovery,
             limits: Limits {
                 images_per_point: 96,
                 nested_every: 64,
@@ -277,13 +410,13 @@ impl Hunter {
         let mut pairs = BTreeSet::new();
         for (_, recording) in &self.recordings {
             let mut last = None;
-            for event in &recording.events {
+            for (at, event) in recording.events.iter().enumerate() {
                 let site = Site::of(event);
                 match event.action {
                     Action::Flush { .. } => drop(flushes.insert(site)),
                     Action::Fence => drop(fences.insert(site)),
                     Action::Mark(_) => last = None,
-                    Action::Store { .. } if is_commit(event) => {
+                    Action::Store { .. } if is_commit(event) && at >= recording.from => {
                         commits.insert(site);
                         if let Some(last) = last.filter(|&last| last != site) {
                             pairs.insert((last, site));
@@ -294,7 +427,7 @@ impl Hunter {
                 }
             }
         }
-        let all = flushes
+        let recorded = flushes
             .into_iter()
             .map(Mutation::NoFlush)
             .chain(fences.into_iter().map(Mutation::NoFence))
@@ -302,9 +435,24 @@ impl Hunter {
             .chain(pairs.into_iter().map(|(a, b)| Mutation::Swapped(a, b)))
             .filter(|mutation| {
                 let mut recordings = self.recordings.iter();
-                recordings.any(|(_, recording)| mutation.of_events(&recording.events).is_some())
+                recordings.any(|(_, recording)| {
+                    mutation
+                        .of_events(&recording.events, recording.from)
+                        .is_some()
+                })
             });
-        all.chain(Bug::ALL.iter().map(|&bug| Mutation::Code(bug)))
+        let in_recovery = self
+            .in_recovery
+            .iter()
+            .filter_map(|event| match event.action {
+                Action::Flush { .. } => Some(Mutation::NoFlush(Site::of(event))),
+                Action::Fence => Some(Mutation::NoFence(Site::of(event))),
+                _ if is_commit(event) => Some(Mutation::EarlyCommit(Site::of(event))),
+                _ => None,
+            });
+        recorded
+            .chain(in_recovery)
+            .chain(Bug::ALL.iter().map(|&bug| Mutation::Code(bug)))
             .collect()
     }
 
@@ -324,16 +472,35 @@ impl Hunter {
     }
 
     fn in_recordings(&self, mutation: Mutation, tally: &Tally) -> Option<Box<Failure>> {
-        self.recordings.iter().find_map(|(structure, recording)| {
-            let (events, first) = mutation.of_events(&recording.events)?;
+        let mut mutated = self.recordings.iter().filter_map(|(structure, recording)| {
+            let (events, first) = mutation.of_events(&recording.events, recording.from)?;
             let recording = Recording {
                 events,
                 ..recording.clone()
             };
-            Explorer::new(structure, Medium::Pmem, self.limits, 0, tally)
-                .explore(&recording, first)
-                .err()
-        })
+            Some((structure, recording, first))
+        });
+        let first = mutated.next();
+        let is_recorded = first.is_some();
+        let found = first
+            .into_iter()
+            .chain(mutated)
+            .find_map(|(structure, recording, from)| {
+                Explorer::new(structure, Medium::Pmem, self.limits, 0, tally)
+                    .explore(&recording, from)
+                    .err()
+            });
+        if is_recorded {
+            return found;
+        }
+        self.recordings
+            .iter()
+            .take(2 * KINDS as usize)
+            .find_map(|(structure, recording)| {
+                let mut explorer = Explorer::new(structure, Medium::Pmem, self.limits, 0, tally);
+                explorer.mutation = Some((mutation, MOST_RECOVERIES));
+                explorer.explore(recording, 0).err()
+            })
     }
 
     fn in_code(&self, bug: Bug, tally: &Tally) -> Option<Box<Failure>> {

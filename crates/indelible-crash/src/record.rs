@@ -3,7 +3,7 @@
 use crate::history::Saw;
 use crate::{MEMORY_BYTES, Structure, Workload};
 use indelible::pmem::Memory;
-use indelible::pmem::trace::{self, Event};
+use indelible::pmem::trace::{self, Action, Event};
 use indelible::schedule::{self, Scheduler};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -17,10 +17,12 @@ use std::sync::{Arc, Mutex, Once, PoisonError};
 /// What was done, store by store, and what there was before.
 #[derive(Clone)]
 pub(crate) struct Recording<O> {
-    /// The memory before, all words up to its length, and where it was.
-    pub(crate) words: Vec<u64>,
+    /// Where the memory was.
     pub(crate) address: usize,
+    /// Everything that happened since it was empty.
     pub(crate) events: Vec<Event>,
+    /// The first event of the operations.
+    pub(crate) from: usize,
     /// Operation `i` begins at the mark `2 i` and returns at `2 i + 1`.
     pub(crate) operations: Vec<O>,
     /// What each saw.
@@ -36,6 +38,8 @@ pub(crate) fn record<S: Structure>(
     seed: u64,
 ) -> Result<Recording<S::Operation>, String> {
     let memory = Arc::new(Memory::new(MEMORY_BYTES));
+    // From the very beginning: what was left without a flush then may be lost later.
+    trace::start(Vec::new());
     let open = guarded(|| {
         let open = structure.create(&memory)?;
         for operation in &workload.before {
@@ -45,11 +49,8 @@ pub(crate) fn record<S: Structure>(
         Ok((open, before))
     });
     let (open, before) = open.map_err(|error| format!("before the recording: {error}"))?;
-    let length = memory.length() as usize / 8;
-    let words = memory.words()[..length]
-        .iter()
-        .map(|word| word.load())
-        .collect();
+    let mut events = trace::stop();
+    let from = events.len();
     let operations: Vec<S::Operation> = workload.threads.iter().flatten().cloned().collect();
     let saw = Arc::new(Mutex::new(vec![Vec::new(); operations.len()]));
     let open = Arc::new(open);
@@ -58,16 +59,23 @@ pub(crate) fn record<S: Structure>(
         [operations] => run_one(&**structure, &open, operations, 0, &saw),
         threads => run_scheduled(structure, &open, threads, &saw, seed),
     };
-    let events = trace::stop();
+    events.extend(trace::stop());
     result?;
+    let base = memory.base();
+    if events
+        .iter()
+        .any(|event| is_outside(event, base, memory.length()))
+    {
+        return Err("a store beyond the memory's length: was `set_length` forgotten?".into());
+    }
     let saw = std::mem::take(&mut *saw.lock().unwrap_or_else(PoisonError::into_inner));
     // Whatever is wrong by now is wrong without a crash.
     guarded(|| structure.contents(&open)).map_err(|error| format!("without a crash: {error}"))?;
     structure.crash(&open);
     Ok(Recording {
-        words,
-        address: memory.base(),
+        address: base,
         events,
+        from,
         operations,
         saw,
         before,
@@ -109,6 +117,14 @@ fn catch<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
             .or(panic.downcast_ref::<&str>().copied());
         Err(format!("panic: {}", message.unwrap_or("of another kind")))
     })
+}
+
+fn is_outside(event: &Event, base: usize, length: u64) -> bool {
+    let Action::Store { address, .. } = event.action else {
+        return false;
+    };
+    // Shorter memory has been longer; stores before that are no concern here.
+    address < base || length == 0 || address >= base + MEMORY_BYTES
 }
 
 type AllSaw = Mutex<Vec<Vec<Saw>>>;

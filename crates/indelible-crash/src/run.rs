@@ -1,9 +1,10 @@
 //! A run: many histories, recorded and explored on all cores.
 
 use crate::coverage::Coverage;
-use crate::explore::{Explorer, Limits, Tally};
-use crate::record::record;
+use crate::explore::{Explorer, Limits};
+use crate::record::{guarded, record};
 use crate::report::Failure;
+use crate::tally::Tally;
 use crate::{Medium, Structure, Workload};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -109,7 +110,8 @@ impl<S: Structure> Run<'_, S> {
         for operation in &recording.operations {
             explorer.coverage.operation(operation);
         }
-        let result = explorer.explore(&recording, 0);
+        let result = guarded(|| Ok(explorer.explore(&recording, 0)))
+            .unwrap_or_else(|panic| Err(Failure::without_crash(panic)));
         (explorer.coverage, result)
     }
 }

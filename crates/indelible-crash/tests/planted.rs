@@ -38,7 +38,7 @@ fn every_planted_bug_is_found() {
     assert!(holes.is_empty(), "not found: {holes:#?}");
     let in_code = |hunt: &&&Hunt| matches!(hunt.mutation, Mutation::Code(_));
     assert!(found.iter().filter(in_code).count() >= 19);
-    assert!(found.iter().filter(|hunt| !in_code(hunt)).count() >= 60);
+    assert!(found.iter().filter(|hunt| !in_code(hunt)).count() >= 55);
     // An excuse is for what is never found.
     let needless: Vec<String> = found
         .iter()

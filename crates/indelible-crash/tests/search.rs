@@ -34,10 +34,11 @@ fn explore(
 }
 
 /// Every change of structure that there is, as the library notes it.
-const CHANGES: [&str; 20] = [
+const CHANGES: [&str; 21] = [
     "bulk load",
     "clean close",
     "directory made",
+    "empty leaf relinked",
     "entry moving",
     "extent freed",
     "extent taken",

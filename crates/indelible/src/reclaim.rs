@@ -152,16 +152,20 @@ mod global {
             LOCALS.with(|locals| work(&locals[schedule::thread() % MOST_THREADS]))
         }
 
-        /// Forgets all pins of this thread of the system. Nothing is pinned, or what is will never come back.
+        /// Forgets all pins of this thread of the system, so that every run begins in the same way. Nothing is pinned, or
+        /// what is will never come back.
         pub(crate) fn start_anew() {
             LOCALS.with(|locals| {
                 for local in locals {
-                    if let Some(pin) = local.pin.get() {
-                        pin.0.store(0, super::Ordering::Relaxed);
-                    }
+                    local.pin.set(None);
                     local.depth.set(0);
                 }
             });
+            let mut pins = super::lock(&domain().pins);
+            for pin in &pins.all {
+                pin.0.store(0, super::Ordering::Relaxed);
+            }
+            pins.free = pins.all.clone();
         }
     }
 

@@ -4,6 +4,7 @@
 //! as coroutines. Without one, nothing here does anything.
 
 use std::cell::Cell;
+use std::sync::{Mutex, MutexGuard};
 
 /// How to reach the scheduler.
 #[derive(Clone, Copy, Debug)]
@@ -25,9 +26,17 @@ thread_local! {
 
 /// Sets the scheduler of this thread of the system, or takes it away. Nothing of the library is running on it.
 pub fn set(scheduler: Option<Scheduler>) {
-    CURRENT.set(scheduler);
+    // Without one, since nothing runs yet that it could switch.
+    CURRENT.set(None);
     // What an aborted run left pinned would be pinned for good.
     crate::reclaim::start_anew();
+    CURRENT.set(scheduler);
+}
+
+/// Locks a mutex, letting other threads run until it can be had. A mutex that is held across a [point](Scheduler::point) has to
+/// be locked in this way.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    crate::sync::lock(mutex)
 }
 
 pub(crate) fn is_on() -> bool {

@@ -46,6 +46,7 @@ pub(crate) fn yield_now() {
 
 /// Locks a mutex. What a panicking thread held is consistent at every step, like everything here.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    point();
     while is_scheduled() {
         use std::sync::TryLockError;
         match mutex.try_lock() {

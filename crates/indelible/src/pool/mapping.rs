@@ -237,8 +237,12 @@ impl Mapping {
             )
         }
         .map_err(|errno| self.backing.error("unmap a part of", errno))?;
-        if let Backing::File { file, .. } = &self.backing {
+        if let Backing::File { file, sync, .. } = &self.backing {
             ftruncate(file, from).map_err(|errno| self.backing.error("shrink", errno))?;
+            if *sync {
+                // As when it grows: on persistent memory stores do not wait for the file's length.
+                return self.sync();
+            }
         }
         Ok(())
     }

@@ -61,7 +61,7 @@ pub(crate) struct SpaceStat {
 }
 
 /// Extents of a map from which on one is kept in stock.
-const MANY: usize = if cfg!(feature = "small") { 2 } else { 8 };
+const MANY: usize = if cfg!(feature = "small") { 3 } else { 8 };
 
 /// Blocks in limbo before one asks whether some can be used again, which costs a system call.
 const LIMBO: usize = if cfg!(any(test, feature = "small")) {

@@ -1,0 +1,189 @@
+//! Recovering an image, and trying it out.
+
+use crate::history::History;
+use crate::record::guarded;
+use crate::{Contents, Memory, Saw, Structure};
+use indelible::pmem::trace::{self, Action, Event};
+use std::sync::Arc;
+
+/// In which order things are looked at and tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Contents, then probes.
+    Warm,
+    /// The same, and then the contents once more.
+    Thorough,
+    /// Probes first: what recovery leaves for later has not been done yet.
+    Cold,
+    /// Recovery twice, with a crash in between.
+    Again,
+}
+
+impl Way {
+    /// That of an image, by its fingerprint.
+    pub(crate) fn of(image: u64, history: &History) -> Self {
+        match image % 16 {
+            0 => Self::Again,
+            1 => Self::Thorough,
+            // A probe may change a key of an atomic operation, of which one could not tell any more whether it is whole.
+            2..=5 if !history.has_whole() => Self::Cold,
+            _ => Self::Warm,
+        }
+    }
+}
+
+/// What came of it.
+pub(crate) struct Outcome {
+    /// The contents before the probes, if they were looked at.
+    pub(crate) contents: Option<Contents>,
+    /// What the probes saw.
+    pub(crate) saw: Vec<Vec<Saw>>,
+}
+
+/// Recovers what is in memory. All that was done to it, and what came of it or what is wrong.
+pub(crate) fn try_out<S: Structure>(
+    structure: &S,
+    memory: &Arc<Memory>,
+    probes: &[S::Operation],
+    way: Way,
+    history: &History,
+    buffer: Vec<Event>,
+) -> (Vec<Event>, Result<Outcome, String>) {
+    trace::start(buffer);
+    let outcome = guarded(|| match way {
+        Way::Warm | Way::Thorough => warm(structure, memory, probes, way, history),
+        Way::Cold => cold(structure, memory, probes, history),
+        Way::Again => again(structure, memory, probes, history),
+    });
+    let events = trace::stop();
+    let is_shorter =
+        |event: &Event| matches!(event.action, Action::Length { from, to } if to < from);
+    let outcome = match outcome {
+        Ok(_) if events.iter().any(is_shorter) => {
+            Err("recovery made the memory shorter, which the checker cannot take back".into())
+        }
+        outcome => outcome,
+    };
+    (events, outcome)
+}
+
+fn warm<S: Structure>(
+    structure: &S,
+    memory: &Arc<Memory>,
+    probes: &[S::Operation],
+    way: Way,
+    history: &History,
+) -> Result<Outcome, String> {
+    let open = structure.recover(memory)?;
+    let contents = structure.contents(&open)?;
+    history.allows(&contents)?;
+    let saw = run(structure, &open, probes)?;
+    if way == Way::Thorough {
+        let after = structure.contents(&open)?;
+        expect(structure, History::new(&contents), probes, &saw, &after)?;
+    } else {
+        check(structure, probes, &saw, &contents)?;
+    }
+    structure.crash(&open);
+    let contents = Some(contents);
+    Ok(Outcome { contents, saw })
+}
+
+fn cold<S: Structure>(
+    structure: &S,
+    memory: &Arc<Memory>,
+    probes: &[S::Operation],
+    history: &History,
+) -> Result<Outcome, String> {
+    let open = structure.recover(memory)?;
+    let saw = run(structure, &open, probes)?;
+    let after = structure.contents(&open)?;
+    expect(structure, history.clone(), probes, &saw, &after)?;
+    structure.crash(&open);
+    let contents = None;
+    Ok(Outcome { contents, saw })
+}
+
+fn again<S: Structure>(
+    structure: &S,
+    memory: &Arc<Memory>,
+    probes: &[S::Operation],
+    history: &History,
+) -> Result<Outcome, String> {
+    let mut both = Vec::new();
+    for _ in 0..2 {
+        let open = structure.recover(memory)?;
+        both.push(structure.contents(&open)?);
+        structure.crash(&open);
+    }
+    if both[0] != both[1] {
+        return Err("a second recovery finds other contents".into());
+    }
+    history.allows(&both[0])?;
+    Ok(Outcome {
+        contents: both.pop(),
+        saw: vec![Vec::new(); probes.len()],
+    })
+}
+
+fn run<S: Structure>(
+    structure: &S,
+    open: &S::Open,
+    probes: &[S::Operation],
+) -> Result<Vec<Vec<Saw>>, String> {
+    let mut saw = Vec::with_capacity(probes.len());
+    for (number, probe) in probes.iter().enumerate() {
+        trace::mark(2 * number as u64);
+        saw.push(structure.run(open, probe)?);
+        trace::mark(2 * number as u64 + 1);
+    }
+    Ok(saw)
+}
+
+/// Whether what is there after the probes follows from `history` and what they saw.
+fn expect<S: Structure>(
+    structure: &S,
+    mut history: History,
+    probes: &[S::Operation],
+    saw: &[Vec<Saw>],
+    after: &Contents,
+) -> Result<(), String> {
+    // Operations in flight have other numbers.
+    for (number, (probe, saw)) in (usize::MAX / 2..).zip(probes.iter().zip(saw)) {
+        let told = history
+            .invoke(number, &structure.steps(probe))
+            .and_then(|()| history.returned(number, saw));
+        told.map_err(|problem| format!("after recovery, {probe:?}: {problem}"))?;
+    }
+    history
+        .allows(after)
+        .map_err(|problem| format!("after recovery and {probes:?}: {problem}"))
+}
+
+/// The same without the contents afterwards, and faster: whether the probes saw what they had to.
+fn check<S: Structure>(
+    structure: &S,
+    probes: &[S::Operation],
+    saw: &[Vec<Saw>],
+    contents: &Contents,
+) -> Result<(), String> {
+    let mut changed: Vec<(u64, Option<u64>)> = Vec::new();
+    for (probe, saw) in probes.iter().zip(saw) {
+        let steps = structure.steps(probe).steps;
+        for (&(key, change), saw) in steps.iter().zip(saw) {
+            let known = changed.iter().rev().find(|&&(other, _)| other == key);
+            let found = || {
+                let at = contents.binary_search_by_key(&key, |&(key, _)| key).ok()?;
+                Some(contents[at].1)
+            };
+            let now = known.map_or_else(found, |&(_, value)| value);
+            if !saw.agrees(now) {
+                return Err(format!(
+                    "after recovery {change:?} of key {key} saw {saw:?}, where {now:?} is right"
+                ));
+            }
+            changed.push((key, change.after(now)));
+        }
+    }
+    Ok(())
+}
