@@ -282,14 +282,63 @@ impl History {
 
     /// Whether `found`, ascending, may be what a crash left.
     pub(crate) fn allows(&self, found: &[(u64, u64)]) -> Result<(), String> {
-        let mut certain = self.certain.iter().peekable();
-        let mut uncertain = self.uncertain.iter().peekable();
+        self.allows_after(&[], found)
+    }
+
+    /// The same after some more operations, one after the other: the steps of each and what it saw of them.
+    pub(crate) fn allows_after(
+        &self,
+        operations: &[(Steps, &[Saw])],
+        found: &[(u64, u64)],
+    ) -> Result<(), String> {
+        // Only the keys that they touch have to be thought through again.
+        let mut touched: BTreeMap<u64, Register> = BTreeMap::new();
+        let steps = operations
+            .iter()
+            .flat_map(|(of, saw)| of.steps.iter().zip(*saw));
+        for (number, (&(key, change), &saw)) in (usize::MAX / 2..).zip(steps) {
+            let register = touched.entry(key).or_insert_with(|| {
+                let known = self.registers.get(&key).cloned();
+                known.unwrap_or_else(|| Register::new(None))
+            });
+            register.in_flight.push((number, number, change));
+            if !register.returned(number, saw) {
+                return Err(format!("{change:?} of key {key} saw {saw:?}"));
+            }
+        }
+        let value = |key| {
+            let at = found.binary_search_by_key(&key, |&(key, _)| key).ok()?;
+            Some(found[at].1)
+        };
+        for (&key, register) in &touched {
+            let (allowed, found) = (register.allowed(), value(key));
+            if !allowed.contains(&found) {
+                return Err(format!(
+                    "key {key} is {found:?}, where {} is right",
+                    list(&allowed)
+                ));
+            }
+        }
+        let is_other = |key: &u64| !touched.contains_key(key);
+        let mut certain = self
+            .certain
+            .iter()
+            .filter(|(key, _)| is_other(key))
+            .peekable();
+        let mut uncertain = self
+            .uncertain
+            .iter()
+            .filter(|(key, _)| is_other(key))
+            .peekable();
         let mut last = None;
         for &(key, value) in found {
             if last >= Some(key) {
                 return Err(format!("key {key} comes after {last:?}"));
             }
             last = Some(key);
+            if !is_other(&key) {
+                continue;
+            }
             while let Some((other, allowed)) = uncertain.next_if(|(other, _)| *other < key) {
                 if !allowed.contains(&None) {
                     return Err(missing(*other, allowed));

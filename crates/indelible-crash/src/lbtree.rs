@@ -237,8 +237,11 @@ impl Structure for LbTree {
 
     fn probes(&self, seed: u64) -> Vec<Operation> {
         let key = |shift: u32| (seed >> shift) % 200;
-        let mut probes = vec![Insert(key(16), 7), Remove(key(26)), Get(key(36))];
-        if seed.is_multiple_of(8) {
+        let mut probes = vec![Insert(key(16), 7), Get(key(16))];
+        if (seed >> 4).is_multiple_of(4) {
+            probes.push(Remove(key(26)));
+        }
+        if (seed >> 4).is_multiple_of(16) {
             probes.push(InsertBatch((0..6).map(|i| (key(46) + 3 * i, 8)).collect()));
         }
         probes
