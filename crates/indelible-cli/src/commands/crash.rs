@@ -111,7 +111,7 @@ impl Crash {
             images_per_point: self
                 .images
                 .unwrap_or(usual.images_per_point * if self.deep { 8 } else { 1 }),
-            nested_every: usual.nested_every / if self.deep { 8 } else { 1 },
+            nested_every: usual.nested_every / if self.deep { 2 } else { 1 },
             ..usual
         }
     }
