@@ -351,5 +351,9 @@ impl Drop for Mapping {
         }
         // SAFETY: the range is ours, and with the mapping all references into it are gone.
         let _ = unsafe { munmap(self.base.cast(), self.reserved as usize) };
+        if let Backing::File { file, .. } = &self.backing {
+            // Closing it is not enough: a child that is just being started still has it open, until it is another program.
+            let _ = file.unlock();
+        }
     }
 }
