@@ -1,0 +1,62 @@
+//! What a contestant can do.
+
+/// What a range of records came to: enough to check that it was read, little enough to cost nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scanned {
+    /// Records seen.
+    pub records: usize,
+    /// The wrapping sum of `key ^ value` over them.
+    pub sum: u64,
+}
+
+impl Scanned {
+    /// Takes one more record in.
+    #[inline]
+    pub fn add(&mut self, key: u64, value: u64) {
+        self.records += 1;
+        self.sum = self.sum.wrapping_add(key ^ value);
+    }
+}
+
+/// Bytes that a contestant says it takes; none where it cannot say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnSpace {
+    /// Bytes in its file that hold records or what belongs to them.
+    pub file_bytes: Option<u64>,
+    /// Bytes of volatile memory.
+    pub dram_bytes: Option<u64>,
+}
+
+/// An ordered map from `u64` to `u64`, as every contestant is seen by the bench. All methods may be called by many
+/// threads at once. A contestant that fails panics: its job ends, and the others go on.
+pub trait Index: Send + Sync {
+    /// The value of a key.
+    fn get(&self, key: u64) -> Option<u64>;
+    /// Adds a record, or replaces the value of one.
+    fn insert(&self, key: u64, value: u64);
+    /// Replaces the value of a key that is there; false if it is not.
+    fn update(&self, key: u64, value: u64) -> bool;
+    /// Removes a key; false if it is not there.
+    fn remove(&self, key: u64) -> bool;
+    /// Reads up to `count` records from the first key that is not less than `from` on, in order.
+    fn scan(&self, from: u64, count: usize) -> Scanned;
+
+    /// Looks all keys up and returns how many are there. One at a time unless the contestant has better.
+    fn get_batch(&self, keys: &[u64]) -> usize {
+        keys.iter().filter(|&&key| self.get(key).is_some()).count()
+    }
+    /// Adds all records: in one transaction where there are transactions, one at a time where there is nothing better.
+    fn insert_batch(&self, records: &[(u64, u64)]) {
+        records
+            .iter()
+            .for_each(|&(key, value)| self.insert(key, value));
+    }
+    /// Fills the empty map with sorted records, its nodes as full as `fill` says. False if it cannot.
+    fn bulk_load(&self, _records: &[(u64, u64)], _fill: f64) -> bool {
+        false
+    }
+    /// What it says of its space.
+    fn own_space(&self) -> OwnSpace {
+        OwnSpace::default()
+    }
+}

@@ -1,0 +1,135 @@
+//! What is to be measured.
+
+use serde::{Deserialize, Serialize};
+
+/// A whole run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// What the run is called: a preset's name, or "custom".
+    pub name: String,
+    /// Every random choice follows from it.
+    pub seed: u64,
+    /// How often everything is measured.
+    pub rounds: u32,
+    /// Names of contestants, in the order of the tables. `NAME@BYTES` is one of ours with leaves of another size.
+    pub contestants: Vec<String>,
+    /// What they do.
+    pub experiments: Vec<Experiment>,
+}
+
+/// A data set, how it is loaded, and what is done with it then.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Experiment {
+    /// Its name in tables.
+    pub name: String,
+    /// The keys, as [`crate::data::Source`] reads and prints them.
+    pub data: String,
+    /// Records loaded.
+    pub records: u64,
+    /// How they are loaded.
+    pub load: Load,
+    /// What is measured then, one after the other.
+    pub phases: Vec<Phase>,
+    /// Whether a loaded process is killed, and what it left opened.
+    pub recovery: bool,
+}
+
+/// How records get in.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Load {
+    /// One after the other, in random order.
+    Random,
+    /// One after the other, in ascending order.
+    Ascending,
+    /// Sorted and all at once, with nodes this full. Contestants that cannot insert in ascending order.
+    Bulk {
+        /// From 0 to 1.
+        fill: f64,
+    },
+}
+
+/// Operations of one kind or a mix.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Phase {
+    /// Its name in tables, without the number of threads.
+    pub name: String,
+    /// Shares of the operations.
+    pub mix: Mix,
+    /// Which of the present keys.
+    pub distribution: Distribution,
+    /// Where new keys go.
+    pub arrival: Arrival,
+    /// The share of lookups that ask for a key that is not there, from 0 to 1.
+    pub missing: f64,
+    /// Operations of all threads together. A batch of `n` keys is `n` operations.
+    pub operations: u64,
+    /// Ends the phase early.
+    pub seconds: Option<f64>,
+    /// Numbers of threads, each a measurement.
+    pub threads: Vec<u32>,
+    /// Records per scan.
+    pub scan_size: u32,
+    /// Keys per batch.
+    pub batch_size: u32,
+    /// The share of operations whose latency is taken in a pass of its own; 0 for no such pass.
+    pub latency_sampling: f64,
+}
+
+/// Shares of kinds of operations, from 0 to 1, together 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Mix {
+    /// Lookups.
+    pub get: f64,
+    /// Inserts of new keys.
+    pub insert: f64,
+    /// New values for present keys.
+    pub update: f64,
+    /// Removals of present keys.
+    pub remove: f64,
+    /// Scans.
+    pub scan: f64,
+    /// Lookups in batches.
+    pub get_batch: f64,
+    /// Inserts of new keys in batches.
+    pub insert_batch: f64,
+    /// A lookup, then an update of the same key (YCSB F).
+    pub read_modify_write: f64,
+}
+
+/// Which of the present keys an operation takes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Distribution {
+    /// All alike.
+    Uniform,
+    /// Few often, many rarely; the frequent ones are scattered over the keys.
+    Zipfian {
+        /// The exponent; YCSB takes 0.99.
+        theta: f64,
+    },
+    /// A share `skew` of the keys gets `1 - skew` of the accesses, and so within it; scattered over the keys.
+    SelfSimilar {
+        /// 0.2 gives 80/20.
+        skew: f64,
+    },
+    /// Zipfian over age: the youngest most often.
+    Latest,
+    /// One after the other in ascending order.
+    Sequential,
+    /// 90 % of the accesses go to one stretch of neighbouring keys, this share of all.
+    HotSpot {
+        /// From 0 to 1.
+        share: f64,
+    },
+}
+
+/// Where new keys go.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Arrival {
+    /// They come from the same data set, in random order.
+    Random,
+    /// They come from the same data set, in ascending order within each thread.
+    Ascending,
+    /// Each thread inserts neighbouring numbers at a place of its own (LB+-Tree section 4.2); one thread alone appends
+    /// behind the greatest key.
+    Dense,
+}
