@@ -100,7 +100,8 @@ fn update_and_remove_cost_one_line_and_one_fence_and_get_costs_nothing() {
         let one = Counts {
             lines_flushed: 1,
             fences: 1,
-            lines_streamed: 0,
+            blocks_written: 1,
+            ..Counts::default()
         };
         for i in 0..1000 {
             assert_eq!(cost(|| map.update(mix(i), 7).unwrap()), one);

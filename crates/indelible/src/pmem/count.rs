@@ -4,6 +4,8 @@
 //! medium: a `Process` pool counts the lines that a `Pmem` pool would have flushed. Without the feature the counting
 //! functions are empty and the compiler removes them.
 
+use std::ops::Range;
+
 /// What one thread has spent so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -13,6 +15,11 @@ pub struct Counts {
     pub fences: u64,
     /// Cache lines written by non-temporal stores.
     pub lines_streamed: u64,
+    /// Blocks of 256 bytes that the lines lie in, the unit in which Optane media write: between two fences, flushes
+    /// of the same block one after the other count once.
+    pub blocks_written: u64,
+    /// Bytes of blocks taken from the pool.
+    pub bytes_allocated: u64,
 }
 
 impl std::ops::Sub for Counts {
@@ -23,6 +30,8 @@ impl std::ops::Sub for Counts {
             lines_flushed: self.lines_flushed - earlier.lines_flushed,
             fences: self.fences - earlier.fences,
             lines_streamed: self.lines_streamed - earlier.lines_streamed,
+            blocks_written: self.blocks_written - earlier.blocks_written,
+            bytes_allocated: self.bytes_allocated - earlier.bytes_allocated,
         }
     }
 }
@@ -32,27 +41,52 @@ impl std::ops::AddAssign for Counts {
         self.lines_flushed += other.lines_flushed;
         self.fences += other.fences;
         self.lines_streamed += other.lines_streamed;
+        self.blocks_written += other.blocks_written;
+        self.bytes_allocated += other.bytes_allocated;
     }
 }
 
 #[cfg(feature = "count")]
 mod counters {
     use super::Counts;
+    use crate::pmem::LINE;
     use std::cell::Cell;
+    use std::ops::Range;
+
+    const BLOCK: usize = 256;
 
     thread_local! {
         static COUNTS: Cell<Counts> = const {
-            Cell::new(Counts { lines_flushed: 0, fences: 0, lines_streamed: 0 })
+            Cell::new(Counts { lines_flushed: 0, fences: 0, lines_streamed: 0, blocks_written: 0, bytes_allocated: 0 })
         };
+        /// The number of the block written last, if no fence came since.
+        static LAST_BLOCK: Cell<usize> = const { Cell::new(usize::MAX) };
     }
 
     #[inline]
-    pub(in crate::pmem) fn add(change: impl FnOnce(&mut Counts)) {
+    pub(super) fn add(change: impl FnOnce(&mut Counts)) {
         COUNTS.with(|cell| {
             let mut counts = cell.get();
             change(&mut counts);
             cell.set(counts);
         });
+    }
+
+    /// The number of `lines`, whose blocks are counted.
+    #[inline]
+    pub(super) fn write(lines: &Range<usize>) -> u64 {
+        if !lines.is_empty() {
+            let (first, last) = (lines.start / BLOCK, (lines.end - 1) / BLOCK);
+            let merged = LAST_BLOCK.replace(last) == first;
+            add(|counts| counts.blocks_written += (last - first + 1 - usize::from(merged)) as u64);
+        }
+        (lines.len() / LINE) as u64
+    }
+
+    #[inline]
+    pub(super) fn fence() {
+        LAST_BLOCK.set(usize::MAX);
+        add(|counts| counts.fences += 1);
     }
 
     pub(super) fn get() -> Counts {
@@ -89,9 +123,12 @@ pub const fn enabled() -> bool {
 }
 
 #[inline(always)]
-pub(super) fn flushed(lines: usize) {
+pub(super) fn flushed(lines: &Range<usize>) {
     #[cfg(feature = "count")]
-    counters::add(|counts| counts.lines_flushed += lines as u64);
+    {
+        let written = counters::write(lines);
+        counters::add(|counts| counts.lines_flushed += written);
+    }
     #[cfg(not(feature = "count"))]
     let _ = lines;
 }
@@ -99,13 +136,24 @@ pub(super) fn flushed(lines: usize) {
 #[inline(always)]
 pub(super) fn fenced() {
     #[cfg(feature = "count")]
-    counters::add(|counts| counts.fences += 1);
+    counters::fence();
 }
 
 #[inline(always)]
-pub(super) fn streamed(lines: usize) {
+pub(super) fn streamed(lines: &Range<usize>) {
     #[cfg(feature = "count")]
-    counters::add(|counts| counts.lines_streamed += lines as u64);
+    {
+        let written = counters::write(lines);
+        counters::add(|counts| counts.lines_streamed += written);
+    }
     #[cfg(not(feature = "count"))]
     let _ = lines;
+}
+
+#[inline(always)]
+pub(crate) fn allocated(bytes: u64) {
+    #[cfg(feature = "count")]
+    counters::add(|counts| counts.bytes_allocated += bytes);
+    #[cfg(not(feature = "count"))]
+    let _ = bytes;
 }

@@ -153,7 +153,7 @@ impl Pm {
         point();
         let start = std::ptr::from_ref(value).cast::<u8>();
         let lines = flush::lines_of(start as usize, size_of_val(value));
-        count::flushed(lines.len() / LINE);
+        count::flushed(&lines);
         #[cfg(feature = "trace")]
         trace::flush(lines.start, lines.len());
         if self.medium == Medium::Pmem {
@@ -196,7 +196,7 @@ impl Pm {
     pub fn stream(&self, cells: &[Cell], values: &[u64]) {
         assert_eq!(cells.len(), values.len());
         let lines = flush::lines_of(cells.as_ptr() as usize, size_of_val(cells));
-        count::streamed(lines.len() / LINE);
+        count::streamed(&lines);
         for (cell, &value) in cells.iter().zip(values) {
             #[cfg(feature = "trace")]
             trace::store(cell, cell.load(), value);

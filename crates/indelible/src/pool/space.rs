@@ -10,6 +10,7 @@ use super::layout::EXTENT_BYTES;
 use super::occupancy::Occupancy;
 use crate::Result;
 use crate::planted::{Bug, planted};
+use crate::pmem::count;
 use crate::reclaim::{self, Stamp};
 use crate::sync::lock;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -186,6 +187,7 @@ impl Space {
                 .get_mut(&extent)
                 .and_then(|e| e.occupancy.alloc())
             {
+                count::allocated(self.block_bytes);
                 return Ok(extent * EXTENT_BYTES + block as u64 * self.block_bytes);
             }
             state.open.remove(&extent);
