@@ -1,5 +1,8 @@
 //! What a contestant can do.
 
+use crate::execute::{self, Meter, Sampler};
+use crate::workload::Script;
+
 /// What a range of records came to: enough to check that it was read, little enough to cost nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scanned {
@@ -54,6 +57,15 @@ pub trait Index: Send + Sync {
     /// Fills the empty map with sorted records, its nodes as full as `fill` says. False if it cannot.
     fn bulk_load(&self, _records: &[(u64, u64)], _fill: f64) -> bool {
         false
+    }
+    /// Walks through a script, in a loop that is compiled for this very contestant: an operation costs what it costs a
+    /// program that uses it. Leave it as it is.
+    fn run(&self, script: &Script, meter: &mut Meter) {
+        execute::run(self, script, meter);
+    }
+    /// The same with a look at the clock before and after some of the steps. Leave it as it is.
+    fn run_timed(&self, script: &Script, meter: &mut Meter, sampler: &mut Sampler) {
+        execute::run_timed(self, script, meter, sampler);
     }
     /// What it says of its space.
     fn own_space(&self) -> OwnSpace {

@@ -17,7 +17,14 @@
 
 pub mod contestants;
 pub mod data;
+pub mod execute;
 pub mod index;
+pub mod job;
+pub mod machine;
 pub mod outcome;
+pub mod phase;
 pub mod plan;
+pub mod preset;
+pub mod race;
 pub mod report;
+pub mod workload;

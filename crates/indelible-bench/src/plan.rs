@@ -28,6 +28,9 @@ pub struct Experiment {
     pub records: u64,
     /// How they are loaded.
     pub load: Load,
+    /// Which of the plan's contestants take part; none named: all.
+    #[serde(default)]
+    pub contestants: Vec<String>,
     /// What is measured then, one after the other.
     pub phases: Vec<Phase>,
     /// Whether a loaded process is killed, and what it left opened.
@@ -46,6 +49,57 @@ pub enum Load {
         /// From 0 to 1.
         fill: f64,
     },
+}
+
+impl Plan {
+    /// The contestants of an experiment.
+    #[must_use]
+    pub fn contestants_of<'plan>(&'plan self, experiment: &'plan Experiment) -> &'plan [String] {
+        match experiment.contestants.as_slice() {
+            [] => &self.contestants,
+            some => some,
+        }
+    }
+}
+
+impl Experiment {
+    /// New keys that the phases insert, at most.
+    #[must_use]
+    pub fn fresh_keys(&self) -> u64 {
+        let inserting = |phase: &&Phase| phase.arrival != Arrival::Dense;
+        self.phases.iter().filter(inserting).map(Phase::fresh_keys).sum()
+    }
+
+    /// Keys that are looked up and never there.
+    #[must_use]
+    pub fn missing_keys(&self) -> u64 {
+        let wanted = self.phases.iter().any(|phase| phase.missing > 0.0);
+        if wanted { self.records.div_ceil(4).max(1000) } else { 0 }
+    }
+}
+
+impl Phase {
+    /// New keys that the phase inserts, at most.
+    fn fresh_keys(&self) -> u64 {
+        let share = self.mix.insert + self.mix.insert_batch;
+        if share <= 0.0 {
+            return 0;
+        }
+        let latency = if self.latency_sampling > 0.0 { latency_operations(self.operations) } else { 0 };
+        let operations = (self.operations + latency) as f64;
+        // In a mix the number of inserts is drawn: six standard deviations above its mean it never lies. A batch
+        // may begin just before its thread is through.
+        let spread = 6.0 * (operations * share * (1.0 - share).max(0.0) * f64::from(self.batch_size.max(1))).sqrt();
+        let keys = (operations * share + spread).ceil() as u64;
+        let batches: u64 = self.threads.iter().map(|&threads| 4 * u64::from(threads) * u64::from(self.batch_size)).sum();
+        keys * self.threads.len() as u64 + batches
+    }
+}
+
+/// Operations of the pass that takes latencies, for a phase of `operations`.
+#[must_use]
+pub fn latency_operations(operations: u64) -> u64 {
+    operations.div_ceil(4)
 }
 
 /// Operations of one kind or a mix.
@@ -69,6 +123,8 @@ pub struct Phase {
     pub threads: Vec<u32>,
     /// Records per scan.
     pub scan_size: u32,
+    /// Whether scans have all lengths up to `scan_size`, as YCSB's have.
+    pub scan_varies: bool,
     /// Keys per batch.
     pub batch_size: u32,
     /// The share of operations whose latency is taken in a pass of its own; 0 for no such pass.

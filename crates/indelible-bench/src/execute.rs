@@ -1,0 +1,295 @@
+//! The loops that are timed.
+
+use crate::index::Index;
+use crate::workload::{Kind, Kinds, Script, scan_length, value_of};
+use hdrhistogram::Histogram;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Steps between two looks at whether the phase is over.
+const STRIDE: usize = 16;
+/// Strides between two pauses of a slowed contestant.
+const PAUSE: usize = 64;
+
+/// One thread's view of a phase: how far it is, and whether it shall stop. Alone in its lines, so that watching one
+/// thread slows no other down.
+#[repr(align(128))]
+#[derive(Debug, Default)]
+pub struct Progress {
+    done: AtomicU64,
+}
+
+impl Progress {
+    /// Operations done.
+    #[must_use]
+    pub fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+}
+
+/// What a thread counts while it runs.
+#[derive(Debug)]
+pub struct Meter<'phase> {
+    progress: &'phase Progress,
+    stop: &'phase AtomicBool,
+    slow_down: f64,
+    /// Operations done.
+    pub operations: u64,
+    /// Those that found what they asked for or changed something; records for scans.
+    pub hits: u64,
+}
+
+impl<'phase> Meter<'phase> {
+    /// A meter that starts at 0 and obeys `stop`. With `slow_down` above 0 the thread does nothing for that share of
+    /// its time: a planted fault that comparisons must find.
+    #[must_use]
+    pub fn new(progress: &'phase Progress, stop: &'phase AtomicBool, slow_down: f64) -> Self {
+        Self {
+            progress,
+            stop,
+            slow_down,
+            operations: 0,
+            hits: 0,
+        }
+    }
+
+    /// Takes a stride in, and says whether to go on.
+    #[inline]
+    fn goes_on(&mut self, operations: usize, hits: u64) -> bool {
+        self.operations += operations as u64;
+        self.hits += hits;
+        self.progress.done.store(self.operations, Ordering::Relaxed);
+        !self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// Times some of the steps.
+#[derive(Debug)]
+pub struct Sampler {
+    histogram: Histogram<u64>,
+    gap: u64,
+    until: u64,
+    random: u64,
+}
+
+impl Sampler {
+    /// Times about the given share of the steps, at random distances.
+    #[must_use]
+    pub fn new(share: f64, seed: u64) -> Self {
+        Self {
+            histogram: Histogram::new(3).expect("three digits are allowed"),
+            gap: (1.0 / share.clamp(1e-6, 1.0)) as u64,
+            until: 0,
+            random: seed | 1,
+        }
+    }
+
+    /// The times taken, in nanoseconds.
+    #[must_use]
+    pub fn into_histogram(self) -> Histogram<u64> {
+        self.histogram
+    }
+
+    /// Whether the next step is to be timed.
+    #[inline]
+    fn is_due(&mut self) -> bool {
+        if self.until > 0 {
+            self.until -= 1;
+            return false;
+        }
+        // Marsaglia's xorshift. From 0 to twice the gap less two, so the mean distance is the gap.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.until = self.random % (2 * self.gap - 1);
+        true
+    }
+}
+
+/// The next keys and records of a script.
+struct Cursor<'script> {
+    script: &'script Script,
+    key: usize,
+    record: usize,
+}
+
+impl<'script> Cursor<'script> {
+    fn new(script: &'script Script) -> Self {
+        Self {
+            script,
+            key: 0,
+            record: 0,
+        }
+    }
+
+    #[inline]
+    fn key(&mut self) -> u64 {
+        self.key += 1;
+        self.script.keys[self.key - 1]
+    }
+
+    #[inline]
+    fn keys(&mut self) -> &'script [u64] {
+        let from = self.key;
+        self.key += self.script.batch_size;
+        &self.script.keys[from..self.key]
+    }
+
+    #[inline]
+    fn records(&mut self) -> &'script [(u64, u64)] {
+        let from = self.record;
+        self.record += self.script.batch_size;
+        &self.script.records[from..self.record]
+    }
+
+    /// Operations that a step of this kind stands for.
+    #[inline]
+    fn weight(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::GetBatch | Kind::InsertBatch => self.script.batch_size,
+            _ => 1,
+        }
+    }
+}
+
+/// One step. Returns its hits.
+#[inline(always)]
+fn step<I: Index + ?Sized>(index: &I, kind: Kind, cursor: &mut Cursor) -> u64 {
+    match kind {
+        Kind::Get => u64::from(black_box(index.get(cursor.key())).is_some()),
+        Kind::Insert => {
+            let key = cursor.key();
+            index.insert(key, value_of(key));
+            1
+        }
+        Kind::Update => {
+            let key = cursor.key();
+            u64::from(index.update(key, !value_of(key)))
+        }
+        Kind::Remove => u64::from(index.remove(cursor.key())),
+        Kind::Scan => {
+            let (key, most) = (cursor.key(), cursor.script.scan_size);
+            let varies = cursor.script.scan_varies;
+            let length = if varies { scan_length(key, most) } else { most };
+            black_box(index.scan(key, length)).records as u64
+        }
+        Kind::GetBatch => index.get_batch(cursor.keys()) as u64,
+        Kind::InsertBatch => {
+            let records = cursor.records();
+            index.insert_batch(records);
+            records.len() as u64
+        }
+        Kind::ReadModifyWrite => {
+            let key = cursor.key();
+            let hit = black_box(index.get(key)).is_some();
+            u64::from(hit && index.update(key, !value_of(key)))
+        }
+    }
+}
+
+/// Walks through a script at full speed.
+pub(crate) fn run<I: Index + ?Sized>(index: &I, script: &Script, meter: &mut Meter) {
+    match &script.kinds {
+        // A loop per kind: in each the kind is known, and the match in `step` goes away.
+        Kinds::All(Kind::Get, steps) => run_kind(index, script, meter, *steps, || Kind::Get),
+        Kinds::All(Kind::Insert, steps) => run_kind(index, script, meter, *steps, || Kind::Insert),
+        Kinds::All(Kind::Update, steps) => run_kind(index, script, meter, *steps, || Kind::Update),
+        Kinds::All(Kind::GetBatch, steps) => {
+            run_kind(index, script, meter, *steps, || Kind::GetBatch);
+        }
+        Kinds::All(kind, steps) => run_kind(index, script, meter, *steps, || *kind),
+        Kinds::Each(kinds) => {
+            let mut kinds_left = kinds.iter();
+            run_kind(index, script, meter, kinds.len(), || {
+                *kinds_left.next().expect("as many kinds as steps")
+            });
+        }
+    }
+}
+
+#[inline(always)]
+fn run_kind<I: Index + ?Sized>(
+    index: &I,
+    script: &Script,
+    meter: &mut Meter,
+    steps: usize,
+    mut kind: impl FnMut() -> Kind,
+) {
+    let mut cursor = Cursor::new(script);
+    let mut since = Instant::now();
+    let (mut left, mut strides) = (steps, 0_usize);
+    while left > 0 {
+        let stride = left.min(STRIDE);
+        let (mut hits, mut operations) = (0, 0);
+        for _ in 0..stride {
+            let kind = kind();
+            operations += cursor.weight(kind);
+            hits += step(index, kind, &mut cursor);
+        }
+        if !meter.goes_on(operations, hits) {
+            return;
+        }
+        left -= stride;
+        strides += 1;
+        if meter.slow_down > 0.0 && strides.is_multiple_of(PAUSE) {
+            pause(meter.slow_down, &mut since);
+        }
+    }
+}
+
+/// Waits for a share of the time that has gone by.
+#[cold]
+fn pause(share: f64, since: &mut Instant) {
+    let worked = since.elapsed();
+    while since.elapsed() < worked.mul_f64(1.0 + share) {
+        std::hint::spin_loop();
+    }
+    *since = Instant::now();
+}
+
+/// Walks through a script and times some of its steps.
+pub(crate) fn run_timed<I: Index + ?Sized>(
+    index: &I,
+    script: &Script,
+    meter: &mut Meter,
+    sampler: &mut Sampler,
+) {
+    let mut cursor = Cursor::new(script);
+    let mut do_step = |kind: Kind, meter: &mut Meter| {
+        let operations = cursor.weight(kind);
+        let hits = if sampler.is_due() {
+            let start = Instant::now();
+            let hits = step(index, kind, &mut cursor);
+            let nanoseconds = start.elapsed().as_nanos();
+            sampler
+                .histogram
+                .saturating_record(nanoseconds.try_into().unwrap_or(u64::MAX));
+            hits
+        } else {
+            step(index, kind, &mut cursor)
+        };
+        meter.goes_on(operations, hits)
+    };
+    match &script.kinds {
+        Kinds::All(kind, steps) => {
+            let _ = (0..*steps).all(|_| do_step(*kind, meter));
+        }
+        Kinds::Each(kinds) => {
+            let _ = kinds.iter().all(|&kind| do_step(kind, meter));
+        }
+    }
+}
+
+/// What the clock itself takes between two readings, in nanoseconds: the median of many.
+#[must_use]
+pub fn clock_cost() -> u64 {
+    let mut costs: Vec<u128> = (0..1001)
+        .map(|_| {
+            let start = Instant::now();
+            start.elapsed().as_nanos()
+        })
+        .collect();
+    costs.sort_unstable();
+    costs[costs.len() / 2] as u64
+}

@@ -1,0 +1,285 @@
+//! One contestant, one experiment, one round, in a process of its own.
+//!
+//! The parent writes a [`Job`] to the child's standard input as one line of JSON, and reads [`Outcome`]s from its standard output,
+//! likewise. A child that measures then goes on updating records until it is killed, if its job is to be killed.
+
+use crate::contestants::{self, Contestant, Place};
+use crate::machine;
+use crate::outcome::{Measured, Outcome, Probe, Recovery, Space};
+use crate::phase::{self, Setting};
+use crate::plan::{Experiment, Load};
+use crate::workload::{Keys, Supply, value_of};
+use crate::index::Index;
+use anyhow::{Context, Result, ensure};
+use indelible::pmem::count;
+use serde::{Deserialize, Serialize};
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Records per transaction while contestants with transactions are loaded.
+const LOAD_BATCH: usize = 10_000;
+/// One key in this many is looked at again after the load and after the phases.
+const VERIFY_EVERY: usize = 101;
+
+/// Leaves of ours, unless the name says otherwise.
+const DEFAULT_LEAF_BYTES: u32 = 256;
+
+/// What a child is to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Job {
+    /// The experiment.
+    pub experiment: Experiment,
+    /// The contestant's name, as in the plan.
+    pub contestant: String,
+    /// The round.
+    pub round: u32,
+    /// Every draw follows from it.
+    pub seed: u64,
+    /// The shuffled keys, 8 little-endian bytes each.
+    pub keys: PathBuf,
+    /// How many of them, at the end, are never inserted.
+    pub missing: u64,
+    /// The contestant's own directory.
+    pub directory: PathBuf,
+    /// Milliseconds between entries of timelines.
+    pub sampling_ms: u64,
+    /// A planted slow-down, if the contestant is ours.
+    pub slow_down: f64,
+    /// The mood of memory before the round.
+    pub probe: Probe,
+    /// What to do.
+    pub task: Task,
+}
+
+/// The two halves of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Task {
+    /// Load and measure, then end.
+    Measure,
+    /// Load and measure, then write until killed.
+    MeasureAndWait,
+    /// Open what a killed process left.
+    Reopen,
+}
+
+/// The child: does the job on standard input.
+///
+/// # Errors
+///
+/// If the job cannot be read or its outcome cannot be written; what goes wrong in the job is part of the outcome.
+pub fn child() -> Result<()> {
+    // A child that waits to be killed would wait forever if its parent died first.
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text)?;
+    let job: Job = serde_json::from_str(&text).context("no job on standard input")?;
+    let keys = read_keys(&job)?;
+    let (contestant, leaf_bytes) = entrant(&job.contestant)?;
+    let place = Place { directory: job.directory.clone(), leaf_bytes };
+    let mut outcome = Outcome {
+        experiment: job.experiment.name.clone(),
+        contestant: job.contestant.clone(),
+        round: job.round,
+        probe: job.probe,
+        ..Outcome::default()
+    };
+    if job.task == Task::Reopen {
+        outcome.recovery = Some(reopen(&job, &contestant, &place, &keys)?);
+        return print(&outcome);
+    }
+    let index = measure(&job, &contestant, &place, &keys, &mut outcome);
+    if let Err(error) = &index {
+        outcome.error = Some(format!("{error:#}"));
+    }
+    print(&outcome)?;
+    if let (Ok(index), Task::MeasureAndWait) = (index, job.task) {
+        write_until_killed(index.as_ref(), &keys);
+    }
+    Ok(())
+}
+
+/// A contestant and the size of its leaves, if it is ours: `NAME` or `NAME@BYTES`.
+///
+/// # Errors
+///
+/// If there is no such contestant, or the number is none.
+pub fn entrant(name: &str) -> Result<(Contestant, u32)> {
+    match name.split_once('@') {
+        None => Ok((contestants::find(name)?, DEFAULT_LEAF_BYTES)),
+        Some((name, bytes)) => {
+            let bytes = bytes.parse().with_context(|| format!("no number of bytes: {bytes:?}"))?;
+            Ok((contestants::find(name)?, bytes))
+        }
+    }
+}
+
+fn print(outcome: &Outcome) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer(&mut out, outcome)?;
+    out.write_all(b"\n")?;
+    Ok(out.flush()?)
+}
+
+fn read_keys(job: &Job) -> Result<Keys> {
+    let bytes = std::fs::read(&job.keys).with_context(|| format!("{}", job.keys.display()))?;
+    let (words, rest) = bytes.as_chunks::<8>();
+    ensure!(rest.is_empty(), "a file of keys of a strange length");
+    let keys = words.iter().map(|&word| u64::from_le_bytes(word)).collect();
+    Ok(Keys::new(keys, job.experiment.records as usize, job.missing as usize))
+}
+
+/// Loads the contestant and runs all phases.
+fn measure(
+    job: &Job,
+    contestant: &Contestant,
+    place: &Place,
+    keys: &Keys,
+    outcome: &mut Outcome,
+) -> Result<Box<dyn Index>> {
+    let records = sorted_records(job, keys);
+    machine::forget_peak();
+    let (resident, anonymous) = (machine::of_process("VmRSS"), machine::of_process("RssAnon"));
+    let index = (contestant.create)(place)?;
+    let loaded = load(index.as_ref(), job, contestant, keys, records.as_deref())?;
+    outcome.load = Some(loaded);
+    let grown = |name, before| machine::of_process(name).saturating_sub(before);
+    outcome.space = Some(Space {
+        records: job.experiment.records,
+        file_bytes: machine::bytes_below(&job.directory),
+        dram_bytes: index.own_space().dram_bytes.unwrap_or_else(|| grown("RssAnon", anonymous)),
+        peak_bytes: grown("VmHWM", resident),
+    });
+    drop(records);
+    let mut supply = Supply::default();
+    verify(index.as_ref(), keys, &supply, job.experiment.records)?;
+    let mut setting = Setting {
+        keys,
+        seed: job.seed,
+        sampling: Duration::from_millis(job.sampling_ms.max(1)),
+        slow_down: if contestant.is_ours { job.slow_down } else { 0.0 },
+    };
+    for phase in &job.experiment.phases {
+        let batches = phase.mix.get_batch + phase.mix.insert_batch > 0.0;
+        if batches && !contestant.has_batches {
+            continue;
+        }
+        for &threads in &phase.threads {
+            setting.seed = setting.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let measured = phase::run(index.as_ref(), phase, threads, &setting, &mut supply)?;
+            outcome.phases.push(measured);
+        }
+    }
+    verify(index.as_ref(), keys, &supply, job.experiment.records)?;
+    Ok(index)
+}
+
+/// The records of a load that wants them sorted, made before memory is measured.
+fn sorted_records(job: &Job, keys: &Keys) -> Option<Vec<(u64, u64)>> {
+    let sorted = !matches!(job.experiment.load, Load::Random);
+    sorted.then(|| keys.sorted().iter().map(|&key| (key, value_of(key))).collect())
+}
+
+/// Fills the contestant.
+fn load(
+    index: &dyn Index,
+    job: &Job,
+    contestant: &Contestant,
+    keys: &Keys,
+    sorted: Option<&[(u64, u64)]>,
+) -> Result<Measured> {
+    // Transactions are paid once per batch, or the load of a store that waits for the disk would take days.
+    let in_batches = contestant.open.is_some() && !contestant.is_ours;
+    let insert = |records: &[(u64, u64)]| {
+        if in_batches {
+            records.chunks(LOAD_BATCH).for_each(|batch| index.insert_batch(batch));
+        } else {
+            records.iter().for_each(|&(key, value)| index.insert(key, value));
+        }
+    };
+    let before = count::here();
+    let start = Instant::now();
+    match (job.experiment.load, sorted) {
+        (Load::Bulk { fill }, Some(records)) => {
+            if !index.bulk_load(records, fill) {
+                insert(records);
+            }
+        }
+        (_, Some(records)) => insert(records),
+        (_, None) => {
+            let mut batch = Vec::with_capacity(LOAD_BATCH);
+            for keys in keys.loaded().chunks(LOAD_BATCH) {
+                batch.clear();
+                batch.extend(keys.iter().map(|&key| (key, value_of(key))));
+                insert(&batch);
+            }
+        }
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let operations = job.experiment.records;
+    Ok(Measured {
+        phase: "load".into(),
+        threads: 1,
+        operations,
+        seconds,
+        hits: operations,
+        timeline: vec![(seconds, operations)],
+        latency: None,
+        cost: phase::cost(count::here() - before, operations),
+    })
+}
+
+/// Looks at some of the records: whether they are there, with the value of an insert or of an update.
+fn verify(index: &dyn Index, keys: &Keys, supply: &Supply, records: u64) -> Result<()> {
+    let lost = lost_among(index, supply.present(keys).iter().step_by(VERIFY_EVERY).copied());
+    ensure!(lost == 0, "{lost} of every {VERIFY_EVERY}th of {records} records are lost or wrong");
+    Ok(())
+}
+
+/// How many of the keys do not have the value that they should.
+fn lost_among(index: &dyn Index, keys: impl Iterator<Item = u64>) -> u64 {
+    keys.filter(|&key| {
+        let right = [value_of(key), !value_of(key)];
+        !index.get(key).is_some_and(|value| right.contains(&value))
+    })
+    .count() as u64
+}
+
+/// What a process that serves would be doing when it is killed.
+fn write_until_killed(index: &dyn Index, keys: &Keys) {
+    for &key in keys.loaded().iter().cycle() {
+        index.update(key, !value_of(key));
+    }
+}
+
+/// Opens what is left and lets it warm up, one lookup after the other.
+fn reopen(job: &Job, contestant: &Contestant, place: &Place, keys: &Keys) -> Result<Recovery> {
+    let open = contestant.open.context("nothing is left of it")?;
+    let records = job.experiment.records;
+    let removes = job.experiment.phases.iter().any(|phase| phase.mix.remove > 0.0);
+    let long = Duration::from_secs_f64((records as f64 / 1e7).clamp(0.5, 5.0));
+    let tick = Duration::from_millis(5);
+    let start = Instant::now();
+    let index = open(place)?;
+    let opened = start.elapsed();
+    let mut loaded = keys.loaded().iter().rev().cycle();
+    let mut next = || index.get(*loaded.next().expect("a cycle has no end"));
+    std::hint::black_box(next());
+    let first = start.elapsed();
+    let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
+    let (mut done, mut warm_up, mut now) = (1_u64, vec![(ms(first), 1)], first);
+    while now < first + long {
+        let until = now + tick;
+        while now < until {
+            for _ in 0..64 {
+                std::hint::black_box(next());
+            }
+            done += 64;
+            now = start.elapsed();
+        }
+        warm_up.push((ms(now), done));
+    }
+    // What was removed on purpose is no loss; the phases take those from the front, in random order.
+    let lost = if removes { 0 } else { lost_among(index.as_ref(), keys.loaded().iter().step_by(VERIFY_EVERY).copied()) };
+    Ok(Recovery { records, open_ms: ms(opened), first_get_ms: ms(first), warm_up, lost })
+}

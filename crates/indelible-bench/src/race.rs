@@ -1,0 +1,264 @@
+//! The race: every round, every experiment, every contestant, each in a process of its own.
+
+use crate::contestants::Survives;
+use crate::data::{self, Source};
+use crate::job::{Job, Task, entrant};
+use crate::machine;
+use crate::outcome::{DataFacts, Described, FORMAT, Outcome, Probe, Run};
+use crate::plan::{Experiment, Plan};
+use crate::workload::Keys;
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a child that waits to be killed goes on writing first.
+const LAST_WORDS: Duration = Duration::from_millis(20);
+/// What our directories' names begin with; the rest is the number of the process.
+const DIRECTORY: &str = "indelible-bench-";
+
+/// Where and how to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The directory for contestants that need not survive a power cut: tmpfs, if there is one.
+    pub pool_path: PathBuf,
+    /// The directory for those that wait for the medium at every write: a disk.
+    pub disk_path: PathBuf,
+    /// Milliseconds between entries of timelines.
+    pub sampling_ms: u64,
+    /// The share of time that ours are made to waste; 0 but for tests of comparisons.
+    pub slow_down: f64,
+    /// Arguments that make this program a child of the race.
+    pub child: Vec<String>,
+    /// The command line, for the record.
+    pub command: String,
+}
+
+/// Runs a plan. What goes wrong with one contestant is written into its outcome.
+///
+/// # Errors
+///
+/// If the plan names what there is not, keys cannot be made, or a directory cannot be used.
+pub fn run(plan: &Plan, options: &Options) -> Result<Run> {
+    let (start, date) = (Instant::now(), machine::date());
+    let contestants = describe(plan)?;
+    let home = Home::create(&options.pool_path)?;
+    let disk = Home::create(&options.disk_path)?;
+    let mut facts = Vec::new();
+    let bar = progress_bar(plan);
+    for experiment in &plan.experiments {
+        bar.set_message(format!("making keys: {}", experiment.name));
+        facts.push(make_keys(plan, experiment, &home)?);
+    }
+    let mut outcomes = Vec::new();
+    for round in 0..plan.rounds {
+        for experiment in &plan.experiments {
+            let probe = machine::probe_memory();
+            let entrants = plan.contestants_of(experiment);
+            // Each round begins with another one, so that nobody always runs in the same place.
+            let first = round as usize * entrants.len().div_ceil(plan.rounds as usize);
+            for turn in 0..entrants.len() {
+                let name = &entrants[(first + turn) % entrants.len()];
+                bar.set_message(format!("round {}: {}, {name}", round + 1, experiment.name));
+                let job = job(plan, options, experiment, name, round, probe, (&home, &disk))?;
+                outcomes.push(measure(&job, options, &home));
+                bar.inc(1);
+            }
+        }
+    }
+    bar.finish_and_clear();
+    Ok(Run {
+        format: FORMAT,
+        command: options.command.clone(),
+        date,
+        seconds: start.elapsed().as_secs_f64(),
+        machine: machine::describe(),
+        plan: plan.clone(),
+        contestants,
+        data: facts,
+        outcomes,
+    })
+}
+
+fn progress_bar(plan: &Plan) -> ProgressBar {
+    let entrants = |experiment| plan.contestants_of(experiment).len();
+    let jobs: usize = plan.experiments.iter().map(entrants).sum();
+    let style = ProgressStyle::with_template("{elapsed_precise} [{bar:30}] {pos}/{len} {msg}");
+    ProgressBar::new(jobs as u64 * u64::from(plan.rounds))
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// All contestants that take part in anything, in the order of the plan.
+fn describe(plan: &Plan) -> Result<Vec<Described>> {
+    let mut names: Vec<&String> = Vec::new();
+    let extra = plan.experiments.iter().flat_map(|experiment| &experiment.contestants);
+    for name in plan.contestants.iter().chain(extra) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let describe = |name: &String| {
+        let (contestant, leaf_bytes) = entrant(name)?;
+        let leaves = if name.contains('@') { format!(", leaves of {leaf_bytes} bytes") } else { String::new() };
+        Ok(Described {
+            name: name.clone(),
+            about: format!("{}{leaves}", contestant.about),
+            survives: contestant.survives.to_string(),
+            is_ours: contestant.is_ours,
+        })
+    };
+    names.into_iter().map(describe).collect()
+}
+
+/// Makes the keys of an experiment and leaves them, shuffled, in a file for the jobs.
+fn make_keys(plan: &Plan, experiment: &Experiment, home: &Home) -> Result<DataFacts> {
+    let source: Source = experiment.data.parse()?;
+    let missing = experiment.missing_keys();
+    let count = experiment.records + experiment.fresh_keys() + missing;
+    let keys = data::generate(&source, count as usize, plan.seed)
+        .with_context(|| format!("the keys of {}", experiment.name))?;
+    let keys = Keys::shuffle(keys, experiment.records as usize, missing as usize, plan.seed);
+    let path = home.keys(experiment);
+    let mut file = BufWriter::with_capacity(1 << 20, File::create(&path)?);
+    for key in keys.all() {
+        file.write_all(&key.to_le_bytes())?;
+    }
+    file.flush().with_context(|| format!("{}", path.display()))?;
+    Ok(DataFacts {
+        experiment: experiment.name.clone(),
+        source: source.to_string(),
+        keys: count,
+        segments_32: data::segments(keys.sorted(), 32),
+        segments_4096: data::segments(keys.sorted(), 4096),
+    })
+}
+
+fn job(
+    plan: &Plan,
+    options: &Options,
+    experiment: &Experiment,
+    name: &str,
+    round: u32,
+    probe: Probe,
+    (home, disk): (&Home, &Home),
+) -> Result<Job> {
+    let (contestant, _) = entrant(name)?;
+    // Ours obeys the same protocol on any medium; a database that syncs is measured on a medium that can be synced.
+    let waits = contestant.survives == Survives::PowerCut && !contestant.is_ours;
+    let place = if waits { disk } else { home };
+    let killable = experiment.recovery && contestant.open.is_some();
+    Ok(Job {
+        experiment: experiment.clone(),
+        contestant: name.to_owned(),
+        round,
+        seed: plan.seed,
+        keys: home.keys(experiment),
+        missing: experiment.missing_keys(),
+        directory: place.path.join("files"),
+        sampling_ms: options.sampling_ms,
+        slow_down: options.slow_down,
+        probe,
+        task: if killable { Task::MeasureAndWait } else { Task::Measure },
+    })
+}
+
+/// Has a child do the job, and, if it is to be killed, another one open what is left.
+fn measure(job: &Job, options: &Options, home: &Home) -> Outcome {
+    let failed = |error: anyhow::Error| Outcome {
+        experiment: job.experiment.name.clone(),
+        contestant: job.contestant.clone(),
+        round: job.round,
+        probe: job.probe,
+        error: Some(format!("{error:#}")),
+        ..Outcome::default()
+    };
+    let measured = (|| {
+        let _ = fs::remove_dir_all(&job.directory);
+        fs::create_dir_all(&job.directory)?;
+        let mut outcome = child(job, options, home)?;
+        if job.task == Task::MeasureAndWait && outcome.error.is_none() {
+            let mut job = job.clone();
+            job.task = Task::Reopen;
+            match child(&job, options, home) {
+                Ok(reopened) => outcome.recovery = reopened.recovery,
+                Err(error) => outcome.error = Some(format!("after the kill: {error:#}")),
+            }
+        }
+        Ok(outcome)
+    })();
+    let _ = fs::remove_dir_all(&job.directory);
+    measured.unwrap_or_else(failed)
+}
+
+/// Runs a child until it says its outcome, and kills it if that is its fate.
+fn child(job: &Job, options: &Options, home: &Home) -> Result<Outcome> {
+    let said = home.path.join("stderr");
+    let mut child = Command::new(std::env::current_exe()?)
+        .args(&options.child)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(File::create(&said)?)
+        .spawn()
+        .context("no child process")?;
+    let outcome = converse(&mut child, job);
+    if outcome.is_err() || job.task == Task::MeasureAndWait {
+        std::thread::sleep(if outcome.is_ok() { LAST_WORDS } else { Duration::ZERO });
+        let _ = child.kill();
+    }
+    let status = child.wait()?;
+    outcome.with_context(|| {
+        let said = fs::read_to_string(&said).unwrap_or_default();
+        let said: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).take(2).collect();
+        format!("the process of {} ended ({status}): {}", job.contestant, said.join(" "))
+    })
+}
+
+fn converse(child: &mut Child, job: &Job) -> Result<Outcome> {
+    let mut to_child = child.stdin.take().context("no pipe to the child")?;
+    serde_json::to_writer(&mut to_child, job)?;
+    drop(to_child);
+    let mut answer = String::new();
+    let from_child = child.stdout.take().context("no pipe from the child")?;
+    BufReader::new(from_child).read_line(&mut answer)?;
+    serde_json::from_str(&answer).context("no outcome")
+}
+
+/// A directory of this run's own, which goes when the run does.
+struct Home {
+    path: PathBuf,
+}
+
+impl Home {
+    fn create(parent: &Path) -> Result<Self> {
+        remove_orphans(parent);
+        let path = parent.join(format!("{DIRECTORY}{}", std::process::id()));
+        fs::create_dir_all(&path).with_context(|| format!("{}", path.display()))?;
+        Ok(Self { path })
+    }
+
+    fn keys(&self, experiment: &Experiment) -> PathBuf {
+        let name = experiment.name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+        self.path.join(format!("keys-{name}"))
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Removes what runs that were killed have left.
+fn remove_orphans(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let process = name.to_str().and_then(|name| name.strip_prefix(DIRECTORY));
+        let is_orphan = process.is_some_and(|process| !Path::new("/proc").join(process).exists());
+        if is_orphan {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The keys of an experiment, and which of them are there.
+
+use anyhow::{Result, ensure};
+use rand::seq::SliceRandom;
+use rand::{SeedableRng, rngs::Xoshiro256PlusPlus};
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+
+/// The keys of an experiment in a random order: those that are loaded, those that are inserted later, and those that
+/// are never there.
+#[derive(Debug)]
+pub struct Keys {
+    shuffled: Vec<u64>,
+    loaded: usize,
+    missing: usize,
+    sorted: OnceCell<Vec<u64>>,
+    all_sorted: OnceCell<Vec<u64>>,
+}
+
+impl Keys {
+    /// Shuffles `keys`; the first `loaded` are loaded, the last `missing` are never inserted, the others may be.
+    #[must_use]
+    pub fn shuffle(mut keys: Vec<u64>, loaded: usize, missing: usize, seed: u64) -> Self {
+        keys.shuffle(&mut Xoshiro256PlusPlus::seed_from_u64(seed));
+        Self::new(keys, loaded, missing)
+    }
+
+    /// Keys that are shuffled already.
+    #[must_use]
+    pub fn new(shuffled: Vec<u64>, loaded: usize, missing: usize) -> Self {
+        assert!(loaded + missing <= shuffled.len());
+        Self {
+            shuffled,
+            loaded,
+            missing,
+            sorted: OnceCell::new(),
+            all_sorted: OnceCell::new(),
+        }
+    }
+
+    /// All keys, as they lie in the file for the jobs.
+    #[must_use]
+    pub fn all(&self) -> &[u64] {
+        &self.shuffled
+    }
+
+    /// The loaded keys, in random order.
+    #[must_use]
+    pub fn loaded(&self) -> &[u64] {
+        &self.shuffled[..self.loaded]
+    }
+
+    /// The loaded keys, ascending.
+    #[must_use]
+    pub fn sorted(&self) -> &[u64] {
+        self.sorted.get_or_init(|| {
+            let mut sorted = self.loaded().to_vec();
+            sorted.sort_unstable();
+            sorted
+        })
+    }
+
+    /// All keys, ascending.
+    fn all_sorted(&self) -> &[u64] {
+        self.all_sorted.get_or_init(|| {
+            let mut sorted = self.shuffled.clone();
+            sorted.sort_unstable();
+            sorted
+        })
+    }
+
+    /// Keys that are inserted later, in random order.
+    #[must_use]
+    pub fn fresh(&self) -> &[u64] {
+        &self.shuffled[self.loaded..self.shuffled.len() - self.missing]
+    }
+
+    /// Keys that are never there, in random order.
+    #[must_use]
+    pub fn missing(&self) -> &[u64] {
+        &self.shuffled[self.shuffled.len() - self.missing..]
+    }
+}
+
+/// What of the keys is used up: every insert takes new ones, every removal takes ones that are there.
+#[derive(Debug, Default)]
+pub struct Supply {
+    /// Keys taken from [`Keys::fresh`].
+    inserted: usize,
+    /// Keys taken from the front of [`Keys::loaded`].
+    removed: usize,
+    /// For each place of dense inserts, the keys taken there.
+    dense: BTreeMap<u64, u64>,
+}
+
+impl Supply {
+    /// Keys that are not there yet.
+    ///
+    /// # Errors
+    ///
+    /// If too few are left.
+    pub fn insert<'keys>(&mut self, keys: &'keys Keys, count: usize) -> Result<&'keys [u64]> {
+        let left = &keys.fresh()[self.inserted..];
+        ensure!(
+            count <= left.len(),
+            "{count} new keys are wanted, {} are left: give the experiment more",
+            left.len()
+        );
+        self.inserted += count;
+        Ok(&left[..count])
+    }
+
+    /// Loaded keys that nobody has removed yet.
+    ///
+    /// # Errors
+    ///
+    /// If too few are left.
+    pub fn remove<'keys>(&mut self, keys: &'keys Keys, count: usize) -> Result<&'keys [u64]> {
+        let left = self.present(keys);
+        ensure!(
+            count <= left.len(),
+            "{count} keys are to be removed, {} are left: load more records",
+            left.len()
+        );
+        self.removed += count;
+        Ok(&left[..count])
+    }
+
+    /// Loaded keys that are still there, in random order.
+    #[must_use]
+    pub fn present<'keys>(&self, keys: &'keys Keys) -> &'keys [u64] {
+        &keys.loaded()[self.removed..]
+    }
+
+    /// Loaded keys that are still there, in ascending order (removed ones among them if there were removals).
+    #[must_use]
+    pub fn present_sorted<'keys>(&self, keys: &'keys Keys) -> &'keys [u64] {
+        keys.sorted()
+    }
+
+    /// Neighbouring numbers that are no keys: behind the greatest key if `place` is the last of all `places` and there
+    /// is only one, else in the widest gap of its part of the keys.
+    ///
+    /// # Errors
+    ///
+    /// If the widest gap is too narrow.
+    pub fn dense(
+        &mut self,
+        keys: &Keys,
+        place: usize,
+        places: usize,
+        count: usize,
+    ) -> Result<Vec<u64>> {
+        let sorted = keys.all_sorted();
+        let behind = *sorted.last().unwrap_or(&0);
+        let room = u64::MAX - behind;
+        let used = *self.dense.get(&behind).unwrap_or(&0);
+        let base = if places == 1 && room >= used + count as u64 {
+            behind
+        } else {
+            let part = &sorted[sorted.len() * place / places..sorted.len() * (place + 1) / places];
+            let widest = part
+                .windows(2)
+                .max_by_key(|pair| pair[1] - pair[0])
+                .map(|pair| (pair[0], pair[1] - pair[0] - 1));
+            let (base, room) = widest.unwrap_or((0, 0));
+            let used = self.dense.get(&base).unwrap_or(&0);
+            ensure!(
+                room >= used + count as u64,
+                "no room for {count} neighbouring new keys in this data set"
+            );
+            base
+        };
+        let used = self.dense.entry(base).or_default();
+        let from = base + 1 + *used;
+        *used += count as u64;
+        Ok((from..from + count as u64).collect())
+    }
+}

@@ -1,0 +1,108 @@
+//! From a phase to operations: which keys are there, which are drawn, and in which order things are done.
+//!
+//! All of it happens before the clock starts. A thread then walks through a [`Script`]: 8 bytes per operation (9 in a mix), read in
+//! order, which the processor fetches ahead.
+
+mod draw;
+mod keys;
+
+pub use draw::draw;
+pub use keys::{Keys, Supply};
+
+use crate::plan::Mix;
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A lookup.
+    Get,
+    /// An insert of a new key.
+    Insert,
+    /// A new value for a present key.
+    Update,
+    /// A removal of a present key.
+    Remove,
+    /// A scan.
+    Scan,
+    /// A lookup of a batch of keys.
+    GetBatch,
+    /// An insert of a batch of new keys.
+    InsertBatch,
+    /// A lookup, then an update of the same key.
+    ReadModifyWrite,
+}
+
+/// All kinds, in the order of [`shares`].
+pub const KINDS: [Kind; 8] = [
+    Kind::Get,
+    Kind::Insert,
+    Kind::Update,
+    Kind::Remove,
+    Kind::Scan,
+    Kind::GetBatch,
+    Kind::InsertBatch,
+    Kind::ReadModifyWrite,
+];
+
+/// The shares of a mix, in the order of [`KINDS`].
+#[must_use]
+pub fn shares(mix: &Mix) -> [f64; 8] {
+    [
+        mix.get,
+        mix.insert,
+        mix.update,
+        mix.remove,
+        mix.scan,
+        mix.get_batch,
+        mix.insert_batch,
+        mix.read_modify_write,
+    ]
+}
+
+/// What one thread does, written down.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Script {
+    /// The kind of each step, or one for all of them.
+    pub kinds: Kinds,
+    /// The keys, in the order in which steps take them: a batch takes `batch_size`, all else takes one.
+    pub keys: Vec<u64>,
+    /// The records of batches of inserts, in their order.
+    pub records: Vec<(u64, u64)>,
+    /// Keys per batch.
+    pub batch_size: usize,
+    /// Records per scan; with `scan_varies`, the most.
+    pub scan_size: usize,
+    /// Whether scans have all lengths from 1 to `scan_size`, as YCSB's have.
+    pub scan_varies: bool,
+}
+
+/// Kinds of the steps of a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kinds {
+    /// As many steps of one kind: the loop over them has no branch that depends on the kind.
+    All(Kind, usize),
+    /// One by one.
+    Each(Vec<Kind>),
+}
+
+impl Default for Kinds {
+    fn default() -> Self {
+        Self::All(Kind::Get, 0)
+    }
+}
+
+/// The value that goes with a key when it is inserted; an update writes its complement, so that a lookup can be verified.
+#[inline]
+#[must_use]
+pub fn value_of(key: u64) -> u64 {
+    key.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15
+}
+
+/// The length of the scan that begins at `key`, if lengths vary: from 1 to `most`.
+#[inline]
+#[must_use]
+pub fn scan_length(key: u64, most: usize) -> usize {
+    let spread = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    1 + (spread as usize * most >> 32)
+}
