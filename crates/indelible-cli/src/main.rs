@@ -1,6 +1,5 @@
 //! The command line of indelible: pools and maps without writing a program.
 
-mod cities;
 mod commands;
 mod output;
 mod text;

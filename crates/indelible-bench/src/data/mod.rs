@@ -1,36 +1,56 @@
 //! Sets of keys: made up, read from files, or real places on earth; and how hard they are.
+//!
+//! A [`Source`] is written as text, [`generate`] makes keys of it, and [`hardness`] says how badly straight lines fit
+//! them. Three kinds of sources:
+//!
+//! - **Made up** ([`synthetic`]): from `dense`, which one line fits, to `cascade`, which no line fits at any scale. Two of
+//!   them have a knob: `piecewise:N` takes about `N` lines, and `cascade:P` goes from uniform keys to the hardest there
+//!   are. `exponential`, `sawtooth`, `low-bits` and `clustered` are there to hurt structures that trust a straight line.
+//! - **Real places** ([`places`]): the carried file of 144,563 cities ([`cities`]), grown to any size.
+//! - **Files** ([`files`]): SOSD's binary format, and columns of CSV files.
+//!
+//! A source and a seed give the same keys on every machine: random bits come from a generator whose algorithm is fixed,
+//! and logarithms and powers from a library in Rust instead of the system's, whose last digits differ.
+
+pub mod cities;
+mod draw;
+pub mod files;
+pub mod hardness;
+mod places;
+mod source;
+mod synthetic;
+#[cfg(test)]
+mod tests;
+
+pub use source::{KNOWN, Source};
 
 use anyhow::Result;
-use std::path::PathBuf;
+use draw::Random;
 
-/// Where keys come from.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Source {
-    /// Uniform over all of `u64`.
-    Uniform,
-    /// `exp(N(0, sigma))`, scaled: APEX section 6.1 (mu 0, sigma 1, times 10^9).
-    Lognormal {
-        /// The standard deviation of the logarithm.
-        sigma: f64,
-    },
-    /// 0, 1, 2, ...
-    Dense,
-    /// A file of binary keys in the format of SOSD: a count and as many little-endian numbers.
-    Sosd(PathBuf),
-    /// A column of a CSV file.
-    Csv {
-        /// The file.
-        path: PathBuf,
-        /// The column's name or its number from 0.
-        column: String,
-    },
-}
-
-/// `count` distinct keys in ascending order, the same for the same seed.
+/// `count` distinct keys in ascending order, the same for the same seed. A file or a range with more of them than
+/// `count` gives a random choice. Signed and floating-point keys are encoded as the library encodes them
+/// ([`indelible::Key`]).
 ///
 /// # Errors
 ///
 /// If a file cannot be read, or a source has fewer distinct keys.
-pub fn generate(_source: &Source, _count: usize, _seed: u64) -> Result<Vec<u64>> {
-    todo!("helper B")
+pub fn generate(source: &Source, count: usize, seed: u64) -> Result<Vec<u64>> {
+    let random = &mut Random::new(seed);
+    match source {
+        Source::Dense => Ok((0..count as u64).collect()),
+        Source::Uniform => synthetic::uniform(count, random),
+        Source::Normal => synthetic::normal(count, random),
+        Source::Lognormal { sigma } => synthetic::lognormal(*sigma, count, random),
+        Source::Piecewise { segments } => synthetic::piecewise(*segments, count, random),
+        Source::Clustered { clusters } => synthetic::clustered(*clusters, count, random),
+        Source::Sawtooth { teeth } => synthetic::sawtooth(*teeth, count, random),
+        Source::Exponential => synthetic::exponential(count, random),
+        Source::LowBits { bits } => synthetic::low_bits(*bits, count, random),
+        Source::Cascade { share } => synthetic::cascade(*share, count, random),
+        Source::Longitudes => places::longitudes(count, random),
+        Source::LonLat => places::lon_lat(count, random),
+        Source::Hilbert => places::hilbert(count, random),
+        Source::Sosd(path) => draw::choose(files::sosd_keys(path)?, count, random),
+        Source::Csv { path, column } => draw::choose(files::csv_keys(path, column)?, count, random),
+    }
 }

@@ -1,12 +1,12 @@
 //! `demo`: the main job on real data, with kills.
 
-use crate::cities::{self, City};
 use crate::output::{Output, grouped};
 use crate::torture::{Outcome, Victim};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use indelible::pmem::count;
 use indelible::{Map, Pool, PoolOptions};
+use indelible_bench::data::cities::{self, City};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

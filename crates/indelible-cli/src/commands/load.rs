@@ -6,10 +6,10 @@ use crate::typed::{self, LoadOptions, type_by_name};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use indelible::{MapOptions, Pool, Type};
+use indelible_bench::data::files::{Sosd, column, open};
 use serde_json::json;
-use std::fs::File;
-use std::io::{BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::io::BufReader;
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// Load a CSV or SOSD file into a map.
@@ -21,7 +21,7 @@ pub struct Load {
     map: String,
     /// The file.
     file: PathBuf,
-    /// CSV, or SOSD's binary format: a count, then that many keys, u64 little-endian each.
+    /// CSV, or SOSD's binary format: a count, then that many keys, u64 or u32 little-endian each.
     #[arg(long, value_enum, default_value = "csv")]
     format: Format,
     /// Column of the keys: its name, or its number from 1.
@@ -135,21 +135,12 @@ impl Load {
         if (self.key_type, self.value_type) != (Type::U64, Type::U64) {
             bail!("a SOSD file has u64 keys; its values are their positions, u64 too");
         }
-        let mut file = open(&self.file)?;
-        let length = file.metadata()?.len();
-        let mut word = [0; 8];
-        file.read_exact(&mut word)
-            .context("the file has no count")?;
-        let count = u64::from_le_bytes(word);
-        if count.checked_mul(8).and_then(|bytes| bytes.checked_add(8)) != Some(length) {
-            bail!("the file says that it has {count} keys, which is not so: it has {length} bytes");
-        }
+        let keys = Sosd::open(&self.file)?;
+        let count = keys.left();
         let progress = output.progress(2 * count, "loading");
-        let mut reader = BufReader::with_capacity(1 << 20, file);
         let mut records = Vec::with_capacity(count as usize);
-        for position in 0..count {
-            reader.read_exact(&mut word)?;
-            let key = u64::from_le_bytes(word);
+        for (position, key) in (0..).zip(keys) {
+            let key = key?;
             records.push((key, (key, position)));
             if position.is_multiple_of(1 << 16) {
                 progress.set_position(position);
@@ -172,23 +163,5 @@ impl Load {
         )?;
         progress.finish_and_clear();
         Ok((count, repeated))
-    }
-}
-
-fn open(path: &Path) -> Result<File> {
-    File::open(path).with_context(|| format!("open {}", path.display()))
-}
-
-/// The position of a column given by its name, or by its number from 1.
-fn column(header: &csv::StringRecord, wanted: &str) -> Result<usize> {
-    if let Some(position) = header.iter().position(|name| name.trim() == wanted) {
-        return Ok(position);
-    }
-    match wanted.parse::<usize>() {
-        Ok(number) if number > 0 => Ok(number - 1),
-        _ => bail!(
-            "there is no column {wanted:?}; the file has {}",
-            header.iter().collect::<Vec<_>>().join(", ")
-        ),
     }
 }

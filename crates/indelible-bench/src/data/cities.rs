@@ -1,8 +1,8 @@
-//! The data set that ships with the program: 144,563 places from GeoNames (see data/ATTRIBUTION.md).
+//! The data set that ships with the programs: 144,563 places from GeoNames (see data/ATTRIBUTION.md).
 
 use anyhow::Result;
 
-const CSV: &str = include_str!("../../../data/cities.csv");
+const CSV: &str = include_str!("../../../../data/cities.csv");
 
 /// A place with more than 1000 inhabitants.
 pub struct City {
@@ -17,14 +17,26 @@ pub struct City {
 }
 
 impl City {
-    /// Its place on a Hilbert curve over the whole earth: places near each other have keys near each other.
+    /// Its [`hilbert_key`].
+    #[must_use]
     pub fn key(&self) -> u64 {
-        let scale = |degrees: f64, span: f64| ((degrees / span + 0.5) * f64::from(u32::MAX)) as u32;
-        hilbert(scale(self.longitude, 360.0), scale(self.latitude, 180.0))
+        hilbert_key(self.longitude, self.latitude)
     }
 }
 
+/// A place on a Hilbert curve over the whole earth, from degrees east and north: places near each other have keys near
+/// each other.
+#[must_use]
+pub fn hilbert_key(longitude: f64, latitude: f64) -> u64 {
+    let scale = |degrees: f64, span: f64| ((degrees / span + 0.5) * f64::from(u32::MAX)) as u32;
+    hilbert(scale(longitude, 360.0), scale(latitude, 180.0))
+}
+
 /// All of them, in the order of the file.
+///
+/// # Errors
+///
+/// None, as long as the carried file is a list of places.
 pub fn all() -> Result<Vec<City>> {
     let mut reader = csv::Reader::from_reader(CSV.as_bytes());
     let mut cities = Vec::new();
