@@ -131,8 +131,8 @@ fn make_keys(plan: &Plan, experiment: &Experiment, home: &Home) -> Result<DataFa
         experiment: experiment.name.clone(),
         source: source.to_string(),
         keys: count,
-        segments_32: data::segments(keys.sorted(), 32),
-        segments_4096: data::segments(keys.sorted(), 4096),
+        segments_32: data::hardness::segments(keys.sorted(), 32),
+        segments_4096: data::hardness::segments(keys.sorted(), 4096),
     })
 }
 

@@ -1,0 +1,484 @@
+//! `indelible bench`: the command line.
+
+use crate::compare::compare;
+use crate::contestants;
+use crate::data::{self, Source};
+use crate::job;
+use crate::outcome::Run;
+use crate::plan::{Arrival, Distribution, Experiment, Load, Mix, Phase, Plan};
+use crate::preset::{self, Preset, Scale};
+use crate::race::{self, Options};
+use crate::report;
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Args, Subcommand, ValueEnum};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Measure indelible and what people use instead, side by side.
+///
+/// With --preset, a plan that comes with the program; without, the workload that the options describe, which have
+/// PiBench's names where it has the option.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct Bench {
+    #[command(subcommand)]
+    command: Option<BenchCommand>,
+    #[command(flatten)]
+    run: RunArguments,
+}
+
+#[derive(Subcommand)]
+enum BenchCommand {
+    /// Draw the page of a run that was measured before.
+    Report(ReportArguments),
+    /// Say what differs between two runs beyond the noise.
+    Compare(CompareArguments),
+    /// The contestants.
+    List,
+    /// How hard sets of keys are: pieces of a piecewise linear function through them.
+    Data(DataArguments),
+    /// The child that measures one contestant.
+    #[command(name = "__job", hide = true)]
+    Job,
+}
+
+#[derive(Args)]
+struct ReportArguments {
+    /// The file that a run wrote.
+    run: PathBuf,
+    /// Where the page goes.
+    #[arg(short, long, default_value = "report.html")]
+    output: PathBuf,
+    /// Write one plot as an SVG file instead of the page.
+    #[arg(long)]
+    svg: bool,
+}
+
+#[derive(Args)]
+struct CompareArguments {
+    /// The run before.
+    a: PathBuf,
+    /// The run after.
+    b: PathBuf,
+    /// Exit code 1 if one of ours got worse beyond the noise.
+    #[arg(long)]
+    fail_on_slower: bool,
+}
+
+#[derive(Args)]
+struct DataArguments {
+    /// Sets of keys; all that can be made up if none is named.
+    sources: Vec<Source>,
+    /// Keys of each.
+    #[arg(short = 'n', long, default_value_t = 1_000_000)]
+    records: u64,
+    /// Seed for random generators.
+    #[arg(long, default_value_t = SEED)]
+    seed: u64,
+}
+
+/// PiBench's.
+const SEED: u64 = 1729;
+
+#[derive(Args)]
+struct RunArguments {
+    /// A plan that comes with the program.
+    #[arg(long, value_enum)]
+    preset: Option<Preset>,
+    /// Where the run goes; the page goes beside it, with the ending `.html`.
+    #[arg(short, long, default_value = "indelible-bench.json")]
+    output: PathBuf,
+    /// Contestants, by name: `indelible bench list` shows them. `NAME@BYTES` is one of ours with other leaves.
+    #[arg(long, visible_alias = "only", value_delimiter = ',')]
+    contestants: Vec<String>,
+    /// How often everything is measured.
+    #[arg(long)]
+    rounds: Option<u32>,
+    /// Number of records to load.
+    #[arg(short = 'n', long)]
+    records: Option<u64>,
+    /// Number of operations to execute; with a preset, of each phase that it does not scale itself.
+    #[arg(short = 'p', long)]
+    operations: Option<u64>,
+    /// Numbers of threads, each a measurement; more than there are cores if you like.
+    #[arg(short = 't', long, value_delimiter = ',')]
+    threads: Vec<u32>,
+    /// Seed for random generators.
+    #[arg(long, default_value_t = SEED)]
+    seed: u64,
+    /// Directory of the contestants' files.
+    #[arg(long, visible_alias = "pool-path")]
+    pool_path: Option<PathBuf>,
+    /// Directory of those that wait for the medium at every write: a disk.
+    #[arg(long, visible_alias = "disk-path")]
+    disk_path: Option<PathBuf>,
+    /// Sampling window of the throughput over time, in milliseconds.
+    #[arg(long, visible_alias = "sampling-ms", default_value_t = 100)]
+    sampling_ms: u64,
+    /// Waste this share of the time of ours, from 0 to 1: a fault that `compare` must find.
+    #[arg(long, hide = true, default_value_t = 0.0)]
+    plant_slowdown: f64,
+    #[command(flatten)]
+    workload: WorkloadArguments,
+}
+
+/// A workload of one's own.
+#[derive(Args)]
+#[command(next_help_heading = "Workload (without a preset)")]
+struct WorkloadArguments {
+    /// Keys: uniform, lognormal, lon-lat, hilbert, sosd:FILE, csv:FILE:COLUMN, ...; `indelible bench data` shows them all.
+    #[arg(long, value_delimiter = ',', default_value = "uniform")]
+    data: Vec<Source>,
+    /// Ratio of read operations.
+    #[arg(short = 'r', long, visible_alias = "read-ratio")]
+    read_ratio: Option<f64>,
+    /// Ratio of insert operations.
+    #[arg(short = 'i', long, visible_alias = "insert-ratio", default_value_t = 0.0)]
+    insert_ratio: f64,
+    /// Ratio of update operations.
+    #[arg(short = 'u', long, visible_alias = "update-ratio", default_value_t = 0.0)]
+    update_ratio: f64,
+    /// Ratio of remove operations.
+    #[arg(short = 'd', long, visible_alias = "remove-ratio", default_value_t = 0.0)]
+    remove_ratio: f64,
+    /// Ratio of scan operations.
+    #[arg(short = 's', long, visible_alias = "scan-ratio", default_value_t = 0.0)]
+    scan_ratio: f64,
+    /// Ratio of lookups in batches.
+    #[arg(long, visible_alias = "batch-read-ratio", default_value_t = 0.0)]
+    batch_read_ratio: f64,
+    /// Ratio of inserts in batches.
+    #[arg(long, visible_alias = "batch-insert-ratio", default_value_t = 0.0)]
+    batch_insert_ratio: f64,
+    /// Keys per batch.
+    #[arg(long, visible_alias = "batch-size", default_value_t = 1024)]
+    batch_size: u32,
+    /// Number of records to be scanned.
+    #[arg(long, visible_alias = "scan-size", default_value_t = 100)]
+    scan_size: u32,
+    /// Which of the present keys operations take.
+    #[arg(long, value_enum, ignore_case = true, default_value = "uniform")]
+    distribution: Named,
+    /// Key distribution skew factor: the exponent of zipfian (0.99 if not said), the share of the keys that gets most of the
+    /// accesses for selfsimilar (0.2) and hotspot (0.01).
+    #[arg(long)]
+    skew: Option<f64>,
+    /// Where new keys go.
+    #[arg(long, value_enum, default_value = "random")]
+    arrival: ArrivalName,
+    /// Share of the lookups that ask for a key that is not there.
+    #[arg(long, default_value_t = 0.0)]
+    missing: f64,
+    /// Workloads of YCSB instead of ratios, by letter: `--ycsb A,B`.
+    #[arg(long, value_delimiter = ',', conflicts_with = "read_ratio")]
+    ycsb: Vec<char>,
+    /// The five phases of LOFT section 5.3 instead of ratios: from 90 % lookups and 10 % inserts to the reverse.
+    #[arg(long, conflicts_with_all = ["read_ratio", "ycsb"])]
+    shift: bool,
+    /// End phases after a number of operations, or after a time.
+    #[arg(short = 'm', long, value_enum, ignore_case = true, default_value = "operation")]
+    mode: Mode,
+    /// Time in seconds of a phase in time-based mode.
+    #[arg(long, default_value_t = 10.0)]
+    seconds: f64,
+    /// Use bulk loading.
+    #[arg(long, visible_alias = "bulk-load")]
+    bulk_load: bool,
+    /// How full bulk loading makes nodes, from 0 to 1.
+    #[arg(long, default_value_t = 0.7)]
+    fill: f64,
+    /// Load in ascending order.
+    #[arg(long, conflicts_with = "bulk_load")]
+    ascending: bool,
+    /// Sample latency of requests: the share of operations timed in a pass of their own, from 0 to 1.
+    #[arg(long, visible_alias = "latency-sampling", default_value_t = 0.1)]
+    latency_sampling: f64,
+    /// Kill a process with a loaded map, too, and open what it left.
+    #[arg(long)]
+    recovery: bool,
+}
+
+/// [`Distribution`] by PiBench's names.
+#[derive(Clone, Copy, ValueEnum)]
+#[value(rename_all = "lower")]
+enum Named {
+    Uniform,
+    Zipfian,
+    SelfSimilar,
+    Latest,
+    Sequential,
+    HotSpot,
+}
+
+/// [`Arrival`] by name.
+#[derive(Clone, Copy, ValueEnum)]
+enum ArrivalName {
+    Random,
+    Ascending,
+    Dense,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    Operation,
+    Time,
+}
+
+impl Bench {
+    /// Does what the command line says. `child` are the arguments that lead to this command. Returns whether the exit
+    /// code is 0.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be done; the text says why.
+    pub fn run(&self, child: &[&str]) -> Result<bool> {
+        match &self.command {
+            None => self.run.run(child),
+            Some(BenchCommand::Report(arguments)) => arguments.run(),
+            Some(BenchCommand::Compare(arguments)) => arguments.run(),
+            Some(BenchCommand::List) => Ok(list()),
+            Some(BenchCommand::Data(arguments)) => arguments.run(),
+            Some(BenchCommand::Job) => job::child().map(|()| true),
+        }
+    }
+}
+
+impl ReportArguments {
+    fn run(&self) -> Result<bool> {
+        let run = read(&self.run)?;
+        let page = if self.svg { report::svg(&run)? } else { report::html(&run)? };
+        fs::write(&self.output, page).with_context(|| self.output.display().to_string())?;
+        println!("{}", self.output.display());
+        Ok(true)
+    }
+}
+
+impl CompareArguments {
+    fn run(&self) -> Result<bool> {
+        let comparison = compare(&read(&self.a)?, &read(&self.b)?);
+        print!("{comparison}");
+        Ok(!(self.fail_on_slower && comparison.is_worse()))
+    }
+}
+
+impl DataArguments {
+    fn run(&self) -> Result<bool> {
+        let known: Result<Vec<Source>> = data::KNOWN.iter().map(|name| name.parse()).collect();
+        let sources = if self.sources.is_empty() { known? } else { self.sources.clone() };
+        println!("{:>24} {:>12} {:>12} {:>12}", "", "keys", "error 32", "error 4096");
+        for source in sources {
+            let keys = data::generate(&source, self.records as usize, self.seed)?;
+            let hardness = |error| data::hardness::segments(&keys, error);
+            let (fine, coarse) = (hardness(32), hardness(4096));
+            println!("{:>24} {:>12} {fine:>12} {coarse:>12}", source.to_string(), keys.len());
+        }
+        Ok(true)
+    }
+}
+
+fn list() -> bool {
+    for contestant in contestants::all() {
+        println!("{:16} survives {:10} {}", contestant.name, contestant.survives, contestant.about);
+    }
+    true
+}
+
+fn read(path: &Path) -> Result<Run> {
+    let text = fs::read(path).with_context(|| path.display().to_string())?;
+    let run: Run = serde_json::from_slice(&text)
+        .with_context(|| format!("{} is not the file of a run", path.display()))?;
+    ensure!(
+        run.format == crate::outcome::FORMAT,
+        "{} has format {}, this program reads {}",
+        path.display(),
+        run.format,
+        crate::outcome::FORMAT
+    );
+    Ok(run)
+}
+
+impl RunArguments {
+    fn run(&self, child: &[&str]) -> Result<bool> {
+        let plan = self.plan()?;
+        let options = Options {
+            pool_path: self.pool_path.clone().unwrap_or_else(fast_directory),
+            disk_path: self.disk_path.clone().unwrap_or_else(std::env::temp_dir),
+            sampling_ms: self.sampling_ms,
+            slow_down: self.plant_slowdown,
+            child: child.iter().map(|&word| word.into()).chain(["__job".into()]).collect(),
+            command: std::env::args().collect::<Vec<_>>().join(" "),
+        };
+        // Found out now rather than after the measurement.
+        fs::write(&self.output, "").with_context(|| self.output.display().to_string())?;
+        let run = race::run(&plan, &options)?;
+        fs::write(&self.output, serde_json::to_vec(&run)?)?;
+        let page = self.output.with_extension("html");
+        fs::write(&page, report::html(&run)?)?;
+        print!("{}", report::terminal(&run));
+        println!("{} and {}", self.output.display(), page.display());
+        let failed = run.outcomes.iter().filter(|outcome| outcome.error.is_some()).count();
+        Ok(failed == 0)
+    }
+
+    fn plan(&self) -> Result<Plan> {
+        let scale = Scale {
+            records: self.records,
+            operations: self.operations,
+            threads: self.threads.clone(),
+            rounds: self.rounds,
+            seed: self.seed,
+        };
+        let mut plan = match self.preset {
+            Some(preset) => preset.plan(&scale),
+            None => self.custom(&scale)?,
+        };
+        if !self.contestants.is_empty() {
+            plan.contestants.clone_from(&self.contestants);
+            plan.experiments.iter_mut().for_each(|experiment| experiment.contestants.clear());
+        }
+        ensure!(plan.rounds > 0, "--rounds must be at least 1");
+        ensure!(!self.threads.contains(&0), "--threads must be at least 1");
+        ensure!((0.0..1.0).contains(&self.plant_slowdown), "--plant-slowdown is from 0 to below 1");
+        for experiment in &plan.experiments {
+            ensure!(experiment.records > 0, "--records must be at least 1");
+            for name in plan.contestants_of(experiment) {
+                job::entrant(name)?;
+            }
+        }
+        Ok(plan)
+    }
+
+    /// The plan that the workload options describe.
+    fn custom(&self, scale: &Scale) -> Result<Plan> {
+        let workload = &self.workload;
+        let phases = workload.phases(self.operations, &self.threads)?;
+        let experiment = |source: &Source| Experiment {
+            name: source.to_string(),
+            data: source.to_string(),
+            records: self.records.unwrap_or(1_000_000),
+            load: workload.load(),
+            contestants: Vec::new(),
+            phases: phases.clone(),
+            recovery: workload.recovery,
+        };
+        Ok(Plan {
+            name: "custom".into(),
+            experiments: workload.data.iter().map(experiment).collect(),
+            ..Preset::Quick.plan(scale)
+        })
+    }
+}
+
+impl WorkloadArguments {
+    fn load(&self) -> Load {
+        match (self.bulk_load, self.ascending) {
+            (true, _) => Load::Bulk { fill: self.fill },
+            (_, true) => Load::Ascending,
+            _ => Load::Random,
+        }
+    }
+
+    fn phases(&self, operations: Option<u64>, threads: &[u32]) -> Result<Vec<Phase>> {
+        let timed = self.mode == Mode::Time;
+        // By the clock as many operations as anything here could do; new keys for all of them must be made first.
+        let otherwise = if timed { (self.seconds * 1e7) as u64 } else { 1_000_000 };
+        let operations = operations.unwrap_or(otherwise);
+        let mut phases = if self.shift {
+            preset::shift(operations)
+        } else if self.ycsb.is_empty() {
+            vec![self.phase(operations)?]
+        } else {
+            let named = |&letter| preset::ycsb(letter, operations).context("YCSB has A to F");
+            self.ycsb.iter().map(named).collect::<Result<_>>()?
+        };
+        for phase in &mut phases {
+            phase.threads = if threads.is_empty() { vec![1] } else { threads.to_vec() };
+            phase.seconds = timed.then_some(self.seconds);
+            phase.latency_sampling = self.latency_sampling;
+            phase.missing = self.missing;
+            phase.scan_size = self.scan_size;
+            phase.batch_size = self.batch_size;
+        }
+        let share = 0.0..=1.0;
+        ensure!(share.contains(&self.missing), "--missing is from 0 to 1");
+        ensure!(share.contains(&self.latency_sampling), "--latency_sampling is from 0 to 1");
+        ensure!(self.fill > 0.0 && self.fill <= 1.0, "--fill is above 0 and at most 1");
+        ensure!(self.seconds > 0.0, "--seconds must be above 0");
+        ensure!(self.batch_size > 0 && self.scan_size > 0, "a batch and a scan have at least one record");
+        Ok(phases)
+    }
+
+    /// One phase with the ratios that were given.
+    fn phase(&self, operations: u64) -> Result<Phase> {
+        let others = [
+            self.insert_ratio,
+            self.update_ratio,
+            self.remove_ratio,
+            self.scan_ratio,
+            self.batch_read_ratio,
+            self.batch_insert_ratio,
+        ];
+        let sum: f64 = others.iter().sum();
+        let get = self.read_ratio.unwrap_or((1.0 - sum).max(0.0));
+        ensure!(
+            others.iter().all(|&ratio| ratio >= 0.0) && get >= 0.0 && (sum + get - 1.0).abs() < 1e-6,
+            "Sum of ratios should be 1.0 but is {}",
+            sum + get
+        );
+        let mix = Mix {
+            get,
+            insert: self.insert_ratio,
+            update: self.update_ratio,
+            remove: self.remove_ratio,
+            scan: self.scan_ratio,
+            get_batch: self.batch_read_ratio,
+            insert_batch: self.batch_insert_ratio,
+            read_modify_write: 0.0,
+        };
+        let distribution = self.distribution()?;
+        let arrival = match self.arrival {
+            ArrivalName::Random => Arrival::Random,
+            ArrivalName::Ascending => Arrival::Ascending,
+            ArrivalName::Dense => Arrival::Dense,
+        };
+        Ok(Phase::new(&name_of(&mix), mix, operations).distribution(distribution).arrival(arrival))
+    }
+
+    fn distribution(&self) -> Result<Distribution> {
+        let skew = |otherwise: f64, most: f64| match self.skew.unwrap_or(otherwise) {
+            skew if skew > 0.0 && skew <= most => Ok(skew),
+            skew => bail!("Skew factor must be in the range (0 , {most}], but is {skew}"),
+        };
+        Ok(match self.distribution {
+            Named::Uniform => Distribution::Uniform,
+            Named::Zipfian => Distribution::Zipfian { theta: skew(0.99, 2.0)? },
+            Named::SelfSimilar => Distribution::SelfSimilar { skew: skew(0.2, 0.5)? },
+            Named::Latest => Distribution::Latest,
+            Named::Sequential => Distribution::Sequential,
+            Named::HotSpot => Distribution::HotSpot { share: skew(0.01, 1.0)? },
+        })
+    }
+}
+
+/// A mix in words: `get`, or `50 % get, 50 % insert`.
+fn name_of(mix: &Mix) -> String {
+    let names = ["get", "insert", "update", "remove", "scan", "get_batch", "insert_batch", "rmw"];
+    let parts: Vec<(f64, &str)> = crate::workload::shares(mix)
+        .into_iter()
+        .zip(names)
+        .filter(|(share, _)| *share > 0.0)
+        .collect();
+    match parts.as_slice() {
+        [(_, name)] => (*name).into(),
+        several => {
+            let part = |(share, name): &(f64, &str)| format!("{:.0} % {name}", share * 100.0);
+            several.iter().map(part).collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+/// tmpfs where there is some, else the directory for temporary files.
+fn fast_directory() -> PathBuf {
+    let tmpfs = PathBuf::from("/dev/shm");
+    if tmpfs.is_dir() { tmpfs } else { std::env::temp_dir() }
+}

@@ -1,0 +1,357 @@
+//! Plans with names: from two minutes on a laptop to the figures of the papers.
+
+use crate::plan::{Arrival, Distribution, Experiment, Load, Mix, Phase, Plan};
+use clap::ValueEnum;
+
+/// Plans that come with the bench.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Preset {
+    /// Everything side by side in about two minutes.
+    Quick,
+    /// Every contestant on easy and hard data with 20 million records: what docs/measurements.md shows.
+    Full,
+    /// LB+-Tree, figures 11 to 14: inserts into leaves that have room or not, dense inserts, threads, sizes of nodes, search
+    /// and deletion.
+    PaperLbtree,
+    /// "Evaluating Persistent Memory Range Indexes: Part Two", figures 2 and 4 to 6 and table 3: single operations by
+    /// threads, uniform and skewed, mixes, tail latency, space.
+    PaperSurvey,
+}
+
+/// What a preset can be asked to do otherwise.
+#[derive(Clone, Debug, Default)]
+pub struct Scale {
+    /// Records loaded.
+    pub records: Option<u64>,
+    /// Operations of a phase.
+    pub operations: Option<u64>,
+    /// Numbers of threads.
+    pub threads: Vec<u32>,
+    /// Rounds.
+    pub rounds: Option<u32>,
+    /// The seed.
+    pub seed: u64,
+}
+
+/// All volatile and durable contestants of a full comparison, ours first.
+const EVERYBODY: &[&str] = &[
+    "indelible",
+    "indelible-dram",
+    "indelible-pmem",
+    "btreemap",
+    "skiplist",
+    "scc",
+    "congee",
+    "ferntree",
+    "redb",
+    "lmdb-nosync",
+    "fjall",
+    "redb-fsync",
+    "lmdb-fsync",
+    "fjall-fsync",
+];
+
+/// Contestants whose records outlive the process, and none that waits for a disk.
+const PERSISTENT: &[&str] = &["indelible-pmem", "indelible", "redb", "lmdb-nosync", "fjall"];
+
+impl Preset {
+    /// The plan.
+    #[must_use]
+    pub fn plan(self, scale: &Scale) -> Plan {
+        let (name, rounds, contestants, experiments) = match self {
+            Self::Quick => ("quick", 3, EVERYBODY, quick(scale)),
+            Self::Full => ("full", 3, EVERYBODY, full(scale)),
+            Self::PaperLbtree => ("paper-lbtree", 3, PERSISTENT, paper_lbtree(scale)),
+            Self::PaperSurvey => ("paper-survey", 3, EVERYBODY, paper_survey(scale)),
+        };
+        let known = crate::contestants::all();
+        let is_known = |name: &&&str| known.iter().any(|contestant| contestant.name == **name);
+        Plan {
+            name: name.into(),
+            seed: scale.seed,
+            rounds: scale.rounds.unwrap_or(rounds),
+            contestants: contestants.iter().filter(is_known).map(|&name| name.into()).collect(),
+            experiments,
+        }
+    }
+}
+
+impl Phase {
+    /// A phase of one mix, uniform, with one thread.
+    #[must_use]
+    pub fn new(name: &str, mix: Mix, operations: u64) -> Self {
+        Self {
+            name: name.into(),
+            mix,
+            distribution: Distribution::Uniform,
+            arrival: Arrival::Random,
+            missing: 0.0,
+            operations,
+            seconds: None,
+            threads: vec![1],
+            scan_size: 100,
+            scan_varies: false,
+            batch_size: 1024,
+            latency_sampling: 0.0,
+        }
+    }
+
+    /// With these numbers of threads.
+    #[must_use]
+    pub fn threads(mut self, threads: &[u32]) -> Self {
+        self.threads = threads.to_vec();
+        self
+    }
+
+    /// Which of the present keys.
+    #[must_use]
+    pub fn distribution(mut self, distribution: Distribution) -> Self {
+        self.distribution = distribution;
+        self
+    }
+
+    /// Where new keys go.
+    #[must_use]
+    pub fn arrival(mut self, arrival: Arrival) -> Self {
+        self.arrival = arrival;
+        self
+    }
+
+    /// Ends after this many seconds, if it has not before.
+    #[must_use]
+    pub fn at_most(mut self, seconds: f64) -> Self {
+        self.seconds = Some(seconds);
+        self
+    }
+
+    /// With a pass that takes the latency of a tenth of the operations, as PiBench's authors do.
+    #[must_use]
+    pub fn with_latency(mut self) -> Self {
+        self.latency_sampling = 0.1;
+        self
+    }
+}
+
+/// Mixes by name.
+impl Mix {
+    /// Lookups only.
+    pub const GET: Self = Self { get: 1.0, ..Self::NONE };
+    /// Inserts only.
+    pub const INSERT: Self = Self { insert: 1.0, ..Self::NONE };
+    /// Updates only.
+    pub const UPDATE: Self = Self { update: 1.0, ..Self::NONE };
+    /// Removals only.
+    pub const REMOVE: Self = Self { remove: 1.0, ..Self::NONE };
+    /// Scans only.
+    pub const SCAN: Self = Self { scan: 1.0, ..Self::NONE };
+    /// Batches of lookups only.
+    pub const GET_BATCH: Self = Self { get_batch: 1.0, ..Self::NONE };
+    /// Batches of inserts only.
+    pub const INSERT_BATCH: Self = Self { insert_batch: 1.0, ..Self::NONE };
+    const NONE: Self = Self {
+        get: 0.0,
+        insert: 0.0,
+        update: 0.0,
+        remove: 0.0,
+        scan: 0.0,
+        get_batch: 0.0,
+        insert_batch: 0.0,
+        read_modify_write: 0.0,
+    };
+
+    /// Lookups and inserts.
+    #[must_use]
+    pub fn get_insert(get: f64) -> Self {
+        Self { get, insert: 1.0 - get, ..Self::NONE }
+    }
+
+    /// Lookups and updates.
+    #[must_use]
+    pub fn get_update(get: f64) -> Self {
+        Self { get, update: 1.0 - get, ..Self::NONE }
+    }
+}
+
+/// A workload of YCSB (Cooper et al., SoCC 2010) by its letter.
+#[must_use]
+pub fn ycsb(letter: char, operations: u64) -> Option<Phase> {
+    let zipfian = Distribution::Zipfian { theta: 0.99 };
+    let (mix, distribution) = match letter.to_ascii_uppercase() {
+        'A' => (Mix::get_update(0.5), zipfian),
+        'B' => (Mix::get_update(0.95), zipfian),
+        'C' => (Mix::GET, zipfian),
+        'D' => (Mix::get_insert(0.95), Distribution::Latest),
+        'E' => (Mix { scan: 0.95, insert: 0.05, ..Mix::NONE }, zipfian),
+        'F' => (Mix { get: 0.5, read_modify_write: 0.5, ..Mix::NONE }, zipfian),
+        _ => return None,
+    };
+    let name = format!("ycsb-{}", letter.to_ascii_lowercase());
+    let mut phase = Phase::new(&name, mix, operations).distribution(distribution);
+    phase.scan_varies = true;
+    Some(phase)
+}
+
+/// The five phases of LOFT section 5.3: from nine lookups in ten operations to one in ten.
+#[must_use]
+pub fn shift(operations: u64) -> Vec<Phase> {
+    let phase = |get: u32| {
+        Phase::new(
+            &format!("shift {get}/{}", 100 - get),
+            Mix::get_insert(f64::from(get) / 100.0),
+            operations,
+        )
+    };
+    [90, 70, 50, 30, 10].map(phase).into()
+}
+
+/// One thread, and as many as there are cores.
+fn one_and_all(scale: &Scale) -> Vec<u32> {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    or(&scale.threads, if cores > 1 { &[1, cores][..] } else { &[1] })
+}
+
+fn or(asked: &[u32], otherwise: &[u32]) -> Vec<u32> {
+    if asked.is_empty() { otherwise.to_vec() } else { asked.to_vec() }
+}
+
+fn experiment(name: &str, data: &str, records: u64, load: Load, phases: Vec<Phase>) -> Experiment {
+    Experiment {
+        name: name.into(),
+        data: data.into(),
+        records,
+        load,
+        contestants: Vec::new(),
+        phases,
+        recovery: false,
+    }
+}
+
+fn quick(scale: &Scale) -> Vec<Experiment> {
+    let records = scale.records.unwrap_or(1_000_000);
+    let operations = scale.operations.unwrap_or(400_000);
+    let threads = one_and_all(scale);
+    let short = |phase: Phase| phase.at_most(0.2);
+    let phases = vec![
+        short(Phase::new("get", Mix::GET, operations).threads(&threads).with_latency()),
+        short(Phase::new("scan 100", Mix::SCAN, operations / 10)),
+        short(Phase::new("get_batch", Mix::GET_BATCH, operations)),
+        short(ycsb('A', operations).expect("a workload of YCSB")),
+        short(Phase::new("insert", Mix::INSERT, operations / 2).threads(&threads).with_latency()),
+        short(Phase::new("insert_batch", Mix::INSERT_BATCH, operations / 2)),
+    ];
+    let mut uniform = experiment("uniform", "uniform", records, Load::Random, phases);
+    uniform.recovery = true;
+    vec![uniform]
+}
+
+fn full(scale: &Scale) -> Vec<Experiment> {
+    let records = scale.records.unwrap_or(20_000_000);
+    let operations = scale.operations.unwrap_or(5_000_000);
+    let threads = one_and_all(scale);
+    let most = |phase: Phase| phase.at_most(10.0);
+    let named = |letter| ycsb(letter, operations).expect("a workload of YCSB");
+    let phases = |rich: bool| {
+        let mut phases = vec![
+            most(Phase::new("get", Mix::GET, operations).threads(&threads).with_latency()),
+            most(Phase::new("scan 100", Mix::SCAN, operations / 20)),
+            most(Phase::new("get_batch", Mix::GET_BATCH, operations)),
+        ];
+        if rich {
+            phases.extend([most(named('A')), most(named('E'))]);
+        }
+        phases.extend([
+            most(Phase::new("insert", Mix::INSERT, operations).threads(&threads).with_latency()),
+            most(Phase::new("insert_batch", Mix::INSERT_BATCH, operations)),
+        ]);
+        phases
+    };
+    let sources = ["uniform", "lognormal", "lon-lat", "hilbert"];
+    let experiments = sources.map(|source| {
+        let rich = source == "uniform";
+        let mut experiment = experiment(source, source, records, Load::Random, phases(rich));
+        experiment.recovery = rich;
+        experiment
+    });
+    experiments.into()
+}
+
+fn paper_lbtree(scale: &Scale) -> Vec<Experiment> {
+    let records = scale.records.unwrap_or(20_000_000);
+    let operations = scale.operations.unwrap_or(300_000);
+    let threads = or(&scale.threads, &[1, 2, 4, 8, 16]);
+    let insert = |arrival, threads: u32, operations| {
+        let name = if arrival == Arrival::Dense { "dense insert" } else { "insert" };
+        Phase::new(name, Mix::INSERT, operations).arrival(arrival).threads(&[threads])
+    };
+    let bulk = |figure: &str, fill: f64, phases| {
+        let name = format!("{figure}, {:.0} % full", fill * 100.0);
+        experiment(&name, "uniform", records, Load::Bulk { fill }, phases)
+    };
+    let one = |arrival| vec![insert(arrival, 1, operations)];
+    let many = |arrival| -> Vec<Phase> {
+        let each = |&threads| insert(arrival, threads, u64::from(threads) * operations / 3);
+        threads.iter().map(each).collect()
+    };
+    let mut experiments = vec![
+        bulk("fig. 11 inserts", 0.7, one(Arrival::Random)),
+        bulk("fig. 11 inserts", 1.0, one(Arrival::Random)),
+        bulk("fig. 11 dense", 0.7, one(Arrival::Dense)),
+        bulk("fig. 12 inserts", 0.7, many(Arrival::Random)),
+        bulk("fig. 12 inserts", 1.0, many(Arrival::Random)),
+        bulk("fig. 12 dense", 0.7, many(Arrival::Dense)),
+    ];
+    let leaves = ["indelible-pmem@256", "indelible-pmem@512", "indelible-pmem@1024"];
+    for (fill, arrival, what) in [
+        (0.7, Arrival::Random, "fig. 13 inserts"),
+        (1.0, Arrival::Random, "fig. 13 inserts"),
+        (0.7, Arrival::Dense, "fig. 13 dense"),
+    ] {
+        let mut sizes = bulk(what, fill, one(arrival));
+        sizes.contestants = leaves.map(String::from).into();
+        experiments.push(sizes);
+    }
+    let search = vec![
+        Phase::new("get", Mix::GET, operations),
+        Phase::new("remove", Mix::REMOVE, operations),
+    ];
+    experiments.push(bulk("fig. 14", 0.7, search));
+    experiments
+}
+
+fn paper_survey(scale: &Scale) -> Vec<Experiment> {
+    let records = scale.records.unwrap_or(10_000_000);
+    let operations = scale.operations.unwrap_or(2_000_000);
+    let cores = one_and_all(scale).last().copied().unwrap_or(1);
+    let threads = or(&scale.threads, &[1, cores, 2 * cores]);
+    let skewed = Distribution::SelfSimilar { skew: 0.2 };
+    let most = |phase: Phase| phase.at_most(10.0);
+    let single = |distribution: Distribution| {
+        let phase = |name: &str, mix, operations| {
+            let phase = Phase::new(name, mix, operations).threads(&threads);
+            most(phase.distribution(distribution))
+        };
+        let (lookup, update) = (
+            phase("lookup", Mix::GET, operations),
+            phase("update", Mix::UPDATE, operations),
+        );
+        let scan = phase("scan 100", Mix::SCAN, operations / 20);
+        // Figure 6 is the uniform case; figures 4 (e) to (g) leave inserts out, which have no skew.
+        if distribution == Distribution::Uniform {
+            let insert = phase("insert", Mix::INSERT, operations).with_latency();
+            vec![lookup.with_latency(), update, scan.with_latency(), insert]
+        } else {
+            vec![lookup, update, scan]
+        }
+    };
+    let mixed = [90, 50, 10].map(|get: u32| {
+        let name = format!("{get} % lookups");
+        let mix = Mix::get_insert(f64::from(get) / 100.0);
+        most(Phase::new(&name, mix, operations).threads(&threads))
+    });
+    let experiment = |name: &str, phases| experiment(name, "uniform", records, Load::Random, phases);
+    vec![
+        experiment("fig. 2, 4, 6: uniform", single(Distribution::Uniform)),
+        experiment("fig. 4: self-similar", single(skewed)),
+        experiment("fig. 5: mixes", mixed.into()),
+    ]
+}
