@@ -1,7 +1,34 @@
 //! The structures that are compared, behind one trait.
+//!
+//! Each is used as its own documentation advises for speed, and each does what a user of it would have to do for the same
+//! effect: a point write on a database is one transaction, a batch is one transaction, a lookup is one read transaction.
+//! Where a structure has no operation of its own for something, its file says what stands in and what that costs.
+//!
+//! | file | contestants |
+//! |---|---|
+//! | `ours` | indelible in memory, on a file, and with the power-loss protocol |
+//! | `nothing` | the bench itself |
+//! | `volatile` | structures that live in the memory of the process: the standard library's, and peers |
+//! | `redb`, `lmdb`, `fjall` | databases, each with its fastest setting and with one that waits for the medium |
+//!
+//! Without the feature `peers` only the first two and the standard library's `BTreeMap` are there.
+
+#[cfg(feature = "peers")]
+mod fjall;
+#[cfg(feature = "peers")]
+mod lmdb;
+mod nothing;
+mod ours;
+#[cfg(feature = "peers")]
+mod redb;
+mod volatile;
+
+#[cfg(test)]
+mod tests;
 
 use crate::index::Index;
-use anyhow::Result;
+use anyhow::{Context, Result};
+use std::fmt;
 use std::path::PathBuf;
 
 /// What a contestant still has after a calamity.
@@ -15,6 +42,16 @@ pub enum Survives {
     PowerCut,
 }
 
+impl fmt::Display for Survives {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Nothing => "nothing",
+            Self::Kill => "kill -9",
+            Self::PowerCut => "power cut",
+        })
+    }
+}
+
 /// Where a contestant keeps its files, and how it is built.
 #[derive(Clone, Debug)]
 pub struct Place {
@@ -25,6 +62,7 @@ pub struct Place {
 }
 
 /// A structure that can be measured.
+#[derive(Clone, Debug)]
 pub struct Contestant {
     /// Its name in tables, on the command line and in files.
     pub name: &'static str,
@@ -37,12 +75,50 @@ pub struct Contestant {
     /// Whether it has batches of its own, so that measuring them means something.
     pub has_batches: bool,
     /// Makes an empty one.
-    pub create: fn(&Place) -> Result<Box<dyn Index>>,
+    pub create: Open,
     /// Opens what a process left, however it ended. None if nothing is left.
-    pub open: Option<fn(&Place) -> Result<Box<dyn Index>>>,
+    pub open: Option<Open>,
 }
 
+/// Makes an index at a place, or finds it there.
+pub type Open = fn(&Place) -> Result<Box<dyn Index>>;
+
 /// All contestants of this build, ours first.
+#[must_use]
 pub fn all() -> Vec<Contestant> {
-    Vec::new()
+    let mut all = ours::contestants();
+    all.extend(volatile::contestants());
+    #[cfg(feature = "peers")]
+    for database in [
+        redb::contestants(),
+        lmdb::contestants(),
+        fjall::contestants(),
+    ] {
+        all.extend(database);
+    }
+    all.push(nothing::contestant());
+    all
+}
+
+/// The contestant called `name`.
+///
+/// # Errors
+///
+/// If there is none; the error lists the names that there are.
+pub fn find(name: &str) -> Result<Contestant> {
+    let mut all = all();
+    let names: Vec<_> = all.iter().map(|contestant| contestant.name).collect();
+    let found = names.iter().position(|&known| known == name);
+    let place = found.with_context(|| {
+        let hint = if cfg!(feature = "peers") {
+            ""
+        } else {
+            "; more with the feature \"peers\""
+        };
+        format!(
+            "no contestant is called {name:?}; there are {}{hint}",
+            names.join(", ")
+        )
+    })?;
+    Ok(all.swap_remove(place))
 }

@@ -1,0 +1,61 @@
+//! An index that does nothing: what it reaches is what the bench itself costs.
+
+use super::{Contestant, Survives};
+use crate::index::{Index, Scanned};
+use std::hint::black_box;
+
+/// Forgets everything, finds everything.
+struct Nothing;
+
+pub(super) fn contestant() -> Contestant {
+    Contestant {
+        name: "nothing",
+        about: "does nothing and answers yes to everything: the bench's own overhead",
+        survives: Survives::Nothing,
+        is_ours: false,
+        has_batches: true,
+        create: |_| Ok(Box::new(Nothing)),
+        open: None,
+    }
+}
+
+// `black_box` keeps arguments and answers from being optimised away together with the loop that asks.
+impl Index for Nothing {
+    fn get(&self, key: u64) -> Option<u64> {
+        Some(black_box(key))
+    }
+
+    fn insert(&self, key: u64, value: u64) {
+        black_box((key, value));
+    }
+
+    fn update(&self, key: u64, value: u64) -> bool {
+        black_box((key, value));
+        true
+    }
+
+    fn remove(&self, key: u64) -> bool {
+        black_box(key);
+        true
+    }
+
+    fn scan(&self, from: u64, count: usize) -> Scanned {
+        Scanned {
+            records: black_box(count),
+            sum: black_box(from),
+        }
+    }
+
+    fn get_batch(&self, keys: &[u64]) -> usize {
+        black_box(keys).len()
+    }
+
+    fn insert_batch(&self, records: &[(u64, u64)]) {
+        black_box(records);
+    }
+
+    fn bulk_load(&self, records: &[(u64, u64)], _fill: f64) -> bool {
+        black_box(records);
+        true
+    }
+}

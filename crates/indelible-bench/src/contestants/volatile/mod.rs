@@ -1,0 +1,40 @@
+//! Structures that live in the memory of the process.
+
+mod btree_map;
+#[cfg(feature = "peers")]
+mod congee;
+#[cfg(feature = "peers")]
+mod ferntree;
+#[cfg(feature = "peers")]
+mod scc;
+#[cfg(feature = "peers")]
+mod skip_map;
+
+use super::{Contestant, Open, Survives};
+
+pub(super) fn contestants() -> Vec<Contestant> {
+    vec![
+        btree_map::contestant(),
+        #[cfg(feature = "peers")]
+        skip_map::contestant(),
+        #[cfg(feature = "peers")]
+        scc::contestant(),
+        #[cfg(feature = "peers")]
+        congee::contestant(),
+        #[cfg(feature = "peers")]
+        ferntree::contestant(),
+    ]
+}
+
+/// None of these has batches, and none leaves anything to be opened.
+fn volatile(name: &'static str, about: &'static str, create: Open) -> Contestant {
+    Contestant {
+        name,
+        about,
+        survives: Survives::Nothing,
+        is_ours: false,
+        has_batches: false,
+        create,
+        open: None,
+    }
+}
