@@ -133,13 +133,28 @@ struct WorkloadArguments {
     #[arg(short = 'r', long, visible_alias = "read-ratio")]
     read_ratio: Option<f64>,
     /// Ratio of insert operations.
-    #[arg(short = 'i', long, visible_alias = "insert-ratio", default_value_t = 0.0)]
+    #[arg(
+        short = 'i',
+        long,
+        visible_alias = "insert-ratio",
+        default_value_t = 0.0
+    )]
     insert_ratio: f64,
     /// Ratio of update operations.
-    #[arg(short = 'u', long, visible_alias = "update-ratio", default_value_t = 0.0)]
+    #[arg(
+        short = 'u',
+        long,
+        visible_alias = "update-ratio",
+        default_value_t = 0.0
+    )]
     update_ratio: f64,
     /// Ratio of remove operations.
-    #[arg(short = 'd', long, visible_alias = "remove-ratio", default_value_t = 0.0)]
+    #[arg(
+        short = 'd',
+        long,
+        visible_alias = "remove-ratio",
+        default_value_t = 0.0
+    )]
     remove_ratio: f64,
     /// Ratio of scan operations.
     #[arg(short = 's', long, visible_alias = "scan-ratio", default_value_t = 0.0)]
@@ -176,7 +191,13 @@ struct WorkloadArguments {
     #[arg(long, conflicts_with_all = ["read_ratio", "ycsb"])]
     shift: bool,
     /// End phases after a number of operations, or after a time.
-    #[arg(short = 'm', long, value_enum, ignore_case = true, default_value = "operation")]
+    #[arg(
+        short = 'm',
+        long,
+        value_enum,
+        ignore_case = true,
+        default_value = "operation"
+    )]
     mode: Mode,
     /// Time in seconds of a phase in time-based mode.
     #[arg(long, default_value_t = 10.0)]
@@ -246,7 +267,11 @@ impl Bench {
 impl ReportArguments {
     fn run(&self) -> Result<bool> {
         let run = read(&self.run)?;
-        let page = if self.svg { report::svg(&run)? } else { report::html(&run)? };
+        let page = if self.svg {
+            report::svg(&run)?
+        } else {
+            report::html(&run)?
+        };
         fs::write(&self.output, page).with_context(|| self.output.display().to_string())?;
         println!("{}", self.output.display());
         Ok(true)
@@ -263,14 +288,29 @@ impl CompareArguments {
 
 impl DataArguments {
     fn run(&self) -> Result<bool> {
-        let known: Result<Vec<Source>> = data::KNOWN.iter().map(|name| name.parse()).collect();
-        let sources = if self.sources.is_empty() { known? } else { self.sources.clone() };
-        println!("{:>24} {:>12} {:>12} {:>12}", "", "keys", "error 32", "error 4096");
+        // Without what may follow it each name is a source, but for those of files.
+        let name = |(name, _): &(&'static str, _)| name.split('[').next().unwrap_or_default();
+        let made_up = data::KNOWN
+            .iter()
+            .map(name)
+            .filter(|name| !name.contains(':'));
+        let sources = match self.sources.as_slice() {
+            [] => made_up.map(str::parse).collect::<Result<_>>()?,
+            named => named.to_vec(),
+        };
+        println!(
+            "{:>24} {:>12} {:>12} {:>12}",
+            "", "keys", "error 32", "error 4096"
+        );
         for source in sources {
             let keys = data::generate(&source, self.records as usize, self.seed)?;
             let hardness = |error| data::hardness::segments(&keys, error);
             let (fine, coarse) = (hardness(32), hardness(4096));
-            println!("{:>24} {:>12} {fine:>12} {coarse:>12}", source.to_string(), keys.len());
+            println!(
+                "{:>24} {:>12} {fine:>12} {coarse:>12}",
+                source.to_string(),
+                keys.len()
+            );
         }
         Ok(true)
     }
@@ -278,7 +318,10 @@ impl DataArguments {
 
 fn list() -> bool {
     for contestant in contestants::all() {
-        println!("{:16} survives {:10} {}", contestant.name, contestant.survives, contestant.about);
+        println!(
+            "{:16} survives {:10} {}",
+            contestant.name, contestant.survives, contestant.about
+        );
     }
     true
 }
@@ -305,7 +348,11 @@ impl RunArguments {
             disk_path: self.disk_path.clone().unwrap_or_else(std::env::temp_dir),
             sampling_ms: self.sampling_ms,
             slow_down: self.plant_slowdown,
-            child: child.iter().map(|&word| word.into()).chain(["__job".into()]).collect(),
+            child: child
+                .iter()
+                .map(|&word| word.into())
+                .chain(["__job".into()])
+                .collect(),
             command: std::env::args().collect::<Vec<_>>().join(" "),
         };
         // Found out now rather than after the measurement.
@@ -316,7 +363,11 @@ impl RunArguments {
         fs::write(&page, report::html(&run)?)?;
         print!("{}", report::terminal(&run));
         println!("{} and {}", self.output.display(), page.display());
-        let failed = run.outcomes.iter().filter(|outcome| outcome.error.is_some()).count();
+        let failed = run
+            .outcomes
+            .iter()
+            .filter(|outcome| outcome.error.is_some())
+            .count();
         Ok(failed == 0)
     }
 
@@ -334,11 +385,16 @@ impl RunArguments {
         };
         if !self.contestants.is_empty() {
             plan.contestants.clone_from(&self.contestants);
-            plan.experiments.iter_mut().for_each(|experiment| experiment.contestants.clear());
+            plan.experiments
+                .iter_mut()
+                .for_each(|experiment| experiment.contestants.clear());
         }
         ensure!(plan.rounds > 0, "--rounds must be at least 1");
         ensure!(!self.threads.contains(&0), "--threads must be at least 1");
-        ensure!((0.0..1.0).contains(&self.plant_slowdown), "--plant-slowdown is from 0 to below 1");
+        ensure!(
+            (0.0..1.0).contains(&self.plant_slowdown),
+            "--plant-slowdown is from 0 to below 1"
+        );
         for experiment in &plan.experiments {
             ensure!(experiment.records > 0, "--records must be at least 1");
             for name in plan.contestants_of(experiment) {
@@ -381,7 +437,11 @@ impl WorkloadArguments {
     fn phases(&self, operations: Option<u64>, threads: &[u32]) -> Result<Vec<Phase>> {
         let timed = self.mode == Mode::Time;
         // By the clock as many operations as anything here could do; new keys for all of them must be made first.
-        let otherwise = if timed { (self.seconds * 1e7) as u64 } else { 1_000_000 };
+        let otherwise = if timed {
+            (self.seconds * 1e7) as u64
+        } else {
+            1_000_000
+        };
         let operations = operations.unwrap_or(otherwise);
         let mut phases = if self.shift {
             preset::shift(operations)
@@ -392,7 +452,11 @@ impl WorkloadArguments {
             self.ycsb.iter().map(named).collect::<Result<_>>()?
         };
         for phase in &mut phases {
-            phase.threads = if threads.is_empty() { vec![1] } else { threads.to_vec() };
+            phase.threads = if threads.is_empty() {
+                vec![1]
+            } else {
+                threads.to_vec()
+            };
             phase.seconds = timed.then_some(self.seconds);
             phase.latency_sampling = self.latency_sampling;
             phase.missing = self.missing;
@@ -401,10 +465,19 @@ impl WorkloadArguments {
         }
         let share = 0.0..=1.0;
         ensure!(share.contains(&self.missing), "--missing is from 0 to 1");
-        ensure!(share.contains(&self.latency_sampling), "--latency_sampling is from 0 to 1");
-        ensure!(self.fill > 0.0 && self.fill <= 1.0, "--fill is above 0 and at most 1");
+        ensure!(
+            share.contains(&self.latency_sampling),
+            "--latency_sampling is from 0 to 1"
+        );
+        ensure!(
+            self.fill > 0.0 && self.fill <= 1.0,
+            "--fill is above 0 and at most 1"
+        );
         ensure!(self.seconds > 0.0, "--seconds must be above 0");
-        ensure!(self.batch_size > 0 && self.scan_size > 0, "a batch and a scan have at least one record");
+        ensure!(
+            self.batch_size > 0 && self.scan_size > 0,
+            "a batch and a scan have at least one record"
+        );
         Ok(phases)
     }
 
@@ -421,7 +494,9 @@ impl WorkloadArguments {
         let sum: f64 = others.iter().sum();
         let get = self.read_ratio.unwrap_or((1.0 - sum).max(0.0));
         ensure!(
-            others.iter().all(|&ratio| ratio >= 0.0) && get >= 0.0 && (sum + get - 1.0).abs() < 1e-6,
+            others.iter().all(|&ratio| ratio >= 0.0)
+                && get >= 0.0
+                && (sum + get - 1.0).abs() < 1e-6,
             "Sum of ratios should be 1.0 but is {}",
             sum + get
         );
@@ -441,7 +516,9 @@ impl WorkloadArguments {
             ArrivalName::Ascending => Arrival::Ascending,
             ArrivalName::Dense => Arrival::Dense,
         };
-        Ok(Phase::new(&name_of(&mix), mix, operations).distribution(distribution).arrival(arrival))
+        Ok(Phase::new(&name_of(&mix), mix, operations)
+            .distribution(distribution)
+            .arrival(arrival))
     }
 
     fn distribution(&self) -> Result<Distribution> {
@@ -451,18 +528,33 @@ impl WorkloadArguments {
         };
         Ok(match self.distribution {
             Named::Uniform => Distribution::Uniform,
-            Named::Zipfian => Distribution::Zipfian { theta: skew(0.99, 2.0)? },
-            Named::SelfSimilar => Distribution::SelfSimilar { skew: skew(0.2, 0.5)? },
+            Named::Zipfian => Distribution::Zipfian {
+                theta: skew(0.99, 2.0)?,
+            },
+            Named::SelfSimilar => Distribution::SelfSimilar {
+                skew: skew(0.2, 0.5)?,
+            },
             Named::Latest => Distribution::Latest,
             Named::Sequential => Distribution::Sequential,
-            Named::HotSpot => Distribution::HotSpot { share: skew(0.01, 1.0)? },
+            Named::HotSpot => Distribution::HotSpot {
+                share: skew(0.01, 1.0)?,
+            },
         })
     }
 }
 
 /// A mix in words: `get`, or `50 % get, 50 % insert`.
 fn name_of(mix: &Mix) -> String {
-    let names = ["get", "insert", "update", "remove", "scan", "get_batch", "insert_batch", "rmw"];
+    let names = [
+        "get",
+        "insert",
+        "update",
+        "remove",
+        "scan",
+        "get_batch",
+        "insert_batch",
+        "rmw",
+    ];
     let parts: Vec<(f64, &str)> = crate::workload::shares(mix)
         .into_iter()
         .zip(names)
@@ -480,5 +572,9 @@ fn name_of(mix: &Mix) -> String {
 /// tmpfs where there is some, else the directory for temporary files.
 fn fast_directory() -> PathBuf {
     let tmpfs = PathBuf::from("/dev/shm");
-    if tmpfs.is_dir() { tmpfs } else { std::env::temp_dir() }
+    if tmpfs.is_dir() {
+        tmpfs
+    } else {
+        std::env::temp_dir()
+    }
 }

@@ -4,12 +4,12 @@
 //! likewise. A child that measures then goes on updating records until it is killed, if its job is to be killed.
 
 use crate::contestants::{self, Contestant, Place};
+use crate::index::Index;
 use crate::machine;
 use crate::outcome::{Measured, Outcome, Probe, Recovery, Space};
 use crate::phase::{self, Setting};
 use crate::plan::{Experiment, Load};
 use crate::workload::{Keys, Supply, value_of};
-use crate::index::Index;
 use anyhow::{Context, Result, ensure};
 use indelible::pmem::count;
 use serde::{Deserialize, Serialize};
@@ -76,7 +76,10 @@ pub fn child() -> Result<()> {
     let job: Job = serde_json::from_str(&text).context("no job on standard input")?;
     let keys = read_keys(&job)?;
     let (contestant, leaf_bytes) = entrant(&job.contestant)?;
-    let place = Place { directory: job.directory.clone(), leaf_bytes };
+    let place = Place {
+        directory: job.directory.clone(),
+        leaf_bytes,
+    };
     let mut outcome = Outcome {
         experiment: job.experiment.name.clone(),
         contestant: job.contestant.clone(),
@@ -108,7 +111,9 @@ pub fn entrant(name: &str) -> Result<(Contestant, u32)> {
     match name.split_once('@') {
         None => Ok((contestants::find(name)?, DEFAULT_LEAF_BYTES)),
         Some((name, bytes)) => {
-            let bytes = bytes.parse().with_context(|| format!("no number of bytes: {bytes:?}"))?;
+            let bytes = bytes
+                .parse()
+                .with_context(|| format!("no number of bytes: {bytes:?}"))?;
             Ok((contestants::find(name)?, bytes))
         }
     }
@@ -126,7 +131,11 @@ fn read_keys(job: &Job) -> Result<Keys> {
     let (words, rest) = bytes.as_chunks::<8>();
     ensure!(rest.is_empty(), "a file of keys of a strange length");
     let keys = words.iter().map(|&word| u64::from_le_bytes(word)).collect();
-    Ok(Keys::new(keys, job.experiment.records as usize, job.missing as usize))
+    Ok(Keys::new(
+        keys,
+        job.experiment.records as usize,
+        job.missing as usize,
+    ))
 }
 
 /// Loads the contestant and runs all phases.
@@ -147,7 +156,10 @@ fn measure(
     outcome.space = Some(Space {
         records: job.experiment.records,
         file_bytes: machine::bytes_below(&job.directory),
-        dram_bytes: index.own_space().dram_bytes.unwrap_or_else(|| grown("RssAnon", anonymous)),
+        dram_bytes: index
+            .own_space()
+            .dram_bytes
+            .unwrap_or_else(|| grown("RssAnon", anonymous)),
         peak_bytes: grown("VmHWM", resident),
     });
     drop(records);
@@ -157,7 +169,11 @@ fn measure(
         keys,
         seed: job.seed,
         sampling: Duration::from_millis(job.sampling_ms.max(1)),
-        slow_down: if contestant.is_ours { job.slow_down } else { 0.0 },
+        slow_down: if contestant.is_ours {
+            job.slow_down
+        } else {
+            0.0
+        },
     };
     for phase in &job.experiment.phases {
         let batches = phase.mix.get_batch + phase.mix.insert_batch > 0.0;
@@ -177,7 +193,12 @@ fn measure(
 /// The records of a load that wants them sorted, made before memory is measured.
 fn sorted_records(job: &Job, keys: &Keys) -> Option<Vec<(u64, u64)>> {
     let sorted = !matches!(job.experiment.load, Load::Random);
-    sorted.then(|| keys.sorted().iter().map(|&key| (key, value_of(key))).collect())
+    sorted.then(|| {
+        keys.sorted()
+            .iter()
+            .map(|&key| (key, value_of(key)))
+            .collect()
+    })
 }
 
 /// Fills the contestant.
@@ -192,9 +213,13 @@ fn load(
     let in_batches = contestant.open.is_some() && !contestant.is_ours;
     let insert = |records: &[(u64, u64)]| {
         if in_batches {
-            records.chunks(LOAD_BATCH).for_each(|batch| index.insert_batch(batch));
+            records
+                .chunks(LOAD_BATCH)
+                .for_each(|batch| index.insert_batch(batch));
         } else {
-            records.iter().for_each(|&(key, value)| index.insert(key, value));
+            records
+                .iter()
+                .for_each(|&(key, value)| index.insert(key, value));
         }
     };
     let before = count::here();
@@ -231,8 +256,14 @@ fn load(
 
 /// Looks at some of the records: whether they are there, with the value of an insert or of an update.
 fn verify(index: &dyn Index, keys: &Keys, supply: &Supply, records: u64) -> Result<()> {
-    let lost = lost_among(index, supply.present(keys).iter().step_by(VERIFY_EVERY).copied());
-    ensure!(lost == 0, "{lost} of every {VERIFY_EVERY}th of {records} records are lost or wrong");
+    let lost = lost_among(
+        index,
+        supply.present(keys).iter().step_by(VERIFY_EVERY).copied(),
+    );
+    ensure!(
+        lost == 0,
+        "{lost} of every {VERIFY_EVERY}th of {records} records are lost or wrong"
+    );
     Ok(())
 }
 
@@ -256,7 +287,11 @@ fn write_until_killed(index: &dyn Index, keys: &Keys) {
 fn reopen(job: &Job, contestant: &Contestant, place: &Place, keys: &Keys) -> Result<Recovery> {
     let open = contestant.open.context("nothing is left of it")?;
     let records = job.experiment.records;
-    let removes = job.experiment.phases.iter().any(|phase| phase.mix.remove > 0.0);
+    let removes = job
+        .experiment
+        .phases
+        .iter()
+        .any(|phase| phase.mix.remove > 0.0);
     let long = Duration::from_secs_f64((records as f64 / 1e7).clamp(0.5, 5.0));
     let tick = Duration::from_millis(5);
     let start = Instant::now();
@@ -280,6 +315,19 @@ fn reopen(job: &Job, contestant: &Contestant, place: &Place, keys: &Keys) -> Res
         warm_up.push((ms(now), done));
     }
     // What was removed on purpose is no loss; the phases take those from the front, in random order.
-    let lost = if removes { 0 } else { lost_among(index.as_ref(), keys.loaded().iter().step_by(VERIFY_EVERY).copied()) };
-    Ok(Recovery { records, open_ms: ms(opened), first_get_ms: ms(first), warm_up, lost })
+    let lost = if removes {
+        0
+    } else {
+        lost_among(
+            index.as_ref(),
+            keys.loaded().iter().step_by(VERIFY_EVERY).copied(),
+        )
+    };
+    Ok(Recovery {
+        records,
+        open_ms: ms(opened),
+        first_get_ms: ms(first),
+        warm_up,
+        lost,
+    })
 }

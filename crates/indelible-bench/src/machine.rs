@@ -17,7 +17,11 @@ pub fn describe() -> Machine {
     };
     let memory = field("/proc/meminfo", "MemTotal").unwrap_or_default();
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let profile = if cfg!(debug_assertions) { "debug build" } else { "release build" };
+    let profile = if cfg!(debug_assertions) {
+        "debug build"
+    } else {
+        "release build"
+    };
     Machine {
         cpu: field("/proc/cpuinfo", "model name").unwrap_or_else(|| std::env::consts::ARCH.into()),
         cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
@@ -37,13 +41,22 @@ pub fn date() -> String {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
     let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted_month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
     let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", minutes / 60, minutes % 60)
+    format!(
+        "{year:04}-{month:02}-{day:02} {:02}:{:02}",
+        minutes / 60,
+        minutes % 60
+    )
 }
 
 /// Reads random lines among 256 MiB, first so that reads overlap, then so that each waits for the last.
@@ -81,7 +94,11 @@ pub fn bytes_below(directory: &Path) -> u64 {
         .filter_map(|entry| {
             let entry = entry.ok()?;
             let about = entry.metadata().ok()?;
-            Some(if about.is_dir() { bytes_below(&entry.path()) } else { about.blocks() * 512 })
+            Some(if about.is_dir() {
+                bytes_below(&entry.path())
+            } else {
+                about.blocks() * 512
+            })
         })
         .sum()
 }
@@ -92,7 +109,10 @@ pub fn of_process(name: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     let number = line.and_then(|rest| rest.trim_start_matches(':').split_whitespace().next());
-    number.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0) * 1024
+    number
+        .and_then(|number| number.parse::<u64>().ok())
+        .unwrap_or(0)
+        * 1024
 }
 
 /// Starts the kernel's record of the most memory this process ever had anew.

@@ -61,7 +61,11 @@ pub fn run(
         ..Measured::default()
     };
     let mut counts = Counts::default();
-    let piece = if phase.seconds.is_some() { TIMED_PIECE * u64::from(threads) } else { PIECE };
+    let piece = if phase.seconds.is_some() {
+        TIMED_PIECE * u64::from(threads)
+    } else {
+        PIECE
+    };
     let mut left = phase.operations;
     while left > 0 {
         let seconds_left = phase.seconds.map(|most| most - measured.seconds);
@@ -111,7 +115,10 @@ fn latency(
     Ok(Latency {
         samples: all.len(),
         clock_ns: clock_cost(),
-        quantiles: QUANTILES.iter().map(|&q| all.value_at_quantile(q)).collect(),
+        quantiles: QUANTILES
+            .iter()
+            .map(|&q| all.value_at_quantile(q))
+            .collect(),
         max_ns: all.max(),
         mean_ns: all.mean(),
     })
@@ -138,7 +145,8 @@ fn run_scripts(
             .enumerate()
             .map(|(thread, (script, progress))| {
                 let meter = Meter::new(progress, &stop, setting.slow_down);
-                let sampler = sampling.map(|share| Sampler::new(share, setting.seed + thread as u64));
+                let sampler =
+                    sampling.map(|share| Sampler::new(share, setting.seed + thread as u64));
                 let (barrier, finished) = (&barrier, finished.clone());
                 scope.spawn(move || {
                     barrier.wait();
@@ -155,7 +163,9 @@ fn run_scripts(
         while all_finished.recv_timeout(setting.sampling) == Err(RecvTimeoutError::Timeout) {
             let now = start.elapsed();
             let done: u64 = progress.iter().map(Progress::done).sum();
-            measured.timeline.push((before.0 + now.as_secs_f64(), before.1 + done));
+            measured
+                .timeline
+                .push((before.0 + now.as_secs_f64(), before.1 + done));
             if deadline.is_some_and(|deadline| now >= deadline) {
                 stop.store(true, Ordering::Relaxed);
             }
@@ -173,7 +183,9 @@ fn run_scripts(
     }
     measured.operations += shares.iter().map(|share| share.operations).sum::<u64>();
     measured.hits += shares.iter().map(|share| share.hits).sum::<u64>();
-    measured.timeline.push((measured.seconds, measured.operations));
+    measured
+        .timeline
+        .push((measured.seconds, measured.operations));
     shares
 }
 

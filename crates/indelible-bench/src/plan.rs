@@ -67,14 +67,22 @@ impl Experiment {
     #[must_use]
     pub fn fresh_keys(&self) -> u64 {
         let inserting = |phase: &&Phase| phase.arrival != Arrival::Dense;
-        self.phases.iter().filter(inserting).map(Phase::fresh_keys).sum()
+        self.phases
+            .iter()
+            .filter(inserting)
+            .map(Phase::fresh_keys)
+            .sum()
     }
 
     /// Keys that are looked up and never there.
     #[must_use]
     pub fn missing_keys(&self) -> u64 {
         let wanted = self.phases.iter().any(|phase| phase.missing > 0.0);
-        if wanted { self.records.div_ceil(4).max(1000) } else { 0 }
+        if wanted {
+            self.records.div_ceil(4).max(1000)
+        } else {
+            0
+        }
     }
 }
 
@@ -85,13 +93,23 @@ impl Phase {
         if share <= 0.0 {
             return 0;
         }
-        let latency = if self.latency_sampling > 0.0 { latency_operations(self.operations) } else { 0 };
+        let latency = if self.latency_sampling > 0.0 {
+            latency_operations(self.operations)
+        } else {
+            0
+        };
         let operations = (self.operations + latency) as f64;
         // In a mix the number of inserts is drawn: six standard deviations above its mean it never lies. A batch
         // may begin just before its thread is through.
-        let spread = 6.0 * (operations * share * (1.0 - share).max(0.0) * f64::from(self.batch_size.max(1))).sqrt();
+        let spread = 6.0
+            * (operations * share * (1.0 - share).max(0.0) * f64::from(self.batch_size.max(1)))
+                .sqrt();
         let keys = (operations * share + spread).ceil() as u64;
-        let batches: u64 = self.threads.iter().map(|&threads| 4 * u64::from(threads) * u64::from(self.batch_size)).sum();
+        let batches: u64 = self
+            .threads
+            .iter()
+            .map(|&threads| 4 * u64::from(threads) * u64::from(self.batch_size))
+            .sum();
         keys * self.threads.len() as u64 + batches
     }
 }

@@ -52,7 +52,13 @@ const EVERYBODY: &[&str] = &[
 ];
 
 /// Contestants whose records outlive the process, and none that waits for a disk.
-const PERSISTENT: &[&str] = &["indelible-pmem", "indelible", "redb", "lmdb-nosync", "fjall"];
+const PERSISTENT: &[&str] = &[
+    "indelible-pmem",
+    "indelible",
+    "redb",
+    "lmdb-nosync",
+    "fjall",
+];
 
 impl Preset {
     /// The plan.
@@ -70,7 +76,11 @@ impl Preset {
             name: name.into(),
             seed: scale.seed,
             rounds: scale.rounds.unwrap_or(rounds),
-            contestants: contestants.iter().filter(is_known).map(|&name| name.into()).collect(),
+            contestants: contestants
+                .iter()
+                .filter(is_known)
+                .map(|&name| name.into())
+                .collect(),
             experiments,
         }
     }
@@ -135,19 +145,40 @@ impl Phase {
 /// Mixes by name.
 impl Mix {
     /// Lookups only.
-    pub const GET: Self = Self { get: 1.0, ..Self::NONE };
+    pub const GET: Self = Self {
+        get: 1.0,
+        ..Self::NONE
+    };
     /// Inserts only.
-    pub const INSERT: Self = Self { insert: 1.0, ..Self::NONE };
+    pub const INSERT: Self = Self {
+        insert: 1.0,
+        ..Self::NONE
+    };
     /// Updates only.
-    pub const UPDATE: Self = Self { update: 1.0, ..Self::NONE };
+    pub const UPDATE: Self = Self {
+        update: 1.0,
+        ..Self::NONE
+    };
     /// Removals only.
-    pub const REMOVE: Self = Self { remove: 1.0, ..Self::NONE };
+    pub const REMOVE: Self = Self {
+        remove: 1.0,
+        ..Self::NONE
+    };
     /// Scans only.
-    pub const SCAN: Self = Self { scan: 1.0, ..Self::NONE };
+    pub const SCAN: Self = Self {
+        scan: 1.0,
+        ..Self::NONE
+    };
     /// Batches of lookups only.
-    pub const GET_BATCH: Self = Self { get_batch: 1.0, ..Self::NONE };
+    pub const GET_BATCH: Self = Self {
+        get_batch: 1.0,
+        ..Self::NONE
+    };
     /// Batches of inserts only.
-    pub const INSERT_BATCH: Self = Self { insert_batch: 1.0, ..Self::NONE };
+    pub const INSERT_BATCH: Self = Self {
+        insert_batch: 1.0,
+        ..Self::NONE
+    };
     const NONE: Self = Self {
         get: 0.0,
         insert: 0.0,
@@ -162,13 +193,21 @@ impl Mix {
     /// Lookups and inserts.
     #[must_use]
     pub fn get_insert(get: f64) -> Self {
-        Self { get, insert: 1.0 - get, ..Self::NONE }
+        Self {
+            get,
+            insert: 1.0 - get,
+            ..Self::NONE
+        }
     }
 
     /// Lookups and updates.
     #[must_use]
     pub fn get_update(get: f64) -> Self {
-        Self { get, update: 1.0 - get, ..Self::NONE }
+        Self {
+            get,
+            update: 1.0 - get,
+            ..Self::NONE
+        }
     }
 }
 
@@ -181,8 +220,22 @@ pub fn ycsb(letter: char, operations: u64) -> Option<Phase> {
         'B' => (Mix::get_update(0.95), zipfian),
         'C' => (Mix::GET, zipfian),
         'D' => (Mix::get_insert(0.95), Distribution::Latest),
-        'E' => (Mix { scan: 0.95, insert: 0.05, ..Mix::NONE }, zipfian),
-        'F' => (Mix { get: 0.5, read_modify_write: 0.5, ..Mix::NONE }, zipfian),
+        'E' => (
+            Mix {
+                scan: 0.95,
+                insert: 0.05,
+                ..Mix::NONE
+            },
+            zipfian,
+        ),
+        'F' => (
+            Mix {
+                get: 0.5,
+                read_modify_write: 0.5,
+                ..Mix::NONE
+            },
+            zipfian,
+        ),
         _ => return None,
     };
     let name = format!("ycsb-{}", letter.to_ascii_lowercase());
@@ -207,11 +260,20 @@ pub fn shift(operations: u64) -> Vec<Phase> {
 /// One thread, and as many as there are cores.
 fn one_and_all(scale: &Scale) -> Vec<u32> {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-    or(&scale.threads, if cores > 1 { &[1, cores][..] } else { &[1] })
+    or(
+        &scale.threads,
+        [1, cores]
+            .get(..1 + usize::from(cores > 1))
+            .unwrap_or_default(),
+    )
 }
 
 fn or(asked: &[u32], otherwise: &[u32]) -> Vec<u32> {
-    if asked.is_empty() { otherwise.to_vec() } else { asked.to_vec() }
+    if asked.is_empty() {
+        otherwise.to_vec()
+    } else {
+        asked.to_vec()
+    }
 }
 
 fn experiment(name: &str, data: &str, records: u64, load: Load, phases: Vec<Phase>) -> Experiment {
@@ -232,12 +294,24 @@ fn quick(scale: &Scale) -> Vec<Experiment> {
     let threads = one_and_all(scale);
     let short = |phase: Phase| phase.at_most(0.2);
     let phases = vec![
-        short(Phase::new("get", Mix::GET, operations).threads(&threads).with_latency()),
+        short(
+            Phase::new("get", Mix::GET, operations)
+                .threads(&threads)
+                .with_latency(),
+        ),
         short(Phase::new("scan 100", Mix::SCAN, operations / 10)),
         short(Phase::new("get_batch", Mix::GET_BATCH, operations)),
         short(ycsb('A', operations).expect("a workload of YCSB")),
-        short(Phase::new("insert", Mix::INSERT, operations / 2).threads(&threads).with_latency()),
-        short(Phase::new("insert_batch", Mix::INSERT_BATCH, operations / 2)),
+        short(
+            Phase::new("insert", Mix::INSERT, operations / 2)
+                .threads(&threads)
+                .with_latency(),
+        ),
+        short(Phase::new(
+            "insert_batch",
+            Mix::INSERT_BATCH,
+            operations / 2,
+        )),
     ];
     let mut uniform = experiment("uniform", "uniform", records, Load::Random, phases);
     uniform.recovery = true;
@@ -252,7 +326,11 @@ fn full(scale: &Scale) -> Vec<Experiment> {
     let named = |letter| ycsb(letter, operations).expect("a workload of YCSB");
     let phases = |rich: bool| {
         let mut phases = vec![
-            most(Phase::new("get", Mix::GET, operations).threads(&threads).with_latency()),
+            most(
+                Phase::new("get", Mix::GET, operations)
+                    .threads(&threads)
+                    .with_latency(),
+            ),
             most(Phase::new("scan 100", Mix::SCAN, operations / 20)),
             most(Phase::new("get_batch", Mix::GET_BATCH, operations)),
         ];
@@ -260,7 +338,11 @@ fn full(scale: &Scale) -> Vec<Experiment> {
             phases.extend([most(named('A')), most(named('E'))]);
         }
         phases.extend([
-            most(Phase::new("insert", Mix::INSERT, operations).threads(&threads).with_latency()),
+            most(
+                Phase::new("insert", Mix::INSERT, operations)
+                    .threads(&threads)
+                    .with_latency(),
+            ),
             most(Phase::new("insert_batch", Mix::INSERT_BATCH, operations)),
         ]);
         phases
@@ -280,8 +362,14 @@ fn paper_lbtree(scale: &Scale) -> Vec<Experiment> {
     let operations = scale.operations.unwrap_or(300_000);
     let threads = or(&scale.threads, &[1, 2, 4, 8, 16]);
     let insert = |arrival, threads: u32, operations| {
-        let name = if arrival == Arrival::Dense { "dense insert" } else { "insert" };
-        Phase::new(name, Mix::INSERT, operations).arrival(arrival).threads(&[threads])
+        let name = if arrival == Arrival::Dense {
+            "dense insert"
+        } else {
+            "insert"
+        };
+        Phase::new(name, Mix::INSERT, operations)
+            .arrival(arrival)
+            .threads(&[threads])
     };
     let bulk = |figure: &str, fill: f64, phases| {
         let name = format!("{figure}, {:.0} % full", fill * 100.0);
@@ -300,7 +388,11 @@ fn paper_lbtree(scale: &Scale) -> Vec<Experiment> {
         bulk("fig. 12 inserts", 1.0, many(Arrival::Random)),
         bulk("fig. 12 dense", 0.7, many(Arrival::Dense)),
     ];
-    let leaves = ["indelible-pmem@256", "indelible-pmem@512", "indelible-pmem@1024"];
+    let leaves = [
+        "indelible-pmem@256",
+        "indelible-pmem@512",
+        "indelible-pmem@1024",
+    ];
     for (fill, arrival, what) in [
         (0.7, Arrival::Random, "fig. 13 inserts"),
         (1.0, Arrival::Random, "fig. 13 inserts"),
@@ -348,7 +440,8 @@ fn paper_survey(scale: &Scale) -> Vec<Experiment> {
         let mix = Mix::get_insert(f64::from(get) / 100.0);
         most(Phase::new(&name, mix, operations).threads(&threads))
     });
-    let experiment = |name: &str, phases| experiment(name, "uniform", records, Load::Random, phases);
+    let experiment =
+        |name: &str, phases| experiment(name, "uniform", records, Load::Random, phases);
     vec![
         experiment("fig. 2, 4, 6: uniform", single(Distribution::Uniform)),
         experiment("fig. 4: self-similar", single(skewed)),

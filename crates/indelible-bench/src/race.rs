@@ -63,7 +63,15 @@ pub fn run(plan: &Plan, options: &Options) -> Result<Run> {
             for turn in 0..entrants.len() {
                 let name = &entrants[(first + turn) % entrants.len()];
                 bar.set_message(format!("round {}: {}, {name}", round + 1, experiment.name));
-                let job = job(plan, options, experiment, name, round, probe, (&home, &disk))?;
+                let job = job(
+                    plan,
+                    options,
+                    experiment,
+                    name,
+                    round,
+                    probe,
+                    (&home, &disk),
+                )?;
                 outcomes.push(measure(&job, options, &home));
                 bar.inc(1);
             }
@@ -94,7 +102,10 @@ fn progress_bar(plan: &Plan) -> ProgressBar {
 /// All contestants that take part in anything, in the order of the plan.
 fn describe(plan: &Plan) -> Result<Vec<Described>> {
     let mut names: Vec<&String> = Vec::new();
-    let extra = plan.experiments.iter().flat_map(|experiment| &experiment.contestants);
+    let extra = plan
+        .experiments
+        .iter()
+        .flat_map(|experiment| &experiment.contestants);
     for name in plan.contestants.iter().chain(extra) {
         if !names.contains(&name) {
             names.push(name);
@@ -102,7 +113,11 @@ fn describe(plan: &Plan) -> Result<Vec<Described>> {
     }
     let describe = |name: &String| {
         let (contestant, leaf_bytes) = entrant(name)?;
-        let leaves = if name.contains('@') { format!(", leaves of {leaf_bytes} bytes") } else { String::new() };
+        let leaves = if name.contains('@') {
+            format!(", leaves of {leaf_bytes} bytes")
+        } else {
+            String::new()
+        };
         Ok(Described {
             name: name.clone(),
             about: format!("{}{leaves}", contestant.about),
@@ -120,13 +135,19 @@ fn make_keys(plan: &Plan, experiment: &Experiment, home: &Home) -> Result<DataFa
     let count = experiment.records + experiment.fresh_keys() + missing;
     let keys = data::generate(&source, count as usize, plan.seed)
         .with_context(|| format!("the keys of {}", experiment.name))?;
-    let keys = Keys::shuffle(keys, experiment.records as usize, missing as usize, plan.seed);
+    let keys = Keys::shuffle(
+        keys,
+        experiment.records as usize,
+        missing as usize,
+        plan.seed,
+    );
     let path = home.keys(experiment);
     let mut file = BufWriter::with_capacity(1 << 20, File::create(&path)?);
     for key in keys.all() {
         file.write_all(&key.to_le_bytes())?;
     }
-    file.flush().with_context(|| format!("{}", path.display()))?;
+    file.flush()
+        .with_context(|| format!("{}", path.display()))?;
     Ok(DataFacts {
         experiment: experiment.name.clone(),
         source: source.to_string(),
@@ -161,7 +182,11 @@ fn job(
         sampling_ms: options.sampling_ms,
         slow_down: options.slow_down,
         probe,
-        task: if killable { Task::MeasureAndWait } else { Task::Measure },
+        task: if killable {
+            Task::MeasureAndWait
+        } else {
+            Task::Measure
+        },
     })
 }
 
@@ -205,14 +230,26 @@ fn child(job: &Job, options: &Options, home: &Home) -> Result<Outcome> {
         .context("no child process")?;
     let outcome = converse(&mut child, job);
     if outcome.is_err() || job.task == Task::MeasureAndWait {
-        std::thread::sleep(if outcome.is_ok() { LAST_WORDS } else { Duration::ZERO });
+        std::thread::sleep(if outcome.is_ok() {
+            LAST_WORDS
+        } else {
+            Duration::ZERO
+        });
         let _ = child.kill();
     }
     let status = child.wait()?;
     outcome.with_context(|| {
         let said = fs::read_to_string(&said).unwrap_or_default();
-        let said: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).take(2).collect();
-        format!("the process of {} ended ({status}): {}", job.contestant, said.join(" "))
+        let said: Vec<&str> = said
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+            .take(2)
+            .collect();
+        format!(
+            "the process of {} ended ({status}): {}",
+            job.contestant,
+            said.join(" ")
+        )
     })
 }
 
@@ -240,7 +277,9 @@ impl Home {
     }
 
     fn keys(&self, experiment: &Experiment) -> PathBuf {
-        let name = experiment.name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+        let name = experiment
+            .name
+            .replace(|c: char| !c.is_ascii_alphanumeric(), "-");
         self.path.join(format!("keys-{name}"))
     }
 }

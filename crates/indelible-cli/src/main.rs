@@ -48,6 +48,8 @@ enum Command {
     Torture(commands::torture::Torture),
     /// Search what crashes could leave, image by image, and prove that nothing is lost.
     Crash(commands::crash::Crash),
+    /// Measure indelible and what people use instead, side by side.
+    Bench(Box<indelible_bench::command::Bench>),
     /// The child that gets killed.
     #[command(name = "__writer", hide = true)]
     Writer(torture::Writer),
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
         Command::Shrink(shrink) => shrink.run(&output),
         Command::Torture(torture) => torture.run(&output),
         Command::Crash(crash) => crash.run(&output),
+        Command::Bench(bench) => bench.run(&["bench"]),
         Command::Writer(writer) => writer.run(),
     };
     match result {

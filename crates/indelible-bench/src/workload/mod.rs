@@ -5,6 +5,8 @@
 
 mod draw;
 mod keys;
+#[cfg(test)]
+mod tests;
 
 pub use draw::draw;
 pub use keys::{Keys, Supply};
