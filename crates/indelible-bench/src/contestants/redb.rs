@@ -103,7 +103,9 @@ impl Redb {
 
 impl Index for Redb {
     fn get(&self, key: u64) -> Option<u64> {
-        let value = self.read().get(key).expect("get");
+        // The table goes last: what `get` returns does not keep the transaction alive, and the page must not outlive it.
+        let table = self.read();
+        let value = table.get(key).expect("get");
         value.map(|value| value.value())
     }
 
@@ -127,7 +129,8 @@ impl Index for Redb {
 
     fn scan(&self, from: u64, count: usize) -> Scanned {
         let mut scanned = Scanned::default();
-        for record in self.read().range(from..).expect("range").take(count) {
+        let table = self.read();
+        for record in table.range(from..).expect("range").take(count) {
             let (key, value) = record.expect("record");
             scanned.add(key.value(), value.value());
         }

@@ -122,14 +122,14 @@ fn all_contestants_do_what_an_ordered_map_does() {
         let mut model = BTreeMap::new();
         compare(name, &*index, &model);
         let mut random = SmallRng::seed_from_u64(1);
-        let steps = if is_slow(&contestant) { 100 } else { 5000 };
+        let steps = if is_slow(&contestant) { 60 } else { 4000 };
         for _ in 0..steps {
             step(name, &*index, &mut model, &mut random);
         }
         for key in EDGES {
-            index.insert(key, !key);
             model.insert(key, !key);
         }
+        index.insert_batch(&EDGES.map(|key| (key, !key)));
         compare(name, &*index, &model);
     }
 }
@@ -159,7 +159,7 @@ fn bulk_loads_hold_what_was_loaded_and_take_more() {
             continue;
         }
         compare(contestant.name, &*index, &model);
-        for key in 100..120 {
+        for key in 100..105 {
             index.insert(key, key);
             model.insert(key, key);
         }
@@ -173,7 +173,7 @@ fn bulk_loads_hold_what_was_loaded_and_take_more() {
 fn four_threads_find_what_they_wrote() {
     for contestant in maps() {
         let (_directory, _place, index) = fresh(&contestant);
-        let operations = if is_slow(&contestant) { 10 } else { 2000 };
+        let operations = if is_slow(&contestant) { 6 } else { 1000 };
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let (index, name) = (&*index, contestant.name);
@@ -213,7 +213,7 @@ fn what_was_closed_is_there_when_it_is_opened_again() {
         let (_directory, place, index) = fresh(&contestant);
         let mut model = BTreeMap::new();
         let mut random = SmallRng::seed_from_u64(2);
-        for _ in 0..if is_slow(&contestant) { 30 } else { 500 } {
+        for _ in 0..if is_slow(&contestant) { 20 } else { 500 } {
             step(name, &*index, &mut model, &mut random);
         }
         drop(index);
@@ -242,7 +242,7 @@ fn nothing_is_opened_where_nothing_was_created() {
 const CHILD: &str = "INDELIBLE_BENCH_TEST_CHILD";
 
 /// Records that it has acknowledged before it is killed.
-const ACKNOWLEDGED: u64 = 40;
+const ACKNOWLEDGED: u64 = 20;
 
 #[test]
 fn what_was_acknowledged_survives_a_real_kill() {
@@ -337,7 +337,7 @@ fn descriptions_name_the_versions_in_the_lock_file() {
 fn ours_tell_their_space() {
     for contestant in all() {
         let (_directory, _place, index) = fresh(&contestant);
-        (0..1000).for_each(|key| index.insert(key, key));
+        index.insert_batch(&(0..1000).map(|key| (key, key)).collect::<Vec<_>>());
         let space = index.own_space();
         assert_eq!(space.file_bytes.is_some(), contestant.is_ours);
         assert_eq!(space.dram_bytes.is_some(), contestant.is_ours);
