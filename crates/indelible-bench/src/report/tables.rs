@@ -55,7 +55,12 @@ pub fn throughput(experiment: &ExperimentSummary) -> Table {
             "million operations per second, median of the rounds ± half their range{than}"
         ),
         corner: "M operations/s".into(),
-        head: experiment.columns.iter().map(Column::label).collect(),
+        head: experiment
+            .columns
+            .iter()
+            .map(|c| threads(experiment, c))
+            .collect(),
+        groups: grouped(experiment.columns.iter().map(|c| c.phase.clone())),
         lines: lines.collect(),
     }
 }
@@ -86,13 +91,14 @@ pub fn latency(experiment: &ExperimentSummary, all_threads: bool) -> Table {
         let of = |&at: &usize| SHARES.map(|(share, _)| value(row, at, share));
         columns.iter().flat_map(of).collect()
     };
-    let head =
-        |&at: &usize| SHARES.map(|(_, name)| format!("{} {name}", experiment.columns[at].label()));
+    let head = |_: &usize| SHARES.map(|(_, name)| name.into());
+    let label = |&at: &usize| (experiment.columns[at].label(), SHARES.len());
     Table {
         title: "Latency".into(),
         note: "of single operations, timed in a pass of their own; the median of the rounds for each percentile".into(),
         corner: "latency".into(),
         head: columns.iter().flat_map(head).collect(),
+        groups: columns.iter().map(label).collect(),
         lines: experiment.rows.iter().map(|row| line(row, values(row))).filter(has_values).collect(),
     }
 }
@@ -118,6 +124,7 @@ pub fn space(experiment: &ExperimentSummary) -> Table {
         note: "bytes per record after the load; a record is 16 bytes. Peak is the most memory of the process until the end, mapped files included".into(),
         corner: "bytes/record".into(),
         head: ["file", "DRAM", "together", "peak"].map(String::from).into(),
+        groups: Vec::new(),
         lines: lines.collect(),
     }
 }
@@ -145,18 +152,22 @@ pub fn recovery(experiment: &ExperimentSummary) -> Table {
         head: ["open", "first get", "records", "lost"]
             .map(String::from)
             .into(),
+        groups: Vec::new(),
         lines: rows
             .filter_map(|row| Some(line(row, values(row)?)))
             .collect(),
     }
 }
 
-/// Exact counts per operation: a line per contestant that counts and column.
+/// Exact counts per operation: a line per contestant that counts and column. All numbers of threads, or the
+/// fewest of each phase.
 #[must_use]
-pub fn counts(experiment: &ExperimentSummary) -> Table {
+pub fn counts(experiment: &ExperimentSummary, all_threads: bool) -> Table {
+    let fewest: Vec<usize> = experiment.fewest_threads().collect();
     let lines = experiment.rows.iter().flat_map(|row| {
-        let columns = experiment.columns.iter().zip(&row.cells);
-        columns.filter_map(|(column, cell)| {
+        let columns = experiment.columns.iter().zip(&row.cells).enumerate();
+        let shown = columns.filter(|(at, _)| all_threads || fewest.contains(at));
+        shown.filter_map(|(_, (column, cell))| {
             let c = cell.as_ref()?.cost.as_ref()?;
             let all = [
                 c.lines_flushed,
@@ -183,6 +194,7 @@ pub fn counts(experiment: &ExperimentSummary) -> Table {
         note: "per operation, counted and not estimated, structure changes included".into(),
         corner: "counts".into(),
         head: head.map(String::from).into(),
+        groups: Vec::new(),
         lines: lines.collect(),
     }
 }
@@ -207,8 +219,32 @@ pub fn data(summary: &Summary) -> Table {
         note: "hardness: pieces that a piecewise linear function through the loaded keys needs if it may be wrong by 32, by 4096 places".into(),
         corner: "experiment".into(),
         head: ["source", "keys", "pieces ±32", "pieces ±4096"].map(String::from).into(),
+        groups: Vec::new(),
         lines: lines.collect(),
     }
+}
+
+/// The threads of a column, where its phase alone does not say what it is.
+fn threads(experiment: &ExperimentSummary, column: &Column) -> String {
+    let same = |c: &&Column| c.phase == column.phase;
+    let alone = experiment.columns.iter().filter(same).count() == 1;
+    match column.threads {
+        0 | 1 if alone => String::new(),
+        0 | 1 => "1 thread".into(),
+        n => format!("{n} threads"),
+    }
+}
+
+/// Equal neighbours, counted.
+fn grouped(labels: impl Iterator<Item = String>) -> Vec<(String, usize)> {
+    let mut groups: Vec<(String, usize)> = Vec::new();
+    for label in labels {
+        match groups.last_mut() {
+            Some(last) if last.0 == label => last.1 += 1,
+            _ => groups.push((label, 1)),
+        }
+    }
+    groups
 }
 
 fn has_values(line: &Line) -> bool {

@@ -21,7 +21,7 @@ pub fn print(run: &Run) -> String {
             tables::latency(experiment, false),
             tables::recovery(experiment),
             tables::space(experiment),
-            tables::counts(experiment),
+            tables::counts(experiment, false),
         ];
         let shown: Vec<String> = tables
             .iter()
