@@ -15,6 +15,7 @@
 //! Method and vocabulary: "Evaluating Persistent Memory Range Indexes: Part Two" (He, Lu, Huang, Wang, Wang, PVLDB 15(11),
 //! 2022), section 6, and PiBench, whose names for options are kept.
 
+pub mod compare;
 pub mod contestants;
 pub mod data;
 pub mod index;
