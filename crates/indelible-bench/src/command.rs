@@ -1,6 +1,6 @@
 //! `indelible bench`: the command line.
 
-use crate::compare::compare;
+use crate::compare;
 use crate::contestants;
 use crate::data::{self, Source};
 use crate::job;
@@ -60,6 +60,9 @@ struct CompareArguments {
     a: PathBuf,
     /// The run after.
     b: PathBuf,
+    /// Show every place of the tables, also those that did not change beyond the noise.
+    #[arg(long)]
+    all: bool,
     /// Exit code 1 if one of ours got worse beyond the noise.
     #[arg(long)]
     fail_on_slower: bool,
@@ -280,9 +283,9 @@ impl ReportArguments {
 
 impl CompareArguments {
     fn run(&self) -> Result<bool> {
-        let comparison = compare(&read(&self.a)?, &read(&self.b)?);
-        print!("{comparison}");
-        Ok(!(self.fail_on_slower && comparison.is_worse()))
+        let comparison = compare::compare(&read(&self.a)?, &read(&self.b)?);
+        print!("{}", compare::print(&comparison, self.all));
+        Ok(!(self.fail_on_slower && comparison.got_worse()))
     }
 }
 
@@ -361,7 +364,7 @@ impl RunArguments {
         fs::write(&self.output, serde_json::to_vec(&run)?)?;
         let page = self.output.with_extension("html");
         fs::write(&page, report::html(&run)?)?;
-        print!("{}", report::terminal(&run));
+        print!("{}", report::terminal::print(&run));
         println!("{} and {}", self.output.display(), page.display());
         let failed = run
             .outcomes
