@@ -139,7 +139,7 @@ impl Load {
         let count = keys.left();
         let progress = output.progress(2 * count, "loading");
         let mut records = Vec::with_capacity(count as usize);
-        for (position, key) in (0..).zip(keys) {
+        for (position, key) in (0_u64..).zip(keys) {
             let key = key?;
             records.push((key, (key, position)));
             if position.is_multiple_of(1 << 16) {
