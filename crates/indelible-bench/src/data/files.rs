@@ -121,10 +121,8 @@ fn typed_keys<K: Key + FromStr>(path: &Path, wanted: &str) -> Result<Vec<u64>> {
     };
     let at = column(&names, wanted)?;
     let mut keys = Vec::new();
-    if let Some(first) = row
-        .get(at)
-        .filter(|field| field.trim().parse::<f64>().is_ok_and(f64::is_finite))
-    {
+    let is_number = |field: &&str| field.trim().parse::<f64>().is_ok_and(f64::is_finite);
+    if let Some(first) = row.get(at).filter(is_number) {
         keys.push(key_of::<K>(first).context("line 1")?);
     }
     while rows.read_record(&mut row)? {

@@ -3,10 +3,10 @@
 //! A [`Source`] is written as text, [`generate`] makes keys of it, and [`hardness`] says how badly straight lines fit
 //! them. Three kinds of sources:
 //!
-//! - **Made up** ([`synthetic`]): from `dense`, which one line fits, to `cascade`, which no line fits at any scale. Two of
+//! - **Made up** (`synthetic.rs`): from `dense`, which one line fits, to `cascade`, which no line fits at any scale. Two of
 //!   them have a knob: `piecewise:N` takes about `N` lines, and `cascade:P` goes from uniform keys to the hardest there
 //!   are. `exponential`, `sawtooth`, `low-bits` and `clustered` are there to hurt structures that trust a straight line.
-//! - **Real places** ([`places`]): the carried file of 144,563 cities ([`cities`]), grown to any size.
+//! - **Real places** (`places.rs`): the carried file of 144,563 cities ([`cities`]), grown to any size.
 //! - **Files** ([`files`]): SOSD's binary format, and columns of CSV files.
 //!
 //! A source and a seed give the same keys on every machine: random bits come from a generator whose algorithm is fixed,

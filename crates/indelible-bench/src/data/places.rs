@@ -4,6 +4,10 @@
 //! they are; then again and again, each time a little elsewhere, normally distributed with a standard deviation of
 //! [`EXTENT`] degrees: where people live, as addresses of a city lie around its middle. So sets of more keys look like the
 //! places of OpenStreetMap that ALEX and APEX measure with (APEX section 6.1), and with their precision of 10^-7 degrees.
+//!
+//! Degrees are encoded as the library encodes `f64`, and all structures get the codes. Half as far from 0, a degree takes
+//! twice as many of them, so that a line through the codes bends at every power of two where one through the degrees
+//! would not.
 
 use super::cities::{self, hilbert_key};
 use super::draw::{Random, distinct};
