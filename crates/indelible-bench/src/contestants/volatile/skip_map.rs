@@ -26,7 +26,8 @@ impl Index for Skip {
         self.0.insert(key, value);
     }
 
-    /// Values cannot be replaced in place, and `compare_insert` inserts missing keys: two steps. A remove between them is undone.
+    /// Values cannot be replaced in place, and `compare_insert` inserts missing keys: two steps. A remove between them is
+    /// undone.
     #[inline]
     fn update(&self, key: u64, value: u64) -> bool {
         let present = self.0.contains_key(&key);
