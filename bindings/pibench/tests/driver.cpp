@@ -158,6 +158,20 @@ void both_orders_with_all_sizes()
     unsetenv("INDELIBLE_PIBENCH_ORDER");
 }
 
+// A scan begins with this record, and ascends.
+void check_scan(const tree& t, const std::string& key, const std::string& record)
+{
+    const auto records = scan(t, key, 100);
+    CHECK(records.compare(0, record.size(), record) == 0);
+    uint64_t before, now;
+    memcpy(&before, records.data(), sizeof(before));
+    for (size_t at = 16; at < records.size(); at += 16, before = now)
+    {
+        memcpy(&now, records.data() + at, sizeof(now));
+        CHECK(before < now);
+    }
+}
+
 // Each thread has keys of its own, and all fight for one.
 void threads_do_not_disturb_each_other()
 {
@@ -177,8 +191,8 @@ void threads_do_not_disturb_each_other()
                     CHECK(remove(t, key));
                 else if (i % 3 == 1)
                     CHECK(update(t, key, low_first(~i)));
-                if (i % 100 == 0)
-                    scan(t, key, 100);
+                if (i % 30 == 1)
+                    check_scan(t, key, key + low_first(~i));
             }
         });
     for (auto& thread : threads)
