@@ -158,29 +158,30 @@ void both_orders_with_all_sizes()
     unsetenv("INDELIBLE_PIBENCH_ORDER");
 }
 
-// A scan begins with this record, and ascends.
-void check_scan(const tree& t, const std::string& key, const std::string& record)
+// A scan begins with this record, and ascends: as numbers or as bytes.
+void check_scan(const tree& t, bool as_bytes, const std::string& key, const std::string& record)
 {
     const auto records = scan(t, key, 100);
     CHECK(records.compare(0, record.size(), record) == 0);
-    uint64_t before, now;
-    memcpy(&before, records.data(), sizeof(before));
-    for (size_t at = 16; at < records.size(); at += 16, before = now)
+    for (size_t at = 16; at < records.size(); at += 16)
     {
+        uint64_t before, now;
+        memcpy(&before, records.data() + at - 16, sizeof(before));
         memcpy(&now, records.data() + at, sizeof(now));
-        CHECK(before < now);
+        CHECK(as_bytes ? memcmp(&before, &now, sizeof(now)) < 0 : before < now);
     }
 }
 
 // Each thread has keys of its own, and all fight for one.
-void threads_do_not_disturb_each_other()
+void threads_do_not_disturb_each_other(bool as_bytes)
 {
+    setenv("INDELIBLE_PIBENCH_ORDER", as_bytes ? "bytes" : "native", 1);
     const tree t(create(options(8, 8)));
     constexpr uint64_t THREADS = 4, KEYS = 20000;
     std::vector<std::thread> threads;
     std::vector<int> won(THREADS);
     for (uint64_t id = 0; id < THREADS; ++id)
-        threads.emplace_back([&t, &won, id] {
+        threads.emplace_back([&t, &won, as_bytes, id] {
             won[id] = insert(t, low_first(UINT64_MAX), low_first(id));
             for (uint64_t i = 0; i < KEYS; ++i)
             {
@@ -192,7 +193,7 @@ void threads_do_not_disturb_each_other()
                 else if (i % 3 == 1)
                     CHECK(update(t, key, low_first(~i)));
                 if (i % 30 == 1)
-                    check_scan(t, key, key + low_first(~i));
+                    check_scan(t, as_bytes, key, key + low_first(~i));
             }
         });
     for (auto& thread : threads)
@@ -204,6 +205,7 @@ void threads_do_not_disturb_each_other()
             const auto value = i % 3 == 0 ? "" : low_first(i % 3 == 1 ? ~i : i);
             CHECK(find(t, low_first(i * THREADS + id)) == value);
         }
+    unsetenv("INDELIBLE_PIBENCH_ORDER");
 }
 
 void pools_stay()
@@ -331,7 +333,8 @@ int main(int argc, char** argv)
 
     point_operations();
     both_orders_with_all_sizes();
-    threads_do_not_disturb_each_other();
+    threads_do_not_disturb_each_other(false);
+    threads_do_not_disturb_each_other(true);
     pools_stay();
     directories_and_durability();
     what_cannot_be_is_refused();

@@ -25,7 +25,7 @@ fn header_is_up_to_date() {
     let committed = std::fs::read(&header).unwrap_or_default();
     assert!(
         committed == made,
-        "{} is out of date; {WRITE}=1 cargo test -p indelible-c --test header writes it",
+        "{} is out of date; {WRITE}=1 cargo test -p indelible-c header writes it",
         header.display()
     );
 }
