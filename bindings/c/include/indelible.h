@@ -1,0 +1,323 @@
+/*
+ * Indelible for C and C++: maps from uint64_t to uint64_t that outlive the process.
+ *
+ * Made by cbindgen from bindings/c/src; the test `header` compares. Do not edit.
+ *
+ * Link with libindelible_c.a (and -lpthread -ldl -lm) or with libindelible_c.so.
+ *
+ * Every function that can fail returns a status: zero or above says what happened, below zero that it failed, and
+ * indelible_last_error() says why. A null pointer is refused with INDELIBLE_STATUS_INVALID. No call unwinds into its
+ * caller.
+ *
+ * All functions may be called by any number of threads at once, with the same handles. The exceptions are the two that
+ * close a handle: it must not be in use elsewhere, nor be used again.
+ */
+
+#ifndef INDELIBLE_H
+#define INDELIBLE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/**
+ * Durability of a new pool: the process's; of an existing one: as recorded in it.
+ */
+#define INDELIBLE_DURABILITY_RECORDED 0
+
+/**
+ * A change survives the death of the process (kill -9) once its call has returned. The file may lie anywhere.
+ */
+#define INDELIBLE_DURABILITY_PROCESS 1
+
+/**
+ * A change survives power loss too. Refused unless the file lies on persistent memory (DAX).
+ */
+#define INDELIBLE_DURABILITY_POWER_LOSS 2
+
+/**
+ * Flushes and fences as with power loss, on any file. For measurements: an ordinary file survives no power loss by it.
+ */
+#define INDELIBLE_DURABILITY_POWER_LOSS_FORCED 3
+
+/**
+ * What became of a call. Below zero: it failed; a map that it was to change is as before, unless it is
+ * INDELIBLE_STATUS_PANIC.
+ */
+typedef enum indelible_status {
+  /**
+   * Done.
+   */
+  INDELIBLE_STATUS_OK = 0,
+  /**
+   * The key is not there; nothing was changed.
+   */
+  INDELIBLE_STATUS_ABSENT = 1,
+  /**
+   * The key is there already; nothing was changed.
+   */
+  INDELIBLE_STATUS_PRESENT = 2,
+  /**
+   * A pointer is null, a name is not UTF-8 or too long, or a number is outside its range.
+   */
+  INDELIBLE_STATUS_INVALID = -1,
+  /**
+   * The operating system refused a file operation.
+   */
+  INDELIBLE_STATUS_IO = -2,
+  /**
+   * The disk is full, or the pool has reached its size limit.
+   */
+  INDELIBLE_STATUS_NO_SPACE = -3,
+  /**
+   * The pool is open elsewhere, in this process or in another.
+   */
+  INDELIBLE_STATUS_LOCKED = -4,
+  /**
+   * The file cannot be used as wished: not a pool, of a newer format or another machine, open when the machine itself
+   * went down, not on persistent memory, or the map is of another type.
+   */
+  INDELIBLE_STATUS_REFUSED = -5,
+  /**
+   * A checksum or an invariant of the file does not hold.
+   */
+  INDELIBLE_STATUS_DAMAGED = -6,
+  /**
+   * Other handles are still open.
+   */
+  INDELIBLE_STATUS_IN_USE = -7,
+  /**
+   * A bulk load needs an empty map.
+   */
+  INDELIBLE_STATUS_NOT_EMPTY = -8,
+  /**
+   * A bulk load needs strictly ascending keys.
+   */
+  INDELIBLE_STATUS_NOT_ASCENDING = -9,
+  /**
+   * Something else; see `indelible_last_error`.
+   */
+  INDELIBLE_STATUS_OTHER = -10,
+  /**
+   * A defect of this library. What the call was about to do may be half done in memory; end the process, open the pool
+   * again, and please report it.
+   */
+  INDELIBLE_STATUS_PANIC = -11,
+} indelible_status;
+
+/**
+ * An open map.
+ */
+typedef struct indelible_map indelible_map;
+
+/**
+ * An open pool.
+ */
+typedef struct indelible_pool indelible_pool;
+
+/**
+ * A record: 16 bytes.
+ */
+typedef struct indelible_record {
+  /**
+   * Its key. Keys are ordered as unsigned numbers.
+   */
+  uint64_t key;
+  /**
+   * Its value.
+   */
+  uint64_t value;
+} indelible_record;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * Why the latest call of this thread that failed did so, in English: a string of UTF-8, empty if none has failed yet.
+ *
+ * It is never null, and valid until the thread's next call that fails, or its end.
+ */
+const char *indelible_last_error(void);
+
+/**
+ * Opens the pool at `path`, and creates it if there is no file.
+ *
+ * `durability` is one of INDELIBLE_DURABILITY_*; an existing pool has it from then on. `max_bytes` is the most that the file may ever grow to, rounded up to
+ * whole extents of 2 MiB; 0 means the most that the format allows, 496 GiB. The file grows as it is needed.
+ *
+ * The handle is written to `pool` on INDELIBLE_STATUS_OK and to be closed with indelible_pool_close. Opening takes
+ * milliseconds, whatever the size and however the pool was left. A pool can be open once at a time.
+ *
+ * # Safety
+ *
+ * `path` ends with a zero byte; `pool` can be written.
+ */
+enum indelible_status indelible_pool_open_or_create(const char *path,
+                                                    uint32_t durability,
+                                                    uint64_t max_bytes,
+                                                    struct indelible_pool **pool);
+
+/**
+ * Opens the pool at `path`; otherwise as indelible_pool_open_or_create.
+ *
+ * # Safety
+ *
+ * `path` ends with a zero byte; `pool` can be written.
+ */
+enum indelible_status indelible_pool_open(const char *path,
+                                          uint32_t durability,
+                                          uint64_t max_bytes,
+                                          struct indelible_pool **pool);
+
+/**
+ * Creates a pool at `path`, where no file may be; otherwise as indelible_pool_open_or_create.
+ *
+ * # Safety
+ *
+ * `path` ends with a zero byte; `pool` can be written.
+ */
+enum indelible_status indelible_pool_create(const char *path,
+                                            uint32_t durability,
+                                            uint64_t max_bytes,
+                                            struct indelible_pool **pool);
+
+/**
+ * A pool in memory, which survives nothing. `max_bytes` and `pool` are as for indelible_pool_open_or_create.
+ *
+ * # Safety
+ *
+ * `pool` can be written.
+ */
+enum indelible_status indelible_pool_in_memory(uint64_t max_bytes, struct indelible_pool **pool);
+
+/**
+ * Closes a pool: syncs it to its file and marks it as clean. The handle is gone whatever is returned.
+ *
+ * INDELIBLE_STATUS_IN_USE: maps of the pool are still open; it is closed when the last of them is. INDELIBLE_STATUS_IO:
+ * the sync failed. A process that ends without closing loses nothing that the pool's durability covers.
+ *
+ * # Safety
+ *
+ * `pool` came from a function that opens pools, is not in use by another thread, and is not used afterwards.
+ */
+enum indelible_status indelible_pool_close(struct indelible_pool *pool);
+
+/**
+ * Opens the map `name` (1 to 63 bytes of UTF-8) of `pool`, and creates it if it is not there.
+ *
+ * The handle is written to `map` on INDELIBLE_STATUS_OK and to be closed with indelible_map_close. A map can be opened
+ * any number of times.
+ *
+ * # Safety
+ *
+ * `pool` is open; `name` ends with a zero byte; `map` can be written.
+ */
+enum indelible_status indelible_map_open(const struct indelible_pool *pool,
+                                         const char *name,
+                                         struct indelible_map **map);
+
+/**
+ * Closes a map.
+ *
+ * # Safety
+ *
+ * `map` came from indelible_map_open, is not in use by another thread, and is not used afterwards.
+ */
+enum indelible_status indelible_map_close(struct indelible_map *map);
+
+/**
+ * Writes the value of `key` to `value`, or returns INDELIBLE_STATUS_ABSENT and leaves `value` alone.
+ *
+ * # Safety
+ *
+ * `map` is open; `value` can be written.
+ */
+enum indelible_status indelible_get(const struct indelible_map *map, uint64_t key, uint64_t *value);
+
+/**
+ * Sets the value of `key`, whether it is there or not. When the call returns, the change is as durable as the pool
+ * promises; so it is with the other calls that change something.
+ *
+ * # Safety
+ *
+ * `map` is open.
+ */
+enum indelible_status indelible_insert(const struct indelible_map *map, uint64_t key, uint64_t value);
+
+/**
+ * Adds `key`, or returns INDELIBLE_STATUS_PRESENT and changes nothing if it is there.
+ *
+ * # Safety
+ *
+ * `map` is open.
+ */
+enum indelible_status indelible_insert_new(const struct indelible_map *map, uint64_t key, uint64_t value);
+
+/**
+ * Sets the value of `key`, or returns INDELIBLE_STATUS_ABSENT and changes nothing if it is not there.
+ *
+ * # Safety
+ *
+ * `map` is open.
+ */
+enum indelible_status indelible_update(const struct indelible_map *map, uint64_t key, uint64_t value);
+
+/**
+ * Removes `key`, or returns INDELIBLE_STATUS_ABSENT if it is not there.
+ *
+ * # Safety
+ *
+ * `map` is open.
+ */
+enum indelible_status indelible_remove(const struct indelible_map *map, uint64_t key);
+
+/**
+ * Copies the records with keys from `first` to `last`, both included, to `records`, in ascending order and at most
+ * `capacity` of them, and their number to `count`. If `count` is `capacity` there may be more: go on with the last key
+ * plus 1.
+ *
+ * The copy is no snapshot: a record that comes or goes meanwhile may or may not be in it; one that is there throughout is.
+ * On failure nothing is written to `count`; what is in `records` means nothing.
+ *
+ * # Safety
+ *
+ * `map` is open; `capacity` records can be written to `records`, and `count`.
+ */
+enum indelible_status indelible_range(const struct indelible_map *map,
+                                      uint64_t first,
+                                      uint64_t last,
+                                      struct indelible_record *records,
+                                      size_t capacity,
+                                      size_t *count);
+
+/**
+ * Fills an empty map with `count` records in strictly ascending order of their keys, by one thread per core.
+ *
+ * `fill` is the share of each leaf that is used, from 0.1 to 1; 0.7 leaves room for later inserts. The load commits
+ * whole: after a crash the map is empty or complete. Fails with INDELIBLE_STATUS_NOT_EMPTY, _NOT_ASCENDING, _INVALID
+ * (`fill`), _NO_SPACE; the map is then as before.
+ *
+ * # Safety
+ *
+ * `map` is open; `count` records can be read from `records`.
+ */
+enum indelible_status indelible_bulk_load(const struct indelible_map *map,
+                                          const struct indelible_record *records,
+                                          size_t count,
+                                          double fill);
+
+/**
+ * Writes the number of records to `count`. The first call after a crash waits until all have been counted; the others
+ * take no time.
+ *
+ * # Safety
+ *
+ * `map` is open; `count` can be written.
+ */
+enum indelible_status indelible_len(const struct indelible_map *map, uint64_t *count);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* INDELIBLE_H */

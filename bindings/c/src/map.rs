@@ -1,0 +1,242 @@
+//! Maps.
+
+use crate::pointers::{elements, place, room, shared, string, taken};
+use crate::pool::PoolHandle;
+use crate::status::{Failure, Status, guarded};
+use indelible::Map;
+use std::ffi::c_char;
+
+/// An open map.
+pub struct MapHandle(Map<u64, u64>);
+
+/// A record: 16 bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its key. Keys are ordered as unsigned numbers.
+    pub key: u64,
+    /// Its value.
+    pub value: u64,
+}
+
+/// Opens the map `name` (1 to 63 bytes of UTF-8) of `pool`, and creates it if it is not there.
+///
+/// The handle is written to `map` on INDELIBLE_STATUS_OK and to be closed with indelible_map_close. A map can be opened
+/// any number of times.
+///
+/// # Safety
+///
+/// `pool` is open; `name` ends with a zero byte; `map` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn indelible_map_open(
+    pool: *const PoolHandle,
+    name: *const c_char,
+    map: *mut *mut MapHandle,
+) -> Status {
+    guarded(|| {
+        // SAFETY: the caller's, word for word.
+        let (pool, name, map) = unsafe {
+            (
+                shared(pool, "pool")?,
+                string(name, "name")?,
+                place(map, "map")?,
+            )
+        };
+        let name = name
+            .to_str()
+            .map_err(|_| Failure::invalid("`name` is not UTF-8"))?;
+        let opened = pool.0.map(name)?;
+        map.write(Box::into_raw(Box::new(MapHandle(opened))));
+        Ok(Status::Ok)
+    })
+}
+
+/// Closes a map.
+///
+/// # Safety
+///
+/// `map` came from indelible_map_open, is not in use by another thread, and is not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn indelible_map_close(map: *mut MapHandle) -> Status {
+    guarded(|| {
+        // SAFETY: the caller's, word for word.
+        drop(unsafe { taken(map, "map")? });
+        Ok(Status::Ok)
+    })
+}
+
+/// Writes the value of `key` to `value`, or returns INDELIBLE_STATUS_ABSENT and leaves `value` alone.
+///
+/// # Safety
+///
+/// `map` is open; `value` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn indelible_get(map: *const MapHandle, key: u64, value: *mut u64) -> Status {
+    guarded(|| {
+        // SAFETY: the caller's, word for word.
+        let (map, value) = unsafe { (shared(map, "map")?, place(value, "value")?) };
+        let Some(found) = map.0.get(key)? else {
+            return Ok(Status::Absent);
+        };
+        value.write(found);
+        Ok(Status::Ok)
+    })
+}
+
+/// Sets the value of `key`, whether it is there or not. When the call returns, the change is as durable as the pool
+/// promises; so it is with the other calls that change something.
+///
+/// # Safety
+///
+/// `map` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn indelible_insert(map: *const MapHandle, key: u64, value: u64) -> Status {
+    guarded(|| {
+        // SAFETY: the caller's, word for word.
+        let map = unsafe { shared(map, "map")? };
+        map.0.insert(key, value)?;
+        Ok(Status::Ok)
+    })
+}
+
+/// Adds `key`, or returns INDELIBLE_STATUS_PRESENT and changes nothing if it is there.
+///
+/// # Safety
+///
+/// `map` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn indelible_insert_new(
+    map: *const MapHandle,
+    key: u64,
+    value: u64,
+) -> Status {
+    guarded(|| {
+        // SAFETY: the caller's, word for word.
+        let map = unsafe { shared(map, "map")? };
+        Ok(if map.0.insert_new(key, value)? {
+            Status::Ok
+        } else {
+            Status::Present
+        })
+    })
+}
+
+/// Sets the value of `key`, or returns INDELIBLE_STATUS_ABSENT and changes nothing if it is not there.
+///
+/// # Safety
+///
+/// `map` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn indelible_update(map: *const MapHandle, key: u64, value: u64) -> Status {
+    guarded(|| {
+        // SAFETY: the caller's, word for word.
+        let map = unsafe { shared(map, "map")? };
+        Ok(ok_if_there(map.0.update(key, value)?))
+    })
+}
+
+/// Removes `key`, or returns INDELIBLE_STATUS_ABSENT if it is not there.
+///
+/// # Safety
+///
+/// `map` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn indelible_remove(map: *const MapHandle, key: u64) -> Status {
+    guarded(|| {
+        // SAFETY: the caller's, word for word.
+        let map = unsafe { shared(map, "map")? };
+        Ok(ok_if_there(map.0.remove(key)?))
+    })
+}
+
+fn ok_if_there(before: Option<u64>) -> Status {
+    before.map_or(Status::Absent, |_| Status::Ok)
+}
+
+/// Copies the records with keys from `first` to `last`, both included, to `records`, in ascending order and at most
+/// `capacity` of them, and their number to `count`. If `count` is `capacity` there may be more: go on with the last key
+/// plus 1.
+///
+/// The copy is no snapshot: a record that comes or goes meanwhile may or may not be in it; one that is there throughout is.
+/// On failure nothing is written to `count`; what is in `records` means nothing.
+///
+/// # Safety
+///
+/// `map` is open; `capacity` records can be written to `records`, and `count`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn indelible_range(
+    map: *const MapHandle,
+    first: u64,
+    last: u64,
+    records: *mut Record,
+    capacity: usize,
+    count: *mut usize,
+) -> Status {
+    guarded(|| {
+        // SAFETY: the caller's, word for word.
+        let (map, records, count) = unsafe {
+            (
+                shared(map, "map")?,
+                room(records, capacity, "records")?,
+                place(count, "count")?,
+            )
+        };
+        let mut range = map.0.range(first..=last)?;
+        let mut found = 0;
+        // The room leads: once it is full the range is not asked again.
+        for (room, (key, value)) in records.iter_mut().zip(range.by_ref()) {
+            room.write(Record { key, value });
+            found += 1;
+        }
+        if let Some(error) = range.error() {
+            return Err(error.into());
+        }
+        count.write(found);
+        Ok(Status::Ok)
+    })
+}
+
+/// Fills an empty map with `count` records in strictly ascending order of their keys, by one thread per core.
+///
+/// `fill` is the share of each leaf that is used, from 0.1 to 1; 0.7 leaves room for later inserts. The load commits
+/// whole: after a crash the map is empty or complete. Fails with INDELIBLE_STATUS_NOT_EMPTY, _NOT_ASCENDING, _INVALID
+/// (`fill`), _NO_SPACE; the map is then as before.
+///
+/// # Safety
+///
+/// `map` is open; `count` records can be read from `records`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn indelible_bulk_load(
+    map: *const MapHandle,
+    records: *const Record,
+    count: usize,
+    fill: f64,
+) -> Status {
+    guarded(|| {
+        // SAFETY: the caller's, word for word.
+        let (map, records) = unsafe { (shared(map, "map")?, elements(records, count, "records")?) };
+        let mut pairs: Vec<(u64, u64)> = Vec::new();
+        pairs
+            .try_reserve_exact(count)
+            .map_err(|error| Failure::invalid(format!("{count} records: {error}")))?;
+        pairs.extend(records.iter().map(|record| (record.key, record.value)));
+        map.0.bulk_load(&pairs, fill)?;
+        Ok(Status::Ok)
+    })
+}
+
+/// Writes the number of records to `count`. The first call after a crash waits until all have been counted; the others
+/// take no time.
+///
+/// # Safety
+///
+/// `map` is open; `count` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn indelible_len(map: *const MapHandle, count: *mut u64) -> Status {
+    guarded(|| {
+        // SAFETY: the caller's, word for word.
+        let (map, count) = unsafe { (shared(map, "map")?, place(count, "count")?) };
+        count.write(map.0.len()?);
+        Ok(Status::Ok)
+    })
+}

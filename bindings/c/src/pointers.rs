@@ -1,0 +1,99 @@
+//! From what C passes to what Rust trusts.
+
+use crate::status::Failure;
+use std::ffi::{CStr, c_char};
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+
+fn not_null<T>(pointer: *mut T, name: &str) -> Result<NonNull<T>, Failure> {
+    NonNull::new(pointer).ok_or_else(|| Failure::invalid(format!("`{name}` is null")))
+}
+
+/// What a handle points to.
+///
+/// # Safety
+///
+/// `handle` is null, or came from an open function and is not closed before the reference has been used last.
+pub(crate) unsafe fn shared<'a, T: Sync>(handle: *const T, name: &str) -> Result<&'a T, Failure> {
+    let handle = not_null(handle.cast_mut(), name)?;
+    // SAFETY: not null, so by contract a live box; nobody has a mutable reference to what a handle points to.
+    Ok(unsafe { handle.as_ref() })
+}
+
+/// The place where a result goes.
+///
+/// # Safety
+///
+/// `place` is null or valid for a write of `T` by this thread alone, until the reference has been used last.
+pub(crate) unsafe fn place<'a, T>(
+    place: *mut T,
+    name: &str,
+) -> Result<&'a mut MaybeUninit<T>, Failure> {
+    let place = not_null(place, name)?;
+    // SAFETY: not null, so by contract valid; what was there before is not looked at.
+    Ok(unsafe { place.cast::<MaybeUninit<T>>().as_mut() })
+}
+
+/// The box that a handle stands for, back from the caller.
+///
+/// # Safety
+///
+/// `handle` is null, or came from an open function and nobody uses it any more.
+pub(crate) unsafe fn taken<T>(handle: *mut T, name: &str) -> Result<Box<T>, Failure> {
+    let handle = not_null(handle, name)?;
+    // SAFETY: not null, so by contract it came from `Box::into_raw` and is given back once.
+    Ok(unsafe { Box::from_raw(handle.as_ptr()) })
+}
+
+/// A string.
+///
+/// # Safety
+///
+/// `text` is null, or ends with a zero byte and does not change before it has been used last.
+pub(crate) unsafe fn string<'a>(text: *const c_char, name: &str) -> Result<&'a CStr, Failure> {
+    let text = not_null(text.cast_mut(), name)?;
+    // SAFETY: not null, so by contract a string that ends.
+    Ok(unsafe { CStr::from_ptr(text.as_ptr()) })
+}
+
+/// Elements to read.
+///
+/// # Safety
+///
+/// `first` is null, or `count` elements from there on can be read and do not change before they have been used last.
+pub(crate) unsafe fn elements<'a, T>(
+    first: *const T,
+    count: usize,
+    name: &str,
+) -> Result<&'a [T], Failure> {
+    let first = not_null(first.cast_mut(), name)?;
+    check_length::<T>(count, name)?;
+    // SAFETY: not null, so by contract valid; no longer than any object can be.
+    Ok(unsafe { std::slice::from_raw_parts(first.as_ptr(), count) })
+}
+
+/// Room for elements.
+///
+/// # Safety
+///
+/// `first` is null, or `count` elements from there on may be written by this thread alone until the slice has been used
+/// last.
+pub(crate) unsafe fn room<'a, T>(
+    first: *mut T,
+    count: usize,
+    name: &str,
+) -> Result<&'a mut [MaybeUninit<T>], Failure> {
+    let first = not_null(first, name)?;
+    check_length::<T>(count, name)?;
+    // SAFETY: not null, so by contract valid; what was there before is not looked at; no longer than any object can be.
+    Ok(unsafe { std::slice::from_raw_parts_mut(first.as_ptr().cast(), count) })
+}
+
+fn check_length<T>(count: usize, name: &str) -> Result<(), Failure> {
+    if count > isize::MAX as usize / size_of::<T>() {
+        return Err(Failure::invalid(format!(
+            "`{name}` cannot have {count} elements"
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! What a call returns, and the words for it.
+
+use indelible::Error;
+use std::cell::RefCell;
+use std::ffi::{CString, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What became of a call. Below zero: it failed; a map that it was to change is as before, unless it is
+/// INDELIBLE_STATUS_PANIC.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Done.
+    Ok = 0,
+    /// The key is not there; nothing was changed.
+    Absent = 1,
+    /// The key is there already; nothing was changed.
+    Present = 2,
+    /// A pointer is null, a name is not UTF-8 or too long, or a number is outside its range.
+    Invalid = -1,
+    /// The operating system refused a file operation.
+    Io = -2,
+    /// The disk is full, or the pool has reached its size limit.
+    NoSpace = -3,
+    /// The pool is open elsewhere, in this process or in another.
+    Locked = -4,
+    /// The file cannot be used as wished: not a pool, of a newer format or another machine, open when the machine itself
+    /// went down, not on persistent memory, or the map is of another type.
+    Refused = -5,
+    /// A checksum or an invariant of the file does not hold.
+    Damaged = -6,
+    /// Other handles are still open.
+    InUse = -7,
+    /// A bulk load needs an empty map.
+    NotEmpty = -8,
+    /// A bulk load needs strictly ascending keys.
+    NotAscending = -9,
+    /// Something else; see `indelible_last_error`.
+    Other = -10,
+    /// A defect of this library. What the call was about to do may be half done in memory; end the process, open the pool
+    /// again, and please report it.
+    Panic = -11,
+}
+
+/// A status below zero and its message.
+pub(crate) struct Failure {
+    status: Status,
+    message: String,
+}
+
+impl Failure {
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self {
+            status: Status::Invalid,
+            message: message.into(),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let status = match error {
+            Error::Io { .. } => Status::Io,
+            Error::NoSpace(_) | Error::TooManyMaps(_) => Status::NoSpace,
+            Error::Locked(_) => Status::Locked,
+            Error::NotAPool(_)
+            | Error::NewerFormat { .. }
+            | Error::IncompatibleMachine(_)
+            | Error::MachineWentDown
+            | Error::NoPowerLossSafety(_)
+            | Error::WrongType { .. } => Status::Refused,
+            Error::Damaged(_) | Error::Truncated { .. } => Status::Damaged,
+            Error::InUse(_) => Status::InUse,
+            Error::NotEmpty => Status::NotEmpty,
+            Error::NotAscending(_) => Status::NotAscending,
+            Error::BadName(_) | Error::BadOption(_) => Status::Invalid,
+            _ => Status::Other,
+        };
+        Self {
+            status,
+            message: error.to_string(),
+        }
+    }
+}
+
+thread_local! {
+    /// Why the latest call of this thread that failed did so.
+    static LAST_ERROR: RefCell<CString> = RefCell::default();
+}
+
+/// Why the latest call of this thread that failed did so, in English: a string of UTF-8, empty if none has failed yet.
+///
+/// It is never null, and valid until the thread's next call that fails, or its end.
+#[unsafe(no_mangle)]
+pub extern "C" fn indelible_last_error() -> *const c_char {
+    // Only a destructor that runs at the end of a thread can come too late.
+    LAST_ERROR
+        .try_with(|message| message.borrow().as_ptr())
+        .unwrap_or(c"".as_ptr())
+}
+
+/// Runs the body of a function of the interface, so that neither an error nor a panic leaves it as such.
+pub(crate) fn guarded(body: impl FnOnce() -> Result<Status, Failure>) -> Status {
+    // What a panic leaves behind is for nobody to see: the header asks the caller to end the process.
+    let failure = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(status)) => return status,
+        Ok(Err(failure)) => failure,
+        Err(payload) => {
+            let words = payload.downcast_ref::<String>().map(String::as_str);
+            let words = words.or_else(|| payload.downcast_ref::<&str>().copied());
+            Failure {
+                status: Status::Panic,
+                message: format!("a defect of indelible: {}", words.unwrap_or("panic")),
+            }
+        }
+    };
+    let message = CString::new(failure.message.replace('\0', "")).unwrap_or_default();
+    let _ = LAST_ERROR.try_with(|last| *last.borrow_mut() = message);
+    failure.status
+}

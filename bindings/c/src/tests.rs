@@ -1,0 +1,229 @@
+//! Every function, as C calls it.
+
+use crate::*;
+use std::ffi::{CStr, CString};
+use std::ptr::{null, null_mut};
+
+fn last_error() -> String {
+    // SAFETY: the message stays until this thread's next call that fails.
+    let message = unsafe { CStr::from_ptr(indelible_last_error()) };
+    message.to_str().unwrap().to_owned()
+}
+
+fn in_memory() -> *mut PoolHandle {
+    let mut pool = null_mut();
+    // SAFETY: a local variable to write to.
+    let status = unsafe { indelible_pool_in_memory(0, &mut pool) };
+    assert_eq!(status, Status::Ok);
+    pool
+}
+
+fn open_map(pool: *const PoolHandle) -> *mut MapHandle {
+    let mut map = null_mut();
+    // SAFETY: an open pool, a literal, and a local variable to write to.
+    let status = unsafe { indelible_map_open(pool, c"numbers".as_ptr(), &mut map) };
+    assert_eq!(status, Status::Ok, "{}", last_error());
+    map
+}
+
+fn close(pool: *mut PoolHandle, map: *mut MapHandle) {
+    // SAFETY: both are open and not used again.
+    unsafe {
+        assert_eq!(indelible_map_close(map), Status::Ok);
+        assert_eq!(indelible_pool_close(pool), Status::Ok, "{}", last_error());
+    }
+}
+
+#[test]
+fn point_operations_say_what_they_found() {
+    let pool = in_memory();
+    let map = open_map(pool);
+    let mut value = 9;
+    // SAFETY: the map is open, and `value` is a local variable.
+    unsafe {
+        assert_eq!(indelible_get(map, 1, &mut value), Status::Absent);
+        assert_eq!(value, 9);
+        assert_eq!(indelible_update(map, 1, 10), Status::Absent);
+        assert_eq!(indelible_remove(map, 1), Status::Absent);
+        assert_eq!(indelible_insert_new(map, 1, 10), Status::Ok);
+        assert_eq!(indelible_insert_new(map, 1, 11), Status::Present);
+        assert_eq!(indelible_get(map, 1, &mut value), Status::Ok);
+        assert_eq!(value, 10);
+        assert_eq!(indelible_insert(map, 1, 12), Status::Ok);
+        assert_eq!(indelible_update(map, 1, 13), Status::Ok);
+        assert_eq!(indelible_get(map, 1, &mut value), Status::Ok);
+        assert_eq!(value, 13);
+        assert_eq!(indelible_remove(map, 1), Status::Ok);
+        assert_eq!(indelible_len(map, &mut value), Status::Ok);
+        assert_eq!(value, 0);
+    }
+    close(pool, map);
+}
+
+#[test]
+fn ranges_fill_no_more_than_the_room() {
+    let pool = in_memory();
+    let map = open_map(pool);
+    let records: Vec<Record> = (0..1000).map(|key| Record { key, value: !key }).collect();
+    let mut found = [Record { key: 0, value: 0 }; 20];
+    let mut count = 0;
+    // SAFETY: the map is open; lengths are those of the slices; `count` is a local variable.
+    unsafe {
+        let load = |fill| indelible_bulk_load(map, records.as_ptr(), records.len(), fill);
+        assert_eq!(load(2.0), Status::Invalid);
+        assert_eq!(load(0.7), Status::Ok);
+        assert_eq!(load(0.7), Status::NotEmpty);
+        let range = |first, last, room: &mut [Record], count: &mut usize| {
+            indelible_range(map, first, last, room.as_mut_ptr(), room.len(), count)
+        };
+        assert_eq!(
+            range(100, u64::MAX, &mut found[..10], &mut count),
+            Status::Ok
+        );
+        assert_eq!((&found[..10], count), (&records[100..110], 10));
+        assert_eq!(found[10], Record { key: 0, value: 0 });
+        assert_eq!(range(995, u64::MAX, &mut found, &mut count), Status::Ok);
+        assert_eq!(&found[..count], &records[995..]);
+        assert_eq!(range(3, 5, &mut found, &mut count), Status::Ok);
+        assert_eq!(&found[..count], &records[3..=5]);
+        assert_eq!(range(5, 3, &mut found, &mut count), Status::Ok);
+        assert_eq!(count, 0);
+    }
+    close(pool, map);
+}
+
+#[test]
+fn bulk_loads_in_disorder_are_refused() {
+    let pool = in_memory();
+    let map = open_map(pool);
+    let records = [2, 1].map(|key| Record { key, value: 0 });
+    // SAFETY: the map is open, and the records are there.
+    let status = unsafe { indelible_bulk_load(map, records.as_ptr(), 2, 0.7) };
+    assert_eq!(status, Status::NotAscending);
+    assert!(last_error().contains("ascending"), "{}", last_error());
+    close(pool, map);
+}
+
+#[test]
+fn null_is_refused_everywhere() {
+    let (mut pool, mut map, mut value, mut count) = (null_mut(), null_mut(), 0, 0);
+    let mut record = Record { key: 0, value: 0 };
+    let path = c"/tmp/never-created".as_ptr();
+    let real = in_memory();
+    let numbers = open_map(real);
+    // SAFETY: what is not null is valid.
+    let all = unsafe {
+        [
+            indelible_pool_open_or_create(null(), 0, 0, &mut pool),
+            indelible_pool_open_or_create(path, 0, 0, null_mut()),
+            indelible_pool_open(null(), 0, 0, &mut pool),
+            indelible_pool_open(path, 0, 0, null_mut()),
+            indelible_pool_create(null(), 0, 0, &mut pool),
+            indelible_pool_create(path, 0, 0, null_mut()),
+            indelible_pool_in_memory(0, null_mut()),
+            indelible_pool_close(null_mut()),
+            indelible_map_open(null(), c"a".as_ptr(), &mut map),
+            indelible_map_open(real, null(), &mut map),
+            indelible_map_open(real, c"a".as_ptr(), null_mut()),
+            indelible_map_close(null_mut()),
+            indelible_get(null(), 1, &mut value),
+            indelible_get(numbers, 1, null_mut()),
+            indelible_insert(null(), 1, 1),
+            indelible_insert_new(null(), 1, 1),
+            indelible_update(null(), 1, 1),
+            indelible_remove(null(), 1),
+            indelible_range(null(), 0, 9, &mut record, 1, &mut count),
+            indelible_range(numbers, 0, 9, null_mut(), 1, &mut count),
+            indelible_range(numbers, 0, 9, &mut record, 1, null_mut()),
+            indelible_range(numbers, 0, 9, &mut record, usize::MAX, &mut count),
+            indelible_bulk_load(null(), &record, 1, 0.7),
+            indelible_bulk_load(numbers, null(), 1, 0.7),
+            indelible_bulk_load(numbers, &record, usize::MAX, 0.7),
+            indelible_len(null(), &mut value),
+            indelible_len(numbers, null_mut()),
+        ]
+    };
+    assert_eq!(all, [Status::Invalid; 27]);
+    assert_eq!(last_error(), "`count` is null");
+    assert!(pool.is_null() && map.is_null());
+    close(real, numbers);
+}
+
+#[test]
+fn pools_stay_and_refusals_have_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.pool").into_os_string();
+    let path = CString::new(path.into_encoded_bytes()).unwrap();
+    let path = path.as_ptr();
+    let mut pool = null_mut();
+    let mut other = null_mut();
+    let mut value = 0;
+    // SAFETY: the path ends with zero, handles are used while they are open, the rest are local variables.
+    unsafe {
+        assert_eq!(indelible_pool_open(path, 0, 0, &mut pool), Status::Io);
+        assert!(last_error().contains("a.pool"), "{}", last_error());
+        assert_eq!(
+            indelible_pool_create(path, 9, 0, &mut pool),
+            Status::Invalid
+        );
+        let forced = INDELIBLE_DURABILITY_POWER_LOSS_FORCED;
+        assert_eq!(
+            indelible_pool_create(path, forced, 0, &mut pool),
+            Status::Ok
+        );
+        assert_eq!(indelible_pool_open(path, 0, 0, &mut other), Status::Locked);
+        let map = open_map(pool);
+        assert_eq!(indelible_insert(map, 1, 10), Status::Ok);
+        // A pool that is closed while a map is open is closed with the map.
+        assert_eq!(indelible_pool_close(pool), Status::InUse);
+        assert_eq!(indelible_insert(map, 2, 20), Status::Ok);
+        assert_eq!(indelible_map_close(map), Status::Ok);
+
+        let process = INDELIBLE_DURABILITY_PROCESS;
+        let opened = indelible_pool_open_or_create(path, process, 1 << 30, &mut pool);
+        assert_eq!(opened, Status::Ok, "{}", last_error());
+        let map = open_map(pool);
+        assert_eq!(indelible_get(map, 2, &mut value), Status::Ok);
+        assert_eq!(value, 20);
+        close(pool, map);
+    }
+}
+
+#[test]
+fn full_pools_say_so_and_go_on() {
+    let mut pool = null_mut();
+    // SAFETY: a local variable to write to.
+    let status = unsafe { indelible_pool_in_memory(16 << 20, &mut pool) };
+    assert_eq!(status, Status::Ok);
+    let map = open_map(pool);
+    // SAFETY: the map is open.
+    let full = (0..).find_map(|key| match unsafe { indelible_insert(map, key, key) } {
+        Status::Ok => None,
+        status => Some((key, status)),
+    });
+    let (inserted, status) = full.unwrap();
+    assert_eq!(status, Status::NoSpace);
+    assert!(!last_error().is_empty());
+    let mut count = 0;
+    // SAFETY: the map is open, and `count` is a local variable.
+    unsafe { assert_eq!(indelible_len(map, &mut count), Status::Ok) };
+    assert_eq!(count, inserted);
+    close(pool, map);
+}
+
+#[test]
+fn panics_stay_inside() {
+    let status = status::guarded(|| panic!("planted"));
+    assert_eq!(status, Status::Panic);
+    assert_eq!(last_error(), "a defect of indelible: planted");
+}
+
+#[test]
+fn messages_belong_to_their_thread() {
+    // SAFETY: null is refused.
+    unsafe { indelible_map_close(null_mut()) };
+    std::thread::spawn(|| assert_eq!(last_error(), ""))
+        .join()
+        .unwrap();
+    assert_eq!(last_error(), "`map` is null");
+}

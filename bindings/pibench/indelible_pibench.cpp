@@ -1,0 +1,245 @@
+// PiBench's `tree_api` over indelible's C interface. See README.md for how keys are ordered and what can be set.
+
+#include "indelible.h"
+#include "tree_api.hpp"
+#include "word_codec.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <sys/stat.h>
+#include <vector>
+
+namespace
+{
+
+// Share of a leaf that a bulk load fills: what the LB+-Tree's authors bulk load with before they measure inserts.
+constexpr double BULK_FILL = 0.7;
+
+void complain(const char* what)
+{
+    fprintf(stderr, "indelible: %s: %s\n", what, indelible_last_error());
+}
+
+// True for done, false for a key that is there or is not. A failure is false as well, since PiBench knows no third
+// answer, and is told on stderr: once, for a full disk fails millions of times.
+bool done(indelible_status status)
+{
+    if (status < 0)
+    {
+        static std::atomic<bool> told{false};
+        if (!told.exchange(true))
+            complain("an operation failed (further failures are not reported)");
+    }
+    return status == INDELIBLE_STATUS_OK;
+}
+
+struct closer
+{
+    void operator()(indelible_map* map) const
+    {
+        if (indelible_map_close(map) < 0)
+            complain("closing the map");
+    }
+
+    void operator()(indelible_pool* pool) const
+    {
+        if (indelible_pool_close(pool) < 0)
+            complain("closing the pool");
+    }
+};
+
+using pool_handle = std::unique_ptr<indelible_pool, closer>;
+using map_handle = std::unique_ptr<indelible_map, closer>;
+
+class indelible_tree final : public tree_api
+{
+public:
+    indelible_tree(pool_handle pool, map_handle map, word_codec keys, word_codec values)
+        : pool_(std::move(pool)), map_(std::move(map)), keys_(keys), values_(values)
+    {
+    }
+
+    // Without `override`: the first releases of PiBench do not have it, and then nobody calls it.
+    virtual bool bulk_load(const char* data, size_t num_records, size_t key_sz, size_t value_sz)
+    {
+        if (!fits(key_sz) || value_sz != values_.size())
+            return false;
+        std::vector<indelible_record> records(num_records);
+        for (auto& record : records)
+        {
+            record = {keys_.decode(data), values_.decode(data + key_sz)};
+            data += key_sz + value_sz;
+        }
+        std::sort(records.begin(), records.end(), [](auto& a, auto& b) { return a.key < b.key; });
+        // No records have no address, and there is nothing to do.
+        return records.empty() || done(indelible_bulk_load(map_.get(), records.data(), records.size(), BULK_FILL));
+    }
+
+    bool find(const char* key, size_t sz, char* value_out) override
+    {
+        uint64_t value;
+        if (!fits(sz) || !done(indelible_get(map_.get(), keys_.decode(key), &value)))
+            return false;
+        values_.encode(value, value_out);
+        return true;
+    }
+
+    bool insert(const char* key, size_t key_sz, const char* value, size_t value_sz) override
+    {
+        return fits(key_sz, value_sz) &&
+               done(indelible_insert_new(map_.get(), keys_.decode(key), values_.decode(value)));
+    }
+
+    bool update(const char* key, size_t key_sz, const char* value, size_t value_sz) override
+    {
+        return fits(key_sz, value_sz) &&
+               done(indelible_update(map_.get(), keys_.decode(key), values_.decode(value)));
+    }
+
+    bool remove(const char* key, size_t key_sz) override
+    {
+        return fits(key_sz) && done(indelible_remove(map_.get(), keys_.decode(key)));
+    }
+
+    int scan(const char* key, size_t key_sz, int scan_sz, char*& values_out) override
+    {
+        static thread_local std::vector<indelible_record> records;
+        if (scan_sz <= 0 || !fits(key_sz))
+            return 0;
+        // Only ever grows: clearing it would be work that is no part of a scan.
+        if (records.size() < static_cast<size_t>(scan_sz))
+            records.resize(scan_sz);
+        size_t count = 0;
+        if (!done(indelible_range(map_.get(), keys_.decode(key), UINT64_MAX, records.data(), scan_sz, &count)))
+            return 0;
+        values_out = laid_out(records, count);
+        return static_cast<int>(count);
+    }
+
+private:
+    // Whether a call keeps to the sizes that the tree was created with.
+    bool fits(size_t key_sz) const { return key_sz == keys_.size(); }
+    bool fits(size_t key_sz, size_t value_sz) const { return fits(key_sz) && value_sz == values_.size(); }
+
+    // The first `count` records as PiBench wants them: key before value, nothing in between.
+    char* laid_out(std::vector<indelible_record>& records, size_t count) const
+    {
+        if (keys_.is_identity() && values_.is_identity())
+            return reinterpret_cast<char*>(records.data());
+        static thread_local std::vector<char> strings;
+        const size_t record_sz = keys_.size() + values_.size();
+        if (strings.size() < count * record_sz)
+            strings.resize(count * record_sz);
+        char* at = strings.data();
+        for (size_t i = 0; i < count; ++i, at += record_sz)
+        {
+            keys_.encode(records[i].key, at);
+            values_.encode(records[i].value, at + keys_.size());
+        }
+        return strings.data();
+    }
+
+    pool_handle pool_; // closed after the map
+    map_handle map_;
+    const word_codec keys_;
+    const word_codec values_;
+};
+
+std::string environment(const char* name)
+{
+    const char* value = getenv(name);
+    return value == nullptr ? "" : value;
+}
+
+byte_order wanted_order()
+{
+    const auto order = environment("INDELIBLE_PIBENCH_ORDER");
+    if (order.empty() || order == "native")
+        return byte_order::native;
+    if (order == "bytes")
+        return byte_order::bytes;
+    throw std::invalid_argument("INDELIBLE_PIBENCH_ORDER is native or bytes, not " + order);
+}
+
+uint32_t wanted_durability()
+{
+    const auto durability = environment("INDELIBLE_PIBENCH_DURABILITY");
+    if (durability.empty())
+        return INDELIBLE_DURABILITY_RECORDED;
+    if (durability == "process")
+        return INDELIBLE_DURABILITY_PROCESS;
+    if (durability == "power-loss")
+        return INDELIBLE_DURABILITY_POWER_LOSS;
+    if (durability == "forced")
+        return INDELIBLE_DURABILITY_POWER_LOSS_FORCED;
+    throw std::invalid_argument("INDELIBLE_PIBENCH_DURABILITY is process, power-loss or forced, not " + durability);
+}
+
+void check_size(const char* what, size_t size)
+{
+    if (size < 1 || size > sizeof(uint64_t))
+        throw std::invalid_argument(std::string(what) + " of 1 to 8 bytes, not of " + std::to_string(size));
+}
+
+void check(indelible_status status, const std::string& what)
+{
+    if (status < 0)
+        throw std::runtime_error(what + ": " + indelible_last_error());
+}
+
+pool_handle open_pool(const tree_options_t& opt)
+{
+    const auto durability = wanted_durability();
+    indelible_pool* pool = nullptr;
+    if (opt.pool_path.empty())
+    {
+        // Memory keeps none of these promises.
+        if (durability != INDELIBLE_DURABILITY_RECORDED)
+            throw std::invalid_argument("INDELIBLE_PIBENCH_DURABILITY needs a --pool_path");
+        check(indelible_pool_in_memory(opt.pool_size, &pool), "a pool in memory");
+        return pool_handle(pool);
+    }
+    auto path = opt.pool_path;
+    struct stat found;
+    if (stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode))
+        path += "/indelible.pool";
+    check(indelible_pool_open_or_create(path.c_str(), durability, opt.pool_size, &pool), "--pool_path");
+    return pool_handle(pool);
+}
+
+// Opens the map for records of this kind. Its name says what its numbers mean, so that a pool that was loaded with
+// other sizes or another order is not misread.
+map_handle open_map(indelible_pool* pool, const tree_options_t& opt, byte_order order)
+{
+    const auto name = "pibench " + std::to_string(opt.key_size) + "+" + std::to_string(opt.value_size) +
+                      (order == byte_order::bytes ? " bytes" : " native");
+    indelible_map* map = nullptr;
+    check(indelible_map_open(pool, name.c_str(), &map), "the map \"" + name + "\"");
+    return map_handle(map);
+}
+
+} // namespace
+
+extern "C" tree_api* create_tree(const tree_options_t& opt)
+try
+{
+    check_size("indelible holds keys", opt.key_size);
+    check_size("indelible holds values", opt.value_size);
+    const auto order = wanted_order();
+    auto pool = open_pool(opt);
+    auto map = open_map(pool.get(), opt, order);
+    return new indelible_tree(std::move(pool), std::move(map), word_codec(opt.key_size, order),
+                              word_codec(opt.value_size, byte_order::native));
+}
+catch (const std::exception& error)
+{
+    fprintf(stderr, "indelible: %s\n", error.what());
+    return nullptr;
+}

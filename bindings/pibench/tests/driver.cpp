@@ -1,0 +1,350 @@
+// Loads the shim as PiBench does, by dlopen and dlsym, and calls it through PiBench's interface.
+//
+// usage: driver LIBRARY DIRECTORY
+
+#include "tree_api.hpp"
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <functional>
+#include <memory>
+#include <string>
+#include <sys/wait.h>
+#include <thread>
+#include <type_traits>
+#include <unistd.h>
+#include <vector>
+
+#define CHECK(condition)                                                                                              \
+    do                                                                                                                \
+    {                                                                                                                 \
+        if (!(condition))                                                                                             \
+        {                                                                                                             \
+            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                                   \
+            exit(1);                                                                                                  \
+        }                                                                                                             \
+    } while (false)
+
+namespace
+{
+
+using create_fn = tree_api* (*)(const tree_options_t&);
+using tree = std::unique_ptr<tree_api>;
+
+create_fn create;
+std::string directory;
+
+tree_options_t options(size_t key_size, size_t value_size, const std::string& pool = "")
+{
+    tree_options_t opt;
+    opt.key_size = key_size;
+    opt.value_size = value_size;
+    opt.pool_path = pool.empty() ? "" : directory + "/" + pool;
+    return opt;
+}
+
+// A string of `size` bytes with the number `n`: first byte lowest, or first byte highest.
+std::string low_first(uint64_t n, size_t size = 8)
+{
+    std::string string;
+    for (size_t i = 0; i < size; ++i)
+        string.push_back(static_cast<char>(n >> (8 * i)));
+    return string;
+}
+
+std::string high_first(uint64_t n, size_t size = 8)
+{
+    const auto string = low_first(n, size);
+    return std::string(string.rbegin(), string.rend());
+}
+
+bool insert(const tree& t, const std::string& key, const std::string& value)
+{
+    return t->insert(key.data(), key.size(), value.data(), value.size());
+}
+
+bool update(const tree& t, const std::string& key, const std::string& value)
+{
+    return t->update(key.data(), key.size(), value.data(), value.size());
+}
+
+bool remove(const tree& t, const std::string& key)
+{
+    return t->remove(key.data(), key.size());
+}
+
+// The value of a key, or nothing. Bytes behind the value must not be written.
+std::string find(const tree& t, const std::string& key, size_t value_size = 8)
+{
+    char value[16];
+    memset(value, '#', sizeof(value));
+    if (!t->find(key.data(), key.size(), value))
+        return "";
+    CHECK(std::string(value + value_size, sizeof(value) - value_size) == std::string(16 - value_size, '#'));
+    return std::string(value, value_size);
+}
+
+// The records of a scan, as one string.
+std::string scan(const tree& t, const std::string& key, int size, size_t record_size = 16)
+{
+    char* values = nullptr;
+    const int count = t->scan(key.data(), key.size(), size, values);
+    CHECK(count >= 0 && count <= size);
+    return count == 0 ? "" : std::string(values, count * record_size);
+}
+
+void point_operations()
+{
+    const tree t(create(options(8, 8)));
+    const auto key = low_first(7);
+    CHECK(find(t, key).empty());
+    CHECK(!update(t, key, "ABSENT!!"));
+    CHECK(!remove(t, key));
+    CHECK(insert(t, key, "original"));
+    CHECK(!insert(t, key, "imposter"));
+    CHECK(find(t, key) == "original");
+    CHECK(update(t, key, "modified"));
+    CHECK(find(t, key) == "modified");
+    CHECK(remove(t, key));
+    CHECK(find(t, key).empty());
+    // A call of other sizes than the tree's is refused.
+    CHECK(!insert(t, "four", "original"));
+    CHECK(!insert(t, key, "four"));
+}
+
+// `spell` writes numbers so that their order is the tree's.
+void scans_are_in_order(size_t key_size, size_t value_size,
+                        const std::function<std::string(uint64_t, size_t)>& spell)
+{
+    const tree t(create(options(key_size, value_size)));
+    const uint64_t all = key_size == 1 ? 85 : 1000;
+    // In a scrambled order: 611 has no factor in common with 85 or 1000. Numbers to 3 * all, so that lower bytes carry.
+    for (uint64_t i = 0; i < all; ++i)
+    {
+        const uint64_t n = i * 611 % all;
+        CHECK(insert(t, spell(3 * n, key_size), low_first(n, value_size)));
+    }
+    const auto records = [&](uint64_t from, uint64_t to) {
+        std::string string;
+        for (uint64_t n = from; n < to && n < all; ++n)
+            string += spell(3 * n, key_size) + low_first(n, value_size);
+        return string;
+    };
+    const size_t record_size = key_size + value_size;
+    CHECK(scan(t, spell(0, key_size), 2000, record_size) == records(0, all));
+    CHECK(scan(t, spell(60, key_size), 10, record_size) == records(20, 30));
+    // A key that is not there: from the next one on.
+    CHECK(scan(t, spell(61, key_size), 10, record_size) == records(21, 31));
+    CHECK(scan(t, spell(3 * (all - 4), key_size), 10, record_size) == records(all - 4, all));
+    CHECK(scan(t, std::string(key_size, '\xff'), 10, record_size).empty());
+    CHECK(scan(t, spell(0, key_size), 0, record_size).empty());
+    CHECK(find(t, spell(60, key_size), value_size) == low_first(20, value_size));
+}
+
+void both_orders_with_all_sizes()
+{
+    for (size_t key_size = 1; key_size <= 8; ++key_size)
+        for (size_t value_size : {1, 4, 8})
+        {
+            unsetenv("INDELIBLE_PIBENCH_ORDER");
+            const bool little = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
+            scans_are_in_order(key_size, value_size, little ? low_first : high_first);
+            setenv("INDELIBLE_PIBENCH_ORDER", "bytes", 1);
+            scans_are_in_order(key_size, value_size, high_first);
+        }
+    unsetenv("INDELIBLE_PIBENCH_ORDER");
+}
+
+// A scan begins with this record, and ascends: as numbers or as bytes.
+void check_scan(const tree& t, bool as_bytes, const std::string& key, const std::string& record)
+{
+    const auto records = scan(t, key, 100);
+    CHECK(records.compare(0, record.size(), record) == 0);
+    for (size_t at = 16; at < records.size(); at += 16)
+    {
+        uint64_t before, now;
+        memcpy(&before, records.data() + at - 16, sizeof(before));
+        memcpy(&now, records.data() + at, sizeof(now));
+        CHECK(as_bytes ? memcmp(&before, &now, sizeof(now)) < 0 : before < now);
+    }
+}
+
+// Each thread has keys of its own, and all fight for one.
+void threads_do_not_disturb_each_other(bool as_bytes)
+{
+    setenv("INDELIBLE_PIBENCH_ORDER", as_bytes ? "bytes" : "native", 1);
+    const tree t(create(options(8, 8)));
+    constexpr uint64_t THREADS = 4, KEYS = 20000;
+    std::vector<std::thread> threads;
+    std::vector<int> won(THREADS);
+    for (uint64_t id = 0; id < THREADS; ++id)
+        threads.emplace_back([&t, &won, as_bytes, id] {
+            won[id] = insert(t, low_first(UINT64_MAX), low_first(id));
+            for (uint64_t i = 0; i < KEYS; ++i)
+            {
+                const auto key = low_first(i * THREADS + id);
+                CHECK(insert(t, key, low_first(i)));
+                CHECK(find(t, key) == low_first(i));
+                if (i % 3 == 0)
+                    CHECK(remove(t, key));
+                else if (i % 3 == 1)
+                    CHECK(update(t, key, low_first(~i)));
+                if (i % 30 == 1)
+                    check_scan(t, as_bytes, key, key + low_first(~i));
+            }
+        });
+    for (auto& thread : threads)
+        thread.join();
+    CHECK(won[0] + won[1] + won[2] + won[3] == 1);
+    for (uint64_t i = 0; i < KEYS; ++i)
+        for (uint64_t id = 0; id < THREADS; ++id)
+        {
+            const auto value = i % 3 == 0 ? "" : low_first(i % 3 == 1 ? ~i : i);
+            CHECK(find(t, low_first(i * THREADS + id)) == value);
+        }
+    unsetenv("INDELIBLE_PIBENCH_ORDER");
+}
+
+void pools_stay()
+{
+    const auto opt = options(8, 8, "stays.pool");
+    {
+        const tree t(create(opt));
+        CHECK(insert(t, low_first(1), "survived"));
+        CHECK(create(opt) == nullptr); // open already
+    }
+    // A process that dies without closing.
+    const pid_t child = fork();
+    if (child == 0)
+    {
+        const tree t(create(opt));
+        const bool right = find(t, low_first(1)) == "survived" && insert(t, low_first(2), "too!!!!!");
+        _exit(right ? 0 : 1);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    {
+        const tree t(create(opt));
+        CHECK(find(t, low_first(1)) == "survived");
+        CHECK(find(t, low_first(2)) == "too!!!!!");
+    }
+    // Other sizes and orders do not see what they would misread.
+    const tree other(create(options(4, 8, "stays.pool")));
+    CHECK(find(other, low_first(1, 4)).empty());
+}
+
+void directories_and_durability()
+{
+    setenv("INDELIBLE_PIBENCH_DURABILITY", "forced", 1);
+    CHECK(create(options(8, 8)) == nullptr); // in memory
+    for (bool first : {true, false})
+    {
+        auto opt = options(8, 8);
+        opt.pool_path = directory;
+        const tree t(create(opt));
+        CHECK(insert(t, low_first(1), "survived") == first);
+        CHECK(access((directory + "/indelible.pool").c_str(), F_OK) == 0);
+    }
+    setenv("INDELIBLE_PIBENCH_DURABILITY", "process", 1);
+    CHECK(tree(create(options(8, 8, "process.pool"))) != nullptr);
+    setenv("INDELIBLE_PIBENCH_DURABILITY", "eternal", 1);
+    CHECK(create(options(8, 8, "eternal.pool")) == nullptr);
+    unsetenv("INDELIBLE_PIBENCH_DURABILITY");
+}
+
+void what_cannot_be_is_refused()
+{
+    CHECK(create(options(9, 8)) == nullptr);
+    CHECK(create(options(0, 8)) == nullptr);
+    CHECK(create(options(8, 16)) == nullptr);
+    CHECK(create(options(8, 8, "no/such/directory")) == nullptr);
+    setenv("INDELIBLE_PIBENCH_ORDER", "random", 1);
+    CHECK(create(options(8, 8)) == nullptr);
+    unsetenv("INDELIBLE_PIBENCH_ORDER");
+}
+
+// A pool that is full refuses inserts and goes on answering.
+void pool_size_is_a_limit()
+{
+    auto opt = options(8, 8);
+    opt.pool_size = 16 << 20;
+    const tree t(create(opt));
+    uint64_t n = 0;
+    while (n < 10000000 && insert(t, low_first(n), low_first(n)))
+        ++n;
+    CHECK(n > 100000 && n < 10000000);
+    CHECK(find(t, low_first(n - 1)) == low_first(n - 1));
+    CHECK(find(t, low_first(n)).empty());
+}
+
+// The interface may lack bulk_load, so it is called through a template, which is compiled only where it is.
+template <typename T, typename = void>
+struct bulk_load
+{
+    static void check() { printf("no bulk_load in this interface\n"); }
+};
+
+template <typename T>
+struct bulk_load<T, std::void_t<decltype(&T::bulk_load)>>
+{
+    static void check()
+    {
+        const std::unique_ptr<T> t(create(options(4, 8)));
+        std::string data, sorted;
+        for (uint64_t n = 0; n < 1000; ++n)
+        {
+            data += low_first(n * 611 % 1000, 4) + low_first(n);
+            sorted += low_first(n, 4);
+        }
+        CHECK(!t->bulk_load(data.data(), 1000, 8, 8)); // other sizes than the tree's
+        CHECK(t->bulk_load(data.data(), 1000, 4, 8));
+        CHECK(!t->bulk_load(data.data(), 1000, 4, 8)); // not empty any more
+        char* values = nullptr;
+        CHECK(t->scan(low_first(0, 4).data(), 4, 2000, values) == 1000);
+        for (uint64_t n = 0; n < 1000; ++n)
+            CHECK(memcmp(values + 12 * n, sorted.data() + 4 * n, 4) == 0);
+        const std::unique_ptr<T> twice(create(options(4, 8)));
+        CHECK(!twice->bulk_load((data.substr(0, 12) + data.substr(0, 12)).data(), 2, 4, 8));
+        CHECK(twice->bulk_load(nullptr, 0, 4, 8));
+    }
+};
+
+} // namespace
+
+int main(int argc, char** argv)
+{
+    CHECK(argc == 3);
+    // As PiBench's library_loader does.
+    void* const library = dlopen(argv[1], RTLD_NOW);
+    if (library == nullptr)
+    {
+        fprintf(stderr, "%s\n", dlerror());
+        return 1;
+    }
+    create = reinterpret_cast<create_fn>(dlsym(library, "create_tree"));
+    CHECK(create != nullptr);
+    CHECK(dlsym(library, "indelible_get") == nullptr); // only create_tree is to be seen
+    std::string pattern = std::string(argv[2]) + "/driver-XXXXXX";
+    CHECK(mkdtemp(&pattern[0]) != nullptr);
+    directory = pattern;
+
+    point_operations();
+    both_orders_with_all_sizes();
+    threads_do_not_disturb_each_other(false);
+    threads_do_not_disturb_each_other(true);
+    pools_stay();
+    directories_and_durability();
+    what_cannot_be_is_refused();
+    pool_size_is_a_limit();
+    bulk_load<tree_api>::check();
+
+    CHECK(dlclose(library) == 0);
+    for (const char* file : {"stays.pool", "indelible.pool", "process.pool"})
+        unlink((directory + "/" + file).c_str());
+    CHECK(rmdir(directory.c_str()) == 0);
+    printf("all is well\n");
+    return 0;
+}
