@@ -6,7 +6,7 @@
 //! A pin happens on every lookup. With a full fence in it the processor could not overlap neighbouring lookups, which is
 //! worth more than the lookup itself, so here a pin is one plain store, and the rare other side pays: before it looks at
 //! the pins it has the kernel run a barrier on every core of the process (Linux `membarrier`). Where that is not to be
-//! had, pinning does fence. This is why the scheme is our own: crossbeam-epoch and seize issue a locked instruction per
+//! had, or not granted yet, pinning does fence. This is why the scheme is our own: crossbeam-epoch and seize issue a locked instruction per
 //! pin or unpin.
 
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
@@ -60,12 +60,12 @@ impl Clock {
 mod global {
     use super::{Clock, Pin, Stamp};
     use crate::locks::Wait;
-    use crate::sync::atomic::{AtomicU64, Ordering, fence};
+    use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
     use crate::sync::{lock, point};
     use rustix::thread::{MembarrierCommand, membarrier};
     use std::cell::Cell;
     use std::marker::PhantomData;
-    use std::sync::{Mutex, OnceLock};
+    use std::sync::Mutex;
 
     /// The threads that share a clock: all of the process.
     struct Domain {
@@ -188,19 +188,47 @@ mod global {
         }
     }
 
-    /// Whether the kernel can run a barrier on all cores for us; registers for it at the first call.
-    fn has_membarrier() -> bool {
+    /// Whether the kernel runs barriers on all cores for us: [`UNASKED`], [`ASKED`], [`GRANTED`].
+    static MEMBARRIER: AtomicU8 = AtomicU8::new(UNASKED);
+    const UNASKED: u8 = 0;
+    const ASKED: u8 = 1;
+    const GRANTED: u8 = 2;
+
+    /// Asks the kernel, at the first call, and does not wait for the answer: in a process of several threads that takes
+    /// milliseconds, as long as opening a pool and answering a thousand lookups.
+    fn ask_for_membarrier() {
         // The explorers of the crash checker pin far more often than they ask, and each is alone in its domain.
-        if cfg!(feature = "trace") {
-            return false;
+        let first =
+            || MEMBARRIER.compare_exchange(UNASKED, ASKED, Ordering::Relaxed, Ordering::Relaxed);
+        if cfg!(feature = "trace") || first().is_err() {
+            return;
         }
-        static REGISTERED: OnceLock<bool> = OnceLock::new();
-        *REGISTERED.get_or_init(|| membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok())
+        let ask = || {
+            if membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok() {
+                MEMBARRIER.store(GRANTED, Ordering::SeqCst);
+            }
+        };
+        // Without a thread it goes on with fences, which is slower and as right.
+        let _ = std::thread::Builder::new()
+            .name("indelible-membarrier".into())
+            .spawn(ask);
+    }
+
+    /// Whether pins of this thread need a fence; no longer once the kernel has granted its barriers.
+    #[cold]
+    fn still_fences(local: &Local) -> bool {
+        if MEMBARRIER.load(Ordering::Acquire) == GRANTED {
+            local.fences.set(false);
+            // Pairs with the fence in `has_passed`: who found nothing granted there has unlinked before all that this
+            // thread reads from here on.
+            fence(Ordering::SeqCst);
+        }
+        local.fences.get()
     }
 
     #[cold]
     fn register(local: &Local) -> &'static Pin {
-        local.fences.set(!has_membarrier());
+        ask_for_membarrier();
         let mut pins = lock(&domain().pins);
         let pin = pins.free.pop().unwrap_or_else(|| {
             // One line per thread that ever lived at the same time as others, never freed.
@@ -234,7 +262,8 @@ mod global {
             let depth = local.depth.get();
             local.depth.set(depth + 1);
             if depth == 0 {
-                domain().clock.enter(pin, local.fences.get());
+                let fences = local.fences.get() && still_fences(local);
+                domain().clock.enter(pin, fences);
             }
             Guard {
                 pin,
@@ -263,13 +292,12 @@ mod global {
 
     /// Whether nobody holds any more what was unlinked before `stamp`. Costs a system call.
     pub(crate) fn has_passed(stamp: Stamp) -> bool {
-        if has_membarrier() {
-            // A failure here would mean that the kernel forgot our registration; then nothing may be reused.
-            if membarrier(MembarrierCommand::PrivateExpedited).is_err() {
-                return false;
-            }
-        } else {
-            fence(Ordering::SeqCst);
+        // Between what was unlinked and the look at what the kernel has granted.
+        fence(Ordering::SeqCst);
+        let granted = MEMBARRIER.load(Ordering::SeqCst) == GRANTED;
+        // A failure would mean that the kernel forgot our registration; then nothing may be reused.
+        if granted && membarrier(MembarrierCommand::PrivateExpedited).is_err() {
+            return false;
         }
         lock(&domain().pins)
             .all

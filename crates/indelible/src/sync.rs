@@ -44,6 +44,14 @@ pub(crate) fn yield_now() {
     loom::thread::yield_now();
 }
 
+/// Keeps off the core for a while.
+pub(crate) fn nap(length: std::time::Duration) {
+    if is_scheduled() || cfg!(loom) {
+        return yield_now();
+    }
+    std::thread::sleep(length);
+}
+
 /// Locks a mutex. What a panicking thread held is consistent at every step, like everything here.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     point();

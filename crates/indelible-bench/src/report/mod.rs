@@ -25,9 +25,3 @@ mod tests {
         std::fs::write(format!("{path}.json"), serde_json::to_string(&run).unwrap()).unwrap();
     }
 }
-pub fn html(_run: &crate::outcome::Run) -> anyhow::Result<String> {
-    Ok(String::new())
-}
-pub fn svg(_run: &crate::outcome::Run) -> anyhow::Result<String> {
-    Ok(String::new())
-}

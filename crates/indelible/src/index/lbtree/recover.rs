@@ -23,12 +23,12 @@ use super::inner::Child;
 use super::layout::LEVELS;
 use super::leaf::{Leaf, Offset};
 use super::{Change, LbTree, Shared, Tree};
-use crate::locks::Wait;
 use crate::planted::{Bug, planted};
-use crate::sync::lock;
+use crate::sync::{lock, nap};
 use crate::{Error, Result, reclaim};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 /// One leaf in this many is a signpost, on average.
 const SIGNPOST_INTERVAL: u64 = if cfg!(any(test, feature = "small")) {
@@ -36,6 +36,9 @@ const SIGNPOST_INTERVAL: u64 = if cfg!(any(test, feature = "small")) {
 } else {
     32
 };
+
+/// How long the background keeps away from an operation that heals: as long as that takes.
+const GIVE_WAY: Duration = Duration::from_micros(50);
 
 /// Whether the leaf at `offset` gets a signpost. Any rule would do that both split and merge can evaluate, if it looks
 /// random: directory leaves are allocated next to the leaves that they point to.
@@ -131,13 +134,13 @@ impl Tree {
     }
 
     /// Waits while an operation is healing, here or in a directory: mutexes are not fair, and the background, which
-    /// heals without a pause, would keep it out.
+    /// heals without a pause, would keep it out. It sleeps, and does not merely yield: on the same core a thread that
+    /// yields is soon back, and holds the mutex when its time is up.
     fn give_way(&self) {
-        let mut wait = Wait::default();
         let mut tree = Some(self);
         while let Some(here) = tree {
             while here.urgent.load(Ordering::Relaxed) > 0 {
-                wait.step();
+                nap(GIVE_WAY);
             }
             tree = here.directory();
         }
