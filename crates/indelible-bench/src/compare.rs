@@ -59,7 +59,7 @@ impl Metric {
     /// The chance of a false alarm in each of the three lists of changes. The rate is what matters most.
     fn false_alarm(self) -> f64 {
         match self {
-            Self::Rate => 0.01,
+            Self::Rate => 0.006,
             _ => 0.002,
         }
     }
