@@ -35,6 +35,41 @@ fn two_runs_of_one_binary_rarely_differ() {
     }
 }
 
+/// Phases of all contestants are not equally noisy, some rounds are disturbed, and runs differ more than their rounds.
+fn disturb(run: &mut Run, seed: u64) {
+    use rand::{RngExt, SeedableRng};
+    let mut rng = rand::rngs::SmallRng::seed_from_u64(seed);
+    let mut habit = std::collections::HashMap::new();
+    for outcome in &mut run.outcomes {
+        let contestant = outcome.contestant.clone();
+        for measured in outcome.load.iter_mut().chain(&mut outcome.phases) {
+            let spot = (contestant.clone(), measured.phase.clone(), measured.threads);
+            let common = *habit
+                .entry(spot)
+                .or_insert_with(|| rng.random_range(-0.02..0.02));
+            let noisy = 0.02 * f64::from(measured.phase.len() as u32 % 4);
+            let disturbed = if rng.random_bool(0.03) { 0.2 } else { 0.0 };
+            let by: f64 = rng.random_range(-1.0..1.0) * noisy + common + disturbed;
+            measured.seconds *= by.exp();
+        }
+    }
+}
+
+#[test]
+fn unruly_machines_rarely_raise_false_alarms() {
+    let flagged = share(100, |seed| {
+        let (mut a, mut b) = twice(seed, 5);
+        disturb(&mut a, 2 * seed);
+        disturb(&mut b, 2 * seed + 1);
+        compare(&a, &b)
+            .changes
+            .iter()
+            .any(|c| c.metric == Metric::Rate && c.verdict != Verdict::Same)
+    });
+    println!("unruly: {flagged}");
+    assert!(flagged <= 0.10, "flagged in {flagged}");
+}
+
 #[test]
 fn ten_percent_everywhere_is_seen() {
     for rounds in [3, 5] {

@@ -79,7 +79,10 @@ pub fn panels(plot: Plot, experiment: &ExperimentSummary) -> Vec<Panel> {
             .into_iter()
             .chain(warm_up(experiment))
             .collect(),
-        Plot::Space => space(experiment).into_iter().collect(),
+        Plot::Space => space(experiment)
+            .into_iter()
+            .chain(peak(experiment))
+            .collect(),
         Plot::Counts => counts(experiment),
     }
 }
@@ -169,12 +172,22 @@ fn throughput(experiment: &ExperimentSummary, at: usize) -> Option<Panel> {
             }),
         }
     };
+    let failed = |row: &&Row| row.error.is_some() && row.cells[at].is_none();
+    let failed = experiment.rows.iter().filter(failed).map(|row| Bar {
+        label: row.name.clone(),
+        bold: false,
+        ink: ink(row),
+        parts: Vec::new(),
+        range: None,
+        figure: "failed".into(),
+        side: String::new(),
+    });
     let than = experiment.reference().map_or("", |r| &r.name);
     (!rows.is_empty()).then(|| Panel {
         title: title(&experiment.columns[at]),
         note: format!("million operations per second; at the right, times {than}"),
         chart: Chart::Bars(Bars {
-            bars: rows.iter().map(bar).collect(),
+            bars: rows.iter().map(bar).chain(failed).collect(),
             mark: None,
         }),
     })
@@ -281,7 +294,7 @@ fn latency(experiment: &ExperimentSummary, at: usize) -> Option<Panel> {
                 .collect(),
             ticks: ticks.map(|(q, label)| (nines(q), label.into())).into(),
             axis: "share of the operations that took no longer".into(),
-            logarithmic: Some(nanoseconds),
+            logarithmic: Some(format::decade),
             dots: false,
         }),
     })
@@ -296,7 +309,7 @@ fn windows(timeline: &[(f64, u64)]) -> Vec<(f64, f64)> {
     let mut since = (0.0, 0);
     let mut points = Vec::new();
     for &(time, done) in timeline {
-        if time - since.0 > end / 200.0 {
+        if time - since.0 > end / 100.0 {
             let rate = done.saturating_sub(since.1) as f64 / (time - since.0);
             points.push((time / end, rate / mean));
             since = (time, done);
@@ -347,12 +360,12 @@ fn recovery(experiment: &ExperimentSummary) -> Option<Panel> {
         },
     };
     let losses = match lost {
-        0 => "no acknowledged record lost".into(),
-        n => format!("{} acknowledged records LOST", format::grouped(n)),
+        0 => "no record lost".into(),
+        n => format!("{} records LOST", format::grouped(n)),
     };
     (!rows.is_empty()).then(|| Panel {
         title: "Open after kill -9".into(),
-        note: format!("time until open (ring) and until the first answer (dot); {losses}"),
+        note: format!("until it is open (ring) and has answered (dot); {losses}"),
         chart: Chart::Dumbbells(Dumbbells {
             rows: rows.iter().map(dumbbell).collect(),
         }),
@@ -376,7 +389,7 @@ fn warm_up(experiment: &ExperimentSummary) -> Option<Panel> {
     };
     let rows = having(experiment, points);
     let ticks: Vec<Tick> = (3..=12)
-        .map(|d| (f64::from(d), nanoseconds(10f64.powi(d))))
+        .map(|d| (f64::from(d), format::decade(10f64.powi(d))))
         .collect();
     (!rows.is_empty()).then(|| Panel {
         title: "Warming up after kill -9".into(),
@@ -420,6 +433,33 @@ fn space(experiment: &ExperimentSummary) -> Option<Panel> {
         chart: Chart::Bars(Bars {
             bars: rows.iter().map(bar).collect(),
             mark: Some((16.0, "the record itself, 16 B".into())),
+        }),
+    })
+}
+
+/// The most memory at any time.
+fn peak(experiment: &ExperimentSummary) -> Option<Panel> {
+    let per_record =
+        |row: &Row| Some(row.space?.peak_bytes as f64 / row.space?.records.max(1) as f64);
+    let mut rows = having(experiment, |row| {
+        per_record(row).filter(|bytes| *bytes > 0.0)
+    });
+    rows.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let bar = |(row, bytes): &(&Row, f64)| Bar {
+        label: row.name.clone(),
+        bold: is_reference(experiment, row),
+        ink: ink(row),
+        parts: vec![*bytes],
+        range: None,
+        figure: format!("{} B", format::digits(*bytes)),
+        side: String::new(),
+    };
+    (!rows.is_empty()).then(|| Panel {
+        title: "Peak memory per record".into(),
+        note: "the most that the process had until the end, mapped files included".into(),
+        chart: Chart::Bars(Bars {
+            bars: rows.iter().map(bar).collect(),
+            mark: None,
         }),
     })
 }

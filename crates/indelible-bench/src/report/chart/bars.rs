@@ -59,7 +59,7 @@ impl Bars {
         canvas.path(&[(left, 0.0), (left, bottom)], Ink::Muted, 1.0);
         if let Some((at, label)) = self.mark.as_ref().filter(|(at, _)| *at < longest) {
             let x = left + at * scale;
-            canvas.path(&[(x, 0.0), (x, bottom + 3.0)], Ink::Text, 1.0);
+            canvas.path(&[(x, 0.0), (x, bottom + 3.0)], Ink::Muted, 1.0);
             canvas.text(
                 (x, bottom + 10.0),
                 label,

@@ -139,10 +139,10 @@ impl Lines {
     /// Places on the vertical axis.
     fn levels(&self, scale: &Scale) -> Vec<Tick> {
         let Some(say) = self.logarithmic else {
-            let steps = nice_steps(scale.y.1, 5).into_iter();
-            return steps
-                .map(|v| (v, super::super::format::digits(v)))
-                .collect();
+            let steps = nice_steps(scale.y.1, 5);
+            let step = steps.get(1).copied().unwrap_or(1.0);
+            let say = |v: f64| (v, super::super::format::step(v, step));
+            return steps.into_iter().map(say).collect();
         };
         let decades = scale.y.0.ceil() as i32..=scale.y.1.floor() as i32;
         decades

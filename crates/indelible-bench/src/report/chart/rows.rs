@@ -138,7 +138,7 @@ impl Dumbbells {
         for decade in low as i32..=high as i32 {
             let ns = 10f64.powi(decade);
             canvas.path(&[(x(ns), 0.0), (x(ns), bottom)], Ink::Grid, 1.0);
-            let say = super::super::format::nanoseconds(ns);
+            let say = super::super::format::decade(ns);
             canvas.text(
                 (x(ns), bottom + 10.0),
                 &say,
