@@ -211,6 +211,11 @@ fn the_text_fits_a_hundred_columns() {
     for text in [text, print(&compare(&a, &b), true)] {
         assert!(text.lines().all(|line| line.chars().count() <= WIDTH));
     }
+    let (a, mut b) = twice(3, 5);
+    scale(&mut b, 0.9, |o, m| {
+        o.contestant == "indelible" && m.phase == "insert"
+    });
+    scale(&mut b, 1.07, |_, _| true);
     let short = print(&compare(&a, &b), false);
     if let Ok(path) = std::env::var("INDELIBLE_SAMPLE") {
         std::fs::write(format!("{path}.compare.txt"), short).unwrap();

@@ -99,7 +99,7 @@ pub fn grouped(n: u64) -> String {
     let text = n.to_string();
     let mut out = String::new();
     for (at, digit) in text.chars().enumerate() {
-        if at > 0 && (text.len() - at) % 3 == 0 {
+        if at > 0 && (text.len() - at).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);

@@ -4,7 +4,7 @@ use super::chart::{
     Bar, Bars, Chart, Dumbbell, Dumbbells, Ink, Lines, Panel, Series, Spark, Sparks, Tick,
 };
 use super::format::{self, nanoseconds};
-use super::summary::{Cell, Column, ExperimentSummary, Row};
+use super::summary::{COUNTS, Cell, Column, Count, ExperimentSummary, Row};
 use crate::outcome::{Cost, QUANTILES};
 
 /// A kind of plot.
@@ -464,14 +464,16 @@ fn peak(experiment: &ExperimentSummary) -> Option<Panel> {
     })
 }
 
+/// With a capital letter.
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| {
+        first.to_uppercase().chain(letters).collect()
+    })
+}
+
 /// A panel per kind of count, a bar per phase, of the first of ours.
 fn counts(experiment: &ExperimentSummary) -> Vec<Panel> {
-    let kinds: [(&str, fn(&Cost) -> f64); 4] = [
-        ("Lines flushed", |c| c.lines_flushed),
-        ("Fences", |c| c.fences),
-        ("Lines streamed past the caches", |c| c.lines_streamed),
-        ("Blocks of 256 bytes written", |c| c.blocks_written),
-    ];
     let counting = |row: &&Row| row.is_ours && row.cells.iter().flatten().any(|c| c.cost.is_some());
     let Some(row) = experiment.rows.iter().find(counting) else {
         return Vec::new();
@@ -482,7 +484,12 @@ fn counts(experiment: &ExperimentSummary) -> Vec<Panel> {
             .map(|at| (&experiment.columns[at], &row.cells[at]));
         cells.filter_map(|(column, cell)| Some((column, cell.as_ref()?.cost?)))
     };
-    let panel = |(name, get): (&str, fn(&Cost) -> f64)| {
+    // Bytes allocated are in the table: their scale is another one.
+    let kinds = COUNTS
+        .into_iter()
+        .filter(|(name, _)| *name != "bytes allocated")
+        .filter(|(_, get)| columns().any(|(_, cost)| get(&cost) > 0.0));
+    let panel = |(name, get): Count| {
         let bar = |(column, cost): (&Column, Cost)| Bar {
             label: column.label(),
             bold: false,
@@ -493,15 +500,15 @@ fn counts(experiment: &ExperimentSummary) -> Vec<Panel> {
             side: String::new(),
         };
         Panel {
-            title: name.into(),
-            note: format!("per operation of {}, counted", row.name),
+            title: format!("{} per operation", capital(name)),
+            note: format!("of {}, counted", row.name),
             chart: Chart::Bars(Bars {
                 bars: columns().map(bar).collect(),
                 mark: None,
             }),
         }
     };
-    kinds.into_iter().map(panel).collect()
+    kinds.map(panel).collect()
 }
 
 #[cfg(test)]

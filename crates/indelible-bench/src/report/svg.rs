@@ -40,7 +40,7 @@ pub fn standalone(run: &Run, plot: Plot, experiment: Option<&str>) -> Result<Str
     let head = |canvas: &Canvas, width: f64, height: f64| {
         canvas.rectangle((0.0, 0.0), (width, height), Ink::Paper, 1.0);
         heading(canvas, run, experiment, plot, width);
-        if !plot.colours_contestants(&panels) {
+        if plot != Plot::Counts && !plot.colours_contestants(&panels) {
             legend(canvas, experiment, height - 20.0);
         }
     };
