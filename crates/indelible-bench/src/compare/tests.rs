@@ -97,6 +97,7 @@ fn ten_percent_in_one_phase_is_seen() {
             .iter()
             .any(|c| slower(c) && c.what == "get missing")
     });
+    println!("one phase: {seen}");
     assert!(seen >= 0.95, "seen in {seen}");
 }
 
@@ -136,6 +137,7 @@ fn a_small_plan_is_enough() {
         scale(&mut b, 0.9, |o, _| o.contestant == "indelible");
         compare(&a, &b).changes.iter().any(slower)
     });
+    println!("small plan: {seen}");
     assert!(seen >= 0.95, "seen in {seen}");
 }
 

@@ -1,7 +1,7 @@
 //! What plots are drawn with: a canvas in CSS pixels, inks with a name instead of a colour, and four kinds of charts.
 //!
 //! Plotters writes SVG with fixed colours, and pages have two sets of them. So a chart is drawn in inks that stand for their
-//! names ([`Ink::sentinel`]), and [`paint`] turns each into a class with the light colour as what is seen without a style sheet.
+//! names (sentinels), and [`paint`] turns each into a class with the light colour as what is seen without a style sheet.
 
 mod bars;
 mod lines;
