@@ -5,6 +5,10 @@
 //! over all experiments and threads, per place of the tables. A change in one phase is seen in its own line, a small one
 //! everywhere in the first. Latency, recovery and space are looked at likewise; exact counts do not jitter, so any
 //! difference is said; a lost record is a defect.
+//!
+//! How often it is wrong is measured with made-up runs of 3 contestants of ours, 11 peers and 16 columns in 3 experiments
+//! (`tests`): two runs of one binary with 5 rounds of 3 % noise have any of 504 changes flagged in one comparison of 18;
+//! 10 % of slow-down in one phase is seen in at least 19 of 20, in one single place in 7 of 8.
 
 mod facts;
 mod print;
@@ -59,7 +63,7 @@ impl Metric {
     /// The chance of a false alarm in each of the three lists of changes. The rate is what matters most.
     fn false_alarm(self) -> f64 {
         match self {
-            Self::Rate => 0.01,
+            Self::Rate => 0.006,
             _ => 0.002,
         }
     }

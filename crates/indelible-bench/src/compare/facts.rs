@@ -1,9 +1,9 @@
 //! What does not jitter, and what makes two runs hard to compare.
 
 use super::only;
-use crate::outcome::{Cost, Run};
+use crate::outcome::Run;
 use crate::report::format;
-use crate::report::summary::{Cell, Row, Summary};
+use crate::report::summary::{COUNTS, Cell, Row, Summary};
 use std::collections::BTreeSet;
 
 /// Something of ours that is different, without statistics.
@@ -187,14 +187,7 @@ fn counts(at: &str, old: Option<&Cell>, new: Option<&Cell>, threads: u32, facts:
         return;
     };
     let slack = if threads > 1 { SLACK } else { 1e-9 };
-    let kinds: [(&str, fn(&Cost) -> f64); 5] = [
-        ("lines flushed", |c| c.lines_flushed),
-        ("fences", |c| c.fences),
-        ("lines streamed", |c| c.lines_streamed),
-        ("256-byte blocks", |c| c.blocks_written),
-        ("bytes allocated", |c| c.bytes_allocated),
-    ];
-    for (kind, get) in kinds {
+    for (kind, get) in COUNTS {
         let (before, after) = (get(&old), get(&new));
         if (after - before).abs() > before.abs().max(after.abs()) * slack {
             facts.push(Fact {

@@ -29,10 +29,45 @@ fn two_runs_of_one_binary_rarely_differ() {
         });
         println!("{rounds} rounds: {flagged}");
         assert!(
-            flagged <= 0.10,
+            flagged <= 0.08,
             "{flagged} of the comparisons flag something"
         );
     }
+}
+
+/// Phases of all contestants are not equally noisy, some rounds are disturbed, and runs differ more than their rounds.
+fn disturb(run: &mut Run, seed: u64) {
+    use rand::{RngExt, SeedableRng};
+    let mut rng = rand::rngs::SmallRng::seed_from_u64(seed);
+    let mut habit = std::collections::HashMap::new();
+    for outcome in &mut run.outcomes {
+        let contestant = outcome.contestant.clone();
+        for measured in outcome.load.iter_mut().chain(&mut outcome.phases) {
+            let spot = (contestant.clone(), measured.phase.clone(), measured.threads);
+            let common = *habit
+                .entry(spot)
+                .or_insert_with(|| rng.random_range(-0.02..0.02));
+            let noisy = 0.02 * f64::from(measured.phase.len() as u32 % 4);
+            let disturbed = if rng.random_bool(0.03) { 0.2 } else { 0.0 };
+            let by: f64 = rng.random_range(-1.0..1.0) * noisy + common + disturbed;
+            measured.seconds *= by.exp();
+        }
+    }
+}
+
+#[test]
+fn unruly_machines_rarely_raise_false_alarms() {
+    let flagged = share(100, |seed| {
+        let (mut a, mut b) = twice(seed, 5);
+        disturb(&mut a, 2 * seed);
+        disturb(&mut b, 2 * seed + 1);
+        compare(&a, &b)
+            .changes
+            .iter()
+            .any(|c| c.metric == Metric::Rate && c.verdict != Verdict::Same)
+    });
+    println!("unruly: {flagged}");
+    assert!(flagged <= 0.10, "flagged in {flagged}");
 }
 
 #[test]
@@ -62,6 +97,7 @@ fn ten_percent_in_one_phase_is_seen() {
             .iter()
             .any(|c| slower(c) && c.what == "get missing")
     });
+    println!("one phase: {seen}");
     assert!(seen >= 0.95, "seen in {seen}");
 }
 
@@ -101,6 +137,7 @@ fn a_small_plan_is_enough() {
         scale(&mut b, 0.9, |o, _| o.contestant == "indelible");
         compare(&a, &b).changes.iter().any(slower)
     });
+    println!("small plan: {seen}");
     assert!(seen >= 0.95, "seen in {seen}");
 }
 
@@ -111,7 +148,7 @@ fn drift_of_the_machine_is_no_change() {
         scale(&mut b, 0.8, |_, _| true);
         compare(&a, &b).changes.iter().any(slower)
     });
-    assert!(flagged <= 0.10, "flagged in {flagged}");
+    assert!(flagged <= 0.08, "flagged in {flagged}");
     let (a, mut b) = twice(1, 5);
     scale(&mut b, 0.8, |_, _| true);
     let (median, _) = compare(&a, &b).drift.unwrap();
@@ -176,6 +213,11 @@ fn the_text_fits_a_hundred_columns() {
     for text in [text, print(&compare(&a, &b), true)] {
         assert!(text.lines().all(|line| line.chars().count() <= WIDTH));
     }
+    let (a, mut b) = twice(3, 5);
+    scale(&mut b, 0.9, |o, m| {
+        o.contestant == "indelible" && m.phase == "insert"
+    });
+    scale(&mut b, 1.07, |_, _| true);
     let short = print(&compare(&a, &b), false);
     if let Ok(path) = std::env::var("INDELIBLE_SAMPLE") {
         std::fs::write(format!("{path}.compare.txt"), short).unwrap();

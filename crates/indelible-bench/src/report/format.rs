@@ -70,6 +70,19 @@ pub fn nanoseconds(ns: f64) -> String {
     }
 }
 
+/// A time that is a power of ten, for an axis: `1 ms`, never `1.0 ms`.
+#[must_use]
+pub fn decade(ns: f64) -> String {
+    nanoseconds(ns).replace(".0 ", " ")
+}
+
+/// A round number, for an axis, with as many decimals as the step between the numbers needs.
+#[must_use]
+pub fn step(value: f64, step: f64) -> String {
+    let decimals = (-step.log10().floor()).clamp(0.0, 6.0) as usize;
+    format!("{value:.decimals$}")
+}
+
 /// How many: `20 M`, `1.25 M`, `300 k`, `144,563`.
 #[must_use]
 pub fn count(n: u64) -> String {
@@ -86,7 +99,7 @@ pub fn grouped(n: u64) -> String {
     let text = n.to_string();
     let mut out = String::new();
     for (at, digit) in text.chars().enumerate() {
-        if at > 0 && (text.len() - at) % 3 == 0 {
+        if at > 0 && (text.len() - at).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);

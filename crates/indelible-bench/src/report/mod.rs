@@ -1,16 +1,23 @@
-//! What readers see of a run: a summary for the terminal, a page for the browser.
+//! What readers see of a run: a summary for the terminal, a page for the browser, a picture for a README.
 //!
-//! Both read their figures from [`summary`], and both show the tables of [`tables`]; the page has plots beside them.
+//! All read their figures from [`summary`], and terminal and page show the same [`tables`]. Plots are made in two steps: [`plots`]
+//! says what is in which panel, [`chart`] draws panels in inks instead of colours; [`palette`] has the colours by day and
+//! by night.
 
+pub mod chart;
 pub mod format;
+pub mod html;
+pub mod palette;
+pub mod plots;
 #[cfg(test)]
 pub(crate) mod sample;
 pub mod summary;
+pub mod svg;
 pub mod table;
 pub mod tables;
 pub mod terminal;
 
-/// Shows the sample where one can look at it: `INDELIBLE_SAMPLE=/tmp/r cargo test -p indelible-bench write_the_sample`.
+/// Puts a sample where one can look at it: `INDELIBLE_SAMPLE=/tmp/r cargo test -p indelible-bench write_the_sample`.
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -21,7 +28,16 @@ mod tests {
             return;
         };
         let run = sample::run(1, 5);
-        std::fs::write(format!("{path}.txt"), terminal::print(&run)).unwrap();
-        std::fs::write(format!("{path}.json"), serde_json::to_string(&run).unwrap()).unwrap();
+        let write =
+            |ending: &str, text: String| std::fs::write(format!("{path}.{ending}"), text).unwrap();
+        write("txt", terminal::print(&run));
+        write("json", serde_json::to_string(&run).unwrap());
+        write("html", html::page(&run));
+        for plot in plots::Plot::KINDS.into_iter().chain([plots::Plot::Main]) {
+            write(
+                &format!("{plot:?}.svg"),
+                svg::standalone(&run, plot, None).unwrap(),
+            );
+        }
     }
 }

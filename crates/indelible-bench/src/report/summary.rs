@@ -3,6 +3,18 @@
 use crate::outcome::{Cost, DataFacts, Measured, Outcome, Run, Space};
 use crate::plan::Experiment;
 
+/// A kind of count: its name, and how to read it.
+pub type Count = (&'static str, fn(&Cost) -> f64);
+
+/// All kinds of counts.
+pub const COUNTS: [Count; 5] = [
+    ("lines flushed", |c| c.lines_flushed),
+    ("fences", |c| c.fences),
+    ("lines streamed", |c| c.lines_streamed),
+    ("256 B blocks", |c| c.blocks_written),
+    ("bytes allocated", |c| c.bytes_allocated),
+];
+
 /// A figure of several rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figure {

@@ -119,8 +119,8 @@ impl Table {
         let mut start = 0;
         for (label, count) in groups {
             let label = cut(label, LIMIT);
-            for at in start..start + count {
-                let width = columns[at].width + 2;
+            for (at, column) in columns.iter().enumerate().skip(start).take(*count) {
+                let width = column.width + 2;
                 match out.last_mut() {
                     Some(last) if at > start && last.width + width <= room => {
                         last.columns.end += 1;

@@ -1,7 +1,7 @@
 //! The tables of a run. Terminal and page show the same ones.
 
 use super::format::{self, nanoseconds};
-use super::summary::{Column, ExperimentSummary, Row, Summary};
+use super::summary::{COUNTS, Column, ExperimentSummary, Row, Summary};
 use super::table::{Line, Table, Value};
 use crate::outcome::Space;
 
@@ -169,31 +169,17 @@ pub fn counts(experiment: &ExperimentSummary, all_threads: bool) -> Table {
         let shown = columns.filter(|(at, _)| all_threads || fewest.contains(at));
         shown.filter_map(|(_, (column, cell))| {
             let c = cell.as_ref()?.cost.as_ref()?;
-            let all = [
-                c.lines_flushed,
-                c.fences,
-                c.lines_streamed,
-                c.blocks_written,
-                c.bytes_allocated,
-            ];
             let mut values = vec![Value::plain(column.label())];
-            values.extend(all.map(|n| Value::plain(format::digits(n))));
+            values.extend(COUNTS.map(|(_, get)| Value::plain(format::digits(get(c)))));
             Some(line(row, values))
         })
     });
-    let head = [
-        "phase",
-        "lines flushed",
-        "fences",
-        "lines streamed",
-        "256 B blocks",
-        "bytes allocated",
-    ];
+    let head = ["phase"].into_iter().chain(COUNTS.map(|(name, _)| name));
     Table {
         title: "Counts".into(),
         note: "per operation, counted and not estimated, structure changes included".into(),
         corner: "counts".into(),
-        head: head.map(String::from).into(),
+        head: head.map(String::from).collect(),
         groups: Vec::new(),
         lines: lines.collect(),
     }
