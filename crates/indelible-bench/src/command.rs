@@ -8,7 +8,8 @@ use crate::outcome::Run;
 use crate::plan::{Arrival, Distribution, Experiment, Load, Mix, Phase, Plan};
 use crate::preset::{self, Preset, Scale};
 use crate::race::{self, Options};
-use crate::report;
+use crate::report::plots::Plot;
+use crate::report::{html, svg, terminal};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 use std::fs;
@@ -50,8 +51,11 @@ struct ReportArguments {
     #[arg(short, long, default_value = "report.html")]
     output: PathBuf,
     /// Write one plot as an SVG file instead of the page.
-    #[arg(long)]
-    svg: bool,
+    #[arg(long, value_enum)]
+    svg: Option<Plot>,
+    /// The experiment that the plot shows; the first if none is named.
+    #[arg(long, requires = "svg")]
+    experiment: Option<String>,
 }
 
 #[derive(Args)]
@@ -270,10 +274,9 @@ impl Bench {
 impl ReportArguments {
     fn run(&self) -> Result<bool> {
         let run = read(&self.run)?;
-        let page = if self.svg {
-            report::svg(&run)?
-        } else {
-            report::html(&run)?
+        let page = match self.svg {
+            Some(plot) => svg::standalone(&run, plot, self.experiment.as_deref())?,
+            None => html::page(&run),
         };
         fs::write(&self.output, page).with_context(|| self.output.display().to_string())?;
         println!("{}", self.output.display());
@@ -363,8 +366,8 @@ impl RunArguments {
         let run = race::run(&plan, &options)?;
         fs::write(&self.output, serde_json::to_vec(&run)?)?;
         let page = self.output.with_extension("html");
-        fs::write(&page, report::html(&run)?)?;
-        print!("{}", report::terminal::print(&run));
+        fs::write(&page, html::page(&run))?;
+        print!("{}", terminal::print(&run));
         println!("{} and {}", self.output.display(), page.display());
         let failed = run
             .outcomes

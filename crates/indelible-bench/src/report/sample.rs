@@ -158,6 +158,7 @@ fn experiment(name: &str, data: &str) -> Experiment {
         seconds: Some(10.0),
         threads: threads.to_vec(),
         scan_size: 100,
+        scan_varies: false,
         batch_size: 64,
         latency_sampling: 0.1,
     };
@@ -166,6 +167,7 @@ fn experiment(name: &str, data: &str) -> Experiment {
         data: data.into(),
         records: 20_000_000,
         load: Load::Random,
+        contestants: Vec::new(),
         phases: PHASES.iter().map(phase).collect(),
         recovery: true,
     }

@@ -154,9 +154,9 @@ fn write(phase: &Phase, kinds: Kinds, new: &[u64], gone: &[u64], mut pick: Pick)
                 gone_at += 1;
             }
             Kind::GetBatch => {
-                keys.extend((0..phase.batch_size).map(|_| pick.to_read(&new[..new_at])))
+                keys.extend((0..phase.batch_size).map(|_| pick.lookup(&new[..new_at])))
             }
-            Kind::Get => keys.push(pick.to_read(&new[..new_at])),
+            Kind::Get => keys.push(pick.lookup(&new[..new_at])),
             Kind::Scan | Kind::Update | Kind::ReadModifyWrite => {
                 keys.push(pick.present(&new[..new_at]));
             }
@@ -210,7 +210,7 @@ impl<'keys> Pick<'keys> {
     }
 
     /// A key to look up; `new` are the ones that this thread has inserted in this phase.
-    fn to_read(&mut self, new: &[u64]) -> u64 {
+    fn lookup(&mut self, new: &[u64]) -> u64 {
         if self.missing_share > 0.0 && self.random.random::<f64>() < self.missing_share {
             return self.missing[self.random.random_range(0..self.missing.len())];
         }

@@ -106,5 +106,5 @@ pub fn value_of(key: u64) -> u64 {
 #[must_use]
 pub fn scan_length(key: u64, most: usize) -> usize {
     let spread = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    1 + (spread as usize * most >> 32)
+    1 + ((spread as usize * most) >> 32)
 }
