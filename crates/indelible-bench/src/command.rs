@@ -88,6 +88,7 @@ struct DataArguments {
 const SEED: u64 = 1729;
 
 #[derive(Args)]
+#[command(rename_all = "snake_case")]
 struct RunArguments {
     /// A plan that comes with the program.
     #[arg(long, value_enum)]
@@ -123,7 +124,7 @@ struct RunArguments {
     #[arg(long, visible_alias = "sampling-ms", default_value_t = 100)]
     sampling_ms: u64,
     /// Waste this share of the time of ours, from 0 to 1: a fault that `compare` must find.
-    #[arg(long, hide = true, default_value_t = 0.0)]
+    #[arg(long, alias = "plant-slowdown", hide = true, default_value_t = 0.0)]
     plant_slowdown: f64,
     #[command(flatten)]
     workload: WorkloadArguments,
@@ -131,7 +132,7 @@ struct RunArguments {
 
 /// A workload of one's own.
 #[derive(Args)]
-#[command(next_help_heading = "Workload (without a preset)")]
+#[command(rename_all = "snake_case", next_help_heading = "Workload (without a preset)")]
 struct WorkloadArguments {
     /// Keys: uniform, lognormal, lon-lat, hilbert, sosd:FILE, csv:FILE:COLUMN, ...; `indelible bench data` shows them all.
     #[arg(long, value_delimiter = ',', default_value = "uniform")]

@@ -210,7 +210,7 @@ fn load(
     sorted: Option<&[(u64, u64)]>,
 ) -> Result<Measured> {
     // Transactions are paid once per batch, or the load of a store that waits for the disk would take days.
-    let in_batches = contestant.open.is_some() && !contestant.is_ours;
+    let in_batches = contestant.has_batches && !contestant.is_ours;
     let insert = |records: &[(u64, u64)]| {
         if in_batches {
             records

@@ -290,28 +290,19 @@ fn experiment(name: &str, data: &str, records: u64, load: Load, phases: Vec<Phas
 
 fn quick(scale: &Scale) -> Vec<Experiment> {
     let records = scale.records.unwrap_or(1_000_000);
-    let operations = scale.operations.unwrap_or(400_000);
+    let operations = scale.operations.unwrap_or(4_000_000);
     let threads = one_and_all(scale);
+    // By the clock: long enough to average over what a laptop does beside, short enough for two minutes in all.
     let short = |phase: Phase| phase.at_most(0.2);
+    let get = Phase::new("get", Mix::GET, operations).threads(&threads);
+    let insert = Phase::new("insert", Mix::INSERT, operations / 8).threads(&threads);
     let phases = vec![
-        short(
-            Phase::new("get", Mix::GET, operations)
-                .threads(&threads)
-                .with_latency(),
-        ),
+        short(get.with_latency()),
         short(Phase::new("scan 100", Mix::SCAN, operations / 10)),
         short(Phase::new("get_batch", Mix::GET_BATCH, operations)),
         short(ycsb('A', operations).expect("a workload of YCSB")),
-        short(
-            Phase::new("insert", Mix::INSERT, operations / 2)
-                .threads(&threads)
-                .with_latency(),
-        ),
-        short(Phase::new(
-            "insert_batch",
-            Mix::INSERT_BATCH,
-            operations / 2,
-        )),
+        short(insert.with_latency()),
+        short(Phase::new("insert_batch", Mix::INSERT_BATCH, operations / 8)),
     ];
     let mut uniform = experiment("uniform", "uniform", records, Load::Random, phases);
     uniform.recovery = true;
