@@ -132,7 +132,10 @@ struct RunArguments {
 
 /// A workload of one's own.
 #[derive(Args)]
-#[command(rename_all = "snake_case", next_help_heading = "Workload (without a preset)")]
+#[command(
+    rename_all = "snake_case",
+    next_help_heading = "Workload (without a preset)"
+)]
 struct WorkloadArguments {
     /// Keys: uniform, lognormal, lon-lat, hilbert, sosd:FILE, csv:FILE:COLUMN, ...; `indelible bench data` shows them all.
     #[arg(long, value_delimiter = ',', default_value = "uniform")]

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Records per transaction while contestants with transactions are loaded.
-const LOAD_BATCH: usize = 10_000;
+const LOAD_BATCH: usize = 100_000;
 /// One key in this many is looked at again after the load and after the phases.
 const VERIFY_EVERY: usize = 101;
 

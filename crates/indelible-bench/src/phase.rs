@@ -13,10 +13,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Operations that are written down at once: 8 to 25 bytes each.
-const PIECE: u64 = 64 << 20;
-/// The same for phases that end by the clock, most of whose operations may never be done.
-const TIMED_PIECE: u64 = 4 << 20;
 /// Operations of a latency pass in which about this many are timed are enough: 100 beyond the last quantile.
 const SAMPLES: f64 = 1e6;
 
@@ -61,11 +57,9 @@ pub fn run(
         ..Measured::default()
     };
     let mut counts = Counts::default();
-    let piece = if phase.seconds.is_some() {
-        TIMED_PIECE * u64::from(threads)
-    } else {
-        PIECE
-    };
+    // Whatever the phase leaves of them, the next one begins behind them: the same keys for every contestant.
+    let supply = &mut supply.set_aside(phase, threads);
+    let piece = phase.piece() * u64::from(threads);
     let mut left = phase.operations;
     while left > 0 {
         let seconds_left = phase.seconds.map(|most| most - measured.seconds);
@@ -160,12 +154,17 @@ fn run_scripts(
         barrier.wait();
         let start = Instant::now();
         let deadline = seconds.map(Duration::from_secs_f64);
-        while all_finished.recv_timeout(setting.sampling) == Err(RecvTimeoutError::Timeout) {
+        // Wakes up for the timeline, or for the end if that comes first.
+        let next = || {
+            let left = deadline.map(|deadline| deadline.saturating_sub(start.elapsed()));
+            left.filter(|left| !left.is_zero())
+                .map_or(setting.sampling, |left| left.min(setting.sampling))
+        };
+        while all_finished.recv_timeout(next()) == Err(RecvTimeoutError::Timeout) {
             let now = start.elapsed();
             let done: u64 = progress.iter().map(Progress::done).sum();
-            measured
-                .timeline
-                .push((before.0 + now.as_secs_f64(), before.1 + done));
+            let so_far = (before.0 + now.as_secs_f64(), before.1 + done);
+            measured.timeline.push(so_far);
             if deadline.is_some_and(|deadline| now >= deadline) {
                 stop.store(true, Ordering::Relaxed);
             }

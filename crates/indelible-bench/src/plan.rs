@@ -66,12 +66,7 @@ impl Experiment {
     /// New keys that the phases insert, at most.
     #[must_use]
     pub fn fresh_keys(&self) -> u64 {
-        let inserting = |phase: &&Phase| phase.arrival != Arrival::Dense;
-        self.phases
-            .iter()
-            .filter(inserting)
-            .map(Phase::fresh_keys)
-            .sum()
+        self.phases.iter().map(Phase::fresh_keys).sum()
     }
 
     /// Keys that are looked up and never there.
@@ -87,30 +82,72 @@ impl Experiment {
 }
 
 impl Phase {
-    /// New keys that the phase inserts, at most.
-    fn fresh_keys(&self) -> u64 {
-        let share = self.mix.insert + self.mix.insert_batch;
-        if share <= 0.0 {
-            return 0;
+    /// New keys that the phase inserts with all its numbers of threads, at most.
+    #[must_use]
+    pub fn fresh_keys(&self) -> u64 {
+        self.threads
+            .iter()
+            .map(|&threads| self.fresh_keys_with(threads))
+            .sum()
+    }
+
+    /// New keys that the phase inserts with one number of threads, at most.
+    #[must_use]
+    pub fn fresh_keys_with(&self, threads: u32) -> u64 {
+        match self.arrival {
+            Arrival::Dense => 0,
+            _ => self.keys_for(
+                self.mix.insert + self.mix.insert_batch,
+                threads,
+                self.batch_size,
+            ),
         }
+    }
+
+    /// Keys that the phase removes with one number of threads, at most.
+    #[must_use]
+    pub fn removed_keys_with(&self, threads: u32) -> u64 {
+        self.keys_for(self.mix.remove, threads, 1)
+    }
+
+    /// Operations of all passes together.
+    #[must_use]
+    pub fn all_operations(&self) -> u64 {
         let latency = if self.latency_sampling > 0.0 {
             latency_operations(self.operations)
         } else {
             0
         };
-        let operations = (self.operations + latency) as f64;
-        // In a mix the number of inserts is drawn: six standard deviations above its mean it never lies. A batch
-        // may begin just before its thread is through.
-        let spread = 6.0
-            * (operations * share * (1.0 - share).max(0.0) * f64::from(self.batch_size.max(1)))
-                .sqrt();
-        let keys = (operations * share + spread).ceil() as u64;
-        let batches: u64 = self
-            .threads
-            .iter()
-            .map(|&threads| 4 * u64::from(threads) * u64::from(self.batch_size))
-            .sum();
-        keys * self.threads.len() as u64 + batches
+        self.operations + latency
+    }
+
+    /// Operations per thread that are written down at once, of 8 to 25 bytes each. Most operations of a phase that ends
+    /// by the clock may never be done.
+    #[must_use]
+    pub fn piece(&self) -> u64 {
+        if self.seconds.is_some() {
+            1 << 20
+        } else {
+            1 << 23
+        }
+    }
+
+    /// Keys that steps with this share of the operations take, in batches of up to `batch`, at most.
+    fn keys_for(&self, share: f64, threads: u32, batch: u32) -> u64 {
+        if share <= 0.0 {
+            return 0;
+        }
+        // In a mix the number of steps of a kind is drawn: six standard deviations above its mean it never lies.
+        let (operations, batch) = (self.all_operations() as f64, f64::from(batch.max(1)));
+        let spread = 6.0 * (operations * share * (1.0 - share).max(0.0) * batch).sqrt();
+        // Each thread may begin a last batch just before it is through, in each piece of the phase.
+        let pieces = 2 + self.operations / (self.piece() * u64::from(threads));
+        let last = if batch > 1.0 {
+            (pieces * u64::from(threads)) as f64 * batch
+        } else {
+            0.0
+        };
+        (operations * share + spread + last).ceil() as u64
     }
 }
 

@@ -65,7 +65,7 @@ impl Preset {
     #[must_use]
     pub fn plan(self, scale: &Scale) -> Plan {
         let (name, rounds, contestants, experiments) = match self {
-            Self::Quick => ("quick", 3, EVERYBODY, quick(scale)),
+            Self::Quick => ("quick", 5, EVERYBODY, quick(scale)),
             Self::Full => ("full", 3, EVERYBODY, full(scale)),
             Self::PaperLbtree => ("paper-lbtree", 3, PERSISTENT, paper_lbtree(scale)),
             Self::PaperSurvey => ("paper-survey", 3, EVERYBODY, paper_survey(scale)),
@@ -289,11 +289,11 @@ fn experiment(name: &str, data: &str, records: u64, load: Load, phases: Vec<Phas
 }
 
 fn quick(scale: &Scale) -> Vec<Experiment> {
-    let records = scale.records.unwrap_or(1_000_000);
-    let operations = scale.operations.unwrap_or(4_000_000);
+    let records = scale.records.unwrap_or(500_000);
+    let operations = scale.operations.unwrap_or(2_000_000);
     let threads = one_and_all(scale);
     // By the clock: long enough to average over what a laptop does beside, short enough for two minutes in all.
-    let short = |phase: Phase| phase.at_most(0.2);
+    let short = |phase: Phase| phase.at_most(0.1);
     let get = Phase::new("get", Mix::GET, operations).threads(&threads);
     let insert = Phase::new("insert", Mix::INSERT, operations / 8).threads(&threads);
     let phases = vec![
@@ -302,7 +302,11 @@ fn quick(scale: &Scale) -> Vec<Experiment> {
         short(Phase::new("get_batch", Mix::GET_BATCH, operations)),
         short(ycsb('A', operations).expect("a workload of YCSB")),
         short(insert.with_latency()),
-        short(Phase::new("insert_batch", Mix::INSERT_BATCH, operations / 8)),
+        short(Phase::new(
+            "insert_batch",
+            Mix::INSERT_BATCH,
+            operations / 8,
+        )),
     ];
     let mut uniform = experiment("uniform", "uniform", records, Load::Random, phases);
     uniform.recovery = true;

@@ -1,5 +1,6 @@
 //! The keys of an experiment, and which of them are there.
 
+use crate::plan::{Arrival, Phase};
 use anyhow::{Result, ensure};
 use rand::seq::SliceRandom;
 use rand::{SeedableRng, rngs::Xoshiro256PlusPlus};
@@ -83,24 +84,40 @@ impl Keys {
 }
 
 /// What of the keys is used up: every insert takes new ones, every removal takes ones that are there.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Supply {
     /// Keys taken from [`Keys::fresh`].
     inserted: usize,
     /// Keys taken from the front of [`Keys::loaded`].
     removed: usize,
-    /// For each place of dense inserts, the keys taken there.
-    dense: BTreeMap<u64, u64>,
+    /// Neighbours taken at any place of dense inserts before this phase.
+    dense: u64,
+    /// For each place of dense inserts, the neighbours taken there in this phase.
+    dense_here: BTreeMap<u64, u64>,
 }
 
 impl Supply {
+    /// The supply of one phase with one number of threads. What is left goes on behind the most that the phase could
+    /// take, whatever it will take: the next one has the same keys for every contestant, also after a phase that ends
+    /// by the clock.
+    #[must_use]
+    pub fn set_aside(&mut self, phase: &Phase, threads: u32) -> Self {
+        let mine = self.clone();
+        self.inserted += phase.fresh_keys_with(threads) as usize;
+        self.removed += phase.removed_keys_with(threads) as usize;
+        if phase.arrival == Arrival::Dense {
+            self.dense += 2 * phase.all_operations();
+        }
+        mine
+    }
+
     /// Keys that are not there yet.
     ///
     /// # Errors
     ///
     /// If too few are left.
     pub fn insert<'keys>(&mut self, keys: &'keys Keys, count: usize) -> Result<&'keys [u64]> {
-        let left = &keys.fresh()[self.inserted..];
+        let left = keys.fresh().get(self.inserted..).unwrap_or_default();
         ensure!(
             count <= left.len(),
             "{count} new keys are wanted, {} are left: give the experiment more",
@@ -129,7 +146,7 @@ impl Supply {
     /// Loaded keys that are still there, in random order.
     #[must_use]
     pub fn present<'keys>(&self, keys: &'keys Keys) -> &'keys [u64] {
-        &keys.loaded()[self.removed..]
+        keys.loaded().get(self.removed..).unwrap_or_default()
     }
 
     /// Loaded keys that are still there, in ascending order (removed ones among them if there were removals).
@@ -154,8 +171,8 @@ impl Supply {
         let sorted = keys.all_sorted();
         let behind = *sorted.last().unwrap_or(&0);
         let room = u64::MAX - behind;
-        let used = *self.dense.get(&behind).unwrap_or(&0);
-        let base = if places == 1 && room >= used + count as u64 {
+        let used = |base| self.dense + self.dense_here.get(&base).unwrap_or(&0);
+        let base = if places == 1 && room >= used(behind) + count as u64 {
             behind
         } else {
             let part = &sorted[sorted.len() * place / places..sorted.len() * (place + 1) / places];
@@ -164,16 +181,14 @@ impl Supply {
                 .max_by_key(|pair| pair[1] - pair[0])
                 .map(|pair| (pair[0], pair[1] - pair[0] - 1));
             let (base, room) = widest.unwrap_or((0, 0));
-            let used = self.dense.get(&base).unwrap_or(&0);
             ensure!(
-                room >= used + count as u64,
+                room >= used(base) + count as u64,
                 "no room for {count} neighbouring new keys in this data set"
             );
             base
         };
-        let used = self.dense.entry(base).or_default();
-        let from = base + 1 + *used;
-        *used += count as u64;
+        let from = base + 1 + used(base);
+        *self.dense_here.entry(base).or_default() += count as u64;
         Ok((from..from + count as u64).collect())
     }
 }

@@ -1,0 +1,218 @@
+//! The bench as its users run it, on tiny maps: that it works, not how fast anything is.
+
+use indelible_bench::outcome::Run;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn bench(directory: &Path, words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_indelible"))
+        .arg("bench")
+        .args(words)
+        .current_dir(directory)
+        .output()
+        .unwrap()
+}
+
+fn text(output: &Output) -> String {
+    let all = [output.stdout.as_slice(), &output.stderr].concat();
+    String::from_utf8(all).unwrap()
+}
+
+/// Runs a small workload and reads what it wrote.
+fn run(directory: &Path, name: &str, words: &[&str]) -> (String, Run) {
+    let pools = directory.to_str().unwrap();
+    let all = [
+        words,
+        &[
+            "-n",
+            "3000",
+            "-p",
+            "2000",
+            "--rounds",
+            "2",
+            "-o",
+            name,
+            "--pool_path",
+            pools,
+        ],
+    ]
+    .concat();
+    let output = bench(directory, &all);
+    assert!(output.status.success(), "{}", text(&output));
+    let run = std::fs::read(directory.join(name)).unwrap();
+    (text(&output), serde_json::from_slice(&run).unwrap())
+}
+
+#[test]
+fn a_run_kills_reopens_prints_and_draws() {
+    let directory = tempfile::tempdir().unwrap();
+    let words = [
+        "--contestants",
+        "indelible,btreemap,indelible-pmem@512",
+        "--recovery",
+        "-t",
+        "1,3",
+        "--ycsb",
+        "A,D,E,F",
+    ];
+    let (printed, run) = run(directory.path(), "a.json", &words);
+    assert!(
+        printed.lines().all(|line| line.chars().count() <= 100),
+        "{printed}"
+    );
+    assert_eq!(run.outcomes.len(), 6);
+    for outcome in &run.outcomes {
+        assert_eq!(outcome.error, None);
+        assert_eq!(
+            outcome.phases.len(),
+            8,
+            "four workloads with two numbers of threads"
+        );
+        for phase in &outcome.phases {
+            // Batches of 16 steps may end a phase, and a mix is drawn.
+            assert_eq!(phase.operations, 2000, "{}", phase.phase);
+            assert!(phase.hits > 0 && phase.latency.is_some() && phase.seconds > 0.0);
+        }
+        let ours = outcome.contestant.starts_with("indelible");
+        assert_eq!(outcome.phases[0].cost.is_some(), ours);
+        assert_eq!(
+            outcome.recovery.as_ref().map(|recovery| recovery.lost),
+            ours.then_some(0)
+        );
+    }
+    let page = std::fs::read_to_string(directory.path().join("a.html")).unwrap();
+    assert!(page.contains("<svg") && page.contains("indelible-pmem@512"));
+    assert!(
+        !page.contains("http://") || !page.contains("src=\"http"),
+        "the page stands alone"
+    );
+    let left: Vec<_> = std::fs::read_dir(directory.path())
+        .unwrap()
+        .flatten()
+        .collect();
+    assert_eq!(
+        left.len(),
+        2,
+        "nothing is left but the run and its page: {left:?}"
+    );
+    let output = bench(
+        directory.path(),
+        &["report", "a.json", "--svg", "main", "-o", "a.svg"],
+    );
+    assert!(output.status.success(), "{}", text(&output));
+}
+
+#[test]
+fn the_same_seed_counts_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    let counts = |name: &str| {
+        let words = [
+            "--contestants",
+            "indelible",
+            "-i",
+            "0.5",
+            "-r",
+            "0.5",
+            "--data",
+            "lon-lat",
+        ];
+        let (_, run) = run(directory.path(), name, &words);
+        run.outcomes
+            .iter()
+            .map(|outcome| outcome.phases[0].cost)
+            .collect::<Vec<_>>()
+    };
+    let (a, b) = (counts("a.json"), counts("b.json"));
+    assert_eq!(a, b);
+    assert_eq!(a[0], a[1], "both rounds do the same");
+    let output = bench(directory.path(), &["compare", "a.json", "b.json"]);
+    assert!(output.status.success(), "{}", text(&output));
+}
+
+#[test]
+fn what_fails_is_said_and_the_others_go_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let pools = directory.path().to_str().unwrap();
+    let words = [
+        "--contestants",
+        "indelible@100,btreemap",
+        "-n",
+        "1000",
+        "-p",
+        "1000",
+        "--rounds",
+        "1",
+        "--pool_path",
+        pools,
+    ];
+    let output = bench(directory.path(), &words);
+    assert!(!output.status.success());
+    let run: Run = serde_json::from_slice(
+        &std::fs::read(directory.path().join("indelible-bench.json")).unwrap(),
+    )
+    .unwrap();
+    assert!(
+        run.outcomes[0]
+            .error
+            .as_ref()
+            .is_some_and(|error| error.contains("leaf")),
+        "{:?}",
+        run.outcomes[0].error
+    );
+    assert_eq!(run.outcomes[1].error, None);
+}
+
+#[test]
+fn nonsense_is_refused_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    for (words, expected) in [
+        (vec!["--contestants", "nobody"], "nobody"),
+        (vec!["-r", "0.5"], "Sum of ratios should be 1.0 but is 0.5"),
+        (vec!["--ycsb", "G"], "A to F"),
+        (vec!["--data", "sosd:nowhere"], "nowhere"),
+        (
+            vec!["--distribution", "selfsimilar", "--skew", "0.7"],
+            "Skew factor",
+        ),
+        (vec!["-t", "0"], "threads"),
+        (vec!["-d", "1", "-n", "10", "-p", "100"], "removed"),
+        (vec!["report", "nowhere.json"], "nowhere.json"),
+    ] {
+        let output = bench(directory.path(), &words);
+        assert!(!output.status.success(), "{words:?}");
+        assert!(
+            text(&output).contains(expected),
+            "{words:?}: {}",
+            text(&output)
+        );
+    }
+    std::fs::write(directory.path().join("other.json"), "{}").unwrap();
+    let output = bench(directory.path(), &["report", "other.json"]);
+    assert!(
+        text(&output).contains("not the file of a run"),
+        "{}",
+        text(&output)
+    );
+}
+
+#[test]
+fn the_hardness_of_keys_is_printed() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = bench(
+        directory.path(),
+        &["data", "dense", "lon-lat", "-n", "20000"],
+    );
+    let printed = text(&output);
+    let figures = |name: &str| -> Vec<u64> {
+        let line = printed
+            .lines()
+            .find(|line| line.trim_start().starts_with(name))
+            .unwrap();
+        line.split_whitespace()
+            .skip(1)
+            .map(|figure| figure.parse().unwrap())
+            .collect()
+    };
+    assert_eq!(figures("dense"), [20_000, 1, 1]);
+    assert!(figures("lon-lat")[1] > 20);
+}
