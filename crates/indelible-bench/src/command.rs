@@ -4,6 +4,7 @@ use crate::compare;
 use crate::contestants;
 use crate::data::{self, Source};
 use crate::job;
+use crate::machine;
 use crate::outcome::Run;
 use crate::plan::{Arrival, Distribution, Experiment, Load, Mix, Phase, Plan};
 use crate::preset::{self, Preset, Scale};
@@ -12,6 +13,7 @@ use crate::report::plots::Plot;
 use crate::report::{html, svg, terminal};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand, ValueEnum};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -91,7 +93,7 @@ const SEED: u64 = 1729;
 #[command(rename_all = "snake_case")]
 struct RunArguments {
     /// A plan that comes with the program.
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, conflicts_with = "WorkloadArguments")]
     preset: Option<Preset>,
     /// Where the run goes; the page goes beside it, with the ending `.html`.
     #[arg(short, long, default_value = "indelible-bench.json")]
@@ -365,11 +367,20 @@ impl RunArguments {
                 .collect(),
             command: std::env::args().collect::<Vec<_>>().join(" "),
         };
-        // Found out now rather than after the measurement.
-        fs::write(&self.output, "").with_context(|| self.output.display().to_string())?;
-        let run = race::run(&plan, &options)?;
-        fs::write(&self.output, serde_json::to_vec(&run)?)?;
         let page = self.output.with_extension("html");
+        ensure!(page != self.output, "the page goes to {}", page.display());
+        // Found out now rather than after the measurement; an older run there stays until then.
+        let beside = self.output.with_extension("json.part");
+        fs::write(&beside, "").with_context(|| beside.display().to_string())?;
+        if machine::file_system(&options.disk_path) == "tmpfs" {
+            let path = options.disk_path.display();
+            eprintln!(
+                "{path} is tmpfs: what waits for a disk there does not wait; see --disk_path"
+            );
+        }
+        let run = race::run(&plan, &options)?;
+        fs::write(&beside, serde_json::to_vec(&run)?)?;
+        fs::rename(&beside, &self.output)?;
         fs::write(&page, html::page(&run))?;
         print!("{}", terminal::print(&run));
         println!("{} and {}", self.output.display(), page.display());
@@ -400,13 +411,21 @@ impl RunArguments {
                 .for_each(|experiment| experiment.contestants.clear());
         }
         ensure!(plan.rounds > 0, "--rounds must be at least 1");
-        ensure!(!self.threads.contains(&0), "--threads must be at least 1");
+        let share = 0.0..1.0;
         ensure!(
-            (0.0..1.0).contains(&self.plant_slowdown),
-            "--plant-slowdown is from 0 to below 1"
+            share.contains(&self.plant_slowdown),
+            "--plant_slowdown is from 0 to below 1"
         );
+        let mut names = BTreeSet::new();
         for experiment in &plan.experiments {
-            ensure!(experiment.records > 0, "--records must be at least 1");
+            ensure!(
+                names.insert(&experiment.name),
+                "{} is named twice",
+                experiment.name
+            );
+            experiment
+                .check()
+                .with_context(|| experiment.name.clone())?;
             for name in plan.contestants_of(experiment) {
                 job::entrant(name)?;
             }
@@ -425,7 +444,7 @@ impl RunArguments {
             load: workload.load(),
             contestants: Vec::new(),
             phases: phases.clone(),
-            recovery: workload.recovery,
+            recovery: if workload.recovery { u32::MAX } else { 0 },
         };
         Ok(Plan {
             name: "custom".into(),
@@ -446,11 +465,15 @@ impl WorkloadArguments {
 
     fn phases(&self, operations: Option<u64>, threads: &[u32]) -> Result<Vec<Phase>> {
         let timed = self.mode == Mode::Time;
-        // By the clock as many operations as anything here could do; new keys for all of them must be made first.
-        let otherwise = if timed {
-            (self.seconds * 1e7) as u64
-        } else {
-            1_000_000
+        let changes = self.insert_ratio + self.remove_ratio + self.batch_insert_ratio > 0.0;
+        let makes_keys = changes || self.shift || !self.ycsb.is_empty();
+        let most = f64::from(threads.iter().copied().max().unwrap_or(1));
+        let otherwise = match (timed, makes_keys) {
+            // By the clock nothing else ends a phase; only keys for all that it inserts must be made before.
+            (true, false) => 1 << 40,
+            (true, true) => (self.seconds * most * 4e6) as u64,
+            (false, _) if self.remove_ratio > 0.0 => 200_000,
+            (false, _) => 1_000_000,
         };
         let operations = operations.unwrap_or(otherwise);
         let mut phases = if self.shift {

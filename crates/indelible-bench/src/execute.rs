@@ -5,12 +5,12 @@ use crate::workload::{Kind, Kinds, Script, scan_length, value_of};
 use hdrhistogram::Histogram;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Steps between two looks at whether the phase is over.
 const STRIDE: usize = 16;
-/// Strides between two pauses of a slowed contestant.
-const PAUSE: usize = 64;
+/// A slowed contestant pauses whenever it has worked this long.
+const PAUSE: Duration = Duration::from_micros(100);
 
 /// One thread's view of a phase: how far it is, and whether it shall stop. Alone in its lines, so that watching one
 /// thread slows no other down.
@@ -34,6 +34,7 @@ pub struct Meter<'phase> {
     progress: &'phase Progress,
     stop: &'phase AtomicBool,
     slow_down: f64,
+    since: Instant,
     /// Operations done.
     pub operations: u64,
     /// Those that found what they asked for or changed something; records for scans.
@@ -41,14 +42,15 @@ pub struct Meter<'phase> {
 }
 
 impl<'phase> Meter<'phase> {
-    /// A meter that starts at 0 and obeys `stop`. With `slow_down` above 0 the thread does nothing for that share of
-    /// its time: a planted fault that comparisons must find.
+    /// A meter that starts at 0 and obeys `stop`. With `slow_down` above 0 everything takes longer by that share: a
+    /// planted fault that comparisons must find.
     #[must_use]
     pub fn new(progress: &'phase Progress, stop: &'phase AtomicBool, slow_down: f64) -> Self {
         Self {
             progress,
             stop,
             slow_down,
+            since: Instant::now(),
             operations: 0,
             hits: 0,
         }
@@ -60,7 +62,22 @@ impl<'phase> Meter<'phase> {
         self.operations += operations as u64;
         self.hits += hits;
         self.progress.done.store(self.operations, Ordering::Relaxed);
+        if self.slow_down > 0.0 {
+            self.pause();
+        }
         !self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Waits for a share of the time that has been worked.
+    #[cold]
+    fn pause(&mut self) {
+        let worked = self.since.elapsed();
+        if worked >= PAUSE {
+            while self.since.elapsed() < worked.mul_f64(1.0 + self.slow_down) {
+                std::hint::spin_loop();
+            }
+            self.since = Instant::now();
+        }
     }
 }
 
@@ -224,8 +241,7 @@ fn run_kind<I: Index + ?Sized>(
     mut kind: impl FnMut() -> Kind,
 ) {
     let mut cursor = Cursor::new(script);
-    let mut since = Instant::now();
-    let (mut left, mut strides) = (steps, 0_usize);
+    let mut left = steps;
     while left > 0 {
         let stride = left.min(STRIDE);
         let (mut hits, mut operations) = (0, 0);
@@ -238,21 +254,7 @@ fn run_kind<I: Index + ?Sized>(
             return;
         }
         left -= stride;
-        strides += 1;
-        if meter.slow_down > 0.0 && strides.is_multiple_of(PAUSE) {
-            pause(meter.slow_down, &mut since);
-        }
     }
-}
-
-/// Waits for a share of the time that has gone by.
-#[cold]
-fn pause(share: f64, since: &mut Instant) {
-    let worked = since.elapsed();
-    while since.elapsed() < worked.mul_f64(1.0 + share) {
-        std::hint::spin_loop();
-    }
-    *since = Instant::now();
 }
 
 /// Walks through a script and times some of its steps.

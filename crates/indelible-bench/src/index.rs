@@ -21,15 +21,6 @@ impl Scanned {
     }
 }
 
-/// Bytes that a contestant says it takes; none where it cannot say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OwnSpace {
-    /// Bytes in its file that hold records or what belongs to them.
-    pub file_bytes: Option<u64>,
-    /// Bytes of volatile memory.
-    pub dram_bytes: Option<u64>,
-}
-
 /// An ordered map from `u64` to `u64`, as every contestant is seen by the bench. All methods may be called by many
 /// threads at once. A contestant that fails panics: its job ends, and the others go on.
 pub trait Index: Send + Sync {
@@ -66,9 +57,5 @@ pub trait Index: Send + Sync {
     /// The same with a look at the clock before and after some of the steps. Leave it as it is.
     fn run_timed(&self, script: &Script, meter: &mut Meter, sampler: &mut Sampler) {
         execute::run_timed(self, script, meter, sampler);
-    }
-    /// What it says of its space.
-    fn own_space(&self) -> OwnSpace {
-        OwnSpace::default()
     }
 }

@@ -10,10 +10,11 @@ use crate::outcome::{Measured, Outcome, Probe, Recovery, Space};
 use crate::phase::{self, Setting};
 use crate::plan::{Experiment, Load};
 use crate::workload::{Keys, Supply, value_of};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use indelible::pmem::count;
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -91,14 +92,22 @@ pub fn child() -> Result<()> {
         outcome.recovery = Some(reopen(&job, &contestant, &place, &keys)?);
         return print(&outcome);
     }
-    let index = measure(&job, &contestant, &place, &keys, &mut outcome);
+    // A contestant that fails panics; what it did before is still worth telling.
+    let attempt = AssertUnwindSafe(|| measure(&job, &contestant, &place, &keys, &mut outcome));
+    let index = catch_unwind(attempt).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).into()));
+        Err(anyhow!(text.unwrap_or_else(|| "it panicked".into())))
+    });
     if let Err(error) = &index {
         outcome.error = Some(format!("{error:#}"));
     }
     print(&outcome)?;
-    if let (Ok(index), Task::MeasureAndWait) = (index, job.task) {
+    if let (Ok(index), Task::MeasureAndWait) = (&index, job.task) {
         write_until_killed(index.as_ref(), &keys);
     }
+    // Its memory and its files go with the process.
+    std::mem::forget(index);
     Ok(())
 }
 
@@ -156,15 +165,12 @@ fn measure(
     outcome.space = Some(Space {
         records: job.experiment.records,
         file_bytes: machine::bytes_below(&job.directory),
-        dram_bytes: index
-            .own_space()
-            .dram_bytes
-            .unwrap_or_else(|| grown("RssAnon", anonymous)),
+        dram_bytes: grown("RssAnon", anonymous),
         peak_bytes: grown("VmHWM", resident),
     });
     drop(records);
     let mut supply = Supply::default();
-    verify(index.as_ref(), keys, &supply, job.experiment.records)?;
+    verify(index.as_ref(), keys, &supply)?;
     let mut setting = Setting {
         keys,
         seed: job.seed,
@@ -177,16 +183,18 @@ fn measure(
     };
     for phase in &job.experiment.phases {
         let batches = phase.mix.get_batch + phase.mix.insert_batch > 0.0;
-        if batches && !contestant.has_batches {
-            continue;
-        }
         for &threads in &phase.threads {
             setting.seed = setting.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            if batches && !contestant.has_batches {
+                // Later phases have the same keys for everybody.
+                let _ = supply.set_aside(phase, threads);
+                continue;
+            }
             let measured = phase::run(index.as_ref(), phase, threads, &setting, &mut supply)?;
             outcome.phases.push(measured);
         }
     }
-    verify(index.as_ref(), keys, &supply, job.experiment.records)?;
+    verify(index.as_ref(), keys, &supply)?;
     Ok(index)
 }
 
@@ -255,14 +263,13 @@ fn load(
 }
 
 /// Looks at some of the records: whether they are there, with the value of an insert or of an update.
-fn verify(index: &dyn Index, keys: &Keys, supply: &Supply, records: u64) -> Result<()> {
-    let lost = lost_among(
-        index,
-        supply.present(keys).iter().step_by(VERIFY_EVERY).copied(),
-    );
+fn verify(index: &dyn Index, keys: &Keys, supply: &Supply) -> Result<()> {
+    let present = supply.present(keys);
+    let lost = lost_among(index, present.iter().step_by(VERIFY_EVERY));
     ensure!(
         lost == 0,
-        "{lost} of every {VERIFY_EVERY}th of {records} records are lost or wrong"
+        "{lost} of every {VERIFY_EVERY}th of {} records are lost or wrong",
+        present.count()
     );
     Ok(())
 }
@@ -287,11 +294,13 @@ fn write_until_killed(index: &dyn Index, keys: &Keys) {
 fn reopen(job: &Job, contestant: &Contestant, place: &Place, keys: &Keys) -> Result<Recovery> {
     let open = contestant.open.context("nothing is left of it")?;
     let records = job.experiment.records;
-    let removes = job
-        .experiment
-        .phases
-        .iter()
-        .any(|phase| phase.mix.remove > 0.0);
+    // What was removed on purpose is no loss.
+    let mut supply = Supply::default();
+    for phase in &job.experiment.phases {
+        for &threads in &phase.threads {
+            let _ = supply.set_aside(phase, threads);
+        }
+    }
     let long = Duration::from_secs_f64((records as f64 / 1e7).clamp(0.5, 5.0));
     let tick = Duration::from_millis(5);
     let start = Instant::now();
@@ -314,15 +323,10 @@ fn reopen(job: &Job, contestant: &Contestant, place: &Place, keys: &Keys) -> Res
         }
         warm_up.push((ms(now), done));
     }
-    // What was removed on purpose is no loss; the phases take those from the front, in random order.
-    let lost = if removes {
-        0
-    } else {
-        lost_among(
-            index.as_ref(),
-            keys.loaded().iter().step_by(VERIFY_EVERY).copied(),
-        )
-    };
+    let lost = lost_among(
+        index.as_ref(),
+        supply.present(keys).iter().step_by(VERIFY_EVERY),
+    );
     Ok(Recovery {
         records,
         open_ms: ms(opened),

@@ -7,9 +7,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Instant;
 
-/// What the kernel says about this machine.
+/// What the kernel says about this machine, and about these directories.
 #[must_use]
-pub fn describe() -> Machine {
+pub fn describe(directories: &[&Path]) -> Machine {
     let field = |file: &str, name: &str| -> Option<String> {
         let text = fs::read_to_string(file).ok()?;
         let line = text.lines().find(|line| line.starts_with(name))?.to_owned();
@@ -26,9 +26,35 @@ pub fn describe() -> Machine {
         cpu: field("/proc/cpuinfo", "model name").unwrap_or_else(|| std::env::consts::ARCH.into()),
         cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
         memory_bytes: memory.trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024,
+        files: directories
+            .iter()
+            .map(|directory| format!("{} on {}", directory.display(), file_system(directory)))
+            .collect::<Vec<_>>()
+            .join(", "),
         system: format!("{} {}", std::env::consts::OS, kernel.trim()),
         build: format!("indelible {}, {profile}", env!("CARGO_PKG_VERSION")),
     }
+}
+
+/// The kind of file system that a directory is on: `tmpfs`, `ext4`.
+#[must_use]
+pub fn file_system(directory: &Path) -> String {
+    let path = directory
+        .canonicalize()
+        .unwrap_or_else(|_| directory.into());
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let mount = |line: &str| -> Option<(usize, String)> {
+        let mut words = line.split(' ').skip(1);
+        let (place, kind) = (words.next()?, words.next()?);
+        path.starts_with(place)
+            .then(|| (place.len(), kind.to_owned()))
+    };
+    // Of several mounts at one place the last one counts.
+    let nearest = mounts
+        .lines()
+        .filter_map(mount)
+        .max_by_key(|(length, _)| *length);
+    nearest.map_or_else(|| "an unknown file system".into(), |(_, kind)| kind)
 }
 
 /// Now, in UTC: `2026-11-21 13:46`.

@@ -40,7 +40,10 @@ pub struct Machine {
     pub memory_bytes: u64,
     /// The kernel.
     pub system: String,
-    /// The compiler and the version of indelible.
+    /// The directories of contestants' files, and the file systems that they are on.
+    #[serde(default)]
+    pub files: String,
+    /// The version of indelible, and the kind of build.
     pub build: String,
 }
 
@@ -83,7 +86,8 @@ pub struct Outcome {
     pub round: u32,
     /// Why there is nothing more; all else is as far as it got.
     pub error: Option<String>,
-    /// Nanoseconds per independent and per dependent read of a random line, just before: the machine's mood.
+    /// Nanoseconds per independent and per dependent read of a random line, at the beginning of the round: the machine's
+    /// mood.
     pub probe: Probe,
     /// The load.
     pub load: Option<Measured>,
@@ -145,7 +149,7 @@ pub struct Latency {
     pub samples: u64,
     /// What reading the clock twice took; it is contained in all figures.
     pub clock_ns: u64,
-    /// Nanoseconds at each of [`QUANTILES`].
+    /// Nanoseconds at each of [`QUANTILES`], as far as ten of the operations timed took longer.
     pub quantiles: Vec<u64>,
     /// The longest, in nanoseconds.
     pub max_ns: u64,
@@ -175,10 +179,9 @@ pub struct Space {
     pub records: u64,
     /// Bytes of its files on their file system.
     pub file_bytes: u64,
-    /// Bytes of volatile memory: what it says itself, else what the process grew by.
+    /// Bytes of volatile memory: what the process's anonymous memory grew by.
     pub dram_bytes: u64,
-    /// The most memory the process had at any time until the end of the phases, mapped files included, less what it had
-    /// before the load.
+    /// The most memory the process had at any time during the load, mapped files included, less what it had before.
     pub peak_bytes: u64,
 }
 

@@ -5,16 +5,18 @@ use crate::index::Index;
 use crate::outcome::{Cost, Latency, Measured, QUANTILES};
 use crate::plan::{Phase, latency_operations};
 use crate::workload::{Keys, Script, Supply, draw};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use hdrhistogram::Histogram;
 use indelible::pmem::count::{self, Counts};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Operations of a latency pass in which about this many are timed are enough: 100 beyond the last quantile.
+/// So many operations timed are enough: 100 of them lie beyond the last quantile.
 const SAMPLES: f64 = 1e6;
+/// A quantile is said if at least so many of the operations timed lie beyond it.
+const BEYOND: f64 = 10.0;
 
 /// Everything that stays the same while phases run.
 #[derive(Debug)]
@@ -43,7 +45,7 @@ struct Share {
 ///
 /// # Errors
 ///
-/// If the supply of keys ends.
+/// If the supply of keys ends, or operations on keys that are there do not find them.
 pub fn run(
     index: &dyn Index,
     phase: &Phase,
@@ -58,7 +60,7 @@ pub fn run(
     };
     let mut counts = Counts::default();
     // Whatever the phase leaves of them, the next one begins behind them: the same keys for every contestant.
-    let supply = &mut supply.set_aside(phase, threads);
+    let mut mine = supply.set_aside(phase, threads);
     let piece = phase.piece() * u64::from(threads);
     let mut left = phase.operations;
     while left > 0 {
@@ -66,17 +68,34 @@ pub fn run(
         if seconds_left.is_some_and(|seconds| seconds <= 0.0) {
             break;
         }
-        let seed = setting.seed ^ left ^ u64::from(threads) << 48;
-        let scripts = draw(phase, setting.keys, supply, threads, left.min(piece), seed)?;
-        left -= left.min(piece);
+        let (seed, from) = (setting.seed ^ left, mine.inserted());
+        let wanted = left.min(piece);
+        let scripts = draw(phase, setting.keys, &mut mine, threads, wanted, seed)?;
+        left -= wanted;
         let shares = run_scripts(index, &scripts, setting, seconds_left, None, &mut measured);
         shares.iter().for_each(|share| counts += share.counts);
+        if shares.iter().map(|share| share.operations).sum::<u64>() >= wanted {
+            supply.was_done(&mut mine, from);
+        }
     }
+    check(phase, &measured)?;
     measured.cost = cost(counts, measured.operations);
     if phase.latency_sampling > 0.0 {
-        measured.latency = Some(latency(index, phase, threads, setting, supply, &measured)?);
+        measured.latency = Some(latency(index, phase, threads, setting, supply, &mut mine)?);
     }
     Ok(measured)
+}
+
+/// Whether everything was found that had to be.
+fn check(phase: &Phase, measured: &Measured) -> Result<()> {
+    let may_miss = phase.missing > 0.0 || phase.mix.remove > 0.0 || phase.mix.scan > 0.0;
+    let missed = measured.operations.saturating_sub(measured.hits);
+    ensure!(
+        may_miss || missed == 0,
+        "{missed} of {} operations did not find a key that is there",
+        measured.operations
+    );
+    Ok(())
 }
 
 /// Times single operations, in a pass of its own of about a quarter of the operations.
@@ -86,22 +105,32 @@ fn latency(
     threads: u32,
     setting: &Setting,
     supply: &mut Supply,
-    measured: &Measured,
+    mine: &mut Supply,
 ) -> Result<Latency> {
     let enough = (SAMPLES / phase.latency_sampling) as u64;
     let operations = latency_operations(phase.operations).min(enough).max(1);
-    let seed = !setting.seed ^ u64::from(threads) << 48;
-    let scripts = draw(phase, setting.keys, supply, threads, operations, seed)?;
-    let mut ignored = Measured::default();
-    let seconds = phase.seconds.or(Some(measured.seconds.max(0.05)));
+    let from = mine.inserted();
+    let scripts = draw(
+        phase,
+        setting.keys,
+        mine,
+        threads,
+        operations,
+        !setting.seed,
+    )?;
+    let sampling = Some(phase.latency_sampling);
+    let mut timed = Measured::default();
     let shares = run_scripts(
         index,
         &scripts,
         setting,
-        seconds,
-        Some(phase.latency_sampling),
-        &mut ignored,
+        phase.seconds,
+        sampling,
+        &mut timed,
     );
+    if timed.operations >= operations {
+        supply.was_done(mine, from);
+    }
     let mut all = Histogram::<u64>::new(3).expect("three digits are allowed");
     for histogram in shares.iter().filter_map(|share| share.histogram.as_ref()) {
         all.add(histogram).expect("histograms of one kind");
@@ -111,6 +140,7 @@ fn latency(
         clock_ns: clock_cost(),
         quantiles: QUANTILES
             .iter()
+            .take_while(|&&q| all.len() as f64 * (1.0 - q) >= BEYOND)
             .map(|&q| all.value_at_quantile(q))
             .collect(),
         max_ns: all.max(),
@@ -131,44 +161,23 @@ fn run_scripts(
     let stop = AtomicBool::new(false);
     let barrier = Barrier::new(scripts.len() + 1);
     let (finished, all_finished) = mpsc::channel::<()>();
-    let before = (measured.seconds, measured.operations);
     let shares: Vec<Share> = std::thread::scope(|scope| {
-        let workers: Vec<_> = scripts
-            .iter()
-            .zip(&progress)
-            .enumerate()
-            .map(|(thread, (script, progress))| {
-                let meter = Meter::new(progress, &stop, setting.slow_down);
-                let sampler =
-                    sampling.map(|share| Sampler::new(share, setting.seed + thread as u64));
-                let (barrier, finished) = (&barrier, finished.clone());
-                scope.spawn(move || {
-                    barrier.wait();
-                    let share = run_share(index, script, meter, sampler);
-                    drop(finished);
-                    share
-                })
-            })
-            .collect();
+        let mut workers = Vec::new();
+        for (thread, (script, progress)) in scripts.iter().zip(&progress).enumerate() {
+            let meter = Meter::new(progress, &stop, setting.slow_down);
+            let seed = setting.seed + thread as u64;
+            let sampler = sampling.map(|share| Sampler::new(share, seed));
+            let (barrier, finished) = (&barrier, finished.clone());
+            workers.push(scope.spawn(move || {
+                barrier.wait();
+                let share = run_share(index, script, meter, sampler);
+                drop(finished);
+                share
+            }));
+        }
         drop(finished);
         barrier.wait();
-        let start = Instant::now();
-        let deadline = seconds.map(Duration::from_secs_f64);
-        // Wakes up for the timeline, or for the end if that comes first.
-        let next = || {
-            let left = deadline.map(|deadline| deadline.saturating_sub(start.elapsed()));
-            left.filter(|left| !left.is_zero())
-                .map_or(setting.sampling, |left| left.min(setting.sampling))
-        };
-        while all_finished.recv_timeout(next()) == Err(RecvTimeoutError::Timeout) {
-            let now = start.elapsed();
-            let done: u64 = progress.iter().map(Progress::done).sum();
-            let so_far = (before.0 + now.as_secs_f64(), before.1 + done);
-            measured.timeline.push(so_far);
-            if deadline.is_some_and(|deadline| now >= deadline) {
-                stop.store(true, Ordering::Relaxed);
-            }
-        }
+        watch(&all_finished, &progress, &stop, setting, seconds, measured);
         let join = |worker: std::thread::ScopedJoinHandle<'_, Share>| match worker.join() {
             Ok(share) => share,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -186,6 +195,40 @@ fn run_scripts(
         .timeline
         .push((measured.seconds, measured.operations));
     shares
+}
+
+/// Writes the timeline until all threads are through, and stops them when the time is up.
+fn watch(
+    all_finished: &Receiver<()>,
+    progress: &[Progress],
+    stop: &AtomicBool,
+    setting: &Setting,
+    seconds: Option<f64>,
+    measured: &mut Measured,
+) {
+    let start = Instant::now();
+    let deadline = seconds.map(Duration::from_secs_f64);
+    // A phase that is short has entries enough for a picture, too.
+    let tick = deadline.map_or(setting.sampling, |deadline| {
+        setting.sampling.min(deadline / 20)
+    });
+    let next = || {
+        let left = deadline.map(|deadline| deadline.saturating_sub(start.elapsed()));
+        left.filter(|left| !left.is_zero())
+            .map_or(tick, |left| left.min(tick))
+    };
+    while all_finished.recv_timeout(next()) == Err(RecvTimeoutError::Timeout) {
+        let now = start.elapsed();
+        let done: u64 = progress.iter().map(Progress::done).sum();
+        let so_far = (
+            measured.seconds + now.as_secs_f64(),
+            measured.operations + done,
+        );
+        measured.timeline.push(so_far);
+        if deadline.is_some_and(|deadline| now >= deadline) {
+            stop.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 /// What one thread does between the barrier and its end.

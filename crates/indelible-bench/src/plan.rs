@@ -1,6 +1,8 @@
 //! What is to be measured.
 
+use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// A whole run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,8 +35,8 @@ pub struct Experiment {
     pub contestants: Vec<String>,
     /// What is measured then, one after the other.
     pub phases: Vec<Phase>,
-    /// Whether a loaded process is killed, and what it left opened.
-    pub recovery: bool,
+    /// In how many of the rounds a loaded process is killed, and what it left opened.
+    pub recovery: u32,
 }
 
 /// How records get in.
@@ -67,6 +69,12 @@ impl Experiment {
     #[must_use]
     pub fn fresh_keys(&self) -> u64 {
         self.phases.iter().map(Phase::fresh_keys).sum()
+    }
+
+    /// All keys of the experiment: loaded, inserted later, and never there.
+    #[must_use]
+    pub fn all_keys(&self) -> u64 {
+        self.records + self.fresh_keys() + self.missing_keys()
     }
 
     /// Keys that are looked up and never there.
@@ -148,6 +156,38 @@ impl Phase {
             0.0
         };
         (operations * share + spread + last).ceil() as u64
+    }
+}
+
+impl Experiment {
+    /// Why the experiment cannot be run, if it cannot.
+    ///
+    /// # Errors
+    ///
+    /// If there is nothing to load or to do, if it would remove more than there is, or two measurements had one name.
+    pub fn check(&self) -> Result<()> {
+        ensure!(self.records > 0, "at least one record must be loaded");
+        let mut names = BTreeSet::new();
+        let mut removed = 0;
+        for phase in &self.phases {
+            ensure!(phase.operations > 0, "a phase has at least one operation");
+            for &threads in &phase.threads {
+                ensure!(threads > 0, "a phase has at least one thread");
+                removed += phase.removed_keys_with(threads);
+                ensure!(
+                    names.insert((&phase.name, threads)),
+                    "{} with {threads} threads is in {} twice",
+                    phase.name,
+                    self.name
+                );
+            }
+        }
+        ensure!(
+            removed < self.records,
+            "{removed} records may be removed, {} are loaded: load more, or do less",
+            self.records
+        );
+        Ok(())
     }
 }
 

@@ -268,12 +268,12 @@ fn one_and_all(scale: &Scale) -> Vec<u32> {
     )
 }
 
+/// What was asked for, or otherwise something else; each number once.
 fn or(asked: &[u32], otherwise: &[u32]) -> Vec<u32> {
-    if asked.is_empty() {
-        otherwise.to_vec()
-    } else {
-        asked.to_vec()
-    }
+    let mut threads = if asked.is_empty() { otherwise } else { asked }.to_vec();
+    let mut seen = std::collections::BTreeSet::new();
+    threads.retain(|&number| seen.insert(number));
+    threads
 }
 
 fn experiment(name: &str, data: &str, records: u64, load: Load, phases: Vec<Phase>) -> Experiment {
@@ -284,7 +284,7 @@ fn experiment(name: &str, data: &str, records: u64, load: Load, phases: Vec<Phas
         load,
         contestants: Vec::new(),
         phases,
-        recovery: false,
+        recovery: 0,
     }
 }
 
@@ -309,7 +309,7 @@ fn quick(scale: &Scale) -> Vec<Experiment> {
         )),
     ];
     let mut uniform = experiment("uniform", "uniform", records, Load::Random, phases);
-    uniform.recovery = true;
+    uniform.recovery = 2;
     vec![uniform]
 }
 
@@ -346,7 +346,7 @@ fn full(scale: &Scale) -> Vec<Experiment> {
     let experiments = sources.map(|source| {
         let rich = source == "uniform";
         let mut experiment = experiment(source, source, records, Load::Random, phases(rich));
-        experiment.recovery = rich;
+        experiment.recovery = if rich { u32::MAX } else { 0 };
         experiment
     });
     experiments.into()

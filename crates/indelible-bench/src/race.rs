@@ -83,7 +83,7 @@ pub fn run(plan: &Plan, options: &Options) -> Result<Run> {
         command: options.command.clone(),
         date,
         seconds: start.elapsed().as_secs_f64(),
-        machine: machine::describe(),
+        machine: machine::describe(&[&options.pool_path, &options.disk_path]),
         plan: plan.clone(),
         contestants,
         data: facts,
@@ -132,7 +132,7 @@ fn describe(plan: &Plan) -> Result<Vec<Described>> {
 fn make_keys(plan: &Plan, experiment: &Experiment, home: &Home) -> Result<DataFacts> {
     let source: Source = experiment.data.parse()?;
     let missing = experiment.missing_keys();
-    let count = experiment.records + experiment.fresh_keys() + missing;
+    let count = experiment.all_keys();
     let keys = data::generate(&source, count as usize, plan.seed)
         .with_context(|| format!("the keys of {}", experiment.name))?;
     let keys = Keys::shuffle(
@@ -142,12 +142,13 @@ fn make_keys(plan: &Plan, experiment: &Experiment, home: &Home) -> Result<DataFa
         plan.seed,
     );
     let path = home.keys(experiment);
-    let mut file = BufWriter::with_capacity(1 << 20, File::create(&path)?);
-    for key in keys.all() {
-        file.write_all(&key.to_le_bytes())?;
+    if !path.exists() {
+        let mut file = BufWriter::with_capacity(1 << 20, File::create(&path)?);
+        for key in keys.all() {
+            file.write_all(&key.to_le_bytes())?;
+        }
+        file.flush().with_context(|| path.display().to_string())?;
     }
-    file.flush()
-        .with_context(|| format!("{}", path.display()))?;
     Ok(DataFacts {
         experiment: experiment.name.clone(),
         source: source.to_string(),
@@ -170,7 +171,7 @@ fn job(
     // Ours obeys the same protocol on any medium; a database that syncs is measured on a medium that can be synced.
     let waits = contestant.survives == Survives::PowerCut && !contestant.is_ours;
     let place = if waits { disk } else { home };
-    let killable = experiment.recovery && contestant.open.is_some();
+    let killable = round < experiment.recovery && contestant.open.is_some();
     Ok(Job {
         experiment: experiment.clone(),
         contestant: name.to_owned(),
@@ -276,11 +277,16 @@ impl Home {
         Ok(Self { path })
     }
 
+    /// Where the keys of an experiment are; experiments with the same keys share them.
     fn keys(&self, experiment: &Experiment) -> PathBuf {
-        let name = experiment
-            .name
+        let data = experiment
+            .data
             .replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-        self.path.join(format!("keys-{name}"))
+        let hash = crate::workload::value_of(experiment.data.bytes().fold(0, |hash: u64, byte| {
+            hash.wrapping_mul(31).wrapping_add(byte.into())
+        }));
+        self.path
+            .join(format!("keys-{data}-{hash:x}-{}", experiment.all_keys()))
     }
 }
 

@@ -174,8 +174,8 @@ fn nonsense_is_refused_by_name() {
             vec!["--distribution", "selfsimilar", "--skew", "0.7"],
             "Skew factor",
         ),
-        (vec!["-t", "0"], "threads"),
-        (vec!["-d", "1", "-n", "10", "-p", "100"], "removed"),
+        (vec!["-t", "0"], "at least one thread"),
+        (vec!["-d", "1", "-n", "10", "-p", "100"], "may be removed"),
         (vec!["report", "nowhere.json"], "nowhere.json"),
     ] {
         let output = bench(directory.path(), &words);

@@ -124,7 +124,13 @@ pub(super) fn facts(a: &Run, b: &Run) -> Vec<Fact> {
                 let place = old.columns.iter().position(|c| c == column);
                 let old_cell = place.and_then(|place| old_row.cells[place].as_ref());
                 let at = format!("{at}, {}", column.label());
-                counts(&at, old_cell, cell.as_ref(), column.threads, &mut facts);
+                counts(
+                    &at,
+                    old_cell,
+                    cell.as_ref(),
+                    column.phase == "load",
+                    &mut facts,
+                );
             }
         }
     }
@@ -180,13 +186,14 @@ fn space(at: &str, old: &Row, new: &Row, facts: &mut Vec<Fact>) {
     }
 }
 
-/// Counts per operation. With several threads the interleaving decides a little.
-fn counts(at: &str, old: Option<&Cell>, new: Option<&Cell>, threads: u32, facts: &mut Vec<Fact>) {
+/// Counts per operation. Those of a load are exact; those of phases follow a little from the interleaving of threads, and
+/// from how far a phase came that the clock ended.
+fn counts(at: &str, old: Option<&Cell>, new: Option<&Cell>, is_exact: bool, facts: &mut Vec<Fact>) {
     let cost = |cell: Option<&Cell>| cell.and_then(|c| c.cost);
     let (Some(old), Some(new)) = (cost(old), cost(new)) else {
         return;
     };
-    let slack = if threads > 1 { SLACK } else { 1e-9 };
+    let slack = if is_exact { 1e-9 } else { SLACK };
     for (kind, get) in COUNTS {
         let (before, after) = (get(&old), get(&new));
         if (after - before).abs() > before.abs().max(after.abs()) * slack {

@@ -1,14 +1,13 @@
 //! Indelible, with each of the promises that a pool can make.
 
 use super::{Contestant, Open, Place, Survives};
-use crate::index::{Index, OwnSpace, Scanned};
+use crate::index::{Index, Scanned};
 use anyhow::Result;
 use indelible::{Durability, Map, MapOptions, Pool, PoolOptions};
 
 /// A map in a pool of its own.
 struct Ours {
     map: Map<u64, u64>,
-    in_memory: bool,
 }
 
 /// `indelible` is the default of the library; the others promise less and more.
@@ -60,12 +59,12 @@ pub(super) fn contestants() -> Vec<Contestant> {
 }
 
 fn create_in_memory(place: &Place) -> Result<Box<dyn Index>> {
-    index(&PoolOptions::new().in_memory()?, place, true)
+    index(&PoolOptions::new().in_memory()?, place)
 }
 
 fn create_on_file(place: &Place) -> Result<Box<dyn Index>> {
     let path = place.directory.join("pool");
-    index(&PoolOptions::new().create(path)?, place, false)
+    index(&PoolOptions::new().create(path)?, place)
 }
 
 fn open_on_file(place: &Place) -> Result<Box<dyn Index>> {
@@ -75,7 +74,7 @@ fn open_on_file(place: &Place) -> Result<Box<dyn Index>> {
 
 fn create_pmem(place: &Place) -> Result<Box<dyn Index>> {
     let path = place.directory.join("pool");
-    index(&power_loss().create(path)?, place, false)
+    index(&power_loss().create(path)?, place)
 }
 
 fn open_pmem(place: &Place) -> Result<Box<dyn Index>> {
@@ -92,16 +91,15 @@ fn power_loss() -> PoolOptions {
     options
 }
 
-fn index(pool: &Pool, place: &Place, in_memory: bool) -> Result<Box<dyn Index>> {
+fn index(pool: &Pool, place: &Place) -> Result<Box<dyn Index>> {
     let leaf_bytes = place.leaf_bytes;
     let map = pool.map_with("bench", MapOptions { leaf_bytes })?;
-    Ok(Box::new(Ours { map, in_memory }))
+    Ok(Box::new(Ours { map }))
 }
 
 fn reopened(pool: &Pool) -> Result<Box<dyn Index>> {
     let map = pool.open_map("bench")?;
-    let in_memory = false;
-    Ok(Box::new(Ours { map, in_memory }))
+    Ok(Box::new(Ours { map }))
 }
 
 impl Index for Ours {
@@ -149,20 +147,5 @@ impl Index for Ours {
     fn bulk_load(&self, records: &[(u64, u64)], fill: f64) -> bool {
         self.map.bulk_load(records, fill).expect("bulk_load");
         true
-    }
-
-    fn own_space(&self) -> OwnSpace {
-        let stat = self.map.stat().expect("stat");
-        let (file, dram) = (stat.file_bytes, stat.dram_bytes);
-        // A pool in memory has no file: what would be in it is memory too.
-        let (file, dram) = if self.in_memory {
-            (0, file + dram)
-        } else {
-            (file, dram)
-        };
-        OwnSpace {
-            file_bytes: Some(file),
-            dram_bytes: Some(dram),
-        }
     }
 }

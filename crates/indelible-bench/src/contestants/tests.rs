@@ -332,18 +332,3 @@ fn descriptions_name_the_versions_in_the_lock_file() {
         );
     }
 }
-
-#[test]
-fn ours_tell_their_space() {
-    for contestant in all() {
-        let (_directory, _place, index) = fresh(&contestant);
-        index.insert_batch(&(0..1000).map(|key| (key, key)).collect::<Vec<_>>());
-        let space = index.own_space();
-        assert_eq!(space.file_bytes.is_some(), contestant.is_ours);
-        assert_eq!(space.dram_bytes.is_some(), contestant.is_ours);
-        if contestant.is_ours {
-            let total = space.file_bytes.unwrap_or(0) + space.dram_bytes.unwrap_or(0);
-            assert!(total >= 16_000, "{}: {space:?}", contestant.name);
-        }
-    }
-}

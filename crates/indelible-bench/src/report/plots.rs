@@ -456,7 +456,7 @@ fn peak(experiment: &ExperimentSummary) -> Option<Panel> {
     };
     (!rows.is_empty()).then(|| Panel {
         title: "Peak memory per record".into(),
-        note: "the most that the process had until the end, mapped files included".into(),
+        note: "the most that the process had during the load, mapped files included".into(),
         chart: Chart::Bars(Bars {
             bars: rows.iter().map(bar).collect(),
             mark: None,

@@ -119,6 +119,7 @@ fn machine() -> Machine {
         cpu: "AMD EPYC 9B45".into(),
         cores: 2,
         memory_bytes: 16 << 30,
+        files: "/dev/shm on tmpfs, /tmp on ext4".into(),
         system: "Linux 6.18.44".into(),
         build: "rustc 1.95.0, indelible 0.1.0".into(),
     }
@@ -169,7 +170,7 @@ fn experiment(name: &str, data: &str) -> Experiment {
         load: Load::Random,
         contestants: Vec::new(),
         phases: PHASES.iter().map(phase).collect(),
-        recovery: true,
+        recovery: 3,
     }
 }
 

@@ -121,7 +121,7 @@ pub fn space(experiment: &ExperimentSummary) -> Table {
     let lines = rows.filter_map(|row| Some(line(row, values(row.space.as_ref()?).to_vec())));
     Table {
         title: "Space".into(),
-        note: "bytes per record after the load; a record is 16 bytes. Peak is the most memory of the process until the end, mapped files included".into(),
+        note: "bytes per record after the load; a record is 16 bytes. Peak is the most memory of the process during the load, mapped files included".into(),
         corner: "bytes/record".into(),
         head: ["file", "DRAM", "together", "peak"].map(String::from).into(),
         groups: Vec::new(),

@@ -1,10 +1,11 @@
 //! Drawing the operations of a phase.
 
-use super::{KINDS, Keys, Kind, Kinds, Script, Supply, shares, value_of};
+use super::{KINDS, Keys, Kind, Kinds, Present, Script, Supply, shares, value_of};
 use crate::plan::{Arrival, Distribution, Phase};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use rand::{RngExt, SeedableRng, rngs::Xoshiro256PlusPlus};
 use rand_distr::{Distribution as _, Zipf};
+use std::borrow::Cow;
 
 /// The scripts of `threads` threads that do `operations` together. What they insert and remove comes from `supply`, so
 /// that the same calls in the same order give the same scripts.
@@ -30,6 +31,11 @@ pub fn draw(
         .collect();
     let news = new_keys(phase, &kinds, keys, supply)?;
     let goners = removals(&kinds, keys, supply)?;
+    let reads = kinds.iter().any(|kinds| kinds.count(&READS) > 0);
+    ensure!(
+        !reads || supply.present(keys).count() > 0,
+        "no keys are left to look up"
+    );
     let scripts = kinds.into_iter().zip(news).zip(goners).enumerate();
     Ok(scripts
         .map(|(thread, ((kinds, new), gone))| {
@@ -38,6 +44,15 @@ pub fn draw(
         })
         .collect())
 }
+
+/// Kinds that take keys that are there.
+const READS: [Kind; 5] = [
+    Kind::Get,
+    Kind::GetBatch,
+    Kind::Update,
+    Kind::Scan,
+    Kind::ReadModifyWrite,
+];
 
 /// How many keys a step takes.
 fn width(kind: Kind, phase: &Phase) -> usize {
@@ -179,8 +194,8 @@ struct Pick<'keys> {
     zipf: Option<Zipf<f64>>,
     missing_share: f64,
     missing: &'keys [u64],
-    scattered: &'keys [u64],
-    sorted: &'keys [u64],
+    scattered: Present<'keys>,
+    sorted: Cow<'keys, [u64]>,
     next: usize,
 }
 
@@ -190,11 +205,11 @@ impl<'keys> Pick<'keys> {
         let scattered = supply.present(keys);
         let sorted = match phase.distribution {
             Distribution::Sequential | Distribution::HotSpot { .. } => supply.present_sorted(keys),
-            _ => &[],
+            _ => Cow::Borrowed(&[][..]),
         };
         let (theta, ranks) = match phase.distribution {
-            Distribution::Zipfian { theta } => (theta, scattered.len()),
-            Distribution::Latest => (0.99, scattered.len() + new),
+            Distribution::Zipfian { theta } => (theta, scattered.count()),
+            Distribution::Latest => (0.99, scattered.count() + new),
             _ => (1.0, 1),
         };
         Self {
@@ -219,21 +234,24 @@ impl<'keys> Pick<'keys> {
 
     /// A key that is there.
     fn present(&mut self, new: &[u64]) -> u64 {
-        let count = self.scattered.len();
+        let count = self.scattered.count();
         match self.distribution {
-            Distribution::Uniform => self.scattered[self.random.random_range(0..count)],
-            Distribution::Zipfian { .. } => self.scattered[self.rank(count)],
+            Distribution::Uniform => self.scattered.at(self.random.random_range(0..count)),
+            Distribution::Zipfian { .. } => {
+                let rank = self.rank(count);
+                self.scattered.at(rank)
+            }
             Distribution::SelfSimilar { skew } => {
                 // Gray et al., "Quickly Generating Billion-Record Synthetic Databases", SIGMOD 1994.
                 let power = skew.ln() / (1.0 - skew).ln();
                 let at = count as f64 * self.random.random::<f64>().powf(power);
-                self.scattered[(at as usize).min(count - 1)]
+                self.scattered.at((at as usize).min(count - 1))
             }
             Distribution::Latest => {
                 let age = self.rank(count + new.len());
                 match age.checked_sub(new.len()) {
                     None => new[new.len() - 1 - age],
-                    Some(age) => self.scattered[count - 1 - age],
+                    Some(age) => self.scattered.at(count - 1 - age),
                 }
             }
             Distribution::Sequential => {
@@ -247,7 +265,8 @@ impl<'keys> Pick<'keys> {
     /// A Zipfian rank from 0 to below `count`.
     fn rank(&mut self, count: usize) -> usize {
         let rank = self.zipf.map_or(0.0, |zipf| zipf.sample(&mut self.random));
-        (rank as usize).saturating_sub(1).min(count - 1)
+        // There may be more ranks than keys so far; those that are too many are spread over all.
+        (rank as usize).saturating_sub(1) % count
     }
 
     /// One of the neighbours in the middle, or, one time in ten, any key.

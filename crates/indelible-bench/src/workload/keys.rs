@@ -4,8 +4,10 @@ use crate::plan::{Arrival, Phase};
 use anyhow::{Result, ensure};
 use rand::seq::SliceRandom;
 use rand::{SeedableRng, rngs::Xoshiro256PlusPlus};
+use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// The keys of an experiment in a random order: those that are loaded, those that are inserted later, and those that
 /// are never there.
@@ -90,6 +92,8 @@ pub struct Supply {
     inserted: usize,
     /// Keys taken from the front of [`Keys::loaded`].
     removed: usize,
+    /// Ranges of [`Keys::fresh`] that are known to be there, because all that would insert them was done.
+    there: Vec<Range<usize>>,
     /// Neighbours taken at any place of dense inserts before this phase.
     dense: u64,
     /// For each place of dense inserts, the neighbours taken there in this phase.
@@ -133,7 +137,7 @@ impl Supply {
     ///
     /// If too few are left.
     pub fn remove<'keys>(&mut self, keys: &'keys Keys, count: usize) -> Result<&'keys [u64]> {
-        let left = self.present(keys);
+        let left = keys.loaded().get(self.removed..).unwrap_or_default();
         ensure!(
             count <= left.len(),
             "{count} keys are to be removed, {} are left: load more records",
@@ -143,16 +147,42 @@ impl Supply {
         Ok(&left[..count])
     }
 
-    /// Loaded keys that are still there, in random order.
-    #[must_use]
-    pub fn present<'keys>(&self, keys: &'keys Keys) -> &'keys [u64] {
-        keys.loaded().get(self.removed..).unwrap_or_default()
+    /// Takes note that everything that `mine`, a part of this supply, gave out was done: its new keys are there.
+    pub fn was_done(&mut self, mine: &mut Self, from: usize) {
+        let new = from..mine.inserted;
+        if !new.is_empty() {
+            self.there.push(new.clone());
+            mine.there.push(new);
+        }
     }
 
-    /// Loaded keys that are still there, in ascending order (removed ones among them if there were removals).
+    /// How many of [`Keys::fresh`] are taken.
     #[must_use]
-    pub fn present_sorted<'keys>(&self, keys: &'keys Keys) -> &'keys [u64] {
-        keys.sorted()
+    pub fn inserted(&self) -> usize {
+        self.inserted
+    }
+
+    /// All keys that are there, in random order.
+    #[must_use]
+    pub fn present<'keys>(&self, keys: &'keys Keys) -> Present<'keys> {
+        let loaded = keys.loaded().get(self.removed..).unwrap_or_default();
+        let new = self.there.iter().map(|range| &keys.fresh()[range.clone()]);
+        Present::new(std::iter::once(loaded).chain(new).collect())
+    }
+
+    /// Loaded keys that are still there, ascending.
+    #[must_use]
+    pub fn present_sorted<'keys>(&self, keys: &'keys Keys) -> Cow<'keys, [u64]> {
+        if self.removed == 0 {
+            return Cow::Borrowed(keys.sorted());
+        }
+        let mut left = keys
+            .loaded()
+            .get(self.removed..)
+            .unwrap_or_default()
+            .to_vec();
+        left.sort_unstable();
+        Cow::Owned(left)
     }
 
     /// Neighbouring numbers that are no keys: behind the greatest key if `place` is the last of all `places` and there
@@ -190,5 +220,42 @@ impl Supply {
         let from = base + 1 + used(base);
         *self.dense_here.entry(base).or_default() += count as u64;
         Ok((from..from + count as u64).collect())
+    }
+}
+
+/// Keys that lie in a few pieces.
+#[derive(Clone, Debug)]
+pub struct Present<'keys> {
+    parts: Vec<&'keys [u64]>,
+    count: usize,
+}
+
+impl<'keys> Present<'keys> {
+    fn new(parts: Vec<&'keys [u64]>) -> Self {
+        let count = parts.iter().map(|part| part.len()).sum();
+        Self { parts, count }
+    }
+
+    /// How many keys there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The key at a place below [`count`](Self::count).
+    #[must_use]
+    pub fn at(&self, mut place: usize) -> u64 {
+        for part in &self.parts {
+            match part.get(place) {
+                Some(&key) => return key,
+                None => place -= part.len(),
+            }
+        }
+        unreachable!("a place below the count")
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
+        self.parts.iter().copied().flatten().copied()
     }
 }

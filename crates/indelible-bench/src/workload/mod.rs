@@ -9,7 +9,7 @@ mod keys;
 mod tests;
 
 pub use draw::draw;
-pub use keys::{Keys, Supply};
+pub use keys::{Keys, Present, Supply};
 
 use crate::plan::Mix;
 

@@ -183,6 +183,15 @@ impl Tree {
         Ok(())
     }
 
+    /// Whether all records are in one leaf, and there is no directory.
+    fn has_one_leaf(&self) -> bool {
+        let head = self.locate_any(0).child;
+        self.directory().is_none()
+            && self
+                .leaf_at(head.offset())
+                .is_ok_and(|leaf| leaf.next() == 0)
+    }
+
     fn read_gap(&self, key: u64) -> (u64, Option<u64>, Child) {
         loop {
             let spot = self.locate_any(key);
@@ -372,14 +381,20 @@ impl LbTree {
         if shared.tree.core.runs_alone() {
             return None;
         }
-        let shared = Arc::clone(shared);
+        let theirs = Arc::clone(shared);
         let work = move || {
-            let go_on = || !shared.stop.load(Ordering::Relaxed);
-            if let Err(error) = shared.warm_up(&go_on) {
+            let go_on = || !theirs.stop.load(Ordering::Relaxed);
+            if let Err(error) = theirs.warm_up(&go_on) {
                 // Whoever meets the damage in the foreground gets it as an error.
                 tracing::warn!(%error, "warming up stopped");
             }
         };
+        // A map of one leaf, such as a new one, is warm at once. It also allocates the same blocks in every run then,
+        // whatever the thread would have been doing meanwhile.
+        if shared.tree.has_one_leaf() {
+            work();
+            return None;
+        }
         // Without a thread the map works all the same, from healing on demand.
         std::thread::Builder::new()
             .name("indelible-warm-up".into())
