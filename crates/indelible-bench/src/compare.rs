@@ -94,6 +94,8 @@ impl Metric {
 /// How far one looked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
+    /// Everything that all of ours did, if there are several.
+    Ours,
     /// Everything that a contestant did.
     Contestant,
     /// One phase of it, in all experiments and with all numbers of threads.
@@ -267,7 +269,14 @@ fn changes(a: &Run, b: &Run, metric: Metric, into: &mut Comparison) {
         spots,
         estimates: estimated.pairs,
     };
-    for level in [Level::Contestant, Level::Phase, Level::Place] {
+    let ours = found.spots.iter().zip(&found.ours);
+    let names: BTreeSet<_> = ours
+        .filter(|(_, ours)| **ours)
+        .map(|(spot, _)| &spot.0)
+        .collect();
+    let several = (names.len() > 1).then_some(Level::Ours);
+    let levels = [Level::Contestant, Level::Phase, Level::Place];
+    for level in several.into_iter().chain(levels) {
         into.changes.extend(found.level(metric, level));
     }
 }
@@ -284,13 +293,18 @@ impl Found {
     fn level(&self, metric: Metric, level: Level) -> Vec<Change> {
         let mut groups: BTreeMap<(String, String), Vec<usize>> = BTreeMap::new();
         for (at, (contestant, place)) in self.spots.iter().enumerate() {
+            // Controls stay apart: how far they stray is what says how far runs do.
+            let contestant = match level {
+                Level::Ours if self.ours[at] => "all of ours",
+                _ => contestant,
+            };
             let what = match level {
-                Level::Contestant => String::new(),
+                Level::Ours | Level::Contestant => String::new(),
                 Level::Phase => place.phase.clone(),
                 Level::Place => place.label(),
             };
             groups
-                .entry((contestant.clone(), what))
+                .entry((contestant.to_owned(), what))
                 .or_default()
                 .push(at);
         }

@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 /// Steps between two looks at whether the phase is over.
 const STRIDE: usize = 16;
-/// A slowed contestant pauses whenever it has worked this long.
+/// A slowed contestant pauses whenever it has worked this long; it looks at the clock after so many operations, so that
+/// looking costs it nothing beside.
 const PAUSE: Duration = Duration::from_micros(100);
+const LOOK: u64 = 512;
 
 /// One thread's view of a phase: how far it is, and whether it shall stop. Alone in its lines, so that watching one
 /// thread slows no other down.
@@ -35,6 +37,7 @@ pub struct Meter<'phase> {
     stop: &'phase AtomicBool,
     slow_down: f64,
     since: Instant,
+    looked: u64,
     /// Operations done.
     pub operations: u64,
     /// Those that found what they asked for or changed something; records for scans.
@@ -51,6 +54,7 @@ impl<'phase> Meter<'phase> {
             stop,
             slow_down,
             since: Instant::now(),
+            looked: 0,
             operations: 0,
             hits: 0,
         }
@@ -62,7 +66,7 @@ impl<'phase> Meter<'phase> {
         self.operations += operations as u64;
         self.hits += hits;
         self.progress.done.store(self.operations, Ordering::Relaxed);
-        if self.slow_down > 0.0 {
+        if self.slow_down > 0.0 && self.operations >= self.looked + LOOK {
             self.pause();
         }
         !self.stop.load(Ordering::Relaxed)
@@ -71,6 +75,7 @@ impl<'phase> Meter<'phase> {
     /// Waits for a share of the time that has been worked.
     #[cold]
     fn pause(&mut self) {
+        self.looked = self.operations;
         let worked = self.since.elapsed();
         if worked >= PAUSE {
             while self.since.elapsed() < worked.mul_f64(1.0 + self.slow_down) {

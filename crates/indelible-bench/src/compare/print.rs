@@ -62,7 +62,7 @@ pub fn verdict(comparison: &Comparison) -> String {
 fn table(comparison: &Comparison, metric: Metric, all: bool) -> Table {
     let shown = |c: &&Change| {
         let summed_up = metric == Metric::Rate && c.level != Level::Place;
-        let whole = c.level == Level::Contestant;
+        let whole = matches!(c.level, Level::Ours | Level::Contestant);
         c.metric == metric && (all || summed_up || whole || c.verdict != Verdict::Same)
     };
     let lines = comparison.changes.iter().filter(shown).map(line);
@@ -83,7 +83,7 @@ fn table(comparison: &Comparison, metric: Metric, all: bool) -> Table {
 
 fn line(change: &Change) -> Line {
     let what = match change.level {
-        Level::Contestant => "everything",
+        Level::Ours | Level::Contestant => "everything",
         Level::Phase | Level::Place => &change.what,
     };
     let verdict = match change.verdict {
