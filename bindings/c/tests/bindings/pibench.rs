@@ -23,10 +23,12 @@ fn pibench_shim_passes_its_driver() {
     let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let target = scratch.parent().unwrap();
     let build = tempfile::tempdir_in(scratch).unwrap();
-    let profile = if cfg!(debug_assertions) {
-        "dev"
-    } else {
-        "release"
+    // Of the profile that this test was built with, likewise: the program is target/PROFILE/deps/NAME.
+    let program = std::env::current_exe().unwrap();
+    let directory = program.ancestors().nth(2).and_then(Path::file_name).unwrap();
+    let profile = match directory.to_str().unwrap() {
+        "debug" => "dev",
+        profile => profile,
     };
     run(Command::new("cmake")
         .arg(format!("-S{}", source.display()))
