@@ -369,8 +369,12 @@ impl RunArguments {
         };
         let page = self.output.with_extension("html");
         ensure!(page != self.output, "the page goes to {}", page.display());
-        // Found out now rather than after the measurement; an older run there stays until then.
+        // A run that is stopped has written its last whole round, and has not touched an older run.
         let beside = self.output.with_extension("json.part");
+        let save = |run: &Run| -> Result<()> {
+            let text = serde_json::to_vec(run)?;
+            fs::write(&beside, text).with_context(|| beside.display().to_string())
+        };
         fs::write(&beside, "").with_context(|| beside.display().to_string())?;
         if machine::file_system(&options.disk_path) == "tmpfs" {
             let path = options.disk_path.display();
@@ -378,8 +382,7 @@ impl RunArguments {
                 "{path} is tmpfs: what waits for a disk there does not wait; see --disk_path"
             );
         }
-        let run = race::run(&plan, &options)?;
-        fs::write(&beside, serde_json::to_vec(&run)?)?;
+        let run = race::run(&plan, &options, save)?;
         fs::rename(&beside, &self.output)?;
         fs::write(&page, html::page(&run))?;
         print!("{}", terminal::print(&run));

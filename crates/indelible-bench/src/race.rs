@@ -37,23 +37,36 @@ pub struct Options {
     pub command: String,
 }
 
-/// Runs a plan. What goes wrong with one contestant is written into its outcome.
+/// Runs a plan, and says after each round what there is so far. What goes wrong with one contestant is written into its
+/// outcome.
 ///
 /// # Errors
 ///
-/// If the plan names what there is not, keys cannot be made, or a directory cannot be used.
-pub fn run(plan: &Plan, options: &Options) -> Result<Run> {
-    let (start, date) = (Instant::now(), machine::date());
-    let contestants = describe(plan)?;
+/// If the plan names what there is not, keys cannot be made, a directory cannot be used, or `save` fails.
+pub fn run(
+    plan: &Plan,
+    options: &Options,
+    mut save: impl FnMut(&Run) -> Result<()>,
+) -> Result<Run> {
+    let start = Instant::now();
     let home = Home::create(&options.pool_path)?;
     let disk = Home::create(&options.disk_path)?;
-    let mut facts = Vec::new();
+    let mut run = Run {
+        format: FORMAT,
+        command: options.command.clone(),
+        date: machine::date(),
+        seconds: 0.0,
+        machine: machine::describe(&[&options.pool_path, &options.disk_path]),
+        plan: plan.clone(),
+        contestants: describe(plan)?,
+        data: Vec::new(),
+        outcomes: Vec::new(),
+    };
     let bar = progress_bar(plan);
     for experiment in &plan.experiments {
         bar.set_message(format!("making keys: {}", experiment.name));
-        facts.push(make_keys(plan, experiment, &home)?);
+        run.data.push(make_keys(plan, experiment, &home)?);
     }
-    let mut outcomes = Vec::new();
     for round in 0..plan.rounds {
         for experiment in &plan.experiments {
             let probe = machine::probe_memory();
@@ -72,23 +85,15 @@ pub fn run(plan: &Plan, options: &Options) -> Result<Run> {
                     probe,
                     (&home, &disk),
                 )?;
-                outcomes.push(measure(&job, options, &home));
+                run.outcomes.push(measure(&job, options, &home));
                 bar.inc(1);
             }
         }
+        run.seconds = start.elapsed().as_secs_f64();
+        save(&run)?;
     }
     bar.finish_and_clear();
-    Ok(Run {
-        format: FORMAT,
-        command: options.command.clone(),
-        date,
-        seconds: start.elapsed().as_secs_f64(),
-        machine: machine::describe(&[&options.pool_path, &options.disk_path]),
-        plan: plan.clone(),
-        contestants,
-        data: facts,
-        outcomes,
-    })
+    Ok(run)
 }
 
 fn progress_bar(plan: &Plan) -> ProgressBar {

@@ -25,7 +25,11 @@ fn pibench_shim_passes_its_driver() {
     let build = tempfile::tempdir_in(scratch).unwrap();
     // Of the profile that this test was built with, likewise: the program is target/PROFILE/deps/NAME.
     let program = std::env::current_exe().unwrap();
-    let directory = program.ancestors().nth(2).and_then(Path::file_name).unwrap();
+    let directory = program
+        .ancestors()
+        .nth(2)
+        .and_then(Path::file_name)
+        .unwrap();
     let profile = match directory.to_str().unwrap() {
         "debug" => "dev",
         profile => profile,

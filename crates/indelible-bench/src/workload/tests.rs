@@ -256,3 +256,34 @@ fn lengths_of_scans_cover_one_to_the_most() {
         .collect();
     assert_eq!(lengths, (1..=100).collect());
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_phase_takes_no_more_keys_than_it_says(
+        weights in [0_u32..4, 0_u32..4, 0_u32..4, 0_u32..4],
+        (threads, batch, operations) in (1_u32..6, 1_u32..300, 1_u64..20_000),
+        timed: bool,
+        seed: u64,
+    ) {
+        let sum = f64::from(weights.iter().sum::<u32>().max(1));
+        let [insert, insert_batch, remove, get] = weights.map(|weight| f64::from(weight) / sum);
+        let mix = Mix { get, insert, insert_batch, remove, ..Mix::default() };
+        let mut phase = Phase::new("any", mix, operations).with_latency();
+        phase.batch_size = batch;
+        phase.seconds = timed.then_some(1.0);
+        let keys = Keys::shuffle((0..400_000).collect(), 50_000, 0, seed);
+        let mut all = Supply::default();
+        let mut mine = all.set_aside(&phase, threads);
+        for operations in [operations, crate::plan::latency_operations(operations)] {
+            draw(&phase, &keys, &mut mine, threads, operations, seed).unwrap();
+        }
+        let next = all.set_aside(&phase, threads);
+        proptest::prop_assert!(mine.inserted() <= next.inserted());
+        proptest::prop_assert!(
+            mine.present(&keys).count() >= next.present(&keys).count(),
+            "more was removed than was set aside"
+        );
+    }
+}
