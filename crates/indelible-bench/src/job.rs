@@ -180,6 +180,7 @@ fn measure(
         } else {
             0.0
         },
+        is_strict: contestant.is_ours,
     };
     for phase in &job.experiment.phases {
         let batches = phase.mix.get_batch + phase.mix.insert_batch > 0.0;
