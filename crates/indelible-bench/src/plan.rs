@@ -145,17 +145,25 @@ impl Phase {
         if share <= 0.0 {
             return 0;
         }
-        // In a mix the number of steps of a kind is drawn: six standard deviations above its mean it never lies.
-        let (operations, batch) = (self.all_operations() as f64, f64::from(batch.max(1)));
-        let spread = 6.0 * (operations * share * (1.0 - share).max(0.0) * batch).sqrt();
+        // In a mix the number of steps of a kind is drawn: six standard deviations above its mean it never lies. Wide
+        // steps, of this kind or of others, are few, so it varies more.
+        let operations = self.all_operations() as f64;
+        let has_batches = self.mix.get_batch + self.mix.insert_batch > 0.0;
+        let wide = if has_batches {
+            f64::from(self.batch_size.max(1))
+        } else {
+            1.0
+        };
+        let spread = 6.0 * (operations * share * (1.0 - share).max(0.0) * wide).sqrt();
+        let drawn = (operations * share + spread).min(operations);
         // Each thread may begin a last batch just before it is through, in each piece of the phase.
         let pieces = 2 + self.operations / (self.piece() * u64::from(threads));
-        let last = if batch > 1.0 {
-            (pieces * u64::from(threads)) as f64 * batch
+        let last = if batch > 1 {
+            pieces * u64::from(threads) * u64::from(batch)
         } else {
-            0.0
+            0
         };
-        (operations * share + spread + last).ceil() as u64
+        drawn.ceil() as u64 + last
     }
 }
 

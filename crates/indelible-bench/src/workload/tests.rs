@@ -258,7 +258,7 @@ fn lengths_of_scans_cover_one_to_the_most() {
 }
 
 proptest::proptest! {
-    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(128))]
 
     #[test]
     fn a_phase_takes_no_more_keys_than_it_says(
