@@ -53,6 +53,19 @@ pub struct Job {
     pub task: Task,
 }
 
+impl Job {
+    /// An outcome that says whose it is, and nothing else.
+    pub(crate) fn no_outcome_yet(&self) -> Outcome {
+        Outcome {
+            experiment: self.experiment.name.clone(),
+            contestant: self.contestant.clone(),
+            round: self.round,
+            probe: self.probe,
+            ..Outcome::default()
+        }
+    }
+}
+
 /// The two halves of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Task {
@@ -81,13 +94,7 @@ pub fn child() -> Result<()> {
         directory: job.directory.clone(),
         leaf_bytes,
     };
-    let mut outcome = Outcome {
-        experiment: job.experiment.name.clone(),
-        contestant: job.contestant.clone(),
-        round: job.round,
-        probe: job.probe,
-        ..Outcome::default()
-    };
+    let mut outcome = job.no_outcome_yet();
     if job.task == Task::Reopen {
         outcome.recovery = Some(reopen(&job, &contestant, &place, &keys)?);
         return print(&outcome);

@@ -29,7 +29,7 @@ pub struct Options {
     pub disk_path: PathBuf,
     /// Milliseconds between entries of timelines.
     pub sampling_ms: u64,
-    /// The share of time that ours are made to waste; 0 but for tests of comparisons.
+    /// The share by which ours are made to take longer; 0 but for tests of comparisons.
     pub slow_down: f64,
     /// Arguments that make this program a child of the race.
     pub child: Vec<String>,
@@ -199,12 +199,8 @@ fn job(
 /// Has a child do the job, and, if it is to be killed, another one open what is left.
 fn measure(job: &Job, options: &Options, home: &Home) -> Outcome {
     let failed = |error: anyhow::Error| Outcome {
-        experiment: job.experiment.name.clone(),
-        contestant: job.contestant.clone(),
-        round: job.round,
-        probe: job.probe,
         error: Some(format!("{error:#}")),
-        ..Outcome::default()
+        ..job.no_outcome_yet()
     };
     let measured = (|| {
         let _ = fs::remove_dir_all(&job.directory);
