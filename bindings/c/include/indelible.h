@@ -40,6 +40,16 @@
 #define INDELIBLE_DURABILITY_POWER_LOSS_FORCED 3
 
 /**
+ * The LB+-Tree.
+ */
+#define INDELIBLE_KIND_LBTREE 1
+
+/**
+ * APEX, a learned index.
+ */
+#define INDELIBLE_KIND_APEX 2
+
+/**
  * What became of a call. Below zero: it failed; a map that it was to change is as before, unless it is
  * INDELIBLE_STATUS_PANIC.
  */
@@ -215,6 +225,19 @@ enum indelible_status indelible_pool_close(struct indelible_pool *pool);
 enum indelible_status indelible_map_open(const struct indelible_pool *pool,
                                          const char *name,
                                          struct indelible_map **map);
+
+/**
+ * As indelible_map_open, but a new map is of this kind of index, one of INDELIBLE_KIND_*. A map that is there is opened
+ * whatever kind it is.
+ *
+ * # Safety
+ *
+ * `pool` is open; `name` ends with a zero byte; `map` can be written.
+ */
+enum indelible_status indelible_map_open_kind(const struct indelible_pool *pool,
+                                              const char *name,
+                                              uint32_t kind,
+                                              struct indelible_map **map);
 
 /**
  * Closes a map.

@@ -3,8 +3,13 @@
 use crate::pointers::{elements, place, room, shared, string, taken};
 use crate::pool::PoolHandle;
 use crate::status::{Failure, Status, guarded};
-use indelible::Map;
+use indelible::{Kind, Map, MapOptions};
 use std::ffi::c_char;
+
+/// The LB+-Tree.
+pub const INDELIBLE_KIND_LBTREE: u32 = 1;
+/// APEX, a learned index.
+pub const INDELIBLE_KIND_APEX: u32 = 2;
 
 /// An open map.
 pub struct MapHandle(Map<u64, u64>);
@@ -35,20 +40,61 @@ pub unsafe extern "C" fn indelible_map_open(
 ) -> Status {
     guarded(|| {
         // SAFETY: the caller's, word for word.
-        let (pool, name, map) = unsafe {
-            (
-                shared(pool, "pool")?,
-                string(name, "name")?,
-                place(map, "map")?,
-            )
-        };
-        let name = name
-            .to_str()
-            .map_err(|_| Failure::invalid("`name` is not UTF-8"))?;
-        let opened = pool.0.map(name)?;
-        map.write(Box::into_raw(Box::new(MapHandle(opened))));
-        Ok(Status::Ok)
+        unsafe { open(pool, name, MapOptions::default(), map) }
     })
+}
+
+/// As indelible_map_open, but a new map is of this kind of index, one of INDELIBLE_KIND_*. A map that is there is opened
+/// whatever kind it is.
+///
+/// # Safety
+///
+/// `pool` is open; `name` ends with a zero byte; `map` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn indelible_map_open_kind(
+    pool: *const PoolHandle,
+    name: *const c_char,
+    kind: u32,
+    map: *mut *mut MapHandle,
+) -> Status {
+    guarded(|| {
+        let kind = match kind {
+            INDELIBLE_KIND_LBTREE => Kind::LbTree,
+            INDELIBLE_KIND_APEX => Kind::Apex,
+            _ => return Err(Failure::invalid(format!("{kind} is no kind of index"))),
+        };
+        let options = MapOptions {
+            kind,
+            ..MapOptions::default()
+        };
+        // SAFETY: the caller's, word for word.
+        unsafe { open(pool, name, options, map) }
+    })
+}
+
+/// # Safety
+///
+/// As for indelible_map_open.
+unsafe fn open(
+    pool: *const PoolHandle,
+    name: *const c_char,
+    options: MapOptions,
+    map: *mut *mut MapHandle,
+) -> Result<Status, Failure> {
+    // SAFETY: the caller's, word for word.
+    let (pool, name, map) = unsafe {
+        (
+            shared(pool, "pool")?,
+            string(name, "name")?,
+            place(map, "map")?,
+        )
+    };
+    let name = name
+        .to_str()
+        .map_err(|_| Failure::invalid("`name` is not UTF-8"))?;
+    let opened = pool.0.map_with(name, options)?;
+    map.write(Box::into_raw(Box::new(MapHandle(opened))));
+    Ok(Status::Ok)
 }
 
 /// Closes a map.

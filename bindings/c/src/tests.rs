@@ -35,6 +35,27 @@ fn close(pool: *mut PoolHandle, map: *mut MapHandle) {
 }
 
 #[test]
+fn a_map_is_made_of_the_kind_asked_for_and_opened_whatever_it_is() {
+    let pool = in_memory();
+    for (kind, status) in [
+        (0, Status::Invalid),
+        (3, Status::Invalid),
+        (INDELIBLE_KIND_LBTREE, Status::Ok),
+    ] {
+        let mut map = null_mut();
+        // SAFETY: an open pool, a literal, and a local variable to write to.
+        let opened = unsafe { indelible_map_open_kind(pool, c"kinds".as_ptr(), kind, &mut map) };
+        assert_eq!(opened, status, "{kind}");
+        if status == Status::Ok {
+            // SAFETY: it has just been opened.
+            assert_eq!(unsafe { indelible_map_close(map) }, Status::Ok);
+        }
+    }
+    let map = open_map(pool);
+    close(pool, map);
+}
+
+#[test]
 fn point_operations_say_what_they_found() {
     let pool = in_memory();
     let map = open_map(pool);

@@ -103,7 +103,7 @@ pub(crate) const SOURCES: &[(&str, &str)] = &[
     source!("index/lbtree/layout.rs"),
     source!("index/lbtree/leaf.rs"),
     source!("index/lbtree/recover.rs"),
-    source!("index/lbtree/tally.rs"),
+    source!("index/tally.rs"),
     source!("pool/core.rs"),
 ];
 

@@ -2,7 +2,7 @@
 
 use crate::history::{Change, Saw, Steps};
 use crate::{Contents, Memory, Structure, Workload, lock};
-use indelible::{Durability, Map, MapOptions, Pool, PoolOptions};
+use indelible::{Durability, Kind, Map, MapOptions, Pool, PoolOptions};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::sync::{Arc, Mutex};
@@ -70,6 +70,13 @@ fn options() -> PoolOptions {
         .to_owned()
 }
 
+fn lbtree(leaf_bytes: u32) -> MapOptions {
+    MapOptions {
+        kind: Kind::LbTree,
+        leaf_bytes,
+    }
+}
+
 impl Open {
     fn new(memory: &Arc<Memory>, pool: Pool, map: Map<u64, u64>) -> Self {
         Self {
@@ -108,10 +115,7 @@ impl Structure for LbTree {
 
     fn create(&self, memory: &Arc<Memory>) -> Result<Open, String> {
         let pool = options().create_memory(memory).map_err(text)?;
-        let leaf_bytes = self.leaf_bytes;
-        let map = pool
-            .map_with("m", MapOptions { leaf_bytes })
-            .map_err(text)?;
+        let map = pool.map_with("m", lbtree(self.leaf_bytes)).map_err(text)?;
         // So that its first extent is used as well.
         map.warm_up().map_err(text)?;
         Ok(Open::new(memory, pool, map))
@@ -161,7 +165,7 @@ impl Structure for LbTree {
                 Ok(vec![Saw::Nothing; records.len()])
             }
             CreateOther => {
-                open.set_other(Some(pool.map("other").map_err(text)?));
+                open.set_other(Some(pool.map_with("other", lbtree(256)).map_err(text)?));
                 Ok(vec![Saw::Nothing])
             }
             DropOther => {

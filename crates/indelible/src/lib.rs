@@ -4,6 +4,7 @@
 mod error;
 mod index;
 mod key;
+mod kind;
 mod locks;
 mod map;
 #[cfg(feature = "trace")]
@@ -19,5 +20,6 @@ mod sync;
 
 pub use error::{Error, Result};
 pub use key::{Key, Type, Value};
+pub use kind::Kind;
 pub use map::{Map, MapOptions, MapStat, Range};
 pub use pool::{Durability, MapInfo, Pool, PoolOptions, PoolStat};

@@ -4,23 +4,27 @@ mod range;
 
 pub use range::Range;
 
-use crate::index::lbtree::{Change, LbTree};
-use crate::{Key, Result, Value};
+use crate::index::{AnyIndex, Change};
+use crate::{Key, Kind, Result, Value};
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
-use std::sync::Arc;
 
 /// How a new map is laid out. The choice is recorded in the pool; opening an existing map ignores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapOptions {
-    /// Bytes in a leaf: 256, 512, 768 or 1024 (LB+-Tree, section 3.4). Default 256, the
-    /// paper's choice for insert-heavy work (figure 13).
+    /// The kind of index.
+    pub kind: Kind,
+    /// Bytes in a leaf of an LB+-tree: 256, 512, 768 or 1024 (LB+-Tree, section 3.4). Default 256, the
+    /// paper's choice for insert-heavy work (figure 13). Other indexes choose the sizes of their nodes themselves.
     pub leaf_bytes: u32,
 }
 
 impl Default for MapOptions {
     fn default() -> Self {
-        Self { leaf_bytes: 256 }
+        Self {
+            kind: Kind::default(),
+            leaf_bytes: 256,
+        }
     }
 }
 
@@ -78,14 +82,14 @@ pub struct MapStat {
 /// # }
 /// ```
 pub struct Map<K, V> {
-    tree: Arc<LbTree>,
+    index: AnyIndex,
     types: PhantomData<fn(K) -> V>,
 }
 
 impl<K, V> Clone for Map<K, V> {
     fn clone(&self) -> Self {
         Self {
-            tree: Arc::clone(&self.tree),
+            index: self.index.clone(),
             types: PhantomData,
         }
     }
@@ -93,20 +97,20 @@ impl<K, V> Clone for Map<K, V> {
 
 impl<K: Key, V: Value> std::fmt::Debug for Map<K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Map<{}, {}>({:?})", K::TYPE, V::TYPE, self.tree.name())
+        write!(f, "Map<{}, {}>({:?})", K::TYPE, V::TYPE, self.index.name())
     }
 }
 
 impl<K: Key, V: Value> Map<K, V> {
     /// The index below, for its tests.
     #[cfg(all(test, not(loom)))]
-    pub(crate) fn tree(&self) -> &LbTree {
-        &self.tree
+    pub(crate) fn index(&self) -> &AnyIndex {
+        &self.index
     }
 
-    pub(crate) fn new(tree: Arc<LbTree>) -> Self {
+    pub(crate) fn new(index: AnyIndex) -> Self {
         Self {
-            tree,
+            index,
             types: PhantomData,
         }
     }
@@ -114,13 +118,13 @@ impl<K: Key, V: Value> Map<K, V> {
     /// The value of `key`, if it is there. O(log n): two to three memory misses; flushes nothing. Section 3.1.
     #[inline]
     pub fn get(&self, key: K) -> Result<Option<V>> {
-        Ok(self.tree.get(key.encode()?)?.map(V::from_word))
+        Ok(self.index.get(key.encode()?)?.map(V::from_word))
     }
 
     /// Whether `key` is there. Costs what [`get`](Self::get) costs.
     #[inline]
     pub fn contains(&self, key: K) -> Result<bool> {
-        Ok(self.tree.get(key.encode()?)?.is_some())
+        Ok(self.index.get(key.encode()?)?.is_some())
     }
 
     /// The values of `keys`, in their order.
@@ -133,7 +137,7 @@ impl<K: Key, V: Value> Map<K, V> {
             codes.push(key.encode()?);
         }
         let mut values = vec![None; keys.len()];
-        self.tree.get_batch(&codes, &mut values)?;
+        self.index.get_batch(&codes, &mut values)?;
         Ok(values
             .into_iter()
             .map(|value| value.map(V::from_word))
@@ -186,7 +190,7 @@ impl<K: Key, V: Value> Map<K, V> {
         new: Option<V>,
     ) -> Result<std::result::Result<(), Option<V>>> {
         let (current, new) = (current.map(V::to_word), new.map(V::to_word));
-        let before = self.tree.apply(key.encode()?, |now| match new {
+        let before = self.index.apply(key.encode()?, |now| match new {
             _ if now != current => Change::Keep,
             Some(word) => Change::Put(word),
             None => Change::Remove,
@@ -235,7 +239,7 @@ impl<K: Key, V: Value> Map<K, V> {
         }
         // Stable, so that of equal keys the last one is written last.
         words.sort_by_key(|&(key, _)| key);
-        self.tree.insert_batch(&words)
+        self.index.insert_batch(&words)
     }
 
     /// Fills an empty map from records in strictly ascending key order, with one thread per core.
@@ -253,7 +257,7 @@ impl<K: Key, V: Value> Map<K, V> {
         for &(key, value) in records {
             words.push((key.encode()?, value.to_word()));
         }
-        self.tree.bulk_load(&words, fill)
+        self.index.bulk_load(&words, fill)
     }
 
     /// The record with the smallest key.
@@ -278,18 +282,18 @@ impl<K: Key, V: Value> Map<K, V> {
     ///
     /// Bounds that exclude everything (start above end) give an empty range, not a panic.
     pub fn range(&self, bounds: impl RangeBounds<K>) -> Result<Range<K, V>> {
-        Range::new(Arc::clone(&self.tree), &bounds)
+        Range::new(self.index.clone(), &bounds)
     }
 
     /// All records, in key order.
     pub fn iter(&self) -> Range<K, V> {
-        Range::all(Arc::clone(&self.tree))
+        Range::all(self.index.clone())
     }
 
     /// Number of records. O(1) once the map is warm; the first call after a crash waits until every leaf has been
     /// counted.
     pub fn len(&self) -> Result<u64> {
-        self.tree.len()
+        self.index.len()
     }
 
     /// Whether there are no records.
@@ -299,7 +303,7 @@ impl<K: Key, V: Value> Map<K, V> {
 
     /// What the map is made of. O(leaves).
     pub fn stat(&self) -> Result<MapStat> {
-        self.tree.stat()
+        self.index.stat()
     }
 
     /// Checks every invariant of the index: order, fingerprints, links, inner nodes, signposts, ownership of every
@@ -307,16 +311,16 @@ impl<K: Key, V: Value> Map<K, V> {
     ///
     /// Run it while nobody writes: a concurrent write can look like a defect.
     pub fn check(&self) -> Result<Vec<String>> {
-        self.tree.check()
+        self.index.check()
     }
 
     /// Waits until everything that a crash left to be rebuilt has been rebuilt. Never needed for correctness.
     pub fn warm_up(&self) -> Result<()> {
-        self.tree.warm_up()
+        self.index.warm_up()
     }
 
     #[inline]
     fn write(&self, key: K, change: impl FnMut(Option<u64>) -> Change) -> Result<Option<V>> {
-        Ok(self.tree.apply(key.encode()?, change)?.map(V::from_word))
+        Ok(self.index.apply(key.encode()?, change)?.map(V::from_word))
     }
 }

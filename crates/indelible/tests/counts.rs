@@ -93,7 +93,13 @@ fn update_and_remove_cost_one_line_and_one_fence_and_get_costs_nothing() {
     for leaf_bytes in [256, 1024] {
         let pool = Pool::in_memory().unwrap();
         let map = pool
-            .map_with::<u64, u64>("m", indelible::MapOptions { leaf_bytes })
+            .map_with::<u64, u64>(
+                "m",
+                indelible::MapOptions {
+                    leaf_bytes,
+                    ..indelible::MapOptions::default()
+                },
+            )
             .unwrap();
         (0..10_000).for_each(|i| assert_eq!(map.insert(mix(i), i).unwrap(), None));
         map.warm_up().unwrap();

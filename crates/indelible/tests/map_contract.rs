@@ -179,7 +179,10 @@ fn run(leaf_bytes: u32, operations: Vec<Operation>) {
         .or_else(|_| tempfile::tempdir())
         .unwrap();
     let path = directory.path().join("contract.pool");
-    let options = MapOptions { leaf_bytes };
+    let options = MapOptions {
+        leaf_bytes,
+        ..MapOptions::default()
+    };
     let mut pool = Pool::create(&path).unwrap();
     let mut map = pool.map_with::<u64, u64>("m", options).unwrap();
     let mut model = Model::new();
@@ -250,7 +253,13 @@ fn bulk_load_gives_the_map_that_inserts_would() {
         for (count, fill) in [(0, 0.7), (1, 0.7), (13, 0.1), (5000, 1.0), (100_000, 0.7)] {
             let pool = Pool::in_memory().unwrap();
             let map = pool
-                .map_with::<u64, u64>("m", MapOptions { leaf_bytes })
+                .map_with::<u64, u64>(
+                    "m",
+                    MapOptions {
+                        leaf_bytes,
+                        ..MapOptions::default()
+                    },
+                )
                 .unwrap();
             let records: Vec<(u64, u64)> = (0..count).map(|i| (i * 3, i)).collect();
             map.bulk_load(&records, fill).unwrap();

@@ -467,7 +467,13 @@ fn maps_are_made_found_refused_and_dropped_by_name() {
         Err(Error::BadName(64))
     ));
     assert!(matches!(
-        pool.map_with::<u64, u64>("m", MapOptions { leaf_bytes: 300 }),
+        pool.map_with::<u64, u64>(
+            "m",
+            MapOptions {
+                leaf_bytes: 300,
+                ..MapOptions::default()
+            }
+        ),
         Err(Error::BadOption(_))
     ));
     let map = pool.map::<u64, i64>("m").unwrap();

@@ -93,7 +93,13 @@ fn power_loss() -> PoolOptions {
 
 fn index(pool: &Pool, place: &Place) -> Result<Box<dyn Index>> {
     let leaf_bytes = place.leaf_bytes;
-    let map = pool.map_with("bench", MapOptions { leaf_bytes })?;
+    let map = pool.map_with(
+        "bench",
+        MapOptions {
+            leaf_bytes,
+            ..MapOptions::default()
+        },
+    )?;
     Ok(Box::new(Ours { map }))
 }
 

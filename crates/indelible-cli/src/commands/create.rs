@@ -4,7 +4,7 @@ use super::PoolArguments;
 use crate::typed::{create, type_by_name};
 use anyhow::Result;
 use clap::Args;
-use indelible::{MapOptions, Type};
+use indelible::{Kind, MapOptions, Type};
 
 /// Create an empty map.
 #[derive(Args)]
@@ -19,7 +19,10 @@ pub struct Create {
     /// The same, or unit for a set.
     #[arg(long, default_value = "u64", value_parser = type_by_name)]
     value_type: Type,
-    /// 256, 512, 768 or 1024.
+    /// Kind of index: lbtree or apex.
+    #[arg(long, default_value_t)]
+    kind: Kind,
+    /// 256, 512, 768 or 1024, for an lbtree.
     #[arg(long, default_value_t = 256)]
     leaf_bytes: u32,
 }
@@ -29,6 +32,7 @@ impl Create {
     pub fn run(self) -> Result<bool> {
         let pool = self.pool.open_or_create()?;
         let options = MapOptions {
+            kind: self.kind,
             leaf_bytes: self.leaf_bytes,
         };
         drop(create(

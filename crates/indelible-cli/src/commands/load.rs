@@ -5,7 +5,7 @@ use crate::output::Output;
 use crate::typed::{self, LoadOptions, type_by_name};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use indelible::{MapOptions, Pool, Type};
+use indelible::{Kind, MapOptions, Pool, Type};
 use indelible_bench::data::files::{Sosd, column, open};
 use serde_json::json;
 use std::io::BufReader;
@@ -45,7 +45,10 @@ pub struct Load {
     /// Share of each leaf to fill when the map is empty.
     #[arg(long, default_value_t = 0.7)]
     fill: f64,
-    /// 256, 512, 768 or 1024, for a new map.
+    /// Kind of index, for a new map: lbtree or apex.
+    #[arg(long, default_value_t)]
+    kind: Kind,
+    /// 256, 512, 768 or 1024, for a new lbtree.
     #[arg(long, default_value_t = 256)]
     leaf_bytes: u32,
 }
@@ -83,11 +86,21 @@ impl Load {
         Ok(true)
     }
 
-    fn load_csv(&self, pool: &Pool, output: &Output) -> Result<(u64, usize)> {
-        let options = MapOptions {
+    fn options(&self) -> MapOptions {
+        MapOptions {
+            kind: self.kind,
             leaf_bytes: self.leaf_bytes,
-        };
-        let map = typed::create(pool, &self.map, self.key_type, self.value_type, options)?;
+        }
+    }
+
+    fn load_csv(&self, pool: &Pool, output: &Output) -> Result<(u64, usize)> {
+        let map = typed::create(
+            pool,
+            &self.map,
+            self.key_type,
+            self.value_type,
+            self.options(),
+        )?;
         let file = open(&self.file)?;
         let progress = output.progress(file.metadata()?.len(), "reading");
         let mut reader = csv::ReaderBuilder::new()
@@ -146,12 +159,7 @@ impl Load {
                 progress.set_position(position);
             }
         }
-        let map = pool.map_with::<u64, u64>(
-            &self.map,
-            MapOptions {
-                leaf_bytes: self.leaf_bytes,
-            },
-        )?;
+        let map = pool.map_with::<u64, u64>(&self.map, self.options())?;
         let written = |records| progress.inc(records);
         let repeated = typed::load_records(
             &map,

@@ -1,11 +1,10 @@
 //! Lazy iteration in both directions.
 
-use crate::index::lbtree::{Cursor, LbTree};
+use crate::index::{AnyCursor, AnyIndex};
 use crate::{Error, Key, Result, Value};
 use std::iter::FusedIterator;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
-use std::sync::Arc;
 
 /// An iterator over the records of a [`Map`](crate::Map) in key order, from [`Map::range`](crate::Map::range).
 ///
@@ -13,19 +12,19 @@ use std::sync::Arc;
 ///
 /// Should it meet a damaged structure it ends early and [`error`](Self::error) says so; on a sound pool it never does.
 pub struct Range<K, V> {
-    cursor: Cursor,
+    cursor: AnyCursor,
     types: PhantomData<fn(K) -> V>,
 }
 
 impl<K: Key, V: Value> Range<K, V> {
-    pub(super) fn all(tree: Arc<LbTree>) -> Self {
+    pub(super) fn all(index: AnyIndex) -> Self {
         Self {
-            cursor: Cursor::new(tree, Some((0, u64::MAX))),
+            cursor: AnyCursor::new(index, Some((0, u64::MAX))),
             types: PhantomData,
         }
     }
 
-    pub(super) fn new(tree: Arc<LbTree>, bounds: &impl RangeBounds<K>) -> Result<Self> {
+    pub(super) fn new(index: AnyIndex, bounds: &impl RangeBounds<K>) -> Result<Self> {
         let first = match bounds.start_bound() {
             Bound::Included(key) => Some(key.encode()?),
             Bound::Excluded(key) => key.encode()?.checked_add(1),
@@ -38,7 +37,7 @@ impl<K: Key, V: Value> Range<K, V> {
         };
         let bounds = first.zip(last).filter(|(first, last)| first <= last);
         Ok(Self {
-            cursor: Cursor::new(tree, bounds),
+            cursor: AnyCursor::new(index, bounds),
             types: PhantomData,
         })
     }

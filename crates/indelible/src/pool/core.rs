@@ -6,11 +6,11 @@ use super::layout::{
 use super::mapping::Mapping;
 use super::space::Space;
 use super::superblock::{Copy, Promise, Superblock};
-use crate::index::lbtree::LbTree;
+use crate::index::{AnyIndex, WeakIndex};
 use crate::planted::{Bug, planted};
 use crate::pmem::{Cell, Medium, Pm};
 use crate::sync::lock;
-use crate::{Error, Result};
+use crate::{Error, Kind, Result};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -29,13 +29,13 @@ pub(crate) struct PoolCore {
     extents: Mutex<Extents>,
     /// The owner number of each catalog entry, also of one that is being prepared and not committed yet.
     owners: [AtomicU32; MAPS],
-    maps: Mutex<HashMap<usize, Weak<LbTree>>>,
+    maps: Mutex<HashMap<usize, WeakIndex>>,
     map_closed: Condvar,
     spaces: Mutex<Vec<Weak<Space>>>,
 }
 
 /// The open maps, locked.
-pub(super) type Registry<'a> = MutexGuard<'a, HashMap<usize, Weak<LbTree>>>;
+pub(super) type Registry<'a> = MutexGuard<'a, HashMap<usize, WeakIndex>>;
 
 /// What is known about extents while the pool is open.
 #[derive(Default)]
@@ -464,6 +464,11 @@ impl PoolCore {
         &self.catalog()[slot]
     }
 
+    /// What kind of index the map at `slot` is, if this version knows it.
+    pub(crate) fn kind_of(&self, slot: usize) -> Option<Kind> {
+        Kind::from_code(self.entry(slot).shape.load() as u8)
+    }
+
     pub(crate) fn name_of(&self, slot: usize) -> String {
         let (bytes, length) = self.name_bytes(slot);
         String::from_utf8_lossy(&bytes[..length]).into_owned()
@@ -559,9 +564,9 @@ impl PoolCore {
         &'a self,
         mut maps: Registry<'a>,
         slot: usize,
-    ) -> (Registry<'a>, Option<Arc<LbTree>>) {
+    ) -> (Registry<'a>, Option<AnyIndex>) {
         loop {
-            match maps.get(&slot).map(Weak::upgrade) {
+            match maps.get(&slot).map(WeakIndex::upgrade) {
                 None => return (maps, None),
                 Some(Some(map)) => return (maps, Some(map)),
                 Some(None) => {

@@ -34,7 +34,8 @@ pub(super) const NAME_BYTES: usize = 63;
 ///
 /// ```text
 /// +0    owner     the map's number, unique among all that are or were in the pool; 0: the entry is free
-/// +8    shape     byte 0 kind of index (1 LB+-tree) · 1 key type · 2 value type · 3 length of the name · 4..7 leaf bytes
+/// +8    shape     byte 0 kind of index (1 LB+-tree, 2 APEX) · 1 key type · 2 value type · 3 length of the name ·
+///                 4..7 leaf bytes of an LB+-tree
 /// +16   roots     8 words for the index
 /// +80   records   number of records at the last clean close
 /// +88   records_generation   generation of that close

@@ -30,10 +30,10 @@ pub(crate) use core::PoolCore;
 pub use options::PoolOptions;
 pub(crate) use space::Space;
 
-use crate::index::lbtree::LbTree;
+use crate::index::AnyIndex;
 use crate::planted::{Bug, planted};
 use crate::pmem::Medium;
-use crate::{Error, Key, Map, MapOptions, Result, Type, Value};
+use crate::{Error, Key, Kind, Map, MapOptions, Result, Type, Value};
 use layout::{EXTENT_BYTES, NAME_BYTES};
 use std::path::Path;
 use std::sync::Arc;
@@ -95,9 +95,9 @@ pub struct MapInfo {
     pub key: Type,
     /// Type of its values.
     pub value: Type,
-    /// Kind of index: "lbtree".
-    pub kind: &'static str,
-    /// Bytes in a leaf.
+    /// Kind of index.
+    pub kind: Kind,
+    /// Bytes in a leaf of an LB+-tree, 0 for other kinds.
     pub leaf_bytes: u32,
 }
 
@@ -175,7 +175,7 @@ impl Pool {
         let slot = self.find(name)?;
         let found = Shape(self.core.entry(slot).shape.load());
         let wanted = Shape::new::<K, V>(MapOptions::default());
-        if !found.same_types(wanted) {
+        if !found.is_usable_as(wanted) {
             let (found, wanted) = (found.to_string(), wanted.to_string());
             return Err(Error::WrongType {
                 name: name.into(),
@@ -184,17 +184,17 @@ impl Pool {
             });
         }
         let (mut maps, open) = self.core.open_map(maps, slot);
-        if let Some(tree) = open {
-            return Ok(Map::new(tree));
+        if let Some(index) = open {
+            return Ok(Map::new(index));
         }
         // While the registry was unlocked the map may have been dropped.
         if self.find(name)? != slot {
             drop(maps);
             return self.open_map(name);
         }
-        let tree = LbTree::open(Arc::clone(&self.core), slot)?;
-        maps.insert(slot, Arc::downgrade(&tree));
-        Ok(Map::new(tree))
+        let index = AnyIndex::open(Arc::clone(&self.core), slot)?;
+        maps.insert(slot, index.downgrade());
+        Ok(Map::new(index))
     }
 
     fn find(&self, name: &str) -> Result<usize> {
@@ -216,7 +216,7 @@ impl Pool {
         if planted(Bug::CreateCommitsEarly) {
             self.core.commit_entry(slot);
         }
-        match LbTree::format(&self.core, slot) {
+        match AnyIndex::format(&self.core, slot) {
             Ok(()) => self.core.commit_entry(slot),
             Err(error) => {
                 self.core.remove_entry(slot);
@@ -236,7 +236,7 @@ impl Pool {
                 name: self.core.name_of(slot),
                 key: shape.key()?,
                 value: shape.value()?,
-                kind: "lbtree",
+                kind: shape.kind()?,
                 leaf_bytes: shape.leaf_bytes(),
             })
         };
@@ -357,8 +357,8 @@ impl Pool {
     /// Salvage: opens every map, without writing anything, and checks it.
     pub(super) fn accept_if_whole(&self) -> Result<()> {
         for slot in self.core.slots().collect::<Vec<_>>() {
-            let tree = LbTree::open(Arc::clone(&self.core), slot)?;
-            if let Some(problem) = tree.check()?.into_iter().next() {
+            let index = AnyIndex::open(Arc::clone(&self.core), slot)?;
+            if let Some(problem) = index.check()?.into_iter().next() {
                 return Err(Error::Damaged(format!(
                     "map {:?}: {problem}",
                     self.core.name_of(slot)
@@ -373,17 +373,23 @@ impl Pool {
 #[derive(Clone, Copy)]
 struct Shape(u64);
 
-const LBTREE: u64 = 1;
-
 impl Shape {
     fn new<K: Key, V: Value>(options: MapOptions) -> Self {
         let types = (K::TYPE as u64) << 8 | (V::TYPE as u64) << 16;
-        Self(LBTREE | types | u64::from(options.leaf_bytes) << 32)
+        let leaf_bytes = match options.kind {
+            Kind::LbTree => options.leaf_bytes,
+            Kind::Apex => 0,
+        };
+        Self(options.kind as u64 | types | u64::from(leaf_bytes) << 32)
     }
 
-    fn same_types(self, other: Self) -> bool {
-        // The name's length and the leaf's size are no matter of type.
-        (self.0 ^ other.0) & 0x00ff_ffff == 0
+    /// Whether a map of this shape, of whatever kind, holds what `wanted` does.
+    fn is_usable_as(self, wanted: Self) -> bool {
+        self.kind().is_some() && (self.0 ^ wanted.0) & 0x00ff_ff00 == 0
+    }
+
+    fn kind(self) -> Option<Kind> {
+        Kind::from_code(self.0 as u8)
     }
 
     fn key(self) -> Option<Type> {
@@ -401,10 +407,8 @@ impl Shape {
 
 impl std::fmt::Display for Shape {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (self.key(), self.value()) {
-            (Some(key), Some(value)) if self.0 as u8 as u64 == LBTREE => {
-                write!(f, "{key} to {value}")
-            }
+        match (self.kind(), self.key(), self.value()) {
+            (Some(_), Some(key), Some(value)) => write!(f, "{key} to {value}"),
             _ => write!(f, "something that this version does not know"),
         }
     }

@@ -201,15 +201,27 @@ impl Kernel for PrefetchGroup<'_> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::{LANES, Lanes};
+    use crate::index::AnyIndex;
     use crate::index::simd::Plain;
-    use crate::{Pool, reclaim};
+    use crate::{Kind, Map, MapOptions, Pool, reclaim};
     use std::sync::atomic::{AtomicBool, Ordering};
+
+    fn lbtree(pool: &Pool) -> Map<u64, u64> {
+        let options = MapOptions {
+            kind: Kind::LbTree,
+            ..MapOptions::default()
+        };
+        pool.map_with("m", options).unwrap()
+    }
 
     #[test]
     fn lookups_whose_root_has_shrunk_fail_and_touch_nothing_else() {
         let pool = Pool::in_memory().unwrap();
-        let map = pool.map::<u64, u64>("m").unwrap();
-        let tree = &map.tree().shared.tree;
+        let map = lbtree(&pool);
+        let AnyIndex::LbTree(tree) = map.index() else {
+            panic!("another kind of index");
+        };
+        let tree = &tree.shared.tree;
         for key in 0..10_000 {
             map.insert(key, key).unwrap();
         }
@@ -230,7 +242,7 @@ mod tests {
     fn batches_are_right_while_the_tree_grows_and_shrinks_below_them() {
         const KEYS: u64 = 4_000;
         let pool = Pool::in_memory().unwrap();
-        let map = pool.map::<u64, u64>("m").unwrap();
+        let map = lbtree(&pool);
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for thread in 0..2_u64 {

@@ -3,19 +3,9 @@
 use super::Tree;
 use super::leaf::PreparedInsert;
 use super::search::LockedLeaf;
+use crate::index::Change;
 use crate::planted::{Bug, planted};
 use crate::{Error, Result, reclaim};
-
-/// What to do with a key, once its present value is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    /// Nothing.
-    Keep,
-    /// Give it this value, whether it is there or not.
-    Put(u64),
-    /// Take it out. (If it is not there: nothing.)
-    Remove,
-}
 
 impl Tree {
     /// Changes one key, in one step as seen by all others, and returns its value from before. `change` may be called

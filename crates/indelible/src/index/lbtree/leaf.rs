@@ -255,12 +255,21 @@ impl<'a> Leaf<'a> {
 
     /// The smallest key, if there is one.
     pub(super) fn min_key(self) -> Option<u64> {
+        self.keys().min()
+    }
+
+    /// How many keys are `from` or above.
+    pub(super) fn count_from(self, from: u64) -> usize {
+        self.keys().filter(|&key| key >= from).count()
+    }
+
+    /// The keys, in no order.
+    fn keys(self) -> impl Iterator<Item = u64> {
         (0..self.blocks.len())
-            .flat_map(|block| {
+            .flat_map(move |block| {
                 slots(self.header(block).bitmap()).map(move |slot| Place { block, slot })
             })
-            .map(|place| self.record(place).key.load())
-            .min()
+            .map(move |place| self.record(place).key.load())
     }
 
     /// Calls `visit` with every record's key and whether its fingerprint is right.

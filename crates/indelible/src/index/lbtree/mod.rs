@@ -44,12 +44,12 @@ mod recover;
 mod scan;
 mod search;
 mod smo;
-mod tally;
 
-pub(crate) use insert::Change;
 pub(crate) use scan::Cursor;
 
+use crate::index::Change;
 use crate::index::simd::{Kernel, Simd, SimdLevel, dispatch};
+use crate::index::tally::{self, RecordLocks, Tally};
 use crate::map::MapStat;
 use crate::pmem::Pm;
 use crate::pool::{PoolCore, Space};
@@ -61,7 +61,13 @@ use leaf::{Leaves, Offset};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use tally::{LeafLocks, Tally};
+
+/// Locks of a directory: it is small and rarely written.
+const DIRECTORY_LOCKS: usize = if tally::LOCKS < 512 {
+    8
+} else {
+    tally::LOCKS / 64
+};
 
 /// A chain of leaves and the inner nodes above it: the records, or a directory of signposts into the level below.
 struct Tree {
@@ -70,7 +76,7 @@ struct Tree {
     pm: Pm,
     leaves: Leaves,
     simd: SimdLevel,
-    locks: LeafLocks,
+    locks: RecordLocks,
     arena: Arena,
     /// The root never moves: growing and shrinking change what is in it.
     root: NonNull<Inner>,
@@ -110,7 +116,11 @@ impl Tree {
             pm: core.pm(),
             leaves: Leaves::new(core.base(), leaf_bytes),
             simd: SimdLevel::best(),
-            locks: LeafLocks::new(level),
+            locks: RecordLocks::new(if level == 0 {
+                tally::LOCKS
+            } else {
+                DIRECTORY_LOCKS
+            }),
             core: Arc::clone(core),
             space: Arc::clone(space),
             arena,
@@ -356,10 +366,13 @@ impl Drop for LbTree {
         if let Some(background) = self.background.take() {
             let _ = background.join();
         }
-        tally::record(&self.shared);
+        let tree = &self.shared.tree;
+        if let Some(tally) = &tree.tally {
+            tally::record(&tree.core, tree.slot, tally, &tree.locks);
+        }
         // A shrink may hold it for a moment longer, and the map may be opened again by then.
-        self.shared.tree.space.close();
-        self.shared.tree.core.map_was_closed(self.shared.tree.slot);
+        tree.space.close();
+        tree.core.map_was_closed(tree.slot);
     }
 }
 

@@ -22,7 +22,8 @@
 use super::inner::Child;
 use super::layout::LEVELS;
 use super::leaf::{Leaf, Offset};
-use super::{Change, LbTree, Shared, Tree};
+use super::{LbTree, Shared, Tree};
+use crate::index::Change;
 use crate::planted::{Bug, planted};
 use crate::sync::{lock, nap};
 use crate::{Error, Result, reclaim};
@@ -316,7 +317,10 @@ impl Tree {
                 continue;
             }
             if let Some(tally) = &self.tally {
-                tally.count_leaf(&self.locks, locked.leaf, from, high);
+                let leaf = locked.leaf;
+                tally.count_from(&self.locks, leaf.offset, from, high, |from| {
+                    leaf.count_from(from)
+                });
             }
             match high {
                 Some(high) => from = high,

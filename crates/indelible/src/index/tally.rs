@@ -1,61 +1,58 @@
-//! The leaves' locks, and the number of records, which is kept beside them.
+//! The locks of records, and the number of records, which is kept beside them.
 //!
-//! A writer holds its leaf's lock, so it may count in the same cache line without an atomic addition. The length of the
+//! A lock protects the records of a *place*: a leaf, or a part of a larger node, known by its offset in the pool. A
+//! writer holds its place's lock, so it may count in the same cache line without an atomic addition. The length of the
 //! map is the sum over all locks.
 
-use super::Shared;
-use super::layout::{MAX_RECORDS, Record};
-use super::leaf::{Leaf, Offset};
 use crate::locks::VersionLock;
 use crate::planted::{Bug, planted};
 use crate::pool::PoolCore;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-/// Locks of the tree of records: with 16 bytes each they stay in the second-level cache, and two threads rarely meet.
-const LOCKS: usize = if cfg!(feature = "small") { 64 } else { 8192 };
+/// Locks for all records of a map: with 16 bytes each they stay in the second-level cache, and two threads rarely meet.
+pub(super) const LOCKS: usize = if cfg!(feature = "small") { 64 } else { 8192 };
 
-/// The version lock of some leaves, and how many records were added under it less those removed.
+/// Bytes of a record, wherever it is.
+const RECORD_BYTES: u64 = 16;
+
+/// The version lock of some places, and how many records were added under it less those removed.
 #[derive(Default)]
-struct LeafLock {
+struct RecordLock {
     version: VersionLock,
     records: AtomicI64,
 }
 
-/// The locks of all leaves of a tree, chosen by a hash of the leaf's offset.
-pub(super) struct LeafLocks {
-    locks: Box<[LeafLock]>,
+/// Locks for any number of places, chosen by a hash of the place's offset.
+pub(super) struct RecordLocks {
+    locks: Box<[RecordLock]>,
     shift: u32,
 }
 
-impl LeafLocks {
-    /// Directories are small and rarely written, and get fewer.
-    pub(super) fn new(level: usize) -> Self {
-        let count = if level == 0 {
-            LOCKS
-        } else {
-            (LOCKS / 64).max(8)
-        };
+impl RecordLocks {
+    /// `count` locks, a power of two above one.
+    pub(super) fn new(count: usize) -> Self {
+        debug_assert!(count > 1 && count.is_power_of_two());
         Self {
-            locks: (0..count).map(|_| LeafLock::default()).collect(),
+            locks: (0..count).map(|_| RecordLock::default()).collect(),
             shift: 64 - count.ilog2(),
         }
     }
 
     #[inline(always)]
-    fn entry(&self, leaf: Offset) -> &LeafLock {
-        &self.locks[((leaf >> 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize]
+    fn entry(&self, place: u64) -> &RecordLock {
+        &self.locks[((place >> 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize]
     }
 
-    /// The lock of a leaf.
+    /// The lock of the place at an offset.
     #[inline(always)]
-    pub(super) fn of(&self, leaf: Offset) -> &VersionLock {
-        &self.entry(leaf).version
+    pub(super) fn of(&self, place: u64) -> &VersionLock {
+        &self.entry(place).version
     }
 
     #[inline(always)]
-    fn add(&self, leaf: Offset, change: i64) {
-        let records = &self.entry(leaf).records;
-        // The leaf's lock is held, so nobody else writes this number.
+    fn add(&self, place: u64, change: i64) {
+        let records = &self.entry(place).records;
+        // The place's lock is held, so nobody else writes this number.
         records.store(records.load(Ordering::Relaxed) + change, Ordering::Relaxed);
     }
 
@@ -75,7 +72,7 @@ pub(super) struct Tally {
 
 impl Tally {
     /// Starts from a number known since the last clean close.
-    pub(super) fn begin_with(&self, locks: &LeafLocks, records: u64) {
+    pub(super) fn begin_with(&self, locks: &RecordLocks, records: u64) {
         locks.add(0, records as i64);
         self.complete.store(true, Ordering::Release);
     }
@@ -84,37 +81,31 @@ impl Tally {
         self.complete.load(Ordering::Acquire)
     }
 
-    /// Counts a change to `key` in a leaf whose lock is held.
+    /// Counts a change to `key` in a place whose lock is held.
     #[inline(always)]
-    pub(super) fn change(&self, locks: &LeafLocks, leaf: Offset, key: u64, change: i64) {
+    pub(super) fn change(&self, locks: &RecordLocks, place: u64, key: u64, change: i64) {
         if self.complete.load(Ordering::Relaxed) || key < self.counted_below.load(Ordering::Relaxed)
         {
-            locks.add(leaf, change);
+            locks.add(place, change);
         }
     }
 
-    /// Counts the records from `from` on of a leaf whose lock is held, and everything up to its end as counted.
-    pub(super) fn count_leaf(
+    /// Counts the records from `from` on, of which `at_or_above` tells how many there are, and everything up to `high`,
+    /// where the next place begins, as counted. Whatever covers those keys is locked; the number goes to `place`.
+    pub(super) fn count_from(
         &self,
-        locks: &LeafLocks,
-        leaf: Leaf<'_>,
+        locks: &RecordLocks,
+        place: u64,
         from: u64,
         high: Option<u64>,
+        at_or_above: impl FnOnce(u64) -> usize,
     ) {
         if self.is_complete() {
             return;
         }
         // A sweep that was broken off begins again at the left, where all is counted.
         let from = from.max(self.counted_below.load(Ordering::Relaxed));
-        let mut records = [(0, 0); MAX_RECORDS];
-        let count = leaf.copy_to(&mut records);
-        locks.add(
-            leaf.offset,
-            records[..count]
-                .iter()
-                .filter(|record| record.0 >= from)
-                .count() as i64,
-        );
+        locks.add(place, at_or_above(from) as i64);
         match high {
             Some(high) => self.counted_below.store(high.max(from), Ordering::Relaxed),
             None => self.complete.store(true, Ordering::Release),
@@ -122,7 +113,7 @@ impl Tally {
     }
 
     /// The number of records, once complete.
-    pub(super) fn total(&self, locks: &LeafLocks) -> u64 {
+    pub(super) fn total(&self, locks: &RecordLocks) -> u64 {
         let sum: i64 = locks
             .locks
             .iter()
@@ -147,7 +138,7 @@ pub(super) fn recorded(core: &PoolCore, slot: usize) -> Option<u64> {
     let records = (written != 0 && (in_this_session || at_last_close || forgetful))
         .then(|| entry.records.load())
         // More than fit is no number that a close has written.
-        .filter(|&records| records <= core.length() / size_of::<Record>() as u64);
+        .filter(|&records| records <= core.length() / RECORD_BYTES);
     if !core.is_read_only() && !forgetful {
         // Need not be durable: after a crash no number is believed.
         core.pm().store(&entry.records_generation, 0);
@@ -157,18 +148,16 @@ pub(super) fn recorded(core: &PoolCore, slot: usize) -> Option<u64> {
 
 /// Writes the number of records to the catalog, for the next open after a clean close. A hint, valid for that one
 /// generation: a crash after this makes the pool unclean and the hint void.
-pub(super) fn record(shared: &Shared) {
-    let (core, tree) = (&shared.tree.core, &shared.tree);
-    let is_writing = !core.is_read_only() && !core.is_closed();
-    let Some(tally) = tree.tally.as_ref().filter(|_| is_writing) else {
+pub(super) fn record(core: &PoolCore, slot: usize, tally: &Tally, locks: &RecordLocks) {
+    if core.is_read_only() || core.is_closed() {
         return;
-    };
-    let entry = core.entry(tree.slot);
+    }
+    let entry = core.entry(slot);
     let (records, generation) = if tally.is_complete() {
-        (tally.total(&tree.locks), core.generation())
+        (tally.total(locks), core.generation())
     } else {
         (0, 0)
     };
-    tree.pm.store(&entry.records, records);
-    tree.pm.commit(&entry.records_generation, generation);
+    core.pm().store(&entry.records, records);
+    core.pm().commit(&entry.records_generation, generation);
 }
