@@ -129,6 +129,10 @@ impl WeakIndex {
 }
 
 /// A range in progress, from both ends, over an index of any kind.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "to allocate the larger one would cost every range more than the room does"
+)]
 pub(crate) enum AnyCursor {
     LbTree(lbtree::Cursor),
     Apex(apex::Cursor),

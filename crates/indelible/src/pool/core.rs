@@ -363,24 +363,32 @@ impl PoolCore {
 
     /// The extents, or heads of runs, that hold blocks of `block_bytes` for `owner`.
     pub(super) fn extents_with(&self, owner: u32, block_bytes: u64) -> Vec<u64> {
-        let word = if block_bytes > EXTENT_BYTES {
-            Use::head(owner, block_bytes.div_ceil(EXTENT_BYTES))
-        } else {
-            Use::blocks(owner, block_bytes)
-        };
-        self.extents_of(owner, |found| found == word)
+        self.extents_of(owner, |found| found.block_bytes() == Some(block_bytes))
     }
 
-    /// Whether the table says that `extent` holds blocks of `block_bytes` for `owner`.
-    pub(super) fn holds_blocks(&self, extent: u64, owner: u32, block_bytes: u64) -> bool {
-        let in_file = extent > 0
-            && extent < MAX_EXTENTS
-            && (extent + 1) * EXTENT_BYTES <= self.mapping.reserved();
+    /// Bytes of the block at `offset`, if the extent table says that one of `owner` lies there, whole. O(1), for offsets
+    /// that come from the file: they may be anything.
+    pub(super) fn block_bytes_at(&self, owner: u32, offset: u64) -> Option<u64> {
+        let (extent, within) = (offset / EXTENT_BYTES, offset % EXTENT_BYTES);
         // The word of an extent beyond the end of the file is zero, or lies in a page that is not there yet; the
         // count is asked first.
-        in_file
-            && extent < lock(&self.extents).count
-            && self.table(extent).load() == Use::blocks(owner, block_bytes).0
+        let count = lock(&self.extents).count;
+        if owner == 0 || !(1..count).contains(&extent) {
+            return None;
+        }
+        let word = Use(self.table(extent).load());
+        let bytes = word
+            .block_bytes()
+            .filter(|_| word.owner() == owner && extent + word.length() <= count)?;
+        let is_whole =
+            within.is_multiple_of(bytes) && within + bytes <= word.length() * EXTENT_BYTES;
+        is_whole.then_some(bytes)
+    }
+
+    /// Bytes of the block at `offset`, if there is one of the map at `slot`; see
+    /// [`block_bytes_at`](Self::block_bytes_at). A map of several block sizes learns from it what a link leads to.
+    pub(crate) fn block_bytes_of(&self, slot: usize, offset: u64) -> Option<u64> {
+        self.block_bytes_at(self.owners[slot].load(Ordering::Relaxed), offset)
     }
 
     /// Cuts free extents off the end of the file, and returns how many bytes.
@@ -416,7 +424,8 @@ impl PoolCore {
         Ok((old - extents.count) * EXTENT_BYTES)
     }
 
-    /// The space of the map at `slot`, which may be prepared and not committed.
+    /// The space for blocks of `block_bytes` of the map at `slot`, which may be prepared and not committed. Blocks larger
+    /// than an extent are a whole number of extents.
     pub(crate) fn space(self: &Arc<Self>, slot: usize, block_bytes: u32) -> Result<Arc<Space>> {
         let owner = self.owners[slot].load(Ordering::Relaxed);
         let space = Arc::new(Space::new(Arc::clone(self), owner, u64::from(block_bytes)));

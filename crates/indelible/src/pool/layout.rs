@@ -98,6 +98,16 @@ impl Use {
         (self.0 >> 32) as u8 == 3
     }
 
+    /// Bytes of the blocks that begin here; of a continuation, or of a word that cannot be, `None`.
+    pub(super) fn block_bytes(self) -> Option<u64> {
+        let size = self.0 >> 40;
+        match (self.0 >> 32) as u8 {
+            1 => Some(size * 256).filter(|bytes| (1..=EXTENT_BYTES).contains(bytes)),
+            2 => Some(size * EXTENT_BYTES).filter(|&bytes| bytes > EXTENT_BYTES),
+            _ => None,
+        }
+    }
+
     /// Extents that this word speaks for, if it is a head.
     pub(super) fn length(self) -> u64 {
         if (self.0 >> 32) as u8 == 2 {

@@ -65,6 +65,11 @@ impl Occupancy {
         self.used == self.blocks
     }
 
+    /// How many blocks are free, and how many there are.
+    pub(super) fn room(&self) -> (usize, usize) {
+        (self.blocks - self.used, self.blocks)
+    }
+
     /// Bytes of DRAM.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Self>() + size_of_val(&*self.bits)

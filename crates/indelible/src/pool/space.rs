@@ -4,6 +4,9 @@
 //! allocated from it. The map's sweep marks the blocks that it reaches; when it is done the others are free. An extent
 //! taken since is known from the beginning. So allocating and freeing a block persists nothing, and a crash leaks
 //! nothing.
+//!
+//! A space has blocks of one size; a map may have several. A block larger than an extent is a *run* of extents, which the
+//! state knows by the first.
 
 use super::core::PoolCore;
 use super::layout::EXTENT_BYTES;
@@ -63,6 +66,9 @@ pub(crate) struct SpaceStat {
 
 /// Extents of a map from which on one is kept in stock.
 const MANY: usize = if cfg!(feature = "small") { 3 } else { 8 };
+
+/// An extent that runs empty goes back to the pool if another one has this share of its blocks free: so not to and fro.
+const ROOM_TO_SPARE: usize = 4;
 
 /// Blocks in limbo before one asks whether some can be used again, which costs a system call.
 const LIMBO: usize = if cfg!(any(test, feature = "small")) {
@@ -131,7 +137,11 @@ impl Space {
     /// needed: to take one and to put it on a huge page takes half a millisecond, during which others go on here.
     #[cold]
     fn stock_up(&self, current: u64) {
-        self.core.collapse_extent(current);
+        self.collapse(current);
+        // An extent of few blocks is soon used up, and would often stand empty.
+        if self.block_bytes > EXTENT_BYTES / 8 {
+            return;
+        }
         {
             let state = self.lock();
             if state.extents.len() < MANY || state.open.len() > 1 {
@@ -139,14 +149,24 @@ impl Space {
             }
         }
         if let Ok(extent) = self.take_extent() {
-            self.core.collapse_extent(extent);
+            self.collapse(extent);
             self.lock().add(extent, blocks_per_extent(self.block_bytes));
         }
     }
 
     fn take_extent(&self) -> Result<u64> {
-        let length = self.block_bytes.div_ceil(EXTENT_BYTES);
-        self.core.take_extents(self.owner, self.block_bytes, length)
+        self.core
+            .take_extents(self.owner, self.block_bytes, self.length())
+    }
+
+    /// Extents in a row that are taken and given back together.
+    fn length(&self) -> u64 {
+        self.block_bytes.div_ceil(EXTENT_BYTES)
+    }
+
+    /// Puts an extent, or a run of them, on huge pages, if they can be had.
+    fn collapse(&self, first: u64) {
+        (first..first + self.length()).for_each(|extent| self.core.collapse_extent(extent));
     }
 
     /// `count` blocks, ascending, or none.
@@ -166,7 +186,7 @@ impl Space {
         let mut last = 0;
         for extent in blocks.iter().map(|block| block / EXTENT_BYTES) {
             if extent != last {
-                self.core.collapse_extent(extent);
+                self.collapse(extent);
                 last = extent;
             }
         }
@@ -216,11 +236,33 @@ impl Space {
             }) => {
                 let was_used = occupancy.free(block);
                 debug_assert!(was_used, "block {offset:#x} was freed twice");
+                let is_empty = occupancy.used() == 0;
                 state.open.insert(extent);
+                if is_empty && self.is_spare(state, extent) {
+                    self.release(state, extent);
+                }
             }
             Some(_) => state.freed_early.push(offset),
             None => debug_assert!(false, "block {offset:#x} is not in this space"),
         }
+    }
+
+    /// Whether an empty extent is not likely to be needed soon.
+    fn is_spare(&self, state: &State, empty: u64) -> bool {
+        if self.block_bytes >= EXTENT_BYTES {
+            return true;
+        }
+        let has_room = |extent: &u64| {
+            let room = state.extents.get(extent).map(|e| e.occupancy.room());
+            *extent != empty && room.is_some_and(|(free, blocks)| free * ROOM_TO_SPARE >= blocks)
+        };
+        state.open.iter().any(has_room)
+    }
+
+    fn release(&self, state: &mut State, extent: u64) {
+        state.extents.remove(&extent);
+        state.open.remove(&extent);
+        self.core.free_extents(self.owner, extent);
     }
 
     /// Gives back a block that has just been unlinked, once no reader can hold it any more.
@@ -246,11 +288,7 @@ impl Space {
 
     /// Whether there is a block of this space at `offset`: for offsets that come from the file. O(1).
     pub(crate) fn owns(&self, offset: u64) -> bool {
-        let extent = offset / EXTENT_BYTES;
-        let within = offset % EXTENT_BYTES;
-        within.is_multiple_of(self.block_bytes)
-            && within + self.block_bytes <= EXTENT_BYTES
-            && self.core.holds_blocks(extent, self.owner, self.block_bytes)
+        self.core.block_bytes_at(self.owner, offset) == Some(self.block_bytes)
     }
 
     /// Those of `blocks` that are free, as far as is known.
@@ -320,7 +358,7 @@ impl Space {
         for extent in swept {
             // Only now, in the background, is there time for it.
             if self.lock().extents.contains_key(&extent) {
-                self.core.collapse_extent(extent);
+                self.collapse(extent);
             }
         }
     }
@@ -335,9 +373,7 @@ impl Space {
             .map(|(&number, _)| number)
             .collect();
         for extent in empty {
-            state.extents.remove(&extent);
-            state.open.remove(&extent);
-            self.core.free_extents(self.owner, extent);
+            self.release(state, extent);
         }
     }
 
@@ -368,12 +404,164 @@ impl Space {
                 .values()
                 .map(|extent| extent.occupancy.used() as u64)
                 .sum(),
-            file_bytes: state.extents.len() as u64 * EXTENT_BYTES.max(self.block_bytes),
+            file_bytes: state.extents.len() as u64 * self.length() * EXTENT_BYTES,
             dram_bytes: state
                 .extents
                 .values()
                 .map(|extent| extent.occupancy.bytes() as u64)
                 .sum(),
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::{Pool, PoolOptions};
+    use proptest::prelude::*;
+
+    /// A pool whose first map is to own blocks of other sizes too.
+    fn pool() -> Pool {
+        let pool = PoolOptions::new().huge_pages(false).in_memory().unwrap();
+        drop(pool.map::<u64, u64>("m").unwrap());
+        pool
+    }
+
+    fn space(pool: &Pool, block_bytes: u64) -> Arc<Space> {
+        pool.core.space(0, block_bytes as u32).unwrap()
+    }
+
+    const SIZES: [u64; 5] = [
+        EXTENT_BYTES / 16,
+        EXTENT_BYTES / 2,
+        EXTENT_BYTES,
+        2 * EXTENT_BYTES,
+        3 * EXTENT_BYTES,
+    ];
+
+    fn all_but_one_extent_are_free(pool: &Pool) -> bool {
+        let stat = pool.stat();
+        stat.free_extents + 1 == stat.extents
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+        #[test]
+        fn blocks_of_all_sizes_never_overlap_and_the_table_knows_each(
+            steps in proptest::collection::vec((any::<bool>(), 0..SIZES.len(), any::<usize>()), 0..150),
+        ) {
+            let pool = pool();
+            let spaces = SIZES.map(|bytes| space(&pool, bytes));
+            let mut model = BTreeMap::new();
+            for (take, size, which) in steps {
+                if take || model.is_empty() {
+                    let offset = spaces[size].alloc().unwrap();
+                    let before = model.range(..offset).next_back();
+                    prop_assert!(before.is_none_or(|(at, &size)| at + SIZES[size] <= offset));
+                    let after = model.range(offset..).next();
+                    prop_assert!(after.is_none_or(|(&at, _)| offset + SIZES[size] <= at));
+                    model.insert(offset, size);
+                } else {
+                    let (&offset, &size) = model.iter().nth(which % model.len()).unwrap();
+                    model.remove(&offset);
+                    spaces[size].free_now(offset);
+                    let is_left = spaces[size].owns(offset);
+                    prop_assert!(!is_left || SIZES[size] < EXTENT_BYTES, "a run is given back at once");
+                }
+                for (&offset, &size) in &model {
+                    prop_assert_eq!(pool.core.block_bytes_of(0, offset), Some(SIZES[size]));
+                    prop_assert!((0..SIZES.len()).all(|i| spaces[i].owns(offset) == (i == size)));
+                }
+                for (size, space) in spaces.iter().enumerate() {
+                    let stat = space.stat();
+                    let used = model.values().filter(|&&other| other == size).count() as u64;
+                    prop_assert_eq!(stat.used_blocks, used);
+                    prop_assert!(stat.file_bytes >= used * SIZES[size]);
+                }
+                prop_assert_eq!(pool.check(), [""; 0]);
+            }
+            drop(spaces);
+            pool.drop_map("m").unwrap();
+            prop_assert!(all_but_one_extent_are_free(&pool), "a dropped map leaves nothing, of whatever size");
+            prop_assert_eq!(pool.check(), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn an_extent_that_runs_empty_is_given_back_if_another_has_room() {
+        let pool = pool();
+        let space = space(&pool, EXTENT_BYTES / 4);
+        let blocks: Vec<u64> = (0..8).map(|_| space.alloc().unwrap()).collect();
+        let extents = || space.stat().file_bytes / EXTENT_BYTES;
+        assert_eq!(extents(), 2);
+        for &block in &blocks[..4] {
+            space.free_now(block);
+        }
+        assert_eq!(extents(), 2, "the other one is full");
+        space.free_now(blocks[4]);
+        assert_eq!(extents(), 2, "neither has just run empty");
+        let again = space.alloc().unwrap();
+        assert_eq!(again, blocks[0], "the lowest free block comes first");
+        space.free_now(again);
+        assert_eq!(extents(), 1, "the other one has room");
+        assert!(!space.owns(blocks[0]) && space.owns(blocks[5]));
+        assert_eq!(pool.check(), [""; 0]);
+    }
+
+    #[test]
+    fn a_run_of_before_the_open_is_unswept_as_any_extent_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("runs.pool");
+        let size = 2 * EXTENT_BYTES;
+        let pool = Pool::create(&path).unwrap();
+        drop(pool.map::<u64, u64>("m").unwrap());
+        let runs = space(&pool, size).alloc_many(3).unwrap();
+        pool.close().unwrap();
+
+        let pool = Pool::open(&path).unwrap();
+        let space = space(&pool, size);
+        assert!(space.needs_sweep());
+        assert!(runs.iter().all(|&run| space.owns(run)));
+        assert_eq!(space.stat().file_bytes, 3 * size);
+        let new = space.alloc().unwrap();
+        assert!(!runs.contains(&new), "nothing comes from unswept extents");
+        space.mark(runs[0]);
+        space.mark(runs[1]);
+        space.free_now(runs[1]);
+        space.finish_sweep();
+        assert!(!space.needs_sweep());
+        let is_left = runs.iter().map(|&run| space.owns(run));
+        assert!(is_left.eq([true, false, false]));
+        assert_eq!(space.stat().used_blocks, 2);
+        space.close();
+        assert_eq!(space.stat().file_bytes, 0);
+        assert_eq!(pool.check(), [""; 0]);
+    }
+
+    #[test]
+    fn offsets_from_the_file_may_be_anything() {
+        let pool = pool();
+        let (small, large) = (space(&pool, 512), space(&pool, 2 * EXTENT_BYTES));
+        let (block, run) = (small.alloc().unwrap(), large.alloc().unwrap());
+        let size_at = |offset| pool.core.block_bytes_of(0, offset);
+        assert_eq!(size_at(block), Some(512));
+        assert_eq!(size_at(block + 512), Some(512));
+        assert_eq!(size_at(run), Some(2 * EXTENT_BYTES));
+        for offset in [
+            0,
+            64,
+            block + 1,
+            block + 256,
+            run + 64,
+            run + EXTENT_BYTES,
+            pool.stat().file_bytes,
+            1 << 50,
+            u64::MAX,
+        ] {
+            assert_eq!(size_at(offset), None, "{offset:#x}");
+            assert!(!small.owns(offset) && !large.owns(offset));
+        }
+        assert_eq!(pool.core.block_bytes_of(1, block), None, "another map's");
     }
 }
