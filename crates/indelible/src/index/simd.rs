@@ -16,6 +16,9 @@ pub(crate) trait Simd: Copy {
     /// Bit `i` of the result says whether key `i` is at most `key`, as unsigned numbers.
     fn at_most(line: &KeyLine, key: u64) -> u32;
 
+    /// Bit `i` of the result says whether key `i` is `key`.
+    fn equal(line: &KeyLine, key: u64) -> u32;
+
     /// How many of the keys in `line` whose bit is set in `among` are at most `key`.
     #[inline(always)]
     fn count_at_most(line: &KeyLine, among: u8, key: u64) -> usize {
@@ -114,6 +117,13 @@ impl Simd for Plain {
     }
 
     #[inline(always)]
+    fn equal(line: &KeyLine, key: u64) -> u32 {
+        line.0.iter().enumerate().fold(0, |mask, (i, word)| {
+            mask | (u32::from(word.load(Ordering::Relaxed) == key) << i)
+        })
+    }
+
+    #[inline(always)]
     fn evens(lines: &[KeyLine; 4], among: u16) -> [u64; 16] {
         std::array::from_fn(|i| {
             if among >> i & 1 != 0 {
@@ -142,8 +152,8 @@ impl Simd for Plain {
 mod x86 {
     use super::{Kernel, KeyLine, Plain, Simd};
     use std::arch::x86_64::{
-        __m256i, __m512i, _mm256_castsi256_pd, _mm256_cmpgt_epi64, _mm256_movemask_pd,
-        _mm256_set1_epi64x, _mm256_xor_si256, _mm512_cmple_epu64_mask, _mm512_cmplt_epu64_mask,
+        __m256i, __m512i, _mm256_castsi256_pd, _mm256_cmpeq_epi64, _mm256_cmpgt_epi64, _mm256_movemask_pd,
+        _mm256_set1_epi64x, _mm256_xor_si256, _mm512_cmpeq_epi64_mask, _mm512_cmple_epu64_mask, _mm512_cmplt_epu64_mask,
         _mm512_mask_blend_epi64, _mm512_permutex2var_epi64, _mm512_set_epi64, _mm512_set1_epi64,
     };
 
@@ -177,6 +187,13 @@ mod x86 {
             let keys = Self::load(line);
             // SAFETY: reached only through `with_avx512`.
             unsafe { u32::from(_mm512_cmple_epu64_mask(keys, _mm512_set1_epi64(key as i64))) }
+        }
+
+        #[inline(always)]
+        fn equal(line: &KeyLine, key: u64) -> u32 {
+            let keys = Self::load(line);
+            // SAFETY: reached only through `with_avx512`.
+            unsafe { u32::from(_mm512_cmpeq_epi64_mask(keys, _mm512_set1_epi64(key as i64))) }
         }
 
         #[inline(always)]
@@ -246,6 +263,22 @@ mod x86 {
             }
         }
 
+        #[inline(always)]
+        fn equal(line: &KeyLine, key: u64) -> u32 {
+            // SAFETY: as in `Avx512::load`; reached only through `with_avx2`.
+            unsafe {
+                let keys = std::ptr::from_ref(line)
+                    .cast::<[__m256i; 2]>()
+                    .read_volatile();
+                let key = _mm256_set1_epi64x(key as i64);
+                let equal = |half: __m256i| {
+                    let equal = _mm256_cmpeq_epi64(half, key);
+                    _mm256_movemask_pd(_mm256_castsi256_pd(equal)) as u32
+                };
+                equal(keys[0]) | equal(keys[1]) << 4
+            }
+        }
+
         // The compiler does well with these.
 
         #[inline(always)]
@@ -286,12 +319,13 @@ mod tests {
     struct AtMost<'a>(&'a KeyLine, u64);
 
     impl Kernel for AtMost<'_> {
-        type Out = (u32, usize);
+        type Out = (u32, u32, usize);
 
         #[inline(always)]
         fn run<S: Simd>(self) -> Self::Out {
             (
                 S::at_most(self.0, self.1),
+                S::equal(self.0, self.1),
                 S::count_at_most(self.0, AMONG, self.1),
             )
         }

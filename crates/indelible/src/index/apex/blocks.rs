@@ -1,0 +1,112 @@
+//! The blocks of a map: a space for each size.
+
+use super::layout::{CLASSES, Offset, SMALLEST_BLOCK};
+use crate::Result;
+use crate::pool::{PoolCore, Space};
+use std::sync::Arc;
+
+/// See the module.
+pub(super) struct Blocks {
+    spaces: Vec<Arc<Space>>,
+    core: Arc<PoolCore>,
+    slot: usize,
+}
+
+impl Blocks {
+    /// The blocks of the map at `slot`, those from before the open unswept.
+    pub(super) fn new(core: &Arc<PoolCore>, slot: usize) -> Result<Self> {
+        let spaces = (0..CLASSES).map(|class| core.space(slot, (SMALLEST_BLOCK << class) as u32));
+        Ok(Self {
+            spaces: spaces.collect::<Result<_>>()?,
+            core: Arc::clone(core),
+            slot,
+        })
+    }
+
+    /// The space of blocks of `bytes`, which is one of the sizes.
+    fn space(&self, bytes: u64) -> &Space {
+        &self.spaces[(bytes / SMALLEST_BLOCK).trailing_zeros() as usize]
+    }
+
+    /// A block of `bytes`, its contents undefined.
+    pub(super) fn alloc(&self, bytes: u64) -> Result<Offset> {
+        self.space(bytes).alloc()
+    }
+
+    /// Gives back a block that nobody has ever seen.
+    pub(super) fn free_now(&self, offset: Offset, bytes: u64) {
+        self.space(bytes).free_now(offset);
+    }
+
+    /// Gives back a block that has just been unlinked, once no reader can hold it any more.
+    pub(super) fn retire(&self, offset: Offset, bytes: u64) {
+        self.space(bytes).retire(offset);
+    }
+
+    /// Bytes of the block at an offset that comes from the file; `None` if there is no block of the map.
+    pub(super) fn bytes_at(&self, offset: Offset) -> Option<u64> {
+        let bytes = self.core.block_bytes_of(self.slot, offset)?;
+        let most = SMALLEST_BLOCK << (CLASSES - 1);
+        (bytes.is_power_of_two() && (SMALLEST_BLOCK..=most).contains(&bytes)).then_some(bytes)
+    }
+
+    /// Sweep: the block at `offset` is in use.
+    pub(super) fn mark(&self, offset: Offset, bytes: u64) {
+        self.space(bytes).mark(offset);
+    }
+
+    pub(super) fn needs_sweep(&self) -> bool {
+        self.spaces.iter().any(|space| space.needs_sweep())
+    }
+
+    /// Sweep: everything in use has been marked.
+    pub(super) fn finish_sweep(&self) {
+        for space in &self.spaces {
+            space.finish_sweep();
+        }
+    }
+
+    /// The map is closed.
+    pub(super) fn close(&self) {
+        for space in &self.spaces {
+            space.close();
+        }
+    }
+
+    /// Frees all blocks that were retired, waiting for the readers. The caller is not pinned.
+    pub(super) fn settle(&self) {
+        for space in &self.spaces {
+            space.settle();
+        }
+    }
+
+    /// More blocks of the smallest size than there can be.
+    pub(super) fn most(&self) -> u64 {
+        self.core.length() / SMALLEST_BLOCK
+    }
+
+    /// Those of `blocks`, with their sizes, that are free as far as is known.
+    pub(super) fn free_among(&self, blocks: &[(Offset, u64)]) -> Vec<Offset> {
+        let mut free = Vec::new();
+        for (class, space) in self.spaces.iter().enumerate() {
+            let of_class = blocks
+                .iter()
+                .filter(|(_, bytes)| *bytes == SMALLEST_BLOCK << class)
+                .map(|&(offset, _)| offset);
+            free.extend(space.free_among(&of_class.collect::<Vec<_>>()));
+        }
+        free
+    }
+
+    /// Blocks in use, bytes of the file and bytes of DRAM, of all sizes.
+    pub(super) fn stat(&self) -> (u64, u64, u64) {
+        let stats = self.spaces.iter().map(|space| space.stat());
+        stats.fold((0, 0, 0), |(blocks, file, dram), stat| {
+            (
+                blocks + stat.used_blocks,
+                file + stat.file_bytes,
+                dram + stat.dram_bytes,
+            )
+        })
+    }
+}

@@ -1,0 +1,357 @@
+//! Building nodes that nobody can reach yet.
+
+use super::Tree;
+use super::data::{Data, State};
+use super::inner::{Child, Inner};
+use super::layout::{
+    DataHeader, DataShape, EXTENSION_SLOTS, Extension, GROUP, HEADER_BYTES, INLINE_SLOTS,
+    LINE_SLOTS, Link, Offset, Radix, SMALLEST_BLOCK, WINDOW, marker, window_of,
+};
+use super::plan::{DataPlan, InnerPlan, Plan};
+use crate::Result;
+use crate::pmem::Cell;
+use std::ptr::NonNull;
+
+/// A key and a value.
+pub(super) type Record = (u64, u64);
+
+/// A data node as it will lie in its block.
+struct Image {
+    words: Vec<u64>,
+    /// Home, key and stash slot of every record that is not in its window.
+    overflow: Vec<(usize, u64, u32)>,
+    /// Records of each group.
+    counts: Vec<usize>,
+    /// Records for which the stash array has no room.
+    rest: Vec<(usize, Record)>,
+}
+
+impl Image {
+    fn new(shape: &DataShape, bytes: u64, records: &[Record]) -> Self {
+        let free = marker(shape.low);
+        let mut words = vec![0; bytes as usize / 8];
+        words[..8].copy_from_slice(&DataHeader::words(shape));
+        for slot in words[8..].chunks_exact_mut(2) {
+            slot[0] = free;
+        }
+        let mut image = Self {
+            words,
+            overflow: Vec::new(),
+            counts: vec![0; shape.primary.div_ceil(GROUP)],
+            rest: Vec::new(),
+        };
+        let mut stash = 0;
+        for &record in records {
+            let home = shape.model.predict(record.0);
+            image.counts[home / GROUP] += 1;
+            if let Some(slot) = image.room_for(home, free) {
+                image.put(slot, record);
+            } else if stash < shape.stash {
+                image.put(shape.primary + stash, record);
+                image.overflow.push((home, record.0, stash as u32));
+                stash += 1;
+            } else {
+                image.rest.push((home, record));
+            }
+        }
+        image
+    }
+
+    fn put(&mut self, slot: usize, (key, value): Record) {
+        let at = (HEADER_BYTES as usize) / 8 + slot * 2;
+        self.words[at] = key;
+        self.words[at + 1] = value;
+    }
+
+    /// The slot that an insert would choose.
+    fn room_for(&self, home: usize, free: u64) -> Option<usize> {
+        let first = window_of(home);
+        let keys = &self.words[HEADER_BYTES as usize / 8 + first * 2..];
+        let mut mask = 0;
+        for slot in 0..WINDOW {
+            mask |= u32::from(keys[slot * 2] == free) << (slot * 2);
+        }
+        choose(mask, home - first).map(|slot| first + slot)
+    }
+}
+
+/// Which of the free slots of a window, two bits each, an insert takes whose home is `at` slots into the window: the next
+/// one in the home's line, else another one in that line, else the next one after it. So most lookups find the key in the line
+/// of its home.
+#[inline(always)]
+pub(super) fn choose(free: u32, at: usize) -> Option<usize> {
+    let line = at & !(LINE_SLOTS - 1);
+    let from = free & u32::MAX << (at * 2);
+    let in_line = free & 0xff << (line * 2);
+    let best = if from & in_line != 0 {
+        from & in_line
+    } else if in_line != 0 {
+        in_line
+    } else if from != 0 {
+        from
+    } else {
+        free
+    };
+    (best != 0).then_some(best.trailing_zeros() as usize / 2)
+}
+
+/// Nodes that are not reachable yet, with their mirrors; given back unless they are opened.
+pub(super) struct Aside<'a> {
+    tree: &'a Tree,
+    blocks: Vec<(Offset, u64)>,
+    mirrors: Vec<Child>,
+}
+
+/// A child that has been built: the first slot of its group, the logarithm of the group's size, and what it is.
+pub(super) struct Built {
+    pub(super) first: usize,
+    pub(super) log: u32,
+    pub(super) link: Link,
+    pub(super) child: Child,
+}
+
+impl<'a> Aside<'a> {
+    pub(super) fn new(tree: &'a Tree) -> Self {
+        Self {
+            tree,
+            blocks: Vec::new(),
+            mirrors: Vec::new(),
+        }
+    }
+
+    fn alloc(&mut self, bytes: u64) -> Result<Offset> {
+        let offset = self.tree.blocks.alloc(bytes)?;
+        self.blocks.push((offset, bytes));
+        Ok(offset)
+    }
+
+    /// Takes over what another thread has built.
+    pub(super) fn absorb(&mut self, mut other: Self) {
+        self.blocks.append(&mut other.blocks);
+        self.mirrors.append(&mut other.mirrors);
+    }
+
+    /// They are reachable now, also through all mirrors: from here on they may be written.
+    pub(super) fn open(mut self) {
+        self.blocks.clear();
+        for child in self.mirrors.drain(..) {
+            if !child.is_inner() {
+                // SAFETY: made here and not freed since.
+                unsafe { &*child.as_data() }.become_(State::Live);
+            }
+        }
+    }
+
+    /// Writes a data node with `records`, not fenced, and makes its mirror, which is frozen.
+    pub(super) fn data(&mut self, plan: &DataPlan, records: &[Record]) -> Result<(Link, Child)> {
+        let shape = DataShape {
+            model: plan.model,
+            primary: plan.primary,
+            stash: plan.stash,
+            low: plan.low,
+        };
+        let tree = self.tree;
+        let image = Image::new(&shape, plan.bytes, records);
+        let offset = self.alloc(plan.bytes)?;
+        let mut words = image.words;
+        let extensions = self.extensions(&shape, &image.rest)?;
+        words[5] = extensions.first().copied().unwrap_or(0);
+        tree.pm.stream(tree.cells(offset, words.len()), &words);
+        let mut data = Data::new(offset, plan.bytes, &shape, plan.high, &extensions);
+        data.built = records.last().map(|&(key, _)| (records.len(), key));
+        let in_stash = image.overflow.iter().copied();
+        let beyond = image.rest.iter().zip(shape.stash as u32..);
+        let beyond = beyond.map(|(&(home, (key, _)), slot)| (home, key, slot));
+        for (home, key, slot) in in_stash.chain(beyond) {
+            data.take_stash(slot);
+            data.add_overflow(home, key, slot);
+        }
+        for (group, &count) in image.counts.iter().enumerate() {
+            data.set_count(group, count);
+        }
+        let child = Child::data(NonNull::from(Box::leak(data)));
+        self.mirrors.push(child);
+        Ok((Link::data(offset), child))
+    }
+
+    /// Writes extended stash blocks for `records`, in the order of their links.
+    fn extensions(
+        &mut self,
+        shape: &DataShape,
+        records: &[(usize, Record)],
+    ) -> Result<Vec<Offset>> {
+        let parts: Vec<_> = records.chunks(EXTENSION_SLOTS).collect();
+        let mut blocks = Vec::with_capacity(parts.len());
+        for _ in &parts {
+            blocks.push(self.alloc(SMALLEST_BLOCK)?);
+        }
+        for (i, part) in parts.iter().enumerate() {
+            let next = blocks.get(i + 1).copied().unwrap_or(0);
+            let records = part.iter().map(|&(_, record)| record);
+            let block = self.tree.extension(blocks[i]);
+            block.fill(self.tree.pm, next, marker(shape.low), records);
+        }
+        Ok(blocks)
+    }
+
+    /// Writes the slots and the head of an inner node, not fenced, and returns where they are: the head, then the slots.
+    pub(super) fn inner_blocks(
+        &mut self,
+        radix: Radix,
+        links: impl Iterator<Item = (usize, Link)>,
+    ) -> Result<(Offset, Offset)> {
+        let (tree, slots) = (self.tree, radix.slots());
+        let mut words = vec![0; slots];
+        for (first, link) in links {
+            words[first] = link.0;
+        }
+        let head = self.alloc(SMALLEST_BLOCK)?;
+        if slots <= INLINE_SLOTS {
+            let inline = head + tree.inline_at();
+            tree.inner_head(head).fill(tree.pm, radix, inline, &words);
+            return Ok((head, inline));
+        }
+        let block = self.alloc(block_for(slots))?;
+        tree.pm.stream(tree.cells(block, slots), &words);
+        tree.inner_head(head).fill(tree.pm, radix, block, &[]);
+        Ok((head, block))
+    }
+
+    /// A mirror for an inner node that has been written.
+    pub(super) fn mirror(
+        &mut self,
+        radix: Radix,
+        (head, slots): (Offset, Offset),
+        range: (u64, u64),
+        depth: u32,
+    ) -> &'a Inner {
+        let inner = Inner::new(radix, head, slots, range, depth);
+        let inner = NonNull::from(Box::leak(inner));
+        self.mirrors.push(Child::inner(inner));
+        // SAFETY: it is freed with `self` if it is not opened, and else when nobody can hold it; the caller does not
+        // keep it longer.
+        unsafe { inner.as_ref() }
+    }
+
+    /// Writes what a plan says, not fenced. `records` are those that the plan was made for.
+    pub(super) fn plant(
+        &mut self,
+        plan: &Plan,
+        records: &[Record],
+        range: (u64, u64),
+        depth: u32,
+    ) -> Result<(Link, Child)> {
+        let plan = match plan {
+            Plan::Data(plan) => return self.data(plan, &records[plan.first..plan.last]),
+            Plan::Inner(plan) => plan,
+        };
+        let radix = radix_of(plan);
+        let built = self.plant_children(plan, 0..plan.children.len(), records, range, depth)?;
+        self.plant_over(radix, &built, range, depth)
+    }
+
+    /// Some of the children of an inner node.
+    pub(super) fn plant_children(
+        &mut self,
+        plan: &InnerPlan,
+        which: std::ops::Range<usize>,
+        records: &[Record],
+        (low, high): (u64, u64),
+        depth: u32,
+    ) -> Result<Vec<Built>> {
+        let radix = radix_of(plan);
+        let mut built = Vec::with_capacity(which.len());
+        for i in which {
+            let (first, child) = &plan.children[i];
+            let end = plan.children.get(i + 1).map_or(radix.slots(), |next| next.0);
+            let log = (end - first).ilog2();
+            let range = radix.range_of(*first, log, low, high);
+            let (link, child) = self.plant(child, records, range, depth + 1)?;
+            built.push(Built {
+                first: *first,
+                log,
+                link,
+                child,
+            });
+        }
+        Ok(built)
+    }
+
+    /// An inner node over children that have been built.
+    pub(super) fn plant_over(
+        &mut self,
+        radix: Radix,
+        built: &[Built],
+        range: (u64, u64),
+        depth: u32,
+    ) -> Result<(Link, Child)> {
+        let links = built.iter().map(|child| (child.first, child.link));
+        let blocks = self.inner_blocks(radix, links)?;
+        let inner = self.mirror(radix, blocks, range, depth);
+        for child in built {
+            inner.set(child.first, child.log, child.child);
+        }
+        Ok((Link::inner(blocks.0), Child::inner(NonNull::from(inner))))
+    }
+}
+
+impl Drop for Aside<'_> {
+    fn drop(&mut self) {
+        for child in self.mirrors.drain(..) {
+            // SAFETY: made here, and nobody else has it.
+            unsafe { child.free_alone() }
+        }
+        for (offset, bytes) in self.blocks.drain(..) {
+            self.tree.blocks.free_now(offset, bytes);
+        }
+    }
+}
+
+pub(super) fn radix_of(plan: &InnerPlan) -> Radix {
+    Radix {
+        base: plan.base,
+        shift: plan.shift,
+        log_slots: plan.log_slots,
+    }
+}
+
+/// Bytes of the block for so many slots of an inner node.
+pub(super) fn block_for(slots: usize) -> u64 {
+    ((slots * size_of::<Cell>()) as u64).max(SMALLEST_BLOCK)
+}
+
+impl Extension {
+    /// Fills a block that nobody reads yet, and flushes it.
+    pub(super) fn fill(
+        &self,
+        pm: crate::pmem::Pm,
+        next: Offset,
+        marker: u64,
+        records: impl Iterator<Item = Record>,
+    ) {
+        pm.store(&self.next, next);
+        pm.store(&self.zero, 0);
+        let records = records.chain(std::iter::repeat((marker, 0)));
+        for (slot, (key, value)) in self.slots.iter().zip(records) {
+            pm.store(&slot.key, key);
+            pm.store(&slot.value, value);
+        }
+        pm.flush(self);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::choose;
+
+    #[test]
+    fn an_insert_prefers_the_line_of_its_home() {
+        let slots = |slots: &[usize]| slots.iter().fold(0, |mask, slot| mask | 1 << (slot * 2));
+        assert_eq!(choose(slots(&[0, 2, 3, 5]), 1), Some(2));
+        assert_eq!(choose(slots(&[0, 5]), 1), Some(0));
+        assert_eq!(choose(slots(&[2, 9, 12]), 5), Some(9));
+        // At the end of a group the window begins before the home's line.
+        assert_eq!(choose(slots(&[2]), 14), Some(2));
+        assert_eq!(choose(0, 3), None);
+    }
+}

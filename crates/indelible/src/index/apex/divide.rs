@@ -1,0 +1,257 @@
+//! How a node that is too full is to be changed: decisions, which touch nothing.
+
+use super::build::{Built, Record};
+use super::data::Data;
+use super::inner::Inner;
+use super::layout::Radix;
+use super::plan::{MAX_DATA_BYTES, MAX_LOG_SLOTS, Plan, plan, plan_ascending, plan_data};
+use crate::pmem::Cell;
+
+/// Records per slot in a node that has just been laid out, at most. Blocks are of twice the size each, so between half of this
+/// and this: the paper's lower density of 0.5 on average.
+pub(super) const FILL: f64 = 0.65;
+/// The same where no more inserts are expected.
+const FILL_BEHIND: f64 = 0.9;
+
+/// Halvings that a split may take beyond those that records call for, of nodes with few records: each leaves an empty node.
+const IDLE_HALVINGS: u32 = 4;
+
+/// Of the slots of an inner node, one in so many must have a child of its own before it gets more.
+const SLOTS_PER_CHILD: usize = 8;
+
+/// Records that are to be laid out anew, and what is known of them.
+pub(super) struct Load<'a> {
+    pub(super) records: &'a [Record],
+    pub(super) keys: &'a [u64],
+    /// Most of what came since the node was built came above everything that was there.
+    pub(super) is_ascending: bool,
+}
+
+impl<'a> Load<'a> {
+    /// The records of `data`, in order, and their keys.
+    pub(super) fn new(data: &Data, records: &'a [Record], keys: &'a [u64]) -> Self {
+        let is_ascending = data.built.is_some_and(|(count, last)| {
+            let new = keys.len().saturating_sub(count);
+            let above = keys.len() - keys.partition_point(|&key| key <= last);
+            new >= 8 && above * 10 >= new * 9
+        });
+        Self {
+            records,
+            keys,
+            is_ascending,
+        }
+    }
+
+    /// How many keys are less than a boundary, which may lie beyond all.
+    fn below(&self, boundary: u128) -> usize {
+        self.keys.partition_point(|&key| u128::from(key) < boundary)
+    }
+}
+
+/// The group of slots of a node's parent that lead to it.
+#[derive(Clone, Copy)]
+pub(super) struct Group<'a> {
+    pub(super) parent: &'a Inner,
+    pub(super) first: usize,
+    pub(super) log: u32,
+}
+
+/// A part of a node's records, with the slots that are to lead to it.
+pub(super) struct Part {
+    pub(super) first: usize,
+    pub(super) log: u32,
+    pub(super) range: (u64, u64),
+    /// Its records: from the first to before the second.
+    pub(super) from: usize,
+    pub(super) to: usize,
+    pub(super) plan: Plan,
+}
+
+impl Group<'_> {
+    fn radix(self) -> Radix {
+        self.parent.radix
+    }
+
+    fn is_last(self) -> bool {
+        self.first + (1 << self.log) == self.radix().slots()
+    }
+
+    /// Whether the parent has so many children that twice as many slots would not stand empty.
+    fn is_dense(self, slots: &[Cell]) -> bool {
+        let children = slots.iter().filter(|slot| slot.load() != 0).count();
+        children * SLOTS_PER_CHILD >= slots.len()
+    }
+
+    /// Whether the node is full because of keys that lie beyond all slots, and the parent should grow there. `slots` are the
+    /// parent's durable ones.
+    pub(super) fn growth_at_the_edge(
+        self,
+        slots: &[Cell],
+        data: &Data,
+        load: &Load<'_>,
+    ) -> Option<Growth> {
+        let radix = self.radix();
+        if data.bytes < MAX_DATA_BYTES || radix.log_slots == MAX_LOG_SLOTS {
+            return None;
+        }
+        let (keys, width) = (load.keys.len(), (radix.slots() as u128) << radix.shift);
+        let end = radix.start_of(radix.slots());
+        let above = keys - load.below(end);
+        let below = load.below(u128::from(radix.base));
+        let right = self.is_last() && above * 4 >= keys && width <= 1 << 62;
+        let left = self.first == 0 && below * 4 >= keys && width <= u128::from(radix.base);
+        let growth = match (right, left) {
+            (true, _) => Growth::Right,
+            (_, true) => Growth::Left,
+            _ => return None,
+        };
+        self.is_dense(slots).then_some(growth)
+    }
+
+    /// Whether the node can be split between the slots that lead to it, and gains by it.
+    pub(super) fn can_divide(self, load: &Load<'_>) -> bool {
+        let radix = self.radix();
+        let (Some(&low), Some(&high)) = (load.keys.first(), load.keys.last()) else {
+            return false;
+        };
+        let apart = radix.slot_of(low) ^ radix.slot_of(high);
+        // The group of slots that all records are in.
+        let log = usize::BITS - apart.leading_zeros();
+        let records = load.keys.len() as u64;
+        let idle = IDLE_HALVINGS + (records / 64).checked_ilog2().unwrap_or(0);
+        log > 0 && self.log - log.min(self.log) <= idle && radix.shift + self.log < 64
+    }
+
+    /// Whether the parent should have twice as many slots, so that the node can be split between two of them.
+    pub(super) fn can_be_finer(self, slots: &[Cell], load: &Load<'_>) -> bool {
+        let radix = self.radix();
+        if self.log > 0 || radix.shift == 0 || radix.log_slots == MAX_LOG_SLOTS {
+            return false;
+        }
+        let middle = radix.start_of(self.first) + (1 << (radix.shift - 1));
+        let (left, records) = (load.below(middle), load.keys.len());
+        left.min(records - left) * 8 >= records && self.is_dense(slots)
+    }
+
+    /// Splits the node between slots of the parent, until each part is well off as it is or has one slot.
+    pub(super) fn divide(self, load: &Load<'_>) -> Vec<Part> {
+        let mut parts = Vec::new();
+        self.halve(load, 0..load.keys.len(), &mut parts);
+        parts
+    }
+
+    fn halve(self, load: &Load<'_>, range: std::ops::Range<usize>, parts: &mut Vec<Part>) {
+        let log = self.log - 1;
+        let middle = self.first + (1 << log);
+        let left = load.below(self.radix().start_of(middle));
+        let left = left.clamp(range.start, range.end);
+        let halves = [
+            (self.first, range.start..left),
+            (middle, left..range.end),
+        ];
+        for (first, range) in halves {
+            let half = Self { first, log, ..self };
+            let part = half.part(self.radix(), load, range.clone());
+            let is_done = matches!(part.plan, Plan::Data(_)) || log == 0;
+            if is_done {
+                parts.push(part);
+            } else {
+                half.halve(load, range, parts);
+            }
+        }
+    }
+
+    /// Some of the records, as they would best lie behind this group of slots of a parent that divides as `radix` says.
+    fn part(self, radix: Radix, load: &Load<'_>, range: std::ops::Range<usize>) -> Part {
+        let (low, high) = radix.range_of(self.first, self.log, self.parent.low, self.parent.high);
+        let keys = &load.keys[range.clone()];
+        let is_end = range.end == load.keys.len() && !range.is_empty();
+        let ascending = (load.is_ascending && is_end)
+            .then(|| plan_ascending(keys, low, high))
+            .flatten();
+        let plan = match ascending {
+            Some(plan) => Plan::Data(plan),
+            None if load.is_ascending && !is_end => {
+                Plan::Data(plan_data(keys, 0..keys.len(), low, high, FILL_BEHIND, None))
+            }
+            None => plan(keys, low, high, FILL),
+        };
+        Part {
+            first: self.first,
+            log: self.log,
+            range: (low, high),
+            from: range.start,
+            to: range.end,
+            plan,
+        }
+    }
+
+    /// The two parts of the node when its parent grows.
+    pub(super) fn split_at(self, growth: Growth, load: &Load<'_>) -> [Part; 2] {
+        let old = self.radix();
+        let radix = growth.radix(old);
+        let (first, _) = growth.place(old, self.first);
+        let groups = match growth {
+            Growth::Finer => [(first, 0), (first + 1, 0)],
+            Growth::Right => [(first, self.log), (old.slots(), old.log_slots)],
+            Growth::Left => [(0, old.log_slots), (first, self.log)],
+        };
+        let left = load.below(radix.start_of(groups[1].0));
+        let ranges = [0..left, left..load.keys.len()];
+        let parts = groups.into_iter().zip(ranges);
+        let mut parts = parts.map(|((first, log), range)| {
+            let group = Self { first, log, ..self };
+            group.part(radix, load, range)
+        });
+        // There are two groups.
+        std::array::from_fn(|_| parts.next().expect("two groups"))
+    }
+}
+
+/// How the node between divides the group of a node that is split into `built`: as the parent does, as coarsely as it can.
+pub(super) fn radix_between(group: Group<'_>, built: &[Built]) -> Radix {
+    let coarser = built.iter().map(|child| child.log).min().unwrap_or(0);
+    let radix = group.radix();
+    let start = u64::try_from(radix.start_of(group.first)).unwrap_or(u64::MAX);
+    Radix {
+        base: start,
+        shift: radix.shift + coarser,
+        log_slots: group.log - coarser,
+    }
+}
+
+/// What an inner node becomes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Growth {
+    /// Twice as many slots for the same keys.
+    Finer,
+    /// Twice as many slots, the new ones for keys above the old ones.
+    Right,
+    /// Or below.
+    Left,
+}
+
+impl Growth {
+    pub(super) fn radix(self, old: Radix) -> Radix {
+        let (mut base, mut shift) = (old.base, old.shift);
+        match self {
+            Self::Finer => shift -= 1,
+            Self::Right => {}
+            Self::Left => base -= (old.slots() as u64) << old.shift,
+        }
+        Radix {
+            base,
+            shift,
+            log_slots: old.log_slots + 1,
+        }
+    }
+
+    /// The slots that an old one becomes: the first, and the logarithm of their number.
+    pub(super) fn place(self, old: Radix, slot: usize) -> (usize, u32) {
+        match self {
+            Self::Finer => (slot * 2, 1),
+            Self::Right => (slot, 0),
+            Self::Left => (slot + old.slots(), 0),
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Every write: insert, update, remove, and what is made of them.
+
+use super::Tree;
+use super::build::choose;
+use super::data::{Data, State};
+use super::layout::{Extension, Slot, window_of};
+use super::search::{Held, Place};
+use crate::index::Change;
+use crate::planted::{Bug, planted};
+use crate::sync::lock;
+use crate::{Error, Result, reclaim};
+
+/// Records that share their fences.
+const SHARING: usize = 16;
+
+impl Tree {
+    /// See [`AnyIndex::apply`](crate::index::AnyIndex::apply).
+    #[inline]
+    pub(super) fn apply(
+        &self,
+        key: u64,
+        mut change: impl FnMut(Option<u64>) -> Change,
+    ) -> Result<Option<u64>> {
+        if self.core.is_read_only() {
+            return Err(Error::ReadOnly);
+        }
+        let _guard = reclaim::pin();
+        loop {
+            let held = self.hold(key)?;
+            let (found, free) = self.look(&held, key);
+            let before = found.map(|(_, value)| value);
+            match (change(before), found) {
+                (Change::Keep, _) | (Change::Remove, None) => return Ok(before),
+                (Change::Put(value), Some((place, _))) => {
+                    self.publish_update(held.data, place, value);
+                    if planted(Bug::UnlockBeforeFence) {
+                        drop(held);
+                    }
+                    self.pm.fence();
+                    return Ok(before);
+                }
+                (Change::Put(value), None) => {
+                    let Some(place) = self.room_for(&held, free)? else {
+                        drop(held);
+                        self.restructure(key)?;
+                        continue;
+                    };
+                    let records = self.publish_insert(&held, place, key, value);
+                    self.pm.fence();
+                    let data = held.data;
+                    drop(held);
+                    if is_crowded(data, place, records) {
+                        // The record is in; that there is no room for another node is the next insert's trouble.
+                        let _ = self.restructure(key);
+                    }
+                    return Ok(None);
+                }
+                (Change::Remove, Some((place, _))) => {
+                    let records = self.publish_remove(&held, place, key);
+                    self.pm.fence();
+                    self.release(&held, place);
+                    let data = held.data;
+                    drop(held);
+                    if is_deserted(data, records) {
+                        let _ = self.restructure(key);
+                    }
+                    return Ok(before);
+                }
+            }
+        }
+    }
+
+    /// Gives a record another value, durable with the next fence. The group is held.
+    fn publish_update(&self, data: &Data, place: Place, value: u64) {
+        // COMMIT: the value. Before this store the record has the old one, after it the new one.
+        self.pm.publish(&self.slot_of(data, place).value, value);
+    }
+
+    /// Writes a record to a free place, durable with the next fence, and returns how many its group has now, if that is
+    /// known. The group is held.
+    #[inline(always)]
+    fn publish_insert(&self, held: &Held<'_>, place: Place, key: u64, value: u64) -> Option<usize> {
+        let Slot {
+            key: key_cell,
+            value: value_cell,
+        } = self.slot_of(held.data, place);
+        if planted(Bug::KeyBeforeValue) {
+            self.pm.store(key_cell, key);
+        }
+        self.pm.store(value_cell, value);
+        // COMMIT: the key. Before this store the slot has the marker and is free; after it the record is there, with its
+        // value, which was stored before in the same line.
+        self.pm.publish(key_cell, key);
+        if let Place::Stash(slot) = place {
+            held.data.add_overflow(held.home, key, slot);
+        }
+        let lock = held.data.lock_of(held.home);
+        self.tally.change(&self.locks, lock, key, 1);
+        held.data.change_count(held.home, 1)
+    }
+
+    /// Takes a record out, durably with the next fence, and returns how many its group has now, if that is known. The
+    /// group is held.
+    fn publish_remove(&self, held: &Held<'_>, place: Place, key: u64) -> Option<usize> {
+        let slot = self.slot_of(held.data, place);
+        // COMMIT: the key, which becomes the marker. Before this store the record is there, after it the slot is free.
+        self.pm.publish(&slot.key, held.data.marker());
+        let lock = held.data.lock_of(held.home);
+        self.tally.change(&self.locks, lock, key, -1);
+        held.data.change_count(held.home, -1)
+    }
+
+    /// After a removal, once it is durable: others may have the stash slot. The group is held.
+    fn release(&self, held: &Held<'_>, place: Place) {
+        if let Place::Stash(slot) = place {
+            held.data.remove_overflow(held.home, slot);
+            held.data.release_stash(slot);
+        }
+    }
+
+    /// A free place for a key of the group that is held: in its window, or else in the stash. `None` if the node has to be
+    /// restructured first.
+    #[inline(always)]
+    fn room_for(&self, held: &Held<'_>, free: u32) -> Result<Option<Place>> {
+        let first = window_of(held.home);
+        match choose(free, held.home - first) {
+            Some(slot) => Ok(Some(Place::Primary(first + slot))),
+            None => self.room_in_stash(held),
+        }
+    }
+
+    #[cold]
+    fn room_in_stash(&self, held: &Held<'_>) -> Result<Option<Place>> {
+        let claim = || held.data.claim_stash(held.home).map(Place::Stash);
+        if let Some(place) = claim() {
+            return Ok(Some(place));
+        }
+        if held.data.is_roomy() && self.extend(held.data)? {
+            return Ok(claim());
+        }
+        Ok(None)
+    }
+
+    /// Adds an extended stash block; `false` if the node has as many as it may have. A group of the node is held.
+    fn extend(&self, data: &Data) -> Result<bool> {
+        let _extending = lock(&data.extending);
+        if !data.may_extend() {
+            return Ok(false);
+        }
+        self.pm.note("stash extended", 0);
+        let block = self.blocks.alloc(size_of::<Extension>() as u64)?;
+        let header = self.data_header(data.offset());
+        let next = header.extension.load();
+        self.extension(block)
+            .fill(self.pm, next, data.marker(), std::iter::empty());
+        self.pm.fence();
+        // COMMIT: the first extended stash block. Before this store the new one is not reachable, and swept; after it the
+        // node has it, with nothing in it.
+        self.pm.commit(&header.extension, block);
+        data.extend(block);
+        Ok(true)
+    }
+
+    /// Inserts records in ascending key order, equal keys after one another; see `Map::insert_batch`.
+    ///
+    /// Sixteen records share a fence: their groups are locked, the records written and flushed, and after the fence the
+    /// groups are unlocked. No reader sees a record before it is durable.
+    ///
+    /// `rest` loses the records that are inserted: after an error those left are not.
+    pub(super) fn insert_batch(&self, rest: &mut &[(u64, u64)]) -> Result<()> {
+        if self.core.is_read_only() {
+            return Err(Error::ReadOnly);
+        }
+        while !rest.is_empty() {
+            let done = self.insert_sharing(&rest[..rest.len().min(SHARING)]);
+            *rest = &rest[done..];
+            if let Some((&(key, value), more)) = rest.split_first().filter(|_| done < SHARING) {
+                // What ended it early, a full node or a lock held elsewhere, is done by itself.
+                self.apply(key, |_| Change::Put(value))?;
+                *rest = more;
+            }
+        }
+        Ok(())
+    }
+
+    /// Inserts as many of `records` as can share a fence, and returns how many that was.
+    fn insert_sharing(&self, records: &[(u64, u64)]) -> usize {
+        let _guard = reclaim::pin();
+        self.prefetch_windows(records);
+        let mut guards = Vec::with_capacity(records.len());
+        let mut done = 0;
+        for &(key, value) in records {
+            let Some(data) = self.data_for(key) else {
+                break;
+            };
+            let home = data.model.predict(key);
+            let lock = self.locks.of(data.lock_of(home));
+            let guard = match guards
+                .iter()
+                .position(|guard: &crate::locks::WriteGuard<'_>| guard.holds(lock))
+            {
+                Some(at) => guards.swap_remove(at),
+                // Waiting while holding other locks could be waiting for somebody who waits for us.
+                None => match lock.try_lock() {
+                    Some(guard) => guard,
+                    None => break,
+                },
+            };
+            let held = Held { data, home, guard };
+            let is_in = data.state() == State::Live && self.put_unfenced(&held, key, value);
+            guards.push(held.guard);
+            if !is_in {
+                break;
+            }
+            done += 1;
+        }
+        if done > 0 {
+            self.pm.fence();
+        }
+        // Only now are the groups unlocked: nobody has seen a record that could still be lost.
+        drop(guards);
+        done
+    }
+
+    /// Writes a record, durable with the next fence, if there is room at once.
+    fn put_unfenced(&self, held: &Held<'_>, key: u64, value: u64) -> bool {
+        let (found, free) = self.look(held, key);
+        let first = window_of(held.home);
+        if let Some((place, _)) = found {
+            self.publish_update(held.data, place, value);
+            return true;
+        }
+        let place = match choose(free, held.home - first) {
+            Some(slot) => Place::Primary(first + slot),
+            None => match held.data.claim_stash(held.home) {
+                Some(slot) => Place::Stash(slot),
+                None => return false,
+            },
+        };
+        self.publish_insert(held, place, key, value);
+        true
+    }
+}
+
+/// Whether the node of a group that has just got a record may be too full.
+#[inline(always)]
+fn is_crowded(data: &Data, place: Place, records: Option<usize>) -> bool {
+    // As long as records find room in their windows there is no reason to move them.
+    matches!(place, Place::Stash(_))
+        && records.is_some_and(|records| data.is_full_group(records))
+        && data.total().is_some_and(|records| data.is_crowded(records))
+}
+
+/// Whether the node of a group that has just lost a record may be too empty. Asked of the whole node only now and then.
+#[inline(always)]
+fn is_deserted(data: &Data, records: Option<usize>) -> bool {
+    records.is_some_and(|records| records.is_multiple_of(8) && data.is_empty_group(records))
+        && data.total().is_some_and(|records| data.is_sparse(records))
+}

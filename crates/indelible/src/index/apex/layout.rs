@@ -1,0 +1,270 @@
+//! What lies in the pool: inner nodes, data nodes, extended stash blocks.
+//!
+//! Every block has 256 bytes or a power of two times that, up to 16 MiB.
+//!
+//! ```text
+//! inner node    +0    word0 | base | slots | zero ...           word0: mark (16 bits), shift (8), log2 of the slots (8)
+//! (head, 256 B) +64   up to 16 slots, if there are no more      slots: where the slots begin, here or in a block of their own
+//!
+//! slot          offset of a child's block, plus 1 if the child is an inner node · 0: look at the slot to the left whose
+//!               number lacks the lowest set bit
+//!
+//! data node     +0    word0 | base | limit | mult | bias | extension | low | zero
+//! (512 B to     +64   primary array: 16-byte slots, 4 to a line
+//!  256 KiB)     ...   stash array: 16-byte slots, to the end of the block
+//!
+//!               word0: mark (16 bits), the model's shift (8), 8 bits zero, primary slots (16), stash slots (16)
+//!               base, limit, mult, bias: the model · low: the smallest key that is routed here
+//!               extension: the first extended stash block, or 0
+//!
+//! extended      +0    next | zero                               next: another one, or 0
+//! stash (256 B) +16   15 slots
+//! ```
+//!
+//! An inner node of 2^k slots takes a key to slot `min((key - base) >> shift, 2^k - 1)`, keys below `base` to slot 0. A child
+//! covers an aligned group of slots, as many as a power of two, and **only the first of them holds its offset**. So there
+//! is one durable pointer to each node, and one store replaces it: that is why structure changes need no log.
+//!
+//! A slot of a data node is free if its key is the node's *marker*, a key outside of its range: 0, or `u64::MAX` in the node
+//! whose range begins at 0. No data node has all keys in its range.
+
+use super::model::Model;
+use crate::pmem::{Cell, Pm};
+use std::mem::offset_of;
+
+/// Offset in the pool of a block.
+pub(super) type Offset = u64;
+
+/// Bytes of the smallest block.
+pub(super) const SMALLEST_BLOCK: u64 = 256;
+/// Sizes of blocks: 256 bytes times a power of two, up to 16 MiB.
+pub(super) const CLASSES: usize = 17;
+/// Slots in the head of an inner node.
+pub(super) const INLINE_SLOTS: usize = 16;
+/// Slots in an extended stash block.
+pub(super) const EXTENSION_SLOTS: usize = 15;
+/// Bytes before the primary array.
+pub(super) const HEADER_BYTES: u64 = size_of::<DataHeader>() as u64;
+/// Bytes in a slot of a data node.
+pub(super) const SLOT_BYTES: u64 = size_of::<Slot>() as u64;
+
+const INNER_MARK: u64 = 0x1a9e;
+const DATA_MARK: u64 = 0xda7a;
+
+/// A place for a record.
+#[repr(C, align(16))]
+pub(super) struct Slot {
+    pub(super) key: Cell,
+    pub(super) value: Cell,
+}
+
+/// The first 256 bytes of an inner node; see the module.
+#[repr(C, align(256))]
+pub(super) struct InnerHead {
+    word0: Cell,
+    base: Cell,
+    slots: Cell,
+    zero: [Cell; 5],
+    pub(super) inline: [Cell; INLINE_SLOTS],
+    rest: [Cell; 8],
+}
+
+/// The first line of a data node; see the module.
+#[repr(C, align(64))]
+pub(super) struct DataHeader {
+    word0: Cell,
+    model: [Cell; 4],
+    pub(super) extension: Cell,
+    pub(super) low: Cell,
+    zero: Cell,
+}
+
+/// An extended stash block; see the module.
+#[repr(C, align(256))]
+pub(super) struct Extension {
+    pub(super) next: Cell,
+    pub(super) zero: Cell,
+    pub(super) slots: [Slot; EXTENSION_SLOTS],
+}
+
+const _: () = {
+    assert!(size_of::<Slot>() == 16);
+    assert!(size_of::<InnerHead>() == 256);
+    assert!(offset_of!(InnerHead, base) == 8);
+    assert!(offset_of!(InnerHead, slots) == 16);
+    assert!(offset_of!(InnerHead, inline) == 64);
+    assert!(size_of::<DataHeader>() == 64);
+    assert!(offset_of!(DataHeader, model) == 8);
+    assert!(offset_of!(DataHeader, extension) == 40);
+    assert!(offset_of!(DataHeader, low) == 48);
+    assert!(size_of::<Extension>() == 256);
+    assert!(offset_of!(Extension, slots) == 16);
+};
+
+/// A child, as a durable slot names it: the offset of its block, and what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Link(pub(super) u64);
+
+impl Link {
+    pub(super) fn data(offset: Offset) -> Self {
+        Self(offset)
+    }
+
+    pub(super) fn inner(offset: Offset) -> Self {
+        Self(offset | 1)
+    }
+
+    pub(super) fn is_inner(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    pub(super) fn offset(self) -> Offset {
+        self.0 & !1
+    }
+}
+
+/// Where an inner node takes keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Radix {
+    pub(super) base: u64,
+    pub(super) shift: u32,
+    pub(super) log_slots: u32,
+}
+
+impl Radix {
+    pub(super) fn slots(self) -> usize {
+        1 << self.log_slots
+    }
+
+    /// The slot that `key` belongs to.
+    #[inline(always)]
+    pub(super) fn slot_of(self, key: u64) -> usize {
+        let last = (1 << self.log_slots) - 1;
+        ((key.saturating_sub(self.base) >> self.shift) as usize).min(last)
+    }
+
+    /// The smallest key above `base` that belongs to `slot` or a later one; beyond all keys if none does.
+    pub(super) fn start_of(self, slot: usize) -> u128 {
+        u128::from(self.base) + ((slot as u128) << self.shift)
+    }
+
+    /// The keys of the group of `1 << log` slots from `first` on, in a node for the keys from `low` to `high`.
+    pub(super) fn range_of(self, first: usize, log: u32, low: u64, high: u64) -> (u64, u64) {
+        let after = first + (1 << log);
+        let from = if first == 0 {
+            low
+        } else {
+            u64::try_from(self.start_of(first)).unwrap_or(u64::MAX)
+        };
+        let to = if after >= self.slots() {
+            high
+        } else {
+            u64::try_from(self.start_of(after) - 1)
+                .unwrap_or(u64::MAX)
+                .min(high)
+        };
+        (from, to)
+    }
+
+    /// Whether the numbers are some that a node can have.
+    fn is_valid(self, most: u32) -> bool {
+        self.shift < 64 && (1..=most).contains(&self.log_slots)
+    }
+}
+
+impl InnerHead {
+    /// Fills a head that nobody reads yet, and flushes it: slots at the offset `slots`.
+    pub(super) fn fill(&self, pm: Pm, radix: Radix, slots: Offset, inline: &[u64]) {
+        let word0 =
+            INNER_MARK | u64::from(radix.shift) << 16 | u64::from(radix.log_slots) << 24;
+        pm.store(&self.word0, word0);
+        pm.store(&self.base, radix.base);
+        pm.store(&self.slots, slots);
+        for cell in &self.zero {
+            pm.store(cell, 0);
+        }
+        let links = inline.iter().copied().chain(std::iter::repeat(0));
+        for (cell, link) in self.inline.iter().chain(&self.rest).zip(links) {
+            pm.store(cell, link);
+        }
+        pm.flush(self);
+    }
+
+    /// How the node takes keys to slots, and where those are; `None` for what is no inner node of at most `1 << most` slots.
+    pub(super) fn read(&self, most: u32) -> Option<(Radix, Offset)> {
+        let word0 = self.word0.load();
+        let radix = Radix {
+            base: self.base.load(),
+            shift: (word0 >> 16) as u8 as u32,
+            log_slots: (word0 >> 24) as u32,
+        };
+        (word0 & 0xffff == INNER_MARK && radix.is_valid(most)).then(|| (radix, self.slots.load()))
+    }
+}
+
+/// What the header of a data node says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DataShape {
+    pub(super) model: Model,
+    pub(super) primary: usize,
+    pub(super) stash: usize,
+    pub(super) low: u64,
+}
+
+impl DataHeader {
+    /// The words of a new node's header.
+    pub(super) fn words(shape: &DataShape) -> [u64; 8] {
+        let Model {
+            base,
+            limit,
+            mult,
+            bias,
+            up,
+        } = shape.model;
+        let word0 = DATA_MARK
+            | u64::from(up) << 16
+            | (shape.primary as u64) << 32
+            | (shape.stash as u64) << 48;
+        [word0, base, limit, mult, bias, 0, shape.low, 0]
+    }
+
+    /// What a node in a block of `bytes` is; `None` for what is no data node.
+    pub(super) fn read(&self, bytes: u64) -> Option<DataShape> {
+        let word0 = self.word0.load();
+        let [base, limit, mult, bias] = self.model.each_ref().map(Cell::load);
+        let shape = DataShape {
+            model: Model {
+                base,
+                limit,
+                mult,
+                bias,
+                up: (word0 >> 16) as u8 as u32,
+            },
+            primary: (word0 >> 32) as u16 as usize,
+            stash: (word0 >> 48) as usize,
+            low: self.low.load(),
+        };
+        let slots = (bytes - HEADER_BYTES) / SLOT_BYTES;
+        let is_valid = word0 & 0xffff == DATA_MARK
+            && (word0 >> 24) as u8 == 0
+            && shape.primary.is_multiple_of(LINE_SLOTS)
+            && shape.primary >= WINDOW
+            && (shape.primary + shape.stash) as u64 <= slots
+            && shape.model.valid(homes(shape.primary));
+        is_valid.then_some(shape)
+    }
+}
+
+pub(super) use super::model::{GROUP, LINE_SLOTS, WINDOW, homes};
+
+/// The first slot of the window of `home`: its line, but so that the window does not leave the group.
+#[inline(always)]
+pub(super) fn window_of(home: usize) -> usize {
+    (home & !(LINE_SLOTS - 1)).min((home | (GROUP - 1)) + 1 - WINDOW)
+}
+
+/// The marker of a data node whose range begins at `low`.
+#[inline(always)]
+pub(super) fn marker(low: u64) -> u64 {
+    if low == 0 { u64::MAX } else { 0 }
+}

@@ -1,0 +1,289 @@
+//! The line by which a data node finds the place of a key, and how well keys would fit along it.
+//!
+//! A model gives a key its *home*, a slot of the primary array. It is computed in integers, so that it gives the same
+//! home on every machine and after every open, and homes never descend as keys ascend. Fitting is done in floating
+//! point, once per node.
+
+/// Slots among which windows stay; each group has a lock of its own.
+pub(super) const GROUP: usize = if cfg!(any(test, feature = "small")) {
+    64
+} else {
+    256
+};
+
+/// Slots in which a key may lie, its home's line among them; else it is in the stash.
+pub(super) const WINDOW: usize = 16;
+
+/// Slots of a cache line.
+pub(super) const LINE_SLOTS: usize = 4;
+
+/// The most slots that a primary array may have: a home has 14 bits before the point and 48 after it.
+pub(super) const MAX_SLOTS: usize = 1 << 14;
+
+/// Bits of a home after the point.
+const POINT: u32 = 48;
+
+const WINDOW_LINES: usize = WINDOW / LINE_SLOTS;
+
+// A window is searched as the bytes of one word in `simulate_in`.
+const _: () =
+    assert!(WINDOW_LINES == 4 && LINE_SLOTS == 4 && GROUP.is_power_of_two() && GROUP >= WINDOW);
+
+/// A line from keys to homes in fixed point, deterministic everywhere and monotone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Model {
+    /// Keys up to this one have the first home.
+    pub(super) base: u64,
+    /// Keys more than this above the base have the last home.
+    pub(super) limit: u64,
+    /// Slots, scaled by 2^48, per distance of 2^64 (after the shift).
+    pub(super) mult: u64,
+    /// The home of the base, scaled by 2^48: not zero where the line begins below the lowest possible key.
+    pub(super) bias: u64,
+    /// By how much distances are shifted, for precision. `limit << up` loses no bits.
+    pub(super) up: u32,
+}
+
+impl Model {
+    /// The home of `key`.
+    #[inline(always)]
+    pub(super) fn predict(&self, key: u64) -> usize {
+        let distance = key.saturating_sub(self.base).min(self.limit);
+        let product = u128::from(distance << self.up) * u128::from(self.mult);
+        (((product >> 64) as u64 + self.bias) >> POINT) as usize
+    }
+
+    /// The line through `keys`, strictly ascending, for a node that covers `low` to `high` and has `slots` primary slots.
+    pub(super) fn fit(keys: &[u64], slots: usize, low: u64, high: u64) -> Self {
+        Line::fit(keys).map_or_else(
+            || Self::spread(slots, low, high),
+            |line| line.model(slots as f64 / keys.len() as f64, slots, low, high),
+        )
+    }
+
+    /// For nodes that receive ascending keys: `keys` fill the left of the array at `density`, and further keys go on to
+    /// its right with the same slope.
+    pub(super) fn fit_append(keys: &[u64], slots: usize, density: f64) -> Self {
+        let spacing = (1.0 / density.clamp(0.1, 1.0)).min(slots as f64 / keys.len().max(1) as f64);
+        // Of one key nothing is known but that the next ones are above it; dense is the best guess.
+        let line = Line::fit(keys).unwrap_or(Line {
+            center: keys.first().copied().unwrap_or(0),
+            slope: 1.0,
+            rank: 0.0,
+        });
+        line.model(spacing, slots, 0, u64::MAX)
+    }
+
+    /// All homes evenly over `low` to `high`: without keys nothing better is known.
+    fn spread(slots: usize, low: u64, high: u64) -> Self {
+        let width = high.saturating_sub(low) as f64 + 1.0;
+        let line = Line {
+            center: low,
+            slope: 1.0 / width,
+            rank: 0.0,
+        };
+        line.model(slots as f64, slots, low, high)
+    }
+
+    /// The smallest key with a home at or beyond `home`, if any key has one.
+    pub(super) fn first_key_of(&self, home: usize) -> Option<u64> {
+        let wanted = ((home as u128) << POINT).saturating_sub(u128::from(self.bias));
+        if wanted == 0 {
+            return Some(0);
+        }
+        // predict asks for distance << up, times mult, to reach wanted << 64. So this is exact.
+        let wanted = wanted.checked_mul(1 << 64)?;
+        let shifted = wanted.div_ceil(u128::from(self.mult).max(1));
+        let distance = u64::try_from(shifted.div_ceil(1 << self.up)).ok()?;
+        if self.mult == 0 || distance > self.limit {
+            return None;
+        }
+        self.base.checked_add(distance)
+    }
+
+    /// A model as read from a file, unless it could lead beyond `slots`.
+    pub(super) fn from_words(words: [u64; 4], up: u32, slots: usize) -> Option<Self> {
+        let [base, limit, mult, bias] = words;
+        let model = Self {
+            base,
+            limit,
+            mult,
+            bias,
+            up,
+        };
+        model.valid(slots).then_some(model)
+    }
+
+    /// Whether no key's home is beyond `slots` and nothing overflows on the way.
+    pub(super) fn valid(&self, slots: usize) -> bool {
+        if slots == 0 || slots > MAX_SLOTS || self.up > self.limit.leading_zeros().min(63) {
+            return false;
+        }
+        let last = (u128::from(self.limit << self.up) * u128::from(self.mult)) >> 64;
+        (last + u128::from(self.bias)) >> POINT < slots as u128
+    }
+}
+
+/// A line from keys to ranks, in floating point: `rank + slope * (key - center)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Line {
+    center: u64,
+    slope: f64,
+    rank: f64,
+}
+
+impl Line {
+    /// By least squares; `None` for fewer than two keys.
+    pub(super) fn fit(keys: &[u64]) -> Option<Self> {
+        let (first, last) = (*keys.first()?, *keys.last()?);
+        let span = last.checked_sub(first).filter(|&span| span > 0)?;
+        // Distances from the centre fit an i64, which machines convert faster than a u64. And as both ends are half a
+        // span away from it, the one subtraction of nearly equal numbers below costs few bits.
+        let center = first + span.div_ceil(2);
+        let count = keys.len() as f64;
+        let middle_rank = (count - 1.0) / 2.0;
+        let (mut sum, mut squares, mut products) = (0.0, 0.0, 0.0);
+        let mut rank = -middle_rank;
+        for &key in keys {
+            let x = key.wrapping_sub(center) as i64 as f64;
+            sum += x;
+            squares += x * x;
+            products += x * rank;
+            rank += 1.0;
+        }
+        let spread = squares - sum * (sum / count);
+        let slope = products / spread;
+        (slope.is_finite() && slope > 0.0).then_some(Self {
+            center,
+            slope,
+            rank: middle_rank - slope * (sum / count),
+        })
+    }
+
+    /// The model that leads ranks to homes `spacing` apart, in a node of `slots` primary slots for `low` to `high`.
+    pub(super) fn model(&self, spacing: f64, slots: usize, low: u64, high: u64) -> Model {
+        let slots = slots.clamp(1, MAX_SLOTS);
+        // Steeper than all slots from one key to the next makes no difference.
+        let slope = (self.slope * spacing).clamp(f64::MIN_POSITIVE, slots as f64);
+        let at_center = self.rank * spacing;
+        // Where the line is at zero, it begins; but not below `low`.
+        let back = at_center / slope;
+        let reach = self.center.saturating_sub(low);
+        let (base, bias) = if back < 0.0 {
+            (self.center.saturating_add(-back as u64), 0.0)
+        } else if back <= reach as f64 {
+            (self.center - (back as u64).min(reach), 0.0)
+        } else {
+            (low, at_center - slope * reach as f64)
+        };
+        let bias = bias.clamp(0.0, (slots - 1) as f64);
+        let limit = ((slots as f64 - bias) / slope) as u64;
+        let limit = limit.min(high.saturating_sub(base));
+        let up = limit.leading_zeros().min(63);
+        let mut model = Model {
+            base,
+            limit,
+            mult: (slope * 2f64.powi(64 + POINT as i32 - up as i32)) as u64,
+            bias: (bias * 2f64.powi(POINT as i32)) as u64,
+            up,
+        };
+        // Floating point may have put the limit a little too far.
+        let room = ((slots as u128) << POINT) - u128::from(model.bias);
+        if let Some(most) = ((room << 64) - 1).checked_div(u128::from(model.mult)) {
+            model.limit = limit.min(u64::try_from(most >> up).unwrap_or(u64::MAX));
+        }
+        model
+    }
+}
+
+/// The largest number of primary slots, at most `slots`, whose last group has room for a window.
+pub(super) const fn primary_slots(slots: usize, group: usize) -> usize {
+    let slots = slots / LINE_SLOTS * LINE_SLOTS;
+    let beyond = slots % group;
+    if slots <= WINDOW {
+        WINDOW
+    } else if beyond < WINDOW {
+        slots - beyond
+    } else {
+        slots
+    }
+}
+
+/// The homes that a model may predict in an array of `primary` slots: the window of the last one still lies in the array.
+pub(super) const fn homes(primary: usize) -> usize {
+    primary - (WINDOW - LINE_SLOTS)
+}
+
+/// How keys would lie in a primary array.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Fit {
+    /// Keys without a free slot in their window.
+    pub(super) overflowed: usize,
+    /// Keys that would be found in the third or fourth line that a search looks at.
+    pub(super) beyond_two_lines: usize,
+    /// Overflow buckets are searched from end to end: the entries that would be looked at if each overflowed key were
+    /// looked up once.
+    pub(super) bucket_entries: usize,
+}
+
+/// What would happen if `keys` were inserted in random order. `slots` as from [`primary_slots`].
+pub(super) fn simulate(model: &Model, keys: &[u64], slots: usize) -> Fit {
+    simulate_in(model, keys, slots, GROUP)
+}
+
+/// [`simulate`] with groups of `group` slots, a power of two.
+pub(super) fn simulate_in(model: &Model, keys: &[u64], slots: usize, group: usize) -> Fit {
+    let lines = primary_slots(slots, group) / LINE_SLOTS;
+    let group_lines = group / LINE_SLOTS;
+    // How many slots of each line are taken: which of them does not matter.
+    let mut taken = vec![0u8; lines];
+    let mut buckets = vec![0usize; lines.div_ceil(WINDOW_LINES)];
+    let mut fit = Fit::default();
+    let stride = stride(keys.len());
+    let mut at = 0;
+    for _ in 0..keys.len() {
+        let home = (model.predict(keys[at]) / LINE_SLOTS).min(lines - 1);
+        let group_end = ((home | (group_lines - 1)) + 1).min(lines);
+        let start = home.min(group_end - WINDOW_LINES);
+        let window = &mut taken[start..start + WINDOW_LINES];
+        // The home's line first, then those after it, then those before it: the four counts as one word.
+        let turned = (home - start) as u32;
+        let counts = u32::from_le_bytes([window[0], window[1], window[2], window[3]])
+            .rotate_right(8 * turned);
+        let free = !counts & 0x0404_0404;
+        if free == 0 {
+            let bucket = &mut buckets[home / WINDOW_LINES];
+            fit.overflowed += 1;
+            // One more search, and one more entry in all others.
+            fit.bucket_entries += 2 * *bucket + 1;
+            *bucket += 1;
+        } else {
+            let step = free.trailing_zeros() / 8;
+            fit.beyond_two_lines += usize::from(step >= 2);
+            window[(step + turned) as usize % WINDOW_LINES] += 1;
+        }
+        at += stride;
+        if at >= keys.len() {
+            at -= keys.len();
+        }
+    }
+    fit
+}
+
+/// A step that visits all of `count` places, neighbours at distant times: as good as random, and costs nothing.
+fn stride(count: usize) -> usize {
+    let golden = (count as f64 * 0.618_033_988_749) as usize;
+    (golden.max(1)..)
+        .find(|&step| coprime(step, count))
+        .unwrap_or(1)
+}
+
+fn coprime(mut a: usize, mut b: usize) -> bool {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a == 1
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,265 @@
+//! The shape of a tree, or of what takes the place of one data node: which keys share a data node, and which inner
+//! nodes lead there.
+//!
+//! The range of keys is halved again and again, always at multiples of powers of two from one base, until lookups would
+//! not become cheaper: a binary tree (`halve.rs`). Halves without keys are passed over, so the tree has fewer branches than
+//! there are keys, and its depth is at most 64. Then the top levels of that tree become one inner node, and so on
+//! downwards (`collapse.rs`).
+
+mod collapse;
+mod halve;
+
+use super::model::{self, Model};
+use crate::sync::lock;
+use halve::Parts;
+use std::ops::Range;
+use std::sync::Mutex;
+
+/// The smallest data node.
+pub(super) const MIN_DATA_BYTES: u64 = 512;
+
+/// The largest data node.
+pub(super) const MAX_DATA_BYTES: u64 = SHAPE.max_data_bytes;
+
+/// The logarithm of the most slots that an inner node has.
+pub(super) const MAX_LOG_SLOTS: u32 = SHAPE.max_log_slots;
+
+/// The header of a data node.
+pub(super) const HEADER_BYTES: u64 = 64;
+
+/// A slot of a data node: key and value.
+pub(super) const SLOT_BYTES: u64 = 16;
+
+/// Where a data node is so full that its structure must change (section 4.4). The stash is made for that time.
+pub(super) const UPPER_DENSITY: f64 = 0.9;
+
+/// The stash, as a share of all slots.
+const STASH_RATIO: std::ops::RangeInclusive<f64> = 0.05..=0.3;
+
+/// The stash ratio per share of keys that overflow (section 4.5).
+const STASH_COEFFICIENT: f64 = 1.5;
+
+/// Records per slot of a node that is to take as many again.
+const FILL_ASCENDING: f64 = 0.55;
+
+/// Sizes that differ under test.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    max_data_bytes: u64,
+    max_log_slots: u32,
+    /// Parts with fewer records than two such are halved only if they are too large for a node.
+    min_records: usize,
+    group: usize,
+}
+
+const REAL: Shape = Shape {
+    max_data_bytes: 256 << 10,
+    max_log_slots: 21,
+    min_records: 64,
+    group: 256,
+};
+
+/// Trees of a few hundred records have all kinds of nodes.
+const SMALL: Shape = Shape {
+    max_data_bytes: 1 << 10,
+    max_log_slots: 6,
+    min_records: 8,
+    group: 64,
+};
+
+const SHAPE: Shape = if cfg!(any(test, feature = "small")) {
+    SMALL
+} else {
+    REAL
+};
+
+const _: () = assert!(SHAPE.group == model::GROUP);
+
+/// A data node to be.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct DataPlan {
+    /// Index of its first key.
+    pub(super) first: usize,
+    /// Index after its last key.
+    pub(super) last: usize,
+    /// The lowest key that is routed to it.
+    pub(super) low: u64,
+    /// The highest.
+    pub(super) high: u64,
+    /// Size of the block: 512 to [`MAX_DATA_BYTES`], a power of two.
+    pub(super) bytes: u64,
+    /// Slots of the primary array.
+    pub(super) primary: usize,
+    /// Slots of the stash.
+    pub(super) stash: usize,
+    /// From keys to primary slots.
+    pub(super) model: Model,
+}
+
+/// An inner node to be. The slot of a key is `min(key.saturating_sub(base) >> shift, 2^log_slots - 1)`.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct InnerPlan {
+    pub(super) base: u64,
+    pub(super) shift: u32,
+    pub(super) log_slots: u32,
+    /// The children from left to right, each with the first slot of its aligned group.
+    pub(super) children: Vec<(usize, Plan)>,
+}
+
+/// A node to be, with all that is beneath.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Plan {
+    Data(DataPlan),
+    Inner(InnerPlan),
+}
+
+/// One data node for the keys of `range`, whatever it costs; it covers `low` to `high`. The stash ratio is simulated, if
+/// none is given: the paper takes the overflow ratio of the node whose place this one takes.
+pub(super) fn plan_data(
+    keys: &[u64],
+    range: Range<usize>,
+    low: u64,
+    high: u64,
+    fill: f64,
+    stash_ratio: Option<f64>,
+) -> DataPlan {
+    SHAPE.data(keys, range, (low, high), fill, stash_ratio)
+}
+
+/// A data node for keys to which ever larger ones are being added: they lie densely at the left of the primary array, and the
+/// rest of it waits for those to come. None if there is no node that has room for as many again.
+pub(super) fn plan_ascending(keys: &[u64], low: u64, high: u64) -> Option<DataPlan> {
+    let mut plan = SHAPE.data(keys, 0..keys.len(), (low, high), FILL_ASCENDING, Some(0.0));
+    let slots = plan.primary + plan.stash;
+    plan.model = Model::fit_append(keys, model::homes(plan.primary), UPPER_DENSITY);
+    (keys.len() as f64 <= slots as f64 * FILL_ASCENDING).then_some(plan)
+}
+
+/// The best tree for `keys`, strictly ascending, in a place that covers `low` to `high`, with data nodes no fuller than
+/// `fill`. A tree for all keys from 0 on has at least two data nodes.
+pub(super) fn plan(keys: &[u64], low: u64, high: u64, fill: f64) -> Plan {
+    plan_parallel(keys, low, high, fill, 1)
+}
+
+/// [`plan`], by several threads. The result is the same.
+pub(super) fn plan_parallel(keys: &[u64], low: u64, high: u64, fill: f64, threads: usize) -> Plan {
+    SHAPE.plan(keys, (low, high), fill, threads)
+}
+
+impl Shape {
+    fn plan(self, keys: &[u64], (low, high): (u64, u64), fill: f64, threads: usize) -> Plan {
+        let low = keys.first().map_or(low, |&key| key.min(low));
+        let high = keys.last().map_or(high, |&key| key.max(high));
+        let parts = Parts::new(self, keys, (low, high), fill);
+        let mut plan = parts.collapse(&parts.tree(threads));
+        let mut nodes = Vec::new();
+        plan.data_nodes(&mut |node| nodes.push(node));
+        in_parallel(&mut nodes, threads, |node| {
+            **node = self.data(
+                keys,
+                node.first..node.last,
+                (node.low, node.high),
+                fill,
+                None,
+            );
+        });
+        plan
+    }
+
+    /// See [`plan_data`].
+    fn data(
+        self,
+        keys: &[u64],
+        range: Range<usize>,
+        (low, high): (u64, u64),
+        fill: f64,
+        stash_ratio: Option<f64>,
+    ) -> DataPlan {
+        let last = range.end.min(keys.len());
+        let first = range.start.min(last);
+        let keys = &keys[first..last];
+        let bytes = self.bytes_for(keys.len(), fill);
+        let slots = slots_in(bytes);
+        let given = stash_ratio.filter(|ratio| ratio.is_finite());
+        let ratio = given.unwrap_or_else(|| self.stash_ratio(keys, low, high));
+        let stash = slots as f64 * ratio.clamp(*STASH_RATIO.start(), *STASH_RATIO.end());
+        let primary = model::primary_slots(slots - stash.ceil() as usize, self.group);
+        DataPlan {
+            first,
+            last,
+            low,
+            high,
+            bytes,
+            primary,
+            stash: slots - primary,
+            model: Model::fit(keys, model::homes(primary), low, high),
+        }
+    }
+
+    /// Section 4.5: by how many keys overflow when the node is as full as it may be.
+    fn stash_ratio(self, keys: &[u64], low: u64, high: u64) -> f64 {
+        let slots = (keys.len() as f64 / UPPER_DENSITY) as usize;
+        let slots = model::primary_slots(slots.min(model::MAX_SLOTS), self.group);
+        let model = Model::fit(keys, slots, low, high);
+        let fit = model::simulate_in(&model, keys, slots, self.group);
+        STASH_COEFFICIENT * fit.overflowed as f64 / keys.len().max(1) as f64
+    }
+
+    /// The smallest block in which `records` are no denser than `fill`; or the largest there is.
+    fn bytes_for(self, records: usize, fill: f64) -> u64 {
+        let slots = (records as f64 / usable(fill)).ceil() as u64;
+        (HEADER_BYTES + slots * SLOT_BYTES)
+            .next_power_of_two()
+            .clamp(MIN_DATA_BYTES, self.max_data_bytes)
+    }
+}
+
+impl Plan {
+    /// All data nodes from left to right.
+    fn data_nodes<'a>(&'a mut self, visit: &mut impl FnMut(&'a mut DataPlan)) {
+        match self {
+            Self::Data(node) => visit(node),
+            Self::Inner(inner) => {
+                for (_, child) in &mut inner.children {
+                    child.data_nodes(visit);
+                }
+            }
+        }
+    }
+}
+
+/// Slots of a data node of so many bytes.
+fn slots_in(bytes: u64) -> usize {
+    ((bytes - HEADER_BYTES) / SLOT_BYTES) as usize
+}
+
+/// A fill that leaves room for inserts.
+fn usable(fill: f64) -> f64 {
+    if fill.is_nan() {
+        0.7
+    } else {
+        fill.clamp(0.1, UPPER_DENSITY)
+    }
+}
+
+/// Does the work on each item, in order if there is one thread.
+fn in_parallel<T: Send>(items: &mut [T], threads: usize, work: impl Fn(&mut T) + Sync) {
+    let queue = Mutex::new(items.iter_mut());
+    let run = || {
+        loop {
+            let next = lock(&queue).next();
+            let Some(item) = next else { return };
+            work(item);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            // Without more threads this one does it all.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, run);
+        }
+        run();
+    });
+}
+
+#[cfg(test)]
+mod tests;

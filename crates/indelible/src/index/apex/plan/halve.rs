@@ -1,0 +1,249 @@
+//! Halving the range of keys until lookups would not become cheaper.
+//!
+//! What a lookup costs is counted in memory misses, as in section 4.4 of the paper. A part is halved even where one
+//! halving does not pay, if several do: the best tree of each half is found first.
+
+use super::{MIN_DATA_BYTES, Shape, in_parallel, slots_in, usable};
+use crate::index::apex::model::{self, Model};
+use std::ops::Range;
+
+/// Misses for a key in the third or fourth line of its window.
+const BEYOND_TWO_LINES: f64 = 0.3;
+
+/// Misses for a key in the stash: overflow bucket, stash, and half of them by way of a mispredicted branch.
+const OVERFLOW: f64 = 2.5;
+
+/// Misses for an entry of an overflow bucket: a 16th of a line, and one fingerprint in 256 misleads.
+const BUCKET_ENTRY: f64 = 0.02;
+
+/// Misses for the node's description in DRAM: few for a node so large that its description stays in the caches.
+const NODE_MISSES: f64 = 1.2;
+const NODE_RECORDS: f64 = 640.0;
+
+/// What a halving must save per record.
+const HALVING: f64 = 0.03;
+
+/// And what more, if it passes over halves without keys: they cost an inner node, or empty data nodes.
+const PASSING_OVER: f64 = 0.1;
+
+/// No halving that is not forced leaves more bytes per record.
+const MOST_BYTES: u64 = 64;
+
+/// What is to be divided.
+pub(super) struct Parts<'a> {
+    pub(super) shape: Shape,
+    pub(super) keys: &'a [u64],
+    /// The lowest and the highest key that are routed here.
+    pub(super) low: u64,
+    pub(super) high: u64,
+    /// Ranges are aligned relative to this key.
+    base: u64,
+    fill: f64,
+    max_records: usize,
+}
+
+/// A part of the keys: one data node, or two halves.
+#[derive(Debug)]
+pub(super) enum Part {
+    Leaf(Range<usize>),
+    Branch(Box<Branch>),
+}
+
+/// A part that is halved.
+#[derive(Debug)]
+pub(super) struct Branch {
+    /// Where the smallest aligned range begins that holds all keys of the part.
+    pub(super) start: u64,
+    /// The logarithm of that range's width.
+    pub(super) width: u32,
+    pub(super) halves: [Part; 2],
+    pub(super) records: usize,
+    /// Halvings from here to each record's data node, added up.
+    pub(super) halvings: usize,
+    /// Of all data nodes beneath.
+    pub(super) bytes: u64,
+}
+
+/// The best tree of some part.
+struct Best {
+    part: Part,
+    /// Misses for looking up each record once.
+    cost: f64,
+    bytes: u64,
+}
+
+impl<'a> Parts<'a> {
+    pub(super) fn new(shape: Shape, keys: &'a [u64], (low, high): (u64, u64), fill: f64) -> Self {
+        let first = keys.first().copied().unwrap_or(low);
+        let span = keys.last().copied().unwrap_or(low) - first;
+        let width = (1u128 << (64 - span.leading_zeros())) - 1;
+        // From the lowest key on; but not beyond the highest possible key, if there is room before.
+        let base = first.min(high.saturating_sub(width as u64));
+        let fill = usable(fill);
+        let max_slots = slots_in(shape.max_data_bytes);
+        Self {
+            shape,
+            keys,
+            low,
+            high,
+            base,
+            fill,
+            max_records: (max_slots as f64 * fill) as usize,
+        }
+    }
+
+    /// The binary tree of all keys.
+    pub(super) fn tree(&self, threads: usize) -> Part {
+        let all = 0..self.keys.len();
+        let grain = (all.len() / threads.max(1) / 16).max(self.max_records);
+        let mut jobs = Vec::new();
+        self.down_to(grain, all.clone(), &mut |range| {
+            jobs.push((range, None));
+            Best {
+                part: Part::Leaf(0..0),
+                cost: 0.0,
+                bytes: 0,
+            }
+        });
+        in_parallel(&mut jobs, threads, |(range, best)| {
+            *best = Some(self.best(range.clone()));
+        });
+        let mut jobs = jobs.into_iter();
+        let best = self.down_to(grain, all, &mut |range| {
+            let done = jobs.next().and_then(|(_, best)| best);
+            done.unwrap_or_else(|| self.leaf(range))
+        });
+        best.part
+    }
+
+    /// Halves everything that has more than `grain` records, and asks for the parts that have no more.
+    fn down_to(
+        &self,
+        grain: usize,
+        range: Range<usize>,
+        part: &mut dyn FnMut(Range<usize>) -> Best,
+    ) -> Best {
+        match self.middle(&range).filter(|_| range.len() > grain) {
+            Some(middle) => {
+                let left = self.down_to(grain, range.start..middle, part);
+                let right = self.down_to(grain, middle..range.end, part);
+                self.branch(&range, left, right)
+            }
+            None => part(range),
+        }
+    }
+
+    /// The best tree for the keys of `range`.
+    fn best(&self, range: Range<usize>) -> Best {
+        let leaf = self.leaf(range.clone());
+        let records = range.len() as f64;
+        let fits = range.len() <= self.max_records;
+        // The least that halves could cost.
+        let bound = records * (1.0 + HALVING) + node_cost(records);
+        if fits && (leaf.cost <= bound || range.len() < 2 * self.shape.min_records) {
+            return leaf;
+        }
+        let Some(middle) = self.middle(&range) else {
+            return leaf;
+        };
+        let left = self.best(range.start..middle);
+        let right = self.best(middle..range.end);
+        let branch = self.branch(&range, left, right);
+        if fits && (leaf.cost <= branch.cost || branch.bytes > MOST_BYTES * range.len() as u64) {
+            leaf
+        } else {
+            branch
+        }
+    }
+
+    /// One data node for the keys of `range`. What it costs is not known if it is too large.
+    fn leaf(&self, range: Range<usize>) -> Best {
+        let bytes = self.shape.bytes_for(range.len(), self.fill);
+        let keys = &self.keys[range.clone()];
+        let records = keys.len() as f64;
+        let mut cost = records + node_cost(records);
+        if keys.len() <= self.max_records {
+            let group = self.shape.group;
+            let primary = model::primary_slots((slots_in(bytes) as f64 * 0.95) as usize, group);
+            let model = Model::fit(keys, primary, self.low, self.high);
+            let fit = model::simulate_in(&model, keys, primary, group);
+            cost +=
+                BEYOND_TWO_LINES * fit.beyond_two_lines as f64 + OVERFLOW * fit.overflowed as f64;
+        }
+        Best {
+            part: Part::Leaf(range),
+            cost,
+            bytes,
+        }
+    }
+
+    fn branch(&self, range: &Range<usize>, left: Best, right: Best) -> Best {
+        let (start, width) = self.aligned(range);
+        let passed = left.part.passed_over(width - 1) + right.part.passed_over(width - 1);
+        let bytes = left.bytes + right.bytes + u64::from(passed) * MIN_DATA_BYTES;
+        let records = range.len() as f64;
+        let price = HALVING + if passed > 0 { PASSING_OVER } else { 0.0 };
+        Best {
+            cost: left.cost + right.cost + records * price,
+            bytes,
+            part: Part::Branch(Box::new(Branch {
+                start,
+                width,
+                halvings: range.len() + left.part.halvings() + right.part.halvings(),
+                halves: [left.part, right.part],
+                records: range.len(),
+                bytes,
+            })),
+        }
+    }
+
+    /// The smallest aligned range that holds the keys of `range`, of which there are at least two.
+    fn aligned(&self, range: &Range<usize>) -> (u64, u32) {
+        let first = self.keys[range.start].wrapping_sub(self.base);
+        let last = self.keys[range.end - 1].wrapping_sub(self.base);
+        let width = 64 - (first ^ last).leading_zeros();
+        let start = first
+            .checked_shr(width)
+            .map_or(0, |high_bits| high_bits << width);
+        (self.base.wrapping_add(start), width)
+    }
+
+    /// Where the second half of `range` begins; `None` if there are no two halves with keys.
+    pub(super) fn middle(&self, range: &Range<usize>) -> Option<usize> {
+        if range.len() < 2 {
+            return None;
+        }
+        let (start, width) = self.aligned(range);
+        let middle = start.wrapping_add(1 << (width.max(1) - 1));
+        let left = self.keys[range.clone()].partition_point(|&key| key < middle);
+        (left > 0 && left < range.len()).then_some(range.start + left)
+    }
+
+    /// The first key of the second half of a part with keys in both halves.
+    pub(super) fn border(&self, range: &Range<usize>) -> Option<(u64, u32)> {
+        self.middle(range).map(|_| self.aligned(range))
+    }
+}
+
+impl Part {
+    /// See [`Branch::halvings`].
+    fn halvings(&self) -> usize {
+        match self {
+            Self::Leaf(_) => 0,
+            Self::Branch(branch) => branch.halvings,
+        }
+    }
+
+    /// How many times a range of the given width must be halved before this part really has two halves.
+    fn passed_over(&self, width: u32) -> u32 {
+        match self {
+            Self::Leaf(_) => 0,
+            Self::Branch(branch) => width.saturating_sub(branch.width),
+        }
+    }
+}
+
+/// Misses for the descriptions of data nodes, if each of the node's records is looked up once.
+fn node_cost(records: f64) -> f64 {
+    (NODE_MISSES * records).min(NODE_RECORDS)
+}

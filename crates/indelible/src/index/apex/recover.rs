@@ -1,0 +1,319 @@
+//! Coming back: mirrors on first touch, the sweep in the background.
+//!
+//! # What survives
+//!
+//! All nodes survive, each whole: see `smo`. What mirrors them in DRAM does not. After an open only the root has a mirror,
+//! and all of its slots are cold.
+//!
+//! # First touch
+//!
+//! Whoever comes to a cold slot mirrors the child: of an inner node that is an empty array, of a data node the overflow
+//! buckets, for which its stash has to be read, a twentieth of the node in the good case. No node is stamped with the generation
+//! that mirrored it, as in the paper's section 5, since nothing volatile is in the pool.
+//!
+//! # Sweeping
+//!
+//! A background thread goes through all nodes, counts the records of each group, and marks the blocks; at the end all that
+//! are not marked are free.
+
+use super::data::{Data, State};
+use super::inner::{Child, Inner, group_log, group_of};
+use super::layout::{
+    DataShape, EXTENSION_SLOTS, GROUP, INLINE_SLOTS, Link, Offset, Radix, SMALLEST_BLOCK,
+};
+use super::plan::{MAX_LOG_SLOTS, MIN_DATA_BYTES};
+use super::build::block_for;
+use super::{Apex, Shared, Tree};
+use crate::locks::Wait;
+use crate::sync::lock;
+use crate::{Error, Result, reclaim};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Inner nodes above a data node, at most: each narrows the range of keys.
+const MOST_LEVELS: u32 = 64;
+
+fn damaged(offset: Offset, what: &str) -> Error {
+    Error::Damaged(format!("{offset:#x} is not {what} of this map"))
+}
+
+impl Tree {
+    /// Mirrors the root.
+    pub(super) fn open_root(&self) -> Result<()> {
+        let link = Link(self.root_cell().load_acquire());
+        if !link.is_inner() {
+            return Err(damaged(link.offset(), "the root"));
+        }
+        let root = self.mirror_inner(link.offset(), (0, u64::MAX), 0)?;
+        self.root
+            .store(Box::into_raw(root), Ordering::Release);
+        Ok(())
+    }
+
+    /// Mirrors one node more on the way to `key`, if there is a cold one. The caller is pinned.
+    #[cold]
+    pub(super) fn warm(&self, key: u64) -> Result<()> {
+        let mut node = self.root();
+        loop {
+            let slot = node.radix.slot_of(key);
+            let child = node.child(slot);
+            if child.is_cold() {
+                return self.resolve(node, slot);
+            }
+            if !child.is_inner() {
+                return Ok(());
+            }
+            // SAFETY: reached while pinned.
+            node = unsafe { &*child.as_inner() };
+        }
+    }
+
+    /// Mirrors the child in a cold slot.
+    fn resolve(&self, node: &Inner, slot: usize) -> Result<()> {
+        let _changing = lock(&node.changing);
+        if node.is_dead() || !node.child(slot).is_cold() {
+            return Ok(());
+        }
+        let slots = self.durable_slots(node);
+        let Some((first, link)) = group_of(slots, slot) else {
+            return Err(damaged(node.head, "an inner node"));
+        };
+        let mut child = node.child(first);
+        if child.is_cold() {
+            let log = group_log(slots, first);
+            let range = node.radix.range_of(first, log, node.low, node.high);
+            child = self.mirror(link, range, node.depth + 1)?;
+            node.set_one(first, child);
+        }
+        node.set_one(slot, child);
+        Ok(())
+    }
+
+    fn mirror(&self, link: Link, range: (u64, u64), depth: u32) -> Result<Child> {
+        if link.is_inner() {
+            let inner = self.mirror_inner(link.offset(), range, depth)?;
+            Ok(Child::inner(NonNull::from(Box::leak(inner))))
+        } else {
+            let data = self.mirror_data(link.offset(), range)?;
+            Ok(Child::data(NonNull::from(Box::leak(data))))
+        }
+    }
+
+    fn mirror_inner(&self, head: Offset, range: (u64, u64), depth: u32) -> Result<Box<Inner>> {
+        if self.blocks.bytes_at(head) != Some(SMALLEST_BLOCK) || depth > MOST_LEVELS {
+            return Err(damaged(head, "an inner node"));
+        }
+        let Some((radix, slots)) = self.inner_head(head).read(MAX_LOG_SLOTS) else {
+            return Err(damaged(head, "an inner node"));
+        };
+        let is_inline = slots == head + self.inline_at() && radix.slots() <= INLINE_SLOTS;
+        if !is_inline && self.blocks.bytes_at(slots) != Some(block_for(radix.slots())) {
+            return Err(damaged(slots, "an array of slots"));
+        }
+        Ok(Inner::new(radix, head, slots, range, depth))
+    }
+
+    /// Mirrors a data node, which is then live.
+    fn mirror_data(&self, offset: Offset, range: (u64, u64)) -> Result<Box<Data>> {
+        let bytes = self.blocks.bytes_at(offset);
+        let bytes = bytes.filter(|&bytes| bytes >= MIN_DATA_BYTES);
+        let read = |bytes| Some((bytes, self.data_header(offset).read(bytes)?));
+        let Some((bytes, shape)) = bytes.and_then(read) else {
+            return Err(damaged(offset, "a data node"));
+        };
+        if shape.low != range.0 || range == (0, u64::MAX) {
+            return Err(damaged(offset, "the data node of its range"));
+        }
+        let extensions = self.extensions_of(offset)?;
+        let data = Data::new(offset, bytes, &shape, range.1, &extensions);
+        self.index_stash(&data, &shape);
+        data.become_(State::Live);
+        Ok(data)
+    }
+
+    /// The extended stash blocks of a data node, in the order of their links.
+    fn extensions_of(&self, offset: Offset) -> Result<Vec<Offset>> {
+        let mut blocks = Vec::new();
+        let mut next = self.data_header(offset).extension.load_acquire();
+        while next != 0 {
+            let is_circle = blocks.len() as u64 > self.blocks.most();
+            if is_circle || self.blocks.bytes_at(next) != Some(SMALLEST_BLOCK) {
+                return Err(damaged(next, "an extended stash block"));
+            }
+            blocks.push(next);
+            next = self.extension(next).next.load_acquire();
+        }
+        // The one that was added last comes first in the chain, and has the highest numbers among the stash's slots.
+        blocks.reverse();
+        Ok(blocks)
+    }
+
+    /// Fills the stash bitmap and the overflow buckets of a node that nobody else has yet.
+    fn index_stash(&self, data: &Data, shape: &DataShape) {
+        for slot in 0..data.stash_slots() {
+            let Some(at) = data.stash_at(slot) else {
+                continue;
+            };
+            let key = self.slot_at(at).key.load();
+            if key != data.marker() {
+                data.take_stash(slot);
+                data.add_overflow(shape.model.predict(key), key, slot);
+            }
+        }
+    }
+
+    /// Visits every node from left to right: mirrors and counts it, and marks its blocks as in use. Stops early, with
+    /// `false`, when `go_on` says so.
+    fn sweep(&self, go_on: &impl Fn() -> bool) -> Result<bool> {
+        let mut from = 0;
+        let mut wait = Wait::default();
+        while go_on() {
+            let _guard = reclaim::pin();
+            let path = self.path_to(from)?;
+            for step in &path.steps {
+                self.mark_inner(step.inner);
+            }
+            let data = path.data;
+            self.blocks.mark(data.offset(), data.bytes);
+            for block in data.extensions() {
+                self.blocks.mark(block, SMALLEST_BLOCK);
+            }
+            if !self.count_groups(data, from) {
+                // It is being replaced; what takes its place has to be visited.
+                wait.step();
+                continue;
+            }
+            match data.high.checked_add(1) {
+                Some(next) => from = next,
+                None => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+
+    fn mark_inner(&self, inner: &Inner) {
+        if inner.marked.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        self.blocks.mark(inner.head, SMALLEST_BLOCK);
+        if inner.durable_slots != inner.head + self.inline_at() {
+            self.blocks
+                .mark(inner.durable_slots, block_for(inner.radix.slots()));
+        }
+    }
+
+    /// Counts the records of a node; `false` if it is not live.
+    fn count_groups(&self, data: &Data, from: u64) -> bool {
+        let mut first_key = from;
+        for group in 0..data.group_count() {
+            let place = data.lock_of(group * GROUP);
+            let _lock = self.locks.of(place).lock();
+            if data.state() != State::Live {
+                return false;
+            }
+            let keys = self.keys_of(data, group);
+            data.set_count(group, keys.len());
+            let next = (group + 1 < data.group_count())
+                .then(|| data.model.first_key_of((group + 1) * GROUP))
+                .flatten()
+                // Homes beyond the node's keys are nobody's.
+                .filter(|&key| key <= data.high);
+            let end = next.or_else(|| data.high.checked_add(1));
+            self.tally
+                .count_from(&self.locks, place, first_key, end, |from| {
+                    keys.iter().filter(|&&key| key >= from).count()
+                });
+            match end {
+                Some(end) => first_key = end,
+                None => first_key = u64::MAX,
+            }
+        }
+        true
+    }
+
+    /// The keys of a group, in no order. The group is locked, or nobody writes.
+    pub(super) fn keys_of(&self, data: &Data, group: usize) -> Vec<u64> {
+        let in_window = data.slots_of(group).map(|slot| data.slot_at(slot));
+        let in_stash = data
+            .overflow_of(group)
+            .filter_map(|entry| data.stash_at(entry.stash_slot()));
+        in_window
+            .chain(in_stash)
+            .map(|at| self.slot_at(at).key.load())
+            .filter(|&key| key != data.marker())
+            .collect()
+    }
+}
+
+impl Shared {
+    /// Mirrors, counts and sweeps everything that the last process left, unless `go_on` says to stop.
+    pub(super) fn warm_up(&self, go_on: &impl Fn() -> bool) -> Result<()> {
+        let _warming = lock(&self.warming);
+        if self.warm.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let tree = &self.tree;
+        if !tree.sweep(go_on)? {
+            return Ok(());
+        }
+        if !tree.core.is_read_only() && tree.blocks.needs_sweep() {
+            tree.blocks.finish_sweep();
+        }
+        self.warm.store(true, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Apex {
+    /// Starts the thread that warms the tree up.
+    pub(super) fn warm_up_in_background(
+        shared: &Arc<Shared>,
+    ) -> Option<std::thread::JoinHandle<()>> {
+        if shared.tree.core.runs_alone() {
+            return None;
+        }
+        let theirs = Arc::clone(shared);
+        let work = move || {
+            let go_on = || !theirs.stop.load(Ordering::Relaxed);
+            if let Err(error) = theirs.warm_up(&go_on) {
+                // Whoever meets the damage in the foreground gets it as an error.
+                tracing::warn!(%error, "warming up stopped");
+            }
+        };
+        // A small map, such as a new one, is warm at once. It also allocates the same blocks in every run then, whatever the
+        // thread would have been doing meanwhile.
+        if shared.tree.root().radix.slots() <= 2 && shared.tree.is_small() {
+            work();
+            return None;
+        }
+        // Without a thread the map works all the same, from mirroring on first touch.
+        std::thread::Builder::new()
+            .name("indelible-warm-up".into())
+            .spawn(work)
+            .ok()
+    }
+}
+
+impl Tree {
+    /// Whether all children of the root are data nodes of the smallest size.
+    fn is_small(&self) -> bool {
+        let root = self.root();
+        self.durable_slots(root).iter().all(|slot| {
+            let link = Link(slot.load_acquire());
+            !link.is_inner() && self.blocks.bytes_at(link.offset()) == Some(MIN_DATA_BYTES)
+        })
+    }
+}
+
+// The numbers of stash slots fit into overflow entries.
+const _: () = assert!((super::plan::MAX_DATA_BYTES / 16) as usize * 2 + EXTENSION_SLOTS < 1 << 20);
+
+/// How an inner node of `1 << log` slots divides the whole domain.
+pub(super) fn whole_domain(log: u32) -> Radix {
+    Radix {
+        base: 0,
+        shift: 64 - log,
+        log_slots: log,
+    }
+}

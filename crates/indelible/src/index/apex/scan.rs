@@ -1,0 +1,237 @@
+//! Ranges, in both directions.
+//!
+//! A range reads the records of some neighbouring homes at a time: it copies the slots that may hold them, takes those from the
+//! stash, validates the group's version, and sorts. The slots are in order but for the distance of a window, so sorting
+//! is cheap. Between two reads it holds no lock and no guard, only the keys not read yet: coming down again costs less than a
+//! miss. So structure changes cannot confuse it: every key has one home at any time, and no key is asked for twice.
+
+use super::bucket::Entry;
+use super::data::Data;
+use super::layout::{GROUP, WINDOW, window_of};
+use super::{Apex, Tree};
+use crate::{Error, Result, reclaim};
+use std::sync::Arc;
+
+type Pair = [u64; 2];
+
+/// Homes that are read at once.
+const CHUNK: usize = if GROUP < 64 { GROUP / 2 } else { 64 };
+
+/// Keys not read yet, both ends included.
+type Unread = Option<(u64, u64)>;
+
+/// Records read and not given out yet, in the order of reading.
+#[derive(Default)]
+struct Run {
+    records: Vec<Pair>,
+    start: usize,
+}
+
+impl Run {
+    #[inline(always)]
+    fn pop(&mut self) -> Option<Pair> {
+        let record = self.records.get(self.start).copied()?;
+        self.start += 1;
+        Some(record)
+    }
+
+    /// The record read last.
+    fn pop_last(&mut self) -> Option<Pair> {
+        if self.is_empty() {
+            return None;
+        }
+        self.records.pop()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.start == self.records.len()
+    }
+
+    fn restart(&mut self) {
+        self.records.clear();
+        self.start = 0;
+    }
+}
+
+/// Homes of one group, from the first to the last, and the keys that have them.
+struct Chunk {
+    homes: (usize, usize),
+    keys: (u64, u64),
+}
+
+impl Chunk {
+    /// The homes from that of `first` on, and no key above `last`.
+    fn upwards(data: &Data, first: u64, last: u64) -> Self {
+        let home = data.model.predict(first);
+        let after = (home | (CHUNK - 1)) + 1;
+        let end = data.model.first_key_of(after);
+        let end = end.and_then(|key| key.checked_sub(1)).unwrap_or(data.high);
+        Self {
+            homes: (home, after - 1),
+            keys: (first, end.min(data.high).min(last)),
+        }
+    }
+
+    /// The homes up to that of `last`, and no key below `first`.
+    fn downwards(data: &Data, first: u64, last: u64) -> Self {
+        let home = data.model.predict(last);
+        let begin = home & !(CHUNK - 1);
+        let low = if begin == 0 {
+            data.low
+        } else {
+            data.model.first_key_of(begin).unwrap_or(data.low)
+        };
+        Self {
+            homes: (begin, home),
+            keys: (low.max(data.low).max(first), last),
+        }
+    }
+}
+
+impl Tree {
+    /// Reads on: fills `run`, which is empty, from the lower end of `unread` upwards or from its upper end downwards, until
+    /// there is something in it or nothing left to read.
+    fn read_on<const UP: bool>(&self, unread: &mut Unread, run: &mut Run) -> Result<()> {
+        while let (Some((first, last)), true) = (*unread, run.is_empty()) {
+            run.restart();
+            let _guard = reclaim::pin();
+            let data = self.data_of(if UP { first } else { last })?;
+            let chunk = if UP {
+                Chunk::upwards(data, first, last)
+            } else {
+                Chunk::downwards(data, first, last)
+            };
+            if !self.read_chunk(data, &chunk, &mut run.records) {
+                run.restart();
+                continue;
+            }
+            sort_nearly(&mut run.records);
+            if !UP {
+                run.records.reverse();
+            }
+            *unread = if UP {
+                let next = chunk.keys.1.checked_add(1);
+                next.filter(|&next| next <= last).map(|next| (next, last))
+            } else {
+                let next = chunk.keys.0.checked_sub(1);
+                next.filter(|&next| next >= first).map(|next| (first, next))
+            };
+        }
+        Ok(())
+    }
+
+    /// Adds the records of a chunk, in any order; `false` if somebody changed them meanwhile.
+    #[inline(always)]
+    fn read_chunk(&self, data: &Data, chunk: &Chunk, records: &mut Vec<Pair>) -> bool {
+        let ((from, to), (low, high)) = (chunk.homes, chunk.keys);
+        let lock = self.locks.of(data.lock_of(from));
+        let version = lock.read();
+        let end = (window_of(to) + WINDOW).min(data.primary as usize);
+        let slots = window_of(from)..end;
+        // Free slots have a key outside of the node's range, which `low` and `high` are not.
+        let is_in = |key: u64| key.wrapping_sub(low) <= high - low;
+        for slot in slots {
+            let slot = self.slot_at(data.slot_at(slot));
+            let record = [slot.key.load(), slot.value.load()];
+            if is_in(record[0]) {
+                records.push(record);
+            }
+        }
+        let blocks = Entry::block(from)..=Entry::block(to);
+        for entry in data.overflow_of(from / GROUP) {
+            if !blocks.contains(&entry.block_of_home()) {
+                continue;
+            }
+            if let Some(at) = data.stash_at(entry.stash_slot()) {
+                let slot = self.slot_at(at);
+                let record = [slot.key.load(), slot.value.load()];
+                if is_in(record[0]) {
+                    records.push(record);
+                }
+            }
+        }
+        lock.is_still(version)
+    }
+}
+
+/// Sorts records that are not far from where they belong.
+fn sort_nearly(records: &mut [Pair]) {
+    for i in 1..records.len() {
+        let record = records[i];
+        let mut at = i;
+        while at > 0 && records[at - 1][0] > record[0] {
+            records[at] = records[at - 1];
+            at -= 1;
+        }
+        records[at] = record;
+    }
+}
+
+/// A range in progress, from both ends.
+pub(crate) struct Cursor {
+    apex: Arc<Apex>,
+    unread: Unread,
+    /// What was read at the lower end, ascending.
+    front: Run,
+    /// What was read at the upper end, descending.
+    back: Run,
+    error: Option<Error>,
+}
+
+impl Cursor {
+    /// A range over the keys from the first to the second of `bounds`, both included; over nothing for `None`.
+    pub(crate) fn new(apex: Arc<Apex>, bounds: Unread) -> Self {
+        Self {
+            apex,
+            unread: bounds,
+            front: Run::default(),
+            back: Run::default(),
+            error: None,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn next(&mut self) -> Option<Pair> {
+        match self.front.pop() {
+            Some(record) => Some(record),
+            None => self.read_front(),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn next_back(&mut self) -> Option<Pair> {
+        match self.back.pop() {
+            Some(record) => Some(record),
+            None => self.read_back(),
+        }
+    }
+
+    pub(crate) fn take_error(&mut self) -> Option<Error> {
+        self.error.take()
+    }
+
+    #[inline(never)]
+    fn read_front(&mut self) -> Option<Pair> {
+        let tree = &self.apex.shared.tree;
+        let read = tree.read_on::<true>(&mut self.unread, &mut self.front);
+        self.stop_at_error(read);
+        // The ends have met: the rest lies in the other buffer.
+        self.front.pop().or_else(|| self.back.pop_last())
+    }
+
+    #[inline(never)]
+    fn read_back(&mut self) -> Option<Pair> {
+        let tree = &self.apex.shared.tree;
+        let read = tree.read_on::<false>(&mut self.unread, &mut self.back);
+        self.stop_at_error(read);
+        self.back.pop().or_else(|| self.front.pop_last())
+    }
+
+    fn stop_at_error(&mut self, read: Result<()>) {
+        if let Err(error) = read {
+            self.error = Some(error);
+            // What was read at the other end lies beyond the hole.
+            (self.unread, self.front, self.back) = (None, Run::default(), Run::default());
+        }
+    }
+}

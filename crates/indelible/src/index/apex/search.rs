@@ -1,0 +1,220 @@
+//! From a key to its record.
+
+use super::Tree;
+use super::data::{Data, State, Window};
+use super::inner::Child;
+use super::layout::Slot;
+use crate::index::simd::{Kernel, Simd, dispatch};
+use crate::locks::{Wait, WriteGuard};
+use crate::planted::{Bug, planted};
+use crate::{Result, reclaim};
+
+/// How a lookup ended. Flat, so that it comes back in registers.
+#[derive(Clone, Copy)]
+enum Lookup {
+    Found(u64),
+    Absent,
+    Changed,
+    Cold,
+}
+
+/// A slot of a data node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Primary(usize),
+    Stash(u32),
+}
+
+/// The group that a key belongs to, and the right to write it.
+pub(super) struct Held<'a> {
+    pub(super) data: &'a Data,
+    pub(super) home: usize,
+    pub(super) guard: WriteGuard<'a>,
+}
+
+/// What a writer has to know of a key's window.
+#[derive(Clone, Copy)]
+struct Seen {
+    /// The slots with the key.
+    equal: u32,
+    /// The free slots.
+    free: u32,
+}
+
+impl Tree {
+    /// The data node for `key`, unless the way to it is cold. The caller is pinned.
+    #[inline(always)]
+    pub(super) fn data_for(&self, key: u64) -> Option<&Data> {
+        let mut child = self.root().child_for(key);
+        while child.is_inner() {
+            // SAFETY: a child that was reached while pinned is not freed until the caller unpins.
+            child = unsafe { &*child.as_inner() }.child_for(key);
+        }
+        // SAFETY: as above; the pointer of a cold child is null.
+        unsafe { child.as_data().as_ref() }
+    }
+
+    /// The data node for `key`, mirrored if need be. The caller is pinned.
+    #[inline]
+    pub(super) fn data_of(&self, key: u64) -> Result<&Data> {
+        loop {
+            match self.data_for(key) {
+                Some(data) => return Ok(data),
+                None => self.warm(key)?,
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn window(&self, data: &Data, home: usize) -> Window<'_> {
+        // SAFETY: mirrors are made for blocks of this pool; `home` comes from the node's model.
+        unsafe { Window::new(self.base, data, home) }
+    }
+
+    /// Few instructions wait for each of the lines read here, so that the processor can begin with the next lookup while
+    /// it waits.
+    #[inline(always)]
+    fn try_get<S: Simd>(&self, key: u64) -> Lookup {
+        let Some(data) = self.data_for(key) else {
+            return Lookup::Cold;
+        };
+        let home = data.model.predict(key);
+        let lock = self.locks.of(data.lock_of(home));
+        let version = lock.read();
+        let found = self.find_in::<S>(data, home, key);
+        if !lock.is_still(version) && !planted(Bug::ReadWithoutVersion) {
+            return Lookup::Changed;
+        }
+        found.map_or(Lookup::Absent, Lookup::Found)
+    }
+
+    /// The value of `key`, to be validated.
+    #[inline(always)]
+    pub(super) fn find_in<S: Simd>(&self, data: &Data, home: usize, key: u64) -> Option<u64> {
+        let window = self.window(data, home);
+        let near = window.near(home);
+        let mut equal = window.half::<S>(near, key);
+        if equal == 0 {
+            equal = window.half::<S>(1 - near, key);
+        }
+        if equal != 0 {
+            return Some(window.value(equal));
+        }
+        self.find_in_stash(data, home, key)
+            .map(|(_, slot)| slot.value.load())
+    }
+
+    /// The stash slot of `key`, to be validated.
+    #[inline(always)]
+    pub(super) fn find_in_stash(&self, data: &Data, home: usize, key: u64) -> Option<(u32, &Slot)> {
+        data.overflow(home, key).find_map(|slot| {
+            let found = self.slot_at(data.stash_at(slot)?);
+            (found.key.load() == key).then_some((slot, found))
+        })
+    }
+
+    /// The value of `key`.
+    #[inline]
+    pub(super) fn get(&self, key: u64) -> Result<Option<u64>> {
+        loop {
+            let _guard = reclaim::pin();
+            match dispatch(self.simd, Get { tree: self, key }) {
+                Lookup::Found(value) => return Ok(Some(value)),
+                Lookup::Absent => return Ok(None),
+                Lookup::Changed => {}
+                Lookup::Cold => self.warm(key)?,
+            }
+        }
+    }
+
+    /// The group of `key`, locked, in a node that may be written. The caller is pinned.
+    #[inline]
+    pub(super) fn hold(&self, key: u64) -> Result<Held<'_>> {
+        let mut wait = Wait::default();
+        loop {
+            let data = self.data_of(key)?;
+            let home = data.model.predict(key);
+            self.window(data, home).prefetch_near(home, 4);
+            let guard = self.locks.of(data.lock_of(home)).lock();
+            // Whoever freezes a node takes each of its locks afterwards: from here on it waits for us, or we see it.
+            if data.state() == State::Live || planted(Bug::WriteWithoutVersion) {
+                return Ok(Held { data, home, guard });
+            }
+            drop(guard);
+            wait.step();
+        }
+    }
+
+    /// Where `key` is, with its value; and the free slots of its window. The group is held.
+    #[inline(always)]
+    pub(super) fn look(&self, held: &Held<'_>, key: u64) -> (Option<(Place, u64)>, u32) {
+        let window = self.window(held.data, held.home);
+        let marker = held.data.marker();
+        let seen = dispatch(
+            self.simd,
+            Look {
+                window,
+                key,
+                marker,
+            },
+        );
+        let found = if seen.equal != 0 {
+            Some((
+                Place::Primary(window.slot(seen.equal)),
+                window.value(seen.equal),
+            ))
+        } else {
+            self.find_in_stash(held.data, held.home, key)
+                .map(|(slot, found)| (Place::Stash(slot), found.value.load()))
+        };
+        (found, seen.free)
+    }
+
+    /// The slot at a place of a data node.
+    #[inline(always)]
+    pub(super) fn slot_of(&self, data: &Data, place: Place) -> &Slot {
+        let offset = match place {
+            Place::Primary(slot) => data.slot_at(slot),
+            // Entries name slots that there are.
+            Place::Stash(slot) => data.stash_at(slot).unwrap_or(data.slot_at(0)),
+        };
+        self.slot_at(offset)
+    }
+
+    /// Frees a mirror, and nothing beneath it, when nobody can hold it any more.
+    pub(super) fn bury_data(&self, data: &Data) {
+        self.bury(Child::data(std::ptr::NonNull::from(data)));
+    }
+}
+
+struct Get<'a> {
+    tree: &'a Tree,
+    key: u64,
+}
+
+impl Kernel for Get<'_> {
+    type Out = Lookup;
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Self::Out {
+        self.tree.try_get::<S>(self.key)
+    }
+}
+
+struct Look<'a> {
+    window: Window<'a>,
+    key: u64,
+    marker: u64,
+}
+
+impl Kernel for Look<'_> {
+    type Out = Seen;
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Self::Out {
+        Seen {
+            equal: self.window.all::<S>(self.key),
+            free: self.window.all::<S>(self.marker),
+        }
+    }
+}

@@ -1,0 +1,445 @@
+//! Structure changes.
+//!
+//! A data node that has to change is *frozen*: writers wait, readers go on. Its records are laid out in new nodes, aside; one
+//! store of a link commits them; then the mirrors are switched, and at last the new nodes are opened for writers. Nobody
+//! can have seen a change in a new node, therefore, who would then read the old one.
+//!
+//! Where a change moves a boundary between two slots of the same inner node it takes three such stores, through a small inner
+//! node *between* that has both children:
+//!
+//! ```text
+//! split sideways    | D | ^ |    | B | ^ |    | B | R |    | L | R |        ^: see the slot to the left
+//!                                 B{L,R}       B{L,R}
+//! merge             | L | R |    | B | R |    | B | ^ |    | M | ^ |
+//!                                 B{L,R}       B{L,R}
+//! ```
+//!
+//! In every one of these states each key has one way to one node. So recovery has nothing to undo or redo, and nothing knows,
+//! or needs to know, that a change was cut short: at worst the node between stays, one level that was not asked for.
+//!
+//! The locks: a node is frozen before an inner node's `changing` is taken, and of two inner nodes the upper one is first.
+
+use super::build::{Aside, Built, Record, block_for};
+use super::data::{Data, State};
+use super::divide::{FILL, Group, Growth, Load, Part, radix_between};
+use super::inner::{Child, Inner, group_log, group_of};
+use super::layout::{GROUP, INLINE_SLOTS, Link, Radix, SMALLEST_BLOCK};
+use super::plan::{DataPlan, MAX_LOG_SLOTS, Plan, plan, plan_ascending};
+use super::{Tree, count};
+use crate::Result;
+use crate::locks::Wait;
+use crate::planted::{Bug, planted};
+use crate::sync::lock;
+use std::ptr::NonNull;
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+
+/// Where a key is routed.
+pub(super) struct Path<'a> {
+    /// The inner nodes from the root on, each with the slot that is taken.
+    pub(super) steps: Vec<Step<'a>>,
+    pub(super) data: &'a Data,
+}
+
+pub(super) struct Step<'a> {
+    pub(super) inner: &'a Inner,
+    pub(super) slot: usize,
+}
+
+/// A node that is frozen, and live again if nothing comes of it.
+pub(super) struct Frozen<'a> {
+    pub(super) data: &'a Data,
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        if self.data.state() == State::Frozen {
+            self.data.become_(State::Live);
+        }
+    }
+}
+
+/// Whether the change was made, or the parent has been replaced meanwhile and one has to look again.
+#[derive(PartialEq, Eq)]
+pub(super) enum Outcome {
+    Done,
+    Moved,
+}
+
+impl Tree {
+    /// The way to `key`. The caller is pinned.
+    pub(super) fn path_to(&self, key: u64) -> Result<Path<'_>> {
+        loop {
+            let mut steps = Vec::with_capacity(4);
+            let mut inner = self.root();
+            let child = loop {
+                let slot = inner.radix.slot_of(key);
+                steps.push(Step { inner, slot });
+                let child = inner.child(slot);
+                if !child.is_inner() {
+                    break child;
+                }
+                // SAFETY: reached while pinned.
+                inner = unsafe { &*child.as_inner() };
+            };
+            // SAFETY: as above; null if it is cold.
+            match unsafe { child.as_data().as_ref() } {
+                Some(data) => return Ok(Path { steps, data }),
+                None => self.warm(key)?,
+            }
+        }
+    }
+
+    /// Makes the node of `key` fit for what is in it: larger, smaller, or several. The caller is pinned and holds no lock.
+    #[cold]
+    pub(super) fn restructure(&self, key: u64) -> Result<()> {
+        let data = self.data_of(key)?;
+        let Some(frozen) = self.freeze(data) else {
+            // Somebody else is at it.
+            Wait::default().step();
+            return Ok(());
+        };
+        let records = self.records_of(data);
+        let keys: Vec<u64> = records.iter().map(|&(key, _)| key).collect();
+        let load = Load::new(data, &records, &keys);
+        if data.is_sparse(records.len()) {
+            return self.thin_out(&frozen, &load);
+        }
+        if data.has_stash_room() && !data.is_crowded(records.len()) {
+            // Somebody else has been at it.
+            return Ok(());
+        }
+        loop {
+            let path = self.path_to(data.low)?;
+            let group = self.group(&path);
+            if self.make_room(&path, group, &frozen, &load)? == Outcome::Done {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Freezes a node and waits until nobody writes it any more.
+    pub(super) fn freeze<'a>(&self, data: &'a Data) -> Option<Frozen<'a>> {
+        if !data.freeze() {
+            return None;
+        }
+        let frozen = Frozen { data };
+        for group in 0..data.group_count() {
+            // Who held it before may not have seen that the node is frozen; who takes it from here on does.
+            drop(self.locks.of(data.lock_of(group * GROUP)).lock());
+        }
+        Some(frozen)
+    }
+
+    /// All records of a frozen node, in order.
+    pub(super) fn records_of(&self, data: &Data) -> Vec<Record> {
+        let mut records = Vec::with_capacity(data.slots());
+        let in_primary = (0..data.primary as usize).map(|slot| data.slot_at(slot));
+        let in_stash = (0..data.stash_slots()).filter_map(|slot| data.stash_at(slot));
+        for at in in_primary.chain(in_stash) {
+            let slot = self.slot_at(at);
+            let key = slot.key.load();
+            if key != data.marker() {
+                records.push((key, slot.value.load()));
+            }
+        }
+        // Nearly sorted but for the stash, which this sort makes use of.
+        records.sort_by_key(|&(key, _)| key);
+        records
+    }
+
+    pub(super) fn group<'a>(&self, path: &Path<'a>) -> Group<'a> {
+        let step = &path.steps[path.steps.len() - 1];
+        let slots = self.durable_slots(step.inner);
+        let first = group_of(slots, step.slot).map_or(step.slot, |(first, _)| first);
+        Group {
+            parent: step.inner,
+            first,
+            log: group_log(slots, first),
+        }
+    }
+
+    /// Locks the slots of a parent, if the node is still its child.
+    pub(super) fn lock_group<'a>(&self, group: Group<'a>, data: &Data) -> Option<MutexGuard<'a, ()>> {
+        let guard = lock(&group.parent.changing);
+        let child = group.parent.child(group.first);
+        (!group.parent.is_dead() && child.as_data().cast_const() == std::ptr::from_ref(data))
+            .then_some(guard)
+    }
+
+    /// Gives a node that is full another shape.
+    fn make_room(
+        &self,
+        path: &Path<'_>,
+        group: Group<'_>,
+        frozen: &Frozen<'_>,
+        load: &Load<'_>,
+    ) -> Result<Outcome> {
+        let data = frozen.data;
+        let slots = self.durable_slots(group.parent);
+        if let Some(growth) = group.growth_at_the_edge(slots, data, load) {
+            return self.grow_parent(path, group, growth, frozen, load);
+        }
+        let ascending = || plan_ascending(load.keys, data.low, data.high);
+        if let Some(plan) = load.is_ascending.then(ascending).flatten() {
+            return self.replace(group, frozen, &plan, load.records);
+        }
+        match plan(load.keys, data.low, data.high, FILL) {
+            Plan::Data(plan) if !load.is_ascending => {
+                self.replace(group, frozen, &plan, load.records)
+            }
+            _ if group.can_divide(load) => self.divide(group, frozen, load),
+            _ if group.can_be_finer(slots, load) => {
+                self.grow_parent(path, group, Growth::Finer, frozen, load)
+            }
+            Plan::Data(plan) => self.replace(group, frozen, &plan, load.records),
+            plan @ Plan::Inner(_) => self.split_downwards(group, frozen, &plan, load),
+        }
+    }
+
+    /// Puts another data node in the place of a frozen one: expansion, retraining or contraction.
+    pub(super) fn replace(
+        &self,
+        group: Group<'_>,
+        frozen: &Frozen<'_>,
+        plan: &DataPlan,
+        records: &[Record],
+    ) -> Result<Outcome> {
+        let mut aside = Aside::new(self);
+        let (link, child) = aside.data(plan, records)?;
+        self.pm.fence();
+        let Some(_slots) = self.lock_group(group, frozen.data) else {
+            return Ok(Outcome::Moved);
+        };
+        self.pm.note(
+            "data node replaced",
+            plan.bytes.cmp(&frozen.data.bytes) as i8 as u64 & 3,
+        );
+        count(&self.changes.expansions);
+        self.relink(group, link, child);
+        self.retire_data(frozen.data);
+        aside.open();
+        Ok(Outcome::Done)
+    }
+
+    /// Points a group to another child, durably and then for readers. Its slots are locked.
+    fn relink(&self, group: Group<'_>, link: Link, child: Child) {
+        let slot = &self.durable_slots(group.parent)[group.first];
+        // COMMIT: the slot of the parent. Before this store the old node counts and the new ones are not reachable, and
+        // swept; after it the new ones count, and the old one is swept.
+        self.pm.commit(slot, link.0);
+        group.parent.set(group.first, group.log, child);
+    }
+
+    /// Puts a tree of several nodes in the place of a frozen one.
+    fn split_downwards(
+        &self,
+        group: Group<'_>,
+        frozen: &Frozen<'_>,
+        plan: &Plan,
+        load: &Load<'_>,
+    ) -> Result<Outcome> {
+        let (data, depth) = (frozen.data, group.parent.depth + 1);
+        let mut aside = Aside::new(self);
+        let (link, child) = aside.plant(plan, load.records, (data.low, data.high), depth)?;
+        self.pm.fence();
+        let Some(_slots) = self.lock_group(group, data) else {
+            return Ok(Outcome::Moved);
+        };
+        self.pm.note("split downwards", 0);
+        count(&self.changes.downward_splits);
+        self.relink(group, link, child);
+        self.retire_data(data);
+        aside.open();
+        Ok(Outcome::Done)
+    }
+
+    /// Splits a frozen node between slots of its parent.
+    fn divide(
+        &self,
+        group: Group<'_>,
+        frozen: &Frozen<'_>,
+        load: &Load<'_>,
+    ) -> Result<Outcome> {
+        let data = frozen.data;
+        let mut aside = Aside::new(self);
+        let parts = group.divide(load);
+        let built = parts
+            .iter()
+            .map(|part| self.build_part(&mut aside, part, load, group.parent))
+            .collect::<Result<Vec<_>>>()?;
+        let between = self.build_between(&mut aside, group, &built)?;
+        self.pm.fence();
+        let Some(_slots) = self.lock_group(group, data) else {
+            return Ok(Outcome::Moved);
+        };
+        self.pm.note("split sideways", u64::from(built.len() > 2));
+        count(&self.changes.sideways_splits);
+        let slots = self.durable_slots(group.parent);
+        // COMMIT: the node between, which has all children. Before this store the old node counts, and the new ones are
+        // swept; after it the children count, one level deeper than they should be.
+        self.pm.commit(&slots[group.first], between.0);
+        for child in built[1..].iter().rev() {
+            // COMMIT: a child's own slot. Its keys come to it before this store by way of the node between, after it
+            // at once. From the right to the left, so that no key comes to another child meanwhile.
+            self.pm.commit(&slots[child.first], child.link.0);
+        }
+        // COMMIT: the leftmost child's slot, to which only its own keys come by now. Before this store there is a node
+        // between, after it there is none, and it is swept.
+        self.pm.commit(&slots[group.first], built[0].link.0);
+        for child in &built {
+            group.parent.set(child.first, child.log, child.child);
+        }
+        self.retire_inner_blocks(between.offset(), radix_between(group, &built));
+        self.retire_data(data);
+        aside.open();
+        Ok(Outcome::Done)
+    }
+
+    /// The node between: it divides a group as its parent does, as coarsely as it can.
+    fn build_between(
+        &self,
+        aside: &mut Aside<'_>,
+        group: Group<'_>,
+        built: &[Built],
+    ) -> Result<Link> {
+        let radix = radix_between(group, built);
+        let coarser = group.log - radix.log_slots;
+        let links = built
+            .iter()
+            .map(|child| ((child.first - group.first) >> coarser, child.link));
+        let (head, _) = aside.inner_blocks(radix, links)?;
+        Ok(Link::inner(head))
+    }
+
+    fn build_part(
+        &self,
+        aside: &mut Aside<'_>,
+        part: &Part,
+        load: &Load<'_>,
+        parent: &Inner,
+    ) -> Result<Built> {
+        let records = &load.records[part.from..part.to];
+        let (low, high) = part.range;
+        let (link, child) = match &part.plan {
+            Plan::Data(plan) => aside.data(plan, records)?,
+            inner => aside.plant(inner, records, (low, high), parent.depth + 1)?,
+        };
+        Ok(Built {
+            first: part.first,
+            log: part.log,
+            link,
+            child,
+        })
+    }
+
+    /// Gives the parent of a frozen node twice as many slots, and splits the node there.
+    fn grow_parent(
+        &self,
+        path: &Path<'_>,
+        group: Group<'_>,
+        growth: Growth,
+        frozen: &Frozen<'_>,
+        load: &Load<'_>,
+    ) -> Result<Outcome> {
+        let (data, parent) = (frozen.data, group.parent);
+        let old = parent.radix;
+        let radix = growth.radix(old);
+        let mut aside = Aside::new(self);
+        let mut built = Vec::new();
+        for part in group.split_at(growth, load) {
+            built.push(self.build_part(&mut aside, &part, load, parent)?);
+        }
+        let upper = &path.steps[..path.steps.len() - 1];
+        let _above = match upper.last() {
+            Some(step) => lock(&step.inner.changing),
+            None => lock(&self.changing_root),
+        };
+        let Some(_slots) = self.lock_group(group, data) else {
+            return Ok(Outcome::Moved);
+        };
+        if !self.is_child(upper.last(), parent) {
+            return Ok(Outcome::Moved);
+        }
+        let durable = self.durable_slots(parent);
+        let kept = durable
+            .iter()
+            .enumerate()
+            .filter(|&(slot, link)| slot != group.first && link.load() != 0)
+            .map(|(slot, link)| (growth.place(old, slot).0, Link(link.load())));
+        let new = built.iter().map(|child| (child.first, child.link));
+        let blocks = aside.inner_blocks(radix, kept.chain(new))?;
+        let range = (parent.low, parent.high);
+        let inner = aside.mirror(radix, blocks, range, parent.depth);
+        for slot in 0..old.slots() {
+            let (first, log) = growth.place(old, slot);
+            inner.set(first, log, parent.child(slot));
+        }
+        for child in &built {
+            inner.set(child.first, child.log, child.child);
+        }
+        self.pm.fence();
+        self.pm.note("inner node grown", growth as u64);
+        count(&self.changes.inner_expansions);
+        self.relink_inner(upper.last(), Link::inner(blocks.0), Child::inner(NonNull::from(inner)));
+        self.retire_inner(parent);
+        self.retire_data(data);
+        aside.open();
+        Ok(Outcome::Done)
+    }
+
+    /// Whether `inner` is what the step leads to, or the root if there is none. Its slots above are locked.
+    pub(super) fn is_child(&self, above: Option<&Step<'_>>, inner: &Inner) -> bool {
+        let now = match above {
+            Some(step) if step.inner.is_dead() => return false,
+            Some(step) => step.inner.child(step.slot).as_inner().cast_const(),
+            None => self.root.load(Ordering::Acquire).cast_const(),
+        };
+        now == std::ptr::from_ref(inner)
+    }
+
+    /// Points the group of a step, or the root, to another node. Its slots are locked.
+    pub(super) fn relink_inner(&self, above: Option<&Step<'_>>, link: Link, child: Child) {
+        let Some(step) = above else {
+            // COMMIT: the root, in the catalog. Before this store the old root counts, after it the new one; the other
+            // is swept.
+            self.pm.commit(self.root_cell(), link.0);
+            self.root.store(child.as_inner(), Ordering::Release);
+            return;
+        };
+        let slots = self.durable_slots(step.inner);
+        if let Some((first, _)) = group_of(slots, step.slot) {
+            let group = Group {
+                parent: step.inner,
+                first,
+                log: group_log(slots, first),
+            };
+            self.relink(group, link, child);
+        }
+    }
+
+    /// A data node has been replaced.
+    pub(super) fn retire_data(&self, data: &Data) {
+        for block in data.extensions() {
+            self.blocks.retire(block, SMALLEST_BLOCK);
+        }
+        self.blocks.retire(data.offset(), data.bytes);
+        data.become_(State::Dead);
+        self.bury_data(data);
+    }
+
+    /// An inner node has been replaced. Its slots are locked.
+    pub(super) fn retire_inner(&self, inner: &Inner) {
+        inner.die();
+        self.retire_inner_blocks(inner.head, inner.radix);
+        self.bury(Child::inner(NonNull::from(inner)));
+    }
+
+    pub(super) fn retire_inner_blocks(&self, head: u64, radix: Radix) {
+        let slots = self.inner_head(head).read(MAX_LOG_SLOTS);
+        if let (Some((_, slots)), true) = (slots, radix.slots() > INLINE_SLOTS) {
+            self.blocks.retire(slots, block_for(radix.slots()));
+        }
+        self.blocks.retire(head, SMALLEST_BLOCK);
+    }
+}
