@@ -387,6 +387,7 @@ impl PoolCore {
 
     /// Bytes of the block at `offset`, if there is one of the map at `slot`; see
     /// [`block_bytes_at`](Self::block_bytes_at). A map of several block sizes learns from it what a link leads to.
+    #[allow(dead_code, reason = "for APEX, which is being built")]
     pub(crate) fn block_bytes_of(&self, slot: usize, offset: u64) -> Option<u64> {
         self.block_bytes_at(self.owners[slot].load(Ordering::Relaxed), offset)
     }
