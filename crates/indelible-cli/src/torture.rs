@@ -8,7 +8,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use indelible::{Map, Pool, PoolOptions};
+use indelible::{Kind, Map, MapOptions, Pool, PoolOptions};
 use memmap2::{MmapMut, MmapOptions};
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -98,13 +98,14 @@ pub struct Writer {
     progress: PathBuf,
     threads: u64,
     seed: u64,
+    kind: Kind,
 }
 
 impl Writer {
     /// Writes until killed.
     pub fn run(self) -> Result<bool> {
         let pool = Pool::open(&self.pool)?;
-        let map = pool.map::<u64, u64>(MAP)?;
+        let map = open_map(&pool, self.kind)?;
         let progress = Progress::open(&self.progress)?;
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..self.threads)
@@ -122,6 +123,15 @@ impl Writer {
         });
         Ok(false)
     }
+}
+
+/// The writers' map, which a writer that was killed early may not have made.
+fn open_map(pool: &Pool, kind: Kind) -> indelible::Result<Map<u64, u64>> {
+    let options = MapOptions {
+        kind,
+        ..MapOptions::default()
+    };
+    pool.map_with(MAP, options)
 }
 
 fn write(map: &Map<u64, u64>, seed: u64, thread: u64, done: &AtomicU64) -> indelible::Result<()> {
@@ -142,6 +152,7 @@ pub struct Victim {
     progress_path: PathBuf,
     progress: Progress,
     options: PoolOptions,
+    kind: Kind,
     threads: u64,
     seed: u64,
     /// Operations of each thread that the model has replayed.
@@ -164,8 +175,14 @@ pub struct Outcome {
 }
 
 impl Victim {
-    /// Creates the pool in `directory`.
-    pub fn new(directory: &Path, options: PoolOptions, threads: u64, seed: u64) -> Result<Self> {
+    /// Creates the pool in `directory`, for a map of this kind.
+    pub fn new(
+        directory: &Path,
+        options: PoolOptions,
+        kind: Kind,
+        threads: u64,
+        seed: u64,
+    ) -> Result<Self> {
         ensure!(
             (1..=MAX_THREADS as u64).contains(&threads),
             "1 to {MAX_THREADS} threads"
@@ -180,6 +197,7 @@ impl Victim {
             progress_path,
             progress,
             options,
+            kind,
             threads,
             seed,
             replayed,
@@ -198,6 +216,7 @@ impl Victim {
                 self.progress_path.clone(),
             ])
             .args([self.threads, self.seed].map(|number| number.to_string()))
+            .arg(self.kind.to_string())
             .stdin(Stdio::null())
             .spawn()
             .context("start the writers")?;
@@ -251,7 +270,7 @@ impl Victim {
         let start = Instant::now();
         let pool = self.options.open(&self.pool)?;
         let open = start.elapsed();
-        let map = pool.map::<u64, u64>(MAP)?;
+        let map = open_map(&pool, self.kind)?;
         map.get((mix(self.seed) % DOMAIN) << 20)?;
         let first_answer = start.elapsed();
         self.compare(&map, &in_flight)?;

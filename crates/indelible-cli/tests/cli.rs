@@ -152,6 +152,19 @@ fn stat_check_rm_and_shrink_see_the_same_pool() {
 }
 
 #[test]
+fn a_map_is_of_the_kind_asked_for() {
+    let cli = Cli::new();
+    cli.ok("create k.pool m --kind lbtree");
+    let read = |line: &str| serde_json::from_str::<serde_json::Value>(&cli.ok(line)).unwrap();
+    assert_eq!(read("--json stat k.pool")["maps"][0]["kind"], "lbtree");
+    assert_eq!(read("--json stat k.pool m")["kind"], "lbtree");
+    assert!(
+        cli.fails("create k.pool n --kind btree")
+            .contains("known are lbtree, apex")
+    );
+}
+
+#[test]
 fn check_tells_by_its_exit_code_what_is_wrong() {
     let cli = Cli::new();
     cli.ok("create p.pool m");

@@ -3,16 +3,27 @@
 use std::path::Path;
 use std::process::Command;
 
+/// Kinds of index to kill writers of.
+const KINDS: &[&str] = &["lbtree"];
+
 /// Kills per place and number of writers; `INDELIBLE_KILLS` makes it longer.
 fn kills() -> String {
     std::env::var("INDELIBLE_KILLS").unwrap_or_else(|_| "50".into())
 }
 
 fn torture(directory: &Path, threads: &str) {
+    for kind in KINDS {
+        torture_kind(kind, directory, threads);
+    }
+}
+
+fn torture_kind(kind: &str, directory: &Path, threads: &str) {
     let output = Command::new(env!("CARGO_BIN_EXE_indelible"))
         .args([
             "--json",
             "torture",
+            "--kind",
+            kind,
             "--kills",
             &kills(),
             "--threads",
@@ -28,7 +39,7 @@ fn torture(directory: &Path, threads: &str) {
     );
     assert!(
         output.status.success(),
-        "{threads} writers in {}: {out}{err}",
+        "{threads} writers of {kind} in {}: {out}{err}",
         directory.display()
     );
     println!("{out}{err}");

@@ -28,30 +28,64 @@ impl Default for MapOptions {
     }
 }
 
-/// What a map is made of, from [`Map::stat`].
+/// What a map is made of, from [`Map::stat`]. What the map's kind of index does not have is zero.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct MapStat {
+    /// The kind of index.
+    pub kind: Kind,
     /// Records.
     pub records: u64,
-    /// Leaves in the pool.
-    pub leaves: u64,
-    /// Levels of inner nodes above the leaves.
-    pub height: u32,
-    /// Bytes in a leaf.
-    pub leaf_bytes: u32,
     /// Records divided by slots, 0 to 1.
     pub fill: f64,
     /// Bytes of the file that belong to this map: its extents, whole.
     pub file_bytes: u64,
     /// Bytes of DRAM that this map holds: inner nodes, locks, occupancy.
     pub dram_bytes: u64,
-    /// Leaves recorded in the durable directory (signposts), from which inner nodes are rebuilt after a crash.
-    pub signposts: u64,
-    /// Leaf splits since the map was opened.
-    pub splits: u64,
     /// Whether every inner node has been built and every extent swept since the pool was opened.
     pub warm: bool,
+
+    /// LB+-tree: leaves in the pool.
+    pub leaves: u64,
+    /// LB+-tree: levels of inner nodes above the leaves.
+    pub height: u32,
+    /// LB+-tree: bytes in a leaf.
+    pub leaf_bytes: u32,
+    /// LB+-tree: leaves recorded in the durable directory (signposts), from which inner nodes are rebuilt after a crash.
+    pub signposts: u64,
+    /// LB+-tree: leaf splits since the map was opened.
+    pub splits: u64,
+
+    /// APEX: nodes that hold records.
+    pub data_nodes: u64,
+    /// APEX: nodes above them.
+    pub inner_nodes: u64,
+    /// APEX: inner nodes above a record, on average.
+    pub average_depth: f64,
+    /// APEX: the most inner nodes above a record.
+    pub max_depth: u32,
+    /// APEX: slots of stashes divided by all slots of data nodes.
+    pub stash_ratio: f64,
+    /// APEX: records in stashes divided by all records.
+    pub overflow_ratio: f64,
+    /// APEX: blocks that extend a stash.
+    pub extensions: u64,
+    /// APEX: bytes of the smallest data node.
+    pub smallest_node: u64,
+    /// APEX: bytes of the data node in the middle, by size.
+    pub median_node: u64,
+    /// APEX: bytes of the largest data node.
+    pub largest_node: u64,
+    /// APEX: data nodes rebuilt, larger or smaller or with another model, since the map was opened.
+    pub expansions: u64,
+    /// APEX: data nodes split into two slots of their parent, since the map was opened.
+    pub sideways_splits: u64,
+    /// APEX: data nodes split below a new inner node, since the map was opened.
+    pub downward_splits: u64,
+    /// APEX: inner nodes rebuilt with more slots, since the map was opened.
+    pub inner_expansions: u64,
+    /// APEX: data nodes merged with a neighbour, since the map was opened.
+    pub merges: u64,
 }
 
 /// A persistent ordered map from `K` to `V`: a named index in a [`Pool`](crate::Pool).
@@ -65,7 +99,8 @@ pub struct MapStat {
 /// structure; writes may return [`Error::ReadOnly`] and [`Error::NoSpace`]. A failed write changes nothing. No method panics on
 /// any input.
 ///
-/// The index is the LB+-Tree (Liu, Chen and Wang, PVLDB 13(7), 2020); the sections named below are that paper's.
+/// The index is of the [`Kind`] that the map was created with. Costs and sections named below are the LB+-Tree's, and its
+/// paper's (Liu, Chen and Wang, PVLDB 13(7), 2020).
 ///
 /// # Examples
 ///
@@ -301,7 +336,7 @@ impl<K: Key, V: Value> Map<K, V> {
         Ok(self.first()?.is_none())
     }
 
-    /// What the map is made of. O(leaves).
+    /// What the map is made of. O(nodes).
     pub fn stat(&self) -> Result<MapStat> {
         self.index.stat()
     }

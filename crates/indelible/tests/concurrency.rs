@@ -1,6 +1,9 @@
 //! Many threads, more than cores, with a checker of results.
 
-use indelible::{Map, Pool, PoolOptions};
+mod kinds;
+
+use indelible::{Kind, Map, Pool, PoolOptions};
+use kinds::{KINDS, map_of};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -81,11 +84,14 @@ fn threads_see_their_own_writes_and_leave_a_sound_index_also_beside_the_warm_up_
         .ok()
         .and_then(|n| n.parse().ok())
         .unwrap_or(12);
-    for seed in 0..rounds {
+    for (&kind, seed) in KINDS
+        .iter()
+        .flat_map(|kind| (0..rounds).map(move |seed| (kind, seed)))
+    {
         let path = directory.path().join(format!("{seed}.pool"));
         let mut models = vec![BTreeMap::new(); THREADS as usize];
         let pool = Pool::create(&path).unwrap();
-        let map = pool.map::<u64, u64>("m").unwrap();
+        let map = map_of(&pool, kind);
         churn_all(&map, &mut models, seed, 0..15_000);
         assert_whole(&map, &models, seed);
         let image = path.with_extension("image");
@@ -93,7 +99,7 @@ fn threads_see_their_own_writes_and_leave_a_sound_index_also_beside_the_warm_up_
         drop((map, pool));
         // What kill -9 would have left.
         let pool = Pool::open(&image).unwrap();
-        let map = pool.map::<u64, u64>("m").unwrap();
+        let map = map_of(&pool, kind);
         churn_all(&map, &mut models, seed, 15_000..30_000);
         assert_whole(&map, &models, seed);
         drop((map, pool));
@@ -104,8 +110,14 @@ fn threads_see_their_own_writes_and_leave_a_sound_index_also_beside_the_warm_up_
 
 #[test]
 fn ranges_under_concurrent_writes_are_ordered_complete_and_inside_their_bounds() {
+    for &kind in KINDS {
+        read_ranges_beside_writers(kind);
+    }
+}
+
+fn read_ranges_beside_writers(kind: Kind) {
     let pool = PoolOptions::new().in_memory().unwrap();
-    let map = pool.map::<u64, u64>("m").unwrap();
+    let map = map_of(&pool, kind);
     // Multiples of 8 stay; everything else comes and goes.
     (0..4000).for_each(|i| assert_eq!(map.insert(i * 8, i).unwrap(), None));
     let stop = AtomicBool::new(false);
@@ -162,8 +174,14 @@ fn ranges_under_concurrent_writes_are_ordered_complete_and_inside_their_bounds()
 
 #[test]
 fn compare_exchange_counts_exactly_under_contention() {
+    for &kind in KINDS {
+        count_together(kind);
+    }
+}
+
+fn count_together(kind: Kind) {
     let pool = Pool::in_memory().unwrap();
-    let map = pool.map::<u64, u64>("m").unwrap();
+    let map = map_of(&pool, kind);
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             let map = map.clone();
@@ -189,9 +207,12 @@ fn compare_exchange_counts_exactly_under_contention() {
 
 #[test]
 fn a_bulk_load_excludes_writers_without_a_deadlock() {
-    for round in 0..20_u64 {
+    for (&kind, round) in KINDS
+        .iter()
+        .flat_map(|kind| (0..20_u64).map(move |round| (kind, round)))
+    {
         let pool = Pool::in_memory().unwrap();
-        let map = pool.map::<u64, u64>("m").unwrap();
+        let map = map_of(&pool, kind);
         let records: Vec<(u64, u64)> = (0..20_000).map(|i| (i * 2, i)).collect();
         std::thread::scope(|scope| {
             let writer = map.clone();

@@ -1,7 +1,10 @@
 //! What operations cost, counted exactly. The numbers are those of the LB+-Tree paper or better, and do not jitter.
 
+mod kinds;
+
 use indelible::pmem::count::{self, Counts};
-use indelible::{Map, Pool};
+use indelible::{Kind, Map, MapOptions, Pool};
+use kinds::{KINDS, map_of};
 
 fn mix(mut x: u64) -> u64 {
     x = (x ^ x >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
@@ -48,7 +51,7 @@ fn inserts_flush_no_more_lines_than_the_paper_proves() {
         return eprintln!("not counted: build with the feature `count`");
     }
     let pool = Pool::in_memory().unwrap();
-    let map = pool.map::<u64, u64>("m").unwrap();
+    let map = map_of(&pool, Kind::LbTree);
     (0..200_000).for_each(|i| assert_eq!(map.insert(mix(i), i).unwrap(), None));
     let [(plain, lines, fences), (splits, split_lines, split_fences)] =
         insert_costs(&map, (200_000..400_000).map(mix));
@@ -62,8 +65,8 @@ fn inserts_flush_no_more_lines_than_the_paper_proves() {
 }
 
 /// A map of 200,000 records, bulk loaded.
-fn loaded(fill: f64) -> Map<u64, u64> {
-    let map = Pool::in_memory().unwrap().map("m").unwrap();
+fn loaded(kind: Kind, fill: f64) -> Map<u64, u64> {
+    let map = map_of(&Pool::in_memory().unwrap(), kind);
     let mut keys: Vec<u64> = (0..200_000).map(mix).collect();
     keys.sort_unstable();
     map.bulk_load(
@@ -79,7 +82,7 @@ fn the_first_inserts_after_a_bulk_load_flush_one_line() {
     if !count::enabled() {
         return;
     }
-    let map = loaded(0.7);
+    let map = loaded(Kind::LbTree, 0.7);
     let [(_, lines, _), _] = insert_costs(&map, (200_000..220_000).map(mix));
     println!("{lines:.3} lines per insert");
     assert!(lines <= 1.1, "at most 1.1 lines, not {lines}");
@@ -90,40 +93,43 @@ fn update_and_remove_cost_one_line_and_one_fence_and_get_costs_nothing() {
     if !count::enabled() {
         return;
     }
-    for leaf_bytes in [256, 1024] {
-        let pool = Pool::in_memory().unwrap();
-        let map = pool
-            .map_with::<u64, u64>(
-                "m",
-                indelible::MapOptions {
-                    leaf_bytes,
-                    ..indelible::MapOptions::default()
-                },
-            )
-            .unwrap();
-        (0..10_000).for_each(|i| assert_eq!(map.insert(mix(i), i).unwrap(), None));
-        map.warm_up().unwrap();
-        let one = Counts {
-            lines_flushed: 1,
-            fences: 1,
-            blocks_written: 1,
-            ..Counts::default()
+    for &kind in KINDS {
+        let leaf_sizes: &[u32] = if kind == Kind::LbTree {
+            &[256, 1024]
+        } else {
+            &[0]
         };
-        for i in 0..1000 {
-            assert_eq!(cost(|| map.update(mix(i), 7).unwrap()), one);
-            assert_eq!(cost(|| map.insert(mix(i), 8).unwrap()), one);
-            assert_eq!(cost(|| map.get(mix(i)).unwrap()), Counts::default());
-            assert_eq!(
-                cost(|| map.update(mix(i + 100_000), 7).unwrap()),
-                Counts::default()
-            );
+        for &leaf_bytes in leaf_sizes {
+            assert_changes_cost_one(MapOptions { kind, leaf_bytes });
         }
-        assert_eq!(cost(|| map.iter().count()), Counts::default());
-        // Fewer than a quarter of a leaf's records go, so no leaf gets small enough to merge.
-        let removed = (0..10_000).step_by(10);
-        for i in removed {
-            assert_eq!(cost(|| map.remove(mix(i)).unwrap()), one);
-        }
+    }
+}
+
+fn assert_changes_cost_one(options: MapOptions) {
+    let pool = Pool::in_memory().unwrap();
+    let map = pool.map_with::<u64, u64>("m", options).unwrap();
+    (0..10_000).for_each(|i| assert_eq!(map.insert(mix(i), i).unwrap(), None));
+    map.warm_up().unwrap();
+    let one = Counts {
+        lines_flushed: 1,
+        fences: 1,
+        blocks_written: 1,
+        ..Counts::default()
+    };
+    for i in 0..1000 {
+        assert_eq!(cost(|| map.update(mix(i), 7).unwrap()), one);
+        assert_eq!(cost(|| map.insert(mix(i), 8).unwrap()), one);
+        assert_eq!(cost(|| map.get(mix(i)).unwrap()), Counts::default());
+        assert_eq!(
+            cost(|| map.update(mix(i + 100_000), 7).unwrap()),
+            Counts::default()
+        );
+    }
+    assert_eq!(cost(|| map.iter().count()), Counts::default());
+    // Fewer than a quarter of a leaf's records go, so no leaf gets small enough to merge.
+    let removed = (0..10_000).step_by(10);
+    for i in removed {
+        assert_eq!(cost(|| map.remove(mix(i)).unwrap()), one);
     }
 }
 
@@ -132,7 +138,7 @@ fn a_batch_shares_its_fences() {
     if !count::enabled() {
         return;
     }
-    let map = loaded(0.5);
+    let map = loaded(Kind::LbTree, 0.5);
     let batch: Vec<(u64, u64)> = (200_000..201_024).map(|i| (mix(i), i)).collect();
     let cost = cost(|| map.insert_batch(&batch).unwrap());
     let fences = cost.fences as f64 / batch.len() as f64;

@@ -1,6 +1,10 @@
-//! The whole contract of a map against `BTreeMap`, with hostile keys, every leaf size, and crashes in between.
+//! The whole contract of a map against `BTreeMap`, with hostile keys, every kind of index, every leaf size, and crashes in
+//! between.
 
-use indelible::{Error, Key, Map, MapOptions, Pool};
+mod kinds;
+
+use indelible::{Error, Key, Kind, Map, MapOptions, Pool};
+use kinds::{KINDS, map_of};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -174,15 +178,11 @@ fn crash(path: &Path, pool: Pool, map: Map<u64, u64>) {
     std::fs::rename(&image, path).unwrap();
 }
 
-fn run(leaf_bytes: u32, operations: Vec<Operation>) {
+fn run(options: MapOptions, operations: Vec<Operation>) {
     let directory = tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
         .unwrap();
     let path = directory.path().join("contract.pool");
-    let options = MapOptions {
-        leaf_bytes,
-        ..MapOptions::default()
-    };
     let mut pool = Pool::create(&path).unwrap();
     let mut map = pool.map_with::<u64, u64>("m", options).unwrap();
     let mut model = Model::new();
@@ -207,110 +207,124 @@ fn run(leaf_bytes: u32, operations: Vec<Operation>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48 * KINDS.len() as u32, ..ProptestConfig::default() })]
 
     #[test]
     fn a_map_does_what_btreemap_does(
+        kind in proptest::sample::select(KINDS),
         blocks in 1..=4_u32,
         operations in proptest::collection::vec(operation(), 0..600),
     ) {
-        run(blocks * 256, operations);
+        run(MapOptions { kind, leaf_bytes: blocks * 256 }, operations);
     }
 }
 
 #[test]
 fn ascending_and_descending_keys_fill_leaves_and_come_back() {
-    let pool = Pool::in_memory().unwrap();
-    for (name, keys) in [
-        ("up", (0..50_000_u64).collect::<Vec<_>>()),
-        ("down", (0..50_000).rev().collect()),
-    ] {
-        let map = pool.map::<u64, u64>(name).unwrap();
-        for &key in &keys {
-            map.insert(key, !key).unwrap();
-        }
-        assert!(map.iter().eq((0..50_000).map(|key| (key, !key))));
-        assert_eq!(map.check().unwrap(), [""; 0]);
-        if name == "up" {
-            let fill = map.stat().unwrap().fill;
-            assert!(fill > 0.98, "ascending keys should fill leaves, not {fill}");
-        }
-        for &key in &keys {
-            assert_eq!(map.remove(key).unwrap(), Some(!key));
-        }
-        assert!(map.is_empty().unwrap());
-        assert_eq!(map.check().unwrap(), [""; 0]);
-        assert!(
-            map.stat().unwrap().leaves <= 2,
-            "emptied leaves are given back"
-        );
+    for &kind in KINDS {
+        come_and_go(kind, (0..50_000).collect(), true);
+        come_and_go(kind, (0..50_000).rev().collect(), false);
     }
+}
+
+fn come_and_go(kind: Kind, keys: Vec<u64>, ascending: bool) {
+    let pool = Pool::in_memory().unwrap();
+    let map = map_of(&pool, kind);
+    for &key in &keys {
+        map.insert(key, !key).unwrap();
+    }
+    assert!(map.iter().eq((0..50_000).map(|key| (key, !key))));
+    assert_eq!(map.check().unwrap(), [""; 0]);
+    let stat = map.stat().unwrap();
+    assert_eq!((stat.kind, stat.records), (kind, 50_000));
+    if kind == Kind::LbTree && ascending {
+        let fill = stat.fill;
+        assert!(fill > 0.98, "ascending keys should fill leaves, not {fill}");
+    }
+    for &key in &keys {
+        assert_eq!(map.remove(key).unwrap(), Some(!key));
+    }
+    assert!(map.is_empty().unwrap());
+    assert_eq!(map.check().unwrap(), [""; 0]);
+    let stat = map.stat().unwrap();
+    assert!(stat.leaves <= 2, "emptied leaves are given back");
+}
+
+/// Every kind of index, the LB+-tree with every size of leaf.
+fn layouts() -> Vec<MapOptions> {
+    let leaf_sizes = |kind| match kind {
+        Kind::LbTree => vec![256, 512, 768, 1024],
+        _ => vec![0],
+    };
+    let of_kind = |&kind: &Kind| {
+        leaf_sizes(kind)
+            .into_iter()
+            .map(move |leaf_bytes| MapOptions { kind, leaf_bytes })
+    };
+    KINDS.iter().flat_map(of_kind).collect()
 }
 
 #[test]
 fn bulk_load_gives_the_map_that_inserts_would() {
-    for leaf_bytes in [256, 512, 768, 1024] {
+    for options in layouts() {
         for (count, fill) in [(0, 0.7), (1, 0.7), (13, 0.1), (5000, 1.0), (100_000, 0.7)] {
             let pool = Pool::in_memory().unwrap();
-            let map = pool
-                .map_with::<u64, u64>(
-                    "m",
-                    MapOptions {
-                        leaf_bytes,
-                        ..MapOptions::default()
-                    },
-                )
-                .unwrap();
+            let map = pool.map_with::<u64, u64>("m", options).unwrap();
             let records: Vec<(u64, u64)> = (0..count).map(|i| (i * 3, i)).collect();
             map.bulk_load(&records, fill).unwrap();
             assert!(map.iter().eq(records.iter().copied()));
             assert_eq!(map.len().unwrap(), count);
             assert_eq!(map.check().unwrap(), [""; 0]);
-            if count == 100_000 {
-                assert!((map.stat().unwrap().fill - fill).abs() < 0.01);
-                assert!(matches!(
-                    map.bulk_load(&records, fill),
-                    Err(Error::NotEmpty)
-                ));
-                for i in 0..count {
-                    map.insert(i * 3 + 1, i).unwrap();
-                    map.remove(i * 3).unwrap();
-                }
-                assert_eq!(map.check().unwrap(), [""; 0]);
-                for i in 0..count {
-                    map.remove(i * 3 + 1).unwrap();
-                }
-                map.bulk_load(&records, fill).unwrap();
-                assert!(
-                    map.iter().eq(records.iter().copied()),
-                    "a map that was emptied can be loaded again"
-                );
-                assert_eq!(map.check().unwrap(), [""; 0]);
+            if count < 100_000 {
+                continue;
             }
+            if options.kind == Kind::LbTree {
+                assert!((map.stat().unwrap().fill - fill).abs() < 0.01);
+            }
+            assert!(matches!(
+                map.bulk_load(&records, fill),
+                Err(Error::NotEmpty)
+            ));
+            for i in 0..count {
+                map.insert(i * 3 + 1, i).unwrap();
+                map.remove(i * 3).unwrap();
+            }
+            assert_eq!(map.check().unwrap(), [""; 0]);
+            for i in 0..count {
+                map.remove(i * 3 + 1).unwrap();
+            }
+            map.bulk_load(&records, fill).unwrap();
+            assert!(
+                map.iter().eq(records.iter().copied()),
+                "a map that was emptied can be loaded again"
+            );
+            assert_eq!(map.check().unwrap(), [""; 0]);
         }
     }
 }
 
 #[test]
 fn bulk_load_refuses_what_is_not_ascending_and_leaves_the_map_empty() {
-    let pool = Pool::in_memory().unwrap();
-    let map = pool.map::<u64, u64>("m").unwrap();
-    assert!(matches!(
-        map.bulk_load(&[(1, 0), (1, 0)], 0.7),
-        Err(Error::NotAscending(1))
-    ));
-    assert!(matches!(
-        map.bulk_load(&[(1, 0), (2, 0), (0, 0)], 0.7),
-        Err(Error::NotAscending(2))
-    ));
-    for fill in [0.0, 1.5, f64::NAN, -1.0] {
+    for &kind in KINDS {
+        let pool = Pool::in_memory().unwrap();
+        let map = map_of(&pool, kind);
         assert!(matches!(
-            map.bulk_load(&[(1, 0)], fill),
-            Err(Error::BadOption(_))
+            map.bulk_load(&[(1, 0), (1, 0)], 0.7),
+            Err(Error::NotAscending(1))
         ));
+        assert!(matches!(
+            map.bulk_load(&[(1, 0), (2, 0), (0, 0)], 0.7),
+            Err(Error::NotAscending(2))
+        ));
+        for fill in [0.0, 1.5, f64::NAN, -1.0] {
+            assert!(matches!(
+                map.bulk_load(&[(1, 0)], fill),
+                Err(Error::BadOption(_))
+            ));
+        }
+        assert!(map.is_empty().unwrap());
+        assert_eq!(map.check().unwrap(), [""; 0]);
     }
-    assert!(map.is_empty().unwrap());
-    assert_eq!(map.check().unwrap(), [""; 0]);
 }
 
 #[test]
@@ -342,8 +356,18 @@ fn nan_is_refused_by_every_operation_and_changes_nothing() {
 }
 
 fn round_trip<K: Key + PartialOrd + std::fmt::Debug>(keys: &[K]) {
+    for &kind in KINDS {
+        round_trip_in(kind, keys);
+    }
+}
+
+fn round_trip_in<K: Key + PartialOrd + std::fmt::Debug>(kind: Kind, keys: &[K]) {
     let pool = Pool::in_memory().unwrap();
-    let map = pool.map::<K, u64>("m").unwrap();
+    let options = MapOptions {
+        kind,
+        ..MapOptions::default()
+    };
+    let map = pool.map_with::<K, u64>("m", options).unwrap();
     for (i, &key) in keys.iter().enumerate().rev() {
         map.insert(key, i as u64).unwrap();
     }

@@ -1,6 +1,9 @@
 //! Everything that can happen to a pool, each with its own error and nothing lost.
 
-use indelible::{Durability, Error, Map, MapOptions, Pool, PoolOptions};
+mod kinds;
+
+use indelible::{Durability, Error, Kind, MapOptions, Pool, PoolOptions};
+use kinds::{KINDS, map_of};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -21,11 +24,16 @@ fn place() -> Place {
     }
 }
 
-/// A closed pool with records 0..1000 in map "m".
+/// A closed pool with records 0..1000 in map "m", for what is the same with every kind of index.
 fn filled() -> Place {
+    filled_with(Kind::default())
+}
+
+/// The same with a map of this kind.
+fn filled_with(kind: Kind) -> Place {
     let place = place();
     let pool = Pool::create(&place.path).unwrap();
-    let map = pool.map::<u64, u64>("m").unwrap();
+    let map = map_of(&pool, kind);
     (0..1000).for_each(|i| assert_eq!(map.insert(i, i).unwrap(), None));
     drop(map);
     pool.close().unwrap();
@@ -162,7 +170,11 @@ fn a_newer_format_is_refused_by_name() {
 
 #[test]
 fn a_second_writer_is_locked_out_and_readers_share_a_closed_pool() {
-    let place = filled();
+    KINDS.iter().copied().for_each(lock_out);
+}
+
+fn lock_out(kind: Kind) {
+    let place = filled_with(kind);
     let pool = Pool::open(&place.path).unwrap();
     assert!(matches!(Pool::open(&place.path), Err(Error::Locked(_))));
     assert!(matches!(
@@ -191,7 +203,11 @@ fn a_second_writer_is_locked_out_and_readers_share_a_closed_pool() {
 
 #[test]
 fn a_pool_that_was_not_closed_is_not_opened_read_only() {
-    let place = filled();
+    KINDS.iter().copied().for_each(leave_open);
+}
+
+fn leave_open(kind: Kind) {
+    let place = filled_with(kind);
     let pool = Pool::open(&place.path).unwrap();
     let image = crash_image(&place);
     drop(pool);
@@ -204,7 +220,11 @@ fn a_pool_that_was_not_closed_is_not_opened_read_only() {
 
 #[test]
 fn when_the_machine_went_down_an_open_pool_is_refused_until_salvaged_and_a_closed_one_is_not() {
-    let place = filled();
+    KINDS.iter().copied().for_each(go_down);
+}
+
+fn go_down(kind: Kind) {
+    let place = filled_with(kind);
     let rebooted = |salvage| {
         PoolOptions::new()
             .boot_identity([9; 16])
@@ -228,7 +248,11 @@ fn when_the_machine_went_down_an_open_pool_is_refused_until_salvaged_and_a_close
 
 #[test]
 fn salvage_refuses_what_is_not_whole_and_leaves_it_as_it_is() {
-    let place = filled();
+    KINDS.iter().copied().for_each(damage_and_salvage);
+}
+
+fn damage_and_salvage(kind: Kind) {
+    let place = filled_with(kind);
     let image = image_from_another_boot(&place);
     let file = writable(&image);
     // Where the leaves of a thousand records are: at the beginning of the extents.
@@ -248,7 +272,7 @@ fn salvage_refuses_what_is_not_whole_and_leaves_it_as_it_is() {
     assert!(matches!(Pool::open(&image), Err(Error::MachineWentDown)));
 }
 
-/// Offset of the first leaf of the first map.
+/// Offset of the first leaf of the first map, an LB+-tree.
 fn first_leaf(image: &Path) -> u64 {
     let file = std::fs::File::open(image).unwrap();
     let word = |at| {
@@ -261,7 +285,7 @@ fn first_leaf(image: &Path) -> u64 {
 
 #[test]
 fn salvage_does_not_take_a_lost_leaf_for_an_empty_one() {
-    let place = filled();
+    let place = filled_with(Kind::LbTree);
     let image = image_from_another_boot(&place);
     let file = OpenOptions::new().write(true).open(&image).unwrap();
     file.write_all_at(&[0; 256], first_leaf(&image)).unwrap();
@@ -308,34 +332,11 @@ fn of_threads_that_create_the_same_pool_one_wins_and_nothing_else_is_left() {
 }
 
 #[test]
-fn a_bulk_load_without_room_is_an_error_and_leaves_nothing_behind() {
-    // Two extents for data: beside the loaded leaves the old and the new root block, the empty leaf, and signposts.
-    let most = 2 * EXTENT / 256;
-    let mut outcomes = [0, 0];
-    for leaves in (most - 60..most + 4).step_by(4) {
-        let place = place();
-        let pool = Pool::options()
-            .max_bytes(3 * EXTENT)
-            .create(&place.path)
-            .unwrap();
-        let map = pool.map::<u64, u64>("m").unwrap();
-        let records: Vec<(u64, u64)> = (0..leaves * 14).map(|i| (i, i)).collect();
-        match map.bulk_load(&records, 1.0) {
-            Ok(()) => outcomes[0] += 1,
-            Err(Error::NoSpace(_)) => {
-                outcomes[1] += 1;
-                assert!(map.is_empty().unwrap());
-                map.bulk_load(&records[..1000], 1.0).unwrap();
-            }
-            Err(error) => panic!("{error}"),
-        }
-        assert_eq!(map.check().unwrap(), [""; 0], "{leaves} leaves");
-    }
-    assert!(outcomes.iter().all(|&count| count > 0), "{outcomes:?}");
+fn power_loss_safety_is_refused_where_it_cannot_be_had_unless_forced() {
+    KINDS.iter().copied().for_each(force_power_loss);
 }
 
-#[test]
-fn power_loss_safety_is_refused_where_it_cannot_be_had_unless_forced() {
+fn force_power_loss(kind: Kind) {
     let place = place();
     let options = PoolOptions::new().durability(Durability::PowerLoss).clone();
     assert!(matches!(
@@ -348,109 +349,9 @@ fn power_loss_safety_is_refused_where_it_cannot_be_had_unless_forced() {
         .force_power_loss_protocol(true)
         .create(&place.path)
         .unwrap();
-    let map = pool.map::<u64, u64>("m").unwrap();
+    let map = map_of(&pool, kind);
     (0..1000).for_each(|i| assert_eq!(map.insert(i, i).unwrap(), None));
     assert_filled(&pool);
-}
-
-fn fill_up(map: &Map<u64, u64>) -> u64 {
-    let mut i = 0_u64;
-    loop {
-        match map.insert(i.wrapping_mul(0x9e37_79b9_7f4a_7c15), i) {
-            Ok(_) => i += 1,
-            Err(Error::NoSpace(_)) => return i,
-            Err(error) => panic!("{error}"),
-        }
-    }
-}
-
-fn assert_full_pool_lost_nothing(map: &Map<u64, u64>, records: u64) {
-    assert!(records > 5000, "only {records} records fit");
-    assert_eq!(map.check().unwrap(), [""; 0]);
-    assert_eq!(map.len().unwrap(), records);
-    for i in 0..records {
-        let key = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        assert_eq!(map.get(key).unwrap(), Some(i));
-        // Updates and removals need no space.
-        assert_eq!(map.insert(key, i).unwrap(), Some(i));
-    }
-}
-
-#[test]
-fn a_full_pool_is_an_error_and_loses_nothing() {
-    for options in [
-        PoolOptions::new().max_bytes(4 * EXTENT),
-        PoolOptions::new().max_bytes(2 * EXTENT),
-    ] {
-        let place = place();
-        let pool = options.create(&place.path).unwrap();
-        let map = pool.map::<u64, u64>("m").unwrap();
-        map.warm_up().unwrap();
-        let records = fill_up(&map);
-        assert_full_pool_lost_nothing(&map, records);
-        let many: Vec<(u64, u64)> = (0..400_000).map(|i| (i, i)).collect();
-        let other = pool.map::<u64, u64>("other");
-        if let Ok(other) = other {
-            assert!(matches!(
-                other.bulk_load(&many, 0.7),
-                Err(Error::NoSpace(_))
-            ));
-            assert!(other.is_empty().unwrap());
-        }
-        // Removing makes room again.
-        for i in 0..records / 2 {
-            map.remove(i.wrapping_mul(0x9e37_79b9_7f4a_7c15)).unwrap();
-        }
-        assert_eq!(map.insert(1, 1).unwrap(), None);
-    }
-}
-
-#[test]
-fn a_full_disk_is_an_error_and_never_a_signal() {
-    let directory = tempfile::tempdir().unwrap();
-    let mount = |arguments: &[&str]| {
-        std::process::Command::new(arguments[0])
-            .args(&arguments[1..])
-            .status()
-    };
-    let at = directory.path().to_str().unwrap();
-    if !mount(&["mount", "-t", "tmpfs", "-o", "size=9m", "tmpfs", at])
-        .is_ok_and(|status| status.success())
-    {
-        return eprintln!("NOT TESTED: a full disk, since this user may not mount a small tmpfs");
-    }
-    let tested = std::panic::catch_unwind(|| {
-        let pool = Pool::create(directory.path().join("full.pool")).unwrap();
-        let map = pool.map::<u64, u64>("m").unwrap();
-        map.warm_up().unwrap();
-        let records = fill_up(&map);
-        assert_full_pool_lost_nothing(&map, records);
-        drop(map);
-        pool.close().unwrap();
-        let pool = Pool::open(directory.path().join("full.pool")).unwrap();
-        assert_full_pool_lost_nothing(&pool.map("m").unwrap(), records);
-    });
-    assert!(mount(&["umount", at]).unwrap().success());
-    tested.unwrap();
-}
-
-#[test]
-fn growth_that_fails_at_every_step_in_turn_loses_nothing() {
-    for extents in 2..7 {
-        let place = place();
-        let pool = PoolOptions::new()
-            .max_bytes(extents * EXTENT)
-            .create(&place.path)
-            .unwrap();
-        let map = pool.map::<u64, u64>("m").unwrap();
-        let records = fill_up(&map);
-        drop(map);
-        pool.close().unwrap();
-        let pool = Pool::open(&place.path).unwrap();
-        let map = pool.open_map::<u64, u64>("m").unwrap();
-        assert_full_pool_lost_nothing(&map, records);
-        map.insert(1, 1).unwrap();
-    }
 }
 
 #[test]
@@ -470,8 +371,8 @@ fn maps_are_made_found_refused_and_dropped_by_name() {
         pool.map_with::<u64, u64>(
             "m",
             MapOptions {
+                kind: Kind::LbTree,
                 leaf_bytes: 300,
-                ..MapOptions::default()
             }
         ),
         Err(Error::BadOption(_))
@@ -507,42 +408,36 @@ fn maps_are_made_found_refused_and_dropped_by_name() {
 }
 
 #[test]
-fn dropped_space_is_used_again_and_shrink_gives_it_back() {
-    let place = place();
-    let pool = Pool::create(&place.path).unwrap();
-    let records: Vec<(u64, u64)> = (0..200_000).map(|i| (i, i)).collect();
-    pool.map::<u64, u64>("kept").unwrap().insert(1, 1).unwrap();
-    let mut largest = 0;
-    for round in 0..5 {
-        let map = pool.map::<u64, u64>("big").unwrap();
-        map.bulk_load(&records, 0.7).unwrap();
-        drop(map);
-        let bytes = pool.stat().file_bytes;
-        assert!(
-            round == 0 || bytes <= largest + EXTENT,
-            "the space of a dropped map is used again"
-        );
-        largest = largest.max(bytes);
-        pool.drop_map("big").unwrap();
-    }
-    let given_back = pool.shrink().unwrap();
-    assert!(given_back >= 2 * EXTENT, "{given_back}");
-    assert_eq!(
-        std::fs::metadata(&place.path).unwrap().len(),
-        pool.stat().file_bytes
-    );
-    assert_eq!(
-        pool.map::<u64, u64>("kept").unwrap().get(1).unwrap(),
-        Some(1)
-    );
-    pool.map::<u64, u64>("big")
-        .unwrap()
-        .bulk_load(&records, 0.7)
-        .unwrap();
-    assert!(pool.map::<u64, u64>("big").unwrap().iter().eq(records));
-    pool.close().unwrap();
+fn a_map_of_an_unknown_kind_is_refused_by_name_and_left_alone() {
+    let place = filled();
+    let file = writable(&place.path);
+    // The first byte of the shape in the first catalog entry.
+    let at = 8192 + 8;
+    let mut kind = [0];
+    file.read_exact_at(&mut kind, at).unwrap();
+    file.write_all_at(&[200], at).unwrap();
     let pool = Pool::open(&place.path).unwrap();
-    assert_eq!(pool.map::<u64, u64>("big").unwrap().len().unwrap(), 200_000);
+    assert!(pool.maps().is_empty());
+    match pool.map::<u64, u64>("m") {
+        Err(Error::WrongType { found, .. }) => assert!(found.contains("does not know"), "{found}"),
+        other => panic!("{other:?}"),
+    }
+    pool.close().unwrap();
+    file.write_all_at(&kind, at).unwrap();
+    assert_filled(&Pool::open(&place.path).unwrap());
+}
+
+#[test]
+fn a_map_is_opened_whatever_kind_is_asked_for() {
+    for &kind in KINDS {
+        let place = filled_with(kind);
+        let pool = Pool::open(&place.path).unwrap();
+        assert_eq!(pool.maps()[0].kind, kind);
+        for asked in [Kind::LbTree, Kind::Apex] {
+            assert_eq!(map_of(&pool, asked).stat().unwrap().kind, kind);
+        }
+        assert_filled(&pool);
+    }
 }
 
 #[test]
@@ -565,8 +460,12 @@ fn the_generation_counts_opens_for_writing() {
 
 #[test]
 fn a_damaged_tree_is_an_error_and_not_a_crash() {
+    KINDS.iter().copied().for_each(damage_and_use);
+}
+
+fn damage_and_use(kind: Kind) {
     for seed in 0..40_u64 {
-        let place = filled();
+        let place = filled_with(kind);
         let file = writable(&place.path);
         let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         // The leaves of a thousand records lie at the beginning of the extents.

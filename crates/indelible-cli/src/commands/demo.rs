@@ -5,7 +5,7 @@ use crate::torture::{Outcome, Victim};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use indelible::pmem::count;
-use indelible::{Map, Pool, PoolOptions};
+use indelible::{Kind, Map, Pool, PoolOptions};
 use indelible_bench::data::cities::{self, City};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -50,7 +50,13 @@ impl Demo {
             );
             println!("with the operations that had returned.\n");
         }
-        let mut victim = Victim::new(directory.path(), PoolOptions::new(), self.threads, 7)?;
+        let mut victim = Victim::new(
+            directory.path(),
+            PoolOptions::new(),
+            Kind::default(),
+            self.threads,
+            7,
+        )?;
         let mut outcomes = Vec::new();
         for _ in 0..self.kills {
             outcomes.push(victim.kill_once(Duration::from_millis(self.run_ms), false)?);

@@ -5,7 +5,7 @@ use crate::output::Output;
 use crate::typed;
 use anyhow::Result;
 use clap::Args;
-use indelible::{MapStat, Pool, PoolOptions};
+use indelible::{Kind, MapStat, Pool, PoolOptions};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -35,9 +35,11 @@ impl Stat {
             let fill = (stat.fill * 1000.0).round() / 1000.0;
             rows.push(vec![
                 json!(map.name),
+                json!(map.kind.to_string()),
                 json!(types),
                 json!(stat.records),
-                json!(stat.leaves),
+                // One of the two kinds has the one, one the other.
+                json!(stat.leaves + stat.data_nodes),
                 json!(fill),
             ]);
         }
@@ -49,7 +51,7 @@ impl Stat {
             ("medium", json!(format!("{:?}", stat.medium))),
             ("clean when opened", json!(stat.clean_at_open)),
         ];
-        let columns = ["map", "types", "records", "leaves", "fill"];
+        let columns = ["map", "kind", "types", "records", "leaves", "fill"];
         if output.json {
             let maps: Vec<Value> = rows
                 .into_iter()
@@ -74,18 +76,39 @@ impl Stat {
 
 fn map_facts(stat: &MapStat) -> Vec<(&'static str, Value)> {
     let per_record = |bytes: u64| json!(bytes as f64 / stat.records.max(1) as f64);
-    vec![
+    let mut facts = vec![
+        ("kind", json!(stat.kind.to_string())),
         ("records", json!(stat.records)),
-        ("leaves", json!(stat.leaves)),
-        ("leaf bytes", json!(stat.leaf_bytes)),
         ("fill", json!(stat.fill)),
-        ("levels of inner nodes", json!(stat.height)),
-        ("signposts", json!(stat.signposts)),
+    ];
+    match stat.kind {
+        Kind::LbTree => facts.extend([
+            ("leaves", json!(stat.leaves)),
+            ("leaf bytes", json!(stat.leaf_bytes)),
+            ("levels of inner nodes", json!(stat.height)),
+            ("signposts", json!(stat.signposts)),
+        ]),
+        Kind::Apex => facts.extend([
+            ("data nodes", json!(stat.data_nodes)),
+            ("smallest data node, bytes", json!(stat.smallest_node)),
+            ("median data node, bytes", json!(stat.median_node)),
+            ("largest data node, bytes", json!(stat.largest_node)),
+            ("inner nodes", json!(stat.inner_nodes)),
+            ("average depth", json!(stat.average_depth)),
+            ("greatest depth", json!(stat.max_depth)),
+            ("stash ratio", json!(stat.stash_ratio)),
+            ("overflow ratio", json!(stat.overflow_ratio)),
+            ("stash extensions", json!(stat.extensions)),
+        ]),
+        _ => {}
+    }
+    facts.extend([
         ("file bytes", json!(stat.file_bytes)),
         ("file bytes per record", per_record(stat.file_bytes)),
         ("dram bytes", json!(stat.dram_bytes)),
         ("dram bytes per record", per_record(stat.dram_bytes)),
-    ]
+    ]);
+    facts
 }
 
 /// Check every invariant of a pool.

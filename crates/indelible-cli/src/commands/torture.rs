@@ -4,7 +4,7 @@ use crate::output::Output;
 use crate::torture::Victim;
 use anyhow::Result;
 use clap::Args;
-use indelible::PoolOptions;
+use indelible::{Kind, PoolOptions};
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,6 +18,9 @@ pub struct Torture {
     /// Writer threads.
     #[arg(long, default_value_t = 4)]
     threads: u64,
+    /// Kind of index: lbtree or apex.
+    #[arg(long, default_value_t)]
+    kind: Kind,
     /// Where the pool goes: a directory on tmpfs or on a disk. Default: the system's directory for temporary files.
     #[arg(long)]
     directory: Option<PathBuf>,
@@ -59,6 +62,7 @@ impl Torture {
                     let new = Victim::new(
                         directory.path(),
                         PoolOptions::new(),
+                        self.kind,
                         self.threads,
                         seed ^ kill,
                     )?;
@@ -74,6 +78,7 @@ impl Torture {
         }
         progress.finish_and_clear();
         let facts = [
+            ("kind", json!(self.kind.to_string())),
             ("kills", json!(self.kills)),
             ("writer threads", json!(self.threads)),
             ("operations acknowledged", json!(acknowledged)),

@@ -361,11 +361,6 @@ impl PoolCore {
         (1..extents.count).filter(is_wanted).collect()
     }
 
-    /// The extents, or heads of runs, that hold blocks of `block_bytes` for `owner`.
-    pub(super) fn extents_with(&self, owner: u32, block_bytes: u64) -> Vec<u64> {
-        self.extents_of(owner, |found| found.block_bytes() == Some(block_bytes))
-    }
-
     /// Bytes of the block at `offset`, if the extent table says that one of `owner` lies there, whole. O(1), for offsets
     /// that come from the file: they may be anything.
     pub(super) fn block_bytes_at(&self, owner: u32, offset: u64) -> Option<u64> {
@@ -387,6 +382,7 @@ impl PoolCore {
 
     /// Bytes of the block at `offset`, if there is one of the map at `slot`; see
     /// [`block_bytes_at`](Self::block_bytes_at). A map of several block sizes learns from it what a link leads to.
+    #[allow(dead_code, reason = "for APEX, which is being built")]
     pub(crate) fn block_bytes_of(&self, slot: usize, offset: u64) -> Option<u64> {
         self.block_bytes_at(self.owners[slot].load(Ordering::Relaxed), offset)
     }
@@ -424,15 +420,35 @@ impl PoolCore {
         Ok((old - extents.count) * EXTENT_BYTES)
     }
 
-    /// The space for blocks of `block_bytes` of the map at `slot`, which may be prepared and not committed. Blocks larger
-    /// than an extent are a whole number of extents.
+    /// The space for blocks of `block_bytes` of the map at `slot`, which may be prepared and not committed.
     pub(crate) fn space(self: &Arc<Self>, slot: usize, block_bytes: u32) -> Result<Arc<Space>> {
+        let [space] = self.spaces(slot, [block_bytes]);
+        Ok(space)
+    }
+
+    /// A space for each of several sizes of blocks. Those larger than an extent are a whole number of extents.
+    pub(crate) fn spaces<const SIZES: usize>(
+        self: &Arc<Self>,
+        slot: usize,
+        sizes: [u32; SIZES],
+    ) -> [Arc<Space>; SIZES] {
         let owner = self.owners[slot].load(Ordering::Relaxed);
-        let space = Arc::new(Space::new(Arc::clone(self), owner, u64::from(block_bytes)));
+        // The table is read once for all of them.
+        let mut extents: HashMap<u64, Vec<u64>> = HashMap::new();
+        for extent in self.extents_of(owner, |_| true) {
+            if let Some(bytes) = Use(self.table(extent).load()).block_bytes() {
+                extents.entry(bytes).or_default().push(extent);
+            }
+        }
+        let made = sizes.map(|bytes| {
+            let bytes = u64::from(bytes);
+            let extents = extents.remove(&bytes).unwrap_or_default();
+            Arc::new(Space::new(Arc::clone(self), owner, bytes, extents))
+        });
         let mut spaces = lock(&self.spaces);
         spaces.retain(|space| space.strong_count() > 0);
-        spaces.push(Arc::downgrade(&space));
-        Ok(space)
+        spaces.extend(made.iter().map(Arc::downgrade));
+        made
     }
 }
 

@@ -83,11 +83,15 @@ fn blocks_per_extent(block_bytes: u64) -> usize {
 }
 
 impl Space {
-    /// The space of `owner`, its extents from before unswept.
-    pub(super) fn new(core: Arc<PoolCore>, owner: u32, block_bytes: u64) -> Self {
+    /// A space of `owner`, its extents from before unswept.
+    pub(super) fn new(
+        core: Arc<PoolCore>,
+        owner: u32,
+        block_bytes: u64,
+        extents: Vec<u64>,
+    ) -> Self {
         let per_extent = blocks_per_extent(block_bytes);
-        let extents: BTreeMap<_, _> = core
-            .extents_with(owner, block_bytes)
+        let extents: BTreeMap<_, _> = extents
             .into_iter()
             .map(|extent| {
                 (
@@ -452,7 +456,7 @@ mod tests {
             steps in proptest::collection::vec((any::<bool>(), 0..SIZES.len(), any::<usize>()), 0..150),
         ) {
             let pool = pool();
-            let spaces = SIZES.map(|bytes| space(&pool, bytes));
+            let spaces = pool.core.spaces(0, SIZES.map(|bytes| bytes as u32));
             let mut model = BTreeMap::new();
             for (take, size, which) in steps {
                 if take || model.is_empty() {

@@ -5,7 +5,7 @@ use super::scan::Run;
 use super::{Shared, Tree};
 use crate::map::MapStat;
 use crate::pool::Space;
-use crate::{Error, Result, reclaim};
+use crate::{Error, Kind, Result, reclaim};
 
 /// Problems listed before the check gives up on listing more.
 const MOST_PROBLEMS: usize = 100;
@@ -219,16 +219,18 @@ impl Shared {
         let (leaves, signposts) = tree.leaves_and_signposts()?;
         let space = tree.space.stat();
         Ok(MapStat {
+            kind: Kind::LbTree,
             records,
-            leaves,
-            height: tree.height(),
-            leaf_bytes: tree.leaf_bytes() as u32,
             fill: records as f64 / (leaves as f64 * tree.leaves.capacity() as f64),
             file_bytes: space.file_bytes,
             dram_bytes: tree.dram_bytes() + space.dram_bytes,
+            warm: self.warm.load(std::sync::atomic::Ordering::Relaxed),
+            leaves,
+            height: tree.height(),
+            leaf_bytes: tree.leaf_bytes() as u32,
             signposts,
             splits: tree.splits.load(std::sync::atomic::Ordering::Relaxed),
-            warm: self.warm.load(std::sync::atomic::Ordering::Relaxed),
+            ..MapStat::default()
         })
     }
 }

@@ -1,0 +1,217 @@
+//! Pools and disks that are full, and space that is given back.
+
+mod kinds;
+
+use indelible::{Error, Kind, Map, MapOptions, Pool, PoolOptions};
+use kinds::{KINDS, map_of};
+use std::path::PathBuf;
+
+const EXTENT: u64 = 2 << 20;
+
+struct Place {
+    _directory: tempfile::TempDir,
+    path: PathBuf,
+}
+
+fn place() -> Place {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("test.pool");
+    Place {
+        _directory: directory,
+        path,
+    }
+}
+
+#[test]
+fn a_bulk_load_without_room_is_an_error_and_leaves_nothing_behind() {
+    // Two extents for data: beside the loaded leaves the old and the new root block, the empty leaf, and signposts.
+    let most = 2 * EXTENT / 256;
+    let mut outcomes = [0, 0];
+    for leaves in (most - 60..most + 4).step_by(4) {
+        let place = place();
+        let pool = Pool::options()
+            .max_bytes(3 * EXTENT)
+            .create(&place.path)
+            .unwrap();
+        let map = map_of(&pool, Kind::LbTree);
+        let records: Vec<(u64, u64)> = (0..leaves * 14).map(|i| (i, i)).collect();
+        match map.bulk_load(&records, 1.0) {
+            Ok(()) => outcomes[0] += 1,
+            Err(Error::NoSpace(_)) => {
+                outcomes[1] += 1;
+                assert!(map.is_empty().unwrap());
+                map.bulk_load(&records[..1000], 1.0).unwrap();
+            }
+            Err(error) => panic!("{error}"),
+        }
+        assert_eq!(map.check().unwrap(), [""; 0], "{leaves} leaves");
+    }
+    assert!(outcomes.iter().all(|&count| count > 0), "{outcomes:?}");
+}
+
+/// Extents that have room for a few thousand records: one for each size of the index's blocks.
+fn few_extents(kind: Kind) -> u64 {
+    match kind {
+        Kind::LbTree => 1,
+        _ => 8,
+    }
+}
+
+fn fill_up(map: &Map<u64, u64>) -> u64 {
+    let mut i = 0_u64;
+    loop {
+        match map.insert(i.wrapping_mul(0x9e37_79b9_7f4a_7c15), i) {
+            Ok(_) => i += 1,
+            Err(Error::NoSpace(_)) => return i,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn assert_full_pool_lost_nothing(map: &Map<u64, u64>, records: u64) {
+    assert!(records > 5000, "only {records} records fit");
+    assert_eq!(map.check().unwrap(), [""; 0]);
+    assert_eq!(map.len().unwrap(), records);
+    for i in 0..records {
+        let key = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        assert_eq!(map.get(key).unwrap(), Some(i));
+        // Updates and removals need no space.
+        assert_eq!(map.insert(key, i).unwrap(), Some(i));
+    }
+}
+
+#[test]
+fn a_full_pool_is_an_error_and_loses_nothing() {
+    KINDS.iter().copied().for_each(fill_a_pool);
+}
+
+fn fill_a_pool(kind: Kind) {
+    for options in [
+        PoolOptions::new().max_bytes((1 + 3 * few_extents(kind)) * EXTENT),
+        PoolOptions::new().max_bytes((1 + few_extents(kind)) * EXTENT),
+    ] {
+        let place = place();
+        let pool = options.create(&place.path).unwrap();
+        let map = map_of(&pool, kind);
+        map.warm_up().unwrap();
+        let records = fill_up(&map);
+        assert_full_pool_lost_nothing(&map, records);
+        let many: Vec<(u64, u64)> = (0..400_000).map(|i| (i, i)).collect();
+        let other = pool.map::<u64, u64>("other");
+        if let Ok(other) = other {
+            assert!(matches!(
+                other.bulk_load(&many, 0.7),
+                Err(Error::NoSpace(_))
+            ));
+            assert!(other.is_empty().unwrap());
+        }
+        // Removing makes room again.
+        for i in 0..records / 2 {
+            map.remove(i.wrapping_mul(0x9e37_79b9_7f4a_7c15)).unwrap();
+        }
+        assert_eq!(map.insert(1, 1).unwrap(), None);
+    }
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_never_a_signal() {
+    KINDS.iter().copied().for_each(fill_a_disk);
+}
+
+fn fill_a_disk(kind: Kind) {
+    let directory = tempfile::tempdir().unwrap();
+    let mount = |arguments: &[&str]| {
+        std::process::Command::new(arguments[0])
+            .args(&arguments[1..])
+            .status()
+    };
+    let at = directory.path().to_str().unwrap();
+    if !mount(&["mount", "-t", "tmpfs", "-o", "size=9m", "tmpfs", at])
+        .is_ok_and(|status| status.success())
+    {
+        return eprintln!("NOT TESTED: a full disk, since this user may not mount a small tmpfs");
+    }
+    let tested = std::panic::catch_unwind(|| {
+        let pool = Pool::create(directory.path().join("full.pool")).unwrap();
+        let map = map_of(&pool, kind);
+        map.warm_up().unwrap();
+        let records = fill_up(&map);
+        assert_full_pool_lost_nothing(&map, records);
+        drop(map);
+        pool.close().unwrap();
+        let pool = Pool::open(directory.path().join("full.pool")).unwrap();
+        assert_full_pool_lost_nothing(&map_of(&pool, kind), records);
+    });
+    assert!(mount(&["umount", at]).unwrap().success());
+    tested.unwrap();
+}
+
+#[test]
+fn growth_that_fails_at_every_step_in_turn_loses_nothing() {
+    KINDS.iter().copied().for_each(fail_to_grow);
+}
+
+fn fail_to_grow(kind: Kind) {
+    for extents in 1 + few_extents(kind)..6 + few_extents(kind) {
+        let place = place();
+        let pool = PoolOptions::new()
+            .max_bytes(extents * EXTENT)
+            .create(&place.path)
+            .unwrap();
+        let map = map_of(&pool, kind);
+        let records = fill_up(&map);
+        drop(map);
+        pool.close().unwrap();
+        let pool = Pool::open(&place.path).unwrap();
+        let map = pool.open_map::<u64, u64>("m").unwrap();
+        assert_full_pool_lost_nothing(&map, records);
+        map.insert(1, 1).unwrap();
+    }
+}
+
+#[test]
+fn dropped_space_is_used_again_and_shrink_gives_it_back() {
+    KINDS.iter().copied().for_each(drop_and_shrink);
+}
+
+fn drop_and_shrink(kind: Kind) {
+    let options = MapOptions {
+        kind,
+        ..MapOptions::default()
+    };
+    let place = place();
+    let pool = Pool::create(&place.path).unwrap();
+    let records: Vec<(u64, u64)> = (0..200_000).map(|i| (i, i)).collect();
+    pool.map::<u64, u64>("kept").unwrap().insert(1, 1).unwrap();
+    let mut largest = 0;
+    for round in 0..5 {
+        let map = pool.map_with::<u64, u64>("big", options).unwrap();
+        map.bulk_load(&records, 0.7).unwrap();
+        drop(map);
+        let bytes = pool.stat().file_bytes;
+        assert!(
+            round == 0 || bytes <= largest + EXTENT,
+            "the space of a dropped map is used again"
+        );
+        largest = largest.max(bytes);
+        pool.drop_map("big").unwrap();
+    }
+    let given_back = pool.shrink().unwrap();
+    assert!(given_back >= 2 * EXTENT, "{given_back}");
+    assert_eq!(
+        std::fs::metadata(&place.path).unwrap().len(),
+        pool.stat().file_bytes
+    );
+    assert_eq!(
+        pool.map::<u64, u64>("kept").unwrap().get(1).unwrap(),
+        Some(1)
+    );
+    pool.map_with::<u64, u64>("big", options)
+        .unwrap()
+        .bulk_load(&records, 0.7)
+        .unwrap();
+    assert!(pool.map::<u64, u64>("big").unwrap().iter().eq(records));
+    pool.close().unwrap();
+    let pool = Pool::open(&place.path).unwrap();
+    assert_eq!(pool.map::<u64, u64>("big").unwrap().len().unwrap(), 200_000);
+}
