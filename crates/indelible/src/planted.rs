@@ -66,6 +66,12 @@ bugs! {
     ExtentNotRecorded,
     /// The superblock's better copy is written first, so that two crashes can tear both.
     BetterCopyFirst,
+    /// An insert into a data node writes the key before the value.
+    KeyBeforeValue,
+    /// A split of a data node gives the left half its slot before the right half has one.
+    SplitLeftFirst,
+    /// A merge of data nodes gives the right one's slot up before there is another way to it.
+    MergeDropsRightFirst,
 }
 
 #[cfg(feature = "trace")]

@@ -152,9 +152,10 @@ impl Simd for Plain {
 mod x86 {
     use super::{Kernel, KeyLine, Plain, Simd};
     use std::arch::x86_64::{
-        __m256i, __m512i, _mm256_castsi256_pd, _mm256_cmpeq_epi64, _mm256_cmpgt_epi64, _mm256_movemask_pd,
-        _mm256_set1_epi64x, _mm256_xor_si256, _mm512_cmpeq_epi64_mask, _mm512_cmple_epu64_mask, _mm512_cmplt_epu64_mask,
-        _mm512_mask_blend_epi64, _mm512_permutex2var_epi64, _mm512_set_epi64, _mm512_set1_epi64,
+        __m256i, __m512i, _mm256_castsi256_pd, _mm256_cmpeq_epi64, _mm256_cmpgt_epi64,
+        _mm256_movemask_pd, _mm256_set1_epi64x, _mm256_xor_si256, _mm512_cmpeq_epi64_mask,
+        _mm512_cmple_epu64_mask, _mm512_cmplt_epu64_mask, _mm512_mask_blend_epi64,
+        _mm512_permutex2var_epi64, _mm512_set_epi64, _mm512_set1_epi64,
     };
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,popcnt,lzcnt")]

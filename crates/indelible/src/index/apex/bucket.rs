@@ -184,7 +184,8 @@ impl<'a> Bucket<'a> {
             .find(|word| Entry(word.load(Ordering::Relaxed)).stash_slot() == stash_slot);
         if let (Some(entry), Some(last)) = (entry, words.last()) {
             entry.store(last.load(Ordering::Relaxed), Ordering::Relaxed);
-            self.word(0).store(words.len() as u32 - 1, Ordering::Release);
+            self.word(0)
+                .store(words.len() as u32 - 1, Ordering::Release);
         }
     }
 }

@@ -263,7 +263,10 @@ impl<'a> Aside<'a> {
         let mut built = Vec::with_capacity(which.len());
         for i in which {
             let (first, child) = &plan.children[i];
-            let end = plan.children.get(i + 1).map_or(radix.slots(), |next| next.0);
+            let end = plan
+                .children
+                .get(i + 1)
+                .map_or(radix.slots(), |next| next.0);
             let log = (end - first).ilog2();
             let range = radix.range_of(*first, log, low, high);
             let (link, child) = self.plant(child, records, range, depth + 1)?;

@@ -1,12 +1,12 @@
 //! Bulk load: a whole map, built aside and switched in with one store.
 
+use super::Tree;
 use super::build::{Aside, Built, Record, radix_of};
 use super::data::Data;
 use super::inner::{Child, Inner};
 use super::layout::Link;
 use super::plan::{InnerPlan, Plan, plan, plan_parallel};
 use super::smo::Frozen;
-use super::Tree;
 use crate::locks::Wait;
 use crate::sync::lock;
 use crate::{Error, Result, reclaim};
@@ -125,9 +125,9 @@ impl Tree {
     }
 
     /// Builds a tree with several threads.
-    fn plant_parallel(
-        &self,
-        aside: &mut Aside<'_>,
+    fn plant_parallel<'a>(
+        &'a self,
+        aside: &mut Aside<'a>,
         plan: &InnerPlan,
         records: &[Record],
         threads: usize,

@@ -106,7 +106,9 @@ impl Tree {
             let count = data.count(group);
             report.expect(count.is_none_or(|count| count == of_group.len()), || {
                 let found = of_group.len();
-                format!("group {group} of data node {at:#x} counts {count:?} records and has {found}")
+                format!(
+                    "group {group} of data node {at:#x} counts {count:?} records and has {found}"
+                )
             });
             keys.extend(of_group);
         }
@@ -149,7 +151,9 @@ impl Tree {
             let home = data.model.predict(key);
             let found = self.find_in_stash(data, home, key);
             report.expect(found.is_some_and(|(found, _)| found == slot), || {
-                format!("key {key:#x} is in stash slot {slot} of data node {at:#x} and not found there")
+                format!(
+                    "key {key:#x} is in stash slot {slot} of data node {at:#x} and not found there"
+                )
             });
             // The group of the home may not be that of an entry's bucket only if the model is not what it was.
             debug_assert!(home / GROUP < data.group_count());

@@ -145,10 +145,7 @@ impl Group<'_> {
         let middle = self.first + (1 << log);
         let left = load.below(self.radix().start_of(middle));
         let left = left.clamp(range.start, range.end);
-        let halves = [
-            (self.first, range.start..left),
-            (middle, left..range.end),
-        ];
+        let halves = [(self.first, range.start..left), (middle, left..range.end)];
         for (first, range) in halves {
             let half = Self { first, log, ..self };
             let part = half.part(self.radix(), load, range.clone());

@@ -161,11 +161,7 @@ impl Inner {
     /// Asks the caches for the slot of `key`.
     #[inline(always)]
     pub(super) fn prefetch_slot(&self, key: u64) {
-        prefetch(
-            self.slots
-                .as_ptr()
-                .wrapping_add(self.radix.slot_of(key)),
-        );
+        prefetch(self.slots.as_ptr().wrapping_add(self.radix.slot_of(key)));
     }
 
     /// Points `1 << log` slots from `first` on to `child`. `changing` is held, or nobody else has the node.

@@ -175,8 +175,7 @@ impl Radix {
 impl InnerHead {
     /// Fills a head that nobody reads yet, and flushes it: slots at the offset `slots`.
     pub(super) fn fill(&self, pm: Pm, radix: Radix, slots: Offset, inline: &[u64]) {
-        let word0 =
-            INNER_MARK | u64::from(radix.shift) << 16 | u64::from(radix.log_slots) << 24;
+        let word0 = INNER_MARK | u64::from(radix.shift) << 16 | u64::from(radix.log_slots) << 24;
         pm.store(&self.word0, word0);
         pm.store(&self.base, radix.base);
         pm.store(&self.slots, slots);

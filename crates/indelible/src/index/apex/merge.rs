@@ -55,7 +55,11 @@ impl Tree {
         };
         let mut records = self.records_of(frozen.data);
         let is_left = group.first & 1 << group.log == 0;
-        let nodes = if is_left { [data, buddy] } else { [buddy, data] };
+        let nodes = if is_left {
+            [data, buddy]
+        } else {
+            [buddy, data]
+        };
         let at = if is_left { 0 } else { records.len() };
         records.splice(at..at, load.records.iter().copied());
         let keys: Vec<u64> = records.iter().map(|&(key, _)| key).collect();

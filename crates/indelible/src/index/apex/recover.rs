@@ -16,13 +16,13 @@
 //! A background thread goes through all nodes, counts the records of each group, and marks the blocks; at the end all that
 //! are not marked are free.
 
+use super::build::block_for;
 use super::data::{Data, State};
 use super::inner::{Child, Inner, group_log, group_of};
 use super::layout::{
-    DataShape, EXTENSION_SLOTS, GROUP, INLINE_SLOTS, Link, Offset, Radix, SMALLEST_BLOCK,
+    DataShape, EXTENSION_SLOTS, GROUP, INLINE_SLOTS, Link, Offset, SMALLEST_BLOCK,
 };
 use super::plan::{MAX_LOG_SLOTS, MIN_DATA_BYTES};
-use super::build::block_for;
 use super::{Apex, Shared, Tree};
 use crate::locks::Wait;
 use crate::sync::lock;
@@ -46,8 +46,7 @@ impl Tree {
             return Err(damaged(link.offset(), "the root"));
         }
         let root = self.mirror_inner(link.offset(), (0, u64::MAX), 0)?;
-        self.root
-            .store(Box::into_raw(root), Ordering::Release);
+        self.root.store(Box::into_raw(root), Ordering::Release);
         Ok(())
     }
 
@@ -308,12 +307,3 @@ impl Tree {
 
 // The numbers of stash slots fit into overflow entries.
 const _: () = assert!((super::plan::MAX_DATA_BYTES / 16) as usize * 2 + EXTENSION_SLOTS < 1 << 20);
-
-/// How an inner node of `1 << log` slots divides the whole domain.
-pub(super) fn whole_domain(log: u32) -> Radix {
-    Radix {
-        base: 0,
-        shift: 64 - log,
-        log_slots: log,
-    }
-}

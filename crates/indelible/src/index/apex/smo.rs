@@ -160,7 +160,11 @@ impl Tree {
     }
 
     /// Locks the slots of a parent, if the node is still its child.
-    pub(super) fn lock_group<'a>(&self, group: Group<'a>, data: &Data) -> Option<MutexGuard<'a, ()>> {
+    pub(super) fn lock_group<'a>(
+        &self,
+        group: Group<'a>,
+        data: &Data,
+    ) -> Option<MutexGuard<'a, ()>> {
         let guard = lock(&group.parent.changing);
         let child = group.parent.child(group.first);
         (!group.parent.is_dead() && child.as_data().cast_const() == std::ptr::from_ref(data))
@@ -255,12 +259,7 @@ impl Tree {
     }
 
     /// Splits a frozen node between slots of its parent.
-    fn divide(
-        &self,
-        group: Group<'_>,
-        frozen: &Frozen<'_>,
-        load: &Load<'_>,
-    ) -> Result<Outcome> {
+    fn divide(&self, group: Group<'_>, frozen: &Frozen<'_>, load: &Load<'_>) -> Result<Outcome> {
         let data = frozen.data;
         let mut aside = Aside::new(self);
         let parts = group.divide(load);
@@ -276,6 +275,9 @@ impl Tree {
         self.pm.note("split sideways", u64::from(built.len() > 2));
         count(&self.changes.sideways_splits);
         let slots = self.durable_slots(group.parent);
+        if planted(Bug::SplitLeftFirst) {
+            self.pm.commit(&slots[group.first], built[0].link.0);
+        }
         // COMMIT: the node between, which has all children. Before this store the old node counts, and the new ones are
         // swept; after it the children count, one level deeper than they should be.
         self.pm.commit(&slots[group.first], between.0);
@@ -381,7 +383,11 @@ impl Tree {
         self.pm.fence();
         self.pm.note("inner node grown", growth as u64);
         count(&self.changes.inner_expansions);
-        self.relink_inner(upper.last(), Link::inner(blocks.0), Child::inner(NonNull::from(inner)));
+        self.relink_inner(
+            upper.last(),
+            Link::inner(blocks.0),
+            Child::inner(NonNull::from(inner)),
+        );
         self.retire_inner(parent);
         self.retire_data(data);
         aside.open();
