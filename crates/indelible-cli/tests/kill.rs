@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Kinds of index to kill writers of.
-const KINDS: &[&str] = &["lbtree"];
+const KINDS: &[&str] = &["lbtree", "apex"];
 
 /// Kills per place and number of writers; `INDELIBLE_KILLS` makes it longer.
 fn kills() -> String {

@@ -3,7 +3,7 @@
 use indelible::{Kind, Map, MapOptions, Pool};
 
 /// All that there are.
-pub const KINDS: &[Kind] = &[Kind::LbTree];
+pub const KINDS: &[Kind] = &[Kind::LbTree, Kind::Apex];
 
 /// The map "m" of a pool, of this kind if it is not there yet.
 pub fn map_of(pool: &Pool, kind: Kind) -> Map<u64, u64> {

@@ -7,20 +7,20 @@ use std::sync::Arc;
 
 /// See the module.
 pub(super) struct Blocks {
-    spaces: Vec<Arc<Space>>,
+    spaces: [Arc<Space>; CLASSES],
     core: Arc<PoolCore>,
     slot: usize,
 }
 
 impl Blocks {
     /// The blocks of the map at `slot`, those from before the open unswept.
-    pub(super) fn new(core: &Arc<PoolCore>, slot: usize) -> Result<Self> {
-        let spaces = (0..CLASSES).map(|class| core.space(slot, (SMALLEST_BLOCK << class) as u32));
-        Ok(Self {
-            spaces: spaces.collect::<Result<_>>()?,
+    pub(super) fn new(core: &Arc<PoolCore>, slot: usize) -> Self {
+        let sizes: [u32; CLASSES] = std::array::from_fn(|class| (SMALLEST_BLOCK as u32) << class);
+        Self {
+            spaces: core.spaces(slot, sizes),
             core: Arc::clone(core),
             slot,
-        })
+        }
     }
 
     /// The space of blocks of `bytes`, which is one of the sizes.

@@ -118,11 +118,11 @@ fn count(counter: &AtomicU64) {
 }
 
 impl Tree {
-    fn new(core: &Arc<PoolCore>, slot: usize) -> Result<Self> {
-        Ok(Self {
+    fn new(core: &Arc<PoolCore>, slot: usize) -> Self {
+        Self {
             base: core.base(),
             pm: core.pm(),
-            blocks: Blocks::new(core, slot)?,
+            blocks: Blocks::new(core, slot),
             simd: SimdLevel::best(),
             locks: RecordLocks::new(LOCKS),
             tally: Tally::default(),
@@ -132,7 +132,7 @@ impl Tree {
             core: Arc::clone(core),
             slot,
             changes: Changes::default(),
-        })
+        }
     }
 
     #[inline(always)]
@@ -244,7 +244,7 @@ pub(crate) struct Apex {
 impl Apex {
     /// Lays out an empty map for the catalog entry at `slot`, which is not committed yet.
     pub(crate) fn format(core: &Arc<PoolCore>, slot: usize) -> Result<()> {
-        let tree = Tree::new(core, slot)?;
+        let tree = Tree::new(core, slot);
         let root = tree.build_empty()?;
         // Needs no flush: it lies in the line of the word that commits the entry.
         tree.pm.store(tree.root_cell(), root.0);
@@ -253,7 +253,7 @@ impl Apex {
 
     /// Opens the map of the catalog entry at `slot`. O(1).
     pub(crate) fn open(core: Arc<PoolCore>, slot: usize) -> Result<Arc<Self>> {
-        let tree = Tree::new(&core, slot)?;
+        let tree = Tree::new(&core, slot);
         tree.open_root()?;
         if let Some(records) = tally::recorded(&core, slot) {
             tree.tally.begin_with(&tree.locks, records);

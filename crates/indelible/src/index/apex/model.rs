@@ -101,19 +101,6 @@ impl Model {
         self.base.checked_add(distance)
     }
 
-    /// A model as read from a file, unless it could lead beyond `slots`.
-    pub(super) fn from_words(words: [u64; 4], up: u32, slots: usize) -> Option<Self> {
-        let [base, limit, mult, bias] = words;
-        let model = Self {
-            base,
-            limit,
-            mult,
-            bias,
-            up,
-        };
-        model.valid(slots).then_some(model)
-    }
-
     /// Whether no key's home is beyond `slots` and nothing overflows on the way.
     pub(super) fn valid(&self, slots: usize) -> bool {
         if slots == 0 || slots > MAX_SLOTS || self.up > self.limit.leading_zeros().min(63) {
