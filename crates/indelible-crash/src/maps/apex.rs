@@ -1,0 +1,254 @@
+//! Histories for APEX: data nodes that grow, shrink, split sideways and downwards, merge, and overflow; inner nodes that grow and
+//! are taken out.
+
+use super::Operation::{
+    BulkLoad, CompareExchange, Get, GetBatch, Insert, InsertBatch, InsertNew, Range as RangeOf,
+    Remove, Reopen, Shrink, Update,
+};
+use super::{Keys, Operation, Other, in_catalog, only_loads_into_empty};
+use crate::Workload;
+use indelible::Kind;
+use rand::RngExt;
+use rand::rngs::SmallRng;
+use std::ops::Range;
+
+/// Themes of one thread.
+pub(super) const THEMES: u64 = 10;
+
+/// Themes of several threads.
+pub(super) const THEMES_TOGETHER: u64 = 7;
+
+/// Keys of one cluster.
+const CLUSTER: u64 = 32;
+
+/// How the keys of a history lie.
+pub(super) fn keys(theme: u64, threads: usize, random: &mut SmallRng) -> Keys {
+    use Keys::{Clusters, Dense, Ends, Even, Ladder, Wide};
+    let all = [
+        Dense, Dense, Even, Even, Wide, Wide, Clusters, Clusters, Ladder, Ends,
+    ];
+    let some = match (theme, threads) {
+        (8, ..2) | (6, 2..) => &[Clusters][..],
+        (5 | 9, ..2) => &[Dense, Even, Even, Clusters],
+        (3, 2..) => &[Dense, Even],
+        _ => &all,
+    };
+    some[random.random_range(0..some.len())]
+}
+
+/// Numbers, and the keys that they stand for.
+struct Numbers {
+    keys: Keys,
+    /// All keys that a history has, in order.
+    all: Vec<u64>,
+}
+
+impl Numbers {
+    fn new(keys: Keys, most: u64) -> Self {
+        Self {
+            keys,
+            all: keys.some(0..most),
+        }
+    }
+
+    /// Neighbouring keys, from that of a number on.
+    fn around(&self, number: u64, count: usize) -> Vec<u64> {
+        let key = self.keys.key(number);
+        let from = self.all.partition_point(|&other| other < key);
+        let to = (from + count).min(self.all.len());
+        self.all[from..to].to_vec()
+    }
+
+    fn insert(&self, number: u64, value: u64) -> Operation {
+        Insert(self.keys.key(number), value)
+    }
+
+    fn remove(&self, number: u64) -> Operation {
+        Remove(self.keys.key(number))
+    }
+
+    fn batch(&self, random: &mut SmallRng, from: Range<u64>, value: u64) -> Operation {
+        let from = random.random_range(from);
+        let step = random.random_range(1..5);
+        let count = random.random_range(2..20);
+        let keys = self.keys.some((0..count).map(|i| from + i * step));
+        InsertBatch(keys.into_iter().map(|key| (key, value)).collect())
+    }
+
+    fn load(&self, random: &mut SmallRng) -> Operation {
+        let count = random.random_range(0..140);
+        let step = random.random_range(1..4);
+        let keys = self.keys.some((0..count).map(|i| i * step));
+        BulkLoad(keys.into_iter().zip(0..).collect())
+    }
+
+    /// Any operation on a few keys.
+    fn any(&self, number: u64, value: u64, random: &mut SmallRng) -> Operation {
+        let key = self.keys.key(number);
+        match random.random_range(0..14) {
+            0..4 => Insert(key, value),
+            4..6 => Remove(key),
+            6 => InsertNew(key, value),
+            7 => Update(key, value),
+            8 => CompareExchange(key, None, Some(value)),
+            9 => CompareExchange(key, Some(value / 2), None),
+            10 => Get(key),
+            11 => RangeOf(self.around(number, 30), value % 2 == 0),
+            12 => GetBatch(self.around(number, 40).into_iter().step_by(2).collect()),
+            _ => self.batch(random, number..number + 1, value),
+        }
+    }
+}
+
+pub(super) fn alone(
+    keys: Keys,
+    theme: u64,
+    operations: usize,
+    random: &mut SmallRng,
+) -> Workload<Operation> {
+    let most = [40, 80, 120, 240][random.random_range(0..4)];
+    let numbers = Numbers::new(keys, most + 100);
+    let size = random.random_range(1..most);
+    let before = match theme {
+        // Bulk loads need an empty map; the others begin with one that has seen some life.
+        3 => Vec::new(),
+        1 => (0..most).map(|number| numbers.insert(number, 0)).collect(),
+        // Keys far apart, and few of them left, so that there is much room where the next ones do not go.
+        8 => apart(&numbers, random),
+        5 | 9 => (0..size / 4).map(|i| numbers.insert(1_000 + i, i)).collect(),
+        _ => (0..size)
+            .map(|i| numbers.insert(random.random_range(0..most), i))
+            .collect(),
+    };
+    let mut recorded = Vec::with_capacity(operations);
+    let (mut other, mut high, mut low) = (Other::Absent, 1_000 + size / 4, 1_000);
+    let crowd = random.random_range(0..24) * CLUSTER;
+    for i in 0..operations as u64 {
+        let number = random.random_range(0..most);
+        let dice = random.random_range(0..16);
+        let operation = match (theme, dice) {
+            (0, 0) => numbers.remove(number),
+            (0, _) => numbers.insert(number, i),
+            // Neighbours, so that nodes shrink and merge; then they fill again.
+            (1, 0..14) if i % most < most * 3 / 4 => numbers.remove(i % most),
+            (1, _) => numbers.insert(number, i),
+            (2, 0..6) => numbers.batch(random, 0..most, i),
+            (2, 6..12) => numbers.remove(number),
+            (2, _) => numbers.insert(number, i),
+            (3, _) if i % 64 == 0 => numbers.load(random),
+            // Until the map is empty, and can be loaded again.
+            (3, 0..5) => in_catalog(Kind::Apex, random, &mut other),
+            (3, _) => numbers.remove(number),
+            (4, 0) => Reopen,
+            (4, 1..8) => numbers.insert(number, i),
+            (4, 8..12) => numbers.remove(number),
+            (5, 0) => numbers.remove(high - random.random_range(0..20)),
+            (5, 1) => numbers.batch(random, high..high + 1, i),
+            (5, _) => {
+                high += 1;
+                numbers.insert(high, i)
+            }
+            (9, 0) => numbers.remove(low + random.random_range(0..20)),
+            (9, _) => {
+                low -= 1;
+                numbers.insert(low, i)
+            }
+            (8, 0..2) => numbers.remove(crowd + random.random_range(0..CLUSTER)),
+            (8, 2) => Reopen,
+            (8, 3) => Get(keys.key(crowd + random.random_range(0..CLUSTER))),
+            (8, 4) => numbers.insert(number * CLUSTER % 960, i),
+            (8, _) => numbers.insert(crowd + (i / 40 * CLUSTER + i % CLUSTER) % 960, i),
+            (6, _) => numbers.any(number, i, random),
+            (_, 0..2) => in_catalog(Kind::Apex, random, &mut other),
+            (_, _) => numbers.any(number, i, random),
+        };
+        recorded.push(operation);
+    }
+    if theme == 3 {
+        recorded = only_loads_into_empty(recorded);
+    }
+    Workload {
+        before,
+        threads: vec![recorded],
+    }
+}
+
+/// One key of each cluster, of which few stay.
+fn apart(numbers: &Numbers, random: &mut SmallRng) -> Vec<Operation> {
+    let count = random.random_range(22..40);
+    let inserts = (0..count).map(|i| numbers.insert(i * CLUSTER, i));
+    let removes = (0..count).filter(|_| random.random_ratio(3, 4));
+    let removes: Vec<_> = removes.map(|i| numbers.remove(i * CLUSTER)).collect();
+    inserts.chain(removes).collect()
+}
+
+/// Threads on few keys, so that they meet; on nodes that are about to grow, to split, to shrink or to merge.
+pub(super) fn together(
+    keys: Keys,
+    theme: u64,
+    operations: usize,
+    threads: usize,
+    random: &mut SmallRng,
+) -> Workload<Operation> {
+    let most = match theme {
+        0 => 10,
+        1 => 60,
+        2 => random.random_range(40..100),
+        3 => 60,
+        4 | 5 => random.random_range(60..140),
+        _ => 24 * CLUSTER,
+    };
+    // A crowd has neighbours beyond.
+    let numbers = Numbers::new(keys, if theme == 6 { 2 * most } else { most + 100 });
+    let all = |range: Range<u64>| range.map(|i| numbers.insert(i, 1_000 + i));
+    let mut before: Vec<Operation> = match theme {
+        0 => all(0..random.random_range(0..10)).collect(),
+        // One node, which is nearly full.
+        1 => all(0..random.random_range(16..26)).collect(),
+        6 => apart(&numbers, random),
+        _ => all(0..most).collect(),
+    };
+    if matches!(theme, 2 | 4 | 5) {
+        // Thin nodes, about to merge.
+        let rest = random.random_range(3..7);
+        before.extend((0..most).filter(|i| i % rest != 0).map(|i| numbers.remove(i)));
+    }
+    let crowd = random.random_range(0..22) * CLUSTER;
+    let per_thread = (operations / threads).max(1);
+    let mut value = 0;
+    let mut thread = |thread: u64| {
+        let mut one = |i: u64| {
+            value += 1;
+            let number = random.random_range(0..most);
+            let is_even = thread.is_multiple_of(2);
+            match (theme, random.random_range(0..16)) {
+                (1, 0..10) => numbers.insert(number, value),
+                (2, 0..10) => numbers.remove(number),
+                // A thread reads where another one makes nodes come and go.
+                (3, 0..14) if is_even => match i % 4 {
+                    0 => RangeOf(numbers.around(number, 12), value % 2 == 0),
+                    1 => GetBatch(numbers.around(number, 12)),
+                    _ => Get(keys.key(number)),
+                },
+                (3, _) => match i % 12 {
+                    0..6 => numbers.remove((number / 8 * 8 + i) % most),
+                    6 => Shrink,
+                    _ => numbers.batch(random, number..number + 1, value),
+                },
+                (4, 0..10) if is_even => numbers.remove(number),
+                (4, 0..10) => numbers.insert(number, value),
+                // All of them fill the same nodes, from both sides.
+                (5, 0..10) if is_even => numbers.insert(value % most, value),
+                (5, 0..10) => numbers.insert(most - 1 - value % most, value),
+                (6, 0..10) => numbers.insert(crowd + random.random_range(0..2 * CLUSTER), value),
+                (6, 10..14) => numbers.remove(crowd + random.random_range(0..2 * CLUSTER)),
+                (_, 14) => GetBatch(numbers.around(number, 8)),
+                (_, 15) => RangeOf(numbers.around(number, 12), value % 2 == 0),
+                _ => numbers.any(number, value, random),
+            }
+        };
+        (0..per_thread as u64).map(&mut one).collect()
+    };
+    let threads = (0..threads as u64).map(&mut thread).collect();
+    Workload { before, threads }
+}
