@@ -36,6 +36,10 @@ pub enum Keys {
     Ladder,
     /// At both ends of the domain.
     Ends,
+    /// Equally far apart, up to the end of the domain, for numbers up to 1,400.
+    Top,
+    /// Equally far apart, from the middle of the domain, where the first node of a map is divided, for numbers from 700 on.
+    Middle,
 }
 
 impl Keys {
@@ -47,6 +51,8 @@ impl Keys {
         Self::Clusters,
         Self::Ladder,
         Self::Ends,
+        Self::Top,
+        Self::Middle,
     ];
 
     /// The key of a number.
@@ -58,6 +64,8 @@ impl Keys {
             Self::Wide => number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
             Self::Clusters => (number / 32 << 44) + number % 32 * (1 + number / 32 % 3),
             Self::Ladder => (1 << (number % 48 + 12)) + number / 48,
+            Self::Top => u64::MAX - ((1_400_u64.saturating_sub(number)) << 40),
+            Self::Middle => (1 << 63) + (number.saturating_sub(700) << 40),
             Self::Ends if number % 2 == 0 => number / 2,
             Self::Ends => u64::MAX - number / 2,
         }

@@ -23,13 +23,13 @@ const CLUSTER: u64 = 32;
 
 /// How the keys of a history lie.
 pub(super) fn keys(theme: u64, threads: usize, random: &mut SmallRng) -> Keys {
-    use Keys::{Clusters, Dense, Ends, Even, Ladder, Wide};
+    use Keys::{Clusters, Dense, Ends, Even, Ladder, Middle, Top, Wide};
     let all = [
         Dense, Dense, Even, Even, Wide, Wide, Clusters, Clusters, Ladder, Ends,
     ];
     let some = match (theme, threads) {
         (8, ..2) | (6, 2..) => &[Clusters][..],
-        (5 | 9, ..2) => &[Dense, Even, Even, Clusters],
+        (5 | 9, ..2) => &[Dense, Even, Clusters, Top, Middle],
         (3, 2..) => &[Dense, Even],
         _ => &all,
     };

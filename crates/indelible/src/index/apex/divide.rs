@@ -1,6 +1,6 @@
 //! How a node that is too full is to be changed: decisions, which touch nothing.
 
-use super::build::{Built, Record};
+use super::build::Record;
 use super::data::Data;
 use super::inner::Inner;
 use super::layout::Radix;
@@ -205,15 +205,13 @@ impl Group<'_> {
     }
 }
 
-/// How the node between divides the group of a node that is split into `built`: as the parent does, as coarsely as it can.
-pub(super) fn radix_between(group: Group<'_>, built: &[Built]) -> Radix {
-    let coarser = built.iter().map(|child| child.log).min().unwrap_or(0);
+/// How a node between divides the group of a node that is split, or of two that are merged: in two halves.
+pub(super) fn radix_between(group: Group<'_>) -> Radix {
     let radix = group.radix();
-    let start = u64::try_from(radix.start_of(group.first)).unwrap_or(u64::MAX);
     Radix {
-        base: start,
-        shift: radix.shift + coarser,
-        log_slots: group.log - coarser,
+        base: u64::try_from(radix.start_of(group.first)).unwrap_or(u64::MAX),
+        shift: radix.shift + group.log - 1,
+        log_slots: 1,
     }
 }
 

@@ -14,7 +14,9 @@
 //!                                 B{L,R}       B{L,R}
 //! ```
 //!
-//! In every one of these states each key has one way to one node. So recovery has nothing to undo or redo, and nothing knows,
+//! A node that becomes more than two is split in halves, and these in turn, with a node between for each.
+//!
+//! In every one of these states each key has one way to one node, and each child an aligned group of slots. So recovery has nothing to undo or redo, and nothing knows,
 //! or needs to know, that a change was cut short: at worst the node between stays, one level that was not asked for.
 //!
 //! The locks: a node is frozen before an inner node's `changing` is taken, and of two inner nodes the upper one is first.
@@ -57,6 +59,14 @@ impl Drop for Frozen<'_> {
             self.data.become_(State::Live);
         }
     }
+}
+
+/// Nodes between, and how to get rid of them.
+#[derive(Default)]
+struct Halves {
+    /// Slots of the parent, and what is stored there, in this order.
+    stores: Vec<(usize, Link)>,
+    between: Vec<(Link, Radix)>,
 }
 
 /// Whether the change was made, or the parent has been replaced meanwhile and one has to look again.
@@ -267,7 +277,8 @@ impl Tree {
             .iter()
             .map(|part| self.build_part(&mut aside, part, load, group.parent))
             .collect::<Result<Vec<_>>>()?;
-        let between = self.build_between(&mut aside, group, &built)?;
+        let mut halves = Halves::default();
+        let between = self.build_between(&mut aside, group, &built, &mut halves)?;
         self.pm.fence();
         let Some(_slots) = self.lock_group(group, data) else {
             return Ok(Outcome::Moved);
@@ -279,38 +290,54 @@ impl Tree {
             self.pm.commit(&slots[group.first], built[0].link.0);
         }
         // COMMIT: the node between, which has all children. Before this store the old node counts, and the new ones are
-        // swept; after it the children count, one level deeper than they should be.
+        // swept; after it the children count, deeper than they should be.
         self.pm.commit(&slots[group.first], between.0);
-        for child in built[1..].iter().rev() {
-            // COMMIT: a child's own slot. Its keys come to it before this store by way of the node between, after it
-            // at once. From the right to the left, so that no key comes to another child meanwhile.
-            self.pm.commit(&slots[child.first], child.link.0);
+        for &(slot, link) in &halves.stores {
+            // COMMIT: one half of what is below a node between, first the right one, which gets a slot of its own: its keys
+            // come to it before this store by way of that node, after it at once. Then the left one: before this store
+            // only its own keys come by way of the node between, after it none do, and that node is swept.
+            self.pm.commit(&slots[slot], link.0);
         }
-        // COMMIT: the leftmost child's slot, to which only its own keys come by now. Before this store there is a node
-        // between, after it there is none, and it is swept.
-        self.pm.commit(&slots[group.first], built[0].link.0);
         for child in &built {
             group.parent.set(child.first, child.log, child.child);
         }
-        self.retire_inner_blocks(between.offset(), radix_between(group, &built));
+        for (link, radix) in halves.between {
+            self.retire_inner_blocks(link.offset(), radix);
+        }
         self.retire_data(data);
         aside.open();
         Ok(Outcome::Done)
     }
 
-    /// The node between: it divides a group as its parent does, as coarsely as it can.
+    /// The way to all children of a group: to the only one, or to a node between that has two halves, each a child or again
+    /// a node between. So every state on the way to the children's own slots has groups of slots as they should be.
     fn build_between(
         &self,
         aside: &mut Aside<'_>,
         group: Group<'_>,
         built: &[Built],
+        halves: &mut Halves,
     ) -> Result<Link> {
-        let radix = radix_between(group, built);
-        let coarser = group.log - radix.log_slots;
-        let links = built
-            .iter()
-            .map(|child| ((child.first - group.first) >> coarser, child.link));
-        let (head, _) = aside.inner_blocks(radix, links)?;
+        if let [only] = built {
+            return Ok(only.link);
+        }
+        let (log, radix) = (group.log - 1, radix_between(group));
+        let middle = group.first + (1 << log);
+        let right = Group {
+            first: middle,
+            log,
+            ..group
+        };
+        let (built_left, built_right) =
+            built.split_at(built.partition_point(|child| child.first < middle));
+        let mut further = Halves::default();
+        let left = self.build_between(aside, Group { log, ..group }, built_left, &mut further)?;
+        let right = self.build_between(aside, right, built_right, &mut further)?;
+        let (head, _) = aside.inner_blocks(radix, [left, right].into_iter().enumerate())?;
+        halves.stores.extend([(middle, right), (group.first, left)]);
+        halves.stores.append(&mut further.stores);
+        halves.between.push((Link::inner(head), radix));
+        halves.between.append(&mut further.between);
         Ok(Link::inner(head))
     }
 
