@@ -36,9 +36,9 @@ pub enum Keys {
     Ladder,
     /// At both ends of the domain.
     Ends,
-    /// Equally far apart, up to the end of the domain, for numbers up to 1,400.
+    /// Equally far apart, up to the end of the domain, for numbers up to 1,150.
     Top,
-    /// Equally far apart, from the middle of the domain, where the first node of a map is divided, for numbers from 700 on.
+    /// Equally far apart, from the middle of the domain, where the first node of a map is divided, for numbers from 870 on.
     Middle,
 }
 
@@ -64,8 +64,8 @@ impl Keys {
             Self::Wide => number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
             Self::Clusters => (number / 32 << 44) + number % 32 * (1 + number / 32 % 3),
             Self::Ladder => (1 << (number % 48 + 12)) + number / 48,
-            Self::Top => u64::MAX - ((1_400_u64.saturating_sub(number)) << 40),
-            Self::Middle => (1 << 63) + (number.saturating_sub(700) << 40),
+            Self::Top => u64::MAX - ((1_150_u64.saturating_sub(number)) << 40),
+            Self::Middle => (1 << 63) + (number.saturating_sub(870) << 40),
             Self::Ends if number % 2 == 0 => number / 2,
             Self::Ends => u64::MAX - number / 2,
         }
@@ -193,7 +193,9 @@ impl Structure for Maps {
 
     fn create(&self, memory: &Arc<Memory>) -> Result<Open, String> {
         let pool = options().create_memory(memory).map_err(text)?;
-        let map = pool.map_with("m", self.options(self.leaf_bytes)).map_err(text)?;
+        let map = pool
+            .map_with("m", self.options(self.leaf_bytes))
+            .map_err(text)?;
         // So that its first extent is used as well.
         map.warm_up().map_err(text)?;
         Ok(Open::new(memory, pool, map))

@@ -403,7 +403,8 @@ impl Hunter {
             let (structure, workload) =
                 maps::history_of_theme(kind, theme, seed, operations, threads);
             let recording = record(&Arc::new(structure), &workload, seed);
-            let recording = recording.unwrap_or_else(|error| panic!("{kind}, seed {seed}: {error}"));
+            let recording =
+                recording.unwrap_or_else(|error| panic!("{kind}, seed {seed}: {error}"));
             (structure, recording)
         };
         let some = |rounds, operations, threads| {
@@ -485,10 +486,7 @@ impl Hunter {
                 _ if is_commit(event) => Some(Mutation::EarlyCommit(Site::of(event))),
                 _ => None,
             });
-        recorded
-            .chain(in_recovery)
-            .chain(in_code())
-            .collect()
+        recorded.chain(in_recovery).chain(in_code()).collect()
     }
 
     /// Plants a bug and looks for it.

@@ -115,7 +115,9 @@ pub(super) fn alone(
         1 => (0..most).map(|number| numbers.insert(number, 0)).collect(),
         // Keys far apart, and few of them left, so that there is much room where the next ones do not go.
         8 => apart(&numbers, random),
-        5 | 9 => (0..size / 4).map(|i| numbers.insert(1_000 + i, i)).collect(),
+        5 | 9 => (0..size / 4)
+            .map(|i| numbers.insert(1_000 + i, i))
+            .collect(),
         _ => (0..size)
             .map(|i| numbers.insert(random.random_range(0..most), i))
             .collect(),
@@ -158,9 +160,8 @@ pub(super) fn alone(
             (8, 3) => Get(keys.key(crowd + random.random_range(0..CLUSTER))),
             (8, 4) => numbers.insert(number * CLUSTER % 960, i),
             (8, _) => numbers.insert(crowd + (i / 40 * CLUSTER + i % CLUSTER) % 960, i),
-            (6, _) => numbers.any(number, i, random),
-            (_, 0..2) => in_catalog(Kind::Apex, random, &mut other),
-            (_, _) => numbers.any(number, i, random),
+            (7, 0..2) => in_catalog(Kind::Apex, random, &mut other),
+            _ => numbers.any(number, i, random),
         };
         recorded.push(operation);
     }
@@ -211,7 +212,11 @@ pub(super) fn together(
     if matches!(theme, 2 | 4 | 5) {
         // Thin nodes, about to merge.
         let rest = random.random_range(3..7);
-        before.extend((0..most).filter(|i| i % rest != 0).map(|i| numbers.remove(i)));
+        before.extend(
+            (0..most)
+                .filter(|i| i % rest != 0)
+                .map(|i| numbers.remove(i)),
+        );
     }
     let crowd = random.random_range(0..22) * CLUSTER;
     let per_thread = (operations / threads).max(1);

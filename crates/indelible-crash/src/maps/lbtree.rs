@@ -13,7 +13,12 @@ use rand::rngs::SmallRng;
 /// Themes of one thread.
 pub(super) const THEMES: u64 = 8;
 
-pub(super) fn alone(theme: u64, seed: u64, operations: usize, random: &mut SmallRng) -> Workload<Operation> {
+pub(super) fn alone(
+    theme: u64,
+    seed: u64,
+    operations: usize,
+    random: &mut SmallRng,
+) -> Workload<Operation> {
     // Small maps are searched fast; of larger ones the inner nodes split too.
     let keys = [30, 60, 60, 180][random.random_range(0..4)];
     let size = random.random_range(1..keys / 2);

@@ -78,9 +78,13 @@ impl Tree {
         let Some((first, link)) = group_of(slots, slot) else {
             return Err(damaged(node.head, "an inner node"));
         };
+        let log = group_log(slots, first);
+        if slot >= first + (1 << log) {
+            // Groups that do not tile the node: what takes a child's place could not find all slots that lead there.
+            return Err(damaged(node.head, "an inner node"));
+        }
         let mut child = node.child(first);
         if child.is_cold() {
-            let log = group_log(slots, first);
             let range = node.radix.range_of(first, log, node.low, node.high);
             child = self.mirror(link, range, node.depth + 1)?;
             node.set_one(first, child);
