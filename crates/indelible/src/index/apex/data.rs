@@ -80,7 +80,8 @@ impl Data {
         high: u64,
         extensions: &[Offset],
     ) -> Box<Self> {
-        let most_extensions = (shape.stash / EXTENSION_SLOTS / 2 + 2).max(extensions.len());
+        // However many it has, there may be more.
+        let most_extensions = shape.stash / EXTENSION_SLOTS / 2 + 2 + extensions.len();
         let stash_slots = shape.stash + most_extensions * EXTENSION_SLOTS;
         let data = Box::new(Self {
             model: shape.model,

@@ -25,6 +25,7 @@ impl Tree {
             return Err(Error::ReadOnly);
         }
         let _guard = reclaim::pin();
+        let mut was_changed = false;
         loop {
             let held = self.hold(key)?;
             let (found, free) = self.look(&held, key);
@@ -40,9 +41,9 @@ impl Tree {
                     return Ok(before);
                 }
                 (Change::Put(value), None) => {
-                    let Some(place) = self.room_for(&held, free)? else {
+                    let Some(place) = self.room_for(&held, free, was_changed)? else {
                         drop(held);
-                        self.restructure(key)?;
+                        was_changed = self.restructure(key)?;
                         continue;
                     };
                     let records = self.publish_insert(&held, place, key, value);
@@ -119,23 +120,24 @@ impl Tree {
     }
 
     /// A free place for a key of the group that is held: in its window, or else in the stash. `None` if the node has to be
-    /// restructured first.
+    /// restructured first. If it just was, the stash is extended, or there would never be an end to it: no model has room
+    /// for all keys that lie close together, if there is one far away.
     #[inline(always)]
-    fn room_for(&self, held: &Held<'_>, free: u32) -> Result<Option<Place>> {
+    fn room_for(&self, held: &Held<'_>, free: u32, was_changed: bool) -> Result<Option<Place>> {
         let first = window_of(held.home);
         match choose(free, held.home - first) {
             Some(slot) => Ok(Some(Place::Primary(first + slot))),
-            None => self.room_in_stash(held),
+            None => self.room_in_stash(held, was_changed),
         }
     }
 
     #[cold]
-    fn room_in_stash(&self, held: &Held<'_>) -> Result<Option<Place>> {
+    fn room_in_stash(&self, held: &Held<'_>, was_changed: bool) -> Result<Option<Place>> {
         let claim = || held.data.claim_stash(held.home).map(Place::Stash);
         if let Some(place) = claim() {
             return Ok(Some(place));
         }
-        if held.data.is_roomy() && self.extend(held.data)? {
+        if (was_changed || held.data.is_roomy()) && self.extend(held.data)? {
             return Ok(claim());
         }
         Ok(None)

@@ -20,9 +20,9 @@ use super::build::block_for;
 use super::data::{Data, State};
 use super::inner::{Child, Inner, group_log, group_of};
 use super::layout::{
-    DataShape, EXTENSION_SLOTS, GROUP, INLINE_SLOTS, Link, Offset, SMALLEST_BLOCK,
+    DataShape, EXTENSION_SLOTS, GROUP, INLINE_SLOTS, Link, Offset, SLOT_BYTES, SMALLEST_BLOCK,
 };
-use super::plan::{MAX_LOG_SLOTS, MIN_DATA_BYTES};
+use super::plan::{MAX_DATA_BYTES, MAX_LOG_SLOTS, MIN_DATA_BYTES};
 use super::{Apex, Shared, Tree};
 use crate::locks::Wait;
 use crate::sync::lock;
@@ -33,6 +33,9 @@ use std::sync::atomic::Ordering;
 
 /// Inner nodes above a data node, at most: each narrows the range of keys.
 const MOST_LEVELS: u32 = 64;
+
+/// Extended stash blocks of a data node, at most: with twice as many slots as the node.
+const MOST_EXTENSIONS: usize = 2 * (MAX_DATA_BYTES / SLOT_BYTES) as usize / EXTENSION_SLOTS;
 
 fn damaged(offset: Offset, what: &str) -> Error {
     Error::Damaged(format!("{offset:#x} is not {what} of this map"))
@@ -140,8 +143,9 @@ impl Tree {
         let mut blocks = Vec::new();
         let mut next = self.data_header(offset).extension.load_acquire();
         while next != 0 {
-            let is_circle = blocks.len() as u64 > self.blocks.most();
-            if is_circle || self.blocks.bytes_at(next) != Some(SMALLEST_BLOCK) {
+            // A circle, if there are so many.
+            if blocks.len() > MOST_EXTENSIONS || self.blocks.bytes_at(next) != Some(SMALLEST_BLOCK)
+            {
                 return Err(damaged(next, "an extended stash block"));
             }
             blocks.push(next);

@@ -100,30 +100,30 @@ impl Tree {
         }
     }
 
-    /// Makes the node of `key` fit for what is in it: larger, smaller, or several. The caller is pinned and holds no lock.
+    /// Makes the node of `key` fit for what is in it: larger, smaller, or several. `false` if somebody else was at it.
+    /// The caller is pinned and holds no lock.
     #[cold]
-    pub(super) fn restructure(&self, key: u64) -> Result<()> {
+    pub(super) fn restructure(&self, key: u64) -> Result<bool> {
         let data = self.data_of(key)?;
         let Some(frozen) = self.freeze(data) else {
-            // Somebody else is at it.
             Wait::default().step();
-            return Ok(());
+            return Ok(false);
         };
         let records = self.records_of(data);
         let keys: Vec<u64> = records.iter().map(|&(key, _)| key).collect();
         let load = Load::new(data, &records, &keys);
         if data.is_sparse(records.len()) {
-            return self.thin_out(&frozen, &load);
+            self.thin_out(&frozen, &load)?;
+            return Ok(true);
         }
         if data.has_stash_room() && !data.is_crowded(records.len()) {
-            // Somebody else has been at it.
-            return Ok(());
+            return Ok(false);
         }
         loop {
             let path = self.path_to(data.low)?;
             let group = self.group(&path);
             if self.make_room(&path, group, &frozen, &load)? == Outcome::Done {
-                return Ok(());
+                return Ok(true);
             }
         }
     }
