@@ -335,7 +335,18 @@ fn kind_of(bug: Bug) -> Option<Kind> {
         | Bug::SignpostKept
         | Bug::MergeLocksOneLeaf
         | Bug::RelinkWrongSibling => Some(Kind::LbTree),
-        Bug::KeyBeforeValue | Bug::SplitLeftFirst | Bug::MergeDropsRightFirst => Some(Kind::Apex),
+        Bug::KeyBeforeValue
+        | Bug::SplitLeftFirst
+        | Bug::MergeDropsRightFirst
+        | Bug::SwitchBeforeCommit
+        | Bug::FreeBeforeCommit
+        | Bug::FreezeWithoutDraining
+        | Bug::CopyWithoutLock
+        | Bug::ExtensionBeforeFill
+        | Bug::ReleaseBeforeRemoval
+        | Bug::WrongMarker
+        | Bug::ExtensionsForgotten
+        | Bug::SweepForgetsExtensions => Some(Kind::Apex),
         _ => None,
     }
 }

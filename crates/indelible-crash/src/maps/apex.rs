@@ -16,7 +16,7 @@ use std::ops::Range;
 pub(super) const THEMES: u64 = 10;
 
 /// Themes of several threads.
-pub(super) const THEMES_TOGETHER: u64 = 7;
+pub(super) const THEMES_TOGETHER: u64 = 8;
 
 /// Keys of one cluster.
 const CLUSTER: u64 = 32;
@@ -31,6 +31,7 @@ pub(super) fn keys(theme: u64, threads: usize, random: &mut SmallRng) -> Keys {
         (8, ..2) | (6, 2..) => &[Clusters][..],
         (5 | 9, ..2) => &[Dense, Even, Clusters, Top, Middle],
         (3, 2..) => &[Dense, Even],
+        (7, 2..) => &[Dense, Even, Clusters, Top, Middle],
         _ => &all,
     };
     some[random.random_range(0..some.len())]
@@ -80,6 +81,12 @@ impl Numbers {
         let step = random.random_range(1..4);
         let keys = self.keys.some((0..count).map(|i| i * step));
         BulkLoad(keys.into_iter().zip(0..).collect())
+    }
+
+    /// Every so many of the keys of a range of numbers.
+    fn load_of(&self, range: Range<u64>, step: usize) -> Operation {
+        let keys = self.keys.some(range.step_by(step));
+        BulkLoad(keys.into_iter().zip(1_000..).collect())
     }
 
     /// Any operation on a few keys.
@@ -183,6 +190,9 @@ fn apart(numbers: &Numbers, random: &mut SmallRng) -> Vec<Operation> {
     inserts.chain(removes).collect()
 }
 
+/// The lowest number of a load that threads add to at both ends.
+const MIDST: u64 = 1_000;
+
 /// Threads on few keys, so that they meet; on nodes that are about to grow, to split, to shrink or to merge.
 pub(super) fn together(
     keys: Keys,
@@ -193,42 +203,41 @@ pub(super) fn together(
 ) -> Workload<Operation> {
     let most = match theme {
         0 => 10,
-        1 => 60,
-        2 => random.random_range(40..100),
-        3 => 60,
-        4 | 5 => random.random_range(60..140),
-        _ => 24 * CLUSTER,
+        6 => 24 * CLUSTER,
+        7 => random.random_range(20..80),
+        _ => random.random_range(60..220),
     };
-    // A crowd has neighbours beyond.
-    let numbers = Numbers::new(keys, if theme == 6 { 2 * most } else { most + 100 });
-    let all = |range: Range<u64>| range.map(|i| numbers.insert(i, 1_000 + i));
-    let mut before: Vec<Operation> = match theme {
-        0 => all(0..random.random_range(0..10)).collect(),
-        // One node, which is nearly full.
-        1 => all(0..random.random_range(16..26)).collect(),
+    let numbers = Numbers::new(keys, if theme < 6 { most + 100 } else { 1_500 });
+    // Of thin nodes, one key in so many is left.
+    let rest = random.random_range(8..25);
+    let before: Vec<Operation> = match theme {
+        0 => (0..random.random_range(0..10))
+            .map(|i| numbers.insert(i, 1_000 + i))
+            .collect(),
+        // Nodes that are nearly full.
+        1 | 5 => vec![numbers.load_of(0..most, 2)],
+        2 | 4 => {
+            let load = numbers.load_of(0..most, 1);
+            let removes = (0..most).filter(|i| i % rest != 0);
+            let removes = removes.map(|i| numbers.remove(i));
+            std::iter::once(load).chain(removes).collect()
+        }
         6 => apart(&numbers, random),
-        _ => all(0..most).collect(),
+        7 => vec![numbers.load_of(MIDST..MIDST + most, 1)],
+        _ => vec![numbers.load_of(0..most, 1)],
     };
-    if matches!(theme, 2 | 4 | 5) {
-        // Thin nodes, about to merge.
-        let rest = random.random_range(3..7);
-        before.extend(
-            (0..most)
-                .filter(|i| i % rest != 0)
-                .map(|i| numbers.remove(i)),
-        );
-    }
     let crowd = random.random_range(0..22) * CLUSTER;
+    let target = random.random_range(0..most);
     let per_thread = (operations / threads).max(1);
-    let mut value = 0;
+    let (mut value, mut low, mut high) = (0, MIDST, MIDST + most);
     let mut thread = |thread: u64| {
         let mut one = |i: u64| {
             value += 1;
             let number = random.random_range(0..most);
             let is_even = thread.is_multiple_of(2);
             match (theme, random.random_range(0..16)) {
-                (1, 0..10) => numbers.insert(number, value),
-                (2, 0..10) => numbers.remove(number),
+                (1, 0..11) => numbers.insert(number | 1, value),
+                (2, 0..10) => numbers.remove(number / rest * rest),
                 // A thread reads where another one makes nodes come and go.
                 (3, 0..14) if is_even => match i % 4 {
                     0 => RangeOf(numbers.around(number, 12), value % 2 == 0),
@@ -240,13 +249,21 @@ pub(super) fn together(
                     6 => Shrink,
                     _ => numbers.batch(random, number..number + 1, value),
                 },
-                (4, 0..10) if is_even => numbers.remove(number),
-                (4, 0..10) => numbers.insert(number, value),
-                // All of them fill the same nodes, from both sides.
-                (5, 0..10) if is_even => numbers.insert(value % most, value),
-                (5, 0..10) => numbers.insert(most - 1 - value % most, value),
+                // One thread merges nodes, and the others fill the same one.
+                (4, 0..13) if is_even => numbers.remove(number / rest * rest),
+                (4, 0..13) => numbers.insert((target + value) % most, value),
+                (5, 0..10) if is_even => numbers.insert(value * 2 % most + 1, value),
+                (5, 0..10) => numbers.insert(most - 1 - value * 2 % most | 1, value),
                 (6, 0..10) => numbers.insert(crowd + random.random_range(0..2 * CLUSTER), value),
                 (6, 10..14) => numbers.remove(crowd + random.random_range(0..2 * CLUSTER)),
+                (7, 0..13) if is_even => {
+                    high += 1;
+                    numbers.insert(high, value)
+                }
+                (7, 0..13) => {
+                    low -= 1;
+                    numbers.insert(low, value)
+                }
                 (_, 14) => GetBatch(numbers.around(number, 8)),
                 (_, 15) => RangeOf(numbers.around(number, 12), value % 2 == 0),
                 _ => numbers.any(number, value, random),

@@ -57,9 +57,14 @@ impl Tree {
                     return Ok(None);
                 }
                 (Change::Remove, Some((place, _))) => {
+                    if planted(Bug::ReleaseBeforeRemoval) {
+                        self.release(&held, place);
+                    }
                     let records = self.publish_remove(&held, place, key);
                     self.pm.fence();
-                    self.release(&held, place);
+                    if !planted(Bug::ReleaseBeforeRemoval) {
+                        self.release(&held, place);
+                    }
                     let data = held.data;
                     drop(held);
                     if is_deserted(data, records) {
@@ -104,8 +109,12 @@ impl Tree {
     /// group is held.
     fn publish_remove(&self, held: &Held<'_>, place: Place, key: u64) -> Option<usize> {
         let slot = self.slot_of(held.data, place);
+        let marker = match held.data.marker() {
+            _ if planted(Bug::WrongMarker) => 0,
+            marker => marker,
+        };
         // COMMIT: the key, which becomes the marker. Before this store the record is there, after it the slot is free.
-        self.pm.publish(&slot.key, held.data.marker());
+        self.pm.publish(&slot.key, marker);
         let lock = held.data.lock_of(held.home);
         self.tally.change(&self.locks, lock, key, -1);
         held.data.change_count(held.home, -1)
@@ -153,6 +162,9 @@ impl Tree {
         let block = self.blocks.alloc(size_of::<Extension>() as u64)?;
         let header = self.data_header(data.offset());
         let next = header.extension.load();
+        if planted(Bug::ExtensionBeforeFill) {
+            self.pm.commit(&header.extension, block);
+        }
         self.extension(block)
             .fill(self.pm, next, data.marker(), std::iter::empty());
         self.pm.fence();
@@ -215,6 +227,9 @@ impl Tree {
                 break;
             }
             done += 1;
+        }
+        if planted(Bug::UnlockBeforeFence) {
+            guards.clear();
         }
         if done > 0 {
             self.pm.fence();

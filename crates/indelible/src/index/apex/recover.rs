@@ -25,6 +25,7 @@ use super::layout::{
 use super::plan::{MAX_DATA_BYTES, MAX_LOG_SLOTS, MIN_DATA_BYTES};
 use super::{Apex, Shared, Tree};
 use crate::locks::Wait;
+use crate::planted::{Bug, planted};
 use crate::sync::lock;
 use crate::{Error, Result, reclaim};
 use std::ptr::NonNull;
@@ -158,7 +159,11 @@ impl Tree {
 
     /// Fills the stash bitmap and the overflow buckets of a node that nobody else has yet.
     fn index_stash(&self, data: &Data, shape: &DataShape) {
-        for slot in 0..data.stash_slots() {
+        let slots = match data.stash_slots() {
+            _ if planted(Bug::ExtensionsForgotten) => data.stash,
+            slots => slots,
+        };
+        for slot in 0..slots {
             let Some(at) = data.stash_at(slot) else {
                 continue;
             };
@@ -184,7 +189,9 @@ impl Tree {
             let data = path.data;
             self.blocks.mark(data.offset(), data.bytes);
             for block in data.extensions() {
-                self.blocks.mark(block, SMALLEST_BLOCK);
+                if !planted(Bug::SweepForgetsExtensions) {
+                    self.blocks.mark(block, SMALLEST_BLOCK);
+                }
             }
             if !self.count_groups(data, from) {
                 // It is being replaced; what takes its place has to be visited.
@@ -200,7 +207,8 @@ impl Tree {
     }
 
     fn mark_inner(&self, inner: &Inner) {
-        if inner.marked.swap(true, Ordering::Relaxed) {
+        let is_forgotten = inner.depth == 0 && planted(Bug::SweepForgetsRoot);
+        if inner.marked.swap(true, Ordering::Relaxed) || is_forgotten {
             return;
         }
         self.blocks.mark(inner.head, SMALLEST_BLOCK);

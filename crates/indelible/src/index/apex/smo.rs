@@ -135,6 +135,9 @@ impl Tree {
         }
         let frozen = Frozen { data };
         for group in 0..data.group_count() {
+            if planted(Bug::FreezeWithoutDraining) {
+                break;
+            }
             // Who held it before may not have seen that the node is frozen; who takes it from here on does.
             drop(self.locks.of(data.lock_of(group * GROUP)).lock());
         }
@@ -230,6 +233,10 @@ impl Tree {
             plan.bytes.cmp(&frozen.data.bytes) as i8 as u64 & 3,
         );
         count(&self.changes.expansions);
+        if planted(Bug::FreeBeforeCommit) {
+            self.blocks
+                .free_now(frozen.data.offset(), frozen.data.bytes);
+        }
         self.relink(group, link, child);
         self.retire_data(frozen.data);
         aside.open();
@@ -239,6 +246,11 @@ impl Tree {
     /// Points a group to another child, durably and then for readers. Its slots are locked.
     fn relink(&self, group: Group<'_>, link: Link, child: Child) {
         let slot = &self.durable_slots(group.parent)[group.first];
+        if planted(Bug::SwitchBeforeCommit) && !child.is_inner() {
+            group.parent.set(group.first, group.log, child);
+            // SAFETY: the caller has it.
+            unsafe { &*child.as_data() }.become_(State::Live);
+        }
         // COMMIT: the slot of the parent. Before this store the old node counts and the new ones are not reachable, and
         // swept; after it the new ones count, and the old one is swept.
         self.pm.commit(slot, link.0);
@@ -390,6 +402,7 @@ impl Tree {
         if !self.is_child(upper.last(), parent) {
             return Ok(Outcome::Moved);
         }
+        let _slots = (!planted(Bug::CopyWithoutLock)).then_some(_slots);
         let durable = self.durable_slots(parent);
         let kept = durable
             .iter()
@@ -456,7 +469,9 @@ impl Tree {
         for block in data.extensions() {
             self.blocks.retire(block, SMALLEST_BLOCK);
         }
-        self.blocks.retire(data.offset(), data.bytes);
+        if !planted(Bug::FreeBeforeCommit) {
+            self.blocks.retire(data.offset(), data.bytes);
+        }
         data.become_(State::Dead);
         self.bury_data(data);
     }
