@@ -606,8 +606,10 @@ impl Stage {
     }
 }
 
-/// One thread, with crashes; several, without; several, with; and many in which leaves and extents come and go under readers.
-const STAGES: [Stage; 4] = [
+/// Several threads, without crashes, for a short while; one thread, with; several, without; several, with; and many in which
+/// leaves and extents come and go under readers.
+const STAGES: [Stage; 5] = [
+    Stage::new(400, 24, 2, 0, None),
     Stage::new(48, 60, 1, 96, None),
     Stage::new(4_000, 24, 2, 0, None),
     Stage::new(400, 24, 2, 24, None),

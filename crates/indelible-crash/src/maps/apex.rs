@@ -16,7 +16,7 @@ use std::ops::Range;
 pub(super) const THEMES: u64 = 10;
 
 /// Themes of several threads.
-pub(super) const THEMES_TOGETHER: u64 = 8;
+pub(super) const THEMES_TOGETHER: u64 = 9;
 
 /// Keys of one cluster.
 const CLUSTER: u64 = 32;
@@ -30,7 +30,8 @@ pub(super) fn keys(theme: u64, threads: usize, random: &mut SmallRng) -> Keys {
     let some = match (theme, threads) {
         (8, ..2) | (6, 2..) => &[Clusters][..],
         (5 | 9, ..2) => &[Dense, Even, Clusters, Top, Middle],
-        (3, 2..) => &[Dense, Even],
+        (3, 2..) => &[Dense, Even, Wide],
+        (8, 2..) => &[Dense, Even, Wide, Clusters],
         (7, 2..) => &[Dense, Even, Clusters, Top, Middle],
         _ => &all,
     };
@@ -73,6 +74,11 @@ impl Numbers {
         let step = random.random_range(1..5);
         let count = random.random_range(2..20);
         let keys = self.keys.some((0..count).map(|i| from + i * step));
+        InsertBatch(keys.into_iter().map(|key| (key, value)).collect())
+    }
+
+    fn many(&self, from: u64, count: u64, value: u64) -> Operation {
+        let keys = self.keys.some(from..from + count);
         InsertBatch(keys.into_iter().map(|key| (key, value)).collect())
     }
 
@@ -205,9 +211,17 @@ pub(super) fn together(
         0 => 10,
         6 => 24 * CLUSTER,
         7 => random.random_range(20..80),
+        3 => random.random_range(40..120),
         _ => random.random_range(60..220),
     };
-    let numbers = Numbers::new(keys, if theme < 6 { most + 100 } else { 1_500 });
+    let numbers = Numbers::new(
+        keys,
+        if matches!(theme, 6 | 7) {
+            1_500
+        } else {
+            most + 100
+        },
+    );
     // Of thin nodes, one key in so many is left.
     let rest = random.random_range(8..25);
     let before: Vec<Operation> = match theme {
@@ -224,7 +238,7 @@ pub(super) fn together(
         }
         6 => apart(&numbers, random),
         7 => vec![numbers.load_of(MIDST..MIDST + most, 1)],
-        _ => vec![numbers.load_of(0..most, 1)],
+        _ => vec![numbers.load_of(0..most, 4)],
     };
     let crowd = random.random_range(0..22) * CLUSTER;
     let target = random.random_range(0..most);
@@ -238,24 +252,29 @@ pub(super) fn together(
             match (theme, random.random_range(0..16)) {
                 (1, 0..11) => numbers.insert(number | 1, value),
                 (2, 0..10) => numbers.remove(number / rest * rest),
-                // A thread reads where another one makes nodes come and go.
-                (3, 0..14) if is_even => match i % 4 {
+                // A thread reads where another one makes nodes come and go, many in one operation.
+                (3, 0..14) if is_even => match i % 8 {
                     0 => RangeOf(numbers.around(number, 12), value % 2 == 0),
                     1 => GetBatch(numbers.around(number, 12)),
-                    _ => Get(keys.key(number)),
+                    _ => Get(keys.key(number / 4 * 4)),
                 },
-                (3, _) => match i % 12 {
-                    0..6 => numbers.remove((number / 8 * 8 + i) % most),
-                    6 => Shrink,
-                    _ => numbers.batch(random, number..number + 1, value),
-                },
+                (3, _) if i % 8 == 6 => Shrink,
+                // They all change several nodes, most of them under the same inner node.
+                (3, _) | (8, 0..11) => numbers.many(number, random.random_range(10..40), value),
                 // One thread merges nodes, and the others fill the same one.
                 (4, 0..13) if is_even => numbers.remove(number / rest * rest),
                 (4, 0..13) => numbers.insert((target + value) % most, value),
                 (5, 0..10) if is_even => numbers.insert(value * 2 % most + 1, value),
                 (5, 0..10) => numbers.insert(most - 1 - value * 2 % most | 1, value),
-                (6, 0..10) => numbers.insert(crowd + random.random_range(0..2 * CLUSTER), value),
-                (6, 10..14) => numbers.remove(crowd + random.random_range(0..2 * CLUSTER)),
+                // The same few slots are taken and given back under readers.
+                (6, dice @ 0..15) => {
+                    let number = crowd + random.random_range(0..CLUSTER);
+                    match dice {
+                        0..6 => numbers.insert(number, value),
+                        6..11 => numbers.remove(number),
+                        _ => Get(keys.key(number)),
+                    }
+                }
                 (7, 0..13) if is_even => {
                     high += 1;
                     numbers.insert(high, value)

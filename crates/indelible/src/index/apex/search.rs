@@ -7,6 +7,7 @@ use super::layout::Slot;
 use crate::index::simd::{Kernel, Simd, dispatch};
 use crate::locks::{Wait, WriteGuard};
 use crate::planted::{Bug, planted};
+use crate::sync::point;
 use crate::{Result, reclaim};
 
 /// How a lookup ended. Flat, so that it comes back in registers.
@@ -97,6 +98,7 @@ impl Tree {
         if equal == 0 {
             equal = window.half::<S>(1 - near, key);
         }
+        point();
         if equal != 0 {
             return Some(window.value(equal));
         }
