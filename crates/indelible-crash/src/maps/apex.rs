@@ -129,7 +129,7 @@ pub(super) fn alone(
         3 => Vec::new(),
         1 => (0..most).map(|number| numbers.insert(number, 0)).collect(),
         // Keys far apart, and few of them left, so that there is much room where the next ones do not go.
-        8 => apart(&numbers, random),
+        8 => apart(&numbers, random.random_range(22..40), random),
         // To the right of few keys more and more slots.
         10 => (900..1_080)
             .map(|number| numbers.insert(number, 0))
@@ -195,6 +195,20 @@ pub(super) fn alone(
     }
 }
 
+/// Two crowds in one node, so that they belong to different groups of slots and share the stash, which is nearly full. Where they
+/// begin is written to `crowds`.
+fn two_crowds(numbers: &Numbers, crowds: &mut [u64; 2], random: &mut SmallRng) -> Vec<Operation> {
+    let count = random.random_range(24..31);
+    let clusters = [random.random_range(1..8), count - random.random_range(1..5)];
+    *crowds = clusters.map(|cluster| cluster * CLUSTER);
+    let mut before = apart(numbers, count, random);
+    for first in *crowds {
+        let size = random.random_range(15..20);
+        before.extend((first..first + size).map(|number| numbers.insert(number, 0)));
+    }
+    before
+}
+
 /// Keys are added to a stretch of [`Keys::Octaves`], then they all go, from the left to the right.
 fn stretch(octaves: u64, i: u64) -> Operation {
     const ADDED: u64 = 50;
@@ -216,8 +230,7 @@ fn stretch(octaves: u64, i: u64) -> Operation {
 }
 
 /// One key of each cluster, of which few stay.
-fn apart(numbers: &Numbers, random: &mut SmallRng) -> Vec<Operation> {
-    let count = random.random_range(22..40);
+fn apart(numbers: &Numbers, count: u64, random: &mut SmallRng) -> Vec<Operation> {
     let inserts = (0..count).map(|i| numbers.insert(i * CLUSTER, i));
     let removes = (0..count).filter(|_| random.random_ratio(3, 4));
     let removes: Vec<_> = removes.map(|i| numbers.remove(i * CLUSTER)).collect();
@@ -252,6 +265,7 @@ pub(super) fn together(
     );
     // Of thin nodes, one key in so many is left.
     let rest = random.random_range(8..25);
+    let mut crowds = [0; 2];
     let before: Vec<Operation> = match theme {
         0 => (0..random.random_range(0..10))
             .map(|i| numbers.insert(i, 1_000 + i))
@@ -264,11 +278,10 @@ pub(super) fn together(
             let removes = removes.map(|i| numbers.remove(i));
             std::iter::once(load).chain(removes).collect()
         }
-        6 => apart(&numbers, random),
+        6 => two_crowds(&numbers, &mut crowds, random),
         7 => vec![numbers.load_of(MIDST..MIDST + most, 1)],
         _ => vec![numbers.load_of(0..most, 4)],
     };
-    let crowd = random.random_range(0..22) * CLUSTER;
     let target = random.random_range(0..most);
     let per_thread = (operations / threads).max(1);
     let (mut value, mut low, mut high) = (0, MIDST, MIDST + most);
@@ -296,13 +309,13 @@ pub(super) fn together(
                 (4, ..13) => numbers.insert((target + value) % most, value),
                 (5, ..10) if is_even => numbers.insert(value * 2 % most + 1, value),
                 (5, ..10) => numbers.insert(most - 1 - value * 2 % most | 1, value),
-                // The same few slots are taken and given back under readers.
+                // The same few slots are taken and given back under readers, those of the stash by both crowds.
                 (6, dice @ ..15) => {
-                    let number = crowd + random.random_range(0..CLUSTER);
+                    let member = random.random_range(0..CLUSTER - 8);
                     match dice {
-                        0..6 => numbers.insert(number, value),
-                        6..11 => numbers.remove(number),
-                        _ => Get(keys.key(number)),
+                        ..5 => numbers.insert(crowds[thread as usize % 2] + member, value),
+                        5..10 => numbers.remove(crowds[thread as usize % 2] + member),
+                        _ => Get(keys.key(crowds[dice % 2] + member)),
                     }
                 }
                 (7, ..13) if is_even => {
