@@ -231,10 +231,10 @@ fn stretch(octaves: u64, i: u64) -> Operation {
 
 /// One key of each cluster, of which few stay.
 fn apart(numbers: &Numbers, count: u64, random: &mut SmallRng) -> Vec<Operation> {
-    let inserts = (0..count).map(|i| numbers.insert(i * CLUSTER, i));
+    let load = numbers.load_of(0..count * CLUSTER, CLUSTER as usize);
     let removes = (0..count).filter(|_| random.random_ratio(3, 4));
     let removes: Vec<_> = removes.map(|i| numbers.remove(i * CLUSTER)).collect();
-    inserts.chain(removes).collect()
+    std::iter::once(load).chain(removes).collect()
 }
 
 /// The lowest number of a load that threads add to at both ends.
@@ -311,7 +311,8 @@ pub(super) fn together(
                 (5, ..10) => numbers.insert(most - 1 - value * 2 % most | 1, value),
                 // The same few slots are taken and given back under readers, those of the stash by both crowds.
                 (6, dice @ ..15) => {
-                    let member = random.random_range(0..CLUSTER - 8);
+                    // Those that came last are in the stash.
+                    let member = random.random_range(11..22);
                     match dice {
                         ..5 => numbers.insert(crowds[thread as usize % 2] + member, value),
                         5..10 => numbers.remove(crowds[thread as usize % 2] + member),
