@@ -15,8 +15,8 @@
 
 use super::bucket::{Bucket, Entry};
 use super::layout::{
-    DataShape, EXTENSION_SLOTS, GROUP, HEADER_BYTES, LINE_SLOTS, Offset, SLOT_BYTES, WINDOW,
-    marker, window_of,
+    DataShape, EXTENSION_SLOTS, GROUP, HEADER_BYTES, LINE_SLOTS, Offset, PAIR_SLOTS, SLOT_BYTES,
+    WINDOW, marker, window_of,
 };
 use super::model::Model;
 use super::plan::MIN_DATA_BYTES;
@@ -216,11 +216,11 @@ impl<'a> Window<'a> {
         Self { first, lines }
     }
 
-    /// The half of the window that the line of its home is in.
+    /// The half of the window that is the pair of lines of its home.
     #[inline(always)]
     pub(super) fn near(self, home: usize) -> usize {
         // The mask changes nothing; it tells the compiler.
-        (home - self.first) / (WINDOW / 2) & 1
+        (home - self.first) / PAIR_SLOTS & 1
     }
 
     /// Which slots of one half of the window have this key: even bits, as in [`all`](Self::all).
@@ -250,7 +250,7 @@ impl<'a> Window<'a> {
         self.first + mask.trailing_zeros() as usize / 2
     }
 
-    /// Asks the caches for the half that the line of its home is in, or for all four lines.
+    /// Asks the caches for the pair of lines of its home, or for all four lines.
     #[inline(always)]
     pub(super) fn prefetch_near(self, home: usize, lines: usize) {
         let first = if lines < 4 { self.near(home) * 2 } else { 0 };
