@@ -143,21 +143,19 @@ impl Image {
 }
 
 /// Which of the free slots of a window, two bits each, an insert takes whose home is `at` slots into the window: the next
-/// one in the home's pair of lines, else another one in that pair, else one in the other pair. So most lookups find the key in
-/// the pair of its home.
+/// one in the home's pair of lines, else the first one in that pair, else the first one in the other pair. So most lookups find
+/// the key in the pair of its home. Without a branch: nobody can foresee which slots are free.
 #[inline(always)]
 pub(super) fn choose(free: u32, at: usize) -> Option<usize> {
-    let pair = at & !(PAIR_SLOTS - 1);
-    let in_pair = free & 0xffff << (pair * 2);
-    let from = in_pair & u32::MAX << (at * 2);
-    let best = if from != 0 {
-        from
-    } else if in_pair != 0 {
-        in_pair
-    } else {
-        free
-    };
-    (best != 0).then_some(best.trailing_zeros() as usize / 2)
+    const PAIR: u32 = PAIR_SLOTS as u32;
+    let (pair, within) = (at as u32 & PAIR, at as u32 % PAIR);
+    // The home's pair to the lower half, and there its home to the front.
+    let turned = free.rotate_right(pair * 2);
+    let order = u32::from((turned as u16).rotate_right(within * 2)) | turned & 0xffff_0000;
+    let found = order.trailing_zeros() / 2;
+    let in_pair = (found + within) % PAIR;
+    let slot = if found < PAIR { in_pair } else { found } ^ pair;
+    (order != 0).then_some(slot as usize)
 }
 
 /// Nodes that are not reachable yet, with their mirrors; given back unless they are opened.
