@@ -178,8 +178,8 @@ mod x86 {
         __m256i, __m512i, _mm256_castsi256_pd, _mm256_cmpeq_epi64, _mm256_cmpgt_epi64,
         _mm256_movemask_pd, _mm256_set1_epi64x, _mm256_xor_si256, _mm512_cmpeq_epi64_mask,
         _mm512_cmple_epu64_mask, _mm512_cmplt_epu64_mask, _mm512_mask_blend_epi64,
-        _mm512_permutex2var_epi64, _mm512_set_epi64, _mm512_set1_epi64, _mm512_shuffle_i64x2, _mm512_storeu_si512,
-        _mm512_sub_epi64,
+        _mm512_permutex2var_epi64, _mm512_set_epi64, _mm512_set1_epi64, _mm512_shuffle_i64x2,
+        _mm512_storeu_si512, _mm512_sub_epi64,
     };
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,popcnt,lzcnt")]
@@ -246,9 +246,21 @@ mod x86 {
                         records = _mm512_mask_blend_epi64(both | both << 1, records, other);
                     };
                 }
-                exchange!(_mm512_shuffle_i64x2::<0b10_11_00_01>(records, records), 0b0001_0001, 2);
-                exchange!(_mm512_shuffle_i64x2::<0b01_00_11_10>(records, records), 0b0000_0101, 4);
-                exchange!(_mm512_shuffle_i64x2::<0b11_01_10_00>(records, records), 0b0000_0100, 2);
+                exchange!(
+                    _mm512_shuffle_i64x2::<0b10_11_00_01>(records, records),
+                    0b0001_0001,
+                    2
+                );
+                exchange!(
+                    _mm512_shuffle_i64x2::<0b01_00_11_10>(records, records),
+                    0b0000_0101,
+                    4
+                );
+                exchange!(
+                    _mm512_shuffle_i64x2::<0b11_01_10_00>(records, records),
+                    0b0000_0100,
+                    2
+                );
                 _mm512_storeu_si512(out.as_mut_ptr().cast(), records);
                 is_in.count_ones() as usize
             }
@@ -394,6 +406,19 @@ mod tests {
         }
     }
 
+    struct SortedBetween<'a>(&'a KeyLine, u64, u64);
+
+    impl Kernel for SortedBetween<'_> {
+        type Out = Vec<[u64; 2]>;
+
+        #[inline(always)]
+        fn run<S: Simd>(self) -> Self::Out {
+            let mut out = [[0; 2]; 4];
+            let count = S::sorted_between(self.0, self.1, self.2, &mut out);
+            out[..count].to_vec()
+        }
+    }
+
     struct Evens<'a>(&'a [KeyLine; 4], u16, u64);
 
     impl Kernel for Evens<'_> {
@@ -423,16 +448,18 @@ mod tests {
         let line = KeyLine(WORDS.map(AtomicU64::new));
         for level in SimdLevel::available() {
             for key in WORDS {
-                let bits = |is_so: fn(u64, u64) -> bool| {
-                    let which = (0..8).filter(|&i| is_so(WORDS[i], key));
-                    which.map(|i| 1 << i).sum::<u32>()
-                };
-                let at_most = bits(|word, key| word <= key);
-                let equal = bits(|word, key| word == key);
-                let count = (at_most & u32::from(AMONG)).count_ones() as usize;
+                let expected = (0..8)
+                    .filter(|&i| WORDS[i] <= key)
+                    .map(|i| 1 << i)
+                    .sum::<u32>();
+                let equal = (0..8)
+                    .filter(|&i| WORDS[i] == key)
+                    .map(|i| 1 << i)
+                    .sum::<u32>();
+                let count = (expected & u32::from(AMONG)).count_ones() as usize;
                 assert_eq!(
                     dispatch(level, AtMost(&line, key)),
-                    (at_most, equal, count),
+                    (expected, equal, count),
                     "{level:?} {key:#x}"
                 );
             }
@@ -440,6 +467,22 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn every_instruction_set_sorts_what_is_between(
+            keys in proptest::collection::btree_set(prop_oneof![proptest::sample::select(&WORDS[..]), 0..9_u64, any::<u64>()], 4),
+            order in proptest::sample::subsequence(vec![0, 1, 2, 3], 4).prop_shuffle(),
+            bounds in proptest::array::uniform2(prop_oneof![proptest::sample::select(&WORDS[..]), 0..9_u64, any::<u64>()]),
+        ) {
+            let keys: Vec<u64> = keys.into_iter().collect();
+            let line = KeyLine(std::array::from_fn(|i| AtomicU64::new(keys[order[i / 2]] ^ (i % 2 * 77) as u64)));
+            let (low, high) = (bounds[0].min(bounds[1]), bounds[0].max(bounds[1]));
+            let expected: Vec<[u64; 2]> =
+                keys.iter().filter(|&key| (low..=high).contains(key)).map(|&key| [key, key ^ 77]).collect();
+            for level in SimdLevel::available() {
+                prop_assert_eq!(&dispatch(level, SortedBetween(&line, low, high - low)), &expected, "{:?}", level);
+            }
+        }
+
         #[test]
         fn every_instruction_set_picks_and_compares_alike(
             words in proptest::collection::vec(prop_oneof![proptest::sample::select(&WORDS[..]), any::<u64>()], 32),
