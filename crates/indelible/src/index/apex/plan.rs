@@ -34,6 +34,9 @@ const STASH_RATIO: RangeInclusive<f64> = 0.05..=0.3;
 /// The stash ratio per share of keys that overflow (section 4.5).
 const STASH_COEFFICIENT: f64 = 1.5;
 
+/// Records per slot below which a node is not made larger for want of room.
+const FILL_LEAST: f64 = 0.1;
+
 /// Records per slot of a node that is to take as many again.
 const FILL_ASCENDING: f64 = 0.55;
 
@@ -121,6 +124,32 @@ pub(super) fn plan_data(
     SHAPE.data(keys, range, (low, high), fill, stash_ratio)
 }
 
+/// The same node in a block of twice the size, if there is one and it would not stand nearly empty.
+pub(super) fn plan_larger(plan: &DataPlan, keys: &[u64]) -> Option<DataPlan> {
+    let bytes = plan.bytes * 2;
+    let fill = keys.len() as f64 / slots_in(bytes) as f64;
+    (bytes <= MAX_DATA_BYTES && fill >= FILL_LEAST)
+        .then(|| SHAPE.data(keys, 0..keys.len(), (plan.low, plan.high), fill, None))
+}
+
+/// Two nodes for keys that no data node suits: the smallest and the largest of them go different ways. None for fewer
+/// than two keys.
+pub(super) fn plan_two(keys: &[u64], low: u64, high: u64, fill: f64) -> Option<Plan> {
+    let (first, last) = (*keys.first()?, *keys.last()?);
+    let shift = (first ^ last).checked_ilog2()?;
+    let base = first >> shift << shift;
+    let border = base + (1 << shift);
+    let at = keys.partition_point(|&key| key < border);
+    let left = SHAPE.plan_from(keys, 0..at, (low, border - 1), fill);
+    let right = SHAPE.plan_from(keys, at..keys.len(), (border, high), fill);
+    Some(Plan::Inner(InnerPlan {
+        base,
+        shift,
+        log_slots: 1,
+        children: vec![(0, left), (1, right)],
+    }))
+}
+
 /// A data node for keys to which ever larger ones are being added: they lie densely at the left of the primary array, and the
 /// rest of it waits for those to come. None if there is no node that has room for as many again.
 pub(super) fn plan_ascending(keys: &[u64], low: u64, high: u64) -> Option<DataPlan> {
@@ -159,6 +188,17 @@ impl Shape {
             );
         });
         plan
+    }
+
+    /// A data node for some of the keys.
+    fn plan_from(
+        self,
+        keys: &[u64],
+        range: Range<usize>,
+        (low, high): (u64, u64),
+        fill: f64,
+    ) -> Plan {
+        Plan::Data(self.data(keys, range, (low, high), fill, None))
     }
 
     /// See [`plan_data`].

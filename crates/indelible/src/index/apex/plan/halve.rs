@@ -8,7 +8,7 @@ use crate::index::apex::model::{self, Model};
 use std::ops::Range;
 
 /// Misses for a key in the third or fourth line of its window.
-const BEYOND_TWO_LINES: f64 = 0.3;
+const BEYOND_PAIR: f64 = 0.3;
 
 /// Misses for a key in the stash: its overflow bucket, the stash, and half a one for the branch that nobody predicts.
 const OVERFLOW: f64 = 2.5;
@@ -178,7 +178,7 @@ impl<'a> Parts<'a> {
             let model = Model::fit(keys, primary, self.low, self.high);
             let fit = model::simulate_in(&model, keys, primary, group);
             let room = STASH_RATIO.end() * slots_in(bytes) as f64;
-            cost += BEYOND_TWO_LINES * fit.beyond_two_lines as f64
+            cost += BEYOND_PAIR * fit.beyond_pair as f64
                 + OVERFLOW * fit.overflowed as f64
                 + BUCKET_ENTRY * fit.bucket_entries as f64
                 + EXTENDED * (fit.overflowed as f64 - room).max(0.0);
