@@ -9,6 +9,7 @@ use crate::index::Change;
 use crate::planted::{Bug, planted};
 use crate::sync::lock;
 use crate::{Error, Result, reclaim};
+use std::sync::atomic::Ordering;
 
 /// Records that share their fences.
 const SHARING: usize = 16;
@@ -43,6 +44,7 @@ impl Tree {
                     let Some(place) = self.room_for(&held, free)? else {
                         drop(held);
                         self.restructure(key)?;
+                        self.is_starved.store(false, Ordering::Relaxed);
                         continue;
                     };
                     let records = self.publish_insert(&held, place, key, value);
@@ -50,8 +52,7 @@ impl Tree {
                     let data = held.data;
                     drop(held);
                     if is_crowded(data, place, records) {
-                        // The record is in; that there is no room for another node is the next insert's trouble.
-                        let _ = self.restructure(key);
+                        self.restructure_early(key);
                     }
                     return Ok(None);
                 }
@@ -61,12 +62,22 @@ impl Tree {
                     self.release(&held, place);
                     let data = held.data;
                     drop(held);
-                    if is_deserted(data, records) {
-                        let _ = self.restructure(key);
+                    if is_deserted(data, records) && self.restructure(key).is_ok() {
+                        self.is_starved.store(false, Ordering::Relaxed);
                     }
                     return Ok(before);
                 }
             }
+        }
+    }
+
+    /// Restructures the node of a key before it is full. The record is in; that there is no space for another node is a
+    /// later insert's trouble, and is not found out again, at the price of a whole plan, by each one until then.
+    #[cold]
+    fn restructure_early(&self, key: u64) {
+        if !self.is_starved.load(Ordering::Relaxed) {
+            let result = self.restructure(key);
+            self.is_starved.store(result.is_err(), Ordering::Relaxed);
         }
     }
 

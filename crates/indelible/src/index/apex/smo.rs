@@ -114,7 +114,8 @@ impl Tree {
         let records = self.records_of(data);
         let keys: Vec<u64> = records.iter().map(|&(key, _)| key).collect();
         let load = Load::new(data, &records, &keys);
-        if data.is_sparse(records.len()) {
+        // One whose stash is full has few records and a record that finds no place: a smaller node might have none either.
+        if data.is_sparse(records.len()) && data.has_stash_room() {
             return self.thin_out(&frozen, &load);
         }
         if data.has_stash_room() && !data.is_crowded(records.len()) {
