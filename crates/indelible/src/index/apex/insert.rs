@@ -4,7 +4,7 @@ use super::Tree;
 use super::batch::LANES;
 use super::build::choose;
 use super::data::{Data, State};
-use super::layout::{Extension, Slot, window_of};
+use super::layout::{Extension, GROUP, Slot, window_of};
 use super::search::{Held, Place};
 use crate::index::Change;
 use crate::locks::WriteGuard;
@@ -89,10 +89,9 @@ impl Tree {
         self.pm.publish(&self.slot_of(data, place).value, value);
     }
 
-    /// Writes a record to a free place, durable with the next fence, and returns how many its group has now, if that is
-    /// known. The group is held.
+    /// Writes a record to a free place, durable with the next fence, and returns how many its group has now. The group is held.
     #[inline(always)]
-    fn publish_insert(&self, held: &Held<'_>, place: Place, key: u64, value: u64) -> Option<usize> {
+    fn publish_insert(&self, held: &Held<'_>, place: Place, key: u64, value: u64) -> usize {
         let Slot {
             key: key_cell,
             value: value_cell,
@@ -109,18 +108,35 @@ impl Tree {
         }
         let lock = held.data.lock_of(held.home);
         self.tally.change(&self.locks, lock, key, 1);
-        held.data.change_count(held.home, 1)
+        self.count_change(held, 1)
     }
 
-    /// Takes a record out, durably with the next fence, and returns how many its group has now, if that is known. The
-    /// group is held.
-    fn publish_remove(&self, held: &Held<'_>, place: Place, key: u64) -> Option<usize> {
+    /// Counts a change to the group that is held, and returns how many records it has now.
+    #[inline(always)]
+    fn count_change(&self, held: &Held<'_>, change: i64) -> usize {
+        match held.data.change_count(held.home, change) {
+            Some(records) => records,
+            None => self.count_group(held),
+        }
+    }
+
+    /// Counts the records of a group that has not been counted since its node was mirrored.
+    #[cold]
+    fn count_group(&self, held: &Held<'_>) -> usize {
+        let group = held.home / GROUP;
+        let records = self.keys_of(held.data, group).len();
+        held.data.set_count(group, records);
+        records
+    }
+
+    /// Takes a record out, durably with the next fence, and returns how many its group has now. The group is held.
+    fn publish_remove(&self, held: &Held<'_>, place: Place, key: u64) -> usize {
         let slot = self.slot_of(held.data, place);
         // COMMIT: the key, which becomes the marker. Before this store the record is there, after it the slot is free.
         self.pm.publish(&slot.key, held.data.marker());
         let lock = held.data.lock_of(held.home);
         self.tally.change(&self.locks, lock, key, -1);
-        held.data.change_count(held.home, -1)
+        self.count_change(held, -1)
     }
 
     /// After a removal, once it is durable: others may have the stash slot. The group is held.
@@ -254,16 +270,17 @@ impl Tree {
 
 /// Whether the node of a group that has just got a record may be too full.
 #[inline(always)]
-fn is_crowded(data: &Data, place: Place, records: Option<usize>) -> bool {
+fn is_crowded(data: &Data, place: Place, records: usize) -> bool {
     // As long as records find room in their windows there is no reason to move them.
     matches!(place, Place::Stash(_))
-        && records.is_some_and(|records| data.is_full_group(records))
+        && data.is_full_group(records)
         && data.total().is_some_and(|records| data.is_crowded(records))
 }
 
 /// Whether the node of a group that has just lost a record may be too empty. Asked of the whole node only now and then.
 #[inline(always)]
-fn is_deserted(data: &Data, records: Option<usize>) -> bool {
-    records.is_some_and(|records| records.is_multiple_of(8) && data.is_empty_group(records))
+fn is_deserted(data: &Data, records: usize) -> bool {
+    records.is_multiple_of(8)
+        && data.is_empty_group(records)
         && data.total().is_some_and(|records| data.is_sparse(records))
 }

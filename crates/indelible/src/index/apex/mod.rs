@@ -357,6 +357,10 @@ impl Apex {
         self.shared.warm_up(&|| true)
     }
 
+    pub(crate) fn release_memory(&self) -> u64 {
+        self.shared.tree.forget()
+    }
+
     pub(crate) fn check(&self) -> Result<Vec<String>> {
         self.shared.check()
     }

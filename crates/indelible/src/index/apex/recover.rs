@@ -245,6 +245,57 @@ impl Tree {
     }
 }
 
+/// The other way round: giving mirrors up.
+impl Tree {
+    /// Gives up the mirrors of all data nodes that nobody is changing: they become cold again. Returns the bytes.
+    pub(super) fn forget(&self) -> u64 {
+        let _guard = reclaim::pin();
+        let mut inners = vec![self.root()];
+        let mut bytes = 0;
+        while let Some(inner) = inners.pop() {
+            let mut last = Child::COLD;
+            for slot in 0..inner.radix.slots() {
+                let child = inner.child(slot);
+                if child == last || child.is_cold() {
+                    continue;
+                }
+                last = child;
+                // SAFETY: reached while pinned; not cold.
+                unsafe {
+                    if child.is_inner() {
+                        inners.push(&*child.as_inner());
+                    } else {
+                        bytes += self.forget_data(inner, slot, &*child.as_data());
+                    }
+                }
+            }
+        }
+        bytes
+    }
+
+    /// Makes the slots of a data node cold, one of which was found. What its mirror knows is in the pool: nobody
+    /// writes it while it is frozen, and whoever comes then mirrors it anew. Readers may be in the old mirror; they and the
+    /// writers in the new one have the same locks.
+    fn forget_data(&self, parent: &Inner, slot: usize, data: &Data) -> u64 {
+        let Some(frozen) = self.freeze(data) else {
+            return 0;
+        };
+        let _changing = lock(&parent.changing);
+        let child = Child::data(NonNull::from(data));
+        if parent.is_dead() || parent.child(slot) != child {
+            return 0;
+        }
+        // The whole group, also slots to the left of the one that was found: they may have been cold when that was.
+        let slots = self.durable_slots(parent);
+        let first = group_of(slots, slot).map_or(slot, |(first, _)| first);
+        parent.set(first, group_log(slots, first), Child::COLD);
+        let bytes = data.dram_bytes();
+        frozen.data.become_(State::Dead);
+        self.bury_data(data);
+        bytes
+    }
+}
+
 impl Shared {
     /// Mirrors, counts and sweeps everything that the last process left, unless `go_on` says to stop.
     pub(super) fn warm_up(&self, go_on: &impl Fn() -> bool) -> Result<()> {
