@@ -294,6 +294,7 @@ fn measured(
             blocks_written: 1.33,
             bytes_allocated: 22.4,
         }),
+        statistics: None,
     }
 }
 
