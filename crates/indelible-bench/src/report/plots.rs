@@ -472,12 +472,22 @@ fn capital(text: &str) -> String {
     })
 }
 
-/// A panel per kind of count, a bar per phase, of the first of ours.
+/// Panels of the first of ours, and of the first with each other kind of index.
 fn counts(experiment: &ExperimentSummary) -> Vec<Panel> {
     let counting = |row: &&Row| row.is_ours && row.cells.iter().flatten().any(|c| c.cost.is_some());
-    let Some(row) = experiment.rows.iter().find(counting) else {
-        return Vec::new();
+    let mut kinds = Vec::new();
+    let is_new = |row: &&Row| {
+        let kind = row.structure.first().map(|(_, structure)| &structure.kind);
+        let is_new = !kinds.contains(&kind);
+        kinds.push(kind);
+        is_new
     };
+    let rows = experiment.rows.iter().filter(counting).filter(is_new);
+    rows.flat_map(|row| counts_of(experiment, row)).collect()
+}
+
+/// A panel per kind of count, a bar per phase.
+fn counts_of(experiment: &ExperimentSummary, row: &Row) -> Vec<Panel> {
     let columns = || {
         let cells = experiment
             .fewest_threads()
