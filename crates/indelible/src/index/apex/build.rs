@@ -4,19 +4,27 @@ use super::Tree;
 use super::data::{Data, State};
 use super::inner::{Child, Inner};
 use super::layout::{
-    DataHeader, DataShape, EXTENSION_SLOTS, Extension, GROUP, HEADER_BYTES, INLINE_SLOTS,
-    LINE_SLOTS, Link, Offset, Radix, SMALLEST_BLOCK, WINDOW, marker, window_of,
+    DataHeader, DataShape, EXTENSION_SLOTS, Extension, GROUP, HEADER_BYTES, INLINE_SLOTS, Link,
+    Offset, PAIR_SLOTS, Radix, SMALLEST_BLOCK, WINDOW, marker, window_of,
 };
 use super::plan::{DataPlan, InnerPlan, Plan};
 use crate::Result;
 use crate::pmem::Cell;
 use std::ptr::NonNull;
 
+/// Words before the primary array.
+const HEADER_WORDS: usize = HEADER_BYTES as usize / 8;
+/// The word of the header that names the first extended stash block.
+const EXTENSION_WORD: usize = std::mem::offset_of!(DataHeader, extension) / 8;
+
 /// A key and a value.
 pub(super) type Record = (u64, u64);
 
 /// A data node as it will lie in its block.
-struct Image {
+pub(super) struct Image {
+    shape: DataShape,
+    pub(super) bytes: u64,
+    high: u64,
     words: Vec<u64>,
     /// Home, key and stash slot of every record that is not in its window.
     overflow: Vec<(usize, u64, u32)>,
@@ -27,14 +35,23 @@ struct Image {
 }
 
 impl Image {
-    fn new(shape: &DataShape, bytes: u64, records: &[Record]) -> Self {
+    pub(super) fn new(plan: &DataPlan, records: &[Record]) -> Self {
+        let shape = DataShape {
+            model: plan.model,
+            primary: plan.primary,
+            stash: plan.stash,
+            low: plan.low,
+        };
         let free = marker(shape.low);
-        let mut words = vec![0; bytes as usize / 8];
-        words[..8].copy_from_slice(&DataHeader::words(shape));
-        for slot in words[8..].chunks_exact_mut(2) {
+        let mut words = vec![0; plan.bytes as usize / 8];
+        words[..HEADER_WORDS].copy_from_slice(&DataHeader::words(&shape));
+        for slot in words[HEADER_WORDS..].chunks_exact_mut(2) {
             slot[0] = free;
         }
         let mut image = Self {
+            shape,
+            bytes: plan.bytes,
+            high: plan.high,
             words,
             overflow: Vec::new(),
             counts: vec![0; shape.primary.div_ceil(GROUP)],
@@ -57,8 +74,14 @@ impl Image {
         image
     }
 
+    /// Whether the node would not be full again at once: the next record finds a place, wherever its home is.
+    pub(super) fn has_room(&self) -> bool {
+        let free = self.shape.stash - self.overflow.len();
+        self.rest.is_empty() && free >= (self.shape.stash / 8).max(2)
+    }
+
     fn put(&mut self, slot: usize, (key, value): Record) {
-        let at = (HEADER_BYTES as usize) / 8 + slot * 2;
+        let at = HEADER_WORDS + slot * 2;
         self.words[at] = key;
         self.words[at + 1] = value;
     }
@@ -66,7 +89,7 @@ impl Image {
     /// The slot that an insert would choose.
     fn room_for(&self, home: usize, free: u64) -> Option<usize> {
         let first = window_of(home);
-        let keys = &self.words[HEADER_BYTES as usize / 8 + first * 2..];
+        let keys = &self.words[HEADER_WORDS + first * 2..];
         let mut mask = 0;
         for slot in 0..WINDOW {
             mask |= u32::from(keys[slot * 2] == free) << (slot * 2);
@@ -76,19 +99,17 @@ impl Image {
 }
 
 /// Which of the free slots of a window, two bits each, an insert takes whose home is `at` slots into the window: the next
-/// one in the home's line, else another one in that line, else the next one after it. So most lookups find the key in the line
-/// of its home.
+/// one in the home's pair of lines, else another one in that pair, else one in the other pair. So most lookups find the key in
+/// the pair of its home.
 #[inline(always)]
 pub(super) fn choose(free: u32, at: usize) -> Option<usize> {
-    let line = at & !(LINE_SLOTS - 1);
-    let from = free & u32::MAX << (at * 2);
-    let in_line = free & 0xff << (line * 2);
-    let best = if from & in_line != 0 {
-        from & in_line
-    } else if in_line != 0 {
-        in_line
-    } else if from != 0 {
+    let pair = at & !(PAIR_SLOTS - 1);
+    let in_pair = free & 0xffff << (pair * 2);
+    let from = in_pair & u32::MAX << (at * 2);
+    let best = if from != 0 {
         from
+    } else if in_pair != 0 {
+        in_pair
     } else {
         free
     };
@@ -144,20 +165,18 @@ impl<'a> Aside<'a> {
 
     /// Writes a data node with `records`, not fenced, and makes its mirror, which is frozen.
     pub(super) fn data(&mut self, plan: &DataPlan, records: &[Record]) -> Result<(Link, Child)> {
-        let shape = DataShape {
-            model: plan.model,
-            primary: plan.primary,
-            stash: plan.stash,
-            low: plan.low,
-        };
-        let tree = self.tree;
-        let image = Image::new(&shape, plan.bytes, records);
-        let offset = self.alloc(plan.bytes)?;
-        let mut words = image.words;
+        self.image(Image::new(plan, records), records)
+    }
+
+    /// The same for a node that has been laid out.
+    pub(super) fn image(&mut self, mut image: Image, records: &[Record]) -> Result<(Link, Child)> {
+        let (tree, shape) = (self.tree, image.shape);
+        let offset = self.alloc(image.bytes)?;
         let extensions = self.extensions(&shape, &image.rest)?;
-        words[5] = extensions.first().copied().unwrap_or(0);
-        tree.pm.stream(tree.cells(offset, words.len()), &words);
-        let mut data = Data::new(offset, plan.bytes, &shape, plan.high, &extensions);
+        image.words[EXTENSION_WORD] = extensions.first().copied().unwrap_or(0);
+        let cells = tree.cells(offset, image.words.len());
+        tree.pm.stream(cells, &image.words);
+        let mut data = Data::new(offset, image.bytes, &shape, image.high, &extensions);
         data.built = records.last().map(|&(key, _)| (records.len(), key));
         let in_stash = image.overflow.iter().copied();
         let beyond = image.rest.iter().zip(shape.stash as u32..);
@@ -348,13 +367,14 @@ mod tests {
     use super::choose;
 
     #[test]
-    fn an_insert_prefers_the_line_of_its_home() {
+    fn an_insert_prefers_the_pair_of_lines_of_its_home() {
         let slots = |slots: &[usize]| slots.iter().fold(0, |mask, slot| mask | 1 << (slot * 2));
         assert_eq!(choose(slots(&[0, 2, 3, 5]), 1), Some(2));
-        assert_eq!(choose(slots(&[0, 5]), 1), Some(0));
-        assert_eq!(choose(slots(&[2, 9, 12]), 5), Some(9));
-        // At the end of a group the window begins before the home's line.
+        assert_eq!(choose(slots(&[0, 9]), 1), Some(0));
+        assert_eq!(choose(slots(&[9, 12]), 5), Some(9));
+        // At the end of a group the window begins before the home's pair.
         assert_eq!(choose(slots(&[2]), 14), Some(2));
+        assert_eq!(choose(slots(&[2, 8]), 14), Some(8));
         assert_eq!(choose(0, 3), None);
     }
 }

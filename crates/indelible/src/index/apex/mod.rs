@@ -56,7 +56,7 @@ mod smo;
 pub(crate) use scan::Cursor;
 
 use crate::index::Change;
-use crate::index::simd::SimdLevel;
+use crate::index::simd::{KeyLine, SimdLevel};
 use crate::index::tally::{self, RecordLocks, Tally};
 use crate::map::MapStat;
 use crate::pmem::{Cell, Pm};
@@ -65,8 +65,9 @@ use crate::reclaim::{self, Stamp};
 use crate::sync::lock;
 use crate::{Error, Result};
 use blocks::Blocks;
+use data::Data;
 use inner::{Child, Inner};
-use layout::{DataHeader, Extension, InnerHead, Offset, Slot};
+use layout::{DataHeader, Extension, InnerHead, LINE_SLOTS, Offset, Slot};
 use std::collections::VecDeque;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
@@ -176,6 +177,15 @@ impl Tree {
     fn slot_at(&self, offset: Offset) -> &Slot {
         // SAFETY: the offset comes from a data node's mirror, which has only slots of its own blocks.
         unsafe { self.at(offset) }
+    }
+
+    /// The lines of the primary array of a data node from slot `from` to before slot `to`, both of which begin a line.
+    #[inline(always)]
+    fn lines(&self, data: &Data, from: usize, to: usize) -> &[KeyLine] {
+        let to = to.min(data.primary as usize);
+        let count = to.saturating_sub(from) / LINE_SLOTS;
+        // SAFETY: the lines lie in the primary array of a node whose mirror was made for a block of this pool.
+        unsafe { std::slice::from_raw_parts(self.at(data.slot_at(from)), count) }
     }
 
     /// Cells of a block.

@@ -2,17 +2,18 @@
 //! nodes lead there.
 //!
 //! The range of keys is halved again and again, always at multiples of powers of two from one base, until lookups would
-//! not become cheaper: a binary tree (`halve.rs`). Halves without keys are passed over, so the tree has fewer branches than
-//! there are keys, and its depth is at most 64. Then the top levels of that tree become one inner node, and so on
+//! not become cheaper: a binary tree (`halve.rs`). Halves without keys are passed over, so the tree has fewer branches
+//! than there are keys, and its depth is at most 64. Then the top levels of that tree become one inner node, and so on
 //! downwards (`collapse.rs`).
 
 mod collapse;
 mod halve;
 
+use super::layout::{HEADER_BYTES, SLOT_BYTES};
 use super::model::{self, Model};
 use crate::sync::lock;
 use halve::Parts;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Mutex;
 
 /// The smallest data node.
@@ -24,20 +25,17 @@ pub(super) const MAX_DATA_BYTES: u64 = SHAPE.max_data_bytes;
 /// The logarithm of the most slots that an inner node has.
 pub(super) const MAX_LOG_SLOTS: u32 = SHAPE.max_log_slots;
 
-/// The header of a data node.
-pub(super) const HEADER_BYTES: u64 = 64;
-
-/// A slot of a data node: key and value.
-pub(super) const SLOT_BYTES: u64 = 16;
-
 /// Where a data node is so full that its structure must change (section 4.4). The stash is made for that time.
 pub(super) const UPPER_DENSITY: f64 = 0.9;
 
 /// The stash, as a share of all slots.
-const STASH_RATIO: std::ops::RangeInclusive<f64> = 0.05..=0.3;
+const STASH_RATIO: RangeInclusive<f64> = 0.05..=0.3;
 
 /// The stash ratio per share of keys that overflow (section 4.5).
 const STASH_COEFFICIENT: f64 = 1.5;
+
+/// Records per slot below which a node is not made larger for want of room.
+const FILL_LEAST: f64 = 0.1;
 
 /// Records per slot of a node that is to take as many again.
 const FILL_ASCENDING: f64 = 0.55;
@@ -113,8 +111,8 @@ pub(super) enum Plan {
     Inner(InnerPlan),
 }
 
-/// One data node for the keys of `range`, whatever it costs; it covers `low` to `high`. The stash ratio is simulated, if
-/// none is given: the paper takes the overflow ratio of the node whose place this one takes.
+/// One data node for the keys of `range`, whatever it costs; it covers `low` to `high`. If no stash ratio is given, it is
+/// simulated: in place of another node, the paper takes that one's overflow ratio.
 pub(super) fn plan_data(
     keys: &[u64],
     range: Range<usize>,
@@ -124,6 +122,32 @@ pub(super) fn plan_data(
     stash_ratio: Option<f64>,
 ) -> DataPlan {
     SHAPE.data(keys, range, (low, high), fill, stash_ratio)
+}
+
+/// The same node in a block of twice the size, if there is one and it would not stand nearly empty.
+pub(super) fn plan_larger(plan: &DataPlan, keys: &[u64]) -> Option<DataPlan> {
+    let bytes = plan.bytes * 2;
+    let fill = keys.len() as f64 / slots_in(bytes) as f64;
+    (bytes <= MAX_DATA_BYTES && fill >= FILL_LEAST)
+        .then(|| SHAPE.data(keys, 0..keys.len(), (plan.low, plan.high), fill, None))
+}
+
+/// Two nodes for keys that no data node suits: the smallest and the largest of them go different ways. None for fewer
+/// than two keys.
+pub(super) fn plan_two(keys: &[u64], low: u64, high: u64, fill: f64) -> Option<Plan> {
+    let (first, last) = (*keys.first()?, *keys.last()?);
+    let shift = (first ^ last).checked_ilog2()?;
+    let base = first >> shift << shift;
+    let border = base + (1 << shift);
+    let at = keys.partition_point(|&key| key < border);
+    let left = SHAPE.plan_from(keys, 0..at, (low, border - 1), fill);
+    let right = SHAPE.plan_from(keys, at..keys.len(), (border, high), fill);
+    Some(Plan::Inner(InnerPlan {
+        base,
+        shift,
+        log_slots: 1,
+        children: vec![(0, left), (1, right)],
+    }))
 }
 
 /// A data node for keys to which ever larger ones are being added: they lie densely at the left of the primary array, and the
@@ -164,6 +188,17 @@ impl Shape {
             );
         });
         plan
+    }
+
+    /// A data node for some of the keys.
+    fn plan_from(
+        self,
+        keys: &[u64],
+        range: Range<usize>,
+        (low, high): (u64, u64),
+        fill: f64,
+    ) -> Plan {
+        Plan::Data(self.data(keys, range, (low, high), fill, None))
     }
 
     /// See [`plan_data`].

@@ -7,8 +7,9 @@
 
 use super::bucket::Entry;
 use super::data::Data;
-use super::layout::{GROUP, WINDOW, window_of};
+use super::layout::{GROUP, LINE_SLOTS, WINDOW, window_of};
 use super::{Apex, Tree};
+use crate::index::simd::{Kernel, Simd, dispatch, prefetch};
 use crate::{Error, Result, reclaim};
 use std::sync::Arc;
 
@@ -17,39 +18,59 @@ type Pair = [u64; 2];
 /// Homes that are read at once.
 const CHUNK: usize = if GROUP < 64 { GROUP / 2 } else { 64 };
 
+/// Records that a chunk's windows have at most, and a line more: lines are written whole.
+const ROOM: usize = CHUNK + WINDOW + 2 * LINE_SLOTS;
+
 /// Keys not read yet, both ends included.
 type Unread = Option<(u64, u64)>;
 
 /// Records read and not given out yet, in the order of reading.
 #[derive(Default)]
 struct Run {
+    /// As many as there may be, some of which do not count.
     records: Vec<Pair>,
     start: usize,
+    end: usize,
 }
 
 impl Run {
     #[inline(always)]
     fn pop(&mut self) -> Option<Pair> {
-        let record = self.records.get(self.start).copied()?;
+        if self.start == self.end {
+            return None;
+        }
+        let record = self.records.get(self.start).copied();
         self.start += 1;
-        Some(record)
+        record
     }
 
     /// The record read last.
     fn pop_last(&mut self) -> Option<Pair> {
-        if self.is_empty() {
+        if self.start == self.end {
             return None;
         }
-        self.records.pop()
+        self.end -= 1;
+        self.records.get(self.end).copied()
     }
 
     fn is_empty(&self) -> bool {
-        self.start == self.records.len()
+        self.start == self.end
     }
 
     fn restart(&mut self) {
-        self.records.clear();
-        self.start = 0;
+        if self.records.len() < ROOM {
+            self.records.resize(ROOM, [0, 0]);
+        }
+        (self.start, self.end) = (0, 0);
+    }
+
+    /// Adds a record from a stash, of which there may be any number.
+    fn push(&mut self, record: Pair) {
+        if self.end == self.records.len() {
+            self.records.resize(2 * self.end, [0, 0]);
+        }
+        self.records[self.end] = record;
+        self.end += 1;
     }
 }
 
@@ -101,13 +122,20 @@ impl Tree {
             } else {
                 Chunk::downwards(data, first, last)
             };
-            if !self.read_chunk(data, &chunk, &mut run.records) {
+            let read = Read {
+                tree: self,
+                data,
+                chunk: &chunk,
+                run: &mut *run,
+            };
+            if !dispatch(self.simd, read) {
                 run.restart();
                 continue;
             }
-            sort_nearly(&mut run.records);
+            let records = &mut run.records[..run.end];
+            sort_nearly(records);
             if !UP {
-                run.records.reverse();
+                records.reverse();
             }
             *unread = if UP {
                 let next = chunk.keys.1.checked_add(1);
@@ -120,37 +148,53 @@ impl Tree {
         Ok(())
     }
 
-    /// Adds the records of a chunk, in any order; `false` if somebody changed them meanwhile.
+    /// Adds the records of a chunk, nearly sorted but for those from the stash; `false` if somebody changed them meanwhile.
     #[inline(always)]
-    fn read_chunk(&self, data: &Data, chunk: &Chunk, records: &mut Vec<Pair>) -> bool {
+    fn read_chunk<S: Simd>(&self, data: &Data, chunk: &Chunk, run: &mut Run) -> bool {
         let ((from, to), (low, high)) = (chunk.homes, chunk.keys);
         let lock = self.locks.of(data.lock_of(from));
         let version = lock.read();
-        let end = (window_of(to) + WINDOW).min(data.primary as usize);
-        let slots = window_of(from)..end;
-        // Free slots have a key outside of the node's range, which `low` and `high` are not.
-        let is_in = |key: u64| key.wrapping_sub(low) <= high - low;
-        for slot in slots {
-            let slot = self.slot_at(data.slot_at(slot));
-            let record = [slot.key.load(), slot.value.load()];
-            if is_in(record[0]) {
-                records.push(record);
+        let lines = self.lines(data, window_of(from), window_of(to) + WINDOW);
+        lines
+            .iter()
+            .for_each(|line| prefetch(std::ptr::from_ref(line)));
+        let blocks = Entry::block(from)..=Entry::block(to);
+        let stashed = || {
+            data.overflow_of(from / GROUP)
+                .filter(|entry| blocks.contains(&entry.block_of_home()))
+                .filter_map(|entry| data.stash_at(entry.stash_slot()))
+                .map(|at| self.slot_at(at))
+        };
+        stashed().for_each(|slot| prefetch(std::ptr::from_ref(slot)));
+        for line in lines {
+            // Free slots have a key outside of the node's range, which `low` and `high` are not.
+            if let Some(out) = run.records[run.end..].first_chunk_mut() {
+                run.end += S::sorted_between(line, low, high - low, out);
             }
         }
-        let blocks = Entry::block(from)..=Entry::block(to);
-        for entry in data.overflow_of(from / GROUP) {
-            if !blocks.contains(&entry.block_of_home()) {
-                continue;
-            }
-            if let Some(at) = data.stash_at(entry.stash_slot()) {
-                let slot = self.slot_at(at);
-                let record = [slot.key.load(), slot.value.load()];
-                if is_in(record[0]) {
-                    records.push(record);
-                }
+        for slot in stashed() {
+            let record = [slot.key.load(), slot.value.load()];
+            if (low..=high).contains(&record[0]) {
+                run.push(record);
             }
         }
         lock.is_still(version)
+    }
+}
+
+struct Read<'a> {
+    tree: &'a Tree,
+    data: &'a Data,
+    chunk: &'a Chunk,
+    run: &'a mut Run,
+}
+
+impl Kernel for Read<'_> {
+    type Out = bool;
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> bool {
+        self.tree.read_chunk::<S>(self.data, self.chunk, self.run)
     }
 }
 

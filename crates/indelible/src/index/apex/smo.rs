@@ -19,12 +19,12 @@
 //!
 //! The locks: a node is frozen before an inner node's `changing` is taken, and of two inner nodes the upper one is first.
 
-use super::build::{Aside, Built, Record, block_for};
+use super::build::{Aside, Built, Image, Record, block_for};
 use super::data::{Data, State};
 use super::divide::{FILL, Group, Growth, Load, Part, radix_between};
 use super::inner::{Child, Inner, group_log, group_of};
 use super::layout::{GROUP, INLINE_SLOTS, Link, Radix, SMALLEST_BLOCK};
-use super::plan::{DataPlan, MAX_LOG_SLOTS, Plan, plan, plan_ascending};
+use super::plan::{DataPlan, MAX_LOG_SLOTS, Plan, plan, plan_ascending, plan_larger, plan_two};
 use super::{Tree, count};
 use crate::Result;
 use crate::locks::Wait;
@@ -56,6 +56,17 @@ impl Drop for Frozen<'_> {
         if self.data.state() == State::Frozen {
             self.data.become_(State::Live);
         }
+    }
+}
+
+/// The node of a plan, or a larger one, that is not full again at once.
+fn roomy(mut plan: DataPlan, load: &Load<'_>) -> Option<Image> {
+    loop {
+        let image = Image::new(&plan, load.records);
+        if image.has_room() {
+            return Some(image);
+        }
+        plan = plan_larger(&plan, load.keys)?;
     }
 }
 
@@ -184,20 +195,34 @@ impl Tree {
         if let Some(growth) = group.growth_at_the_edge(slots, data, load) {
             return self.grow_parent(path, group, growth, frozen, load);
         }
-        let ascending = || plan_ascending(load.keys, data.low, data.high);
-        if let Some(plan) = load.is_ascending.then(ascending).flatten() {
-            return self.replace(group, frozen, &plan, load.records);
+        let range = (data.low, data.high);
+        let ascending = load
+            .is_ascending
+            .then(|| plan_ascending(load.keys, range.0, range.1));
+        if let Some(image) = ascending.flatten().and_then(|plan| roomy(plan, load)) {
+            return self.replace(group, frozen, image, load.records);
         }
-        match plan(load.keys, data.low, data.high, FILL) {
-            Plan::Data(plan) if !load.is_ascending => {
-                self.replace(group, frozen, &plan, load.records)
-            }
+        let plan = plan(load.keys, range.0, range.1, FILL);
+        let image = match &plan {
+            Plan::Data(plan) => roomy(plan.clone(), load),
+            Plan::Inner(_) => None,
+        };
+        match image {
+            Some(image) if !load.is_ascending => self.replace(group, frozen, image, load.records),
             _ if group.can_divide(load) => self.divide(group, frozen, load),
             _ if group.can_be_finer(slots, load) => {
                 self.grow_parent(path, group, Growth::Finer, frozen, load)
             }
-            Plan::Data(plan) => self.replace(group, frozen, &plan, load.records),
-            plan @ Plan::Inner(_) => self.split_downwards(group, frozen, &plan, load),
+            Some(image) => self.replace(group, frozen, image, load.records),
+            None => {
+                // A plan for a data node that would be full again at once is none.
+                let two = || plan_two(load.keys, range.0, range.1, FILL);
+                let plan = match plan {
+                    Plan::Data(_) => two().unwrap_or(plan),
+                    inner => inner,
+                };
+                self.split_downwards(group, frozen, &plan, load)
+            }
         }
     }
 
@@ -206,18 +231,19 @@ impl Tree {
         &self,
         group: Group<'_>,
         frozen: &Frozen<'_>,
-        plan: &DataPlan,
+        image: Image,
         records: &[Record],
     ) -> Result<Outcome> {
+        let bytes = image.bytes;
         let mut aside = Aside::new(self);
-        let (link, child) = aside.data(plan, records)?;
+        let (link, child) = aside.image(image, records)?;
         self.pm.fence();
         let Some(_slots) = self.lock_group(group, frozen.data) else {
             return Ok(Outcome::Moved);
         };
         self.pm.note(
             "data node replaced",
-            plan.bytes.cmp(&frozen.data.bytes) as i8 as u64 & 3,
+            bytes.cmp(&frozen.data.bytes) as i8 as u64 & 3,
         );
         count(&self.changes.expansions);
         self.relink(group, link, child);

@@ -174,8 +174,8 @@ fn words_that_mislead_are_refused() {
 fn the_last_group_has_room_for_a_window() {
     for slots in 0..2000 {
         let primary = primary_slots(slots, 64);
-        assert!(primary.is_multiple_of(LINE_SLOTS) && primary >= WINDOW);
-        assert!(primary <= slots.max(WINDOW) && primary + WINDOW + LINE_SLOTS > slots);
+        assert!(primary.is_multiple_of(PAIR_SLOTS) && primary >= WINDOW);
+        assert!(primary <= slots.max(WINDOW) && primary + WINDOW + PAIR_SLOTS > slots);
         assert!(primary.is_multiple_of(64) || primary % 64 >= WINDOW);
     }
 }
@@ -193,21 +193,21 @@ fn insert_all(model: &Model, keys: &[u64], slots: usize, group: usize) -> Fit {
     for key in order {
         let home = model.predict(key);
         let group_end = ((home / group + 1) * group).min(slots);
-        let start = (home / LINE_SLOTS * LINE_SLOTS).min(group_end - WINDOW);
-        let home_line = home / LINE_SLOTS - start / LINE_SLOTS;
-        let in_line = |line: usize| start + line * LINE_SLOTS..start + (line + 1) * LINE_SLOTS;
-        let found = (0..WINDOW_LINES).find_map(|step| {
-            let line = in_line((home_line + step) % WINDOW_LINES);
-            let from_home = line.clone().filter(|&slot| slot >= home);
+        let start = (home / PAIR_SLOTS * PAIR_SLOTS).min(group_end - WINDOW);
+        let home_pair = home / PAIR_SLOTS - start / PAIR_SLOTS;
+        let in_pair = |pair: usize| start + pair * PAIR_SLOTS..start + (pair + 1) * PAIR_SLOTS;
+        let found = (0..2).find_map(|step| {
+            let pair = in_pair((home_pair + step) % 2);
+            let from_home = pair.clone().filter(|&slot| slot >= home);
             from_home
-                .chain(line)
+                .chain(pair)
                 .find(|&slot| !taken[slot])
                 .map(|slot| (step, slot))
         });
         match found {
             Some((step, slot)) => {
                 taken[slot] = true;
-                fit.beyond_two_lines += usize::from(step >= 2);
+                fit.beyond_pair += step;
             }
             None => {
                 fit.overflowed += 1;
@@ -235,9 +235,9 @@ fn the_simulation_is_close_to_inserting() {
                 let real = insert_all(&model, &keys, slots, group);
                 let guess = simulate_in(&model, &keys, slots, group);
                 println!("density {density} group {group}: {real:?} {guess:?}");
-                let near = |a: usize, b: usize| a.abs_diff(b) <= keys.len() / 100;
+                let near = |a: usize, b: usize| a.abs_diff(b) <= keys.len() / 50;
                 assert!(near(real.overflowed, guess.overflowed));
-                assert!(near(real.beyond_two_lines, guess.beyond_two_lines));
+                assert!(near(real.beyond_pair, guess.beyond_pair));
                 assert!(
                     guess.bucket_entries.abs_diff(real.bucket_entries)
                         <= 100 + real.bucket_entries / 10
@@ -259,14 +259,6 @@ fn a_misleading_model_does_not_panic() {
 #[ignore = "a measurement"]
 fn speed() {
     let keys = random_keys(10_000);
-    let start = std::time::Instant::now();
-    for _ in 0..1000 {
-        std::hint::black_box(Line::fit(std::hint::black_box(&keys)));
-    }
-    println!(
-        "fit: {:.2} ns per key",
-        start.elapsed().as_nanos() as f64 / 1e7
-    );
     let model = Model::fit(&keys, 14_000, 0, u64::MAX);
     let start = std::time::Instant::now();
     for _ in 0..1000 {
@@ -301,7 +293,13 @@ fn any_keys() -> impl Strategy<Value = Vec<u64>> {
 
 proptest! {
     #[test]
-    fn any_model_is_valid_and_monotone(keys in any_keys(), slots in 4usize..=MAX_SLOTS / 4, low: u64, high: u64, density in 0.0..1.5) {
+    fn any_model_is_valid_and_monotone(
+        keys in any_keys(),
+        slots in 4usize..=MAX_SLOTS / 4,
+        low: u64,
+        high: u64,
+        density in 0.0..1.5,
+    ) {
         let slots = slots * 4;
         let low = low.min(keys.first().copied().unwrap_or(low)).min(high);
         let high = high.max(keys.last().copied().unwrap_or(high));
@@ -315,7 +313,13 @@ proptest! {
     }
 
     #[test]
-    fn words_of_any_kind_do_not_overflow(words: [u64; 4], shift in 0u32..64, up in 0u32..70, slots in 0usize..20_000, key: u64) {
+    fn words_of_any_kind_do_not_overflow(
+        words: [u64; 4],
+        shift in 0u32..64,
+        up in 0u32..70,
+        slots in 0usize..20_000,
+        key: u64,
+    ) {
         let [base, limit, mult, bias] = words;
         if let Some(model) = Model::from_words([base, limit >> shift, mult >> shift, bias >> 2], up, slots) {
             prop_assert!(model.predict(key) < slots);

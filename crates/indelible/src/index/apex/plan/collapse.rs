@@ -15,10 +15,10 @@ const SLOT_SHARE: u64 = 20;
 const SLOTS_PER_CHILD: usize = 4;
 
 /// Misses for going through one more inner node,
-const DEEPER: f64 = 1.0;
+const DEEPER: f64 = 0.3;
 
 /// and for each halving that is left to it: with many of them it will not be the last.
-const HALVING_LEFT: f64 = 0.1;
+const HALVING_LEFT: f64 = 0.03;
 
 /// Misses, in every lookup, for slots that take as many bytes as the data nodes beneath.
 const SLOTS: f64 = 4.0;
@@ -91,8 +91,11 @@ impl Parts<'_> {
                 let left = self.keys.partition_point(|&key| key < border);
                 left == 0 || left == self.keys.len()
             });
-        let among = || self.border(&range).map(|(start, width)| (start, width - 1));
-        let (base, shift) = simple.or_else(among).unwrap_or((0, 63));
+        // Else the keys lie far apart, and there are at least two.
+        let (base, shift) = simple.unwrap_or_else(|| {
+            let (start, width) = self.aligned(&range);
+            (start, width.max(1) - 1)
+        });
         let border = base + (1 << shift);
         let middle = self.keys.partition_point(|&key| key < border);
         let left = unfinished(range.start..middle, 0, border - 1);
@@ -155,8 +158,7 @@ impl Parts<'_> {
             {
                 continue;
             }
-            let cost = DEEPER * deeper as f64 / branch.records as f64
-                + SLOTS * bytes as f64 / branch.bytes as f64;
+            let cost = deeper / branch.records as f64 + SLOTS * bytes as f64 / branch.bytes as f64;
             if cost < best_cost {
                 (best, best_cost) = (log_slots, cost);
             }

@@ -3,31 +3,40 @@
 //! What a lookup costs is counted in memory misses, as in section 4.4 of the paper. A part is halved even where one
 //! halving does not pay, if several do: the best tree of each half is found first.
 
-use super::{MIN_DATA_BYTES, Shape, in_parallel, slots_in, usable};
+use super::{STASH_RATIO, Shape, in_parallel, slots_in, usable};
 use crate::index::apex::model::{self, Model};
 use std::ops::Range;
 
 /// Misses for a key in the third or fourth line of its window.
-const BEYOND_TWO_LINES: f64 = 0.3;
+const BEYOND_PAIR: f64 = 0.3;
 
-/// Misses for a key in the stash: overflow bucket, stash, and half of them by way of a mispredicted branch.
+/// Misses for a key in the stash: its overflow bucket, the stash, and half a one for the branch that nobody predicts.
 const OVERFLOW: f64 = 2.5;
 
 /// Misses for an entry of an overflow bucket: a 16th of a line, and one fingerprint in 256 misleads.
 const BUCKET_ENTRY: f64 = 0.02;
 
-/// Misses for the node's description in DRAM: few for a node so large that its description stays in the caches.
+/// Misses, and an allocation, for a key that the stash has no room for.
+const EXTENDED: f64 = 4.0;
+
+/// Misses for the node's description in DRAM; but for a large node it stays in the caches.
 const NODE_MISSES: f64 = 1.2;
 const NODE_RECORDS: f64 = 640.0;
 
+/// A node with no more than this for collisions per record is not halved: looking for more would take long.
+const GOOD_ENOUGH: f64 = 0.05;
+
 /// What a halving must save per record.
-const HALVING: f64 = 0.03;
+const HALVING: f64 = 0.01;
 
-/// And what more, if it passes over halves without keys: they cost an inner node, or empty data nodes.
-const PASSING_OVER: f64 = 0.1;
+/// And what more, if it passes over halves without keys: they become an inner node, or empty data nodes.
+const PASSING_OVER: f64 = 0.05;
+const PASSING_OVER_BYTES: u64 = 320;
 
-/// No halving that is not forced leaves more bytes per record.
-const MOST_BYTES: u64 = 64;
+/// A part is not halved if that takes more bytes per record than this, and 4 more each time that its records double: a
+/// large part must not be left whole because its small parts are near the bound.
+const MOST_BYTES: u64 = 32;
+const MOST_BYTES_PER_DOUBLING: u64 = 4;
 
 /// What is to be divided.
 pub(super) struct Parts<'a> {
@@ -36,7 +45,7 @@ pub(super) struct Parts<'a> {
     /// The lowest and the highest key that are routed here.
     pub(super) low: u64,
     pub(super) high: u64,
-    /// Ranges are aligned relative to this key.
+    /// Ranges are aligned as seen from this key.
     base: u64,
     fill: f64,
     max_records: usize,
@@ -75,10 +84,11 @@ struct Best {
 impl<'a> Parts<'a> {
     pub(super) fn new(shape: Shape, keys: &'a [u64], (low, high): (u64, u64), fill: f64) -> Self {
         let first = keys.first().copied().unwrap_or(low);
-        let span = keys.last().copied().unwrap_or(low) - first;
-        let width = (1u128 << (64 - span.leading_zeros())) - 1;
+        let span = keys.last().copied().unwrap_or(low).saturating_sub(first);
+        // The power of two that covers the span, less one.
+        let width = u64::MAX.checked_shr(span.leading_zeros()).unwrap_or(0);
         // From the lowest key on; but not beyond the highest possible key, if there is room before.
-        let base = first.min(high.saturating_sub(width as u64));
+        let base = first.min(high.saturating_sub(width));
         let fill = usable(fill);
         let max_slots = slots_in(shape.max_data_bytes);
         Self {
@@ -138,8 +148,7 @@ impl<'a> Parts<'a> {
         let leaf = self.leaf(range.clone());
         let records = range.len() as f64;
         let fits = range.len() <= self.max_records;
-        // The least that halves could cost.
-        let bound = records * (1.0 + HALVING) + node_cost(records);
+        let bound = records * (1.0 + GOOD_ENOUGH) + node_cost(records);
         if fits && (leaf.cost <= bound || range.len() < 2 * self.shape.min_records) {
             return leaf;
         }
@@ -149,14 +158,15 @@ impl<'a> Parts<'a> {
         let left = self.best(range.start..middle);
         let right = self.best(middle..range.end);
         let branch = self.branch(&range, left, right);
-        if fits && (leaf.cost <= branch.cost || branch.bytes > MOST_BYTES * range.len() as u64) {
+        let most = MOST_BYTES + MOST_BYTES_PER_DOUBLING * u64::from(range.len().max(1).ilog2());
+        if fits && (leaf.cost <= branch.cost || branch.bytes > most * range.len() as u64) {
             leaf
         } else {
             branch
         }
     }
 
-    /// One data node for the keys of `range`. What it costs is not known if it is too large.
+    /// One data node for the keys of `range`. If they are too many, what it costs does not matter.
     fn leaf(&self, range: Range<usize>) -> Best {
         let bytes = self.shape.bytes_for(range.len(), self.fill);
         let keys = &self.keys[range.clone()];
@@ -167,8 +177,11 @@ impl<'a> Parts<'a> {
             let primary = model::primary_slots((slots_in(bytes) as f64 * 0.95) as usize, group);
             let model = Model::fit(keys, primary, self.low, self.high);
             let fit = model::simulate_in(&model, keys, primary, group);
-            cost +=
-                BEYOND_TWO_LINES * fit.beyond_two_lines as f64 + OVERFLOW * fit.overflowed as f64;
+            let room = STASH_RATIO.end() * slots_in(bytes) as f64;
+            cost += BEYOND_PAIR * fit.beyond_pair as f64
+                + OVERFLOW * fit.overflowed as f64
+                + BUCKET_ENTRY * fit.bucket_entries as f64
+                + EXTENDED * (fit.overflowed as f64 - room).max(0.0);
         }
         Best {
             part: Part::Leaf(range),
@@ -179,8 +192,9 @@ impl<'a> Parts<'a> {
 
     fn branch(&self, range: &Range<usize>, left: Best, right: Best) -> Best {
         let (start, width) = self.aligned(range);
-        let passed = left.part.passed_over(width - 1) + right.part.passed_over(width - 1);
-        let bytes = left.bytes + right.bytes + u64::from(passed) * MIN_DATA_BYTES;
+        let passed = [&left, &right].map(|half| u8::from(half.part.passes_over(width - 1)));
+        let passed = passed[0] + passed[1];
+        let bytes = left.bytes + right.bytes + u64::from(passed) * PASSING_OVER_BYTES;
         let records = range.len() as f64;
         let price = HALVING + if passed > 0 { PASSING_OVER } else { 0.0 };
         Best {
@@ -197,8 +211,9 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// The smallest aligned range that holds the keys of `range`, of which there are at least two.
-    fn aligned(&self, range: &Range<usize>) -> (u64, u32) {
+    /// The smallest aligned range that holds the keys of `range`, of which there are at least two: its first key and the
+    /// logarithm of its width.
+    pub(super) fn aligned(&self, range: &Range<usize>) -> (u64, u32) {
         let first = self.keys[range.start].wrapping_sub(self.base);
         let last = self.keys[range.end - 1].wrapping_sub(self.base);
         let width = 64 - (first ^ last).leading_zeros();
@@ -209,7 +224,7 @@ impl<'a> Parts<'a> {
     }
 
     /// Where the second half of `range` begins; `None` if there are no two halves with keys.
-    pub(super) fn middle(&self, range: &Range<usize>) -> Option<usize> {
+    fn middle(&self, range: &Range<usize>) -> Option<usize> {
         if range.len() < 2 {
             return None;
         }
@@ -217,11 +232,6 @@ impl<'a> Parts<'a> {
         let middle = start.wrapping_add(1 << (width.max(1) - 1));
         let left = self.keys[range.clone()].partition_point(|&key| key < middle);
         (left > 0 && left < range.len()).then_some(range.start + left)
-    }
-
-    /// The first key of the second half of a part with keys in both halves.
-    pub(super) fn border(&self, range: &Range<usize>) -> Option<(u64, u32)> {
-        self.middle(range).map(|_| self.aligned(range))
     }
 }
 
@@ -234,12 +244,9 @@ impl Part {
         }
     }
 
-    /// How many times a range of the given width must be halved before this part really has two halves.
-    fn passed_over(&self, width: u32) -> u32 {
-        match self {
-            Self::Leaf(_) => 0,
-            Self::Branch(branch) => width.saturating_sub(branch.width),
-        }
+    /// Whether a range of the given width must be halved more than once before this part really has two halves.
+    fn passes_over(&self, width: u32) -> bool {
+        matches!(self, Self::Branch(branch) if branch.width < width)
     }
 }
 
