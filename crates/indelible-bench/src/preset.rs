@@ -429,3 +429,54 @@ fn removable(scale: &Scale, records: u64, operations: u64) -> u64 {
     let times = scale.threads.len().max(1) as u64;
     operations.min(records * 9 / 10 / times).max(1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Source;
+    use crate::job::entrant;
+    use std::collections::BTreeSet;
+
+    /// The plans of all presets, small and as they are.
+    fn plans() -> impl Iterator<Item = Plan> {
+        let small = Scale {
+            records: Some(3000),
+            operations: Some(2000),
+            threads: vec![1, 3],
+            ..Scale::default()
+        };
+        let scales = [small, Scale::default()];
+        scales.into_iter().flat_map(|scale| {
+            let presets = Preset::value_variants().iter();
+            presets.map(move |preset| preset.plan(&scale))
+        })
+    }
+
+    #[test]
+    fn every_plan_can_be_run() {
+        for plan in plans() {
+            let mut names = BTreeSet::new();
+            for experiment in &plan.experiments {
+                let what = format!("{}, {}", plan.name, experiment.name);
+                assert!(names.insert(&experiment.name), "{what} is there twice");
+                experiment.check().expect(&what);
+                experiment.data.parse::<Source>().expect(&what);
+                for name in plan.contestants_of(experiment) {
+                    entrant(name).expect(&what);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn both_indexes_are_in_the_general_presets() {
+        for plan in plans().filter(|plan| ["quick", "full"].contains(&plan.name.as_str())) {
+            for experiment in &plan.experiments {
+                let entrants = plan.contestants_of(experiment);
+                for name in ["indelible", "indelible-apex"] {
+                    assert!(entrants.iter().any(|entrant| entrant == name), "{name}");
+                }
+            }
+        }
+    }
+}
