@@ -475,15 +475,15 @@ fn capital(text: &str) -> String {
 /// Panels of the first of ours, and of the first with each other kind of index.
 fn counts(experiment: &ExperimentSummary) -> Vec<Panel> {
     let counting = |row: &&Row| row.is_ours && row.cells.iter().flatten().any(|c| c.cost.is_some());
-    let mut kinds = Vec::new();
-    let is_new = |row: &&Row| {
-        let kind = row.structure.first().map(|(_, structure)| &structure.kind);
-        let is_new = !kinds.contains(&kind);
-        kinds.push(kind);
-        is_new
-    };
-    let rows = experiment.rows.iter().filter(counting).filter(is_new);
-    rows.flat_map(|row| counts_of(experiment, row)).collect()
+    let kind = |row: &Row| row.structure.first().map(|(_, first)| first.kind.clone());
+    let mut rows: Vec<&Row> = Vec::new();
+    for row in experiment.rows.iter().filter(counting) {
+        if rows.iter().all(|known| kind(known) != kind(row)) {
+            rows.push(row);
+        }
+    }
+    let panels = rows.into_iter().map(|row| counts_of(experiment, row));
+    panels.flatten().collect()
 }
 
 /// A panel per kind of count, a bar per phase.
