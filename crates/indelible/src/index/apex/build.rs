@@ -57,21 +57,65 @@ impl Image {
             counts: vec![0; shape.primary.div_ceil(GROUP)],
             rest: Vec::new(),
         };
-        let mut stash = 0;
-        for &record in records {
-            let home = shape.model.predict(record.0);
-            image.counts[home / GROUP] += 1;
-            if let Some(slot) = image.room_for(home, free) {
-                image.put(slot, record);
-            } else if stash < shape.stash {
-                image.put(shape.primary + stash, record);
-                image.overflow.push((home, record.0, stash as u32));
-                stash += 1;
-            } else {
-                image.rest.push((home, record));
-            }
-        }
+        image.place(records);
         image
+    }
+
+    /// Gives every record a slot. In each pair of lines they lie in order, for the sake of ranges.
+    fn place(&mut self, records: &[Record]) {
+        let model = self.shape.model;
+        let pairs = self.shape.primary / PAIR_SLOTS;
+        let home_pair = |&(key, _): &Record| model.predict(key) / PAIR_SLOTS;
+        let mut at = 0;
+        // Those that found no room in the pair before.
+        let mut carried: &[Record] = &[];
+        for pair in 0..pairs {
+            let end = at + records[at..].partition_point(|record| home_pair(record) <= pair);
+            let own = &records[at..end];
+            let is_first = (pair * PAIR_SLOTS).is_multiple_of(GROUP);
+            let stays = own.len().min(PAIR_SLOTS);
+            // The last ones go on to the next pair, unless that is another group's; those that come from the one before
+            // have to take what room is left.
+            let taken = carried.len().min(PAIR_SLOTS - stays);
+            debug_assert!(!is_first || carried.is_empty());
+            let (lucky, rest) = carried.split_at(taken);
+            let in_pair = lucky.iter().chain(&own[..stays]);
+            for (slot, &record) in (pair * PAIR_SLOTS..).zip(in_pair) {
+                self.put(slot, record);
+            }
+            for &record in rest {
+                self.put_aside(record);
+            }
+            carried = &own[stays..];
+            let is_last = ((pair + 1) * PAIR_SLOTS).is_multiple_of(GROUP) || pair + 1 == pairs;
+            if is_last {
+                // Their window is this pair and the one before.
+                for &record in carried {
+                    let home = model.predict(record.0);
+                    match self.room_for(home) {
+                        Some(slot) => self.put(slot, record),
+                        None => self.put_aside(record),
+                    }
+                }
+                carried = &[];
+            }
+            for record in own {
+                self.counts[model.predict(record.0) / GROUP] += 1;
+            }
+            at = end;
+        }
+    }
+
+    /// Puts a record into the stash.
+    fn put_aside(&mut self, record: Record) {
+        let home = self.shape.model.predict(record.0);
+        let slot = self.overflow.len();
+        if slot < self.shape.stash {
+            self.put(self.shape.primary + slot, record);
+            self.overflow.push((home, record.0, slot as u32));
+        } else {
+            self.rest.push((home, record));
+        }
     }
 
     /// Whether the node would not be full again at once: the next record finds a place, wherever its home is.
@@ -87,8 +131,8 @@ impl Image {
     }
 
     /// The slot that an insert would choose.
-    fn room_for(&self, home: usize, free: u64) -> Option<usize> {
-        let first = window_of(home);
+    fn room_for(&self, home: usize) -> Option<usize> {
+        let (first, free) = (window_of(home), marker(self.shape.low));
         let keys = &self.words[HEADER_WORDS + first * 2..];
         let mut mask = 0;
         for slot in 0..WINDOW {
