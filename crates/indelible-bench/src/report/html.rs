@@ -48,11 +48,12 @@ pub fn page(run: &Run) -> String {
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
          <title>{} - indelible bench</title>\n<style>\n{}{CSS}</style>\n</head>\n<body>\n\
-         {}{}<main>\n{sections}{}</main>\n{}<script>\n{SCRIPT}</script>\n</body>\n</html>\n",
+         {}{}<main>\n{}{sections}{}</main>\n{}<script>\n{SCRIPT}</script>\n</body>\n</html>\n",
         escape(&run.plan.name),
         colours(&palette),
         head(run),
         navigation(&summary),
+        across(&summary),
         about(&summary),
         foot(run),
     )
@@ -116,7 +117,7 @@ fn navigation(summary: &Summary) -> String {
         false => "<a href=\"#across\">across</a>",
     };
     format!(
-        "<nav><div>{links}{across}<a href=\"#about\">contestants</a><a href=\"#plan\">plan</a><button id=\"theme\">day / night</button></div></nav>\n"
+        "<nav><div>{across}{links}<a href=\"#about\">contestants</a><a href=\"#plan\">plan</a><button id=\"theme\">day / night</button></div></nav>\n"
     )
 }
 
@@ -356,10 +357,9 @@ fn about(summary: &Summary) -> String {
         ),
     };
     format!(
-        "{}<section class=\"experiment\" id=\"about\">\n<h2>What was measured</h2>\n{}{}\
+        "<section class=\"experiment\" id=\"about\">\n<h2>What was measured</h2>\n{}{}\
          <div class=\"kind\" id=\"plan\"><header><h3>Plan</h3><p>Everything that was asked for.</p></header>\
          <details><summary>JSON</summary><div class=\"command\"><pre class=\"long\">{}</pre><button data-copy=\"pre\">copy</button></div></details></div>\n</section>\n",
-        across(summary),
         part("Contestants", &contestants),
         part("Keys", &keys),
         escape(&plan),

@@ -89,6 +89,9 @@ pub fn after_load(experiment: &ExperimentSummary) -> Table {
     }
 }
 
+/// The place of the one figure of [`changes`] that the LB+-tree has, too.
+const SPLITS: usize = 1;
+
 /// Structure changes of the load and of each phase that inserts or removes.
 #[must_use]
 pub fn changes(experiment: &ExperimentSummary) -> Table {
@@ -108,7 +111,11 @@ pub fn changes(experiment: &ExperimentSummary) -> Table {
             let done = std::array::from_fn::<u64, 5, _>(|at| now[at].saturating_sub(before[at]));
             before = now;
             let mut values = vec![Value::plain(column.label())];
-            values.extend(done.map(|count| Value::plain(format::grouped(count))));
+            let is_counted = |at| statistics.kind == "apex" || at == SPLITS;
+            values.extend((0..5).map(|at| match is_counted(at) {
+                true => Value::plain(format::grouped(done[at])),
+                false => Value::default(),
+            }));
             line(row, values)
         };
         row.structure.iter().map(stage).collect::<Vec<_>>()
