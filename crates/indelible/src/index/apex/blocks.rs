@@ -80,6 +80,14 @@ impl Blocks {
         }
     }
 
+    /// Gives all extents of which no block is in use back to the pool, waiting for the readers. The caller is not pinned.
+    pub(super) fn give_back(&self) {
+        self.settle();
+        for space in &self.spaces {
+            space.release_empty_extents();
+        }
+    }
+
     /// More blocks of the smallest size than there can be.
     pub(super) fn most(&self) -> u64 {
         self.core.length() / SMALLEST_BLOCK

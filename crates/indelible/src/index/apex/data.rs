@@ -80,7 +80,9 @@ impl Data {
         high: u64,
         extensions: &[Offset],
     ) -> Box<Self> {
-        let most_extensions = (shape.stash / EXTENSION_SLOTS / 2 + 2).max(extensions.len());
+        // As many more as `is_roomy` may ask for.
+        let more_extensions = (shape.primary + shape.stash) / PATIENCE / EXTENSION_SLOTS + 2;
+        let most_extensions = extensions.len() + more_extensions;
         let stash_slots = shape.stash + most_extensions * EXTENSION_SLOTS;
         let data = Box::new(Self {
             model: shape.model,
@@ -315,6 +317,9 @@ const EMPTY: usize = 20;
 /// And below which a node with a full stash gets extended stash blocks: the keys of one region crowd, and a few more places
 /// for them cost less than another node.
 const SPARSE: usize = 50;
+/// So does one that got less than one record in so many since it was laid out, or few: laid out anew it would be as full as
+/// now, and that again for the next record. So the work of a new layout is always shared by many inserts.
+const PATIENCE: usize = 8;
 
 /// Counting.
 impl Data {
@@ -330,8 +335,11 @@ impl Data {
 
     /// Whether another place for keys that crowd is worth while.
     pub(super) fn is_roomy(&self) -> bool {
-        self.total()
-            .is_some_and(|records| records * 100 < self.slots() * SPARSE)
+        let as_built = self.built.map_or(0, |(count, _)| count);
+        self.total().is_some_and(|records| {
+            records * 100 < self.slots() * SPARSE
+                || records < as_built + as_built / PATIENCE + PATIENCE
+        })
     }
 
     /// Whether a group of so many records is above the density at which its node may be crowded.

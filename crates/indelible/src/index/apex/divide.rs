@@ -3,7 +3,7 @@
 use super::build::{Built, Record};
 use super::data::Data;
 use super::inner::Inner;
-use super::layout::Radix;
+use super::layout::{Radix, SLOT_BYTES};
 use super::plan::{MAX_DATA_BYTES, MAX_LOG_SLOTS, Plan, plan, plan_ascending, plan_data};
 use crate::pmem::Cell;
 
@@ -40,6 +40,12 @@ impl<'a> Load<'a> {
             keys,
             is_ascending,
         }
+    }
+
+    /// Whether they are too many for one node, with room for more.
+    pub(super) fn is_too_much(&self) -> bool {
+        let slots = MAX_DATA_BYTES / SLOT_BYTES;
+        self.keys.len() as f64 > slots as f64 * FILL
     }
 
     /// How many keys are less than a boundary, which may lie beyond all.

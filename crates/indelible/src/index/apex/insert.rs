@@ -1,17 +1,20 @@
 //! Every write: insert, update, remove, and what is made of them.
 
 use super::Tree;
+use super::batch::LANES;
 use super::build::choose;
 use super::data::{Data, State};
 use super::layout::{Extension, Slot, window_of};
 use super::search::{Held, Place};
 use crate::index::Change;
+use crate::locks::WriteGuard;
 use crate::planted::{Bug, planted};
 use crate::sync::lock;
 use crate::{Error, Result, reclaim};
+use std::sync::atomic::Ordering;
 
-/// Records that share their fences.
-const SHARING: usize = 16;
+/// Records that share a fence.
+const SHARING: usize = LANES;
 
 impl Tree {
     /// See [`AnyIndex::apply`](crate::index::AnyIndex::apply).
@@ -43,6 +46,7 @@ impl Tree {
                     let Some(place) = self.room_for(&held, free)? else {
                         drop(held);
                         self.restructure(key)?;
+                        self.is_starved.store(false, Ordering::Relaxed);
                         continue;
                     };
                     let records = self.publish_insert(&held, place, key, value);
@@ -50,8 +54,7 @@ impl Tree {
                     let data = held.data;
                     drop(held);
                     if is_crowded(data, place, records) {
-                        // The record is in; that there is no room for another node is the next insert's trouble.
-                        let _ = self.restructure(key);
+                        self.restructure_early(key);
                     }
                     return Ok(None);
                 }
@@ -61,12 +64,22 @@ impl Tree {
                     self.release(&held, place);
                     let data = held.data;
                     drop(held);
-                    if is_deserted(data, records) {
-                        let _ = self.restructure(key);
+                    if is_deserted(data, records) && self.restructure(key).is_ok() {
+                        self.is_starved.store(false, Ordering::Relaxed);
                     }
                     return Ok(before);
                 }
             }
+        }
+    }
+
+    /// Restructures the node of a key before it is full. The record is in; that there is no space for another node is a
+    /// later insert's trouble, and is not found out again, at the price of a whole plan, by each one until then.
+    #[cold]
+    fn restructure_early(&self, key: u64) {
+        if !self.is_starved.load(Ordering::Relaxed) {
+            let result = self.restructure(key);
+            self.is_starved.store(result.is_err(), Ordering::Relaxed);
         }
     }
 
@@ -163,7 +176,7 @@ impl Tree {
 
     /// Inserts records in ascending key order, equal keys after one another; see `Map::insert_batch`.
     ///
-    /// Sixteen records share a fence: their groups are locked, the records written and flushed, and after the fence the
+    /// Thirty-two records share a fence: their groups are locked, the records written and flushed, and after the fence the
     /// groups are unlocked. No reader sees a record before it is durable.
     ///
     /// `rest` loses the records that are inserted: after an error those left are not.
@@ -186,19 +199,16 @@ impl Tree {
     /// Inserts as many of `records` as can share a fence, and returns how many that was.
     fn insert_sharing(&self, records: &[(u64, u64)]) -> usize {
         let _guard = reclaim::pin();
-        self.prefetch_windows(records);
-        let mut guards = Vec::with_capacity(records.len());
+        let lanes = self.find_windows(records);
+        let mut guards: Vec<WriteGuard<'_>> = Vec::with_capacity(records.len());
         let mut done = 0;
-        for &(key, value) in records {
-            let Some(data) = self.data_for(key) else {
+        for (lane, &(key, value)) in records.iter().enumerate() {
+            let Some((data, home)) = lanes.get(lane) else {
                 break;
             };
-            let home = data.model.predict(key);
             let lock = self.locks.of(data.lock_of(home));
-            let guard = match guards
-                .iter()
-                .position(|guard: &crate::locks::WriteGuard<'_>| guard.holds(lock))
-            {
+            // The keys ascend, so it is most often the last one.
+            let guard = match guards.iter().rposition(|guard| guard.holds(lock)) {
                 Some(at) => guards.swap_remove(at),
                 // Waiting while holding other locks could be waiting for somebody who waits for us.
                 None => match lock.try_lock() {

@@ -96,6 +96,8 @@ struct Tree {
     /// The map's place in the catalog.
     slot: usize,
     changes: Changes,
+    /// The last structure change that could have waited found no space.
+    is_starved: AtomicBool,
 }
 
 // SAFETY: the mapping at `base` lives as long as `core`, and what is in it is accessed through atomics; mirrors are made of
@@ -133,6 +135,7 @@ impl Tree {
             core: Arc::clone(core),
             slot,
             changes: Changes::default(),
+            is_starved: AtomicBool::new(false),
         }
     }
 
@@ -299,29 +302,31 @@ impl Apex {
         mut change: impl FnMut(Option<u64>) -> Change,
     ) -> Result<Option<u64>> {
         match self.shared.tree.apply(key, &mut change) {
-            Err(Error::NoSpace(reason)) => {
-                self.find_space(reason)?;
+            Err(Error::NoSpace(_)) => {
+                self.find_space()?;
                 self.shared.tree.apply(key, change)
             }
             result => result,
         }
     }
 
-    /// Soon after an open the free blocks of old extents are not known yet. Before a write fails for want of space they
-    /// have to be.
+    /// Before a write fails for want of space: soon after an open the free blocks of old extents are not known yet; and
+    /// an extent of which no block is in use is of use to blocks of other sizes only if the pool has it.
     #[cold]
-    fn find_space(&self, reason: String) -> Result<()> {
-        if !self.shared.tree.blocks.needs_sweep() {
-            return Err(Error::NoSpace(reason));
+    fn find_space(&self) -> Result<()> {
+        let blocks = &self.shared.tree.blocks;
+        if blocks.needs_sweep() {
+            self.shared.warm_up(&|| true)?;
         }
-        self.shared.warm_up(&|| true)
+        blocks.give_back();
+        Ok(())
     }
 
     pub(crate) fn insert_batch(&self, records: &[(u64, u64)]) -> Result<()> {
         let mut rest = records;
         match self.shared.tree.insert_batch(&mut rest) {
-            Err(Error::NoSpace(reason)) => {
-                self.find_space(reason)?;
+            Err(Error::NoSpace(_)) => {
+                self.find_space()?;
                 self.shared.tree.insert_batch(&mut rest)
             }
             result => result,
@@ -331,7 +336,13 @@ impl Apex {
     pub(crate) fn bulk_load(&self, records: &[(u64, u64)], fill: f64) -> Result<()> {
         // The sweep must not meet nodes that come and go.
         self.shared.warm_up(&|| true)?;
-        self.shared.tree.bulk_load(records, fill)
+        match self.shared.tree.bulk_load(records, fill) {
+            Err(Error::NoSpace(_)) => {
+                self.find_space()?;
+                self.shared.tree.bulk_load(records, fill)
+            }
+            result => result,
+        }
     }
 
     pub(crate) fn len(&self) -> Result<u64> {

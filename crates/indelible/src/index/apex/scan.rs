@@ -14,7 +14,7 @@ use crate::{Error, Result, reclaim};
 use std::cell::Cell;
 use std::sync::Arc;
 
-type Pair = [u64; 2];
+pub(super) type Pair = [u64; 2];
 
 /// Homes that are read at once: first, for ranges that end soon, and then.
 const CHUNKS: [usize; 2] = if GROUP < 128 {
@@ -234,7 +234,7 @@ impl<const UP: bool> Kernel for Read<'_, UP> {
 
 /// Sorts records that are not far from where they belong.
 #[inline(always)]
-fn sort_nearly(records: &mut [Pair]) {
+pub(super) fn sort_nearly(records: &mut [Pair]) {
     let mut last = 0;
     for i in 0..records.len() {
         let record = records[i];

@@ -25,6 +25,7 @@ use super::divide::{FILL, Group, Growth, Load, Part, radix_between};
 use super::inner::{Child, Inner, group_log, group_of};
 use super::layout::{GROUP, INLINE_SLOTS, Link, Radix, SMALLEST_BLOCK};
 use super::plan::{DataPlan, MAX_LOG_SLOTS, Plan, plan, plan_ascending, plan_larger, plan_two};
+use super::scan::sort_nearly;
 use super::{Tree, count};
 use crate::Result;
 use crate::locks::Wait;
@@ -113,7 +114,8 @@ impl Tree {
         let records = self.records_of(data);
         let keys: Vec<u64> = records.iter().map(|&(key, _)| key).collect();
         let load = Load::new(data, &records, &keys);
-        if data.is_sparse(records.len()) {
+        // One whose stash is full has few records and a record that finds no place: a smaller node might have none either.
+        if data.is_sparse(records.len()) && data.has_stash_room() {
             return self.thin_out(&frozen, &load);
         }
         if data.has_stash_room() && !data.is_crowded(records.len()) {
@@ -145,18 +147,30 @@ impl Tree {
     /// All records of a frozen node, in order.
     pub(super) fn records_of(&self, data: &Data) -> Vec<Record> {
         let mut records = Vec::with_capacity(data.slots());
-        let in_primary = (0..data.primary as usize).map(|slot| data.slot_at(slot));
-        let in_stash = (0..data.stash_slots()).filter_map(|slot| data.stash_at(slot));
-        for at in in_primary.chain(in_stash) {
+        let mut take = |at| {
             let slot = self.slot_at(at);
             let key = slot.key.load();
             if key != data.marker() {
-                records.push((key, slot.value.load()));
+                records.push([key, slot.value.load()]);
             }
+        };
+        (0..data.primary as usize).for_each(|slot| take(data.slot_at(slot)));
+        let stash = 0..data.stash_slots();
+        stash.filter_map(|slot| data.stash_at(slot)).for_each(take);
+        let in_primary = records.len() - data.taken_stash_slots().min(records.len());
+        let (primary, stash) = records.split_at_mut(in_primary);
+        sort_nearly(primary);
+        stash.sort_unstable_by_key(|record| record[0]);
+        let mut all = Vec::with_capacity(records.len());
+        let mut stash = records[in_primary..].iter().peekable();
+        for &record in &records[..in_primary] {
+            while let Some(&first) = stash.next_if(|first| first[0] < record[0]) {
+                all.push((first[0], first[1]));
+            }
+            all.push((record[0], record[1]));
         }
-        // Nearly sorted but for the stash, which this sort makes use of.
-        records.sort_by_key(|&(key, _)| key);
-        records
+        all.extend(stash.map(|record| (record[0], record[1])));
+        all
     }
 
     pub(super) fn group<'a>(&self, path: &Path<'a>) -> Group<'a> {
@@ -201,6 +215,9 @@ impl Tree {
             .then(|| plan_ascending(load.keys, range.0, range.1));
         if let Some(image) = ascending.flatten().and_then(|plan| roomy(plan, load)) {
             return self.replace(group, frozen, image, load.records);
+        }
+        if load.is_too_much() && group.can_divide(load) {
+            return self.divide(group, frozen, load);
         }
         let plan = plan(load.keys, range.0, range.1, FILL);
         let image = match &plan {
