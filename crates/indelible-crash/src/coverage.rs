@@ -98,6 +98,12 @@ macro_rules! source {
 }
 /// Files of the library that write to the pool. (A test looks whether one that commits is missing.)
 pub(crate) const SOURCES: &[(&str, &str)] = &[
+    source!("index/apex/build.rs"),
+    source!("index/apex/bulk.rs"),
+    source!("index/apex/insert.rs"),
+    source!("index/apex/layout.rs"),
+    source!("index/apex/merge.rs"),
+    source!("index/apex/smo.rs"),
     source!("index/lbtree/bulk.rs"),
     source!("index/lbtree/insert.rs"),
     source!("index/lbtree/layout.rs"),

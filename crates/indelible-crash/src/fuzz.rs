@@ -3,12 +3,12 @@
 //! `fuzz/` has the targets for cargo-fuzz; the tests run both on bytes from a seed.
 
 use crate::explore::{Explorer, Limits};
-use crate::lbtree::{LbTree, Operation};
+use crate::maps::{Keys, Maps, Operation};
 use crate::record::record;
 use crate::tally::Tally;
 use crate::{Medium, Structure, Workload};
 use indelible::pmem::Memory;
-use indelible::{Durability, PoolOptions};
+use indelible::{Durability, Kind, PoolOptions};
 use std::sync::Arc;
 
 /// Takes numbers off the front of some bytes; zeros when they are used up.
@@ -41,21 +41,30 @@ const MOST_OPERATIONS: usize = 48;
 pub fn operations(data: &[u8]) {
     let mut bytes = Bytes(data);
     let head = bytes.next();
-    let structure = LbTree {
-        leaf_bytes: 256 * (head as u32 % 4 + 1),
+    let structure = if head & 8 == 0 {
+        Maps {
+            leaf_bytes: 256 * (head as u32 % 4 + 1),
+            ..Maps::of(Kind::LbTree)
+        }
+    } else {
+        Maps {
+            keys: Keys::ALL[bytes.next() as usize % Keys::ALL.len()],
+            ..Maps::of(Kind::Apex)
+        }
     };
     let medium = if head & 4 == 0 {
         Medium::Pmem
     } else {
         Medium::Process
     };
+    let key = |number| structure.keys.key(number);
     let before = (0..bytes.next() % 64)
-        .map(|i| Operation::Insert(3 * i, i))
+        .map(|i| Operation::Insert(key(3 * i), i))
         .collect();
     let mut operations = Vec::new();
     let mut has_other = false;
     while !bytes.0.is_empty() && operations.len() < MOST_OPERATIONS {
-        operations.push(operation(&mut bytes, &mut has_other));
+        operations.push(operation(structure.keys, &mut bytes, &mut has_other));
     }
     let workload = Workload {
         before,
@@ -77,13 +86,13 @@ pub fn operations(data: &[u8]) {
     }
 }
 
-fn operation(bytes: &mut Bytes<'_>, has_other: &mut bool) -> Operation {
+fn operation(keys: Keys, bytes: &mut Bytes<'_>, has_other: &mut bool) -> Operation {
     let (kind, key, value) = (bytes.next(), bytes.next(), bytes.next());
     let key = match key {
-        // The ends of the domain, but for the two that the checker keeps for itself.
-        0xff => u64::MAX - 2,
+        // The end of the domain, and its middle.
+        0xff => u64::MAX,
         0xfe => 1 << 63,
-        key => key,
+        number => keys.key(number),
     };
     match kind % 16 {
         0..5 => Operation::Insert(key, value),
@@ -92,9 +101,9 @@ fn operation(bytes: &mut Bytes<'_>, has_other: &mut bool) -> Operation {
         9 => Operation::InsertNew(key, value),
         10 => Operation::CompareExchange(key, Some(value), None),
         11 => {
-            let key = key.min(1 << 32);
-            let records = (0..value % 20).map(|i| (key + i * (1 + value / 32), value));
-            Operation::InsertBatch(records.collect())
+            let step = 1 + value / 32;
+            let keys = (0..value % 20).filter_map(|i| key.checked_add(i * step));
+            Operation::InsertBatch(keys.map(|key| (key, value)).collect())
         }
         12 => Operation::Get(key),
         13 => Operation::Reopen,
@@ -111,8 +120,8 @@ fn operation(bytes: &mut Bytes<'_>, has_other: &mut bool) -> Operation {
 }
 
 /// A small pool, cleanly closed or crashed.
-fn pool(clean: bool) -> Result<Arc<Memory>, String> {
-    let structure = LbTree { leaf_bytes: 256 };
+fn pool(kind: Kind, clean: bool) -> Result<Arc<Memory>, String> {
+    let structure = Maps::of(kind);
     let memory = Arc::new(Memory::new(crate::MEMORY_BYTES));
     let open = structure.create(&memory)?;
     for key in 0..120 {
@@ -134,7 +143,12 @@ fn pool(clean: bool) -> Result<Arc<Memory>, String> {
 pub fn damaged_pool(data: &[u8]) {
     let mut bytes = Bytes(data);
     let head = bytes.next();
-    let Ok(memory) = pool(head & 1 == 0) else {
+    let kind = if head & 16 == 0 {
+        Kind::LbTree
+    } else {
+        Kind::Apex
+    };
+    let Ok(memory) = pool(kind, head & 1 == 0) else {
         return;
     };
     if head & 2 != 0 {

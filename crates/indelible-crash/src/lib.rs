@@ -28,7 +28,7 @@ mod coverage;
 mod explore;
 pub mod fuzz;
 mod history;
-pub mod lbtree;
+pub mod maps;
 mod model;
 pub mod planted;
 mod record;

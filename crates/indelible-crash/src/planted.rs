@@ -5,11 +5,12 @@
 
 use crate::coverage::{CommitPoint, commit_points, function_at, line_at};
 use crate::explore::{Explorer, Limits};
-use crate::lbtree::{self, KINDS, KINDS_TOGETHER, LbTree, Operation};
+use crate::maps::{self, KINDS, Maps, Operation};
 use crate::record::{Recording, record};
 use crate::report::Failure;
 use crate::tally::Tally;
 use crate::{Medium, Workload};
+use indelible::Kind;
 use indelible::planted::{Bug, plant};
 use indelible::pmem::trace::{Action, Event};
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,8 +69,8 @@ pub enum Mutation {
     EarlyCommit(Site),
     /// The first of two commits in a row of an operation is durable only after the second.
     Swapped(Site, Site),
-    /// Wrong code.
-    Code(Bug),
+    /// Wrong code, with maps of one kind of index.
+    Code(Bug, Kind),
 }
 
 impl Display for Mutation {
@@ -79,7 +80,7 @@ impl Display for Mutation {
             Self::NoFence(site) => write!(f, "no fence at {site}"),
             Self::EarlyCommit(site) => write!(f, "commit before persist at {site}"),
             Self::Swapped(first, second) => write!(f, "commits swapped: {first}, {second}"),
-            Self::Code(bug) => write!(f, "{bug:?}: {}", bug.story()),
+            Self::Code(bug, kind) => write!(f, "{bug:?} ({kind}): {}", bug.story()),
         }
     }
 }
@@ -134,7 +135,7 @@ impl Mutation {
                 (_, "take_extents") => Some("nothing lies in the extent as yet"),
                 _ => None,
             },
-            Self::Code(_) => None,
+            Self::Code(..) => None,
         }
     }
 
@@ -183,7 +184,7 @@ impl Mutation {
                     at += 1;
                 }
             }
-            Self::Code(_) => {}
+            Self::Code(..) => {}
         }
         first.map(|first| (mutated, first))
     }
@@ -299,9 +300,9 @@ pub struct Hunt {
     pub images: u64,
 }
 
-/// Finds planted bugs in the LB+-tree and its pool.
+/// Finds planted bugs in maps and their pool.
 pub struct Hunter {
-    recordings: Vec<(LbTree, Recording<Operation>)>,
+    recordings: Vec<(Maps, Recording<Operation>)>,
     /// One event of each kind and line of source that only recoveries have.
     in_recovery: Vec<Event>,
     limits: Limits,
@@ -313,12 +314,49 @@ impl Default for Hunter {
     }
 }
 
+/// Recordings of one thread: two of each theme come first.
+const ALONE: usize = 36;
+
+/// The bugs in the code, each with the kinds of index that can have it.
+fn in_code() -> impl Iterator<Item = Mutation> {
+    KINDS.into_iter().flat_map(|kind| {
+        let has = move |bug: &&Bug| kind_of(**bug).is_none_or(|only| only == kind);
+        let bugs = Bug::ALL.iter().filter(has);
+        bugs.map(move |&bug| Mutation::Code(bug, kind))
+    })
+}
+
+/// The kind of index whose code a bug is in, if it is not in what they share.
+fn kind_of(bug: Bug) -> Option<Kind> {
+    match bug {
+        Bug::SplitOverwrites
+        | Bug::MoveInTwoSteps
+        | Bug::FreeTooEarly
+        | Bug::SignpostKept
+        | Bug::MergeLocksOneLeaf
+        | Bug::RelinkWrongSibling => Some(Kind::LbTree),
+        Bug::KeyBeforeValue
+        | Bug::SplitLeftFirst
+        | Bug::MergeDropsRightFirst
+        | Bug::SwitchBeforeCommit
+        | Bug::FreeBeforeCommit
+        | Bug::FreezeWithoutDraining
+        | Bug::CopyWithoutLock
+        | Bug::ExtensionBeforeFill
+        | Bug::ReleaseBeforeRemoval
+        | Bug::WrongMarker
+        | Bug::ExtensionsForgotten
+        | Bug::SweepForgetsExtensions => Some(Kind::Apex),
+        _ => None,
+    }
+}
+
 /// Recoveries of one recording in which a bug is planted, at most.
 const MOST_RECOVERIES: u32 = 300;
 
 /// A run of extents whose words in the table lie in two lines, taken and freed.
-fn run_across_lines(number: u64) -> (LbTree, Recording<Operation>) {
-    let structure = LbTree { leaf_bytes: 256 };
+fn run_across_lines(number: u64) -> (Maps, Recording<Operation>) {
+    let structure = Maps::of(Kind::LbTree);
     let before = (0..700 + 60 * number).map(|key| Operation::Insert(key, key));
     let workload = Workload {
         before: before.collect(),
@@ -335,14 +373,14 @@ fn run_across_lines(number: u64) -> (LbTree, Recording<Operation>) {
 }
 
 /// Recoveries of some images have flushes, fences and commits that no recording has.
-fn only_in_recovery(recordings: &[(LbTree, Recording<Operation>)]) -> Vec<Event> {
+fn only_in_recovery(recordings: &[(Maps, Recording<Operation>)]) -> Vec<Event> {
     let limits = Limits {
         images_per_point: 12,
         nested_every: u64::MAX,
         depth: 0,
     };
     let (tally, mut found) = (Tally::default(), BTreeMap::new());
-    for (structure, recording) in recordings.iter().take(2 * KINDS as usize) {
+    for (structure, recording) in recordings.iter().take(ALONE) {
         let mut explorer = Explorer::new(structure, Medium::Pmem, limits, 0, &tally);
         explorer.in_recovery = Some(std::mem::take(&mut found));
         if let Err(failure) = explorer.explore(recording, 0) {
@@ -372,18 +410,27 @@ impl Hunter {
     /// If one of them is wrong without any planted bug.
     #[must_use]
     pub fn new() -> Self {
-        let record = |(kind, seed, operations, threads)| {
-            let (structure, workload) = lbtree::history_of_kind(kind, seed, operations, threads);
+        let record = |(kind, theme, seed, operations, threads)| {
+            let (structure, workload) =
+                maps::history_of_theme(kind, theme, seed, operations, threads);
             let recording = record(&Arc::new(structure), &workload, seed);
-            let recording = recording.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            let recording =
+                recording.unwrap_or_else(|error| panic!("{kind}, seed {seed}: {error}"));
             (structure, recording)
         };
-        let alone = (0..4 * KINDS).map(|seed| (seed % KINDS, seed, 150, 1));
-        let together = (0..4 * KINDS_TOGETHER).map(|seed| (seed % KINDS_TOGETHER, seed, 40, 2));
+        let some = |rounds, operations, threads| {
+            let all = (0..rounds).flat_map(|round| KINDS.map(|kind| (round, kind)));
+            all.flat_map(move |(round, kind)| {
+                let themes = maps::themes(kind, threads);
+                (0..themes)
+                    .map(move |theme| (kind, theme, round * themes + theme, operations, threads))
+            })
+        };
         // Both threads split, and need another extent.
-        let extents = (0..64).map(|seed| (KINDS_TOGETHER - 1, seed, 30, 2));
-        let recordings: Vec<_> = alone
-            .chain(together)
+        let last = maps::themes(Kind::LbTree, 2) - 1;
+        let extents = (0..64).map(|seed| (Kind::LbTree, last, seed, 30, 2));
+        let recordings: Vec<_> = some(4, 150, 1)
+            .chain(some(4, 40, 2))
             .chain(extents)
             .map(record)
             .chain((0..3).map(run_across_lines))
@@ -450,10 +497,7 @@ impl Hunter {
                 _ if is_commit(event) => Some(Mutation::EarlyCommit(Site::of(event))),
                 _ => None,
             });
-        recorded
-            .chain(in_recovery)
-            .chain(Bug::ALL.iter().map(|&bug| Mutation::Code(bug)))
-            .collect()
+        recorded.chain(in_recovery).chain(in_code()).collect()
     }
 
     /// Plants a bug and looks for it.
@@ -461,7 +505,7 @@ impl Hunter {
     pub fn hunt(&self, mutation: Mutation) -> Hunt {
         let tally = Tally::default();
         let failure = match mutation {
-            Mutation::Code(bug) => self.in_code(bug, &tally),
+            Mutation::Code(bug, kind) => self.in_code(bug, kind, &tally),
             _ => self.in_recordings(mutation, &tally),
         };
         Hunt {
@@ -495,7 +539,7 @@ impl Hunter {
         }
         self.recordings
             .iter()
-            .take(2 * KINDS as usize)
+            .take(ALONE)
             .find_map(|(structure, recording)| {
                 let mut explorer = Explorer::new(structure, Medium::Pmem, self.limits, 0, tally);
                 explorer.mutation = Some((mutation, MOST_RECOVERIES));
@@ -503,10 +547,11 @@ impl Hunter {
             })
     }
 
-    fn in_code(&self, bug: Bug, tally: &Tally) -> Option<Box<Failure>> {
+    fn in_code(&self, bug: Bug, kind: Kind, tally: &Tally) -> Option<Box<Failure>> {
         plant(Some(bug));
         let failure = STAGES.iter().find_map(|stage| {
-            (0..stage.histories).find_map(|seed| stage.explore(seed, self.limits, tally).err())
+            (0..stage.histories)
+                .find_map(|seed| stage.explore(kind, seed, self.limits, tally).err())
         });
         plant(None);
         failure
@@ -519,8 +564,8 @@ struct Stage {
     operations: usize,
     threads: usize,
     images_per_point: usize,
-    /// All of one kind, or all kinds in turn.
-    kind: Option<u64>,
+    /// All of one theme, or all themes in turn.
+    theme: Option<u64>,
 }
 
 impl Stage {
@@ -529,26 +574,28 @@ impl Stage {
         operations: usize,
         threads: usize,
         images_per_point: usize,
-        kind: Option<u64>,
+        theme: Option<u64>,
     ) -> Self {
         Self {
             histories,
             operations,
             threads,
             images_per_point,
-            kind,
+            theme,
         }
     }
 
-    fn explore(&self, seed: u64, limits: Limits, tally: &Tally) -> Result<(), Box<Failure>> {
-        let kinds = if self.threads < 2 {
-            KINDS
-        } else {
-            KINDS_TOGETHER
-        };
-        let kind = self.kind.unwrap_or(seed % kinds);
+    fn explore(
+        &self,
+        kind: Kind,
+        seed: u64,
+        limits: Limits,
+        tally: &Tally,
+    ) -> Result<(), Box<Failure>> {
+        let themes = maps::themes(kind, self.threads);
+        let theme = self.theme.unwrap_or(seed % themes);
         let (structure, workload) =
-            lbtree::history_of_kind(kind, seed, self.operations, self.threads);
+            maps::history_of_theme(kind, theme, seed, self.operations, self.threads);
         let recording =
             record(&Arc::new(structure), &workload, seed).map_err(Failure::without_crash)?;
         let limits = Limits {
@@ -559,8 +606,10 @@ impl Stage {
     }
 }
 
-/// One thread, with crashes; several, without; several, with; and many in which leaves and extents come and go under readers.
-const STAGES: [Stage; 4] = [
+/// Several threads, without crashes, for a short while; one thread, with; several, without; several, with; and many in which
+/// leaves and extents come and go under readers.
+const STAGES: [Stage; 5] = [
+    Stage::new(400, 24, 2, 0, None),
     Stage::new(48, 60, 1, 96, None),
     Stage::new(4_000, 24, 2, 0, None),
     Stage::new(400, 24, 2, 24, None),

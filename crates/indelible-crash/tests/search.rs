@@ -1,12 +1,13 @@
 //! The short form of the search: the pool and the LB+-tree, every change of structure, more than a million images.
 //! `indelible crash --deep` is the long form.
 
-use indelible_crash::{Coverage, Limits, Medium, Run, Tally, lbtree};
+use indelible_crash::{Coverage, Limits, Medium, Run, Tally, maps};
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
 
 /// Histories of so many operations by so many threads.
 fn explore(
+    kind: Kind,
     medium: Medium,
     threads: usize,
     operations: usize,
@@ -14,7 +15,7 @@ fn explore(
     tally: &Tally,
 ) -> Coverage {
     let run = Run {
-        history: &|seed| lbtree::history(seed, operations, threads),
+        history: &|seed| maps::history(Some(kind), seed, operations, threads),
         medium,
         limits: Limits::default(),
         seed: 0,
@@ -24,10 +25,10 @@ fn explore(
     };
     let summary = run.go(tally, &AtomicU64::new(0));
     if let Some(failure) = summary.failure {
-        panic!("{threads} threads of {operations} operations: {failure}");
+        panic!("{kind}, {threads} threads of {operations} operations: {failure}");
     }
     println!(
-        "{medium:?}, {threads} threads: images {:?}, {} distinct so far, {:?}",
+        "{kind}, {medium:?}, {threads} threads: images {:?}, {} distinct so far, {:?}",
         summary.coverage.images, summary.distinct, summary.elapsed
     );
     summary.coverage

@@ -72,6 +72,24 @@ bugs! {
     SplitLeftFirst,
     /// A merge of data nodes gives the right one's slot up before there is another way to it.
     MergeDropsRightFirst,
+    /// A new data node is shown to others before the store that makes it durable where it belongs.
+    SwitchBeforeCommit,
+    /// A data node is freed before another one has taken its place.
+    FreeBeforeCommit,
+    /// A data node is copied while somebody who came before the freezing still writes it.
+    FreezeWithoutDraining,
+    /// An inner node is copied while others change its slots.
+    CopyWithoutLock,
+    /// An extended stash block is linked before it is filled.
+    ExtensionBeforeFill,
+    /// A stash slot is given back before its record is taken out.
+    ReleaseBeforeRemoval,
+    /// A removal leaves the marker of the nodes that do not begin at key 0, in all of them.
+    WrongMarker,
+    /// Recovery finds the records in the stash array, and forgets those in extended stash blocks.
+    ExtensionsForgotten,
+    /// The sweep does not mark extended stash blocks.
+    SweepForgetsExtensions,
 }
 
 #[cfg(feature = "trace")]

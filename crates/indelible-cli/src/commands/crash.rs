@@ -3,8 +3,9 @@
 use crate::output::{Output, grouped};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
+use indelible_crash::indelible::Kind;
 use indelible_crash::planted::{Hunt, Hunter, Mutation};
-use indelible_crash::{Limits, Medium, Run, Summary, Tally, lbtree};
+use indelible_crash::{Limits, Medium, Run, Summary, Tally, maps};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -14,9 +15,9 @@ use std::time::{Duration, Instant};
 /// Search what crashes could leave: run operations, stop at every point, recover every image of the memory, compare.
 #[derive(Args)]
 pub struct Crash {
-    /// The index.
-    #[arg(long, value_enum, default_value_t = Index::Lbtree)]
-    index: Index,
+    /// Kind of index: lbtree, apex or both.
+    #[arg(long, value_enum, default_value_t = Kinds::Both)]
+    kind: Kinds,
     /// Operations in a history.
     #[arg(long, default_value_t = 200)]
     ops: usize,
@@ -50,8 +51,21 @@ pub struct Crash {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Index {
+enum Kinds {
     Lbtree,
+    Apex,
+    Both,
+}
+
+impl Kinds {
+    /// `None` for both.
+    fn only(self) -> Option<Kind> {
+        match self {
+            Self::Lbtree => Some(Kind::LbTree),
+            Self::Apex => Some(Kind::Apex),
+            Self::Both => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -63,12 +77,13 @@ enum Failing {
 impl Crash {
     /// Runs the command; the exit code is 1 if something is wrong.
     pub fn run(self, output: &Output) -> Result<bool> {
-        let Index::Lbtree = self.index;
         if self.planted || self.plant.is_some() {
             return Ok(self.plant_bugs(output));
         }
         let run = Run {
-            history: &|seed| lbtree::history(seed, self.ops, usize::from(self.threads)),
+            history: &|seed| {
+                maps::history(self.kind.only(), seed, self.ops, usize::from(self.threads))
+            },
             medium: match self.failing {
                 Failing::Power => Medium::Pmem,
                 Failing::Process => Medium::Process,
@@ -88,12 +103,11 @@ impl Crash {
             eprintln!("\nWRONG: {failure}");
             if let Some(seed) = failure.seed {
                 let Self { ops, threads, .. } = &self;
-                let failing = self.failing.to_possible_value();
-                let failing = failing.as_ref().map_or("", |value| value.get_name());
+                let (kind, failing) = (name_of(&self.kind), name_of(&self.failing));
                 let images = self.limits().images_per_point;
                 let deep = if self.deep { " --deep" } else { "" };
                 eprintln!(
-                    "again: indelible crash --ops {ops} --threads {threads} --failing {failing} --images {images} --seed {seed} --histories 1{deep}"
+                    "again: indelible crash --kind {kind} --ops {ops} --threads {threads} --failing {failing} --images {images} --seed {seed} --histories 1{deep}"
                 );
             }
         }
@@ -281,6 +295,11 @@ impl Crash {
         output.table(&["planted bug", "images", "outcome"], &rows);
         survivors == 0
     }
+}
+
+fn name_of(value: &impl ValueEnum) -> String {
+    let value = value.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().into())
 }
 
 fn workers() -> usize {

@@ -88,11 +88,6 @@ impl Blocks {
         }
     }
 
-    /// More blocks of the smallest size than there can be.
-    pub(super) fn most(&self) -> u64 {
-        self.core.length() / SMALLEST_BLOCK
-    }
-
     /// Those of `blocks`, with their sizes, that are free as far as is known.
     pub(super) fn free_among(&self, blocks: &[(Offset, u64)]) -> Vec<Offset> {
         let mut free = Vec::new();

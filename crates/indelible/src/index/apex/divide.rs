@@ -1,6 +1,6 @@
 //! How a node that is too full is to be changed: decisions, which touch nothing.
 
-use super::build::{Built, Record};
+use super::build::Record;
 use super::data::Data;
 use super::inner::Inner;
 use super::layout::{Radix, SLOT_BYTES};
@@ -78,8 +78,13 @@ impl Group<'_> {
         self.parent.radix
     }
 
+    /// The slot after the last one.
+    fn end(self) -> usize {
+        self.first + (1 << self.log)
+    }
+
     fn is_last(self) -> bool {
-        self.first + (1 << self.log) == self.radix().slots()
+        self.end() == self.radix().slots()
     }
 
     /// Whether the parent has so many children that twice as many slots would not stand empty.
@@ -104,8 +109,10 @@ impl Group<'_> {
         let end = radix.start_of(radix.slots());
         let above = keys - load.below(end);
         let below = load.below(u128::from(radix.base));
-        let right = self.is_last() && above * 4 >= keys && width <= 1 << 62;
-        let left = self.first == 0 && below * 4 >= keys && width <= u128::from(radix.base);
+        // No slot may lie wholly beyond the keys that are routed here: nobody would ever find its child.
+        let (low, high) = (u128::from(self.parent.low), u128::from(self.parent.high));
+        let right = self.is_last() && above * 4 >= keys && end + width <= high + 1;
+        let left = self.first == 0 && below * 4 >= keys && low + width <= u128::from(radix.base);
         let growth = match (right, left) {
             (true, _) => Growth::Right,
             (_, true) => Growth::Left,
@@ -121,11 +128,15 @@ impl Group<'_> {
             return false;
         };
         let apart = radix.slot_of(low) ^ radix.slot_of(high);
+        // At the ends of a node slots may lie beyond the keys that are routed there, where no child would be found.
+        let (start, end) = (radix.start_of(self.first), radix.start_of(self.end()));
+        let is_inside =
+            start >= u128::from(self.parent.low) && end <= u128::from(self.parent.high) + 1;
         // The group of slots that all records are in.
         let log = usize::BITS - apart.leading_zeros();
         let records = load.keys.len() as u64;
         let idle = IDLE_HALVINGS + (records / 64).checked_ilog2().unwrap_or(0);
-        log > 0 && self.log - log.min(self.log) <= idle && radix.shift + self.log < 64
+        is_inside && log > 0 && self.log - log.min(self.log) <= idle && radix.shift + self.log < 64
     }
 
     /// Whether the parent should have twice as many slots, so that the node can be split between two of them.
@@ -211,15 +222,13 @@ impl Group<'_> {
     }
 }
 
-/// How the node between divides the group of a node that is split into `built`: as the parent does, as coarsely as it can.
-pub(super) fn radix_between(group: Group<'_>, built: &[Built]) -> Radix {
-    let coarser = built.iter().map(|child| child.log).min().unwrap_or(0);
+/// How a node between divides the group of a node that is split, or of two that are merged: in two halves.
+pub(super) fn radix_between(group: Group<'_>) -> Radix {
     let radix = group.radix();
-    let start = u64::try_from(radix.start_of(group.first)).unwrap_or(u64::MAX);
     Radix {
-        base: start,
-        shift: radix.shift + coarser,
-        log_slots: group.log - coarser,
+        base: u64::try_from(radix.start_of(group.first)).unwrap_or(u64::MAX),
+        shift: radix.shift + group.log - 1,
+        log_slots: 1,
     }
 }
 

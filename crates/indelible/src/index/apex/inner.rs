@@ -216,14 +216,15 @@ pub(super) fn group_of(slots: &[Cell], slot: usize) -> Option<(usize, Link)> {
     }
 }
 
-/// The logarithm of the size of the group that begins at `first`.
+/// The logarithm of the size of the group that begins at `first`: the largest aligned one in which no other slot has a link.
 pub(super) fn group_log(slots: &[Cell], first: usize) -> u32 {
     let mut log = 0;
-    // Groups are aligned and tile the node, so if a neighbour of the same size begins somewhere, it begins right there.
-    while first.trailing_zeros() > log
-        && first + (1 << log) < slots.len()
-        && slots[first + (1 << log)].load() == 0
-    {
+    while first.trailing_zeros() > log && first + (2 << log) <= slots.len() {
+        let other = &slots[first + (1 << log)..first + (2 << log)];
+        // Groups tile a sound node, where the first of these says it all.
+        if other.iter().any(|slot| slot.load() != 0) {
+            break;
+        }
         log += 1;
     }
     log

@@ -28,6 +28,7 @@ impl Tree {
             return Err(Error::ReadOnly);
         }
         let _guard = reclaim::pin();
+        let mut was_changed = false;
         loop {
             let held = self.hold(key)?;
             let (found, free) = self.look(&held, key);
@@ -43,9 +44,9 @@ impl Tree {
                     return Ok(before);
                 }
                 (Change::Put(value), None) => {
-                    let Some(place) = self.room_for(&held, free)? else {
+                    let Some(place) = self.room_for(&held, free, was_changed)? else {
                         drop(held);
-                        self.restructure(key)?;
+                        was_changed = self.restructure(key)?;
                         self.is_starved.store(false, Ordering::Relaxed);
                         continue;
                     };
@@ -59,9 +60,14 @@ impl Tree {
                     return Ok(None);
                 }
                 (Change::Remove, Some((place, _))) => {
+                    if planted(Bug::ReleaseBeforeRemoval) {
+                        self.release(&held, place);
+                    }
                     let records = self.publish_remove(&held, place, key);
                     self.pm.fence();
-                    self.release(&held, place);
+                    if !planted(Bug::ReleaseBeforeRemoval) {
+                        self.release(&held, place);
+                    }
                     let data = held.data;
                     drop(held);
                     if is_deserted(data, records) && self.restructure(key).is_ok() {
@@ -132,8 +138,12 @@ impl Tree {
     /// Takes a record out, durably with the next fence, and returns how many its group has now. The group is held.
     fn publish_remove(&self, held: &Held<'_>, place: Place, key: u64) -> usize {
         let slot = self.slot_of(held.data, place);
+        let marker = match held.data.marker() {
+            _ if planted(Bug::WrongMarker) => 0,
+            marker => marker,
+        };
         // COMMIT: the key, which becomes the marker. Before this store the record is there, after it the slot is free.
-        self.pm.publish(&slot.key, held.data.marker());
+        self.pm.publish(&slot.key, marker);
         let lock = held.data.lock_of(held.home);
         self.tally.change(&self.locks, lock, key, -1);
         self.count_change(held, -1)
@@ -148,23 +158,24 @@ impl Tree {
     }
 
     /// A free place for a key of the group that is held: in its window, or else in the stash. `None` if the node has to be
-    /// restructured first.
+    /// restructured first. If it just was, the stash is extended, or there would never be an end to it: no model has room
+    /// for all keys that lie close together, if there is one far away.
     #[inline(always)]
-    fn room_for(&self, held: &Held<'_>, free: u32) -> Result<Option<Place>> {
+    fn room_for(&self, held: &Held<'_>, free: u32, was_changed: bool) -> Result<Option<Place>> {
         let first = window_of(held.home);
         match choose(free, held.home - first) {
             Some(slot) => Ok(Some(Place::Primary(first + slot))),
-            None => self.room_in_stash(held),
+            None => self.room_in_stash(held, was_changed),
         }
     }
 
     #[cold]
-    fn room_in_stash(&self, held: &Held<'_>) -> Result<Option<Place>> {
+    fn room_in_stash(&self, held: &Held<'_>, was_changed: bool) -> Result<Option<Place>> {
         let claim = || held.data.claim_stash(held.home).map(Place::Stash);
         if let Some(place) = claim() {
             return Ok(Some(place));
         }
-        if held.data.is_roomy() && self.extend(held.data)? {
+        if (was_changed || held.data.is_roomy()) && self.extend(held.data)? {
             return Ok(claim());
         }
         Ok(None)
@@ -180,6 +191,9 @@ impl Tree {
         let block = self.blocks.alloc(size_of::<Extension>() as u64)?;
         let header = self.data_header(data.offset());
         let next = header.extension.load();
+        if planted(Bug::ExtensionBeforeFill) {
+            self.pm.commit(&header.extension, block);
+        }
         self.extension(block)
             .fill(self.pm, next, data.marker(), std::iter::empty());
         self.pm.fence();
@@ -239,6 +253,9 @@ impl Tree {
                 break;
             }
             done += 1;
+        }
+        if planted(Bug::UnlockBeforeFence) {
+            guards.clear();
         }
         if done > 0 {
             self.pm.fence();

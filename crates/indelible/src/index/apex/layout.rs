@@ -155,7 +155,9 @@ impl Radix {
         let from = if first == 0 {
             low
         } else {
-            u64::try_from(self.start_of(first)).unwrap_or(u64::MAX)
+            u64::try_from(self.start_of(first))
+                .unwrap_or(u64::MAX)
+                .max(low)
         };
         let to = if after >= self.slots() {
             high

@@ -6,7 +6,7 @@
 
 /// Slots among which windows stay; each group has a lock of its own.
 pub(super) const GROUP: usize = if cfg!(any(test, feature = "small")) {
-    64
+    32
 } else {
     256
 };

@@ -62,7 +62,7 @@ const SMALL: Shape = Shape {
     max_data_bytes: 1 << 10,
     max_log_slots: 6,
     min_records: 8,
-    group: 64,
+    group: 32,
 };
 
 const SHAPE: Shape = if cfg!(any(test, feature = "small")) {

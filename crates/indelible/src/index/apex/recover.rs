@@ -20,11 +20,12 @@ use super::build::block_for;
 use super::data::{Data, State};
 use super::inner::{Child, Inner, group_log, group_of};
 use super::layout::{
-    DataShape, EXTENSION_SLOTS, GROUP, INLINE_SLOTS, Link, Offset, SMALLEST_BLOCK,
+    DataShape, EXTENSION_SLOTS, GROUP, INLINE_SLOTS, Link, Offset, SLOT_BYTES, SMALLEST_BLOCK,
 };
-use super::plan::{MAX_LOG_SLOTS, MIN_DATA_BYTES};
+use super::plan::{MAX_DATA_BYTES, MAX_LOG_SLOTS, MIN_DATA_BYTES};
 use super::{Apex, Shared, Tree};
 use crate::locks::Wait;
+use crate::planted::{Bug, planted};
 use crate::sync::lock;
 use crate::{Error, Result, reclaim};
 use std::ptr::NonNull;
@@ -33,6 +34,9 @@ use std::sync::atomic::Ordering;
 
 /// Inner nodes above a data node, at most: each narrows the range of keys.
 const MOST_LEVELS: u32 = 64;
+
+/// Extended stash blocks of a data node, at most: with twice as many slots as the node.
+const MOST_EXTENSIONS: usize = 2 * (MAX_DATA_BYTES / SLOT_BYTES) as usize / EXTENSION_SLOTS;
 
 fn damaged(offset: Offset, what: &str) -> Error {
     Error::Damaged(format!("{offset:#x} is not {what} of this map"))
@@ -78,9 +82,13 @@ impl Tree {
         let Some((first, link)) = group_of(slots, slot) else {
             return Err(damaged(node.head, "an inner node"));
         };
+        let log = group_log(slots, first);
+        if slot >= first + (1 << log) {
+            // Groups that do not tile the node: what takes a child's place could not find all slots that lead there.
+            return Err(damaged(node.head, "an inner node"));
+        }
         let mut child = node.child(first);
         if child.is_cold() {
-            let log = group_log(slots, first);
             let range = node.radix.range_of(first, log, node.low, node.high);
             child = self.mirror(link, range, node.depth + 1)?;
             node.set_one(first, child);
@@ -136,8 +144,9 @@ impl Tree {
         let mut blocks = Vec::new();
         let mut next = self.data_header(offset).extension.load_acquire();
         while next != 0 {
-            let is_circle = blocks.len() as u64 > self.blocks.most();
-            if is_circle || self.blocks.bytes_at(next) != Some(SMALLEST_BLOCK) {
+            // A circle, if there are so many.
+            if blocks.len() > MOST_EXTENSIONS || self.blocks.bytes_at(next) != Some(SMALLEST_BLOCK)
+            {
                 return Err(damaged(next, "an extended stash block"));
             }
             blocks.push(next);
@@ -150,7 +159,11 @@ impl Tree {
 
     /// Fills the stash bitmap and the overflow buckets of a node that nobody else has yet.
     fn index_stash(&self, data: &Data, shape: &DataShape) {
-        for slot in 0..data.stash_slots() {
+        let slots = match data.stash_slots() {
+            _ if planted(Bug::ExtensionsForgotten) => data.stash,
+            slots => slots,
+        };
+        for slot in 0..slots {
             let Some(at) = data.stash_at(slot) else {
                 continue;
             };
@@ -176,7 +189,9 @@ impl Tree {
             let data = path.data;
             self.blocks.mark(data.offset(), data.bytes);
             for block in data.extensions() {
-                self.blocks.mark(block, SMALLEST_BLOCK);
+                if !planted(Bug::SweepForgetsExtensions) {
+                    self.blocks.mark(block, SMALLEST_BLOCK);
+                }
             }
             if !self.count_groups(data, from) {
                 // It is being replaced; what takes its place has to be visited.
@@ -192,7 +207,8 @@ impl Tree {
     }
 
     fn mark_inner(&self, inner: &Inner) {
-        if inner.marked.swap(true, Ordering::Relaxed) {
+        let is_forgotten = inner.depth == 0 && planted(Bug::SweepForgetsRoot);
+        if inner.marked.swap(true, Ordering::Relaxed) || is_forgotten {
             return;
         }
         self.blocks.mark(inner.head, SMALLEST_BLOCK);

@@ -7,6 +7,7 @@ use super::layout::Slot;
 use crate::index::simd::{Kernel, Plain, Simd, dispatch};
 use crate::locks::{Wait, WriteGuard};
 use crate::planted::{Bug, planted};
+use crate::sync::point;
 use crate::{Result, reclaim};
 
 /// How a lookup ended. Flat, so that it comes back in registers.
@@ -102,6 +103,7 @@ impl Tree {
     /// The same, if it is not in the half of the window where most keys are.
     #[inline(never)]
     fn find_far(&self, data: &Data, home: usize, key: u64) -> Option<u64> {
+        point();
         let window = self.window(data, home);
         let equal = window.half::<Plain>(1 - window.near(home), key);
         if equal != 0 {

@@ -14,7 +14,9 @@
 //!                                 B{L,R}       B{L,R}
 //! ```
 //!
-//! In every one of these states each key has one way to one node. So recovery has nothing to undo or redo, and nothing knows,
+//! A node that becomes more than two is split in halves, and these in turn, with a node between for each.
+//!
+//! In every one of these states each key has one way to one node, and each child an aligned group of slots. So recovery has nothing to undo or redo, and nothing knows,
 //! or needs to know, that a change was cut short: at worst the node between stays, one level that was not asked for.
 //!
 //! The locks: a node is frozen before an inner node's `changing` is taken, and of two inner nodes the upper one is first.
@@ -71,6 +73,14 @@ fn roomy(mut plan: DataPlan, load: &Load<'_>) -> Option<Image> {
     }
 }
 
+/// Nodes between, and how to get rid of them.
+#[derive(Default)]
+struct Halves {
+    /// Slots of the parent, and what is stored there, in this order.
+    stores: Vec<(usize, Link)>,
+    between: Vec<(Link, Radix)>,
+}
+
 /// Whether the change was made, or the parent has been replaced meanwhile and one has to look again.
 #[derive(PartialEq, Eq)]
 pub(super) enum Outcome {
@@ -102,31 +112,31 @@ impl Tree {
         }
     }
 
-    /// Makes the node of `key` fit for what is in it: larger, smaller, or several. The caller is pinned and holds no lock.
+    /// Makes the node of `key` fit for what is in it: larger, smaller, or several. `false` if somebody else was at it.
+    /// The caller is pinned and holds no lock.
     #[cold]
-    pub(super) fn restructure(&self, key: u64) -> Result<()> {
+    pub(super) fn restructure(&self, key: u64) -> Result<bool> {
         let data = self.data_of(key)?;
         let Some(frozen) = self.freeze(data) else {
-            // Somebody else is at it.
             Wait::default().step();
-            return Ok(());
+            return Ok(false);
         };
         let records = self.records_of(data);
         let keys: Vec<u64> = records.iter().map(|&(key, _)| key).collect();
         let load = Load::new(data, &records, &keys);
         // One whose stash is full has few records and a record that finds no place: a smaller node might have none either.
         if data.is_sparse(records.len()) && data.has_stash_room() {
-            return self.thin_out(&frozen, &load);
+            self.thin_out(&frozen, &load)?;
+            return Ok(true);
         }
         if data.has_stash_room() && !data.is_crowded(records.len()) {
-            // Somebody else has been at it.
-            return Ok(());
+            return Ok(false);
         }
         loop {
             let path = self.path_to(data.low)?;
             let group = self.group(&path);
             if self.make_room(&path, group, &frozen, &load)? == Outcome::Done {
-                return Ok(());
+                return Ok(true);
             }
         }
     }
@@ -138,6 +148,9 @@ impl Tree {
         }
         let frozen = Frozen { data };
         for group in 0..data.group_count() {
+            if planted(Bug::FreezeWithoutDraining) {
+                break;
+            }
             // Who held it before may not have seen that the node is frozen; who takes it from here on does.
             drop(self.locks.of(data.lock_of(group * GROUP)).lock());
         }
@@ -263,6 +276,10 @@ impl Tree {
             bytes.cmp(&frozen.data.bytes) as i8 as u64 & 3,
         );
         count(&self.changes.expansions);
+        if planted(Bug::FreeBeforeCommit) {
+            self.blocks
+                .free_now(frozen.data.offset(), frozen.data.bytes);
+        }
         self.relink(group, link, child);
         self.retire_data(frozen.data);
         aside.open();
@@ -272,6 +289,11 @@ impl Tree {
     /// Points a group to another child, durably and then for readers. Its slots are locked.
     fn relink(&self, group: Group<'_>, link: Link, child: Child) {
         let slot = &self.durable_slots(group.parent)[group.first];
+        if planted(Bug::SwitchBeforeCommit) && !child.is_inner() {
+            group.parent.set(group.first, group.log, child);
+            // SAFETY: the caller has it.
+            unsafe { &*child.as_data() }.become_(State::Live);
+        }
         // COMMIT: the slot of the parent. Before this store the old node counts and the new ones are not reachable, and
         // swept; after it the new ones count, and the old one is swept.
         self.pm.commit(slot, link.0);
@@ -310,7 +332,8 @@ impl Tree {
             .iter()
             .map(|part| self.build_part(&mut aside, part, load, group.parent))
             .collect::<Result<Vec<_>>>()?;
-        let between = self.build_between(&mut aside, group, &built)?;
+        let mut halves = Halves::default();
+        let between = self.build_between(&mut aside, group, &built, &mut halves)?;
         self.pm.fence();
         let Some(_slots) = self.lock_group(group, data) else {
             return Ok(Outcome::Moved);
@@ -322,38 +345,54 @@ impl Tree {
             self.pm.commit(&slots[group.first], built[0].link.0);
         }
         // COMMIT: the node between, which has all children. Before this store the old node counts, and the new ones are
-        // swept; after it the children count, one level deeper than they should be.
+        // swept; after it the children count, deeper than they should be.
         self.pm.commit(&slots[group.first], between.0);
-        for child in built[1..].iter().rev() {
-            // COMMIT: a child's own slot. Its keys come to it before this store by way of the node between, after it
-            // at once. From the right to the left, so that no key comes to another child meanwhile.
-            self.pm.commit(&slots[child.first], child.link.0);
+        for &(slot, link) in &halves.stores {
+            // COMMIT: one half of what is below a node between, first the right one, which gets a slot of its own: its keys
+            // come to it before this store by way of that node, after it at once. Then the left one: before this store
+            // only its own keys come by way of the node between, after it none do, and that node is swept.
+            self.pm.commit(&slots[slot], link.0);
         }
-        // COMMIT: the leftmost child's slot, to which only its own keys come by now. Before this store there is a node
-        // between, after it there is none, and it is swept.
-        self.pm.commit(&slots[group.first], built[0].link.0);
         for child in &built {
             group.parent.set(child.first, child.log, child.child);
         }
-        self.retire_inner_blocks(between.offset(), radix_between(group, &built));
+        for (link, radix) in halves.between {
+            self.retire_inner_blocks(link.offset(), radix);
+        }
         self.retire_data(data);
         aside.open();
         Ok(Outcome::Done)
     }
 
-    /// The node between: it divides a group as its parent does, as coarsely as it can.
+    /// The way to all children of a group: to the only one, or to a node between that has two halves, each a child or again
+    /// a node between. So every state on the way to the children's own slots has groups of slots as they should be.
     fn build_between(
         &self,
         aside: &mut Aside<'_>,
         group: Group<'_>,
         built: &[Built],
+        halves: &mut Halves,
     ) -> Result<Link> {
-        let radix = radix_between(group, built);
-        let coarser = group.log - radix.log_slots;
-        let links = built
-            .iter()
-            .map(|child| ((child.first - group.first) >> coarser, child.link));
-        let (head, _) = aside.inner_blocks(radix, links)?;
+        if let [only] = built {
+            return Ok(only.link);
+        }
+        let (log, radix) = (group.log - 1, radix_between(group));
+        let middle = group.first + (1 << log);
+        let right = Group {
+            first: middle,
+            log,
+            ..group
+        };
+        let (built_left, built_right) =
+            built.split_at(built.partition_point(|child| child.first < middle));
+        let mut further = Halves::default();
+        let left = self.build_between(aside, Group { log, ..group }, built_left, &mut further)?;
+        let right = self.build_between(aside, right, built_right, &mut further)?;
+        let (head, _) = aside.inner_blocks(radix, [left, right].into_iter().enumerate())?;
+        halves.stores.extend([(middle, right), (group.first, left)]);
+        halves.stores.append(&mut further.stores);
+        halves.between.push((Link::inner(head), radix));
+        halves.between.append(&mut further.between);
         Ok(Link::inner(head))
     }
 
@@ -406,6 +445,7 @@ impl Tree {
         if !self.is_child(upper.last(), parent) {
             return Ok(Outcome::Moved);
         }
+        let _slots = (!planted(Bug::CopyWithoutLock)).then_some(_slots);
         let durable = self.durable_slots(parent);
         let kept = durable
             .iter()
@@ -472,7 +512,9 @@ impl Tree {
         for block in data.extensions() {
             self.blocks.retire(block, SMALLEST_BLOCK);
         }
-        self.blocks.retire(data.offset(), data.bytes);
+        if !planted(Bug::FreeBeforeCommit) {
+            self.blocks.retire(data.offset(), data.bytes);
+        }
         data.become_(State::Dead);
         self.bury_data(data);
     }

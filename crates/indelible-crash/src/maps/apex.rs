@@ -1,0 +1,295 @@
+//! Histories for APEX: data nodes that grow, shrink, split sideways and downwards, merge, and overflow; inner nodes that grow and
+//! are taken out.
+
+use super::Operation::{
+    BulkLoad, CompareExchange, Get, GetBatch, Insert, InsertBatch, InsertNew, Range as RangeOf,
+    Remove, Reopen, Shrink, Update,
+};
+use super::{Keys, Operation, Other, in_catalog, only_loads_into_empty};
+use crate::Workload;
+use indelible::Kind;
+use rand::RngExt;
+use rand::rngs::SmallRng;
+use std::ops::Range;
+
+/// Themes of one thread.
+pub(super) const THEMES: u64 = 10;
+
+/// Themes of several threads.
+pub(super) const THEMES_TOGETHER: u64 = 9;
+
+/// Keys of one cluster.
+const CLUSTER: u64 = 32;
+
+/// How the keys of a history lie.
+pub(super) fn keys(theme: u64, threads: usize, random: &mut SmallRng) -> Keys {
+    use Keys::{Clusters, Dense, Ends, Even, Ladder, Middle, Top, Wide};
+    let all = [
+        Dense, Dense, Even, Even, Wide, Wide, Clusters, Clusters, Ladder, Ends,
+    ];
+    let some = match (theme, threads) {
+        (8, ..2) | (6, 2..) => &[Clusters][..],
+        (5 | 9, ..2) => &[Dense, Even, Clusters, Top, Middle],
+        (3, 2..) => &[Dense, Even, Wide],
+        (8, 2..) => &[Dense, Even, Wide, Clusters],
+        (7, 2..) => &[Dense, Even, Clusters, Top, Middle],
+        _ => &all,
+    };
+    some[random.random_range(0..some.len())]
+}
+
+/// Numbers, and the keys that they stand for.
+struct Numbers {
+    keys: Keys,
+    /// All keys that a history has, in order.
+    all: Vec<u64>,
+}
+
+impl Numbers {
+    fn new(keys: Keys, most: u64) -> Self {
+        Self {
+            keys,
+            all: keys.some(0..most),
+        }
+    }
+
+    /// Neighbouring keys, from that of a number on.
+    fn around(&self, number: u64, count: usize) -> Vec<u64> {
+        let key = self.keys.key(number);
+        let from = self.all.partition_point(|&other| other < key);
+        let to = (from + count).min(self.all.len());
+        self.all[from..to].to_vec()
+    }
+
+    fn insert(&self, number: u64, value: u64) -> Operation {
+        Insert(self.keys.key(number), value)
+    }
+
+    fn remove(&self, number: u64) -> Operation {
+        Remove(self.keys.key(number))
+    }
+
+    fn batch(&self, random: &mut SmallRng, from: Range<u64>, value: u64) -> Operation {
+        let from = random.random_range(from);
+        let step = random.random_range(1..5);
+        let count = random.random_range(2..20);
+        let keys = self.keys.some((0..count).map(|i| from + i * step));
+        InsertBatch(keys.into_iter().map(|key| (key, value)).collect())
+    }
+
+    fn many(&self, from: u64, count: u64, value: u64) -> Operation {
+        let keys = self.keys.some(from..from + count);
+        InsertBatch(keys.into_iter().map(|key| (key, value)).collect())
+    }
+
+    fn load(&self, random: &mut SmallRng) -> Operation {
+        let count = random.random_range(0..140);
+        let step = random.random_range(1..4);
+        let keys = self.keys.some((0..count).map(|i| i * step));
+        BulkLoad(keys.into_iter().zip(0..).collect())
+    }
+
+    /// Every so many of the keys of a range of numbers.
+    fn load_of(&self, range: Range<u64>, step: usize) -> Operation {
+        let keys = self.keys.some(range.step_by(step));
+        BulkLoad(keys.into_iter().zip(1_000..).collect())
+    }
+
+    /// Any operation on a few keys.
+    fn any(&self, number: u64, value: u64, random: &mut SmallRng) -> Operation {
+        let key = self.keys.key(number);
+        match random.random_range(0..14) {
+            0..4 => Insert(key, value),
+            4..6 => Remove(key),
+            6 => InsertNew(key, value),
+            7 => Update(key, value),
+            8 => CompareExchange(key, None, Some(value)),
+            9 => CompareExchange(key, Some(value / 2), None),
+            10 => Get(key),
+            11 => RangeOf(self.around(number, 30), value % 2 == 0),
+            12 => GetBatch(self.around(number, 40).into_iter().step_by(2).collect()),
+            _ => self.batch(random, number..number + 1, value),
+        }
+    }
+}
+
+pub(super) fn alone(
+    keys: Keys,
+    theme: u64,
+    operations: usize,
+    random: &mut SmallRng,
+) -> Workload<Operation> {
+    let most = [40, 80, 120, 240][random.random_range(0..4)];
+    let numbers = Numbers::new(keys, most + 100);
+    let size = random.random_range(1..most);
+    let before = match theme {
+        // Bulk loads need an empty map; the others begin with one that has seen some life.
+        3 => Vec::new(),
+        1 => (0..most).map(|number| numbers.insert(number, 0)).collect(),
+        // Keys far apart, and few of them left, so that there is much room where the next ones do not go.
+        8 => apart(&numbers, random),
+        5 | 9 => (0..size / 4)
+            .map(|i| numbers.insert(1_000 + i, i))
+            .collect(),
+        _ => (0..size)
+            .map(|i| numbers.insert(random.random_range(0..most), i))
+            .collect(),
+    };
+    let mut recorded = Vec::with_capacity(operations);
+    let (mut other, mut high, mut low) = (Other::Absent, 1_000 + size / 4, 1_000);
+    let crowd = random.random_range(0..24) * CLUSTER;
+    for i in 0..operations as u64 {
+        let number = random.random_range(0..most);
+        let dice = random.random_range(0..16);
+        let operation = match (theme, dice) {
+            (0, 0) => numbers.remove(number),
+            (0, _) => numbers.insert(number, i),
+            // Neighbours, so that nodes shrink and merge; then they fill again.
+            (1, 0..14) if i % most < most * 3 / 4 => numbers.remove(i % most),
+            (1, _) => numbers.insert(number, i),
+            (2, 0..6) => numbers.batch(random, 0..most, i),
+            (2, 6..12) => numbers.remove(number),
+            (2, _) => numbers.insert(number, i),
+            (3, _) if i % 64 == 0 => numbers.load(random),
+            // Until the map is empty, and can be loaded again.
+            (3, 0..5) => in_catalog(Kind::Apex, random, &mut other),
+            (3, _) => numbers.remove(number),
+            (4, 0) => Reopen,
+            (4, 1..8) => numbers.insert(number, i),
+            (4, 8..12) => numbers.remove(number),
+            (5, 0) => numbers.remove(high - random.random_range(0..20)),
+            (5, 1) => numbers.batch(random, high..high + 1, i),
+            (5, _) => {
+                high += 1;
+                numbers.insert(high, i)
+            }
+            (9, 0) => numbers.remove(low + random.random_range(0..20)),
+            (9, _) => {
+                low -= 1;
+                numbers.insert(low, i)
+            }
+            (8, 0..2) => numbers.remove(crowd + random.random_range(0..CLUSTER)),
+            (8, 2) => Reopen,
+            (8, 3) => Get(keys.key(crowd + random.random_range(0..CLUSTER))),
+            (8, 4) => numbers.insert(number * CLUSTER % 960, i),
+            (8, _) => numbers.insert(crowd + (i / 40 * CLUSTER + i % CLUSTER) % 960, i),
+            (7, 0..2) => in_catalog(Kind::Apex, random, &mut other),
+            _ => numbers.any(number, i, random),
+        };
+        recorded.push(operation);
+    }
+    if theme == 3 {
+        recorded = only_loads_into_empty(recorded);
+    }
+    Workload {
+        before,
+        threads: vec![recorded],
+    }
+}
+
+/// One key of each cluster, of which few stay.
+fn apart(numbers: &Numbers, random: &mut SmallRng) -> Vec<Operation> {
+    let count = random.random_range(22..40);
+    let inserts = (0..count).map(|i| numbers.insert(i * CLUSTER, i));
+    let removes = (0..count).filter(|_| random.random_ratio(3, 4));
+    let removes: Vec<_> = removes.map(|i| numbers.remove(i * CLUSTER)).collect();
+    inserts.chain(removes).collect()
+}
+
+/// The lowest number of a load that threads add to at both ends.
+const MIDST: u64 = 1_000;
+
+/// Threads on few keys, so that they meet; on nodes that are about to grow, to split, to shrink or to merge.
+pub(super) fn together(
+    keys: Keys,
+    theme: u64,
+    operations: usize,
+    threads: usize,
+    random: &mut SmallRng,
+) -> Workload<Operation> {
+    let most = match theme {
+        0 => 10,
+        6 => 24 * CLUSTER,
+        7 => random.random_range(20..80),
+        3 => random.random_range(40..120),
+        _ => random.random_range(60..220),
+    };
+    let numbers = Numbers::new(
+        keys,
+        if matches!(theme, 6 | 7) {
+            1_500
+        } else {
+            most + 100
+        },
+    );
+    // Of thin nodes, one key in so many is left.
+    let rest = random.random_range(8..25);
+    let before: Vec<Operation> = match theme {
+        0 => (0..random.random_range(0..10))
+            .map(|i| numbers.insert(i, 1_000 + i))
+            .collect(),
+        // Nodes that are nearly full.
+        1 | 5 => vec![numbers.load_of(0..most, 2)],
+        2 | 4 => {
+            let load = numbers.load_of(0..most, 1);
+            let removes = (0..most).filter(|i| i % rest != 0);
+            let removes = removes.map(|i| numbers.remove(i));
+            std::iter::once(load).chain(removes).collect()
+        }
+        6 => apart(&numbers, random),
+        7 => vec![numbers.load_of(MIDST..MIDST + most, 1)],
+        _ => vec![numbers.load_of(0..most, 4)],
+    };
+    let crowd = random.random_range(0..22) * CLUSTER;
+    let target = random.random_range(0..most);
+    let per_thread = (operations / threads).max(1);
+    let (mut value, mut low, mut high) = (0, MIDST, MIDST + most);
+    let mut thread = |thread: u64| {
+        let mut one = |i: u64| {
+            value += 1;
+            let number = random.random_range(0..most);
+            let is_even = thread.is_multiple_of(2);
+            match (theme, random.random_range(0..16)) {
+                (1, 0..11) => numbers.insert(number | 1, value),
+                (2, 0..10) => numbers.remove(number / rest * rest),
+                // A thread reads where another one makes nodes come and go, many in one operation.
+                (3, 0..14) if is_even => match i % 8 {
+                    0 => RangeOf(numbers.around(number, 12), value % 2 == 0),
+                    1 => GetBatch(numbers.around(number, 12)),
+                    _ => Get(keys.key(number / 4 * 4)),
+                },
+                (3, _) if i % 8 == 6 => Shrink,
+                // They all change several nodes, most of them under the same inner node.
+                (3, _) | (8, 0..11) => numbers.many(number, random.random_range(10..40), value),
+                // One thread merges nodes, and the others fill the same one.
+                (4, 0..13) if is_even => numbers.remove(number / rest * rest),
+                (4, 0..13) => numbers.insert((target + value) % most, value),
+                (5, 0..10) if is_even => numbers.insert(value * 2 % most + 1, value),
+                (5, 0..10) => numbers.insert(most - 1 - value * 2 % most | 1, value),
+                // The same few slots are taken and given back under readers.
+                (6, dice @ 0..15) => {
+                    let number = crowd + random.random_range(0..CLUSTER);
+                    match dice {
+                        0..6 => numbers.insert(number, value),
+                        6..11 => numbers.remove(number),
+                        _ => Get(keys.key(number)),
+                    }
+                }
+                (7, 0..13) if is_even => {
+                    high += 1;
+                    numbers.insert(high, value)
+                }
+                (7, 0..13) => {
+                    low -= 1;
+                    numbers.insert(low, value)
+                }
+                (_, 14) => GetBatch(numbers.around(number, 8)),
+                (_, 15) => RangeOf(numbers.around(number, 12), value % 2 == 0),
+                _ => numbers.any(number, value, random),
+            }
+        };
+        (0..per_thread as u64).map(&mut one).collect()
+    };
+    let threads = (0..threads as u64).map(&mut thread).collect();
+    Workload { before, threads }
+}
