@@ -222,7 +222,7 @@ impl<'a> Window<'a> {
     #[inline(always)]
     pub(super) fn near(self, home: usize) -> usize {
         // The mask changes nothing; it tells the compiler.
-        (home - self.first) / PAIR_SLOTS & 1
+        ((home - self.first) / PAIR_SLOTS) & 1
     }
 
     /// Which slots of one half of the window have this key: even bits, as in [`all`](Self::all).
