@@ -31,8 +31,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Inner nodes above a data node, at most: each narrows the range of keys.
-const MOST_LEVELS: u32 = 64;
+/// Inner nodes above a data node, at most: far more than there ever are, but links that go in circles end.
+const MOST_LEVELS: u32 = 1024;
 
 fn damaged(offset: Offset, what: &str) -> Error {
     Error::Damaged(format!("{offset:#x} is not {what} of this map"))
