@@ -166,7 +166,11 @@ impl Group<'_> {
         // The group of slots that all records are in.
         let log = usize::BITS - apart.leading_zeros();
         let records = load.keys.len() as u64;
-        let idle = IDLE_HALVINGS + (records / 64).checked_ilog2().unwrap_or(0);
+        // Where keys go on, the empty nodes ahead are for the next ones.
+        let idle = match load.trend {
+            Trend::No => IDLE_HALVINGS + (records / 64).checked_ilog2().unwrap_or(0),
+            _ => MAX_LOG_SLOTS,
+        };
         log > 0 && self.log - log.min(self.log) <= idle && radix.shift + self.log < 64
     }
 
