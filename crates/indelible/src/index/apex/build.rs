@@ -64,51 +64,41 @@ impl Image {
     /// Gives every record a slot. In each pair of lines they lie in order, for the sake of ranges.
     fn place(&mut self, records: &[Record]) {
         let model = self.shape.model;
-        let pairs = self.shape.primary / PAIR_SLOTS;
-        let home_pair = |&(key, _): &Record| model.predict(key) / PAIR_SLOTS;
+        let homes: Vec<usize> = records.iter().map(|&(key, _)| model.predict(key)).collect();
+        homes.iter().for_each(|home| self.counts[home / GROUP] += 1);
         let mut at = 0;
         // Those that found no room in the pair before.
-        let mut carried: &[Record] = &[];
-        for pair in 0..pairs {
-            let end = at + records[at..].partition_point(|record| home_pair(record) <= pair);
-            let own = &records[at..end];
-            let is_first = (pair * PAIR_SLOTS).is_multiple_of(GROUP);
-            let stays = own.len().min(PAIR_SLOTS);
+        let mut carried = 0..0;
+        for first in (0..self.shape.primary).step_by(PAIR_SLOTS) {
+            let after = first + PAIR_SLOTS;
+            let own = homes[at..].iter().take_while(|&&home| home < after);
+            let own = at..at + own.count();
             // The last ones go on to the next pair, unless that is another group's; those that come from the one before
             // have to take what room is left.
-            let taken = carried.len().min(PAIR_SLOTS - stays);
-            debug_assert!(!is_first || carried.is_empty());
-            let (lucky, rest) = carried.split_at(taken);
-            let in_pair = lucky.iter().chain(&own[..stays]);
-            for (slot, &record) in (pair * PAIR_SLOTS..).zip(in_pair) {
-                self.put(slot, record);
+            let stay = own.len().min(PAIR_SLOTS);
+            let lucky = carried.len().min(PAIR_SLOTS - stay);
+            let unlucky = carried.start + lucky..carried.end;
+            let in_pair = (carried.start..unlucky.start).chain(at..at + stay);
+            for (slot, record) in (first..).zip(in_pair) {
+                self.put(slot, records[record]);
             }
-            for &record in rest {
-                self.put_aside(record);
-            }
-            carried = &own[stays..];
-            let is_last = ((pair + 1) * PAIR_SLOTS).is_multiple_of(GROUP) || pair + 1 == pairs;
-            if is_last {
+            unlucky.for_each(|record| self.put_aside(homes[record], records[record]));
+            carried = at + stay..own.end;
+            if after.is_multiple_of(GROUP) || after == self.shape.primary {
                 // Their window is this pair and the one before.
-                for &record in carried {
-                    let home = model.predict(record.0);
-                    match self.room_for(home) {
-                        Some(slot) => self.put(slot, record),
-                        None => self.put_aside(record),
+                for record in std::mem::take(&mut carried) {
+                    match self.room_for(homes[record]) {
+                        Some(slot) => self.put(slot, records[record]),
+                        None => self.put_aside(homes[record], records[record]),
                     }
                 }
-                carried = &[];
             }
-            for record in own {
-                self.counts[model.predict(record.0) / GROUP] += 1;
-            }
-            at = end;
+            at = own.end;
         }
     }
 
     /// Puts a record into the stash.
-    fn put_aside(&mut self, record: Record) {
-        let home = self.shape.model.predict(record.0);
+    fn put_aside(&mut self, home: usize, record: Record) {
         let slot = self.overflow.len();
         if slot < self.shape.stash {
             self.put(self.shape.primary + slot, record);

@@ -1,18 +1,20 @@
 //! Every write: insert, update, remove, and what is made of them.
 
 use super::Tree;
+use super::batch::LANES;
 use super::build::choose;
 use super::data::{Data, State};
 use super::layout::{Extension, Slot, window_of};
 use super::search::{Held, Place};
 use crate::index::Change;
+use crate::locks::WriteGuard;
 use crate::planted::{Bug, planted};
 use crate::sync::lock;
 use crate::{Error, Result, reclaim};
 use std::sync::atomic::Ordering;
 
-/// Records that share their fences.
-const SHARING: usize = 16;
+/// Records that share a fence.
+const SHARING: usize = LANES;
 
 impl Tree {
     /// See [`AnyIndex::apply`](crate::index::AnyIndex::apply).
@@ -174,7 +176,7 @@ impl Tree {
 
     /// Inserts records in ascending key order, equal keys after one another; see `Map::insert_batch`.
     ///
-    /// Sixteen records share a fence: their groups are locked, the records written and flushed, and after the fence the
+    /// Thirty-two records share a fence: their groups are locked, the records written and flushed, and after the fence the
     /// groups are unlocked. No reader sees a record before it is durable.
     ///
     /// `rest` loses the records that are inserted: after an error those left are not.
@@ -197,19 +199,16 @@ impl Tree {
     /// Inserts as many of `records` as can share a fence, and returns how many that was.
     fn insert_sharing(&self, records: &[(u64, u64)]) -> usize {
         let _guard = reclaim::pin();
-        self.prefetch_windows(records);
-        let mut guards = Vec::with_capacity(records.len());
+        let lanes = self.find_windows(records);
+        let mut guards: Vec<WriteGuard<'_>> = Vec::with_capacity(records.len());
         let mut done = 0;
-        for &(key, value) in records {
-            let Some(data) = self.data_for(key) else {
+        for (lane, &(key, value)) in records.iter().enumerate() {
+            let Some((data, home)) = lanes.get(lane) else {
                 break;
             };
-            let home = data.model.predict(key);
             let lock = self.locks.of(data.lock_of(home));
-            let guard = match guards
-                .iter()
-                .position(|guard: &crate::locks::WriteGuard<'_>| guard.holds(lock))
-            {
+            // The keys ascend, so it is most often the last one.
+            let guard = match guards.iter().rposition(|guard| guard.holds(lock)) {
                 Some(at) => guards.swap_remove(at),
                 // Waiting while holding other locks could be waiting for somebody who waits for us.
                 None => match lock.try_lock() {
