@@ -383,3 +383,97 @@ fn keys_of_all_types_sort() {
         .into_iter(),
     );
 }
+
+const THREADS: u64 = 8;
+
+/// A thread works on keys of its own, among those of all others, so it knows what every operation and range must return.
+fn churn(map: &Map<u64, u64>, model: &mut BTreeMap<u64, u64>, thread: u64, seed: u64) {
+    let mine = |key: u64| key & !(THREADS - 1) | thread;
+    for phase in 0..6 {
+        let random = mix(seed << 16 | thread << 8 | phase);
+        let pattern = PATTERNS[random as usize % PATTERNS.len()];
+        let count = 200 + random % 400;
+        let keys: Vec<u64> = pattern
+            .keys(count, random >> 8 & 15)
+            .into_iter()
+            .map(mine)
+            .collect();
+        match random >> 16 & 3 {
+            0 => {
+                let records: Vec<(u64, u64)> = keys.into_iter().zip(phase..).collect();
+                records
+                    .chunks(50)
+                    .for_each(|records| map.insert_batch(records).unwrap());
+                model.extend(records);
+            }
+            1 => {
+                let keys: Vec<u64> = model
+                    .keys()
+                    .copied()
+                    .filter(|key| mix(key ^ seed) & 7 != 0)
+                    .collect();
+                for key in keys {
+                    assert_eq!(map.remove(key).unwrap(), model.remove(&key), "{key:#x}");
+                }
+            }
+            _ => {
+                for (value, key) in (phase..).zip(keys) {
+                    assert_eq!(
+                        map.insert(key, value).unwrap(),
+                        model.insert(key, value),
+                        "{key:#x}"
+                    );
+                    assert_eq!(map.get(key).unwrap(), Some(value));
+                }
+            }
+        }
+        let keys: Vec<u64> = model.keys().copied().collect();
+        let values: Vec<Option<u64>> = model.values().copied().map(Some).collect();
+        assert_eq!(map.get_batch(&keys).unwrap(), values);
+        for i in 0..4 {
+            let low = keys
+                .get(mix(random ^ i) as usize % keys.len().max(1))
+                .copied()
+                .unwrap_or(0);
+            let high = low.saturating_add(mix(random + i) >> (random % 60));
+            let expected: Vec<(u64, u64)> =
+                model.range(low..=high).map(|(k, v)| (*k, *v)).collect();
+            let range = map.range(low..=high).unwrap();
+            let is_mine = |record: &(u64, u64)| record.0 & (THREADS - 1) == thread;
+            let mut found: Vec<(u64, u64)> = if i % 2 == 0 {
+                range.filter(is_mine).collect()
+            } else {
+                range.rev().filter(is_mine).collect()
+            };
+            if i % 2 == 1 {
+                found.reverse();
+            }
+            assert_eq!(found, expected);
+        }
+    }
+}
+
+/// Also beside the sweep after a crash. `INDELIBLE_ROUNDS` makes it longer.
+#[test]
+fn threads_beside_structure_changes_see_their_own_writes() {
+    let rounds = std::env::var("INDELIBLE_ROUNDS").ok();
+    let rounds = rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(6);
+    let directory = directory();
+    for seed in 0..rounds {
+        let mut tested = Tested::new(directory.path());
+        let mut models = vec![BTreeMap::new(); THREADS as usize];
+        for is_reopened in [false, true] {
+            std::thread::scope(|scope| {
+                for (thread, model) in (0..).zip(&mut models) {
+                    let map = tested.map();
+                    scope.spawn(move || {
+                        churn(map, model, thread, seed * 2 + u64::from(is_reopened))
+                    });
+                }
+            });
+            tested.model = models.iter().flatten().map(|(k, v)| (*k, *v)).collect();
+            tested.check();
+            tested.reopen(seed % 2 == 0);
+        }
+    }
+}
