@@ -209,7 +209,8 @@ impl<'a> Aside<'a> {
         let cells = tree.cells(offset, image.words.len());
         tree.pm.stream(cells, &image.words);
         let mut data = Data::new(offset, image.bytes, &shape, image.high, &extensions);
-        data.built = records.last().map(|&(key, _)| (records.len(), key));
+        data.built = (records.first().zip(records.last()))
+            .map(|(first, last)| (records.len(), first.0, last.0));
         let in_stash = image.overflow.iter().copied();
         let beyond = image.rest.iter().zip(shape.stash as u32..);
         let beyond = beyond.map(|(&(home, (key, _)), slot)| (home, key, slot));

@@ -59,8 +59,9 @@ pub(super) struct Data {
     /// The keys that are routed here, from the first to the second.
     pub(super) low: u64,
     pub(super) high: u64,
-    /// How many records the node was built with, and the last of their keys. Of a node from before the open nothing is known.
-    pub(super) built: Option<(usize, u64)>,
+    /// How many records the node was built with, and the first and the last of their keys. Of a node from before the open
+    /// nothing is known.
+    pub(super) built: Option<(usize, u64, u64)>,
     /// Held while an extended stash block is added.
     pub(super) extending: Mutex<()>,
     /// Addresses of the buckets that larger ones have replaced: readers may be in them, so they stay for as long as the node.
@@ -335,7 +336,7 @@ impl Data {
 
     /// Whether another place for keys that crowd is worth while.
     pub(super) fn is_roomy(&self) -> bool {
-        let as_built = self.built.map_or(0, |(count, _)| count);
+        let as_built = self.built.map_or(0, |(count, ..)| count);
         self.total().is_some_and(|records| {
             records * 100 < self.slots() * SPARSE
                 || records < as_built + as_built / PATIENCE + PATIENCE

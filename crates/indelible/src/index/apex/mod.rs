@@ -383,3 +383,6 @@ impl Drop for Apex {
         tree.core.map_was_closed(tree.slot);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

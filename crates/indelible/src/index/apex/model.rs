@@ -73,6 +73,18 @@ impl Model {
         line.model(spacing, slots, 0, u64::MAX)
     }
 
+    /// The same for descending keys: `keys` fill the right of the array of a node for keys from `low` on.
+    pub(super) fn fit_prepend(keys: &[u64], slots: usize, density: f64, low: u64) -> Self {
+        let spacing = (1.0 / density.clamp(0.1, 1.0)).min(slots as f64 / keys.len().max(1) as f64);
+        let mut line = Line::fit(keys).unwrap_or(Line {
+            center: keys.first().copied().unwrap_or(low),
+            slope: 1.0,
+            rank: 0.0,
+        });
+        line.rank += (slots as f64 / spacing - keys.len() as f64).max(0.0);
+        line.model(spacing, slots, low, u64::MAX)
+    }
+
     /// All homes evenly over `low` to `high`: without keys nothing better is known.
     fn spread(slots: usize, low: u64, high: u64) -> Self {
         let width = high.saturating_sub(low) as f64 + 1.0;

@@ -38,7 +38,11 @@ const STASH_COEFFICIENT: f64 = 1.5;
 const FILL_LEAST: f64 = 0.1;
 
 /// Records per slot of a node that is to take as many again.
-const FILL_ASCENDING: f64 = 0.55;
+const FILL_TREND: f64 = 0.55;
+
+/// And the records of it that may overflow. Keys that come in leaps lie along no line, and with a line through them nearly
+/// all would overflow.
+const OVERFLOW_TREND: f64 = 0.2;
 
 /// Sizes that differ under test.
 #[derive(Clone, Copy, Debug)]
@@ -150,13 +154,32 @@ pub(super) fn plan_two(keys: &[u64], low: u64, high: u64, fill: f64) -> Option<P
     }))
 }
 
-/// A data node for keys to which ever larger ones are being added: they lie densely at the left of the primary array, and the
-/// rest of it waits for those to come. None if there is no node that has room for as many again.
-pub(super) fn plan_ascending(keys: &[u64], low: u64, high: u64) -> Option<DataPlan> {
-    let mut plan = SHAPE.data(keys, 0..keys.len(), (low, high), FILL_ASCENDING, Some(0.0));
-    let slots = plan.primary + plan.stash;
-    plan.model = Model::fit_append(keys, model::homes(plan.primary), UPPER_DENSITY);
-    (keys.len() as f64 <= slots as f64 * FILL_ASCENDING).then_some(plan)
+/// Where most keys go that a node has got since it was laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trend {
+    /// Anywhere.
+    No,
+    /// Above all others.
+    Up,
+    /// Below all others.
+    Down,
+}
+
+/// A data node for keys with a trend: they lie densely at one end of the primary array, and the rest of it waits for those
+/// to come. None if there is no trend, no node that has room for as many again, or no line along which keys come.
+pub(super) fn plan_trend(keys: &[u64], low: u64, high: u64, trend: Trend) -> Option<DataPlan> {
+    let mut plan = SHAPE.data(keys, 0..keys.len(), (low, high), FILL_TREND, None);
+    let (slots, homes) = (plan.primary + plan.stash, model::homes(plan.primary));
+    plan.model = match trend {
+        Trend::No => return None,
+        Trend::Up => Model::fit_append(keys, homes, UPPER_DENSITY),
+        Trend::Down => Model::fit_prepend(keys, homes, UPPER_DENSITY, low),
+    };
+    if keys.len() as f64 > slots as f64 * FILL_TREND {
+        return None;
+    }
+    let fit = model::simulate_in(&plan.model, keys, plan.primary, SHAPE.group);
+    (fit.overflowed as f64 <= keys.len() as f64 * OVERFLOW_TREND).then_some(plan)
 }
 
 /// The best tree for `keys`, strictly ascending, in a place that covers `low` to `high`, with data nodes no fuller than

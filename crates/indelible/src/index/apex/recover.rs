@@ -32,8 +32,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Inner nodes above a data node, at most: each narrows the range of keys.
-const MOST_LEVELS: u32 = 64;
+/// Inner nodes above a data node, at most: far more than there ever are, but links that go in circles end.
+const MOST_LEVELS: u32 = 1024;
 
 /// Extended stash blocks of a data node, at most: with twice as many slots as the node.
 const MOST_EXTENSIONS: usize = 2 * (MAX_DATA_BYTES / SLOT_BYTES) as usize / EXTENSION_SLOTS;

@@ -26,7 +26,9 @@ use super::data::{Data, State};
 use super::divide::{FILL, Group, Growth, Load, Part, radix_between};
 use super::inner::{Child, Inner, group_log, group_of};
 use super::layout::{GROUP, INLINE_SLOTS, Link, Radix, SMALLEST_BLOCK};
-use super::plan::{DataPlan, MAX_LOG_SLOTS, Plan, plan, plan_ascending, plan_larger, plan_two};
+use super::plan::{
+    DataPlan, MAX_DATA_BYTES, MAX_LOG_SLOTS, Plan, Trend, plan, plan_larger, plan_trend, plan_two,
+};
 use super::scan::sort_nearly;
 use super::{Tree, count};
 use crate::Result;
@@ -219,41 +221,53 @@ impl Tree {
     ) -> Result<Outcome> {
         let data = frozen.data;
         let slots = self.durable_slots(group.parent);
-        if let Some(growth) = group.growth_at_the_edge(slots, data, load) {
-            return self.grow_parent(path, group, growth, frozen, load);
-        }
         let range = (data.low, data.high);
-        let ascending = load
-            .is_ascending
-            .then(|| plan_ascending(load.keys, range.0, range.1));
-        if let Some(image) = ascending.flatten().and_then(|plan| roomy(plan, load)) {
+        let trend = plan_trend(load.keys, range.0, range.1, load.trend);
+        if let Some(image) = trend.and_then(|plan| roomy(plan, load)) {
             return self.replace(group, frozen, image, load.records);
         }
-        if load.is_too_much() && group.can_divide(load) {
-            return self.divide(group, frozen, load);
+        let at_the_edge = |enough| group.growth_at_the_edge(slots, load, enough);
+        if load.is_too_much() {
+            if let Some(growth) = at_the_edge(true) {
+                return self.grow_parent(path, group, growth, frozen, load);
+            }
+            if group.can_divide(load) {
+                return self.divide(group, frozen, load);
+            }
         }
         let plan = plan(load.keys, range.0, range.1, FILL);
         let image = match &plan {
             Plan::Data(plan) => roomy(plan.clone(), load),
             Plan::Inner(_) => None,
         };
-        match image {
-            Some(image) if !load.is_ascending => self.replace(group, frozen, image, load.records),
-            _ if group.can_divide(load) => self.divide(group, frozen, load),
-            _ if group.can_be_finer(slots, load) => {
-                self.grow_parent(path, group, Growth::Finer, frozen, load)
+        // There is no room ahead for a trend, and records behind would be laid out in vain.
+        let is_outgrown = load.trend != Trend::No && data.bytes == MAX_DATA_BYTES;
+        let image = match image {
+            Some(image) if !is_outgrown => {
+                return self.replace(group, frozen, image, load.records);
             }
-            Some(image) => self.replace(group, frozen, image, load.records),
-            None => {
-                // A plan for a data node that would be full again at once is none.
-                let two = || plan_two(load.keys, range.0, range.1, FILL);
-                let plan = match plan {
-                    Plan::Data(_) => two().unwrap_or(plan),
-                    inner => inner,
-                };
-                self.split_downwards(group, frozen, &plan, load)
-            }
-        }
+            image => image,
+        };
+        let growth = if let Some(growth) = at_the_edge(true) {
+            growth
+        } else if group.can_divide(load) {
+            return self.divide(group, frozen, load);
+        } else if group.can_be_finer(slots, load) {
+            Growth::Finer
+        } else if let Some(image) = image {
+            return self.replace(group, frozen, image, load.records);
+        } else if let Some(growth) = at_the_edge(false) {
+            growth
+        } else {
+            // A plan for a data node that would be full again at once is none.
+            let two = || plan_two(load.keys, range.0, range.1, FILL);
+            let plan = match plan {
+                Plan::Data(_) => two().unwrap_or(plan),
+                inner => inner,
+            };
+            return self.split_downwards(group, frozen, &plan, load);
+        };
+        self.grow_parent(path, group, growth, frozen, load)
     }
 
     /// Puts another data node in the place of a frozen one: expansion, retraining or contraction.
