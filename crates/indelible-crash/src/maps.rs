@@ -38,9 +38,14 @@ pub enum Keys {
     Ends,
     /// Equally far apart, up to the end of the domain, for numbers up to 1,150.
     Top,
+    /// In ever longer stretches, for numbers from 900 on.
+    Octaves,
     /// Equally far apart, from the middle of the domain, where the first node of a map is divided, for numbers from 870 on.
     Middle,
 }
+
+/// Keys of a stretch of [`Keys::Octaves`].
+const OCTAVE: u64 = 32;
 
 impl Keys {
     /// All ways.
@@ -52,6 +57,7 @@ impl Keys {
         Self::Ladder,
         Self::Ends,
         Self::Top,
+        Self::Octaves,
         Self::Middle,
     ];
 
@@ -64,6 +70,10 @@ impl Keys {
             Self::Wide => number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
             Self::Clusters => (number / 32 << 44) + number % 32 * (1 + number / 32 % 3),
             Self::Ladder => (1 << (number % 48 + 12)) + number / 48,
+            Self::Octaves => {
+                let number = number.saturating_sub(900);
+                (OCTAVE + number % OCTAVE) << (number / OCTAVE + 20).min(50)
+            }
             Self::Top => u64::MAX - ((1_150_u64.saturating_sub(number)) << 40),
             Self::Middle => (1 << 63) + (number.saturating_sub(870) << 40),
             Self::Ends if number % 2 == 0 => number / 2,

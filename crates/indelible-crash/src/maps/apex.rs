@@ -5,7 +5,7 @@ use super::Operation::{
     BulkLoad, CompareExchange, Get, GetBatch, Insert, InsertBatch, InsertNew, Range as RangeOf,
     Remove, Reopen, Shrink, Update,
 };
-use super::{Keys, Operation, Other, in_catalog, only_loads_into_empty};
+use super::{Keys, OCTAVE, Operation, Other, in_catalog, only_loads_into_empty};
 use crate::Workload;
 use indelible::Kind;
 use rand::RngExt;
@@ -13,7 +13,7 @@ use rand::rngs::SmallRng;
 use std::ops::Range;
 
 /// Themes of one thread.
-pub(super) const THEMES: u64 = 10;
+pub(super) const THEMES: u64 = 11;
 
 /// Themes of several threads.
 pub(super) const THEMES_TOGETHER: u64 = 9;
@@ -23,13 +23,14 @@ const CLUSTER: u64 = 32;
 
 /// How the keys of a history lie.
 pub(super) fn keys(theme: u64, threads: usize, random: &mut SmallRng) -> Keys {
-    use Keys::{Clusters, Dense, Ends, Even, Ladder, Middle, Top, Wide};
+    use Keys::{Clusters, Dense, Ends, Even, Ladder, Middle, Octaves, Top, Wide};
     let all = [
         Dense, Dense, Even, Even, Wide, Wide, Clusters, Clusters, Ladder, Ends,
     ];
     let some = match (theme, threads) {
         (8, ..2) | (6, 2..) => &[Clusters][..],
-        (5 | 9, ..2) => &[Dense, Even, Clusters, Top, Middle],
+        (10, ..2) => &[Octaves],
+        (5 | 9, ..2) => &[Dense, Even, Clusters, Top, Middle, Octaves],
         (3, 2..) => &[Dense, Even, Wide],
         (8, 2..) => &[Dense, Even, Wide, Clusters],
         (7, 2..) => &[Dense, Even, Clusters, Top, Middle],
@@ -122,12 +123,17 @@ pub(super) fn alone(
     let most = [40, 80, 120, 240][random.random_range(0..4)];
     let numbers = Numbers::new(keys, most + 100);
     let size = random.random_range(1..most);
+    let octaves = random.random_range(4..7);
     let before = match theme {
         // Bulk loads need an empty map; the others begin with one that has seen some life.
         3 => Vec::new(),
         1 => (0..most).map(|number| numbers.insert(number, 0)).collect(),
         // Keys far apart, and few of them left, so that there is much room where the next ones do not go.
-        8 => apart(&numbers, random),
+        8 => apart(&numbers, random.random_range(22..40), random),
+        // To the right of few keys more and more slots.
+        10 => (900..1_080)
+            .map(|number| numbers.insert(number, 0))
+            .collect(),
         5 | 9 => (0..size / 4)
             .map(|i| numbers.insert(1_000 + i, i))
             .collect(),
@@ -168,6 +174,8 @@ pub(super) fn alone(
                 low -= 1;
                 numbers.insert(low, i)
             }
+            // The last stretch, which has many slots to itself, is filled and then emptied.
+            (10, _) => stretch(octaves, i),
             (8, 0..2) => numbers.remove(crowd + random.random_range(0..CLUSTER)),
             (8, 2) => Reopen,
             (8, 3) => Get(keys.key(crowd + random.random_range(0..CLUSTER))),
@@ -187,9 +195,42 @@ pub(super) fn alone(
     }
 }
 
+/// Two crowds in one node, so that they belong to different groups of slots and share the stash, which is nearly full. Where they
+/// begin is written to `crowds`.
+fn two_crowds(numbers: &Numbers, crowds: &mut [u64; 2], random: &mut SmallRng) -> Vec<Operation> {
+    let count = random.random_range(24..31);
+    let clusters = [random.random_range(1..8), count - random.random_range(1..5)];
+    *crowds = clusters.map(|cluster| cluster * CLUSTER);
+    let mut before = apart(numbers, count, random);
+    for first in *crowds {
+        let size = random.random_range(15..20);
+        before.extend((first..first + size).map(|number| numbers.insert(number, 0)));
+    }
+    before
+}
+
+/// Keys are added to a stretch of [`Keys::Octaves`], then they all go, from the left to the right.
+fn stretch(octaves: u64, i: u64) -> Operation {
+    const ADDED: u64 = 50;
+    let start = OCTAVE << (octaves + 19);
+    let (added, step) = (i % (2 * ADDED + OCTAVE), start / OCTAVE);
+    if added < ADDED {
+        return Insert(start + added * 13 % ADDED * (start / ADDED) + 1, i);
+    }
+    let own = (0..OCTAVE).map(|key| start + key * step);
+    let mut keys: Vec<u64> = (0..ADDED)
+        .map(|key| start + key * (start / ADDED) + 1)
+        .collect();
+    keys.extend(own);
+    keys.sort_unstable();
+    match keys.get((added - ADDED) as usize) {
+        Some(&key) => Remove(key),
+        None => Get(start),
+    }
+}
+
 /// One key of each cluster, of which few stay.
-fn apart(numbers: &Numbers, random: &mut SmallRng) -> Vec<Operation> {
-    let count = random.random_range(22..40);
+fn apart(numbers: &Numbers, count: u64, random: &mut SmallRng) -> Vec<Operation> {
     let inserts = (0..count).map(|i| numbers.insert(i * CLUSTER, i));
     let removes = (0..count).filter(|_| random.random_ratio(3, 4));
     let removes: Vec<_> = removes.map(|i| numbers.remove(i * CLUSTER)).collect();
@@ -224,6 +265,7 @@ pub(super) fn together(
     );
     // Of thin nodes, one key in so many is left.
     let rest = random.random_range(8..25);
+    let mut crowds = [0; 2];
     let before: Vec<Operation> = match theme {
         0 => (0..random.random_range(0..10))
             .map(|i| numbers.insert(i, 1_000 + i))
@@ -236,11 +278,10 @@ pub(super) fn together(
             let removes = removes.map(|i| numbers.remove(i));
             std::iter::once(load).chain(removes).collect()
         }
-        6 => apart(&numbers, random),
+        6 => two_crowds(&numbers, &mut crowds, random),
         7 => vec![numbers.load_of(MIDST..MIDST + most, 1)],
         _ => vec![numbers.load_of(0..most, 4)],
     };
-    let crowd = random.random_range(0..22) * CLUSTER;
     let target = random.random_range(0..most);
     let per_thread = (operations / threads).max(1);
     let (mut value, mut low, mut high) = (0, MIDST, MIDST + most);
@@ -250,41 +291,43 @@ pub(super) fn together(
             let number = random.random_range(0..most);
             let is_even = thread.is_multiple_of(2);
             match (theme, random.random_range(0..16)) {
-                (1, 0..11) => numbers.insert(number | 1, value),
-                (2, 0..10) => numbers.remove(number / rest * rest),
+                (1, ..11) => numbers.insert(number | 1, value),
+                (2, ..10) => numbers.remove(number / rest * rest),
                 // A thread reads where another one makes nodes come and go, many in one operation.
-                (3, 0..14) if is_even => match i % 8 {
+                (3, ..14) if is_even => match i % 8 {
                     0 => RangeOf(numbers.around(number, 12), value % 2 == 0),
                     1 => GetBatch(numbers.around(number, 12)),
                     _ => Get(keys.key(number / 4 * 4)),
                 },
                 (3, _) if i % 8 == 6 => Shrink,
                 // They all change several nodes, most of them under the same inner node.
-                (3, _) | (8, 0..11) => numbers.many(number, random.random_range(10..40), value),
+                (3, _) => numbers.many(number, random.random_range(10..40), value),
+                (8, ..13) if is_even => numbers.many(number, random.random_range(10..40), value),
+                (8, ..13) => numbers.insert(number, value),
                 // One thread merges nodes, and the others fill the same one.
-                (4, 0..13) if is_even => numbers.remove(number / rest * rest),
-                (4, 0..13) => numbers.insert((target + value) % most, value),
-                (5, 0..10) if is_even => numbers.insert(value * 2 % most + 1, value),
-                (5, 0..10) => numbers.insert(most - 1 - value * 2 % most | 1, value),
-                // The same few slots are taken and given back under readers.
-                (6, dice @ 0..15) => {
-                    let number = crowd + random.random_range(0..CLUSTER);
+                (4, ..13) if is_even => numbers.remove(number / rest * rest),
+                (4, ..13) => numbers.insert((target + value) % most, value),
+                (5, ..10) if is_even => numbers.insert(value * 2 % most + 1, value),
+                (5, ..10) => numbers.insert(most - 1 - value * 2 % most | 1, value),
+                // The same few slots are taken and given back under readers, those of the stash by both crowds.
+                (6, dice @ ..15) => {
+                    let member = random.random_range(0..CLUSTER - 8);
                     match dice {
-                        0..6 => numbers.insert(number, value),
-                        6..11 => numbers.remove(number),
-                        _ => Get(keys.key(number)),
+                        ..5 => numbers.insert(crowds[thread as usize % 2] + member, value),
+                        5..10 => numbers.remove(crowds[thread as usize % 2] + member),
+                        _ => Get(keys.key(crowds[dice % 2] + member)),
                     }
                 }
-                (7, 0..13) if is_even => {
+                (7, ..13) if is_even => {
                     high += 1;
                     numbers.insert(high, value)
                 }
-                (7, 0..13) => {
+                (7, ..13) => {
                     low -= 1;
                     numbers.insert(low, value)
                 }
                 (_, 14) => GetBatch(numbers.around(number, 8)),
-                (_, 15) => RangeOf(numbers.around(number, 12), value % 2 == 0),
+                (_, 13) => RangeOf(numbers.around(number, 12), value % 2 == 0),
                 _ => numbers.any(number, value, random),
             }
         };

@@ -94,6 +94,11 @@ impl Group<'_> {
         self.first + (1 << self.log)
     }
 
+    /// Whether its halves begin in different cache lines.
+    pub(super) fn has_lines(self) -> bool {
+        size_of::<Cell>() << self.log > 64
+    }
+
     fn is_last(self) -> bool {
         self.end() == self.radix().slots()
     }

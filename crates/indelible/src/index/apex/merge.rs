@@ -127,7 +127,11 @@ impl Tree {
         if !is_right_there {
             return Ok(false);
         }
-        self.pm.note("merge", 0);
+        let whole = Group {
+            log: left.log + 1,
+            ..left
+        };
+        self.pm.note("merge", u64::from(whole.has_lines()));
         count(&self.changes.merges);
         if planted(Bug::MergeDropsRightFirst) {
             self.pm.commit(&slots[right], 0);

@@ -352,7 +352,8 @@ impl Tree {
         let Some(_slots) = self.lock_group(group, data) else {
             return Ok(Outcome::Moved);
         };
-        self.pm.note("split sideways", u64::from(built.len() > 2));
+        let shape = u64::from(built.len() > 2) | u64::from(group.has_lines()) << 1;
+        self.pm.note("split sideways", shape);
         count(&self.changes.sideways_splits);
         let slots = self.durable_slots(group.parent);
         if planted(Bug::SplitLeftFirst) {
