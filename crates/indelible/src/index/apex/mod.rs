@@ -42,6 +42,7 @@ mod bulk;
 mod check;
 mod data;
 mod divide;
+mod flatten;
 mod inner;
 mod insert;
 mod layout;

@@ -138,6 +138,7 @@ impl Tree {
             let path = self.path_to(data.low)?;
             let group = self.group(&path);
             if self.make_room(&path, group, &frozen, &load)? == Outcome::Done {
+                self.flatten(key)?;
                 return Ok(true);
             }
         }
