@@ -208,7 +208,7 @@ impl DataArguments {
 fn list() -> bool {
     for contestant in contestants::all() {
         println!(
-            "{:16} survives {:10} {}",
+            "{:20} survives {:10} {}",
             contestant.name, contestant.survives, contestant.about
         );
     }

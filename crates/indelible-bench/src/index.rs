@@ -1,6 +1,7 @@
 //! What a contestant can do.
 
 use crate::execute::{self, Meter, Sampler};
+use crate::outcome::Statistics;
 use crate::workload::Script;
 
 /// What a range of records came to: enough to check that it was read, little enough to cost nothing.
@@ -48,6 +49,10 @@ pub trait Index: Send + Sync {
     /// Fills the empty map with sorted records, its nodes as full as `fill` says. False if it cannot.
     fn bulk_load(&self, _records: &[(u64, u64)], _fill: f64) -> bool {
         false
+    }
+    /// What it is made of; O(records). None if it cannot tell.
+    fn statistics(&self) -> Option<Statistics> {
+        None
     }
     /// Walks through a script, in a loop that is compiled for this very contestant: an operation costs what it costs a
     /// program that uses it. Leave it as it is.

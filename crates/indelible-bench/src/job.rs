@@ -162,7 +162,7 @@ fn measure(
     keys: &Keys,
     outcome: &mut Outcome,
 ) -> Result<Box<dyn Index>> {
-    let records = sorted_records(job, keys);
+    let records = ordered_records(job, keys);
     machine::forget_peak();
     let (resident, anonymous) = (machine::of_process("VmRSS"), machine::of_process("RssAnon"));
     let index = (contestant.create)(place)?;
@@ -175,6 +175,10 @@ fn measure(
         dram_bytes: grown("RssAnon", anonymous),
         peak_bytes: grown("VmHWM", resident),
     });
+    // After the space: looking at all nodes takes some.
+    if let Some(load) = &mut outcome.load {
+        load.statistics = index.statistics();
+    }
     drop(records);
     let mut supply = Supply::default();
     verify(index.as_ref(), keys, &supply)?;
@@ -198,7 +202,10 @@ fn measure(
                 let _ = supply.set_aside(phase, threads);
                 continue;
             }
-            let measured = phase::run(index.as_ref(), phase, threads, &setting, &mut supply)?;
+            let mut measured = phase::run(index.as_ref(), phase, threads, &setting, &mut supply)?;
+            if phase.mix.changes_structure() {
+                measured.statistics = index.statistics();
+            }
             outcome.phases.push(measured);
         }
     }
@@ -206,15 +213,26 @@ fn measure(
     Ok(index)
 }
 
-/// The records of a load that wants them sorted, made before memory is measured.
-fn sorted_records(job: &Job, keys: &Keys) -> Option<Vec<(u64, u64)>> {
-    let sorted = !matches!(job.experiment.load, Load::Random);
-    sorted.then(|| {
-        keys.sorted()
-            .iter()
-            .map(|&key| (key, value_of(key)))
-            .collect()
-    })
+/// The records of a load that wants them in an order of their own, made before memory is measured.
+fn ordered_records(job: &Job, keys: &Keys) -> Option<Vec<(u64, u64)>> {
+    let record = |&key: &u64| (key, value_of(key));
+    let sorted = || keys.sorted().iter();
+    match job.experiment.load {
+        Load::Random => None,
+        Load::Ascending | Load::Bulk { .. } => Some(sorted().map(record).collect()),
+        Load::Descending => Some(sorted().rev().map(record).collect()),
+        Load::Interleaved { runs } => {
+            let runs = interleaved(keys.sorted(), runs.max(1) as usize);
+            Some(runs.iter().map(record).collect())
+        }
+    }
+}
+
+/// Sorted keys, cut into equal runs, the first keys of all runs before the second ones.
+fn interleaved(sorted: &[u64], runs: usize) -> Vec<u64> {
+    let length = sorted.len().div_ceil(runs).max(1);
+    let step = |step| sorted.chunks(length).filter_map(move |run| run.get(step));
+    (0..length).flat_map(step).copied().collect()
 }
 
 /// Fills the contestant.
@@ -223,7 +241,7 @@ fn load(
     job: &Job,
     contestant: &Contestant,
     keys: &Keys,
-    sorted: Option<&[(u64, u64)]>,
+    ordered: Option<&[(u64, u64)]>,
 ) -> Result<Measured> {
     // Transactions are paid once per batch, or the load of a store that waits for the disk would take days.
     let in_batches = contestant.has_batches && !contestant.is_ours;
@@ -240,7 +258,7 @@ fn load(
     };
     let before = count::here();
     let start = Instant::now();
-    match (job.experiment.load, sorted) {
+    match (job.experiment.load, ordered) {
         (Load::Bulk { fill }, Some(records)) => {
             if !index.bulk_load(records, fill) {
                 insert(records);
@@ -267,6 +285,7 @@ fn load(
         timeline: vec![(seconds, operations)],
         latency: None,
         cost: phase::cost(count::here() - before, operations),
+        statistics: None,
     })
 }
 
@@ -342,4 +361,19 @@ fn reopen(job: &Job, contestant: &Contestant, place: &Place, keys: &Keys) -> Res
         warm_up,
         lost,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::interleaved;
+
+    #[test]
+    fn interleaved_runs_take_turns() {
+        let keys: Vec<u64> = (0..7).collect();
+        assert_eq!(interleaved(&keys, 3), [0, 3, 6, 1, 4, 2, 5]);
+        assert_eq!(interleaved(&keys, 1), keys);
+        assert_eq!(interleaved(&keys, 7), keys);
+        assert_eq!(interleaved(&keys, 100), keys);
+        assert!(interleaved(&[], 3).is_empty());
+    }
 }

@@ -127,6 +127,9 @@ pub struct Measured {
     pub latency: Option<Latency>,
     /// What an operation cost on average; only ours count.
     pub cost: Option<Cost>,
+    /// What the contestant is made of afterwards, if the phase changes that and the contestant can tell; only ours can.
+    #[serde(default)]
+    pub statistics: Option<Statistics>,
 }
 
 impl Measured {
@@ -170,6 +173,65 @@ pub struct Cost {
     pub blocks_written: f64,
     /// Bytes allocated from the pool.
     pub bytes_allocated: f64,
+}
+
+/// What a map of ours is made of, as [`indelible::MapStat`] says it. What its kind of index does not have is 0. Structure
+/// changes are counted since the map was made.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Statistics {
+    /// "lbtree" or "apex".
+    pub kind: String,
+    /// Records.
+    pub records: u64,
+    /// Records divided by slots, 0 to 1.
+    pub fill: f64,
+    /// Bytes of the file, in whole extents.
+    pub file_bytes: u64,
+    /// Bytes of DRAM.
+    pub dram_bytes: u64,
+
+    /// LB+-tree: leaves.
+    pub leaves: u64,
+    /// LB+-tree: levels of inner nodes.
+    pub height: u32,
+    /// LB+-tree: bytes in a leaf.
+    pub leaf_bytes: u32,
+    /// LB+-tree: leaves from which inner nodes are rebuilt after a crash.
+    pub signposts: u64,
+    /// LB+-tree: leaf splits.
+    pub splits: u64,
+
+    /// APEX: nodes that hold records.
+    pub data_nodes: u64,
+    /// APEX: nodes above them.
+    pub inner_nodes: u64,
+    /// APEX: inner nodes above a record, on average.
+    pub average_depth: f64,
+    /// APEX: the most inner nodes above a record.
+    pub max_depth: u32,
+    /// APEX: slots of stashes divided by all slots.
+    pub stash_ratio: f64,
+    /// APEX: records in stashes divided by all records.
+    pub overflow_ratio: f64,
+    /// APEX: blocks that extend a stash.
+    pub extensions: u64,
+    /// APEX: bytes of the smallest data node.
+    pub smallest_node: u64,
+    /// APEX: bytes of the data node in the middle.
+    pub median_node: u64,
+    /// APEX: bytes of the largest data node.
+    pub largest_node: u64,
+    /// APEX: data nodes rebuilt.
+    pub expansions: u64,
+    /// APEX: data nodes split into two slots of their parent.
+    pub sideways_splits: u64,
+    /// APEX: data nodes split below a new inner node.
+    pub downward_splits: u64,
+    /// APEX: inner nodes rebuilt with more slots.
+    pub inner_expansions: u64,
+    /// APEX: data nodes merged with a neighbour.
+    pub merges: u64,
 }
 
 /// Bytes taken after the load.

@@ -46,6 +46,14 @@ pub enum Load {
     Random,
     /// One after the other, in ascending order.
     Ascending,
+    /// One after the other, in descending order.
+    Descending,
+    /// One after the other: the sorted keys are cut into equal runs, and each run in turn gives its next key. So many
+    /// ascending streams grow side by side.
+    Interleaved {
+        /// How many.
+        runs: u32,
+    },
     /// Sorted and all at once, with nodes this full. Contestants that cannot insert in ascending order.
     Bulk {
         /// From 0 to 1.

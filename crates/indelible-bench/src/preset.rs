@@ -1,5 +1,7 @@
 //! Plans with names: from two minutes on a laptop to the figures of the papers.
 
+mod papers;
+
 use crate::plan::{Arrival, Distribution, Experiment, Load, Mix, Phase, Plan};
 use clap::ValueEnum;
 
@@ -16,6 +18,11 @@ pub enum Preset {
     /// "Evaluating Persistent Memory Range Indexes: Part Two", figures 2 and 4 to 6 and table 3: single operations by
     /// threads, uniform and skewed, mixes, tail latency, space.
     PaperSurvey,
+    /// APEX, figures 4 to 8 and 13 and tables 1 to 3: single operations on six sets of keys, threads, inserts into nodes that
+    /// have room or not, skew, what the index is made of, structure changes, recovery.
+    PaperApex,
+    /// Sets of keys, and orders of inserting them, that hurt learned indexes: the LB+-tree against APEX.
+    Adversarial,
 }
 
 /// What a preset can be asked to do otherwise.
@@ -36,6 +43,7 @@ pub struct Scale {
 /// All volatile and durable contestants of a full comparison, ours first.
 const EVERYBODY: &[&str] = &[
     "indelible",
+    "indelible-apex",
     "indelible-dram",
     "indelible-pmem",
     "btreemap",
@@ -52,7 +60,15 @@ const EVERYBODY: &[&str] = &[
 ];
 
 /// Ours, and the peers that live in the memory of the process.
-const IN_MEMORY: &[&str] = EVERYBODY.split_at(8).0;
+const IN_MEMORY: &[&str] = EVERYBODY.split_at(9).0;
+
+/// The LB+-tree and APEX, on persistent memory and with the library's default.
+const BOTH_INDEXES: &[&str] = &[
+    "indelible-pmem",
+    "indelible-apex-pmem",
+    "indelible",
+    "indelible-apex",
+];
 
 /// Contestants whose records outlive the process, and none that waits for a disk.
 const PERSISTENT: &[&str] = &[
@@ -70,8 +86,10 @@ impl Preset {
         let (name, rounds, contestants, experiments) = match self {
             Self::Quick => ("quick", 5, EVERYBODY, quick(scale)),
             Self::Full => ("full", 3, EVERYBODY, full(scale)),
-            Self::PaperLbtree => ("paper-lbtree", 3, PERSISTENT, paper_lbtree(scale)),
-            Self::PaperSurvey => ("paper-survey", 3, EVERYBODY, paper_survey(scale)),
+            Self::PaperLbtree => ("paper-lbtree", 3, PERSISTENT, papers::lbtree(scale)),
+            Self::PaperSurvey => ("paper-survey", 3, EVERYBODY, papers::survey(scale)),
+            Self::PaperApex => ("paper-apex", 3, BOTH_INDEXES, papers::apex(scale)),
+            Self::Adversarial => ("adversarial", 3, &BOTH_INDEXES[2..], adversarial(scale)),
         };
         Plan {
             name: name.into(),
@@ -152,6 +170,11 @@ impl Phase {
 
 /// Mixes by name.
 impl Mix {
+    /// Whether it adds or removes records, so that nodes change.
+    #[must_use]
+    pub fn changes_structure(&self) -> bool {
+        self.insert + self.insert_batch + self.remove > 0.0
+    }
     /// Lookups only.
     pub const GET: Self = Self {
         get: 1.0,
@@ -365,94 +388,95 @@ fn full(scale: &Scale) -> Vec<Experiment> {
     experiments.into()
 }
 
-fn paper_lbtree(scale: &Scale) -> Vec<Experiment> {
-    let records = scale.records.unwrap_or(20_000_000);
-    let operations = scale.operations.unwrap_or(300_000);
-    let threads = or(&scale.threads, &[1, 2, 4, 8, 16]);
-    let insert = |arrival, threads: u32, operations| {
-        let name = if arrival == Arrival::Dense {
-            "dense insert"
-        } else {
-            "insert"
-        };
-        Phase::new(name, Mix::INSERT, operations)
-            .arrival(arrival)
-            .threads(&[threads])
-    };
-    let bulk = |figure: &str, fill: f64, phases| {
-        let name = format!("{figure}, {:.0} % full", fill * 100.0);
-        experiment(&name, "uniform", records, Load::Bulk { fill }, phases)
-    };
-    let one = |arrival| vec![insert(arrival, 1, operations)];
-    let many = |arrival| -> Vec<Phase> {
-        let each = |&threads| insert(arrival, threads, u64::from(threads) * operations / 3);
-        threads.iter().map(each).collect()
-    };
-    let mut experiments = vec![
-        bulk("fig. 11 inserts", 0.7, one(Arrival::Random)),
-        bulk("fig. 11 inserts", 1.0, one(Arrival::Random)),
-        bulk("fig. 11 dense", 0.7, one(Arrival::Dense)),
-        bulk("fig. 12 inserts", 0.7, many(Arrival::Random)),
-        bulk("fig. 12 inserts", 1.0, many(Arrival::Random)),
-        bulk("fig. 12 dense", 0.7, many(Arrival::Dense)),
+/// Inserts from empty, in the order that the set or the load says, then lookups, scans and removals.
+fn adversarial(scale: &Scale) -> Vec<Experiment> {
+    let records = scale.records.unwrap_or(2_000_000);
+    let operations = scale.operations.unwrap_or(1_000_000);
+    let threads = or(&scale.threads, &[1]);
+    let streams = Load::Interleaved { runs: 1000 };
+    let sets = [
+        ("low bits", "low-bits:32", Load::Random),
+        ("exponential", "exponential", Load::Random),
+        ("sawtooth", "sawtooth:100", Load::Random),
+        ("clusters", "clustered:1000", Load::Random),
+        ("cascade", "cascade:0.2", Load::Random),
+        ("sorted", "uniform", Load::Ascending),
+        ("reverse", "uniform", Load::Descending),
+        ("sorted, dense", "dense", Load::Ascending),
+        ("reverse, dense", "dense", Load::Descending),
+        ("sorted, exponential", "exponential", Load::Ascending),
+        ("reverse, exponential", "exponential", Load::Descending),
+        ("sorted, sawtooth", "sawtooth:100", Load::Ascending),
+        ("1000 streams, dense", "dense", streams),
+        ("1000 streams, clusters", "clustered:1000", streams),
     ];
-    let leaves = [
-        "indelible-pmem@256",
-        "indelible-pmem@512",
-        "indelible-pmem@1024",
+    let most = |phase: Phase| phase.threads(&threads).at_most(20.0);
+    let phases = vec![
+        most(Phase::new("get", Mix::GET, operations)),
+        most(Phase::new("scan 100", Mix::SCAN, operations / 20)),
+        most(Phase::new(
+            "remove",
+            Mix::REMOVE,
+            removable(scale, records, operations),
+        )),
     ];
-    for (fill, arrival, what) in [
-        (0.7, Arrival::Random, "fig. 13 inserts"),
-        (1.0, Arrival::Random, "fig. 13 inserts"),
-        (0.7, Arrival::Dense, "fig. 13 dense"),
-    ] {
-        let mut sizes = bulk(what, fill, one(arrival));
-        sizes.contestants = leaves.map(String::from).into();
-        experiments.push(sizes);
-    }
-    let search = vec![
-        Phase::new("get", Mix::GET, operations),
-        Phase::new("remove", Mix::REMOVE, operations),
-    ];
-    experiments.push(bulk("fig. 14", 0.7, search));
-    experiments
+    let experiment = |(name, data, load)| experiment(name, data, records, load, phases.clone());
+    sets.map(experiment).into()
 }
 
-fn paper_survey(scale: &Scale) -> Vec<Experiment> {
-    let records = scale.records.unwrap_or(10_000_000);
-    let operations = scale.operations.unwrap_or(2_000_000);
-    let cores = one_and_all(scale).last().copied().unwrap_or(1);
-    let threads = or(&scale.threads, &[1, cores, 2 * cores]);
-    let skewed = Distribution::SelfSimilar { skew: 0.2 };
-    let most = |phase: Phase| phase.at_most(10.0);
-    let single = |distribution: Distribution| {
-        let phase = |name: &str, mix, operations| {
-            let phase = Phase::new(name, mix, operations).threads(&threads);
-            most(phase.distribution(distribution))
+/// So many of the records can be removed with each number of threads that a tenth is left.
+fn removable(scale: &Scale, records: u64, operations: u64) -> u64 {
+    let times = scale.threads.len().max(1) as u64;
+    operations.min(records * 9 / 10 / times).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Source;
+    use crate::job::entrant;
+    use std::collections::BTreeSet;
+
+    /// The plans of all presets, small and as they are.
+    fn plans() -> impl Iterator<Item = Plan> {
+        let small = Scale {
+            records: Some(3000),
+            operations: Some(2000),
+            threads: vec![1, 3],
+            ..Scale::default()
         };
-        let (lookup, update) = (
-            phase("lookup", Mix::GET, operations),
-            phase("update", Mix::UPDATE, operations),
-        );
-        let scan = phase("scan 100", Mix::SCAN, operations / 20);
-        // Figure 6 is the uniform case; figures 4 (e) to (g) leave inserts out, which have no skew.
-        if distribution == Distribution::Uniform {
-            let insert = phase("insert", Mix::INSERT, operations).with_latency();
-            vec![lookup.with_latency(), update, scan.with_latency(), insert]
-        } else {
-            vec![lookup, update, scan]
+        let scales = [small, Scale::default()];
+        scales.into_iter().flat_map(|scale| {
+            let presets = Preset::value_variants().iter();
+            presets.map(move |preset| preset.plan(&scale))
+        })
+    }
+
+    #[test]
+    fn every_plan_can_be_run() {
+        for plan in plans() {
+            let mut names = BTreeSet::new();
+            for experiment in &plan.experiments {
+                let what = format!("{}, {}", plan.name, experiment.name);
+                assert!(names.insert(&experiment.name), "{what} is there twice");
+                experiment.check().expect(&what);
+                experiment.data.parse::<Source>().expect(&what);
+                for name in plan.contestants_of(experiment) {
+                    entrant(name).expect(&what);
+                }
+            }
         }
-    };
-    let mixed = [90, 50, 10].map(|get: u32| {
-        let name = format!("{get} % lookups");
-        let mix = Mix::get_insert(f64::from(get) / 100.0);
-        most(Phase::new(&name, mix, operations).threads(&threads))
-    });
-    let experiment =
-        |name: &str, phases| experiment(name, "uniform", records, Load::Random, phases);
-    vec![
-        experiment("fig. 2, 4, 6: uniform", single(Distribution::Uniform)),
-        experiment("fig. 4: self-similar", single(skewed)),
-        experiment("fig. 5: mixes", mixed.into()),
-    ]
+    }
+
+    #[test]
+    fn both_indexes_are_in_the_general_presets() {
+        for plan in plans().filter(|plan| ["quick", "full"].contains(&plan.name.as_str())) {
+            for experiment in &plan.experiments {
+                let entrants = plan.contestants_of(experiment);
+                for name in ["indelible", "indelible-apex"] {
+                    assert!(entrants.iter().any(|entrant| entrant == name), "{name}");
+                }
+            }
+        }
+    }
 }

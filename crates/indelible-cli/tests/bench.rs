@@ -48,7 +48,7 @@ fn a_run_kills_reopens_prints_and_draws() {
     let directory = tempfile::tempdir().unwrap();
     let words = [
         "--contestants",
-        "indelible,btreemap,indelible-pmem@512",
+        "indelible,btreemap,indelible-pmem@512,indelible-apex",
         "--recovery",
         "-t",
         "1,3",
@@ -60,7 +60,7 @@ fn a_run_kills_reopens_prints_and_draws() {
         printed.lines().all(|line| line.chars().count() <= 100),
         "{printed}"
     );
-    assert_eq!(run.outcomes.len(), 6);
+    assert_eq!(run.outcomes.len(), 8);
     for outcome in &run.outcomes {
         assert_eq!(outcome.error, None);
         assert_eq!(
@@ -75,10 +75,15 @@ fn a_run_kills_reopens_prints_and_draws() {
         }
         let ours = outcome.contestant.starts_with("indelible");
         assert_eq!(outcome.phases[0].cost.is_some(), ours);
+        let load = outcome.load.as_ref().unwrap();
+        assert_eq!(load.statistics.is_some(), ours);
         assert_eq!(
             outcome.recovery.as_ref().map(|recovery| recovery.lost),
             ours.then_some(0)
         );
+    }
+    for text in ["Structure\n", "Structure changes\n"] {
+        assert!(printed.contains(text), "{printed}");
     }
     let page = std::fs::read_to_string(directory.path().join("a.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("indelible-pmem@512"));
@@ -100,6 +105,25 @@ fn a_run_kills_reopens_prints_and_draws() {
         &["report", "a.json", "--svg", "main", "-o", "a.svg"],
     );
     assert!(output.status.success(), "{}", text(&output));
+}
+
+#[test]
+fn adversaries_are_loaded_in_every_order_and_summed_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let words = ["--preset", "adversarial"];
+    let (printed, run) = run(directory.path(), "a.json", &words);
+    for outcome in &run.outcomes {
+        let who = (&outcome.experiment, &outcome.contestant);
+        assert_eq!(outcome.error, None, "{who:?}");
+        let load = outcome.load.as_ref().unwrap();
+        let statistics = load.statistics.as_ref().unwrap();
+        assert_eq!(statistics.records, 3000, "{who:?}");
+    }
+    let (_, across) = printed.split_once("Across the experiments").unwrap();
+    for experiment in &run.plan.experiments {
+        assert!(across.contains(&experiment.name), "{across}");
+    }
+    assert!(printed.lines().all(|line| line.chars().count() <= 100));
 }
 
 #[test]

@@ -349,6 +349,14 @@ impl<K: Key, V: Value> Map<K, V> {
         self.index.check()
     }
 
+    /// Gives DRAM back that is rebuilt when it is needed, and returns how many bytes; for when memory is short. Operations
+    /// go on meanwhile, and rebuild what they touch. O(nodes).
+    ///
+    /// [`Kind::Apex`] gives up what it knows in DRAM of its data nodes. The inner nodes of [`Kind::LbTree`] stay.
+    pub fn release_memory(&self) -> u64 {
+        self.index.release_memory()
+    }
+
     /// Waits until everything that a crash left to be rebuilt has been rebuilt. Never needed for correctness.
     pub fn warm_up(&self) -> Result<()> {
         self.index.warm_up()

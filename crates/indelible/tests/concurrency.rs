@@ -48,7 +48,7 @@ fn churn(
     }
 }
 
-const THREADS: u64 = 6;
+const THREADS: u64 = 8;
 
 fn churn_all(
     map: &Map<u64, u64>,

@@ -96,8 +96,14 @@ pub(super) struct WorkloadArguments {
     #[arg(long, default_value_t = 0.7)]
     fill: f64,
     /// Load in ascending order.
-    #[arg(long, conflicts_with = "bulk_load")]
+    #[arg(long, group = "order", conflicts_with = "bulk_load")]
     ascending: bool,
+    /// Load in descending order.
+    #[arg(long, group = "order", conflicts_with = "bulk_load")]
+    descending: bool,
+    /// Load so many ascending streams side by side, a record of each in turn.
+    #[arg(long, group = "order", conflicts_with = "bulk_load")]
+    interleaved: Option<u32>,
     /// Sample latency of requests: the share of operations timed in a pass of their own, from 0 to 1.
     #[arg(long, visible_alias = "latency-sampling", default_value_t = 0.1)]
     latency_sampling: f64,
@@ -134,10 +140,12 @@ enum Mode {
 
 impl WorkloadArguments {
     pub(super) fn load(&self) -> Load {
-        match (self.bulk_load, self.ascending) {
-            (true, _) => Load::Bulk { fill: self.fill },
-            (_, true) => Load::Ascending,
-            _ => Load::Random,
+        match self.interleaved {
+            _ if self.bulk_load => Load::Bulk { fill: self.fill },
+            _ if self.ascending => Load::Ascending,
+            _ if self.descending => Load::Descending,
+            Some(runs) => Load::Interleaved { runs },
+            None => Load::Random,
         }
     }
 

@@ -6,7 +6,7 @@
 //!
 //! | file | contestants |
 //! |---|---|
-//! | `ours` | indelible in memory, on a file, and with the power-loss protocol |
+//! | `ours` | indelible's LB+-tree and APEX: in memory, on a file, and with the power-loss protocol |
 //! | `nothing` | the bench itself |
 //! | `volatile` | structures that live in the memory of the process: the standard library's, and peers |
 //! | `redb`, `lmdb`, `fjall` | databases, each with its fastest setting and with one that waits for the medium |
@@ -57,7 +57,7 @@ impl fmt::Display for Survives {
 pub struct Place {
     /// A directory of its own, empty when it is created.
     pub directory: PathBuf,
-    /// Bytes in our leaves; others ignore it.
+    /// Bytes in the leaves of our LB+-tree; others ignore it.
     pub leaf_bytes: u32,
 }
 

@@ -1,85 +1,79 @@
-//! Indelible, with each of the promises that a pool can make.
+//! Indelible: each of its indexes, with each of the promises that a pool can make.
 
 use super::{Contestant, Open, Place, Survives};
 use crate::index::{Index, Scanned};
+use crate::outcome::Statistics;
 use anyhow::Result;
-use indelible::{Durability, Map, MapOptions, Pool, PoolOptions};
+use indelible::{Durability, Kind, Map, MapOptions, MapStat, Pool, PoolOptions};
 
 /// A map in a pool of its own.
 struct Ours {
     map: Map<u64, u64>,
 }
 
-/// `indelible` is the default of the library; the others promise less and more.
-pub(super) fn contestants() -> Vec<Contestant> {
-    let ours = |name, about, survives, create, open| Contestant {
-        name,
-        about,
-        survives,
-        is_ours: true,
-        has_batches: true,
-        create,
-        open,
+/// The beginning of a description: name, version and index.
+macro_rules! about {
+    ($index:literal, $medium:literal) => {
+        concat!(
+            "indelible ",
+            env!("CARGO_PKG_VERSION"),
+            ": ",
+            $index,
+            ", ",
+            $medium
+        )
     };
-    vec![
-        ours(
-            "indelible-dram",
-            concat!(
-                "indelible ",
-                env!("CARGO_PKG_VERSION"),
-                ": in anonymous memory"
-            ),
-            Survives::Nothing,
-            create_in_memory,
-            None,
-        ),
-        ours(
-            "indelible",
-            concat!(
-                "indelible ",
-                env!("CARGO_PKG_VERSION"),
-                ": on a file, Durability::Process (its default)"
-            ),
-            Survives::Kill,
-            create_on_file,
-            Some(open_on_file as Open),
-        ),
-        ours(
-            "indelible-pmem",
-            concat!(
-                "indelible ",
-                env!("CARGO_PKG_VERSION"),
-                ": Durability::PowerLoss, flushes and fences as on persistent memory whatever the file is on"
-            ),
-            Survives::PowerCut,
-            create_pmem,
-            Some(open_pmem as Open),
-        ),
-    ]
 }
 
-fn create_in_memory(place: &Place) -> Result<Box<dyn Index>> {
-    index(&PoolOptions::new().in_memory()?, place)
+/// The three contestants of one kind of index. `NAME` is the default of the library for the kind; `NAME-dram` promises
+/// less, `NAME-pmem` more.
+macro_rules! three {
+    ($kind:expr, $name:literal, $index:literal) => {
+        [
+            Contestant {
+                name: concat!($name, "-dram"),
+                about: about!($index, "in anonymous memory"),
+                survives: Survives::Nothing,
+                is_ours: true,
+                has_batches: true,
+                create: |place| index(&PoolOptions::new().in_memory()?, place, $kind),
+                open: None,
+            },
+            Contestant {
+                name: $name,
+                about: about!($index, "on a file, Durability::Process (the default)"),
+                survives: Survives::Kill,
+                is_ours: true,
+                has_batches: true,
+                create: |place| index(&PoolOptions::new().create(pool(place))?, place, $kind),
+                open: Some((|place| reopened(&PoolOptions::new().open(pool(place))?)) as Open),
+            },
+            Contestant {
+                name: concat!($name, "-pmem"),
+                about: about!(
+                    $index,
+                    "Durability::PowerLoss, flushes and fences as on persistent memory whatever the file is on"
+                ),
+                survives: Survives::PowerCut,
+                is_ours: true,
+                has_batches: true,
+                create: |place| index(&power_loss().create(pool(place))?, place, $kind),
+                open: Some((|place| reopened(&power_loss().open(pool(place))?)) as Open),
+            },
+        ]
+    };
 }
 
-fn create_on_file(place: &Place) -> Result<Box<dyn Index>> {
-    let path = place.directory.join("pool");
-    index(&PoolOptions::new().create(path)?, place)
+/// The LB+-tree, which is the library's default, then APEX.
+pub(super) fn contestants() -> Vec<Contestant> {
+    let lbtree = three!(Kind::LbTree, "indelible", "LB+-tree");
+    let apex = three!(Kind::Apex, "indelible-apex", "APEX, a learned index");
+    lbtree.into_iter().chain(apex).collect()
 }
 
-fn open_on_file(place: &Place) -> Result<Box<dyn Index>> {
-    let path = place.directory.join("pool");
-    reopened(&PoolOptions::new().open(path)?)
-}
-
-fn create_pmem(place: &Place) -> Result<Box<dyn Index>> {
-    let path = place.directory.join("pool");
-    index(&power_loss().create(path)?, place)
-}
-
-fn open_pmem(place: &Place) -> Result<Box<dyn Index>> {
-    let path = place.directory.join("pool");
-    reopened(&power_loss().open(path)?)
+/// The file of a contestant's pool.
+fn pool(place: &Place) -> std::path::PathBuf {
+    place.directory.join("pool")
 }
 
 /// The protocol of persistent memory on any file: measures what it costs.
@@ -91,15 +85,12 @@ fn power_loss() -> PoolOptions {
     options
 }
 
-fn index(pool: &Pool, place: &Place) -> Result<Box<dyn Index>> {
-    let leaf_bytes = place.leaf_bytes;
-    let map = pool.map_with(
-        "bench",
-        MapOptions {
-            leaf_bytes,
-            ..MapOptions::default()
-        },
-    )?;
+fn index(pool: &Pool, place: &Place, kind: Kind) -> Result<Box<dyn Index>> {
+    let options = MapOptions {
+        kind,
+        leaf_bytes: place.leaf_bytes,
+    };
+    let map = pool.map_with("bench", options)?;
     Ok(Box::new(Ours { map }))
 }
 
@@ -153,5 +144,41 @@ impl Index for Ours {
     fn bulk_load(&self, records: &[(u64, u64)], fill: f64) -> bool {
         self.map.bulk_load(records, fill).expect("bulk_load");
         true
+    }
+
+    fn statistics(&self) -> Option<Statistics> {
+        Some(self.map.stat().expect("stat").into())
+    }
+}
+
+impl From<MapStat> for Statistics {
+    fn from(stat: MapStat) -> Self {
+        Self {
+            kind: stat.kind.to_string(),
+            records: stat.records,
+            fill: stat.fill,
+            file_bytes: stat.file_bytes,
+            dram_bytes: stat.dram_bytes,
+            leaves: stat.leaves,
+            height: stat.height,
+            leaf_bytes: stat.leaf_bytes,
+            signposts: stat.signposts,
+            splits: stat.splits,
+            data_nodes: stat.data_nodes,
+            inner_nodes: stat.inner_nodes,
+            average_depth: stat.average_depth,
+            max_depth: stat.max_depth,
+            stash_ratio: stat.stash_ratio,
+            overflow_ratio: stat.overflow_ratio,
+            extensions: stat.extensions,
+            smallest_node: stat.smallest_node,
+            median_node: stat.median_node,
+            largest_node: stat.largest_node,
+            expansions: stat.expansions,
+            sideways_splits: stat.sideways_splits,
+            downward_splits: stat.downward_splits,
+            inner_expansions: stat.inner_expansions,
+            merges: stat.merges,
+        }
     }
 }

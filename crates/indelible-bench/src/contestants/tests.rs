@@ -170,6 +170,26 @@ fn bulk_loads_hold_what_was_loaded_and_take_more() {
 }
 
 #[test]
+fn ours_say_what_they_are_made_of_and_others_do_not() {
+    for contestant in maps() {
+        let (_directory, _place, index) = fresh(&contestant);
+        let records: Vec<_> = (0..500).map(|key| (key * key, key)).collect();
+        index.insert_batch(&records);
+        let statistics = index.statistics();
+        assert_eq!(statistics.is_some(), contestant.is_ours);
+        let Some(statistics) = statistics else {
+            continue;
+        };
+        let is_apex = contestant.name.starts_with("indelible-apex");
+        let name = contestant.name;
+        assert_eq!(statistics.kind == "apex", is_apex, "{name}");
+        assert_eq!(statistics.records, 500, "{name}");
+        assert_eq!(statistics.data_nodes > 0, is_apex, "{name}");
+        assert_eq!(statistics.leaves > 0, !is_apex, "{name}");
+    }
+}
+
+#[test]
 fn four_threads_find_what_they_wrote() {
     for contestant in maps() {
         let (_directory, _place, index) = fresh(&contestant);

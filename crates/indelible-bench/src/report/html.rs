@@ -5,7 +5,7 @@ use super::palette::Palette;
 use super::plots::{self, Plot};
 use super::summary::{ExperimentSummary, Summary};
 use super::table::{Line, Table, Value};
-use super::{svg, tables};
+use super::{structure, svg, tables};
 use crate::outcome::Run;
 
 const CSS: &str = include_str!("page.css");
@@ -48,11 +48,12 @@ pub fn page(run: &Run) -> String {
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
          <title>{} - indelible bench</title>\n<style>\n{}{CSS}</style>\n</head>\n<body>\n\
-         {}{}<main>\n{sections}{}</main>\n{}<script>\n{SCRIPT}</script>\n</body>\n</html>\n",
+         {}{}<main>\n{}{sections}{}</main>\n{}<script>\n{SCRIPT}</script>\n</body>\n</html>\n",
         escape(&run.plan.name),
         colours(&palette),
         head(run),
         navigation(&summary),
+        across(&summary),
         about(&summary),
         foot(run),
     )
@@ -111,8 +112,12 @@ fn navigation(summary: &Summary) -> String {
         format!("<a href=\"#e{at}\">{}</a>", escape(&e.plan.name))
     };
     let links: String = links.map(link).collect();
+    let across = match tables::across(summary).is_empty() {
+        true => "",
+        false => "<a href=\"#across\">across</a>",
+    };
     format!(
-        "<nav><div>{links}<a href=\"#about\">contestants</a><a href=\"#plan\">plan</a><button id=\"theme\">day / night</button></div></nav>\n"
+        "<nav><div>{across}{links}<a href=\"#about\">contestants</a><a href=\"#plan\">plan</a><button id=\"theme\">day / night</button></div></nav>\n"
     )
 }
 
@@ -127,11 +132,12 @@ fn experiment(at: usize, experiment: &ExperimentSummary, palette: &Palette) -> S
         .map(|&plot| kind(plot, experiment, palette))
         .collect();
     format!(
-        "<section class=\"experiment\" id=\"e{at}\">\n<h2>{}</h2>\n<p class=\"muted\">{} records, keys: {}.{hard}</p>\n{}{kinds}</section>\n",
+        "<section class=\"experiment\" id=\"e{at}\">\n<h2>{}</h2>\n<p class=\"muted\">{} records, keys: {}.{hard}</p>\n{}{kinds}{}</section>\n",
         escape(&plan.name),
         format::count(plan.records),
         escape(&plan.data),
         key(experiment),
+        structures(experiment),
     )
 }
 
@@ -190,6 +196,22 @@ fn kind(plot: Plot, experiment: &ExperimentSummary, palette: &Palette) -> String
         "<div class=\"kind\"><header><h3>{}</h3><p>{}</p></header>\n<div class=\"panels\">\n{figures}</div>\n{table}</div>\n",
         plot.title(),
         reading(plot),
+    )
+}
+
+/// What ours are made of, in tables only.
+fn structures(experiment: &ExperimentSummary) -> String {
+    let tables = [
+        structure::after_load(experiment),
+        structure::changes(experiment),
+    ];
+    let shown = tables.iter().filter(|table| !table.is_empty());
+    let tables: String = shown.map(|table| folded(table, true)).collect();
+    if tables.is_empty() {
+        return String::new();
+    }
+    format!(
+        "<div class=\"kind\"><header><h3>Structure</h3><p>What ours are made of, and what changed.</p></header>\n{tables}</div>\n"
     )
 }
 
@@ -293,6 +315,20 @@ fn place(table: &Table, at: usize, value: &Value, first: bool) -> String {
     let tint = if times > 1.0 { "power" } else { "ours" };
     format!(
         "<td class=\"tint{first}\" style=\"--tint:var(--{tint});--much:{much:.0}%\"><span>{main}</span>{side}</td>"
+    )
+}
+
+/// Ours in all experiments.
+fn across(summary: &Summary) -> String {
+    let table = tables::across(summary);
+    if table.is_empty() {
+        return String::new();
+    }
+    format!(
+        "<section class=\"experiment\" id=\"across\">\n<h2>{}</h2>\n<p class=\"muted\">{}</p>\n<div class=\"table\">{}</div>\n</section>\n",
+        escape(&table.title),
+        escape(&table.note),
+        scrolled(&table)
     )
 }
 

@@ -11,6 +11,7 @@ pub mod palette;
 pub mod plots;
 #[cfg(test)]
 pub(crate) mod sample;
+pub mod structure;
 pub mod summary;
 pub mod svg;
 pub mod table;

@@ -15,11 +15,15 @@ const FIXED: [(Ink, &str, &str); 8] = [
     (Ink::Power, "#8b83cc", "#8078c4"),
 ];
 
-const OURS: [(&str, &str); 4] = [
+/// Enough for both indexes with each promise, neighbours far apart.
+const OURS: [(&str, &str); 7] = [
     ("#d1460f", "#ff7f45"),
+    ("#b3124f", "#ff6d94"),
     ("#e8893f", "#ffb580"),
     ("#9c3208", "#d9602a"),
+    ("#e06a8c", "#ffabc0"),
     ("#c98a5a", "#e0b08c"),
+    ("#7d0f2e", "#c94a6c"),
 ];
 
 const PEERS: [(&str, &str); 11] = [

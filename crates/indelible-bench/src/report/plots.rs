@@ -472,43 +472,58 @@ fn capital(text: &str) -> String {
     })
 }
 
-/// A panel per kind of count, a bar per phase, of the first of ours.
+/// A panel per kind of count: of the first of ours, and of the first with each other kind of index.
 fn counts(experiment: &ExperimentSummary) -> Vec<Panel> {
     let counting = |row: &&Row| row.is_ours && row.cells.iter().flatten().any(|c| c.cost.is_some());
-    let Some(row) = experiment.rows.iter().find(counting) else {
-        return Vec::new();
-    };
-    let columns = || {
-        let cells = experiment
-            .fewest_threads()
-            .map(|at| (&experiment.columns[at], &row.cells[at]));
-        cells.filter_map(|(column, cell)| Some((column, cell.as_ref()?.cost?)))
-    };
+    let index = |row: &Row| row.structure.first().map(|(_, first)| first.kind.clone());
+    let mut rows: Vec<&Row> = Vec::new();
+    for row in experiment.rows.iter().filter(counting) {
+        if rows.iter().all(|known| index(known) != index(row)) {
+            rows.push(row);
+        }
+    }
     // Bytes allocated are in the table: their scale is another one.
     let kinds = COUNTS
         .into_iter()
         .filter(|(name, _)| *name != "bytes allocated")
-        .filter(|(_, get)| columns().any(|(_, cost)| get(&cost) > 0.0));
-    let panel = |(name, get): Count| {
-        let bar = |(column, cost): (&Column, Cost)| Bar {
-            label: column.label(),
-            bold: false,
-            ink: Ink::Ours,
-            parts: vec![get(&cost)],
-            range: None,
-            figure: format::digits(get(&cost)),
-            side: String::new(),
-        };
-        Panel {
-            title: format!("{} per operation", capital(name)),
-            note: format!("of {}, counted", row.name),
-            chart: Chart::Bars(Bars {
-                bars: columns().map(bar).collect(),
-                mark: None,
-            }),
-        }
+        .filter(|(_, get)| {
+            let costs = |row| counted(experiment, row).any(|(_, cost)| get(&cost) > 0.0);
+            rows.iter().any(|row| costs(row))
+        });
+    let each = |kind: Count| rows.iter().map(move |row| count(experiment, row, kind));
+    kinds.flat_map(each).collect()
+}
+
+/// The counts of a contestant, with the fewest threads of each phase.
+fn counted<'a>(
+    experiment: &'a ExperimentSummary,
+    row: &'a Row,
+) -> impl Iterator<Item = (&'a Column, Cost)> {
+    let cells = experiment
+        .fewest_threads()
+        .map(|at| (&experiment.columns[at], &row.cells[at]));
+    cells.filter_map(|(column, cell)| Some((column, cell.as_ref()?.cost?)))
+}
+
+/// A bar per phase.
+fn count(experiment: &ExperimentSummary, row: &Row, (name, get): Count) -> Panel {
+    let bar = |(column, cost): (&Column, Cost)| Bar {
+        label: column.label(),
+        bold: false,
+        ink: Ink::Ours,
+        parts: vec![get(&cost)],
+        range: None,
+        figure: format::digits(get(&cost)),
+        side: String::new(),
     };
-    kinds.map(panel).collect()
+    Panel {
+        title: format!("{} per operation", capital(name)),
+        note: format!("of {}, counted", row.name),
+        chart: Chart::Bars(Bars {
+            bars: counted(experiment, row).map(bar).collect(),
+            mark: None,
+        }),
+    }
 }
 
 #[cfg(test)]

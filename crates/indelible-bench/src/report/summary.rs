@@ -1,6 +1,6 @@
 //! A run in figures: medians over the rounds, and how far the rounds are apart. Everything that is shown is read from here.
 
-use crate::outcome::{Cost, DataFacts, Measured, Outcome, Run, Space};
+use crate::outcome::{Cost, DataFacts, Measured, Outcome, Run, Space, Statistics};
 use crate::plan::Experiment;
 
 /// A kind of count: its name, and how to read it.
@@ -117,6 +117,8 @@ pub struct Row {
     pub space: Option<Space>,
     /// Opening after a kill.
     pub recovery: Option<RecoverySummary>,
+    /// What it was made of in one of the rounds: after the load, then after each phase that changed it.
+    pub structure: Vec<(Column, Statistics)>,
 }
 
 /// A contestant in a column.
@@ -162,6 +164,8 @@ pub struct RecoverySummary {
     pub open: Figure,
     /// Milliseconds until the first lookup was answered, opening included.
     pub first_get: Figure,
+    /// Milliseconds until lookups were about as fast as in the end, opening included.
+    pub full_speed: Option<Figure>,
     /// The round whose first lookup is the median: lookups answered, at times in milliseconds since opening began.
     pub warm_up: Vec<(f64, u64)>,
     /// Records that had been acknowledged.
@@ -228,6 +232,7 @@ fn experiment<'a>(run: &'a Run, plan: &'a Experiment) -> ExperimentSummary<'a> {
             cells: columns.iter().map(|c| cell(&mine, c)).collect(),
             space: space(&mine),
             recovery: recovery(&mine),
+            structure: structure(&mine),
         })
     };
     let rows = run.contestants.iter().enumerate().filter_map(row).collect();
@@ -345,19 +350,62 @@ fn recovery(outcomes: &[&Outcome]) -> Option<RecoverySummary> {
     taken.sort_by(|a, b| a.first_get_ms.total_cmp(&b.first_get_ms));
     let open: Vec<f64> = taken.iter().map(|r| r.open_ms).collect();
     let first_get: Vec<f64> = taken.iter().map(|r| r.first_get_ms).collect();
+    let full_speed = taken.iter().filter_map(|r| full_speed(&r.warm_up));
+    let full_speed: Vec<f64> = full_speed.collect();
     Some(RecoverySummary {
         open: Figure::of(&open)?,
         first_get: Figure::of(&first_get)?,
+        full_speed: Figure::of(&full_speed),
         warm_up: taken[taken.len() / 2].warm_up.clone(),
         records: taken.iter().map(|r| r.records).max()?,
         lost: taken.iter().map(|r| r.lost).sum(),
     })
 }
 
+/// When the rate first reaches nine tenths of what it comes to: the median of the later half.
+fn full_speed(warm_up: &[(f64, u64)]) -> Option<f64> {
+    let rate = |w: &[(f64, u64)]| {
+        let took = w[1].0 - w[0].0;
+        (took > 0.0).then(|| (w[1].0, w[1].1.saturating_sub(w[0].1) as f64 / took))
+    };
+    let rates: Vec<(f64, f64)> = warm_up.windows(2).filter_map(rate).collect();
+    let later: Vec<f64> = rates[rates.len() / 2..].iter().map(|r| r.1).collect();
+    let wanted = 0.9 * median(&later)?;
+    let reached = rates.iter().find(|(_, rate)| *rate >= wanted);
+    reached.map(|(ms, _)| *ms)
+}
+
+/// Statistics of the first round that has most of them: those of all phases must be of one round.
+fn structure(outcomes: &[&Outcome]) -> Vec<(Column, Statistics)> {
+    let of = |outcome: &&Outcome| {
+        let all = outcome.load.iter().chain(&outcome.phases);
+        all.filter_map(|m| Some((Column::of(m), m.statistics.clone()?)))
+            .collect::<Vec<_>>()
+    };
+    let rounds = outcomes.iter().map(of);
+    let longer = |a: Vec<_>, b: Vec<_>| if b.len() > a.len() { b } else { a };
+    rounds.reduce(longer).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::report::sample;
+
+    #[test]
+    fn full_speed_is_nine_tenths_of_the_later_half() {
+        let slow_then_fast = [
+            (1.0, 1),
+            (2.0, 11),
+            (3.0, 31),
+            (4.0, 126),
+            (5.0, 226),
+            (6.0, 326),
+        ];
+        assert_eq!(full_speed(&slow_then_fast), Some(4.0));
+        assert_eq!(full_speed(&[(1.0, 1)]), None);
+        assert_eq!(full_speed(&[]), None);
+    }
 
     #[test]
     fn noise_is_half_the_range_of_the_rounds() {

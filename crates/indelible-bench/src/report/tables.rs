@@ -141,15 +141,23 @@ pub fn recovery(experiment: &ExperimentSummary) -> Table {
         let r = row.recovery.as_ref()?;
         let lost = Value::plain(format::grouped(r.lost));
         let records = Value::plain(format::count(r.records));
-        Some(vec![figure(r.open), figure(r.first_get), records, lost])
+        let full_speed = r.full_speed.map(figure).unwrap_or_default();
+        Some(vec![
+            figure(r.open),
+            figure(r.first_get),
+            full_speed,
+            records,
+            lost,
+        ])
     };
     let rows = experiment.rows.iter();
     Table {
         title: "After kill -9".into(),
-        note: "until the map is open, and until the first lookup is answered, opening included"
+        note: "until the map is open, until the first lookup is answered, and until lookups are about as fast (nine tenths) as \
+               in the end, opening included"
             .into(),
         corner: "recovery".into(),
-        head: ["open", "first get", "records", "lost"]
+        head: ["open", "first get", "full speed", "records", "lost"]
             .map(String::from)
             .into(),
         groups: Vec::new(),
@@ -182,6 +190,66 @@ pub fn counts(experiment: &ExperimentSummary, all_threads: bool) -> Table {
         head: head.map(String::from).collect(),
         groups: Vec::new(),
         lines: lines.collect(),
+    }
+}
+
+/// The rates of ours in all experiments, times those of the reference: a line per experiment and contestant. Empty with one
+/// experiment, or one of ours.
+#[must_use]
+pub fn across(summary: &Summary) -> Table {
+    let mut columns: Vec<(&Column, usize)> = Vec::new();
+    for experiment in &summary.experiments {
+        for column in experiment
+            .fewest_threads()
+            .map(|at| &experiment.columns[at])
+        {
+            match columns.iter_mut().find(|(known, _)| *known == column) {
+                Some((_, times)) => *times += 1,
+                None => columns.push((column, 1)),
+            }
+        }
+    }
+    columns.retain(|&(_, times)| times > 1);
+    let value = |experiment: &ExperimentSummary, row: &Row, column: &Column| {
+        let at = experiment.columns.iter().position(|c| c == column)?;
+        let ours = experiment.reference()?.cells[at].as_ref()?;
+        let times = row.cells[at].as_ref()?.rate.median / ours.rate.median;
+        Some(Value {
+            main: format::ratio(times),
+            times: Some(times),
+            ..Value::default()
+        })
+    };
+    let lines = summary.experiments.iter().flat_map(|experiment| {
+        let others = experiment.rows.iter().filter(|row| {
+            let is_reference = experiment.reference().is_some_and(|r| r.name == row.name);
+            row.is_ours && !is_reference
+        });
+        let columns = &columns;
+        others.map(move |row| {
+            let mut values = vec![Value::plain(format::cut(&row.name, 24))];
+            let cells = columns
+                .iter()
+                .map(|(column, _)| value(experiment, row, column));
+            values.extend(cells.map(Option::unwrap_or_default));
+            Line {
+                name: experiment.plan.name.clone(),
+                ..line(row, values)
+            }
+        })
+    });
+    let several = summary.experiments.len() > 1;
+    let labels = columns.iter().map(|(column, _)| column.label());
+    Table {
+        title: "Across the experiments".into(),
+        note: format!(
+            "rates of ours, times those of {}",
+            summary.reference().unwrap_or_default()
+        ),
+        corner: "experiment".into(),
+        head: ["contestant".into()].into_iter().chain(labels).collect(),
+        groups: Vec::new(),
+        lines: lines.filter(|_| several).collect(),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::format::{self, wrap};
 use super::summary::{ExperimentSummary, Summary};
 use super::table::{Table, WIDTH};
-use super::tables;
+use super::{structure, tables};
 use crate::outcome::Run;
 
 /// The run in text, no line longer than 100 columns. Latency is of the fewest threads of each phase; the page has all.
@@ -22,6 +22,8 @@ pub fn print(run: &Run) -> String {
             tables::recovery(experiment),
             tables::space(experiment),
             tables::counts(experiment, false),
+            structure::after_load(experiment),
+            structure::changes(experiment),
         ];
         let shown: Vec<String> = tables
             .iter()
@@ -30,9 +32,10 @@ pub fn print(run: &Run) -> String {
             .collect();
         out += &shown.join("\n");
     }
-    let keys = tables::data(&summary);
-    if !keys.is_empty() {
-        out += &format!("\n{}", keys.text());
+    for table in [tables::across(&summary), tables::data(&summary)] {
+        if !table.is_empty() {
+            out += &format!("\n{}", table.text());
+        }
     }
     out
 }

@@ -94,6 +94,13 @@ impl AnyIndex {
         each!(self, index => index.warm_up())
     }
 
+    pub(crate) fn release_memory(&self) -> u64 {
+        match self {
+            Self::LbTree(_) => 0,
+            Self::Apex(index) => index.release_memory(),
+        }
+    }
+
     pub(crate) fn check(&self) -> Result<Vec<String>> {
         each!(self, index => index.check())
     }

@@ -11,10 +11,10 @@ use crate::planted::{Bug, planted};
 use crate::{Result, reclaim};
 
 /// Lookups in a group: enough to keep the memory busy, few enough for their lines to stay in the first-level cache.
-const LANES: usize = 32;
+pub(super) const LANES: usize = 32;
 
 /// Where a group of lookups has come to: data nodes and homes. None where the way is cold.
-struct Lanes<'a> {
+pub(super) struct Lanes<'a> {
     nodes: [Option<&'a Data>; LANES],
     homes: [usize; LANES],
 }
@@ -91,13 +91,20 @@ impl Tree {
         Ok(())
     }
 
-    /// Brings the windows of `records` to the caches. The caller is pinned.
-    pub(super) fn prefetch_windows(&self, records: &[(u64, u64)]) {
+    /// Finds the windows of `records`, at most [`LANES`], which are then on their way to the caches. The caller is pinned.
+    pub(super) fn find_windows(&self, records: &[(u64, u64)]) -> Lanes<'_> {
         let mut keys = [0; LANES];
         for (key, record) in keys.iter_mut().zip(records) {
             *key = record.0;
         }
-        self.descend(&keys[..records.len().min(LANES)], 4);
+        self.descend(&keys[..records.len().min(LANES)], 4)
+    }
+}
+
+impl<'a> Lanes<'a> {
+    /// Where a lookup has come to, unless the way is cold.
+    pub(super) fn get(&self, lane: usize) -> Option<(&'a Data, usize)> {
+        Some((self.nodes[lane]?, self.homes[lane]))
     }
 }
 

@@ -80,6 +80,14 @@ impl Blocks {
         }
     }
 
+    /// Gives all extents of which no block is in use back to the pool, waiting for the readers. The caller is not pinned.
+    pub(super) fn give_back(&self) {
+        self.settle();
+        for space in &self.spaces {
+            space.release_empty_extents();
+        }
+    }
+
     /// Those of `blocks`, with their sizes, that are free as far as is known.
     pub(super) fn free_among(&self, blocks: &[(Offset, u64)]) -> Vec<Offset> {
         let mut free = Vec::new();

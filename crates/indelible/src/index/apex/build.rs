@@ -4,19 +4,27 @@ use super::Tree;
 use super::data::{Data, State};
 use super::inner::{Child, Inner};
 use super::layout::{
-    DataHeader, DataShape, EXTENSION_SLOTS, Extension, GROUP, HEADER_BYTES, INLINE_SLOTS,
-    LINE_SLOTS, Link, Offset, Radix, SMALLEST_BLOCK, WINDOW, marker, window_of,
+    DataHeader, DataShape, EXTENSION_SLOTS, Extension, GROUP, HEADER_BYTES, INLINE_SLOTS, Link,
+    Offset, PAIR_SLOTS, Radix, SMALLEST_BLOCK, WINDOW, marker, window_of,
 };
 use super::plan::{DataPlan, InnerPlan, Plan};
 use crate::Result;
 use crate::pmem::Cell;
 use std::ptr::NonNull;
 
+/// Words before the primary array.
+const HEADER_WORDS: usize = HEADER_BYTES as usize / 8;
+/// The word of the header that names the first extended stash block.
+const EXTENSION_WORD: usize = std::mem::offset_of!(DataHeader, extension) / 8;
+
 /// A key and a value.
 pub(super) type Record = (u64, u64);
 
 /// A data node as it will lie in its block.
-struct Image {
+pub(super) struct Image {
+    shape: DataShape,
+    pub(super) bytes: u64,
+    high: u64,
     words: Vec<u64>,
     /// Home, key and stash slot of every record that is not in its window.
     overflow: Vec<(usize, u64, u32)>,
@@ -27,46 +35,95 @@ struct Image {
 }
 
 impl Image {
-    fn new(shape: &DataShape, bytes: u64, records: &[Record]) -> Self {
+    pub(super) fn new(plan: &DataPlan, records: &[Record]) -> Self {
+        let shape = DataShape {
+            model: plan.model,
+            primary: plan.primary,
+            stash: plan.stash,
+            low: plan.low,
+        };
         let free = marker(shape.low);
-        let mut words = vec![0; bytes as usize / 8];
-        words[..8].copy_from_slice(&DataHeader::words(shape));
-        for slot in words[8..].chunks_exact_mut(2) {
+        let mut words = vec![0; plan.bytes as usize / 8];
+        words[..HEADER_WORDS].copy_from_slice(&DataHeader::words(&shape));
+        for slot in words[HEADER_WORDS..].chunks_exact_mut(2) {
             slot[0] = free;
         }
         let mut image = Self {
+            shape,
+            bytes: plan.bytes,
+            high: plan.high,
             words,
             overflow: Vec::new(),
             counts: vec![0; shape.primary.div_ceil(GROUP)],
             rest: Vec::new(),
         };
-        let mut stash = 0;
-        for &record in records {
-            let home = shape.model.predict(record.0);
-            image.counts[home / GROUP] += 1;
-            if let Some(slot) = image.room_for(home, free) {
-                image.put(slot, record);
-            } else if stash < shape.stash {
-                image.put(shape.primary + stash, record);
-                image.overflow.push((home, record.0, stash as u32));
-                stash += 1;
-            } else {
-                image.rest.push((home, record));
-            }
-        }
+        image.place(records);
         image
     }
 
+    /// Gives every record a slot. In each pair of lines they lie in order, for the sake of ranges.
+    fn place(&mut self, records: &[Record]) {
+        let model = self.shape.model;
+        let homes: Vec<usize> = records.iter().map(|&(key, _)| model.predict(key)).collect();
+        homes.iter().for_each(|home| self.counts[home / GROUP] += 1);
+        let mut at = 0;
+        // Those that found no room in the pair before.
+        let mut carried = 0..0;
+        for first in (0..self.shape.primary).step_by(PAIR_SLOTS) {
+            let after = first + PAIR_SLOTS;
+            let own = homes[at..].iter().take_while(|&&home| home < after);
+            let own = at..at + own.count();
+            // The last ones go on to the next pair, unless that is another group's; those that come from the one before
+            // have to take what room is left.
+            let stay = own.len().min(PAIR_SLOTS);
+            let lucky = carried.len().min(PAIR_SLOTS - stay);
+            let unlucky = carried.start + lucky..carried.end;
+            let in_pair = (carried.start..unlucky.start).chain(at..at + stay);
+            for (slot, record) in (first..).zip(in_pair) {
+                self.put(slot, records[record]);
+            }
+            unlucky.for_each(|record| self.put_aside(homes[record], records[record]));
+            carried = at + stay..own.end;
+            if after.is_multiple_of(GROUP) || after == self.shape.primary {
+                // Their window is this pair and the one before.
+                for record in std::mem::take(&mut carried) {
+                    match self.room_for(homes[record]) {
+                        Some(slot) => self.put(slot, records[record]),
+                        None => self.put_aside(homes[record], records[record]),
+                    }
+                }
+            }
+            at = own.end;
+        }
+    }
+
+    /// Puts a record into the stash.
+    fn put_aside(&mut self, home: usize, record: Record) {
+        let slot = self.overflow.len();
+        if slot < self.shape.stash {
+            self.put(self.shape.primary + slot, record);
+            self.overflow.push((home, record.0, slot as u32));
+        } else {
+            self.rest.push((home, record));
+        }
+    }
+
+    /// Whether the node would not be full again at once: the next record finds a place, wherever its home is.
+    pub(super) fn has_room(&self) -> bool {
+        let free = self.shape.stash - self.overflow.len();
+        self.rest.is_empty() && free >= (self.shape.stash / 8).max(2)
+    }
+
     fn put(&mut self, slot: usize, (key, value): Record) {
-        let at = (HEADER_BYTES as usize) / 8 + slot * 2;
+        let at = HEADER_WORDS + slot * 2;
         self.words[at] = key;
         self.words[at + 1] = value;
     }
 
     /// The slot that an insert would choose.
-    fn room_for(&self, home: usize, free: u64) -> Option<usize> {
-        let first = window_of(home);
-        let keys = &self.words[HEADER_BYTES as usize / 8 + first * 2..];
+    fn room_for(&self, home: usize) -> Option<usize> {
+        let (first, free) = (window_of(home), marker(self.shape.low));
+        let keys = &self.words[HEADER_WORDS + first * 2..];
         let mut mask = 0;
         for slot in 0..WINDOW {
             mask |= u32::from(keys[slot * 2] == free) << (slot * 2);
@@ -76,23 +133,19 @@ impl Image {
 }
 
 /// Which of the free slots of a window, two bits each, an insert takes whose home is `at` slots into the window: the next
-/// one in the home's line, else another one in that line, else the next one after it. So most lookups find the key in the line
-/// of its home.
+/// one in the home's pair of lines, else the first one in that pair, else the first one in the other pair. So most lookups find
+/// the key in the pair of its home. Without a branch: nobody can foresee which slots are free.
 #[inline(always)]
 pub(super) fn choose(free: u32, at: usize) -> Option<usize> {
-    let line = at & !(LINE_SLOTS - 1);
-    let from = free & u32::MAX << (at * 2);
-    let in_line = free & 0xff << (line * 2);
-    let best = if from & in_line != 0 {
-        from & in_line
-    } else if in_line != 0 {
-        in_line
-    } else if from != 0 {
-        from
-    } else {
-        free
-    };
-    (best != 0).then_some(best.trailing_zeros() as usize / 2)
+    const PAIR: u32 = PAIR_SLOTS as u32;
+    let (pair, within) = (at as u32 & PAIR, at as u32 % PAIR);
+    // The home's pair to the lower half, and there its home to the front.
+    let turned = free.rotate_right(pair * 2);
+    let order = u32::from((turned as u16).rotate_right(within * 2)) | turned & 0xffff_0000;
+    let found = order.trailing_zeros() / 2;
+    let in_pair = (found + within) % PAIR;
+    let slot = if found < PAIR { in_pair } else { found } ^ pair;
+    (order != 0).then_some(slot as usize)
 }
 
 /// Nodes that are not reachable yet, with their mirrors; given back unless they are opened.
@@ -144,21 +197,20 @@ impl<'a> Aside<'a> {
 
     /// Writes a data node with `records`, not fenced, and makes its mirror, which is frozen.
     pub(super) fn data(&mut self, plan: &DataPlan, records: &[Record]) -> Result<(Link, Child)> {
-        let shape = DataShape {
-            model: plan.model,
-            primary: plan.primary,
-            stash: plan.stash,
-            low: plan.low,
-        };
-        let tree = self.tree;
-        let image = Image::new(&shape, plan.bytes, records);
-        let offset = self.alloc(plan.bytes)?;
-        let mut words = image.words;
+        self.image(Image::new(plan, records), records)
+    }
+
+    /// The same for a node that has been laid out.
+    pub(super) fn image(&mut self, mut image: Image, records: &[Record]) -> Result<(Link, Child)> {
+        let (tree, shape) = (self.tree, image.shape);
+        let offset = self.alloc(image.bytes)?;
         let extensions = self.extensions(&shape, &image.rest)?;
-        words[5] = extensions.first().copied().unwrap_or(0);
-        tree.pm.stream(tree.cells(offset, words.len()), &words);
-        let mut data = Data::new(offset, plan.bytes, &shape, plan.high, &extensions);
-        data.built = records.last().map(|&(key, _)| (records.len(), key));
+        image.words[EXTENSION_WORD] = extensions.first().copied().unwrap_or(0);
+        let cells = tree.cells(offset, image.words.len());
+        tree.pm.stream(cells, &image.words);
+        let mut data = Data::new(offset, image.bytes, &shape, image.high, &extensions);
+        data.built = (records.first().zip(records.last()))
+            .map(|(first, last)| (records.len(), first.0, last.0));
         let in_stash = image.overflow.iter().copied();
         let beyond = image.rest.iter().zip(shape.stash as u32..);
         let beyond = beyond.map(|(&(home, (key, _)), slot)| (home, key, slot));
@@ -348,13 +400,14 @@ mod tests {
     use super::choose;
 
     #[test]
-    fn an_insert_prefers_the_line_of_its_home() {
+    fn an_insert_prefers_the_pair_of_lines_of_its_home() {
         let slots = |slots: &[usize]| slots.iter().fold(0, |mask, slot| mask | 1 << (slot * 2));
         assert_eq!(choose(slots(&[0, 2, 3, 5]), 1), Some(2));
-        assert_eq!(choose(slots(&[0, 5]), 1), Some(0));
-        assert_eq!(choose(slots(&[2, 9, 12]), 5), Some(9));
-        // At the end of a group the window begins before the home's line.
+        assert_eq!(choose(slots(&[0, 9]), 1), Some(0));
+        assert_eq!(choose(slots(&[9, 12]), 5), Some(9));
+        // At the end of a group the window begins before the home's pair.
         assert_eq!(choose(slots(&[2]), 14), Some(2));
+        assert_eq!(choose(slots(&[2, 8]), 14), Some(8));
         assert_eq!(choose(0, 3), None);
     }
 }

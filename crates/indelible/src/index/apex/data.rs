@@ -15,8 +15,8 @@
 
 use super::bucket::{Bucket, Entry};
 use super::layout::{
-    DataShape, EXTENSION_SLOTS, GROUP, HEADER_BYTES, LINE_SLOTS, Offset, SLOT_BYTES, WINDOW,
-    marker, window_of,
+    DataShape, EXTENSION_SLOTS, GROUP, HEADER_BYTES, LINE_SLOTS, Offset, PAIR_SLOTS, SLOT_BYTES,
+    WINDOW, marker, window_of,
 };
 use super::model::Model;
 use super::plan::MIN_DATA_BYTES;
@@ -59,8 +59,9 @@ pub(super) struct Data {
     /// The keys that are routed here, from the first to the second.
     pub(super) low: u64,
     pub(super) high: u64,
-    /// How many records the node was built with, and the last of their keys. Of a node from before the open nothing is known.
-    pub(super) built: Option<(usize, u64)>,
+    /// How many records the node was built with, and the first and the last of their keys. Of a node from before the open
+    /// nothing is known.
+    pub(super) built: Option<(usize, u64, u64)>,
     /// Held while an extended stash block is added.
     pub(super) extending: Mutex<()>,
     /// Addresses of the buckets that larger ones have replaced: readers may be in them, so they stay for as long as the node.
@@ -80,8 +81,9 @@ impl Data {
         high: u64,
         extensions: &[Offset],
     ) -> Box<Self> {
-        // However many it has, there may be more.
-        let most_extensions = shape.stash / EXTENSION_SLOTS / 2 + 2 + extensions.len();
+        // As many more as `is_roomy` may ask for.
+        let more_extensions = (shape.primary + shape.stash) / PATIENCE / EXTENSION_SLOTS + 2;
+        let most_extensions = extensions.len() + more_extensions;
         let stash_slots = shape.stash + most_extensions * EXTENSION_SLOTS;
         let data = Box::new(Self {
             model: shape.model,
@@ -217,18 +219,19 @@ impl<'a> Window<'a> {
         Self { first, lines }
     }
 
-    /// The half of the window that the line of its home is in.
+    /// The half of the window that is the pair of lines of its home.
     #[inline(always)]
     pub(super) fn near(self, home: usize) -> usize {
-        (home - self.first) / (WINDOW / 2)
+        // The mask changes nothing; it tells the compiler.
+        ((home - self.first) / PAIR_SLOTS) & 1
     }
 
     /// Which slots of one half of the window have this key: even bits, as in [`all`](Self::all).
     #[inline(always)]
     pub(super) fn half<S: Simd>(self, half: usize, key: u64) -> u32 {
-        let lines = &self.lines[half * 2..];
-        let mask = S::equal(&lines[0], key) & EVEN | (S::equal(&lines[1], key) & EVEN) << 8;
-        mask << (half * 16)
+        let lines = [&self.lines[half * 2], &self.lines[half * 2 + 1]];
+        let mask = lines.map(|line| S::equal(line, key) & EVEN);
+        (mask[0] | mask[1] << 8) << (half * 16)
     }
 
     /// Which slots of the window have this key: the even bits, two per slot.
@@ -250,7 +253,7 @@ impl<'a> Window<'a> {
         self.first + mask.trailing_zeros() as usize / 2
     }
 
-    /// Asks the caches for the half that the line of its home is in, or for all four lines.
+    /// Asks the caches for the pair of lines of its home, or for all four lines.
     #[inline(always)]
     pub(super) fn prefetch_near(self, home: usize, lines: usize) {
         let first = if lines < 4 { self.near(home) * 2 } else { 0 };
@@ -315,6 +318,9 @@ const EMPTY: usize = 20;
 /// And below which a node with a full stash gets extended stash blocks: the keys of one region crowd, and a few more places
 /// for them cost less than another node.
 const SPARSE: usize = 50;
+/// So does one that got less than one record in so many since it was laid out, or few: laid out anew it would be as full as
+/// now, and that again for the next record. So the work of a new layout is always shared by many inserts.
+const PATIENCE: usize = 8;
 
 /// Counting.
 impl Data {
@@ -330,8 +336,11 @@ impl Data {
 
     /// Whether another place for keys that crowd is worth while.
     pub(super) fn is_roomy(&self) -> bool {
-        self.total()
-            .is_some_and(|records| records * 100 < self.slots() * SPARSE)
+        let as_built = self.built.map_or(0, |(count, ..)| count);
+        self.total().is_some_and(|records| {
+            records * 100 < self.slots() * SPARSE
+                || records < as_built + as_built / PATIENCE + PATIENCE
+        })
     }
 
     /// Whether a group of so many records is above the density at which its node may be crowded.

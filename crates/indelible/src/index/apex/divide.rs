@@ -3,8 +3,8 @@
 use super::build::Record;
 use super::data::Data;
 use super::inner::Inner;
-use super::layout::Radix;
-use super::plan::{MAX_DATA_BYTES, MAX_LOG_SLOTS, Plan, plan, plan_ascending, plan_data};
+use super::layout::{Radix, SLOT_BYTES};
+use super::plan::{MAX_DATA_BYTES, MAX_LOG_SLOTS, MIN_DATA_BYTES, Plan, Trend, plan, plan_trend};
 use crate::pmem::Cell;
 
 /// Records per slot in a node that has just been laid out, at most. Blocks are of twice the size each, so between half of this
@@ -19,27 +19,44 @@ const IDLE_HALVINGS: u32 = 4;
 /// Of the slots of an inner node, one in so many must have a child of its own before it gets more.
 const SLOTS_PER_CHILD: usize = 8;
 
+/// Or its slots take one byte in so many of those of the data nodes beneath, at most.
+const SLOT_SHARE: u64 = 20;
+
+/// No inner node's slots take more than one byte in so many of the data nodes beneath: a node has 512 bytes for its slots.
+const LEAST_SHARE: u64 = MIN_DATA_BYTES / (SLOTS_PER_CHILD * size_of::<Cell>()) as u64;
+
 /// Records that are to be laid out anew, and what is known of them.
 pub(super) struct Load<'a> {
     pub(super) records: &'a [Record],
     pub(super) keys: &'a [u64],
-    /// Most of what came since the node was built came above everything that was there.
-    pub(super) is_ascending: bool,
+    pub(super) trend: Trend,
 }
 
 impl<'a> Load<'a> {
     /// The records of `data`, in order, and their keys.
     pub(super) fn new(data: &Data, records: &'a [Record], keys: &'a [u64]) -> Self {
-        let is_ascending = data.built.is_some_and(|(count, last)| {
+        let trend = data.built.map_or(Trend::No, |(count, first, last)| {
             let new = keys.len().saturating_sub(count);
-            let above = keys.len() - keys.partition_point(|&key| key <= last);
-            new >= 8 && above * 10 >= new * 9
+            let is_most = |keys: usize| new >= 8 && keys * 10 >= new * 9;
+            if is_most(keys.len() - keys.partition_point(|&key| key <= last)) {
+                Trend::Up
+            } else if is_most(keys.partition_point(|&key| key < first)) {
+                Trend::Down
+            } else {
+                Trend::No
+            }
         });
         Self {
             records,
             keys,
-            is_ascending,
+            trend,
         }
+    }
+
+    /// Whether they are too many for one node, with room for more.
+    pub(super) fn is_too_much(&self) -> bool {
+        let slots = MAX_DATA_BYTES / SLOT_BYTES;
+        self.keys.len() as f64 > slots as f64 * FILL
     }
 
     /// How many keys are less than a boundary, which may lie beyond all.
@@ -86,32 +103,61 @@ impl Group<'_> {
         self.end() == self.radix().slots()
     }
 
-    /// Whether the parent has so many children that twice as many slots would not stand empty.
+    /// Whether twice as many slots of the parent would not stand empty: there are enough children, or so much beneath them
+    /// that the slots do not count. The caller is pinned.
     fn is_dense(self, slots: &[Cell]) -> bool {
-        let children = slots.iter().filter(|slot| slot.load() != 0).count();
-        children * SLOTS_PER_CHILD >= slots.len()
+        let (mut children, mut bytes) = (0, 0);
+        for first in (0..slots.len()).filter(|&slot| slots[slot].load() != 0) {
+            children += 1;
+            bytes += self.bytes_beneath(first);
+        }
+        let more_bytes = 2 * size_of_val(slots) as u64;
+        children * SLOTS_PER_CHILD >= slots.len() || more_bytes * SLOT_SHARE <= bytes
     }
 
-    /// Whether the node is full because of keys that lie beyond all slots, and the parent should grow there. `slots` are the
-    /// parent's durable ones.
+    /// Bytes of the data nodes beneath a slot of the parent, at least.
+    fn bytes_beneath(self, slot: usize) -> u64 {
+        let child = self.parent.child(slot);
+        if child.is_inner() {
+            // SAFETY: reached while pinned.
+            let inner = unsafe { &*child.as_inner() };
+            (inner.radix.slots() * size_of::<Cell>()) as u64 * LEAST_SHARE
+        } else {
+            // SAFETY: as above; null if it is cold.
+            unsafe { child.as_data().as_ref() }.map_or(MIN_DATA_BYTES, |data| data.bytes)
+        }
+    }
+
+    /// Whether keys of a node that is too small for them lie beyond all slots, and the parent should grow there. `slots` are
+    /// the parent's durable ones.
+    ///
+    /// With a trend few such keys are as good as many; and none, if the node cannot be split in its group of slots, which is
+    /// not `enough` then. Else an inner node beneath would be where keys are added from then on, and so on: the tree would
+    /// become as deep as keys have leapt.
     pub(super) fn growth_at_the_edge(
         self,
         slots: &[Cell],
-        data: &Data,
         load: &Load<'_>,
+        enough: bool,
     ) -> Option<Growth> {
         let radix = self.radix();
-        if data.bytes < MAX_DATA_BYTES || radix.log_slots == MAX_LOG_SLOTS {
+        if radix.log_slots == MAX_LOG_SLOTS {
             return None;
         }
         let (keys, width) = (load.keys.len(), (radix.slots() as u128) << radix.shift);
         let end = radix.start_of(radix.slots());
         let above = keys - load.below(end);
         let below = load.below(u128::from(radix.base));
-        // No slot may lie wholly beyond the keys that are routed here: nobody would ever find its child.
-        let (low, high) = (u128::from(self.parent.low), u128::from(self.parent.high));
-        let right = self.is_last() && above * 4 >= keys && end + width <= high + 1;
-        let left = self.first == 0 && below * 4 >= keys && low + width <= u128::from(radix.base);
+        let is_many = |beyond: usize, trend| {
+            beyond * 4 >= keys || load.trend == trend && (beyond > 0 || !enough)
+        };
+        // New slots for keys that are not routed to this parent would have nodes that nobody ever comes to.
+        let right = self.is_last()
+            && is_many(above, Trend::Up)
+            && end + width <= u128::from(self.parent.high) + 1;
+        let left = self.first == 0
+            && is_many(below, Trend::Down)
+            && u128::from(self.parent.low) + width <= u128::from(radix.base);
         let growth = match (right, left) {
             (true, _) => Growth::Right,
             (_, true) => Growth::Left,
@@ -134,7 +180,11 @@ impl Group<'_> {
         // The group of slots that all records are in.
         let log = usize::BITS - apart.leading_zeros();
         let records = load.keys.len() as u64;
-        let idle = IDLE_HALVINGS + (records / 64).checked_ilog2().unwrap_or(0);
+        // Where keys go on, the empty nodes ahead are for the next ones.
+        let idle = match load.trend {
+            Trend::No => IDLE_HALVINGS + (records / 64).checked_ilog2().unwrap_or(0),
+            _ => MAX_LOG_SLOTS,
+        };
         is_inside && log > 0 && self.log - log.min(self.log) <= idle && radix.shift + self.log < 64
     }
 
@@ -178,16 +228,16 @@ impl Group<'_> {
     fn part(self, radix: Radix, load: &Load<'_>, range: std::ops::Range<usize>) -> Part {
         let (low, high) = radix.range_of(self.first, self.log, self.parent.low, self.parent.high);
         let keys = &load.keys[range.clone()];
-        let is_end = range.end == load.keys.len() && !range.is_empty();
-        let ascending = (load.is_ascending && is_end)
-            .then(|| plan_ascending(keys, low, high))
-            .flatten();
-        let plan = match ascending {
-            Some(plan) => Plan::Data(plan),
-            None if load.is_ascending && !is_end => {
-                Plan::Data(plan_data(keys, 0..keys.len(), low, high, FILL_BEHIND, None))
-            }
-            None => plan(keys, low, high, FILL),
+        let is_ahead = match load.trend {
+            Trend::No => true,
+            Trend::Up => range.end == load.keys.len(),
+            Trend::Down => range.start == 0,
+        };
+        let plan = if !is_ahead {
+            plan(keys, low, high, FILL_BEHIND)
+        } else {
+            let ahead = plan_trend(keys, low, high, load.trend).filter(|_| !keys.is_empty());
+            ahead.map_or_else(|| plan(keys, low, high, FILL), Plan::Data)
         };
         Part {
             first: self.first,

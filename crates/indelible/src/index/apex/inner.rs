@@ -100,6 +100,8 @@ impl Child {
 #[repr(C, align(64))]
 pub(super) struct Inner {
     pub(super) radix: Radix,
+    /// The number of the last slot.
+    last: usize,
     slots: Box<[AtomicUsize]>,
     /// The durable node: its head.
     pub(super) head: Offset,
@@ -133,6 +135,7 @@ impl Inner {
         let slots = unsafe { Box::from_raw(Box::into_raw(slots) as *mut [AtomicUsize]) };
         Box::new(Self {
             radix,
+            last: radix.slots() - 1,
             slots,
             head,
             durable_slots,
@@ -145,10 +148,17 @@ impl Inner {
         })
     }
 
+    /// [`Radix::slot_of`], with less to compute.
+    #[inline(always)]
+    fn slot_of(&self, key: u64) -> usize {
+        let distance = key.saturating_sub(self.radix.base);
+        ((distance >> self.radix.shift) as usize).min(self.last)
+    }
+
     /// The child for `key`. It can be followed as long as the caller is pinned.
     #[inline(always)]
     pub(super) fn child_for(&self, key: u64) -> Child {
-        self.child(self.radix.slot_of(key))
+        self.child(self.slot_of(key))
     }
 
     #[inline(always)]

@@ -1,17 +1,20 @@
 //! Every write: insert, update, remove, and what is made of them.
 
 use super::Tree;
+use super::batch::LANES;
 use super::build::choose;
 use super::data::{Data, State};
-use super::layout::{Extension, Slot, window_of};
+use super::layout::{Extension, GROUP, Slot, window_of};
 use super::search::{Held, Place};
 use crate::index::Change;
+use crate::locks::WriteGuard;
 use crate::planted::{Bug, planted};
 use crate::sync::lock;
 use crate::{Error, Result, reclaim};
+use std::sync::atomic::Ordering;
 
-/// Records that share their fences.
-const SHARING: usize = 16;
+/// Records that share a fence.
+const SHARING: usize = LANES;
 
 impl Tree {
     /// See [`AnyIndex::apply`](crate::index::AnyIndex::apply).
@@ -44,6 +47,7 @@ impl Tree {
                     let Some(place) = self.room_for(&held, free, was_changed)? else {
                         drop(held);
                         was_changed = self.restructure(key)?;
+                        self.is_starved.store(false, Ordering::Relaxed);
                         continue;
                     };
                     let records = self.publish_insert(&held, place, key, value);
@@ -51,8 +55,7 @@ impl Tree {
                     let data = held.data;
                     drop(held);
                     if is_crowded(data, place, records) {
-                        // The record is in; that there is no room for another node is the next insert's trouble.
-                        let _ = self.restructure(key);
+                        self.restructure_early(key);
                     }
                     return Ok(None);
                 }
@@ -67,12 +70,22 @@ impl Tree {
                     }
                     let data = held.data;
                     drop(held);
-                    if is_deserted(data, records) {
-                        let _ = self.restructure(key);
+                    if is_deserted(data, records) && self.restructure(key).is_ok() {
+                        self.is_starved.store(false, Ordering::Relaxed);
                     }
                     return Ok(before);
                 }
             }
+        }
+    }
+
+    /// Restructures the node of a key before it is full. The record is in; that there is no space for another node is a
+    /// later insert's trouble, and is not found out again, at the price of a whole plan, by each one until then.
+    #[cold]
+    fn restructure_early(&self, key: u64) {
+        if !self.is_starved.load(Ordering::Relaxed) {
+            let result = self.restructure(key);
+            self.is_starved.store(result.is_err(), Ordering::Relaxed);
         }
     }
 
@@ -82,10 +95,9 @@ impl Tree {
         self.pm.publish(&self.slot_of(data, place).value, value);
     }
 
-    /// Writes a record to a free place, durable with the next fence, and returns how many its group has now, if that is
-    /// known. The group is held.
+    /// Writes a record to a free place, durable with the next fence, and returns how many its group has now. The group is held.
     #[inline(always)]
-    fn publish_insert(&self, held: &Held<'_>, place: Place, key: u64, value: u64) -> Option<usize> {
+    fn publish_insert(&self, held: &Held<'_>, place: Place, key: u64, value: u64) -> usize {
         let Slot {
             key: key_cell,
             value: value_cell,
@@ -102,12 +114,29 @@ impl Tree {
         }
         let lock = held.data.lock_of(held.home);
         self.tally.change(&self.locks, lock, key, 1);
-        held.data.change_count(held.home, 1)
+        self.count_change(held, 1)
     }
 
-    /// Takes a record out, durably with the next fence, and returns how many its group has now, if that is known. The
-    /// group is held.
-    fn publish_remove(&self, held: &Held<'_>, place: Place, key: u64) -> Option<usize> {
+    /// Counts a change to the group that is held, and returns how many records it has now.
+    #[inline(always)]
+    fn count_change(&self, held: &Held<'_>, change: i64) -> usize {
+        match held.data.change_count(held.home, change) {
+            Some(records) => records,
+            None => self.count_group(held),
+        }
+    }
+
+    /// Counts the records of a group that has not been counted since its node was mirrored.
+    #[cold]
+    fn count_group(&self, held: &Held<'_>) -> usize {
+        let group = held.home / GROUP;
+        let records = self.keys_of(held.data, group).len();
+        held.data.set_count(group, records);
+        records
+    }
+
+    /// Takes a record out, durably with the next fence, and returns how many its group has now. The group is held.
+    fn publish_remove(&self, held: &Held<'_>, place: Place, key: u64) -> usize {
         let slot = self.slot_of(held.data, place);
         let marker = match held.data.marker() {
             _ if planted(Bug::WrongMarker) => 0,
@@ -117,7 +146,7 @@ impl Tree {
         self.pm.publish(&slot.key, marker);
         let lock = held.data.lock_of(held.home);
         self.tally.change(&self.locks, lock, key, -1);
-        held.data.change_count(held.home, -1)
+        self.count_change(held, -1)
     }
 
     /// After a removal, once it is durable: others may have the stash slot. The group is held.
@@ -177,7 +206,7 @@ impl Tree {
 
     /// Inserts records in ascending key order, equal keys after one another; see `Map::insert_batch`.
     ///
-    /// Sixteen records share a fence: their groups are locked, the records written and flushed, and after the fence the
+    /// Thirty-two records share a fence: their groups are locked, the records written and flushed, and after the fence the
     /// groups are unlocked. No reader sees a record before it is durable.
     ///
     /// `rest` loses the records that are inserted: after an error those left are not.
@@ -200,19 +229,16 @@ impl Tree {
     /// Inserts as many of `records` as can share a fence, and returns how many that was.
     fn insert_sharing(&self, records: &[(u64, u64)]) -> usize {
         let _guard = reclaim::pin();
-        self.prefetch_windows(records);
-        let mut guards = Vec::with_capacity(records.len());
+        let lanes = self.find_windows(records);
+        let mut guards: Vec<WriteGuard<'_>> = Vec::with_capacity(records.len());
         let mut done = 0;
-        for &(key, value) in records {
-            let Some(data) = self.data_for(key) else {
+        for (lane, &(key, value)) in records.iter().enumerate() {
+            let Some((data, home)) = lanes.get(lane) else {
                 break;
             };
-            let home = data.model.predict(key);
             let lock = self.locks.of(data.lock_of(home));
-            let guard = match guards
-                .iter()
-                .position(|guard: &crate::locks::WriteGuard<'_>| guard.holds(lock))
-            {
+            // The keys ascend, so it is most often the last one.
+            let guard = match guards.iter().rposition(|guard| guard.holds(lock)) {
                 Some(at) => guards.swap_remove(at),
                 // Waiting while holding other locks could be waiting for somebody who waits for us.
                 None => match lock.try_lock() {
@@ -261,16 +287,17 @@ impl Tree {
 
 /// Whether the node of a group that has just got a record may be too full.
 #[inline(always)]
-fn is_crowded(data: &Data, place: Place, records: Option<usize>) -> bool {
+fn is_crowded(data: &Data, place: Place, records: usize) -> bool {
     // As long as records find room in their windows there is no reason to move them.
     matches!(place, Place::Stash(_))
-        && records.is_some_and(|records| data.is_full_group(records))
+        && data.is_full_group(records)
         && data.total().is_some_and(|records| data.is_crowded(records))
 }
 
 /// Whether the node of a group that has just lost a record may be too empty. Asked of the whole node only now and then.
 #[inline(always)]
-fn is_deserted(data: &Data, records: Option<usize>) -> bool {
-    records.is_some_and(|records| records.is_multiple_of(8) && data.is_empty_group(records))
+fn is_deserted(data: &Data, records: usize) -> bool {
+    records.is_multiple_of(8)
+        && data.is_empty_group(records)
         && data.total().is_some_and(|records| data.is_sparse(records))
 }

@@ -9,8 +9,8 @@
 //! slot          offset of a child's block, plus 1 if the child is an inner node · 0: look at the slot to the left whose
 //!               number lacks the lowest set bit
 //!
-//! data node     +0    word0 | base | limit | mult | bias | extension | low | zero
-//! (512 B to     +64   primary array: 16-byte slots, 4 to a line
+//! data node     +0    word0 | base | limit | mult | bias | extension | low | zero ...
+//! (512 B to     +128  primary array: 16-byte slots, 4 to a line
 //!  256 KiB)     ...   stash array: 16-byte slots, to the end of the block
 //!
 //!               word0: mark (16 bits), the model's shift (8), 8 bits zero, primary slots (16), stash slots (16)
@@ -69,14 +69,15 @@ pub(super) struct InnerHead {
     rest: [Cell; 8],
 }
 
-/// The first line of a data node; see the module.
-#[repr(C, align(64))]
+/// The first two lines of a data node; see the module. The second one is zero: the pairs of lines of the primary array begin where
+/// the processor's do.
+#[repr(C, align(128))]
 pub(super) struct DataHeader {
     word0: Cell,
     model: [Cell; 4],
     pub(super) extension: Cell,
     pub(super) low: Cell,
-    zero: Cell,
+    zero: [Cell; 9],
 }
 
 /// An extended stash block; see the module.
@@ -93,7 +94,7 @@ const _: () = {
     assert!(offset_of!(InnerHead, base) == 8);
     assert!(offset_of!(InnerHead, slots) == 16);
     assert!(offset_of!(InnerHead, inline) == 64);
-    assert!(size_of::<DataHeader>() == 64);
+    assert!(size_of::<DataHeader>() == 128);
     assert!(offset_of!(DataHeader, model) == 8);
     assert!(offset_of!(DataHeader, extension) == 40);
     assert!(offset_of!(DataHeader, low) == 48);
@@ -214,7 +215,7 @@ pub(super) struct DataShape {
 
 impl DataHeader {
     /// The words of a new node's header.
-    pub(super) fn words(shape: &DataShape) -> [u64; 8] {
+    pub(super) fn words(shape: &DataShape) -> [u64; 16] {
         let Model {
             base,
             limit,
@@ -226,7 +227,9 @@ impl DataHeader {
             | u64::from(up) << 16
             | (shape.primary as u64) << 32
             | (shape.stash as u64) << 48;
-        [word0, base, limit, mult, bias, 0, shape.low, 0]
+        let mut words = [0; 16];
+        words[..7].copy_from_slice(&[word0, base, limit, mult, bias, 0, shape.low]);
+        words
     }
 
     /// What a node in a block of `bytes` is; `None` for what is no data node.
@@ -236,7 +239,7 @@ impl DataHeader {
         let slots = (bytes - HEADER_BYTES) / SLOT_BYTES;
         let is_valid = word0 & 0xffff == DATA_MARK
             && (word0 >> 24) as u8 == 0
-            && primary.is_multiple_of(LINE_SLOTS)
+            && primary.is_multiple_of(PAIR_SLOTS)
             && primary >= WINDOW
             && (primary + stash) as u64 <= slots;
         if !is_valid {
@@ -253,12 +256,12 @@ impl DataHeader {
     }
 }
 
-pub(super) use super::model::{GROUP, LINE_SLOTS, WINDOW, homes};
+pub(super) use super::model::{GROUP, LINE_SLOTS, PAIR_SLOTS, WINDOW, homes};
 
-/// The first slot of the window of `home`: its line, but so that the window does not leave the group.
+/// The first slot of the window of `home`: of its pair of lines, but so that the window does not leave the group.
 #[inline(always)]
 pub(super) fn window_of(home: usize) -> usize {
-    (home & !(LINE_SLOTS - 1)).min((home | (GROUP - 1)) + 1 - WINDOW)
+    (home & !(PAIR_SLOTS - 1)).min((home | (GROUP - 1)) + 1 - WINDOW)
 }
 
 /// The marker of a data node whose range begins at `low`.

@@ -1,6 +1,6 @@
 //! Structure changes of nodes that have few records left: contraction, merge, collapse.
 
-use super::build::{Aside, Record};
+use super::build::{Aside, Image, Record};
 use super::data::Data;
 use super::divide::{FILL, Group, Load};
 use super::inner::{Child, group_log};
@@ -37,8 +37,10 @@ impl Tree {
             }
             let (keys, all) = (load.keys, 0..load.keys.len());
             let plan = plan_data(keys, all, data.low, data.high, FILL_THIN, None);
+            let image = Image::new(&plan, load.records);
             if plan.bytes >= data.bytes
-                || self.replace(group, frozen, &plan, load.records)? == Outcome::Done
+                || !image.has_room()
+                || self.replace(group, frozen, image, load.records)? == Outcome::Done
             {
                 return Ok(());
             }

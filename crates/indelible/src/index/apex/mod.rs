@@ -42,6 +42,7 @@ mod bulk;
 mod check;
 mod data;
 mod divide;
+mod flatten;
 mod inner;
 mod insert;
 mod layout;
@@ -96,6 +97,8 @@ struct Tree {
     /// The map's place in the catalog.
     slot: usize,
     changes: Changes,
+    /// The last structure change that could have waited found no space.
+    is_starved: AtomicBool,
 }
 
 // SAFETY: the mapping at `base` lives as long as `core`, and what is in it is accessed through atomics; mirrors are made of
@@ -133,6 +136,7 @@ impl Tree {
             core: Arc::clone(core),
             slot,
             changes: Changes::default(),
+            is_starved: AtomicBool::new(false),
         }
     }
 
@@ -299,29 +303,31 @@ impl Apex {
         mut change: impl FnMut(Option<u64>) -> Change,
     ) -> Result<Option<u64>> {
         match self.shared.tree.apply(key, &mut change) {
-            Err(Error::NoSpace(reason)) => {
-                self.find_space(reason)?;
+            Err(Error::NoSpace(_)) => {
+                self.find_space()?;
                 self.shared.tree.apply(key, change)
             }
             result => result,
         }
     }
 
-    /// Soon after an open the free blocks of old extents are not known yet. Before a write fails for want of space they
-    /// have to be.
+    /// Before a write fails for want of space: soon after an open the free blocks of old extents are not known yet; and
+    /// an extent of which no block is in use is of use to blocks of other sizes only if the pool has it.
     #[cold]
-    fn find_space(&self, reason: String) -> Result<()> {
-        if !self.shared.tree.blocks.needs_sweep() {
-            return Err(Error::NoSpace(reason));
+    fn find_space(&self) -> Result<()> {
+        let blocks = &self.shared.tree.blocks;
+        if blocks.needs_sweep() {
+            self.shared.warm_up(&|| true)?;
         }
-        self.shared.warm_up(&|| true)
+        blocks.give_back();
+        Ok(())
     }
 
     pub(crate) fn insert_batch(&self, records: &[(u64, u64)]) -> Result<()> {
         let mut rest = records;
         match self.shared.tree.insert_batch(&mut rest) {
-            Err(Error::NoSpace(reason)) => {
-                self.find_space(reason)?;
+            Err(Error::NoSpace(_)) => {
+                self.find_space()?;
                 self.shared.tree.insert_batch(&mut rest)
             }
             result => result,
@@ -331,7 +337,13 @@ impl Apex {
     pub(crate) fn bulk_load(&self, records: &[(u64, u64)], fill: f64) -> Result<()> {
         // The sweep must not meet nodes that come and go.
         self.shared.warm_up(&|| true)?;
-        self.shared.tree.bulk_load(records, fill)
+        match self.shared.tree.bulk_load(records, fill) {
+            Err(Error::NoSpace(_)) => {
+                self.find_space()?;
+                self.shared.tree.bulk_load(records, fill)
+            }
+            result => result,
+        }
     }
 
     pub(crate) fn len(&self) -> Result<u64> {
@@ -344,6 +356,10 @@ impl Apex {
 
     pub(crate) fn warm_up(&self) -> Result<()> {
         self.shared.warm_up(&|| true)
+    }
+
+    pub(crate) fn release_memory(&self) -> u64 {
+        self.shared.tree.forget()
     }
 
     pub(crate) fn check(&self) -> Result<Vec<String>> {
@@ -368,3 +384,6 @@ impl Drop for Apex {
         tree.core.map_was_closed(tree.slot);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -11,11 +11,14 @@ pub(super) const GROUP: usize = if cfg!(any(test, feature = "small")) {
     256
 };
 
-/// Slots in which a key may lie, its home's line among them; else it is in the stash.
+/// Slots in which a key may lie, its home's pair of lines and the next one; else it is in the stash.
 pub(super) const WINDOW: usize = 16;
 
 /// Slots of a cache line.
 pub(super) const LINE_SLOTS: usize = 4;
+
+/// Slots of two lines side by side, which processors fetch together.
+pub(super) const PAIR_SLOTS: usize = 2 * LINE_SLOTS;
 
 /// The most slots that a primary array may have: a home has 14 bits before the point and 48 after it.
 pub(super) const MAX_SLOTS: usize = 1 << 14;
@@ -23,11 +26,7 @@ pub(super) const MAX_SLOTS: usize = 1 << 14;
 /// Bits of a home after the point.
 const POINT: u32 = 48;
 
-const WINDOW_LINES: usize = WINDOW / LINE_SLOTS;
-
-// A window is searched as the bytes of one word in `simulate_in`.
-const _: () =
-    assert!(WINDOW_LINES == 4 && LINE_SLOTS == 4 && GROUP.is_power_of_two() && GROUP >= WINDOW);
+const _: () = assert!(WINDOW == 2 * PAIR_SLOTS && GROUP.is_power_of_two() && GROUP >= WINDOW);
 
 /// A line from keys to homes in fixed point, deterministic everywhere and monotone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,6 +71,18 @@ impl Model {
             rank: 0.0,
         });
         line.model(spacing, slots, 0, u64::MAX)
+    }
+
+    /// The same for descending keys: `keys` fill the right of the array of a node for keys from `low` on.
+    pub(super) fn fit_prepend(keys: &[u64], slots: usize, density: f64, low: u64) -> Self {
+        let spacing = (1.0 / density.clamp(0.1, 1.0)).min(slots as f64 / keys.len().max(1) as f64);
+        let mut line = Line::fit(keys).unwrap_or(Line {
+            center: keys.first().copied().unwrap_or(low),
+            slope: 1.0,
+            rank: 0.0,
+        });
+        line.rank += (slots as f64 / spacing - keys.len() as f64).max(0.0);
+        line.model(spacing, slots, low, u64::MAX)
     }
 
     /// All homes evenly over `low` to `high`: without keys nothing better is known.
@@ -190,7 +201,7 @@ impl Line {
 
 /// The largest number of primary slots, at most `slots`, whose last group has room for a window.
 pub(super) const fn primary_slots(slots: usize, group: usize) -> usize {
-    let slots = slots / LINE_SLOTS * LINE_SLOTS;
+    let slots = slots / PAIR_SLOTS * PAIR_SLOTS;
     let beyond = slots % group;
     if slots <= WINDOW {
         WINDOW
@@ -203,7 +214,7 @@ pub(super) const fn primary_slots(slots: usize, group: usize) -> usize {
 
 /// The homes that a model may predict in an array of `primary` slots: the window of the last one still lies in the array.
 pub(super) const fn homes(primary: usize) -> usize {
-    primary - (WINDOW - LINE_SLOTS)
+    primary - (WINDOW - PAIR_SLOTS)
 }
 
 /// How keys would lie in a primary array.
@@ -211,8 +222,8 @@ pub(super) const fn homes(primary: usize) -> usize {
 pub(super) struct Fit {
     /// Keys without a free slot in their window.
     pub(super) overflowed: usize,
-    /// Keys that would be found in the third or fourth line that a search looks at.
-    pub(super) beyond_two_lines: usize,
+    /// Keys that would be in the other pair of lines of their window, not in that of their home.
+    pub(super) beyond_pair: usize,
     /// Overflow buckets are searched from end to end: the entries that would be looked at if each overflowed key were
     /// looked up once.
     pub(super) bucket_entries: usize,
@@ -226,34 +237,30 @@ pub(super) fn simulate(model: &Model, keys: &[u64], slots: usize) -> Fit {
 
 /// [`simulate`] with groups of `group` slots, a power of two.
 pub(super) fn simulate_in(model: &Model, keys: &[u64], slots: usize, group: usize) -> Fit {
-    let lines = primary_slots(slots, group) / LINE_SLOTS;
-    let group_lines = group / LINE_SLOTS;
-    // How many slots of each line are taken: which of them does not matter.
-    let mut taken = vec![0u8; lines];
-    let mut buckets = vec![0usize; lines.div_ceil(WINDOW_LINES)];
+    let pairs = primary_slots(slots, group) / PAIR_SLOTS;
+    let group_pairs = group / PAIR_SLOTS;
+    // How many slots of each pair are taken: which of them does not matter.
+    let mut taken = vec![0u8; pairs];
+    // An overflow bucket is searched from end to end, but entries of other blocks of 16 slots cost next to nothing.
+    let mut buckets = vec![0usize; pairs.div_ceil(2)];
     let mut fit = Fit::default();
     let stride = stride(keys.len());
     let mut at = 0;
     for _ in 0..keys.len() {
-        let home = (model.predict(keys[at]) / LINE_SLOTS).min(lines - 1);
-        let group_end = ((home | (group_lines - 1)) + 1).min(lines);
-        let start = home.min(group_end - WINDOW_LINES);
-        let window = &mut taken[start..start + WINDOW_LINES];
-        // The home's line first, then those after it, then those before it: the four counts as one word.
-        let turned = (home - start) as u32;
-        let counts = u32::from_le_bytes([window[0], window[1], window[2], window[3]])
-            .rotate_right(8 * turned);
-        let free = !counts & 0x0404_0404;
-        if free == 0 {
-            let bucket = &mut buckets[home / WINDOW_LINES];
+        let home = (model.predict(keys[at]) / PAIR_SLOTS).min(pairs - 1);
+        let is_last = (home + 1).is_multiple_of(group_pairs) || home + 1 == pairs;
+        let other = if is_last { home - 1 } else { home + 1 };
+        if usize::from(taken[home]) < PAIR_SLOTS {
+            taken[home] += 1;
+        } else if usize::from(taken[other]) < PAIR_SLOTS {
+            taken[other] += 1;
+            fit.beyond_pair += 1;
+        } else {
+            let bucket = &mut buckets[home / 2];
             fit.overflowed += 1;
             // One more search, and one more entry in all others.
             fit.bucket_entries += 2 * *bucket + 1;
             *bucket += 1;
-        } else {
-            let step = free.trailing_zeros() / 8;
-            fit.beyond_two_lines += usize::from(step >= 2);
-            window[(step + turned) as usize % WINDOW_LINES] += 1;
         }
         at += stride;
         if at >= keys.len() {

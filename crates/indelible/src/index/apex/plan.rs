@@ -34,8 +34,15 @@ const STASH_RATIO: RangeInclusive<f64> = 0.05..=0.3;
 /// The stash ratio per share of keys that overflow (section 4.5).
 const STASH_COEFFICIENT: f64 = 1.5;
 
+/// Records per slot below which a node is not made larger for want of room.
+const FILL_LEAST: f64 = 0.1;
+
 /// Records per slot of a node that is to take as many again.
-const FILL_ASCENDING: f64 = 0.55;
+const FILL_TREND: f64 = 0.55;
+
+/// And the records of it that may overflow. Keys that come in leaps lie along no line, and with a line through them nearly
+/// all would overflow.
+const OVERFLOW_TREND: f64 = 0.2;
 
 /// Sizes that differ under test.
 #[derive(Clone, Copy, Debug)]
@@ -121,13 +128,58 @@ pub(super) fn plan_data(
     SHAPE.data(keys, range, (low, high), fill, stash_ratio)
 }
 
-/// A data node for keys to which ever larger ones are being added: they lie densely at the left of the primary array, and the
-/// rest of it waits for those to come. None if there is no node that has room for as many again.
-pub(super) fn plan_ascending(keys: &[u64], low: u64, high: u64) -> Option<DataPlan> {
-    let mut plan = SHAPE.data(keys, 0..keys.len(), (low, high), FILL_ASCENDING, Some(0.0));
-    let slots = plan.primary + plan.stash;
-    plan.model = Model::fit_append(keys, model::homes(plan.primary), UPPER_DENSITY);
-    (keys.len() as f64 <= slots as f64 * FILL_ASCENDING).then_some(plan)
+/// The same node in a block of twice the size, if there is one and it would not stand nearly empty.
+pub(super) fn plan_larger(plan: &DataPlan, keys: &[u64]) -> Option<DataPlan> {
+    let bytes = plan.bytes * 2;
+    let fill = keys.len() as f64 / slots_in(bytes) as f64;
+    (bytes <= MAX_DATA_BYTES && fill >= FILL_LEAST)
+        .then(|| SHAPE.data(keys, 0..keys.len(), (plan.low, plan.high), fill, None))
+}
+
+/// Two nodes for keys that no data node suits: the smallest and the largest of them go different ways. None for fewer
+/// than two keys.
+pub(super) fn plan_two(keys: &[u64], low: u64, high: u64, fill: f64) -> Option<Plan> {
+    let (first, last) = (*keys.first()?, *keys.last()?);
+    let shift = (first ^ last).checked_ilog2()?;
+    let base = first >> shift << shift;
+    let border = base + (1 << shift);
+    let at = keys.partition_point(|&key| key < border);
+    let left = SHAPE.plan_from(keys, 0..at, (low, border - 1), fill);
+    let right = SHAPE.plan_from(keys, at..keys.len(), (border, high), fill);
+    Some(Plan::Inner(InnerPlan {
+        base,
+        shift,
+        log_slots: 1,
+        children: vec![(0, left), (1, right)],
+    }))
+}
+
+/// Where most keys go that a node has got since it was laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trend {
+    /// Anywhere.
+    No,
+    /// Above all others.
+    Up,
+    /// Below all others.
+    Down,
+}
+
+/// A data node for keys with a trend: they lie densely at one end of the primary array, and the rest of it waits for those
+/// to come. None if there is no trend, no node that has room for as many again, or no line along which keys come.
+pub(super) fn plan_trend(keys: &[u64], low: u64, high: u64, trend: Trend) -> Option<DataPlan> {
+    let mut plan = SHAPE.data(keys, 0..keys.len(), (low, high), FILL_TREND, None);
+    let (slots, homes) = (plan.primary + plan.stash, model::homes(plan.primary));
+    plan.model = match trend {
+        Trend::No => return None,
+        Trend::Up => Model::fit_append(keys, homes, UPPER_DENSITY),
+        Trend::Down => Model::fit_prepend(keys, homes, UPPER_DENSITY, low),
+    };
+    if keys.len() as f64 > slots as f64 * FILL_TREND {
+        return None;
+    }
+    let fit = model::simulate_in(&plan.model, keys, plan.primary, SHAPE.group);
+    (fit.overflowed as f64 <= keys.len() as f64 * OVERFLOW_TREND).then_some(plan)
 }
 
 /// The best tree for `keys`, strictly ascending, in a place that covers `low` to `high`, with data nodes no fuller than
@@ -159,6 +211,17 @@ impl Shape {
             );
         });
         plan
+    }
+
+    /// A data node for some of the keys.
+    fn plan_from(
+        self,
+        keys: &[u64],
+        range: Range<usize>,
+        (low, high): (u64, u64),
+        fill: f64,
+    ) -> Plan {
+        Plan::Data(self.data(keys, range, (low, high), fill, None))
     }
 
     /// See [`plan_data`].

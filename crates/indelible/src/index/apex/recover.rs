@@ -32,8 +32,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Inner nodes above a data node, at most: each narrows the range of keys.
-const MOST_LEVELS: u32 = 64;
+/// Inner nodes above a data node, at most: far more than there ever are, but links that go in circles end.
+const MOST_LEVELS: u32 = 1024;
 
 /// Extended stash blocks of a data node, at most: with twice as many slots as the node.
 const MOST_EXTENSIONS: usize = 2 * (MAX_DATA_BYTES / SLOT_BYTES) as usize / EXTENSION_SLOTS;
@@ -258,6 +258,57 @@ impl Tree {
             .map(|at| self.slot_at(at).key.load())
             .filter(|&key| key != data.marker())
             .collect()
+    }
+}
+
+/// The other way round: giving mirrors up.
+impl Tree {
+    /// Gives up the mirrors of all data nodes that nobody is changing: they become cold again. Returns the bytes.
+    pub(super) fn forget(&self) -> u64 {
+        let _guard = reclaim::pin();
+        let mut inners = vec![self.root()];
+        let mut bytes = 0;
+        while let Some(inner) = inners.pop() {
+            let mut last = Child::COLD;
+            for slot in 0..inner.radix.slots() {
+                let child = inner.child(slot);
+                if child == last || child.is_cold() {
+                    continue;
+                }
+                last = child;
+                // SAFETY: reached while pinned; not cold.
+                unsafe {
+                    if child.is_inner() {
+                        inners.push(&*child.as_inner());
+                    } else {
+                        bytes += self.forget_data(inner, slot, &*child.as_data());
+                    }
+                }
+            }
+        }
+        bytes
+    }
+
+    /// Makes the slots of a data node cold, one of which was found. What its mirror knows is in the pool: nobody
+    /// writes it while it is frozen, and whoever comes then mirrors it anew. Readers may be in the old mirror; they and the
+    /// writers in the new one have the same locks.
+    fn forget_data(&self, parent: &Inner, slot: usize, data: &Data) -> u64 {
+        let Some(frozen) = self.freeze(data) else {
+            return 0;
+        };
+        let _changing = lock(&parent.changing);
+        let child = Child::data(NonNull::from(data));
+        if parent.is_dead() || parent.child(slot) != child {
+            return 0;
+        }
+        // The whole group, also slots to the left of the one that was found: they may have been cold when that was.
+        let slots = self.durable_slots(parent);
+        let first = group_of(slots, slot).map_or(slot, |(first, _)| first);
+        parent.set(first, group_log(slots, first), Child::COLD);
+        let bytes = data.dram_bytes();
+        frozen.data.become_(State::Dead);
+        self.bury_data(data);
+        bytes
     }
 }
 

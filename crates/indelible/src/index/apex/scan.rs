@@ -11,15 +11,22 @@ use super::layout::{GROUP, LINE_SLOTS, WINDOW, window_of};
 use super::{Apex, Tree};
 use crate::index::simd::{Kernel, Simd, dispatch, prefetch};
 use crate::{Error, Result, reclaim};
+use std::cell::Cell;
 use std::sync::Arc;
 
-type Pair = [u64; 2];
+pub(super) type Pair = [u64; 2];
 
-/// Homes that are read at once.
-const CHUNK: usize = if GROUP < 64 { GROUP / 2 } else { 64 };
+/// Homes that are read at once: first, for ranges that end soon, and then.
+const CHUNKS: [usize; 2] = if GROUP < 128 {
+    [GROUP / 4, GROUP / 2]
+} else {
+    [64, 128]
+};
 
-/// Records that a chunk's windows have at most, and a line more: lines are written whole.
-const ROOM: usize = CHUNK + WINDOW + 2 * LINE_SLOTS;
+/// Records that the windows of so many homes have at most, and a line more: lines are written whole.
+const fn room_for(homes: usize) -> usize {
+    homes + 2 * WINDOW + LINE_SLOTS
+}
 
 /// Keys not read yet, both ends included.
 type Unread = Option<(u64, u64)>;
@@ -27,10 +34,12 @@ type Unread = Option<(u64, u64)>;
 /// Records read and not given out yet, in the order of reading.
 #[derive(Default)]
 struct Run {
-    /// As many as there may be, some of which do not count.
+    /// At least as many as there may be, some of which do not count.
     records: Vec<Pair>,
     start: usize,
     end: usize,
+    /// This is not the first chunk.
+    goes_on: bool,
 }
 
 impl Run {
@@ -57,11 +66,15 @@ impl Run {
         self.start == self.end
     }
 
-    fn restart(&mut self) {
-        if self.records.len() < ROOM {
-            self.records.resize(ROOM, [0, 0]);
+    /// Empties the run, and returns how many homes to read next.
+    fn restart(&mut self) -> usize {
+        if self.records.is_empty() {
+            self.records = SPARE.take();
+            let room = self.records.len().max(room_for(CHUNKS[1]));
+            self.records.resize(room, [0, 0]);
         }
         (self.start, self.end) = (0, 0);
+        CHUNKS[usize::from(self.goes_on)]
     }
 
     /// Adds a record from a stash, of which there may be any number.
@@ -74,6 +87,20 @@ impl Run {
     }
 }
 
+thread_local! {
+    /// What the last range of this thread had for a buffer: to allocate and clear one takes as long as a short range.
+    static SPARE: Cell<Vec<Pair>> = const { Cell::new(Vec::new()) };
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if !self.records.is_empty() {
+            // Not at the end of the thread, when there is no use for it.
+            let _ = SPARE.try_with(|spare| spare.set(std::mem::take(&mut self.records)));
+        }
+    }
+}
+
 /// Homes of one group, from the first to the last, and the keys that have them.
 struct Chunk {
     homes: (usize, usize),
@@ -81,10 +108,10 @@ struct Chunk {
 }
 
 impl Chunk {
-    /// The homes from that of `first` on, and no key above `last`.
-    fn upwards(data: &Data, first: u64, last: u64) -> Self {
+    /// As many `homes` from that of `first` on, and no key above `last`.
+    fn upwards(data: &Data, first: u64, last: u64, homes: usize) -> Self {
         let home = data.model.predict(first);
-        let after = (home | (CHUNK - 1)) + 1;
+        let after = (home + homes).min((home | (GROUP - 1)) + 1);
         let end = data.model.first_key_of(after);
         let end = end.and_then(|key| key.checked_sub(1)).unwrap_or(data.high);
         Self {
@@ -93,10 +120,10 @@ impl Chunk {
         }
     }
 
-    /// The homes up to that of `last`, and no key below `first`.
-    fn downwards(data: &Data, first: u64, last: u64) -> Self {
+    /// As many `homes` up to that of `last`, and no key below `first`.
+    fn downwards(data: &Data, first: u64, last: u64, homes: usize) -> Self {
         let home = data.model.predict(last);
-        let begin = home & !(CHUNK - 1);
+        let begin = (home + 1).saturating_sub(homes).max(home & !(GROUP - 1));
         let low = if begin == 0 {
             data.low
         } else {
@@ -114,15 +141,15 @@ impl Tree {
     /// there is something in it or nothing left to read.
     fn read_on<const UP: bool>(&self, unread: &mut Unread, run: &mut Run) -> Result<()> {
         while let (Some((first, last)), true) = (*unread, run.is_empty()) {
-            run.restart();
+            let homes = run.restart();
             let _guard = reclaim::pin();
             let data = self.data_of(if UP { first } else { last })?;
             let chunk = if UP {
-                Chunk::upwards(data, first, last)
+                Chunk::upwards(data, first, last, homes)
             } else {
-                Chunk::downwards(data, first, last)
+                Chunk::downwards(data, first, last, homes)
             };
-            let read = Read {
+            let read = Read::<UP> {
                 tree: self,
                 data,
                 chunk: &chunk,
@@ -132,6 +159,7 @@ impl Tree {
                 run.restart();
                 continue;
             }
+            run.goes_on = true;
             let records = &mut run.records[..run.end];
             sort_nearly(records);
             if !UP {
@@ -150,7 +178,12 @@ impl Tree {
 
     /// Adds the records of a chunk, nearly sorted but for those from the stash; `false` if somebody changed them meanwhile.
     #[inline(always)]
-    fn read_chunk<S: Simd>(&self, data: &Data, chunk: &Chunk, run: &mut Run) -> bool {
+    fn read_chunk<S: Simd, const UP: bool>(
+        &self,
+        data: &Data,
+        chunk: &Chunk,
+        run: &mut Run,
+    ) -> bool {
         let ((from, to), (low, high)) = (chunk.homes, chunk.keys);
         let lock = self.locks.of(data.lock_of(from));
         let version = lock.read();
@@ -169,7 +202,7 @@ impl Tree {
         for line in lines {
             // Free slots have a key outside of the node's range, which `low` and `high` are not.
             if let Some(out) = run.records[run.end..].first_chunk_mut() {
-                run.end += S::sorted_between(line, low, high - low, out);
+                run.end += S::records_between(line, low, high - low, out);
             }
         }
         for slot in stashed() {
@@ -182,26 +215,33 @@ impl Tree {
     }
 }
 
-struct Read<'a> {
+struct Read<'a, const UP: bool> {
     tree: &'a Tree,
     data: &'a Data,
     chunk: &'a Chunk,
     run: &'a mut Run,
 }
 
-impl Kernel for Read<'_> {
+impl<const UP: bool> Kernel for Read<'_, UP> {
     type Out = bool;
 
     #[inline(always)]
     fn run<S: Simd>(self) -> bool {
-        self.tree.read_chunk::<S>(self.data, self.chunk, self.run)
+        self.tree
+            .read_chunk::<S, UP>(self.data, self.chunk, self.run)
     }
 }
 
 /// Sorts records that are not far from where they belong.
-fn sort_nearly(records: &mut [Pair]) {
-    for i in 1..records.len() {
+#[inline(always)]
+pub(super) fn sort_nearly(records: &mut [Pair]) {
+    let mut last = 0;
+    for i in 0..records.len() {
         let record = records[i];
+        if record[0] >= last {
+            last = record[0];
+            continue;
+        }
         let mut at = i;
         while at > 0 && records[at - 1][0] > record[0] {
             records[at] = records[at - 1];

@@ -4,7 +4,7 @@ use super::Tree;
 use super::data::{Data, State, Window};
 use super::inner::Child;
 use super::layout::Slot;
-use crate::index::simd::{Kernel, Simd, dispatch};
+use crate::index::simd::{Kernel, Plain, Simd, dispatch};
 use crate::locks::{Wait, WriteGuard};
 use crate::planted::{Bug, planted};
 use crate::sync::point;
@@ -93,12 +93,19 @@ impl Tree {
     #[inline(always)]
     pub(super) fn find_in<S: Simd>(&self, data: &Data, home: usize, key: u64) -> Option<u64> {
         let window = self.window(data, home);
-        let near = window.near(home);
-        let mut equal = window.half::<S>(near, key);
-        if equal == 0 {
-            equal = window.half::<S>(1 - near, key);
+        let equal = window.half::<S>(window.near(home), key);
+        if equal != 0 {
+            return Some(window.value(equal));
         }
+        self.find_far(data, home, key)
+    }
+
+    /// The same, if it is not in the half of the window where most keys are.
+    #[inline(never)]
+    fn find_far(&self, data: &Data, home: usize, key: u64) -> Option<u64> {
         point();
+        let window = self.window(data, home);
+        let equal = window.half::<Plain>(1 - window.near(home), key);
         if equal != 0 {
             return Some(window.value(equal));
         }

@@ -21,12 +21,15 @@
 //!
 //! The locks: a node is frozen before an inner node's `changing` is taken, and of two inner nodes the upper one is first.
 
-use super::build::{Aside, Built, Record, block_for};
+use super::build::{Aside, Built, Image, Record, block_for};
 use super::data::{Data, State};
 use super::divide::{FILL, Group, Growth, Load, Part, radix_between};
 use super::inner::{Child, Inner, group_log, group_of};
 use super::layout::{GROUP, INLINE_SLOTS, Link, Radix, SMALLEST_BLOCK};
-use super::plan::{DataPlan, MAX_LOG_SLOTS, Plan, plan, plan_ascending};
+use super::plan::{
+    DataPlan, MAX_DATA_BYTES, MAX_LOG_SLOTS, Plan, Trend, plan, plan_larger, plan_trend, plan_two,
+};
+use super::scan::sort_nearly;
 use super::{Tree, count};
 use crate::Result;
 use crate::locks::Wait;
@@ -58,6 +61,17 @@ impl Drop for Frozen<'_> {
         if self.data.state() == State::Frozen {
             self.data.become_(State::Live);
         }
+    }
+}
+
+/// The node of a plan, or a larger one, that is not full again at once.
+fn roomy(mut plan: DataPlan, load: &Load<'_>) -> Option<Image> {
+    loop {
+        let image = Image::new(&plan, load.records);
+        if image.has_room() {
+            return Some(image);
+        }
+        plan = plan_larger(&plan, load.keys)?;
     }
 }
 
@@ -112,7 +126,8 @@ impl Tree {
         let records = self.records_of(data);
         let keys: Vec<u64> = records.iter().map(|&(key, _)| key).collect();
         let load = Load::new(data, &records, &keys);
-        if data.is_sparse(records.len()) {
+        // One whose stash is full has few records and a record that finds no place: a smaller node might have none either.
+        if data.is_sparse(records.len()) && data.has_stash_room() {
             self.thin_out(&frozen, &load)?;
             return Ok(true);
         }
@@ -123,6 +138,7 @@ impl Tree {
             let path = self.path_to(data.low)?;
             let group = self.group(&path);
             if self.make_room(&path, group, &frozen, &load)? == Outcome::Done {
+                self.flatten(key)?;
                 return Ok(true);
             }
         }
@@ -147,18 +163,30 @@ impl Tree {
     /// All records of a frozen node, in order.
     pub(super) fn records_of(&self, data: &Data) -> Vec<Record> {
         let mut records = Vec::with_capacity(data.slots());
-        let in_primary = (0..data.primary as usize).map(|slot| data.slot_at(slot));
-        let in_stash = (0..data.stash_slots()).filter_map(|slot| data.stash_at(slot));
-        for at in in_primary.chain(in_stash) {
+        let mut take = |at| {
             let slot = self.slot_at(at);
             let key = slot.key.load();
             if key != data.marker() {
-                records.push((key, slot.value.load()));
+                records.push([key, slot.value.load()]);
             }
+        };
+        (0..data.primary as usize).for_each(|slot| take(data.slot_at(slot)));
+        let stash = 0..data.stash_slots();
+        stash.filter_map(|slot| data.stash_at(slot)).for_each(take);
+        let in_primary = records.len() - data.taken_stash_slots().min(records.len());
+        let (primary, stash) = records.split_at_mut(in_primary);
+        sort_nearly(primary);
+        stash.sort_unstable_by_key(|record| record[0]);
+        let mut all = Vec::with_capacity(records.len());
+        let mut stash = records[in_primary..].iter().peekable();
+        for &record in &records[..in_primary] {
+            while let Some(&first) = stash.next_if(|first| first[0] < record[0]) {
+                all.push((first[0], first[1]));
+            }
+            all.push((record[0], record[1]));
         }
-        // Nearly sorted but for the stash, which this sort makes use of.
-        records.sort_by_key(|&(key, _)| key);
-        records
+        all.extend(stash.map(|record| (record[0], record[1])));
+        all
     }
 
     pub(super) fn group<'a>(&self, path: &Path<'a>) -> Group<'a> {
@@ -194,24 +222,53 @@ impl Tree {
     ) -> Result<Outcome> {
         let data = frozen.data;
         let slots = self.durable_slots(group.parent);
-        if let Some(growth) = group.growth_at_the_edge(slots, data, load) {
-            return self.grow_parent(path, group, growth, frozen, load);
+        let range = (data.low, data.high);
+        let trend = plan_trend(load.keys, range.0, range.1, load.trend);
+        if let Some(image) = trend.and_then(|plan| roomy(plan, load)) {
+            return self.replace(group, frozen, image, load.records);
         }
-        let ascending = || plan_ascending(load.keys, data.low, data.high);
-        if let Some(plan) = load.is_ascending.then(ascending).flatten() {
-            return self.replace(group, frozen, &plan, load.records);
-        }
-        match plan(load.keys, data.low, data.high, FILL) {
-            Plan::Data(plan) if !load.is_ascending => {
-                self.replace(group, frozen, &plan, load.records)
+        let at_the_edge = |enough| group.growth_at_the_edge(slots, load, enough);
+        if load.is_too_much() {
+            if let Some(growth) = at_the_edge(true) {
+                return self.grow_parent(path, group, growth, frozen, load);
             }
-            _ if group.can_divide(load) => self.divide(group, frozen, load),
-            _ if group.can_be_finer(slots, load) => {
-                self.grow_parent(path, group, Growth::Finer, frozen, load)
+            if group.can_divide(load) {
+                return self.divide(group, frozen, load);
             }
-            Plan::Data(plan) => self.replace(group, frozen, &plan, load.records),
-            plan @ Plan::Inner(_) => self.split_downwards(group, frozen, &plan, load),
         }
+        let plan = plan(load.keys, range.0, range.1, FILL);
+        let image = match &plan {
+            Plan::Data(plan) => roomy(plan.clone(), load),
+            Plan::Inner(_) => None,
+        };
+        // There is no room ahead for a trend, and records behind would be laid out in vain.
+        let is_outgrown = load.trend != Trend::No && data.bytes == MAX_DATA_BYTES;
+        let image = match image {
+            Some(image) if !is_outgrown => {
+                return self.replace(group, frozen, image, load.records);
+            }
+            image => image,
+        };
+        let growth = if let Some(growth) = at_the_edge(true) {
+            growth
+        } else if group.can_divide(load) {
+            return self.divide(group, frozen, load);
+        } else if group.can_be_finer(slots, load) {
+            Growth::Finer
+        } else if let Some(image) = image {
+            return self.replace(group, frozen, image, load.records);
+        } else if let Some(growth) = at_the_edge(false) {
+            growth
+        } else {
+            // A plan for a data node that would be full again at once is none.
+            let two = || plan_two(load.keys, range.0, range.1, FILL);
+            let plan = match plan {
+                Plan::Data(_) => two().unwrap_or(plan),
+                inner => inner,
+            };
+            return self.split_downwards(group, frozen, &plan, load);
+        };
+        self.grow_parent(path, group, growth, frozen, load)
     }
 
     /// Puts another data node in the place of a frozen one: expansion, retraining or contraction.
@@ -219,18 +276,19 @@ impl Tree {
         &self,
         group: Group<'_>,
         frozen: &Frozen<'_>,
-        plan: &DataPlan,
+        image: Image,
         records: &[Record],
     ) -> Result<Outcome> {
+        let bytes = image.bytes;
         let mut aside = Aside::new(self);
-        let (link, child) = aside.data(plan, records)?;
+        let (link, child) = aside.image(image, records)?;
         self.pm.fence();
         let Some(_slots) = self.lock_group(group, frozen.data) else {
             return Ok(Outcome::Moved);
         };
         self.pm.note(
             "data node replaced",
-            plan.bytes.cmp(&frozen.data.bytes) as i8 as u64 & 3,
+            bytes.cmp(&frozen.data.bytes) as i8 as u64 & 3,
         );
         count(&self.changes.expansions);
         if planted(Bug::FreeBeforeCommit) {

@@ -7,11 +7,12 @@ use super::{STASH_RATIO, Shape, in_parallel, slots_in, usable};
 use crate::index::apex::model::{self, Model};
 use std::ops::Range;
 
-/// Misses for a key in the third or fourth line of its window.
-const BEYOND_TWO_LINES: f64 = 0.3;
+/// Misses for a key in the other pair of lines of its window. The lines themselves come nearly for nothing; but that the search has
+/// to go on cannot be foreseen, and the lookups that had begun meanwhile begin again.
+const BEYOND_PAIR: f64 = 1.0;
 
-/// Misses for a key in the stash: its overflow bucket, the stash, and half a one for the branch that nobody predicts.
-const OVERFLOW: f64 = 2.5;
+/// Misses for a key in the stash: its overflow bucket, the stash, and the same once more for what nobody foresees.
+const OVERFLOW: f64 = 4.0;
 
 /// Misses for an entry of an overflow bucket: a 16th of a line, and one fingerprint in 256 misleads.
 const BUCKET_ENTRY: f64 = 0.02;
@@ -20,7 +21,7 @@ const BUCKET_ENTRY: f64 = 0.02;
 const EXTENDED: f64 = 4.0;
 
 /// Misses for the node's description in DRAM; but for a large node it stays in the caches.
-const NODE_MISSES: f64 = 1.2;
+const NODE_MISSES: f64 = 2.0;
 const NODE_RECORDS: f64 = 640.0;
 
 /// A node with no more than this for collisions per record is not halved: looking for more would take long.
@@ -178,7 +179,7 @@ impl<'a> Parts<'a> {
             let model = Model::fit(keys, primary, self.low, self.high);
             let fit = model::simulate_in(&model, keys, primary, group);
             let room = STASH_RATIO.end() * slots_in(bytes) as f64;
-            cost += BEYOND_TWO_LINES * fit.beyond_two_lines as f64
+            cost += BEYOND_PAIR * fit.beyond_pair as f64
                 + OVERFLOW * fit.overflowed as f64
                 + BUCKET_ENTRY * fit.bucket_entries as f64
                 + EXTENDED * (fit.overflowed as f64 - room).max(0.0);

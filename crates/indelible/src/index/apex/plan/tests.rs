@@ -132,7 +132,7 @@ struct Tally {
     /// Inner nodes on the way to a record, over all records.
     steps: usize,
     overflowed: usize,
-    beyond_two_lines: usize,
+    beyond_pair: usize,
     bucket_entries: usize,
     stash: usize,
     /// Overflowed keys for which the stashes of their nodes have no room.
@@ -164,7 +164,7 @@ impl Tally {
                 self.data_bytes += node.bytes;
                 self.steps += keys.len() * depth;
                 self.overflowed += fit.overflowed;
-                self.beyond_two_lines += fit.beyond_two_lines;
+                self.beyond_pair += fit.beyond_pair;
                 self.bucket_entries += fit.bucket_entries;
                 self.stash += node.stash;
                 self.extended += fit.overflowed.saturating_sub(node.stash);
@@ -188,7 +188,7 @@ impl Tally {
             100.0 * per_record(self.overflowed),
             self.bucket_entries as f64 / self.overflowed.max(1) as f64,
             100.0 * per_record(self.extended),
-            100.0 * per_record(self.beyond_two_lines),
+            100.0 * per_record(self.beyond_pair),
             1600.0 * self.stash as f64 / self.data_bytes as f64,
         );
     }
