@@ -635,12 +635,13 @@ impl Stage {
     }
 }
 
-/// Several threads, without crashes, for a short while; one thread, with; several, without; several, with; and many in which
-/// leaves and extents come and go under readers.
-const STAGES: [Stage; 5] = [
+/// Several threads, without crashes, for a short while; one thread, with; several, without; several, with; and many of two themes:
+/// in one blocks and extents come and go under readers, in the other places are rare.
+const STAGES: [Stage; 6] = [
     Stage::new(400, 24, 2, 0, None),
     Stage::new(48, 60, 1, 96, None),
     Stage::new(4_000, 24, 2, 0, None),
     Stage::new(400, 24, 2, 24, None),
+    Stage::new(4_000, 24, 2, 0, Some(6)),
     Stage::new(20_000, 24, 2, 0, Some(3)),
 ];

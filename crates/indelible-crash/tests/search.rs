@@ -1,6 +1,7 @@
-//! The short form of the search: the pool and the LB+-tree, every change of structure, more than a million images.
+//! The short form of the search: the pool and both kinds of index, every change of structure, more than a million images.
 //! `indelible crash --deep` is the long form.
 
+use indelible_crash::indelible::Kind;
 use indelible_crash::{Coverage, Limits, Medium, Run, Tally, maps};
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
@@ -35,9 +36,10 @@ fn explore(
 }
 
 /// Every change of structure that there is, as the library notes it.
-const CHANGES: [&str; 21] = [
+const CHANGES: [&str; 28] = [
     "bulk load",
     "clean close",
+    "data node replaced",
     "directory made",
     "empty leaf relinked",
     "entry moving",
@@ -46,25 +48,43 @@ const CHANGES: [&str; 21] = [
     "file growth",
     "file shrink",
     "inner merge",
+    "inner node collapsed",
+    "inner node grown",
     "inner split",
     "leaf merge",
     "leaf split",
     "map created",
     "map dropped",
+    "merge",
     "open",
     "root growth",
     "root shrink",
     "signpost added",
     "signpost removed",
+    "split downwards",
+    "split sideways",
+    "stash extended",
     "unlink of an emptied leaf",
+];
+
+/// And in how many shapes, where those make a difference: a data node replaced by a larger, an equal and a smaller one; an inner
+/// node that grows finer, to the right and to the left; slots in one cache line and in several.
+const SHAPES: [(&str, usize); 4] = [
+    ("data node replaced", 3),
+    ("inner node grown", 3),
+    ("merge", 2),
+    ("split sideways", 4),
 ];
 
 #[test]
 fn whatever_a_crash_leaves_nothing_acknowledged_is_missing() {
     let tally = Tally::default();
-    let mut coverage = explore(Medium::Pmem, 1, 200, 320, &tally);
-    for threads in 2..=4 {
-        coverage.merge(explore(Medium::Pmem, threads, 40, 210, &tally));
+    let mut coverage = Coverage::default();
+    for (kind, alone, together) in [(Kind::LbTree, 320, 210), (Kind::Apex, 440, 216)] {
+        coverage.merge(explore(kind, Medium::Pmem, 1, 200, alone, &tally));
+        for threads in 2..=4 {
+            coverage.merge(explore(kind, Medium::Pmem, threads, 40, together, &tally));
+        }
     }
     let changes: BTreeSet<&str> = coverage.changes.keys().copied().collect();
     let missing: Vec<&str> = CHANGES
@@ -75,6 +95,10 @@ fn whatever_a_crash_leaves_nothing_acknowledged_is_missing() {
         missing.is_empty(),
         "changes of structure not met: {missing:?}"
     );
+    for (kind, shapes) in SHAPES {
+        let met = &coverage.changes[kind];
+        assert_eq!(met.len(), shapes, "shapes of {kind}: {met:?}");
+    }
     // Leaves of one block: from the header's line to each of the others, with as many records moved as there can be.
     let shapes = coverage.changes["entry moving"].keys();
     let of_one_block = shapes.filter(|&&shape| shape < 0x100).count();
@@ -88,17 +112,23 @@ fn whatever_a_crash_leaves_nothing_acknowledged_is_missing() {
 #[test]
 fn a_killed_process_leaves_nothing_unacknowledged_in_part() {
     let tally = Tally::default();
-    let mut coverage = explore(Medium::Process, 1, 200, 320, &tally);
-    coverage.merge(explore(Medium::Process, 3, 40, 210, &tally));
+    let mut coverage = Coverage::default();
+    for kind in maps::KINDS {
+        coverage.merge(explore(kind, Medium::Process, 1, 200, 320, &tally));
+        coverage.merge(explore(kind, Medium::Process, 3, 40, 210, &tally));
+    }
     assert!(coverage.images.iter().all(|&images| images > 1_000));
 }
 
 #[test]
 fn a_run_repeats_from_its_seed() {
-    for threads in [1, 3] {
+    for (kind, threads) in maps::KINDS
+        .into_iter()
+        .flat_map(|kind| [(kind, 1), (kind, 3)])
+    {
         let images = |_| {
             let tally = Tally::default();
-            explore(Medium::Pmem, threads, 40, 16, &tally);
+            explore(kind, Medium::Pmem, threads, 40, 16, &tally);
             (tally.images(), tally.distinct())
         };
         let [first, second] = [0, 1].map(images);
@@ -108,9 +138,9 @@ fn a_run_repeats_from_its_seed() {
 
 #[test]
 fn recorded_histories_of_threads_are_linearizable() {
-    for threads in 2..=4 {
+    for (kind, threads) in (2..=4).flat_map(|threads| maps::KINDS.map(|kind| (kind, threads))) {
         let run = Run {
-            history: &|seed| lbtree::history(seed, 40, threads),
+            history: &|seed| maps::history(Some(kind), seed, 40, threads),
             medium: Medium::Pmem,
             limits: Limits {
                 images_per_point: 0,
@@ -123,8 +153,8 @@ fn recorded_histories_of_threads_are_linearizable() {
         };
         let summary = run.go(&Tally::default(), &AtomicU64::new(0));
         if let Some(failure) = summary.failure {
-            panic!("{threads} threads: {failure}");
+            panic!("{kind}, {threads} threads: {failure}");
         }
-        println!("{threads} threads: {:?}", summary.elapsed);
+        println!("{kind}, {threads} threads: {:?}", summary.elapsed);
     }
 }
