@@ -75,7 +75,7 @@ pub fn operations(data: &[u8]) {
         Err(problem) => panic!("{problem}\n{workload:?}"),
     };
     let limits = Limits {
-        images_per_point: 8 + (head as usize >> 4) * 4,
+        images_per_point: 4 + (head as usize >> 4) * 2,
         nested_every: 32,
         depth: 2,
     };
@@ -121,11 +121,37 @@ fn operation(keys: Keys, bytes: &mut Bytes<'_>, has_other: &mut bool) -> Operati
 
 /// A small pool, cleanly closed or crashed.
 fn pool(kind: Kind, clean: bool) -> Result<Arc<Memory>, String> {
-    let structure = Maps::of(kind);
+    let structure = Maps {
+        keys: if kind == Kind::Apex {
+            Keys::Octaves
+        } else {
+            Keys::Dense
+        },
+        ..Maps::of(kind)
+    };
     let memory = Arc::new(Memory::new(crate::MEMORY_BYTES));
     let open = structure.create(&memory)?;
-    for key in 0..120 {
-        structure.run(&open, &Operation::Insert(key * 7 % 240, key))?;
+    for number in 0..120 {
+        let key = structure.keys.key(900 + number);
+        let key = if kind == Kind::Apex {
+            key
+        } else {
+            number * 7 % 240
+        };
+        structure.run(&open, &Operation::Insert(key, number))?;
+    }
+    if kind == Kind::Apex {
+        // A crowd that overflows, where there is much room otherwise.
+        for number in 0..80 {
+            structure.run(
+                &open,
+                &Operation::Insert((3 << 62) + (number % 40 << 50), number),
+            )?;
+        }
+        for number in 0..30 {
+            structure.run(&open, &Operation::Remove((3 << 62) + (number << 50)))?;
+            structure.run(&open, &Operation::Insert((3 << 62) + number, number))?;
+        }
     }
     structure.run(&open, &Operation::CreateOther)?;
     if !clean {
@@ -176,11 +202,11 @@ pub fn damaged_pool(data: &[u8]) {
 fn damage(memory: &Memory, bytes: &mut Bytes<'_>) {
     let words = (memory.length() as usize / 8).max(1);
     let (how, at) = (bytes.next(), bytes.next_of::<2>() as usize);
-    // Most words are free space; what is read first is at the beginning of each extent.
-    let at = if how & 1 == 0 {
-        at % words
-    } else {
-        at / 512 * 512 % words + at % 40
+    // Most words are free space; what is read first is at the beginning of each extent and of each block.
+    let at = match how >> 4 {
+        0..5 => at,
+        5..10 => at / 512 * 512 % words + at % 40,
+        _ => at % words / 32 * 32 + at % 11,
     } % words;
     let now = memory.words()[at].load();
     let value = match how >> 1 & 7 {
@@ -233,6 +259,10 @@ fn use_map(pool: &indelible::Pool, name: &str) -> indelible::Result<()> {
     for key in 0..40 {
         let _ = map.insert(key * 11, key);
         let _ = map.remove(key * 7);
+    }
+    for (key, value) in map.iter().take(60).collect::<Vec<_>>() {
+        let _ = map.insert(key ^ 1, value);
+        let _ = map.remove(key);
     }
     let _ = map.insert_batch(&[(1, 1), (500, 2), (u64::MAX, 3)]);
     let _ = map.get_batch(&[0, 7, u64::MAX]);

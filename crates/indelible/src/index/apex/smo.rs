@@ -75,6 +75,14 @@ fn roomy(mut plan: DataPlan, load: &Load<'_>) -> Option<Image> {
     }
 }
 
+/// In a damaged pool a node may have records that no search finds, and that nobody who lays out nodes reckons with.
+#[cold]
+fn only_own(data: &Data, records: &mut Vec<Record>) {
+    records.retain(|&(key, _)| (data.low..=data.high).contains(&key));
+    records.sort_by_key(|&(key, _)| key);
+    records.dedup_by_key(|&mut (key, _)| key);
+}
+
 /// Nodes between, and how to get rid of them.
 #[derive(Default)]
 struct Halves {
@@ -186,6 +194,11 @@ impl Tree {
             all.push((record[0], record[1]));
         }
         all.extend(stash.map(|record| (record[0], record[1])));
+        let is_ascending = all.is_sorted_by(|a, b| a.0 < b.0);
+        let ends = all.first().zip(all.last());
+        if !is_ascending || ends.is_some_and(|(a, b)| a.0 < data.low || b.0 > data.high) {
+            only_own(data, &mut all);
+        }
         all
     }
 
