@@ -69,7 +69,7 @@ use blocks::Blocks;
 use data::Data;
 use inner::{Child, Inner};
 use layout::{DataHeader, Extension, InnerHead, LINE_SLOTS, Offset, Slot};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -94,6 +94,8 @@ struct Tree {
     changing_root: Mutex<()>,
     /// Mirrors that a reader may still hold.
     limbo: Mutex<VecDeque<(Stamp, Child)>>,
+    /// Blocks from before the open that have a mirror: in a sound pool there is one way to each.
+    met: Mutex<HashSet<Offset>>,
     /// The map's place in the catalog.
     slot: usize,
     changes: Changes,
@@ -133,6 +135,7 @@ impl Tree {
             root: AtomicPtr::default(),
             changing_root: Mutex::default(),
             limbo: Mutex::default(),
+            met: Mutex::default(),
             core: Arc::clone(core),
             slot,
             changes: Changes::default(),

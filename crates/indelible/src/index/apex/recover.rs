@@ -107,6 +107,16 @@ impl Tree {
         }
     }
 
+    /// Remembers that blocks have been reached. Of nodes that could be reached in two ways there would be two mirrors, which
+    /// knew nothing of each other; and many ways through large inner nodes would take all memory.
+    fn meet(&self, blocks: &[Offset]) -> Result<()> {
+        let mut met = lock(&self.met);
+        match blocks.iter().find(|&&block| !met.insert(block)) {
+            Some(block) => Err(Error::Damaged(format!("{block:#x} is reached twice"))),
+            None => Ok(()),
+        }
+    }
+
     fn mirror_inner(&self, head: Offset, range: (u64, u64), depth: u32) -> Result<Box<Inner>> {
         if self.blocks.bytes_at(head) != Some(SMALLEST_BLOCK) || depth > MOST_LEVELS {
             return Err(damaged(head, "an inner node"));
@@ -118,6 +128,7 @@ impl Tree {
         if !is_inline && self.blocks.bytes_at(slots) != Some(block_for(radix.slots())) {
             return Err(damaged(slots, "an array of slots"));
         }
+        self.meet(&[head, slots])?;
         Ok(Inner::new(radix, head, slots, range, depth))
     }
 
@@ -133,6 +144,8 @@ impl Tree {
             return Err(damaged(offset, "the data node of its range"));
         }
         let extensions = self.extensions_of(offset)?;
+        self.meet(&[offset])?;
+        self.meet(&extensions)?;
         let data = Data::new(offset, bytes, &shape, range.1, &extensions);
         self.index_stash(&data, &shape);
         data.become_(State::Live);
