@@ -185,7 +185,17 @@ impl Group<'_> {
             Trend::No => IDLE_HALVINGS + (records / 64).checked_ilog2().unwrap_or(0),
             _ => MAX_LOG_SLOTS,
         };
-        is_inside && log > 0 && self.log - log.min(self.log) <= idle && radix.shift + self.log < 64
+        let is_near = log > 0 && self.log - log.min(self.log) <= idle;
+        is_inside && is_near && self.has_halves() && radix.shift + self.log < 64
+    }
+
+    /// Whether keys are routed to both halves of the group. The slots of a parent may reach beyond its keys, and nobody would
+    /// ever come to a node there.
+    fn has_halves(self) -> bool {
+        self.log > 0 && {
+            let middle = self.radix().start_of(self.first + (1 << (self.log - 1)));
+            (u128::from(self.parent.low) + 1..=u128::from(self.parent.high)).contains(&middle)
+        }
     }
 
     /// Whether the parent should have twice as many slots, so that the node can be split between two of them.
@@ -215,7 +225,7 @@ impl Group<'_> {
         for (first, range) in halves {
             let half = Self { first, log, ..self };
             let part = half.part(self.radix(), load, range.clone());
-            let is_done = matches!(part.plan, Plan::Data(_)) || log == 0;
+            let is_done = matches!(part.plan, Plan::Data(_)) || !half.has_halves();
             if is_done {
                 parts.push(part);
             } else {
