@@ -217,4 +217,49 @@ mod loom_tests {
             assert!(pair.lock.try_lock_at(version).is_none());
         });
     }
+
+    /// How a node is copied while others write (APEX): it is frozen, then each of its locks is taken once. A writer looks
+    /// at the state under its lock.
+    struct Node {
+        lock: VersionLock,
+        is_frozen: AtomicU64,
+        record: AtomicU64,
+    }
+
+    impl Node {
+        fn write(&self) -> bool {
+            let _guard = self.lock.lock();
+            let is_live = self.is_frozen.load(Ordering::Acquire) == 0;
+            if is_live {
+                self.record.store(1, Ordering::Relaxed);
+            }
+            is_live
+        }
+
+        fn freeze(&self) -> bool {
+            self.is_frozen
+                .compare_exchange(0, 1, Ordering::SeqCst, Ordering::Relaxed)
+                .is_ok()
+        }
+    }
+
+    #[test]
+    fn loom_a_frozen_node_loses_no_record_that_a_writer_believes_it_wrote() {
+        loom::model(|| {
+            let node = Arc::new(Node {
+                lock: VersionLock::new(),
+                is_frozen: AtomicU64::new(0),
+                record: AtomicU64::new(0),
+            });
+            let writer = {
+                let node = node.clone();
+                loom::thread::spawn(move || node.write())
+            };
+            assert!(node.freeze());
+            drop(node.lock.lock());
+            let copied = node.record.load(Ordering::Relaxed);
+            let was_written = writer.join().unwrap();
+            assert_eq!(u64::from(was_written), copied);
+        });
+    }
 }
