@@ -145,7 +145,7 @@ fn pool(kind: Kind, clean: bool) -> Result<Arc<Memory>, String> {
         for number in 0..80 {
             structure.run(
                 &open,
-                &Operation::Insert((3 << 62) + (number % 40 << 50), number),
+                &Operation::Insert((3 << 62) + ((number % 40) << 50), number),
             )?;
         }
         for number in 0..30 {

@@ -68,7 +68,7 @@ impl Keys {
             Self::Dense => number,
             Self::Even => (1 << 62) + (number << 40),
             Self::Wide => number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
-            Self::Clusters => (number / 32 << 44) + number % 32 * (1 + number / 32 % 3),
+            Self::Clusters => ((number / 32) << 44) + number % 32 * (1 + number / 32 % 3),
             Self::Ladder => (1 << (number % 48 + 12)) + number / 48,
             Self::Octaves => {
                 let number = number.saturating_sub(900);
@@ -76,7 +76,7 @@ impl Keys {
             }
             Self::Top => u64::MAX - ((1_150_u64.saturating_sub(number)) << 40),
             Self::Middle => (1 << 63) + (number.saturating_sub(870) << 40),
-            Self::Ends if number % 2 == 0 => number / 2,
+            Self::Ends if number.is_multiple_of(2) => number / 2,
             Self::Ends => u64::MAX - number / 2,
         }
     }

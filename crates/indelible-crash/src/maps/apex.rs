@@ -107,7 +107,7 @@ impl Numbers {
             8 => CompareExchange(key, None, Some(value)),
             9 => CompareExchange(key, Some(value / 2), None),
             10 => Get(key),
-            11 => RangeOf(self.around(number, 30), value % 2 == 0),
+            11 => RangeOf(self.around(number, 30), value.is_multiple_of(2)),
             12 => GetBatch(self.around(number, 40).into_iter().step_by(2).collect()),
             _ => self.batch(random, number..number + 1, value),
         }
@@ -308,7 +308,7 @@ pub(super) fn together(
                 (4, ..13) if is_even => numbers.remove(number / rest * rest),
                 (4, ..13) => numbers.insert((target + value) % most, value),
                 (5, ..10) if is_even => numbers.insert(value * 2 % most + 1, value),
-                (5, ..10) => numbers.insert(most - 1 - value * 2 % most | 1, value),
+                (5, ..10) => numbers.insert((most - 1 - value * 2 % most) | 1, value),
                 // The same few slots are taken and given back under readers, those of the stash by both crowds.
                 (6, dice @ ..15) => {
                     // Those that came last are in the stash.
