@@ -140,13 +140,15 @@ impl Mutation {
                 _ => None,
             },
             Self::Swapped(first, second) => match (first.function, second.function) {
-                ("update" | "publish_update", _)
-                | ("publish_insert", "update" | "publish_update" | "extend") => {
+                ("update" | "publish_update", _) | ("publish_insert", "update" | "extend") => {
                     Some("a batch is not one transaction")
                 }
                 ("publish_insert", "relink_inner" | "divide" | "join")
                 | ("publish_remove", "relink" | "relink_inner" | "divide" | "join") => {
                     Some("what takes the node's place has it, too")
+                }
+                ("publish_insert", "publish_update") if first.file.contains("apex") => {
+                    Some("a batch is not one transaction")
                 }
                 ("extend" | "relink_inner", "publish_insert") | ("relink", "publish_update") => {
                     Some("the write has not returned")
