@@ -8,6 +8,15 @@ fn key(i: u64) -> u64 {
     ((i % 300) << 40) + (i.wrapping_mul(0x9e37_79b9) % 4096 * i % 5000)
 }
 
+/// Ends the other threads also if this one fails.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_map_gives_memory_back_beside_readers_and_writers() {
     let pool = Pool::in_memory().unwrap();
@@ -39,6 +48,7 @@ fn a_map_gives_memory_back_beside_readers_and_writers() {
                 assert!(keys.is_sorted_by(|a, b| a < b));
             }
         });
+        let _done = Done(&done);
         for i in 0..records {
             map.insert(key(i), i).unwrap();
             assert_eq!(map.get(key(i)).unwrap(), Some(i));
@@ -50,7 +60,6 @@ fn a_map_gives_memory_back_beside_readers_and_writers() {
                 );
             }
         }
-        done.store(true, Ordering::Relaxed);
     });
     assert_eq!(map.check().unwrap(), [""; 0]);
     let before = map.stat().unwrap();
