@@ -134,6 +134,9 @@ impl Mutation {
                     Some("the leaf that goes is empty already")
                 }
                 "begin_writing" => Some("what is wiped is nobody's"),
+                "divide" if at.text.contains("slots[slot]") => {
+                    Some("records that are not routed to a node any more are left behind")
+                }
                 _ => None,
             },
             Self::Swapped(first, second) => match (first.function, second.function) {
@@ -144,8 +147,14 @@ impl Mutation {
                 | ("publish_remove", "relink" | "relink_inner" | "divide" | "join") => {
                     Some("what takes the node's place has it, too")
                 }
-                ("extend" | "relink_inner", "publish_insert") => {
-                    Some("the insert has not returned")
+                ("publish_insert", "publish_update") if first.file.contains("apex") => {
+                    Some("a batch is not one transaction")
+                }
+                ("extend" | "relink_inner", "publish_insert") | ("relink", "publish_update") => {
+                    Some("the write has not returned")
+                }
+                ("take_extents", "join") => {
+                    Some("not harmless but seldom: found before other commits of links")
                 }
                 ("divide", "publish_insert" | "publish_update") => {
                     Some("the node between leads there as well")

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Clusters, so that stashes are used.
 fn key(i: u64) -> u64 {
-    (i % 300 << 40) + (i.wrapping_mul(0x9e37_79b9) % 4096 * i % 5000)
+    ((i % 300) << 40) + (i.wrapping_mul(0x9e37_79b9) % 4096 * i % 5000)
 }
 
 #[test]

@@ -318,6 +318,10 @@ impl Tree {
         let slots = self.durable_slots(parent);
         let first = group_of(slots, slot).map_or(slot, |(first, _)| first);
         parent.set(first, group_log(slots, first), Child::COLD);
+        let mut met = lock(&self.met);
+        for block in data.extensions().chain([data.offset()]) {
+            met.remove(&block);
+        }
         let bytes = data.dram_bytes();
         frozen.data.become_(State::Dead);
         self.bury_data(data);

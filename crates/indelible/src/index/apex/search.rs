@@ -94,6 +94,7 @@ impl Tree {
     pub(super) fn find_in<S: Simd>(&self, data: &Data, home: usize, key: u64) -> Option<u64> {
         let window = self.window(data, home);
         let equal = window.half::<S>(window.near(home), key);
+        point();
         if equal != 0 {
             return Some(window.value(equal));
         }

@@ -71,8 +71,8 @@ impl Pattern {
             Self::BitReversed => (seed % 16 * 10_000 + i).reverse_bits(),
             Self::Exponential => (1_u64 << (mix(i) % 64)).wrapping_add(i % 50),
             Self::LogUniform => mix(seed ^ i) >> (mix(i) % 64),
-            Self::Runs(length) => start + (i / length << 40) + i % length,
-            Self::Interleaved(runs) => start + (i % runs << 40) + i / runs,
+            Self::Runs(length) => start + ((i / length) << 40) + i % length,
+            Self::Interleaved(runs) => start + ((i % runs) << 40) + i / runs,
             Self::Leaps => {
                 last += leap(i);
                 last
@@ -85,7 +85,7 @@ impl Pattern {
                 _ => MIDDLE - 1 - i / 4,
             },
             Self::Cantor => (0..32)
-                .map(|bit| (mix(i) >> bit & 1) * 3 << (2 * bit))
+                .map(|bit| ((mix(i) >> bit & 1) * 3) << (2 * bit))
                 .sum(),
         };
         (0..count).map(key).collect()
@@ -271,7 +271,7 @@ proptest! {
 #[test]
 fn every_pattern_grows_shrinks_and_grows_again() {
     let directory = directory();
-    for pattern in 0..PATTERNS.len() {
+    for (pattern, keys) in PATTERNS.iter().enumerate() {
         let mut tested = Tested::new(directory.path());
         tested.apply(Step::Insert(pattern, 3000, 1));
         tested.check();
@@ -282,7 +282,7 @@ fn every_pattern_grows_shrinks_and_grows_again() {
         tested.apply(Step::Remove(1, pattern % 2 == 1));
         tested.check();
         let stat = tested.map().stat().unwrap();
-        assert!(stat.data_nodes < 400, "{:?}: {stat:?}", PATTERNS[pattern]);
+        assert!(stat.data_nodes < 400, "{keys:?}: {stat:?}");
         tested.apply(Step::Close);
         tested.apply(Step::InsertBatch(pattern, 1000, 3));
         tested.check();
