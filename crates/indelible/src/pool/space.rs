@@ -77,6 +77,9 @@ const LIMBO: usize = if cfg!(any(test, feature = "small")) {
     64
 };
 
+/// Bytes in limbo from which on one asks sooner, of large blocks.
+const LIMBO_BYTES: u64 = 1 << 20;
+
 /// Blocks in an extent; of a larger block, one in the whole run.
 fn blocks_per_extent(block_bytes: u64) -> usize {
     (EXTENT_BYTES / block_bytes).max(1) as usize
@@ -198,9 +201,7 @@ impl Space {
     }
 
     fn alloc_in(&self, state: &mut State) -> Result<u64> {
-        if state.limbo.len() >= LIMBO {
-            self.leave_limbo(state);
-        }
+        self.leave_limbo_if_long(state);
         loop {
             let Some(&extent) = state.open.first() else {
                 state.add(self.take_extent()?, blocks_per_extent(self.block_bytes));
@@ -277,6 +278,15 @@ impl Space {
         }
         // Under the lock, so that the blocks in limbo are in the order of their stamps.
         state.limbo.push_back((reclaim::stamp(), offset));
+        // Not only when the next block is wanted: of a size that is no longer wanted nothing would ever be given back.
+        self.leave_limbo_if_long(&mut state);
+    }
+
+    fn leave_limbo_if_long(&self, state: &mut State) {
+        let most = (LIMBO_BYTES / self.block_bytes) as usize;
+        if state.limbo.len() >= most.clamp(4, LIMBO) {
+            self.leave_limbo(state);
+        }
     }
 
     /// Frees the blocks in limbo that nobody can hold any more.
