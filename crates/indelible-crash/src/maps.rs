@@ -405,6 +405,11 @@ pub fn history(
     history_of_theme(kind, theme, seed, operations, threads)
 }
 
+/// Merges of APEX in a pool with about so many inner nodes, where small blocks may have run out.
+pub(crate) fn merging(crowds: u64) -> (Maps, Workload<Operation>) {
+    (Maps::of(Kind::Apex), apex::merging(crowds))
+}
+
 /// The kinds of index that there are.
 pub const KINDS: [Kind; 2] = [Kind::LbTree, Kind::Apex];
 

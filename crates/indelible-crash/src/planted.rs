@@ -153,9 +153,6 @@ impl Mutation {
                 ("extend" | "relink_inner", "publish_insert") | ("relink", "publish_update") => {
                     Some("the write has not returned")
                 }
-                ("take_extents", "join") => {
-                    Some("not harmless but seldom: found before other commits of links")
-                }
                 ("divide", "publish_insert" | "publish_update") => {
                     Some("the node between leads there as well")
                 }
@@ -404,6 +401,14 @@ fn run_across_lines(number: u64) -> (Maps, Recording<Operation>) {
     (structure, recording)
 }
 
+/// A merge that takes an extent, for the node between: with one of these numbers of other inner nodes.
+fn merging(inner_nodes: u64) -> (Maps, Recording<Operation>) {
+    let (structure, workload) = maps::merging(inner_nodes);
+    let recording = record(&Arc::new(structure), &workload, 0);
+    let recording = recording.unwrap_or_else(|error| panic!("{error}"));
+    (structure, recording)
+}
+
 /// Recoveries of some images have flushes, fences and commits that no recording has.
 fn only_in_recovery(recordings: &[(Maps, Recording<Operation>)]) -> Vec<Event> {
     let limits = Limits {
@@ -470,6 +475,7 @@ impl Hunter {
             .chain(growing)
             .map(record)
             .chain((0..3).map(run_across_lines))
+            .chain((10..13).map(merging))
             .collect();
         let in_recovery = only_in_recovery(&recordings);
         Self {
