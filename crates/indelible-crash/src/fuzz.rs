@@ -236,7 +236,10 @@ fn in_use(memory: &Memory, words: usize, which: usize) -> usize {
     let words = &memory.words()[..words];
     let used = |&at: &usize| words[at].load() != 0;
     let count = (0..words.len()).filter(used).count().max(1);
-    (0..words.len()).filter(used).nth(which % count).unwrap_or(0)
+    (0..words.len())
+        .filter(used)
+        .nth(which % count)
+        .unwrap_or(0)
 }
 
 /// Changes words of the superblocks and makes their checksums right again.

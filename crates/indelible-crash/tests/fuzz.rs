@@ -24,23 +24,10 @@ fn operations_from_any_bytes_survive_crashes() {
 
 #[test]
 fn a_damaged_pool_is_an_error_and_never_a_panic() {
-    for seed in 0..cases(8_000) {
+    for seed in 0..cases(16_000) {
         let data = bytes(seed, [12, 24, 40, 80][seed as usize % 4]);
-        let began = std::time::Instant::now();
         if std::panic::catch_unwind(|| indelible_crash::fuzz::damaged_pool(&data)).is_err() {
-            println!("PANIC seed {seed}: {data:?}");
-        }
-        if began.elapsed().as_millis() > 500 {
-            println!("SLOW seed {seed}: {:?} {data:?}", began.elapsed());
+            panic!("seed {seed}: {data:?}");
         }
     }
-}
-#[test]
-fn one() {
-    let Ok(seed) = std::env::var("SEED") else { return };
-    let seed: u64 = seed.parse().unwrap();
-    let data = bytes(seed, [12, 24, 40, 80][seed as usize % 4]);
-    let began = std::time::Instant::now();
-    indelible_crash::fuzz::damaged_pool(&data);
-    println!("{:?}", began.elapsed());
 }

@@ -98,7 +98,10 @@ fn explain(events: &[Event], first: Option<u64>) -> Result<(), String> {
                 .iter()
                 .map(|(time, begins, event)| format!("{time} {begins} {event:?}"))
                 .collect();
-            return Err(format!("nothing explains {event:?}:\n{}", around.join("\n")));
+            return Err(format!(
+                "nothing explains {event:?}:\n{}",
+                around.join("\n")
+            ));
         }
     }
     Ok(())
