@@ -23,6 +23,14 @@ pub(crate) trait Simd: Copy {
     /// many there are. What is behind them in `out` means nothing.
     fn records_between(line: &KeyLine, low: u64, span: u64, out: &mut [[u64; 2]; 4]) -> usize;
 
+    /// The first record from `from` on whose key is above that of the next one; none if they ascend from there to the end.
+    #[inline(always)]
+    fn descent(records: &[[u64; 2]], from: usize) -> Option<usize> {
+        (from + 1..records.len())
+            .find(|&next| records[next - 1][0] > records[next][0])
+            .map(|next| next - 1)
+    }
+
     /// How many of the keys in `line` whose bit is set in `among` are at most `key`.
     #[inline(always)]
     fn count_at_most(line: &KeyLine, among: u8, key: u64) -> usize {
@@ -170,7 +178,8 @@ mod x86 {
     use std::arch::x86_64::{
         __m256i, __m512i, _mm256_castsi256_pd, _mm256_cmpeq_epi64, _mm256_cmpgt_epi64,
         _mm256_movemask_pd, _mm256_set1_epi64x, _mm256_xor_si256, _mm512_cmpeq_epi64_mask,
-        _mm512_cmple_epu64_mask, _mm512_cmplt_epu64_mask, _mm512_mask_blend_epi64,
+        _mm512_cmpgt_epu64_mask, _mm512_cmple_epu64_mask, _mm512_cmplt_epu64_mask,
+        _mm512_loadu_si512, _mm512_mask_blend_epi64,
         _mm512_maskz_compress_epi64, _mm512_permutex2var_epi64, _mm512_set_epi64,
         _mm512_set1_epi64, _mm512_storeu_si512, _mm512_sub_epi64,
     };
@@ -227,6 +236,26 @@ mod x86 {
                 _mm512_storeu_si512(out.as_mut_ptr().cast(), records);
                 keys.count_ones() as usize
             }
+        }
+
+        #[inline(always)]
+        fn descent(records: &[[u64; 2]], from: usize) -> Option<usize> {
+            const KEYS: u8 = 0x55;
+            let mut at = from;
+            // Four records, and the four that are one further on.
+            while let Some(five) = records.get(at..).and_then(|rest| rest.first_chunk::<5>()) {
+                // SAFETY: both loads lie in the five records; reached only through `with_avx512`.
+                let above = unsafe {
+                    let these = _mm512_loadu_si512(five.as_ptr().cast());
+                    let next = _mm512_loadu_si512(five[1..].as_ptr().cast());
+                    _mm512_cmpgt_epu64_mask(these, next) & KEYS
+                };
+                if above != 0 {
+                    return Some(at + above.trailing_zeros() as usize / 2);
+                }
+                at += 4;
+            }
+            Plain::descent(records, at)
         }
 
         #[inline(always)]
@@ -382,6 +411,17 @@ mod tests {
         }
     }
 
+    struct Descent<'a>(&'a [[u64; 2]], usize);
+
+    impl Kernel for Descent<'_> {
+        type Out = Option<usize>;
+
+        #[inline(always)]
+        fn run<S: Simd>(self) -> Self::Out {
+            S::descent(self.0, self.1)
+        }
+    }
+
     struct Evens<'a>(&'a [KeyLine; 4], u16, u64);
 
     impl Kernel for Evens<'_> {
@@ -442,6 +482,22 @@ mod tests {
                 records.copied().filter(|record| (low..=high).contains(&record[0])).collect();
             for level in SimdLevel::available() {
                 prop_assert_eq!(&dispatch(level, RecordsBetween(&line, low, high - low)), &expected, "{:?}", level);
+            }
+        }
+
+        #[test]
+        fn every_instruction_set_finds_the_descent(
+            keys in proptest::collection::vec(prop_oneof![proptest::sample::select(&WORDS[..]), 0..9_u64, any::<u64>()], 0..20),
+            sorted in 0..20_usize,
+            from in 0..20_usize,
+        ) {
+            let mut keys = keys;
+            let sorted = sorted.min(keys.len());
+            keys[..sorted].sort_unstable();
+            let records: Vec<[u64; 2]> = keys.iter().map(|&key| [key, !key]).collect();
+            let expected = (from..keys.len()).find(|&i| keys.get(i + 1).is_some_and(|&next| keys[i] > next));
+            for level in SimdLevel::available() {
+                prop_assert_eq!(dispatch(level, Descent(&records, from)), expected, "{:?}", level);
             }
         }
 

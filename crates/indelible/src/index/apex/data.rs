@@ -273,6 +273,13 @@ impl Data {
             .flat_map(move |bucket| bucket.matches(home, key))
     }
 
+    /// Asks the caches for the first overflow entries of a group.
+    #[inline(always)]
+    pub(super) fn prefetch_overflow(&self, group: usize) {
+        let word = self.groups[group].load(Ordering::Relaxed);
+        prefetch(std::ptr::without_provenance::<u8>((word & BUCKET_BITS) as usize));
+    }
+
     /// All overflow entries of a group.
     pub(super) fn overflow_of(&self, group: usize) -> impl Iterator<Item = Entry> {
         self.bucket(group).into_iter().flat_map(Bucket::entries)

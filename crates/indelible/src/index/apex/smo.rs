@@ -30,6 +30,7 @@ use super::plan::{
     DataPlan, MAX_DATA_BYTES, MAX_LOG_SLOTS, Plan, Trend, plan, plan_larger, plan_trend, plan_two,
 };
 use super::scan::sort_nearly;
+use crate::index::simd::Plain;
 use super::{Tree, count};
 use crate::Result;
 use crate::locks::Wait;
@@ -186,7 +187,7 @@ impl Tree {
         stash.filter_map(|slot| data.stash_at(slot)).for_each(take);
         let in_primary = records.len() - data.taken_stash_slots().min(records.len());
         let (primary, stash) = records.split_at_mut(in_primary);
-        sort_nearly(primary);
+        sort_nearly::<Plain>(primary);
         stash.sort_unstable_by_key(|record| record[0]);
         let mut all = Vec::with_capacity(records.len());
         let mut stash = records[in_primary..].iter().peekable();
