@@ -10,7 +10,7 @@ use super::bucket::Entry;
 use super::data::Data;
 use super::layout::{GROUP, LINE_SLOTS, PAIR_SLOTS, WINDOW, window_of};
 use super::{Apex, Tree};
-use crate::index::simd::{Kernel, Simd, dispatch, prefetch};
+use crate::index::simd::{Kernel, KeyLine, Simd, dispatch, prefetch};
 use crate::{Error, Result, reclaim};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -228,17 +228,18 @@ impl Tree {
             };
             let home = data.model.predict(if UP { first } else { last });
             self.prefetch_from::<UP>(data, home);
+            data.prefetch_overflow(home / GROUP);
             let homes = data.homes_for(home, wanted - run.end);
             let chunk = if UP {
                 Chunk::upwards(data, first, last, homes)
             } else {
                 Chunk::downwards(data, first, last, homes)
             };
-            self.prefetch_beyond::<UP>(data, home, homes);
             let read = Read::<UP> {
                 tree: self,
                 data,
                 chunk: &chunk,
+                homes,
                 run: &mut *run,
             };
             if !dispatch(self.simd, read) {
@@ -264,9 +265,7 @@ impl Tree {
         } else {
             end.saturating_sub(2 * WINDOW)..end
         };
-        self.lines(data, slots.start, slots.end)
-            .iter()
-            .for_each(|line| prefetch(std::ptr::from_ref(line)));
+        prefetch_all(self.lines(data, slots.start, slots.end));
     }
 
     /// Asks the caches for what lies in the next group of so many `homes`.
@@ -281,9 +280,7 @@ impl Tree {
         };
         if beyond.start < data.primary as usize && !beyond.is_empty() {
             data.prefetch_overflow(beyond.start / GROUP);
-            self.lines(data, beyond.start, beyond.end)
-                .iter()
-                .for_each(|line| prefetch(std::ptr::from_ref(line)));
+            prefetch_all(self.lines(data, beyond.start, beyond.end));
         }
     }
 
@@ -293,23 +290,17 @@ impl Tree {
         &self,
         data: &Data,
         chunk: &Chunk,
+        homes: usize,
         run: &mut Run,
     ) -> bool {
         let ((from, to), (low, high)) = (chunk.homes, chunk.keys);
         let lock = self.locks.of(data.lock_of(from));
         let version = lock.read();
         let lines = self.lines(data, chunk.slots().start, chunk.slots().end);
-        lines
-            .iter()
-            .for_each(|line| prefetch(std::ptr::from_ref(line)));
-        let blocks = Entry::block(from)..=Entry::block(to);
-        let stashed = || {
-            data.overflow_of(from / GROUP)
-                .filter(|entry| blocks.contains(&entry.block_of_home()))
-                .filter_map(|entry| data.stash_at(entry.stash_slot()))
-                .map(|at| self.slot_at(at))
-        };
-        stashed().for_each(|slot| prefetch(std::ptr::from_ref(slot)));
+        // Those of the stash first: they are the last to come, as it takes two misses more to know where they are.
+        self.seek_stashed(data, from, to, &mut run.stashed);
+        prefetch_all(lines);
+        self.prefetch_beyond::<UP>(data, if UP { from } else { to }, homes);
         run.make_room(lines.len());
         let room = &mut run.records[run.end..];
         let mut count = 0;
@@ -319,13 +310,11 @@ impl Tree {
                 count += S::records_between(line, low, high - low, out);
             }
         }
-        run.stashed.clear();
-        for slot in stashed() {
-            let record = [slot.key.load(), slot.value.load()];
-            if (low..=high).contains(&record[0]) {
-                run.stashed.push(record);
-            }
-        }
+        run.stashed.retain_mut(|record| {
+            let slot = self.slot_at(record[0]);
+            *record = [slot.key.load(), slot.value.load()];
+            (low..=high).contains(&record[0])
+        });
         if !lock.is_still(version) {
             return false;
         }
@@ -336,10 +325,35 @@ impl Tree {
     }
 }
 
+impl Tree {
+    /// Where the records are that homes from `from` to `to`, of one group, have in the stash: offsets for keys. Asks the caches for them.
+    #[inline(always)]
+    fn seek_stashed(&self, data: &Data, from: usize, to: usize, found: &mut Vec<Pair>) {
+        let (first, last) = (Entry::block(from), Entry::block(to));
+        let mut count = 0;
+        found.clear();
+        found.resize(data.overflow_of(from / GROUP).count(), [0, 0]);
+        for entry in data.overflow_of(from / GROUP) {
+            // Written in any case: whether it counts cannot be foreseen.
+            if let (Some(at), Some(found)) =
+                (data.stash_at(entry.stash_slot()), found.get_mut(count))
+            {
+                *found = [at, 0];
+                count += usize::from(entry.block_of_home().wrapping_sub(first) <= last - first);
+            }
+        }
+        found.truncate(count);
+        for &[at, _] in found.iter() {
+            prefetch(std::ptr::from_ref(self.slot_at(at)));
+        }
+    }
+}
+
 struct Read<'a, const UP: bool> {
     tree: &'a Tree,
     data: &'a Data,
     chunk: &'a Chunk,
+    homes: usize,
     run: &'a mut Run,
 }
 
@@ -349,8 +363,16 @@ impl<const UP: bool> Kernel for Read<'_, UP> {
     #[inline(always)]
     fn run<S: Simd>(self) -> bool {
         self.tree
-            .read_chunk::<S, UP>(self.data, self.chunk, self.run)
+            .read_chunk::<S, UP>(self.data, self.chunk, self.homes, self.run)
     }
+}
+
+/// Asks the caches for lines.
+#[inline(always)]
+fn prefetch_all(lines: &[KeyLine]) {
+    lines
+        .iter()
+        .for_each(|line| prefetch(std::ptr::from_ref(line)));
 }
 
 /// Sorts records most of which are in order, the others not far from where they belong.
@@ -375,13 +397,14 @@ fn merge(records: &mut Vec<Pair>, range: std::ops::Range<usize>, more: &[Pair]) 
     if records.len() < end {
         records.resize(end.next_power_of_two(), [0, 0]);
     }
-    // From the end, so that nothing is overwritten that is still needed. They are few: whole stretches move at once.
+    // From the end, so that nothing is overwritten that is still needed.
     let mut left = range.end;
     for (right, &record) in more.iter().enumerate().rev() {
-        let at = range.start + records[range.start..left].partition_point(|r| r[0] < record[0]);
-        records.copy_within(at..left, at + right + 1);
-        records[at + right] = record;
-        left = at;
+        while left > range.start && records[left - 1][0] > record[0] {
+            records[left + right] = records[left - 1];
+            left -= 1;
+        }
+        records[left + right] = record;
     }
     end
 }

@@ -3,7 +3,7 @@
 use super::Tree;
 use super::data::{Data, State, Window};
 use super::inner::Child;
-use super::layout::Slot;
+use super::layout::{GROUP, Slot};
 use crate::index::simd::{Kernel, Plain, Simd, dispatch};
 use crate::locks::{Wait, WriteGuard};
 use crate::planted::{Bug, planted};
@@ -145,6 +145,7 @@ impl Tree {
             let data = self.data_of(key)?;
             let home = data.model.predict(key);
             self.window(data, home).prefetch_near(home, 4);
+            data.prefetch_overflow(home / GROUP);
             let guard = self.locks.of(data.lock_of(home)).lock();
             // Whoever freezes a node takes each of its locks afterwards: from here on it waits for us, or we see it.
             if data.state() == State::Live || planted(Bug::WriteWithoutVersion) {
