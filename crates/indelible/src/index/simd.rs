@@ -3,13 +3,18 @@
 //! The searches are generic over [`Simd`] and are compiled once per instruction set; [`dispatch`] chooses at run time.
 //! [`Plain`] needs nothing and is what other architectures run; tests run every kind that the machine has.
 
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Eight keys in one cache line. Read while others may be writing them: what is read may be torn, and the caller
 /// validates a version afterwards.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct KeyLine(pub(crate) [AtomicU64; 8]);
+
+/// Sixteen half words in one cache line, likewise.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub(crate) struct TagLine(pub(crate) [AtomicU32; 16]);
 
 /// One instruction set.
 pub(crate) trait Simd: Copy {
@@ -18,6 +23,15 @@ pub(crate) trait Simd: Copy {
 
     /// Bit `i` of the result says whether key `i` is `key`.
     fn equal(line: &KeyLine, key: u64) -> u32;
+
+    /// Bit `i` of the result says whether half word `i` is `tag`, as far as the bits in `among` go.
+    #[inline(always)]
+    fn tagged(line: &TagLine, tag: u32, among: u32) -> u32 {
+        line.0.iter().enumerate().fold(0, |mask, (i, word)| {
+            let differs = (word.load(Ordering::Relaxed) ^ tag) & among != 0;
+            mask | (u32::from(!differs) << i)
+        })
+    }
 
     /// Takes the records, a key and a value each, whose keys are at most `span` above `low` out of a line, and returns how
     /// many there are. What is behind them in `out` means nothing.
@@ -174,14 +188,15 @@ impl Simd for Plain {
 
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 mod x86 {
-    use super::{Kernel, KeyLine, Plain, Simd};
+    use super::{Kernel, KeyLine, Plain, Simd, TagLine};
     use std::arch::x86_64::{
         __m256i, __m512i, _mm256_castsi256_pd, _mm256_cmpeq_epi64, _mm256_cmpgt_epi64,
         _mm256_movemask_pd, _mm256_set1_epi64x, _mm256_xor_si256, _mm512_cmpeq_epi64_mask,
         _mm512_cmpgt_epu64_mask, _mm512_cmple_epu64_mask, _mm512_cmplt_epu64_mask,
         _mm512_loadu_si512, _mm512_mask_blend_epi64,
         _mm512_maskz_compress_epi64, _mm512_permutex2var_epi64, _mm512_set_epi64,
-        _mm512_set1_epi64, _mm512_storeu_si512, _mm512_sub_epi64,
+        _mm512_set1_epi32, _mm512_set1_epi64, _mm512_storeu_si512, _mm512_sub_epi64,
+        _mm512_testn_epi32_mask, _mm512_xor_si512,
     };
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,popcnt,lzcnt")]
@@ -221,6 +236,19 @@ mod x86 {
             let keys = Self::load(line);
             // SAFETY: reached only through `with_avx512`.
             unsafe { u32::from(_mm512_cmpeq_epi64_mask(keys, _mm512_set1_epi64(key as i64))) }
+        }
+
+        #[inline(always)]
+        fn tagged(line: &TagLine, tag: u32, among: u32) -> u32 {
+            // SAFETY: as in `load`; reached only through `with_avx512`.
+            unsafe {
+                let words = std::ptr::from_ref(line).cast::<__m512i>().read_volatile();
+                let differs = _mm512_xor_si512(words, _mm512_set1_epi32(tag as i32));
+                u32::from(_mm512_testn_epi32_mask(
+                    differs,
+                    _mm512_set1_epi32(among as i32),
+                ))
+            }
         }
 
         #[inline(always)]
@@ -422,6 +450,17 @@ mod tests {
         }
     }
 
+    struct Tagged<'a>(&'a TagLine, u32, u32);
+
+    impl Kernel for Tagged<'_> {
+        type Out = u32;
+
+        #[inline(always)]
+        fn run<S: Simd>(self) -> Self::Out {
+            S::tagged(self.0, self.1, self.2)
+        }
+    }
+
     struct Evens<'a>(&'a [KeyLine; 4], u16, u64);
 
     impl Kernel for Evens<'_> {
@@ -482,6 +521,20 @@ mod tests {
                 records.copied().filter(|record| (low..=high).contains(&record[0])).collect();
             for level in SimdLevel::available() {
                 prop_assert_eq!(&dispatch(level, RecordsBetween(&line, low, high - low)), &expected, "{:?}", level);
+            }
+        }
+
+        #[test]
+        fn every_instruction_set_finds_the_tags(
+            words in proptest::array::uniform16(prop_oneof![0..4_u32, any::<u32>()]),
+            tag in prop_oneof![0..4_u32, any::<u32>()],
+            among in prop_oneof![Just(u32::MAX), Just(0), 0..4_u32, any::<u32>()],
+        ) {
+            let line = TagLine(words.map(AtomicU32::new));
+            let is_tagged = |i: &usize| words[*i] & among == tag & among;
+            let expected = (0..16).filter(is_tagged).map(|i| 1 << i).sum::<u32>();
+            for level in SimdLevel::available() {
+                prop_assert_eq!(dispatch(level, Tagged(&line, tag, among)), expected, "{:?}", level);
             }
         }
 
