@@ -193,10 +193,9 @@ mod x86 {
         __m256i, __m512i, _mm256_castsi256_pd, _mm256_cmpeq_epi64, _mm256_cmpgt_epi64,
         _mm256_movemask_pd, _mm256_set1_epi64x, _mm256_xor_si256, _mm512_cmpeq_epi64_mask,
         _mm512_cmpgt_epu64_mask, _mm512_cmple_epu64_mask, _mm512_cmplt_epu64_mask,
-        _mm512_loadu_si512, _mm512_mask_blend_epi64,
-        _mm512_maskz_compress_epi64, _mm512_permutex2var_epi64, _mm512_set_epi64,
-        _mm512_set1_epi32, _mm512_set1_epi64, _mm512_storeu_si512, _mm512_sub_epi64,
-        _mm512_testn_epi32_mask, _mm512_xor_si512,
+        _mm512_loadu_si512, _mm512_mask_blend_epi64, _mm512_maskz_compress_epi64,
+        _mm512_permutex2var_epi64, _mm512_set_epi64, _mm512_set1_epi32, _mm512_set1_epi64,
+        _mm512_storeu_si512, _mm512_sub_epi64, _mm512_testn_epi32_mask, _mm512_xor_si512,
     };
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,popcnt,lzcnt")]

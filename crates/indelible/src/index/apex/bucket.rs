@@ -10,10 +10,10 @@
 
 use super::layout::GROUP;
 use crate::index::simd::{Simd, TagLine};
+use crate::sync::atomic::{AtomicU32, Ordering};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-use crate::sync::atomic::{AtomicU32, Ordering};
 
 const SLOT_BITS: u32 = 20;
 const BLOCK_SHIFT: u32 = 28;
@@ -169,14 +169,16 @@ impl<'a> Bucket<'a> {
         let tag = Entry::tag(home, key);
         let mut left = HEAD + self.len();
         // SAFETY: buckets are whole lines, at least one, aligned as such, and all words of theirs are initialized.
-        let lines =
-            unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast::<TagLine>(), left.div_ceil(16)) };
+        let lines = unsafe {
+            std::slice::from_raw_parts(self.words.as_ptr().cast::<TagLine>(), left.div_ceil(16))
+        };
         let mut others = (1 << HEAD) - 1;
         for line in lines {
             let in_use = ((1_u64 << left.min(16)) - 1) as u32 & !others;
             let mut matches = S::tagged(line, tag, TAG) & in_use;
             while matches != 0 {
-                let entry = Entry(line.0[matches.trailing_zeros() as usize % 16].load(Ordering::Relaxed));
+                let entry =
+                    Entry(line.0[matches.trailing_zeros() as usize % 16].load(Ordering::Relaxed));
                 if let Some(answer) = found(entry.stash_slot()) {
                     return Some(answer);
                 }

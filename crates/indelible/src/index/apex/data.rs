@@ -281,7 +281,9 @@ impl Data {
     #[inline(always)]
     pub(super) fn prefetch_overflow(&self, group: usize) {
         let word = self.groups[group].load(Ordering::Relaxed);
-        prefetch(std::ptr::without_provenance::<u8>((word & BUCKET_BITS) as usize));
+        prefetch(std::ptr::without_provenance::<u8>(
+            (word & BUCKET_BITS) as usize,
+        ));
     }
 
     /// All overflow entries of a group.

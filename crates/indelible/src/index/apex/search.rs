@@ -109,7 +109,12 @@ impl Tree {
 
     /// The stash slot of `key`, to be validated.
     #[inline(always)]
-    pub(super) fn find_in_stash<S: Simd>(&self, data: &Data, home: usize, key: u64) -> Option<(u32, &Slot)> {
+    pub(super) fn find_in_stash<S: Simd>(
+        &self,
+        data: &Data,
+        home: usize,
+        key: u64,
+    ) -> Option<(u32, &Slot)> {
         data.find_overflow::<S, _>(home, key, |slot| {
             let found = self.slot_at(data.stash_at(slot)?);
             (found.key.load() == key).then_some((slot, found))

@@ -30,9 +30,9 @@ use super::plan::{
     DataPlan, MAX_DATA_BYTES, MAX_LOG_SLOTS, Plan, Trend, plan, plan_larger, plan_trend, plan_two,
 };
 use super::scan::sort_nearly;
-use crate::index::simd::Plain;
 use super::{Tree, count};
 use crate::Result;
+use crate::index::simd::Plain;
 use crate::locks::Wait;
 use crate::planted::{Bug, planted};
 use crate::sync::lock;
