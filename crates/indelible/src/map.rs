@@ -5,7 +5,7 @@ mod range;
 pub use range::Range;
 
 use crate::index::{AnyIndex, Change};
-use crate::{Key, Kind, Result, Value};
+use crate::{ApexTuning, Key, Kind, Result, Value};
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
@@ -15,8 +15,10 @@ pub struct MapOptions {
     /// The kind of index.
     pub kind: Kind,
     /// Bytes in a leaf of an LB+-tree: 256, 512, 768 or 1024 (LB+-Tree, section 3.4). Default 256, the
-    /// paper's choice for insert-heavy work (figure 13). Other indexes choose the sizes of their nodes themselves.
+    /// paper's choice for insert-heavy work (figure 13).
     pub leaf_bytes: u32,
+    /// How an APEX is laid out. The defaults are best for most.
+    pub apex: ApexTuning,
 }
 
 impl Default for MapOptions {
@@ -24,6 +26,7 @@ impl Default for MapOptions {
         Self {
             kind: Kind::default(),
             leaf_bytes: 256,
+            apex: ApexTuning::default(),
         }
     }
 }

@@ -2,18 +2,19 @@
 
 use super::build::{Aside, Image, Record};
 use super::data::Data;
-use super::divide::{FILL, Group, Load};
+use super::divide::{Group, Load};
 use super::inner::{Child, group_log};
 use super::layout::{Link, Radix};
-use super::plan::{DataPlan, Plan, plan, plan_data};
+use super::plan::{DataPlan, Plan};
 use super::smo::{Frozen, Outcome, Path, Step};
 use super::{Tree, count};
 use crate::planted::{Bug, planted};
 use crate::sync::lock;
 use crate::{Result, reclaim};
 
-/// Records per slot in a node that has just become smaller, at most: far from where it would have to grow again.
-const FILL_THIN: f64 = FILL / 1.5;
+/// How many times fewer records per slot a node has that has just become smaller, at most: far from where it would have to grow
+/// again.
+const THINNER: f64 = 1.5;
 
 /// The two halves of a group, and what is to take their place.
 struct Merger<'a> {
@@ -36,7 +37,8 @@ impl Tree {
                 return self.collapse(data.low);
             }
             let (keys, all) = (load.keys, 0..load.keys.len());
-            let plan = plan_data(keys, all, data.low, data.high, FILL_THIN, None);
+            let fill = self.shape.fill / THINNER;
+            let plan = self.shape.data(keys, all, (data.low, data.high), fill);
             let image = Image::new(&plan, load.records);
             if plan.bytes >= data.bytes
                 || !image.has_room()
@@ -65,7 +67,8 @@ impl Tree {
         let at = if is_left { 0 } else { records.len() };
         records.splice(at..at, load.records.iter().copied());
         let keys: Vec<u64> = records.iter().map(|&(key, _)| key).collect();
-        let Plan::Data(plan) = plan(&keys, nodes[0].low, nodes[1].high, FILL_THIN) else {
+        let (range, fill) = ((nodes[0].low, nodes[1].high), self.shape.fill / THINNER);
+        let Plan::Data(plan) = self.shape.plan(&keys, range, fill, 1) else {
             return Ok(false);
         };
         let is_smaller = plan.bytes < data.bytes + buddy.bytes;

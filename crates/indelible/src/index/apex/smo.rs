@@ -23,12 +23,10 @@
 
 use super::build::{Aside, Built, Image, Record, block_for};
 use super::data::{Data, State};
-use super::divide::{FILL, Group, Growth, Load, Part, radix_between};
+use super::divide::{Group, Growth, Load, Part, radix_between};
 use super::inner::{Child, Inner, group_log, group_of};
 use super::layout::{GROUP, INLINE_SLOTS, Link, Radix, SMALLEST_BLOCK};
-use super::plan::{
-    DataPlan, MAX_DATA_BYTES, MAX_LOG_SLOTS, Plan, Trend, plan, plan_larger, plan_trend, plan_two,
-};
+use super::plan::{DataPlan, MAX_LOG_SLOTS, Plan, Trend};
 use super::scan::sort_nearly;
 use super::{Tree, count};
 use crate::Result;
@@ -71,7 +69,7 @@ fn roomy(mut plan: DataPlan, load: &Load<'_>) -> Option<Image> {
         if image.has_room() {
             return Some(image);
         }
-        plan = plan_larger(&plan, load.keys)?;
+        plan = load.shape.larger(&plan, load.keys)?;
     }
 }
 
@@ -133,7 +131,7 @@ impl Tree {
         };
         let records = self.records_of(data);
         let keys: Vec<u64> = records.iter().map(|&(key, _)| key).collect();
-        let load = Load::new(data, &records, &keys);
+        let load = Load::new(self.shape, data, &records, &keys);
         // One whose stash is full has few records and a record that finds no place: a smaller node might have none either.
         if data.is_sparse(records.len()) && data.has_stash_room() {
             self.thin_out(&frozen, &load)?;
@@ -239,7 +237,7 @@ impl Tree {
         let data = frozen.data;
         let slots = self.durable_slots(group.parent);
         let range = (data.low, data.high);
-        let trend = plan_trend(load.keys, range.0, range.1, load.trend);
+        let trend = load.shape.trend(load.keys, range, load.trend);
         if let Some(image) = trend.and_then(|plan| roomy(plan, load)) {
             return self.replace(group, frozen, image, load.records);
         }
@@ -252,13 +250,13 @@ impl Tree {
                 return self.divide(group, frozen, load);
             }
         }
-        let plan = plan(load.keys, range.0, range.1, FILL);
+        let plan = load.shape.plan(load.keys, range, load.shape.fill, 1);
         let image = match &plan {
             Plan::Data(plan) => roomy(plan.clone(), load),
             Plan::Inner(_) => None,
         };
         // There is no room ahead for a trend, and records behind would be laid out in vain.
-        let is_outgrown = load.trend != Trend::No && data.bytes == MAX_DATA_BYTES;
+        let is_outgrown = load.trend != Trend::No && data.bytes >= load.shape.max_data_bytes;
         let image = match image {
             Some(image) if !is_outgrown => {
                 return self.replace(group, frozen, image, load.records);
@@ -277,7 +275,7 @@ impl Tree {
             growth
         } else {
             // A plan for a data node that would be full again at once is none.
-            let two = || plan_two(load.keys, range.0, range.1, FILL);
+            let two = || load.shape.two(load.keys, range);
             let plan = match plan {
                 Plan::Data(_) => two().unwrap_or(plan),
                 inner => inner,

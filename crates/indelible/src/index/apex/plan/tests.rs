@@ -339,7 +339,7 @@ fn a_subtree_covers_its_place() {
 
 #[test]
 fn no_keys_make_two_nodes() {
-    let Plan::Inner(inner) = plan(&[], 0, u64::MAX, 0.7) else {
+    let Plan::Inner(inner) = SMALL.plan(&[], (0, u64::MAX), 0.7, 1) else {
         panic!("one node would cover all keys")
     };
     assert_eq!(
@@ -351,8 +351,14 @@ fn no_keys_make_two_nodes() {
         ),
         (0, 63, 1, 2)
     );
-    assert!(matches!(plan(&[], 0, 1 << 63, 0.7), Plan::Data(_)));
-    assert!(matches!(plan(&[7], 1, u64::MAX, 0.7), Plan::Data(_)));
+    assert!(matches!(
+        SMALL.plan(&[], (0, 1 << 63), 0.7, 1),
+        Plan::Data(_)
+    ));
+    assert!(matches!(
+        SMALL.plan(&[7], (1, u64::MAX), 0.7, 1),
+        Plan::Data(_)
+    ));
 }
 
 #[test]
@@ -364,11 +370,11 @@ fn few_keys_share_a_node() {
         vec![middle - 1, middle],
         vec![middle - 1, 3 * (middle / 2)],
     ] {
-        let plan = plan(&keys, 0, u64::MAX, 0.7);
+        let plan = SMALL.plan(&keys, (0, u64::MAX), 0.7, 1);
         let node = route(&plan, keys[0]);
         assert_eq!((node.first, node.last), (0, keys.len()), "{keys:?}");
     }
-    let ends = plan(&[0, u64::MAX], 0, u64::MAX, 0.7);
+    let ends = SMALL.plan(&[0, u64::MAX], (0, u64::MAX), 0.7, 1);
     assert_ne!(route(&ends, 0), route(&ends, u64::MAX));
 }
 
@@ -393,17 +399,55 @@ fn uniform_keys_take_little_space() {
 }
 
 #[test]
+fn nodes_are_as_a_tuning_says() {
+    let shape = Shape {
+        max_data_bytes: 1 << 10,
+        max_log_slots: 6,
+        stash_ratio: Some(0.5),
+        ..REAL
+    };
+    for (name, keys) in sets(20_000) {
+        let mut plan = shape.plan(&keys, (0, u64::MAX), 0.4, 1);
+        check(shape, &keys, (0, u64::MAX), 0.4, &plan);
+        plan.data_nodes(&mut |node| {
+            let share = node.stash as f64 / slots_in(node.bytes) as f64;
+            assert!(
+                node.bytes == 512 || (0.4..0.8).contains(&share),
+                "{name}: {node:?}"
+            );
+        });
+    }
+    let tuning = ApexTuning {
+        max_data_bytes: 1 << 10,
+        max_inner_bytes: 512,
+        stash_percent: Some(50),
+        fill_percent: 40,
+    };
+    let tuned = Shape::of(tuning);
+    let sizes = (tuned.max_data_bytes, tuned.max_log_slots);
+    assert_eq!(
+        (sizes, tuned.stash_ratio, tuned.fill),
+        ((1 << 10, 6), Some(0.5), 0.4)
+    );
+}
+
+#[test]
 fn one_data_node_takes_whatever_it_is_given() {
     for (_, keys) in sets(2000) {
-        for ratio in [None, Some(0.0), Some(0.2), Some(f64::NAN), Some(7.0)] {
+        for stash_ratio in [None, Some(0.01), Some(0.2), Some(0.9)] {
+            let shape = Shape {
+                stash_ratio,
+                ..SMALL
+            };
             for range in [0..0, 0..1, 5..300, 0..keys.len(), 0..usize::MAX] {
-                let node = plan_data(&keys, range, 0, u64::MAX - 1, 0.7, ratio);
+                let node = shape.data(&keys, range, (0, u64::MAX - 1), 0.7);
                 assert!(
                     node.bytes <= MAX_DATA_BYTES
                         && node.model.valid(node.primary)
                         && node.stash > 0
                 );
-                assert!(node.stash as f64 <= 0.3 * slots_in(node.bytes) as f64 + 20.0);
+                let most = stash_ratio.unwrap_or(0.3) * slots_in(node.bytes) as f64;
+                assert!(node.stash as f64 <= most + 20.0);
             }
         }
     }
@@ -412,10 +456,10 @@ fn one_data_node_takes_whatever_it_is_given() {
 #[test]
 fn strange_arguments_do_not_panic() {
     for fill in [f64::NAN, -1.0, 0.0, 1.0, f64::INFINITY] {
-        let plan = plan(&many(1000, |random, _| random.next()), 5, 3, fill);
+        let plan = SMALL.plan(&many(1000, |random, _| random.next()), (5, 3), fill, 1);
         assert!(matches!(plan, Plan::Inner(_)));
     }
-    plan(&[7; 1000], 0, u64::MAX, 0.7);
+    SMALL.plan(&[7; 1000], (0, u64::MAX), 0.7, 1);
 }
 
 /// Keys as adversaries and users choose them: wide, dense, or clustered.
@@ -430,11 +474,11 @@ proptest! {
     #[test]
     fn any_keys_are_partitioned(keys in any_keys(), low: u64, high: u64, fill in 0.1..0.9, threads in 1usize..3) {
         let all = (0, u64::MAX);
-        check(SMALL, &keys, all, fill, &plan_parallel(&keys, 0, u64::MAX, fill, threads));
+        check(SMALL, &keys, all, fill, &SMALL.plan(&keys, all, fill, threads));
         check(REAL, &keys, all, fill, &REAL.plan(&keys, all, fill, threads));
         let (low, high) = (low.min(high), low.max(high));
         let within: Vec<u64> = keys.into_iter().filter(|key| (low..=high).contains(key)).collect();
-        check(SMALL, &within, (low, high), fill, &plan_parallel(&within, low, high, fill, threads));
+        check(SMALL, &within, (low, high), fill, &SMALL.plan(&within, (low, high), fill, threads));
     }
 }
 
