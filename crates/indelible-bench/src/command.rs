@@ -101,7 +101,8 @@ struct RunArguments {
     /// Where the run goes; the page goes beside it, with the ending `.html`.
     #[arg(short, long, default_value = "indelible-bench.json")]
     output: PathBuf,
-    /// Contestants, by name: `indelible bench list` shows them. `NAME@BYTES` is one of ours with other leaves.
+    /// Contestants, by name: `indelible bench list` shows them. `NAME@BYTES` is one of ours with
+    /// other leaves, and `indelible-apex@data=4K+inner=1M+stash=20+fill=80` an APEX with other nodes.
     #[arg(long, visible_alias = "only", value_delimiter = ',')]
     contestants: Vec<String>,
     /// How often everything is measured.
@@ -307,7 +308,7 @@ impl RunArguments {
                 .check()
                 .with_context(|| experiment.name.clone())?;
             for name in plan.contestants_of(experiment) {
-                job::entrant(name)?;
+                contestants::entrant(name)?;
             }
         }
         Ok(plan)
@@ -325,6 +326,7 @@ impl RunArguments {
             contestants: Vec::new(),
             phases: phases.clone(),
             recovery: if workload.recovery { u32::MAX } else { 0 },
+            recovery_threads: 1,
         };
         Ok(Plan {
             name: "custom".into(),

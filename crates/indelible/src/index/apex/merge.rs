@@ -1,5 +1,6 @@
 //! Structure changes of nodes that have few records left: contraction, merge, collapse.
 
+use super::Tree;
 use super::build::{Aside, Image, Record};
 use super::data::Data;
 use super::divide::{Group, Load};
@@ -7,10 +8,10 @@ use super::inner::{Child, group_log};
 use super::layout::{Link, Radix};
 use super::plan::{DataPlan, Plan};
 use super::smo::{Frozen, Outcome, Path, Step};
-use super::{Tree, count};
 use crate::planted::{Bug, planted};
 use crate::sync::lock;
 use crate::{Result, reclaim};
+use std::time::Instant;
 
 /// How many times fewer records per slot a node has that has just become smaller, at most: far from where it would have to grow
 /// again.
@@ -24,6 +25,8 @@ struct Merger<'a> {
     nodes: [&'a Data; 2],
     records: Vec<Record>,
     plan: DataPlan,
+    /// When the first of them was frozen.
+    since: Instant,
 }
 
 impl Tree {
@@ -33,7 +36,7 @@ impl Tree {
         loop {
             let path = self.path_to(data.low)?;
             let group = self.group(&path);
-            if self.merge(group, data, load)? {
+            if self.merge(group, frozen, load)? {
                 return self.collapse(data.low);
             }
             let (keys, all) = (load.keys, 0..load.keys.len());
@@ -50,7 +53,8 @@ impl Tree {
     }
 
     /// Merges a frozen node with the one in the other half of a group of twice the size, if that is worth while.
-    fn merge(&self, group: Group<'_>, data: &Data, load: &Load<'_>) -> Result<bool> {
+    fn merge(&self, group: Group<'_>, thin: &Frozen<'_>, load: &Load<'_>) -> Result<bool> {
+        let data = thin.data;
         let Some(buddy) = self.buddy(group)? else {
             return Ok(false);
         };
@@ -82,6 +86,7 @@ impl Tree {
             nodes,
             records,
             plan,
+            since: thin.since,
         })
     }
 
@@ -135,7 +140,6 @@ impl Tree {
             ..left
         };
         self.pm.note("merge", u64::from(whole.has_lines()));
-        count(&self.changes.merges);
         if planted(Bug::MergeDropsRightFirst) {
             self.pm.commit(&slots[right], 0);
         }
@@ -154,6 +158,7 @@ impl Tree {
             self.retire_data(node);
         }
         aside.open();
+        self.changes.merges.add(merger.since);
         Ok(true)
     }
 

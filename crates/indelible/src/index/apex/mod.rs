@@ -74,6 +74,7 @@ use std::collections::{HashSet, VecDeque};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 /// The version locks of a map, in each of which its records are counted.
 const LOCKS: usize = if cfg!(feature = "small") { 64 } else { 8192 };
@@ -114,15 +115,35 @@ unsafe impl Sync for Tree {}
 /// Structure changes since the map was opened.
 #[derive(Default)]
 struct Changes {
-    expansions: AtomicU64,
-    sideways_splits: AtomicU64,
-    downward_splits: AtomicU64,
-    inner_expansions: AtomicU64,
-    merges: AtomicU64,
+    expansions: Counter,
+    sideways_splits: Counter,
+    downward_splits: Counter,
+    inner_expansions: Counter,
+    merges: Counter,
 }
 
-fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
+/// How many structure changes of a kind there were, and how long they took.
+#[derive(Default)]
+struct Counter {
+    changes: AtomicU64,
+    nanoseconds: AtomicU64,
+}
+
+impl Counter {
+    /// A change that froze its node at `since` is done.
+    fn add(&self, since: Instant) {
+        let nanoseconds = since.elapsed().as_nanos() as u64;
+        self.changes.fetch_add(1, Ordering::Relaxed);
+        self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+    }
+
+    fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
+    }
+
+    fn nanoseconds(&self) -> u64 {
+        self.nanoseconds.load(Ordering::Relaxed)
+    }
 }
 
 impl Tree {

@@ -21,6 +21,7 @@
 //!
 //! The locks: a node is frozen before an inner node's `changing` is taken, and of two inner nodes the upper one is first.
 
+use super::Tree;
 use super::build::{Aside, Built, Image, Record, block_for};
 use super::data::{Data, State};
 use super::divide::{Group, Growth, Load, Part, radix_between};
@@ -28,7 +29,6 @@ use super::inner::{Child, Inner, group_log, group_of};
 use super::layout::{GROUP, INLINE_SLOTS, Link, Radix, SMALLEST_BLOCK};
 use super::plan::{DataPlan, MAX_LOG_SLOTS, Plan, Trend};
 use super::scan::sort_nearly;
-use super::{Tree, count};
 use crate::Result;
 use crate::locks::Wait;
 use crate::planted::{Bug, planted};
@@ -36,6 +36,7 @@ use crate::sync::lock;
 use std::ptr::NonNull;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// Where a key is routed.
 pub(super) struct Path<'a> {
@@ -52,6 +53,8 @@ pub(super) struct Step<'a> {
 /// A node that is frozen, and live again if nothing comes of it.
 pub(super) struct Frozen<'a> {
     pub(super) data: &'a Data,
+    /// When that began.
+    pub(super) since: Instant,
 }
 
 impl Drop for Frozen<'_> {
@@ -158,7 +161,10 @@ impl Tree {
         if !data.freeze() {
             return None;
         }
-        let frozen = Frozen { data };
+        let frozen = Frozen {
+            data,
+            since: Instant::now(),
+        };
         for group in 0..data.group_count() {
             if planted(Bug::FreezeWithoutDraining) {
                 break;
@@ -304,7 +310,6 @@ impl Tree {
             "data node replaced",
             bytes.cmp(&frozen.data.bytes) as i8 as u64 & 3,
         );
-        count(&self.changes.expansions);
         if planted(Bug::FreeBeforeCommit) {
             self.blocks
                 .free_now(frozen.data.offset(), frozen.data.bytes);
@@ -312,6 +317,7 @@ impl Tree {
         self.relink(group, link, child);
         self.retire_data(frozen.data);
         aside.open();
+        self.changes.expansions.add(frozen.since);
         Ok(Outcome::Done)
     }
 
@@ -345,10 +351,10 @@ impl Tree {
             return Ok(Outcome::Moved);
         };
         self.pm.note("split downwards", 0);
-        count(&self.changes.downward_splits);
         self.relink(group, link, child);
         self.retire_data(data);
         aside.open();
+        self.changes.downward_splits.add(frozen.since);
         Ok(Outcome::Done)
     }
 
@@ -369,7 +375,6 @@ impl Tree {
         };
         let shape = u64::from(built.len() > 2) | u64::from(group.has_lines()) << 1;
         self.pm.note("split sideways", shape);
-        count(&self.changes.sideways_splits);
         let slots = self.durable_slots(group.parent);
         if planted(Bug::SplitLeftFirst) {
             self.pm.commit(&slots[group.first], built[0].link.0);
@@ -391,6 +396,7 @@ impl Tree {
         }
         self.retire_data(data);
         aside.open();
+        self.changes.sideways_splits.add(frozen.since);
         Ok(Outcome::Done)
     }
 
@@ -495,7 +501,6 @@ impl Tree {
         }
         self.pm.fence();
         self.pm.note("inner node grown", growth as u64);
-        count(&self.changes.inner_expansions);
         self.relink_inner(
             upper.last(),
             Link::inner(blocks.0),
@@ -504,6 +509,7 @@ impl Tree {
         self.retire_inner(parent);
         self.retire_data(data);
         aside.open();
+        self.changes.inner_expansions.add(frozen.since);
         Ok(Outcome::Done)
     }
 
