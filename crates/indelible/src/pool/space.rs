@@ -46,6 +46,18 @@ impl State {
         self.extents.insert(extent, Extent { occupancy, swept });
         self.open.insert(extent);
     }
+
+    /// Whether there is a free block; forgets that full extents are open.
+    fn has_room(&mut self) -> bool {
+        while let Some(extent) = self.open.first() {
+            let is_full = |e: &Extent| e.occupancy.is_full();
+            if !self.extents.get(extent).is_none_or(is_full) {
+                return true;
+            }
+            self.open.pop_first();
+        }
+        false
+    }
 }
 
 struct Extent {
@@ -128,10 +140,21 @@ impl Space {
 
     /// A block, its contents undefined. Grows the pool if need be.
     pub(crate) fn alloc(&self) -> Result<u64> {
+        self.alloc_beside(&[])
+    }
+
+    /// The same for a map that has other spaces too: before another extent is taken, they give up those of which no block is in use.
+    /// A map that grows needs blocks of one size after the other, and each size would keep an extent.
+    pub(crate) fn alloc_beside(&self, others: &[Arc<Self>]) -> Result<u64> {
         let (block, is_another_extent) = {
-            let state = &mut *self.lock();
+            let mut state = self.lock();
             let before = state.open.first().copied();
-            let block = self.alloc_in(state)?;
+            if !state.has_room() && !others.is_empty() {
+                drop(state);
+                others.iter().for_each(|other| other.give_up());
+                state = self.lock();
+            }
+            let block = self.alloc_in(&mut state)?;
             (block, state.open.first().copied() != before)
         };
         if is_another_extent {
@@ -377,9 +400,24 @@ impl Space {
         }
     }
 
+    /// Gives swept extents without a block in use back to the pool, those included of which blocks are in limbo that nobody can
+    /// hold any more.
+    pub(crate) fn give_up(&self) {
+        let state = &mut *self.lock();
+        let mut before = usize::MAX;
+        while !state.limbo.is_empty() && state.limbo.len() < before {
+            before = state.limbo.len();
+            self.leave_limbo(state);
+        }
+        self.release_empty(state);
+    }
+
     /// Gives swept extents without a block in use back to the pool.
     pub(crate) fn release_empty_extents(&self) {
-        let state = &mut *self.lock();
+        self.release_empty(&mut self.lock());
+    }
+
+    fn release_empty(&self, state: &mut State) {
         let empty: Vec<u64> = state
             .extents
             .iter()
@@ -520,6 +558,23 @@ mod tests {
         space.free_now(again);
         assert_eq!(extents(), 1, "the other one has room");
         assert!(!space.owns(blocks[0]) && space.owns(blocks[5]));
+        assert_eq!(pool.check(), [""; 0]);
+    }
+
+    #[test]
+    fn an_extent_that_another_size_has_emptied_is_used_before_the_pool_grows() {
+        let pool = pool();
+        let spaces = pool.core.spaces(0, [1024, 2048, 4096]);
+        let mut last = spaces[0].alloc_beside(&spaces).unwrap();
+        let extents = pool.stat().extents;
+        for size in [1, 2, 0, 1] {
+            let next = spaces[size].alloc_beside(&spaces).unwrap();
+            assert!(pool.core.block_bytes_of(0, last).is_some(), "in use");
+            let old = (size + 2) % 3;
+            spaces[old].retire(last);
+            last = next;
+        }
+        assert!(pool.stat().extents <= extents + 1);
         assert_eq!(pool.check(), [""; 0]);
     }
 

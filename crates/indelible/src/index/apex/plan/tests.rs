@@ -1,4 +1,5 @@
 use super::*;
+use crate::Key;
 use crate::index::apex::model::simulate_in;
 use proptest::collection::btree_set;
 use proptest::prelude::*;
@@ -504,4 +505,90 @@ fn shapes_of_large_trees() {
             1e9 * times[1] / keys.len() as f64
         );
     }
+}
+
+/// What figure 10 asks: which keys would overflow if they had more or fewer pairs of lines than two, and how many pairs a lookup
+/// would read before the stash. `cargo test --profile ci -p indelible --lib apex::plan -- --ignored --nocapture distance`
+#[test]
+#[ignore = "a measurement"]
+fn overflow_by_probing_distance() {
+    let count = std::env::var("RECORDS").map_or(1_000_000, |text| text.parse().expect("a number"));
+    let lognormal = sets(count)
+        .into_iter()
+        .find(|(name, _)| *name == "lognormal");
+    let [longitudes, longlat] = places(count);
+    let sets = lognormal
+        .into_iter()
+        .chain([("longitudes", longitudes), ("longlat", longlat)]);
+    for (name, keys) in sets {
+        for fill in [0.7, UPPER_DENSITY] {
+            let mut plan = REAL.plan(&keys, (0, u64::MAX), fill, 2);
+            for pairs in [1, 2, 4, 8, 16] {
+                let (mut overflowed, mut read) = (0, 0);
+                plan.data_nodes(&mut |node| {
+                    let (beyond, pairs) = probed(node, &keys[node.first..node.last], pairs);
+                    overflowed += beyond;
+                    read += pairs;
+                });
+                println!(
+                    "{name:12} nodes up to {:.0} % full, {:3} slots: {:6.2} % overflow, {:.2} pairs of lines per lookup",
+                    fill * 100.0,
+                    pairs * model::PAIR_SLOTS,
+                    100.0 * overflowed as f64 / keys.len() as f64,
+                    read as f64 / keys.len() as f64
+                );
+            }
+        }
+    }
+}
+
+/// Keys of a node that overflow if each may lie in so many pairs of lines of its group, inserted in a random order, and pairs that
+/// are read if each key is looked up once.
+fn probed(node: &DataPlan, keys: &[u64], window: usize) -> (usize, usize) {
+    let pairs = node.primary / model::PAIR_SLOTS;
+    let mut taken = vec![0; pairs];
+    let mut order: Vec<usize> = (0..keys.len()).collect();
+    order.sort_unstable_by_key(|&at| (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let (mut overflowed, mut read) = (0, 0);
+    for at in order {
+        let home = node.model.predict(keys[at]) / model::PAIR_SLOTS;
+        let group = home / (REAL.group / model::PAIR_SLOTS) * (REAL.group / model::PAIR_SLOTS);
+        let end = (group + REAL.group / model::PAIR_SLOTS).min(pairs);
+        let first = home.min(end.saturating_sub(window).max(group));
+        let others = (first..end.min(first + window)).filter(|&pair| pair != home);
+        let free = std::iter::once(home)
+            .chain(others)
+            .zip(1..)
+            .find(|&(pair, _)| taken[pair] < model::PAIR_SLOTS);
+        if let Some((pair, _)) = free {
+            taken[pair] += 1;
+        }
+        overflowed += usize::from(free.is_none());
+        read += free.map_or(window, |(_, read)| read);
+    }
+    (overflowed, read)
+}
+
+/// Keys as `longitudes` and `lon-lat` of the bench.
+fn places(count: usize) -> [Vec<u64>; 2] {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/cities.csv");
+    let text = std::fs::read_to_string(file).expect("the places");
+    let place = |line: &str| {
+        let mut cells = line.split(',').map(|cell| cell.parse::<f64>().ok());
+        let (latitude, longitude) = (cells.next()??, cells.next()??);
+        Some((longitude, latitude))
+    };
+    let places: Vec<(f64, f64)> = text.lines().filter_map(place).collect();
+    let keys: [fn(f64, f64) -> f64; 2] = [
+        |longitude, _| longitude,
+        |longitude, latitude| 180.0 * longitude.floor() + latitude,
+    ];
+    keys.map(|key| {
+        many(count, |random, i| {
+            let (longitude, latitude) = places[i as usize % places.len()];
+            let mut near = |degrees: f64| ((degrees + 0.05 * random.normal()) * 1e7).round() / 1e7;
+            let key = key(near(longitude), near(latitude));
+            key.encode().expect("a place is a number")
+        })
+    })
 }
