@@ -12,7 +12,7 @@ use crate::plan::{Experiment, Plan};
 use crate::preset::{Preset, Scale};
 use crate::race::{self, Options};
 use crate::report::plots::Plot;
-use crate::report::{html, svg, terminal};
+use crate::report::{html, markdown, svg, terminal};
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 use std::collections::BTreeSet;
@@ -58,8 +58,11 @@ struct ReportArguments {
     /// Write one plot as an SVG file instead of the page.
     #[arg(long, value_enum)]
     svg: Option<Plot>,
-    /// The experiment that the plot shows; the first if none is named.
-    #[arg(long, requires = "svg")]
+    /// Print a table in Markdown instead.
+    #[arg(long, conflicts_with = "svg")]
+    markdown: bool,
+    /// The experiment that the plot or the table shows; the first if none is named.
+    #[arg(long)]
     experiment: Option<String>,
 }
 
@@ -158,6 +161,10 @@ impl Bench {
 impl ReportArguments {
     fn run(&self) -> Result<bool> {
         let run = read(&self.run)?;
+        if self.markdown {
+            print!("{}", markdown::table(&run, self.experiment.as_deref())?);
+            return Ok(true);
+        }
         let page = match self.svg {
             Some(plot) => svg::standalone(&run, plot, self.experiment.as_deref())?,
             None => html::page(&run),
