@@ -1,4 +1,4 @@
-//! Plans with names: from two minutes on a laptop to the figures of the papers.
+//! Plans with names: from two and a half minutes on a laptop to the figures of the papers.
 
 mod papers;
 
@@ -8,7 +8,7 @@ use clap::ValueEnum;
 /// Plans that come with the bench.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Preset {
-    /// Everything side by side in about two minutes.
+    /// Everything side by side in two minutes and a half.
     Quick,
     /// Every contestant on easy and hard data with 20 million records: what docs/measurements.md shows.
     Full,
