@@ -326,7 +326,7 @@ impl<K: Key, V: Value> Map<K, V> {
     ///
     /// The iterator owns its handle and holds no lock, so the map may be written meanwhile, also by the same thread.
     /// It yields every record that was there throughout, none twice, in order, never one outside its bounds; records
-    /// that come or go meanwhile it may or may not yield. It reads ahead by a few leaves.
+    /// that come or go meanwhile it may or may not yield. It reads ahead by up to some hundred records.
     ///
     /// Bounds that exclude everything (start above end) give an empty range, not a panic.
     pub fn range(&self, bounds: impl RangeBounds<K>) -> Result<Range<K, V>> {

@@ -3,7 +3,7 @@
 
 mod kinds;
 
-use indelible::{ApexTuning, Error, Key, Kind, Map, MapOptions, Pool};
+use indelible::{ApexTuning, Error, Key, Kind, Map, MapOptions, Pool, Range};
 use kinds::{KINDS, map_of};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -127,6 +127,25 @@ fn apply(map: &Map<u64, u64>, model: &mut Model, operation: Operation) {
     }
 }
 
+/// A range read in pages gives the same, also if it is read from the other end in between, and so does what is left then.
+fn assert_pages(range: impl Fn() -> Range<u64, u64>, wanted: &[(u64, u64)]) {
+    for most in [1, 7, 40, usize::MAX] {
+        let (mut range, mut page) = (range(), Vec::new());
+        while range.read(most, &mut page).unwrap() == most {}
+        assert_eq!(page, wanted);
+    }
+    let (mut range, mut front) = (range(), Vec::new());
+    range.read(3, &mut front).unwrap();
+    front.extend(range.next());
+    let back = range.next_back();
+    range.read(2, &mut front).unwrap();
+    let front = range.fold(front, |mut front, record| {
+        front.push(record);
+        front
+    });
+    assert_eq!([front, Vec::from_iter(back)].concat(), wanted);
+}
+
 fn assert_ranges(map: &Map<u64, u64>, model: &Model, a: u64, b: u64) {
     use Bound::{Excluded, Included, Unbounded};
     let expected = |low: Bound<u64>, high: Bound<u64>| -> Vec<(u64, u64)> {
@@ -161,6 +180,7 @@ fn assert_ranges(map: &Map<u64, u64>, model: &Model, a: u64, b: u64) {
             back.reverse();
             front.extend(back);
             assert_eq!(front, wanted);
+            assert_pages(|| map.range((low, high)).unwrap(), &wanted);
             wanted.reverse();
             assert_eq!(
                 map.range((low, high)).unwrap().rev().collect::<Vec<_>>(),

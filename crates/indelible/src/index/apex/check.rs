@@ -6,6 +6,7 @@ use super::inner::{Inner, group_log, group_of};
 use super::layout::{GROUP, Offset, SMALLEST_BLOCK, WINDOW, window_of};
 use super::smo::Path;
 use super::{Shared, Tree};
+use crate::index::simd::Plain;
 use crate::map::MapStat;
 use crate::{Error, Kind, Result, reclaim};
 use std::collections::BTreeMap;
@@ -149,7 +150,7 @@ impl Tree {
             };
             records += 1;
             let home = data.model.predict(key);
-            let found = self.find_in_stash(data, home, key);
+            let found = self.find_in_stash::<Plain>(data, home, key);
             report.expect(found.is_some_and(|(found, _)| found == slot), || {
                 format!(
                     "key {key:#x} is in stash slot {slot} of data node {at:#x} and not found there"

@@ -265,12 +265,25 @@ impl<'a> Window<'a> {
 
 /// Overflow: the records that found no room in their windows.
 impl Data {
-    /// The stash slots that may hold a key. The entries may be changing: who holds no lock checks a version afterwards.
+    /// The first answer of `found` to a stash slot that may hold a key. The entries may be changing: who holds no lock
+    /// checks a version afterwards.
     #[inline(always)]
-    pub(super) fn overflow(&self, home: usize, key: u64) -> impl Iterator<Item = u32> {
-        self.bucket(home / GROUP)
-            .into_iter()
-            .flat_map(move |bucket| bucket.matches(home, key))
+    pub(super) fn find_overflow<S: Simd, T>(
+        &self,
+        home: usize,
+        key: u64,
+        found: impl Fn(u32) -> Option<T>,
+    ) -> Option<T> {
+        self.bucket(home / GROUP)?.find::<S, T>(home, key, found)
+    }
+
+    /// Asks the caches for the first overflow entries of a group.
+    #[inline(always)]
+    pub(super) fn prefetch_overflow(&self, group: usize) {
+        let word = self.groups[group].load(Ordering::Relaxed);
+        prefetch(std::ptr::without_provenance::<u8>(
+            (word & BUCKET_BITS) as usize,
+        ));
     }
 
     /// All overflow entries of a group.

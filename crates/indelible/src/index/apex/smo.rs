@@ -30,6 +30,7 @@ use super::layout::{GROUP, INLINE_SLOTS, Link, Radix, SMALLEST_BLOCK};
 use super::plan::{DataPlan, MAX_LOG_SLOTS, Plan, Trend};
 use super::scan::sort_nearly;
 use crate::Result;
+use crate::index::simd::Plain;
 use crate::locks::Wait;
 use crate::planted::{Bug, planted};
 use crate::sync::lock;
@@ -190,7 +191,7 @@ impl Tree {
         stash.filter_map(|slot| data.stash_at(slot)).for_each(take);
         let in_primary = records.len() - data.taken_stash_slots().min(records.len());
         let (primary, stash) = records.split_at_mut(in_primary);
-        sort_nearly(primary);
+        sort_nearly::<Plain>(primary);
         stash.sort_unstable_by_key(|record| record[0]);
         let mut all = Vec::with_capacity(records.len());
         let mut stash = records[in_primary..].iter().peekable();
