@@ -61,7 +61,7 @@ fn the_ends_of_what_may_be_chosen_work_on_hard_keys() {
         mix,
         |i| i * i * i,
         // Dense runs, far apart.
-        |i| (i % 97) << 40 | i / 97,
+        |i| ((i % 97) << 40) | (i / 97),
     ];
     for key in sets {
         for (stash_percent, max_data_bytes) in [(1, 1 << 10), (1, 256 << 10), (90, 256 << 10)] {
