@@ -161,6 +161,7 @@ impl Maps {
         MapOptions {
             kind: self.kind,
             leaf_bytes,
+            ..MapOptions::default()
         }
     }
 }

@@ -89,7 +89,7 @@ fn power_loss() -> PoolOptions {
 fn index(pool: &Pool, place: &Place, kind: Kind) -> Result<Box<dyn Index>> {
     let options = MapOptions {
         kind,
-        leaf_bytes: place.leaf_bytes,
+        ..place.layout
     };
     let map = pool.map_with("bench", options)?;
     Ok(Box::new(Ours { map }))
@@ -180,10 +180,15 @@ impl From<MapStat> for Statistics {
             median_node: stat.median_node,
             largest_node: stat.largest_node,
             expansions: stat.expansions,
+            expansion_ns: stat.expansion_ns,
             sideways_splits: stat.sideways_splits,
+            sideways_split_ns: stat.sideways_split_ns,
             downward_splits: stat.downward_splits,
+            downward_split_ns: stat.downward_split_ns,
             inner_expansions: stat.inner_expansions,
+            inner_expansion_ns: stat.inner_expansion_ns,
             merges: stat.merges,
+            merge_ns: stat.merge_ns,
         }
     }
 }
