@@ -163,6 +163,7 @@ impl Maps {
         MapOptions {
             kind: self.kind,
             leaf_bytes,
+            ..MapOptions::default()
         }
     }
 }

@@ -21,9 +21,11 @@ mod reclaim;
 #[cfg(feature = "trace")]
 pub mod schedule;
 mod sync;
+mod tuning;
 
 pub use error::{Error, Result};
 pub use key::{Key, Type, Value};
 pub use kind::Kind;
 pub use map::{Map, MapOptions, MapStat, Range};
 pub use pool::{Durability, MapInfo, Pool, PoolOptions, PoolStat};
+pub use tuning::ApexTuning;

@@ -5,9 +5,7 @@
 
 use super::Tree;
 use super::build::{Aside, Record};
-use super::divide::FILL;
 use super::inner::Inner;
-use super::plan::plan;
 use super::smo::{Frozen, Step};
 use crate::sync::lock;
 use crate::{Result, reclaim};
@@ -85,9 +83,9 @@ impl Tree {
         records: &[Record],
     ) -> Result<()> {
         let keys: Vec<u64> = records.iter().map(|&(key, _)| key).collect();
-        let plan = plan(&keys, inner.low, inner.high, FILL);
-        let mut aside = Aside::new(self);
         let range = (inner.low, inner.high);
+        let plan = self.shape.plan(&keys, range, self.shape.fill, 1);
+        let mut aside = Aside::new(self);
         let (link, child) = aside.plant(&plan, records, range, inner.depth)?;
         self.pm.fence();
         let _above = lock(&above.inner.changing);

@@ -11,6 +11,8 @@ mod halve;
 
 use super::layout::{HEADER_BYTES, SLOT_BYTES};
 use super::model::{self, Model};
+use crate::ApexTuning;
+use crate::pmem::Cell;
 use crate::sync::lock;
 use halve::Parts;
 use std::ops::{Range, RangeInclusive};
@@ -19,10 +21,10 @@ use std::sync::Mutex;
 /// The smallest data node.
 pub(super) const MIN_DATA_BYTES: u64 = 512;
 
-/// The largest data node.
+/// The largest data node of any map.
 pub(super) const MAX_DATA_BYTES: u64 = SHAPE.max_data_bytes;
 
-/// The logarithm of the most slots that an inner node has.
+/// The logarithm of the most slots that an inner node of any map has.
 pub(super) const MAX_LOG_SLOTS: u32 = SHAPE.max_log_slots;
 
 /// Where a data node is so full that its structure must change (section 4.4). The stash is made for that time.
@@ -44,14 +46,19 @@ const FILL_TREND: f64 = 0.55;
 /// all would overflow.
 const OVERFLOW_TREND: f64 = 0.2;
 
-/// Sizes that differ under test.
+/// How the nodes of a map are laid out: what its [`ApexTuning`] says, and sizes that differ under test.
 #[derive(Clone, Copy, Debug)]
-struct Shape {
-    max_data_bytes: u64,
-    max_log_slots: u32,
+pub(super) struct Shape {
+    pub(super) max_data_bytes: u64,
+    pub(super) max_log_slots: u32,
     /// Parts with fewer records than two such are halved only if they are too large for a node.
     min_records: usize,
     group: usize,
+    /// The stash, as a share of all slots, if it is not to follow from the keys.
+    stash_ratio: Option<f64>,
+    /// Records per slot in a node that has just been laid out, at most. Blocks are of twice the size each, so between half of this
+    /// and this: the paper's lower density of 0.5 on average.
+    pub(super) fill: f64,
 }
 
 const REAL: Shape = Shape {
@@ -59,6 +66,8 @@ const REAL: Shape = Shape {
     max_log_slots: 21,
     min_records: 64,
     group: 256,
+    stash_ratio: None,
+    fill: 0.65,
 };
 
 /// Trees of a few hundred records have all kinds of nodes.
@@ -67,6 +76,7 @@ const SMALL: Shape = Shape {
     max_log_slots: 6,
     min_records: 8,
     group: 32,
+    ..REAL
 };
 
 const SHAPE: Shape = if cfg!(any(test, feature = "small")) {
@@ -115,45 +125,6 @@ pub(super) enum Plan {
     Inner(InnerPlan),
 }
 
-/// One data node for the keys of `range`, whatever it costs; it covers `low` to `high`. If no stash ratio is given, it is
-/// simulated: in place of another node, the paper takes that one's overflow ratio.
-pub(super) fn plan_data(
-    keys: &[u64],
-    range: Range<usize>,
-    low: u64,
-    high: u64,
-    fill: f64,
-    stash_ratio: Option<f64>,
-) -> DataPlan {
-    SHAPE.data(keys, range, (low, high), fill, stash_ratio)
-}
-
-/// The same node in a block of twice the size, if there is one and it would not stand nearly empty.
-pub(super) fn plan_larger(plan: &DataPlan, keys: &[u64]) -> Option<DataPlan> {
-    let bytes = plan.bytes * 2;
-    let fill = keys.len() as f64 / slots_in(bytes) as f64;
-    (bytes <= MAX_DATA_BYTES && fill >= FILL_LEAST)
-        .then(|| SHAPE.data(keys, 0..keys.len(), (plan.low, plan.high), fill, None))
-}
-
-/// Two nodes for keys that no data node suits: the smallest and the largest of them go different ways. None for fewer
-/// than two keys.
-pub(super) fn plan_two(keys: &[u64], low: u64, high: u64, fill: f64) -> Option<Plan> {
-    let (first, last) = (*keys.first()?, *keys.last()?);
-    let shift = (first ^ last).checked_ilog2()?;
-    let base = first >> shift << shift;
-    let border = base + (1 << shift);
-    let at = keys.partition_point(|&key| key < border);
-    let left = SHAPE.plan_from(keys, 0..at, (low, border - 1), fill);
-    let right = SHAPE.plan_from(keys, at..keys.len(), (border, high), fill);
-    Some(Plan::Inner(InnerPlan {
-        base,
-        shift,
-        log_slots: 1,
-        children: vec![(0, left), (1, right)],
-    }))
-}
-
 /// Where most keys go that a node has got since it was laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trend {
@@ -165,36 +136,28 @@ pub(super) enum Trend {
     Down,
 }
 
-/// A data node for keys with a trend: they lie densely at one end of the primary array, and the rest of it waits for those
-/// to come. None if there is no trend, no node that has room for as many again, or no line along which keys come.
-pub(super) fn plan_trend(keys: &[u64], low: u64, high: u64, trend: Trend) -> Option<DataPlan> {
-    let mut plan = SHAPE.data(keys, 0..keys.len(), (low, high), FILL_TREND, None);
-    let (slots, homes) = (plan.primary + plan.stash, model::homes(plan.primary));
-    plan.model = match trend {
-        Trend::No => return None,
-        Trend::Up => Model::fit_append(keys, homes, UPPER_DENSITY),
-        Trend::Down => Model::fit_prepend(keys, homes, UPPER_DENSITY, low),
-    };
-    if keys.len() as f64 > slots as f64 * FILL_TREND {
-        return None;
-    }
-    let fit = model::simulate_in(&plan.model, keys, plan.primary, SHAPE.group);
-    (fit.overflowed as f64 <= keys.len() as f64 * OVERFLOW_TREND).then_some(plan)
-}
-
-/// The best tree for `keys`, strictly ascending, in a place that covers `low` to `high`, with data nodes no fuller than
-/// `fill`. A tree for all keys from 0 on has at least two data nodes.
-pub(super) fn plan(keys: &[u64], low: u64, high: u64, fill: f64) -> Plan {
-    plan_parallel(keys, low, high, fill, 1)
-}
-
-/// [`plan`], by several threads. The result is the same.
-pub(super) fn plan_parallel(keys: &[u64], low: u64, high: u64, fill: f64, threads: usize) -> Plan {
-    SHAPE.plan(keys, (low, high), fill, threads)
-}
-
 impl Shape {
-    fn plan(self, keys: &[u64], (low, high): (u64, u64), fill: f64, threads: usize) -> Plan {
+    /// What a map's tuning says.
+    pub(super) fn of(tuning: ApexTuning) -> Self {
+        let most = u64::from(tuning.max_inner_bytes) / size_of::<Cell>() as u64;
+        Self {
+            max_data_bytes: SHAPE.max_data_bytes.min(tuning.max_data_bytes.into()),
+            max_log_slots: SHAPE.max_log_slots.min(most.ilog2()),
+            stash_ratio: tuning.stash_percent.map(|share| f64::from(share) / 100.0),
+            fill: f64::from(tuning.fill_percent) / 100.0,
+            ..SHAPE
+        }
+    }
+
+    /// The best tree for `keys`, strictly ascending, in a place that covers `low` to `high`, with data nodes no fuller than
+    /// `fill`. A tree for all keys from 0 on has at least two data nodes. It is the same whatever the number of threads.
+    pub(super) fn plan(
+        self,
+        keys: &[u64],
+        (low, high): (u64, u64),
+        fill: f64,
+        threads: usize,
+    ) -> Plan {
         let low = keys.first().map_or(low, |&key| key.min(low));
         let high = keys.last().map_or(high, |&key| key.max(high));
         let parts = Parts::new(self, keys, (low, high), fill);
@@ -202,45 +165,78 @@ impl Shape {
         let mut nodes = Vec::new();
         plan.data_nodes(&mut |node| nodes.push(node));
         in_parallel(&mut nodes, threads, |node| {
-            **node = self.data(
-                keys,
-                node.first..node.last,
-                (node.low, node.high),
-                fill,
-                None,
-            );
+            **node = self.data(keys, node.first..node.last, (node.low, node.high), fill);
         });
         plan
     }
 
-    /// A data node for some of the keys.
-    fn plan_from(
-        self,
-        keys: &[u64],
-        range: Range<usize>,
-        (low, high): (u64, u64),
-        fill: f64,
-    ) -> Plan {
-        Plan::Data(self.data(keys, range, (low, high), fill, None))
+    /// The same node in a block of twice the size, if there is one and it would not stand nearly empty.
+    pub(super) fn larger(self, plan: &DataPlan, keys: &[u64]) -> Option<DataPlan> {
+        let bytes = plan.bytes * 2;
+        let fill = keys.len() as f64 / slots_in(bytes) as f64;
+        (bytes <= self.max_data_bytes && fill >= FILL_LEAST)
+            .then(|| self.data(keys, 0..keys.len(), (plan.low, plan.high), fill))
     }
 
-    /// See [`plan_data`].
-    fn data(
+    /// Two nodes for keys that no data node suits: the smallest and the largest of them go different ways. None for fewer
+    /// than two keys.
+    pub(super) fn two(self, keys: &[u64], (low, high): (u64, u64)) -> Option<Plan> {
+        let (first, last) = (*keys.first()?, *keys.last()?);
+        let shift = (first ^ last).checked_ilog2()?;
+        let base = first >> shift << shift;
+        let border = base + (1 << shift);
+        let at = keys.partition_point(|&key| key < border);
+        let data = |range, place| Plan::Data(self.data(keys, range, place, self.fill));
+        let left = data(0..at, (low, border - 1));
+        let right = data(at..keys.len(), (border, high));
+        Some(Plan::Inner(InnerPlan {
+            base,
+            shift,
+            log_slots: 1,
+            children: vec![(0, left), (1, right)],
+        }))
+    }
+
+    /// A data node for keys with a trend: they lie densely at one end of the primary array, and the rest of it waits for those
+    /// to come. None if there is no trend, no node that has room for as many again, or no line along which keys come.
+    pub(super) fn trend(
+        self,
+        keys: &[u64],
+        (low, high): (u64, u64),
+        trend: Trend,
+    ) -> Option<DataPlan> {
+        let mut plan = self.data(keys, 0..keys.len(), (low, high), FILL_TREND);
+        let (slots, homes) = (plan.primary + plan.stash, model::homes(plan.primary));
+        plan.model = match trend {
+            Trend::No => return None,
+            Trend::Up => Model::fit_append(keys, homes, UPPER_DENSITY),
+            Trend::Down => Model::fit_prepend(keys, homes, UPPER_DENSITY, low),
+        };
+        if keys.len() as f64 > slots as f64 * FILL_TREND {
+            return None;
+        }
+        let fit = model::simulate_in(&plan.model, keys, plan.primary, self.group);
+        (fit.overflowed as f64 <= keys.len() as f64 * OVERFLOW_TREND).then_some(plan)
+    }
+
+    /// One data node for the keys of `range`, whatever it costs; it covers `low` to `high`. Its stash is simulated: in place of
+    /// another node, the paper takes that one's overflow ratio.
+    pub(super) fn data(
         self,
         keys: &[u64],
         range: Range<usize>,
         (low, high): (u64, u64),
         fill: f64,
-        stash_ratio: Option<f64>,
     ) -> DataPlan {
         let last = range.end.min(keys.len());
         let first = range.start.min(last);
         let keys = &keys[first..last];
         let bytes = self.bytes_for(keys.len(), fill);
         let slots = slots_in(bytes);
-        let given = stash_ratio.filter(|ratio| ratio.is_finite());
-        let ratio = given.unwrap_or_else(|| self.stash_ratio(keys, low, high));
-        let stash = slots as f64 * ratio.clamp(*STASH_RATIO.start(), *STASH_RATIO.end());
+        let ratio = self
+            .stash_ratio
+            .unwrap_or_else(|| self.simulated_stash_ratio(keys, low, high));
+        let stash = slots as f64 * ratio;
         let primary = model::primary_slots(slots - stash.ceil() as usize, self.group);
         DataPlan {
             first,
@@ -255,12 +251,13 @@ impl Shape {
     }
 
     /// Section 4.5: by how many keys overflow when the node is as full as it may be.
-    fn stash_ratio(self, keys: &[u64], low: u64, high: u64) -> f64 {
+    fn simulated_stash_ratio(self, keys: &[u64], low: u64, high: u64) -> f64 {
         let slots = (keys.len() as f64 / UPPER_DENSITY) as usize;
         let slots = model::primary_slots(slots.min(model::MAX_SLOTS), self.group);
         let model = Model::fit(keys, slots, low, high);
         let fit = model::simulate_in(&model, keys, slots, self.group);
-        STASH_COEFFICIENT * fit.overflowed as f64 / keys.len().max(1) as f64
+        let ratio = STASH_COEFFICIENT * fit.overflowed as f64 / keys.len().max(1) as f64;
+        ratio.clamp(*STASH_RATIO.start(), *STASH_RATIO.end())
     }
 
     /// The smallest block in which `records` are no denser than `fill`; or the largest there is.
