@@ -600,7 +600,8 @@ impl Hunter {
     /// All recordings, those that are alike far apart: what only one sort of them shows is found soon.
     fn in_mixed_order(&self) -> impl Iterator<Item = &(Maps, Recording<Operation>)> {
         let count = self.recordings.len();
-        let is_coprime = |step: &usize| (2..=*step).all(|n| step % n > 0 || count % n > 0);
+        let is_coprime =
+            |step: &usize| (2..=*step).all(|n| !step.is_multiple_of(n) || !count.is_multiple_of(n));
         // About the golden section of them further each time.
         let step = (count * 5 / 8..count).find(is_coprime).unwrap_or(1);
         (0..count).map(move |i| &self.recordings[i * step % count])
