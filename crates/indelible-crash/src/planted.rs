@@ -150,9 +150,15 @@ impl Mutation {
                 ("publish_insert", "publish_update") if first.file.contains("apex") => {
                     Some("a batch is not one transaction")
                 }
-                ("extend" | "relink_inner", "publish_insert") | ("relink", "publish_update") => {
+                ("extend", "publish_insert") | ("relink", "publish_update") => {
                     Some("the write has not returned")
                 }
+                ("relink", "free_extents") if first.file.contains("apex") => {
+                    Some("nobody has written to the new node as yet")
+                }
+                ("publish_insert", "free_extents") => Some(
+                    "what is freed is not the record's node, which is there until the write is durable",
+                ),
                 ("divide", "publish_insert" | "publish_update") => {
                     Some("the node between leads there as well")
                 }
