@@ -277,13 +277,12 @@ impl Data {
         self.bucket(home / GROUP)?.find::<S, T>(home, key, found)
     }
 
-    /// Asks the caches for the first overflow entries of a group.
+    /// Asks the caches for the first two lines of a group's overflow entries; few have more.
     #[inline(always)]
     pub(super) fn prefetch_overflow(&self, group: usize) {
         let word = self.groups[group].load(Ordering::Relaxed);
-        prefetch(std::ptr::without_provenance::<u8>(
-            (word & BUCKET_BITS) as usize,
-        ));
+        let bucket = std::ptr::without_provenance::<KeyLine>((word & BUCKET_BITS) as usize);
+        (0..2).for_each(|line| prefetch(bucket.wrapping_add(line)));
     }
 
     /// All overflow entries of a group.

@@ -297,9 +297,8 @@ impl Tree {
         let lock = self.locks.of(data.lock_of(from));
         let version = lock.read();
         let lines = self.lines(data, chunk.slots().start, chunk.slots().end);
-        // Those of the stash first: they are the last to come, as it takes two misses more to know where they are.
-        self.seek_stashed(data, from, to, &mut run.stashed);
         prefetch_all(lines);
+        self.seek_stashed(data, from, to, &mut run.stashed);
         self.prefetch_beyond::<UP>(data, if UP { from } else { to }, homes);
         run.make_room(lines.len());
         let room = &mut run.records[run.end..];
