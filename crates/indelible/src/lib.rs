@@ -1,6 +1,10 @@
 #![doc = include_str!("../../../README.md")]
 #![warn(missing_docs)]
 
+// A test of the public interface runs inside of the library as well, with small nodes.
+#[cfg(all(test, not(loom)))]
+extern crate self as indelible;
+
 mod error;
 mod index;
 mod key;

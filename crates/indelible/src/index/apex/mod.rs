@@ -415,3 +415,8 @@ impl Drop for Apex {
 
 #[cfg(all(test, not(loom)))]
 mod tests;
+
+/// Once more, with small nodes.
+#[cfg(all(test, not(loom)))]
+#[path = "../../../tests/linearizable.rs"]
+mod linearizable;
