@@ -1,112 +1,198 @@
-//! A structure change that keeps trees flat: where node was split below node, again and again, they are laid out anew together.
+//! A structure change that keeps trees flat: inner nodes are laid out anew over the data nodes that there are.
 //!
-//! That happens where keys come in leaps, each of which is too far for the inner nodes that there are. Only the lower part of the way is
-//! laid out anew, a few levels of it, so that a tree that grows by leaps becomes flat piece by piece.
+//! Data nodes are split one by one, and each split sees no further than its parent. So a tree that grows becomes deeper than
+//! one that is planned as a whole. As all borders between data nodes are aligned to powers of two, other inner nodes can be
+//! planned over them, and no record moves: the new inner nodes are written aside, and one store of a link above commits them.
+//!
+//! That is done whenever a quarter as many splits as there are nodes have been made beneath an inner node, so a split pays for
+//! looking at four nodes.
 
 use super::Tree;
-use super::build::{Aside, Record};
-use super::divide::FILL;
-use super::inner::Inner;
-use super::plan::plan;
-use super::smo::{Frozen, Step};
+use super::build::{Aside, Built, radix_of};
+use super::inner::{Child, Inner, group_log};
+use super::layout::{Link, SLOT_BYTES};
+use super::plan::{InnerPlan, Plan, plan_over};
+use super::smo::Step;
 use crate::sync::lock;
 use crate::{Result, reclaim};
-use std::collections::BTreeMap;
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
 
-const SMALL: bool = cfg!(feature = "small");
+/// One split in so many nodes beneath,
+const SPLITS: usize = 4;
+/// and at least so many splits, are worth another look at the inner nodes.
+const LEAST_SPLITS: usize = if cfg!(feature = "small") { 4 } else { 8 };
+/// Nodes that are looked at while no other structure change goes on among them, at most.
+const MOST_NODES: usize = 1 << 18;
+/// Levels on the way to a record that must be saved on average.
+const GAIN: f64 = 0.1;
 
-/// Inner nodes above a data node from which on the way is too long.
-const LONG: usize = if SMALL { 4 } else { 8 };
-/// How many of them are laid out anew with what is beneath.
-const LEVELS: usize = if SMALL { 3 } else { 6 };
-/// Data nodes that this may take, at most: others wait for them.
-const MOST_NODES: usize = 256;
+/// A node that stays as it is.
+struct Kept {
+    /// The first key that is routed there.
+    low: u64,
+    link: Link,
+    /// Its mirror, if it has one.
+    child: Child,
+    bytes: u64,
+}
+
+/// What lies beneath an inner node.
+#[derive(Default)]
+struct Beneath<'a> {
+    /// The inner nodes that are to go, with that one, and the locks of their slots.
+    inners: Vec<(&'a Inner, MutexGuard<'a, ()>)>,
+    /// From left to right.
+    kept: Vec<Kept>,
+    /// Bytes of all that is kept, and the same times the levels above each.
+    bytes: u64,
+    levels: u64,
+}
 
 impl Tree {
-    /// Makes the way to `key` shorter, if it is long. A hint that something should be done: if others are at it, or there is too much
-    /// beneath, nothing is.
+    /// After a split of the node of `key`: makes the way there shorter, if it is time for that.
     pub(super) fn flatten(&self, key: u64) -> Result<()> {
         let _guard = reclaim::pin();
         let path = self.path_to(key)?;
-        if path.steps.len() <= LONG {
+        let mut above = None;
+        for step in &path.steps {
+            let splits = step.inner.splits.fetch_add(1, Ordering::Relaxed) + 1;
+            let nodes = step.inner.nodes.load(Ordering::Relaxed);
+            if splits >= LEAST_SPLITS.max(nodes / SPLITS) {
+                return self.lay_out_anew(above, step.inner);
+            }
+            above = Some(step);
+        }
+        Ok(())
+    }
+
+    /// Puts other inner nodes in the place of one and those beneath it, if records then have a shorter way.
+    fn lay_out_anew(&self, above: Option<&Step<'_>>, inner: &Inner) -> Result<()> {
+        let _above = match above {
+            Some(step) => lock(&step.inner.changing),
+            None => lock(&self.changing_root),
+        };
+        if !self.is_child(above, inner) {
             return Ok(());
         }
-        let at = path.steps.len() - LEVELS;
-        let (above, inner) = (&path.steps[at - 1], path.steps[at].inner);
-        let Some((frozen, inners)) = self.freeze_beneath(inner)? else {
+        let mut beneath = Beneath::default();
+        if !self.look_beneath(inner, 1, &mut beneath) {
+            return Ok(());
+        }
+        let Beneath {
+            inners,
+            kept,
+            bytes,
+            levels,
+        } = beneath;
+        inner.splits.store(0, Ordering::Relaxed);
+        inner.nodes.store(kept.len(), Ordering::Relaxed);
+        let borders: Vec<u64> = kept[1..].iter().map(|node| node.low).collect();
+        let sizes: Vec<u64> = kept.iter().map(|node| node.bytes).collect();
+        let Some(plan) = plan_over(&borders, &sizes, inner.low, inner.high) else {
             return Ok(());
         };
-        let records: Vec<Record> = frozen
-            .iter()
-            .flat_map(|node| self.records_of(node.data))
-            .collect();
-        self.lay_out_anew(above, inner, &frozen, &inners, &records)
-    }
-
-    /// Freezes all data nodes beneath an inner node, and tells which inner nodes there are. None if one of them cannot be had.
-    #[allow(clippy::type_complexity, reason = "a pair of lists, for one caller")]
-    fn freeze_beneath<'a>(
-        &'a self,
-        inner: &Inner,
-    ) -> Result<Option<(Vec<Frozen<'a>>, Vec<&'a Inner>)>> {
-        let (mut frozen, mut inners) = (Vec::new(), BTreeMap::new());
-        let mut from = inner.low;
-        loop {
-            let path = self.path_to(from)?;
-            let beneath = path
-                .steps
-                .iter()
-                .skip_while(|step| step.inner.head != inner.head);
-            let before = inners.len();
-            inners.extend(beneath.map(|step| (step.inner.head, step.inner)));
-            let is_beneath = inners.len() > before || !inners.is_empty();
-            // Nobody waits for a node here: others could be waiting for one of ours.
-            let Some(node) = self.freeze(path.data).filter(|_| is_beneath) else {
-                return Ok(None);
-            };
-            frozen.push(node);
-            if path.data.high >= inner.high {
-                return Ok(Some((frozen, inners.into_values().collect())));
-            }
-            if frozen.len() == MOST_NODES {
-                return Ok(None);
-            }
-            from = path.data.high + 1;
-        }
-    }
-
-    /// Puts a tree with `records` in the place of an inner node, all of whose data nodes are frozen.
-    fn lay_out_anew(
-        &self,
-        above: &Step<'_>,
-        inner: &Inner,
-        frozen: &[Frozen<'_>],
-        inners: &[&Inner],
-        records: &[Record],
-    ) -> Result<()> {
-        let keys: Vec<u64> = records.iter().map(|&(key, _)| key).collect();
-        let plan = plan(&keys, inner.low, inner.high, FILL);
-        let mut aside = Aside::new(self);
-        let range = (inner.low, inner.high);
-        let (link, child) = aside.plant(&plan, records, range, inner.depth)?;
-        self.pm.fence();
-        let _above = lock(&above.inner.changing);
-        if !self.is_child(Some(above), inner) {
+        let saved = levels as f64 - levels_of(&plan, &kept, 1) as f64;
+        if saved < GAIN * bytes as f64 {
             return Ok(());
         }
-        self.pm.note("laid out anew", 0);
-        self.relink_inner(Some(above), link, child);
-        for inner in inners {
-            let _slots = lock(&inner.changing);
-            // One with a single child may have been taken out meanwhile.
-            if !inner.is_dead() {
-                self.retire_inner(inner);
-            }
-        }
-        for node in frozen {
-            self.retire_data(node.data);
+        let mut aside = Aside::new(self);
+        let (link, child) =
+            plant(&mut aside, &plan, &kept, (inner.low, inner.high), inner.depth)?;
+        // SAFETY: it has just been made.
+        unsafe { &*child.as_inner() }
+            .nodes
+            .store(kept.len(), Ordering::Relaxed);
+        self.pm.fence();
+        self.pm.note("inner nodes laid out anew", 0);
+        self.relink_inner(above, link, child);
+        for (inner, _slots) in &inners {
+            self.retire_inner(inner);
         }
         aside.open();
         Ok(())
     }
+
+    /// Locks the slots of an inner node and of all beneath, and collects what is to be kept. Inner nodes that nobody has been
+    /// to since the open are kept. `false` if there is too much, or something is wrong.
+    fn look_beneath<'a>(
+        &'a self,
+        inner: &'a Inner,
+        depth: u64,
+        beneath: &mut Beneath<'a>,
+    ) -> bool {
+        beneath.inners.push((inner, lock(&inner.changing)));
+        let slots = self.durable_slots(inner);
+        let mut first = 0;
+        while first < slots.len() {
+            let link = Link(slots[first].load());
+            let child = inner.child(first);
+            if link.0 == 0 || beneath.kept.len() == MOST_NODES {
+                return false;
+            }
+            if child.is_inner() {
+                // SAFETY: reached while pinned.
+                let is_fine = self.look_beneath(unsafe { &*child.as_inner() }, depth + 1, beneath);
+                if !is_fine {
+                    return false;
+                }
+            } else {
+                let Some(bytes) = self.blocks.bytes_at(link.offset()) else {
+                    return false;
+                };
+                beneath.bytes += bytes;
+                beneath.levels += bytes * depth;
+                beneath.kept.push(Kept {
+                    low: inner.radix.range_of(first, 0, inner.low, inner.high).0,
+                    link,
+                    child,
+                    bytes,
+                });
+            }
+            first += 1 << group_log(slots, first);
+        }
+        true
+    }
+}
+
+/// The levels above each node, times its bytes, under `plan`.
+fn levels_of(plan: &InnerPlan, kept: &[Kept], depth: u64) -> u64 {
+    let of_child = |child: &Plan| match child {
+        Plan::Data(node) => kept[node.first].bytes * depth,
+        Plan::Inner(plan) => levels_of(plan, kept, depth + 1),
+    };
+    plan.children.iter().map(|(_, child)| of_child(child)).sum()
+}
+
+/// Writes the inner nodes of a plan over nodes that there are, not fenced.
+fn plant(
+    aside: &mut Aside<'_>,
+    plan: &InnerPlan,
+    kept: &[Kept],
+    range: (u64, u64),
+    depth: u32,
+) -> Result<(Link, Child)> {
+    let radix = radix_of(plan);
+    let mut built = Vec::with_capacity(plan.children.len());
+    for (i, (first, child)) in plan.children.iter().enumerate() {
+        let next = plan.children.get(i + 1);
+        let end = next.map_or(radix.slots(), |next| next.0);
+        let log = (end - first).ilog2();
+        let of_child = radix.range_of(*first, log, range.0, range.1);
+        let (link, child) = match child {
+            Plan::Data(node) => {
+                let node = &kept[node.first];
+                debug_assert_eq!(node.low, of_child.0);
+                (node.link, node.child)
+            }
+            Plan::Inner(plan) => plant(aside, plan, kept, of_child, depth + 1)?,
+        };
+        built.push(Built {
+            first: *first,
+            log,
+            link,
+            child,
+        });
+    }
+    aside.plant_over(radix, &built, range, depth)
 }

@@ -40,7 +40,7 @@ impl Tree {
             let image = Image::new(&plan, load.records);
             if plan.bytes >= data.bytes
                 || !image.has_room()
-                || self.replace(group, frozen, image, load.records)? == Outcome::Done
+                || self.replace(group, frozen, image, load.records)? == Outcome::Replaced
             {
                 return Ok(());
             }

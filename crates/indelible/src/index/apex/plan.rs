@@ -136,6 +136,22 @@ pub(super) fn plan_larger(plan: &DataPlan, keys: &[u64]) -> Option<DataPlan> {
         .then(|| SHAPE.data(keys, 0..keys.len(), (plan.low, plan.high), fill, None))
 }
 
+/// The best inner nodes over nodes that there are already, which cover `low` to `high`: with `borders` between them, each the
+/// first key of the node to its right, and so many `bytes` each. The plan's data nodes have nothing but numbers of these, in
+/// `first`. None if there is only one.
+pub(super) fn plan_over(
+    borders: &[u64],
+    bytes: &[u64],
+    low: u64,
+    high: u64,
+) -> Option<InnerPlan> {
+    let tree = halve::tree_over(borders, bytes, 0..bytes.len());
+    match Parts::over(SHAPE, (low, high)).collapse(&tree) {
+        Plan::Inner(plan) if bytes.len() > 1 => Some(plan),
+        _ => None,
+    }
+}
+
 /// Two nodes for keys that no data node suits: the smallest and the largest of them go different ways. None for fewer
 /// than two keys.
 pub(super) fn plan_two(keys: &[u64], low: u64, high: u64, fill: f64) -> Option<Plan> {

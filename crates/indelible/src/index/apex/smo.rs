@@ -91,10 +91,14 @@ struct Halves {
     between: Vec<(Link, Radix)>,
 }
 
-/// Whether the change was made, or the parent has been replaced meanwhile and one has to look again.
+/// What has become of a node.
 #[derive(PartialEq, Eq)]
 pub(super) enum Outcome {
-    Done,
+    /// Another one.
+    Replaced,
+    /// Several.
+    Split,
+    /// Nothing: the parent has been replaced meanwhile, and one has to look again.
     Moved,
 }
 
@@ -145,13 +149,17 @@ impl Tree {
         loop {
             let path = self.path_to(data.low)?;
             let group = self.group(&path);
-            if self.make_room(&path, group, &frozen, &load)? == Outcome::Done {
-                // The change is made; that there is no space to make the tree flatter is no reason to fail.
-                if let Err(error) = self.flatten(key) {
-                    tracing::debug!(%error, key, "not flattened");
+            match self.make_room(&path, group, &frozen, &load)? {
+                Outcome::Moved => continue,
+                Outcome::Replaced => {}
+                Outcome::Split => {
+                    // The change is made; that there is no space to make the tree flatter is no reason to fail.
+                    if let Err(error) = self.flatten(key) {
+                        tracing::debug!(%error, key, "not flattened");
+                    }
                 }
-                return Ok(true);
             }
+            return Ok(true);
         }
     }
 
@@ -314,7 +322,7 @@ impl Tree {
         self.relink(group, link, child);
         self.retire_data(frozen.data);
         aside.open();
-        Ok(Outcome::Done)
+        Ok(Outcome::Replaced)
     }
 
     /// Points a group to another child, durably and then for readers. Its slots are locked.
@@ -351,7 +359,7 @@ impl Tree {
         self.relink(group, link, child);
         self.retire_data(data);
         aside.open();
-        Ok(Outcome::Done)
+        Ok(Outcome::Split)
     }
 
     /// Splits a frozen node between slots of its parent.
@@ -393,7 +401,7 @@ impl Tree {
         }
         self.retire_data(data);
         aside.open();
-        Ok(Outcome::Done)
+        Ok(Outcome::Split)
     }
 
     /// The way to all children of a group: to the only one, or to a node between that has two halves, each a child or again
@@ -488,6 +496,9 @@ impl Tree {
         let blocks = aside.inner_blocks(radix, kept.chain(new))?;
         let range = (parent.low, parent.high);
         let inner = aside.mirror(radix, blocks, range, parent.depth);
+        for (new, old) in [(&inner.nodes, &parent.nodes), (&inner.splits, &parent.splits)] {
+            new.store(old.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
         for slot in 0..old.slots() {
             let (first, log) = growth.place(old, slot);
             inner.set(first, log, parent.child(slot));
@@ -506,7 +517,7 @@ impl Tree {
         self.retire_inner(parent);
         self.retire_data(data);
         aside.open();
-        Ok(Outcome::Done)
+        Ok(Outcome::Split)
     }
 
     /// Whether `inner` is what the step leads to, or the root if there is none. Its slots above are locked.
