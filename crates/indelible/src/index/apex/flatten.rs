@@ -10,7 +10,7 @@
 use super::Tree;
 use super::build::{Aside, Built, radix_of};
 use super::inner::{Child, Inner, group_log};
-use super::layout::{Link, SLOT_BYTES};
+use super::layout::Link;
 use super::plan::{InnerPlan, Plan, plan_over};
 use super::smo::Step;
 use crate::sync::lock;

@@ -184,18 +184,31 @@ pub(super) enum Trend {
 /// A data node for keys with a trend: they lie densely at one end of the primary array, and the rest of it waits for those
 /// to come. None if there is no trend, no node that has room for as many again, or no line along which keys come.
 pub(super) fn plan_trend(keys: &[u64], low: u64, high: u64, trend: Trend) -> Option<DataPlan> {
-    let mut plan = SHAPE.data(keys, 0..keys.len(), (low, high), FILL_TREND, None);
-    let (slots, homes) = (plan.primary + plan.stash, model::homes(plan.primary));
-    plan.model = match trend {
-        Trend::No => return None,
-        Trend::Up => Model::fit_append(keys, homes, UPPER_DENSITY),
-        Trend::Down => Model::fit_prepend(keys, homes, UPPER_DENSITY, low),
+    if trend == Trend::No {
+        return None;
+    }
+    let with_stash = |ratio| {
+        let mut plan = SHAPE.data(keys, 0..keys.len(), (low, high), FILL_TREND, Some(ratio));
+        let homes = model::homes(plan.primary);
+        plan.model = match trend {
+            Trend::No | Trend::Up => Model::fit_append(keys, homes, UPPER_DENSITY),
+            Trend::Down => Model::fit_prepend(keys, homes, UPPER_DENSITY, low),
+        };
+        plan
     };
-    if keys.len() as f64 > slots as f64 * FILL_TREND {
+    let plan = with_stash(*STASH_RATIO.start());
+    if keys.len() as f64 > slots_in(plan.bytes) as f64 * FILL_TREND {
         return None;
     }
     let fit = model::simulate_in(&plan.model, keys, plan.primary, SHAPE.group);
-    (fit.overflowed as f64 <= keys.len() as f64 * OVERFLOW_TREND).then_some(plan)
+    let ratio = fit.overflowed as f64 / keys.len().max(1) as f64;
+    if ratio > OVERFLOW_TREND {
+        None
+    } else if ratio * STASH_COEFFICIENT <= *STASH_RATIO.start() {
+        Some(plan)
+    } else {
+        Some(with_stash(ratio * STASH_COEFFICIENT))
+    }
 }
 
 /// The best tree for `keys`, strictly ascending, in a place that covers `low` to `high`, with data nodes no fuller than

@@ -143,7 +143,8 @@ impl Tree {
             self.thin_out(&frozen, &load)?;
             return Ok(true);
         }
-        if data.has_stash_room() && !data.is_crowded(records.len()) {
+        let is_pile = load.trend != Trend::No && data.has_pile();
+        if data.has_stash_room() && !data.is_crowded(records.len()) && !is_pile {
             return Ok(false);
         }
         loop {
