@@ -322,8 +322,8 @@ const SPARSE: usize = 50;
 /// now, and that again for the next record. So the work of a new layout is always shared by many inserts.
 const PATIENCE: usize = 8;
 
-/// And records per slot of a group, above which something should be done for keys with a trend.
-const PILE: usize = 2;
+/// And records per slot of a group, in hundredths, above which something should be done for keys with a trend.
+const PILE: usize = 125;
 
 /// Counting.
 impl Data {
@@ -356,13 +356,13 @@ impl Data {
     /// searches all that are in the stash already.
     #[inline(always)]
     pub(super) fn is_pile(&self, records: usize) -> bool {
-        records >= PILE * GROUP && records.is_power_of_two()
+        records * 100 >= PILE * GROUP && records.is_multiple_of(64)
     }
 
     /// Whether there is such a group.
     pub(super) fn has_pile(&self) -> bool {
         let mut counts = (0..self.group_count()).filter_map(|group| self.count(group));
-        counts.any(|records| records >= PILE * GROUP)
+        counts.any(|records| records * 100 >= PILE * GROUP)
     }
 
     /// Whether a group of so many records is below the density at which its node may be sparse.
