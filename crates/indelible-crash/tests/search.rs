@@ -36,7 +36,7 @@ fn explore(
 }
 
 /// Every change of structure that there is, as the library notes it.
-const CHANGES: [&str; 28] = [
+const CHANGES: [&str; 29] = [
     "bulk load",
     "clean close",
     "data node replaced",
@@ -50,6 +50,7 @@ const CHANGES: [&str; 28] = [
     "inner merge",
     "inner node collapsed",
     "inner node grown",
+    "inner nodes laid out anew",
     "inner split",
     "leaf merge",
     "leaf split",

@@ -11,8 +11,8 @@ use super::Tree;
 use super::build::{Aside, Built, radix_of};
 use super::inner::{Child, Inner, group_log};
 use super::layout::Link;
-use super::plan::{InnerPlan, Plan, plan_over};
-use super::smo::Step;
+use super::plan::{InnerPlan, MIN_DATA_BYTES, Plan, plan_over, plan_void};
+use super::smo::{Frozen, Step};
 use crate::sync::lock;
 use crate::{Result, reclaim};
 use std::sync::MutexGuard;
@@ -21,13 +21,14 @@ use std::sync::atomic::Ordering;
 /// One split in so many nodes beneath,
 const SPLITS: usize = 4;
 /// and at least so many splits, are worth another look at the inner nodes.
-const LEAST_SPLITS: usize = if cfg!(feature = "small") { 4 } else { 8 };
+const LEAST_SPLITS: usize = 4;
 /// Nodes that are looked at while no other structure change goes on among them, at most.
 const MOST_NODES: usize = 1 << 18;
 /// Levels on the way to a record that must be saved on average.
 const GAIN: f64 = 0.1;
 
-/// A node that stays as it is.
+/// A node that stays as it is. One without keys, of no bytes, is replaced: what it covers may be divided at will, and so be
+/// passed over.
 struct Kept {
     /// The first key that is routed there.
     low: u64,
@@ -44,6 +45,8 @@ struct Beneath<'a> {
     inners: Vec<(&'a Inner, MutexGuard<'a, ()>)>,
     /// From left to right.
     kept: Vec<Kept>,
+    /// Nodes without keys.
+    voids: Vec<Frozen<'a>>,
     /// Bytes of all that is kept, and the same times the levels above each.
     bytes: u64,
     levels: u64,
@@ -82,6 +85,7 @@ impl Tree {
         let Beneath {
             inners,
             kept,
+            voids,
             bytes,
             levels,
         } = beneath;
@@ -89,6 +93,9 @@ impl Tree {
         inner.nodes.store(kept.len(), Ordering::Relaxed);
         let borders: Vec<u64> = kept[1..].iter().map(|node| node.low).collect();
         let sizes: Vec<u64> = kept.iter().map(|node| node.bytes).collect();
+        if bytes == 0 {
+            return Ok(());
+        }
         let Some(plan) = plan_over(&borders, &sizes, inner.low, inner.high) else {
             return Ok(());
         };
@@ -108,6 +115,9 @@ impl Tree {
         self.relink_inner(above, link, child);
         for (inner, _slots) in &inners {
             self.retire_inner(inner);
+        }
+        for node in &voids {
+            self.retire_data(node.data);
         }
         aside.open();
         Ok(())
@@ -140,24 +150,43 @@ impl Tree {
                 let Some(bytes) = self.blocks.bytes_at(link.offset()) else {
                     return false;
                 };
+                let void = self.freeze_void(child);
+                let bytes = if void.is_some() { 0 } else { bytes };
                 beneath.bytes += bytes;
                 beneath.levels += bytes * depth;
-                beneath.kept.push(Kept {
-                    low: inner.radix.range_of(first, 0, inner.low, inner.high).0,
-                    link,
-                    child,
-                    bytes,
-                });
+                let was_void = beneath.kept.last().is_some_and(|node| node.bytes == 0);
+                if void.is_none() || !was_void {
+                    beneath.kept.push(Kept {
+                        low: inner.radix.range_of(first, 0, inner.low, inner.high).0,
+                        link,
+                        child,
+                        bytes,
+                    });
+                }
+                beneath.voids.extend(void);
             }
             first += 1 << group_log(slots, first);
         }
         true
+    }
+
+    /// A node without keys, frozen, if this is one and it can be had at once.
+    fn freeze_void(&self, child: Child) -> Option<Frozen<'_>> {
+        // SAFETY: reached while pinned; null if it is cold.
+        let data = unsafe { child.as_data().as_ref() }?;
+        let is_void = || data.bytes == MIN_DATA_BYTES && data.total() == Some(0);
+        if !is_void() {
+            return None;
+        }
+        // This waits for writers, who wait for nobody while they are in a node.
+        self.freeze(data).filter(|_| is_void())
     }
 }
 
 /// The levels above each node, times its bytes, under `plan`.
 fn levels_of(plan: &InnerPlan, kept: &[Kept], depth: u64) -> u64 {
     let of_child = |child: &Plan| match child {
+        Plan::Data(node) if node.first == node.last => 0,
         Plan::Data(node) => kept[node.first].bytes * depth,
         Plan::Inner(plan) => levels_of(plan, kept, depth + 1),
     };
@@ -180,6 +209,9 @@ fn plant(
         let log = (end - first).ilog2();
         let of_child = radix.range_of(*first, log, range.0, range.1);
         let (link, child) = match child {
+            Plan::Data(node) if node.first == node.last => {
+                aside.data(&plan_void(of_child.0, of_child.1), &[])?
+            }
             Plan::Data(node) => {
                 let node = &kept[node.first];
                 debug_assert_eq!(node.low, of_child.0);

@@ -137,8 +137,8 @@ pub(super) fn plan_larger(plan: &DataPlan, keys: &[u64]) -> Option<DataPlan> {
 }
 
 /// The best inner nodes over nodes that there are already, which cover `low` to `high`: with `borders` between them, each the
-/// first key of the node to its right, and so many `bytes` each. The plan's data nodes have nothing but numbers of these, in
-/// `first`. None if there is only one.
+/// first key of the node to its right, and so many `bytes` each, 0 of what has no keys and may be divided at will. The plan's
+/// data nodes have nothing but numbers of these, from `first` to before `last`, or none. None if there is only one.
 pub(super) fn plan_over(
     borders: &[u64],
     bytes: &[u64],
@@ -149,6 +149,46 @@ pub(super) fn plan_over(
     match Parts::over(SHAPE, (low, high)).collapse(&tree) {
         Plan::Inner(plan) if bytes.len() > 1 => Some(plan),
         _ => None,
+    }
+}
+
+/// A data node without keys.
+pub(super) fn plan_void(low: u64, high: u64) -> DataPlan {
+    SHAPE.data(&[], 0..0, (low, high), 1.0, Some(0.0))
+}
+
+/// `plan` between data nodes without keys, where its slots do not reach to `low` and `high`. When inner nodes are laid out
+/// anew those can be divided at will, which the nodes at the ends of the plan cannot.
+pub(super) fn with_room_around(plan: InnerPlan, low: u64, high: u64) -> InnerPlan {
+    let shift = plan.shift + plan.log_slots;
+    let Some(width) = 1_u64.checked_shl(shift) else {
+        return plan;
+    };
+    let (start, end) = (plan.base, plan.base.checked_add(width));
+    let before = start.checked_sub(width).filter(|_| low < start);
+    let after = end.filter(|&end| end <= high);
+    if before.is_none() && after.is_none() {
+        return plan;
+    }
+    let mut plan = Plan::Inner(plan);
+    if before.is_some() {
+        plan.trim(&|node| node.low = start, true);
+    }
+    if let Some(end) = after {
+        plan.trim(&|node| node.high = end - 1, false);
+    }
+    let void = |low, high| Plan::Data(plan_void(low, high));
+    let before = before.map(|base| (base, void(low, start - 1)));
+    let at = usize::from(before.is_some());
+    let base = before.as_ref().map_or(start, |before| before.0);
+    let mut children: Vec<_> = before.into_iter().map(|(_, void)| (0, void)).collect();
+    children.push((at, plan));
+    children.extend(after.map(|end| (at + 1, void(end, high))));
+    InnerPlan {
+        base,
+        shift,
+        log_slots: children.len() as u32 - 1,
+        children,
     }
 }
 
@@ -302,6 +342,17 @@ impl Shape {
 }
 
 impl Plan {
+    /// Changes the data node at the left or at the right end.
+    fn trim(&mut self, change: &impl Fn(&mut DataPlan), is_left: bool) {
+        match self {
+            Self::Data(node) => change(node),
+            Self::Inner(inner) => {
+                let at = if is_left { 0 } else { inner.children.len() - 1 };
+                inner.children[at].1.trim(change, is_left);
+            }
+        }
+    }
+
     /// All data nodes from left to right.
     fn data_nodes<'a>(&'a mut self, visit: &mut impl FnMut(&'a mut DataPlan)) {
         match self {

@@ -27,7 +27,7 @@ use super::divide::{FILL, Group, Growth, Load, Part, radix_between};
 use super::inner::{Child, Inner, group_log, group_of};
 use super::layout::{GROUP, INLINE_SLOTS, Link, Radix, SMALLEST_BLOCK};
 use super::plan::{
-    DataPlan, MAX_DATA_BYTES, MAX_LOG_SLOTS, Plan, Trend, plan, plan_larger, plan_trend, plan_two,
+    DataPlan, MAX_DATA_BYTES, MAX_LOG_SLOTS, Plan, Trend, plan, plan_larger, plan_trend, plan_two, with_room_around,
 };
 use super::scan::sort_nearly;
 use super::{Tree, count};
@@ -290,6 +290,10 @@ impl Tree {
             let plan = match plan {
                 Plan::Data(_) => two().unwrap_or(plan),
                 inner => inner,
+            };
+            let plan = match plan {
+                Plan::Inner(plan) => Plan::Inner(with_room_around(plan, range.0, range.1)),
+                data => data,
             };
             return self.split_downwards(group, frozen, &plan, load);
         };

@@ -82,6 +82,7 @@ impl Parts<'_> {
                 Plan::Inner(self.pair(range.clone()))
             }
             Part::Leaf(range) => unfinished(range.clone(), self.low, self.high),
+            Part::Void => unfinished(0..0, self.low, self.high),
         }
     }
 
@@ -122,7 +123,7 @@ impl Parts<'_> {
             shift,
             &mut |group, part| {
                 let child = match part {
-                    None => {
+                    None | Some(Part::Void) => {
                         let at = self.keys.partition_point(|&key| key < group.low);
                         unfinished(at..at, group.low, group.high)
                     }
@@ -220,7 +221,12 @@ impl Parts<'_> {
         if branch.middle == group.middle() {
             return true;
         }
-        if !self.may_pass_over || branch.width() <= shift {
+        let is_void = if group.middle() < branch.middle {
+            group.middle() < branch.void.0
+        } else {
+            group.middle() > branch.void.1
+        };
+        if !is_void || branch.width() <= shift || branch.width() > group.width {
             return false;
         }
         let passed = u64::from(group.width - branch.width());

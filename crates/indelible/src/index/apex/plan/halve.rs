@@ -48,13 +48,12 @@ pub(super) struct Parts<'a> {
     pub(super) high: u64,
     fill: f64,
     max_records: usize,
-    /// Whether a half without keys may become a data node. Not where all nodes are there already.
-    pub(super) may_pass_over: bool,
 }
 
-/// A part of the keys: one data node, or two halves.
+/// A part of the keys: one data node, or two halves. Among nodes that there are already also what has no keys.
 #[derive(Debug)]
 pub(super) enum Part {
+    Void,
     Leaf(Range<usize>),
     Branch(Box<Branch>),
 }
@@ -66,6 +65,8 @@ pub(super) struct Branch {
     pub(super) middle: u64,
     /// The logarithm of how far keys lie from there, at most: they are within `1 << reach` on either side.
     pub(super) reach: u32,
+    /// Keys below the first and from the second on are not in a node with keys. Those may be cut off.
+    pub(super) void: (u64, u64),
     pub(super) halves: [Part; 2],
     pub(super) records: usize,
     /// Halvings from here to each record's data node, added up.
@@ -93,16 +94,12 @@ impl<'a> Parts<'a> {
             high,
             fill,
             max_records: (max_slots as f64 * fill) as usize,
-            may_pass_over: true,
         }
     }
 
     /// For nodes that there are already.
     pub(super) fn over(shape: Shape, range: (u64, u64)) -> Self {
-        Self {
-            may_pass_over: false,
-            ..Self::new(shape, &[], range, 1.0)
-        }
+        Self::new(shape, &[], range, 1.0)
     }
 
     /// The binary tree of all keys.
@@ -206,6 +203,7 @@ impl<'a> Parts<'a> {
             bytes,
             part: Part::Branch(Box::new(Branch {
                 middle,
+                void: (middle, middle),
                 reach: reach(self.keys[range.start], middle, self.keys[range.end - 1]),
                 halvings: range.len() + left.part.halvings() + right.part.halvings(),
                 halves: [left.part, right.part],
@@ -240,7 +238,7 @@ impl Part {
     /// See [`Branch::halvings`].
     fn halvings(&self) -> usize {
         match self {
-            Self::Leaf(_) => 0,
+            Self::Void | Self::Leaf(_) => 0,
             Self::Branch(branch) => branch.halvings,
         }
     }
@@ -270,26 +268,35 @@ fn reach(first: u64, middle: u64, last: u64) -> u32 {
     far.next_power_of_two().trailing_zeros()
 }
 
-/// The binary tree over nodes that there are already, with `borders` between them and so many `bytes` each: halved at the
-/// borders, those first that are aligned best.
+/// The binary tree over nodes that there are already, with `borders` between them and so many `bytes` each, 0 of what has no
+/// keys: halved at the borders, those first that are aligned best.
 pub(super) fn tree_over(borders: &[u64], bytes: &[u64], nodes: Range<usize>) -> Part {
     let within = nodes.start..nodes.end - 1;
     let best = within
         .clone()
         .max_by_key(|&at| borders[at].trailing_zeros());
     let Some(at) = best else {
-        return Part::Leaf(nodes);
+        let is_void = bytes[nodes.start] == 0;
+        return if is_void {
+            Part::Void
+        } else {
+            Part::Leaf(nodes)
+        };
     };
-    let middle = borders[at];
-    // Keys that lie beyond the borders at the ends are in the nodes there.
-    let reach = reach(borders[within.start] - 1, middle, borders[within.end - 1]);
+    let (first, middle, last) = (borders[within.start], borders[at], borders[within.end - 1]);
     let bytes_of = bytes[nodes.clone()].iter().sum::<u64>();
     let records = (bytes_of / SLOT_BYTES).max(1) as usize;
+    let void = (
+        if bytes[nodes.start] == 0 { first } else { 0 },
+        if bytes[nodes.end - 1] == 0 { last } else { u64::MAX },
+    );
     let halves = [nodes.start..at + 1, at + 1..nodes.end];
     let halves = halves.map(|nodes| tree_over(borders, bytes, nodes));
     Part::Branch(Box::new(Branch {
         middle,
-        reach,
+        // Keys that lie beyond the borders at the ends are in the nodes there.
+        reach: reach(first - 1, middle, last),
+        void,
         halvings: records + halves.iter().map(Part::halvings).sum::<usize>(),
         halves,
         records,
