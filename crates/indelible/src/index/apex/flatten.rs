@@ -91,11 +91,12 @@ impl Tree {
         } = beneath;
         inner.splits.store(0, Ordering::Relaxed);
         inner.nodes.store(kept.len(), Ordering::Relaxed);
-        let borders: Vec<u64> = kept[1..].iter().map(|node| node.low).collect();
-        let sizes: Vec<u64> = kept.iter().map(|node| node.bytes).collect();
         if bytes == 0 {
             return Ok(());
         }
+        let kept = halve_voids(kept);
+        let borders: Vec<u64> = kept[1..].iter().map(|node| node.low).collect();
+        let sizes: Vec<u64> = kept.iter().map(|node| node.bytes).collect();
         let Some(plan) = plan_over(&borders, &sizes, inner.low, inner.high) else {
             return Ok(());
         };
@@ -104,8 +105,13 @@ impl Tree {
             return Ok(());
         }
         let mut aside = Aside::new(self);
-        let (link, child) =
-            plant(&mut aside, &plan, &kept, (inner.low, inner.high), inner.depth)?;
+        let (link, child) = plant(
+            &mut aside,
+            &plan,
+            &kept,
+            (inner.low, inner.high),
+            inner.depth,
+        )?;
         // SAFETY: it has just been made.
         unsafe { &*child.as_inner() }
             .nodes
@@ -125,12 +131,7 @@ impl Tree {
 
     /// Locks the slots of an inner node and of all beneath, and collects what is to be kept. Inner nodes that nobody has been
     /// to since the open are kept. `false` if there is too much, or something is wrong.
-    fn look_beneath<'a>(
-        &'a self,
-        inner: &'a Inner,
-        depth: u64,
-        beneath: &mut Beneath<'a>,
-    ) -> bool {
+    fn look_beneath<'a>(&'a self, inner: &'a Inner, depth: u64, beneath: &mut Beneath<'a>) -> bool {
         beneath.inners.push((inner, lock(&inner.changing)));
         let slots = self.durable_slots(inner);
         let mut first = 0;
@@ -181,6 +182,31 @@ impl Tree {
         // This waits for writers, who wait for nobody while they are in a node.
         self.freeze(data).filter(|_| is_void())
     }
+}
+
+/// Divides what has no keys where it is crossed by the border of the largest aligned range, so that others to its left and right
+/// can be told apart there. At the ends there is nobody to tell apart.
+fn halve_voids(kept: Vec<Kept>) -> Vec<Kept> {
+    let mut halved: Vec<Kept> = Vec::with_capacity(kept.len() + kept.len() / 4);
+    let mut nodes = kept.into_iter().peekable();
+    while let Some(node) = nodes.next() {
+        let (low, is_void) = (node.low, node.bytes == 0);
+        let is_first = halved.is_empty();
+        halved.push(node);
+        let last = nodes.peek().map_or(low, |next| next.low - 1);
+        if let Some(bit) = (low ^ last)
+            .checked_ilog2()
+            .filter(|_| is_void && !is_first)
+        {
+            halved.push(Kept {
+                low: last >> bit << bit,
+                link: Link(0),
+                child: Child::COLD,
+                bytes: 0,
+            });
+        }
+    }
+    halved
 }
 
 /// The levels above each node, times its bytes, under `plan`.

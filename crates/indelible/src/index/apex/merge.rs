@@ -88,6 +88,14 @@ impl Tree {
         if group.log >= radix.log_slots || radix.shift + group.log >= 63 {
             return Ok(None);
         }
+        let merged = Group {
+            first: group.first & !(1 << group.log),
+            log: group.log + 1,
+            ..group
+        };
+        if !merged.is_cell() {
+            return Ok(None);
+        }
         let slots = self.durable_slots(group.parent);
         let first = group.first ^ 1 << group.log;
         let link = Link(slots[first].load_acquire());

@@ -254,7 +254,9 @@ pub(super) fn simulate_in(model: &Model, keys: &[u64], slots: usize, group: usiz
     };
     let mut all = Fit::default();
     if slots < 2 * SAMPLE * group || keys.len() < SAMPLE {
-        (0..=last).step_by(group).for_each(|first| all.add(simulate(first).0));
+        (0..=last)
+            .step_by(group)
+            .for_each(|first| all.add(simulate(first).0));
         return all;
     }
     let mut of_group = (usize::MAX, Fit::default());

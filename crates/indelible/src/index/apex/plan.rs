@@ -9,7 +9,7 @@
 mod collapse;
 mod halve;
 
-use super::layout::{HEADER_BYTES, SLOT_BYTES};
+use super::layout::{HEADER_BYTES, Radix, SLOT_BYTES};
 use super::model::{self, Model};
 use crate::sync::lock;
 use halve::Parts;
@@ -139,12 +139,7 @@ pub(super) fn plan_larger(plan: &DataPlan, keys: &[u64]) -> Option<DataPlan> {
 /// The best inner nodes over nodes that there are already, which cover `low` to `high`: with `borders` between them, each the
 /// first key of the node to its right, and so many `bytes` each, 0 of what has no keys and may be divided at will. The plan's
 /// data nodes have nothing but numbers of these, from `first` to before `last`, or none. None if there is only one.
-pub(super) fn plan_over(
-    borders: &[u64],
-    bytes: &[u64],
-    low: u64,
-    high: u64,
-) -> Option<InnerPlan> {
+pub(super) fn plan_over(borders: &[u64], bytes: &[u64], low: u64, high: u64) -> Option<InnerPlan> {
     let tree = halve::tree_over(borders, bytes, 0..bytes.len());
     match Parts::over(SHAPE, (low, high)).collapse(&tree) {
         Plan::Inner(plan) if bytes.len() > 1 => Some(plan),
@@ -157,39 +152,47 @@ pub(super) fn plan_void(low: u64, high: u64) -> DataPlan {
     SHAPE.data(&[], 0..0, (low, high), 1.0, Some(0.0))
 }
 
-/// `plan` between data nodes without keys, where its slots do not reach to `low` and `high`. When inner nodes are laid out
-/// anew those can be divided at will, which the nodes at the ends of the plan cannot.
-pub(super) fn with_room_around(plan: InnerPlan, low: u64, high: u64) -> InnerPlan {
-    let shift = plan.shift + plan.log_slots;
-    let Some(width) = 1_u64.checked_shl(shift) else {
-        return plan;
+/// `plan` with data nodes without keys beside each inner node whose slots do not reach as far as its keys might: when inner nodes
+/// are laid out anew those can be divided at will, which the nodes at the ends of the inner node cannot.
+pub(super) fn with_room_around(plan: Plan, low: u64, high: u64) -> Plan {
+    let mut plan = match plan {
+        Plan::Data(node) => return Plan::Data(DataPlan { low, high, ..node }),
+        Plan::Inner(plan) => plan,
     };
-    let (start, end) = (plan.base, plan.base.checked_add(width));
-    let before = start.checked_sub(width).filter(|_| low < start);
-    let after = end.filter(|&end| end <= high);
+    let radix = Radix {
+        base: plan.base,
+        shift: plan.shift,
+        log_slots: plan.log_slots,
+    };
+    let shift = plan.shift + plan.log_slots;
+    let width = 1_u64.checked_shl(shift);
+    let before = width.and_then(|width| plan.base.checked_sub(width).filter(|_| low < plan.base));
+    let after = width.and_then(|width| plan.base.checked_add(width).filter(|&end| end <= high));
+    let from = before.map_or(low, |_| plan.base);
+    let to = after.map_or(high, |end| end - 1);
+    let ends: Vec<usize> = plan.children.iter().map(|child| child.0).skip(1).collect();
+    let ends = ends.into_iter().chain([radix.slots()]);
+    for ((first, child), end) in plan.children.iter_mut().zip(ends) {
+        let log = (end - *first).ilog2();
+        let (low, high) = radix.range_of(*first, log, from, to);
+        let void = Plan::Data(plan_void(low, high));
+        *child = with_room_around(std::mem::replace(child, void), low, high);
+    }
     if before.is_none() && after.is_none() {
-        return plan;
+        return Plan::Inner(plan);
     }
-    let mut plan = Plan::Inner(plan);
-    if before.is_some() {
-        plan.trim(&|node| node.low = start, true);
-    }
-    if let Some(end) = after {
-        plan.trim(&|node| node.high = end - 1, false);
-    }
+    let base = before.unwrap_or(plan.base);
     let void = |low, high| Plan::Data(plan_void(low, high));
-    let before = before.map(|base| (base, void(low, start - 1)));
-    let at = usize::from(before.is_some());
-    let base = before.as_ref().map_or(start, |before| before.0);
-    let mut children: Vec<_> = before.into_iter().map(|(_, void)| (0, void)).collect();
-    children.push((at, plan));
-    children.extend(after.map(|end| (at + 1, void(end, high))));
-    InnerPlan {
+    let before = before.map(|_| void(low, from - 1));
+    let children = before.into_iter().chain([Plan::Inner(plan)]);
+    let children = children.chain(after.map(|end| void(end, high)));
+    let children: Vec<_> = (0..).zip(children).collect();
+    Plan::Inner(InnerPlan {
         base,
         shift,
         log_slots: children.len() as u32 - 1,
         children,
-    }
+    })
 }
 
 /// Two nodes for keys that no data node suits: the smallest and the largest of them go different ways. None for fewer
@@ -342,17 +345,6 @@ impl Shape {
 }
 
 impl Plan {
-    /// Changes the data node at the left or at the right end.
-    fn trim(&mut self, change: &impl Fn(&mut DataPlan), is_left: bool) {
-        match self {
-            Self::Data(node) => change(node),
-            Self::Inner(inner) => {
-                let at = if is_left { 0 } else { inner.children.len() - 1 };
-                inner.children[at].1.trim(change, is_left);
-            }
-        }
-    }
-
     /// All data nodes from left to right.
     fn data_nodes<'a>(&'a mut self, visit: &mut impl FnMut(&'a mut DataPlan)) {
         match self {

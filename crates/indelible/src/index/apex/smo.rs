@@ -27,7 +27,8 @@ use super::divide::{FILL, Group, Growth, Load, Part, radix_between};
 use super::inner::{Child, Inner, group_log, group_of};
 use super::layout::{GROUP, INLINE_SLOTS, Link, Radix, SMALLEST_BLOCK};
 use super::plan::{
-    DataPlan, MAX_DATA_BYTES, MAX_LOG_SLOTS, Plan, Trend, plan, plan_larger, plan_trend, plan_two, with_room_around,
+    DataPlan, MAX_DATA_BYTES, MAX_LOG_SLOTS, Plan, Trend, plan, plan_larger, plan_trend, plan_two,
+    with_room_around,
 };
 use super::scan::sort_nearly;
 use super::{Tree, count};
@@ -291,10 +292,7 @@ impl Tree {
                 Plan::Data(_) => two().unwrap_or(plan),
                 inner => inner,
             };
-            let plan = match plan {
-                Plan::Inner(plan) => Plan::Inner(with_room_around(plan, range.0, range.1)),
-                data => data,
-            };
+            let plan = with_room_around(plan, range.0, range.1);
             return self.split_downwards(group, frozen, &plan, load);
         };
         self.grow_parent(path, group, growth, frozen, load)
@@ -501,7 +499,10 @@ impl Tree {
         let blocks = aside.inner_blocks(radix, kept.chain(new))?;
         let range = (parent.low, parent.high);
         let inner = aside.mirror(radix, blocks, range, parent.depth);
-        for (new, old) in [(&inner.nodes, &parent.nodes), (&inner.splits, &parent.splits)] {
+        for (new, old) in [
+            (&inner.nodes, &parent.nodes),
+            (&inner.splits, &parent.splits),
+        ] {
             new.store(old.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         for slot in 0..old.slots() {

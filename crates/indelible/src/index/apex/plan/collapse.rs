@@ -5,8 +5,11 @@ use super::{DataPlan, InnerPlan, MIN_DATA_BYTES, Plan};
 use crate::index::apex::model::Model;
 use std::ops::Range;
 
-/// Data nodes without keys take at most one byte in so many.
-const EMPTY_SHARE: u64 = 20;
+/// Data nodes without keys take at most one byte in so many,
+pub(super) const EMPTY_SHARE: u64 = 20;
+
+/// and where the nodes are there already, this: most of what is passed over then is as it was.
+pub(super) const EMPTY_SHARE_OVER: u64 = 1;
 
 /// The slots of an inner node take at most one byte in so many of those of the data nodes beneath,
 const SLOT_SHARE: u64 = 20;
@@ -232,7 +235,7 @@ impl Parts<'_> {
         let passed = u64::from(group.width - branch.width());
         let end = u128::from(group.start) + (1 << group.width);
         let reachable = group.start >= self.low && end <= u128::from(self.high) + 1;
-        reachable && passed * MIN_DATA_BYTES * EMPTY_SHARE <= branch.bytes
+        reachable && passed * MIN_DATA_BYTES * self.empty_share <= branch.bytes
     }
 }
 

@@ -3,6 +3,7 @@
 //! What a lookup costs is counted in memory misses, as in section 4.4 of the paper. A part is halved even where one
 //! halving does not pay, if several do: the best tree of each half is found first.
 
+use super::collapse::{EMPTY_SHARE, EMPTY_SHARE_OVER};
 use super::{SLOT_BYTES, STASH_RATIO, Shape, in_parallel, slots_in, usable};
 use crate::index::apex::model::{self, Model};
 use std::ops::Range;
@@ -48,6 +49,8 @@ pub(super) struct Parts<'a> {
     pub(super) high: u64,
     fill: f64,
     max_records: usize,
+    /// Data nodes without keys take at most one byte in so many.
+    pub(super) empty_share: u64,
 }
 
 /// A part of the keys: one data node, or two halves. Among nodes that there are already also what has no keys.
@@ -94,12 +97,16 @@ impl<'a> Parts<'a> {
             high,
             fill,
             max_records: (max_slots as f64 * fill) as usize,
+            empty_share: EMPTY_SHARE,
         }
     }
 
     /// For nodes that there are already.
     pub(super) fn over(shape: Shape, range: (u64, u64)) -> Self {
-        Self::new(shape, &[], range, 1.0)
+        Self {
+            empty_share: EMPTY_SHARE_OVER,
+            ..Self::new(shape, &[], range, 1.0)
+        }
     }
 
     /// The binary tree of all keys.
@@ -288,7 +295,11 @@ pub(super) fn tree_over(borders: &[u64], bytes: &[u64], nodes: Range<usize>) -> 
     let records = (bytes_of / SLOT_BYTES).max(1) as usize;
     let void = (
         if bytes[nodes.start] == 0 { first } else { 0 },
-        if bytes[nodes.end - 1] == 0 { last } else { u64::MAX },
+        if bytes[nodes.end - 1] == 0 {
+            last
+        } else {
+            u64::MAX
+        },
     );
     let halves = [nodes.start..at + 1, at + 1..nodes.end];
     let halves = halves.map(|nodes| tree_over(borders, bytes, nodes));
