@@ -12,7 +12,7 @@ use crate::plan::{Experiment, Plan};
 use crate::preset::{Preset, Scale};
 use crate::race::{self, Options};
 use crate::report::plots::Plot;
-use crate::report::{html, svg, terminal};
+use crate::report::{html, markdown, svg, terminal};
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 use std::collections::BTreeSet;
@@ -58,8 +58,11 @@ struct ReportArguments {
     /// Write one plot as an SVG file instead of the page.
     #[arg(long, value_enum)]
     svg: Option<Plot>,
-    /// The experiment that the plot shows; the first if none is named.
-    #[arg(long, requires = "svg")]
+    /// Print a table in Markdown instead.
+    #[arg(long, conflicts_with = "svg")]
+    markdown: bool,
+    /// The experiment that the plot or the table shows; the first if none is named.
+    #[arg(long)]
     experiment: Option<String>,
 }
 
@@ -101,7 +104,8 @@ struct RunArguments {
     /// Where the run goes; the page goes beside it, with the ending `.html`.
     #[arg(short, long, default_value = "indelible-bench.json")]
     output: PathBuf,
-    /// Contestants, by name: `indelible bench list` shows them. `NAME@BYTES` is one of ours with other leaves.
+    /// Contestants, by name: `indelible bench list` shows them. `NAME@BYTES` is one of ours with
+    /// other leaves, and `indelible-apex@data=4K+inner=1M+stash=20+fill=80` an APEX with other nodes.
     #[arg(long, visible_alias = "only", value_delimiter = ',')]
     contestants: Vec<String>,
     /// How often everything is measured.
@@ -157,6 +161,10 @@ impl Bench {
 impl ReportArguments {
     fn run(&self) -> Result<bool> {
         let run = read(&self.run)?;
+        if self.markdown {
+            print!("{}", markdown::table(&run, self.experiment.as_deref())?);
+            return Ok(true);
+        }
         let page = match self.svg {
             Some(plot) => svg::standalone(&run, plot, self.experiment.as_deref())?,
             None => html::page(&run),
@@ -307,7 +315,7 @@ impl RunArguments {
                 .check()
                 .with_context(|| experiment.name.clone())?;
             for name in plan.contestants_of(experiment) {
-                job::entrant(name)?;
+                contestants::entrant(name)?;
             }
         }
         Ok(plan)
@@ -325,6 +333,7 @@ impl RunArguments {
             contestants: Vec::new(),
             phases: phases.clone(),
             recovery: if workload.recovery { u32::MAX } else { 0 },
+            recovery_threads: 1,
         };
         Ok(Plan {
             name: "custom".into(),

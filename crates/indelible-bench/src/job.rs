@@ -16,15 +16,13 @@ use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Records per transaction while contestants with transactions are loaded.
 const LOAD_BATCH: usize = 100_000;
 /// One key in this many is looked at again after the load and after the phases.
 const VERIFY_EVERY: usize = 101;
-
-/// Leaves of ours, unless the name says otherwise.
-const DEFAULT_LEAF_BYTES: u32 = 256;
 
 /// What a child is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -89,10 +87,10 @@ pub fn child() -> Result<()> {
     std::io::stdin().read_to_string(&mut text)?;
     let job: Job = serde_json::from_str(&text).context("no job on standard input")?;
     let keys = read_keys(&job)?;
-    let (contestant, leaf_bytes) = entrant(&job.contestant)?;
+    let (contestant, layout) = contestants::entrant(&job.contestant)?;
     let place = Place {
         directory: job.directory.clone(),
-        leaf_bytes,
+        layout,
     };
     let mut outcome = job.no_outcome_yet();
     if job.task == Task::Reopen {
@@ -116,23 +114,6 @@ pub fn child() -> Result<()> {
     // Its memory and its files go with the process.
     std::mem::forget(index);
     Ok(())
-}
-
-/// A contestant and the size of its leaves, if it is ours: `NAME` or `NAME@BYTES`.
-///
-/// # Errors
-///
-/// If there is no such contestant, or the number is none.
-pub fn entrant(name: &str) -> Result<(Contestant, u32)> {
-    match name.split_once('@') {
-        None => Ok((contestants::find(name)?, DEFAULT_LEAF_BYTES)),
-        Some((name, bytes)) => {
-            let bytes = bytes
-                .parse()
-                .with_context(|| format!("no number of bytes: {bytes:?}"))?;
-            Ok((contestants::find(name)?, bytes))
-        }
-    }
 }
 
 fn print(outcome: &Outcome) -> Result<()> {
@@ -317,7 +298,38 @@ fn write_until_killed(index: &dyn Index, keys: &Keys) {
     }
 }
 
-/// Opens what is left and lets it warm up, one lookup after the other.
+/// Lookups of the loaded keys, those loaded last first, from one of equally many places for each thread.
+struct Lookups<'a> {
+    keys: &'a [u64],
+    next: usize,
+}
+
+impl<'a> Lookups<'a> {
+    fn new(keys: &'a [u64], thread: usize, threads: usize) -> Self {
+        Self {
+            keys,
+            next: keys.len() - keys.len() / threads * thread,
+        }
+    }
+
+    #[inline]
+    fn one(&mut self, index: &dyn Index) {
+        self.next = match self.next {
+            0 => self.keys.len() - 1,
+            next => next - 1,
+        };
+        std::hint::black_box(index.get(self.keys[self.next]));
+    }
+
+    /// So many at once that nothing else counts.
+    fn some(&mut self, index: &dyn Index) -> u64 {
+        const SOME: u64 = 64;
+        (0..SOME).for_each(|_| self.one(index));
+        SOME
+    }
+}
+
+/// Opens what is left and lets it warm up, each thread doing one lookup after the other.
 fn reopen(job: &Job, contestant: &Contestant, place: &Place, keys: &Keys) -> Result<Recovery> {
     let open = contestant.open.context("nothing is left of it")?;
     let records = job.experiment.records;
@@ -330,30 +342,39 @@ fn reopen(job: &Job, contestant: &Contestant, place: &Place, keys: &Keys) -> Res
     }
     let long = Duration::from_secs_f64((records as f64 / 1e7).clamp(0.5, 5.0));
     let tick = Duration::from_millis(5);
+    let threads = job.experiment.recovery_threads.max(1) as usize;
+    let mut lookups = Lookups::new(keys.loaded(), 0, threads);
     let start = Instant::now();
     let index = open(place)?;
+    let index = index.as_ref();
     let opened = start.elapsed();
-    let mut loaded = keys.loaded().iter().rev().cycle();
-    let mut next = || index.get(*loaded.next().expect("a cycle has no end"));
-    std::hint::black_box(next());
+    lookups.one(index);
     let first = start.elapsed();
     let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
-    let (mut done, mut warm_up, mut now) = (1_u64, vec![(ms(first), 1)], first);
-    while now < first + long {
-        let until = now + tick;
-        while now < until {
-            for _ in 0..64 {
-                std::hint::black_box(next());
-            }
-            done += 64;
-            now = start.elapsed();
+    let (mut mine, mut warm_up, mut now) = (1_u64, vec![(ms(first), 1)], first);
+    let is_over = AtomicBool::new(false);
+    let theirs: Vec<AtomicU64> = (1..threads).map(|_| AtomicU64::new(0)).collect();
+    std::thread::scope(|scope| {
+        for (done, thread) in theirs.iter().zip(1..) {
+            let (mut lookups, is_over) = (Lookups::new(keys.loaded(), thread, threads), &is_over);
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    done.fetch_add(lookups.some(index), Ordering::Relaxed);
+                }
+            });
         }
-        warm_up.push((ms(now), done));
-    }
-    let lost = lost_among(
-        index.as_ref(),
-        supply.present(keys).iter().step_by(VERIFY_EVERY),
-    );
+        while now < first + long {
+            let until = now + tick;
+            while now < until {
+                mine += lookups.some(index);
+                now = start.elapsed();
+            }
+            let theirs = theirs.iter().map(|done| done.load(Ordering::Relaxed));
+            warm_up.push((ms(now), mine + theirs.sum::<u64>()));
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let lost = lost_among(index, supply.present(keys).iter().step_by(VERIFY_EVERY));
     Ok(Recovery {
         records,
         open_ms: ms(opened),

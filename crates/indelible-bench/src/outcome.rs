@@ -224,14 +224,24 @@ pub struct Statistics {
     pub largest_node: u64,
     /// APEX: data nodes rebuilt.
     pub expansions: u64,
+    /// APEX: nanoseconds that those took, together, from when writers of the node began to wait until they went on.
+    pub expansion_ns: u64,
     /// APEX: data nodes split into two slots of their parent.
     pub sideways_splits: u64,
+    /// APEX: nanoseconds that those took, together.
+    pub sideways_split_ns: u64,
     /// APEX: data nodes split below a new inner node.
     pub downward_splits: u64,
+    /// APEX: nanoseconds that those took, together.
+    pub downward_split_ns: u64,
     /// APEX: inner nodes rebuilt with more slots.
     pub inner_expansions: u64,
+    /// APEX: nanoseconds that those took, together, with the split of a data node that each is made for.
+    pub inner_expansion_ns: u64,
     /// APEX: data nodes merged with a neighbour.
     pub merges: u64,
+    /// APEX: nanoseconds that those took, together.
+    pub merge_ns: u64,
 }
 
 /// Bytes taken after the load.

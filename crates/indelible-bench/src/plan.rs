@@ -13,7 +13,7 @@ pub struct Plan {
     pub seed: u64,
     /// How often everything is measured.
     pub rounds: u32,
-    /// Names of contestants, in the order of the tables. `NAME@BYTES` is one of ours with leaves of another size.
+    /// Names of contestants, in the order of the tables. `NAME@LAYOUT` is one of ours laid out otherwise.
     pub contestants: Vec<String>,
     /// What they do.
     pub experiments: Vec<Experiment>,
@@ -37,6 +37,9 @@ pub struct Experiment {
     pub phases: Vec<Phase>,
     /// In how many of the rounds a loaded process is killed, and what it left opened.
     pub recovery: u32,
+    /// How many threads then look records up; 0 is one.
+    #[serde(default)]
+    pub recovery_threads: u32,
 }
 
 /// How records get in.

@@ -1,4 +1,4 @@
-//! Plans with names: from two minutes on a laptop to the figures of the papers.
+//! Plans with names: from two and a half minutes on a laptop to the figures of the papers.
 
 mod papers;
 
@@ -8,7 +8,7 @@ use clap::ValueEnum;
 /// Plans that come with the bench.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Preset {
-    /// Everything side by side in about two minutes.
+    /// Everything side by side in two minutes and a half.
     Quick,
     /// Every contestant on easy and hard data with 20 million records: what docs/measurements.md shows.
     Full,
@@ -18,8 +18,8 @@ pub enum Preset {
     /// "Evaluating Persistent Memory Range Indexes: Part Two", figures 2 and 4 to 6 and table 3: single operations by
     /// threads, uniform and skewed, mixes, tail latency, space.
     PaperSurvey,
-    /// APEX, figures 4 to 8 and 13 and tables 1 to 3: single operations on six sets of keys, threads, inserts into nodes that
-    /// have room or not, skew, what the index is made of, structure changes, recovery.
+    /// APEX, figures 4 to 9 and 11 to 13 and tables 1 to 3: single operations on six sets of keys, threads, inserts into nodes
+    /// that have room or not, skew, sizes of nodes and stashes, what the index is made of, structure changes, recovery.
     PaperApex,
     /// Sets of keys, and orders of inserting them, that hurt learned indexes: the LB+-tree against APEX.
     Adversarial,
@@ -316,6 +316,7 @@ fn experiment(name: &str, data: &str, records: u64, load: Load, phases: Vec<Phas
         contestants: Vec::new(),
         phases,
         recovery: 0,
+        recovery_threads: 1,
     }
 }
 
@@ -433,8 +434,8 @@ fn removable(scale: &Scale, records: u64, operations: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contestants::entrant;
     use crate::data::Source;
-    use crate::job::entrant;
     use std::collections::BTreeSet;
 
     /// The plans of all presets, small and as they are.

@@ -1,8 +1,8 @@
 //! The race: every round, every experiment, every contestant, each in a process of its own.
 
-use crate::contestants::Survives;
+use crate::contestants::{Survives, entrant};
 use crate::data::{self, Source};
-use crate::job::{Job, Task, entrant};
+use crate::job::{Job, Task};
 use crate::machine;
 use crate::outcome::{DataFacts, Described, FORMAT, Outcome, Probe, Run};
 use crate::plan::{Experiment, Plan};
@@ -117,15 +117,14 @@ fn describe(plan: &Plan) -> Result<Vec<Described>> {
         }
     }
     let describe = |name: &String| {
-        let (contestant, leaf_bytes) = entrant(name)?;
-        let leaves = if name.contains('@') {
-            format!(", leaves of {leaf_bytes} bytes")
-        } else {
-            String::new()
+        let (contestant, _) = entrant(name)?;
+        let layout = match name.split_once('@') {
+            Some((_, layout)) => format!(", laid out with {layout}"),
+            None => String::new(),
         };
         Ok(Described {
             name: name.clone(),
-            about: format!("{}{leaves}", contestant.about),
+            about: format!("{}{layout}", contestant.about),
             survives: contestant.survives.to_string(),
             is_ours: contestant.is_ours,
         })

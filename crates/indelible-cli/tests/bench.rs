@@ -105,6 +105,41 @@ fn a_run_kills_reopens_prints_and_draws() {
         &["report", "a.json", "--svg", "main", "-o", "a.svg"],
     );
     assert!(output.status.success(), "{}", text(&output));
+    let output = bench(directory.path(), &["report", "a.json", "--markdown"]);
+    assert!(text(&output).contains("| **indelible-pmem@512** | power cut (on PMem) |"));
+}
+
+#[test]
+fn apex_is_measured_laid_out_otherwise_and_warming_up_with_several_threads() {
+    let directory = tempfile::tempdir().unwrap();
+    let words = ["--preset", "paper-apex", "-t", "1,2"];
+    let (printed, run) = run(directory.path(), "a.json", &words);
+    for outcome in &run.outcomes {
+        let who = (&outcome.experiment, &outcome.contestant);
+        assert_eq!(outcome.error, None, "{who:?}");
+        let is_killed = ["table 3", "fig. 13"]
+            .iter()
+            .any(|of| who.0.starts_with(of));
+        let recovery = outcome.recovery.as_ref();
+        assert_eq!(recovery.map(|r| r.lost), is_killed.then_some(0), "{who:?}");
+        let statistics = outcome.load.as_ref().unwrap().statistics.as_ref().unwrap();
+        let is_small = who.1.ends_with("@data=4K");
+        assert!(!is_small || statistics.largest_node <= 4096, "{who:?}");
+    }
+    let changed = |outcome: &indelible_bench::outcome::Outcome| {
+        let of_phases = outcome
+            .phases
+            .iter()
+            .filter_map(|phase| phase.statistics.as_ref());
+        of_phases.map(|s| s.expansions * s.expansion_ns).max()
+    };
+    assert!(
+        run.outcomes
+            .iter()
+            .filter_map(changed)
+            .any(|product| product > 0)
+    );
+    assert!(printed.contains("fig. 13, 2 threads") && printed.contains("indelible-apex@stash=90"));
 }
 
 #[test]

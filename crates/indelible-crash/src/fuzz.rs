@@ -204,9 +204,10 @@ fn damage(memory: &Memory, bytes: &mut Bytes<'_>) {
     let (how, at) = (bytes.next(), bytes.next_of::<2>() as usize);
     // Most words are free space; what is read first is at the beginning of each extent and of each block.
     let at = match how >> 4 {
-        0..5 => at,
-        5..10 => at / 512 * 512 % words + at % 40,
-        _ => at % words / 32 * 32 + at % 11,
+        0..2 => at,
+        2..4 => at / 512 * 512 % words + at % 40,
+        4..8 => at % words / 32 * 32 + at % 11,
+        _ => in_use(memory, words, at),
     } % words;
     let now = memory.words()[at].load();
     let value = match how >> 1 & 7 {
@@ -215,12 +216,30 @@ fn damage(memory: &Memory, bytes: &mut Bytes<'_>) {
         2 => 0,
         3 => u64::MAX,
         // Another word of the pool: offsets look like offsets.
-        4 => memory.words()[bytes.next_of::<2>() as usize % words].load(),
+        4 => {
+            let other = bytes.next_of::<2>() as usize;
+            memory.words()[in_use(memory, words, other)].load()
+        }
         5 => now.wrapping_add(256),
         6 => now.wrapping_sub(256),
-        _ => bytes.next_of::<2>() << 8,
+        // A block, there or not yet, with the mark of inner nodes or not.
+        _ => {
+            let block = bytes.next_of::<2>();
+            (block % (words as u64 / 16 + 1) * 256) | block >> 15
+        }
     };
     memory.set(at, value);
+}
+
+/// One of the words that are not zero.
+fn in_use(memory: &Memory, words: usize, which: usize) -> usize {
+    let words = &memory.words()[..words];
+    let used = |&at: &usize| words[at].load() != 0;
+    let count = (0..words.len()).filter(used).count().max(1);
+    (0..words.len())
+        .filter(used)
+        .nth(which % count)
+        .unwrap_or(0)
 }
 
 /// Changes words of the superblocks and makes their checksums right again.
@@ -252,20 +271,41 @@ fn use_all(options: &PoolOptions, memory: &Arc<Memory>) -> indelible::Result<()>
 fn use_map(pool: &indelible::Pool, name: &str) -> indelible::Result<()> {
     let map = pool.open_map::<u64, u64>(name)?;
     let _ = map.get(7);
-    let _ = map.iter().count();
-    let _ = map.iter().rev().count();
+    let _ = map.iter().take(MOST_RECORDS).count();
+    let _ = map.iter().rev().take(MOST_RECORDS).count();
     let _ = map.check();
     let _ = map.stat();
     for key in 0..40 {
         let _ = map.insert(key * 11, key);
         let _ = map.remove(key * 7);
     }
-    for (key, value) in map.iter().take(60).collect::<Vec<_>>() {
-        let _ = map.insert(key ^ 1, value);
+    // Nodes that are there are filled and emptied.
+    let keys: Vec<u64> = map.iter().map(|(key, _)| key).take(MOST_RECORDS).collect();
+    for &key in keys.iter().take(60) {
+        let _ = map.insert(key ^ 1, key);
+        let _ = map.remove(key);
+    }
+    map.release_memory();
+    for &key in keys.iter().step_by(5) {
+        for i in 0..12 {
+            let _ = map.insert(key.wrapping_add(i * i), i);
+        }
+    }
+    for &key in &keys {
         let _ = map.remove(key);
     }
     let _ = map.insert_batch(&[(1, 1), (500, 2), (u64::MAX, 3)]);
     let _ = map.get_batch(&[0, 7, u64::MAX]);
     let _ = map.len();
+    map.release_memory();
+    let keys: Vec<u64> = map.iter().map(|(key, _)| key).take(MOST_RECORDS).collect();
+    for key in keys {
+        let _ = map.remove(key);
+    }
+    let _ = map.bulk_load(&[(5, 5), (6, 6)], 0.8);
+    let _ = map.check();
     Ok(())
 }
+
+/// Far more than a pool for the fuzzer has.
+const MOST_RECORDS: usize = 2_000;

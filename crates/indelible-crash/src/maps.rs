@@ -110,6 +110,8 @@ pub enum Operation {
     /// It goes, and its extents are free.
     DropOther,
     Shrink,
+    /// What mirrors the records in DRAM is given up.
+    ReleaseMemory,
     /// The other map, which has none, takes a run of extents, as a large block would.
     TakeRun(u64),
     /// And gives it back.
@@ -120,7 +122,7 @@ pub enum Operation {
 
 use Operation::{
     BulkLoad, CompareExchange, CreateOther, DropOther, FreeRun, Get, GetBatch, Insert, InsertBatch,
-    InsertNew, Range as RangeOf, Remove, Reopen, Shrink, TakeRun, Update,
+    InsertNew, Range as RangeOf, ReleaseMemory, Remove, Reopen, Shrink, TakeRun, Update,
 };
 
 /// An open pool and its map.
@@ -161,6 +163,7 @@ impl Maps {
         MapOptions {
             kind: self.kind,
             leaf_bytes,
+            ..MapOptions::default()
         }
     }
 }
@@ -265,6 +268,10 @@ impl Structure for Maps {
                 Ok(vec![Saw::Nothing])
             }
             Shrink => pool.shrink().map(|_| Vec::new()).map_err(text),
+            ReleaseMemory => {
+                map.release_memory();
+                Ok(Vec::new())
+            }
             TakeRun(extents) => pool
                 .take_run("other", *extents)
                 .map(|()| vec![Saw::Nothing])
@@ -304,7 +311,7 @@ impl Structure for Maps {
             DropOther => Steps::one(OTHER, Change::Remove),
             TakeRun(_) => Steps::one(OTHER, Change::Update(1)),
             FreeRun => Steps::one(OTHER, Change::Update(0)),
-            Shrink | Reopen => Steps::default(),
+            Shrink | ReleaseMemory | Reopen => Steps::default(),
         }
     }
 
@@ -399,6 +406,11 @@ pub fn history(
     history_of_theme(kind, theme, seed, operations, threads)
 }
 
+/// Merges of APEX in a pool with about so many inner nodes, where small blocks may have run out.
+pub(crate) fn merging(crowds: u64) -> (Maps, Workload<Operation>) {
+    (Maps::of(Kind::Apex), apex::merging(crowds))
+}
+
 /// The kinds of index that there are.
 pub const KINDS: [Kind; 2] = [Kind::LbTree, Kind::Apex];
 
@@ -423,11 +435,14 @@ pub(crate) fn history_of_theme(
     let mut random = SmallRng::seed_from_u64(seed);
     if kind == Kind::Apex {
         let keys = apex::keys(theme, threads, &mut random);
-        let workload = if threads < 2 {
+        let mut workload = if threads < 2 {
             apex::alone(keys, theme, operations, &mut random)
         } else {
             apex::together(keys, theme, operations, threads, &mut random)
         };
+        if seed / themes(kind, threads) % 3 == 2 {
+            with_releases(&mut workload, &mut random);
+        }
         return (
             Maps {
                 keys,
@@ -472,6 +487,19 @@ fn in_catalog(kind: Kind, random: &mut SmallRng, other: &mut Other) -> Operation
     };
     *other = now;
     operation
+}
+
+/// Now and then the mirrors are given up, and are made anew on first touch.
+fn with_releases(workload: &mut Workload<Operation>, random: &mut SmallRng) {
+    for operations in &mut workload.threads {
+        let own = std::mem::take(operations);
+        for operation in own {
+            if random.random_ratio(1, 8) {
+                operations.push(ReleaseMemory);
+            }
+            operations.push(operation);
+        }
+    }
 }
 
 /// Removes whatever is there before each bulk load.

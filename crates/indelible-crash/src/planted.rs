@@ -153,9 +153,6 @@ impl Mutation {
                 ("extend" | "relink_inner", "publish_insert") | ("relink", "publish_update") => {
                     Some("the write has not returned")
                 }
-                ("take_extents", "join") => {
-                    Some("not harmless but seldom: found before other commits of links")
-                }
                 ("divide", "publish_insert" | "publish_update") => {
                     Some("the node between leads there as well")
                 }
@@ -383,6 +380,9 @@ fn kind_of(bug: Bug) -> Option<Kind> {
     }
 }
 
+/// Images in which a bug that is excused is looked for.
+const MOST_IMAGES_IF_EXCUSED: u64 = 8_000;
+
 /// Recoveries of one recording in which a bug is planted, at most.
 const MOST_RECOVERIES: u32 = 300;
 
@@ -400,6 +400,14 @@ fn run_across_lines(number: u64) -> (Maps, Recording<Operation>) {
         ]],
     };
     let recording = record(&Arc::new(structure), &workload, number);
+    let recording = recording.unwrap_or_else(|error| panic!("{error}"));
+    (structure, recording)
+}
+
+/// A merge that takes an extent, for the node between: with one of these numbers of other inner nodes.
+fn merging(inner_nodes: u64) -> (Maps, Recording<Operation>) {
+    let (structure, workload) = maps::merging(inner_nodes);
+    let recording = record(&Arc::new(structure), &workload, 0);
     let recording = recording.unwrap_or_else(|error| panic!("{error}"));
     (structure, recording)
 }
@@ -470,6 +478,7 @@ impl Hunter {
             .chain(growing)
             .map(record)
             .chain((0..3).map(run_across_lines))
+            .chain((10..13).map(merging))
             .collect();
         let in_recovery = only_in_recovery(&recordings);
         Self {
@@ -553,9 +562,10 @@ impl Hunter {
 
     fn in_recordings(&self, mutation: Mutation, tally: &Tally) -> Option<Box<Failure>> {
         // Of what is excused, which nobody expects to be found, a part has to do.
-        let every = if mutation.excuse().is_some() { 4 } else { 1 };
-        let recordings = self.recordings.iter();
-        let mut mutated = recordings.filter_map(|(structure, recording)| {
+        let most = mutation
+            .excuse()
+            .map_or(u64::MAX, |_| MOST_IMAGES_IF_EXCUSED);
+        let mut mutated = self.in_mixed_order().filter_map(|(structure, recording)| {
             let (events, first) = mutation.of_events(&recording.events, recording.from)?;
             let recording = Recording {
                 events,
@@ -565,13 +575,15 @@ impl Hunter {
         });
         let first = mutated.next();
         let is_recorded = first.is_some();
-        let found = first.into_iter().chain(mutated).step_by(every).find_map(
-            |(structure, recording, from)| {
+        let found = first
+            .into_iter()
+            .chain(mutated)
+            .take_while(|_| tally.images() < most)
+            .find_map(|(structure, recording, from)| {
                 Explorer::new(structure, Medium::Pmem, self.limits, 0, tally)
                     .explore(&recording, from)
                     .err()
-            },
-        );
+            });
         if is_recorded {
             return found;
         }
@@ -583,6 +595,16 @@ impl Hunter {
                 explorer.mutation = Some((mutation, MOST_RECOVERIES));
                 explorer.explore(recording, 0).err()
             })
+    }
+
+    /// All recordings, those that are alike far apart: what only one sort of them shows is found soon.
+    fn in_mixed_order(&self) -> impl Iterator<Item = &(Maps, Recording<Operation>)> {
+        let count = self.recordings.len();
+        let is_coprime =
+            |step: &usize| (2..=*step).all(|n| !step.is_multiple_of(n) || !count.is_multiple_of(n));
+        // About the golden section of them further each time.
+        let step = (count * 5 / 8..count).find(is_coprime).unwrap_or(1);
+        (0..count).map(move |i| &self.recordings[i * step % count])
     }
 
     fn in_code(&self, bug: Bug, kind: Kind, tally: &Tally) -> Option<Box<Failure>> {

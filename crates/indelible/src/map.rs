@@ -5,7 +5,7 @@ mod range;
 pub use range::Range;
 
 use crate::index::{AnyIndex, Change};
-use crate::{Key, Kind, Result, Value};
+use crate::{ApexTuning, Key, Kind, Result, Value};
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
@@ -15,8 +15,10 @@ pub struct MapOptions {
     /// The kind of index.
     pub kind: Kind,
     /// Bytes in a leaf of an LB+-tree: 256, 512, 768 or 1024 (LB+-Tree, section 3.4). Default 256, the
-    /// paper's choice for insert-heavy work (figure 13). Other indexes choose the sizes of their nodes themselves.
+    /// paper's choice for insert-heavy work (figure 13).
     pub leaf_bytes: u32,
+    /// How an APEX is laid out. The defaults are best for most.
+    pub apex: ApexTuning,
 }
 
 impl Default for MapOptions {
@@ -24,6 +26,7 @@ impl Default for MapOptions {
         Self {
             kind: Kind::default(),
             leaf_bytes: 256,
+            apex: ApexTuning::default(),
         }
     }
 }
@@ -78,14 +81,24 @@ pub struct MapStat {
     pub largest_node: u64,
     /// APEX: data nodes rebuilt, larger or smaller or with another model, since the map was opened.
     pub expansions: u64,
+    /// APEX: nanoseconds that those took, together, from when writers of the node began to wait until they went on.
+    pub expansion_ns: u64,
     /// APEX: data nodes split into two slots of their parent, since the map was opened.
     pub sideways_splits: u64,
+    /// APEX: nanoseconds that those took, together.
+    pub sideways_split_ns: u64,
     /// APEX: data nodes split below a new inner node, since the map was opened.
     pub downward_splits: u64,
+    /// APEX: nanoseconds that those took, together.
+    pub downward_split_ns: u64,
     /// APEX: inner nodes rebuilt with more slots, since the map was opened.
     pub inner_expansions: u64,
+    /// APEX: nanoseconds that those took, together, with the split of a data node that each is made for.
+    pub inner_expansion_ns: u64,
     /// APEX: data nodes merged with a neighbour, since the map was opened.
     pub merges: u64,
+    /// APEX: nanoseconds that those took, together.
+    pub merge_ns: u64,
 }
 
 /// A persistent ordered map from `K` to `V`: a named index in a [`Pool`](crate::Pool).
@@ -313,7 +326,7 @@ impl<K: Key, V: Value> Map<K, V> {
     ///
     /// The iterator owns its handle and holds no lock, so the map may be written meanwhile, also by the same thread.
     /// It yields every record that was there throughout, none twice, in order, never one outside its bounds; records
-    /// that come or go meanwhile it may or may not yield. It reads ahead by a few leaves.
+    /// that come or go meanwhile it may or may not yield. It reads ahead by up to some hundred records.
     ///
     /// Bounds that exclude everything (start above end) give an empty range, not a panic.
     pub fn range(&self, bounds: impl RangeBounds<K>) -> Result<Range<K, V>> {

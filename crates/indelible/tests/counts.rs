@@ -169,7 +169,11 @@ fn update_and_remove_cost_one_line_and_one_fence_and_get_costs_nothing() {
             &[0]
         };
         for &leaf_bytes in leaf_sizes {
-            assert_changes_cost_one(MapOptions { kind, leaf_bytes });
+            assert_changes_cost_one(MapOptions {
+                kind,
+                leaf_bytes,
+                ..MapOptions::default()
+            });
         }
     }
 }

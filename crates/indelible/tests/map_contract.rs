@@ -3,7 +3,7 @@
 
 mod kinds;
 
-use indelible::{Error, Key, Kind, Map, MapOptions, Pool};
+use indelible::{ApexTuning, Error, Key, Kind, Map, MapOptions, Pool, Range};
 use kinds::{KINDS, map_of};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -127,6 +127,25 @@ fn apply(map: &Map<u64, u64>, model: &mut Model, operation: Operation) {
     }
 }
 
+/// A range read in pages gives the same, also if it is read from the other end in between, and so does what is left then.
+fn assert_pages(range: impl Fn() -> Range<u64, u64>, wanted: &[(u64, u64)]) {
+    for most in [1, 7, 40, usize::MAX] {
+        let (mut range, mut page) = (range(), Vec::new());
+        while range.read(most, &mut page).unwrap() == most {}
+        assert_eq!(page, wanted);
+    }
+    let (mut range, mut front) = (range(), Vec::new());
+    range.read(3, &mut front).unwrap();
+    front.extend(range.next());
+    let back = range.next_back();
+    range.read(2, &mut front).unwrap();
+    let front = range.fold(front, |mut front, record| {
+        front.push(record);
+        front
+    });
+    assert_eq!([front, Vec::from_iter(back)].concat(), wanted);
+}
+
 fn assert_ranges(map: &Map<u64, u64>, model: &Model, a: u64, b: u64) {
     use Bound::{Excluded, Included, Unbounded};
     let expected = |low: Bound<u64>, high: Bound<u64>| -> Vec<(u64, u64)> {
@@ -161,6 +180,7 @@ fn assert_ranges(map: &Map<u64, u64>, model: &Model, a: u64, b: u64) {
             back.reverse();
             front.extend(back);
             assert_eq!(front, wanted);
+            assert_pages(|| map.range((low, high)).unwrap(), &wanted);
             wanted.reverse();
             assert_eq!(
                 map.range((low, high)).unwrap().rev().collect::<Vec<_>>(),
@@ -211,11 +231,10 @@ proptest! {
 
     #[test]
     fn a_map_does_what_btreemap_does(
-        kind in proptest::sample::select(KINDS),
-        blocks in 1..=4_u32,
+        layout in proptest::sample::select(layouts()),
         operations in proptest::collection::vec(operation(), 0..600),
     ) {
-        run(MapOptions { kind, leaf_bytes: blocks * 256 }, operations);
+        run(layout, operations);
     }
 }
 
@@ -250,18 +269,27 @@ fn come_and_go(kind: Kind, keys: Vec<u64>, ascending: bool) {
     assert!(stat.leaves <= 2, "emptied leaves are given back");
 }
 
-/// Every kind of index, the LB+-tree with every size of leaf.
+/// Every kind of index, the LB+-tree with every size of leaf, APEX as it is and with all that can be chosen at its ends.
 fn layouts() -> Vec<MapOptions> {
-    let leaf_sizes = |kind| match kind {
-        Kind::LbTree => vec![256, 512, 768, 1024],
-        _ => vec![0],
+    let plain = |kind| MapOptions {
+        kind,
+        ..MapOptions::default()
     };
-    let of_kind = |&kind: &Kind| {
-        leaf_sizes(kind)
-            .into_iter()
-            .map(move |leaf_bytes| MapOptions { kind, leaf_bytes })
-    };
-    KINDS.iter().flat_map(of_kind).collect()
+    let leaves = [256, 512, 768, 1024].map(|leaf_bytes| MapOptions {
+        leaf_bytes,
+        ..plain(Kind::LbTree)
+    });
+    let tunings = [None, Some(1), Some(90)].map(|stash_percent| MapOptions {
+        apex: ApexTuning {
+            max_data_bytes: 1 << 10,
+            max_inner_bytes: 512,
+            stash_percent,
+            fill_percent: if stash_percent == Some(1) { 80 } else { 40 },
+        },
+        ..plain(Kind::Apex)
+    });
+    let apex = std::iter::once(plain(Kind::Apex)).chain(tunings);
+    leaves.into_iter().chain(apex).collect()
 }
 
 #[test]

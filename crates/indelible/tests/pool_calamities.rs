@@ -373,6 +373,7 @@ fn maps_are_made_found_refused_and_dropped_by_name() {
             MapOptions {
                 kind: Kind::LbTree,
                 leaf_bytes: 300,
+                ..MapOptions::default()
             }
         ),
         Err(Error::BadOption(_))

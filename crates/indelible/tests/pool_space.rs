@@ -171,6 +171,23 @@ fn fail_to_grow(kind: Kind) {
 }
 
 #[test]
+fn a_small_map_that_grew_from_nothing_takes_little_space() {
+    for &kind in KINDS {
+        let pool = Pool::in_memory().unwrap();
+        let options = MapOptions {
+            kind,
+            ..MapOptions::default()
+        };
+        let map = pool.map_with::<u64, u64>("m", options).unwrap();
+        let random = |i: u64| (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (0..100_000).for_each(|i| assert_eq!(map.insert(random(i), i).unwrap(), None));
+        let extents = map.stat().unwrap().file_bytes / EXTENT;
+        assert!(extents <= 5, "{kind}: {extents} extents");
+        assert_eq!(map.check().unwrap(), [""; 0]);
+    }
+}
+
+#[test]
 fn dropped_space_is_used_again_and_shrink_gives_it_back() {
     KINDS.iter().copied().for_each(drop_and_shrink);
 }

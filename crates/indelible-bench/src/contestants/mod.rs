@@ -15,6 +15,7 @@
 
 #[cfg(feature = "peers")]
 mod fjall;
+mod layout;
 #[cfg(feature = "peers")]
 mod lmdb;
 mod nothing;
@@ -28,6 +29,7 @@ mod tests;
 
 use crate::index::Index;
 use anyhow::{Context, Result};
+use indelible::MapOptions;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -57,8 +59,8 @@ impl fmt::Display for Survives {
 pub struct Place {
     /// A directory of its own, empty when it is created.
     pub directory: PathBuf,
-    /// Bytes in the leaves of our LB+-tree; others ignore it.
-    pub leaf_bytes: u32,
+    /// How ours are laid out, but for their kind; others ignore it.
+    pub layout: MapOptions,
 }
 
 /// A structure that can be measured.
@@ -98,6 +100,19 @@ pub fn all() -> Vec<Contestant> {
     }
     all.push(nothing::contestant());
     all
+}
+
+/// A contestant and how it is laid out, if it is ours: `NAME` or `NAME@LAYOUT`, such as `indelible@512` or
+/// `indelible-apex@data=4K+stash=20`.
+///
+/// # Errors
+///
+/// If there is no such contestant, or the rest says nothing.
+pub fn entrant(name: &str) -> Result<(Contestant, MapOptions)> {
+    match name.split_once('@') {
+        None => Ok((find(name)?, MapOptions::default())),
+        Some((name, layout)) => Ok((find(name)?, layout::parse(layout)?)),
+    }
 }
 
 /// The contestant called `name`.

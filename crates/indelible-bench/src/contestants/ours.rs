@@ -5,6 +5,7 @@ use crate::index::{Index, Scanned};
 use crate::outcome::Statistics;
 use anyhow::Result;
 use indelible::{Durability, Kind, Map, MapOptions, MapStat, Pool, PoolOptions};
+use std::cell::RefCell;
 
 /// A map in a pool of its own.
 struct Ours {
@@ -88,7 +89,7 @@ fn power_loss() -> PoolOptions {
 fn index(pool: &Pool, place: &Place, kind: Kind) -> Result<Box<dyn Index>> {
     let options = MapOptions {
         kind,
-        leaf_bytes: place.leaf_bytes,
+        ..place.layout
     };
     let map = pool.map_with("bench", options)?;
     Ok(Box::new(Ours { map }))
@@ -121,15 +122,19 @@ impl Index for Ours {
     }
 
     fn scan(&self, from: u64, count: usize) -> Scanned {
-        let mut scanned = Scanned::default();
-        let mut range = self.map.range(from..).expect("range");
-        for (key, value) in range.by_ref().take(count) {
-            scanned.add(key, value);
+        thread_local! {
+            static PAGE: RefCell<Vec<(u64, u64)>> = const { RefCell::new(Vec::new()) };
         }
-        if let Some(error) = range.error() {
-            panic!("range: {error}");
-        }
-        scanned
+        PAGE.with_borrow_mut(|page| {
+            page.clear();
+            let mut range = self.map.range(from..).expect("range");
+            range.read(count, page).expect("read");
+            let mut scanned = Scanned::default();
+            for &(key, value) in page.iter() {
+                scanned.add(key, value);
+            }
+            scanned
+        })
     }
 
     fn get_batch(&self, keys: &[u64]) -> usize {
@@ -175,10 +180,15 @@ impl From<MapStat> for Statistics {
             median_node: stat.median_node,
             largest_node: stat.largest_node,
             expansions: stat.expansions,
+            expansion_ns: stat.expansion_ns,
             sideways_splits: stat.sideways_splits,
+            sideways_split_ns: stat.sideways_split_ns,
             downward_splits: stat.downward_splits,
+            downward_split_ns: stat.downward_split_ns,
             inner_expansions: stat.inner_expansions,
+            inner_expansion_ns: stat.inner_expansion_ns,
             merges: stat.merges,
+            merge_ns: stat.merge_ns,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Contestant, Place, Survives, all, find};
 use crate::index::{Index, Scanned};
+use indelible::MapOptions;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
@@ -27,7 +28,7 @@ fn fresh(contestant: &Contestant) -> (TempDir, Place, Box<dyn Index>) {
     let directory = tempfile::tempdir().expect("a directory");
     let place = Place {
         directory: directory.path().to_owned(),
-        leaf_bytes: 256,
+        layout: MapOptions::default(),
     };
     let index = (contestant.create)(&place)
         .unwrap_or_else(|error| panic!("{}: {error:#}", contestant.name));
@@ -251,7 +252,7 @@ fn nothing_is_opened_where_nothing_was_created() {
         let directory = tempfile::tempdir().expect("a directory");
         let place = Place {
             directory: directory.path().to_owned(),
-            leaf_bytes: 256,
+            layout: MapOptions::default(),
         };
         let opened = contestant.open.map(|open| open(&place).is_err());
         assert_ne!(opened, Some(false), "{}", contestant.name);
@@ -273,7 +274,7 @@ fn what_was_acknowledged_survives_a_real_kill() {
         let directory = tempfile::tempdir().expect("a directory");
         let place = Place {
             directory: directory.path().to_owned(),
-            leaf_bytes: 256,
+            layout: MapOptions::default(),
         };
         let mut child = Command::new(std::env::current_exe().expect("this program"))
             .args(["--exact", "--nocapture", "contestants::tests::child"])
@@ -303,7 +304,7 @@ fn child() {
     let contestant = find(&name).expect("a contestant");
     let place = Place {
         directory: std::env::current_dir().expect("a directory"),
-        leaf_bytes: 256,
+        layout: MapOptions::default(),
     };
     let index = (contestant.create)(&place).expect("an index");
     let half = ACKNOWLEDGED / 2;

@@ -107,7 +107,36 @@ const APEX_SETS: [(&str, &str); 6] = [
     ("TPC-E-like", "piecewise:1000"),
 ];
 
-/// APEX, figures 4 to 8 and 13, tables 1 to 3. The paper loads 100 million records and does as many operations.
+/// Sizes of the largest nodes, of stashes, and of the room in new nodes, for figures 9, 11 and 12 of APEX: the figure, the keys,
+/// and layouts, the last of which is the default.
+const APEX_LAYOUTS: [(&str, &str, &[&str]); 5] = [
+    (
+        "fig. 9 data nodes",
+        "lognormal:2",
+        &["@data=4K", "@data=16K", "@data=64K", ""],
+    ),
+    (
+        "fig. 9 inner nodes",
+        "lognormal:2",
+        &["@inner=1K", "@inner=16K", "@inner=256K", ""],
+    ),
+    ("fig. 11 longitudes", "longitudes", STASHES),
+    ("fig. 11 longlat", "lon-lat", STASHES),
+    ("fig. 12 density", "lon-lat", &["@fill=80", ""]),
+];
+
+const STASHES: &[&str] = &[
+    "@stash=1",
+    "@stash=10",
+    "@stash=20",
+    "@stash=30",
+    "@stash=50",
+    "@stash=70",
+    "@stash=90",
+    "",
+];
+
+/// APEX, figures 4 to 9 and 11 to 13, tables 1 to 3. The paper loads 100 million records and does as many operations.
 pub(super) fn apex(scale: &Scale) -> Vec<Experiment> {
     let records = scale.records.unwrap_or(10_000_000);
     let operations = scale.operations.unwrap_or(records);
@@ -147,6 +176,15 @@ pub(super) fn apex(scale: &Scale) -> Vec<Experiment> {
         }
     }
     experiments.push(bulk("fig. 8 skew", "lon-lat", records, 0.7, skewed));
+    for (name, data, layouts) in APEX_LAYOUTS {
+        let search = Phase::new("search", Mix::GET, operations.div_ceil(4));
+        let insert = Phase::new("insert", Mix::INSERT, operations.div_ceil(2));
+        let phases = [search, insert].map(|phase| most(phase.threads(&one_and_all)));
+        let mut layout = bulk(name, data, records, 0.7, phases.into());
+        let contestants = layouts.iter().map(|of| format!("indelible-apex{of}"));
+        layout.contestants = contestants.collect();
+        experiments.push(layout);
+    }
     for (name, share) in [("a quarter", 4), ("half", 2), ("all", 1)] {
         let records = (records / share).max(1);
         let insert = Phase::new("insert", Mix::INSERT, operations.div_ceil(10 * share));
@@ -154,6 +192,15 @@ pub(super) fn apex(scale: &Scale) -> Vec<Experiment> {
         let name = format!("table 3, {name}");
         let mut recovery = bulk(&name, "lon-lat", records, 0.7, phases);
         recovery.recovery = u32::MAX;
+        experiments.push(recovery);
+    }
+    // With one thread figure 13 is what table 3 shows.
+    for &threads in one_and_all.iter().filter(|&&threads| threads > 1) {
+        let insert = Phase::new("insert", Mix::INSERT, operations.div_ceil(10));
+        let name = format!("fig. 13, {threads} threads");
+        let mut recovery = bulk(&name, "lon-lat", records, 0.7, vec![most(insert)]);
+        recovery.recovery = u32::MAX;
+        recovery.recovery_threads = threads;
         experiments.push(recovery);
     }
     experiments

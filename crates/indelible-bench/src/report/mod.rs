@@ -7,6 +7,7 @@
 pub mod chart;
 pub mod format;
 pub mod html;
+pub mod markdown;
 pub mod palette;
 pub mod plots;
 #[cfg(test)]

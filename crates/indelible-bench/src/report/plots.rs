@@ -393,7 +393,10 @@ fn warm_up(experiment: &ExperimentSummary) -> Option<Panel> {
         .collect();
     (!rows.is_empty()).then(|| Panel {
         title: "Warming up after kill -9".into(),
-        note: "million lookups per second, 1 thread".into(),
+        note: match experiment.plan.recovery_threads {
+            0 | 1 => "million lookups per second, 1 thread".into(),
+            n => format!("million lookups per second, {n} threads"),
+        },
         chart: Chart::Lines(Lines {
             series: rows
                 .into_iter()

@@ -174,6 +174,7 @@ fn experiment(name: &str, data: &str) -> Experiment {
         contestants: Vec::new(),
         phases: PHASES.iter().map(phase).collect(),
         recovery: 3,
+        recovery_threads: 1,
     }
 }
 
@@ -325,6 +326,7 @@ fn statistics(times: u64) -> Statistics {
         median_node: 136 << 10,
         largest_node: 256 << 10,
         expansions: 1_000 * times,
+        expansion_ns: 40_000_000 * times,
         sideways_splits: 100 * times,
         downward_splits: 10 * times,
         inner_expansions: 5 * times,

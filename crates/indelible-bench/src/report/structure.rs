@@ -31,6 +31,14 @@ fn share(share: f64) -> String {
     }
 }
 
+/// How long one of them took; nothing if there are none, or none was timed.
+fn average(nanoseconds: u64, changes: u64) -> String {
+    match (nanoseconds, changes) {
+        (0, _) | (_, 0) => String::new(),
+        (nanoseconds, changes) => format::nanoseconds(nanoseconds as f64 / changes as f64),
+    }
+}
+
 /// What an index is made of after the load.
 #[must_use]
 pub fn after_load(experiment: &ExperimentSummary) -> Table {
@@ -104,16 +112,31 @@ pub fn changes(experiment: &ExperimentSummary) -> Table {
             s.merges,
         ]
     };
+    let times = |s: &Statistics| {
+        [
+            s.expansion_ns,
+            s.sideways_split_ns,
+            s.downward_split_ns,
+            s.inner_expansion_ns,
+            s.merge_ns,
+        ]
+    };
     let lines = experiment.rows.iter().flat_map(|row| {
-        let mut before = [0; 5];
+        let mut before = Statistics::default();
         let stage = move |(column, statistics): &(Column, Statistics)| {
-            let now = of(statistics);
-            let done = std::array::from_fn::<u64, 5, _>(|at| now[at].saturating_sub(before[at]));
-            before = now;
+            let since = |of: &dyn Fn(&Statistics) -> [u64; 5]| {
+                let (before, now) = (of(&before), of(statistics));
+                std::array::from_fn::<u64, 5, _>(|at| now[at].saturating_sub(before[at]))
+            };
+            let (done, took) = (since(&of), since(&times));
+            before = statistics.clone();
             let mut values = vec![Value::plain(column.label())];
             let is_counted = |at| statistics.kind == "apex" || at == SPLITS;
             values.extend((0..5).map(|at| match is_counted(at) {
-                true => Value::plain(format::grouped(done[at])),
+                true => Value {
+                    side: average(took[at], done[at]),
+                    ..Value::plain(format::grouped(done[at]))
+                },
                 false => Value::default(),
             }));
             line(row, values)
@@ -123,7 +146,7 @@ pub fn changes(experiment: &ExperimentSummary) -> Table {
     Table {
         title: "Structure changes".into(),
         note: "in one of the rounds: nodes rebuilt, split, split below a new inner node; inner nodes rebuilt; nodes merged \
-               (of the LB+-tree only splits are counted)"
+               (of the LB+-tree only splits are counted), each with how long writers of the node waited for one on average"
             .into(),
         corner: "changes".into(),
         head: ["phase", "rebuilt", "split", "split down", "inner", "merged"]
@@ -150,8 +173,12 @@ mod tests {
             lines.find(|line| line.name == sample::LEARNED).unwrap()
         };
         let figures = |line: &Line| {
-            let all = line.values.iter().map(|value| value.main.clone());
-            all.collect::<Vec<_>>().join(" | ")
+            let figure = |value: &Value| format!("{} {}", value.main, value.side).trim().to_owned();
+            line.values
+                .iter()
+                .map(figure)
+                .collect::<Vec<_>>()
+                .join(" | ")
         };
         let loaded = learned(after_load(experiment));
         assert!(
@@ -161,7 +188,7 @@ mod tests {
         let table = changes(experiment);
         let mine = |line: &&Line| line.name == sample::LEARNED;
         let mine: Vec<String> = table.lines.iter().filter(mine).map(figures).collect();
-        assert_eq!(mine[0], "load | 1,000 | 100 | 10 | 5 | 0");
-        assert_eq!(mine[1], "insert | 2,000 | 200 | 20 | 10 | 1");
+        assert_eq!(mine[0], "load | 1,000 40 µs | 100 | 10 | 5 | 0");
+        assert_eq!(mine[1], "insert | 2,000 40 µs | 200 | 20 | 10 | 1");
     }
 }

@@ -34,6 +34,7 @@ impl Create {
         let options = MapOptions {
             kind: self.kind,
             leaf_bytes: self.leaf_bytes,
+            ..MapOptions::default()
         };
         drop(create(
             &pool,

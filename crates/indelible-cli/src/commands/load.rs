@@ -90,6 +90,7 @@ impl Load {
         MapOptions {
             kind: self.kind,
             leaf_bytes: self.leaf_bytes,
+            ..MapOptions::default()
         }
     }
 

@@ -229,6 +229,20 @@ fn stretch(octaves: u64, i: u64) -> Operation {
     }
 }
 
+/// Merges, one after the other, in a pool with so many small blocks in use that one of the merges finds none left.
+pub(super) fn merging(crowds: u64) -> Workload<Operation> {
+    const NUMBERS: u64 = 300;
+    // Each has an inner node of its own.
+    let crowd = |crowd: u64| (0..64).map(move |key| (3 << 62) + (crowd << 52) + key);
+    let keys = Keys::Even.some(0..NUMBERS).into_iter();
+    let load = keys.chain((0..crowds).flat_map(crowd)).zip(0..);
+    let few = (0..NUMBERS).filter(|number| number % 12 > 0);
+    Workload {
+        before: vec![BulkLoad(load.collect())],
+        threads: vec![few.map(|number| Remove(Keys::Even.key(number))).collect()],
+    }
+}
+
 /// One key of each cluster, of which few stay.
 fn apart(numbers: &Numbers, count: u64, random: &mut SmallRng) -> Vec<Operation> {
     let load = numbers.load_of(0..count * CLUSTER, CLUSTER as usize);

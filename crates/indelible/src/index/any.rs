@@ -164,6 +164,11 @@ impl AnyCursor {
         each!(self, cursor => cursor.next_back())
     }
 
+    /// The next records, at most `most`; none only at the end.
+    pub(crate) fn next_some(&mut self, most: usize) -> &[[u64; 2]] {
+        each!(self, cursor => cursor.next_some(most))
+    }
+
     pub(crate) fn take_error(&mut self) -> Option<Error> {
         each!(self, cursor => cursor.take_error())
     }

@@ -3,13 +3,18 @@
 //! The searches are generic over [`Simd`] and are compiled once per instruction set; [`dispatch`] chooses at run time.
 //! [`Plain`] needs nothing and is what other architectures run; tests run every kind that the machine has.
 
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Eight keys in one cache line. Read while others may be writing them: what is read may be torn, and the caller
 /// validates a version afterwards.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct KeyLine(pub(crate) [AtomicU64; 8]);
+
+/// Sixteen half words in one cache line, likewise.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub(crate) struct TagLine(pub(crate) [AtomicU32; 16]);
 
 /// One instruction set.
 pub(crate) trait Simd: Copy {
@@ -19,9 +24,26 @@ pub(crate) trait Simd: Copy {
     /// Bit `i` of the result says whether key `i` is `key`.
     fn equal(line: &KeyLine, key: u64) -> u32;
 
+    /// Bit `i` of the result says whether half word `i` is `tag`, as far as the bits in `among` go.
+    #[inline(always)]
+    fn tagged(line: &TagLine, tag: u32, among: u32) -> u32 {
+        line.0.iter().enumerate().fold(0, |mask, (i, word)| {
+            let differs = (word.load(Ordering::Relaxed) ^ tag) & among != 0;
+            mask | (u32::from(!differs) << i)
+        })
+    }
+
     /// Takes the records, a key and a value each, whose keys are at most `span` above `low` out of a line, and returns how
     /// many there are. What is behind them in `out` means nothing.
     fn records_between(line: &KeyLine, low: u64, span: u64, out: &mut [[u64; 2]; 4]) -> usize;
+
+    /// The first record from `from` on whose key is above that of the next one; none if they ascend from there to the end.
+    #[inline(always)]
+    fn descent(records: &[[u64; 2]], from: usize) -> Option<usize> {
+        (from + 1..records.len())
+            .find(|&next| records[next - 1][0] > records[next][0])
+            .map(|next| next - 1)
+    }
 
     /// How many of the keys in `line` whose bit is set in `among` are at most `key`.
     #[inline(always)]
@@ -166,13 +188,14 @@ impl Simd for Plain {
 
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 mod x86 {
-    use super::{Kernel, KeyLine, Plain, Simd};
+    use super::{Kernel, KeyLine, Plain, Simd, TagLine};
     use std::arch::x86_64::{
         __m256i, __m512i, _mm256_castsi256_pd, _mm256_cmpeq_epi64, _mm256_cmpgt_epi64,
         _mm256_movemask_pd, _mm256_set1_epi64x, _mm256_xor_si256, _mm512_cmpeq_epi64_mask,
-        _mm512_cmple_epu64_mask, _mm512_cmplt_epu64_mask, _mm512_mask_blend_epi64,
-        _mm512_maskz_compress_epi64, _mm512_permutex2var_epi64, _mm512_set_epi64,
-        _mm512_set1_epi64, _mm512_storeu_si512, _mm512_sub_epi64,
+        _mm512_cmpgt_epu64_mask, _mm512_cmple_epu64_mask, _mm512_cmplt_epu64_mask,
+        _mm512_loadu_si512, _mm512_mask_blend_epi64, _mm512_maskz_compress_epi64,
+        _mm512_permutex2var_epi64, _mm512_set_epi64, _mm512_set1_epi32, _mm512_set1_epi64,
+        _mm512_storeu_si512, _mm512_sub_epi64, _mm512_testn_epi32_mask, _mm512_xor_si512,
     };
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,popcnt,lzcnt")]
@@ -215,6 +238,19 @@ mod x86 {
         }
 
         #[inline(always)]
+        fn tagged(line: &TagLine, tag: u32, among: u32) -> u32 {
+            // SAFETY: as in `load`; reached only through `with_avx512`.
+            unsafe {
+                let words = std::ptr::from_ref(line).cast::<__m512i>().read_volatile();
+                let differs = _mm512_xor_si512(words, _mm512_set1_epi32(tag as i32));
+                u32::from(_mm512_testn_epi32_mask(
+                    differs,
+                    _mm512_set1_epi32(among as i32),
+                ))
+            }
+        }
+
+        #[inline(always)]
         fn records_between(line: &KeyLine, low: u64, span: u64, out: &mut [[u64; 2]; 4]) -> usize {
             const KEYS: u8 = 0x55;
             let words = Self::load(line);
@@ -227,6 +263,26 @@ mod x86 {
                 _mm512_storeu_si512(out.as_mut_ptr().cast(), records);
                 keys.count_ones() as usize
             }
+        }
+
+        #[inline(always)]
+        fn descent(records: &[[u64; 2]], from: usize) -> Option<usize> {
+            const KEYS: u8 = 0x55;
+            let mut at = from;
+            // Four records, and the four that are one further on.
+            while let Some(five) = records.get(at..).and_then(|rest| rest.first_chunk::<5>()) {
+                // SAFETY: both loads lie in the five records; reached only through `with_avx512`.
+                let above = unsafe {
+                    let these = _mm512_loadu_si512(five.as_ptr().cast());
+                    let next = _mm512_loadu_si512(five[1..].as_ptr().cast());
+                    _mm512_cmpgt_epu64_mask(these, next) & KEYS
+                };
+                if above != 0 {
+                    return Some(at + above.trailing_zeros() as usize / 2);
+                }
+                at += 4;
+            }
+            Plain::descent(records, at)
         }
 
         #[inline(always)]
@@ -382,6 +438,28 @@ mod tests {
         }
     }
 
+    struct Descent<'a>(&'a [[u64; 2]], usize);
+
+    impl Kernel for Descent<'_> {
+        type Out = Option<usize>;
+
+        #[inline(always)]
+        fn run<S: Simd>(self) -> Self::Out {
+            S::descent(self.0, self.1)
+        }
+    }
+
+    struct Tagged<'a>(&'a TagLine, u32, u32);
+
+    impl Kernel for Tagged<'_> {
+        type Out = u32;
+
+        #[inline(always)]
+        fn run<S: Simd>(self) -> Self::Out {
+            S::tagged(self.0, self.1, self.2)
+        }
+    }
+
     struct Evens<'a>(&'a [KeyLine; 4], u16, u64);
 
     impl Kernel for Evens<'_> {
@@ -442,6 +520,36 @@ mod tests {
                 records.copied().filter(|record| (low..=high).contains(&record[0])).collect();
             for level in SimdLevel::available() {
                 prop_assert_eq!(&dispatch(level, RecordsBetween(&line, low, high - low)), &expected, "{:?}", level);
+            }
+        }
+
+        #[test]
+        fn every_instruction_set_finds_the_tags(
+            words in proptest::array::uniform16(prop_oneof![0..4_u32, any::<u32>()]),
+            tag in prop_oneof![0..4_u32, any::<u32>()],
+            among in prop_oneof![Just(u32::MAX), Just(0), 0..4_u32, any::<u32>()],
+        ) {
+            let line = TagLine(words.map(AtomicU32::new));
+            let is_tagged = |i: &usize| words[*i] & among == tag & among;
+            let expected = (0..16).filter(is_tagged).map(|i| 1 << i).sum::<u32>();
+            for level in SimdLevel::available() {
+                prop_assert_eq!(dispatch(level, Tagged(&line, tag, among)), expected, "{:?}", level);
+            }
+        }
+
+        #[test]
+        fn every_instruction_set_finds_the_descent(
+            keys in proptest::collection::vec(prop_oneof![proptest::sample::select(&WORDS[..]), 0..9_u64, any::<u64>()], 0..20),
+            sorted in 0..20_usize,
+            from in 0..20_usize,
+        ) {
+            let mut keys = keys;
+            let sorted = sorted.min(keys.len());
+            keys[..sorted].sort_unstable();
+            let records: Vec<[u64; 2]> = keys.iter().map(|&key| [key, !key]).collect();
+            let expected = (from..keys.len()).find(|&i| keys.get(i + 1).is_some_and(|&next| keys[i] > next));
+            for level in SimdLevel::available() {
+                prop_assert_eq!(dispatch(level, Descent(&records, from)), expected, "{:?}", level);
             }
         }
 

@@ -47,6 +47,41 @@ impl<K: Key, V: Value> Range<K, V> {
         self.cursor.take_error()
     }
 
+    /// Appends the next `most` records to `out`, or all that are left if they are fewer, and returns how many that were.
+    ///
+    /// Cheaper than taking them one by one, above all if it is known how many are wanted. `out` keeps its room between calls:
+    ///
+    /// ```
+    /// # use indelible::{Pool, Result};
+    /// # fn main() -> Result<()> {
+    /// let pool = Pool::in_memory()?;
+    /// let map = pool.map::<u64, u64>("squares")?;
+    /// for i in 0..1000 {
+    ///     map.insert(i * i, i)?;
+    /// }
+    /// let mut page = Vec::new();
+    /// assert_eq!(map.range(10_000..)?.read(3, &mut page)?, 3);
+    /// assert_eq!(page, [(10_000, 100), (10_201, 101), (10_404, 102)]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Damaged`], as from [`error`](Self::error); what was read before is in `out`.
+    pub fn read(&mut self, most: usize, out: &mut Vec<(K, V)>) -> Result<usize> {
+        let mut left = most;
+        while left > 0 {
+            let some = self.cursor.next_some(left);
+            if some.is_empty() {
+                break;
+            }
+            out.extend(some.iter().copied().map(Self::decode));
+            left -= some.len();
+        }
+        self.error().map_or(Ok(most - left), Err)
+    }
+
     fn decode([key, value]: [u64; 2]) -> (K, V) {
         (K::decode(key), V::from_word(value))
     }
@@ -58,6 +93,19 @@ impl<K: Key, V: Value> Iterator for Range<K, V> {
     #[inline(always)]
     fn next(&mut self) -> Option<(K, V)> {
         self.cursor.next().map(Self::decode)
+    }
+
+    fn fold<T, F: FnMut(T, (K, V)) -> T>(mut self, start: T, mut f: F) -> T {
+        let mut result = start;
+        loop {
+            let some = self.cursor.next_some(usize::MAX);
+            if some.is_empty() {
+                return result;
+            }
+            for &record in some {
+                result = f(result, Self::decode(record));
+            }
+        }
     }
 }
 

@@ -390,7 +390,7 @@ impl PoolCore {
     /// Cuts free extents off the end of the file, and returns how many bytes.
     pub(super) fn shrink(&self) -> Result<u64> {
         for space in lock(&self.spaces).iter().filter_map(Weak::upgrade) {
-            space.release_empty_extents();
+            space.give_up();
         }
         let extents = &mut *lock(&self.extents);
         let (used, old) = (

@@ -33,7 +33,7 @@ pub(crate) use space::Space;
 use crate::index::AnyIndex;
 use crate::planted::{Bug, planted};
 use crate::pmem::Medium;
-use crate::{Error, Key, Kind, Map, MapOptions, Result, Type, Value};
+use crate::{ApexTuning, Error, Key, Kind, Map, MapOptions, Result, Type, Value};
 use layout::{EXTENT_BYTES, NAME_BYTES};
 use std::path::Path;
 use std::sync::Arc;
@@ -99,6 +99,8 @@ pub struct MapInfo {
     pub kind: Kind,
     /// Bytes in a leaf of an LB+-tree, 0 for other kinds.
     pub leaf_bytes: u32,
+    /// How an APEX is laid out, the default for other kinds.
+    pub apex: ApexTuning,
 }
 
 /// What a pool is, from [`Pool::stat`].
@@ -153,12 +155,12 @@ impl Pool {
         self.map_with(name, MapOptions::default())
     }
 
-    /// [`map`](Self::map), a new one laid out as `options` say.
+    /// [`map`](Self::map), a new one laid out as `options` say; [`Error::BadOption`] if no map can be.
     pub fn map_with<K: Key, V: Value>(&self, name: &str, options: MapOptions) -> Result<Map<K, V>> {
         match self.open_map(name) {
             Err(Error::NoSuchMap(_)) if self.core.is_read_only() => Err(Error::ReadOnly),
             Err(Error::NoSuchMap(_)) => {
-                self.create_map(name, Shape::new::<K, V>(options))?;
+                self.create_map(name, Shape::new::<K, V>(options)?)?;
                 self.open_map(name)
             }
             result => result,
@@ -174,7 +176,7 @@ impl Pool {
         let maps = self.core.registry();
         let slot = self.find(name)?;
         let found = Shape(self.core.entry(slot).shape.load());
-        let wanted = Shape::new::<K, V>(MapOptions::default());
+        let wanted = Shape::new::<K, V>(MapOptions::default())?;
         if !found.is_usable_as(wanted) {
             let (found, wanted) = (found.to_string(), wanted.to_string());
             return Err(Error::WrongType {
@@ -238,6 +240,7 @@ impl Pool {
                 value: shape.value()?,
                 kind: shape.kind()?,
                 leaf_bytes: shape.leaf_bytes(),
+                apex: shape.apex().ok()?,
             })
         };
         self.core.slots().filter_map(info).collect()
@@ -374,13 +377,13 @@ impl Pool {
 struct Shape(u64);
 
 impl Shape {
-    fn new<K: Key, V: Value>(options: MapOptions) -> Self {
+    fn new<K: Key, V: Value>(options: MapOptions) -> Result<Self> {
         let types = (K::TYPE as u64) << 8 | (V::TYPE as u64) << 16;
-        let leaf_bytes = match options.kind {
+        let layout = match options.kind {
             Kind::LbTree => options.leaf_bytes,
-            Kind::Apex => 0,
+            Kind::Apex => options.apex.to_word()?,
         };
-        Self(options.kind as u64 | types | u64::from(leaf_bytes) << 32)
+        Ok(Self(options.kind as u64 | types | u64::from(layout) << 32))
     }
 
     /// Whether a map of this shape, of whatever kind, holds what `wanted` does.
@@ -401,7 +404,17 @@ impl Shape {
     }
 
     fn leaf_bytes(self) -> u32 {
-        (self.0 >> 32) as u32
+        match self.kind() {
+            Some(Kind::LbTree) => (self.0 >> 32) as u32,
+            _ => 0,
+        }
+    }
+
+    fn apex(self) -> Result<ApexTuning> {
+        match self.kind() {
+            Some(Kind::Apex) => ApexTuning::from_word((self.0 >> 32) as u32),
+            _ => Ok(ApexTuning::default()),
+        }
     }
 }
 

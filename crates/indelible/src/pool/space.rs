@@ -46,6 +46,18 @@ impl State {
         self.extents.insert(extent, Extent { occupancy, swept });
         self.open.insert(extent);
     }
+
+    /// Whether there is a free block; forgets that full extents are open.
+    fn has_room(&mut self) -> bool {
+        while let Some(extent) = self.open.first() {
+            let is_full = |e: &Extent| e.occupancy.is_full();
+            if !self.extents.get(extent).is_none_or(is_full) {
+                return true;
+            }
+            self.open.pop_first();
+        }
+        false
+    }
 }
 
 struct Extent {
@@ -128,10 +140,21 @@ impl Space {
 
     /// A block, its contents undefined. Grows the pool if need be.
     pub(crate) fn alloc(&self) -> Result<u64> {
+        self.alloc_beside(&[])
+    }
+
+    /// The same for a map that has other spaces too: before another extent is taken, they give up those of which no block is in use.
+    /// A map that grows needs blocks of one size after the other, and each size would keep an extent.
+    pub(crate) fn alloc_beside(&self, others: &[Arc<Self>]) -> Result<u64> {
         let (block, is_another_extent) = {
-            let state = &mut *self.lock();
+            let mut state = self.lock();
             let before = state.open.first().copied();
-            let block = self.alloc_in(state)?;
+            if !state.has_room() && !others.is_empty() {
+                drop(state);
+                others.iter().for_each(|other| other.give_up());
+                state = self.lock();
+            }
+            let block = self.alloc_in(&mut state)?;
             (block, state.open.first().copied() != before)
         };
         if is_another_extent {
@@ -377,9 +400,24 @@ impl Space {
         }
     }
 
+    /// Gives swept extents without a block in use back to the pool, those included of which blocks are in limbo that nobody can
+    /// hold any more.
+    pub(crate) fn give_up(&self) {
+        let state = &mut *self.lock();
+        let mut before = usize::MAX;
+        while !state.limbo.is_empty() && state.limbo.len() < before {
+            before = state.limbo.len();
+            self.leave_limbo(state);
+        }
+        self.release_empty(state);
+    }
+
     /// Gives swept extents without a block in use back to the pool.
     pub(crate) fn release_empty_extents(&self) {
-        let state = &mut *self.lock();
+        self.release_empty(&mut self.lock());
+    }
+
+    fn release_empty(&self, state: &mut State) {
         let empty: Vec<u64> = state
             .extents
             .iter()
@@ -429,153 +467,4 @@ impl Space {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use crate::{Pool, PoolOptions};
-    use proptest::prelude::*;
-
-    /// A pool whose first map is to own blocks of other sizes too.
-    fn pool() -> Pool {
-        let pool = PoolOptions::new().huge_pages(false).in_memory().unwrap();
-        drop(pool.map::<u64, u64>("m").unwrap());
-        pool
-    }
-
-    fn space(pool: &Pool, block_bytes: u64) -> Arc<Space> {
-        pool.core.space(0, block_bytes as u32).unwrap()
-    }
-
-    const SIZES: [u64; 5] = [
-        EXTENT_BYTES / 16,
-        EXTENT_BYTES / 2,
-        EXTENT_BYTES,
-        2 * EXTENT_BYTES,
-        3 * EXTENT_BYTES,
-    ];
-
-    fn all_but_one_extent_are_free(pool: &Pool) -> bool {
-        let stat = pool.stat();
-        stat.free_extents + 1 == stat.extents
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
-
-        #[test]
-        fn blocks_of_all_sizes_never_overlap_and_the_table_knows_each(
-            steps in proptest::collection::vec((any::<bool>(), 0..SIZES.len(), any::<usize>()), 0..150),
-        ) {
-            let pool = pool();
-            let spaces = pool.core.spaces(0, SIZES.map(|bytes| bytes as u32));
-            let mut model = BTreeMap::new();
-            for (take, size, which) in steps {
-                if take || model.is_empty() {
-                    let offset = spaces[size].alloc().unwrap();
-                    let before = model.range(..offset).next_back();
-                    prop_assert!(before.is_none_or(|(at, &size)| at + SIZES[size] <= offset));
-                    let after = model.range(offset..).next();
-                    prop_assert!(after.is_none_or(|(&at, _)| offset + SIZES[size] <= at));
-                    model.insert(offset, size);
-                } else {
-                    let (&offset, &size) = model.iter().nth(which % model.len()).unwrap();
-                    model.remove(&offset);
-                    spaces[size].free_now(offset);
-                    let is_left = spaces[size].owns(offset);
-                    prop_assert!(!is_left || SIZES[size] < EXTENT_BYTES, "a run is given back at once");
-                }
-                for (&offset, &size) in &model {
-                    prop_assert_eq!(pool.core.block_bytes_of(0, offset), Some(SIZES[size]));
-                    prop_assert!((0..SIZES.len()).all(|i| spaces[i].owns(offset) == (i == size)));
-                }
-                for (size, space) in spaces.iter().enumerate() {
-                    let stat = space.stat();
-                    let used = model.values().filter(|&&other| other == size).count() as u64;
-                    prop_assert_eq!(stat.used_blocks, used);
-                    prop_assert!(stat.file_bytes >= used * SIZES[size]);
-                }
-                prop_assert_eq!(pool.check(), [""; 0]);
-            }
-            drop(spaces);
-            pool.drop_map("m").unwrap();
-            prop_assert!(all_but_one_extent_are_free(&pool), "a dropped map leaves nothing, of whatever size");
-            prop_assert_eq!(pool.check(), [""; 0]);
-        }
-    }
-
-    #[test]
-    fn an_extent_that_runs_empty_is_given_back_if_another_has_room() {
-        let pool = pool();
-        let space = space(&pool, EXTENT_BYTES / 4);
-        let blocks: Vec<u64> = (0..8).map(|_| space.alloc().unwrap()).collect();
-        let extents = || space.stat().file_bytes / EXTENT_BYTES;
-        assert_eq!(extents(), 2);
-        for &block in &blocks[..4] {
-            space.free_now(block);
-        }
-        assert_eq!(extents(), 2, "the other one is full");
-        space.free_now(blocks[4]);
-        assert_eq!(extents(), 2, "neither has just run empty");
-        let again = space.alloc().unwrap();
-        assert_eq!(again, blocks[0], "the lowest free block comes first");
-        space.free_now(again);
-        assert_eq!(extents(), 1, "the other one has room");
-        assert!(!space.owns(blocks[0]) && space.owns(blocks[5]));
-        assert_eq!(pool.check(), [""; 0]);
-    }
-
-    #[test]
-    fn a_run_of_before_the_open_is_unswept_as_any_extent_is() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("runs.pool");
-        let size = 2 * EXTENT_BYTES;
-        let pool = Pool::create(&path).unwrap();
-        drop(pool.map::<u64, u64>("m").unwrap());
-        let runs = space(&pool, size).alloc_many(3).unwrap();
-        pool.close().unwrap();
-
-        let pool = Pool::open(&path).unwrap();
-        let space = space(&pool, size);
-        assert!(space.needs_sweep());
-        assert!(runs.iter().all(|&run| space.owns(run)));
-        assert_eq!(space.stat().file_bytes, 3 * size);
-        let new = space.alloc().unwrap();
-        assert!(!runs.contains(&new), "nothing comes from unswept extents");
-        space.mark(runs[0]);
-        space.mark(runs[1]);
-        space.free_now(runs[1]);
-        space.finish_sweep();
-        assert!(!space.needs_sweep());
-        let is_left = runs.iter().map(|&run| space.owns(run));
-        assert!(is_left.eq([true, false, false]));
-        assert_eq!(space.stat().used_blocks, 2);
-        space.close();
-        assert_eq!(space.stat().file_bytes, 0);
-        assert_eq!(pool.check(), [""; 0]);
-    }
-
-    #[test]
-    fn offsets_from_the_file_may_be_anything() {
-        let pool = pool();
-        let (small, large) = (space(&pool, 512), space(&pool, 2 * EXTENT_BYTES));
-        let (block, run) = (small.alloc().unwrap(), large.alloc().unwrap());
-        let size_at = |offset| pool.core.block_bytes_of(0, offset);
-        assert_eq!(size_at(block), Some(512));
-        assert_eq!(size_at(block + 512), Some(512));
-        assert_eq!(size_at(run), Some(2 * EXTENT_BYTES));
-        for offset in [
-            0,
-            64,
-            block + 1,
-            block + 256,
-            run + 64,
-            run + EXTENT_BYTES,
-            pool.stat().file_bytes,
-            1 << 50,
-            u64::MAX,
-        ] {
-            assert_eq!(size_at(offset), None, "{offset:#x}");
-            assert!(!small.owns(offset) && !large.owns(offset));
-        }
-        assert_eq!(pool.core.block_bytes_of(1, block), None, "another map's");
-    }
-}
+mod tests;

@@ -30,7 +30,7 @@ impl Blocks {
 
     /// A block of `bytes`, its contents undefined.
     pub(super) fn alloc(&self, bytes: u64) -> Result<Offset> {
-        self.space(bytes).alloc()
+        self.space(bytes).alloc_beside(&self.spaces)
     }
 
     /// Gives back a block that nobody has ever seen.

@@ -9,13 +9,16 @@
 //! one go.
 
 use super::layout::GROUP;
+use crate::index::simd::{Simd, TagLine};
+use crate::sync::atomic::{AtomicU32, Ordering};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 const SLOT_BITS: u32 = 20;
 const BLOCK_SHIFT: u32 = 28;
+/// The bits of an entry that its key decides.
+const TAG: u32 = !0 << SLOT_BITS;
 /// Words before the entries.
 const HEAD: usize = 2;
 
@@ -155,13 +158,36 @@ impl<'a> Bucket<'a> {
             .map(|word| Entry(word.load(Ordering::Relaxed)))
     }
 
-    /// The stash slots of the entries that may be a key's.
+    /// The first answer of `found` to a stash slot that may be the key's.
     #[inline(always)]
-    pub(super) fn matches(self, home: usize, key: u64) -> impl Iterator<Item = u32> + 'a {
-        let tag = Entry::tag(home, key) >> SLOT_BITS;
-        self.entries()
-            .filter(move |entry| entry.0 >> SLOT_BITS == tag)
-            .map(Entry::stash_slot)
+    pub(super) fn find<S: Simd, T>(
+        self,
+        home: usize,
+        key: u64,
+        found: impl Fn(u32) -> Option<T>,
+    ) -> Option<T> {
+        let tag = Entry::tag(home, key);
+        let mut left = HEAD + self.len();
+        // SAFETY: buckets are whole lines, at least one, aligned as such, and all words of theirs are initialized.
+        let lines = unsafe {
+            std::slice::from_raw_parts(self.words.as_ptr().cast::<TagLine>(), left.div_ceil(16))
+        };
+        let mut others = (1 << HEAD) - 1;
+        for line in lines {
+            let in_use = ((1_u64 << left.min(16)) - 1) as u32 & !others;
+            let mut matches = S::tagged(line, tag, TAG) & in_use;
+            while matches != 0 {
+                let entry =
+                    Entry(line.0[matches.trailing_zeros() as usize % 16].load(Ordering::Relaxed));
+                if let Some(answer) = found(entry.stash_slot()) {
+                    return Some(answer);
+                }
+                matches &= matches - 1;
+            }
+            left = left.saturating_sub(16);
+            others = 0;
+        }
+        None
     }
 
     /// Adds an entry, if there is room. The group's lock is held.
@@ -193,6 +219,7 @@ impl<'a> Bucket<'a> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::index::simd::Plain;
 
     #[test]
     fn buckets_grow_and_remember_all_that_is_not_taken_out() {
@@ -213,10 +240,9 @@ mod tests {
             bucket.remove(slot);
         }
         for slot in 0..200 {
-            let is_there = bucket
-                .matches(slot as usize, key(slot))
-                .any(|found| found == slot);
-            assert_eq!(is_there, slot % 3 != 0);
+            let same = |found| (found == slot).then_some(());
+            let found = bucket.find::<Plain, _>(slot as usize, key(slot), same);
+            assert_eq!(found.is_some(), slot % 3 != 0);
         }
         assert_eq!(bucket.len(), bucket.entries().count());
         // SAFETY: nobody else has it.

@@ -5,7 +5,7 @@ use super::build::{Aside, Built, Record, radix_of};
 use super::data::Data;
 use super::inner::{Child, Inner};
 use super::layout::Link;
-use super::plan::{InnerPlan, Plan, plan, plan_parallel};
+use super::plan::{InnerPlan, Plan};
 use super::smo::Frozen;
 use crate::locks::Wait;
 use crate::sync::lock;
@@ -24,7 +24,8 @@ impl Tree {
     /// Builds a map without records, of which nobody knows yet, and returns its root.
     pub(super) fn build_empty(&self) -> Result<Link> {
         let mut aside = Aside::new(self);
-        let (link, child) = aside.plant(&plan(&[], DOMAIN.0, DOMAIN.1, 1.0), &[], DOMAIN, 0)?;
+        let plan = self.shape.plan(&[], DOMAIN, 1.0, 1);
+        let (link, child) = aside.plant(&plan, &[], DOMAIN, 0)?;
         self.pm.fence();
         self.root.store(child.as_inner(), Ordering::Release);
         aside.open();
@@ -56,7 +57,7 @@ impl Tree {
         } else {
             std::thread::available_parallelism().map_or(1, usize::from)
         };
-        let plan = plan_parallel(&keys, DOMAIN.0, DOMAIN.1, fill, threads);
+        let plan = self.shape.plan(&keys, DOMAIN, fill, threads);
         drop(keys);
         let mut aside = Aside::new(self);
         let (link, child) = match &plan {

@@ -6,6 +6,7 @@ use super::inner::{Inner, group_log, group_of};
 use super::layout::{GROUP, Offset, SMALLEST_BLOCK, WINDOW, window_of};
 use super::smo::Path;
 use super::{Shared, Tree};
+use crate::index::simd::Plain;
 use crate::map::MapStat;
 use crate::{Error, Kind, Result, reclaim};
 use std::collections::BTreeMap;
@@ -149,7 +150,7 @@ impl Tree {
             };
             records += 1;
             let home = data.model.predict(key);
-            let found = self.find_in_stash(data, home, key);
+            let found = self.find_in_stash::<Plain>(data, home, key);
             report.expect(found.is_some_and(|(found, _)| found == slot), || {
                 format!(
                     "key {key:#x} is in stash slot {slot} of data node {at:#x} and not found there"
@@ -244,7 +245,7 @@ impl Shared {
         })?;
         sizes.sort_unstable();
         let (_, file_bytes, space_bytes) = tree.blocks.stat();
-        let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let changes = &tree.changes;
         let per = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
         Ok(MapStat {
             kind: Kind::Apex,
@@ -263,11 +264,16 @@ impl Shared {
             smallest_node: sizes.first().copied().unwrap_or(0),
             median_node: sizes.get(sizes.len() / 2).copied().unwrap_or(0),
             largest_node: sizes.last().copied().unwrap_or(0),
-            expansions: load(&tree.changes.expansions),
-            sideways_splits: load(&tree.changes.sideways_splits),
-            downward_splits: load(&tree.changes.downward_splits),
-            inner_expansions: load(&tree.changes.inner_expansions),
-            merges: load(&tree.changes.merges),
+            expansions: changes.expansions.changes(),
+            expansion_ns: changes.expansions.nanoseconds(),
+            sideways_splits: changes.sideways_splits.changes(),
+            sideways_split_ns: changes.sideways_splits.nanoseconds(),
+            downward_splits: changes.downward_splits.changes(),
+            downward_split_ns: changes.downward_splits.nanoseconds(),
+            inner_expansions: changes.inner_expansions.changes(),
+            inner_expansion_ns: changes.inner_expansions.nanoseconds(),
+            merges: changes.merges.changes(),
+            merge_ns: changes.merges.nanoseconds(),
             ..MapStat::default()
         })
     }

@@ -265,12 +265,24 @@ impl<'a> Window<'a> {
 
 /// Overflow: the records that found no room in their windows.
 impl Data {
-    /// The stash slots that may hold a key. The entries may be changing: who holds no lock checks a version afterwards.
+    /// The first answer of `found` to a stash slot that may hold a key. The entries may be changing: who holds no lock
+    /// checks a version afterwards.
     #[inline(always)]
-    pub(super) fn overflow(&self, home: usize, key: u64) -> impl Iterator<Item = u32> {
-        self.bucket(home / GROUP)
-            .into_iter()
-            .flat_map(move |bucket| bucket.matches(home, key))
+    pub(super) fn find_overflow<S: Simd, T>(
+        &self,
+        home: usize,
+        key: u64,
+        found: impl Fn(u32) -> Option<T>,
+    ) -> Option<T> {
+        self.bucket(home / GROUP)?.find::<S, T>(home, key, found)
+    }
+
+    /// Asks the caches for the first two lines of a group's overflow entries; few have more.
+    #[inline(always)]
+    pub(super) fn prefetch_overflow(&self, group: usize) {
+        let word = self.groups[group].load(Ordering::Relaxed);
+        let bucket = std::ptr::without_provenance::<KeyLine>((word & BUCKET_BITS) as usize);
+        (0..2).for_each(|line| prefetch(bucket.wrapping_add(line)));
     }
 
     /// All overflow entries of a group.
@@ -357,6 +369,12 @@ impl Data {
     #[inline(always)]
     pub(super) fn is_pile(&self, records: usize) -> bool {
         records * 100 >= PILE * GROUP && records.is_multiple_of(64)
+    }
+
+    /// Whether a key is above or below all that the node was built with.
+    pub(super) fn is_beyond(&self, key: u64) -> bool {
+        self.built
+            .is_some_and(|(_, first, last)| key < first || key > last)
     }
 
     /// Whether there is such a group.

@@ -4,15 +4,10 @@ use super::build::Record;
 use super::data::Data;
 use super::inner::Inner;
 use super::layout::{Radix, SLOT_BYTES};
-use super::plan::{
-    MAX_DATA_BYTES, MAX_LOG_SLOTS, MIN_DATA_BYTES, Plan, Trend, plan, plan_trend, with_room_around,
-};
+use super::plan::{MIN_DATA_BYTES, Plan, Shape, Trend, with_room_around};
 use crate::pmem::Cell;
 
-/// Records per slot in a node that has just been laid out, at most. Blocks are of twice the size each, so between half of this
-/// and this: the paper's lower density of 0.5 on average.
-pub(super) const FILL: f64 = 0.65;
-/// The same where no more inserts are expected.
+/// Records per slot in a node that has just been laid out where no more inserts are expected, at most.
 const FILL_BEHIND: f64 = 0.9;
 
 /// Halvings that a split may take beyond those that records call for, of nodes with few records: each leaves an empty node.
@@ -29,6 +24,7 @@ const LEAST_SHARE: u64 = MIN_DATA_BYTES / (SLOTS_PER_CHILD * size_of::<Cell>()) 
 
 /// Records that are to be laid out anew, and what is known of them.
 pub(super) struct Load<'a> {
+    pub(super) shape: Shape,
     pub(super) records: &'a [Record],
     pub(super) keys: &'a [u64],
     pub(super) trend: Trend,
@@ -36,7 +32,7 @@ pub(super) struct Load<'a> {
 
 impl<'a> Load<'a> {
     /// The records of `data`, in order, and their keys.
-    pub(super) fn new(data: &Data, records: &'a [Record], keys: &'a [u64]) -> Self {
+    pub(super) fn new(shape: Shape, data: &Data, records: &'a [Record], keys: &'a [u64]) -> Self {
         let trend = data.built.map_or(Trend::No, |(count, first, last)| {
             let new = keys.len().saturating_sub(count);
             let is_most = |keys: usize| new >= 8 && keys * 10 >= new * 9;
@@ -49,6 +45,7 @@ impl<'a> Load<'a> {
             }
         });
         Self {
+            shape,
             records,
             keys,
             trend,
@@ -57,8 +54,8 @@ impl<'a> Load<'a> {
 
     /// Whether they are too many for one node, with room for more.
     pub(super) fn is_too_much(&self) -> bool {
-        let slots = MAX_DATA_BYTES / SLOT_BYTES;
-        self.keys.len() as f64 > slots as f64 * FILL
+        let slots = self.shape.max_data_bytes / SLOT_BYTES;
+        self.keys.len() as f64 > slots as f64 * self.shape.fill
     }
 
     /// How many keys are less than a boundary, which may lie beyond all.
@@ -155,7 +152,7 @@ impl Group<'_> {
             log: radix.log_slots,
             ..self
         };
-        if radix.log_slots == MAX_LOG_SLOTS || !parent.is_cell() {
+        if radix.log_slots == load.shape.max_log_slots || !parent.is_cell() {
             return None;
         }
         let (keys, width) = (load.keys.len(), (radix.slots() as u128) << radix.shift);
@@ -197,7 +194,7 @@ impl Group<'_> {
         // Where keys go on, the empty nodes ahead are for the next ones.
         let idle = match load.trend {
             Trend::No => IDLE_HALVINGS + (records / 64).checked_ilog2().unwrap_or(0),
-            _ => MAX_LOG_SLOTS,
+            _ => radix.log_slots,
         };
         let is_near = log > 0 && self.log - log.min(self.log) <= idle;
         is_inside && is_near && self.is_cell() && self.has_halves() && radix.shift + self.log < 64
@@ -215,7 +212,7 @@ impl Group<'_> {
     /// Whether the parent should have twice as many slots, so that the node can be split between two of them.
     pub(super) fn can_be_finer(self, slots: &[Cell], load: &Load<'_>) -> bool {
         let radix = self.radix();
-        if self.log > 0 || radix.shift == 0 || radix.log_slots == MAX_LOG_SLOTS {
+        if self.log > 0 || radix.shift == 0 || radix.log_slots == load.shape.max_log_slots {
             return false;
         }
         let middle = radix.start_of(self.first) + (1 << (radix.shift - 1));
@@ -258,12 +255,14 @@ impl Group<'_> {
             Trend::Down => range.start == 0,
         };
         let plan = if !is_ahead {
-            plan(keys, low, high, FILL_BEHIND)
+            load.shape.plan(keys, (low, high), FILL_BEHIND, 1)
         } else {
-            let ahead = plan_trend(keys, low, high, load.trend).filter(|_| !keys.is_empty());
-            ahead.map_or_else(|| plan(keys, low, high, FILL), Plan::Data)
+            let ahead = load.shape.trend(keys, (low, high), load.trend);
+            let ahead = ahead.filter(|_| !keys.is_empty());
+            let all = || load.shape.plan(keys, (low, high), load.shape.fill, 1);
+            ahead.map_or_else(all, Plan::Data)
         };
-        let plan = with_room_around(plan, low, high);
+        let plan = with_room_around(load.shape, plan, low, high);
         Part {
             first: self.first,
             log: self.log,

@@ -11,7 +11,7 @@ use super::Tree;
 use super::build::{Aside, Built, radix_of};
 use super::inner::{Child, Inner, group_log};
 use super::layout::Link;
-use super::plan::{InnerPlan, MIN_DATA_BYTES, Plan, plan_over, plan_void};
+use super::plan::{InnerPlan, MIN_DATA_BYTES, Plan, Shape};
 use super::smo::{Frozen, Step};
 use crate::sync::lock;
 use crate::{Result, reclaim};
@@ -97,7 +97,7 @@ impl Tree {
         let kept = halve_voids(kept);
         let borders: Vec<u64> = kept[1..].iter().map(|node| node.low).collect();
         let sizes: Vec<u64> = kept.iter().map(|node| node.bytes).collect();
-        let Some(plan) = plan_over(&borders, &sizes, inner.low, inner.high) else {
+        let Some(plan) = self.shape.over(&borders, &sizes, (inner.low, inner.high)) else {
             return Ok(());
         };
         let saved = levels as f64 - levels_of(&plan, &kept, 1) as f64;
@@ -106,6 +106,7 @@ impl Tree {
         }
         let mut aside = Aside::new(self);
         let (link, child) = plant(
+            self.shape,
             &mut aside,
             &plan,
             &kept,
@@ -221,6 +222,7 @@ fn levels_of(plan: &InnerPlan, kept: &[Kept], depth: u64) -> u64 {
 
 /// Writes the inner nodes of a plan over nodes that there are, not fenced.
 fn plant(
+    shape: Shape,
     aside: &mut Aside<'_>,
     plan: &InnerPlan,
     kept: &[Kept],
@@ -236,14 +238,14 @@ fn plant(
         let of_child = radix.range_of(*first, log, range.0, range.1);
         let (link, child) = match child {
             Plan::Data(node) if node.first == node.last => {
-                aside.data(&plan_void(of_child.0, of_child.1), &[])?
+                aside.data(&shape.void(of_child.0, of_child.1), &[])?
             }
             Plan::Data(node) => {
                 let node = &kept[node.first];
                 debug_assert_eq!(node.low, of_child.0);
                 (node.link, node.child)
             }
-            Plan::Inner(plan) => plant(aside, plan, kept, of_child, depth + 1)?,
+            Plan::Inner(plan) => plant(shape, aside, plan, kept, of_child, depth + 1)?,
         };
         built.push(Built {
             first: *first,

@@ -1,19 +1,21 @@
 //! Structure changes of nodes that have few records left: contraction, merge, collapse.
 
+use super::Tree;
 use super::build::{Aside, Image, Record};
 use super::data::Data;
-use super::divide::{FILL, Group, Load};
+use super::divide::{Group, Load};
 use super::inner::{Child, group_log};
 use super::layout::{Link, Radix};
-use super::plan::{DataPlan, Plan, plan, plan_data};
+use super::plan::{DataPlan, Plan};
 use super::smo::{Frozen, Outcome, Path, Step};
-use super::{Tree, count};
 use crate::planted::{Bug, planted};
 use crate::sync::lock;
 use crate::{Result, reclaim};
+use std::time::Instant;
 
-/// Records per slot in a node that has just become smaller, at most: far from where it would have to grow again.
-const FILL_THIN: f64 = FILL / 1.5;
+/// How many times fewer records per slot a node has that has just become smaller, at most: far from where it would have to grow
+/// again.
+const THINNER: f64 = 1.5;
 
 /// The two halves of a group, and what is to take their place.
 struct Merger<'a> {
@@ -23,6 +25,8 @@ struct Merger<'a> {
     nodes: [&'a Data; 2],
     records: Vec<Record>,
     plan: DataPlan,
+    /// When the first of them was frozen.
+    since: Instant,
 }
 
 impl Tree {
@@ -32,11 +36,12 @@ impl Tree {
         loop {
             let path = self.path_to(data.low)?;
             let group = self.group(&path);
-            if self.merge(group, data, load)? {
+            if self.merge(group, frozen, load)? {
                 return self.collapse(data.low);
             }
             let (keys, all) = (load.keys, 0..load.keys.len());
-            let plan = plan_data(keys, all, data.low, data.high, FILL_THIN, None);
+            let fill = self.shape.fill / THINNER;
+            let plan = self.shape.data(keys, all, (data.low, data.high), fill);
             let image = Image::new(&plan, load.records);
             if plan.bytes >= data.bytes
                 || !image.has_room()
@@ -48,7 +53,8 @@ impl Tree {
     }
 
     /// Merges a frozen node with the one in the other half of a group of twice the size, if that is worth while.
-    fn merge(&self, group: Group<'_>, data: &Data, load: &Load<'_>) -> Result<bool> {
+    fn merge(&self, group: Group<'_>, thin: &Frozen<'_>, load: &Load<'_>) -> Result<bool> {
+        let data = thin.data;
         let Some(buddy) = self.buddy(group)? else {
             return Ok(false);
         };
@@ -65,7 +71,8 @@ impl Tree {
         let at = if is_left { 0 } else { records.len() };
         records.splice(at..at, load.records.iter().copied());
         let keys: Vec<u64> = records.iter().map(|&(key, _)| key).collect();
-        let Plan::Data(plan) = plan(&keys, nodes[0].low, nodes[1].high, FILL_THIN) else {
+        let (range, fill) = ((nodes[0].low, nodes[1].high), self.shape.fill / THINNER);
+        let Plan::Data(plan) = self.shape.plan(&keys, range, fill, 1) else {
             return Ok(false);
         };
         let is_smaller = plan.bytes < data.bytes + buddy.bytes;
@@ -79,6 +86,7 @@ impl Tree {
             nodes,
             records,
             plan,
+            since: thin.since,
         })
     }
 
@@ -140,7 +148,6 @@ impl Tree {
             ..left
         };
         self.pm.note("merge", u64::from(whole.has_lines()));
-        count(&self.changes.merges);
         if planted(Bug::MergeDropsRightFirst) {
             self.pm.commit(&slots[right], 0);
         }
@@ -159,6 +166,7 @@ impl Tree {
             self.retire_data(node);
         }
         aside.open();
+        self.changes.merges.add(merger.since);
         Ok(true)
     }
 

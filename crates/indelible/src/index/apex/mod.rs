@@ -64,15 +64,17 @@ use crate::pmem::{Cell, Pm};
 use crate::pool::PoolCore;
 use crate::reclaim::{self, Stamp};
 use crate::sync::lock;
-use crate::{Error, Result};
+use crate::{ApexTuning, Error, Result};
 use blocks::Blocks;
 use data::Data;
 use inner::{Child, Inner};
 use layout::{DataHeader, Extension, InnerHead, LINE_SLOTS, Offset, Slot};
+use plan::Shape;
 use std::collections::{HashSet, VecDeque};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 /// The version locks of a map, in each of which its records are counted.
 const LOCKS: usize = if cfg!(feature = "small") { 64 } else { 8192 };
@@ -98,6 +100,7 @@ struct Tree {
     met: Mutex<HashSet<Offset>>,
     /// The map's place in the catalog.
     slot: usize,
+    shape: Shape,
     changes: Changes,
     /// The last structure change that could have waited found no space.
     is_starved: AtomicBool,
@@ -112,20 +115,42 @@ unsafe impl Sync for Tree {}
 /// Structure changes since the map was opened.
 #[derive(Default)]
 struct Changes {
-    expansions: AtomicU64,
-    sideways_splits: AtomicU64,
-    downward_splits: AtomicU64,
-    inner_expansions: AtomicU64,
-    merges: AtomicU64,
+    expansions: Counter,
+    sideways_splits: Counter,
+    downward_splits: Counter,
+    inner_expansions: Counter,
+    merges: Counter,
 }
 
-fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
+/// How many structure changes of a kind there were, and how long they took.
+#[derive(Default)]
+struct Counter {
+    changes: AtomicU64,
+    nanoseconds: AtomicU64,
+}
+
+impl Counter {
+    /// A change that froze its node at `since` is done.
+    fn add(&self, since: Instant) {
+        let nanoseconds = since.elapsed().as_nanos() as u64;
+        self.changes.fetch_add(1, Ordering::Relaxed);
+        self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+    }
+
+    fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
+    }
+
+    fn nanoseconds(&self) -> u64 {
+        self.nanoseconds.load(Ordering::Relaxed)
+    }
 }
 
 impl Tree {
-    fn new(core: &Arc<PoolCore>, slot: usize) -> Self {
-        Self {
+    fn new(core: &Arc<PoolCore>, slot: usize) -> Result<Self> {
+        let tuning = ApexTuning::from_word((core.entry(slot).shape.load() >> 32) as u32)?;
+        Ok(Self {
+            shape: Shape::of(tuning),
             base: core.base(),
             pm: core.pm(),
             blocks: Blocks::new(core, slot),
@@ -140,7 +165,7 @@ impl Tree {
             slot,
             changes: Changes::default(),
             is_starved: AtomicBool::new(false),
-        }
+        })
     }
 
     #[inline(always)]
@@ -261,7 +286,7 @@ pub(crate) struct Apex {
 impl Apex {
     /// Lays out an empty map for the catalog entry at `slot`, which is not committed yet.
     pub(crate) fn format(core: &Arc<PoolCore>, slot: usize) -> Result<()> {
-        let tree = Tree::new(core, slot);
+        let tree = Tree::new(core, slot)?;
         let root = tree.build_empty()?;
         // Needs no flush: it lies in the line of the word that commits the entry.
         tree.pm.store(tree.root_cell(), root.0);
@@ -270,7 +295,7 @@ impl Apex {
 
     /// Opens the map of the catalog entry at `slot`. O(1).
     pub(crate) fn open(core: Arc<PoolCore>, slot: usize) -> Result<Arc<Self>> {
-        let tree = Tree::new(&core, slot);
+        let tree = Tree::new(&core, slot)?;
         tree.open_root()?;
         if let Some(records) = tally::recorded(&core, slot) {
             tree.tally.begin_with(&tree.locks, records);
@@ -390,3 +415,8 @@ impl Drop for Apex {
 
 #[cfg(all(test, not(loom)))]
 mod tests;
+
+/// Once more, with small nodes.
+#[cfg(all(test, not(loom)))]
+#[path = "../../../tests/linearizable.rs"]
+mod linearizable;

@@ -11,6 +11,8 @@ mod halve;
 
 use super::layout::{HEADER_BYTES, Radix, SLOT_BYTES};
 use super::model::{self, Model};
+use crate::ApexTuning;
+use crate::pmem::Cell;
 use crate::sync::lock;
 use halve::Parts;
 use std::ops::{Range, RangeInclusive};
@@ -19,10 +21,10 @@ use std::sync::Mutex;
 /// The smallest data node.
 pub(super) const MIN_DATA_BYTES: u64 = 512;
 
-/// The largest data node.
+/// The largest data node of any map.
 pub(super) const MAX_DATA_BYTES: u64 = SHAPE.max_data_bytes;
 
-/// The logarithm of the most slots that an inner node has.
+/// The logarithm of the most slots that an inner node of any map has.
 pub(super) const MAX_LOG_SLOTS: u32 = SHAPE.max_log_slots;
 
 /// Where a data node is so full that its structure must change (section 4.4). The stash is made for that time.
@@ -44,14 +46,19 @@ const FILL_TREND: f64 = 0.55;
 /// all would overflow.
 const OVERFLOW_TREND: f64 = 0.2;
 
-/// Sizes that differ under test.
+/// How the nodes of a map are laid out: what its [`ApexTuning`] says, and sizes that differ under test.
 #[derive(Clone, Copy, Debug)]
-struct Shape {
-    max_data_bytes: u64,
-    max_log_slots: u32,
+pub(super) struct Shape {
+    pub(super) max_data_bytes: u64,
+    pub(super) max_log_slots: u32,
     /// Parts with fewer records than two such are halved only if they are too large for a node.
     min_records: usize,
     group: usize,
+    /// The stash, as a share of all slots, if it is not to follow from the keys.
+    stash_ratio: Option<f64>,
+    /// Records per slot in a node that has just been laid out, at most. Blocks are of twice the size each, so between half of this
+    /// and this: the paper's lower density of 0.5 on average.
+    pub(super) fill: f64,
 }
 
 const REAL: Shape = Shape {
@@ -59,6 +66,8 @@ const REAL: Shape = Shape {
     max_log_slots: 21,
     min_records: 64,
     group: 256,
+    stash_ratio: None,
+    fill: 0.65,
 };
 
 /// Trees of a few hundred records have all kinds of nodes.
@@ -67,6 +76,7 @@ const SMALL: Shape = Shape {
     max_log_slots: 6,
     min_records: 8,
     group: 32,
+    ..REAL
 };
 
 const SHAPE: Shape = if cfg!(any(test, feature = "small")) {
@@ -115,46 +125,9 @@ pub(super) enum Plan {
     Inner(InnerPlan),
 }
 
-/// One data node for the keys of `range`, whatever it costs; it covers `low` to `high`. If no stash ratio is given, it is
-/// simulated: in place of another node, the paper takes that one's overflow ratio.
-pub(super) fn plan_data(
-    keys: &[u64],
-    range: Range<usize>,
-    low: u64,
-    high: u64,
-    fill: f64,
-    stash_ratio: Option<f64>,
-) -> DataPlan {
-    SHAPE.data(keys, range, (low, high), fill, stash_ratio)
-}
-
-/// The same node in a block of twice the size, if there is one and it would not stand nearly empty.
-pub(super) fn plan_larger(plan: &DataPlan, keys: &[u64]) -> Option<DataPlan> {
-    let bytes = plan.bytes * 2;
-    let fill = keys.len() as f64 / slots_in(bytes) as f64;
-    (bytes <= MAX_DATA_BYTES && fill >= FILL_LEAST)
-        .then(|| SHAPE.data(keys, 0..keys.len(), (plan.low, plan.high), fill, None))
-}
-
-/// The best inner nodes over nodes that there are already, which cover `low` to `high`: with `borders` between them, each the
-/// first key of the node to its right, and so many `bytes` each, 0 of what has no keys and may be divided at will. The plan's
-/// data nodes have nothing but numbers of these, from `first` to before `last`, or none. None if there is only one.
-pub(super) fn plan_over(borders: &[u64], bytes: &[u64], low: u64, high: u64) -> Option<InnerPlan> {
-    let tree = halve::tree_over(borders, bytes, 0..bytes.len());
-    match Parts::over(SHAPE, (low, high)).collapse(&tree) {
-        Plan::Inner(plan) if bytes.len() > 1 => Some(plan),
-        _ => None,
-    }
-}
-
-/// A data node without keys.
-pub(super) fn plan_void(low: u64, high: u64) -> DataPlan {
-    SHAPE.data(&[], 0..0, (low, high), 1.0, Some(0.0))
-}
-
 /// `plan` with data nodes without keys beside each inner node whose slots do not reach as far as its keys might: when inner nodes
 /// are laid out anew those can be divided at will, which the nodes at the ends of the inner node cannot.
-pub(super) fn with_room_around(plan: Plan, low: u64, high: u64) -> Plan {
+pub(super) fn with_room_around(shape: Shape, plan: Plan, low: u64, high: u64) -> Plan {
     let mut plan = match plan {
         Plan::Data(node) => return Plan::Data(DataPlan { low, high, ..node }),
         Plan::Inner(plan) => plan,
@@ -175,14 +148,14 @@ pub(super) fn with_room_around(plan: Plan, low: u64, high: u64) -> Plan {
     for ((first, child), end) in plan.children.iter_mut().zip(ends) {
         let log = (end - *first).ilog2();
         let (low, high) = radix.range_of(*first, log, from, to);
-        let void = Plan::Data(plan_void(low, high));
-        *child = with_room_around(std::mem::replace(child, void), low, high);
+        let void = Plan::Data(shape.void(low, high));
+        *child = with_room_around(shape, std::mem::replace(child, void), low, high);
     }
     if before.is_none() && after.is_none() {
         return Plan::Inner(plan);
     }
     let base = before.unwrap_or(plan.base);
-    let void = |low, high| Plan::Data(plan_void(low, high));
+    let void = |low, high| Plan::Data(shape.void(low, high));
     let before = before.map(|_| void(low, from - 1));
     let children = before.into_iter().chain([Plan::Inner(plan)]);
     let children = children.chain(after.map(|end| void(end, high)));
@@ -193,24 +166,6 @@ pub(super) fn with_room_around(plan: Plan, low: u64, high: u64) -> Plan {
         log_slots: children.len() as u32 - 1,
         children,
     })
-}
-
-/// Two nodes for keys that no data node suits: the smallest and the largest of them go different ways. None for fewer
-/// than two keys.
-pub(super) fn plan_two(keys: &[u64], low: u64, high: u64, fill: f64) -> Option<Plan> {
-    let (first, last) = (*keys.first()?, *keys.last()?);
-    let shift = (first ^ last).checked_ilog2()?;
-    let base = first >> shift << shift;
-    let border = base + (1 << shift);
-    let at = keys.partition_point(|&key| key < border);
-    let left = SHAPE.plan_from(keys, 0..at, (low, border - 1), fill);
-    let right = SHAPE.plan_from(keys, at..keys.len(), (border, high), fill);
-    Some(Plan::Inner(InnerPlan {
-        base,
-        shift,
-        log_slots: 1,
-        children: vec![(0, left), (1, right)],
-    }))
 }
 
 /// Where most keys go that a node has got since it was laid out.
@@ -224,49 +179,28 @@ pub(super) enum Trend {
     Down,
 }
 
-/// A data node for keys with a trend: they lie densely at one end of the primary array, and the rest of it waits for those
-/// to come. None if there is no trend, no node that has room for as many again, or no line along which keys come.
-pub(super) fn plan_trend(keys: &[u64], low: u64, high: u64, trend: Trend) -> Option<DataPlan> {
-    if trend == Trend::No {
-        return None;
-    }
-    let with_stash = |ratio| {
-        let mut plan = SHAPE.data(keys, 0..keys.len(), (low, high), FILL_TREND, Some(ratio));
-        let homes = model::homes(plan.primary);
-        plan.model = match trend {
-            Trend::No | Trend::Up => Model::fit_append(keys, homes, UPPER_DENSITY),
-            Trend::Down => Model::fit_prepend(keys, homes, UPPER_DENSITY, low),
-        };
-        plan
-    };
-    let plan = with_stash(*STASH_RATIO.start());
-    if keys.len() as f64 > slots_in(plan.bytes) as f64 * FILL_TREND {
-        return None;
-    }
-    let fit = model::simulate_in(&plan.model, keys, plan.primary, SHAPE.group);
-    let ratio = fit.overflowed as f64 / keys.len().max(1) as f64;
-    if ratio > OVERFLOW_TREND {
-        None
-    } else if ratio * STASH_COEFFICIENT <= *STASH_RATIO.start() {
-        Some(plan)
-    } else {
-        Some(with_stash(ratio * STASH_COEFFICIENT))
-    }
-}
-
-/// The best tree for `keys`, strictly ascending, in a place that covers `low` to `high`, with data nodes no fuller than
-/// `fill`. A tree for all keys from 0 on has at least two data nodes.
-pub(super) fn plan(keys: &[u64], low: u64, high: u64, fill: f64) -> Plan {
-    plan_parallel(keys, low, high, fill, 1)
-}
-
-/// [`plan`], by several threads. The result is the same.
-pub(super) fn plan_parallel(keys: &[u64], low: u64, high: u64, fill: f64, threads: usize) -> Plan {
-    SHAPE.plan(keys, (low, high), fill, threads)
-}
-
 impl Shape {
-    fn plan(self, keys: &[u64], (low, high): (u64, u64), fill: f64, threads: usize) -> Plan {
+    /// What a map's tuning says.
+    pub(super) fn of(tuning: ApexTuning) -> Self {
+        let most = u64::from(tuning.max_inner_bytes) / size_of::<Cell>() as u64;
+        Self {
+            max_data_bytes: SHAPE.max_data_bytes.min(tuning.max_data_bytes.into()),
+            max_log_slots: SHAPE.max_log_slots.min(most.ilog2()),
+            stash_ratio: tuning.stash_percent.map(|share| f64::from(share) / 100.0),
+            fill: f64::from(tuning.fill_percent) / 100.0,
+            ..SHAPE
+        }
+    }
+
+    /// The best tree for `keys`, strictly ascending, in a place that covers `low` to `high`, with data nodes no fuller than
+    /// `fill`. A tree for all keys from 0 on has at least two data nodes. It is the same whatever the number of threads.
+    pub(super) fn plan(
+        self,
+        keys: &[u64],
+        (low, high): (u64, u64),
+        fill: f64,
+        threads: usize,
+    ) -> Plan {
         let low = keys.first().map_or(low, |&key| key.min(low));
         let high = keys.last().map_or(high, |&key| key.max(high));
         let parts = Parts::new(self, keys, (low, high), fill);
@@ -274,45 +208,129 @@ impl Shape {
         let mut nodes = Vec::new();
         plan.data_nodes(&mut |node| nodes.push(node));
         in_parallel(&mut nodes, threads, |node| {
-            **node = self.data(
-                keys,
-                node.first..node.last,
-                (node.low, node.high),
-                fill,
-                None,
-            );
+            **node = self.data(keys, node.first..node.last, (node.low, node.high), fill);
         });
         plan
     }
 
-    /// A data node for some of the keys.
-    fn plan_from(
-        self,
-        keys: &[u64],
-        range: Range<usize>,
-        (low, high): (u64, u64),
-        fill: f64,
-    ) -> Plan {
-        Plan::Data(self.data(keys, range, (low, high), fill, None))
+    /// The same node in a block of twice the size, if there is one and it would not stand nearly empty.
+    pub(super) fn larger(self, plan: &DataPlan, keys: &[u64]) -> Option<DataPlan> {
+        let bytes = plan.bytes * 2;
+        let fill = keys.len() as f64 / slots_in(bytes) as f64;
+        (bytes <= self.max_data_bytes && fill >= FILL_LEAST)
+            .then(|| self.data(keys, 0..keys.len(), (plan.low, plan.high), fill))
     }
 
-    /// See [`plan_data`].
-    fn data(
+    /// Two nodes for keys that no data node suits: the smallest and the largest of them go different ways. None for fewer
+    /// than two keys.
+    pub(super) fn two(self, keys: &[u64], (low, high): (u64, u64)) -> Option<Plan> {
+        let (first, last) = (*keys.first()?, *keys.last()?);
+        let shift = (first ^ last).checked_ilog2()?;
+        let base = first >> shift << shift;
+        let border = base + (1 << shift);
+        let at = keys.partition_point(|&key| key < border);
+        let data = |range, place| Plan::Data(self.data(keys, range, place, self.fill));
+        let left = data(0..at, (low, border - 1));
+        let right = data(at..keys.len(), (border, high));
+        Some(Plan::Inner(InnerPlan {
+            base,
+            shift,
+            log_slots: 1,
+            children: vec![(0, left), (1, right)],
+        }))
+    }
+
+    /// A data node for keys with a trend: they lie densely at one end of the primary array, and the rest of it waits for those
+    /// to come. None if there is no trend, no node that has room for as many again, or no line along which keys come.
+    pub(super) fn trend(
+        self,
+        keys: &[u64],
+        (low, high): (u64, u64),
+        trend: Trend,
+    ) -> Option<DataPlan> {
+        if trend == Trend::No {
+            return None;
+        }
+        let with_stash = |ratio| {
+            let all = 0..keys.len();
+            let mut plan = self.data_with_stash(keys, all, (low, high), FILL_TREND, ratio);
+            let homes = model::homes(plan.primary);
+            plan.model = match trend {
+                Trend::No | Trend::Up => Model::fit_append(keys, homes, UPPER_DENSITY),
+                Trend::Down => Model::fit_prepend(keys, homes, UPPER_DENSITY, low),
+            };
+            plan
+        };
+        let least = self.stash_ratio.unwrap_or(*STASH_RATIO.start());
+        let plan = with_stash(least);
+        if keys.len() as f64 > slots_in(plan.bytes) as f64 * FILL_TREND {
+            return None;
+        }
+        let fit = model::simulate_in(&plan.model, keys, plan.primary, self.group);
+        let overflow = fit.overflowed as f64 / keys.len().max(1) as f64;
+        let ratio = overflow * STASH_COEFFICIENT;
+        if overflow > OVERFLOW_TREND {
+            None
+        } else if ratio <= least || self.stash_ratio.is_some() {
+            Some(plan)
+        } else {
+            Some(with_stash(ratio))
+        }
+    }
+
+    /// The best inner nodes over nodes that there are already, which cover `low` to `high`: with `borders` between them, each
+    /// the first key of the node to its right, and so many `bytes` each, 0 of what has no keys and may be divided at will. The
+    /// plan's data nodes have nothing but numbers of these, from `first` to before `last`, or none. None if there is only one.
+    pub(super) fn over(
+        self,
+        borders: &[u64],
+        bytes: &[u64],
+        place: (u64, u64),
+    ) -> Option<InnerPlan> {
+        let tree = halve::tree_over(borders, bytes, 0..bytes.len());
+        match Parts::over(self, place).collapse(&tree) {
+            Plan::Inner(plan) if bytes.len() > 1 => Some(plan),
+            _ => None,
+        }
+    }
+
+    /// A data node without keys.
+    pub(super) fn void(self, low: u64, high: u64) -> DataPlan {
+        self.data_with_stash(&[], 0..0, (low, high), 1.0, *STASH_RATIO.start())
+    }
+
+    /// One data node for the keys of `range`, whatever it costs; it covers `low` to `high`. Its stash is simulated: in place of
+    /// another node, the paper takes that one's overflow ratio.
+    pub(super) fn data(
         self,
         keys: &[u64],
         range: Range<usize>,
         (low, high): (u64, u64),
         fill: f64,
-        stash_ratio: Option<f64>,
     ) -> DataPlan {
         let last = range.end.min(keys.len());
-        let first = range.start.min(last);
-        let keys = &keys[first..last];
+        let range = range.start.min(last)..last;
+        let simulated = || self.simulated_stash_ratio(&keys[range.clone()], low, high);
+        let ratio = self.stash_ratio.unwrap_or_else(simulated);
+        self.data_with_stash(keys, range, (low, high), fill, ratio)
+    }
+
+    fn data_with_stash(
+        self,
+        keys: &[u64],
+        range: Range<usize>,
+        (low, high): (u64, u64),
+        fill: f64,
+        ratio: f64,
+    ) -> DataPlan {
+        let Range {
+            start: first,
+            end: last,
+        } = range;
+        let keys = &keys[range];
         let bytes = self.bytes_for(keys.len(), fill);
         let slots = slots_in(bytes);
-        let given = stash_ratio.filter(|ratio| ratio.is_finite());
-        let ratio = given.unwrap_or_else(|| self.stash_ratio(keys, low, high));
-        let stash = slots as f64 * ratio.clamp(*STASH_RATIO.start(), *STASH_RATIO.end());
+        let stash = slots as f64 * ratio;
         let primary = model::primary_slots(slots - stash.ceil() as usize, self.group);
         DataPlan {
             first,
@@ -327,12 +345,13 @@ impl Shape {
     }
 
     /// Section 4.5: by how many keys overflow when the node is as full as it may be.
-    fn stash_ratio(self, keys: &[u64], low: u64, high: u64) -> f64 {
+    fn simulated_stash_ratio(self, keys: &[u64], low: u64, high: u64) -> f64 {
         let slots = (keys.len() as f64 / UPPER_DENSITY) as usize;
         let slots = model::primary_slots(slots.min(model::MAX_SLOTS), self.group);
         let model = Model::fit(keys, slots, low, high);
         let fit = model::simulate_in(&model, keys, slots, self.group);
-        STASH_COEFFICIENT * fit.overflowed as f64 / keys.len().max(1) as f64
+        let ratio = STASH_COEFFICIENT * fit.overflowed as f64 / keys.len().max(1) as f64;
+        ratio.clamp(*STASH_RATIO.start(), *STASH_RATIO.end())
     }
 
     /// The smallest block in which `records` are no denser than `fill`; or the largest there is.

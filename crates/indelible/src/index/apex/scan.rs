@@ -1,45 +1,40 @@
 //! Ranges, in both directions.
 //!
-//! A range reads the records of some neighbouring homes at a time: it copies the slots that may hold them, takes those from the
-//! stash, validates the group's version, and sorts. The slots are in order but for the distance of a window, so sorting
-//! is cheap. Between two reads it holds no lock and no guard, only the keys not read yet: coming down again costs less than a
-//! miss. So structure changes cannot confuse it: every key has one home at any time, and no key is asked for twice.
+//! A range reads some neighbouring groups at a time, as many homes as should hold the records that are wanted. Of each group it copies the
+//! slots that may hold them, and those from the stash, validates the group's version, and sorts. The slots are in order but
+//! for the distance of a window, so sorting is cheap. Between two reads it holds no lock and no guard, only the keys not read
+//! yet: coming down again costs less than a miss. So structure changes cannot confuse it: every key has one home at any time,
+//! and no key is asked for twice.
 
 use super::bucket::Entry;
 use super::data::Data;
-use super::layout::{GROUP, LINE_SLOTS, WINDOW, window_of};
+use super::layout::{GROUP, LINE_SLOTS, PAIR_SLOTS, WINDOW, window_of};
 use super::{Apex, Tree};
-use crate::index::simd::{Kernel, Simd, dispatch, prefetch};
+use crate::index::simd::{Kernel, KeyLine, Simd, dispatch, prefetch};
 use crate::{Error, Result, reclaim};
 use std::cell::Cell;
 use std::sync::Arc;
 
 pub(super) type Pair = [u64; 2];
 
-/// Homes that are read at once: first, for ranges that end soon, and then.
-const CHUNKS: [usize; 2] = if GROUP < 128 {
-    [GROUP / 4, GROUP / 2]
-} else {
-    [64, 128]
-};
-
-/// Records that the windows of so many homes have at most, and a line more: lines are written whole.
-const fn room_for(homes: usize) -> usize {
-    homes + 2 * WINDOW + LINE_SLOTS
-}
-
 /// Keys not read yet, both ends included.
 type Unread = Option<(u64, u64)>;
+
+/// Records that are read at once where nothing is known of how many are wanted, and at most.
+const WANTED: usize = 48;
+const MOST_WANTED: usize = 256;
 
 /// Records read and not given out yet, in the order of reading.
 #[derive(Default)]
 struct Run {
     /// At least as many as there may be, some of which do not count.
     records: Vec<Pair>,
+    /// Those from the stash, before they join the others.
+    stashed: Vec<Pair>,
     start: usize,
     end: usize,
-    /// This is not the first chunk.
-    goes_on: bool,
+    /// How many have been read by this range before.
+    before: usize,
 }
 
 impl Run {
@@ -62,42 +57,100 @@ impl Run {
         self.records.get(self.end).copied()
     }
 
+    /// The next records, at most `most`.
+    fn pop_some(&mut self, most: usize) -> &[Pair] {
+        let first = self.start;
+        self.start += most.min(self.end - first);
+        &self.records[first..self.start]
+    }
+
     fn is_empty(&self) -> bool {
         self.start == self.end
     }
 
-    /// Empties the run, and returns how many homes to read next.
-    fn restart(&mut self) -> usize {
-        if self.records.is_empty() {
-            self.records = SPARE.take();
-            let room = self.records.len().max(room_for(CHUNKS[1]));
-            self.records.resize(room, [0, 0]);
-        }
-        (self.start, self.end) = (0, 0);
-        CHUNKS[usize::from(self.goes_on)]
+    /// Takes over what the other end has read.
+    fn take_reversed(&mut self, other: &mut Self) {
+        std::mem::swap(self, other);
+        self.records[self.start..self.end].reverse();
     }
 
-    /// Adds a record from a stash, of which there may be any number.
-    fn push(&mut self, record: Pair) {
-        if self.end == self.records.len() {
-            self.records.resize(2 * self.end, [0, 0]);
+    /// Empties the run, and returns how many records to read next, if nobody says.
+    fn restart(&mut self) -> usize {
+        let read = self.before + self.end;
+        (self.start, self.end, self.before) = (0, 0, read);
+        if read > 0 {
+            return read.clamp(WANTED, MOST_WANTED);
         }
-        self.records[self.end] = record;
-        self.end += 1;
+        let spare = SPARE.take();
+        (self.records, self.stashed) = (spare.records, spare.stashed);
+        let wanted = spare.given[0].min(spare.given[1]);
+        SPARE.set(Spare {
+            given: spare.given,
+            ..Spare::default()
+        });
+        if wanted == 0 {
+            WANTED
+        } else {
+            wanted.min(MOST_WANTED)
+        }
+    }
+
+    /// Makes room for the records of so many lines.
+    #[inline(always)]
+    fn make_room(&mut self, lines: usize) {
+        // Lines are written whole.
+        let room = self.end + (lines + 1) * LINE_SLOTS;
+        if self.records.len() < room {
+            self.records.resize(room.next_power_of_two(), [0, 0]);
+        }
+    }
+
+    /// Puts what was read since `from` in order, and what came from the stash into its place.
+    #[inline(always)]
+    fn settle<S: Simd>(&mut self, from: usize, up: bool) {
+        sort_nearly::<S>(&mut self.records[from..self.end]);
+        if !self.stashed.is_empty() {
+            sort_nearly::<S>(&mut self.stashed);
+            self.end = merge(&mut self.records, from..self.end, &self.stashed);
+        }
+        if !up {
+            self.records[from..self.end].reverse();
+        }
     }
 }
 
+/// What the last ranges of a thread leave to the next.
+#[derive(Default)]
+struct Spare {
+    /// Their buffers: to allocate and clear them takes as long as a short range.
+    records: Vec<Pair>,
+    stashed: Vec<Pair>,
+    /// How many records the last two gave. Ranges are often as long as the one before, and reading all at once is
+    /// cheaper than piece by piece.
+    given: [usize; 2],
+}
+
 thread_local! {
-    /// What the last range of this thread had for a buffer: to allocate and clear one takes as long as a short range.
-    static SPARE: Cell<Vec<Pair>> = const { Cell::new(Vec::new()) };
+    static SPARE: Cell<Spare> = const {
+        Cell::new(Spare { records: Vec::new(), stashed: Vec::new(), given: [0; 2] })
+    };
 }
 
 impl Drop for Run {
     fn drop(&mut self) {
-        if !self.records.is_empty() {
-            // Not at the end of the thread, when there is no use for it.
-            let _ = SPARE.try_with(|spare| spare.set(std::mem::take(&mut self.records)));
+        if self.records.is_empty() {
+            return;
         }
+        let given = self.before + self.start;
+        // Not at the end of the thread, when there is no use for it.
+        let _ = SPARE.try_with(|spare| {
+            let last = spare.take().given[1];
+            spare.set(Spare {
+                records: std::mem::take(&mut self.records),
+                stashed: std::mem::take(&mut self.stashed),
+                given: [last, given.max(1)],
+            });
+        });
     }
 }
 
@@ -134,16 +187,49 @@ impl Chunk {
             keys: (low.max(data.low).max(first), last),
         }
     }
+
+    /// The slots that may hold its records.
+    fn slots(&self) -> std::ops::Range<usize> {
+        window_of(self.homes.0)..window_of(self.homes.1) + WINDOW
+    }
+}
+
+impl Data {
+    /// Homes from `home` on that should hold so many records, going by those of its group.
+    #[inline(always)]
+    fn homes_for(&self, home: usize, records: usize) -> usize {
+        let group = home / GROUP;
+        let slots = self.slots_of(group).len();
+        let here = self.count(group).unwrap_or(slots / 2).max(1);
+        // A few more, as they are not spread evenly.
+        let records = records + records / 8 + PAIR_SLOTS;
+        (records * slots / here).min(2 * GROUP)
+    }
 }
 
 impl Tree {
     /// Reads on: fills `run`, which is empty, from the lower end of `unread` upwards or from its upper end downwards, until
-    /// there is something in it or nothing left to read.
-    fn read_on<const UP: bool>(&self, unread: &mut Unread, run: &mut Run) -> Result<()> {
-        while let (Some((first, last)), true) = (*unread, run.is_empty()) {
-            let homes = run.restart();
-            let _guard = reclaim::pin();
-            let data = self.data_of(if UP { first } else { last })?;
+    /// it has the records `wanted`, or nothing is left to read. Without a number it chooses one.
+    fn read_on<const UP: bool>(
+        &self,
+        unread: &mut Unread,
+        run: &mut Run,
+        wanted: Option<usize>,
+    ) -> Result<()> {
+        let usual = run.restart();
+        let wanted = wanted.map_or(usual, |wanted| wanted.min(MOST_WANTED));
+        let _guard = reclaim::pin();
+        while let (Some((first, last)), true) = (*unread, run.end < wanted) {
+            let data = match self.data_of(if UP { first } else { last }) {
+                Ok(data) => data,
+                // What was read is good; the error comes up again when that has been given out.
+                Err(_) if !run.is_empty() => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            let home = data.model.predict(if UP { first } else { last });
+            self.prefetch_from::<UP>(data, home);
+            data.prefetch_overflow(home / GROUP);
+            let homes = data.homes_for(home, wanted - run.end);
             let chunk = if UP {
                 Chunk::upwards(data, first, last, homes)
             } else {
@@ -153,17 +239,11 @@ impl Tree {
                 tree: self,
                 data,
                 chunk: &chunk,
+                homes,
                 run: &mut *run,
             };
             if !dispatch(self.simd, read) {
-                run.restart();
                 continue;
-            }
-            run.goes_on = true;
-            let records = &mut run.records[..run.end];
-            sort_nearly(records);
-            if !UP {
-                records.reverse();
             }
             *unread = if UP {
                 let next = chunk.keys.1.checked_add(1);
@@ -176,42 +256,95 @@ impl Tree {
         Ok(())
     }
 
-    /// Adds the records of a chunk, nearly sorted but for those from the stash; `false` if somebody changed them meanwhile.
+    /// Asks the caches for the first lines, before it is known how many it will be.
+    #[inline(always)]
+    fn prefetch_from<const UP: bool>(&self, data: &Data, home: usize) {
+        let end = window_of(home) + WINDOW;
+        let slots = if UP {
+            end - WINDOW..end + WINDOW
+        } else {
+            end.saturating_sub(2 * WINDOW)..end
+        };
+        prefetch_all(self.lines(data, slots.start, slots.end));
+    }
+
+    /// Asks the caches for what lies in the next group of so many `homes`.
+    #[inline(always)]
+    fn prefetch_beyond<const UP: bool>(&self, data: &Data, home: usize, homes: usize) {
+        let group = home & !(GROUP - 1);
+        let beyond = if UP {
+            let after = group + GROUP;
+            after..(home + homes).next_multiple_of(PAIR_SLOTS).max(after)
+        } else {
+            (home + 1).saturating_sub(homes).min(group) & !(PAIR_SLOTS - 1)..group
+        };
+        if beyond.start < data.primary as usize && !beyond.is_empty() {
+            data.prefetch_overflow(beyond.start / GROUP);
+            prefetch_all(self.lines(data, beyond.start, beyond.end));
+        }
+    }
+
+    /// Adds the records of a chunk, in order; `false` if somebody changed them meanwhile, and nothing is added.
     #[inline(always)]
     fn read_chunk<S: Simd, const UP: bool>(
         &self,
         data: &Data,
         chunk: &Chunk,
+        homes: usize,
         run: &mut Run,
     ) -> bool {
         let ((from, to), (low, high)) = (chunk.homes, chunk.keys);
         let lock = self.locks.of(data.lock_of(from));
         let version = lock.read();
-        let lines = self.lines(data, window_of(from), window_of(to) + WINDOW);
-        lines
-            .iter()
-            .for_each(|line| prefetch(std::ptr::from_ref(line)));
-        let blocks = Entry::block(from)..=Entry::block(to);
-        let stashed = || {
-            data.overflow_of(from / GROUP)
-                .filter(|entry| blocks.contains(&entry.block_of_home()))
-                .filter_map(|entry| data.stash_at(entry.stash_slot()))
-                .map(|at| self.slot_at(at))
-        };
-        stashed().for_each(|slot| prefetch(std::ptr::from_ref(slot)));
+        let lines = self.lines(data, chunk.slots().start, chunk.slots().end);
+        prefetch_all(lines);
+        self.seek_stashed(data, from, to, &mut run.stashed);
+        self.prefetch_beyond::<UP>(data, if UP { from } else { to }, homes);
+        run.make_room(lines.len());
+        let room = &mut run.records[run.end..];
+        let mut count = 0;
         for line in lines {
             // Free slots have a key outside of the node's range, which `low` and `high` are not.
-            if let Some(out) = run.records[run.end..].first_chunk_mut() {
-                run.end += S::records_between(line, low, high - low, out);
+            if let Some(out) = room[count..].first_chunk_mut() {
+                count += S::records_between(line, low, high - low, out);
             }
         }
-        for slot in stashed() {
-            let record = [slot.key.load(), slot.value.load()];
-            if (low..=high).contains(&record[0]) {
-                run.push(record);
+        run.stashed.retain_mut(|record| {
+            let slot = self.slot_at(record[0]);
+            *record = [slot.key.load(), slot.value.load()];
+            (low..=high).contains(&record[0])
+        });
+        if !lock.is_still(version) {
+            return false;
+        }
+        let from = run.end;
+        run.end += count;
+        run.settle::<S>(from, UP);
+        true
+    }
+}
+
+impl Tree {
+    /// Where the records are that homes from `from` to `to`, of one group, have in the stash: offsets for keys. Asks the caches for them.
+    #[inline(always)]
+    fn seek_stashed(&self, data: &Data, from: usize, to: usize, found: &mut Vec<Pair>) {
+        let (first, last) = (Entry::block(from), Entry::block(to));
+        let mut count = 0;
+        found.clear();
+        found.resize(data.overflow_of(from / GROUP).count(), [0, 0]);
+        for entry in data.overflow_of(from / GROUP) {
+            // Written in any case: whether it counts cannot be foreseen.
+            if let (Some(at), Some(found)) =
+                (data.stash_at(entry.stash_slot()), found.get_mut(count))
+            {
+                *found = [at, 0];
+                count += usize::from(entry.block_of_home().wrapping_sub(first) <= last - first);
             }
         }
-        lock.is_still(version)
+        found.truncate(count);
+        for &[at, _] in found.iter() {
+            prefetch(std::ptr::from_ref(self.slot_at(at)));
+        }
     }
 }
 
@@ -219,6 +352,7 @@ struct Read<'a, const UP: bool> {
     tree: &'a Tree,
     data: &'a Data,
     chunk: &'a Chunk,
+    homes: usize,
     run: &'a mut Run,
 }
 
@@ -228,27 +362,50 @@ impl<const UP: bool> Kernel for Read<'_, UP> {
     #[inline(always)]
     fn run<S: Simd>(self) -> bool {
         self.tree
-            .read_chunk::<S, UP>(self.data, self.chunk, self.run)
+            .read_chunk::<S, UP>(self.data, self.chunk, self.homes, self.run)
     }
 }
 
-/// Sorts records that are not far from where they belong.
+/// Asks the caches for lines.
 #[inline(always)]
-pub(super) fn sort_nearly(records: &mut [Pair]) {
-    let mut last = 0;
-    for i in 0..records.len() {
-        let record = records[i];
-        if record[0] >= last {
-            last = record[0];
-            continue;
-        }
-        let mut at = i;
+fn prefetch_all(lines: &[KeyLine]) {
+    lines
+        .iter()
+        .for_each(|line| prefetch(std::ptr::from_ref(line)));
+}
+
+/// Sorts records most of which are in order, the others not far from where they belong.
+#[inline(always)]
+pub(super) fn sort_nearly<S: Simd>(records: &mut [Pair]) {
+    let mut from = 0;
+    while let Some(before) = S::descent(records, from) {
+        let record = records[before + 1];
+        let mut at = before + 1;
         while at > 0 && records[at - 1][0] > record[0] {
             records[at] = records[at - 1];
             at -= 1;
         }
         records[at] = record;
+        from = before + 1;
     }
+}
+
+/// Merges `more` into the records of `range`, both sorted, and returns where they end now.
+fn merge(records: &mut Vec<Pair>, range: std::ops::Range<usize>, more: &[Pair]) -> usize {
+    let end = range.end + more.len();
+    if records.len() < end {
+        records.resize(end.next_power_of_two(), [0, 0]);
+    }
+    // From the end, so that nothing is overwritten that is still needed.
+    let mut left = range.end;
+    for (right, &record) in more.iter().enumerate().rev() {
+        while left > range.start && records[left - 1][0] > record[0] {
+            records[left + right] = records[left - 1];
+            left -= 1;
+        }
+        records[left + right] = record;
+    }
+    end
 }
 
 /// A range in progress, from both ends.
@@ -290,6 +447,20 @@ impl Cursor {
         }
     }
 
+    /// The next records, at most `most`; none only at the end.
+    pub(crate) fn next_some(&mut self, most: usize) -> &[Pair] {
+        if self.front.is_empty() {
+            let tree = &self.apex.shared.tree;
+            let read = tree.read_on::<true>(&mut self.unread, &mut self.front, Some(most));
+            self.stop_at_error(read);
+        }
+        if self.front.is_empty() {
+            // The ends have met: the rest lies in the other buffer, in reverse.
+            self.front.take_reversed(&mut self.back);
+        }
+        self.front.pop_some(most)
+    }
+
     pub(crate) fn take_error(&mut self) -> Option<Error> {
         self.error.take()
     }
@@ -297,7 +468,7 @@ impl Cursor {
     #[inline(never)]
     fn read_front(&mut self) -> Option<Pair> {
         let tree = &self.apex.shared.tree;
-        let read = tree.read_on::<true>(&mut self.unread, &mut self.front);
+        let read = tree.read_on::<true>(&mut self.unread, &mut self.front, None);
         self.stop_at_error(read);
         // The ends have met: the rest lies in the other buffer.
         self.front.pop().or_else(|| self.back.pop_last())
@@ -306,7 +477,7 @@ impl Cursor {
     #[inline(never)]
     fn read_back(&mut self) -> Option<Pair> {
         let tree = &self.apex.shared.tree;
-        let read = tree.read_on::<false>(&mut self.unread, &mut self.back);
+        let read = tree.read_on::<false>(&mut self.unread, &mut self.back, None);
         self.stop_at_error(read);
         self.back.pop().or_else(|| self.front.pop_last())
     }

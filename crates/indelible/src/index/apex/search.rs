@@ -3,8 +3,8 @@
 use super::Tree;
 use super::data::{Data, State, Window};
 use super::inner::Child;
-use super::layout::Slot;
-use crate::index::simd::{Kernel, Plain, Simd, dispatch};
+use super::layout::{GROUP, Slot};
+use crate::index::simd::{Kernel, Simd, dispatch};
 use crate::locks::{Wait, WriteGuard};
 use crate::planted::{Bug, planted};
 use crate::sync::point;
@@ -31,15 +31,6 @@ pub(super) struct Held<'a> {
     pub(super) data: &'a Data,
     pub(super) home: usize,
     pub(super) guard: WriteGuard<'a>,
-}
-
-/// What a writer has to know of a key's window.
-#[derive(Clone, Copy)]
-struct Seen {
-    /// The slots with the key.
-    equal: u32,
-    /// The free slots.
-    free: u32,
 }
 
 impl Tree {
@@ -105,19 +96,26 @@ impl Tree {
     #[inline(never)]
     fn find_far(&self, data: &Data, home: usize, key: u64) -> Option<u64> {
         point();
-        let window = self.window(data, home);
-        let equal = window.half::<Plain>(1 - window.near(home), key);
-        if equal != 0 {
-            return Some(window.value(equal));
-        }
-        self.find_in_stash(data, home, key)
-            .map(|(_, slot)| slot.value.load())
+        dispatch(
+            self.simd,
+            Far {
+                tree: self,
+                data,
+                home,
+                key,
+            },
+        )
     }
 
     /// The stash slot of `key`, to be validated.
     #[inline(always)]
-    pub(super) fn find_in_stash(&self, data: &Data, home: usize, key: u64) -> Option<(u32, &Slot)> {
-        data.overflow(home, key).find_map(|slot| {
+    pub(super) fn find_in_stash<S: Simd>(
+        &self,
+        data: &Data,
+        home: usize,
+        key: u64,
+    ) -> Option<(u32, &Slot)> {
+        data.find_overflow::<S, _>(home, key, |slot| {
             let found = self.slot_at(data.stash_at(slot)?);
             (found.key.load() == key).then_some((slot, found))
         })
@@ -145,6 +143,7 @@ impl Tree {
             let data = self.data_of(key)?;
             let home = data.model.predict(key);
             self.window(data, home).prefetch_near(home, 4);
+            data.prefetch_overflow(home / GROUP);
             let guard = self.locks.of(data.lock_of(home)).lock();
             // Whoever freezes a node takes each of its locks afterwards: from here on it waits for us, or we see it.
             if data.state() == State::Live || planted(Bug::WriteWithoutVersion) {
@@ -158,26 +157,14 @@ impl Tree {
     /// Where `key` is, with its value; and the free slots of its window. The group is held.
     #[inline(always)]
     pub(super) fn look(&self, held: &Held<'_>, key: u64) -> (Option<(Place, u64)>, u32) {
-        let window = self.window(held.data, held.home);
-        let marker = held.data.marker();
-        let seen = dispatch(
+        dispatch(
             self.simd,
             Look {
-                window,
+                tree: self,
+                held,
                 key,
-                marker,
             },
-        );
-        let found = if seen.equal != 0 {
-            Some((
-                Place::Primary(window.slot(seen.equal)),
-                window.value(seen.equal),
-            ))
-        } else {
-            self.find_in_stash(held.data, held.home, key)
-                .map(|(slot, found)| (Place::Stash(slot), found.value.load()))
-        };
-        (found, seen.free)
+        )
     }
 
     /// The slot at a place of a data node.
@@ -211,20 +198,50 @@ impl Kernel for Get<'_> {
     }
 }
 
-struct Look<'a> {
-    window: Window<'a>,
+struct Far<'a> {
+    tree: &'a Tree,
+    data: &'a Data,
+    home: usize,
     key: u64,
-    marker: u64,
 }
 
-impl Kernel for Look<'_> {
-    type Out = Seen;
+impl Kernel for Far<'_> {
+    type Out = Option<u64>;
 
     #[inline(always)]
     fn run<S: Simd>(self) -> Self::Out {
-        Seen {
-            equal: self.window.all::<S>(self.key),
-            free: self.window.all::<S>(self.marker),
+        let window = self.tree.window(self.data, self.home);
+        let equal = window.half::<S>(1 - window.near(self.home), self.key);
+        if equal != 0 {
+            return Some(window.value(equal));
         }
+        self.tree
+            .find_in_stash::<S>(self.data, self.home, self.key)
+            .map(|(_, slot)| slot.value.load())
+    }
+}
+
+struct Look<'a> {
+    tree: &'a Tree,
+    held: &'a Held<'a>,
+    key: u64,
+}
+
+impl Kernel for Look<'_> {
+    type Out = (Option<(Place, u64)>, u32);
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Self::Out {
+        let Self { tree, held, key } = self;
+        let window = tree.window(held.data, held.home);
+        let equal = window.all::<S>(key);
+        let free = window.all::<S>(held.data.marker());
+        let found = if equal != 0 {
+            Some((Place::Primary(window.slot(equal)), window.value(equal)))
+        } else {
+            tree.find_in_stash::<S>(held.data, held.home, key)
+                .map(|(slot, found)| (Place::Stash(slot), found.value.load()))
+        };
+        (found, free)
     }
 }

@@ -21,24 +21,23 @@
 //!
 //! The locks: a node is frozen before an inner node's `changing` is taken, and of two inner nodes the upper one is first.
 
+use super::Tree;
 use super::build::{Aside, Built, Image, Record, block_for};
 use super::data::{Data, State};
-use super::divide::{FILL, Group, Growth, Load, Part, radix_between};
+use super::divide::{Group, Growth, Load, Part, radix_between};
 use super::inner::{Child, Inner, group_log, group_of};
 use super::layout::{GROUP, INLINE_SLOTS, Link, Radix, SMALLEST_BLOCK};
-use super::plan::{
-    DataPlan, MAX_DATA_BYTES, MAX_LOG_SLOTS, Plan, Trend, plan, plan_larger, plan_trend, plan_two,
-    with_room_around,
-};
+use super::plan::{DataPlan, MAX_LOG_SLOTS, Plan, Trend, with_room_around};
 use super::scan::sort_nearly;
-use super::{Tree, count};
 use crate::Result;
+use crate::index::simd::Plain;
 use crate::locks::Wait;
 use crate::planted::{Bug, planted};
 use crate::sync::lock;
 use std::ptr::NonNull;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// Where a key is routed.
 pub(super) struct Path<'a> {
@@ -55,6 +54,8 @@ pub(super) struct Step<'a> {
 /// A node that is frozen, and live again if nothing comes of it.
 pub(super) struct Frozen<'a> {
     pub(super) data: &'a Data,
+    /// When that began.
+    pub(super) since: Instant,
 }
 
 impl Drop for Frozen<'_> {
@@ -72,7 +73,7 @@ fn roomy(mut plan: DataPlan, load: &Load<'_>) -> Option<Image> {
         if image.has_room() {
             return Some(image);
         }
-        plan = plan_larger(&plan, load.keys)?;
+        plan = load.shape.larger(&plan, load.keys)?;
     }
 }
 
@@ -132,13 +133,17 @@ impl Tree {
     #[cold]
     pub(super) fn restructure(&self, key: u64) -> Result<bool> {
         let data = self.data_of(key)?;
+        let is_fine = |records| !data.is_crowded(records) && !data.is_sparse(records);
+        if data.has_stash_room() && !data.is_beyond(key) && data.total().is_some_and(is_fine) {
+            return Ok(false);
+        }
         let Some(frozen) = self.freeze(data) else {
             Wait::default().step();
             return Ok(false);
         };
         let records = self.records_of(data);
         let keys: Vec<u64> = records.iter().map(|&(key, _)| key).collect();
-        let load = Load::new(data, &records, &keys);
+        let load = Load::new(self.shape, data, &records, &keys);
         // One whose stash is full has few records and a record that finds no place: a smaller node might have none either.
         if data.is_sparse(records.len()) && data.has_stash_room() {
             self.thin_out(&frozen, &load)?;
@@ -170,7 +175,10 @@ impl Tree {
         if !data.freeze() {
             return None;
         }
-        let frozen = Frozen { data };
+        let frozen = Frozen {
+            data,
+            since: Instant::now(),
+        };
         for group in 0..data.group_count() {
             if planted(Bug::FreezeWithoutDraining) {
                 break;
@@ -196,7 +204,7 @@ impl Tree {
         stash.filter_map(|slot| data.stash_at(slot)).for_each(take);
         let in_primary = records.len() - data.taken_stash_slots().min(records.len());
         let (primary, stash) = records.split_at_mut(in_primary);
-        sort_nearly(primary);
+        sort_nearly::<Plain>(primary);
         stash.sort_unstable_by_key(|record| record[0]);
         let mut all = Vec::with_capacity(records.len());
         let mut stash = records[in_primary..].iter().peekable();
@@ -249,7 +257,7 @@ impl Tree {
         let data = frozen.data;
         let slots = self.durable_slots(group.parent);
         let range = (data.low, data.high);
-        let trend = plan_trend(load.keys, range.0, range.1, load.trend);
+        let trend = load.shape.trend(load.keys, range, load.trend);
         if let Some(image) = trend.and_then(|plan| roomy(plan, load)) {
             return self.replace(group, frozen, image, load.records);
         }
@@ -262,13 +270,13 @@ impl Tree {
                 return self.divide(group, frozen, load);
             }
         }
-        let plan = plan(load.keys, range.0, range.1, FILL);
+        let plan = load.shape.plan(load.keys, range, load.shape.fill, 1);
         let image = match &plan {
             Plan::Data(plan) => roomy(plan.clone(), load),
             Plan::Inner(_) => None,
         };
         // There is no room ahead for a trend, and records behind would be laid out in vain.
-        let is_outgrown = load.trend != Trend::No && data.bytes == MAX_DATA_BYTES;
+        let is_outgrown = load.trend != Trend::No && data.bytes >= load.shape.max_data_bytes;
         let image = match image {
             Some(image) if !is_outgrown => {
                 return self.replace(group, frozen, image, load.records);
@@ -287,12 +295,12 @@ impl Tree {
             growth
         } else {
             // A plan for a data node that would be full again at once is none.
-            let two = || plan_two(load.keys, range.0, range.1, FILL);
+            let two = || load.shape.two(load.keys, range);
             let plan = match plan {
                 Plan::Data(_) => two().unwrap_or(plan),
                 inner => inner,
             };
-            let plan = with_room_around(plan, range.0, range.1);
+            let plan = with_room_around(load.shape, plan, range.0, range.1);
             return self.split_downwards(group, frozen, &plan, load);
         };
         self.grow_parent(path, group, growth, frozen, load)
@@ -317,7 +325,6 @@ impl Tree {
             "data node replaced",
             bytes.cmp(&frozen.data.bytes) as i8 as u64 & 3,
         );
-        count(&self.changes.expansions);
         if planted(Bug::FreeBeforeCommit) {
             self.blocks
                 .free_now(frozen.data.offset(), frozen.data.bytes);
@@ -325,6 +332,7 @@ impl Tree {
         self.relink(group, link, child);
         self.retire_data(frozen.data);
         aside.open();
+        self.changes.expansions.add(frozen.since);
         Ok(Outcome::Replaced)
     }
 
@@ -358,10 +366,10 @@ impl Tree {
             return Ok(Outcome::Moved);
         };
         self.pm.note("split downwards", 0);
-        count(&self.changes.downward_splits);
         self.relink(group, link, child);
         self.retire_data(data);
         aside.open();
+        self.changes.downward_splits.add(frozen.since);
         Ok(Outcome::Split)
     }
 
@@ -382,7 +390,6 @@ impl Tree {
         };
         let shape = u64::from(built.len() > 2) | u64::from(group.has_lines()) << 1;
         self.pm.note("split sideways", shape);
-        count(&self.changes.sideways_splits);
         let slots = self.durable_slots(group.parent);
         if planted(Bug::SplitLeftFirst) {
             self.pm.commit(&slots[group.first], built[0].link.0);
@@ -404,6 +411,7 @@ impl Tree {
         }
         self.retire_data(data);
         aside.open();
+        self.changes.sideways_splits.add(frozen.since);
         Ok(Outcome::Split)
     }
 
@@ -514,7 +522,6 @@ impl Tree {
         }
         self.pm.fence();
         self.pm.note("inner node grown", growth as u64);
-        count(&self.changes.inner_expansions);
         self.relink_inner(
             upper.last(),
             Link::inner(blocks.0),
@@ -523,6 +530,7 @@ impl Tree {
         self.retire_inner(parent);
         self.retire_data(data);
         aside.open();
+        self.changes.inner_expansions.add(frozen.since);
         Ok(Outcome::Split)
     }
 

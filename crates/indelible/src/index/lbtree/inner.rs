@@ -490,8 +490,11 @@ impl Inner {
         let count = self.shape().in_group(group);
         debug_assert!(slot > 0 && place < count);
         if count == 1 {
-            let mut children = self.children();
-            children.retain(|child| child.0 != self.key(slot));
+            // Not by its key, which another one may have as well if the pool is damaged.
+            let others = self.slots().filter(|&other| other != slot);
+            let children: Children = others
+                .map(|other| (self.key(other), self.word(other)))
+                .collect();
             return self.refill(&children);
         }
         for to in slot..group * GROUP + count - 1 {

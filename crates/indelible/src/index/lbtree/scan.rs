@@ -72,8 +72,21 @@ impl Run {
         self.records.get(self.end).copied()
     }
 
+    /// The next records, at most `most`.
+    fn pop_some(&mut self, most: usize) -> &[Pair] {
+        let first = self.start;
+        self.start += most.min(self.end - first);
+        &self.records[first..self.start]
+    }
+
     fn is_empty(&self) -> bool {
         self.start == self.end
+    }
+
+    /// Takes over what the other end has read.
+    fn take_reversed(&mut self, other: &mut Self) {
+        std::mem::swap(self, other);
+        self.records[self.start..self.end].reverse();
     }
 
     fn restart(&mut self) {
@@ -340,6 +353,20 @@ impl Cursor {
             Some(record) => Some(record),
             None => self.read_back(),
         }
+    }
+
+    /// The next records, at most `most`; none only at the end.
+    pub(crate) fn next_some(&mut self, most: usize) -> &[Pair] {
+        if self.front.is_empty() {
+            let tree = &self.tree.shared.tree;
+            let read = tree.read_on::<true>(&mut self.unread, &mut self.front, usize::MAX);
+            self.stop_at_error(read);
+        }
+        if self.front.is_empty() {
+            // The ends have met: the rest lies in the other buffer, in reverse.
+            self.front.take_reversed(&mut self.back);
+        }
+        self.front.pop_some(most)
     }
 
     pub(crate) fn take_error(&mut self) -> Option<Error> {

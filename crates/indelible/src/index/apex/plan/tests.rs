@@ -1,4 +1,5 @@
 use super::*;
+use crate::Key;
 use crate::index::apex::model::simulate_in;
 use proptest::collection::btree_set;
 use proptest::prelude::*;
@@ -339,7 +340,7 @@ fn a_subtree_covers_its_place() {
 
 #[test]
 fn no_keys_make_two_nodes() {
-    let Plan::Inner(inner) = plan(&[], 0, u64::MAX, 0.7) else {
+    let Plan::Inner(inner) = SMALL.plan(&[], (0, u64::MAX), 0.7, 1) else {
         panic!("one node would cover all keys")
     };
     assert_eq!(
@@ -351,8 +352,14 @@ fn no_keys_make_two_nodes() {
         ),
         (0, 63, 1, 2)
     );
-    assert!(matches!(plan(&[], 0, 1 << 63, 0.7), Plan::Data(_)));
-    assert!(matches!(plan(&[7], 1, u64::MAX, 0.7), Plan::Data(_)));
+    assert!(matches!(
+        SMALL.plan(&[], (0, 1 << 63), 0.7, 1),
+        Plan::Data(_)
+    ));
+    assert!(matches!(
+        SMALL.plan(&[7], (1, u64::MAX), 0.7, 1),
+        Plan::Data(_)
+    ));
 }
 
 #[test]
@@ -364,11 +371,11 @@ fn few_keys_share_a_node() {
         vec![middle - 1, middle],
         vec![middle - 1, 3 * (middle / 2)],
     ] {
-        let plan = plan(&keys, 0, u64::MAX, 0.7);
+        let plan = SMALL.plan(&keys, (0, u64::MAX), 0.7, 1);
         let node = route(&plan, keys[0]);
         assert_eq!((node.first, node.last), (0, keys.len()), "{keys:?}");
     }
-    let ends = plan(&[0, u64::MAX], 0, u64::MAX, 0.7);
+    let ends = SMALL.plan(&[0, u64::MAX], (0, u64::MAX), 0.7, 1);
     assert_ne!(route(&ends, 0), route(&ends, u64::MAX));
 }
 
@@ -393,17 +400,55 @@ fn uniform_keys_take_little_space() {
 }
 
 #[test]
+fn nodes_are_as_a_tuning_says() {
+    let shape = Shape {
+        max_data_bytes: 1 << 10,
+        max_log_slots: 6,
+        stash_ratio: Some(0.5),
+        ..REAL
+    };
+    for (name, keys) in sets(20_000) {
+        let mut plan = shape.plan(&keys, (0, u64::MAX), 0.4, 1);
+        check(shape, &keys, (0, u64::MAX), 0.4, &plan);
+        plan.data_nodes(&mut |node| {
+            let share = node.stash as f64 / slots_in(node.bytes) as f64;
+            assert!(
+                node.bytes == 512 || (0.4..0.8).contains(&share),
+                "{name}: {node:?}"
+            );
+        });
+    }
+    let tuning = ApexTuning {
+        max_data_bytes: 1 << 10,
+        max_inner_bytes: 512,
+        stash_percent: Some(50),
+        fill_percent: 40,
+    };
+    let tuned = Shape::of(tuning);
+    let sizes = (tuned.max_data_bytes, tuned.max_log_slots);
+    assert_eq!(
+        (sizes, tuned.stash_ratio, tuned.fill),
+        ((1 << 10, 6), Some(0.5), 0.4)
+    );
+}
+
+#[test]
 fn one_data_node_takes_whatever_it_is_given() {
     for (_, keys) in sets(2000) {
-        for ratio in [None, Some(0.0), Some(0.2), Some(f64::NAN), Some(7.0)] {
+        for stash_ratio in [None, Some(0.01), Some(0.2), Some(0.9)] {
+            let shape = Shape {
+                stash_ratio,
+                ..SMALL
+            };
             for range in [0..0, 0..1, 5..300, 0..keys.len(), 0..usize::MAX] {
-                let node = plan_data(&keys, range, 0, u64::MAX - 1, 0.7, ratio);
+                let node = shape.data(&keys, range, (0, u64::MAX - 1), 0.7);
                 assert!(
                     node.bytes <= MAX_DATA_BYTES
                         && node.model.valid(node.primary)
                         && node.stash > 0
                 );
-                assert!(node.stash as f64 <= 0.3 * slots_in(node.bytes) as f64 + 20.0);
+                let most = stash_ratio.unwrap_or(0.3) * slots_in(node.bytes) as f64;
+                assert!(node.stash as f64 <= most + 20.0);
             }
         }
     }
@@ -412,10 +457,10 @@ fn one_data_node_takes_whatever_it_is_given() {
 #[test]
 fn strange_arguments_do_not_panic() {
     for fill in [f64::NAN, -1.0, 0.0, 1.0, f64::INFINITY] {
-        let plan = plan(&many(1000, |random, _| random.next()), 5, 3, fill);
+        let plan = SMALL.plan(&many(1000, |random, _| random.next()), (5, 3), fill, 1);
         assert!(matches!(plan, Plan::Inner(_)));
     }
-    plan(&[7; 1000], 0, u64::MAX, 0.7);
+    SMALL.plan(&[7; 1000], (0, u64::MAX), 0.7, 1);
 }
 
 /// Keys as adversaries and users choose them: wide, dense, or clustered.
@@ -430,11 +475,11 @@ proptest! {
     #[test]
     fn any_keys_are_partitioned(keys in any_keys(), low: u64, high: u64, fill in 0.1..0.9, threads in 1usize..3) {
         let all = (0, u64::MAX);
-        check(SMALL, &keys, all, fill, &plan_parallel(&keys, 0, u64::MAX, fill, threads));
+        check(SMALL, &keys, all, fill, &SMALL.plan(&keys, all, fill, threads));
         check(REAL, &keys, all, fill, &REAL.plan(&keys, all, fill, threads));
         let (low, high) = (low.min(high), low.max(high));
         let within: Vec<u64> = keys.into_iter().filter(|key| (low..=high).contains(key)).collect();
-        check(SMALL, &within, (low, high), fill, &plan_parallel(&within, low, high, fill, threads));
+        check(SMALL, &within, (low, high), fill, &SMALL.plan(&within, (low, high), fill, threads));
     }
 }
 
@@ -460,4 +505,90 @@ fn shapes_of_large_trees() {
             1e9 * times[1] / keys.len() as f64
         );
     }
+}
+
+/// What figure 10 asks: which keys would overflow if they had more or fewer pairs of lines than two, and how many pairs a lookup
+/// would read before the stash. `cargo test --profile ci -p indelible --lib apex::plan -- --ignored --nocapture distance`
+#[test]
+#[ignore = "a measurement"]
+fn overflow_by_probing_distance() {
+    let count = std::env::var("RECORDS").map_or(1_000_000, |text| text.parse().expect("a number"));
+    let lognormal = sets(count)
+        .into_iter()
+        .find(|(name, _)| *name == "lognormal");
+    let [longitudes, longlat] = places(count);
+    let sets = lognormal
+        .into_iter()
+        .chain([("longitudes", longitudes), ("longlat", longlat)]);
+    for (name, keys) in sets {
+        for fill in [0.7, UPPER_DENSITY] {
+            let mut plan = REAL.plan(&keys, (0, u64::MAX), fill, 2);
+            for pairs in [1, 2, 4, 8, 16] {
+                let (mut overflowed, mut read) = (0, 0);
+                plan.data_nodes(&mut |node| {
+                    let (beyond, pairs) = probed(node, &keys[node.first..node.last], pairs);
+                    overflowed += beyond;
+                    read += pairs;
+                });
+                println!(
+                    "{name:12} nodes up to {:.0} % full, {:3} slots: {:6.2} % overflow, {:.2} pairs of lines per lookup",
+                    fill * 100.0,
+                    pairs * model::PAIR_SLOTS,
+                    100.0 * overflowed as f64 / keys.len() as f64,
+                    read as f64 / keys.len() as f64
+                );
+            }
+        }
+    }
+}
+
+/// Keys of a node that overflow if each may lie in so many pairs of lines of its group, inserted in a random order, and pairs that
+/// are read if each key is looked up once.
+fn probed(node: &DataPlan, keys: &[u64], window: usize) -> (usize, usize) {
+    let pairs = node.primary / model::PAIR_SLOTS;
+    let mut taken = vec![0; pairs];
+    let mut order: Vec<usize> = (0..keys.len()).collect();
+    order.sort_unstable_by_key(|&at| (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let (mut overflowed, mut read) = (0, 0);
+    for at in order {
+        let home = node.model.predict(keys[at]) / model::PAIR_SLOTS;
+        let group = home / (REAL.group / model::PAIR_SLOTS) * (REAL.group / model::PAIR_SLOTS);
+        let end = (group + REAL.group / model::PAIR_SLOTS).min(pairs);
+        let first = home.min(end.saturating_sub(window).max(group));
+        let others = (first..end.min(first + window)).filter(|&pair| pair != home);
+        let free = std::iter::once(home)
+            .chain(others)
+            .zip(1..)
+            .find(|&(pair, _)| taken[pair] < model::PAIR_SLOTS);
+        if let Some((pair, _)) = free {
+            taken[pair] += 1;
+        }
+        overflowed += usize::from(free.is_none());
+        read += free.map_or(window, |(_, read)| read);
+    }
+    (overflowed, read)
+}
+
+/// Keys as `longitudes` and `lon-lat` of the bench.
+fn places(count: usize) -> [Vec<u64>; 2] {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/cities.csv");
+    let text = std::fs::read_to_string(file).expect("the places");
+    let place = |line: &str| {
+        let mut cells = line.split(',').map(|cell| cell.parse::<f64>().ok());
+        let (latitude, longitude) = (cells.next()??, cells.next()??);
+        Some((longitude, latitude))
+    };
+    let places: Vec<(f64, f64)> = text.lines().filter_map(place).collect();
+    let keys: [fn(f64, f64) -> f64; 2] = [
+        |longitude, _| longitude,
+        |longitude, latitude| 180.0 * longitude.floor() + latitude,
+    ];
+    keys.map(|key| {
+        many(count, |random, i| {
+            let (longitude, latitude) = places[i as usize % places.len()];
+            let mut near = |degrees: f64| ((degrees + 0.05 * random.normal()) * 1e7).round() / 1e7;
+            let key = key(near(longitude), near(latitude));
+            key.encode().expect("a place is a number")
+        })
+    })
 }
