@@ -50,6 +50,7 @@ const CHANGES: [&str; 29] = [
     "inner merge",
     "inner node collapsed",
     "inner node grown",
+    "inner nodes laid out anew",
     "inner split",
     "laid out anew",
     "leaf merge",
