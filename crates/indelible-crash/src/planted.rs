@@ -165,8 +165,7 @@ impl Mutation {
                 ("join", "relink") => Some("what is taken out need not be whole"),
                 // An extent goes in the midst of an operation if another size of block needs one.
                 (
-                    "publish_insert" | "publish_remove" | "relink" | "relink_inner" | "divide"
-                    | "join",
+                    "publish_remove" | "relink" | "relink_inner" | "divide" | "join",
                     "free_extents",
                 ) => Some("everybody had let go of what was in it before the operation began"),
                 ("free_extents", "bulk_load") => Some("an extent that is found owned is swept"),

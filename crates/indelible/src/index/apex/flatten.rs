@@ -79,7 +79,11 @@ impl Tree {
             return Ok(());
         }
         let mut beneath = Beneath::default();
-        if !self.look_beneath(inner, 1, &mut beneath) {
+        let is_fine = self.look_beneath(inner, 1, &mut beneath);
+        // Whatever comes of it, the next look is due only after as many splits again.
+        inner.splits.store(0, Ordering::Relaxed);
+        inner.nodes.store(beneath.kept.len(), Ordering::Relaxed);
+        if !is_fine {
             return Ok(());
         }
         let Beneath {
@@ -89,8 +93,6 @@ impl Tree {
             bytes,
             levels,
         } = beneath;
-        inner.splits.store(0, Ordering::Relaxed);
-        inner.nodes.store(kept.len(), Ordering::Relaxed);
         if bytes == 0 {
             return Ok(());
         }
