@@ -163,6 +163,11 @@ impl Mutation {
                     Some("the node between leads there as well")
                 }
                 ("join", "relink") => Some("what is taken out need not be whole"),
+                // An extent goes in the midst of an operation if another size of block needs one.
+                (
+                    "publish_remove" | "relink" | "relink_inner" | "divide" | "join",
+                    "free_extents",
+                ) => Some("everybody had let go of what was in it before the operation began"),
                 ("free_extents", "bulk_load") => Some("an extent that is found owned is swept"),
                 ("directory_or_create", _) | (_, "directory_or_create") => {
                     Some("without its directory, recovery only takes longer")

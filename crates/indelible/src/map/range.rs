@@ -52,10 +52,9 @@ impl<K: Key, V: Value> Range<K, V> {
     /// Cheaper than taking them one by one, above all if it is known how many are wanted. `out` keeps its room between calls:
     ///
     /// ```
-    /// # use indelible::{PoolOptions, Result};
+    /// # use indelible::{Pool, Result};
     /// # fn main() -> Result<()> {
-    /// # let dir = tempfile::tempdir()?;
-    /// let pool = PoolOptions::new().create(dir.path().join("squares"))?;
+    /// let pool = Pool::in_memory()?;
     /// let map = pool.map::<u64, u64>("squares")?;
     /// for i in 0..1000 {
     ///     map.insert(i * i, i)?;

@@ -334,6 +334,9 @@ const SPARSE: usize = 50;
 /// now, and that again for the next record. So the work of a new layout is always shared by many inserts.
 const PATIENCE: usize = 8;
 
+/// And records per slot of a group, in hundredths, above which something should be done for keys with a trend.
+const PILE: usize = 125;
+
 /// Counting.
 impl Data {
     /// Whether the node has so many records that it has to become larger or several.
@@ -359,6 +362,25 @@ impl Data {
     #[inline(always)]
     pub(super) fn is_full_group(&self, records: usize) -> bool {
         records * 100 > GROUP * FULL
+    }
+
+    /// Whether a group has just become one of very many records: keys go on beyond the line of the node, and each of them
+    /// searches all that are in the stash already.
+    #[inline(always)]
+    pub(super) fn is_pile(&self, records: usize) -> bool {
+        records * 100 >= PILE * GROUP && records.is_multiple_of(64)
+    }
+
+    /// Whether a key is above or below all that the node was built with.
+    pub(super) fn is_beyond(&self, key: u64) -> bool {
+        self.built
+            .is_some_and(|(_, first, last)| key < first || key > last)
+    }
+
+    /// Whether there is such a group.
+    pub(super) fn has_pile(&self) -> bool {
+        let mut counts = (0..self.group_count()).filter_map(|group| self.count(group));
+        counts.any(|records| records * 100 >= PILE * GROUP)
     }
 
     /// Whether a group of so many records is below the density at which its node may be sparse.

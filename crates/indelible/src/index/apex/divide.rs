@@ -4,7 +4,7 @@ use super::build::Record;
 use super::data::Data;
 use super::inner::Inner;
 use super::layout::{Radix, SLOT_BYTES};
-use super::plan::{MIN_DATA_BYTES, Plan, Shape, Trend};
+use super::plan::{MIN_DATA_BYTES, Plan, Shape, Trend, with_room_around};
 use crate::pmem::Cell;
 
 /// Records per slot in a node that has just been laid out where no more inserts are expected, at most.
@@ -93,6 +93,13 @@ impl Group<'_> {
         self.first + (1 << self.log)
     }
 
+    /// Whether its keys are an aligned range of all keys, not only as seen from the parent. All borders are to be borders of
+    /// such ranges, so that other inner nodes can be laid out over them.
+    pub(super) fn is_cell(self) -> bool {
+        let radix = self.radix();
+        radix.start_of(self.first).trailing_zeros() >= radix.shift + self.log
+    }
+
     /// Whether its halves begin in different cache lines.
     pub(super) fn has_lines(self) -> bool {
         size_of::<Cell>() << self.log > 64
@@ -140,7 +147,12 @@ impl Group<'_> {
         enough: bool,
     ) -> Option<Growth> {
         let radix = self.radix();
-        if radix.log_slots == load.shape.max_log_slots {
+        let parent = Self {
+            first: 0,
+            log: radix.log_slots,
+            ..self
+        };
+        if radix.log_slots == load.shape.max_log_slots || !parent.is_cell() {
             return None;
         }
         let (keys, width) = (load.keys.len(), (radix.slots() as u128) << radix.shift);
@@ -185,7 +197,7 @@ impl Group<'_> {
             _ => radix.log_slots,
         };
         let is_near = log > 0 && self.log - log.min(self.log) <= idle;
-        is_inside && is_near && self.has_halves() && radix.shift + self.log < 64
+        is_inside && is_near && self.is_cell() && self.has_halves() && radix.shift + self.log < 64
     }
 
     /// Whether keys are routed to both halves of the group. The slots of a parent may reach beyond its keys, and nobody would
@@ -250,6 +262,7 @@ impl Group<'_> {
             let all = || load.shape.plan(keys, (low, high), load.shape.fill, 1);
             ahead.map_or_else(all, Plan::Data)
         };
+        let plan = with_room_around(load.shape, plan, low, high);
         Part {
             first: self.first,
             log: self.log,

@@ -118,6 +118,9 @@ pub(super) struct Inner {
     dead: AtomicBool,
     /// The sweep has been here.
     pub(super) marked: AtomicBool,
+    /// Nodes beneath when they were last looked at, or 0, and splits among them since then; see `flatten`.
+    pub(super) nodes: AtomicUsize,
+    pub(super) splits: AtomicUsize,
 }
 
 impl Inner {
@@ -145,6 +148,8 @@ impl Inner {
             changing: Mutex::default(),
             dead: AtomicBool::new(false),
             marked: AtomicBool::new(false),
+            nodes: AtomicUsize::new(0),
+            splits: AtomicUsize::new(0),
         })
     }
 

@@ -291,7 +291,7 @@ fn is_crowded(data: &Data, place: Place, records: usize) -> bool {
     // As long as records find room in their windows there is no reason to move them.
     matches!(place, Place::Stash(_))
         && data.is_full_group(records)
-        && data.total().is_some_and(|records| data.is_crowded(records))
+        && (data.is_pile(records) || data.total().is_some_and(|records| data.is_crowded(records)))
 }
 
 /// Whether the node of a group that has just lost a record may be too empty. Asked of the whole node only now and then.

@@ -45,7 +45,7 @@ impl Tree {
             let image = Image::new(&plan, load.records);
             if plan.bytes >= data.bytes
                 || !image.has_room()
-                || self.replace(group, frozen, image, load.records)? == Outcome::Done
+                || self.replace(group, frozen, image, load.records)? == Outcome::Replaced
             {
                 return Ok(());
             }
@@ -94,6 +94,14 @@ impl Tree {
     fn buddy<'a>(&'a self, group: Group<'a>) -> Result<Option<&'a Data>> {
         let radix = group.parent.radix;
         if group.log >= radix.log_slots || radix.shift + group.log >= 63 {
+            return Ok(None);
+        }
+        let merged = Group {
+            first: group.first & !(1 << group.log),
+            log: group.log + 1,
+            ..group
+        };
+        if !merged.is_cell() {
             return Ok(None);
         }
         let slots = self.durable_slots(group.parent);

@@ -235,21 +235,60 @@ pub(super) fn simulate(model: &Model, keys: &[u64], slots: usize) -> Fit {
     simulate_in(model, keys, slots, GROUP)
 }
 
-/// [`simulate`] with groups of `group` slots, a power of two.
+/// Groups that stand for all of a node with twice as many or more.
+const SAMPLE: usize = 16;
+
+/// [`simulate`] with groups of `group` slots, a power of two. No window leaves its group, so of a large array a sample is looked
+/// at: the groups of some keys, so that those are likely to be among them that have many.
 pub(super) fn simulate_in(model: &Model, keys: &[u64], slots: usize, group: usize) -> Fit {
-    let pairs = primary_slots(slots, group) / PAIR_SLOTS;
-    let group_pairs = group / PAIR_SLOTS;
+    let slots = primary_slots(slots, group);
+    let last = (slots - 1) / group * group;
+    let begin = |first: usize| {
+        let key = model.first_key_of(first).filter(|_| first <= last);
+        key.map_or(keys.len(), |key| keys.partition_point(|&other| other < key))
+    };
+    let simulate = |first: usize| {
+        let keys = &keys[begin(first)..begin(first + group)];
+        let fit = simulate_group(model, keys, first, group.min(slots - first));
+        (fit, keys.len())
+    };
+    let mut all = Fit::default();
+    if slots < 2 * SAMPLE * group || keys.len() < SAMPLE {
+        (0..=last)
+            .step_by(group)
+            .for_each(|first| all.add(simulate(first).0));
+        return all;
+    }
+    let mut of_group = (usize::MAX, Fit::default());
+    for i in 0..SAMPLE {
+        let key = keys[(2 * i + 1) * keys.len() / (2 * SAMPLE)];
+        let first = (model.predict(key) / group * group).min(last);
+        if first != of_group.0 {
+            let (fit, count) = simulate(first);
+            let weight = keys.len() as f64 / (SAMPLE * count.max(1)) as f64;
+            of_group = (first, fit.times(weight));
+        }
+        all.add(of_group.1);
+    }
+    all
+}
+
+/// The most pairs of lines in a group.
+const GROUP_PAIRS: usize = 256 / PAIR_SLOTS;
+
+/// The keys of a group of `slots` slots from `first` on.
+fn simulate_group(model: &Model, keys: &[u64], first: usize, slots: usize) -> Fit {
+    let last = slots / PAIR_SLOTS - 1;
     // How many slots of each pair are taken: which of them does not matter.
-    let mut taken = vec![0u8; pairs];
+    let mut taken = [0_u8; GROUP_PAIRS];
     // An overflow bucket is searched from end to end, but entries of other blocks of 16 slots cost next to nothing.
-    let mut buckets = vec![0usize; pairs.div_ceil(2)];
+    let mut buckets = [0_usize; GROUP_PAIRS / 2];
     let mut fit = Fit::default();
     let stride = stride(keys.len());
     let mut at = 0;
     for _ in 0..keys.len() {
-        let home = (model.predict(keys[at]) / PAIR_SLOTS).min(pairs - 1);
-        let is_last = (home + 1).is_multiple_of(group_pairs) || home + 1 == pairs;
-        let other = if is_last { home - 1 } else { home + 1 };
+        let home = ((model.predict(keys[at]) - first) / PAIR_SLOTS).min(last);
+        let other = if home == last { home - 1 } else { home + 1 };
         if usize::from(taken[home]) < PAIR_SLOTS {
             taken[home] += 1;
         } else if usize::from(taken[other]) < PAIR_SLOTS {
@@ -268,6 +307,23 @@ pub(super) fn simulate_in(model: &Model, keys: &[u64], slots: usize, group: usiz
         }
     }
     fit
+}
+
+impl Fit {
+    fn add(&mut self, other: Self) {
+        self.overflowed += other.overflowed;
+        self.beyond_pair += other.beyond_pair;
+        self.bucket_entries += other.bucket_entries;
+    }
+
+    fn times(self, factor: f64) -> Self {
+        let times = |number: usize| (number as f64 * factor).round() as usize;
+        Self {
+            overflowed: times(self.overflowed),
+            beyond_pair: times(self.beyond_pair),
+            bucket_entries: times(self.bucket_entries),
+        }
+    }
 }
 
 /// A step that visits all of `count` places, neighbours at distant times: as good as random, and costs nothing.

@@ -9,7 +9,7 @@
 mod collapse;
 mod halve;
 
-use super::layout::{HEADER_BYTES, SLOT_BYTES};
+use super::layout::{HEADER_BYTES, Radix, SLOT_BYTES};
 use super::model::{self, Model};
 use crate::ApexTuning;
 use crate::pmem::Cell;
@@ -125,6 +125,49 @@ pub(super) enum Plan {
     Inner(InnerPlan),
 }
 
+/// `plan` with data nodes without keys beside each inner node whose slots do not reach as far as its keys might: when inner nodes
+/// are laid out anew those can be divided at will, which the nodes at the ends of the inner node cannot.
+pub(super) fn with_room_around(shape: Shape, plan: Plan, low: u64, high: u64) -> Plan {
+    let mut plan = match plan {
+        Plan::Data(node) => return Plan::Data(DataPlan { low, high, ..node }),
+        Plan::Inner(plan) => plan,
+    };
+    let radix = Radix {
+        base: plan.base,
+        shift: plan.shift,
+        log_slots: plan.log_slots,
+    };
+    let shift = plan.shift + plan.log_slots;
+    let width = 1_u64.checked_shl(shift);
+    let before = width.and_then(|width| plan.base.checked_sub(width).filter(|_| low < plan.base));
+    let after = width.and_then(|width| plan.base.checked_add(width).filter(|&end| end <= high));
+    let from = before.map_or(low, |_| plan.base);
+    let to = after.map_or(high, |end| end - 1);
+    let ends: Vec<usize> = plan.children.iter().map(|child| child.0).skip(1).collect();
+    let ends = ends.into_iter().chain([radix.slots()]);
+    for ((first, child), end) in plan.children.iter_mut().zip(ends) {
+        let log = (end - *first).ilog2();
+        let (low, high) = radix.range_of(*first, log, from, to);
+        let void = Plan::Data(shape.void(low, high));
+        *child = with_room_around(shape, std::mem::replace(child, void), low, high);
+    }
+    if before.is_none() && after.is_none() {
+        return Plan::Inner(plan);
+    }
+    let base = before.unwrap_or(plan.base);
+    let void = |low, high| Plan::Data(shape.void(low, high));
+    let before = before.map(|_| void(low, from - 1));
+    let children = before.into_iter().chain([Plan::Inner(plan)]);
+    let children = children.chain(after.map(|end| void(end, high)));
+    let children: Vec<_> = (0..).zip(children).collect();
+    Plan::Inner(InnerPlan {
+        base,
+        shift,
+        log_slots: children.len() as u32 - 1,
+        children,
+    })
+}
+
 /// Where most keys go that a node has got since it was laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trend {
@@ -205,18 +248,55 @@ impl Shape {
         (low, high): (u64, u64),
         trend: Trend,
     ) -> Option<DataPlan> {
-        let mut plan = self.data(keys, 0..keys.len(), (low, high), FILL_TREND);
-        let (slots, homes) = (plan.primary + plan.stash, model::homes(plan.primary));
-        plan.model = match trend {
-            Trend::No => return None,
-            Trend::Up => Model::fit_append(keys, homes, UPPER_DENSITY),
-            Trend::Down => Model::fit_prepend(keys, homes, UPPER_DENSITY, low),
+        if trend == Trend::No {
+            return None;
+        }
+        let with_stash = |ratio| {
+            let all = 0..keys.len();
+            let mut plan = self.data_with_stash(keys, all, (low, high), FILL_TREND, ratio);
+            let homes = model::homes(plan.primary);
+            plan.model = match trend {
+                Trend::No | Trend::Up => Model::fit_append(keys, homes, UPPER_DENSITY),
+                Trend::Down => Model::fit_prepend(keys, homes, UPPER_DENSITY, low),
+            };
+            plan
         };
-        if keys.len() as f64 > slots as f64 * FILL_TREND {
+        let least = self.stash_ratio.unwrap_or(*STASH_RATIO.start());
+        let plan = with_stash(least);
+        if keys.len() as f64 > slots_in(plan.bytes) as f64 * FILL_TREND {
             return None;
         }
         let fit = model::simulate_in(&plan.model, keys, plan.primary, self.group);
-        (fit.overflowed as f64 <= keys.len() as f64 * OVERFLOW_TREND).then_some(plan)
+        let overflow = fit.overflowed as f64 / keys.len().max(1) as f64;
+        let ratio = overflow * STASH_COEFFICIENT;
+        if overflow > OVERFLOW_TREND {
+            None
+        } else if ratio <= least || self.stash_ratio.is_some() {
+            Some(plan)
+        } else {
+            Some(with_stash(ratio))
+        }
+    }
+
+    /// The best inner nodes over nodes that there are already, which cover `low` to `high`: with `borders` between them, each
+    /// the first key of the node to its right, and so many `bytes` each, 0 of what has no keys and may be divided at will. The
+    /// plan's data nodes have nothing but numbers of these, from `first` to before `last`, or none. None if there is only one.
+    pub(super) fn over(
+        self,
+        borders: &[u64],
+        bytes: &[u64],
+        place: (u64, u64),
+    ) -> Option<InnerPlan> {
+        let tree = halve::tree_over(borders, bytes, 0..bytes.len());
+        match Parts::over(self, place).collapse(&tree) {
+            Plan::Inner(plan) if bytes.len() > 1 => Some(plan),
+            _ => None,
+        }
+    }
+
+    /// A data node without keys.
+    pub(super) fn void(self, low: u64, high: u64) -> DataPlan {
+        self.data_with_stash(&[], 0..0, (low, high), 1.0, *STASH_RATIO.start())
     }
 
     /// One data node for the keys of `range`, whatever it costs; it covers `low` to `high`. Its stash is simulated: in place of
@@ -229,13 +309,27 @@ impl Shape {
         fill: f64,
     ) -> DataPlan {
         let last = range.end.min(keys.len());
-        let first = range.start.min(last);
-        let keys = &keys[first..last];
+        let range = range.start.min(last)..last;
+        let simulated = || self.simulated_stash_ratio(&keys[range.clone()], low, high);
+        let ratio = self.stash_ratio.unwrap_or_else(simulated);
+        self.data_with_stash(keys, range, (low, high), fill, ratio)
+    }
+
+    fn data_with_stash(
+        self,
+        keys: &[u64],
+        range: Range<usize>,
+        (low, high): (u64, u64),
+        fill: f64,
+        ratio: f64,
+    ) -> DataPlan {
+        let Range {
+            start: first,
+            end: last,
+        } = range;
+        let keys = &keys[range];
         let bytes = self.bytes_for(keys.len(), fill);
         let slots = slots_in(bytes);
-        let ratio = self
-            .stash_ratio
-            .unwrap_or_else(|| self.simulated_stash_ratio(keys, low, high));
         let stash = slots as f64 * ratio;
         let primary = model::primary_slots(slots - stash.ceil() as usize, self.group);
         DataPlan {

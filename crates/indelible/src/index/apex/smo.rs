@@ -27,7 +27,7 @@ use super::data::{Data, State};
 use super::divide::{Group, Growth, Load, Part, radix_between};
 use super::inner::{Child, Inner, group_log, group_of};
 use super::layout::{GROUP, INLINE_SLOTS, Link, Radix, SMALLEST_BLOCK};
-use super::plan::{DataPlan, MAX_LOG_SLOTS, Plan, Trend};
+use super::plan::{DataPlan, MAX_LOG_SLOTS, Plan, Trend, with_room_around};
 use super::scan::sort_nearly;
 use crate::Result;
 use crate::index::simd::Plain;
@@ -93,10 +93,14 @@ struct Halves {
     between: Vec<(Link, Radix)>,
 }
 
-/// Whether the change was made, or the parent has been replaced meanwhile and one has to look again.
+/// What has become of a node.
 #[derive(PartialEq, Eq)]
 pub(super) enum Outcome {
-    Done,
+    /// Another one.
+    Replaced,
+    /// Several.
+    Split,
+    /// Nothing: the parent has been replaced meanwhile, and one has to look again.
     Moved,
 }
 
@@ -129,6 +133,10 @@ impl Tree {
     #[cold]
     pub(super) fn restructure(&self, key: u64) -> Result<bool> {
         let data = self.data_of(key)?;
+        let is_fine = |records| !data.is_crowded(records) && !data.is_sparse(records);
+        if data.has_stash_room() && !data.is_beyond(key) && data.total().is_some_and(is_fine) {
+            return Ok(false);
+        }
         let Some(frozen) = self.freeze(data) else {
             Wait::default().step();
             return Ok(false);
@@ -141,19 +149,24 @@ impl Tree {
             self.thin_out(&frozen, &load)?;
             return Ok(true);
         }
-        if data.has_stash_room() && !data.is_crowded(records.len()) {
+        let is_pile = load.trend != Trend::No && data.has_pile();
+        if data.has_stash_room() && !data.is_crowded(records.len()) && !is_pile {
             return Ok(false);
         }
         loop {
             let path = self.path_to(data.low)?;
             let group = self.group(&path);
-            if self.make_room(&path, group, &frozen, &load)? == Outcome::Done {
-                // The change is made; that there is no space to make the tree flatter is no reason to fail.
-                if let Err(error) = self.flatten(key) {
-                    tracing::debug!(%error, key, "not flattened");
+            match self.make_room(&path, group, &frozen, &load)? {
+                Outcome::Moved => continue,
+                Outcome::Replaced => {}
+                Outcome::Split => {
+                    // The change is made; that there is no space to make the tree flatter is no reason to fail.
+                    if let Err(error) = self.flatten(key) {
+                        tracing::debug!(%error, key, "not flattened");
+                    }
                 }
-                return Ok(true);
             }
+            return Ok(true);
         }
     }
 
@@ -287,6 +300,7 @@ impl Tree {
                 Plan::Data(_) => two().unwrap_or(plan),
                 inner => inner,
             };
+            let plan = with_room_around(load.shape, plan, range.0, range.1);
             return self.split_downwards(group, frozen, &plan, load);
         };
         self.grow_parent(path, group, growth, frozen, load)
@@ -319,7 +333,7 @@ impl Tree {
         self.retire_data(frozen.data);
         aside.open();
         self.changes.expansions.add(frozen.since);
-        Ok(Outcome::Done)
+        Ok(Outcome::Replaced)
     }
 
     /// Points a group to another child, durably and then for readers. Its slots are locked.
@@ -356,7 +370,7 @@ impl Tree {
         self.retire_data(data);
         aside.open();
         self.changes.downward_splits.add(frozen.since);
-        Ok(Outcome::Done)
+        Ok(Outcome::Split)
     }
 
     /// Splits a frozen node between slots of its parent.
@@ -398,7 +412,7 @@ impl Tree {
         self.retire_data(data);
         aside.open();
         self.changes.sideways_splits.add(frozen.since);
-        Ok(Outcome::Done)
+        Ok(Outcome::Split)
     }
 
     /// The way to all children of a group: to the only one, or to a node between that has two halves, each a child or again
@@ -493,6 +507,12 @@ impl Tree {
         let blocks = aside.inner_blocks(radix, kept.chain(new))?;
         let range = (parent.low, parent.high);
         let inner = aside.mirror(radix, blocks, range, parent.depth);
+        for (new, old) in [
+            (&inner.nodes, &parent.nodes),
+            (&inner.splits, &parent.splits),
+        ] {
+            new.store(old.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
         for slot in 0..old.slots() {
             let (first, log) = growth.place(old, slot);
             inner.set(first, log, parent.child(slot));
@@ -511,7 +531,7 @@ impl Tree {
         self.retire_data(data);
         aside.open();
         self.changes.inner_expansions.add(frozen.since);
-        Ok(Outcome::Done)
+        Ok(Outcome::Split)
     }
 
     /// Whether `inner` is what the step leads to, or the root if there is none. Its slots above are locked.

@@ -5,8 +5,11 @@ use super::{DataPlan, InnerPlan, MIN_DATA_BYTES, Plan};
 use crate::index::apex::model::Model;
 use std::ops::Range;
 
-/// Data nodes without keys take at most one byte in so many.
-const EMPTY_SHARE: u64 = 20;
+/// Data nodes without keys take at most one byte in so many,
+pub(super) const EMPTY_SHARE: u64 = 20;
+
+/// and where the nodes are there already, this: most of what is passed over then is as it was.
+pub(super) const EMPTY_SHARE_OVER: u64 = 1;
 
 /// The slots of an inner node take at most one byte in so many of those of the data nodes beneath,
 const SLOT_SHARE: u64 = 20;
@@ -43,16 +46,20 @@ impl Group {
     fn of(branch: &Branch, low: u64, high: u64) -> Self {
         Self {
             slot: 0,
-            start: branch.start,
-            width: branch.width,
+            start: branch.start(),
+            width: branch.reach + 1,
             low,
             high,
         }
     }
 
+    /// Where its second half begins.
+    fn middle(self) -> u64 {
+        self.start + (1 << (self.width - 1))
+    }
+
     fn halves(self, shift: u32) -> [Self; 2] {
-        let width = self.width - 1;
-        let middle = self.start + (1 << width);
+        let (width, middle) = (self.width - 1, self.middle());
         let left = Self {
             width,
             high: middle - 1,
@@ -78,6 +85,7 @@ impl Parts<'_> {
                 Plan::Inner(self.pair(range.clone()))
             }
             Part::Leaf(range) => unfinished(range.clone(), self.low, self.high),
+            Part::Void => unfinished(0..0, self.low, self.high),
         }
     }
 
@@ -110,7 +118,7 @@ impl Parts<'_> {
 
     fn inner(&self, branch: &Branch, low: u64, high: u64) -> InnerPlan {
         let log_slots = self.log_slots(branch, low, high);
-        let shift = branch.width - log_slots;
+        let shift = branch.reach + 1 - log_slots;
         let mut children = Vec::new();
         self.visit_halves(
             branch,
@@ -118,7 +126,7 @@ impl Parts<'_> {
             shift,
             &mut |group, part| {
                 let child = match part {
-                    None => {
+                    None | Some(Part::Void) => {
                         let at = self.keys.partition_point(|&key| key < group.low);
                         unfinished(at..at, group.low, group.high)
                     }
@@ -131,7 +139,7 @@ impl Parts<'_> {
             },
         );
         InnerPlan {
-            base: branch.start,
+            base: branch.start(),
             shift,
             log_slots,
             children,
@@ -141,10 +149,11 @@ impl Parts<'_> {
     /// How many levels of the binary tree one inner node should take.
     fn log_slots(&self, branch: &Branch, low: u64, high: u64) -> u32 {
         let (mut best, mut best_cost) = (1, f64::INFINITY);
-        for log_slots in 1..=branch.width.min(self.shape.max_log_slots) {
+        let width = branch.reach + 1;
+        for log_slots in 1..=width.min(self.shape.max_log_slots) {
             let (mut children, mut deeper) = (0, 0.0);
             let group = Group::of(branch, low, high);
-            self.visit_halves(branch, group, branch.width - log_slots, &mut |_, part| {
+            self.visit_halves(branch, group, width - log_slots, &mut |_, part| {
                 children += 1;
                 if let Some(Part::Branch(branch)) = part {
                     deeper +=
@@ -191,16 +200,16 @@ impl Parts<'_> {
         visit: &mut dyn FnMut(Group, Option<&Part>),
     ) {
         let branch = match part {
-            Part::Branch(branch) if branch.width > shift && self.has_place(branch, &group) => {
+            Part::Branch(branch) if group.width > shift && self.has_place(branch, shift, group) => {
                 branch
             }
             _ => return visit(group, Some(part)),
         };
-        if branch.width == group.width {
+        if branch.middle == group.middle() {
             return self.visit_halves(branch, group, shift, visit);
         }
         let [left, right] = group.halves(shift);
-        if branch.start < right.start {
+        if branch.middle < right.start {
             self.visit(part, left, shift, visit);
             visit(right, None);
         } else {
@@ -209,13 +218,24 @@ impl Parts<'_> {
         }
     }
 
-    /// Whether the halves that were passed over on the way to `branch` may become empty data nodes. Else it becomes an
-    /// inner node, to which all keys of the group lead.
-    fn has_place(&self, branch: &Branch, group: &Group) -> bool {
-        let passed = u64::from(group.width - branch.width);
+    /// Whether a group is halved where `branch` is, or the halves that were passed over on the way there may become empty data
+    /// nodes. Else it becomes an inner node, to which all keys of the group lead.
+    fn has_place(&self, branch: &Branch, shift: u32, group: Group) -> bool {
+        if branch.middle == group.middle() {
+            return true;
+        }
+        let is_void = if group.middle() < branch.middle {
+            group.middle() < branch.void.0
+        } else {
+            group.middle() > branch.void.1
+        };
+        if !is_void || branch.width() <= shift || branch.width() > group.width {
+            return false;
+        }
+        let passed = u64::from(group.width - branch.width());
         let end = u128::from(group.start) + (1 << group.width);
         let reachable = group.start >= self.low && end <= u128::from(self.high) + 1;
-        passed == 0 || (reachable && passed * MIN_DATA_BYTES * EMPTY_SHARE <= branch.bytes)
+        reachable && passed * MIN_DATA_BYTES * self.empty_share <= branch.bytes
     }
 }
 

@@ -3,7 +3,8 @@
 //! What a lookup costs is counted in memory misses, as in section 4.4 of the paper. A part is halved even where one
 //! halving does not pay, if several do: the best tree of each half is found first.
 
-use super::{STASH_RATIO, Shape, in_parallel, slots_in, usable};
+use super::collapse::{EMPTY_SHARE, EMPTY_SHARE_OVER};
+use super::{SLOT_BYTES, STASH_RATIO, Shape, in_parallel, slots_in, usable};
 use crate::index::apex::model::{self, Model};
 use std::ops::Range;
 
@@ -46,15 +47,16 @@ pub(super) struct Parts<'a> {
     /// The lowest and the highest key that are routed here.
     pub(super) low: u64,
     pub(super) high: u64,
-    /// Ranges are aligned as seen from this key.
-    base: u64,
     fill: f64,
     max_records: usize,
+    /// Data nodes without keys take at most one byte in so many.
+    pub(super) empty_share: u64,
 }
 
-/// A part of the keys: one data node, or two halves.
+/// A part of the keys: one data node, or two halves. Among nodes that there are already also what has no keys.
 #[derive(Debug)]
 pub(super) enum Part {
+    Void,
     Leaf(Range<usize>),
     Branch(Box<Branch>),
 }
@@ -62,10 +64,12 @@ pub(super) enum Part {
 /// A part that is halved.
 #[derive(Debug)]
 pub(super) struct Branch {
-    /// Where the smallest aligned range begins that holds all keys of the part.
-    pub(super) start: u64,
-    /// The logarithm of that range's width.
-    pub(super) width: u32,
+    /// Where the second half begins.
+    pub(super) middle: u64,
+    /// The logarithm of how far keys lie from there, at most: they are within `1 << reach` on either side.
+    pub(super) reach: u32,
+    /// Keys below the first and from the second on are not in a node with keys. Those may be cut off.
+    pub(super) void: (u64, u64),
     pub(super) halves: [Part; 2],
     pub(super) records: usize,
     /// Halvings from here to each record's data node, added up.
@@ -84,12 +88,6 @@ struct Best {
 
 impl<'a> Parts<'a> {
     pub(super) fn new(shape: Shape, keys: &'a [u64], (low, high): (u64, u64), fill: f64) -> Self {
-        let first = keys.first().copied().unwrap_or(low);
-        let span = keys.last().copied().unwrap_or(low).saturating_sub(first);
-        // The power of two that covers the span, less one.
-        let width = u64::MAX.checked_shr(span.leading_zeros()).unwrap_or(0);
-        // From the lowest key on; but not beyond the highest possible key, if there is room before.
-        let base = first.min(high.saturating_sub(width));
         let fill = usable(fill);
         let max_slots = slots_in(shape.max_data_bytes);
         Self {
@@ -97,9 +95,17 @@ impl<'a> Parts<'a> {
             keys,
             low,
             high,
-            base,
             fill,
             max_records: (max_slots as f64 * fill) as usize,
+            empty_share: EMPTY_SHARE,
+        }
+    }
+
+    /// For nodes that there are already.
+    pub(super) fn over(shape: Shape, range: (u64, u64)) -> Self {
+        Self {
+            empty_share: EMPTY_SHARE_OVER,
+            ..Self::new(shape, &[], range, 1.0)
         }
     }
 
@@ -193,6 +199,7 @@ impl<'a> Parts<'a> {
 
     fn branch(&self, range: &Range<usize>, left: Best, right: Best) -> Best {
         let (start, width) = self.aligned(range);
+        let middle = start + (1 << (width - 1));
         let passed = [&left, &right].map(|half| u8::from(half.part.passes_over(width - 1)));
         let passed = passed[0] + passed[1];
         let bytes = left.bytes + right.bytes + u64::from(passed) * PASSING_OVER_BYTES;
@@ -202,8 +209,9 @@ impl<'a> Parts<'a> {
             cost: left.cost + right.cost + records * price,
             bytes,
             part: Part::Branch(Box::new(Branch {
-                start,
-                width,
+                middle,
+                void: (middle, middle),
+                reach: reach(self.keys[range.start], middle, self.keys[range.end - 1]),
                 halvings: range.len() + left.part.halvings() + right.part.halvings(),
                 halves: [left.part, right.part],
                 records: range.len(),
@@ -215,13 +223,10 @@ impl<'a> Parts<'a> {
     /// The smallest aligned range that holds the keys of `range`, of which there are at least two: its first key and the
     /// logarithm of its width.
     pub(super) fn aligned(&self, range: &Range<usize>) -> (u64, u32) {
-        let first = self.keys[range.start].wrapping_sub(self.base);
-        let last = self.keys[range.end - 1].wrapping_sub(self.base);
+        let (first, last) = (self.keys[range.start], self.keys[range.end - 1]);
         let width = 64 - (first ^ last).leading_zeros();
-        let start = first
-            .checked_shr(width)
-            .map_or(0, |high_bits| high_bits << width);
-        (self.base.wrapping_add(start), width)
+        let start = first.checked_shr(width);
+        (start.map_or(0, |high_bits| high_bits << width), width)
     }
 
     /// Where the second half of `range` begins; `None` if there are no two halves with keys.
@@ -230,7 +235,7 @@ impl<'a> Parts<'a> {
             return None;
         }
         let (start, width) = self.aligned(range);
-        let middle = start.wrapping_add(1 << (width.max(1) - 1));
+        let middle = start + (1 << (width.max(1) - 1));
         let left = self.keys[range.clone()].partition_point(|&key| key < middle);
         (left > 0 && left < range.len()).then_some(range.start + left)
     }
@@ -240,15 +245,74 @@ impl Part {
     /// See [`Branch::halvings`].
     fn halvings(&self) -> usize {
         match self {
-            Self::Leaf(_) => 0,
+            Self::Void | Self::Leaf(_) => 0,
             Self::Branch(branch) => branch.halvings,
         }
     }
 
     /// Whether a range of the given width must be halved more than once before this part really has two halves.
     fn passes_over(&self, width: u32) -> bool {
-        matches!(self, Self::Branch(branch) if branch.width < width)
+        matches!(self, Self::Branch(branch) if branch.width() < width)
     }
+}
+
+impl Branch {
+    /// The first key of an inner node that divides from here on.
+    pub(super) fn start(&self) -> u64 {
+        self.middle - (1 << self.reach)
+    }
+
+    /// The logarithm of the width of the smallest aligned range that holds both halves.
+    pub(super) fn width(&self) -> u32 {
+        self.middle.trailing_zeros() + 1
+    }
+}
+
+/// See [`Branch::reach`]. It is no more than `middle` is aligned to.
+fn reach(first: u64, middle: u64, last: u64) -> u32 {
+    let most = 1 << middle.trailing_zeros();
+    let far = (middle - first).max(last - middle + 1).min(most);
+    far.next_power_of_two().trailing_zeros()
+}
+
+/// The binary tree over nodes that there are already, with `borders` between them and so many `bytes` each, 0 of what has no
+/// keys: halved at the borders, those first that are aligned best.
+pub(super) fn tree_over(borders: &[u64], bytes: &[u64], nodes: Range<usize>) -> Part {
+    let within = nodes.start..nodes.end - 1;
+    let best = within
+        .clone()
+        .max_by_key(|&at| borders[at].trailing_zeros());
+    let Some(at) = best else {
+        let is_void = bytes[nodes.start] == 0;
+        return if is_void {
+            Part::Void
+        } else {
+            Part::Leaf(nodes)
+        };
+    };
+    let (first, middle, last) = (borders[within.start], borders[at], borders[within.end - 1]);
+    let bytes_of = bytes[nodes.clone()].iter().sum::<u64>();
+    let records = (bytes_of / SLOT_BYTES).max(1) as usize;
+    let void = (
+        if bytes[nodes.start] == 0 { first } else { 0 },
+        if bytes[nodes.end - 1] == 0 {
+            last
+        } else {
+            u64::MAX
+        },
+    );
+    let halves = [nodes.start..at + 1, at + 1..nodes.end];
+    let halves = halves.map(|nodes| tree_over(borders, bytes, nodes));
+    Part::Branch(Box::new(Branch {
+        middle,
+        // Keys that lie beyond the borders at the ends are in the nodes there.
+        reach: reach(first - 1, middle, last),
+        void,
+        halvings: records + halves.iter().map(Part::halvings).sum::<usize>(),
+        halves,
+        records,
+        bytes: bytes_of,
+    }))
 }
 
 /// Misses for the descriptions of data nodes, if each of the node's records is looked up once.
