@@ -39,10 +39,13 @@ fn every_planted_bug_is_found() {
     let in_code = |hunt: &&&Hunt| matches!(hunt.mutation, Mutation::Code(..));
     assert!(found.iter().filter(in_code).count() >= 44);
     assert!(found.iter().filter(|hunt| !in_code(hunt)).count() >= 100);
-    // An excuse is for what is never found.
+    // An excuse is for what is never found, or so seldom that a change elsewhere decides whether it is.
     let needless: Vec<String> = found
         .iter()
-        .filter(|hunt| hunt.mutation.excuse().is_some())
+        .filter(|hunt| {
+            let excuse = hunt.mutation.excuse();
+            excuse.is_some_and(|excuse| !excuse.starts_with("seldom"))
+        })
         .map(|hunt| hunt.mutation.to_string())
         .collect();
     assert!(needless.is_empty(), "found although excused: {needless:#?}");

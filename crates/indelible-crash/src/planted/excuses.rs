@@ -89,8 +89,13 @@ impl Mutation {
                 ("directory_or_create", _) | (_, "directory_or_create") => {
                     Some("without its directory, recovery only takes longer")
                 }
-                // Unless somebody else has written to the new node meanwhile.
-                (of, "take_extents") if of != "relink" => Some("nothing lies in the extent as yet"),
+                ("relink", "relink_inner") if first.file.contains("apex") => {
+                    Some("what takes the node's place has it, too")
+                }
+                ("relink", "take_extents") if first.file.contains("apex") => Some(
+                    "seldom: somebody else has to write to the new node, and return, in between",
+                ),
+                (_, "take_extents") => Some("nothing lies in the extent as yet"),
                 _ => None,
             },
             Self::Code(..) => None,
