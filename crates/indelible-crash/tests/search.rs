@@ -52,7 +52,6 @@ const CHANGES: [&str; 29] = [
     "inner node grown",
     "inner nodes laid out anew",
     "inner split",
-    "laid out anew",
     "leaf merge",
     "leaf split",
     "map created",
