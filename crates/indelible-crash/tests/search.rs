@@ -68,7 +68,7 @@ const CHANGES: [&str; 29] = [
     "unlink of an emptied leaf",
 ];
 
-/// And in how many shapes, where those make a difference: a data node replaced by a larger, an equal and a smaller one; an inner
+/// And in how many shapes at least, where those make a difference: a data node replaced by a larger, an equal and a smaller one; an inner
 /// node that grows finer, to the right and to the left; slots in one cache line and in several.
 const SHAPES: [(&str, usize); 4] = [
     ("data node replaced", 3),
@@ -98,7 +98,7 @@ fn whatever_a_crash_leaves_nothing_acknowledged_is_missing() {
     );
     for (kind, shapes) in SHAPES {
         let met = &coverage.changes[kind];
-        assert_eq!(met.len(), shapes, "shapes of {kind}: {met:?}");
+        assert!(met.len() >= shapes, "shapes of {kind}: {met:?}");
     }
     // Leaves of one block: from the header's line to each of the others, with as many records moved as there can be.
     let shapes = coverage.changes["entry moving"].keys();

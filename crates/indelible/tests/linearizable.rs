@@ -130,7 +130,7 @@ fn keys(random: &mut Random) -> Vec<u64> {
         0 => i,
         1 => i * (u64::MAX / count),
         // Crowds, far apart.
-        2 => (i / 32) << 50 | i % 32,
+        2 => ((i / 32) << 50) | (i % 32),
         // As many keys between one power of two and the next.
         3 => {
             let start = 1 << (4 + i * 59 / count);
@@ -138,7 +138,7 @@ fn keys(random: &mut Random) -> Vec<u64> {
         }
         4 => u64::MAX - i * 3,
         // Crowds with leaps of all sizes in between.
-        _ => (1 << (i / 48 % 60)) + (i / 48 / 60 << 20) + (i % 48) * 2,
+        _ => (1 << (i / 48 % 60)) + ((i / 48 / 60) << 20) + (i % 48) * 2,
     };
     let way = random.below(6);
     let mut keys: Vec<u64> = (0..count).map(|i| key(i, way)).collect();
@@ -206,7 +206,7 @@ impl Worker<'_> {
         let (map, key) = (self.map, self.keys[number]);
         self.value += 1;
         let value = self.thread << 32 | self.value;
-        let fills = phase % 2 == 0;
+        let fills = phase.is_multiple_of(2);
         match self.random.below(32) {
             0..10 if fills => self.insert(began, key, value),
             0..10 => {
@@ -282,7 +282,7 @@ impl Worker<'_> {
         let ended = self.now();
         self.note(began, key, Step::Get, Saw::Value(now));
         self.events.last_mut().unwrap().ended = ended;
-        let to = (value % 3 > 0).then_some(value);
+        let to = (!value.is_multiple_of(3)).then_some(value);
         let between = self.now();
         let result = self.map.compare_exchange(key, now, to).unwrap();
         let saw = Saw::Value(result.map_or_else(|found| found, |()| now));
