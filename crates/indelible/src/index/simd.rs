@@ -37,6 +37,26 @@ pub(crate) trait Simd: Copy {
     /// many there are. What is behind them in `out` means nothing.
     fn records_between(line: &KeyLine, low: u64, span: u64, out: &mut [[u64; 2]; 4]) -> usize;
 
+    /// The same for two lines, and the records in order. Not all keys are between.
+    #[inline(always)]
+    fn sorted_between(pair: &[KeyLine; 2], low: u64, span: u64, out: &mut [[u64; 2]; 8]) -> usize {
+        let mut count = 0;
+        for line in pair {
+            let mut four = [[0; 2]; 4];
+            let more = Self::records_between(line, low, span, &mut four);
+            for &record in &four[..more] {
+                let mut at = count;
+                while at > 0 && out[at - 1][0] > record[0] {
+                    out[at] = out[at - 1];
+                    at -= 1;
+                }
+                out[at] = record;
+                count += 1;
+            }
+        }
+        count
+    }
+
     /// The first record from `from` on whose key is above that of the next one; none if they ascend from there to the end.
     #[inline(always)]
     fn descent(records: &[[u64; 2]], from: usize) -> Option<usize> {
@@ -191,10 +211,11 @@ mod x86 {
     use super::{Kernel, KeyLine, Plain, Simd, TagLine};
     use std::arch::x86_64::{
         __m256i, __m512i, _mm256_castsi256_pd, _mm256_cmpeq_epi64, _mm256_cmpgt_epi64,
-        _mm256_movemask_pd, _mm256_set1_epi64x, _mm256_xor_si256, _mm512_cmpeq_epi64_mask,
-        _mm512_cmpgt_epu64_mask, _mm512_cmple_epu64_mask, _mm512_cmplt_epu64_mask,
-        _mm512_loadu_si512, _mm512_mask_blend_epi64, _mm512_maskz_compress_epi64,
-        _mm512_permutex2var_epi64, _mm512_set_epi64, _mm512_set1_epi32, _mm512_set1_epi64,
+        _mm256_movemask_pd, _mm256_set1_epi64x, _mm256_xor_si256, _mm512_add_epi64,
+        _mm512_cmpeq_epi64_mask, _mm512_cmpgt_epu64_mask, _mm512_cmple_epu64_mask,
+        _mm512_cmplt_epu64_mask, _mm512_loadu_si512, _mm512_mask_blend_epi64,
+        _mm512_mask_permutexvar_epi64, _mm512_maskz_compress_epi64, _mm512_permutex2var_epi64,
+        _mm512_permutexvar_epi64, _mm512_set_epi64, _mm512_set1_epi32, _mm512_set1_epi64,
         _mm512_storeu_si512, _mm512_sub_epi64, _mm512_testn_epi32_mask, _mm512_xor_si512,
     };
 
@@ -262,6 +283,53 @@ mod x86 {
                 let records = _mm512_maskz_compress_epi64(keys | keys << 1, words);
                 _mm512_storeu_si512(out.as_mut_ptr().cast(), records);
                 keys.count_ones() as usize
+            }
+        }
+
+        #[inline(always)]
+        fn sorted_between(
+            pair: &[KeyLine; 2],
+            low: u64,
+            span: u64,
+            out: &mut [[u64; 2]; 8],
+        ) -> usize {
+            // Batcher's network: in each step, the lane that each one is compared with, and those that take the larger.
+            const STEPS: [([i64; 8], u8); 6] = [
+                ([1, 0, 3, 2, 5, 4, 7, 6], 0b1010_1010),
+                ([2, 3, 0, 1, 6, 7, 4, 5], 0b1100_1100),
+                ([0, 2, 1, 3, 4, 6, 5, 7], 0b0100_0100),
+                ([4, 5, 6, 7, 0, 1, 2, 3], 0b1111_0000),
+                ([0, 1, 4, 5, 2, 3, 6, 7], 0b0011_0000),
+                ([0, 2, 1, 4, 3, 6, 5, 7], 0b0101_0100),
+            ];
+            let [left, right] = pair.each_ref().map(Self::load);
+            // SAFETY: reached only through `with_avx512`; `out` is 128 bytes for which every bit pattern is valid.
+            unsafe {
+                let from = _mm512_set1_epi64(low as i64);
+                let even = _mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0);
+                let odd = _mm512_set_epi64(15, 13, 11, 9, 7, 5, 3, 1);
+                let mut values = _mm512_permutex2var_epi64(left, odd, right);
+                let keys = _mm512_permutex2var_epi64(left, even, right);
+                // How far above `low` they are; what is not between is farther than all that is.
+                let above = _mm512_sub_epi64(keys, from);
+                let between = _mm512_cmple_epu64_mask(above, _mm512_set1_epi64(span as i64));
+                let mut above = _mm512_mask_blend_epi64(between, _mm512_set1_epi64(-1), above);
+                for (lanes, larger) in STEPS {
+                    let lanes = _mm512_loadu_si512(lanes.as_ptr().cast());
+                    let others = _mm512_permutexvar_epi64(lanes, above);
+                    let takes = _mm512_cmplt_epu64_mask(others, above) ^ larger;
+                    above = _mm512_mask_blend_epi64(takes, above, others);
+                    values = _mm512_mask_permutexvar_epi64(values, takes, lanes, values);
+                }
+                let keys = _mm512_add_epi64(above, from);
+                let first = _mm512_set_epi64(11, 3, 10, 2, 9, 1, 8, 0);
+                let second = _mm512_set_epi64(15, 7, 14, 6, 13, 5, 12, 4);
+                let halves = out.as_mut_ptr().cast::<__m512i>();
+                let records = _mm512_permutex2var_epi64(keys, first, values);
+                _mm512_storeu_si512(halves, records);
+                let records = _mm512_permutex2var_epi64(keys, second, values);
+                _mm512_storeu_si512(halves.add(1), records);
+                between.count_ones() as usize
             }
         }
 
@@ -438,6 +506,19 @@ mod tests {
         }
     }
 
+    struct SortedBetween<'a>(&'a [KeyLine; 2], u64, u64);
+
+    impl Kernel for SortedBetween<'_> {
+        type Out = Vec<[u64; 2]>;
+
+        #[inline(always)]
+        fn run<S: Simd>(self) -> Self::Out {
+            let mut out = [[0; 2]; 8];
+            let count = S::sorted_between(self.0, self.1, self.2, &mut out);
+            out[..count].to_vec()
+        }
+    }
+
     struct Descent<'a>(&'a [[u64; 2]], usize);
 
     impl Kernel for Descent<'_> {
@@ -534,6 +615,31 @@ mod tests {
             let expected = (0..16).filter(is_tagged).map(|i| 1 << i).sum::<u32>();
             for level in SimdLevel::available() {
                 prop_assert_eq!(dispatch(level, Tagged(&line, tag, among)), expected, "{:?}", level);
+            }
+        }
+
+        #[test]
+        fn every_instruction_set_sorts_what_is_between(
+            keys in proptest::array::uniform8(prop_oneof![proptest::sample::select(&WORDS[..]), 0..9_u64, any::<u64>()]),
+            bounds in proptest::array::uniform2(prop_oneof![proptest::sample::select(&WORDS[..]), 0..9_u64, any::<u64>()]),
+        ) {
+            let (low, high) = (bounds[0].min(bounds[1]), bounds[0].max(bounds[1]));
+            prop_assume!(high - low < u64::MAX);
+            // Equal keys would be out of order among themselves; there are none in a node.
+            let mut words = [0; 16];
+            for (i, key) in keys.into_iter().enumerate() {
+                let is_new = !keys[..i].contains(&key);
+                words[2 * i] = if is_new { key } else { high.wrapping_add(1) };
+                words[2 * i + 1] = !key;
+            }
+            let line = |at: usize| KeyLine(std::array::from_fn(|i| AtomicU64::new(words[at + i])));
+            let records = words.as_chunks::<2>().0.iter();
+            let mut expected: Vec<[u64; 2]> =
+                records.copied().filter(|record| (low..=high).contains(&record[0])).collect();
+            expected.sort_unstable();
+            for level in SimdLevel::available() {
+                let pair = [line(0), line(8)];
+                prop_assert_eq!(&dispatch(level, SortedBetween(&pair, low, high - low)), &expected, "{:?}", level);
             }
         }
 

@@ -23,7 +23,7 @@ use super::plan::MIN_DATA_BYTES;
 use crate::index::simd::{KeyLine, Simd, prefetch};
 use crate::sync::lock;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// What may be done to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +62,8 @@ pub(super) struct Data {
     /// How many records the node was built with, and the first and the last of their keys. Of a node from before the open
     /// nothing is known.
     pub(super) built: Option<(usize, u64, u64)>,
+    /// Nobody has inserted since the node was built, and the records of each pair of lines are still in order. A hint.
+    pub(super) is_in_order: AtomicBool,
     /// Held while an extended stash block is added.
     pub(super) extending: Mutex<()>,
     /// Addresses of the buckets that larger ones have replaced: readers may be in them, so they stay for as long as the node.
@@ -98,6 +100,7 @@ impl Data {
             low: shape.low,
             high,
             built: None,
+            is_in_order: AtomicBool::new(false),
             extending: Mutex::default(),
             replaced: Mutex::default(),
         });

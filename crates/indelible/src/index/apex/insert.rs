@@ -112,6 +112,9 @@ impl Tree {
         if let Place::Stash(slot) = place {
             held.data.add_overflow(held.home, key, slot);
         }
+        if held.data.is_in_order.load(Ordering::Relaxed) {
+            held.data.is_in_order.store(false, Ordering::Relaxed);
+        }
         let lock = held.data.lock_of(held.home);
         self.tally.change(&self.locks, lock, key, 1);
         self.count_change(held, 1)

@@ -19,7 +19,7 @@
 //! | insert that needs an extended stash block | 4 + 2, 3 | the header's `extension`, then the key |
 //! | a data node is replaced: expansion, retraining, contraction, split downwards | the new node + 1, 2 | the slot of its parent |
 //! | split sideways, merge | the new nodes + 4, 4 | the same, three times; every state in between is a legal tree |
-//! | an inner node is replaced: expansion, collapse | the new node + 1, 2 | the slot of its parent, or the catalog's root |
+//! | an inner node is replaced: expansion, collapse, new layout | the new node + 1, 2 | the slot of its parent, or the catalog's root |
 //! | bulk load | streamed, 2 | the catalog's root |
 //!
 //! The log of the paper (section 4.4) is not needed: before the store that commits a change its new nodes cannot be reached,

@@ -1,8 +1,9 @@
 //! Ranges, in both directions.
 //!
 //! A range reads some neighbouring groups at a time, as many homes as should hold the records that are wanted. Of each group it copies the
-//! slots that may hold them, and those from the stash, validates the group's version, and sorts. The slots are in order but
-//! for the distance of a window, so sorting is cheap. Between two reads it holds no lock and no guard, only the keys not read
+//! slots that may hold them, and those from the stash, validates the group's version, and sorts. Nodes are laid out so that the
+//! records of a pair of lines are in order; once somebody has inserted, each pair is sorted on its way through the registers. What is
+//! left are the records that found no room in their own pair. Between two reads it holds no lock and no guard, only the keys not read
 //! yet: coming down again costs less than a miss. So structure changes cannot confuse it: every key has one home at any time,
 //! and no key is asked for twice.
 
@@ -14,6 +15,7 @@ use crate::index::simd::{Kernel, KeyLine, Simd, dispatch, prefetch};
 use crate::{Error, Result, reclaim};
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 pub(super) type Pair = [u64; 2];
 
@@ -98,8 +100,8 @@ impl Run {
     /// Makes room for the records of so many lines.
     #[inline(always)]
     fn make_room(&mut self, lines: usize) {
-        // Lines are written whole.
-        let room = self.end + (lines + 1) * LINE_SLOTS;
+        // Pairs of lines are written whole.
+        let room = self.end + (lines + 2) * LINE_SLOTS;
         if self.records.len() < room {
             self.records.resize(room.next_power_of_two(), [0, 0]);
         }
@@ -303,10 +305,18 @@ impl Tree {
         run.make_room(lines.len());
         let room = &mut run.records[run.end..];
         let mut count = 0;
-        for line in lines {
-            // Free slots have a key outside of the node's range, which `low` and `high` are not.
-            if let Some(out) = room[count..].first_chunk_mut() {
-                count += S::records_between(line, low, high - low, out);
+        // Free slots have a key outside of the node's range, which `low` and `high` are not.
+        if data.is_in_order.load(Ordering::Relaxed) {
+            for line in lines {
+                if let Some(out) = room[count..].first_chunk_mut() {
+                    count += S::records_between(line, low, high - low, out);
+                }
+            }
+        } else {
+            for pair in lines.as_chunks().0 {
+                if let Some(out) = room[count..].first_chunk_mut() {
+                    count += S::sorted_between(pair, low, high - low, out);
+                }
             }
         }
         run.stashed.retain_mut(|record| {
