@@ -5,7 +5,7 @@ use super::Operation::{
     BulkLoad, CompareExchange, Get, GetBatch, Insert, InsertBatch, InsertNew, Range as RangeOf,
     Remove, Reopen, Shrink, Update,
 };
-use super::{Keys, OCTAVE, Operation, Other, in_catalog, only_loads_into_empty};
+use super::{Keys, Operation, Other, in_catalog, only_loads_into_empty};
 use crate::Workload;
 use indelible::Kind;
 use rand::RngExt;
@@ -29,7 +29,7 @@ pub(super) fn keys(theme: u64, threads: usize, random: &mut SmallRng) -> Keys {
     ];
     let some = match (theme, threads) {
         (8, ..2) | (6, 2..) => &[Clusters][..],
-        (10, ..2) => &[Octaves],
+        (10, ..2) => &[Wide],
         (5 | 9, ..2) => &[Dense, Even, Clusters, Top, Middle, Octaves],
         (3, 2..) => &[Dense, Even, Wide],
         (8, 2..) => &[Dense, Even, Wide, Clusters],
@@ -123,17 +123,14 @@ pub(super) fn alone(
     let most = [40, 80, 120, 240][random.random_range(0..4)];
     let numbers = Numbers::new(keys, most + 100);
     let size = random.random_range(1..most);
-    let octaves = random.random_range(4..7);
+    let backwards = random.random_ratio(1, 2);
     let before = match theme {
         // Bulk loads need an empty map; the others begin with one that has seen some life.
         3 => Vec::new(),
         1 => (0..most).map(|number| numbers.insert(number, 0)).collect(),
         // Keys far apart, and few of them left, so that there is much room where the next ones do not go.
         8 => apart(&numbers, random.random_range(22..40), random),
-        // To the right of few keys more and more slots.
-        10 => (900..1_080)
-            .map(|number| numbers.insert(number, 0))
-            .collect(),
+        10 => vec![lopsided()],
         5 | 9 => (0..size / 4)
             .map(|i| numbers.insert(1_000 + i, i))
             .collect(),
@@ -174,8 +171,7 @@ pub(super) fn alone(
                 low -= 1;
                 numbers.insert(low, i)
             }
-            // The last stretch, which has many slots to itself, is filled and then emptied.
-            (10, _) => stretch(octaves, i),
+            (10, _) => fill_and_empty(i, backwards),
             (8, 0..2) => numbers.remove(crowd + random.random_range(0..CLUSTER)),
             (8, 2) => Reopen,
             (8, 3) => Get(keys.key(crowd + random.random_range(0..CLUSTER))),
@@ -209,23 +205,28 @@ fn two_crowds(numbers: &Numbers, crowds: &mut [u64; 2], random: &mut SmallRng) -
     before
 }
 
-/// Keys are added to a stretch of [`Keys::Octaves`], then they all go, from the left to the right.
-fn stretch(octaves: u64, i: u64) -> Operation {
-    const ADDED: u64 = 50;
-    let start = OCTAVE << (octaves + 19);
-    let (added, step) = (i % (2 * ADDED + OCTAVE), start / OCTAVE);
-    if added < ADDED {
-        return Insert(start + added * 13 % ADDED * (start / ADDED) + 1, i);
-    }
-    let own = (0..OCTAVE).map(|key| start + key * step);
-    let mut keys: Vec<u64> = (0..ADDED)
-        .map(|key| start + key * (start / ADDED) + 1)
-        .collect();
-    keys.extend(own);
-    keys.sort_unstable();
-    match keys.get((added - ADDED) as usize) {
-        Some(&key) => Remove(key),
-        None => Get(start),
+/// The keys of the upper half of the domain, few of which are there at first: a node covers as many slots as lie in several cache
+/// lines.
+fn upper(number: u64) -> u64 {
+    (1 << 63) + (number % 64 << 57) + 5
+}
+
+/// Many keys in the lower half of the domain, few in the upper one.
+fn lopsided() -> Operation {
+    let lower = (0..LOWER).map(|number| number << (63 - LOWER.ilog2()));
+    let upper = (0..64).step_by(6).map(upper);
+    BulkLoad(lower.chain(upper).zip(0..).collect())
+}
+
+/// Keys of the lower half: enough for an inner node of many slots.
+const LOWER: u64 = 512;
+
+/// The upper half is filled, then it is emptied.
+fn fill_and_empty(i: u64, backwards: bool) -> Operation {
+    match i % 128 {
+        number @ ..64 => Insert(upper(number * 37), i),
+        number if backwards => Remove(upper(127 - number)),
+        number => Remove(upper(number)),
     }
 }
 
