@@ -208,7 +208,7 @@ fn two_crowds(numbers: &Numbers, crowds: &mut [u64; 2], random: &mut SmallRng) -
 /// The keys of the upper half of the domain, few of which are there at first: a node covers as many slots as lie in several cache
 /// lines.
 fn upper(number: u64) -> u64 {
-    (1 << 63) + (number % 64 << 57) + 5
+    (1 << 63) + ((number % 64) << 57) + 5
 }
 
 /// Many keys in the lower half of the domain, few in the upper one.
