@@ -289,14 +289,19 @@ impl Worker<'_> {
         self.note(between, key, Step::Exchange(now, to), saw);
     }
 
-    /// A range upwards, downwards, or from both ends, perhaps not to its end.
+    /// A range upwards, downwards, from both ends, or in one page; perhaps not to its end.
     fn range(&mut self, began: u64, number: usize) {
         let count = 1 + self.random.below(100) as usize;
         let last = (number + count).min(self.keys.len()) - 1;
         let bounds = self.keys[number]..=self.keys[last];
         let most = [10, 200][self.random.below(2) as usize];
-        let (way, mut from, mut to) = (self.random.below(3), number, last + 1);
+        let (way, mut from, mut to) = (self.random.below(4), number, last + 1);
         let mut range = self.map.range(bounds.clone()).unwrap();
+        let mut page = Vec::new();
+        if way == 3 {
+            range.read(most, &mut page).unwrap();
+        }
+        let mut page = page.into_iter();
         for turn in 0.. {
             if turn == most {
                 break;
@@ -304,6 +309,8 @@ impl Worker<'_> {
             let backwards = way == 1 || way == 2 && self.random.below(2) == 0;
             let found = if backwards {
                 range.next_back()
+            } else if way == 3 {
+                page.next()
             } else {
                 range.next()
             };
