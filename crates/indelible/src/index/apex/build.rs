@@ -298,7 +298,7 @@ impl<'a> Aside<'a> {
             Plan::Data(plan) => return self.data(plan, &records[plan.first..plan.last]),
             Plan::Inner(plan) => plan,
         };
-        let radix = radix_of(plan);
+        let radix = plan.radix();
         let built = self.plant_children(plan, 0..plan.children.len(), records, range, depth)?;
         self.plant_over(radix, &built, range, depth)
     }
@@ -312,19 +312,14 @@ impl<'a> Aside<'a> {
         (low, high): (u64, u64),
         depth: u32,
     ) -> Result<Vec<Built>> {
-        let radix = radix_of(plan);
+        let radix = plan.radix();
         let mut built = Vec::with_capacity(which.len());
         for i in which {
-            let (first, child) = &plan.children[i];
-            let end = plan
-                .children
-                .get(i + 1)
-                .map_or(radix.slots(), |next| next.0);
-            let log = (end - first).ilog2();
-            let range = radix.range_of(*first, log, low, high);
-            let (link, child) = self.plant(child, records, range, depth + 1)?;
+            let (first, log) = plan.group(i);
+            let range = radix.range_of(first, log, low, high);
+            let (link, child) = self.plant(&plan.children[i].1, records, range, depth + 1)?;
             built.push(Built {
-                first: *first,
+                first,
                 log,
                 link,
                 child,
@@ -360,14 +355,6 @@ impl Drop for Aside<'_> {
         for (offset, bytes) in self.blocks.drain(..) {
             self.tree.blocks.free_now(offset, bytes);
         }
-    }
-}
-
-pub(super) fn radix_of(plan: &InnerPlan) -> Radix {
-    Radix {
-        base: plan.base,
-        shift: plan.shift,
-        log_slots: plan.log_slots,
     }
 }
 

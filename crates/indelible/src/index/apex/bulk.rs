@@ -1,7 +1,7 @@
 //! Bulk load: a whole map, built aside and switched in with one store.
 
 use super::Tree;
-use super::build::{Aside, Built, Record, radix_of};
+use super::build::{Aside, Built, Record};
 use super::data::Data;
 use super::inner::{Child, Inner};
 use super::layout::Link;
@@ -164,7 +164,7 @@ impl Tree {
             built.append(&mut children);
         }
         built.sort_by_key(|child| child.first);
-        aside.plant_over(radix_of(plan), &built, DOMAIN, 0)
+        aside.plant_over(plan.radix(), &built, DOMAIN, 0)
     }
 }
 

@@ -197,16 +197,7 @@ impl Group<'_> {
             _ => radix.log_slots,
         };
         let is_near = log > 0 && self.log - log.min(self.log) <= idle;
-        is_inside && is_near && self.is_cell() && self.has_halves() && radix.shift + self.log < 64
-    }
-
-    /// Whether keys are routed to both halves of the group. The slots of a parent may reach beyond its keys, and nobody would
-    /// ever come to a node there.
-    fn has_halves(self) -> bool {
-        self.log > 0 && {
-            let middle = self.radix().start_of(self.first + (1 << (self.log - 1)));
-            (u128::from(self.parent.low) + 1..=u128::from(self.parent.high)).contains(&middle)
-        }
+        is_inside && is_near && self.is_cell() && self.log > 0 && radix.shift + self.log < 64
     }
 
     /// Whether the parent should have twice as many slots, so that the node can be split between two of them.
@@ -236,7 +227,7 @@ impl Group<'_> {
         for (first, range) in halves {
             let half = Self { first, log, ..self };
             let part = half.part(self.radix(), load, range.clone());
-            let is_done = matches!(part.plan, Plan::Data(_)) || !half.has_halves();
+            let is_done = matches!(part.plan, Plan::Data(_)) || half.log == 0;
             if is_done {
                 parts.push(part);
             } else {

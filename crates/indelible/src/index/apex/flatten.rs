@@ -8,7 +8,7 @@
 //! looking at four nodes.
 
 use super::Tree;
-use super::build::{Aside, Built, radix_of};
+use super::build::{Aside, Built};
 use super::inner::{Child, Inner, group_log};
 use super::layout::Link;
 use super::plan::{InnerPlan, MIN_DATA_BYTES, Plan, Shape};
@@ -231,13 +231,11 @@ fn plant(
     range: (u64, u64),
     depth: u32,
 ) -> Result<(Link, Child)> {
-    let radix = radix_of(plan);
+    let radix = plan.radix();
     let mut built = Vec::with_capacity(plan.children.len());
-    for (i, (first, child)) in plan.children.iter().enumerate() {
-        let next = plan.children.get(i + 1);
-        let end = next.map_or(radix.slots(), |next| next.0);
-        let log = (end - first).ilog2();
-        let of_child = radix.range_of(*first, log, range.0, range.1);
+    for (i, (_, child)) in plan.children.iter().enumerate() {
+        let (first, log) = plan.group(i);
+        let of_child = radix.range_of(first, log, range.0, range.1);
         let (link, child) = match child {
             Plan::Data(node) if node.first == node.last => {
                 aside.data(&shape.void(of_child.0, of_child.1), &[])?
@@ -250,7 +248,7 @@ fn plant(
             Plan::Inner(plan) => plant(shape, aside, plan, kept, of_child, depth + 1)?,
         };
         built.push(Built {
-            first: *first,
+            first,
             log,
             link,
             child,

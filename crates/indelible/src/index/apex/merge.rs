@@ -3,9 +3,9 @@
 use super::Tree;
 use super::build::{Aside, Image, Record};
 use super::data::Data;
-use super::divide::{Group, Load};
+use super::divide::{Group, Load, radix_between};
 use super::inner::{Child, group_log};
-use super::layout::{Link, Radix};
+use super::layout::Link;
 use super::plan::{DataPlan, Plan};
 use super::smo::{Frozen, Outcome, Path, Step};
 use crate::planted::{Bug, planted};
@@ -126,12 +126,11 @@ impl Tree {
         let Merger { left, right, .. } = *merger;
         let mut aside = Aside::new(self);
         let (link, child) = aside.data(&merger.plan, &merger.records)?;
-        let radix = left.parent.radix;
-        let between = Radix {
-            base: u64::try_from(radix.start_of(left.first)).unwrap_or(u64::MAX),
-            shift: radix.shift + left.log,
-            log_slots: 1,
+        let whole = Group {
+            log: left.log + 1,
+            ..left
         };
+        let between = radix_between(whole);
         let links = merger.nodes.map(|node| Link::data(node.offset()));
         let (head, _) = aside.inner_blocks(between, links.into_iter().enumerate())?;
         self.pm.fence();
@@ -143,10 +142,6 @@ impl Tree {
         if !is_right_there {
             return Ok(false);
         }
-        let whole = Group {
-            log: left.log + 1,
-            ..left
-        };
         self.pm.note("merge", u64::from(whole.has_lines()));
         if planted(Bug::MergeDropsRightFirst) {
             self.pm.commit(&slots[right], 0);

@@ -118,6 +118,24 @@ pub(super) struct InnerPlan {
     pub(super) children: Vec<(usize, Plan)>,
 }
 
+impl InnerPlan {
+    pub(super) fn radix(&self) -> Radix {
+        Radix {
+            base: self.base,
+            shift: self.shift,
+            log_slots: self.log_slots,
+        }
+    }
+
+    /// The slots that lead to a child: the first, and the logarithm of how many.
+    pub(super) fn group(&self, child: usize) -> (usize, u32) {
+        let first = self.children[child].0;
+        let next = self.children.get(child + 1);
+        let end = next.map_or(1 << self.log_slots, |next| next.0);
+        (first, (end - first).ilog2())
+    }
+}
+
 /// A node to be, with all that is beneath.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Plan {
@@ -132,22 +150,17 @@ pub(super) fn with_room_around(shape: Shape, plan: Plan, low: u64, high: u64) ->
         Plan::Data(node) => return Plan::Data(DataPlan { low, high, ..node }),
         Plan::Inner(plan) => plan,
     };
-    let radix = Radix {
-        base: plan.base,
-        shift: plan.shift,
-        log_slots: plan.log_slots,
-    };
+    let radix = plan.radix();
     let shift = plan.shift + plan.log_slots;
     let width = 1_u64.checked_shl(shift);
     let before = width.and_then(|width| plan.base.checked_sub(width).filter(|_| low < plan.base));
     let after = width.and_then(|width| plan.base.checked_add(width).filter(|&end| end <= high));
     let from = before.map_or(low, |_| plan.base);
     let to = after.map_or(high, |end| end - 1);
-    let ends: Vec<usize> = plan.children.iter().map(|child| child.0).skip(1).collect();
-    let ends = ends.into_iter().chain([radix.slots()]);
-    for ((first, child), end) in plan.children.iter_mut().zip(ends) {
-        let log = (end - *first).ilog2();
-        let (low, high) = radix.range_of(*first, log, from, to);
+    for i in 0..plan.children.len() {
+        let (first, log) = plan.group(i);
+        let (low, high) = radix.range_of(first, log, from, to);
+        let child = &mut plan.children[i].1;
         let void = Plan::Data(shape.void(low, high));
         *child = with_room_around(shape, std::mem::replace(child, void), low, high);
     }

@@ -163,9 +163,8 @@ struct Chunk {
 }
 
 impl Chunk {
-    /// As many `homes` from that of `first` on, and no key above `last`.
-    fn upwards(data: &Data, first: u64, last: u64, homes: usize) -> Self {
-        let home = data.model.predict(first);
+    /// As many `homes` from `home` on, that of `first`, and no key above `last`.
+    fn upwards(data: &Data, (first, last): (u64, u64), home: usize, homes: usize) -> Self {
         let after = (home + homes).min((home | (GROUP - 1)) + 1);
         let end = data.model.first_key_of(after);
         let end = end.and_then(|key| key.checked_sub(1)).unwrap_or(data.high);
@@ -175,9 +174,8 @@ impl Chunk {
         }
     }
 
-    /// As many `homes` up to that of `last`, and no key below `first`.
-    fn downwards(data: &Data, first: u64, last: u64, homes: usize) -> Self {
-        let home = data.model.predict(last);
+    /// As many `homes` up to `home`, that of `last`, and no key below `first`.
+    fn downwards(data: &Data, (first, last): (u64, u64), home: usize, homes: usize) -> Self {
         let begin = (home + 1).saturating_sub(homes).max(home & !(GROUP - 1));
         let low = if begin == 0 {
             data.low
@@ -233,9 +231,9 @@ impl Tree {
             data.prefetch_overflow(home / GROUP);
             let homes = data.homes_for(home, wanted - run.end);
             let chunk = if UP {
-                Chunk::upwards(data, first, last, homes)
+                Chunk::upwards(data, (first, last), home, homes)
             } else {
-                Chunk::downwards(data, first, last, homes)
+                Chunk::downwards(data, (first, last), home, homes)
             };
             let read = Read::<UP> {
                 tree: self,
@@ -332,9 +330,7 @@ impl Tree {
         run.settle::<S>(from, UP);
         true
     }
-}
 
-impl Tree {
     /// Where the records are that homes from `from` to `to`, of one group, have in the stash: offsets for keys. Asks the caches for them.
     #[inline(always)]
     fn seek_stashed(&self, data: &Data, from: usize, to: usize, found: &mut Vec<Pair>) {
