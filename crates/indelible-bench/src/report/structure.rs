@@ -2,17 +2,9 @@
 
 use super::format;
 use super::summary::{Column, ExperimentSummary, Row};
-use super::table::{Line, Table, Value};
+use super::table::{Table, Value};
+use super::tables::line;
 use crate::outcome::Statistics;
-
-fn line(row: &Row, values: Vec<Value>) -> Line {
-    Line {
-        name: row.name.clone(),
-        is_ours: row.is_ours,
-        values,
-        remark: None,
-    }
-}
 
 /// Bytes of a node: `256 B`, `16 KiB`.
 fn bytes(bytes: u64) -> String {
@@ -162,6 +154,7 @@ mod tests {
     use super::*;
     use crate::report::sample;
     use crate::report::summary::Summary;
+    use crate::report::table::Line;
 
     #[test]
     fn changes_are_those_of_each_phase() {

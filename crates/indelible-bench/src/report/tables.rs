@@ -14,7 +14,7 @@ const SHARES: [(f64, &str); 4] = [
 ];
 
 /// A line of a contestant, without its errors.
-fn line(row: &Row, values: Vec<Value>) -> Line {
+pub(super) fn line(row: &Row, values: Vec<Value>) -> Line {
     Line {
         name: row.name.clone(),
         is_ours: row.is_ours,
