@@ -151,8 +151,15 @@ pub(crate) fn dispatch<K: Kernel>(level: SimdLevel, kernel: K) -> K::Out {
         // SAFETY: as above.
         #[cfg(all(target_arch = "x86_64", not(loom)))]
         SimdLevel::Avx2 => unsafe { x86::with_avx2(kernel) },
-        SimdLevel::Plain => kernel.run::<Plain>(),
+        SimdLevel::Plain => plainly(kernel),
     }
+}
+
+/// Not inlined where it is seldom needed.
+#[cfg_attr(target_arch = "x86_64", inline(never))]
+#[cfg_attr(not(target_arch = "x86_64"), inline(always))]
+fn plainly<K: Kernel>(kernel: K) -> K::Out {
+    kernel.run::<Plain>()
 }
 
 /// No special instructions.

@@ -20,9 +20,9 @@ pub(super) struct Lanes<'a> {
 }
 
 impl Tree {
-    /// Takes lookups to their windows, `lines` lines of which are then on their way to the caches. The caller is pinned.
+    /// Takes lookups to their windows, of which what is needed is then on its way to the caches. The caller is pinned.
     #[inline(always)]
-    fn descend(&self, keys: &[u64], lines: usize) -> Lanes<'_> {
+    fn descend(&self, keys: &[u64], for_writing: bool) -> Lanes<'_> {
         let root = self.root();
         let mut inner: [&Inner; LANES] = [root; LANES];
         let mut lanes = Lanes {
@@ -63,7 +63,12 @@ impl Tree {
             if let Some(data) = lanes.nodes[lane] {
                 let home = data.model.predict(key);
                 lanes.homes[lane] = home;
-                self.window(data, home).prefetch_near(home, lines);
+                if for_writing {
+                    self.prefetch_to_write(data, home);
+                } else {
+                    let window = self.window(data, home);
+                    window.prefetch_half(window.near(home));
+                }
                 prefetch(std::ptr::from_ref(self.locks.of(data.lock_of(home))));
             }
         }
@@ -97,7 +102,7 @@ impl Tree {
         for (key, record) in keys.iter_mut().zip(records) {
             *key = record.0;
         }
-        self.descend(&keys[..records.len().min(LANES)], 4)
+        self.descend(&keys[..records.len().min(LANES)], true)
     }
 }
 
@@ -121,7 +126,7 @@ impl Kernel for GetGroup<'_> {
     #[inline(always)]
     fn run<S: Simd>(self) -> u64 {
         let Self { tree, keys, values } = self;
-        let lanes = tree.descend(keys, 2);
+        let lanes = tree.descend(keys, false);
         let mut failed = 0;
         for (lane, (&key, value)) in keys.iter().zip(values).enumerate() {
             let Some(data) = lanes.nodes[lane] else {

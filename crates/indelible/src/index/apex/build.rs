@@ -29,8 +29,8 @@ pub(super) struct Image {
     words: Buffer,
     /// Home, key and stash slot of every record that is not in its window.
     overflow: Vec<(usize, u64, u32)>,
-    /// Records of each group.
-    counts: Vec<usize>,
+    /// Records of each group, and the pairs of lines that have strays.
+    groups: Vec<(usize, u64)>,
     /// Records for which the stash array has no room.
     rest: Vec<(usize, Record)>,
 }
@@ -54,7 +54,7 @@ impl Image {
             high: plan.high,
             words,
             overflow: Vec::new(),
-            counts: vec![0; shape.primary.div_ceil(GROUP)],
+            groups: vec![(0, 0); shape.primary.div_ceil(GROUP)],
             rest: Vec::new(),
         };
         image.place(records);
@@ -93,7 +93,11 @@ impl Image {
                 unlucky.for_each(|record| self.put_aside(homes[record], records[record]));
             }
             carried = at + stay..end;
-            self.counts[first / GROUP] += end - at;
+            let (count, strays) = &mut self.groups[first / GROUP];
+            *count += end - at;
+            if !carried.is_empty() {
+                *strays |= Data::pair_bit(first);
+            }
             if after.is_multiple_of(GROUP) || after == self.shape.primary {
                 // Their window is this pair and the one before.
                 for record in std::mem::take(&mut carried) {
@@ -249,8 +253,8 @@ impl<'a> Aside<'a> {
             data.take_stash(slot);
             data.add_overflow(home, key, slot);
         }
-        for (group, &count) in image.counts.iter().enumerate() {
-            data.set_count(group, count);
+        for (group, &(count, strays)) in image.groups.iter().enumerate() {
+            data.set_counted(group, count, strays);
         }
         let child = Child::data(NonNull::from(Box::leak(data)));
         self.mirrors.push(child);

@@ -124,6 +124,12 @@ impl Tree {
                 format!("key {key:#x} is in slot {slot} of data node {at:#x}, not in its window")
             });
         }
+        for group in 0..data.group_count() {
+            let strays = self.strays_of(data, group);
+            report.expect(data.knows_strays(group, strays), || {
+                format!("group {group} of data node {at:#x} has strays {strays:#x} and does not know of all")
+            });
+        }
         report.expect(data.overflowed() == in_stash, || {
             let indexed = data.overflowed();
             format!("data node {at:#x} has {in_stash} records in its stash and knows of {indexed}")

@@ -1,10 +1,12 @@
 //! Data nodes: what DRAM knows of one.
 //!
 //! ```text
-//! line 0, read by every lookup    model (40) | primary array (8) | group words (16)
+//! line 0, read by every lookup    model (40) | primary array (8) | groups (16)
 //! line 1, read by writers         state, sizes, stash bitmap
 //!
-//! group word (one per 256 slots)  bits 0..47 the group's overflow bucket, or 0 · bits 48..63 its records, or 0xffff: not counted
+//! group (one per 256 slots)
+//!   word    bits 0..47 the group's overflow bucket, or 0 · bits 48..63 its records, or 0xffff: not counted
+//!   strays  bit n: records whose home is in pair n of lines may be elsewhere, in the other pair of their window or in the stash
 //! ```
 //!
 //! A group is 256 slots of the primary array. A key belongs to the group of its home wherever its record is, and whoever writes
@@ -43,7 +45,7 @@ pub(super) struct Data {
     pub(super) model: Model,
     /// Offset in the pool of the primary array.
     primary_at: Offset,
-    groups: Box<[AtomicU64]>,
+    groups: Box<[Group]>,
     /// A [`State`].
     state: AtomicU32,
     /// Slots in the primary array.
@@ -70,12 +72,21 @@ pub(super) struct Data {
     replaced: Mutex<Vec<u64>>,
 }
 
+/// See the module.
+#[repr(C, align(16))]
+struct Group {
+    word: AtomicU64,
+    strays: AtomicU64,
+}
+
+const _: () = assert!(GROUP / PAIR_SLOTS <= 64);
+
 const UNCOUNTED: u64 = 0xffff;
 const BUCKET_BITS: u64 = (1 << 48) - 1;
 
 impl Data {
-    /// A node for a block at `offset`; its overflow buckets are empty and its groups not counted. `extensions` are the
-    /// extended stash blocks that it has.
+    /// A node for a block at `offset`; its overflow buckets are empty, and of its groups nothing is known. `extensions` are
+    /// the extended stash blocks that it has.
     pub(super) fn new(
         offset: Offset,
         bytes: u64,
@@ -90,7 +101,9 @@ impl Data {
         let data = Box::new(Self {
             model: shape.model,
             primary_at: offset + HEADER_BYTES,
-            groups: words(shape.primary.div_ceil(GROUP)),
+            groups: (0..shape.primary.div_ceil(GROUP))
+                .map(|_| Group::unknown())
+                .collect(),
             state: AtomicU32::new(State::Frozen as u32),
             primary: shape.primary as u32,
             stash: shape.stash as u32,
@@ -104,9 +117,6 @@ impl Data {
             extending: Mutex::default(),
             replaced: Mutex::default(),
         });
-        for group in &data.groups {
-            group.store(UNCOUNTED << 48, Ordering::Relaxed);
-        }
         for (known, &offset) in data.extensions.iter().zip(extensions) {
             known.store(offset, Ordering::Relaxed);
         }
@@ -178,7 +188,7 @@ impl Data {
     /// A group's overflow bucket, if it has one.
     #[inline(always)]
     fn bucket(&self, group: usize) -> Option<Bucket<'_>> {
-        let word = self.groups[group].load(Ordering::Acquire);
+        let word = self.groups[group].word.load(Ordering::Acquire);
         // SAFETY: the address in a group word is 0 or a bucket that the node owns for as long as it lives.
         unsafe { Bucket::at(word & BUCKET_BITS) }
     }
@@ -229,18 +239,12 @@ impl<'a> Window<'a> {
         ((home - self.first) / PAIR_SLOTS) & 1
     }
 
-    /// Which slots of one half of the window have this key: even bits, as in [`all`](Self::all).
+    /// Which slots of one half of the window have this key: the even bits, two for each slot of the window.
     #[inline(always)]
     pub(super) fn half<S: Simd>(self, half: usize, key: u64) -> u32 {
         let lines = [&self.lines[half * 2], &self.lines[half * 2 + 1]];
         let mask = lines.map(|line| S::equal(line, key) & EVEN);
         (mask[0] | mask[1] << 8) << (half * 16)
-    }
-
-    /// Which slots of the window have this key: the even bits, two per slot.
-    #[inline(always)]
-    pub(super) fn all<S: Simd>(self, key: u64) -> u32 {
-        S::equal_in_four(self.lines, key) & (EVEN * 0x0101_0101)
     }
 
     /// The value in the slot of the lowest bit of such a mask.
@@ -256,13 +260,50 @@ impl<'a> Window<'a> {
         self.first + mask.trailing_zeros() as usize / 2
     }
 
-    /// Asks the caches for the pair of lines of its home, or for all four lines.
+    /// Asks the caches for one half of the window.
     #[inline(always)]
-    pub(super) fn prefetch_near(self, home: usize, lines: usize) {
-        let first = if lines < 4 { self.near(home) * 2 } else { 0 };
-        for line in &self.lines[first..first + lines] {
-            prefetch(std::ptr::from_ref(line));
+    pub(super) fn prefetch_half(self, half: usize) {
+        prefetch(std::ptr::from_ref(&self.lines[half * 2]));
+        prefetch(std::ptr::from_ref(&self.lines[half * 2 + 1]));
+    }
+}
+
+impl Group {
+    fn unknown() -> Self {
+        Self {
+            word: (UNCOUNTED << 48).into(),
+            strays: u64::MAX.into(),
         }
+    }
+}
+
+/// Strays: the records that are not in the pair of lines of their home.
+impl Data {
+    /// The bit of a home's pair among those of its group.
+    #[inline(always)]
+    pub(super) fn pair_bit(home: usize) -> u64 {
+        1 << (home % GROUP / PAIR_SLOTS)
+    }
+
+    /// Whether a record of the same pair of homes may be elsewhere. If not, that pair of lines is all there is to search.
+    #[inline(always)]
+    pub(super) fn has_strays(&self, home: usize) -> bool {
+        self.groups[home / GROUP].strays.load(Ordering::Relaxed) & Self::pair_bit(home) != 0
+    }
+
+    /// Whether these strays, at least, are known.
+    pub(super) fn knows_strays(&self, group: usize, strays: u64) -> bool {
+        strays & !self.groups[group].strays.load(Ordering::Relaxed) == 0
+    }
+
+    /// Remembers that a record with this home is elsewhere. The group's lock is held.
+    #[inline(always)]
+    pub(super) fn add_stray(&self, home: usize) {
+        let strays = &self.groups[home / GROUP].strays;
+        strays.store(
+            strays.load(Ordering::Relaxed) | Self::pair_bit(home),
+            Ordering::Relaxed,
+        );
     }
 }
 
@@ -283,7 +324,7 @@ impl Data {
     /// Asks the caches for the first two lines of a group's overflow entries; few have more.
     #[inline(always)]
     pub(super) fn prefetch_overflow(&self, group: usize) {
-        let word = self.groups[group].load(Ordering::Relaxed);
+        let word = self.groups[group].word.load(Ordering::Relaxed);
         let bucket = std::ptr::without_provenance::<KeyLine>((word & BUCKET_BITS) as usize);
         (0..2).for_each(|line| prefetch(bucket.wrapping_add(line)));
     }
@@ -303,8 +344,9 @@ impl Data {
         }
         let address = Bucket::grown(old, entry).address();
         debug_assert!(address <= BUCKET_BITS);
-        let count = self.groups[group].load(Ordering::Relaxed) & !BUCKET_BITS;
-        self.groups[group].store(count | address, Ordering::Release);
+        let word = &self.groups[group].word;
+        let count = word.load(Ordering::Relaxed) & !BUCKET_BITS;
+        word.store(count | address, Ordering::Release);
         if let Some(old) = old {
             lock(&self.replaced).push(old.address());
         }
@@ -394,22 +436,29 @@ impl Data {
 
     /// Records of a group, if they have been counted.
     pub(super) fn count(&self, group: usize) -> Option<usize> {
-        let count = self.groups[group].load(Ordering::Relaxed) >> 48;
+        let count = self.groups[group].word.load(Ordering::Relaxed) >> 48;
         (count != UNCOUNTED).then_some(count as usize)
     }
 
-    /// Sets the number of records of a group, whose lock is held.
-    pub(super) fn set_count(&self, group: usize, records: usize) {
-        let word = self.groups[group].load(Ordering::Relaxed) & BUCKET_BITS;
+    /// Sets the number of records of a group, whose lock is held, and which of its pairs have strays.
+    pub(super) fn set_counted(&self, group: usize, records: usize, strays: u64) {
+        let Group {
+            word,
+            strays: known,
+        } = &self.groups[group];
         // A group has no more than its slots and the node's stash.
         let count = (records as u64).min(UNCOUNTED - 1);
-        self.groups[group].store(word | count << 48, Ordering::Release);
+        word.store(
+            word.load(Ordering::Relaxed) & BUCKET_BITS | count << 48,
+            Ordering::Release,
+        );
+        known.store(strays, Ordering::Relaxed);
     }
 
     /// Counts a change to a group, whose lock is held, and returns how many records it has now, if that is known.
     #[inline(always)]
     pub(super) fn change_count(&self, home: usize, change: i64) -> Option<usize> {
-        let group = &self.groups[home / GROUP];
+        let group = &self.groups[home / GROUP].word;
         let word = group.load(Ordering::Relaxed);
         if word >> 48 == UNCOUNTED {
             return None;
@@ -528,7 +577,11 @@ impl Data {
 
 impl Drop for Data {
     fn drop(&mut self) {
-        let current = (self.groups.iter()).map(|group| group.load(Ordering::Relaxed) & BUCKET_BITS);
+        let words = self
+            .groups
+            .iter()
+            .map(|group| group.word.load(Ordering::Relaxed));
+        let current = words.map(|word| word & BUCKET_BITS);
         let replaced = std::mem::take(&mut *lock(&self.replaced));
         for address in current.chain(replaced) {
             // SAFETY: the node owns the bucket, and nobody has the node any more.

@@ -4,7 +4,7 @@ use super::Tree;
 use super::batch::LANES;
 use super::build::choose;
 use super::data::{Data, State};
-use super::layout::{Extension, GROUP, Slot, window_of};
+use super::layout::{Extension, GROUP, PAIR_SLOTS, Slot, window_of};
 use super::search::{Held, Place};
 use crate::index::Change;
 use crate::locks::WriteGuard;
@@ -109,8 +109,15 @@ impl Tree {
         // COMMIT: the key. Before this store the slot has the marker and is free; after it the record is there, with its
         // value, which was stored before in the same line.
         self.pm.publish(key_cell, key);
-        if let Place::Stash(slot) = place {
-            held.data.add_overflow(held.home, key, slot);
+        let is_stray = match place {
+            Place::Primary(slot) => slot / PAIR_SLOTS != held.home / PAIR_SLOTS,
+            Place::Stash(slot) => {
+                held.data.add_overflow(held.home, key, slot);
+                true
+            }
+        };
+        if is_stray {
+            held.data.add_stray(held.home);
         }
         if held.data.is_in_order.load(Ordering::Relaxed) {
             held.data.is_in_order.store(false, Ordering::Relaxed);
@@ -132,10 +139,7 @@ impl Tree {
     /// Counts the records of a group that has not been counted since its node was mirrored.
     #[cold]
     fn count_group(&self, held: &Held<'_>) -> usize {
-        let group = held.home / GROUP;
-        let records = self.keys_of(held.data, group).len();
-        held.data.set_count(group, records);
-        records
+        self.count_records(held.data, held.home / GROUP).len()
     }
 
     /// Takes a record out, durably with the next fence, and returns how many its group has now. The group is held.

@@ -20,7 +20,8 @@ use super::build::block_for;
 use super::data::{Data, State};
 use super::inner::{Child, Inner, group_log, group_of};
 use super::layout::{
-    DataShape, EXTENSION_SLOTS, GROUP, INLINE_SLOTS, Link, Offset, SLOT_BYTES, SMALLEST_BLOCK,
+    DataShape, EXTENSION_SLOTS, GROUP, INLINE_SLOTS, Link, Offset, PAIR_SLOTS, SLOT_BYTES,
+    SMALLEST_BLOCK,
 };
 use super::plan::{MAX_DATA_BYTES, MAX_LOG_SLOTS, MIN_DATA_BYTES};
 use super::{Apex, Shared, Tree};
@@ -240,8 +241,7 @@ impl Tree {
             if data.state() != State::Live {
                 return false;
             }
-            let keys = self.keys_of(data, group);
-            data.set_count(group, keys.len());
+            let keys = self.count_records(data, group);
             let next = (group + 1 < data.group_count())
                 .then(|| data.model.first_key_of((group + 1) * GROUP))
                 .flatten()
@@ -258,6 +258,29 @@ impl Tree {
             }
         }
         true
+    }
+
+    /// Counts the records of a group, finds out where it has strays, and returns the keys. The group is locked.
+    pub(super) fn count_records(&self, data: &Data, group: usize) -> Vec<u64> {
+        let keys = self.keys_of(data, group);
+        data.set_counted(group, keys.len(), self.strays_of(data, group));
+        keys
+    }
+
+    /// Which pairs of lines of a group have strays. The group is locked, or nobody writes.
+    pub(super) fn strays_of(&self, data: &Data, group: usize) -> u64 {
+        let home_of = |at| {
+            let key = self.slot_at(at).key.load();
+            (key != data.marker()).then(|| data.model.predict(key))
+        };
+        let in_window = data.slots_of(group).filter_map(|slot| {
+            home_of(data.slot_at(slot)).filter(|home| home / PAIR_SLOTS != slot / PAIR_SLOTS)
+        });
+        let in_stash = data
+            .overflow_of(group)
+            .filter_map(|entry| home_of(data.stash_at(entry.stash_slot())?));
+        let homes = in_window.chain(in_stash);
+        homes.fold(0, |strays, home| strays | Data::pair_bit(home))
     }
 
     /// The keys of a group, in no order. The group is locked, or nobody writes.

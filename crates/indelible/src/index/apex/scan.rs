@@ -207,7 +207,8 @@ impl Data {
         let here = self.count(group).unwrap_or(slots / 2).max(1);
         // A few more, as they are not spread evenly.
         let records = records + records / 8 + PAIR_SLOTS;
-        (records * slots / here).min(2 * GROUP)
+        // At least one, or a range would never get beyond a group that has many times as many records as slots.
+        (records * slots / here).clamp(1, 2 * GROUP)
     }
 }
 
@@ -493,6 +494,30 @@ impl Cursor {
             self.error = Some(error);
             // What was read at the other end lies beyond the hole.
             (self.unread, self.front, self.back) = (None, Run::default(), Run::default());
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::index::apex::layout::DataShape;
+    use crate::index::apex::model::Model;
+
+    #[test]
+    fn a_range_gets_beyond_a_group_that_has_many_times_as_many_records_as_slots() {
+        let shape = DataShape {
+            model: Model::fit(&[], WINDOW, 0, 1000),
+            primary: WINDOW,
+            stash: WINDOW,
+            low: 0,
+        };
+        let data = Data::new(1 << 20, 1 << 10, &shape, 1000, &[]);
+        data.set_counted(0, 5000, 0);
+        for wanted in 0..MOST_WANTED {
+            assert!(data.homes_for(0, wanted) > 0);
+            let chunk = Chunk::upwards(&data, (10, 900), 0, data.homes_for(0, wanted));
+            assert!(chunk.keys.1 >= 10, "{wanted} {:?}", chunk.keys);
         }
     }
 }

@@ -96,6 +96,9 @@ impl Tree {
     #[inline(never)]
     fn find_far(&self, data: &Data, home: usize, key: u64) -> Option<u64> {
         point();
+        if !data.has_strays(home) {
+            return None;
+        }
         dispatch(
             self.simd,
             Far {
@@ -145,8 +148,7 @@ impl Tree {
         loop {
             let data = self.data_of(key)?;
             let home = data.model.predict(key);
-            self.window(data, home).prefetch_near(home, 4);
-            data.prefetch_overflow(home / GROUP);
+            self.prefetch_to_write(data, home);
             let guard = self.locks.of(data.lock_of(home)).lock();
             // Whoever freezes a node takes each of its locks afterwards: from here on it waits for us, or we see it.
             if data.state() == State::Live || planted(Bug::WriteWithoutVersion) {
@@ -157,7 +159,18 @@ impl Tree {
         }
     }
 
-    /// Where `key` is, and the free slots of its window. The group is held.
+    /// Asks the caches for what a write reads.
+    #[inline(always)]
+    pub(super) fn prefetch_to_write(&self, data: &Data, home: usize) {
+        let window = self.window(data, home);
+        window.prefetch_half(window.near(home));
+        if data.has_strays(home) {
+            window.prefetch_half(1 - window.near(home));
+            data.prefetch_overflow(home / GROUP);
+        }
+    }
+
+    /// Where `key` is, and free slots of its window: all of them, or at least one of the home's pair of lines. The group is held.
     #[inline(always)]
     pub(super) fn look(&self, held: &Held<'_>, key: u64) -> (Option<Place>, u32) {
         let &Held { data, home, .. } = held;
@@ -262,12 +275,18 @@ impl Kernel for Look<'_> {
             key,
         } = self;
         let window = tree.window(data, home);
-        let equal = window.all::<S>(key);
-        let free = window.all::<S>(data.marker());
-        let stash = match equal {
-            0 => tree.find_in_stash::<S>(data, home, key),
-            _ => None,
-        };
+        let (near, marker) = (window.near(home), data.marker());
+        let mut equal = window.half::<S>(near, key);
+        let mut free = window.half::<S>(near, marker);
+        let mut stash = None;
+        // If this pair of lines is full, the key becomes a stray.
+        if data.has_strays(home) || free == 0 {
+            equal |= window.half::<S>(1 - near, key);
+            free |= window.half::<S>(1 - near, marker);
+            if equal == 0 {
+                stash = tree.find_in_stash::<S>(data, home, key);
+            }
+        }
         Seen {
             window: u64::from(equal) | u64::from(free) << 32,
             stash: stash.map_or(0, |(slot, _)| u64::from(slot) + 1),

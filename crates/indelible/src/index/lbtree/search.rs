@@ -157,6 +157,7 @@ impl Tree {
     }
 
     /// The spot of `key`, healed: its child is a leaf that covers the key, as long as the spot is current. The caller is pinned.
+    #[inline(always)]
     pub(super) fn locate(&self, key: u64) -> Result<Spot<'_>> {
         loop {
             let spot = self.locate_any(key);
@@ -168,7 +169,10 @@ impl Tree {
     }
 
     /// The spot of `key`, which may be a gap. The caller is pinned.
-    #[inline]
+    ///
+    /// Inlined, as are its callers, so that the spot is not copied: what is read in other pieces than it was written in
+    /// can be read only when the stores have left the processor, behind the fence of the write before.
+    #[inline(always)]
     pub(super) fn locate_any(&self, key: u64) -> Spot<'_> {
         loop {
             if let Ok(spot) = dispatch(self.simd, Descend { tree: self, key }) {
@@ -178,7 +182,7 @@ impl Tree {
     }
 
     /// The leaf that covers `key`, locked. The caller is pinned.
-    #[inline]
+    #[inline(always)]
     pub(super) fn lock_leaf(&self, key: u64) -> Result<LockedLeaf<'_>> {
         loop {
             let spot = self.locate(key)?;
