@@ -354,11 +354,15 @@ impl Data {
 
     /// Whether another place for keys that crowd is worth while.
     pub(super) fn is_roomy(&self) -> bool {
-        let as_built = self.built.map_or(0, |(count, ..)| count);
         self.total().is_some_and(|records| {
-            records * 100 < self.slots() * SPARSE
-                || records < as_built + as_built / PATIENCE + PATIENCE
+            records * 100 < self.slots() * SPARSE || !self.has_grown(records)
         })
+    }
+
+    /// Whether the node, which has so many records, got enough of them since it was laid out to pay for being laid out anew.
+    fn has_grown(&self, records: usize) -> bool {
+        let as_built = self.built.map_or(0, |(count, ..)| count);
+        records >= as_built + as_built / PATIENCE + PATIENCE
     }
 
     /// Whether a group of so many records is above the density at which its node may be crowded.
@@ -367,11 +371,11 @@ impl Data {
         records * 100 > GROUP * FULL
     }
 
-    /// Whether a group has just become one of very many records: keys go on beyond the line of the node, and each of them
-    /// searches all that are in the stash already.
+    /// Whether a group that has just got a record has so many that something should be done: keys go on beyond the line of the
+    /// node, and each of them searches all that are in the stash already. Asked of the whole node only now and then.
     #[inline(always)]
     pub(super) fn is_pile(&self, records: usize) -> bool {
-        records * 100 >= PILE * GROUP && records.is_multiple_of(64)
+        records * 100 >= PILE * GROUP && records.is_multiple_of(64) && self.has_pile()
     }
 
     /// Whether a key is above or below all that the node was built with.
@@ -380,10 +384,11 @@ impl Data {
             .is_some_and(|(_, first, last)| key < first || key > last)
     }
 
-    /// Whether there is such a group.
+    /// Whether there is such a group, and the node has grown enough for it to be laid out anew.
     pub(super) fn has_pile(&self) -> bool {
         let mut counts = (0..self.group_count()).filter_map(|group| self.count(group));
         counts.any(|records| records * 100 >= PILE * GROUP)
+            && self.total().is_some_and(|records| self.has_grown(records))
     }
 
     /// Whether a group of so many records is below the density at which its node may be sparse.
