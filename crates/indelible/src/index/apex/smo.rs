@@ -191,17 +191,19 @@ impl Tree {
 
     /// All records of a frozen node, in order.
     pub(super) fn records_of(&self, data: &Data) -> Vec<Record> {
-        let mut records = Vec::with_capacity(data.slots());
+        let stash = 0..data.stash_slots();
+        let mut records = vec![[0, 0]; data.primary as usize + stash.len()];
+        let mut count = 0;
+        // Without a branch: nobody can foresee which slots are free.
         let mut take = |at| {
             let slot = self.slot_at(at);
-            let key = slot.key.load();
-            if key != data.marker() {
-                records.push([key, slot.value.load()]);
-            }
+            let record = [slot.key.load(), slot.value.load()];
+            records[count] = record;
+            count += usize::from(record[0] != data.marker());
         };
         (0..data.primary as usize).for_each(|slot| take(data.slot_at(slot)));
-        let stash = 0..data.stash_slots();
         stash.filter_map(|slot| data.stash_at(slot)).for_each(take);
+        records.truncate(count);
         let in_primary = records.len() - data.taken_stash_slots().min(records.len());
         let (primary, stash) = records.split_at_mut(in_primary);
         sort_nearly::<Plain>(primary);
