@@ -151,6 +151,7 @@ impl Tree {
         }
         let is_pile = load.trend != Trend::No && data.has_pile();
         if data.has_stash_room() && !data.is_crowded(records.len()) && !is_pile {
+            data.leave_at(records.len());
             return Ok(false);
         }
         loop {
