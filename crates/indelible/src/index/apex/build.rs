@@ -245,6 +245,7 @@ impl<'a> Aside<'a> {
         let mut data = Data::new(offset, image.bytes, &shape, image.high, &extensions);
         data.built = (records.first().zip(records.last()))
             .map(|(first, last)| (records.len(), first.0, last.0));
+        data.leave_at(records.len());
         data.is_in_order = true.into();
         let in_stash = image.overflow.iter().copied();
         let beyond = image.rest.iter().zip(shape.stash as u32..);

@@ -25,7 +25,7 @@ use super::plan::MIN_DATA_BYTES;
 use crate::index::simd::{KeyLine, Simd, prefetch};
 use crate::sync::lock;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// What may be done to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +64,8 @@ pub(super) struct Data {
     /// How many records the node was built with, and the first and the last of their keys. Of a node from before the open
     /// nothing is known.
     pub(super) built: Option<(usize, u64, u64)>,
+    /// How many it had then, or when somebody last looked at all of them and left the node as it is; 0 if nobody has.
+    looked_at: AtomicUsize,
     /// Nobody has inserted since the node was built, and the records of each pair of lines are still in order. A hint.
     pub(super) is_in_order: AtomicBool,
     /// Held while an extended stash block is added.
@@ -113,6 +115,7 @@ impl Data {
             low: shape.low,
             high,
             built: None,
+            looked_at: AtomicUsize::new(0),
             is_in_order: AtomicBool::new(false),
             extending: Mutex::default(),
             replaced: Mutex::default(),
@@ -381,6 +384,9 @@ const PATIENCE: usize = 8;
 
 /// And records per slot of a group, in hundredths, above which something should be done for keys with a trend.
 const PILE: usize = 125;
+/// If the node got one record in so many since it was laid out: the next layout may have such a group again, at once, where keys
+/// lie along no line.
+const PILE_PATIENCE: usize = 4;
 
 /// Counting.
 impl Data {
@@ -396,11 +402,21 @@ impl Data {
 
     /// Whether another place for keys that crowd is worth while.
     pub(super) fn is_roomy(&self) -> bool {
-        let as_built = self.built.map_or(0, |(count, ..)| count);
         self.total().is_some_and(|records| {
-            records * 100 < self.slots() * SPARSE
-                || records < as_built + as_built / PATIENCE + PATIENCE
+            records * 100 < self.slots() * SPARSE || !self.has_grown(records, PATIENCE)
         })
+    }
+
+    /// Whether the node, which has so many records, got one for each `part` of them since it was laid out or looked at, and more
+    /// than a few: enough to pay for that work once more.
+    fn has_grown(&self, records: usize, part: usize) -> bool {
+        let before = self.looked_at.load(Ordering::Relaxed);
+        records >= before + before / part + PATIENCE
+    }
+
+    /// Somebody has looked at so many records, all there are, and does not change the node.
+    pub(super) fn leave_at(&self, records: usize) {
+        self.looked_at.store(records, Ordering::Relaxed);
     }
 
     /// Whether a group of so many records is above the density at which its node may be crowded.
@@ -409,11 +425,11 @@ impl Data {
         records * 100 > GROUP * FULL
     }
 
-    /// Whether a group has just become one of very many records: keys go on beyond the line of the node, and each of them
-    /// searches all that are in the stash already.
+    /// Whether a group that has just got a record has so many that something should be done: keys go on beyond the line of the
+    /// node, and each of them searches all that are in the stash already. Asked of the whole node only now and then.
     #[inline(always)]
     pub(super) fn is_pile(&self, records: usize) -> bool {
-        records * 100 >= PILE * GROUP && records.is_multiple_of(64)
+        records * 100 >= PILE * GROUP && records.is_multiple_of(64) && self.has_pile()
     }
 
     /// Whether a key is above or below all that the node was built with.
@@ -422,10 +438,11 @@ impl Data {
             .is_some_and(|(_, first, last)| key < first || key > last)
     }
 
-    /// Whether there is such a group.
+    /// Whether there is such a group, and the node has grown enough for it to be laid out anew.
     pub(super) fn has_pile(&self) -> bool {
         let mut counts = (0..self.group_count()).filter_map(|group| self.count(group));
         counts.any(|records| records * 100 >= PILE * GROUP)
+            && (self.total()).is_some_and(|records| self.has_grown(records, PILE_PATIENCE))
     }
 
     /// Whether a group of so many records is below the density at which its node may be sparse.

@@ -143,6 +143,7 @@ impl Tree {
         }
         let is_pile = load.trend != Trend::No && data.has_pile();
         if data.has_stash_room() && !data.is_crowded(records.len()) && !is_pile {
+            data.leave_at(records.len());
             return Ok(false);
         }
         loop {
@@ -228,18 +229,18 @@ impl Tree {
                 return self.divide(group, frozen, load);
             }
         }
-        let plan = load.shape.plan(load.keys, range, load.shape.fill, 1);
-        let image = match &plan {
-            Plan::Data(plan) => roomy(plan.clone(), load),
-            Plan::Inner(_) => None,
+        let planned = || {
+            let plan = load.shape.plan(load.keys, range, load.shape.fill, 1);
+            match &plan {
+                Plan::Data(node) => roomy(node.clone(), load).ok_or(plan),
+                Plan::Inner(_) => Err(plan),
+            }
         };
         // There is no room ahead for a trend, and records behind would be laid out in vain.
         let is_outgrown = load.trend != Trend::No && data.bytes >= load.shape.max_data_bytes;
-        let image = match image {
-            Some(image) if !is_outgrown => {
-                return self.replace(group, frozen, image, load.records);
-            }
-            image => image,
+        let first_plan = match (!is_outgrown).then(planned) {
+            Some(Ok(image)) => return self.replace(group, frozen, image, load.records),
+            plan => plan,
         };
         let growth = if let Some(growth) = at_the_edge(true) {
             growth
@@ -247,11 +248,14 @@ impl Tree {
             return self.divide(group, frozen, load);
         } else if group.can_be_finer(slots, load) {
             Growth::Finer
-        } else if let Some(image) = image {
-            return self.replace(group, frozen, image, load.records);
-        } else if let Some(growth) = at_the_edge(false) {
-            growth
         } else {
+            let plan = match first_plan.unwrap_or_else(planned) {
+                Ok(image) => return self.replace(group, frozen, image, load.records),
+                Err(plan) => plan,
+            };
+            if let Some(growth) = at_the_edge(false) {
+                return self.grow_parent(path, group, growth, frozen, load);
+            }
             // A plan for a data node that would be full again at once is none.
             let two = || load.shape.two(load.keys, range);
             let plan = match plan {
