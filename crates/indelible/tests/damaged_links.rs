@@ -1,0 +1,178 @@
+//! Links that something else has damaged, in maps that are in use: none of them leads to a block that has another owner, or that is
+//! given to one.
+
+use indelible::{Error, Kind, Map, MapOptions, Pool};
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+
+const EXTENT: u64 = 2 << 20;
+const CATALOG: u64 = 8192;
+const TABLE: u64 = 64 << 10;
+const RECORDS: u64 = 20_000;
+
+/// A pool with the map "m", which has records all over the domain and whose background sweep has met damage, so that what has not been
+/// touched stays as it is; and its file, which may be written behind its back.
+struct Damaged {
+    _directory: tempfile::TempDir,
+    pool: Pool,
+    map: Map<u64, u64>,
+    file: Words,
+    kind: Kind,
+}
+
+struct Words(File);
+
+impl Words {
+    fn get(&self, at: u64) -> u64 {
+        let mut bytes = [0; 8];
+        self.0.read_exact_at(&mut bytes, at).unwrap();
+        u64::from_ne_bytes(bytes)
+    }
+
+    fn set(&self, at: u64, value: u64) {
+        self.0.write_all_at(&value.to_ne_bytes(), at).unwrap();
+    }
+
+    fn copy(&self, from: u64, to: u64, bytes: u64) {
+        (0..bytes)
+            .step_by(8)
+            .for_each(|i| self.set(to + i, self.get(from + i)));
+    }
+
+    fn extents(&self) -> u64 {
+        self.0.metadata().unwrap().len() / EXTENT
+    }
+
+    /// Owner of an extent, and the size of its blocks.
+    fn extent(&self, extent: u64) -> (u64, u64) {
+        let word = self.get(TABLE + extent * 8);
+        (word & 0xffff_ffff, (word >> 40) * 256)
+    }
+
+    fn block_bytes(&self, offset: u64) -> u64 {
+        self.extent(offset / EXTENT).1
+    }
+
+    /// The last block of an extent of "m" that is not among `known`, of blocks of this size.
+    fn new_block(&self, bytes: u64, known: u64) -> Option<u64> {
+        let owner = self.get(CATALOG);
+        let extent = (known..self.extents()).find(|&extent| self.extent(extent) == (owner, bytes))?;
+        Some((extent + 1) * EXTENT - bytes)
+    }
+
+    /// Where the words are that link to the nodes of "m" from left to right: data nodes below the root of an APEX, leaves of an LB+-tree.
+    fn links(&self, kind: Kind) -> Vec<u64> {
+        let root = self.get(CATALOG + 16) & !1;
+        if kind == Kind::Apex {
+            let log_slots = self.get(root) >> 24;
+            let slots = self.get(root + 16);
+            let slots = (0..1 << log_slots).map(|slot| slots + slot * 8);
+            let is_data = |&at: &u64| self.get(at) != 0 && self.get(at) & 1 == 0;
+            return slots.filter(is_data).collect();
+        }
+        let mut links = vec![root];
+        loop {
+            let leaf = self.get(links[links.len() - 1]);
+            if leaf == 0 {
+                links.pop();
+                return links;
+            }
+            let sibling = self.get(leaf) >> 15 & 1;
+            links.push(leaf + 240 + sibling * 8);
+        }
+    }
+}
+
+/// Keys all over the domain.
+fn key(number: u64) -> u64 {
+    number * (u64::MAX / RECORDS)
+}
+
+impl Damaged {
+    /// `damage` gets the links, and breaks one.
+    fn new(kind: Kind, damage: impl Fn(&Words, &[u64])) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("damaged.pool");
+        let pool = Pool::create(&path).unwrap();
+        let options = MapOptions {
+            kind,
+            ..MapOptions::default()
+        };
+        let map = pool.map_with::<u64, u64>("m", options).unwrap();
+        let records: Vec<(u64, u64)> = (0..RECORDS).map(|i| (key(i), i)).collect();
+        map.bulk_load(&records, 0.7).unwrap();
+        let other = pool.map_with::<u64, u64>("other", options).unwrap();
+        other.bulk_load(&records, 0.7).unwrap();
+        drop((map, other));
+        pool.close().unwrap();
+        let file = OpenOptions::new().read(true).write(true).open(&path);
+        let file = Words(file.unwrap());
+        damage(&file, &file.links(kind));
+        let pool = Pool::open(&path).unwrap();
+        let map = pool.open_map("m").unwrap();
+        assert_eq!(map.check().unwrap().len(), 1, "the sweep stops");
+        Self {
+            _directory: directory,
+            pool,
+            map,
+            file,
+            kind,
+        }
+    }
+
+    /// Inserts near the end of the domain until there is an extent that was not there, for blocks of this size, and returns its
+    /// last block, which is still free.
+    fn block_taken_since(&self, bytes: u64, before: u64) -> u64 {
+        for i in 1.. {
+            let _ = self.map.insert(u64::MAX - i * 977, i);
+            if let Some(block) = self.file.new_block(bytes, before) {
+                return block;
+            }
+        }
+        unreachable!()
+    }
+
+    /// "other" has all its records, and the pool is whole but for "m".
+    fn others_are_well(self) {
+        let _ = self.pool.shrink();
+        let other = self.pool.open_map::<u64, u64>("other").unwrap();
+        assert_eq!(other.check().unwrap(), [""; 0]);
+        assert!(other.iter().eq((0..RECORDS).map(|i| (key(i), i))));
+        assert_eq!(self.pool.check(), [""; 0], "{:?}", self.kind);
+    }
+}
+
+fn is_damaged<T>(result: Result<T, Error>) -> bool {
+    matches!(result, Err(Error::Damaged(_)))
+}
+
+/// Something left over from before: what the extent held when it was last in use may be anything, also a node that fits.
+#[test]
+fn a_link_to_a_block_that_was_taken_since_the_open_is_refused() {
+    for kind in [Kind::LbTree, Kind::Apex] {
+        let original = std::cell::Cell::new((0, 0));
+        let damaged = Damaged::new(kind, |file, links| {
+            let at = links[links.len() / 2];
+            original.set((at, file.get(at)));
+            file.set(at, 1 << 50);
+        });
+        let ((at, node), file) = (original.get(), &damaged.file);
+        let before = file.extents();
+        let bytes = file.block_bytes(node);
+        let block = damaged.block_taken_since(bytes, before);
+        file.copy(node, block, bytes);
+        file.set(at, block);
+        let middle = key(RECORDS / 2);
+        for _ in 0..2 {
+            assert!(is_damaged(damaged.map.get(middle)), "{kind:?}");
+        }
+        assert!(is_damaged(damaged.map.insert(middle + 1, 1)), "{kind:?}");
+        for i in 0..200_000 {
+            damaged.map.insert(u64::MAX - i, i).unwrap();
+        }
+        for i in 0..200_000 {
+            assert_eq!(damaged.map.get(u64::MAX - i).unwrap(), Some(i), "{kind:?}");
+        }
+        damaged.others_are_well();
+    }
+}
