@@ -1,7 +1,7 @@
 //! Links that something else has damaged, in maps that are in use: none of them leads to a block that has another owner, or that is
 //! given to one.
 
-use indelible::{Error, Kind, Map, MapOptions, Pool};
+use indelible::{ApexTuning, Error, Kind, Map, MapOptions, Pool, PoolOptions};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 
@@ -188,4 +188,80 @@ fn link_to_new_block(kind: Kind) {
         assert_eq!(damaged.map.get(u64::MAX - i).unwrap(), Some(i), "{kind:?}");
     }
     damaged.others_are_well();
+}
+
+/// Inner nodes are laid out anew over the nodes beneath, whose ranges follow from where the root begins.
+#[test]
+fn an_inner_node_that_begins_elsewhere_is_left_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("damaged.pool");
+    let pool = Pool::create(&path).unwrap();
+    let options = MapOptions {
+        kind: Kind::Apex,
+        apex: ApexTuning {
+            max_data_bytes: 1024,
+            ..ApexTuning::default()
+        },
+        ..MapOptions::default()
+    };
+    let map = pool.map_with::<u64, u64>("m", options).unwrap();
+    let count = 600_000;
+    let records: Vec<(u64, u64)> = (0..count).map(|i| (i * (u64::MAX / count), i)).collect();
+    map.bulk_load(&records, 0.65).unwrap();
+    drop(map);
+    pool.close().unwrap();
+
+    let file = OpenOptions::new().read(true).write(true).open(&path);
+    let file = Words(file.unwrap());
+    let root = file.get(CATALOG + 16) & !1;
+    assert!(file.links(Kind::Apex).len() > 10_000);
+    // Most of its slots are beyond all keys.
+    file.set(root + 8, 3 << 62);
+    let pool = Pool::open(&path).unwrap();
+    let map = pool.open_map::<u64, u64>("m").unwrap();
+    for i in 0..20_000 {
+        map.insert(i * 977, i).unwrap();
+    }
+    for i in 0..20_000 {
+        assert_eq!(map.get(i * 977).unwrap(), Some(i));
+    }
+    assert_eq!(map.check().unwrap().len(), 1);
+}
+
+/// Else one map's sweep, or its removal, would take extents away from another one.
+#[test]
+fn a_pool_in_which_maps_share_extents_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("damaged.pool");
+    let pool = Pool::create(&path).unwrap();
+    for name in ["m", "other"] {
+        let map = pool.map::<u64, u64>(name).unwrap();
+        map.insert(1, 1).unwrap();
+    }
+    pool.close().unwrap();
+    let file = OpenOptions::new().read(true).write(true).open(&path);
+    let file = Words(file.unwrap());
+    let owners = [CATALOG, CATALOG + 256].map(|entry| file.get(entry));
+    let owned = (1..file.extents()).find(|&extent| file.extent(extent).0 == owners[0]);
+    let table_word = TABLE + owned.unwrap() * 8;
+    let run = |length: u64| owners[0] | 2 << 32 | length << 40;
+    for (at, damage) in [
+        (CATALOG + 256, owners[0]),
+        (CATALOG + 256, owners[0] | 1 << 40),
+        // The first extent of a run, but those behind it are others'.
+        (table_word, run(2)),
+        (table_word, run(1 << 23)),
+    ] {
+        let before = file.get(at);
+        file.set(at, damage);
+        assert!(is_damaged(Pool::open(&path)), "{damage:#x} at {at:#x}");
+        assert!(is_damaged(PoolOptions::new().open_read_only(&path)));
+        file.set(at, before);
+    }
+    let pool = Pool::open(&path).unwrap();
+    assert_eq!(pool.check(), [""; 0]);
+    for name in ["m", "other"] {
+        let map = pool.open_map::<u64, u64>(name).unwrap();
+        assert_eq!(map.get(1).unwrap(), Some(1));
+    }
 }

@@ -141,7 +141,10 @@ impl Tree {
         while first < slots.len() {
             let link = Link(slots[first].load());
             let child = inner.child(first);
-            if link.0 == 0 || beneath.kept.len() == MOST_NODES {
+            let start = inner.radix.start_of(first);
+            let is_routed =
+                first == 0 || u128::from(inner.low) < start && start <= u128::from(inner.high);
+            if link.0 == 0 || !is_routed || beneath.kept.len() == MOST_NODES {
                 return false;
             }
             if child.is_inner() {
