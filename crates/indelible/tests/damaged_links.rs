@@ -265,3 +265,52 @@ fn a_pool_in_which_maps_share_extents_is_refused() {
         assert_eq!(map.get(1).unwrap(), Some(1));
     }
 }
+
+/// Where it is split, its upper half would go to where no search comes by.
+#[test]
+fn a_leaf_with_keys_of_its_right_neighbours_is_an_error() {
+    for add in [1 << 20, 1 << 40, 1 << 55, 1 << 62] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("damaged.pool");
+        let pool = Pool::create(&path).unwrap();
+        let map = pool.map::<u64, u64>("m").unwrap();
+        let records: Vec<(u64, u64)> = (0..RECORDS).map(|i| (key(i), i)).collect();
+        map.bulk_load(&records, 0.7).unwrap();
+        drop(map);
+        pool.close().unwrap();
+        let file = OpenOptions::new().read(true).write(true).open(&path);
+        let file = Words(file.unwrap());
+        let links = file.links(Kind::LbTree);
+        let leaf = file.get(links[links.len() / 3]);
+        let mut keys: Vec<(u64, u64)> = (0..14)
+            .map(|i| (file.get(leaf + 16 + i * 16), leaf + 16 + i * 16))
+            .filter(|&(key, _)| key > 0)
+            .collect();
+        keys.sort_unstable();
+        let lowest = keys[0].0;
+        for &(key, at) in &keys[keys.len() / 3..] {
+            file.set(at, key + add);
+        }
+        let pool = Pool::open(&path).unwrap();
+        let map = pool.open_map::<u64, u64>("m").unwrap();
+        for i in 0..200 {
+            assert!(is_damaged(map.insert(lowest + i * 3, i)));
+        }
+        assert_eq!(map.check().unwrap().len(), 1);
+        for i in 0..400 {
+            for start in [
+                lowest + i,
+                key(i * 500),
+                lowest + add + i * 50,
+                key(RECORDS / 3 - 100 + i),
+            ] {
+                let mut last = None;
+                let mut range = map.range(start..).unwrap();
+                for (key, _) in range.by_ref().take(500) {
+                    assert!(Some(key) > last, "{add:#x}: {key:#x} after {last:x?}");
+                    last = Some(key);
+                }
+            }
+        }
+    }
+}

@@ -218,9 +218,17 @@ impl Tree {
         high: Option<u64>,
         claimed: &mut Vec<Offset>,
     ) -> Result<Vec<(u64, Offset)>> {
+        let out_of_order = |leaf: Leaf<'_>| {
+            let problem = format!("leaf {:#x} has keys out of order", leaf.offset);
+            Err(Error::Damaged(problem))
+        };
         let mut found = Vec::new();
-        let (mut last_key, mut here) = (start.0, self.claim_leaf(start.1, claimed)?);
+        let mut here = self.claim_leaf(start.1, claimed)?;
+        let (first, mut last_key) = here.ends().unwrap_or((start.0, start.0));
         let mut next = here.next();
+        if first < start.0 {
+            return out_of_order(here);
+        }
         while next != stop {
             if next == 0 {
                 return Err(Error::Damaged(format!(
@@ -229,17 +237,12 @@ impl Tree {
             }
             let leaf = self.claim_leaf(next, claimed)?;
             next = leaf.next();
-            match leaf.min_key() {
-                Some(low) if low > last_key && high.is_none_or(|high| low < high) => {
+            match leaf.ends() {
+                Some((low, high)) if low > last_key => {
                     found.push((low, leaf.offset));
-                    (last_key, here) = (low, leaf);
+                    (last_key, here) = (high, leaf);
                 }
-                Some(low) => {
-                    return Err(Error::Damaged(format!(
-                        "leaf {:#x} begins with {low:#x}, out of order",
-                        leaf.offset
-                    )));
-                }
+                Some(_) => return out_of_order(leaf),
                 // Nothing is written through a read-only pool; the leaf is stepped over.
                 None if self.core.is_read_only() => {}
                 None => {
@@ -249,6 +252,9 @@ impl Tree {
                     self.space.retire(leaf.offset);
                 }
             }
+        }
+        if high.is_some_and(|high| last_key >= high) {
+            return out_of_order(here);
         }
         Ok(found)
     }
