@@ -224,9 +224,10 @@ impl Tree {
         };
         let mut found = Vec::new();
         let mut here = self.claim_leaf(start.1, claimed)?;
+        let is_below = |key| high.is_none_or(|high| key < high);
         let (first, mut last_key) = here.ends().unwrap_or((start.0, start.0));
         let mut next = here.next();
-        if first < start.0 {
+        if first < start.0 || !is_below(last_key) {
             return out_of_order(here);
         }
         while next != stop {
@@ -238,9 +239,9 @@ impl Tree {
             let leaf = self.claim_leaf(next, claimed)?;
             next = leaf.next();
             match leaf.ends() {
-                Some((low, high)) if low > last_key => {
+                Some((low, top)) if low > last_key && is_below(top) => {
                     found.push((low, leaf.offset));
-                    (last_key, here) = (high, leaf);
+                    (last_key, here) = (top, leaf);
                 }
                 Some(_) => return out_of_order(leaf),
                 // Nothing is written through a read-only pool; the leaf is stepped over.
@@ -252,9 +253,6 @@ impl Tree {
                     self.space.retire(leaf.offset);
                 }
             }
-        }
-        if high.is_some_and(|high| last_key >= high) {
-            return out_of_order(here);
         }
         Ok(found)
     }
