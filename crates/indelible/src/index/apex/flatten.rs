@@ -14,7 +14,7 @@ use super::layout::Link;
 use super::plan::{InnerPlan, MIN_DATA_BYTES, Plan, Shape};
 use super::smo::{Frozen, Step};
 use crate::sync::lock;
-use crate::{Result, reclaim};
+use crate::{Error, Result, reclaim};
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
@@ -245,7 +245,10 @@ fn plant(
             }
             Plan::Data(node) => {
                 let node = &kept[node.first];
-                debug_assert_eq!(node.low, of_child.0);
+                if node.low != of_child.0 {
+                    let problem = format!("there is a border at {:#x}", node.low);
+                    return Err(Error::Damaged(problem));
+                }
                 (node.link, node.child)
             }
             Plan::Inner(plan) => plant(shape, aside, plan, kept, of_child, depth + 1)?,
