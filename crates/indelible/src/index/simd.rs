@@ -24,6 +24,13 @@ pub(crate) trait Simd: Copy {
     /// Bit `i` of the result says whether key `i` is `key`.
     fn equal(line: &KeyLine, key: u64) -> u32;
 
+    /// The same for the keys of four lines.
+    #[inline(always)]
+    fn equal_in_four(lines: &[KeyLine; 4], key: u64) -> u32 {
+        let equal = |line: usize| Self::equal(&lines[line], key) << (8 * line);
+        equal(0) | equal(1) | equal(2) | equal(3)
+    }
+
     /// Bit `i` of the result says whether half word `i` is `tag`, as far as the bits in `among` go.
     #[inline(always)]
     fn tagged(line: &TagLine, tag: u32, among: u32) -> u32 {
@@ -213,10 +220,11 @@ mod x86 {
         __m256i, __m512i, _mm256_castsi256_pd, _mm256_cmpeq_epi64, _mm256_cmpgt_epi64,
         _mm256_movemask_pd, _mm256_set1_epi64x, _mm256_xor_si256, _mm512_add_epi64,
         _mm512_cmpeq_epi64_mask, _mm512_cmpgt_epu64_mask, _mm512_cmple_epu64_mask,
-        _mm512_cmplt_epu64_mask, _mm512_loadu_si512, _mm512_mask_blend_epi64,
-        _mm512_mask_permutexvar_epi64, _mm512_maskz_compress_epi64, _mm512_permutex2var_epi64,
-        _mm512_permutexvar_epi64, _mm512_set_epi64, _mm512_set1_epi32, _mm512_set1_epi64,
-        _mm512_storeu_si512, _mm512_sub_epi64, _mm512_testn_epi32_mask, _mm512_xor_si512,
+        _mm512_cmplt_epu64_mask, _mm512_kunpackb, _mm512_kunpackw, _mm512_loadu_si512,
+        _mm512_mask_blend_epi64, _mm512_mask_permutexvar_epi64, _mm512_maskz_compress_epi64,
+        _mm512_permutex2var_epi64, _mm512_permutexvar_epi64, _mm512_set_epi64, _mm512_set1_epi32,
+        _mm512_set1_epi64, _mm512_storeu_si512, _mm512_sub_epi64, _mm512_testn_epi32_mask,
+        _mm512_xor_si512,
     };
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,popcnt,lzcnt")]
@@ -256,6 +264,19 @@ mod x86 {
             let keys = Self::load(line);
             // SAFETY: reached only through `with_avx512`.
             unsafe { u32::from(_mm512_cmpeq_epi64_mask(keys, _mm512_set1_epi64(key as i64))) }
+        }
+
+        #[inline(always)]
+        fn equal_in_four(lines: &[KeyLine; 4], key: u64) -> u32 {
+            // SAFETY: reached only through `with_avx512`.
+            unsafe {
+                let key = _mm512_set1_epi64(key as i64);
+                let equal =
+                    |line: usize| u16::from(_mm512_cmpeq_epi64_mask(Self::load(&lines[line]), key));
+                let first = _mm512_kunpackb(equal(1), equal(0));
+                let second = _mm512_kunpackb(equal(3), equal(2));
+                _mm512_kunpackw(u32::from(second), u32::from(first))
+            }
         }
 
         #[inline(always)]
@@ -493,6 +514,17 @@ mod tests {
         }
     }
 
+    struct EqualInFour<'a>(&'a [KeyLine; 4], u64);
+
+    impl Kernel for EqualInFour<'_> {
+        type Out = u32;
+
+        #[inline(always)]
+        fn run<S: Simd>(self) -> Self::Out {
+            S::equal_in_four(self.0, self.1)
+        }
+    }
+
     struct RecordsBetween<'a>(&'a KeyLine, u64, u64);
 
     impl Kernel for RecordsBetween<'_> {
@@ -582,6 +614,23 @@ mod tests {
                 assert_eq!(
                     dispatch(level, AtMost(&line, key)),
                     (expected, equal, count),
+                    "{level:?} {key:#x}"
+                );
+            }
+            let lines = [0, 3, 5, 6].map(|turn| {
+                let mut words = WORDS;
+                words.rotate_left(turn);
+                KeyLine(words.map(AtomicU64::new))
+            });
+            for key in WORDS {
+                let all = lines.iter().flat_map(|line| &line.0);
+                let equal = all
+                    .enumerate()
+                    .filter(|(_, word)| word.load(Ordering::Relaxed) == key);
+                let expected = equal.map(|(i, _)| 1 << i).sum::<u32>();
+                assert_eq!(
+                    dispatch(level, EqualInFour(&lines, key)),
+                    expected,
                     "{level:?} {key:#x}"
                 );
             }

@@ -325,10 +325,8 @@ impl PoolCore {
         // The page of the extent table that speaks for the new extents must not be a hole either.
         self.mapping
             .allocate(TABLE_AT, (TABLE_AT + to * 8).next_multiple_of(4096))?;
-        self.mapping
-            .allocate(from * EXTENT_BYTES, to * EXTENT_BYTES)?;
         // Their words in the table say that they are free: whatever a shrink cuts off said so durably before.
-        self.mapping.map(from * EXTENT_BYTES, to * EXTENT_BYTES)
+        self.mapping.extend(from * EXTENT_BYTES, to * EXTENT_BYTES)
     }
 
     /// Puts an extent on a huge page, if that can be had.

@@ -8,6 +8,7 @@ use super::layout::{
     Offset, PAIR_SLOTS, Radix, SMALLEST_BLOCK, WINDOW, marker, window_of,
 };
 use super::plan::{DataPlan, InnerPlan, Plan};
+use super::records::Buffer;
 use crate::Result;
 use crate::pmem::Cell;
 use std::ptr::NonNull;
@@ -25,7 +26,7 @@ pub(super) struct Image {
     shape: DataShape,
     pub(super) bytes: u64,
     high: u64,
-    words: Vec<u64>,
+    words: Buffer,
     /// Home, key and stash slot of every record that is not in its window.
     overflow: Vec<(usize, u64, u32)>,
     /// Records of each group.
@@ -42,11 +43,10 @@ impl Image {
             stash: plan.stash,
             low: plan.low,
         };
-        let free = marker(shape.low);
-        let mut words = vec![0; plan.bytes as usize / 8];
+        let mut words = Buffer::of(plan.bytes as usize / 8);
         words[..HEADER_WORDS].copy_from_slice(&DataHeader::words(&shape));
-        for slot in words[HEADER_WORDS..].chunks_exact_mut(2) {
-            slot[0] = free;
+        for slot in words[HEADER_WORDS + shape.primary * 2..].chunks_exact_mut(2) {
+            slot.copy_from_slice(&[marker(shape.low), 0]);
         }
         let mut image = Self {
             shape,
@@ -64,41 +64,71 @@ impl Image {
     /// Gives every record a slot. In each pair of lines they lie in order, for the sake of ranges.
     fn place(&mut self, records: &[Record]) {
         let model = self.shape.model;
-        let homes: Vec<usize> = records.iter().map(|&(key, _)| model.predict(key)).collect();
-        homes.iter().for_each(|home| self.counts[home / GROUP] += 1);
+        let mut homes = Buffer::empty();
+        homes.extend(records.iter().map(|&(key, _)| model.predict(key) as u64));
+        homes.extend([u64::MAX; PAIR_SLOTS]);
         let mut at = 0;
         // Those that found no room in the pair before.
         let mut carried = 0..0;
         for first in (0..self.shape.primary).step_by(PAIR_SLOTS) {
             let after = first + PAIR_SLOTS;
-            let own = homes[at..].iter().take_while(|&&home| home < after);
-            let own = at..at + own.count();
+            // Counted, and copied, without a branch: nobody can foresee how many there are.
+            let is_own = |&&home: &&u64| home < after as u64;
+            let stay = homes[at..at + PAIR_SLOTS].iter().filter(is_own).count();
             // The last ones go on to the next pair, unless that is another group's; those that come from the one before
             // have to take what room is left.
-            let stay = own.len().min(PAIR_SLOTS);
-            let lucky = carried.len().min(PAIR_SLOTS - stay);
-            let unlucky = carried.start + lucky..carried.end;
-            let in_pair = (carried.start..unlucky.start).chain(at..at + stay);
-            for (slot, record) in (first..).zip(in_pair) {
-                self.put(slot, records[record]);
+            let mut end = at + stay;
+            while homes[end] < after as u64 {
+                end += 1;
             }
-            unlucky.for_each(|record| self.put_aside(homes[record], records[record]));
-            carried = at + stay..own.end;
+            if carried.is_empty() {
+                self.put_pair(first, &records[at..], stay);
+            } else {
+                let lucky = carried.len().min(PAIR_SLOTS - stay);
+                let unlucky = carried.start + lucky..carried.end;
+                self.put_pair(first, &records[carried.start..], lucky);
+                for (slot, record) in (first + lucky..).zip(at..at + stay) {
+                    self.put(slot, records[record]);
+                }
+                unlucky.for_each(|record| self.put_aside(homes[record], records[record]));
+            }
+            carried = at + stay..end;
+            self.counts[first / GROUP] += end - at;
             if after.is_multiple_of(GROUP) || after == self.shape.primary {
                 // Their window is this pair and the one before.
                 for record in std::mem::take(&mut carried) {
-                    match self.room_for(homes[record]) {
+                    match self.room_for(homes[record] as usize) {
                         Some(slot) => self.put(slot, records[record]),
                         None => self.put_aside(homes[record], records[record]),
                     }
                 }
             }
-            at = own.end;
+            at = end;
+        }
+    }
+
+    /// Fills a pair of lines with the first so many of `records`.
+    #[inline(always)]
+    fn put_pair(&mut self, first: usize, records: &[Record], count: usize) {
+        let free = (marker(self.shape.low), 0);
+        let at = HEADER_WORDS + first * 2;
+        let slots = self.words[at..at + PAIR_SLOTS * 2].as_chunks_mut().0;
+        if let Some(pair) = records.first_chunk::<PAIR_SLOTS>() {
+            for (i, slot) in slots.iter_mut().enumerate() {
+                let (key, value) = if i < count { pair[i] } else { free };
+                *slot = [key, value];
+            }
+        } else {
+            let records = records[..count].iter().chain(std::iter::repeat(&free));
+            for (slot, &(key, value)) in slots.iter_mut().zip(records) {
+                *slot = [key, value];
+            }
         }
     }
 
     /// Puts a record into the stash.
-    fn put_aside(&mut self, home: usize, record: Record) {
+    fn put_aside(&mut self, home: u64, record: Record) {
+        let home = home as usize;
         let slot = self.overflow.len();
         if slot < self.shape.stash {
             self.put(self.shape.primary + slot, record);

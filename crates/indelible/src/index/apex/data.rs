@@ -240,7 +240,7 @@ impl<'a> Window<'a> {
     /// Which slots of the window have this key: the even bits, two per slot.
     #[inline(always)]
     pub(super) fn all<S: Simd>(self, key: u64) -> u32 {
-        self.half::<S>(0, key) | self.half::<S>(1, key)
+        S::equal_in_four(self.lines, key) & (EVEN * 0x0101_0101)
     }
 
     /// The value in the slot of the lowest bit of such a mask.

@@ -32,10 +32,10 @@ impl Tree {
         loop {
             let held = self.hold(key)?;
             let (found, free) = self.look(&held, key);
-            let before = found.map(|(_, value)| value);
+            let before = found.map(|place| self.slot_of(held.data, place).value.load());
             match (change(before), found) {
                 (Change::Keep, _) | (Change::Remove, None) => return Ok(before),
-                (Change::Put(value), Some((place, _))) => {
+                (Change::Put(value), Some(place)) => {
                     self.publish_update(held.data, place, value);
                     if planted(Bug::UnlockBeforeFence) {
                         drop(held);
@@ -59,7 +59,7 @@ impl Tree {
                     }
                     return Ok(None);
                 }
-                (Change::Remove, Some((place, _))) => {
+                (Change::Remove, Some(place)) => {
                     if planted(Bug::ReleaseBeforeRemoval) {
                         self.release(&held, place);
                     }
@@ -272,7 +272,7 @@ impl Tree {
     fn put_unfenced(&self, held: &Held<'_>, key: u64, value: u64) -> bool {
         let (found, free) = self.look(held, key);
         let first = window_of(held.home);
-        if let Some((place, _)) = found {
+        if let Some(place) = found {
             self.publish_update(held.data, place, value);
             return true;
         }

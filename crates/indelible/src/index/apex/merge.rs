@@ -7,6 +7,7 @@ use super::divide::{Group, Load, radix_between};
 use super::inner::{Child, group_log};
 use super::layout::Link;
 use super::plan::{DataPlan, Plan};
+use super::records::Buffer;
 use super::smo::{Frozen, Outcome, Path, Step};
 use crate::planted::{Bug, planted};
 use crate::sync::lock;
@@ -70,7 +71,8 @@ impl Tree {
         };
         let at = if is_left { 0 } else { records.len() };
         records.splice(at..at, load.records.iter().copied());
-        let keys: Vec<u64> = records.iter().map(|&(key, _)| key).collect();
+        let mut keys = Buffer::empty();
+        keys.extend(records.iter().map(|&(key, _)| key));
         let (range, fill) = ((nodes[0].low, nodes[1].high), self.shape.fill / THINNER);
         let Plan::Data(plan) = self.shape.plan(&keys, range, fill, 1) else {
             return Ok(false);

@@ -49,6 +49,7 @@ mod layout;
 mod merge;
 mod model;
 mod plan;
+mod records;
 mod recover;
 mod scan;
 mod search;

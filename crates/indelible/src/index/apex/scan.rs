@@ -113,6 +113,10 @@ impl Run {
         sort_nearly::<S>(&mut self.records[from..self.end]);
         if !self.stashed.is_empty() {
             sort_nearly::<S>(&mut self.stashed);
+            let end = self.end + self.stashed.len();
+            if self.records.len() < end {
+                self.records.resize(end.next_power_of_two(), [0, 0]);
+            }
             self.end = merge(&mut self.records, from..self.end, &self.stashed);
         }
         if !up {
@@ -396,12 +400,8 @@ pub(super) fn sort_nearly<S: Simd>(records: &mut [Pair]) {
     }
 }
 
-/// Merges `more` into the records of `range`, both sorted, and returns where they end now.
-fn merge(records: &mut Vec<Pair>, range: std::ops::Range<usize>, more: &[Pair]) -> usize {
-    let end = range.end + more.len();
-    if records.len() < end {
-        records.resize(end.next_power_of_two(), [0, 0]);
-    }
+/// Merges `more` into the records of `range`, both sorted, and returns where they end now. There is room behind the range.
+pub(super) fn merge(records: &mut [Pair], range: std::ops::Range<usize>, more: &[Pair]) -> usize {
     // From the end, so that nothing is overwritten that is still needed.
     let mut left = range.end;
     for (right, &record) in more.iter().enumerate().rev() {
@@ -411,7 +411,7 @@ fn merge(records: &mut Vec<Pair>, range: std::ops::Range<usize>, more: &[Pair]) 
         }
         records[left + right] = record;
     }
-    end
+    range.end + more.len()
 }
 
 /// A range in progress, from both ends.

@@ -47,7 +47,7 @@ impl Tree {
     }
 
     /// The data node for `key`, mirrored if need be. The caller is pinned.
-    #[inline]
+    #[inline(always)]
     pub(super) fn data_of(&self, key: u64) -> Result<&Data> {
         loop {
             match self.data_for(key) {
@@ -136,7 +136,10 @@ impl Tree {
     }
 
     /// The group of `key`, locked, in a node that may be written. The caller is pinned.
-    #[inline]
+    ///
+    /// Inlined, so that all of it stays in registers. What is put together in memory, and read in other pieces than it was
+    /// written in, can be read only when the stores have left the processor, behind the fence of the write before.
+    #[inline(always)]
     pub(super) fn hold(&self, key: u64) -> Result<Held<'_>> {
         let mut wait = Wait::default();
         loop {
@@ -154,17 +157,28 @@ impl Tree {
         }
     }
 
-    /// Where `key` is, with its value; and the free slots of its window. The group is held.
+    /// Where `key` is, and the free slots of its window. The group is held.
     #[inline(always)]
-    pub(super) fn look(&self, held: &Held<'_>, key: u64) -> (Option<(Place, u64)>, u32) {
-        dispatch(
+    pub(super) fn look(&self, held: &Held<'_>, key: u64) -> (Option<Place>, u32) {
+        let &Held { data, home, .. } = held;
+        let seen = dispatch(
             self.simd,
             Look {
                 tree: self,
-                held,
+                data,
+                home,
                 key,
             },
-        )
+        );
+        let equal = seen.window as u32;
+        let found = if equal != 0 {
+            Some(Place::Primary(self.window(data, home).slot(equal)))
+        } else {
+            seen.stash
+                .checked_sub(1)
+                .map(|slot| Place::Stash(slot as u32))
+        };
+        (found, (seen.window >> 32) as u32)
     }
 
     /// The slot at a place of a data node.
@@ -223,25 +237,40 @@ impl Kernel for Far<'_> {
 
 struct Look<'a> {
     tree: &'a Tree,
-    held: &'a Held<'a>,
+    data: &'a Data,
+    home: usize,
     key: u64,
 }
 
+/// What there is of a key. Two words, which come back in registers; see [`hold`](Tree::hold).
+struct Seen {
+    /// The slots of the window that have the key, and in the upper half those that are free.
+    window: u64,
+    /// The number of the stash slot that has the key, and one; or 0.
+    stash: u64,
+}
+
 impl Kernel for Look<'_> {
-    type Out = (Option<(Place, u64)>, u32);
+    type Out = Seen;
 
     #[inline(always)]
     fn run<S: Simd>(self) -> Self::Out {
-        let Self { tree, held, key } = self;
-        let window = tree.window(held.data, held.home);
+        let Self {
+            tree,
+            data,
+            home,
+            key,
+        } = self;
+        let window = tree.window(data, home);
         let equal = window.all::<S>(key);
-        let free = window.all::<S>(held.data.marker());
-        let found = if equal != 0 {
-            Some((Place::Primary(window.slot(equal)), window.value(equal)))
-        } else {
-            tree.find_in_stash::<S>(held.data, held.home, key)
-                .map(|(slot, found)| (Place::Stash(slot), found.value.load()))
+        let free = window.all::<S>(data.marker());
+        let stash = match equal {
+            0 => tree.find_in_stash::<S>(data, home, key),
+            _ => None,
         };
-        (found, free)
+        Seen {
+            window: u64::from(equal) | u64::from(free) << 32,
+            stash: stash.map_or(0, |(slot, _)| u64::from(slot) + 1),
+        }
     }
 }

@@ -28,9 +28,8 @@ use super::divide::{Group, Growth, Load, Part, radix_between};
 use super::inner::{Child, Inner, group_log, group_of};
 use super::layout::{GROUP, INLINE_SLOTS, Link, Radix, SMALLEST_BLOCK};
 use super::plan::{DataPlan, MAX_LOG_SLOTS, Plan, Trend, with_room_around};
-use super::scan::sort_nearly;
+use super::records::Buffer;
 use crate::Result;
-use crate::index::simd::Plain;
 use crate::locks::Wait;
 use crate::planted::{Bug, planted};
 use crate::sync::lock;
@@ -75,14 +74,6 @@ fn roomy(mut plan: DataPlan, load: &Load<'_>) -> Option<Image> {
         }
         plan = load.shape.larger(&plan, load.keys)?;
     }
-}
-
-/// In a damaged pool a node may have records that no search finds, and that nobody who lays out nodes reckons with.
-#[cold]
-fn only_own(data: &Data, records: &mut Vec<Record>) {
-    records.retain(|&(key, _)| (data.low..=data.high).contains(&key));
-    records.sort_by_key(|&(key, _)| key);
-    records.dedup_by_key(|&mut (key, _)| key);
 }
 
 /// Nodes between, and how to get rid of them.
@@ -142,7 +133,8 @@ impl Tree {
             return Ok(false);
         };
         let records = self.records_of(data);
-        let keys: Vec<u64> = records.iter().map(|&(key, _)| key).collect();
+        let mut keys = Buffer::empty();
+        keys.extend(records.iter().map(|&(key, _)| key));
         let load = Load::new(self.shape, data, &records, &keys);
         // One whose stash is full has few records and a record that finds no place: a smaller node might have none either.
         if data.is_sparse(records.len()) && data.has_stash_room() {
@@ -187,40 +179,6 @@ impl Tree {
             drop(self.locks.of(data.lock_of(group * GROUP)).lock());
         }
         Some(frozen)
-    }
-
-    /// All records of a frozen node, in order.
-    pub(super) fn records_of(&self, data: &Data) -> Vec<Record> {
-        let mut records = Vec::with_capacity(data.slots());
-        let mut take = |at| {
-            let slot = self.slot_at(at);
-            let key = slot.key.load();
-            if key != data.marker() {
-                records.push([key, slot.value.load()]);
-            }
-        };
-        (0..data.primary as usize).for_each(|slot| take(data.slot_at(slot)));
-        let stash = 0..data.stash_slots();
-        stash.filter_map(|slot| data.stash_at(slot)).for_each(take);
-        let in_primary = records.len() - data.taken_stash_slots().min(records.len());
-        let (primary, stash) = records.split_at_mut(in_primary);
-        sort_nearly::<Plain>(primary);
-        stash.sort_unstable_by_key(|record| record[0]);
-        let mut all = Vec::with_capacity(records.len());
-        let mut stash = records[in_primary..].iter().peekable();
-        for &record in &records[..in_primary] {
-            while let Some(&first) = stash.next_if(|first| first[0] < record[0]) {
-                all.push((first[0], first[1]));
-            }
-            all.push((record[0], record[1]));
-        }
-        all.extend(stash.map(|record| (record[0], record[1])));
-        let is_ascending = all.is_sorted_by(|a, b| a.0 < b.0);
-        let ends = all.first().zip(all.last());
-        if !is_ascending || ends.is_some_and(|(a, b)| a.0 < data.low || b.0 > data.high) {
-            only_own(data, &mut all);
-        }
-        all
     }
 
     pub(super) fn group<'a>(&self, path: &Path<'a>) -> Group<'a> {
