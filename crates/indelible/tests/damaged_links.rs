@@ -217,7 +217,8 @@ fn an_inner_node_that_begins_elsewhere_does_no_harm() {
     assert!(file.links(Kind::Apex).len() > 10_000);
     let shift = file.get(root) >> 16 & 0xff;
     // Most of its slots are beyond all keys; or all borders are elsewhere.
-    for base in [3 << 62, u64::MAX << shift, 1 << shift, 3 << shift] {
+    let elsewhere = [1, (1 << shift) + 1, 1 << shift, 3 << shift];
+    for base in [3 << 62, u64::MAX << shift].into_iter().chain(elsewhere) {
         file.set(root + 8, base);
         let pool = Pool::open(&path).unwrap();
         let map = pool.open_map::<u64, u64>("m").unwrap();
@@ -230,11 +231,6 @@ fn an_inner_node_that_begins_elsewhere_does_no_harm() {
         assert_eq!(map.check().unwrap().len(), 1);
         drop(map);
         pool.close().unwrap();
-    }
-    for base in [1, (1 << shift) + 1, u64::MAX] {
-        file.set(root + 8, base);
-        let pool = Pool::open(&path).unwrap();
-        assert!(is_damaged(pool.open_map::<u64, u64>("m")));
     }
 }
 

@@ -171,8 +171,7 @@ impl Radix {
 
     /// Whether the numbers are some that a node can have.
     fn is_valid(self, most: u32) -> bool {
-        let is_aligned = |shift| self.base.trailing_zeros() >= shift;
-        self.shift < 64 && is_aligned(self.shift) && (1..=most).contains(&self.log_slots)
+        self.shift < 64 && (1..=most).contains(&self.log_slots)
     }
 }
 
