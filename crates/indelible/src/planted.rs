@@ -88,7 +88,7 @@ bugs! {
     WrongMarker,
     /// Recovery finds the records in the stash array, and forgets those in extended stash blocks.
     ExtensionsForgotten,
-    /// The sweep does not mark extended stash blocks.
+    /// The sweep takes extended stash blocks for free.
     SweepForgetsExtensions,
 }
 

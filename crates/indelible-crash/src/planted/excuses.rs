@@ -29,16 +29,6 @@ impl Mutation {
                 ("free_extents", "self.pm.fence();" | "self.pm.flush(self.table(extent));") => {
                     Some("a continuation without a head is free")
                 }
-                ("take_extents", "self.pm.fence();" | "self.pm.flush(self.table(extent));") => {
-                    Some("the head of a run speaks for the rest of it")
-                }
-                ("free_extents", "self.pm.commit(self.table(first), Use::FREE.0);")
-                    if matches!(self, Self::NoFence(_)) =>
-                {
-                    Some(
-                        "of a run, the fence after it does; an extent that is found owned is swept",
-                    )
-                }
                 _ => None,
             },
             Self::EarlyCommit(at) => match at.function {
@@ -46,7 +36,9 @@ impl Mutation {
                 "remove" | "remove_entry" | "publish_remove" | "free_extents" => {
                     Some("a removal depends on nothing")
                 }
-                "take_extents" => Some("nothing lies in the extent as yet"),
+                "take_extents" if at.text.contains("Use::blocks") => {
+                    Some("nothing lies in the extent as yet")
+                }
                 "relink" if at.file.contains("lbtree") => {
                     Some("the leaf that goes is empty already")
                 }

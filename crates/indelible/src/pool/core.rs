@@ -95,7 +95,7 @@ impl PoolCore {
         for (slot, owner) in core.owners.iter().enumerate() {
             owner.store(core.entry(slot).owner.load() as u32, Ordering::Relaxed);
         }
-        core.scan_extents();
+        core.scan_extents()?;
         Ok(core)
     }
 
@@ -166,14 +166,16 @@ impl PoolCore {
         }
     }
 
-    /// Finds out which extents are free, and the next owner number.
-    fn scan_extents(&self) {
-        let owners: BTreeSet<u32> = self
-            .owners
-            .iter()
-            .map(|owner| owner.load(Ordering::Relaxed))
-            .filter(|&owner| owner != 0)
-            .collect();
+    /// Finds out which extents are free, and the next owner number. Two maps with one number would free each other's extents,
+    /// and so would a run that says to be longer than it is.
+    fn scan_extents(&self) -> Result<()> {
+        let mut owners = BTreeSet::new();
+        for owner in &self.owners {
+            let owner = owner.load(Ordering::Relaxed);
+            if owner != 0 && !owners.insert(owner) {
+                return Err(Error::Damaged(format!("two maps have the number {owner}")));
+            }
+        }
         let extents = &mut *lock(&self.extents);
         extents.next_owner = owners.last().copied().unwrap_or(0);
         let mut extent = 1;
@@ -182,17 +184,25 @@ impl PoolCore {
             extents.next_owner = extents.next_owner.max(word.owner());
             // A continuation that no head speaks for is what a crash left of a large block.
             let is_used = owners.contains(&word.owner()) && !word.is_continuation();
-            let length = if is_used {
-                word.length().clamp(1, extents.count - extent)
-            } else {
-                1
-            };
             if !is_used {
                 extents.free.insert(extent);
+                extent += 1;
+                continue;
             }
-            extent += length;
+            let after = extent + word.length().max(1);
+            let continuation = Use::continuation(word.owner(), word.length());
+            let is_whole = after <= extents.count
+                && (extent + 1..after).all(|more| self.table(more).load() == continuation.0);
+            if !is_whole {
+                let length = word.length();
+                return Err(Error::Damaged(format!(
+                    "extent {extent} says that it is the first of {length}, which is not so"
+                )));
+            }
+            extent = after;
         }
         extents.next_owner = extents.next_owner.saturating_add(1);
+        Ok(())
     }
 
     pub(crate) fn base(&self) -> *mut u8 {

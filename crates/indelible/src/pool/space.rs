@@ -1,9 +1,9 @@
 //! The blocks of one map: which are in use is volatile.
 //!
 //! An extent that existed when the pool was opened is *unswept*: nobody knows which of its blocks are in use, so none is
-//! allocated from it. The map's sweep marks the blocks that it reaches; when it is done the others are free. An extent
-//! taken since is known from the beginning. So allocating and freeing a block persists nothing, and a crash leaks
-//! nothing.
+//! allocated from it. The map *claims* the blocks that it reaches, each once; when its sweep is done the others are free. An
+//! extent taken since is known from the beginning, and a link that was there before has no business in it. So allocating and
+//! freeing a block persists nothing, and a crash leaks nothing; and no block has two owners, whatever the file says.
 //!
 //! A space has blocks of one size; a map may have several. A block larger than an extent is a *run* of extents, which the
 //! state knows by the first.
@@ -344,38 +344,38 @@ impl Space {
         self.lock().extents.values().any(|extent| !extent.swept)
     }
 
-    /// Sweep: the block at `offset` is in use. Means nothing for blocks allocated since the open.
-    pub(crate) fn mark(&self, offset: u64) {
-        self.mark_in(&mut self.lock().extents, offset);
-    }
-
-    fn mark_in(&self, extents: &mut BTreeMap<u64, Extent>, offset: u64) {
+    /// Claims the block at `offset`, which [`owns`](Self::owns) approves: a link from before the open leads there. `false` if
+    /// another one has led there before, or if blocks are allocated from where it lies: nothing from before the open can be in
+    /// an extent that was taken since. Until then the block must not even be read: its extent may be given back at any time.
+    pub(crate) fn claim(&self, offset: u64) -> bool {
         let (extent, block) = self.locate(offset);
-        if let Some(Extent {
-            occupancy,
-            swept: false,
-        }) = extents.get_mut(&extent)
-        {
-            occupancy.mark(block);
+        match self.lock().extents.get_mut(&extent) {
+            Some(extent) if !extent.swept => extent.occupancy.mark(block),
+            _ => planted(Bug::UseUnswept),
         }
     }
 
-    /// Sweep: everything in use has been marked. The rest is free; extents with nothing in them go back to the pool.
+    /// Takes back a claim, if the sweep has not ended.
+    pub(crate) fn unclaim(&self, offset: u64) {
+        let (extent, block) = self.locate(offset);
+        if let Some(extent) = self.lock().extents.get_mut(&extent)
+            && !extent.swept
+        {
+            extent.occupancy.free(block);
+        }
+    }
+
+    /// Sweep: everything in use has been claimed. The rest is free; extents with nothing in them go back to the pool.
     pub(crate) fn finish_sweep(&self) {
         let mut swept = Vec::new();
         {
             let state = &mut *self.lock();
-            // A block in limbo may not have been marked, and must not be handed out before it leaves.
-            for &(_, offset) in &state.limbo {
-                self.mark_in(&mut state.extents, offset);
-            }
             for (&number, extent) in state.extents.iter_mut().filter(|(_, extent)| !extent.swept) {
                 extent.swept = true;
                 swept.push(number);
             }
             for offset in std::mem::take(&mut state.freed_early) {
                 let (extent, block) = self.locate(offset);
-                // It may have been marked before it was unlinked, or not.
                 state
                     .extents
                     .get_mut(&extent)

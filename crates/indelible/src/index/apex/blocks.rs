@@ -50,16 +50,21 @@ impl Blocks {
         (bytes.is_power_of_two() && (SMALLEST_BLOCK..=most).contains(&bytes)).then_some(bytes)
     }
 
-    /// Sweep: the block at `offset` is in use.
-    pub(super) fn mark(&self, offset: Offset, bytes: u64) {
-        self.space(bytes).mark(offset);
+    /// Claims a block that a link from before the open leads to; `false` if it cannot be had.
+    pub(super) fn claim(&self, offset: Offset, bytes: u64) -> bool {
+        self.space(bytes).claim(offset)
+    }
+
+    /// Takes back a claim.
+    pub(super) fn unclaim(&self, offset: Offset, bytes: u64) {
+        self.space(bytes).unclaim(offset);
     }
 
     pub(super) fn needs_sweep(&self) -> bool {
         self.spaces.iter().any(|space| space.needs_sweep())
     }
 
-    /// Sweep: everything in use has been marked.
+    /// Sweep: everything in use has been claimed.
     pub(super) fn finish_sweep(&self) {
         for space in &self.spaces {
             space.finish_sweep();

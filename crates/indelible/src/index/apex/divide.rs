@@ -152,7 +152,7 @@ impl Group<'_> {
             log: radix.log_slots,
             ..self
         };
-        if radix.log_slots == load.shape.max_log_slots || !parent.is_cell() {
+        if radix.log_slots >= load.shape.max_log_slots || !parent.is_cell() {
             return None;
         }
         let (keys, width) = (load.keys.len(), (radix.slots() as u128) << radix.shift);
@@ -203,7 +203,7 @@ impl Group<'_> {
     /// Whether the parent should have twice as many slots, so that the node can be split between two of them.
     pub(super) fn can_be_finer(self, slots: &[Cell], load: &Load<'_>) -> bool {
         let radix = self.radix();
-        if self.log > 0 || radix.shift == 0 || radix.log_slots == load.shape.max_log_slots {
+        if self.log > 0 || radix.shift == 0 || radix.log_slots >= load.shape.max_log_slots {
             return false;
         }
         let middle = radix.start_of(self.first) + (1 << (radix.shift - 1));

@@ -14,7 +14,7 @@ use super::layout::Link;
 use super::plan::{InnerPlan, MIN_DATA_BYTES, Plan, Shape};
 use super::smo::{Frozen, Step};
 use crate::sync::lock;
-use crate::{Result, reclaim};
+use crate::{Error, Result, reclaim};
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
@@ -141,7 +141,10 @@ impl Tree {
         while first < slots.len() {
             let link = Link(slots[first].load());
             let child = inner.child(first);
-            if link.0 == 0 || beneath.kept.len() == MOST_NODES {
+            let start = inner.radix.start_of(first);
+            let is_routed =
+                first == 0 || u128::from(inner.low) < start && start <= u128::from(inner.high);
+            if link.0 == 0 || !is_routed || beneath.kept.len() == MOST_NODES {
                 return false;
             }
             if child.is_inner() {
@@ -242,7 +245,10 @@ fn plant(
             }
             Plan::Data(node) => {
                 let node = &kept[node.first];
-                debug_assert_eq!(node.low, of_child.0);
+                if node.low != of_child.0 {
+                    let problem = format!("there is a border at {:#x}", node.low);
+                    return Err(Error::Damaged(problem));
+                }
                 (node.link, node.child)
             }
             Plan::Inner(plan) => plant(shape, aside, plan, kept, of_child, depth + 1)?,

@@ -116,8 +116,6 @@ pub(super) struct Inner {
     pub(super) changing: Mutex<()>,
     /// Another node has taken its place. Written under `changing`.
     dead: AtomicBool,
-    /// The sweep has been here.
-    pub(super) marked: AtomicBool,
     /// Nodes beneath when they were last looked at, or 0, and splits among them since then; see `flatten`.
     pub(super) nodes: AtomicUsize,
     pub(super) splits: AtomicUsize,
@@ -147,7 +145,6 @@ impl Inner {
             depth,
             changing: Mutex::default(),
             dead: AtomicBool::new(false),
-            marked: AtomicBool::new(false),
             nodes: AtomicUsize::new(0),
             splits: AtomicUsize::new(0),
         })

@@ -97,8 +97,8 @@ struct Tree {
     changing_root: Mutex<()>,
     /// Mirrors that a reader may still hold.
     limbo: Mutex<VecDeque<(Stamp, Child)>>,
-    /// Blocks from before the open that have a mirror: in a sound pool there is one way to each.
-    met: Mutex<HashSet<Offset>>,
+    /// Blocks that have been claimed, or made since the open, and have no mirror now.
+    given_up: Mutex<HashSet<Offset>>,
     /// The map's place in the catalog.
     slot: usize,
     shape: Shape,
@@ -161,7 +161,7 @@ impl Tree {
             root: AtomicPtr::default(),
             changing_root: Mutex::default(),
             limbo: Mutex::default(),
-            met: Mutex::default(),
+            given_up: Mutex::default(),
             core: Arc::clone(core),
             slot,
             changes: Changes::default(),

@@ -46,6 +46,9 @@ const FILL_TREND: f64 = 0.55;
 /// all would overflow.
 const OVERFLOW_TREND: f64 = 0.2;
 
+/// Halvings on the way to a node that is there already, at most: far more than there are of ranges that are aligned.
+const MOST_LEVELS: u32 = 256;
+
 /// How the nodes of a map are laid out: what its [`ApexTuning`] says, and sizes that differ under test.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
@@ -293,14 +296,15 @@ impl Shape {
 
     /// The best inner nodes over nodes that there are already, which cover `low` to `high`: with `borders` between them, each
     /// the first key of the node to its right, and so many `bytes` each, 0 of what has no keys and may be divided at will. The
-    /// plan's data nodes have nothing but numbers of these, from `first` to before `last`, or none. None if there is only one.
+    /// plan's data nodes have nothing but numbers of these, from `first` to before `last`, or none. None if there is only one, or
+    /// if the borders are none that nodes of a sound pool have.
     pub(super) fn over(
         self,
         borders: &[u64],
         bytes: &[u64],
         place: (u64, u64),
     ) -> Option<InnerPlan> {
-        let tree = halve::tree_over(borders, bytes, 0..bytes.len());
+        let tree = halve::tree_over(borders, bytes, 0..bytes.len(), MOST_LEVELS)?;
         match Parts::over(self, place).collapse(&tree) {
             Plan::Inner(plan) if bytes.len() > 1 => Some(plan),
             _ => None,

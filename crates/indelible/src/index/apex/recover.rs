@@ -11,10 +11,13 @@
 //! buckets, for which its stash has to be read, a twentieth of the node in the good case. No node is stamped with the generation
 //! that mirrored it, as in the paper's section 5, since nothing volatile is in the pool.
 //!
+//! Blocks that are mirrored are *claimed*, each once, and only if it was there before the open. So in a damaged pool no block
+//! has two mirrors, which knew nothing of each other, and none that somebody is about to write has one.
+//!
 //! # Sweeping
 //!
-//! A background thread goes through all nodes, counts the records of each group, and marks the blocks; at the end all that
-//! are not marked are free.
+//! A background thread goes through all nodes and counts the records of each group; at the end all blocks that are not
+//! claimed are free.
 
 use super::build::block_for;
 use super::data::{Data, State};
@@ -108,45 +111,38 @@ impl Tree {
         }
     }
 
-    /// Remembers that blocks have been reached. Of nodes that could be reached in two ways there would be two mirrors, which
-    /// knew nothing of each other; and many ways through large inner nodes would take all memory.
-    fn meet(&self, blocks: &[Offset]) -> Result<()> {
-        let mut met = lock(&self.met);
-        match blocks.iter().find(|&&block| !met.insert(block)) {
-            Some(block) => Err(Error::Damaged(format!("{block:#x} is reached twice"))),
-            None => Ok(()),
-        }
-    }
-
     fn mirror_inner(&self, head: Offset, range: (u64, u64), depth: u32) -> Result<Box<Inner>> {
-        if self.blocks.bytes_at(head) != Some(SMALLEST_BLOCK) || depth > MOST_LEVELS {
+        let mut claims = Claims::of(self);
+        let bytes = claims.add(head)?;
+        if bytes != SMALLEST_BLOCK || depth > MOST_LEVELS {
             return Err(damaged(head, "an inner node"));
         }
         let Some((radix, slots)) = self.inner_head(head).read(MAX_LOG_SLOTS) else {
             return Err(damaged(head, "an inner node"));
         };
         let is_inline = slots == head + self.inline_at() && radix.slots() <= INLINE_SLOTS;
-        if !is_inline && self.blocks.bytes_at(slots) != Some(block_for(radix.slots())) {
+        if !is_inline && claims.add(slots)? != block_for(radix.slots()) {
             return Err(damaged(slots, "an array of slots"));
         }
-        self.meet(&[head, slots])?;
+        claims.keep();
         Ok(Inner::new(radix, head, slots, range, depth))
     }
 
     /// Mirrors a data node, which is then live.
     fn mirror_data(&self, offset: Offset, range: (u64, u64)) -> Result<Box<Data>> {
-        let bytes = self.blocks.bytes_at(offset);
-        let bytes = bytes.filter(|&bytes| bytes >= MIN_DATA_BYTES);
-        let read = |bytes| Some((bytes, self.data_header(offset).read(bytes)?));
-        let Some((bytes, shape)) = bytes.and_then(read) else {
+        let mut claims = Claims::of(self);
+        let bytes = claims.add(offset)?;
+        let shape = (bytes >= MIN_DATA_BYTES)
+            .then(|| self.data_header(offset).read(bytes))
+            .flatten();
+        let Some(shape) = shape else {
             return Err(damaged(offset, "a data node"));
         };
         if shape.low != range.0 || range == (0, u64::MAX) {
             return Err(damaged(offset, "the data node of its range"));
         }
-        let extensions = self.extensions_of(offset)?;
-        self.meet(&[offset])?;
-        self.meet(&extensions)?;
+        let extensions = self.extensions_of(offset, &mut claims)?;
+        claims.keep();
         let data = Data::new(offset, bytes, &shape, range.1, &extensions);
         self.index_stash(&data, &shape);
         data.become_(State::Live);
@@ -154,14 +150,16 @@ impl Tree {
     }
 
     /// The extended stash blocks of a data node, in the order of their links.
-    fn extensions_of(&self, offset: Offset) -> Result<Vec<Offset>> {
+    fn extensions_of(&self, offset: Offset, claims: &mut Claims<'_>) -> Result<Vec<Offset>> {
         let mut blocks = Vec::new();
         let mut next = self.data_header(offset).extension.load_acquire();
         while next != 0 {
-            // A circle, if there are so many.
-            if blocks.len() > MOST_EXTENSIONS || self.blocks.bytes_at(next) != Some(SMALLEST_BLOCK)
-            {
+            let bytes = claims.add(next)?;
+            if bytes != SMALLEST_BLOCK || blocks.len() > MOST_EXTENSIONS {
                 return Err(damaged(next, "an extended stash block"));
+            }
+            if planted(Bug::SweepForgetsExtensions) {
+                self.blocks.unclaim(next, bytes);
             }
             blocks.push(next);
             next = self.extension(next).next.load_acquire();
@@ -189,24 +187,13 @@ impl Tree {
         }
     }
 
-    /// Visits every node from left to right: mirrors and counts it, and marks its blocks as in use. Stops early, with
-    /// `false`, when `go_on` says so.
+    /// Visits every node from left to right: mirrors and counts it. Stops early, with `false`, when `go_on` says so.
     fn sweep(&self, go_on: &impl Fn() -> bool) -> Result<bool> {
         let mut from = 0;
         let mut wait = Wait::default();
         while go_on() {
             let _guard = reclaim::pin();
-            let path = self.path_to(from)?;
-            for step in &path.steps {
-                self.mark_inner(step.inner);
-            }
-            let data = path.data;
-            self.blocks.mark(data.offset(), data.bytes);
-            for block in data.extensions() {
-                if !planted(Bug::SweepForgetsExtensions) {
-                    self.blocks.mark(block, SMALLEST_BLOCK);
-                }
-            }
+            let data = self.path_to(from)?.data;
             if !self.count_groups(data, from) {
                 // It is being replaced; what takes its place has to be visited.
                 wait.step();
@@ -218,18 +205,6 @@ impl Tree {
             }
         }
         Ok(false)
-    }
-
-    fn mark_inner(&self, inner: &Inner) {
-        let is_forgotten = inner.depth == 0 && planted(Bug::SweepForgetsRoot);
-        if inner.marked.swap(true, Ordering::Relaxed) || is_forgotten {
-            return;
-        }
-        self.blocks.mark(inner.head, SMALLEST_BLOCK);
-        if inner.durable_slots != inner.head + self.inline_at() {
-            self.blocks
-                .mark(inner.durable_slots, block_for(inner.radix.slots()));
-        }
     }
 
     /// Counts the records of a node; `false` if it is not live.
@@ -297,6 +272,46 @@ impl Tree {
     }
 }
 
+/// The blocks of a node that is to have a mirror, given up again unless it gets one.
+struct Claims<'a> {
+    tree: &'a Tree,
+    blocks: Vec<Offset>,
+}
+
+impl<'a> Claims<'a> {
+    fn of(tree: &'a Tree) -> Self {
+        let blocks = Vec::new();
+        Self { tree, blocks }
+    }
+
+    /// Claims the block at an offset read from the pool, and returns its size. Only then may it be read.
+    fn add(&mut self, offset: Offset) -> Result<u64> {
+        let blocks = &self.tree.blocks;
+        let Some(bytes) = blocks.bytes_at(offset) else {
+            return Err(damaged(offset, "a block"));
+        };
+        // A block that was given up has been claimed, or made since the open.
+        if !lock(&self.tree.given_up).remove(&offset) && !blocks.claim(offset, bytes) {
+            return Err(Error::Damaged(format!(
+                "block {offset:#x} is reached twice, or was free"
+            )));
+        }
+        self.blocks.push(offset);
+        Ok(bytes)
+    }
+
+    /// The node has its mirror.
+    fn keep(mut self) {
+        self.blocks.clear();
+    }
+}
+
+impl Drop for Claims<'_> {
+    fn drop(&mut self) {
+        lock(&self.tree.given_up).extend(self.blocks.drain(..));
+    }
+}
+
 /// The other way round: giving mirrors up.
 impl Tree {
     /// Gives up the mirrors of all data nodes that nobody is changing: they become cold again. Returns the bytes.
@@ -341,10 +356,7 @@ impl Tree {
         let slots = self.durable_slots(parent);
         let first = group_of(slots, slot).map_or(slot, |(first, _)| first);
         parent.set(first, group_log(slots, first), Child::COLD);
-        let mut met = lock(&self.met);
-        for block in data.extensions().chain([data.offset()]) {
-            met.remove(&block);
-        }
+        lock(&self.given_up).extend(data.extensions().chain([data.offset()]));
         let bytes = data.dram_bytes();
         frozen.data.become_(State::Dead);
         self.bury_data(data);
@@ -364,6 +376,9 @@ impl Shared {
             return Ok(());
         }
         if !tree.core.is_read_only() && tree.blocks.needs_sweep() {
+            if planted(Bug::SweepForgetsRoot) {
+                tree.blocks.unclaim(tree.root().head, SMALLEST_BLOCK);
+            }
             tree.blocks.finish_sweep();
         }
         self.warm.store(true, Ordering::Release);

@@ -253,9 +253,9 @@ impl<'a> Leaf<'a> {
         count
     }
 
-    /// The smallest key, if there is one.
-    pub(super) fn min_key(self) -> Option<u64> {
-        self.keys().min()
+    /// The smallest key and the largest, if there is one.
+    pub(super) fn ends(self) -> Option<(u64, u64)> {
+        self.keys().min().zip(self.keys().max())
     }
 
     /// How many keys are `from` or above.

@@ -136,12 +136,12 @@ impl Tree {
         }
     }
 
-    /// A tree over the chain that begins at `head`, none of it indexed yet.
-    fn over(self, head: Offset) -> Result<Self> {
-        let head = self.leaf_at(head)?.offset;
+    /// A tree over the chain that begins at `head`: a leaf with nothing to its right, or a gap that is not indexed yet.
+    fn over(self, head: Child) -> Result<Self> {
+        self.leaf_at(head.offset())?;
         let root_guard = self.root().lock().lock();
         let (bottom, bottom_guard) = self.arena.alloc(0);
-        bottom.refill_leaves(&[(0, Child::gap(head))]);
+        bottom.refill_leaves(&[(0, head)]);
         self.root().refill_nodes(&[(0, bottom)]);
         drop((bottom_guard, root_guard));
         Ok(self)
@@ -253,9 +253,11 @@ impl LbTree {
             .iter()
             .map(|head| head.load_acquire())
             .collect();
+        space.claim(core.entry(slot).roots[0].load());
         let mut above = None;
         for level in (0..LEVELS).rev().filter(|&level| heads[level] != 0) {
-            let tree = Tree::new(&core, &space, leaf_bytes, slot, level).over(heads[level])?;
+            let tree = Tree::new(&core, &space, leaf_bytes, slot, level);
+            let tree = tree.over(Child::gap(heads[level]))?;
             if let Some(directory) = above.take() {
                 let _ = tree.directory.set(Box::new(directory));
             }

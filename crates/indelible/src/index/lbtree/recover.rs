@@ -17,7 +17,9 @@
 //!
 //! # Sweeping
 //!
-//! The same thread marks every leaf that it finds; at the end all blocks that are not marked are free.
+//! Whoever indexes a leaf claims its block; when that thread is through, all blocks that are not claimed are free. A block is
+//! claimed once, and only if it was there before the open. So in a damaged pool no two leaves are the same block, and none is
+//! one that somebody is about to write.
 
 use super::inner::Child;
 use super::layout::LEVELS;
@@ -107,10 +109,10 @@ impl Tree {
         Ok(self.attach_directory(self.new_directory(head.offset)?))
     }
 
-    /// A tree over the chain at `head`, to become this one's directory.
+    /// A tree of the one leaf at `head`, to become this one's directory.
     pub(super) fn new_directory(&self, head: Offset) -> Result<Tree> {
         let (leaf_bytes, level) = (self.leaf_bytes() as u32, self.level + 1);
-        Tree::new(&self.core, &self.space, leaf_bytes, self.slot, level).over(head)
+        Tree::new(&self.core, &self.space, leaf_bytes, self.slot, level).over(Child::leaf(head))
     }
 
     /// Makes `directory` that of this tree, which has none.
@@ -168,7 +170,11 @@ impl Tree {
             (None, Some(high)) => self.leaf_offset_of(high),
             (None, None) => 0,
         };
-        let found = self.walk(start, stop, end.map(|(key, _)| key).or(high))?;
+        let mut claimed = Vec::new();
+        let high = end.map(|(key, _)| key).or(high);
+        let found = self
+            .walk(start, stop, high, &mut claimed)
+            .inspect_err(|_| claimed.iter().for_each(|&leaf| self.space.unclaim(leaf)))?;
         // From right to left, so that at every moment all that is not indexed lies in a gap.
         if let Some((end, offset)) = end {
             self.add_separator(end, Child::gap(offset));
@@ -203,48 +209,65 @@ impl Tree {
         }
     }
 
-    /// The leaves to the right of `start` and left of `stop`, each with its lowest key. Empty leaves, which a crash can
-    /// leave behind, are taken out of the chain.
+    /// Claims `start` and the leaves to its right, up to `stop`, and returns these, each with its lowest key. Empty leaves, which a
+    /// crash can leave behind, are taken out of the chain.
     fn walk(
         &self,
         start: (u64, Offset),
         stop: Offset,
         high: Option<u64>,
+        claimed: &mut Vec<Offset>,
     ) -> Result<Vec<(u64, Offset)>> {
+        let out_of_order = |leaf: Leaf<'_>| {
+            let problem = format!("leaf {:#x} has keys out of order", leaf.offset);
+            Err(Error::Damaged(problem))
+        };
         let mut found = Vec::new();
-        let (mut steps, most) = (0, self.space.most_blocks());
-        let (mut last_key, mut here) = (start.0, self.leaf_at(start.1)?);
+        let mut here = self.claim_leaf(start.1, claimed)?;
+        let is_below = |key| high.is_none_or(|high| key < high);
+        let (first, mut last_key) = here.ends().unwrap_or((start.0, start.0));
         let mut next = here.next();
+        if first < start.0 || !is_below(last_key) {
+            return out_of_order(here);
+        }
         while next != stop {
             if next == 0 {
                 return Err(Error::Damaged(format!(
                     "the chain of leaves ends before leaf {stop:#x}"
                 )));
             }
-            let leaf = self.leaf_at(next)?;
+            let leaf = self.claim_leaf(next, claimed)?;
             next = leaf.next();
-            steps += 1;
-            if steps > most {
-                return Err(Error::Damaged("the chain of leaves is a circle".into()));
-            }
-            match leaf.min_key() {
-                Some(low) if low > last_key && high.is_none_or(|high| low < high) => {
+            match leaf.ends() {
+                Some((low, top)) if low > last_key && is_below(top) => {
                     found.push((low, leaf.offset));
-                    (last_key, here) = (low, leaf);
+                    (last_key, here) = (top, leaf);
                 }
-                Some(low) => {
-                    return Err(Error::Damaged(format!(
-                        "leaf {:#x} begins with {low:#x}, out of order",
-                        leaf.offset
-                    )));
-                }
+                Some(_) => return out_of_order(leaf),
                 // Nothing is written through a read-only pool; the leaf is stepped over.
                 None if self.core.is_read_only() => {}
-                // Nobody else reads or writes leaves inside a gap, so no lock is needed.
-                None => here.relink(self.pm, next),
+                None => {
+                    // Nobody else reads or writes leaves inside a gap, so no lock is needed.
+                    here.relink(self.pm, next);
+                    claimed.pop();
+                    self.space.retire(leaf.offset);
+                }
             }
         }
         Ok(found)
+    }
+
+    /// The leaf at an offset read from the pool, which nobody has read yet.
+    fn claim_leaf(&self, offset: Offset, claimed: &mut Vec<Offset>) -> Result<Leaf<'_>> {
+        if self.space.owns(offset) {
+            if !self.space.claim(offset) {
+                return Err(Error::Damaged(format!(
+                    "leaf {offset:#x} is reached twice, or was free"
+                )));
+            }
+            claimed.push(offset);
+        }
+        self.leaf_at(offset)
     }
 
     /// The leaf at an offset read from the pool.
@@ -300,8 +323,7 @@ impl Tree {
         }
     }
 
-    /// Visits every leaf from left to right: heals what is not indexed, marks it as in use and, in the tree of
-    /// records, counts it. Stops early, with `false`, when `go_on` says so.
+    /// Visits every leaf from left to right: heals what is not indexed and, in the tree of records, counts it. Stops early, with `false`, when `go_on` says so.
     fn sweep(&self, go_on: &impl Fn() -> bool) -> Result<bool> {
         let mut from = 0;
         while go_on() {
@@ -311,7 +333,6 @@ impl Tree {
                 self.index_gap(from)?;
             }
             let locked = self.lock_leaf(from)?;
-            self.space.mark(locked.leaf.offset);
             let high = locked.spot.high();
             if !locked.spot.is_current() {
                 continue;
@@ -365,10 +386,10 @@ impl Shared {
             }
         }
         if !self.tree.core.is_read_only() && self.tree.space.needs_sweep() {
-            if !planted(Bug::SweepForgetsRoot) {
+            if planted(Bug::SweepForgetsRoot) {
                 self.tree
                     .space
-                    .mark(self.tree.core.entry(self.tree.slot).roots[0].load());
+                    .unclaim(self.tree.core.entry(self.tree.slot).roots[0].load());
             }
             self.tree.space.finish_sweep();
         }

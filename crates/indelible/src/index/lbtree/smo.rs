@@ -137,8 +137,6 @@ impl Tree {
         }
         self.merge_leaves(left, right);
         parent.remove(right_slot);
-        // Before the locks go: the sweep cannot get past these leaves without them, so it either marked the block before
-        // or finds it retired.
         if !planted(Bug::FreeTooEarly) {
             self.space.retire(right.offset);
         }

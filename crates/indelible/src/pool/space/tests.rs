@@ -124,8 +124,10 @@ fn a_run_of_before_the_open_is_unswept_as_any_extent_is() {
     assert_eq!(space.stat().file_bytes, 3 * size);
     let new = space.alloc().unwrap();
     assert!(!runs.contains(&new), "nothing comes from unswept extents");
-    space.mark(runs[0]);
-    space.mark(runs[1]);
+    assert!(runs.iter().all(|&run| space.claim(run)));
+    assert!(!space.claim(runs[0]), "it is claimed");
+    assert!(!space.claim(new), "it was not there before");
+    space.unclaim(runs[2]);
     space.free_now(runs[1]);
     space.finish_sweep();
     assert!(!space.needs_sweep());

@@ -276,19 +276,24 @@ fn reach(first: u64, middle: u64, last: u64) -> u32 {
 }
 
 /// The binary tree over nodes that there are already, with `borders` between them and so many `bytes` each, 0 of what has no
-/// keys: halved at the borders, those first that are aligned best.
-pub(super) fn tree_over(borders: &[u64], bytes: &[u64], nodes: Range<usize>) -> Part {
+/// keys: halved at the borders, those first that are aligned best. None if it would have more than so many levels.
+pub(super) fn tree_over(
+    borders: &[u64],
+    bytes: &[u64],
+    nodes: Range<usize>,
+    levels: u32,
+) -> Option<Part> {
     let within = nodes.start..nodes.end - 1;
     let best = within
         .clone()
         .max_by_key(|&at| borders[at].trailing_zeros());
     let Some(at) = best else {
         let is_void = bytes[nodes.start] == 0;
-        return if is_void {
+        return Some(if is_void {
             Part::Void
         } else {
             Part::Leaf(nodes)
-        };
+        });
     };
     let (first, middle, last) = (borders[within.start], borders[at], borders[within.end - 1]);
     let bytes_of = bytes[nodes.clone()].iter().sum::<u64>();
@@ -302,8 +307,10 @@ pub(super) fn tree_over(borders: &[u64], bytes: &[u64], nodes: Range<usize>) -> 
         },
     );
     let halves = [nodes.start..at + 1, at + 1..nodes.end];
-    let halves = halves.map(|nodes| tree_over(borders, bytes, nodes));
-    Part::Branch(Box::new(Branch {
+    let levels = levels.checked_sub(1)?;
+    let [left, right] = halves.map(|nodes| tree_over(borders, bytes, nodes, levels));
+    let halves = [left?, right?];
+    Some(Part::Branch(Box::new(Branch {
         middle,
         // Keys that lie beyond the borders at the ends are in the nodes there.
         reach: reach(first - 1, middle, last),
@@ -312,7 +319,7 @@ pub(super) fn tree_over(borders: &[u64], bytes: &[u64], nodes: Range<usize>) -> 
         halves,
         records,
         bytes: bytes_of,
-    }))
+    })))
 }
 
 /// Misses for the descriptions of data nodes, if each of the node's records is looked up once.
