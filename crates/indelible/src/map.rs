@@ -238,7 +238,7 @@ impl<K: Key, V: Value> Map<K, V> {
         new: Option<V>,
     ) -> Result<std::result::Result<(), Option<V>>> {
         let (current, new) = (current.map(V::to_word), new.map(V::to_word));
-        let before = self.index.apply(key.encode()?, |now| match new {
+        let before = self.apply(key, |now| match new {
             _ if now != current => Change::Keep,
             Some(word) => Change::Put(word),
             None => Change::Remove,
@@ -377,6 +377,12 @@ impl<K: Key, V: Value> Map<K, V> {
 
     #[inline]
     fn write(&self, key: K, change: impl FnMut(Option<u64>) -> Change) -> Result<Option<V>> {
-        Ok(self.index.apply(key.encode()?, change)?.map(V::from_word))
+        Ok(self.apply(key, change)?.map(V::from_word))
+    }
+
+    #[inline(always)]
+    fn apply(&self, key: K, change: impl FnMut(Option<u64>) -> Change) -> Result<Option<u64>> {
+        let before = self.index.apply(key.encode()?, change);
+        before.map_err(|error| *error)
     }
 }

@@ -68,12 +68,14 @@ impl AnyIndex {
 
     /// Changes one key, in one step as seen by all others, and returns its value from before. `change` may be called
     /// more than once; the last call counts.
+    ///
+    /// The error is in a box, so that there is little to hand on when there is none.
     #[inline(always)]
     pub(crate) fn apply(
         &self,
         key: u64,
         change: impl FnMut(Option<u64>) -> Change,
-    ) -> Result<Option<u64>> {
+    ) -> Result<Option<u64>, Box<Error>> {
         each!(self, index => index.apply(key, change))
     }
 

@@ -17,9 +17,18 @@ const RECORD_BYTES: u64 = 16;
 
 /// The version lock of some places, and how many records were added under it less those removed.
 #[derive(Default)]
-struct RecordLock {
-    version: VersionLock,
+pub(super) struct RecordLock {
+    pub(super) version: VersionLock,
     records: AtomicI64,
+}
+
+impl RecordLock {
+    #[inline(always)]
+    fn add(&self, change: i64) {
+        // The lock is held, so nobody else writes this number.
+        let records = self.records.load(Ordering::Relaxed) + change;
+        self.records.store(records, Ordering::Relaxed);
+    }
 }
 
 /// Locks for any number of places, chosen by a hash of the place's offset.
@@ -38,8 +47,9 @@ impl RecordLocks {
         }
     }
 
+    /// The lock of the place at an offset, with its number of records.
     #[inline(always)]
-    fn entry(&self, place: u64) -> &RecordLock {
+    pub(super) fn entry(&self, place: u64) -> &RecordLock {
         &self.locks[((place >> 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize]
     }
 
@@ -47,13 +57,6 @@ impl RecordLocks {
     #[inline(always)]
     pub(super) fn of(&self, place: u64) -> &VersionLock {
         &self.entry(place).version
-    }
-
-    #[inline(always)]
-    fn add(&self, place: u64, change: i64) {
-        let records = &self.entry(place).records;
-        // The place's lock is held, so nobody else writes this number.
-        records.store(records.load(Ordering::Relaxed) + change, Ordering::Relaxed);
     }
 
     /// Bytes of DRAM.
@@ -73,7 +76,7 @@ pub(super) struct Tally {
 impl Tally {
     /// Starts from a number known since the last clean close.
     pub(super) fn begin_with(&self, locks: &RecordLocks, records: u64) {
-        locks.add(0, records as i64);
+        locks.entry(0).add(records as i64);
         self.complete.store(true, Ordering::Release);
     }
 
@@ -83,10 +86,10 @@ impl Tally {
 
     /// Counts a change to `key` in a place whose lock is held.
     #[inline(always)]
-    pub(super) fn change(&self, locks: &RecordLocks, place: u64, key: u64, change: i64) {
+    pub(super) fn change(&self, lock: &RecordLock, key: u64, change: i64) {
         if self.complete.load(Ordering::Relaxed) || key < self.counted_below.load(Ordering::Relaxed)
         {
-            locks.add(place, change);
+            lock.add(change);
         }
     }
 
@@ -105,7 +108,7 @@ impl Tally {
         }
         // A sweep that was broken off begins again at the left, where all is counted.
         let from = from.max(self.counted_below.load(Ordering::Relaxed));
-        locks.add(place, at_or_above(from) as i64);
+        locks.entry(place).add(at_or_above(from) as i64);
         match high {
             Some(high) => self.counted_below.store(high.max(from), Ordering::Relaxed),
             None => self.complete.store(true, Ordering::Release),

@@ -117,7 +117,7 @@ impl Pm {
         #[cfg(feature = "trace")]
         trace::store(cell, cell.load(), value);
         cell.set_release(value);
-        self.flush(cell);
+        self.flush_cell(cell);
         // Later stores may reuse what this one has made free, so they must not overtake it.
         if cfg!(target_arch = "x86_64") {
             std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
@@ -144,6 +144,20 @@ impl Pm {
         trace::note(kind, shape);
         #[cfg(not(feature = "trace"))]
         let _ = (kind, shape);
+    }
+
+    /// [`flush`](Self::flush) of a cell, which lies in one line.
+    #[inline(always)]
+    #[cfg_attr(feature = "trace", track_caller)]
+    fn flush_cell(&self, cell: &Cell) {
+        point();
+        let line = std::ptr::from_ref(cell) as usize & !(LINE - 1);
+        count::flushed(&(line..line + LINE));
+        #[cfg(feature = "trace")]
+        trace::flush(line, LINE);
+        if self.medium == Medium::Pmem {
+            self.instruction.flush_one(line);
+        }
     }
 
     /// Asks for the lines that hold `value` to be written back. They are durable after the next fence.

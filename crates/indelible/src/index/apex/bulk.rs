@@ -72,7 +72,8 @@ impl Tree {
         self.pm.commit(self.root_cell(), link.0);
         self.root.store(child.as_inner(), Ordering::Release);
         // Nobody writes while all nodes are frozen, so whatever lock this is counted under is as good as held.
-        self.tally.change(&self.locks, 0, 0, records.len() as i64);
+        self.tally
+            .change(self.locks.entry(0), 0, records.len() as i64);
         for inner in old.inners {
             let _slots = lock(&inner.changing);
             // One with a single child may have been taken out meanwhile.

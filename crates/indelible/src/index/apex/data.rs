@@ -17,8 +17,8 @@
 
 use super::bucket::{Bucket, Entry};
 use super::layout::{
-    DataShape, EXTENSION_SLOTS, GROUP, HEADER_BYTES, LINE_SLOTS, Offset, PAIR_SLOTS, SLOT_BYTES,
-    WINDOW, marker, window_of,
+    DataShape, EXTENSION_SLOTS, GROUP, HEADER_BYTES, Offset, PAIR_SLOTS, SLOT_BYTES, WINDOW,
+    marker, window_of,
 };
 use super::model::Model;
 use super::plan::MIN_DATA_BYTES;
@@ -215,10 +215,10 @@ impl Data {
 #[derive(Clone, Copy)]
 pub(super) struct Window<'a> {
     pub(super) first: usize,
-    lines: &'a [KeyLine; WINDOW / LINE_SLOTS],
+    lines: &'a [[KeyLine; 2]; WINDOW / PAIR_SLOTS],
 }
 
-const EVEN: u32 = 0x55;
+const EVEN: u32 = 0x5555;
 
 impl<'a> Window<'a> {
     /// The window of `home` in a node of the pool that is mapped at `base`.
@@ -245,16 +245,14 @@ impl<'a> Window<'a> {
     /// Which slots of one half of the window have this key: the even bits, two for each slot of the window.
     #[inline(always)]
     pub(super) fn half<S: Simd>(self, half: usize, key: u64) -> u32 {
-        let lines = [&self.lines[half * 2], &self.lines[half * 2 + 1]];
-        let mask = lines.map(|line| S::equal(line, key) & EVEN);
-        (mask[0] | mask[1] << 8) << (half * 16)
+        (S::equal_in_pair(&self.lines[half], key) & EVEN) << (half * 16)
     }
 
     /// The value in the slot of the lowest bit of such a mask.
     #[inline(always)]
     pub(super) fn value(self, mask: u32) -> u64 {
         let word = (mask.trailing_zeros() + 1) as usize % (WINDOW * 2);
-        self.lines[word / 8].0[word % 8].load(Ordering::Relaxed)
+        self.lines[word / 16][word / 8 % 2].0[word % 8].load(Ordering::Relaxed)
     }
 
     /// The slot of the primary array of the lowest bit of such a mask.
@@ -266,8 +264,9 @@ impl<'a> Window<'a> {
     /// Asks the caches for one half of the window.
     #[inline(always)]
     pub(super) fn prefetch_half(self, half: usize) {
-        prefetch(std::ptr::from_ref(&self.lines[half * 2]));
-        prefetch(std::ptr::from_ref(&self.lines[half * 2 + 1]));
+        for line in &self.lines[half] {
+            prefetch(std::ptr::from_ref(line));
+        }
     }
 }
 

@@ -7,7 +7,8 @@ use super::data::{Data, State};
 use super::layout::{Extension, GROUP, PAIR_SLOTS, Slot, window_of};
 use super::search::{Held, Place};
 use crate::index::Change;
-use crate::locks::WriteGuard;
+use crate::index::simd::{Kernel, Simd, dispatch};
+use crate::locks::{Wait, WriteGuard};
 use crate::planted::{Bug, planted};
 use crate::sync::lock;
 use crate::{Error, Result, reclaim};
@@ -23,60 +24,118 @@ impl Tree {
         &self,
         key: u64,
         mut change: impl FnMut(Option<u64>) -> Change,
-    ) -> Result<Option<u64>> {
+    ) -> Result<Option<u64>, Box<Error>> {
         if self.core.is_read_only() {
-            return Err(Error::ReadOnly);
+            return Err(Error::ReadOnly.into());
         }
         let _guard = reclaim::pin();
-        let mut was_changed = false;
+        let (mut was_changed, mut wait) = (false, Wait::default());
         loop {
-            let held = self.hold(key)?;
-            let (found, free) = self.look(&held, key);
-            let before = found.map(|place| self.slot_of(held.data, place).value.load());
-            match (change(before), found) {
-                (Change::Keep, _) | (Change::Remove, None) => return Ok(before),
-                (Change::Put(value), Some(place)) => {
-                    self.publish_update(held.data, place, value);
-                    if planted(Bug::UnlockBeforeFence) {
-                        drop(held);
-                    }
-                    self.pm.fence();
-                    return Ok(before);
-                }
-                (Change::Put(value), None) => {
-                    let Some(place) = self.room_for(&held, free, was_changed)? else {
-                        drop(held);
-                        was_changed = self.restructure(key)?;
-                        self.is_starved.store(false, Ordering::Relaxed);
-                        continue;
-                    };
-                    let records = self.publish_insert(&held, place, key, value);
-                    self.pm.fence();
-                    let data = held.data;
-                    drop(held);
-                    if is_crowded(data, place, records) {
-                        self.restructure_early(key);
-                    }
+            let write = Write {
+                tree: self,
+                key,
+                change: &mut change,
+            };
+            match dispatch(self.simd, write) {
+                Wrote::New => return Ok(None),
+                Wrote::Old(value) => return Ok(Some(value)),
+                Wrote::Crowded => {
+                    self.restructure_early(key);
                     return Ok(None);
                 }
-                (Change::Remove, Some(place)) => {
-                    if planted(Bug::ReleaseBeforeRemoval) {
-                        self.release(&held, place);
-                    }
-                    let records = self.publish_remove(&held, place, key);
-                    self.pm.fence();
-                    if !planted(Bug::ReleaseBeforeRemoval) {
-                        self.release(&held, place);
-                    }
-                    let data = held.data;
-                    drop(held);
-                    if is_deserted(data, records) && self.restructure(key).is_ok() {
+                Wrote::Deserted(value) => {
+                    if self.restructure(key).is_ok() {
                         self.is_starved.store(false, Ordering::Relaxed);
                     }
-                    return Ok(before);
+                    return Ok(Some(value));
                 }
+                Wrote::Full => was_changed = self.make_place(key, was_changed)?,
+                Wrote::Cold => self.warm(key)?,
+                Wrote::Frozen => wait.step(),
             }
         }
+    }
+
+    /// One try. Few instructions lie between what waits for memory here and the same in the next call, so that the processor
+    /// can begin with that while it waits: between 320 and 400 of them an insert begins to take half as long again.
+    #[inline(always)]
+    fn try_write<S: Simd>(
+        &self,
+        key: u64,
+        change: &mut impl FnMut(Option<u64>) -> Change,
+    ) -> Wrote {
+        let Some(data) = self.data_for(key) else {
+            return Wrote::Cold;
+        };
+        let home = data.model.predict(key);
+        self.prefetch_to_write(data, home);
+        let held = self.hold(data, home);
+        // Whoever freezes a node takes each of its locks afterwards: from here on it waits for us, or we see it.
+        if data.state() != State::Live && !planted(Bug::WriteWithoutVersion) {
+            return Wrote::Frozen;
+        }
+        let (found, free) = self.look::<S>(data, home, key);
+        let before = found.map(|place| self.slot_of(data, place).value.load());
+        match (change(before), found, before) {
+            (Change::Put(value), Some(place), Some(before)) => {
+                self.publish_update(data, place, value);
+                if planted(Bug::UnlockBeforeFence) {
+                    drop(held);
+                }
+                self.pm.fence();
+                Wrote::Old(before)
+            }
+            (Change::Put(value), ..) => {
+                let Some(place) = room_for(data, home, free) else {
+                    return Wrote::Full;
+                };
+                let records = self.publish_insert(&held, place, key, value);
+                self.pm.fence();
+                drop(held);
+                if is_crowded(data, place, records) {
+                    Wrote::Crowded
+                } else {
+                    Wrote::New
+                }
+            }
+            (Change::Remove, Some(place), Some(before)) => {
+                if planted(Bug::ReleaseBeforeRemoval) {
+                    release(&held, place);
+                }
+                let records = self.publish_remove(&held, place, key);
+                self.pm.fence();
+                if !planted(Bug::ReleaseBeforeRemoval) {
+                    release(&held, place);
+                }
+                drop(held);
+                if is_deserted(data, records) {
+                    Wrote::Deserted(before)
+                } else {
+                    Wrote::Old(before)
+                }
+            }
+            (_, _, Some(before)) => Wrote::Old(before),
+            (_, _, None) => Wrote::New,
+        }
+    }
+
+    /// Sees to it that there is a free place for a key: more stash, or another structure of its node, of which it returns
+    /// whether that was changed. If it just was, the stash is extended, or there would never be an end to it: no model has room
+    /// for all keys that lie close together, if there is one far away.
+    #[cold]
+    fn make_place(&self, key: u64, was_changed: bool) -> Result<bool> {
+        let data = self.data_of(key)?;
+        let held = self.hold(data, data.model.predict(key));
+        if data.state() == State::Live {
+            let may_extend = was_changed || data.is_roomy();
+            if data.has_stash_room() || may_extend && self.extend(data)? {
+                return Ok(was_changed);
+            }
+        }
+        drop(held);
+        let is_changed = self.restructure(key)?;
+        self.is_starved.store(false, Ordering::Relaxed);
+        Ok(is_changed)
     }
 
     /// Restructures the node of a key before it is full. The record is in; that there is no space for another node is a
@@ -122,8 +181,7 @@ impl Tree {
         if held.data.is_in_order.load(Ordering::Relaxed) {
             held.data.is_in_order.store(false, Ordering::Relaxed);
         }
-        let lock = held.data.lock_of(held.home);
-        self.tally.change(&self.locks, lock, key, 1);
+        self.tally.change(held.lock, key, 1);
         self.count_change(held, 1)
     }
 
@@ -151,41 +209,8 @@ impl Tree {
         };
         // COMMIT: the key, which becomes the marker. Before this store the record is there, after it the slot is free.
         self.pm.publish(&slot.key, marker);
-        let lock = held.data.lock_of(held.home);
-        self.tally.change(&self.locks, lock, key, -1);
+        self.tally.change(held.lock, key, -1);
         self.count_change(held, -1)
-    }
-
-    /// After a removal, once it is durable: others may have the stash slot. The group is held.
-    fn release(&self, held: &Held<'_>, place: Place) {
-        if let Place::Stash(slot) = place {
-            held.data.remove_overflow(held.home, slot);
-            held.data.release_stash(slot);
-        }
-    }
-
-    /// A free place for a key of the group that is held: in its window, or else in the stash. `None` if the node has to be
-    /// restructured first. If it just was, the stash is extended, or there would never be an end to it: no model has room
-    /// for all keys that lie close together, if there is one far away.
-    #[inline(always)]
-    fn room_for(&self, held: &Held<'_>, free: u32, was_changed: bool) -> Result<Option<Place>> {
-        let first = window_of(held.home);
-        match choose(free, held.home - first) {
-            Some(slot) => Ok(Some(Place::Primary(first + slot))),
-            None => self.room_in_stash(held, was_changed),
-        }
-    }
-
-    #[cold]
-    fn room_in_stash(&self, held: &Held<'_>, was_changed: bool) -> Result<Option<Place>> {
-        let claim = || held.data.claim_stash(held.home).map(Place::Stash);
-        if let Some(place) = claim() {
-            return Ok(Some(place));
-        }
-        if (was_changed || held.data.is_roomy()) && self.extend(held.data)? {
-            return Ok(claim());
-        }
-        Ok(None)
     }
 
     /// Adds an extended stash block; `false` if the node has as many as it may have. A group of the node is held.
@@ -226,7 +251,8 @@ impl Tree {
             *rest = &rest[done..];
             if let Some((&(key, value), more)) = rest.split_first().filter(|_| done < SHARING) {
                 // What ended it early, a full node or a lock held elsewhere, is done by itself.
-                self.apply(key, |_| Change::Put(value))?;
+                self.apply(key, |_| Change::Put(value))
+                    .map_err(|error| *error)?;
                 *rest = more;
             }
         }
@@ -243,17 +269,22 @@ impl Tree {
             let Some((data, home)) = lanes.get(lane) else {
                 break;
             };
-            let lock = self.locks.of(data.lock_of(home));
+            let lock = self.locks.entry(data.lock_of(home));
             // The keys ascend, so it is most often the last one.
-            let guard = match guards.iter().rposition(|guard| guard.holds(lock)) {
+            let guard = match (guards.iter()).rposition(|guard| guard.holds(&lock.version)) {
                 Some(at) => guards.swap_remove(at),
                 // Waiting while holding other locks could be waiting for somebody who waits for us.
-                None => match lock.try_lock() {
+                None => match lock.version.try_lock() {
                     Some(guard) => guard,
                     None => break,
                 },
             };
-            let held = Held { data, home, guard };
+            let held = Held {
+                data,
+                home,
+                lock,
+                guard,
+            };
             let is_in = data.state() == State::Live && self.put_unfenced(&held, key, value);
             guards.push(held.guard);
             if !is_in {
@@ -273,22 +304,93 @@ impl Tree {
     }
 
     /// Writes a record, durable with the next fence, if there is room at once.
+    #[inline]
     fn put_unfenced(&self, held: &Held<'_>, key: u64, value: u64) -> bool {
-        let (found, free) = self.look(held, key);
-        let first = window_of(held.home);
+        let &Held { data, home, .. } = held;
+        let look = Look {
+            tree: self,
+            data,
+            home,
+            key,
+        };
+        let (found, free) = dispatch(self.simd, look);
         if let Some(place) = found {
-            self.publish_update(held.data, place, value);
+            self.publish_update(data, place, value);
             return true;
         }
-        let place = match choose(free, held.home - first) {
-            Some(slot) => Place::Primary(first + slot),
-            None => match held.data.claim_stash(held.home) {
-                Some(slot) => Place::Stash(slot),
-                None => return false,
-            },
+        let Some(place) = room_for(data, home, free) else {
+            return false;
         };
         self.publish_insert(held, place, key, value);
         true
+    }
+}
+
+/// How a write went. Flat, so that it comes back in registers.
+#[derive(Clone, Copy)]
+enum Wrote {
+    /// It is done; the key was not there.
+    New,
+    /// It is done; the key was there with this value.
+    Old(u64),
+    /// As `New`, and the node may be too full now.
+    Crowded,
+    /// As `Old`, and the node may be too empty now.
+    Deserted(u64),
+    /// There is no place.
+    Full,
+    /// The way is cold.
+    Cold,
+    /// The node's structure is being changed.
+    Frozen,
+}
+
+struct Write<'a, F> {
+    tree: &'a Tree,
+    key: u64,
+    change: &'a mut F,
+}
+
+impl<F: FnMut(Option<u64>) -> Change> Kernel for Write<'_, F> {
+    type Out = Wrote;
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Wrote {
+        self.tree.try_write::<S>(self.key, self.change)
+    }
+}
+
+struct Look<'a> {
+    tree: &'a Tree,
+    data: &'a Data,
+    home: usize,
+    key: u64,
+}
+
+impl Kernel for Look<'_> {
+    type Out = (Option<Place>, u32);
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Self::Out {
+        self.tree.look::<S>(self.data, self.home, self.key)
+    }
+}
+
+/// A free place for a key of the group that is held: in its window, or else in the stash.
+#[inline(always)]
+fn room_for(data: &Data, home: usize, free: u32) -> Option<Place> {
+    let first = window_of(home);
+    match choose(free, home - first) {
+        Some(slot) => Some(Place::Primary(first + slot)),
+        None => data.claim_stash(home).map(Place::Stash),
+    }
+}
+
+/// After a removal, once it is durable: others may have the stash slot. The group is held.
+fn release(held: &Held<'_>, place: Place) {
+    if let Place::Stash(slot) = place {
+        held.data.remove_overflow(held.home, slot);
+        held.data.release_stash(slot);
     }
 }
 

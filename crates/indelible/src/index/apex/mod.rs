@@ -330,14 +330,22 @@ impl Apex {
         &self,
         key: u64,
         mut change: impl FnMut(Option<u64>) -> Change,
-    ) -> Result<Option<u64>> {
+    ) -> Result<Option<u64>, Box<Error>> {
         match self.shared.tree.apply(key, &mut change) {
-            Err(Error::NoSpace(_)) => {
-                self.find_space()?;
-                self.shared.tree.apply(key, change)
-            }
+            Err(error) if matches!(*error, Error::NoSpace(_)) => self.apply_again(key, &mut change),
             result => result,
         }
+    }
+
+    /// Once more, with all the space that there is.
+    #[cold]
+    fn apply_again(
+        &self,
+        key: u64,
+        change: &mut dyn FnMut(Option<u64>) -> Change,
+    ) -> Result<Option<u64>, Box<Error>> {
+        self.find_space()?;
+        self.shared.tree.apply(key, change)
     }
 
     /// Before a write fails for want of space: soon after an open the free blocks of old extents are not known yet; and

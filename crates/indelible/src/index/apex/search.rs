@@ -1,11 +1,12 @@
 //! From a key to its record.
 
 use super::Tree;
-use super::data::{Data, State, Window};
+use super::data::{Data, Window};
 use super::inner::Child;
 use super::layout::{GROUP, Slot};
 use crate::index::simd::{Kernel, Simd, dispatch};
-use crate::locks::{Wait, WriteGuard};
+use crate::index::tally::RecordLock;
+use crate::locks::WriteGuard;
 use crate::planted::{Bug, planted};
 use crate::sync::point;
 use crate::{Result, reclaim};
@@ -30,6 +31,7 @@ pub(super) enum Place {
 pub(super) struct Held<'a> {
     pub(super) data: &'a Data,
     pub(super) home: usize,
+    pub(super) lock: &'a RecordLock,
     pub(super) guard: WriteGuard<'a>,
 }
 
@@ -138,24 +140,15 @@ impl Tree {
         }
     }
 
-    /// The group of `key`, locked, in a node that may be written. The caller is pinned.
-    ///
-    /// Inlined, so that all of it stays in registers. What is put together in memory, and read in other pieces than it was
-    /// written in, can be read only when the stores have left the processor, behind the fence of the write before.
+    /// The group of a home, locked. Whether its node may be written is to be seen.
     #[inline(always)]
-    pub(super) fn hold(&self, key: u64) -> Result<Held<'_>> {
-        let mut wait = Wait::default();
-        loop {
-            let data = self.data_of(key)?;
-            let home = data.model.predict(key);
-            self.prefetch_to_write(data, home);
-            let guard = self.locks.of(data.lock_of(home)).lock();
-            // Whoever freezes a node takes each of its locks afterwards: from here on it waits for us, or we see it.
-            if data.state() == State::Live || planted(Bug::WriteWithoutVersion) {
-                return Ok(Held { data, home, guard });
-            }
-            drop(guard);
-            wait.step();
+    pub(super) fn hold<'a>(&'a self, data: &'a Data, home: usize) -> Held<'a> {
+        let lock = self.locks.entry(data.lock_of(home));
+        Held {
+            data,
+            home,
+            lock,
+            guard: lock.version.lock(),
         }
     }
 
@@ -172,26 +165,26 @@ impl Tree {
 
     /// Where `key` is, and free slots of its window: all of them, or at least one of the home's pair of lines. The group is held.
     #[inline(always)]
-    pub(super) fn look(&self, held: &Held<'_>, key: u64) -> (Option<Place>, u32) {
-        let &Held { data, home, .. } = held;
-        let seen = dispatch(
-            self.simd,
-            Look {
-                tree: self,
-                data,
-                home,
-                key,
-            },
-        );
-        let equal = seen.window as u32;
+    pub(super) fn look<S: Simd>(&self, data: &Data, home: usize, key: u64) -> (Option<Place>, u32) {
+        let window = self.window(data, home);
+        let (near, marker) = (window.near(home), data.marker());
+        let mut equal = window.half::<S>(near, key);
+        let mut free = window.half::<S>(near, marker);
+        let mut stashed = None;
+        // If this pair of lines is full, the key becomes a stray.
+        if data.has_strays(home) || free == 0 {
+            equal |= window.half::<S>(1 - near, key);
+            free |= window.half::<S>(1 - near, marker);
+            if equal == 0 {
+                stashed = self.find_in_stash::<S>(data, home, key);
+            }
+        }
         let found = if equal != 0 {
-            Some(Place::Primary(self.window(data, home).slot(equal)))
+            Some(Place::Primary(window.slot(equal)))
         } else {
-            seen.stash
-                .checked_sub(1)
-                .map(|slot| Place::Stash(slot as u32))
+            stashed.map(|(slot, _)| Place::Stash(slot))
         };
-        (found, (seen.window >> 32) as u32)
+        (found, free)
     }
 
     /// The slot at a place of a data node.
@@ -245,51 +238,5 @@ impl Kernel for Far<'_> {
         self.tree
             .find_in_stash::<S>(self.data, self.home, self.key)
             .map(|(_, slot)| slot.value.load())
-    }
-}
-
-struct Look<'a> {
-    tree: &'a Tree,
-    data: &'a Data,
-    home: usize,
-    key: u64,
-}
-
-/// What there is of a key. Two words, which come back in registers; see [`hold`](Tree::hold).
-struct Seen {
-    /// The slots of the window that have the key, and in the upper half those that are free.
-    window: u64,
-    /// The number of the stash slot that has the key, and one; or 0.
-    stash: u64,
-}
-
-impl Kernel for Look<'_> {
-    type Out = Seen;
-
-    #[inline(always)]
-    fn run<S: Simd>(self) -> Self::Out {
-        let Self {
-            tree,
-            data,
-            home,
-            key,
-        } = self;
-        let window = tree.window(data, home);
-        let (near, marker) = (window.near(home), data.marker());
-        let mut equal = window.half::<S>(near, key);
-        let mut free = window.half::<S>(near, marker);
-        let mut stash = None;
-        // If this pair of lines is full, the key becomes a stray.
-        if data.has_strays(home) || free == 0 {
-            equal |= window.half::<S>(1 - near, key);
-            free |= window.half::<S>(1 - near, marker);
-            if equal == 0 {
-                stash = tree.find_in_stash::<S>(data, home, key);
-            }
-        }
-        Seen {
-            window: u64::from(equal) | u64::from(free) << 32,
-            stash: stash.map_or(0, |(slot, _)| u64::from(slot) + 1),
-        }
     }
 }

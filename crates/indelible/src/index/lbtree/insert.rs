@@ -15,9 +15,9 @@ impl Tree {
         &self,
         key: u64,
         mut change: impl FnMut(Option<u64>) -> Change,
-    ) -> Result<Option<u64>> {
+    ) -> Result<Option<u64>, Box<Error>> {
         if self.core.is_read_only() {
-            return Err(Error::ReadOnly);
+            return Err(Error::ReadOnly.into());
         }
         let _guard = reclaim::pin();
         loop {
@@ -76,7 +76,8 @@ impl Tree {
             *rest = &rest[done..];
             if let Some((&(key, value), more)) = rest.split_first().filter(|_| done < SHARING) {
                 // What ended it early, a full leaf, a gap or a lock held elsewhere, is done by itself.
-                self.apply(key, |_| Change::Put(value))?;
+                self.apply(key, |_| Change::Put(value))
+                    .map_err(|error| *error)?;
                 *rest = more;
             }
         }

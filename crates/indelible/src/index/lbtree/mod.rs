@@ -174,7 +174,7 @@ impl Tree {
     #[inline(always)]
     fn count(&self, leaf: Offset, key: u64, change: i64) {
         if let Some(tally) = &self.tally {
-            tally.change(&self.locks, leaf, key, change);
+            tally.change(self.locks.entry(leaf), key, change);
         }
     }
 
@@ -301,14 +301,26 @@ impl LbTree {
         &self,
         key: u64,
         mut change: impl FnMut(Option<u64>) -> Change,
-    ) -> Result<Option<u64>> {
+    ) -> Result<Option<u64>, Box<Error>> {
         match self.shared.tree.apply(key, &mut change) {
-            Err(Error::NoSpace(reason)) => {
-                self.find_space(reason)?;
-                self.shared.tree.apply(key, change)
-            }
+            Err(error) => self.apply_again(key, &mut change, *error),
             result => result,
         }
+    }
+
+    /// Once more after an error, with all the space that there is, if it was for want of space.
+    #[cold]
+    fn apply_again(
+        &self,
+        key: u64,
+        change: &mut dyn FnMut(Option<u64>) -> Change,
+        error: Error,
+    ) -> Result<Option<u64>, Box<Error>> {
+        let Error::NoSpace(reason) = error else {
+            return Err(error.into());
+        };
+        self.find_space(reason)?;
+        self.shared.tree.apply(key, change)
     }
 
     /// Soon after an open the free blocks of old extents are not known yet. Before a write fails for want of space they

@@ -64,6 +64,7 @@ impl Tree {
         // Without the signpost recovery walks a few more leaves: no reason to fail the insert that caused the split.
         let added = self
             .directory_or_create()
+            .map_err(Box::new)
             .and_then(|directory| directory.apply(low, |_| Change::Put(offset)));
         if let Err(error) = added {
             tracing::debug!(%error, low, "signpost not recorded");
@@ -79,14 +80,14 @@ impl Tree {
         let Some(directory) = self.directory() else {
             return Ok(());
         };
-        directory.apply(low, |now| {
+        let removed = directory.apply(low, |now| {
             if now == Some(offset) {
                 Change::Remove
             } else {
                 Change::Keep
             }
-        })?;
-        Ok(())
+        });
+        removed.map(drop).map_err(|error| *error)
     }
 
     /// The directory, which is made if there is none yet.
