@@ -382,7 +382,10 @@ const SPARSE: usize = 50;
 const PATIENCE: usize = 8;
 
 /// And records per slot of a group, in hundredths, above which something should be done for keys with a trend.
-const PILE: usize = 125;
+pub(super) const PILE: usize = 125;
+
+/// And for keys without one: they crowd where they were not expected, and the line of the node no longer fits.
+pub(super) const HEAP: usize = 300;
 /// If the node got one record in so many since it was laid out: the next layout may have such a group again, at once, where keys
 /// lie along no line.
 const PILE_PATIENCE: usize = 4;
@@ -428,7 +431,7 @@ impl Data {
     /// node, and each of them searches all that are in the stash already. Asked of the whole node only now and then.
     #[inline(always)]
     pub(super) fn is_pile(&self, records: usize) -> bool {
-        records * 100 >= PILE * GROUP && records.is_multiple_of(64) && self.has_pile()
+        records * 100 >= PILE * GROUP && records.is_multiple_of(64) && self.has_pile(PILE)
     }
 
     /// Whether a key is above or below all that the node was built with.
@@ -437,10 +440,11 @@ impl Data {
             .is_some_and(|(_, first, last)| key < first || key > last)
     }
 
-    /// Whether there is such a group, and the node has grown enough for it to be laid out anew.
-    pub(super) fn has_pile(&self) -> bool {
+    /// Whether there is a group with so many records per hundred slots, and the node has grown enough for it to be laid out
+    /// anew.
+    pub(super) fn has_pile(&self, density: usize) -> bool {
         let mut counts = (0..self.group_count()).filter_map(|group| self.count(group));
-        counts.any(|records| records * 100 >= PILE * GROUP)
+        counts.any(|records| records * 100 >= density * GROUP)
             && (self.total()).is_some_and(|records| self.has_grown(records, PILE_PATIENCE))
     }
 

@@ -23,7 +23,7 @@
 
 use super::Tree;
 use super::build::{Aside, Built, Image, Record, block_for};
-use super::data::{Data, State};
+use super::data::{Data, HEAP, PILE, State};
 use super::divide::{Group, Growth, Load, Part, radix_between};
 use super::inner::{Child, Inner, group_log, group_of};
 use super::layout::{GROUP, INLINE_SLOTS, Link, Radix, SMALLEST_BLOCK};
@@ -124,7 +124,8 @@ impl Tree {
     #[cold]
     pub(super) fn restructure(&self, key: u64) -> Result<bool> {
         let data = self.data_of(key)?;
-        let is_fine = |records| !data.is_crowded(records) && !data.is_sparse(records);
+        let is_heap = data.has_pile(HEAP);
+        let is_fine = |records| !data.is_crowded(records) && !data.is_sparse(records) && !is_heap;
         if data.has_stash_room() && !data.is_beyond(key) && data.total().is_some_and(is_fine) {
             return Ok(false);
         }
@@ -141,7 +142,7 @@ impl Tree {
             self.thin_out(&frozen, &load)?;
             return Ok(true);
         }
-        let is_pile = load.trend != Trend::No && data.has_pile();
+        let is_pile = is_heap || load.trend != Trend::No && data.has_pile(PILE);
         if data.has_stash_room() && !data.is_crowded(records.len()) && !is_pile {
             data.leave_at(records.len());
             return Ok(false);
