@@ -74,16 +74,22 @@ const KEPT: usize = 4;
 impl Buffer {
     /// An empty one.
     pub(super) fn empty() -> Self {
-        let mut words = SPARE.with_borrow_mut(Vec::pop).unwrap_or_default();
+        let mut words = Self::spare();
         words.clear();
         Self(words)
     }
 
     /// One of so many words, which mean nothing.
     pub(super) fn of(length: usize) -> Self {
-        let mut words = SPARE.with_borrow_mut(Vec::pop).unwrap_or_default();
+        let mut words = Self::spare();
         words.resize(length, 0);
         Self(words)
+    }
+
+    /// What the thread has kept. A thread that is already ending has nothing any more.
+    fn spare() -> Vec<u64> {
+        let spare = SPARE.try_with(|spare| spare.borrow_mut().pop());
+        spare.ok().flatten().unwrap_or_default()
     }
 }
 

@@ -4,8 +4,10 @@ use super::divide::Growth;
 use super::layout::Radix;
 use crate::{Key, Kind, Map, MapOptions, Pool};
 use proptest::prelude::*;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 fn mix(mut x: u64) -> u64 {
     x = (x ^ x >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
@@ -476,4 +478,33 @@ fn threads_beside_structure_changes_see_their_own_writes() {
             tested.reopen(seed % 2 == 0);
         }
     }
+}
+
+/// Writes when its thread ends.
+struct Last(Arc<Map<u64, u64>>);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        (0..2_000).for_each(|key| assert_eq!(self.0.insert(key * 3, key).unwrap(), None));
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
+}
+
+/// What a thread keeps for its structure changes is gone by then: it was made later.
+#[test]
+fn a_thread_that_ends_changes_the_structure() {
+    let pool = Pool::in_memory().unwrap();
+    let map = Arc::new(pool.map_with::<u64, u64>("m", options()).unwrap());
+    let theirs = Arc::clone(&map);
+    std::thread::spawn(move || {
+        LAST.set(Some(Last(Arc::clone(&theirs))));
+        (0..2_000).for_each(|key| assert_eq!(theirs.insert(key * 3 + 1, key).unwrap(), None));
+    })
+    .join()
+    .unwrap();
+    assert_eq!(map.len().unwrap(), 4_000);
+    assert_eq!(map.check().unwrap(), [""; 0]);
 }
