@@ -83,13 +83,18 @@ impl Run {
         if read > 0 {
             return read.clamp(WANTED, MOST_WANTED);
         }
-        let spare = SPARE.take();
+        // At the end of the thread there is nothing to spare.
+        let spare = SPARE.try_with(|spare| {
+            let taken = spare.take();
+            spare.set(Spare {
+                given: taken.given,
+                ..Spare::default()
+            });
+            taken
+        });
+        let spare = spare.unwrap_or_default();
         (self.records, self.stashed) = (spare.records, spare.stashed);
         let wanted = spare.given[0].min(spare.given[1]);
-        SPARE.set(Spare {
-            given: spare.given,
-            ..Spare::default()
-        });
         if wanted == 0 {
             WANTED
         } else {

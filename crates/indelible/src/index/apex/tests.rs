@@ -486,6 +486,7 @@ struct Last(Arc<Map<u64, u64>>);
 impl Drop for Last {
     fn drop(&mut self) {
         (0..2_000).for_each(|key| assert_eq!(self.0.insert(key * 3, key).unwrap(), None));
+        assert_eq!(self.0.range(..).unwrap().count(), 4_000);
     }
 }
 
@@ -502,6 +503,7 @@ fn a_thread_that_ends_changes_the_structure() {
     std::thread::spawn(move || {
         LAST.set(Some(Last(Arc::clone(&theirs))));
         (0..2_000).for_each(|key| assert_eq!(theirs.insert(key * 3 + 1, key).unwrap(), None));
+        assert_eq!(theirs.range(..).unwrap().count(), 2_000);
     })
     .join()
     .unwrap();
