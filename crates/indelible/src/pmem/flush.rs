@@ -57,17 +57,13 @@ impl FlushInstruction {
     }
 
     /// Writes back every line that starts in `lines` (line-aligned addresses).
-    #[inline]
-    pub(super) fn flush(self, lines: Range<usize>) {
-        lines.step_by(LINE).for_each(|line| self.flush_one(line));
-    }
-
-    /// Writes back the line at a line-aligned address.
     #[inline(always)]
-    pub(super) fn flush_one(self, line: usize) {
-        // SAFETY: the address is that of a line of a live reference (see `Pm::flush`), and writing a line back changes
-        // no value; `self` was detected on this CPU, so the instruction exists.
-        unsafe { self.flush_line(line) }
+    pub(super) fn flush(self, lines: Range<usize>) {
+        for line in lines.step_by(LINE) {
+            // SAFETY: the address lies in a line of a live reference (see `Pm::flush`), and writing a line back
+            // changes no value; `self` was detected on this CPU, so the instruction exists.
+            unsafe { self.flush_line(line) }
+        }
     }
 
     /// # Safety

@@ -150,23 +150,23 @@ impl Pm {
     #[inline(always)]
     #[cfg_attr(feature = "trace", track_caller)]
     fn flush_cell(&self, cell: &Cell) {
-        point();
         let line = std::ptr::from_ref(cell) as usize & !(LINE - 1);
-        count::flushed(&(line..line + LINE));
-        #[cfg(feature = "trace")]
-        trace::flush(line, LINE);
-        if self.medium == Medium::Pmem {
-            self.instruction.flush_one(line);
-        }
+        self.flush_lines(line..line + LINE);
     }
 
     /// Asks for the lines that hold `value` to be written back. They are durable after the next fence.
     #[inline(always)]
     #[cfg_attr(feature = "trace", track_caller)]
     pub fn flush<T: ?Sized>(&self, value: &T) {
-        point();
         let start = std::ptr::from_ref(value).cast::<u8>();
-        let lines = flush::lines_of(start as usize, size_of_val(value));
+        self.flush_lines(flush::lines_of(start as usize, size_of_val(value)));
+    }
+
+    /// Line-aligned addresses of a live value.
+    #[inline(always)]
+    #[cfg_attr(feature = "trace", track_caller)]
+    fn flush_lines(&self, lines: std::ops::Range<usize>) {
+        point();
         count::flushed(&lines);
         #[cfg(feature = "trace")]
         trace::flush(lines.start, lines.len());

@@ -386,6 +386,7 @@ pub(super) const PILE: usize = 125;
 
 /// And for keys without one: they crowd where they were not expected, and the line of the node no longer fits.
 pub(super) const HEAP: usize = 300;
+
 /// If the node got one record in so many since it was laid out: the next layout may have such a group again, at once, where keys
 /// lie along no line.
 const PILE_PATIENCE: usize = 4;

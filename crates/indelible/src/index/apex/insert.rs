@@ -190,14 +190,9 @@ impl Tree {
     fn count_change(&self, held: &Held<'_>, change: i64) -> usize {
         match held.data.change_count(held.home, change) {
             Some(records) => records,
-            None => self.count_group(held),
+            // Nobody has counted them since the node was mirrored.
+            None => self.count_records(held.data, held.home / GROUP).len(),
         }
-    }
-
-    /// Counts the records of a group that has not been counted since its node was mirrored.
-    #[cold]
-    fn count_group(&self, held: &Held<'_>) -> usize {
-        self.count_records(held.data, held.home / GROUP).len()
     }
 
     /// Takes a record out, durably with the next fence, and returns how many its group has now. The group is held.
