@@ -4,7 +4,7 @@ mod kinds;
 
 use indelible::{Error, Kind, Map, MapOptions, Pool, PoolOptions};
 use kinds::{KINDS, map_of};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const EXTENT: u64 = 2 << 20;
 
@@ -185,6 +185,37 @@ fn a_small_map_that_grew_from_nothing_takes_little_space() {
         assert!(extents <= 5, "{kind}: {extents} extents");
         assert_eq!(map.check().unwrap(), [""; 0]);
     }
+}
+
+#[test]
+fn space_made_ready_ahead_is_given_back_after_a_crash_too() {
+    let place = place();
+    let length = |path: &Path| std::fs::metadata(path).unwrap().len();
+    let pool = Pool::create(&place.path).unwrap();
+    let map = pool.map::<u64, u64>("m").unwrap();
+    let mut records = 0;
+    // Until there is more than the pool says. A thread does that, so for as long as it needs.
+    while length(&place.path) <= pool.stat().file_bytes {
+        assert_eq!(map.insert(records, records).unwrap(), None);
+        records += 1;
+    }
+    let crashed = place.path.with_extension("crashed");
+    std::fs::copy(&place.path, &crashed).unwrap();
+    let bytes = pool.stat().file_bytes;
+    drop((map, pool));
+    assert_eq!(length(&place.path), bytes, "closed");
+    assert!(length(&crashed) > bytes);
+    let pool = Pool::open(&crashed).unwrap();
+    let map = pool.map::<u64, u64>("m").unwrap();
+    assert_eq!(map.len().unwrap(), records);
+    assert_eq!(map.check().unwrap(), [""; 0]);
+    assert!(pool.shrink().unwrap() >= EXTENT);
+    assert_eq!(length(&crashed), pool.stat().file_bytes);
+    // What was cut off is had again, and grows on.
+    for key in records..records + 400_000 {
+        assert_eq!(map.insert(key, key).unwrap(), None);
+    }
+    assert_eq!(map.check().unwrap(), [""; 0]);
 }
 
 #[test]

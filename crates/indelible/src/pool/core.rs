@@ -1,4 +1,6 @@
-//! The open pool: its mapping, superblock, catalog and extents.
+//! The open pool: its mapping, superblock and catalog. Its extents are in `extents`.
+
+mod extents;
 
 use super::layout::{
     CATALOG_AT, CatalogEntry, EXTENT_BYTES, MAPS, MAX_EXTENTS, NAME_BYTES, TABLE_AT, Use,
@@ -11,13 +13,14 @@ use crate::planted::{Bug, planted};
 use crate::pmem::{Cell, Medium, Pm};
 use crate::sync::lock;
 use crate::{Error, Kind, Result};
-use std::collections::{BTreeSet, HashMap};
+use extents::Extents;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 /// See the module.
 pub(crate) struct PoolCore {
-    mapping: Mapping,
+    mapping: Arc<Mapping>,
     pm: Pm,
     read_only: AtomicBool,
     was_clean: bool,
@@ -36,16 +39,6 @@ pub(crate) struct PoolCore {
 
 /// The open maps, locked.
 pub(super) type Registry<'a> = MutexGuard<'a, HashMap<usize, WeakIndex>>;
-
-/// What is known about extents while the pool is open.
-#[derive(Default)]
-struct Extents {
-    /// Length of the pool in extents.
-    count: u64,
-    free: BTreeSet<u64>,
-    sequence: u64,
-    next_owner: u32,
-}
 
 /// What to open, once the file is at hand.
 pub(super) struct Opening {
@@ -74,7 +67,7 @@ impl PoolCore {
         mapping.map(0, length)?;
         let core = Self {
             pm: mapping.pen(medium),
-            mapping,
+            mapping: Arc::new(mapping),
             read_only: AtomicBool::new(true),
             was_clean: superblock.clean,
             promise: superblock.promise,
@@ -82,11 +75,7 @@ impl PoolCore {
             boot,
             generation: AtomicU64::new(superblock.generation),
             closed: AtomicBool::new(false),
-            extents: Mutex::new(Extents {
-                count: superblock.extents,
-                sequence: superblock.sequence,
-                ..Extents::default()
-            }),
+            extents: Mutex::new(Extents::new(superblock.extents, superblock.sequence)),
             owners: std::array::from_fn(|_| AtomicU32::new(0)),
             maps: Mutex::default(),
             map_closed: Condvar::new(),
@@ -166,45 +155,6 @@ impl PoolCore {
         }
     }
 
-    /// Finds out which extents are free, and the next owner number. Two maps with one number would free each other's extents,
-    /// and so would a run that says to be longer than it is.
-    fn scan_extents(&self) -> Result<()> {
-        let mut owners = BTreeSet::new();
-        for owner in &self.owners {
-            let owner = owner.load(Ordering::Relaxed);
-            if owner != 0 && !owners.insert(owner) {
-                return Err(Error::Damaged(format!("two maps have the number {owner}")));
-            }
-        }
-        let extents = &mut *lock(&self.extents);
-        extents.next_owner = owners.last().copied().unwrap_or(0);
-        let mut extent = 1;
-        while extent < extents.count {
-            let word = Use(self.table(extent).load());
-            extents.next_owner = extents.next_owner.max(word.owner());
-            // A continuation that no head speaks for is what a crash left of a large block.
-            let is_used = owners.contains(&word.owner()) && !word.is_continuation();
-            if !is_used {
-                extents.free.insert(extent);
-                extent += 1;
-                continue;
-            }
-            let after = extent + word.length().max(1);
-            let continuation = Use::continuation(word.owner(), word.length());
-            let is_whole = after <= extents.count
-                && (extent + 1..after).all(|more| self.table(more).load() == continuation.0);
-            if !is_whole {
-                let length = word.length();
-                return Err(Error::Damaged(format!(
-                    "extent {extent} says that it is the first of {length}, which is not so"
-                )));
-            }
-            extent = after;
-        }
-        extents.next_owner = extents.next_owner.saturating_add(1);
-        Ok(())
-    }
-
     pub(crate) fn base(&self) -> *mut u8 {
         self.mapping.base()
     }
@@ -244,249 +194,6 @@ impl PoolCore {
     pub(super) fn extent_counts(&self) -> (u64, u64) {
         let extents = lock(&self.extents);
         (extents.count, extents.free.len() as u64)
-    }
-}
-
-/// Extents.
-impl PoolCore {
-    /// Takes `length` extents in a row for `owner`, growing the file if need be, and returns the first.
-    pub(super) fn take_extents(&self, owner: u32, block_bytes: u64, length: u64) -> Result<u64> {
-        let extents = &mut *lock(&self.extents);
-        self.pm.note("extent taken", u64::from(length > 1));
-        let first = match first_run(&extents.free, length) {
-            Some(first) => first,
-            None => self.grow(extents, length)?,
-        };
-        (first..first + length).for_each(|extent| {
-            extents.free.remove(&extent);
-        });
-        if length == 1 && planted(Bug::ExtentNotRecorded) {
-            return Ok(first);
-        }
-        if length == 1 {
-            // COMMIT: the extent is `owner`'s. Before this store recovery finds it free; after it, unswept and its
-            // owner's, or free again if the owner itself was not committed.
-            self.pm
-                .commit(self.table(first), Use::blocks(owner, block_bytes).0);
-            return Ok(first);
-        }
-        for extent in first + 1..first + length {
-            self.pm
-                .store(self.table(extent), Use::continuation(owner, length).0);
-            self.pm.flush(self.table(extent));
-        }
-        self.pm.fence();
-        // COMMIT: the whole run is `owner`'s. Before this store recovery finds continuations without a head, which are
-        // free; after it the head speaks for all of them.
-        self.pm
-            .commit(self.table(first), Use::head(owner, length).0);
-        Ok(first)
-    }
-
-    /// Makes the file longer, and returns the first of `length` new extents in a row.
-    fn grow(&self, extents: &mut Extents, length: u64) -> Result<u64> {
-        // Free extents at the end of the file count towards the run.
-        let mut first = extents.count;
-        while extents.free.contains(&(first - 1)) {
-            first -= 1;
-        }
-        let limit = MAX_EXTENTS.min(self.mapping.reserved() / EXTENT_BYTES);
-        if first + length > limit {
-            return Err(Error::NoSpace(format!(
-                "the pool has reached its limit of {} bytes",
-                limit * EXTENT_BYTES
-            )));
-        }
-        // By a 64th at a time, so that growing is rare and little stands unused. If the disk has less, as much as is needed.
-        let step = (extents.count / 64).clamp(1, 32);
-        let wanted = (first + length).max(extents.count + step).min(limit);
-        self.pm.note("file growth", 0);
-        if planted(Bug::GrowCommitsEarly) {
-            let count = std::mem::replace(&mut extents.count, wanted);
-            self.write_superblock(extents, false);
-            extents.count = count;
-        }
-        let count = match self.extend_file(extents.count, wanted) {
-            Err(Error::NoSpace(_)) if wanted > first + length => {
-                self.extend_file(extents.count, first + length)?;
-                first + length
-            }
-            result => result.map(|()| wanted)?,
-        };
-        extents.free.extend(extents.count..count);
-        extents.count = count;
-        // COMMIT: the pool's length, by checksum (see the superblock). Before it the file is longer than the superblock
-        // says, which does no harm; after it the new extents exist and are free, since a new page of the table is zero.
-        self.write_superblock(extents, false);
-        Ok(first)
-    }
-
-    fn extend_file(&self, from: u64, to: u64) -> Result<()> {
-        // The page of the extent table that speaks for the new extents must not be a hole either.
-        self.mapping
-            .allocate(TABLE_AT, (TABLE_AT + to * 8).next_multiple_of(4096))?;
-        // Their words in the table say that they are free: whatever a shrink cuts off said so durably before.
-        self.mapping.extend(from * EXTENT_BYTES, to * EXTENT_BYTES)
-    }
-
-    /// Puts an extent on a huge page, if that can be had.
-    pub(super) fn collapse_extent(&self, extent: u64) {
-        self.mapping.collapse(extent);
-    }
-
-    /// Gives back the extents of `owner` that the word of `first` speaks for. Nobody uses them.
-    pub(super) fn free_extents(&self, owner: u32, first: u64) {
-        let extents = &mut *lock(&self.extents);
-        if first >= extents.count || Use(self.table(first).load()).owner() != owner {
-            debug_assert!(false, "extent {first} is not {owner}'s to free");
-            return;
-        }
-        let length = Use(self.table(first).load())
-            .length()
-            .min(extents.count - first);
-        self.pm.note("extent freed", u64::from(length > 1));
-        // COMMIT: the run is free. Before this store recovery finds it its owner's, to be swept; after it the
-        // continuations have no head and are free too.
-        self.pm.commit(self.table(first), Use::FREE.0);
-        for extent in first + 1..first + length {
-            self.pm.store(self.table(extent), Use::FREE.0);
-            self.pm.flush(self.table(extent));
-        }
-        self.pm.fence();
-        extents.free.extend(first..first + length);
-    }
-
-    /// The extents of `owner`, of runs their heads, whose words are `wanted`.
-    fn extents_of(&self, owner: u32, wanted: impl Fn(Use) -> bool) -> Vec<u64> {
-        let extents = lock(&self.extents);
-        let is_wanted = |extent: &u64| {
-            let word = Use(self.table(*extent).load());
-            word.owner() == owner
-                && !word.is_continuation()
-                && !extents.free.contains(extent)
-                && wanted(word)
-        };
-        (1..extents.count).filter(is_wanted).collect()
-    }
-
-    /// Bytes of the block at `offset`, if the extent table says that one of `owner` lies there, whole. O(1), for offsets
-    /// that come from the file: they may be anything.
-    pub(super) fn block_bytes_at(&self, owner: u32, offset: u64) -> Option<u64> {
-        let (extent, within) = (offset / EXTENT_BYTES, offset % EXTENT_BYTES);
-        // The word of an extent beyond the end of the file is zero, or lies in a page that is not there yet; the
-        // count is asked first.
-        let count = lock(&self.extents).count;
-        if owner == 0 || !(1..count).contains(&extent) {
-            return None;
-        }
-        let word = Use(self.table(extent).load());
-        let bytes = word
-            .block_bytes()
-            .filter(|_| word.owner() == owner && extent + word.length() <= count)?;
-        let is_whole =
-            within.is_multiple_of(bytes) && within + bytes <= word.length() * EXTENT_BYTES;
-        is_whole.then_some(bytes)
-    }
-
-    /// Bytes of the block at `offset`, if there is one of the map at `slot`; see
-    /// [`block_bytes_at`](Self::block_bytes_at). A map of several block sizes learns from it what a link leads to.
-    #[allow(dead_code, reason = "for APEX, which is being built")]
-    pub(crate) fn block_bytes_of(&self, slot: usize, offset: u64) -> Option<u64> {
-        self.block_bytes_at(self.owners[slot].load(Ordering::Relaxed), offset)
-    }
-
-    /// Cuts free extents off the end of the file, and returns how many bytes.
-    pub(super) fn shrink(&self) -> Result<u64> {
-        for space in lock(&self.spaces).iter().filter_map(Weak::upgrade) {
-            space.give_up();
-        }
-        let extents = &mut *lock(&self.extents);
-        let (used, old) = (
-            extents.count,
-            self.mapping.file_extents()?.max(extents.count),
-        );
-        while extents.count > 1 && extents.free.remove(&(extents.count - 1)) {
-            extents.count -= 1;
-        }
-        if extents.count == old {
-            return Ok(0);
-        }
-        self.pm.note("file shrink", 0);
-        if planted(Bug::ShrinkCutsFirst) {
-            self.mapping
-                .cut(extents.count * EXTENT_BYTES, old * EXTENT_BYTES)?;
-        }
-        if extents.count < used {
-            // COMMIT: the pool's length, by checksum. Before it the free extents are still the pool's; after it the file
-            // is longer than the superblock says, which does no harm. On the disk too it must say so first.
-            self.write_superblock(extents, false);
-            self.mapping.sync_superblock()?;
-        }
-        // Nobody looks there any more: a block becomes free only after every reader has let go of it.
-        self.mapping
-            .cut(extents.count * EXTENT_BYTES, old * EXTENT_BYTES)?;
-        Ok((old - extents.count) * EXTENT_BYTES)
-    }
-
-    /// The space for blocks of `block_bytes` of the map at `slot`, which may be prepared and not committed.
-    pub(crate) fn space(self: &Arc<Self>, slot: usize, block_bytes: u32) -> Result<Arc<Space>> {
-        let [space] = self.spaces(slot, [block_bytes]);
-        Ok(space)
-    }
-
-    /// A space for each of several sizes of blocks. Those larger than an extent are a whole number of extents.
-    pub(crate) fn spaces<const SIZES: usize>(
-        self: &Arc<Self>,
-        slot: usize,
-        sizes: [u32; SIZES],
-    ) -> [Arc<Space>; SIZES] {
-        let owner = self.owners[slot].load(Ordering::Relaxed);
-        // The table is read once for all of them.
-        let mut extents: HashMap<u64, Vec<u64>> = HashMap::new();
-        for extent in self.extents_of(owner, |_| true) {
-            if let Some(bytes) = Use(self.table(extent).load()).block_bytes() {
-                extents.entry(bytes).or_default().push(extent);
-            }
-        }
-        let made = sizes.map(|bytes| {
-            let bytes = u64::from(bytes);
-            let extents = extents.remove(&bytes).unwrap_or_default();
-            Arc::new(Space::new(Arc::clone(self), owner, bytes, extents))
-        });
-        let mut spaces = lock(&self.spaces);
-        spaces.retain(|space| space.strong_count() > 0);
-        spaces.extend(made.iter().map(Arc::downgrade));
-        made
-    }
-}
-
-/// Checking.
-impl PoolCore {
-    /// What is wrong with the extent table: every extent is free, with no word in the table, or a map's.
-    pub(super) fn check_extents(&self) -> Vec<String> {
-        let extents = lock(&self.extents);
-        let is_owner = |owner| {
-            owner != 0
-                && self
-                    .owners
-                    .iter()
-                    .any(|known| known.load(Ordering::Relaxed) == owner)
-        };
-        let mut problems = Vec::new();
-        let mut extent = 1;
-        while extent < extents.count {
-            let word = Use(self.table(extent).load());
-            let is_free = extents.free.contains(&extent);
-            // What a read-only open finds free it cannot wipe.
-            if is_free && word != Use::FREE && !self.is_read_only() {
-                problems.push(format!("extent {extent} is free and says {:#x}", word.0));
-            }
-            if !is_free && (!is_owner(word.owner()) || word.is_continuation()) {
-                problems.push(format!("extent {extent} is lost: it says {:#x}", word.0));
-            }
-            extent += if is_free { 1 } else { word.length().max(1) };
-        }
-        problems
     }
 }
 
@@ -634,34 +341,22 @@ impl PoolCore {
         {
             return Ok(());
         }
+        let extents = &mut *lock(&self.extents);
+        let ready = extents.take_ready();
+        if ready > extents.count {
+            self.mapping
+                .cut(extents.count * EXTENT_BYTES, ready * EXTENT_BYTES)?;
+        }
         self.mapping.sync()?;
         self.pm.note("clean close", 0);
         // COMMIT, by checksum: the pool is clean. Everything else is on the disk before this.
-        self.write_superblock(&mut lock(&self.extents), true);
+        self.write_superblock(extents, true);
         self.mapping.sync()
     }
 }
 
 #[cfg(feature = "trace")]
 impl PoolCore {
-    pub(super) fn take_run(&self, slot: usize, extents: u64) -> Result<()> {
-        let owner = self.owners[slot].load(Ordering::Relaxed);
-        self.take_extents(owner, extents * EXTENT_BYTES, extents)?;
-        Ok(())
-    }
-
-    pub(super) fn runs(&self, slot: usize) -> Vec<u64> {
-        let owner = self.owners[slot].load(Ordering::Relaxed);
-        self.extents_of(owner, |word| word.length() > 1)
-    }
-
-    pub(super) fn free_runs(&self, slot: usize) {
-        let owner = self.owners[slot].load(Ordering::Relaxed);
-        for extent in self.runs(slot) {
-            self.free_extents(owner, extent);
-        }
-    }
-
     pub(super) fn abandon(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }
@@ -673,19 +368,7 @@ impl Drop for PoolCore {
             // The pool stays marked as open: the next open takes it for crashed, which is right.
             tracing::warn!(%error, "the pool could not be closed cleanly");
         }
+        // Or the file would stay locked for as long as a thread has it.
+        lock(&self.extents).take_ready();
     }
-}
-
-/// The first of `length` extents in a row.
-fn first_run(free: &BTreeSet<u64>, length: u64) -> Option<u64> {
-    let mut run = 0;
-    let mut last = 0;
-    for &extent in free {
-        run = if extent == last + 1 { run + 1 } else { 1 };
-        last = extent;
-        if run == length {
-            return Some(extent + 1 - length);
-        }
-    }
-    None
 }

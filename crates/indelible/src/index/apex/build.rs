@@ -247,15 +247,15 @@ impl<'a> Aside<'a> {
             .map(|(first, last)| (records.len(), first.0, last.0));
         data.leave_at(records.len());
         data.is_in_order = true.into();
+        for (group, &(count, strays)) in image.groups.iter().enumerate() {
+            data.set_counted(group, count, strays);
+        }
         let in_stash = image.overflow.iter().copied();
         let beyond = image.rest.iter().zip(shape.stash as u32..);
         let beyond = beyond.map(|(&(home, (key, _)), slot)| (home, key, slot));
         for (home, key, slot) in in_stash.chain(beyond) {
             data.take_stash(slot);
             data.add_overflow(home, key, slot);
-        }
-        for (group, &(count, strays)) in image.groups.iter().enumerate() {
-            data.set_counted(group, count, strays);
         }
         let child = Child::data(NonNull::from(Box::leak(data)));
         self.mirrors.push(child);

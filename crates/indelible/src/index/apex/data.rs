@@ -7,6 +7,7 @@
 //! group (one per 256 slots)
 //!   word    bits 0..47 the group's overflow bucket, or 0 · bits 48..63 its records, or 0xffff: not counted
 //!   strays  bit n: records whose home is in pair n of lines may be elsewhere, in the other pair of their window or in the stash
+//!           bit 32 + n: they may be in the stash
 //! ```
 //!
 //! A group is 256 slots of the primary array. A key belongs to the group of its home wherever its record is, and whoever writes
@@ -81,7 +82,7 @@ struct Group {
     strays: AtomicU64,
 }
 
-const _: () = assert!(GROUP / PAIR_SLOTS <= 64);
+const _: () = assert!(GROUP / PAIR_SLOTS <= 32);
 
 const UNCOUNTED: u64 = 0xffff;
 const BUCKET_BITS: u64 = (1 << 48) - 1;
@@ -281,16 +282,35 @@ impl Group {
 
 /// Strays: the records that are not in the pair of lines of their home.
 impl Data {
-    /// The bit of a home's pair among those of its group.
+    /// Of a home's pair, the bit that says that records may be elsewhere.
     #[inline(always)]
     pub(super) fn pair_bit(home: usize) -> u64 {
         1 << (home % GROUP / PAIR_SLOTS)
+    }
+
+    /// And the one that says that they may be in the stash.
+    #[inline(always)]
+    pub(super) fn stash_bit(home: usize) -> u64 {
+        Self::pair_bit(home) << 32
     }
 
     /// Whether a record of the same pair of homes may be elsewhere. If not, that pair of lines is all there is to search.
     #[inline(always)]
     pub(super) fn has_strays(&self, home: usize) -> bool {
         self.groups[home / GROUP].strays.load(Ordering::Relaxed) & Self::pair_bit(home) != 0
+    }
+
+    /// Whether one may be in the stash. If not, there is no need to look into the overflow bucket.
+    #[inline(always)]
+    pub(super) fn has_stashed(&self, home: usize) -> bool {
+        self.groups[home / GROUP].strays.load(Ordering::Relaxed) & Self::stash_bit(home) != 0
+    }
+
+    /// The same for homes from `from` to `to`, of one group.
+    #[inline(always)]
+    pub(super) fn has_stashed_between(&self, from: usize, to: usize) -> bool {
+        let bits = (Self::stash_bit(to) - Self::stash_bit(from)) | Self::stash_bit(to);
+        self.groups[from / GROUP].strays.load(Ordering::Relaxed) & bits != 0
     }
 
     /// Whether these strays, at least, are known.
@@ -301,11 +321,13 @@ impl Data {
     /// Remembers that a record with this home is elsewhere. The group's lock is held.
     #[inline(always)]
     pub(super) fn add_stray(&self, home: usize) {
+        self.add_strays(home, Self::pair_bit(home));
+    }
+
+    #[inline(always)]
+    fn add_strays(&self, home: usize, bits: u64) {
         let strays = &self.groups[home / GROUP].strays;
-        strays.store(
-            strays.load(Ordering::Relaxed) | Self::pair_bit(home),
-            Ordering::Relaxed,
-        );
+        strays.store(strays.load(Ordering::Relaxed) | bits, Ordering::Relaxed);
     }
 }
 
@@ -339,6 +361,7 @@ impl Data {
     /// Remembers that the record of `key` is in a stash slot. The group's lock is held.
     pub(super) fn add_overflow(&self, home: usize, key: u64, stash_slot: u32) {
         let group = home / GROUP;
+        self.add_strays(home, Self::pair_bit(home) | Self::stash_bit(home));
         let entry = Entry::new(home, key, stash_slot);
         let old = self.bucket(group);
         if old.is_some_and(|bucket| bucket.push(entry)) {
@@ -537,16 +560,18 @@ impl Data {
         self.stash + (self.extensions().count() * EXTENSION_SLOTS) as u32
     }
 
+    /// The word of the stash bitmap that corresponds to `home`.
+    #[inline(always)]
+    fn stash_word(&self, home: usize) -> u32 {
+        home as u32 * self.stash / self.primary / 64
+    }
+
     /// Takes a free stash slot, one near the place that corresponds to `home` if it can be had, so that ranges read them in order.
     pub(super) fn claim_stash(&self, home: usize) -> Option<u32> {
         let slots = self.stash_slots();
         let words = slots.div_ceil(64);
-        if words == 0 {
-            return None;
-        }
-        let near = (home as u64 * u64::from(self.stash) / u64::from(self.primary) / 64) as u32;
-        for step in 0..words {
-            let index = (near + step) % words;
+        let near = self.stash_word(home);
+        for index in (near..words).chain(0..near) {
             let word = &self.stash_bits[index as usize];
             let in_use = (slots - index * 64).min(64);
             let mut bits = word.load(Ordering::Relaxed);

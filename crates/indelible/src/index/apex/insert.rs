@@ -168,15 +168,10 @@ impl Tree {
         // COMMIT: the key. Before this store the slot has the marker and is free; after it the record is there, with its
         // value, which was stored before in the same line.
         self.pm.publish(key_cell, key);
-        let is_stray = match place {
-            Place::Primary(slot) => slot / PAIR_SLOTS != held.home / PAIR_SLOTS,
-            Place::Stash(slot) => {
-                held.data.add_overflow(held.home, key, slot);
-                true
-            }
-        };
-        if is_stray {
-            held.data.add_stray(held.home);
+        match place {
+            Place::Primary(slot) if slot / PAIR_SLOTS == held.home / PAIR_SLOTS => {}
+            Place::Primary(_) => held.data.add_stray(held.home),
+            Place::Stash(slot) => held.data.add_overflow(held.home, key, slot),
         }
         if held.data.is_in_order.load(Ordering::Relaxed) {
             held.data.is_in_order.store(false, Ordering::Relaxed);

@@ -254,8 +254,11 @@ impl Tree {
         let in_stash = data
             .overflow_of(group)
             .filter_map(|entry| home_of(data.stash_at(entry.stash_slot())?));
-        let homes = in_window.chain(in_stash);
-        homes.fold(0, |strays, home| strays | Data::pair_bit(home))
+        let in_window = in_window.map(Data::pair_bit);
+        let in_stash = in_stash.map(|home| Data::pair_bit(home) | Data::stash_bit(home));
+        in_window
+            .chain(in_stash)
+            .fold(0, |strays, bits| strays | bits)
     }
 
     /// The keys of a group, in no order. The group is locked, or nobody writes.

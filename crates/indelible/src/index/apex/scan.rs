@@ -211,7 +211,7 @@ impl Data {
         let slots = self.slots_of(group).len();
         let here = self.count(group).unwrap_or(slots / 2).max(1);
         // A few more, as they are not spread evenly.
-        let records = records + records / 8 + PAIR_SLOTS;
+        let records = records + records / 16 + PAIR_SLOTS;
         // At least one, or a range would never get beyond a group that has many times as many records as slots.
         (records * slots / here).clamp(1, 2 * GROUP)
     }
@@ -347,6 +347,9 @@ impl Tree {
         let (first, last) = (Entry::block(from), Entry::block(to));
         let mut count = 0;
         found.clear();
+        if !data.has_stashed_between(from, to) {
+            return;
+        }
         found.resize(data.overflow_of(from / GROUP).count(), [0, 0]);
         for entry in data.overflow_of(from / GROUP) {
             // Written in any case: whether it counts cannot be foreseen.

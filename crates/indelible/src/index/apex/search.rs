@@ -159,7 +159,9 @@ impl Tree {
         window.prefetch_half(window.near(home));
         if data.has_strays(home) {
             window.prefetch_half(1 - window.near(home));
-            data.prefetch_overflow(home / GROUP);
+            if data.has_stashed(home) {
+                data.prefetch_overflow(home / GROUP);
+            }
         }
     }
 
@@ -175,7 +177,7 @@ impl Tree {
         if data.has_strays(home) || free == 0 {
             equal |= window.half::<S>(1 - near, key);
             free |= window.half::<S>(1 - near, marker);
-            if equal == 0 {
+            if equal == 0 && data.has_stashed(home) {
                 stashed = self.find_in_stash::<S>(data, home, key);
             }
         }
@@ -234,6 +236,9 @@ impl Kernel for Far<'_> {
         let equal = window.half::<S>(1 - window.near(self.home), self.key);
         if equal != 0 {
             return Some(window.value(equal));
+        }
+        if !self.data.has_stashed(self.home) {
+            return None;
         }
         self.tree
             .find_in_stash::<S>(self.data, self.home, self.key)
