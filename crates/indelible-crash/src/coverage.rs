@@ -111,6 +111,7 @@ pub(crate) const SOURCES: &[(&str, &str)] = &[
     source!("index/lbtree/recover.rs"),
     source!("index/tally.rs"),
     source!("pool/core.rs"),
+    source!("pool/core/extents.rs"),
 ];
 
 /// A line of the library's source.

@@ -214,7 +214,7 @@ fn boundary(events: &[Event], moved: &Event) -> usize {
             let is_own = event.thread == moved.thread
                 && (matches!(event.action, Action::Mark(_) | Action::Length { .. })
                     || is_commit(event)
-                    || event.source.file().ends_with("pool/core.rs") && is_superblock(event));
+                    || event.source.file().contains("pool/core") && is_superblock(event));
             is_own || address(event).is_some() && address(event) == address(moved)
         })
         .map_or(0, |at| at + 1)

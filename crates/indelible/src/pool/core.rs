@@ -342,10 +342,10 @@ impl PoolCore {
             return Ok(());
         }
         let extents = &mut *lock(&self.extents);
-        let ready = extents.take_ready();
-        if ready > extents.count {
+        let made = extents.stop_ahead();
+        if made > extents.count {
             self.mapping
-                .cut(extents.count * EXTENT_BYTES, ready * EXTENT_BYTES)?;
+                .cut(extents.count * EXTENT_BYTES, made * EXTENT_BYTES)?;
         }
         self.mapping.sync()?;
         self.pm.note("clean close", 0);
@@ -369,6 +369,6 @@ impl Drop for PoolCore {
             tracing::warn!(%error, "the pool could not be closed cleanly");
         }
         // Or the file would stay locked for as long as a thread has it.
-        lock(&self.extents).take_ready();
+        lock(&self.extents).stop_ahead();
     }
 }

@@ -282,11 +282,12 @@ impl Mapping {
         Ok(())
     }
 
-    /// Has the memory of what is mapped from `from` to `to` now and not when it is first touched. A hint.
-    pub(super) fn populate(&self, from: u64, to: u64) {
-        let address = self.base.wrapping_add(from as usize).cast();
-        // SAFETY: the range is mapped; populating it changes no contents.
-        let _ = unsafe { madvise(address, (to - from) as usize, Advice::LinuxPopulateWrite) };
+    /// Has the memory of an extent that is mapped now, and not when it is first touched. A hint.
+    pub(super) fn populate(&self, extent: u64) {
+        let address = self.base.wrapping_add((extent * EXTENT_BYTES) as usize);
+        let (address, length) = (address.cast(), EXTENT_BYTES as usize);
+        // SAFETY: the extent is mapped; populating it changes no contents.
+        let _ = unsafe { madvise(address, length, Advice::LinuxPopulateWrite) };
     }
 
     /// Whether the file is on tmpfs, and may be put on huge pages.

@@ -14,6 +14,7 @@ use crate::sync::lock;
 use crate::{Error, Result};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Weak};
 use std::thread::{Builder, JoinHandle};
 
@@ -25,8 +26,16 @@ pub(super) struct Extents {
     pub(super) free: BTreeSet<u64>,
     pub(super) sequence: u64,
     pub(super) next_owner: u32,
-    /// Makes extents beyond the pool's end ready, and says where they end, or 0.
-    ahead: Option<JoinHandle<u64>>,
+    ahead: Option<Ahead>,
+}
+
+/// A thread that makes extents beyond the pool's end ready, one after the other.
+struct Ahead {
+    /// After each one, where those that are ready end.
+    ready: Receiver<u64>,
+    /// Where they all will.
+    to: u64,
+    thread: JoinHandle<()>,
 }
 
 impl Extents {
@@ -38,9 +47,34 @@ impl Extents {
         }
     }
 
-    /// Where the extents beyond the pool's end that are ready end, or 0. Afterwards it is the caller who knows of them.
-    pub(super) fn take_ready(&mut self) -> u64 {
-        (self.ahead.take()).map_or(0, |thread| thread.join().unwrap_or(0))
+    /// Where the extents beyond the pool's end that are ready end. Waits until `needed` of all extents are, or no more will be.
+    fn ready(&mut self, needed: u64) -> u64 {
+        let Some(ahead) = &self.ahead else {
+            return self.count;
+        };
+        let mut ready = self.count;
+        while ready < needed {
+            match ahead.ready.recv() {
+                Ok(end) => ready = end,
+                Err(_) => break,
+            }
+        }
+        ready = ahead.ready.try_iter().last().unwrap_or(ready);
+        if ready < needed || ready == ahead.to {
+            self.stop_ahead();
+        }
+        ready
+    }
+
+    /// Has no more extents made ready, and returns where those beyond the pool's end may end.
+    pub(super) fn stop_ahead(&mut self) -> u64 {
+        let Some(Ahead { ready, to, thread }) = self.ahead.take() else {
+            return self.count;
+        };
+        // Now it has nobody to tell, and ends.
+        drop(ready);
+        let _ = thread.join();
+        to
     }
 }
 
@@ -148,7 +182,7 @@ impl PoolCore {
             self.write_superblock(extents, false);
             extents.count = count;
         }
-        let ready = extents.take_ready().max(extents.count);
+        let ready = extents.ready(needed);
         let count = if ready >= needed {
             ready
         } else {
@@ -173,22 +207,25 @@ impl PoolCore {
     /// Has the next extents made ready.
     fn look_ahead(&self, extents: &mut Extents, limit: u64) {
         let (from, to) = (extents.count, after_next_step(extents.count).min(limit));
-        if self.runs_alone() || extents.count < MANY || from == to {
+        if self.runs_alone() || extents.count < MANY || extents.ahead.is_some() || from == to {
             return;
         }
         let mapping = Arc::clone(&self.mapping);
-        let work = move || match make_ready(&mapping, from, to) {
-            Ok(()) => {
-                mapping.populate(from * EXTENT_BYTES, to * EXTENT_BYTES);
-                to
+        let (tell, ready) = channel();
+        let work = move || {
+            for extent in from..to {
+                // If it cannot be had, who needs it will try again, and say why not.
+                if make_ready(&mapping, extent, extent + 1).is_err() {
+                    return;
+                }
+                mapping.populate(extent);
+                if tell.send(extent + 1).is_err() {
+                    return;
+                }
             }
-            // Who needs them will try again, and say why not.
-            Err(_) => 0,
         };
-        extents.ahead = Builder::new()
-            .name("indelible-growth".into())
-            .spawn(work)
-            .ok();
+        let thread = Builder::new().name("indelible-growth".into()).spawn(work);
+        extents.ahead = thread.ok().map(|thread| Ahead { ready, to, thread });
     }
 
     /// Puts an extent on a huge page, if that can be had.
@@ -262,18 +299,20 @@ impl PoolCore {
             space.give_up();
         }
         let extents = &mut *lock(&self.extents);
-        let ready = extents.take_ready().max(extents.count);
-        let (used, old) = (extents.count, self.mapping.file_extents()?.max(ready));
+        let made = extents.stop_ahead();
+        let used = extents.count;
+        let old = self.mapping.file_extents()?.max(used);
+        let mapped = old.max(made);
         while extents.count > 1 && extents.free.remove(&(extents.count - 1)) {
             extents.count -= 1;
         }
-        if extents.count == old {
+        if extents.count == mapped {
             return Ok(0);
         }
         self.pm.note("file shrink", 0);
         if planted(Bug::ShrinkCutsFirst) {
             self.mapping
-                .cut(extents.count * EXTENT_BYTES, old * EXTENT_BYTES)?;
+                .cut(extents.count * EXTENT_BYTES, mapped * EXTENT_BYTES)?;
         }
         if extents.count < used {
             // COMMIT: the pool's length, by checksum. Before it the free extents are still the pool's; after it the file
@@ -283,7 +322,7 @@ impl PoolCore {
         }
         // Nobody looks there any more: a block becomes free only after every reader has let go of it.
         self.mapping
-            .cut(extents.count * EXTENT_BYTES, old * EXTENT_BYTES)?;
+            .cut(extents.count * EXTENT_BYTES, mapped * EXTENT_BYTES)?;
         Ok((old - extents.count) * EXTENT_BYTES)
     }
 
