@@ -342,10 +342,9 @@ impl PoolCore {
             return Ok(());
         }
         let extents = &mut *lock(&self.extents);
-        let made = extents.stop_ahead();
-        if made > extents.count {
-            self.mapping
-                .cut(extents.count * EXTENT_BYTES, made * EXTENT_BYTES)?;
+        if let Err(error) = self.cut_surplus(extents) {
+            // The file stays longer than it need be.
+            tracing::debug!(%error, "what was made ready ahead could not be cut off");
         }
         self.mapping.sync()?;
         self.pm.note("clean close", 0);

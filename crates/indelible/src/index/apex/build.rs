@@ -247,6 +247,7 @@ impl<'a> Aside<'a> {
             .map(|(first, last)| (records.len(), first.0, last.0));
         data.leave_at(records.len());
         data.is_in_order = true.into();
+        // Before the overflow entries, which say themselves that there are records in the stash.
         for (group, &(count, strays)) in image.groups.iter().enumerate() {
             data.set_counted(group, count, strays);
         }

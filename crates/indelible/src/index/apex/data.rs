@@ -484,7 +484,7 @@ impl Data {
         (count != UNCOUNTED).then_some(count as usize)
     }
 
-    /// Sets the number of records of a group, whose lock is held, and which of its pairs have strays.
+    /// Sets the number of records of a group, whose lock is held, and which of its pairs have strays, and where.
     pub(super) fn set_counted(&self, group: usize, records: usize, strays: u64) {
         let Group {
             word,

@@ -66,7 +66,7 @@ impl Extents {
         ready
     }
 
-    /// Has no more extents made ready, and returns where those beyond the pool's end may end.
+    /// Has no more extents made ready, and returns the end of what may have been.
     pub(super) fn stop_ahead(&mut self) -> u64 {
         let Some(Ahead { ready, to, thread }) = self.ahead.take() else {
             return self.count;
@@ -213,13 +213,17 @@ impl PoolCore {
         let mapping = Arc::clone(&self.mapping);
         let (tell, ready) = channel();
         let work = move || {
+            // What cannot be had, who needs it will try to have again, and say why not.
+            if reserve_table(&mapping, to).is_err() {
+                return;
+            }
             for extent in from..to {
-                // If it cannot be had, who needs it will try again, and say why not.
-                if make_ready(&mapping, extent, extent + 1).is_err() {
+                let end = extent + 1;
+                if (mapping.extend(extent * EXTENT_BYTES, end * EXTENT_BYTES)).is_err() {
                     return;
                 }
                 mapping.populate(extent);
-                if tell.send(extent + 1).is_err() {
+                if tell.send(end).is_err() {
                     return;
                 }
             }
@@ -326,6 +330,17 @@ impl PoolCore {
         Ok((old - extents.count) * EXTENT_BYTES)
     }
 
+    /// Cuts off what lies beyond the pool's end.
+    pub(super) fn cut_surplus(&self, extents: &mut Extents) -> Result<()> {
+        let made = extents.stop_ahead();
+        let end = self.mapping.file_extents()?.max(made);
+        if end == extents.count {
+            return Ok(());
+        }
+        self.mapping
+            .cut(extents.count * EXTENT_BYTES, end * EXTENT_BYTES)
+    }
+
     /// The space for blocks of `block_bytes` of the map at `slot`, which may be prepared and not committed.
     pub(crate) fn space(self: &Arc<Self>, slot: usize, block_bytes: u32) -> Result<Arc<Space>> {
         let [space] = self.spaces(slot, [block_bytes]);
@@ -395,10 +410,14 @@ fn after_next_step(count: u64) -> u64 {
 
 /// Makes the extents from `from` to `to` ready.
 fn make_ready(mapping: &Mapping, from: u64, to: u64) -> Result<()> {
-    // The page of the extent table that speaks for the new extents must not be a hole either.
-    mapping.allocate(TABLE_AT, (TABLE_AT + to * 8).next_multiple_of(4096))?;
+    reserve_table(mapping, to)?;
     // Their words in the table say that they are free: whatever a shrink cuts off said so durably before.
     mapping.extend(from * EXTENT_BYTES, to * EXTENT_BYTES)
+}
+
+/// The page of the extent table that speaks for the extents before `to` must not be a hole either.
+fn reserve_table(mapping: &Mapping, to: u64) -> Result<()> {
+    mapping.allocate(TABLE_AT, (TABLE_AT + to * 8).next_multiple_of(4096))
 }
 
 /// The first of `length` extents in a row.
