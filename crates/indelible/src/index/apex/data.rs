@@ -212,6 +212,46 @@ impl Data {
     }
 }
 
+/// The pair of lines of a home: the half of its window where most keys are, and all that most lookups need.
+#[derive(Clone, Copy)]
+pub(super) struct HomePair<'a> {
+    lines: &'a [KeyLine; 2],
+    words: &'a [AtomicU64; PAIR_SLOTS * 2],
+}
+
+impl<'a> HomePair<'a> {
+    /// The pair of `home` in a node of the pool that is mapped at `base`.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Window::new`].
+    #[inline(always)]
+    pub(super) unsafe fn new(base: *mut u8, data: &Data, home: usize) -> Self {
+        let at = data.slot_at(home & !(PAIR_SLOTS - 1)) as usize;
+        // SAFETY: the pair is a half of the window, to which `Window::new` applies; two lines are sixteen words.
+        unsafe {
+            let lines = base.add(at).cast_const();
+            Self {
+                lines: &*lines.cast(),
+                words: &*lines.cast(),
+            }
+        }
+    }
+
+    /// Which of its slots have this key: the even bits, two for each slot.
+    #[inline(always)]
+    pub(super) fn equal<S: Simd>(self, key: u64) -> u32 {
+        S::equal_in_pair(self.lines, key) & EVEN
+    }
+
+    /// The value in the slot of the lowest bit of such a mask.
+    #[inline(always)]
+    pub(super) fn value(self, mask: u32) -> u64 {
+        let word = (mask.trailing_zeros() + 1) as usize % self.words.len();
+        self.words[word].load(Ordering::Relaxed)
+    }
+}
+
 /// The window of a key: the slots of the primary array that may hold it.
 #[derive(Clone, Copy)]
 pub(super) struct Window<'a> {

@@ -1,7 +1,7 @@
 //! From a key to its record.
 
 use super::Tree;
-use super::data::{Data, Window};
+use super::data::{Data, HomePair, Window};
 use super::inner::Child;
 use super::layout::{GROUP, Slot};
 use crate::index::simd::{Kernel, Simd, dispatch};
@@ -85,16 +85,17 @@ impl Tree {
     /// The value of `key`, to be validated.
     #[inline(always)]
     pub(super) fn find_in<S: Simd>(&self, data: &Data, home: usize, key: u64) -> Option<u64> {
-        let window = self.window(data, home);
-        let equal = window.half::<S>(window.near(home), key);
+        // SAFETY: as in `window`.
+        let pair = unsafe { HomePair::new(self.base, data, home) };
+        let equal = pair.equal::<S>(key);
         point();
         if equal != 0 {
-            return Some(window.value(equal));
+            return Some(pair.value(equal));
         }
         self.find_far(data, home, key)
     }
 
-    /// The same, if it is not in the half of the window where most keys are.
+    /// The same, if it is not in the pair of lines where most keys are.
     #[inline(never)]
     fn find_far(&self, data: &Data, home: usize, key: u64) -> Option<u64> {
         point();
