@@ -54,6 +54,7 @@ mod recover;
 mod scan;
 mod search;
 mod smo;
+mod window;
 
 pub(crate) use scan::Cursor;
 

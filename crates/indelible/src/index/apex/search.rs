@@ -1,9 +1,10 @@
 //! From a key to its record.
 
 use super::Tree;
-use super::data::{Data, HomePair, Window};
+use super::data::Data;
 use super::inner::Child;
 use super::layout::{GROUP, Slot};
+use super::window::{HomePair, Window};
 use crate::index::simd::{Kernel, Simd, dispatch};
 use crate::index::tally::RecordLock;
 use crate::locks::WriteGuard;
