@@ -11,6 +11,9 @@ use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[derive(Debug)]
 pub(crate) struct KeyLine(pub(crate) [AtomicU64; 8]);
 
+/// Records, a key and a value each, in one cache line.
+const LINE_RECORDS: usize = 4;
+
 /// Sixteen half words in one cache line, likewise.
 #[repr(C, align(64))]
 #[derive(Debug)]
@@ -39,9 +42,19 @@ pub(crate) trait Simd: Copy {
         })
     }
 
-    /// Takes the records, a key and a value each, whose keys are at most `span` above `low` out of a line, and returns how
-    /// many there are. What is behind them in `out` means nothing.
-    fn records_between(line: &KeyLine, low: u64, span: u64, out: &mut [[u64; 2]; 4]) -> usize;
+    /// Takes the records, a key and a value each, whose keys are at most `span` above `low` out of some lines, and returns how
+    /// many there are. What is behind them in `out`, which has room for all records, means nothing.
+    #[inline(always)]
+    fn records_between(lines: &[KeyLine], low: u64, span: u64, out: &mut [[u64; 2]]) -> usize {
+        let mut count = 0;
+        for slot in lines.iter().flat_map(|line| line.0.chunks_exact(2)) {
+            let record = [0, 1].map(|word| slot[word].load(Ordering::Relaxed));
+            // Written in any case: whether it counts cannot be foreseen.
+            out[count] = record;
+            count += usize::from(record[0].wrapping_sub(low) <= span);
+        }
+        count
+    }
 
     /// The same for two lines, and the records in order. Not all keys are between.
     #[inline(always)]
@@ -49,6 +62,7 @@ pub(crate) trait Simd: Copy {
         let mut count = 0;
         for line in pair {
             let mut four = [[0; 2]; 4];
+            let line = std::slice::from_ref(line);
             let more = Self::records_between(line, low, span, &mut four);
             for &record in &four[..more] {
                 let mut at = count;
@@ -183,18 +197,6 @@ impl Simd for Plain {
     }
 
     #[inline(always)]
-    fn records_between(line: &KeyLine, low: u64, span: u64, out: &mut [[u64; 2]; 4]) -> usize {
-        let mut count = 0;
-        for slot in line.0.chunks_exact(2) {
-            let record = [0, 1].map(|word| slot[word].load(Ordering::Relaxed));
-            // Written in any case: whether it counts cannot be foreseen.
-            out[count] = record;
-            count += usize::from(record[0].wrapping_sub(low) <= span);
-        }
-        count
-    }
-
-    #[inline(always)]
     fn evens(lines: &[KeyLine; 4], among: u16) -> [u64; 16] {
         std::array::from_fn(|i| {
             if among >> i & 1 != 0 {
@@ -221,7 +223,7 @@ impl Simd for Plain {
 
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 mod x86 {
-    use super::{Kernel, KeyLine, Plain, Simd, TagLine};
+    use super::{Kernel, KeyLine, LINE_RECORDS, Plain, Simd, TagLine};
     use std::arch::x86_64::{
         __m256i, __m512i, _mm256_castsi256_pd, _mm256_cmpeq_epi64, _mm256_cmpgt_epi64,
         _mm256_movemask_pd, _mm256_set1_epi64x, _mm256_xor_si256, _mm512_add_epi64,
@@ -229,7 +231,8 @@ mod x86 {
         _mm512_cmplt_epu64_mask, _mm512_kunpackb, _mm512_loadu_si512, _mm512_mask_blend_epi64,
         _mm512_mask_permutexvar_epi64, _mm512_maskz_compress_epi64, _mm512_permutex2var_epi64,
         _mm512_permutexvar_epi64, _mm512_set_epi64, _mm512_set1_epi32, _mm512_set1_epi64,
-        _mm512_storeu_si512, _mm512_sub_epi64, _mm512_testn_epi32_mask, _mm512_xor_si512,
+        _mm512_storeu_si512, _mm512_sub_epi64, _mm512_testn_epi32_mask, _mm512_unpacklo_epi64,
+        _mm512_xor_si512,
     };
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,popcnt,lzcnt")]
@@ -297,18 +300,24 @@ mod x86 {
         }
 
         #[inline(always)]
-        fn records_between(line: &KeyLine, low: u64, span: u64, out: &mut [[u64; 2]; 4]) -> usize {
-            const KEYS: u8 = 0x55;
-            let words = Self::load(line);
-            // SAFETY: reached only through `with_avx512`; `out` is 64 bytes for which every bit pattern is valid.
-            unsafe {
-                let above = _mm512_sub_epi64(words, _mm512_set1_epi64(low as i64));
-                let span = _mm512_set1_epi64(span as i64);
-                let keys = _mm512_cmple_epu64_mask(above, span) & KEYS;
-                let records = _mm512_maskz_compress_epi64(keys | keys << 1, words);
-                _mm512_storeu_si512(out.as_mut_ptr().cast(), records);
-                keys.count_ones() as usize
+        fn records_between(lines: &[KeyLine], low: u64, span: u64, out: &mut [[u64; 2]]) -> usize {
+            assert!(out.len() >= lines.len() * LINE_RECORDS);
+            let out = out.as_mut_ptr().cast::<u64>();
+            let mut words = 0;
+            for line in lines {
+                let line = Self::load(line);
+                // SAFETY: reached only through `with_avx512`; no line adds more than its eight words, so there is room in `out`
+                // for those of this one behind the `words` of the lines before it.
+                unsafe {
+                    let keys = _mm512_unpacklo_epi64(line, line);
+                    let above = _mm512_sub_epi64(keys, _mm512_set1_epi64(low as i64));
+                    let between = _mm512_cmple_epu64_mask(above, _mm512_set1_epi64(span as i64));
+                    let records = _mm512_maskz_compress_epi64(between, line);
+                    _mm512_storeu_si512(out.add(words).cast(), records);
+                    words += between.count_ones() as usize;
+                }
             }
+            words / 2
         }
 
         #[inline(always)]
@@ -461,11 +470,6 @@ mod x86 {
             }
         }
 
-        #[inline(always)]
-        fn records_between(line: &KeyLine, low: u64, span: u64, out: &mut [[u64; 2]; 4]) -> usize {
-            Plain::records_between(line, low, span, out)
-        }
-
         // The compiler does well with these.
 
         #[inline(always)]
@@ -529,16 +533,17 @@ mod tests {
         }
     }
 
-    struct RecordsBetween<'a>(&'a KeyLine, u64, u64);
+    struct RecordsBetween<'a>(&'a [KeyLine], u64, u64);
 
     impl Kernel for RecordsBetween<'_> {
         type Out = Vec<[u64; 2]>;
 
         #[inline(always)]
         fn run<S: Simd>(self) -> Self::Out {
-            let mut out = [[0; 2]; 4];
+            let mut out = vec![[0; 2]; self.0.len() * LINE_RECORDS];
             let count = S::records_between(self.0, self.1, self.2, &mut out);
-            out[..count].to_vec()
+            out.truncate(count);
+            out
         }
     }
 
@@ -644,16 +649,19 @@ mod tests {
     proptest! {
         #[test]
         fn every_instruction_set_takes_what_is_between(
-            words in proptest::array::uniform8(prop_oneof![proptest::sample::select(&WORDS[..]), 0..9_u64, any::<u64>()]),
+            words in proptest::collection::vec(
+                proptest::array::uniform8(prop_oneof![proptest::sample::select(&WORDS[..]), 0..9_u64, any::<u64>()]),
+                0..5,
+            ),
             bounds in proptest::array::uniform2(prop_oneof![proptest::sample::select(&WORDS[..]), 0..9_u64, any::<u64>()]),
         ) {
-            let line = KeyLine(words.map(AtomicU64::new));
+            let lines: Vec<_> = words.iter().map(|words| KeyLine(words.map(AtomicU64::new))).collect();
             let (low, high) = (bounds[0].min(bounds[1]), bounds[0].max(bounds[1]));
-            let records = words.as_chunks::<2>().0.iter();
+            let records = words.as_flattened().as_chunks::<2>().0.iter();
             let expected: Vec<[u64; 2]> =
                 records.copied().filter(|record| (low..=high).contains(&record[0])).collect();
             for level in SimdLevel::available() {
-                prop_assert_eq!(&dispatch(level, RecordsBetween(&line, low, high - low)), &expected, "{:?}", level);
+                prop_assert_eq!(&dispatch(level, RecordsBetween(&lines, low, high - low)), &expected, "{:?}", level);
             }
         }
 

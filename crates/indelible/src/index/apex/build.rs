@@ -7,6 +7,7 @@ use super::layout::{
     DataHeader, DataShape, EXTENSION_SLOTS, Extension, GROUP, HEADER_BYTES, INLINE_SLOTS, Link,
     Offset, PAIR_SLOTS, Radix, SMALLEST_BLOCK, WINDOW, marker, window_of,
 };
+use super::model::MAX_SLOTS;
 use super::plan::{DataPlan, InnerPlan, Plan};
 use super::records::Buffer;
 use crate::Result;
@@ -20,6 +21,11 @@ const EXTENSION_WORD: usize = std::mem::offset_of!(DataHeader, extension) / 8;
 
 /// A key and a value.
 pub(super) type Record = (u64, u64);
+
+/// The home of a key. Eight of them are compared at once on any machine.
+type Home = i16;
+
+const _: () = assert!(MAX_SLOTS < Home::MAX as usize);
 
 /// A data node as it will lie in its block.
 pub(super) struct Image {
@@ -64,21 +70,22 @@ impl Image {
     /// Gives every record a slot. In each pair of lines they lie in order, for the sake of ranges.
     fn place(&mut self, records: &[Record]) {
         let model = self.shape.model;
-        let mut homes = Buffer::empty();
-        homes.extend(records.iter().map(|&(key, _)| model.predict(key) as u64));
-        homes.extend([u64::MAX; PAIR_SLOTS]);
+        let homes = records.iter().map(|&(key, _)| model.predict(key) as Home);
+        let mut homes: Vec<Home> = homes.collect();
+        homes.extend([Home::MAX; PAIR_SLOTS]);
         let mut at = 0;
         // Those that found no room in the pair before.
         let mut carried = 0..0;
         for first in (0..self.shape.primary).step_by(PAIR_SLOTS) {
             let after = first + PAIR_SLOTS;
-            // Counted, and copied, without a branch: nobody can foresee how many there are.
-            let is_own = |&&home: &&u64| home < after as u64;
-            let stay = homes[at..at + PAIR_SLOTS].iter().filter(is_own).count();
+            // Counted, and copied, without a branch: nobody can foresee how many there are. The difference is negative, or not.
+            let is_own = |&home: &Home| (home - after as Home).cast_unsigned() >> (Home::BITS - 1);
+            let stay = homes[at..at + PAIR_SLOTS].iter().map(is_own).sum::<u16>();
+            let stay = usize::from(stay);
             // The last ones go on to the next pair, unless that is another group's; those that come from the one before
             // have to take what room is left.
             let mut end = at + stay;
-            while homes[end] < after as u64 {
+            while homes[end] < after as Home {
                 end += 1;
             }
             if carried.is_empty() {
@@ -111,27 +118,31 @@ impl Image {
         }
     }
 
-    /// Fills a pair of lines with the first so many of `records`.
+    /// Fills a pair of lines with the first so many of `records`. The pairs before it have been filled, and those behind it
+    /// have not.
     #[inline(always)]
     fn put_pair(&mut self, first: usize, records: &[Record], count: usize) {
-        let free = (marker(self.shape.low), 0);
-        let at = HEADER_WORDS + first * 2;
-        let slots = self.words[at..at + PAIR_SLOTS * 2].as_chunks_mut().0;
-        if let Some(pair) = records.first_chunk::<PAIR_SLOTS>() {
-            for (i, slot) in slots.iter_mut().enumerate() {
-                let (key, value) = if i < count { pair[i] } else { free };
+        let free = [marker(self.shape.low), 0];
+        let slots = &mut self.words[HEADER_WORDS..].as_chunks_mut().0[first..self.shape.primary];
+        if let (Some(two_pairs), Some(pair)) = (
+            slots.first_chunk_mut::<{ 2 * PAIR_SLOTS }>(),
+            records.first_chunk::<PAIR_SLOTS>(),
+        ) {
+            // All of them, and behind those that count as many free slots, which may reach into the next pair.
+            for (slot, &(key, value)) in two_pairs.iter_mut().zip(pair) {
                 *slot = [key, value];
             }
+            two_pairs[count..count + PAIR_SLOTS].fill(free);
         } else {
-            let records = records[..count].iter().chain(std::iter::repeat(&free));
-            for (slot, &(key, value)) in slots.iter_mut().zip(records) {
+            slots[..PAIR_SLOTS].fill(free);
+            for (slot, &(key, value)) in slots.iter_mut().zip(&records[..count]) {
                 *slot = [key, value];
             }
         }
     }
 
     /// Puts a record into the stash.
-    fn put_aside(&mut self, home: u64, record: Record) {
+    fn put_aside(&mut self, home: Home, record: Record) {
         let home = home as usize;
         let slot = self.overflow.len();
         if slot < self.shape.stash {

@@ -197,9 +197,16 @@ impl Chunk {
         }
     }
 
-    /// The slots that may hold its records.
-    fn slots(&self) -> std::ops::Range<usize> {
-        window_of(self.homes.0)..window_of(self.homes.1) + WINDOW
+    /// The slots of the primary array that may hold its records: the pairs of lines of their homes, and the other pairs of
+    /// the windows of the first and the last home if those have strays.
+    #[inline(always)]
+    fn slots(&self, data: &Data) -> std::ops::Range<usize> {
+        let (from, to) = self.homes;
+        let window = |home| match home & !(PAIR_SLOTS - 1) {
+            pair if !data.has_strays(home) => pair..pair + PAIR_SLOTS,
+            _ => window_of(home)..window_of(home) + WINDOW,
+        };
+        window(from).start..window(to).end
     }
 }
 
@@ -306,7 +313,8 @@ impl Tree {
         let ((from, to), (low, high)) = (chunk.homes, chunk.keys);
         let lock = self.locks.of(data.lock_of(from));
         let version = lock.read();
-        let lines = self.lines(data, chunk.slots().start, chunk.slots().end);
+        let slots = chunk.slots(data);
+        let lines = self.lines(data, slots.start, slots.end);
         prefetch_all(lines);
         self.seek_stashed(data, from, to, &mut run.stashed);
         self.prefetch_beyond::<UP>(data, if UP { from } else { to }, homes);
@@ -315,11 +323,7 @@ impl Tree {
         let mut count = 0;
         // Free slots have a key outside of the node's range, which `low` and `high` are not.
         if data.is_in_order.load(Ordering::Relaxed) {
-            for line in lines {
-                if let Some(out) = room[count..].first_chunk_mut() {
-                    count += S::records_between(line, low, high - low, out);
-                }
-            }
+            count = S::records_between(lines, low, high - low, room);
         } else {
             for pair in lines.as_chunks().0 {
                 if let Some(out) = room[count..].first_chunk_mut() {
