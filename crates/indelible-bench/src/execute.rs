@@ -141,6 +141,8 @@ struct Cursor<'script> {
     script: &'script Script,
     key: usize,
     record: usize,
+    /// What a scan has found.
+    page: Vec<(u64, u64)>,
 }
 
 impl<'script> Cursor<'script> {
@@ -149,6 +151,7 @@ impl<'script> Cursor<'script> {
             script,
             key: 0,
             record: 0,
+            page: Vec::new(),
         }
     }
 
@@ -201,7 +204,9 @@ fn step<I: Index + ?Sized>(index: &I, kind: Kind, cursor: &mut Cursor) -> u64 {
             let (key, most) = (cursor.key(), cursor.script.scan_size);
             let varies = cursor.script.scan_varies;
             let length = if varies { scan_length(key, most) } else { most };
-            black_box(index.scan(key, length)).records as u64
+            cursor.page.clear();
+            index.scan(key, length, &mut cursor.page);
+            black_box(&cursor.page).len() as u64
         }
         Kind::GetBatch => index.get_batch(cursor.keys()) as u64,
         Kind::InsertBatch => {

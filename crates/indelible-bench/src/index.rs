@@ -4,24 +4,6 @@ use crate::execute::{self, Meter, Sampler};
 use crate::outcome::Statistics;
 use crate::workload::Script;
 
-/// What a range of records came to: enough to check that it was read, little enough to cost nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Scanned {
-    /// Records seen.
-    pub records: usize,
-    /// The wrapping sum of `key ^ value` over them.
-    pub sum: u64,
-}
-
-impl Scanned {
-    /// Takes one more record in.
-    #[inline]
-    pub fn add(&mut self, key: u64, value: u64) {
-        self.records += 1;
-        self.sum = self.sum.wrapping_add(key ^ value);
-    }
-}
-
 /// An ordered map from `u64` to `u64`, as every contestant is seen by the bench. All methods may be called by many
 /// threads at once. A contestant that fails panics: its job ends, and the others go on.
 pub trait Index: Send + Sync {
@@ -33,8 +15,9 @@ pub trait Index: Send + Sync {
     fn update(&self, key: u64, value: u64) -> bool;
     /// Removes a key; false if it is not there.
     fn remove(&self, key: u64) -> bool;
-    /// Reads up to `count` records from the first key that is not less than `from` on, in order.
-    fn scan(&self, from: u64, count: usize) -> Scanned;
+    /// Appends up to `count` records to `page`, from the first key that is not less than `from` on, in order: as PiBench has it,
+    /// a scan is done when its records are in an array.
+    fn scan(&self, from: u64, count: usize, page: &mut Vec<(u64, u64)>);
 
     /// Looks all keys up and returns how many are there. One at a time unless the contestant has better.
     fn get_batch(&self, keys: &[u64]) -> usize {

@@ -4,7 +4,7 @@
 //! be told to keep writes in a buffer of its own; what is left after a kill would then be anybody's guess.)
 
 use super::{Contestant, Open, Place, Survives};
-use crate::index::{Index, Scanned};
+use crate::index::Index;
 use anyhow::{Result, ensure};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
@@ -125,13 +125,11 @@ impl Index for Fjall {
         present
     }
 
-    fn scan(&self, from: u64, count: usize) -> Scanned {
-        let mut scanned = Scanned::default();
+    fn scan(&self, from: u64, count: usize, page: &mut Vec<(u64, u64)>) {
         for record in self.records.range(from.to_be_bytes()..).take(count) {
             let (key, value) = record.into_inner().expect("record");
-            scanned.add(number(&key), number(&value));
+            page.push((number(&key), number(&value)));
         }
-        scanned
     }
 
     fn insert_batch(&self, records: &[(u64, u64)]) {

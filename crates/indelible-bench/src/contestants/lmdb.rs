@@ -6,7 +6,7 @@
 //! then as long as the map from the start, with holes: only its blocks say what it takes.
 
 use super::{Contestant, Open, Place, Survives};
-use crate::index::{Index, Scanned};
+use crate::index::Index;
 use anyhow::{Context, Result, ensure};
 use heed::{BoxedError, BytesDecode, BytesEncode, CommitOrAbort, Database};
 use heed::{Env, EnvFlags, EnvOpenOptions, IntegerComparator, PutFlags, RwTxn, WithTls};
@@ -197,16 +197,14 @@ impl Index for Lmdb {
         self.write(|transaction| self.records.delete(transaction, &Native::new(key)))
     }
 
-    fn scan(&self, from: u64, count: usize) -> Scanned {
-        let mut scanned = Scanned::default();
+    fn scan(&self, from: u64, count: usize, page: &mut Vec<(u64, u64)>) {
         let transaction = self.environment.read_txn().expect("read_txn");
         let bounds = Native::new(from)..;
         let range = self.records.range(&transaction, &bounds).expect("range");
         for record in range.take(count) {
             let (key, value) = record.expect("record");
-            scanned.add(key, value);
+            page.push((key, value));
         }
-        scanned
     }
 
     fn get_batch(&self, keys: &[u64]) -> usize {

@@ -1,11 +1,10 @@
 //! Indelible: each of its indexes, with each of the promises that a pool can make.
 
 use super::{Contestant, Open, Place, Survives};
-use crate::index::{Index, Scanned};
+use crate::index::Index;
 use crate::outcome::Statistics;
 use anyhow::Result;
 use indelible::{Durability, Kind, Map, MapOptions, MapStat, Pool, PoolOptions};
-use std::cell::RefCell;
 
 /// A map in a pool of its own.
 struct Ours {
@@ -121,20 +120,9 @@ impl Index for Ours {
         self.map.remove(key).expect("remove").is_some()
     }
 
-    fn scan(&self, from: u64, count: usize) -> Scanned {
-        thread_local! {
-            static PAGE: RefCell<Vec<(u64, u64)>> = const { RefCell::new(Vec::new()) };
-        }
-        PAGE.with_borrow_mut(|page| {
-            page.clear();
-            let mut range = self.map.range(from..).expect("range");
-            range.read(count, page).expect("read");
-            let mut scanned = Scanned::default();
-            for &(key, value) in page.iter() {
-                scanned.add(key, value);
-            }
-            scanned
-        })
+    fn scan(&self, from: u64, count: usize, page: &mut Vec<(u64, u64)>) {
+        let mut range = self.map.range(from..).expect("range");
+        range.read(count, page).expect("read");
     }
 
     fn get_batch(&self, keys: &[u64]) -> usize {

@@ -4,7 +4,7 @@
 //! [`Durability::Immediate`], which here is the empty table. (Closing makes them durable.) There is nothing between the two.
 
 use super::{Contestant, Open, Place, Survives};
-use crate::index::{Index, Scanned};
+use crate::index::Index;
 use anyhow::Result;
 use redb::{Builder, Database, Durability, ReadableDatabase, StorageError};
 use redb::{ReadOnlyTable, Table, TableDefinition};
@@ -127,14 +127,12 @@ impl Index for Redb {
         self.write(|table| Ok(table.remove(key)?.is_some()))
     }
 
-    fn scan(&self, from: u64, count: usize) -> Scanned {
-        let mut scanned = Scanned::default();
+    fn scan(&self, from: u64, count: usize, page: &mut Vec<(u64, u64)>) {
         let table = self.read();
         for record in table.range(from..).expect("range").take(count) {
             let (key, value) = record.expect("record");
-            scanned.add(key.value(), value.value());
+            page.push((key.value(), value.value()));
         }
-        scanned
     }
 
     fn get_batch(&self, keys: &[u64]) -> usize {

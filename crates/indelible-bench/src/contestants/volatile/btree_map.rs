@@ -1,7 +1,7 @@
 //! The standard library's map behind the standard library's lock.
 
 use super::{Contestant, volatile};
-use crate::index::{Index, Scanned};
+use crate::index::Index;
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -51,12 +51,10 @@ impl Index for StdMap {
         self.write().remove(&key).is_some()
     }
 
-    fn scan(&self, from: u64, count: usize) -> Scanned {
-        let mut scanned = Scanned::default();
+    fn scan(&self, from: u64, count: usize, page: &mut Vec<(u64, u64)>) {
         for (&key, &value) in self.read().range(from..).take(count) {
-            scanned.add(key, value);
+            page.push((key, value));
         }
-        scanned
     }
 
     /// Its nodes are always full after this: `BTreeMap` offers no choice.

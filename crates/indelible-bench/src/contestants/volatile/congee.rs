@@ -1,7 +1,7 @@
 //! congee: an adaptive radix tree with optimistic lock coupling.
 
 use super::{Contestant, volatile};
-use crate::index::{Index, Scanned};
+use crate::index::Index;
 use congee::epoch;
 use std::cell::RefCell;
 
@@ -54,24 +54,22 @@ impl Index for Congee {
     }
 
     /// `range` excludes its end, so no range contains the greatest key: it is looked up if there is room for it.
-    fn scan(&self, from: u64, count: usize) -> Scanned {
+    fn scan(&self, from: u64, count: usize, page: &mut Vec<(u64, u64)>) {
         let guard = epoch::pin();
-        let mut scanned = Scanned::default();
+        let before = page.len();
         FOUND.with_borrow_mut(|found| {
             if found.len() < count {
                 found.resize(count, (0, 0));
             }
             let found = &mut found[..count];
             let records = self.0.range(&(from as usize), &usize::MAX, found, &guard);
-            for &(key, value) in &found[..records] {
-                scanned.add(key as u64, value as u64);
-            }
+            let found = found[..records].iter();
+            page.extend(found.map(|&(key, value)| (key as u64, value as u64)));
         });
-        if scanned.records < count
+        if page.len() - before < count
             && let Some(value) = self.0.get(&usize::MAX, &guard)
         {
-            scanned.add(u64::MAX, value as u64);
+            page.push((u64::MAX, value as u64));
         }
-        scanned
     }
 }

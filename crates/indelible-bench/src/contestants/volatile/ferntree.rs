@@ -1,7 +1,7 @@
 //! ferntree: a B+ tree with optimistic lock coupling.
 
 use super::{Contestant, volatile};
-use crate::index::{Index, Scanned};
+use crate::index::Index;
 use ferntree::Tree;
 
 struct Fern(Tree<u64, u64>);
@@ -41,16 +41,14 @@ impl Index for Fern {
         self.0.remove(&key).is_some()
     }
 
-    fn scan(&self, from: u64, count: usize) -> Scanned {
-        let mut scanned = Scanned::default();
+    fn scan(&self, from: u64, count: usize, page: &mut Vec<(u64, u64)>) {
         let mut iterator = self.0.raw_iter();
         iterator.seek(&from);
-        while scanned.records < count {
+        for _ in 0..count {
             let Some((&key, &value)) = iterator.next() else {
                 break;
             };
-            scanned.add(key, value);
+            page.push((key, value));
         }
-        scanned
     }
 }

@@ -1,7 +1,7 @@
 //! scc's tree: a B+ tree whose readers take no locks.
 
 use super::{Contestant, volatile};
-use crate::index::{Index, Scanned};
+use crate::index::Index;
 use scc::{Guard, TreeIndex};
 
 #[derive(Default)]
@@ -41,12 +41,10 @@ impl Index for Scc {
         self.0.remove_sync(&key)
     }
 
-    fn scan(&self, from: u64, count: usize) -> Scanned {
-        let mut scanned = Scanned::default();
+    fn scan(&self, from: u64, count: usize, page: &mut Vec<(u64, u64)>) {
         let guard = Guard::new();
         for (&key, &value) in self.0.range(from.., &guard).take(count) {
-            scanned.add(key, value);
+            page.push((key, value));
         }
-        scanned
     }
 }

@@ -1,7 +1,7 @@
 //! crossbeam-skiplist: a lock-free skip list.
 
 use super::{Contestant, volatile};
-use crate::index::{Index, Scanned};
+use crate::index::Index;
 use crossbeam_skiplist::SkipMap;
 
 #[derive(Default)]
@@ -42,11 +42,9 @@ impl Index for Skip {
         self.0.remove(&key).is_some()
     }
 
-    fn scan(&self, from: u64, count: usize) -> Scanned {
-        let mut scanned = Scanned::default();
+    fn scan(&self, from: u64, count: usize, page: &mut Vec<(u64, u64)>) {
         for entry in self.0.range(from..).take(count) {
-            scanned.add(*entry.key(), *entry.value());
+            page.push((*entry.key(), *entry.value()));
         }
-        scanned
     }
 }
