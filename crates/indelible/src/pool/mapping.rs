@@ -35,6 +35,8 @@ pub(super) struct Mapping {
     reserved: u64,
     backing: Backing,
     huge_pages: bool,
+    /// The file is on tmpfs, and may be put on huge pages.
+    is_memory_file: bool,
 }
 
 // SAFETY: the range belongs to this value alone; what is in it is accessed through atomics.
@@ -59,6 +61,7 @@ impl Mapping {
                 reserved: memory.capacity() as u64,
                 backing,
                 huge_pages: false,
+                is_memory_file: false,
             });
         }
         let mut reserved = max_bytes.next_multiple_of(EXTENT_BYTES);
@@ -75,6 +78,7 @@ impl Mapping {
                     return Ok(Self {
                         base: aligned.cast(),
                         reserved,
+                        is_memory_file: huge_pages && backing.is_on_tmpfs(),
                         backing,
                         huge_pages,
                     }
@@ -264,7 +268,7 @@ impl Mapping {
 
     /// Reserves the bytes from `from` to `to`, which are whole extents, and maps them.
     pub(super) fn extend(&self, from: u64, to: u64) -> Result<()> {
-        if !self.is_memory_file() {
+        if !self.is_memory_file {
             self.allocate(from, to)?;
             return self.map(from, to);
         }
@@ -289,14 +293,6 @@ impl Mapping {
         let (address, length) = (address.cast(), EXTENT_BYTES as usize);
         // SAFETY: the extent is mapped; populating it changes no contents.
         let _ = unsafe { madvise(address, length, Advice::LinuxPopulateWrite) };
-    }
-
-    /// Whether the file is on tmpfs, and may be put on huge pages.
-    fn is_memory_file(&self) -> bool {
-        let Backing::File { file, .. } = &self.backing else {
-            return false;
-        };
-        self.huge_pages && fstatfs(file).is_ok_and(|system| system.f_type as u64 == TMPFS)
     }
 
     /// Length of the file in extents, begun ones included; 0 without a file.
@@ -371,6 +367,13 @@ const ANONYMOUS: MapFlags = MapFlags::PRIVATE
     .union(MapFlags::FIXED);
 
 impl Backing {
+    fn is_on_tmpfs(&self) -> bool {
+        let Self::File { file, .. } = self else {
+            return false;
+        };
+        fstatfs(file).is_ok_and(|system| system.f_type as u64 == TMPFS)
+    }
+
     fn error(&self, action: &'static str, errno: Errno) -> Error {
         let path = match self {
             Self::File { path, .. } => path.clone(),

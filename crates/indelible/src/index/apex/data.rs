@@ -230,8 +230,14 @@ impl Data {
 
     /// And the one that says that they may be in the stash.
     #[inline(always)]
-    pub(super) fn stash_bit(home: usize) -> u64 {
+    fn stash_bit(home: usize) -> u64 {
         Self::pair_bit(home) << 32
+    }
+
+    /// Both bits, of a home that has a record in the stash.
+    #[inline(always)]
+    pub(super) fn stashed_bits(home: usize) -> u64 {
+        Self::pair_bit(home) | Self::stash_bit(home)
     }
 
     /// Whether a record of the same pair of homes may be elsewhere. If not, that pair of lines is all there is to search.
@@ -301,7 +307,7 @@ impl Data {
     /// Remembers that the record of `key` is in a stash slot. The group's lock is held.
     pub(super) fn add_overflow(&self, home: usize, key: u64, stash_slot: u32) {
         let group = home / GROUP;
-        self.add_strays(home, Self::pair_bit(home) | Self::stash_bit(home));
+        self.add_strays(home, Self::stashed_bits(home));
         let entry = Entry::new(home, key, stash_slot);
         let old = self.bucket(group);
         if old.is_some_and(|bucket| bucket.push(entry)) {
@@ -500,17 +506,11 @@ impl Data {
         self.stash + (self.extensions().count() * EXTENSION_SLOTS) as u32
     }
 
-    /// The word of the stash bitmap that corresponds to `home`.
-    #[inline(always)]
-    fn stash_word(&self, home: usize) -> u32 {
-        home as u32 * self.stash / self.primary / 64
-    }
-
     /// Takes a free stash slot, one near the place that corresponds to `home` if it can be had, so that ranges read them in order.
     pub(super) fn claim_stash(&self, home: usize) -> Option<u32> {
         let slots = self.stash_slots();
         let words = slots.div_ceil(64);
-        let near = self.stash_word(home);
+        let near = home as u32 * self.stash / self.primary / 64;
         for index in (near..words).chain(0..near) {
             let word = &self.stash_bits[index as usize];
             let in_use = (slots - index * 64).min(64);

@@ -255,7 +255,7 @@ impl Tree {
             .overflow_of(group)
             .filter_map(|entry| home_of(data.stash_at(entry.stash_slot())?));
         let in_window = in_window.map(Data::pair_bit);
-        let in_stash = in_stash.map(|home| Data::pair_bit(home) | Data::stash_bit(home));
+        let in_stash = in_stash.map(Data::stashed_bits);
         in_window
             .chain(in_stash)
             .fold(0, |strays, bits| strays | bits)

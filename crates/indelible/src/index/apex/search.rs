@@ -4,7 +4,7 @@ use super::Tree;
 use super::data::Data;
 use super::inner::Child;
 use super::layout::{GROUP, Slot};
-use super::window::{HomePair, Window};
+use super::window::{Pair, Window};
 use crate::index::simd::{Kernel, Simd, dispatch};
 use crate::index::tally::RecordLock;
 use crate::locks::WriteGuard;
@@ -87,7 +87,7 @@ impl Tree {
     #[inline(always)]
     pub(super) fn find_in<S: Simd>(&self, data: &Data, home: usize, key: u64) -> Option<u64> {
         // SAFETY: as in `window`.
-        let pair = unsafe { HomePair::new(self.base, data, home) };
+        let pair = unsafe { Pair::new(self.base, data, home) };
         let equal = pair.equal::<S>(key);
         point();
         if equal != 0 {
@@ -235,9 +235,10 @@ impl Kernel for Far<'_> {
     #[inline(always)]
     fn run<S: Simd>(self) -> Self::Out {
         let window = self.tree.window(self.data, self.home);
-        let equal = window.half::<S>(1 - window.near(self.home), self.key);
+        let pair = window.pair(1 - window.near(self.home));
+        let equal = pair.equal::<S>(self.key);
         if equal != 0 {
-            return Some(window.value(equal));
+            return Some(pair.value(equal));
         }
         if !self.data.has_stashed(self.home) {
             return None;

@@ -5,14 +5,16 @@ use super::layout::{PAIR_SLOTS, WINDOW, window_of};
 use crate::index::simd::{KeyLine, Simd, prefetch};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The pair of lines of a home: the half of its window where most keys are, and all that most lookups need.
+/// A pair of lines, half a window. The one of the home is where most keys are, and all that most lookups need.
 #[derive(Clone, Copy)]
-pub(super) struct HomePair<'a> {
+pub(super) struct Pair<'a> {
     lines: &'a [KeyLine; 2],
-    words: &'a [AtomicU64; PAIR_SLOTS * 2],
 }
 
-impl<'a> HomePair<'a> {
+/// Of the words of a pair, those that are keys.
+const EVEN: u32 = 0x5555;
+
+impl<'a> Pair<'a> {
     /// The pair of `home` in a node of the pool that is mapped at `base`.
     ///
     /// # Safety
@@ -21,14 +23,9 @@ impl<'a> HomePair<'a> {
     #[inline(always)]
     pub(super) unsafe fn new(base: *mut u8, data: &Data, home: usize) -> Self {
         let at = data.slot_at(home & !(PAIR_SLOTS - 1)) as usize;
-        // SAFETY: the pair is a half of the window, to which `Window::new` applies; two lines are sixteen words.
-        unsafe {
-            let lines = base.add(at).cast_const();
-            Self {
-                lines: &*lines.cast(),
-                words: &*lines.cast(),
-            }
-        }
+        // SAFETY: the pair is a half of the window, to which `Window::new` applies.
+        let lines = unsafe { &*base.add(at).cast_const().cast() };
+        Self { lines }
     }
 
     /// Which of its slots have this key: the even bits, two for each slot.
@@ -40,8 +37,11 @@ impl<'a> HomePair<'a> {
     /// The value in the slot of the lowest bit of such a mask.
     #[inline(always)]
     pub(super) fn value(self, mask: u32) -> u64 {
-        let word = (mask.trailing_zeros() + 1) as usize % self.words.len();
-        self.words[word].load(Ordering::Relaxed)
+        // SAFETY: two lines are sixteen words.
+        let words: &[AtomicU64; PAIR_SLOTS * 2] =
+            unsafe { &*std::ptr::from_ref(self.lines).cast() };
+        let word = (mask.trailing_zeros() + 1) as usize % words.len();
+        words[word].load(Ordering::Relaxed)
     }
 }
 
@@ -51,8 +51,6 @@ pub(super) struct Window<'a> {
     pub(super) first: usize,
     lines: &'a [[KeyLine; 2]; WINDOW / PAIR_SLOTS],
 }
-
-const EVEN: u32 = 0x5555;
 
 impl<'a> Window<'a> {
     /// The window of `home` in a node of the pool that is mapped at `base`.
@@ -76,17 +74,17 @@ impl<'a> Window<'a> {
         ((home - self.first) / PAIR_SLOTS) & 1
     }
 
-    /// Which slots of one half of the window have this key: the even bits, two for each slot of the window.
+    /// One half of the window.
     #[inline(always)]
-    pub(super) fn half<S: Simd>(self, half: usize, key: u64) -> u32 {
-        (S::equal_in_pair(&self.lines[half], key) & EVEN) << (half * 16)
+    pub(super) fn pair(self, half: usize) -> Pair<'a> {
+        let lines = &self.lines[half];
+        Pair { lines }
     }
 
-    /// The value in the slot of the lowest bit of such a mask.
+    /// Which slots of one half have this key: the even bits, two for each slot of the window.
     #[inline(always)]
-    pub(super) fn value(self, mask: u32) -> u64 {
-        let word = (mask.trailing_zeros() + 1) as usize % (WINDOW * 2);
-        self.lines[word / 16][word / 8 % 2].0[word % 8].load(Ordering::Relaxed)
+    pub(super) fn half<S: Simd>(self, half: usize, key: u64) -> u32 {
+        self.pair(half).equal::<S>(key) << (half * 16)
     }
 
     /// The slot of the primary array of the lowest bit of such a mask.
