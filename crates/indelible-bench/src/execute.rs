@@ -136,7 +136,7 @@ impl Sampler {
     }
 }
 
-/// The next keys and records of a script.
+/// The next keys and records of a script, and room for what a scan finds.
 struct Cursor<'script> {
     script: &'script Script,
     key: usize,
@@ -151,7 +151,7 @@ impl<'script> Cursor<'script> {
             script,
             key: 0,
             record: 0,
-            page: Vec::new(),
+            page: Vec::with_capacity(script.scan_size),
         }
     }
 

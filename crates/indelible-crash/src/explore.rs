@@ -15,6 +15,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// How far the search goes.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +47,8 @@ pub(crate) struct Explorer<'a, S: Structure> {
     memory: Arc<Memory>,
     random: SmallRng,
     tally: &'a Tally,
+    /// When to look at no more images.
+    pub(crate) until: Option<Instant>,
     pub(crate) coverage: Coverage,
     /// A bug to plant in recoveries, and how many more of those with it in them are searched.
     pub(crate) mutation: Option<(Mutation, u32)>,
@@ -86,6 +89,7 @@ impl<'a, S: Structure> Explorer<'a, S> {
             memory: Arc::new(Memory::new(MEMORY_BYTES)),
             random: SmallRng::seed_from_u64(seed),
             tally,
+            until: None,
             coverage: Coverage::default(),
             mutation: None,
             in_recovery: None,
@@ -167,6 +171,9 @@ impl<'a, S: Structure> Explorer<'a, S> {
         let most = self.limits.images_per_point;
         model.for_each_choice(most, &mut random, |choice| {
             let image = model.hash_of(choice);
+            if self.until.is_some_and(|until| Instant::now() >= until) {
+                return false;
+            }
             if !seen.insert(image ^ version) {
                 return true;
             }

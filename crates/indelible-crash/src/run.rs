@@ -23,7 +23,7 @@ pub struct Run<'a, S: Structure> {
     pub seed: u64,
     /// Histories at most.
     pub histories: u64,
-    /// No history begins after this time.
+    /// No image is looked at after this time: a history may have millions.
     pub time: Option<Duration>,
     /// Threads of the system to run on.
     pub workers: usize,
@@ -49,20 +49,20 @@ impl<S: Structure> Run<'_, S> {
     #[must_use]
     pub fn go(&self, tally: &Tally, begun: &AtomicU64) -> Summary {
         let start = Instant::now();
+        let until = self.time.map(|time| start + time);
         let coverage = Mutex::new(Coverage::default());
         let failure: Mutex<Option<Box<Failure>>> = Mutex::new(None);
         let stop = AtomicBool::new(false);
         let work = || {
             let mut mine = Coverage::default();
-            while !stop.load(Ordering::Relaxed)
-                && self.time.is_none_or(|time| start.elapsed() < time)
+            while !stop.load(Ordering::Relaxed) && until.is_none_or(|until| Instant::now() < until)
             {
                 let number = begun.fetch_add(1, Ordering::Relaxed);
                 if number >= self.histories {
                     break;
                 }
                 let seed = self.seed.wrapping_add(number);
-                let (found, result) = self.one(seed, tally);
+                let (found, result) = self.one(seed, until, tally);
                 mine.merge(found);
                 if let Err(mut found) = result {
                     found.seed = Some(seed);
@@ -96,7 +96,12 @@ impl<S: Structure> Run<'_, S> {
     }
 
     /// Records and explores the history of one seed.
-    fn one(&self, seed: u64, tally: &Tally) -> (Coverage, Result<(), Box<Failure>>) {
+    fn one(
+        &self,
+        seed: u64,
+        until: Option<Instant>,
+        tally: &Tally,
+    ) -> (Coverage, Result<(), Box<Failure>>) {
         let (structure, workload) = (self.history)(seed);
         let structure = Arc::new(structure);
         let recording = match record(&structure, &workload, seed) {
@@ -106,6 +111,7 @@ impl<S: Structure> Run<'_, S> {
             }
         };
         let mut explorer = Explorer::new(&*structure, self.medium, self.limits, seed, tally);
+        explorer.until = until;
         explorer.coverage.histories = 1;
         for operation in &recording.operations {
             explorer.coverage.operation(operation);

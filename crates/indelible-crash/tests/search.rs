@@ -5,6 +5,7 @@ use indelible_crash::indelible::Kind;
 use indelible_crash::{Coverage, Limits, Medium, Run, Tally, maps};
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 /// Histories of so many operations by so many threads.
 fn explore(
@@ -158,4 +159,24 @@ fn recorded_histories_of_threads_are_linearizable() {
         }
         println!("{kind}, {threads} threads: {:?}", summary.elapsed);
     }
+}
+
+#[test]
+fn a_run_ends_when_its_time_is_up_within_a_history_too() {
+    let run = Run {
+        history: &|seed| maps::history(None, seed, 200, 1),
+        medium: Medium::Pmem,
+        // Millions of images, which would take most of an hour.
+        limits: Limits {
+            images_per_point: 1 << 20,
+            nested_every: 1,
+            depth: 3,
+        },
+        seed: 7,
+        histories: 1,
+        time: Some(Duration::from_millis(50)),
+        workers: 1,
+    };
+    let summary = run.go(&Tally::default(), &AtomicU64::new(0));
+    assert!(summary.failure.is_none() && summary.distinct > 0);
 }

@@ -42,7 +42,7 @@ impl Index for Nothing {
     }
 
     fn scan(&self, from: u64, count: usize, page: &mut Vec<(u64, u64)>) {
-        black_box((from, count, page));
+        page.resize(page.len() + black_box(count), (black_box(from), 0));
     }
 
     fn get_batch(&self, keys: &[u64]) -> usize {

@@ -53,8 +53,9 @@ fn model_scan(model: &BTreeMap<u64, u64>, from: u64, count: usize) -> Vec<(u64, 
 }
 
 fn scan(index: &dyn Index, from: u64, count: usize) -> Vec<(u64, u64)> {
-    let mut page = Vec::new();
+    let mut page = vec![(1, 2)];
     index.scan(from, count, &mut page);
+    assert_eq!(page.remove(0), (1, 2));
     page
 }
 

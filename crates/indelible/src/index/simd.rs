@@ -43,9 +43,10 @@ pub(crate) trait Simd: Copy {
     }
 
     /// Takes the records, a key and a value each, whose keys are at most `span` above `low` out of some lines, and returns how
-    /// many there are. What is behind them in `out`, which has room for all records, means nothing.
+    /// many there are. `out` has room for all records of the lines; what is behind those that are taken means nothing.
     #[inline(always)]
     fn records_between(lines: &[KeyLine], low: u64, span: u64, out: &mut [[u64; 2]]) -> usize {
+        assert!(out.len() >= lines.len() * LINE_RECORDS);
         let mut count = 0;
         for slot in lines.iter().flat_map(|line| line.0.chunks_exact(2)) {
             let record = [0, 1].map(|word| slot[word].load(Ordering::Relaxed));
@@ -61,7 +62,7 @@ pub(crate) trait Simd: Copy {
     fn sorted_between(pair: &[KeyLine; 2], low: u64, span: u64, out: &mut [[u64; 2]; 8]) -> usize {
         let mut count = 0;
         for line in pair {
-            let mut four = [[0; 2]; 4];
+            let mut four = [[0; 2]; LINE_RECORDS];
             let line = std::slice::from_ref(line);
             let more = Self::records_between(line, low, span, &mut four);
             for &record in &four[..more] {

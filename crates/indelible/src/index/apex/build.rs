@@ -70,18 +70,17 @@ impl Image {
     /// Gives every record a slot. In each pair of lines they lie in order, for the sake of ranges.
     fn place(&mut self, records: &[Record]) {
         let model = self.shape.model;
-        let homes = records.iter().map(|&(key, _)| model.predict(key) as Home);
-        let mut homes: Vec<Home> = homes.collect();
+        let mut homes: Vec<Home> = Vec::with_capacity(records.len() + PAIR_SLOTS);
+        homes.extend(records.iter().map(|&(key, _)| model.predict(key) as Home));
         homes.extend([Home::MAX; PAIR_SLOTS]);
         let mut at = 0;
         // Those that found no room in the pair before.
         let mut carried = 0..0;
         for first in (0..self.shape.primary).step_by(PAIR_SLOTS) {
             let after = first + PAIR_SLOTS;
-            // Counted, and copied, without a branch: nobody can foresee how many there are. The difference is negative, or not.
-            let is_own = |&home: &Home| (home - after as Home).cast_unsigned() >> (Home::BITS - 1);
-            let stay = homes[at..at + PAIR_SLOTS].iter().map(is_own).sum::<u16>();
-            let stay = usize::from(stay);
+            // Counted, by the signs of differences, and copied without a branch: nobody can foresee how many there are.
+            let sign = |&home: &Home| (home - after as Home).cast_unsigned() >> (Home::BITS - 1);
+            let stay = usize::from(homes[at..at + PAIR_SLOTS].iter().map(sign).sum::<u16>());
             // The last ones go on to the next pair, unless that is another group's; those that come from the one before
             // have to take what room is left.
             let mut end = at + stay;

@@ -14,6 +14,7 @@ use super::{Apex, Tree};
 use crate::index::simd::{Kernel, KeyLine, Simd, dispatch, prefetch};
 use crate::{Error, Result, reclaim};
 use std::cell::Cell;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -197,16 +198,20 @@ impl Chunk {
         }
     }
 
-    /// The slots of the primary array that may hold its records: the pairs of lines of their homes, and the other pairs of
-    /// the windows of the first and the last home if those have strays.
+    /// The slots of the primary array that may hold its records; the array may end before. Those of the homes between lie in the
+    /// pairs of lines of others, if not in their own; of the first and the last home it has to be asked.
     #[inline(always)]
-    fn slots(&self, data: &Data) -> std::ops::Range<usize> {
-        let (from, to) = self.homes;
-        let window = |home| match home & !(PAIR_SLOTS - 1) {
-            pair if !data.has_strays(home) => pair..pair + PAIR_SLOTS,
-            _ => window_of(home)..window_of(home) + WINDOW,
+    fn slots(&self, data: &Data) -> Range<usize> {
+        let slots_of = |home| {
+            if data.has_strays(home) {
+                window_of(home)..window_of(home) + WINDOW
+            } else {
+                let pair = home & !(PAIR_SLOTS - 1);
+                pair..pair + PAIR_SLOTS
+            }
         };
-        window(from).start..window(to).end
+        let (from, to) = self.homes;
+        slots_of(from).start..slots_of(to).end
     }
 }
 
@@ -414,7 +419,7 @@ pub(super) fn sort_nearly<S: Simd>(records: &mut [Pair]) {
 }
 
 /// Merges `more` into the records of `range`, both sorted, and returns where they end now. There is room behind the range.
-pub(super) fn merge(records: &mut [Pair], range: std::ops::Range<usize>, more: &[Pair]) -> usize {
+pub(super) fn merge(records: &mut [Pair], range: Range<usize>, more: &[Pair]) -> usize {
     // From the end, so that nothing is overwritten that is still needed.
     let mut left = range.end;
     for (right, &record) in more.iter().enumerate().rev() {

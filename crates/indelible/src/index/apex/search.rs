@@ -4,7 +4,7 @@ use super::Tree;
 use super::data::Data;
 use super::inner::Child;
 use super::layout::{GROUP, Slot};
-use super::window::{Pair, Window};
+use super::window::{LinePair, Window};
 use crate::index::simd::{Kernel, Simd, dispatch};
 use crate::index::tally::RecordLock;
 use crate::locks::WriteGuard;
@@ -87,7 +87,7 @@ impl Tree {
     #[inline(always)]
     pub(super) fn find_in<S: Simd>(&self, data: &Data, home: usize, key: u64) -> Option<u64> {
         // SAFETY: as in `window`.
-        let pair = unsafe { Pair::new(self.base, data, home) };
+        let pair = unsafe { LinePair::new(self.base, data, home) };
         let equal = pair.equal::<S>(key);
         point();
         if equal != 0 {

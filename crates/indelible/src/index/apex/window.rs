@@ -3,18 +3,18 @@
 use super::data::Data;
 use super::layout::{PAIR_SLOTS, WINDOW, window_of};
 use crate::index::simd::{KeyLine, Simd, prefetch};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
+
+/// Of the words of a pair of lines, those that are keys.
+const EVEN: u32 = 0x5555;
 
 /// A pair of lines, half a window. The one of the home is where most keys are, and all that most lookups need.
 #[derive(Clone, Copy)]
-pub(super) struct Pair<'a> {
+pub(super) struct LinePair<'a> {
     lines: &'a [KeyLine; 2],
 }
 
-/// Of the words of a pair, those that are keys.
-const EVEN: u32 = 0x5555;
-
-impl<'a> Pair<'a> {
+impl<'a> LinePair<'a> {
     /// The pair of `home` in a node of the pool that is mapped at `base`.
     ///
     /// # Safety
@@ -37,11 +37,8 @@ impl<'a> Pair<'a> {
     /// The value in the slot of the lowest bit of such a mask.
     #[inline(always)]
     pub(super) fn value(self, mask: u32) -> u64 {
-        // SAFETY: two lines are sixteen words.
-        let words: &[AtomicU64; PAIR_SLOTS * 2] =
-            unsafe { &*std::ptr::from_ref(self.lines).cast() };
-        let word = (mask.trailing_zeros() + 1) as usize % words.len();
-        words[word].load(Ordering::Relaxed)
+        let word = (mask.trailing_zeros() + 1) as usize % (PAIR_SLOTS * 2);
+        self.lines[word / 8].0[word % 8].load(Ordering::Relaxed)
     }
 }
 
@@ -76,9 +73,9 @@ impl<'a> Window<'a> {
 
     /// One half of the window.
     #[inline(always)]
-    pub(super) fn pair(self, half: usize) -> Pair<'a> {
+    pub(super) fn pair(self, half: usize) -> LinePair<'a> {
         let lines = &self.lines[half];
-        Pair { lines }
+        LinePair { lines }
     }
 
     /// Which slots of one half have this key: the even bits, two for each slot of the window.

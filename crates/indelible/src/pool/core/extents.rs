@@ -303,7 +303,11 @@ impl PoolCore {
             space.give_up();
         }
         let extents = &mut *lock(&self.extents);
-        let (used, mapped) = (extents.count, self.mapped_end(extents)?);
+        let made = extents.stop_ahead();
+        let used = extents.count;
+        let old = self.mapping.file_extents()?.max(used);
+        // What was to be made ready may not be there: it is cut off, and not counted.
+        let mapped = old.max(made);
         while extents.count > 1 && extents.free.remove(&(extents.count - 1)) {
             extents.count -= 1;
         }
@@ -324,18 +328,13 @@ impl PoolCore {
         // Nobody looks there any more: a block becomes free only after every reader has let go of it.
         self.mapping
             .cut(extents.count * EXTENT_BYTES, mapped * EXTENT_BYTES)?;
-        Ok((mapped - extents.count) * EXTENT_BYTES)
-    }
-
-    /// Where all extents end that there are, those beyond the pool's end included. No more of these are made ready.
-    fn mapped_end(&self, extents: &mut Extents) -> Result<u64> {
-        let made = extents.stop_ahead();
-        Ok(self.mapping.file_extents()?.max(made).max(extents.count))
+        Ok((old - extents.count) * EXTENT_BYTES)
     }
 
     /// Cuts off what lies beyond the pool's end.
     pub(super) fn cut_surplus(&self, extents: &mut Extents) -> Result<()> {
-        let end = self.mapped_end(extents)?;
+        let made = extents.stop_ahead();
+        let end = self.mapping.file_extents()?.max(made);
         if end == extents.count {
             return Ok(());
         }
