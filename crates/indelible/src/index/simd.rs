@@ -12,7 +12,7 @@ use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub(crate) struct KeyLine(pub(crate) [AtomicU64; 8]);
 
 /// Records, a key and a value each, in one cache line.
-const LINE_RECORDS: usize = 4;
+pub(crate) const LINE_RECORDS: usize = 4;
 
 /// Sixteen half words in one cache line, likewise.
 #[repr(C, align(64))]

@@ -258,10 +258,16 @@ impl DataHeader {
 
 pub(super) use super::model::{GROUP, LINE_SLOTS, PAIR_SLOTS, WINDOW, homes};
 
+/// The first slot of the pair of lines of `home`.
+#[inline(always)]
+pub(super) fn pair_of(home: usize) -> usize {
+    home & !(PAIR_SLOTS - 1)
+}
+
 /// The first slot of the window of `home`: of its pair of lines, but so that the window does not leave the group.
 #[inline(always)]
 pub(super) fn window_of(home: usize) -> usize {
-    (home & !(PAIR_SLOTS - 1)).min((home | (GROUP - 1)) + 1 - WINDOW)
+    pair_of(home).min((home | (GROUP - 1)) + 1 - WINDOW)
 }
 
 /// The marker of a data node whose range begins at `low`.

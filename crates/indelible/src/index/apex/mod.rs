@@ -241,7 +241,8 @@ impl Tree {
 
     /// Frees a mirror that has just been replaced, once nobody can hold it any more.
     fn bury(&self, child: Child) {
-        // With this bug what goes may still be reached. It stays, so that the checker finds the bug and does not fall over it.
+        // With this bug copied inner nodes lead to what goes here. It stays, or the checker would read freed memory before
+        // it finds the bug.
         if planted(Bug::CopyWithoutLock) {
             return;
         }

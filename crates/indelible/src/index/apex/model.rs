@@ -4,6 +4,8 @@
 //! home on every machine and after every open, and homes never descend as keys ascend. Fitting is done in floating
 //! point, once per node.
 
+use crate::index::simd::LINE_RECORDS;
+
 /// Slots among which windows stay; each group has a lock of its own.
 pub(super) const GROUP: usize = if cfg!(any(test, feature = "small")) {
     32
@@ -15,7 +17,7 @@ pub(super) const GROUP: usize = if cfg!(any(test, feature = "small")) {
 pub(super) const WINDOW: usize = 16;
 
 /// Slots of a cache line.
-pub(super) const LINE_SLOTS: usize = 4;
+pub(super) const LINE_SLOTS: usize = LINE_RECORDS;
 
 /// Slots of two lines side by side, which processors fetch together.
 pub(super) const PAIR_SLOTS: usize = 2 * LINE_SLOTS;

@@ -9,7 +9,7 @@
 
 use super::bucket::Entry;
 use super::data::Data;
-use super::layout::{GROUP, LINE_SLOTS, PAIR_SLOTS, WINDOW, window_of};
+use super::layout::{GROUP, LINE_SLOTS, PAIR_SLOTS, WINDOW, pair_of, window_of};
 use super::{Apex, Tree};
 use crate::index::simd::{Kernel, KeyLine, Simd, dispatch, prefetch};
 use crate::{Error, Result, reclaim};
@@ -206,7 +206,7 @@ impl Chunk {
             if data.has_strays(home) {
                 window_of(home)..window_of(home) + WINDOW
             } else {
-                let pair = home & !(PAIR_SLOTS - 1);
+                let pair = pair_of(home);
                 pair..pair + PAIR_SLOTS
             }
         };
@@ -298,7 +298,7 @@ impl Tree {
             let after = group + GROUP;
             after..(home + homes).next_multiple_of(PAIR_SLOTS).max(after)
         } else {
-            (home + 1).saturating_sub(homes).min(group) & !(PAIR_SLOTS - 1)..group
+            pair_of((home + 1).saturating_sub(homes).min(group))..group
         };
         if beyond.start < data.primary as usize && !beyond.is_empty() {
             data.prefetch_overflow(beyond.start / GROUP);

@@ -1,7 +1,7 @@
 //! Where the record of a key may lie in the primary array: two pairs of lines, of which the first is most often enough.
 
 use super::data::Data;
-use super::layout::{PAIR_SLOTS, WINDOW, window_of};
+use super::layout::{PAIR_SLOTS, WINDOW, pair_of, window_of};
 use crate::index::simd::{KeyLine, Simd, prefetch};
 use std::sync::atomic::Ordering;
 
@@ -22,7 +22,7 @@ impl<'a> LinePair<'a> {
     /// As for [`Window::new`].
     #[inline(always)]
     pub(super) unsafe fn new(base: *mut u8, data: &Data, home: usize) -> Self {
-        let at = data.slot_at(home & !(PAIR_SLOTS - 1)) as usize;
+        let at = data.slot_at(pair_of(home)) as usize;
         // SAFETY: the pair is a half of the window, to which `Window::new` applies.
         let lines = unsafe { &*base.add(at).cast_const().cast() };
         Self { lines }
