@@ -7,7 +7,6 @@ use super::layout::{
     DataHeader, DataShape, EXTENSION_SLOTS, Extension, GROUP, HEADER_BYTES, INLINE_SLOTS, Link,
     Offset, PAIR_SLOTS, Radix, SMALLEST_BLOCK, WINDOW, marker, window_of,
 };
-use super::model::MAX_SLOTS;
 use super::plan::{DataPlan, InnerPlan, Plan};
 use super::records::Buffer;
 use crate::Result;
@@ -22,10 +21,8 @@ const EXTENSION_WORD: usize = std::mem::offset_of!(DataHeader, extension) / 8;
 /// A key and a value.
 pub(super) type Record = (u64, u64);
 
-/// The home of a key. Eight of them are compared at once on any machine.
-type Home = i16;
-
-const _: () = assert!(MAX_SLOTS < Home::MAX as usize);
+/// Pairs of lines in a group.
+const GROUP_PAIRS: usize = GROUP / PAIR_SLOTS;
 
 /// A data node as it will lie in its block.
 pub(super) struct Image {
@@ -69,52 +66,75 @@ impl Image {
 
     /// Gives every record a slot. In each pair of lines they lie in order, for the sake of ranges.
     fn place(&mut self, records: &[Record]) {
-        let model = self.shape.model;
-        let mut homes: Vec<Home> = Vec::with_capacity(records.len() + PAIR_SLOTS);
-        homes.extend(records.iter().map(|&(key, _)| model.predict(key) as Home));
-        homes.extend([Home::MAX; PAIR_SLOTS]);
+        // Behind the last record of each pair of lines; 0 for a pair without one.
+        let mut ends = Buffer::of(self.shape.primary / PAIR_SLOTS);
+        ends.fill(0);
+        for (i, &(key, _)) in records.iter().enumerate() {
+            ends[self.shape.model.predict(key) / PAIR_SLOTS] = i as u64 + 1;
+        }
         let mut at = 0;
-        // Those that found no room in the pair before.
+        for (group, ends) in ends.chunks(GROUP_PAIRS).enumerate() {
+            at = self.place_group(records, group, at, ends);
+        }
+    }
+
+    /// The same for a group and its records, which begin with the one at `at`. Returns where those of the next group begin.
+    fn place_group(
+        &mut self,
+        records: &[Record],
+        group: usize,
+        at: usize,
+        known_ends: &[u64],
+    ) -> usize {
+        let pairs = known_ends.len();
+        let mut ends = [at; GROUP_PAIRS + 1];
+        for (pair, &end) in known_ends.iter().enumerate() {
+            ends[pair + 1] = ends[pair].max(end as usize);
+        }
+        // How many of the pair before each can take, so that all find room: as many as its own leave, and as many of
+        // those as can go on in turn. The last one cannot hand any on: the next pair is another group's.
+        let mut room = [0; GROUP_PAIRS + 1];
+        for pair in (0..pairs).rev() {
+            let own = ends[pair + 1] - ends[pair];
+            room[pair] = (PAIR_SLOTS + own.min(room[pair + 1])).saturating_sub(own);
+        }
+        // Those that go on from the pair before.
         let mut carried = 0..0;
-        for first in (0..self.shape.primary).step_by(PAIR_SLOTS) {
-            let after = first + PAIR_SLOTS;
-            // Counted, by the signs of differences, and copied without a branch: nobody can foresee how many there are.
-            let sign = |&home: &Home| (home - after as Home).cast_unsigned() >> (Home::BITS - 1);
-            let stay = usize::from(homes[at..at + PAIR_SLOTS].iter().map(sign).sum::<u16>());
-            // The last ones go on to the next pair, unless that is another group's; those that come from the one before
-            // have to take what room is left.
-            let mut end = at + stay;
-            while homes[end] < after as Home {
-                end += 1;
-            }
+        for pair in 0..pairs {
+            let (at, end) = (ends[pair], ends[pair + 1]);
+            // The last ones go on: those that find no room here, and those that have room in the next pair and make room
+            // for others here. Where there is too little for all, keys stay at home and who comes goes to the stash.
+            let stay = (end - at)
+                .saturating_sub(room[pair + 1])
+                .max(PAIR_SLOTS.saturating_sub(carried.len()))
+                .min(PAIR_SLOTS)
+                .min(end - at);
+            let slot = group * GROUP + pair * PAIR_SLOTS;
             if carried.is_empty() {
-                self.put_pair(first, &records[at..], stay);
+                self.put_pair(slot, &records[at..], stay);
             } else {
                 let lucky = carried.len().min(PAIR_SLOTS - stay);
                 let unlucky = carried.start + lucky..carried.end;
-                self.put_pair(first, &records[carried.start..], lucky);
-                for (slot, record) in (first + lucky..).zip(at..at + stay) {
+                self.put_pair(slot, &records[carried.start..], lucky);
+                for (slot, record) in (slot + lucky..).zip(at..at + stay) {
                     self.put(slot, records[record]);
                 }
-                unlucky.for_each(|record| self.put_aside(homes[record], records[record]));
+                unlucky.for_each(|record| self.put_aside(records[record]));
             }
             carried = at + stay..end;
-            let (count, strays) = &mut self.groups[first / GROUP];
-            *count += end - at;
             if !carried.is_empty() {
-                *strays |= Data::pair_bit(first);
+                self.groups[group].1 |= Data::pair_bit(slot);
             }
-            if after.is_multiple_of(GROUP) || after == self.shape.primary {
-                // Their window is this pair and the one before.
-                for record in std::mem::take(&mut carried) {
-                    match self.room_for(homes[record] as usize) {
-                        Some(slot) => self.put(slot, records[record]),
-                        None => self.put_aside(homes[record], records[record]),
-                    }
-                }
-            }
-            at = end;
         }
+        // Of the last pair: their window is that pair and the one before.
+        for &record in &records[carried] {
+            match self.room_for(self.shape.model.predict(record.0)) {
+                Some(slot) => self.put(slot, record),
+                None => self.put_aside(record),
+            }
+        }
+        self.groups[group].0 = ends[pairs] - at;
+        ends[pairs]
     }
 
     /// Fills a pair of lines with the first so many of `records`. The pairs before it have been filled, and those behind it
@@ -141,8 +161,8 @@ impl Image {
     }
 
     /// Puts a record into the stash.
-    fn put_aside(&mut self, home: Home, record: Record) {
-        let home = home as usize;
+    fn put_aside(&mut self, record: Record) {
+        let home = self.shape.model.predict(record.0);
         let slot = self.overflow.len();
         if slot < self.shape.stash {
             self.put(self.shape.primary + slot, record);
@@ -431,7 +451,8 @@ impl Extension {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::choose;
+    use super::*;
+    use crate::index::apex::model::Model;
 
     #[test]
     fn an_insert_prefers_the_pair_of_lines_of_its_home() {
@@ -443,5 +464,39 @@ mod tests {
         assert_eq!(choose(slots(&[2]), 14), Some(2));
         assert_eq!(choose(slots(&[2, 8]), 14), Some(8));
         assert_eq!(choose(0, 3), None);
+    }
+
+    /// The image of a node with one group that has so many keys in each pair of lines.
+    fn image_of(counts: [u64; GROUP_PAIRS]) -> (Image, Vec<Record>) {
+        let (primary, stash, low, high) = (GROUP, WINDOW, 1000, 1000 + 100 * GROUP as u64 - 1);
+        let keys = (0..).zip(counts).flat_map(|(pair, count)| {
+            (0..count).map(move |key| low + pair * 100 * PAIR_SLOTS as u64 + key)
+        });
+        let records: Vec<Record> = keys.map(|key| (key, !key)).collect();
+        let plan = DataPlan {
+            first: 0,
+            last: records.len(),
+            low,
+            high,
+            bytes: 1 << 10,
+            primary,
+            stash,
+            model: Model::fit(&[], primary, low, high),
+        };
+        (Image::new(&plan, &records), records)
+    }
+
+    #[test]
+    fn keys_make_room_for_those_of_the_pair_before_if_that_helps() {
+        // One too many, and the next pair with room is the last one.
+        let (image, records) = image_of([9, 8, 8, 7]);
+        assert_eq!((image.overflow.len(), image.groups[0]), (0, (32, 0b0111)));
+        let slots = image.words[HEADER_WORDS..].as_chunks().0;
+        let in_order = records.iter().map(|&(key, value)| [key, value]);
+        assert!(slots[..GROUP].iter().copied().eq(in_order));
+        // No room for three of them: all others are at home, but for the one that finds room in the pair before.
+        let (image, _) = image_of([9, 9, 7, 10]);
+        assert_eq!((image.overflow.len(), image.groups[0].0), (3, 35));
+        assert_eq!(image.groups[0].1 & u64::from(u32::MAX), 0b1011);
     }
 }
