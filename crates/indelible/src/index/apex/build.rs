@@ -24,6 +24,10 @@ pub(super) type Record = (u64, u64);
 /// Pairs of lines in a group.
 const GROUP_PAIRS: usize = GROUP / PAIR_SLOTS;
 
+/// How many pairs in a row make room for one record: each then has a record elsewhere, at a miss for whoever looks for it,
+/// and a record in the stash costs four.
+const CHAIN: usize = 3;
+
 /// A data node as it will lie in its block.
 pub(super) struct Image {
     shape: DataShape,
@@ -66,44 +70,40 @@ impl Image {
 
     /// Gives every record a slot. In each pair of lines they lie in order, for the sake of ranges.
     fn place(&mut self, records: &[Record]) {
-        // Behind the last record of each pair of lines; 0 for a pair without one.
-        let mut ends = Buffer::of(self.shape.primary / PAIR_SLOTS);
-        ends.fill(0);
+        // The first record of each pair of lines, by home, and behind the last one's. (What a pair without records has here
+        // would be 0.)
+        let mut bounds = vec![0; self.shape.primary / PAIR_SLOTS + 1];
         for (i, &(key, _)) in records.iter().enumerate() {
-            ends[self.shape.model.predict(key) / PAIR_SLOTS] = i as u64 + 1;
+            bounds[self.shape.model.predict(key) / PAIR_SLOTS + 1] = i + 1;
         }
-        let mut at = 0;
-        for (group, ends) in ends.chunks(GROUP_PAIRS).enumerate() {
-            at = self.place_group(records, group, at, ends);
+        for pair in 1..bounds.len() {
+            bounds[pair] = bounds[pair].max(bounds[pair - 1]);
+        }
+        for group in 0..self.groups.len() {
+            let first = group * GROUP_PAIRS;
+            let last = (first + GROUP_PAIRS).min(bounds.len() - 1);
+            self.place_group(records, group, &bounds[first..=last]);
         }
     }
 
-    /// The same for a group and its records, which begin with the one at `at`. Returns where those of the next group begin.
-    fn place_group(
-        &mut self,
-        records: &[Record],
-        group: usize,
-        at: usize,
-        known_ends: &[u64],
-    ) -> usize {
-        let pairs = known_ends.len();
-        let mut ends = [at; GROUP_PAIRS + 1];
-        for (pair, &end) in known_ends.iter().enumerate() {
-            ends[pair + 1] = ends[pair].max(end as usize);
-        }
-        // How many of the pair before each can take, so that all find room: as many as its own leave, and as many of
-        // those as can go on in turn. The last one cannot hand any on: the next pair is another group's.
+    /// The same for a group, between the pairs of which are such bounds.
+    fn place_group(&mut self, records: &[Record], group: usize, bounds: &[usize]) {
+        let pairs = bounds.len() - 1;
+        // How many records of the pair before each can take, so that none goes to the stash: as many as its own leave room for,
+        // and as many as it can hand on of its own. Behind the last pair is another group, which takes none.
         let mut room = [0; GROUP_PAIRS + 1];
-        for pair in (0..pairs).rev() {
-            let own = ends[pair + 1] - ends[pair];
-            room[pair] = (PAIR_SLOTS + own.min(room[pair + 1])).saturating_sub(own);
+        for _ in 0..CHAIN {
+            for pair in 0..pairs {
+                let own = bounds[pair + 1] - bounds[pair];
+                room[pair] = (PAIR_SLOTS + own.min(room[pair + 1])).saturating_sub(own);
+            }
         }
         // Those that go on from the pair before.
         let mut carried = 0..0;
         for pair in 0..pairs {
-            let (at, end) = (ends[pair], ends[pair + 1]);
-            // The last ones go on: those that find no room here, and those that have room in the next pair and make room
-            // for others here. Where there is too little for all, keys stay at home and who comes goes to the stash.
+            let (at, end) = (bounds[pair], bounds[pair + 1]);
+            // As many go on as find no room here; and to make room for those that come, no more than the next pair can take.
+            // Who comes and finds no room even so goes to the stash.
             let stay = (end - at)
                 .saturating_sub(room[pair + 1])
                 .max(PAIR_SLOTS.saturating_sub(carried.len()))
@@ -133,8 +133,7 @@ impl Image {
                 None => self.put_aside(record),
             }
         }
-        self.groups[group].0 = ends[pairs] - at;
-        ends[pairs]
+        self.groups[group].0 = bounds[pairs] - bounds[0];
     }
 
     /// Fills a pair of lines with the first so many of `records`. The pairs before it have been filled, and those behind it
@@ -452,7 +451,9 @@ impl Extension {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::index::apex::layout::SLOT_BYTES;
     use crate::index::apex::model::Model;
+    use proptest::prelude::*;
 
     #[test]
     fn an_insert_prefers_the_pair_of_lines_of_its_home() {
@@ -466,10 +467,11 @@ mod tests {
         assert_eq!(choose(0, 3), None);
     }
 
-    /// The image of a node with one group that has so many keys in each pair of lines.
-    fn image_of(counts: [u64; GROUP_PAIRS]) -> (Image, Vec<Record>) {
-        let (primary, stash, low, high) = (GROUP, WINDOW, 1000, 1000 + 100 * GROUP as u64 - 1);
-        let keys = (0..).zip(counts).flat_map(|(pair, count)| {
+    /// The image of a node that has so many keys in each pair of lines.
+    fn image_of(counts: &[u64]) -> (Image, Vec<Record>) {
+        let primary = counts.len() * PAIR_SLOTS;
+        let (stash, low, high) = (WINDOW, 1000, 1000 + 100 * primary as u64 - 1);
+        let keys = (0..).zip(counts).flat_map(|(pair, &count)| {
             (0..count).map(move |key| low + pair * 100 * PAIR_SLOTS as u64 + key)
         });
         let records: Vec<Record> = keys.map(|key| (key, !key)).collect();
@@ -478,7 +480,7 @@ mod tests {
             last: records.len(),
             low,
             high,
-            bytes: 1 << 10,
+            bytes: HEADER_BYTES + ((primary + stash) as u64) * SLOT_BYTES,
             primary,
             stash,
             model: Model::fit(&[], primary, low, high),
@@ -486,17 +488,62 @@ mod tests {
         (Image::new(&plan, &records), records)
     }
 
+    fn stashed(image: &Image) -> usize {
+        image.overflow.len() + image.rest.len()
+    }
+
     #[test]
     fn keys_make_room_for_those_of_the_pair_before_if_that_helps() {
         // One too many, and the next pair with room is the last one.
-        let (image, records) = image_of([9, 8, 8, 7]);
-        assert_eq!((image.overflow.len(), image.groups[0]), (0, (32, 0b0111)));
+        let (image, records) = image_of(&[9, 8, 8, 7]);
+        assert_eq!((stashed(&image), image.groups[0]), (0, (32, 0b0111)));
         let slots = image.words[HEADER_WORDS..].as_chunks().0;
         let in_order = records.iter().map(|&(key, value)| [key, value]);
         assert!(slots[..GROUP].iter().copied().eq(in_order));
-        // No room for three of them: all others are at home, but for the one that finds room in the pair before.
-        let (image, _) = image_of([9, 9, 7, 10]);
-        assert_eq!((image.overflow.len(), image.groups[0].0), (3, 35));
-        assert_eq!(image.groups[0].1 & u64::from(u32::MAX), 0b1011);
+        // Those of the last pair find room in the one before.
+        let (image, _) = image_of(&[8, 8, 6, 10]);
+        assert_eq!((stashed(&image), image.groups[0]), (0, (32, 0b1000)));
+        // No room for three of them: all others are at home, but for one that finds room in the next pair.
+        let (image, _) = image_of(&[9, 9, 7, 10]);
+        assert_eq!((stashed(&image), image.groups[0]), (3, (35, 0b1011)));
     }
+
+    proptest! {
+            #[test]
+            fn a_node_that_is_laid_out_has_every_record_where_it_is_looked_for(
+                counts in proptest::collection::vec(prop_oneof![8 => 0_u64..12, 1 => 0_u64..100], 2..3 * GROUP_PAIRS),
+            ) {
+                // The last pair of a node has no homes: its window might leave the node.
+                let counts = [&counts[..counts.len() - 1], &[0]].concat();
+                let (image, records) = image_of(&counts);
+                let free = marker(image.shape.low);
+                let slots: &[[u64; 2]] = &image.words[HEADER_WORDS..].as_chunks().0[..image.shape.primary];
+                let mut found: Vec<Record> = image.overflow.iter().map(|&(_, key, _)| (key, !key)).collect();
+                found.extend(image.rest.iter().map(|&(_, record)| record));
+                let mut groups = vec![(0, 0); image.groups.len()];
+                for &(key, _) in &found {
+                    let home = image.shape.model.predict(key);
+                    groups[home / GROUP].0 += 1;
+                    groups[home / GROUP].1 |= Data::pair_bit(home);
+                }
+                for (pair, slots) in slots.chunks(PAIR_SLOTS).enumerate() {
+                    let mut before = 0;
+                    for &[key, value] in slots.iter().filter(|slot| slot[0] != free) {
+                        let home = image.shape.model.predict(key);
+                        prop_assert!(key > before && value == !key);
+    let window = window_of(home)..window_of(home) + WINDOW;
+                        prop_assert!(window.contains(&(pair * PAIR_SLOTS)));
+                        groups[home / GROUP].0 += 1;
+                        if pair != home / PAIR_SLOTS {
+                            groups[home / GROUP].1 |= Data::pair_bit(home);
+                        }
+                        found.push((key, value));
+                        before = key;
+                    }
+                }
+                found.sort_unstable();
+                prop_assert_eq!(found, records);
+                prop_assert_eq!(groups, image.groups);
+            }
+        }
 }
