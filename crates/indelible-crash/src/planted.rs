@@ -324,6 +324,27 @@ fn run_across_lines(number: u64) -> (Maps, Recording<Operation>) {
     (structure, recording)
 }
 
+/// A batch that fills nodes of an APEX, beside somebody who reads its records: what has been read must be there, whatever the batch
+/// goes on to do.
+fn batch_beside_reader(seed: u64) -> (Maps, Recording<Operation>) {
+    let structure = Maps::of(Kind::Apex);
+    let keys = |from: u64| (0..48).map(move |i| (i << 40) + from);
+    let batch = keys(1 << 39).map(|key| (key, 1)).collect();
+    let workload = Workload {
+        before: keys(0).map(|key| Operation::Insert(key, 0)).collect(),
+        threads: vec![
+            vec![Operation::InsertBatch(batch)],
+            (0..3)
+                .flat_map(|_| keys(1 << 39))
+                .map(Operation::Get)
+                .collect(),
+        ],
+    };
+    let recording = record(&Arc::new(structure), &workload, seed);
+    let recording = recording.unwrap_or_else(|error| panic!("{error}"));
+    (structure, recording)
+}
+
 /// A merge that takes an extent, for the node between: with one of these numbers of other inner nodes.
 fn merging(inner_nodes: u64) -> (Maps, Recording<Operation>) {
     let (structure, workload) = maps::merging(inner_nodes);
@@ -399,6 +420,7 @@ impl Hunter {
             .map(record)
             .chain((0..3).map(run_across_lines))
             .chain((10..13).map(merging))
+            .chain((0..12).map(batch_beside_reader))
             .collect();
         let in_recovery = only_in_recovery(&recordings);
         Self {
