@@ -56,9 +56,6 @@ impl Mutation {
                 | ("publish_remove", "relink" | "relink_inner" | "divide" | "join") => {
                     Some("what takes the node's place has it, too")
                 }
-                ("publish_insert", "publish_update") if first.file.contains("apex") => {
-                    Some("a batch is not one transaction")
-                }
                 ("extend", "publish_insert") | ("relink", "publish_update") => {
                     Some("the write has not returned")
                 }
