@@ -306,9 +306,18 @@ const MOST_IMAGES_IF_EXCUSED: u64 = 8_000;
 /// Recoveries of one recording in which a bug is planted, at most.
 const MOST_RECOVERIES: u32 = 300;
 
+/// What a workload does, recorded. Panics if it is wrong without any planted bug.
+fn recorded(
+    (structure, workload): (Maps, Workload<Operation>),
+    seed: u64,
+) -> (Maps, Recording<Operation>) {
+    let recording = record(&Arc::new(structure), &workload, seed)
+        .unwrap_or_else(|error| panic!("{structure:?}, seed {seed}: {error}"));
+    (structure, recording)
+}
+
 /// A run of extents whose words in the table lie in two lines, taken and freed.
-fn run_across_lines(number: u64) -> (Maps, Recording<Operation>) {
-    let structure = Maps::of(Kind::LbTree);
+fn run_across_lines(number: u64) -> (Maps, Workload<Operation>) {
     let before = (0..700 + 60 * number).map(|key| Operation::Insert(key, key));
     let workload = Workload {
         before: before.collect(),
@@ -319,15 +328,12 @@ fn run_across_lines(number: u64) -> (Maps, Recording<Operation>) {
             Operation::Insert(5, 5),
         ]],
     };
-    let recording = record(&Arc::new(structure), &workload, number);
-    let recording = recording.unwrap_or_else(|error| panic!("{error}"));
-    (structure, recording)
+    (Maps::of(Kind::LbTree), workload)
 }
 
 /// A batch that fills nodes of an APEX, beside somebody who reads its records: what has been read must be there, whatever the batch
 /// goes on to do.
-fn batch_beside_reader(seed: u64) -> (Maps, Recording<Operation>) {
-    let structure = Maps::of(Kind::Apex);
+fn batch_beside_reader() -> (Maps, Workload<Operation>) {
     let keys = |from: u64| (0..48).map(move |i| (i << 40) + from);
     let batch = keys(1 << 39).map(|key| (key, 1)).collect();
     let workload = Workload {
@@ -340,17 +346,7 @@ fn batch_beside_reader(seed: u64) -> (Maps, Recording<Operation>) {
                 .collect(),
         ],
     };
-    let recording = record(&Arc::new(structure), &workload, seed);
-    let recording = recording.unwrap_or_else(|error| panic!("{error}"));
-    (structure, recording)
-}
-
-/// A merge that takes an extent, for the node between: with one of these numbers of other inner nodes.
-fn merging(inner_nodes: u64) -> (Maps, Recording<Operation>) {
-    let (structure, workload) = maps::merging(inner_nodes);
-    let recording = record(&Arc::new(structure), &workload, 0);
-    let recording = recording.unwrap_or_else(|error| panic!("{error}"));
-    (structure, recording)
+    (Maps::of(Kind::Apex), workload)
 }
 
 /// Recoveries of some images have flushes, fences and commits that no recording has.
@@ -391,13 +387,9 @@ impl Hunter {
     /// If one of them is wrong without any planted bug.
     #[must_use]
     pub fn new() -> Self {
-        let record = |(kind, theme, seed, operations, threads)| {
-            let (structure, workload) =
-                maps::history_of_theme(kind, theme, seed, operations, threads);
-            let recording = record(&Arc::new(structure), &workload, seed);
-            let recording =
-                recording.unwrap_or_else(|error| panic!("{kind}, seed {seed}: {error}"));
-            (structure, recording)
+        let of_theme = |(kind, theme, seed, operations, threads)| {
+            let history = maps::history_of_theme(kind, theme, seed, operations, threads);
+            recorded(history, seed)
         };
         let some = |rounds, operations, threads| {
             let all = (0..rounds).flat_map(|round| KINDS.map(|kind| (round, kind)));
@@ -413,14 +405,16 @@ impl Hunter {
         // Both threads change nodes under the same inner node, which grows.
         let last = maps::themes(Kind::Apex, 2) - 1;
         let growing = (0..96).map(|seed| (Kind::Apex, last, seed, 16, 2));
+        // With one of these numbers of inner nodes a merge takes an extent, for the node between.
+        let merging = (10..13).map(|inner_nodes| recorded(maps::merging(inner_nodes), 0));
         let recordings: Vec<_> = some(4, 150, 1)
             .chain(some(4, 40, 2))
             .chain(extents)
             .chain(growing)
-            .map(record)
-            .chain((0..3).map(run_across_lines))
-            .chain((10..13).map(merging))
-            .chain((0..12).map(batch_beside_reader))
+            .map(of_theme)
+            .chain((0..3).map(|number| recorded(run_across_lines(number), number)))
+            .chain(merging)
+            .chain((0..12).map(|seed| recorded(batch_beside_reader(), seed)))
             .collect();
         let in_recovery = only_in_recovery(&recordings);
         Self {

@@ -4,8 +4,8 @@ use super::Tree;
 use super::data::{Data, State};
 use super::inner::{Child, Inner};
 use super::layout::{
-    DataHeader, DataShape, EXTENSION_SLOTS, Extension, GROUP, HEADER_BYTES, INLINE_SLOTS, Link,
-    Offset, PAIR_SLOTS, Radix, SMALLEST_BLOCK, WINDOW, marker, window_of,
+    DataHeader, DataShape, EXTENSION_SLOTS, Extension, GROUP, GROUP_PAIRS, HEADER_BYTES,
+    INLINE_SLOTS, Link, Offset, PAIR_SLOTS, Radix, SMALLEST_BLOCK, WINDOW, marker, window_of,
 };
 use super::plan::{DataPlan, InnerPlan, Plan};
 use super::records::Buffer;
@@ -20,9 +20,6 @@ const EXTENSION_WORD: usize = std::mem::offset_of!(DataHeader, extension) / 8;
 
 /// A key and a value.
 pub(super) type Record = (u64, u64);
-
-/// Pairs of lines in a group.
-const GROUP_PAIRS: usize = GROUP / PAIR_SLOTS;
 
 /// How many pairs in a row make room for one record: each then has a record elsewhere, at a miss for whoever looks for it,
 /// and a record in the stash costs four.
@@ -89,26 +86,27 @@ impl Image {
     /// The same for a group. `bounds` say where the records of each of its pairs begin, and where the last one's end.
     fn place_group(&mut self, records: &[Record], group: usize, bounds: &[usize]) {
         let pairs = bounds.len() - 1;
+        let own = |pair: usize| bounds[pair + 1] - bounds[pair];
         // How many records of the pair before each can take, so that none goes to the stash: as many as its own leave room for,
         // and as many as it can hand on of its own. Behind the last pair is another group, which takes none.
         let mut room = [0; GROUP_PAIRS + 1];
         for _ in 0..CHAIN {
-            for pair in 0..pairs {
-                let own = bounds[pair + 1] - bounds[pair];
-                room[pair] = (PAIR_SLOTS + own.min(room[pair + 1])).saturating_sub(own);
+            for pair in 1..pairs {
+                let handed_on = own(pair).min(room[pair + 1]);
+                room[pair] = (PAIR_SLOTS + handed_on).saturating_sub(own(pair));
             }
         }
         // Those that go on from the pair before.
         let mut carried = 0..0;
         for pair in 0..pairs {
-            let (at, end) = (bounds[pair], bounds[pair + 1]);
             // As many go on as find no room here; and to make room for those that come, no more than the next pair can take.
             // Who comes and finds no room even so goes to the stash.
-            let stay = (end - at)
+            let stay = own(pair)
                 .saturating_sub(room[pair + 1])
                 .max(PAIR_SLOTS.saturating_sub(carried.len()))
                 .min(PAIR_SLOTS)
-                .min(end - at);
+                .min(own(pair));
+            let at = bounds[pair];
             let slot = group * GROUP + pair * PAIR_SLOTS;
             if carried.is_empty() {
                 self.put_pair(slot, &records[at..], stay);
@@ -121,7 +119,7 @@ impl Image {
                 }
                 unlucky.for_each(|record| self.put_aside(records[record]));
             }
-            carried = at + stay..end;
+            carried = at + stay..bounds[pair + 1];
             if !carried.is_empty() {
                 self.groups[group].1 |= Data::pair_bit(slot);
             }

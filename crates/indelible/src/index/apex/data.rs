@@ -18,7 +18,8 @@
 
 use super::bucket::{Bucket, Entry};
 use super::layout::{
-    DataShape, EXTENSION_SLOTS, GROUP, HEADER_BYTES, Offset, PAIR_SLOTS, SLOT_BYTES, marker,
+    DataShape, EXTENSION_SLOTS, GROUP, GROUP_PAIRS, HEADER_BYTES, Offset, PAIR_SLOTS, SLOT_BYTES,
+    marker,
 };
 use super::model::Model;
 use super::plan::MIN_DATA_BYTES;
@@ -81,7 +82,7 @@ struct Group {
     strays: AtomicU64,
 }
 
-const _: () = assert!(GROUP / PAIR_SLOTS <= 32);
+const _: () = assert!(GROUP_PAIRS <= 32);
 
 const UNCOUNTED: u64 = 0xffff;
 const BUCKET_BITS: u64 = (1 << 48) - 1;

@@ -256,7 +256,7 @@ impl DataHeader {
     }
 }
 
-pub(super) use super::model::{GROUP, LINE_SLOTS, PAIR_SLOTS, WINDOW, homes};
+pub(super) use super::model::{GROUP, GROUP_PAIRS, LINE_SLOTS, PAIR_SLOTS, WINDOW, homes};
 
 /// The first slot of the pair of lines of `home`.
 #[inline(always)]

@@ -22,6 +22,9 @@ pub(super) const LINE_SLOTS: usize = LINE_RECORDS;
 /// Slots of two lines side by side, which processors fetch together.
 pub(super) const PAIR_SLOTS: usize = 2 * LINE_SLOTS;
 
+/// Pairs of lines in a group.
+pub(super) const GROUP_PAIRS: usize = GROUP / PAIR_SLOTS;
+
 /// The most slots that a primary array may have: a home has 14 bits before the point and 48 after it.
 pub(super) const MAX_SLOTS: usize = 1 << 14;
 
@@ -275,16 +278,16 @@ pub(super) fn simulate_in(model: &Model, keys: &[u64], slots: usize, group: usiz
     all
 }
 
-/// The most pairs of lines in a group.
-const GROUP_PAIRS: usize = 256 / PAIR_SLOTS;
+/// The most pairs of lines that a group of any build has.
+const MOST_PAIRS: usize = 256 / PAIR_SLOTS;
 
 /// The keys of a group of `slots` slots from `first` on.
 fn simulate_group(model: &Model, keys: &[u64], first: usize, slots: usize) -> Fit {
     let last = slots / PAIR_SLOTS - 1;
     // How many slots of each pair are taken: which of them does not matter.
-    let mut taken = [0_u8; GROUP_PAIRS];
+    let mut taken = [0_u8; MOST_PAIRS];
     // An overflow bucket is searched from end to end, but entries of other blocks of 16 slots cost next to nothing.
-    let mut buckets = [0_usize; GROUP_PAIRS / 2];
+    let mut buckets = [0_usize; MOST_PAIRS / 2];
     let mut fit = Fit::default();
     let stride = stride(keys.len());
     let mut at = 0;
