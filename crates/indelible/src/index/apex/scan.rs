@@ -327,10 +327,11 @@ impl Tree {
         let room = &mut run.records[run.end..];
         let mut count = 0;
         // Free slots have a key outside of the node's range, which `low` and `high` are not.
+        let pairs = lines.as_chunks().0;
         if data.is_in_order.load(Ordering::Relaxed) {
-            count = S::records_between(lines, low, high - low, room);
+            count = S::records_between(pairs, low, high - low, room);
         } else {
-            for pair in lines.as_chunks().0 {
+            for pair in pairs {
                 if let Some(out) = room[count..].first_chunk_mut() {
                     count += S::sorted_between(pair, low, high - low, out);
                 }
