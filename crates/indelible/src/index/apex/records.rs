@@ -4,7 +4,7 @@ use super::Tree;
 use super::build::Record;
 use super::data::Data;
 use super::layout::PAIR_SLOTS;
-use super::scan::{Pair, merge, sort_nearly};
+use super::scan::{Pair, merge, sorted_pairs};
 use crate::index::simd::{Kernel, Simd, dispatch};
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
@@ -48,13 +48,8 @@ impl Kernel for Gather<'_> {
         // What is taken out of a pair of lines is written as if all of it counted.
         let mut buffer = Buffer::of((data.slots() + stash.len() + PAIR_SLOTS) * 2);
         let records: &mut [Pair] = buffer.as_chunks_mut().0;
-        let mut count = 0;
-        for pair in tree.lines(data, 0, data.primary as usize).as_chunks().0 {
-            if let Some(out) = records[count..].first_chunk_mut() {
-                count += S::sorted_between(pair, low, span, out);
-            }
-        }
-        sort_nearly::<S>(&mut records[..count]);
+        let pairs = tree.lines(data, 0, data.primary as usize).as_chunks().0;
+        let count = sorted_pairs::<S>(pairs, low, span, records);
         let count = merge(records, 0..count, &stash);
         (buffer, count)
     }

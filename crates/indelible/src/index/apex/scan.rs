@@ -113,10 +113,9 @@ impl Run {
         }
     }
 
-    /// Puts what was read since `from` in order, and what came from the stash into its place.
+    /// Puts what came from the stash into its place among what was read since `from`, which is in order.
     #[inline(always)]
     fn settle<S: Simd>(&mut self, from: usize, up: bool) {
-        sort_nearly::<S>(&mut self.records[from..self.end]);
         if !self.stashed.is_empty() {
             sort_nearly::<S>(&mut self.stashed);
             let end = self.end + self.stashed.len();
@@ -325,18 +324,15 @@ impl Tree {
         self.prefetch_beyond::<UP>(data, if UP { from } else { to }, homes);
         run.make_room(lines.len());
         let room = &mut run.records[run.end..];
-        let mut count = 0;
         // Free slots have a key outside of the node's range, which `low` and `high` are not.
-        let pairs = lines.as_chunks().0;
-        if data.is_in_order.load(Ordering::Relaxed) {
-            count = S::records_between(pairs, low, high - low, room);
+        let (pairs, span) = (lines.as_chunks().0, high - low);
+        let count = if data.is_in_order.load(Ordering::Relaxed) {
+            let count = S::records_between(pairs, low, span, room);
+            sort_nearly::<S>(&mut room[..count]);
+            count
         } else {
-            for pair in pairs {
-                if let Some(out) = room[count..].first_chunk_mut() {
-                    count += S::sorted_between(pair, low, high - low, out);
-                }
-            }
-        }
+            sorted_pairs::<S>(pairs, low, span, room)
+        };
         run.stashed.retain_mut(|record| {
             let slot = self.slot_at(record[0]);
             *record = [slot.key.load(), slot.value.load()];
@@ -403,18 +399,50 @@ fn prefetch_all(lines: &[KeyLine]) {
         .for_each(|line| prefetch(std::ptr::from_ref(line)));
 }
 
+/// Takes the records whose keys are at most `span` above `low` out of pairs of lines, in order, and returns how many there are.
+/// `out` has room for all records of the pairs.
+#[inline(always)]
+pub(super) fn sorted_pairs<S: Simd>(
+    pairs: &[[KeyLine; 2]],
+    low: u64,
+    span: u64,
+    out: &mut [Pair],
+) -> usize {
+    let mut count = 0;
+    for pair in pairs {
+        let Some(room) = out[count..].first_chunk_mut() else {
+            break;
+        };
+        let end = count + S::sorted_between(pair, low, span, room);
+        // First come the strays of the pair before, if there are any.
+        for at in count.max(1)..end {
+            if out[at - 1][0] < out[at][0] {
+                break;
+            }
+            put_back(out, at);
+        }
+        count = end;
+    }
+    count
+}
+
+/// Moves a record to where it belongs among those before it, which are in order.
+#[inline(always)]
+fn put_back(records: &mut [Pair], mut at: usize) {
+    let record = records[at];
+    while at > 0 && records[at - 1][0] > record[0] {
+        records[at] = records[at - 1];
+        at -= 1;
+    }
+    records[at] = record;
+}
+
 /// Sorts records most of which are in order, the others not far from where they belong.
 #[inline(always)]
 pub(super) fn sort_nearly<S: Simd>(records: &mut [Pair]) {
     let mut from = 0;
     while let Some(before) = S::descent(records, from) {
-        let record = records[before + 1];
-        let mut at = before + 1;
-        while at > 0 && records[at - 1][0] > record[0] {
-            records[at] = records[at - 1];
-            at -= 1;
-        }
-        records[at] = record;
+        put_back(records, before + 1);
         from = before + 1;
     }
 }
