@@ -45,6 +45,15 @@ pub(crate) trait Simd: Copy {
         })
     }
 
+    /// Bit `i` of the result says whether half word `i` is at most `span` above `low`.
+    #[inline(always)]
+    fn words_between(line: &TagLine, low: u32, span: u32) -> u32 {
+        line.0.iter().enumerate().fold(0, |mask, (i, word)| {
+            let is_between = word.load(Ordering::Relaxed).wrapping_sub(low) <= span;
+            mask | (u32::from(is_between) << i)
+        })
+    }
+
     /// Takes the records, a key and a value each, whose keys are at most `span` above `low` out of pairs of lines, and returns
     /// how many there are. `out` has room for all records of the lines; what is behind those that are taken means nothing.
     /// Fastest where those of a pair come first in it.
@@ -233,12 +242,12 @@ mod x86 {
     use std::arch::x86_64::{
         __m256i, __m512i, _mm256_castsi256_pd, _mm256_cmpeq_epi64, _mm256_cmpgt_epi64,
         _mm256_movemask_pd, _mm256_set1_epi64x, _mm256_xor_si256, _mm512_add_epi64,
-        _mm512_cmpeq_epi64_mask, _mm512_cmpgt_epu64_mask, _mm512_cmple_epu64_mask,
-        _mm512_cmplt_epu64_mask, _mm512_kunpackb, _mm512_loadu_si512, _mm512_mask_blend_epi64,
-        _mm512_mask_permutexvar_epi64, _mm512_maskz_compress_epi64, _mm512_permutex2var_epi64,
-        _mm512_permutexvar_epi64, _mm512_set_epi64, _mm512_set1_epi32, _mm512_set1_epi64,
-        _mm512_storeu_si512, _mm512_sub_epi64, _mm512_testn_epi32_mask, _mm512_xor_si512,
-        _pdep_u32,
+        _mm512_cmpeq_epi64_mask, _mm512_cmpgt_epu64_mask, _mm512_cmple_epu32_mask,
+        _mm512_cmple_epu64_mask, _mm512_cmplt_epu64_mask, _mm512_kunpackb, _mm512_loadu_si512,
+        _mm512_mask_blend_epi64, _mm512_mask_permutexvar_epi64, _mm512_maskz_compress_epi64,
+        _mm512_permutex2var_epi64, _mm512_permutexvar_epi64, _mm512_set_epi64, _mm512_set1_epi32,
+        _mm512_set1_epi64, _mm512_storeu_si512, _mm512_sub_epi32, _mm512_sub_epi64,
+        _mm512_testn_epi32_mask, _mm512_xor_si512, _pdep_u32,
     };
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,popcnt,lzcnt")]
@@ -301,6 +310,19 @@ mod x86 {
                 u32::from(_mm512_testn_epi32_mask(
                     differs,
                     _mm512_set1_epi32(among as i32),
+                ))
+            }
+        }
+
+        #[inline(always)]
+        fn words_between(line: &TagLine, low: u32, span: u32) -> u32 {
+            // SAFETY: as in `load`; reached only through `with_avx512`.
+            unsafe {
+                let words = std::ptr::from_ref(line).cast::<__m512i>().read_volatile();
+                let above = _mm512_sub_epi32(words, _mm512_set1_epi32(low as i32));
+                u32::from(_mm512_cmple_epu32_mask(
+                    above,
+                    _mm512_set1_epi32(span as i32),
                 ))
             }
         }
@@ -605,6 +627,17 @@ mod tests {
         }
     }
 
+    struct WordsBetween<'a>(&'a TagLine, u32, u32);
+
+    impl Kernel for WordsBetween<'_> {
+        type Out = u32;
+
+        #[inline(always)]
+        fn run<S: Simd>(self) -> Self::Out {
+            S::words_between(self.0, self.1, self.2)
+        }
+    }
+
     struct Evens<'a>(&'a [KeyLine; 4], u16, u64);
 
     impl Kernel for Evens<'_> {
@@ -700,6 +733,20 @@ mod tests {
             let expected = (0..16).filter(is_tagged).map(|i| 1 << i).sum::<u32>();
             for level in SimdLevel::available() {
                 prop_assert_eq!(dispatch(level, Tagged(&line, tag, among)), expected, "{:?}", level);
+            }
+        }
+
+        #[test]
+        fn every_instruction_set_finds_the_words_between(
+            words in proptest::array::uniform16(prop_oneof![0..9_u32, any::<u32>()]),
+            bounds in proptest::array::uniform2(prop_oneof![0..9_u32, any::<u32>()]),
+        ) {
+            let (low, high) = (bounds[0].min(bounds[1]), bounds[0].max(bounds[1]));
+            let line = TagLine(words.map(AtomicU32::new));
+            let is_between = |i: &usize| (low..=high).contains(&words[*i]);
+            let expected = (0..16).filter(is_between).map(|i| 1 << i).sum::<u32>();
+            for level in SimdLevel::available() {
+                prop_assert_eq!(dispatch(level, WordsBetween(&line, low, high - low)), expected, "{:?}", level);
             }
         }
 

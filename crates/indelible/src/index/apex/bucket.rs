@@ -39,13 +39,8 @@ impl Entry {
 
     /// Which block of 16 slots of its group a home is in.
     #[inline(always)]
-    pub(super) fn block(home: usize) -> u32 {
+    fn block(home: usize) -> u32 {
         (home % GROUP / 16) as u32
-    }
-
-    /// The block of 16 slots of the home.
-    pub(super) fn block_of_home(self) -> u32 {
-        self.0 >> BLOCK_SHIFT
     }
 
     pub(super) fn stash_slot(self) -> u32 {
@@ -151,11 +146,25 @@ impl<'a> Bucket<'a> {
     }
 
     /// All entries.
-    #[inline(always)]
     pub(super) fn entries(self) -> impl Iterator<Item = Entry> + 'a {
         self.words()
             .iter()
             .map(|word| Entry(word.load(Ordering::Relaxed)))
+    }
+
+    /// Its lines, and which of their words are entries.
+    #[inline(always)]
+    fn lines(self) -> impl Iterator<Item = (&'a TagLine, u32)> {
+        let length = HEAD + self.len();
+        // SAFETY: buckets are whole lines, at least one, aligned as such, and all words of theirs are initialized.
+        let lines = unsafe {
+            std::slice::from_raw_parts(self.words.as_ptr().cast::<TagLine>(), length.div_ceil(16))
+        };
+        lines.iter().enumerate().map(move |(i, line)| {
+            let in_use = (1 << (length - 16 * i).min(16)) - 1;
+            let head = if i == 0 { (1 << HEAD) - 1 } else { 0 };
+            (line, in_use & !head)
+        })
     }
 
     /// The first answer of `found` to a stash slot that may be the key's.
@@ -167,27 +176,26 @@ impl<'a> Bucket<'a> {
         found: impl Fn(u32) -> Option<T>,
     ) -> Option<T> {
         let tag = Entry::tag(home, key);
-        let mut left = HEAD + self.len();
-        // SAFETY: buckets are whole lines, at least one, aligned as such, and all words of theirs are initialized.
-        let lines = unsafe {
-            std::slice::from_raw_parts(self.words.as_ptr().cast::<TagLine>(), left.div_ceil(16))
-        };
-        let mut others = (1 << HEAD) - 1;
-        for line in lines {
-            let in_use = ((1_u64 << left.min(16)) - 1) as u32 & !others;
-            let mut matches = S::tagged(line, tag, TAG) & in_use;
-            while matches != 0 {
-                let entry =
-                    Entry(line.0[matches.trailing_zeros() as usize % 16].load(Ordering::Relaxed));
+        for (line, in_use) in self.lines() {
+            for entry in chosen(line, S::tagged(line, tag, TAG) & in_use) {
                 if let Some(answer) = found(entry.stash_slot()) {
                     return Some(answer);
                 }
-                matches &= matches - 1;
             }
-            left = left.saturating_sub(16);
-            others = 0;
         }
         None
+    }
+
+    /// Tells `found` the stash slots of homes from `from` to `to`, and of others in the same blocks of 16 slots.
+    #[inline(always)]
+    pub(super) fn find_between<S: Simd>(self, from: usize, to: usize, mut found: impl FnMut(u32)) {
+        let low = Entry::block(from) << BLOCK_SHIFT;
+        let span = (Entry::block(to) << BLOCK_SHIFT | ((1 << BLOCK_SHIFT) - 1)) - low;
+        for (line, in_use) in self.lines() {
+            for entry in chosen(line, S::words_between(line, low, span) & in_use) {
+                found(entry.stash_slot());
+            }
+        }
     }
 
     /// Adds an entry, if there is room. The group's lock is held.
@@ -214,6 +222,16 @@ impl<'a> Bucket<'a> {
                 .store(words.len() as u32 - 1, Ordering::Release);
         }
     }
+}
+
+/// The entries of a line whose bits are set.
+#[inline(always)]
+fn chosen(line: &TagLine, mut bits: u32) -> impl Iterator<Item = Entry> {
+    std::iter::from_fn(move || {
+        let word = line.0.get(bits.trailing_zeros() as usize)?;
+        bits &= bits - 1;
+        Some(Entry(word.load(Ordering::Relaxed)))
+    })
 }
 
 #[cfg(all(test, not(loom)))]

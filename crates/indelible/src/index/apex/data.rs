@@ -300,6 +300,19 @@ impl Data {
         (0..2).for_each(|line| prefetch(bucket.wrapping_add(line)));
     }
 
+    /// Tells `found` the stash slots that may have records of homes from `from` to `to`, of one group.
+    #[inline(always)]
+    pub(super) fn find_overflow_between<S: Simd>(
+        &self,
+        from: usize,
+        to: usize,
+        found: impl FnMut(u32),
+    ) {
+        if let Some(bucket) = self.bucket(from / GROUP) {
+            bucket.find_between::<S>(from, to, found);
+        }
+    }
+
     /// All overflow entries of a group.
     pub(super) fn overflow_of(&self, group: usize) -> impl Iterator<Item = Entry> {
         self.bucket(group).into_iter().flat_map(Bucket::entries)

@@ -7,7 +7,6 @@
 //! yet: coming down again costs less than a miss. So structure changes cannot confuse it: every key has one home at any time,
 //! and no key is asked for twice.
 
-use super::bucket::Entry;
 use super::data::Data;
 use super::layout::{GROUP, LINE_SLOTS, PAIR_SLOTS, WINDOW, pair_of, window_of};
 use super::{Apex, Tree};
@@ -320,7 +319,7 @@ impl Tree {
         let slots = chunk.slots(data);
         let lines = self.lines(data, slots.start, slots.end);
         prefetch_all(lines);
-        self.seek_stashed(data, from, to, &mut run.stashed);
+        self.seek_stashed::<S>(data, from, to, &mut run.stashed);
         self.prefetch_beyond::<UP>(data, if UP { from } else { to }, homes);
         run.make_room(lines.len());
         let room = &mut run.records[run.end..];
@@ -333,11 +332,7 @@ impl Tree {
         } else {
             sorted_pairs::<S>(pairs, low, span, room)
         };
-        run.stashed.retain_mut(|record| {
-            let slot = self.slot_at(record[0]);
-            *record = [slot.key.load(), slot.value.load()];
-            (low..=high).contains(&record[0])
-        });
+        self.fetch_stashed(low, span, &mut run.stashed);
         if !lock.is_still(version) {
             return false;
         }
@@ -349,27 +344,29 @@ impl Tree {
 
     /// Where the records are that homes from `from` to `to`, of one group, have in the stash: offsets for keys. Asks the caches for them.
     #[inline(always)]
-    fn seek_stashed(&self, data: &Data, from: usize, to: usize, found: &mut Vec<Pair>) {
-        let (first, last) = (Entry::block(from), Entry::block(to));
-        let mut count = 0;
+    fn seek_stashed<S: Simd>(&self, data: &Data, from: usize, to: usize, found: &mut Vec<Pair>) {
         found.clear();
-        if !data.has_stashed_between(from, to) {
-            return;
+        if data.has_stashed_between(from, to) {
+            data.find_overflow_between::<S>(from, to, |slot| {
+                if let Some(at) = data.stash_at(slot) {
+                    prefetch(std::ptr::from_ref(self.slot_at(at)));
+                    found.push([at, 0]);
+                }
+            });
         }
-        found.resize(data.overflow_of(from / GROUP).count(), [0, 0]);
-        for entry in data.overflow_of(from / GROUP) {
+    }
+
+    /// Puts the records in place of where they are, those whose keys are at most `span` above `low`.
+    #[inline(always)]
+    fn fetch_stashed(&self, low: u64, span: u64, found: &mut Vec<Pair>) {
+        let mut count = 0;
+        for i in 0..found.len() {
+            let slot = self.slot_at(found[i][0]);
             // Written in any case: whether it counts cannot be foreseen.
-            if let (Some(at), Some(found)) =
-                (data.stash_at(entry.stash_slot()), found.get_mut(count))
-            {
-                *found = [at, 0];
-                count += usize::from(entry.block_of_home().wrapping_sub(first) <= last - first);
-            }
+            found[count] = [slot.key.load(), slot.value.load()];
+            count += usize::from(found[count][0].wrapping_sub(low) <= span);
         }
         found.truncate(count);
-        for &[at, _] in found.iter() {
-            prefetch(std::ptr::from_ref(self.slot_at(at)));
-        }
     }
 }
 
