@@ -327,7 +327,8 @@ impl Tree {
         let (pairs, span) = (lines.as_chunks().0, high - low);
         let count = if data.is_in_order.load(Ordering::Relaxed) {
             let count = S::records_between(pairs, low, span, room);
-            sort_nearly::<S>(&mut room[..count]);
+            // Only of a group's last pair are there strays in the pair before.
+            sort_end::<S>(&mut room[..count], 2 * PAIR_SLOTS);
             count
         } else {
             sorted_pairs::<S>(pairs, low, span, room)
@@ -437,7 +438,13 @@ fn put_back(records: &mut [Pair], mut at: usize) {
 /// Sorts records most of which are in order, the others not far from where they belong.
 #[inline(always)]
 pub(super) fn sort_nearly<S: Simd>(records: &mut [Pair]) {
-    let mut from = 0;
+    sort_end::<S>(records, records.len());
+}
+
+/// The same, if only the last so many records may be out of order.
+#[inline(always)]
+fn sort_end<S: Simd>(records: &mut [Pair], count: usize) {
+    let mut from = records.len().saturating_sub(count);
     while let Some(before) = S::descent(records, from) {
         put_back(records, before + 1);
         from = before + 1;
@@ -445,10 +452,16 @@ pub(super) fn sort_nearly<S: Simd>(records: &mut [Pair]) {
 }
 
 /// Merges `more` into the records of `range`, both sorted, and returns where they end now. There is room behind the range.
+#[inline(always)]
 pub(super) fn merge(records: &mut [Pair], range: Range<usize>, more: &[Pair]) -> usize {
     // From the end, so that nothing is overwritten that is still needed.
     let mut left = range.end;
     for (right, &record) in more.iter().enumerate().rev() {
+        while left >= range.start + 4 && records[left - 4][0] > record[0] {
+            left -= 4;
+            let four: [Pair; 4] = std::array::from_fn(|i| records[left + i]);
+            records[left + right + 1..][..4].copy_from_slice(&four);
+        }
         while left > range.start && records[left - 1][0] > record[0] {
             records[left + right] = records[left - 1];
             left -= 1;
