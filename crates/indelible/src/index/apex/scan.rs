@@ -319,8 +319,8 @@ impl Tree {
         let slots = chunk.slots(data);
         let lines = self.lines(data, slots.start, slots.end);
         prefetch_all(lines);
-        self.seek_stashed::<S>(data, from, to, &mut run.stashed);
         self.prefetch_beyond::<UP>(data, if UP { from } else { to }, homes);
+        self.seek_stashed::<S>(data, from, to, &mut run.stashed);
         run.make_room(lines.len());
         let room = &mut run.records[run.end..];
         // Free slots have a key outside of the node's range, which `low` and `high` are not.
