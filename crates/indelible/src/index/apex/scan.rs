@@ -1,9 +1,9 @@
 //! Ranges, in both directions.
 //!
 //! A range reads some neighbouring groups at a time, as many homes as should hold the records that are wanted. Of each group it copies the
-//! slots that may hold them, and those from the stash, validates the group's version, and sorts. Nodes are laid out so that the
-//! records of a pair of lines are in order; once somebody has inserted, each pair is sorted on its way through the registers. What is
-//! left are the records that found no room in their own pair. Between two reads it holds no lock and no guard, only the keys not read
+//! slots that may hold them, and those from the stash, validates the group's version, and merges. Nodes are laid out in order, but
+//! for the ends of groups; once somebody has inserted, each pair of lines is sorted on its way through the registers, and then
+//! strays of the pair before, which come first in it, are put back. Between two reads it holds no lock and no guard, only the keys not read
 //! yet: coming down again costs less than a miss. So structure changes cannot confuse it: every key has one home at any time,
 //! and no key is asked for twice.
 
