@@ -47,7 +47,7 @@ pub(crate) trait Simd: Copy {
 
     /// Bit `i` of the result says whether half word `i` is at most `span` above `low`.
     #[inline(always)]
-    fn words_between(line: &TagLine, low: u32, span: u32) -> u32 {
+    fn half_words_between(line: &TagLine, low: u32, span: u32) -> u32 {
         line.0.iter().enumerate().fold(0, |mask, (i, word)| {
             let is_between = word.load(Ordering::Relaxed).wrapping_sub(low) <= span;
             mask | (u32::from(is_between) << i)
@@ -55,8 +55,8 @@ pub(crate) trait Simd: Copy {
     }
 
     /// Takes the records, a key and a value each, whose keys are at most `span` above `low` out of pairs of lines, and returns
-    /// how many there are. `out` has room for all records of the lines; what is behind those that are taken means nothing.
-    /// Fastest where those of a pair come first in it.
+    /// how many there are. `out` has room for all records of the pairs; what is behind those that are taken means nothing.
+    /// Fast where those of a pair come first in it.
     #[inline(always)]
     fn records_between(pairs: &[[KeyLine; 2]], low: u64, span: u64, out: &mut [[u64; 2]]) -> usize {
         assert!(out.len() >= pairs.len() * PAIR_RECORDS);
@@ -71,7 +71,7 @@ pub(crate) trait Simd: Copy {
         count
     }
 
-    /// The same for one pair, and the records in order. Not all keys are between.
+    /// The same for one pair, and the records in order. `span` is below `u64::MAX`.
     #[inline(always)]
     fn sorted_between(
         pair: &[KeyLine; 2],
@@ -80,15 +80,7 @@ pub(crate) trait Simd: Copy {
         out: &mut [[u64; 2]; PAIR_RECORDS],
     ) -> usize {
         let count = Self::records_between(std::slice::from_ref(pair), low, span, out);
-        for end in 1..count {
-            let record = out[end];
-            let mut at = end;
-            while at > 0 && out[at - 1][0] > record[0] {
-                out[at] = out[at - 1];
-                at -= 1;
-            }
-            out[at] = record;
-        }
+        (1..count).for_each(|at| put_back(out, at));
         count
     }
 
@@ -117,6 +109,17 @@ pub(crate) trait Simd: Copy {
 
     /// Bit `i` of the result says whether word `i` is less than `key`, as unsigned numbers.
     fn below(words: Self::Words, key: u64) -> u16;
+}
+
+/// Moves a record to where it belongs among those before it, which are in order.
+#[inline(always)]
+pub(crate) fn put_back(records: &mut [[u64; 2]], mut at: usize) {
+    let record = records[at];
+    while at > 0 && records[at - 1][0] > record[0] {
+        records[at] = records[at - 1];
+        at -= 1;
+    }
+    records[at] = record;
 }
 
 /// The instruction sets, for choosing at run time.
@@ -315,7 +318,7 @@ mod x86 {
         }
 
         #[inline(always)]
-        fn words_between(line: &TagLine, low: u32, span: u32) -> u32 {
+        fn half_words_between(line: &TagLine, low: u32, span: u32) -> u32 {
             // SAFETY: as in `load`; reached only through `with_avx512`.
             unsafe {
                 let words = std::ptr::from_ref(line).cast::<__m512i>().read_volatile();
@@ -627,14 +630,14 @@ mod tests {
         }
     }
 
-    struct WordsBetween<'a>(&'a TagLine, u32, u32);
+    struct HalfWordsBetween<'a>(&'a TagLine, u32, u32);
 
-    impl Kernel for WordsBetween<'_> {
+    impl Kernel for HalfWordsBetween<'_> {
         type Out = u32;
 
         #[inline(always)]
         fn run<S: Simd>(self) -> Self::Out {
-            S::words_between(self.0, self.1, self.2)
+            S::half_words_between(self.0, self.1, self.2)
         }
     }
 
@@ -737,7 +740,7 @@ mod tests {
         }
 
         #[test]
-        fn every_instruction_set_finds_the_words_between(
+        fn every_instruction_set_finds_the_half_words_between(
             words in proptest::array::uniform16(prop_oneof![0..9_u32, any::<u32>()]),
             bounds in proptest::array::uniform2(prop_oneof![0..9_u32, any::<u32>()]),
         ) {
@@ -746,7 +749,7 @@ mod tests {
             let is_between = |i: &usize| (low..=high).contains(&words[*i]);
             let expected = (0..16).filter(is_between).map(|i| 1 << i).sum::<u32>();
             for level in SimdLevel::available() {
-                prop_assert_eq!(dispatch(level, WordsBetween(&line, low, high - low)), expected, "{:?}", level);
+                prop_assert_eq!(dispatch(level, HalfWordsBetween(&line, low, high - low)), expected, "{:?}", level);
             }
         }
 

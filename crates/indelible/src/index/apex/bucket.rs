@@ -192,7 +192,7 @@ impl<'a> Bucket<'a> {
         let low = Entry::block(from) << BLOCK_SHIFT;
         let span = (Entry::block(to) << BLOCK_SHIFT | ((1 << BLOCK_SHIFT) - 1)) - low;
         for (line, in_use) in self.lines() {
-            for entry in chosen(line, S::words_between(line, low, span) & in_use) {
+            for entry in chosen(line, S::half_words_between(line, low, span) & in_use) {
                 found(entry.stash_slot());
             }
         }
@@ -261,6 +261,17 @@ mod tests {
             let same = |found| (found == slot).then_some(());
             let found = bucket.find::<Plain, _>(slot as usize, key(slot), same);
             assert_eq!(found.is_some(), slot % 3 != 0);
+        }
+        // Numbers of slots are also their homes here, of which those of a block and a group are the same.
+        for (from, to) in [(0, 0), (3, 20), (16, GROUP - 1), (0, GROUP - 1)] {
+            let mut found = Vec::new();
+            bucket.find_between::<Plain>(from, to, |slot| found.push(slot));
+            found.sort_unstable();
+            let is_between = |slot: &u32| {
+                let block = *slot as usize % GROUP / 16;
+                !slot.is_multiple_of(3) && (from / 16..=to / 16).contains(&block)
+            };
+            assert!(found.into_iter().eq((0..200).filter(is_between)));
         }
         assert_eq!(bucket.len(), bucket.entries().count());
         // SAFETY: nobody else has it.

@@ -65,7 +65,7 @@ impl Image {
         image
     }
 
-    /// Gives every record a slot. In each pair of lines they lie in order, for the sake of ranges.
+    /// Gives every record a slot. In each group they lie in order, but for strays of its last pair of lines: ranges rely on it.
     fn place(&mut self, records: &[Record]) {
         // By their homes, where the records of each pair of lines begin, and at last where they end. Pairs without any first
         // leave a 0 behind them.
@@ -124,7 +124,7 @@ impl Image {
                 self.groups[group].1 |= Data::pair_bit(slot);
             }
         }
-        // Of the last pair: their window is that pair and the one before.
+        // Of the last pair: their window is that pair, which is full, and the one before, where they come last.
         for &record in &records[carried] {
             match self.room_for(self.shape.model.predict(record.0)) {
                 Some(slot) => self.put(slot, record),
@@ -533,6 +533,15 @@ mod tests {
                 count(home, first != pair_of(home));
                 records.push((key, value));
             }
+        }
+        for (group, &(_, strays)) in slots[..image.shape.primary].chunks(GROUP).zip(&groups) {
+            let last_pair = group.len() - PAIR_SLOTS;
+            let may_end = strays & Data::pair_bit(last_pair) != 0;
+            let in_order = if may_end { last_pair } else { group.len() };
+            let taken = group[..in_order]
+                .iter()
+                .filter(|slot| slot[0] != marker(image.shape.low));
+            assert!(taken.is_sorted());
         }
         records.sort_unstable();
         (records, groups)

@@ -67,7 +67,8 @@ pub(super) struct Data {
     pub(super) built: Option<(usize, u64, u64)>,
     /// How many it had then, or when somebody last looked at all of them and left the node as it is; 0 if nobody has.
     looked_at: AtomicUsize,
-    /// Nobody has inserted since the node was built, and the records of each pair of lines are still in order. A hint.
+    /// Nobody has inserted since the node was built: the records of each group are in order, but for strays of its last pair of
+    /// lines, which are in the pair before. Ranges rely on it.
     pub(super) is_in_order: AtomicBool,
     /// Held while an extended stash block is added.
     pub(super) extending: Mutex<()>,
@@ -300,7 +301,8 @@ impl Data {
         (0..2).for_each(|line| prefetch(bucket.wrapping_add(line)));
     }
 
-    /// Tells `found` the stash slots that may have records of homes from `from` to `to`, of one group.
+    /// Tells `found` the stash slots that may have records of homes from `from` to `to`, of one group. The entries may be changing:
+    /// who holds no lock checks a version afterwards.
     #[inline(always)]
     pub(super) fn find_overflow_between<S: Simd>(
         &self,

@@ -4,7 +4,7 @@
 //! home on every machine and after every open, and homes never descend as keys ascend. Fitting is done in floating
 //! point, once per node.
 
-use crate::index::simd::LINE_RECORDS;
+use crate::index::simd::{LINE_RECORDS, PAIR_RECORDS};
 
 /// Slots among which windows stay; each group has a lock of its own.
 pub(super) const GROUP: usize = if cfg!(any(test, feature = "small")) {
@@ -20,7 +20,7 @@ pub(super) const WINDOW: usize = 16;
 pub(super) const LINE_SLOTS: usize = LINE_RECORDS;
 
 /// Slots of two lines side by side, which processors fetch together.
-pub(super) const PAIR_SLOTS: usize = 2 * LINE_SLOTS;
+pub(super) const PAIR_SLOTS: usize = PAIR_RECORDS;
 
 /// Pairs of lines in a group.
 pub(super) const GROUP_PAIRS: usize = GROUP / PAIR_SLOTS;

@@ -3,7 +3,6 @@
 use super::Tree;
 use super::build::Record;
 use super::data::Data;
-use super::layout::PAIR_SLOTS;
 use super::scan::{Pair, merge, sorted_pairs};
 use crate::index::simd::{Kernel, Simd, dispatch};
 use std::cell::RefCell;
@@ -45,8 +44,7 @@ impl Kernel for Gather<'_> {
             })
             .collect();
         stash.sort_unstable_by_key(|record| record[0]);
-        // What is taken out of a pair of lines is written as if all of it counted.
-        let mut buffer = Buffer::of((data.slots() + stash.len() + PAIR_SLOTS) * 2);
+        let mut buffer = Buffer::of((data.slots() + stash.len()) * 2);
         let records: &mut [Pair] = buffer.as_chunks_mut().0;
         let pairs = tree.lines(data, 0, data.primary as usize).as_chunks().0;
         let count = sorted_pairs::<S>(pairs, low, span, records);

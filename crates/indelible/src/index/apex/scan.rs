@@ -3,14 +3,14 @@
 //! A range reads some neighbouring groups at a time, as many homes as should hold the records that are wanted. Of each group it copies the
 //! slots that may hold them, and those from the stash, validates the group's version, and merges. Nodes are laid out in order, but
 //! for the ends of groups; once somebody has inserted, each pair of lines is sorted on its way through the registers, and then
-//! strays of the pair before, which come first in it, are put back. Between two reads it holds no lock and no guard, only the keys not read
+//! what belongs before the pair is put back. Between two reads it holds no lock and no guard, only the keys not read
 //! yet: coming down again costs less than a miss. So structure changes cannot confuse it: every key has one home at any time,
 //! and no key is asked for twice.
 
 use super::data::Data;
 use super::layout::{GROUP, LINE_SLOTS, PAIR_SLOTS, WINDOW, pair_of, window_of};
 use super::{Apex, Tree};
-use crate::index::simd::{Kernel, KeyLine, Simd, dispatch, prefetch};
+use crate::index::simd::{Kernel, KeyLine, Simd, dispatch, prefetch, put_back};
 use crate::{Error, Result, reclaim};
 use std::cell::Cell;
 use std::ops::Range;
@@ -105,8 +105,7 @@ impl Run {
     /// Makes room for the records of so many lines.
     #[inline(always)]
     fn make_room(&mut self, lines: usize) {
-        // Pairs of lines are written whole.
-        let room = self.end + (lines + 2) * LINE_SLOTS;
+        let room = self.end + lines * LINE_SLOTS;
         if self.records.len() < room {
             self.records.resize(room.next_power_of_two(), [0, 0]);
         }
@@ -116,13 +115,14 @@ impl Run {
     #[inline(always)]
     fn settle<S: Simd>(&mut self, from: usize, up: bool) {
         if !self.stashed.is_empty() {
-            sort_nearly::<S>(&mut self.stashed);
+            sort_end::<S>(&mut self.stashed, usize::MAX);
             let end = self.end + self.stashed.len();
             if self.records.len() < end {
                 self.records.resize(end.next_power_of_two(), [0, 0]);
             }
             self.end = merge(&mut self.records, from..self.end, &self.stashed);
         }
+        debug_assert!(self.records[from..self.end].is_sorted_by_key(|record| record[0]));
         if !up {
             self.records[from..self.end].reverse();
         }
@@ -327,7 +327,7 @@ impl Tree {
         let (pairs, span) = (lines.as_chunks().0, high - low);
         let count = if data.is_in_order.load(Ordering::Relaxed) {
             let count = S::records_between(pairs, low, span, room);
-            // Only of a group's last pair are there strays in the pair before.
+            // All are in order but those of a group's last two pairs (see `Image::place`).
             sort_end::<S>(&mut room[..count], 2 * PAIR_SLOTS);
             count
         } else {
@@ -357,7 +357,7 @@ impl Tree {
         }
     }
 
-    /// Puts the records in place of where they are, those whose keys are at most `span` above `low`.
+    /// Replaces where a record is by the record, and leaves out those whose keys are not at most `span` above `low`.
     #[inline(always)]
     fn fetch_stashed(&self, low: u64, span: u64, found: &mut Vec<Pair>) {
         let mut count = 0;
@@ -412,7 +412,8 @@ pub(super) fn sorted_pairs<S: Simd>(
             break;
         };
         let end = count + S::sorted_between(pair, low, span, room);
-        // First come the strays of the pair before, if there are any.
+        // First come the strays of the pair before, if there are any; and the whole last pair of a group may belong before
+        // its strays.
         for at in count.max(1)..end {
             if out[at - 1][0] < out[at][0] {
                 break;
@@ -424,24 +425,8 @@ pub(super) fn sorted_pairs<S: Simd>(
     count
 }
 
-/// Moves a record to where it belongs among those before it, which are in order.
-#[inline(always)]
-fn put_back(records: &mut [Pair], mut at: usize) {
-    let record = records[at];
-    while at > 0 && records[at - 1][0] > record[0] {
-        records[at] = records[at - 1];
-        at -= 1;
-    }
-    records[at] = record;
-}
-
-/// Sorts records most of which are in order, the others not far from where they belong.
-#[inline(always)]
-pub(super) fn sort_nearly<S: Simd>(records: &mut [Pair]) {
-    sort_end::<S>(records, records.len());
-}
-
-/// The same, if only the last so many records may be out of order.
+/// Sorts records most of which are in order, the others not far from where they belong, and only the last so many of them out of
+/// order.
 #[inline(always)]
 fn sort_end<S: Simd>(records: &mut [Pair], count: usize) {
     let mut from = records.len().saturating_sub(count);
@@ -559,6 +544,27 @@ mod tests {
     use super::*;
     use crate::index::apex::layout::DataShape;
     use crate::index::apex::model::Model;
+
+    #[test]
+    fn records_of_the_stash_are_merged_wherever_they_belong() {
+        for (count, more) in (0..20).flat_map(|count| (0..8).map(move |more| (count, more))) {
+            for shift in 0..count + 2 {
+                let record = |key: usize| [key as u64, !(key as u64)];
+                let stash: Vec<Pair> = (0..more)
+                    .map(|i| record(2 * (shift + i * (shift % 3)) + 1))
+                    .collect();
+                let mut records: Vec<Pair> = [0; 3].map(|_| record(999)).to_vec();
+                records.extend((0..count).map(|i| record(2 * i)));
+                let mut expected = records[3..].to_vec();
+                expected.extend_from_slice(&stash);
+                expected.sort_by_key(|record| record[0]);
+                records.resize(3 + count + more, [0, 0]);
+                assert_eq!(merge(&mut records, 3..3 + count, &stash), 3 + count + more);
+                assert_eq!(records[3..], expected);
+                assert_eq!(records[..3], [record(999); 3]);
+            }
+        }
+    }
 
     #[test]
     fn a_range_gets_beyond_a_group_that_has_many_times_as_many_records_as_slots() {
