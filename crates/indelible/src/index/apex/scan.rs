@@ -425,8 +425,7 @@ pub(super) fn sorted_pairs<S: Simd>(
     count
 }
 
-/// Sorts records most of which are in order, the others not far from where they belong, and only the last so many of them out of
-/// order.
+/// Sorts records of which only the last `count` may be out of order, and of these few, not far from where they belong.
 #[inline(always)]
 fn sort_end<S: Simd>(records: &mut [Pair], count: usize) {
     let mut from = records.len().saturating_sub(count);
