@@ -273,6 +273,22 @@ mod x86 {
             // result is discarded by the caller's version check.
             unsafe { std::ptr::from_ref(line).cast::<__m512i>().read_volatile() }
         }
+
+        #[inline(always)]
+        fn load_tags(line: &TagLine) -> __m512i {
+            // SAFETY: as in `load`.
+            unsafe { std::ptr::from_ref(line).cast::<__m512i>().read_volatile() }
+        }
+
+        /// Every second word of two lines.
+        #[inline(always)]
+        fn evens_of(left: __m512i, right: __m512i) -> __m512i {
+            // SAFETY: reached only through `with_avx512`.
+            unsafe {
+                let even = _mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0);
+                _mm512_permutex2var_epi64(left, even, right)
+            }
+        }
     }
 
     impl Simd for Avx512 {
@@ -306,9 +322,9 @@ mod x86 {
 
         #[inline(always)]
         fn tagged(line: &TagLine, tag: u32, among: u32) -> u32 {
-            // SAFETY: as in `load`; reached only through `with_avx512`.
+            let words = Self::load_tags(line);
+            // SAFETY: reached only through `with_avx512`.
             unsafe {
-                let words = std::ptr::from_ref(line).cast::<__m512i>().read_volatile();
                 let differs = _mm512_xor_si512(words, _mm512_set1_epi32(tag as i32));
                 u32::from(_mm512_testn_epi32_mask(
                     differs,
@@ -319,9 +335,9 @@ mod x86 {
 
         #[inline(always)]
         fn half_words_between(line: &TagLine, low: u32, span: u32) -> u32 {
-            // SAFETY: as in `load`; reached only through `with_avx512`.
+            let words = Self::load_tags(line);
+            // SAFETY: reached only through `with_avx512`.
             unsafe {
-                let words = std::ptr::from_ref(line).cast::<__m512i>().read_volatile();
                 let above = _mm512_sub_epi32(words, _mm512_set1_epi32(low as i32));
                 u32::from(_mm512_cmple_epu32_mask(
                     above,
@@ -345,8 +361,7 @@ mod x86 {
                 // SAFETY: reached only through `with_avx512`; no pair adds more than its eight records, so there is room in
                 // `out` for those of this one behind the `count` of the pairs before it.
                 unsafe {
-                    let even = _mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0);
-                    let keys = _mm512_permutex2var_epi64(left, even, right);
+                    let keys = Self::evens_of(left, right);
                     let above = _mm512_sub_epi64(keys, _mm512_set1_epi64(low as i64));
                     let between = _mm512_cmple_epu64_mask(above, _mm512_set1_epi64(span as i64));
                     let halves = out.add(count).cast::<__m512i>();
@@ -388,10 +403,9 @@ mod x86 {
             // SAFETY: reached only through `with_avx512`; `out` is 128 bytes for which every bit pattern is valid.
             unsafe {
                 let from = _mm512_set1_epi64(low as i64);
-                let even = _mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0);
                 let odd = _mm512_set_epi64(15, 13, 11, 9, 7, 5, 3, 1);
                 let mut values = _mm512_permutex2var_epi64(left, odd, right);
-                let keys = _mm512_permutex2var_epi64(left, even, right);
+                let keys = Self::evens_of(left, right);
                 // How far above `low` they are; what is not between is farther than all that is.
                 let above = _mm512_sub_epi64(keys, from);
                 let between = _mm512_cmple_epu64_mask(above, _mm512_set1_epi64(span as i64));
@@ -440,18 +454,13 @@ mod x86 {
             let lines = lines.each_ref().map(Self::load);
             // SAFETY: reached only through `with_avx512`.
             unsafe {
-                let even = _mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0);
                 let max = _mm512_set1_epi64(-1);
                 [
-                    _mm512_mask_blend_epi64(
-                        among as u8,
-                        max,
-                        _mm512_permutex2var_epi64(lines[0], even, lines[1]),
-                    ),
+                    _mm512_mask_blend_epi64(among as u8, max, Self::evens_of(lines[0], lines[1])),
                     _mm512_mask_blend_epi64(
                         (among >> 8) as u8,
                         max,
-                        _mm512_permutex2var_epi64(lines[2], even, lines[3]),
+                        Self::evens_of(lines[2], lines[3]),
                     ),
                 ]
             }

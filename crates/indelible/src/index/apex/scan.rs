@@ -102,10 +102,10 @@ impl Run {
         }
     }
 
-    /// Makes room for the records of so many lines.
+    /// Makes room for so many more records.
     #[inline(always)]
-    fn make_room(&mut self, lines: usize) {
-        let room = self.end + lines * LINE_SLOTS;
+    fn make_room(&mut self, records: usize) {
+        let room = self.end + records;
         if self.records.len() < room {
             self.records.resize(room.next_power_of_two(), [0, 0]);
         }
@@ -116,10 +116,7 @@ impl Run {
     fn settle<S: Simd>(&mut self, from: usize, up: bool) {
         if !self.stashed.is_empty() {
             sort_end::<S>(&mut self.stashed, usize::MAX);
-            let end = self.end + self.stashed.len();
-            if self.records.len() < end {
-                self.records.resize(end.next_power_of_two(), [0, 0]);
-            }
+            self.make_room(self.stashed.len());
             self.end = merge(&mut self.records, from..self.end, &self.stashed);
         }
         debug_assert!(self.records[from..self.end].is_sorted_by_key(|record| record[0]));
@@ -321,7 +318,7 @@ impl Tree {
         prefetch_all(lines);
         self.prefetch_beyond::<UP>(data, if UP { from } else { to }, homes);
         self.seek_stashed::<S>(data, from, to, &mut run.stashed);
-        run.make_room(lines.len());
+        run.make_room(lines.len() * LINE_SLOTS);
         let room = &mut run.records[run.end..];
         // Free slots have a key outside of the node's range, which `low` and `high` are not.
         let (pairs, span) = (lines.as_chunks().0, high - low);
