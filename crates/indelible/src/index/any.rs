@@ -103,6 +103,11 @@ impl AnyIndex {
         }
     }
 
+    /// Moves live blocks to the front of the pool and merges nodes that have few records, so that extents become free.
+    pub(crate) fn compact(&self) -> Result<()> {
+        each!(self, index => index.compact())
+    }
+
     pub(crate) fn check(&self) -> Result<Vec<String>> {
         each!(self, index => index.check())
     }

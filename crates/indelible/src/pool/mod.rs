@@ -278,6 +278,14 @@ impl Pool {
         if self.core.is_read_only() {
             return Err(Error::ReadOnly);
         }
+        for slot in self.core.slots().collect::<Vec<_>>() {
+            let (maps, open) = self.core.open_map(self.core.registry(), slot);
+            // Compacting takes long, and closing the map needs the registry.
+            drop(maps);
+            if let Some(index) = open {
+                index.compact()?;
+            }
+        }
         self.core.shrink()
     }
 

@@ -40,6 +40,7 @@ mod bucket;
 mod build;
 mod bulk;
 mod check;
+mod compact;
 mod data;
 mod divide;
 mod flatten;
@@ -404,6 +405,11 @@ impl Apex {
 
     pub(crate) fn release_memory(&self) -> u64 {
         self.shared.tree.forget()
+    }
+
+    pub(crate) fn compact(&self) -> Result<()> {
+        self.shared.warm_up(&|| true)?;
+        self.shared.tree.compact()
     }
 
     pub(crate) fn check(&self) -> Result<Vec<String>> {

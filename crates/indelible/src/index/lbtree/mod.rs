@@ -36,6 +36,7 @@ mod arena;
 mod batch;
 mod bulk;
 mod check;
+mod compact;
 mod inner;
 mod insert;
 mod layout;
@@ -363,6 +364,11 @@ impl LbTree {
 
     pub(crate) fn warm_up(&self) -> Result<()> {
         self.shared.warm_up(&|| true)
+    }
+
+    pub(crate) fn compact(&self) -> Result<()> {
+        self.shared.warm_up(&|| true)?;
+        self.shared.tree.compact()
     }
 
     pub(crate) fn check(&self) -> Result<Vec<String>> {
