@@ -8,7 +8,7 @@ use crate::record::record;
 use crate::tally::Tally;
 use crate::{Medium, Structure, Workload};
 use indelible::pmem::Memory;
-use indelible::{Durability, Kind, PoolOptions};
+use indelible::{Durability, Kind, MapOptions, PoolOptions};
 use std::sync::Arc;
 
 /// Takes numbers off the front of some bytes; zeros when they are used up.
@@ -41,16 +41,13 @@ const MOST_OPERATIONS: usize = 48;
 pub fn operations(data: &[u8]) {
     let mut bytes = Bytes(data);
     let head = bytes.next();
-    let structure = if head & 8 == 0 {
-        Maps {
-            leaf_bytes: 256 * (head as u32 % 4 + 1),
-            ..Maps::of(Kind::LbTree)
-        }
-    } else {
-        Maps {
-            keys: Keys::ALL[bytes.next() as usize % Keys::ALL.len()],
-            ..Maps::of(Kind::Apex)
-        }
+    let kinds = Kind::all();
+    let kind = kinds[(head >> 8) as usize % kinds.len()];
+    let mut layouts = MapOptions::extremes(kind);
+    layouts.push(kind.into());
+    let structure = Maps {
+        options: layouts.swap_remove(head as usize % layouts.len()),
+        keys: Keys::ALL[bytes.next() as usize % Keys::ALL.len()],
     };
     let medium = if head & 4 == 0 {
         Medium::Pmem
@@ -70,7 +67,7 @@ pub fn operations(data: &[u8]) {
         before,
         threads: vec![operations],
     };
-    let recording = match record(&Arc::new(structure), &workload, 0) {
+    let recording = match record(&Arc::new(structure.clone()), &workload, 0) {
         Ok(recording) => recording,
         Err(problem) => panic!("{problem}\n{workload:?}"),
     };
@@ -121,37 +118,11 @@ fn operation(keys: Keys, bytes: &mut Bytes<'_>, has_other: &mut bool) -> Operati
 
 /// A small pool, cleanly closed or crashed.
 fn pool(kind: Kind, clean: bool) -> Result<Arc<Memory>, String> {
-    let structure = Maps {
-        keys: if kind == Kind::Apex {
-            Keys::Octaves
-        } else {
-            Keys::Dense
-        },
-        ..Maps::of(kind)
-    };
+    let (structure, workload) = Maps::from_history(kind.suite().varied(kind));
     let memory = Arc::new(Memory::new(crate::MEMORY_BYTES));
     let open = structure.create(&memory)?;
-    for number in 0..120 {
-        let key = structure.keys.key(900 + number);
-        let key = if kind == Kind::Apex {
-            key
-        } else {
-            number * 7 % 240
-        };
-        structure.run(&open, &Operation::Insert(key, number))?;
-    }
-    if kind == Kind::Apex {
-        // A crowd that overflows, where there is much room otherwise.
-        for number in 0..80 {
-            structure.run(
-                &open,
-                &Operation::Insert((3 << 62) + ((number % 40) << 50), number),
-            )?;
-        }
-        for number in 0..30 {
-            structure.run(&open, &Operation::Remove((3 << 62) + (number << 50)))?;
-            structure.run(&open, &Operation::Insert((3 << 62) + number, number))?;
-        }
+    for operation in &workload.before {
+        structure.run(&open, operation)?;
     }
     structure.run(&open, &Operation::CreateOther)?;
     if !clean {
@@ -169,11 +140,8 @@ fn pool(kind: Kind, clean: bool) -> Result<Arc<Memory>, String> {
 pub fn damaged_pool(data: &[u8]) {
     let mut bytes = Bytes(data);
     let head = bytes.next();
-    let kind = if head & 16 == 0 {
-        Kind::LbTree
-    } else {
-        Kind::Apex
-    };
+    let kinds = Kind::all();
+    let kind = kinds[(head >> 4) as usize % kinds.len()];
     let Ok(memory) = pool(kind, head & 1 == 0) else {
         return;
     };
@@ -280,7 +248,8 @@ fn use_map(pool: &indelible::Pool, name: &str) -> indelible::Result<()> {
         let _ = map.remove(key * 7);
     }
     // Nodes that are there are filled and emptied.
-    let keys: Vec<u64> = map.iter().map(|(key, _)| key).take(MOST_RECORDS).collect();
+    let records = map.iter().map_while(Result::ok).take(MOST_RECORDS);
+    let keys: Vec<u64> = records.map(|(key, _)| key).collect();
     for &key in keys.iter().take(60) {
         let _ = map.insert(key ^ 1, key);
         let _ = map.remove(key);
@@ -298,7 +267,8 @@ fn use_map(pool: &indelible::Pool, name: &str) -> indelible::Result<()> {
     let _ = map.get_batch(&[0, 7, u64::MAX]);
     let _ = map.len();
     map.release_memory();
-    let keys: Vec<u64> = map.iter().map(|(key, _)| key).take(MOST_RECORDS).collect();
+    let records = map.iter().map_while(Result::ok).take(MOST_RECORDS);
+    let keys: Vec<u64> = records.map(|(key, _)| key).collect();
     for key in keys {
         let _ = map.remove(key);
     }

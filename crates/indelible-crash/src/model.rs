@@ -19,6 +19,7 @@ pub(crate) struct Store {
     pub(crate) word: usize,
     pub(crate) value: u64,
     pub(crate) thread: usize,
+    pub(crate) name: &'static str,
     pub(crate) source: &'static Location<'static>,
     /// By how much the image's hash changes if this store and those before it to the same line have arrived.
     change: u64,
@@ -164,6 +165,7 @@ impl Model {
             word,
             value,
             thread: event.thread,
+            name: event.name,
             source: event.source,
             change,
         });

@@ -3,65 +3,61 @@
 //! Most are planted in recordings: what the program did is left as it was, but a flush or a fence is taken out, or a commit
 //! is moved to where it comes too early. The rest are in the code (see [`Bug`]).
 
-mod excuses;
-
-use crate::coverage::{CommitPoint, commit_points, function_at, line_at};
+use crate::coverage::commit_points;
 use crate::explore::{Explorer, Limits};
-use crate::maps::{self, KINDS, Maps, Operation};
+use crate::maps::{Maps, Operation, Size};
 use crate::record::{Recording, record};
 use crate::report::Failure;
 use crate::tally::Tally;
 use crate::{Medium, Workload};
 use indelible::Kind;
-use indelible::planted::{Bug, plant};
+use indelible::checker::{Bug, EquivalentMutant, Mutant, common, is_named, plant};
 use indelible::pmem::trace::{Action, Event};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Formatter};
-use std::panic::Location;
 use std::sync::Arc;
 
-/// A line of the library's source.
+/// A place in the library that writes, flushes or fences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Site {
+    /// The stable name under which the place writes, or nothing.
+    pub name: &'static str,
     /// File, under the library's `src`.
     pub file: &'static str,
     /// Line.
     pub line: u32,
-    /// The function that it is in.
-    pub function: &'static str,
-    /// What it says.
-    pub text: &'static str,
 }
 
 impl Site {
     fn is(&self, event: &Event) -> bool {
-        event.source.line() == self.line && event.source.file().ends_with(self.file)
+        *self == Self::of(event)
     }
 
     fn of(event: &Event) -> Self {
-        Self::at(event.source)
-    }
-
-    fn at(source: &'static Location<'static>) -> Self {
-        let file = source.file();
+        let file = event.source.file();
         let file = file.rsplit_once("/src/").map_or(file, |(_, file)| file);
         Self {
+            name: event.name,
             file,
-            line: source.line(),
-            function: function_at(file, source.line()).unwrap_or("?"),
-            text: line_at(file, source.line()).unwrap_or(""),
+            line: event.source.line(),
         }
     }
 }
 
 impl Display for Site {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{} ({})", self.file, self.line, self.function)
+        let Self { name, file, line } = self;
+        if name.is_empty() {
+            write!(f, "{file}:{line}")
+        } else {
+            write!(f, "{name} ({file}:{line})")
+        }
     }
 }
 
 /// One planted bug.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Mutation {
     /// All flushes of a line of source are left out.
     NoFlush(Site),
@@ -72,7 +68,7 @@ pub enum Mutation {
     /// The first of two commits in a row of an operation is durable only after the second.
     Swapped(Site, Site),
     /// Wrong code, with maps of one kind of index.
-    Code(Bug, Kind),
+    Code(&'static Bug, Kind),
 }
 
 impl Display for Mutation {
@@ -82,12 +78,35 @@ impl Display for Mutation {
             Self::NoFence(site) => write!(f, "no fence at {site}"),
             Self::EarlyCommit(site) => write!(f, "commit before persist at {site}"),
             Self::Swapped(first, second) => write!(f, "commits swapped: {first}, {second}"),
-            Self::Code(bug, kind) => write!(f, "{bug:?} ({kind}): {}", bug.story()),
+            Self::Code(bug, kind) => write!(f, "{} ({kind}): {}", bug.name, bug.description),
         }
     }
 }
 
 impl Mutation {
+    /// The entry of the lists of equivalent mutants that says why no crash shows this one, if there is one.
+    #[must_use]
+    pub fn equivalent(self) -> Option<&'static EquivalentMutant> {
+        let engines = Kind::all().iter().map(|kind| kind.suite());
+        let of_engines = engines.flat_map(|suite| suite.equivalent_mutants());
+        common::EQUIVALENT
+            .iter()
+            .chain(of_engines)
+            .find(|entry| self.is(entry.mutant))
+    }
+
+    fn is(self, mutant: Mutant) -> bool {
+        match (self, mutant) {
+            (Self::NoFlush(site), Mutant::NoFlush(name))
+            | (Self::NoFence(site), Mutant::NoFence(name))
+            | (Self::EarlyCommit(site), Mutant::EarlyCommit(name)) => site.name == name,
+            (Self::Swapped(a, b), Mutant::Swapped(first, second)) => {
+                is_named(a.name, first) && is_named(b.name, second)
+            }
+            _ => false,
+        }
+    }
+
     /// What the recording would be with this bug in it, and the first event that differs; `None` if none does. Operations begin
     /// at event `from`: before that commits of several are not told apart, and stay where they are.
     pub(crate) fn of_events(self, events: &[Event], from: usize) -> Option<(Vec<Event>, usize)> {
@@ -191,19 +210,9 @@ fn swap(events: &mut Vec<Event>, at: usize, a: Site, b: Site) -> Option<(usize, 
 /// Whether the event is a store that commits something, by itself. (A superblock commits by its checksum.)
 fn is_commit(event: &Event) -> bool {
     thread_local! {
-        static POINTS: Vec<CommitPoint> = commit_points()
-            .into_iter()
-            .filter(|point| !point.story.contains("by checksum"))
-            .collect();
+        static POINTS: BTreeSet<&'static str> = commit_points(Kind::all());
     }
-    let line = event.source.line();
-    is_store(event)
-        && POINTS.with(|points| {
-            points.iter().any(|point| {
-                (point.lines.0..=point.lines.1).contains(&line)
-                    && event.source.file().ends_with(point.file)
-            })
-        })
+    !event.name.is_empty() && is_store(event) && POINTS.with(|points| points.contains(event.name))
 }
 
 /// Where the operation of `moved` began, or its last commit was; or where its word was written before.
@@ -214,7 +223,7 @@ fn boundary(events: &[Event], moved: &Event) -> usize {
             let is_own = event.thread == moved.thread
                 && (matches!(event.action, Action::Mark(_) | Action::Length { .. })
                     || is_commit(event)
-                    || event.source.file().contains("pool/core") && is_superblock(event));
+                    || is_superblock(event));
             is_own || address(event).is_some() && address(event) == address(moved)
         })
         .map_or(0, |at| at + 1)
@@ -222,20 +231,7 @@ fn boundary(events: &[Event], moved: &Event) -> usize {
 
 /// Whether the event is a store to a copy of the superblock.
 fn is_superblock(event: &Event) -> bool {
-    thread_local! {
-        static LINES: Vec<(u32, u32)> = commit_points()
-            .into_iter()
-            .filter(|point| point.story.contains("by checksum"))
-            .map(|point| point.lines)
-            .collect();
-    }
-    let line = event.source.line();
-    is_store(event)
-        && LINES.with(|lines| {
-            lines
-                .iter()
-                .any(|lines| (lines.0..=lines.1).contains(&line))
-        })
+    is_store(event) && common::CHECKSUMS.contains(&event.name)
 }
 
 /// What became of a planted bug.
@@ -263,45 +259,23 @@ impl Default for Hunter {
     }
 }
 
-/// Recordings of one thread: two of each theme come first.
-const ALONE: usize = 38;
+/// Recordings that recoveries are taken from: of one thread, two of each theme.
+fn alone() -> usize {
+    let themes = Kind::all().iter().map(|kind| kind.suite().themes(1));
+    2 * themes.sum::<u64>() as usize
+}
 
 /// The bugs in the code, each with the kinds of index that can have it.
 fn in_code() -> impl Iterator<Item = Mutation> {
-    KINDS.into_iter().flat_map(|kind| {
-        let has = move |bug: &&Bug| kind_of(**bug).is_none_or(|only| only == kind);
-        let bugs = Bug::ALL.iter().filter(has);
-        bugs.map(move |&bug| Mutation::Code(bug, kind))
+    let kinds = Kind::all().iter().copied();
+    kinds.flat_map(|kind| {
+        let bugs = common::bugs().chain(kind.suite().bugs());
+        bugs.map(move |bug| Mutation::Code(bug, kind))
     })
 }
 
-/// The kind of index whose code a bug is in, if it is not in what they share.
-fn kind_of(bug: Bug) -> Option<Kind> {
-    match bug {
-        Bug::SplitOverwrites
-        | Bug::MoveInTwoSteps
-        | Bug::FreeTooEarly
-        | Bug::SignpostKept
-        | Bug::MergeLocksOneLeaf
-        | Bug::RelinkWrongSibling => Some(Kind::LbTree),
-        Bug::KeyBeforeValue
-        | Bug::SplitLeftFirst
-        | Bug::MergeDropsRightFirst
-        | Bug::SwitchBeforeCommit
-        | Bug::FreeBeforeCommit
-        | Bug::FreezeWithoutDraining
-        | Bug::CopyWithoutLock
-        | Bug::ExtensionBeforeFill
-        | Bug::ReleaseBeforeRemoval
-        | Bug::WrongMarker
-        | Bug::ExtensionsForgotten
-        | Bug::SweepForgetsExtensions => Some(Kind::Apex),
-        _ => None,
-    }
-}
-
-/// Images in which a bug that is excused is looked for.
-const MOST_IMAGES_IF_EXCUSED: u64 = 8_000;
+/// Images in which an equivalent mutant is looked for.
+const MOST_IMAGES_IF_EQUIVALENT: u64 = 8_000;
 
 /// Recoveries of one recording in which a bug is planted, at most.
 const MOST_RECOVERIES: u32 = 300;
@@ -311,42 +285,9 @@ fn recorded(
     (structure, workload): (Maps, Workload<Operation>),
     seed: u64,
 ) -> (Maps, Recording<Operation>) {
-    let recording = record(&Arc::new(structure), &workload, seed)
+    let recording = record(&Arc::new(structure.clone()), &workload, seed)
         .unwrap_or_else(|error| panic!("{structure:?}, seed {seed}: {error}"));
     (structure, recording)
-}
-
-/// A run of extents whose words in the table lie in two lines, taken and freed.
-fn run_across_lines(number: u64) -> (Maps, Workload<Operation>) {
-    let before = (0..700 + 60 * number).map(|key| Operation::Insert(key, key));
-    let workload = Workload {
-        before: before.collect(),
-        threads: vec![vec![
-            Operation::CreateOther,
-            Operation::TakeRun(3),
-            Operation::FreeRun,
-            Operation::Insert(5, 5),
-        ]],
-    };
-    (Maps::of(Kind::LbTree), workload)
-}
-
-/// A batch that fills nodes of an APEX, beside somebody who reads its records: what has been read must be there, whatever the batch
-/// goes on to do.
-fn batch_beside_reader() -> (Maps, Workload<Operation>) {
-    let keys = |from: u64| (0..48).map(move |i| (i << 40) + from);
-    let batch = keys(1 << 39).map(|key| (key, 1)).collect();
-    let workload = Workload {
-        before: keys(0).map(|key| Operation::Insert(key, 0)).collect(),
-        threads: vec![
-            vec![Operation::InsertBatch(batch)],
-            (0..3)
-                .flat_map(|_| keys(1 << 39))
-                .map(Operation::Get)
-                .collect(),
-        ],
-    };
-    (Maps::of(Kind::Apex), workload)
 }
 
 /// Recoveries of some images have flushes, fences and commits that no recording has.
@@ -357,7 +298,7 @@ fn only_in_recovery(recordings: &[(Maps, Recording<Operation>)]) -> Vec<Event> {
         depth: 0,
     };
     let (tally, mut found) = (Tally::default(), BTreeMap::new());
-    for (structure, recording) in recordings.iter().take(ALONE) {
+    for (structure, recording) in recordings.iter().take(alone()) {
         let mut explorer = Explorer::new(structure, Medium::Pmem, limits, 0, &tally);
         explorer.in_recovery = Some(std::mem::take(&mut found));
         if let Err(failure) = explorer.explore(recording, 0) {
@@ -387,34 +328,27 @@ impl Hunter {
     /// If one of them is wrong without any planted bug.
     #[must_use]
     pub fn new() -> Self {
-        let of_theme = |(kind, theme, seed, operations, threads)| {
-            let history = maps::history_of_theme(kind, theme, seed, operations, threads);
-            recorded(history, seed)
+        let of_theme = |(kind, theme, seed, size): (Kind, u64, u64, Size)| {
+            let history = kind.suite().history(kind, theme, seed, size);
+            recorded(Maps::from_history(history), seed)
         };
-        let some = |rounds, operations, threads| {
-            let all = (0..rounds).flat_map(|round| KINDS.map(|kind| (round, kind)));
+        let kinds = Kind::all().iter().copied();
+        let some = |rounds, size: Size| {
+            let all = (0..rounds).flat_map(|round| kinds.clone().map(move |kind| (round, kind)));
             all.flat_map(move |(round, kind)| {
-                let themes = maps::themes(kind, threads);
-                (0..themes)
-                    .map(move |theme| (kind, theme, round * themes + theme, operations, threads))
+                let themes = kind.suite().themes(size.threads);
+                (0..themes).map(move |theme| (kind, theme, round * themes + theme, size))
             })
         };
-        // Both threads split, and need another extent.
-        let last = maps::themes(Kind::LbTree, 2) - 1;
-        let extents = (0..64).map(|seed| (Kind::LbTree, last, seed, 30, 2));
-        // Both threads change nodes under the same inner node, which grows.
-        let last = maps::themes(Kind::Apex, 2) - 1;
-        let growing = (0..96).map(|seed| (Kind::Apex, last, seed, 16, 2));
-        // With one of these numbers of inner nodes a merge takes an extent, for the node between.
-        let merging = (10..13).map(|inner_nodes| recorded(maps::merging(inner_nodes), 0));
-        let recordings: Vec<_> = some(4, 150, 1)
-            .chain(some(4, 40, 2))
-            .chain(extents)
-            .chain(growing)
+        let two = Size {
+            operations: 40,
+            threads: 2,
+        };
+        let of_engines = kinds.clone().flat_map(|kind| kind.suite().hunts(kind));
+        let recordings: Vec<_> = some(4, Size::alone(150))
+            .chain(some(4, two))
             .map(of_theme)
-            .chain((0..3).map(|number| recorded(run_across_lines(number), number)))
-            .chain(merging)
-            .chain((0..12).map(|seed| recorded(batch_beside_reader(), seed)))
+            .chain(of_engines.map(|(history, seed)| recorded(Maps::from_history(history), seed)))
             .collect();
         let in_recovery = only_in_recovery(&recordings);
         Self {
@@ -497,10 +431,10 @@ impl Hunter {
     }
 
     fn in_recordings(&self, mutation: Mutation, tally: &Tally) -> Option<Box<Failure>> {
-        // Of what is excused, which nobody expects to be found, a part has to do.
+        // Of equivalent mutants, which nobody expects to be found, a part has to do.
         let most = mutation
-            .excuse()
-            .map_or(u64::MAX, |_| MOST_IMAGES_IF_EXCUSED);
+            .equivalent()
+            .map_or(u64::MAX, |_| MOST_IMAGES_IF_EQUIVALENT);
         let mutated = || {
             self.in_mixed_order().filter_map(|(structure, recording)| {
                 let (events, first) = mutation.of_events(&recording.events, recording.from)?;
@@ -533,7 +467,7 @@ impl Hunter {
         }
         self.recordings
             .iter()
-            .take(ALONE)
+            .take(alone())
             .take_while(|_| tally.images() < most)
             .find_map(|(structure, recording)| {
                 let mut explorer = Explorer::new(structure, Medium::Pmem, self.limits, 0, tally);
@@ -552,7 +486,7 @@ impl Hunter {
         (0..count).map(move |i| &self.recordings[i * step % count])
     }
 
-    fn in_code(&self, bug: Bug, kind: Kind, tally: &Tally) -> Option<Box<Failure>> {
+    fn in_code(&self, bug: &'static Bug, kind: Kind, tally: &Tally) -> Option<Box<Failure>> {
         plant(Some(bug));
         let failure = STAGES.iter().find_map(|stage| {
             (0..stage.histories)
@@ -597,17 +531,21 @@ impl Stage {
         limits: Limits,
         tally: &Tally,
     ) -> Result<(), Box<Failure>> {
-        let themes = maps::themes(kind, self.threads);
-        let theme = self.theme.unwrap_or(seed % themes);
-        let (structure, workload) =
-            maps::history_of_theme(kind, theme, seed, self.operations, self.threads);
-        let recording =
-            record(&Arc::new(structure), &workload, seed).map_err(Failure::without_crash)?;
+        let themes = kind.suite().themes(self.threads);
+        let theme = self.theme.unwrap_or(seed) % themes;
+        let size = Size {
+            operations: self.operations,
+            threads: self.threads,
+        };
+        let history = kind.suite().history(kind, theme, seed, size);
+        let (structure, workload) = Maps::from_history(history);
+        let structure = Arc::new(structure);
+        let recording = record(&structure, &workload, seed).map_err(Failure::without_crash)?;
         let limits = Limits {
             images_per_point: self.images_per_point,
             ..limits
         };
-        Explorer::new(&structure, Medium::Pmem, limits, 0, tally).explore(&recording, 0)
+        Explorer::new(&*structure, Medium::Pmem, limits, 0, tally).explore(&recording, 0)
     }
 }
 

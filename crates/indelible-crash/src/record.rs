@@ -4,7 +4,7 @@ use crate::history::Saw;
 use crate::{MEMORY_BYTES, Structure, Workload};
 use indelible::pmem::Memory;
 use indelible::pmem::trace::{self, Action, Event};
-use indelible::schedule::{self, Scheduler};
+use indelible::checker::{self, Scheduler};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use shuttle::scheduler::{Schedule, Task, TaskId};
@@ -264,12 +264,12 @@ fn run_scheduled<S: Structure>(
     config.failure_persistence = shuttle::FailurePersistence::None;
     config.max_steps = shuttle::MaxSteps::FailAfter(MOST_STEPS);
     config.silence_warnings = true;
-    schedule::set(Some(SCHEDULER));
+    checker::set(Some(SCHEDULER));
     let ran = guarded(|| {
         shuttle::Runner::new(Sticky::new(seed), config).run(work);
         Ok(())
     });
-    schedule::set(None);
+    checker::set(None);
     ran.map_err(|error| format!("the schedule did not end: {error}"))?;
     let problem = problem
         .lock()

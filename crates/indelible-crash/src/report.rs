@@ -41,7 +41,7 @@ impl Place {
             Some(Action::Flush { .. }) => "a flush".into(),
             Some(Action::Fence) => "a fence".into(),
             Some(Action::Length { from, to }) => format!("the length going from {from} to {to}"),
-            Some(Action::Note { kind, .. }) => kind.into(),
+            Some(Action::Note { change, .. }) => change.into(),
             Some(Action::Mark(mark)) if mark % 2 == 0 => "the next operation begins".into(),
             Some(Action::Mark(_)) => "the operation returns".into(),
         };

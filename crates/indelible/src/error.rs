@@ -72,7 +72,7 @@ pub enum Error {
     /// No map of that name.
     #[error("there is no map named {0:?}")]
     NoSuchMap(String),
-    /// The map exists with other key or value types, or another kind of index.
+    /// The map exists with other key or value types.
     #[error("map {name:?} holds {found}, not {wanted}")]
     WrongType {
         /// Name of the map.
@@ -82,6 +82,19 @@ pub enum Error {
         /// What was asked for.
         wanted: String,
     },
+    /// The map exists with another kind of index or other options than the caller asked for.
+    #[error("map {name:?} is there with {found}, not with {wanted}")]
+    OtherOptions {
+        /// Name of the map.
+        name: String,
+        /// What it was created with.
+        found: String,
+        /// What was asked for.
+        wanted: String,
+    },
+    /// A map of that name is there already.
+    #[error("there is a map named {0:?} already")]
+    NameTaken(String),
     /// A name must have 1 to 63 bytes.
     #[error("a map's name has 1 to 63 bytes, this one has {0}")]
     BadName(usize),

@@ -5,27 +5,21 @@
 #[cfg(all(test, not(loom)))]
 extern crate self as indelible;
 
-mod error;
-mod index;
-mod key;
-mod kind;
-mod locks;
-mod map;
 #[cfg(feature = "trace")]
-pub mod planted;
-#[cfg(not(feature = "trace"))]
-mod planted;
+pub mod checker;
+mod concurrency;
+mod engines;
+mod error;
+mod front;
+mod host;
+mod kernels;
 pub mod pmem;
 mod pool;
-mod reclaim;
-#[cfg(feature = "trace")]
-pub mod schedule;
-mod sync;
-mod tuning;
 
+pub use engines::options::*;
+pub use engines::{Fact, FactValue, Kind, OptionInfo, Unit};
 pub use error::{Error, Result};
-pub use key::{Key, Type, Value};
-pub use kind::Kind;
-pub use map::{Map, MapOptions, MapStat, Range};
-pub use pool::{Durability, MapInfo, Pool, PoolOptions, PoolStat};
-pub use tuning::ApexTuning;
+pub use front::{
+    Key, Map, MapInfo, MapOptions, MapStat, Pool, PoolOptions, PoolStat, Range, Type, Value,
+};
+pub use pool::Durability;

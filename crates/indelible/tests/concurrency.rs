@@ -68,7 +68,9 @@ fn assert_whole(map: &Map<u64, u64>, models: &[BTreeMap<u64, u64>], seed: u64) {
     assert_eq!(map.check().unwrap(), [""; 0], "seed {seed}");
     let all: BTreeMap<u64, u64> = models.iter().flatten().map(|(k, v)| (*k, *v)).collect();
     assert!(
-        map.iter().eq(all.iter().map(|(k, v)| (*k, *v))),
+        map.iter()
+            .map(Result::unwrap)
+            .eq(all.iter().map(|(k, v)| (*k, *v))),
         "seed {seed}"
     );
     assert_eq!(map.len().unwrap(), all.len() as u64);
@@ -142,12 +144,16 @@ fn read_ranges_beside_writers(kind: Kind) {
         }
         for i in 0..400 {
             let (low, high) = (mix(i) % 16_000, 16_000 + mix(i + 1) % 16_000);
-            let up: Vec<u64> = map.range(low..high).unwrap().map(|(key, _)| key).collect();
+            let up: Vec<u64> = map
+                .range(low..high)
+                .unwrap()
+                .map(|record| record.unwrap().0)
+                .collect();
             let mut down: Vec<u64> = map
                 .range(low..high)
                 .unwrap()
                 .rev()
-                .map(|(key, _)| key)
+                .map(|record| record.unwrap().0)
                 .collect();
             down.reverse();
             for keys in [up, down] {
@@ -200,7 +206,7 @@ fn count_together(kind: Kind) {
         }
     });
     assert_eq!(
-        map.iter().map(|(_, value)| value).sum::<u64>(),
+        map.iter().map(|record| record.unwrap().1).sum::<u64>(),
         THREADS * 3000
     );
 }

@@ -21,7 +21,8 @@ fn cost<T>(work: impl FnOnce() -> T) -> Counts {
 /// The average cost of inserts that split nothing, and of those that do.
 fn insert_costs(map: &Map<u64, u64>, keys: impl Iterator<Item = u64>) -> [(u64, f64, f64); 2] {
     let mut sums = [(0, Counts::default()); 2];
-    let mut splits = map.stat().unwrap().splits;
+    let count_splits = || map.stat().unwrap().fact("splits").unwrap().value.as_u64();
+    let mut splits = count_splits();
     for key in keys {
         let cost = cost(|| map.insert(key, key).unwrap());
         // An insert costs at most two lines unless it splits, which costs a leaf and more.
@@ -32,7 +33,7 @@ fn insert_costs(map: &Map<u64, u64>, keys: impl Iterator<Item = u64>) -> [(u64, 
         splits += u64::from(split);
     }
     assert_eq!(
-        map.stat().unwrap().splits,
+        count_splits(),
         splits,
         "an insert that splits is told by its cost"
     );
@@ -163,17 +164,8 @@ fn update_and_remove_cost_one_line_and_one_fence_and_get_costs_nothing() {
         return;
     }
     for &kind in KINDS {
-        let leaf_sizes: &[u32] = if kind == Kind::LbTree {
-            &[256, 1024]
-        } else {
-            &[0]
-        };
-        for &leaf_bytes in leaf_sizes {
-            assert_changes_cost_one(MapOptions {
-                kind,
-                leaf_bytes,
-                ..MapOptions::default()
-            });
+        for options in MapOptions::extremes(kind).into_iter().chain([kind.into()]) {
+            assert_changes_cost_one(options);
         }
     }
 }

@@ -308,11 +308,11 @@ impl Worker<'_> {
             }
             let backwards = way == 1 || way == 2 && self.random.below(2) == 0;
             let found = if backwards {
-                range.next_back()
+                range.next_back().transpose().unwrap()
             } else if way == 3 {
                 page.next()
             } else {
-                range.next()
+                range.next().transpose().unwrap()
             };
             let Some((key, value)) = found else {
                 // What lies between was not there.
@@ -331,7 +331,6 @@ impl Worker<'_> {
             self.note(began, key, Step::Get, Saw::Value(Some(value)));
             (from, to) = if backwards { (from, at) } else { (at + 1, to) };
         }
-        assert!(range.error().is_none());
     }
 }
 
@@ -342,14 +341,11 @@ fn round(directory: &Path, kind: Kind, seed: u64, operations: u64) {
     let keys = keys(&mut random);
     let mut options = PoolOptions::new();
     options.huge_pages(false);
-    let map_options = MapOptions {
-        kind,
-        ..MapOptions::default()
-    };
+    let map_options = MapOptions::from(kind);
     let mut pool = options.create(&path).unwrap();
     let mut contents = BTreeMap::new();
     for part in 0..3 {
-        let map = pool.map_with("m", map_options).unwrap();
+        let map = pool.map_with("m", &map_options).unwrap();
         let clock = AtomicU64::new(0);
         let mut histories: BTreeMap<u64, Vec<Event>> = BTreeMap::new();
         let seeds: Vec<u64> = (0..THREADS).map(|_| random.next()).collect();
@@ -374,7 +370,7 @@ fn round(directory: &Path, kind: Kind, seed: u64, operations: u64) {
             histories.entry(event.key).or_default().push(event);
         }
         assert_eq!(map.check().unwrap(), [""; 0], "{kind}, seed {seed}");
-        let found: BTreeMap<u64, u64> = map.iter().collect();
+        let found: BTreeMap<u64, u64> = map.iter().map(Result::unwrap).collect();
         assert_eq!(map.len().unwrap(), found.len() as u64);
         let now = clock.into_inner();
         for &key in &keys {

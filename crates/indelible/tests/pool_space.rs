@@ -2,7 +2,7 @@
 
 mod kinds;
 
-use indelible::{Error, Kind, Map, MapOptions, Pool, PoolOptions};
+use indelible::{Error, Kind, Map, Pool, PoolOptions};
 use kinds::{KINDS, map_of};
 use std::path::{Path, PathBuf};
 
@@ -174,11 +174,7 @@ fn fail_to_grow(kind: Kind) {
 fn a_small_map_that_grew_from_nothing_takes_little_space() {
     for &kind in KINDS {
         let pool = Pool::in_memory().unwrap();
-        let options = MapOptions {
-            kind,
-            ..MapOptions::default()
-        };
-        let map = pool.map_with::<u64, u64>("m", options).unwrap();
+        let map = pool.map_with::<u64, u64>("m", kind).unwrap();
         let random = |i: u64| (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (0..100_000).for_each(|i| assert_eq!(map.insert(random(i), i).unwrap(), None));
         let extents = map.stat().unwrap().file_bytes / EXTENT;
@@ -224,17 +220,13 @@ fn dropped_space_is_used_again_and_shrink_gives_it_back() {
 }
 
 fn drop_and_shrink(kind: Kind) {
-    let options = MapOptions {
-        kind,
-        ..MapOptions::default()
-    };
     let place = place();
     let pool = Pool::create(&place.path).unwrap();
     let records: Vec<(u64, u64)> = (0..200_000).map(|i| (i, i)).collect();
     pool.map::<u64, u64>("kept").unwrap().insert(1, 1).unwrap();
     let mut largest = 0;
     for round in 0..5 {
-        let map = pool.map_with::<u64, u64>("big", options).unwrap();
+        let map = pool.map_with::<u64, u64>("big", kind).unwrap();
         map.bulk_load(&records, 0.7).unwrap();
         drop(map);
         let bytes = pool.stat().file_bytes;
@@ -255,11 +247,17 @@ fn drop_and_shrink(kind: Kind) {
         pool.map::<u64, u64>("kept").unwrap().get(1).unwrap(),
         Some(1)
     );
-    pool.map_with::<u64, u64>("big", options)
+    pool.map_with::<u64, u64>("big", kind)
         .unwrap()
         .bulk_load(&records, 0.7)
         .unwrap();
-    assert!(pool.map::<u64, u64>("big").unwrap().iter().eq(records));
+    assert!(
+        pool.map::<u64, u64>("big")
+            .unwrap()
+            .iter()
+            .map(Result::unwrap)
+            .eq(records)
+    );
     pool.close().unwrap();
     let pool = Pool::open(&place.path).unwrap();
     assert_eq!(pool.map::<u64, u64>("big").unwrap().len().unwrap(), 200_000);

@@ -1,6 +1,6 @@
 //! Memory that is given back is rebuilt on first touch, whatever else is going on.
 
-use indelible::{Kind, MapOptions, Pool};
+use indelible::{Kind, Pool};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Clusters, so that stashes are used.
@@ -21,11 +21,7 @@ impl Drop for Done<'_> {
 fn a_map_gives_memory_back_beside_readers_and_writers() {
     let pool = Pool::in_memory().unwrap();
     let kind = Kind::Apex;
-    let options = MapOptions {
-        kind,
-        ..MapOptions::default()
-    };
-    let map = pool.map_with::<u64, u64>("m", options).unwrap();
+    let map = pool.map_with::<u64, u64>("m", kind).unwrap();
     let done = AtomicBool::new(false);
     let records = 200_000;
     std::thread::scope(|scope| {
@@ -42,7 +38,7 @@ fn a_map_gives_memory_back_beside_readers_and_writers() {
                 let keys: Vec<u64> = map
                     .range(..)
                     .unwrap()
-                    .map(|record| record.0)
+                    .map(|record| record.unwrap().0)
                     .take(3000)
                     .collect();
                 assert!(keys.is_sorted_by(|a, b| a < b));
@@ -72,11 +68,7 @@ fn a_map_gives_memory_back_beside_readers_and_writers() {
 #[test]
 fn a_map_without_such_memory_gives_nothing_back() {
     let pool = Pool::in_memory().unwrap();
-    let options = MapOptions {
-        kind: Kind::LbTree,
-        ..MapOptions::default()
-    };
-    let map = pool.map_with::<u64, u64>("m", options).unwrap();
+    let map = pool.map_with::<u64, u64>("m", Kind::LbTree).unwrap();
     map.insert(1, 2).unwrap();
     assert_eq!(map.release_memory(), 0);
     assert_eq!(map.get(1).unwrap(), Some(2));

@@ -27,10 +27,16 @@
 mod cell;
 pub mod count;
 mod flush;
+pub(crate) mod geometry;
 #[cfg(feature = "trace")]
 mod memory;
+pub(crate) mod planted;
+pub(crate) mod schedule;
 #[cfg(feature = "trace")]
 pub mod trace;
+#[cfg(not(feature = "trace"))]
+#[path = "untraced.rs"]
+mod trace;
 
 pub use cell::Cell;
 pub use flush::FlushInstruction;
@@ -38,8 +44,11 @@ pub use flush::FlushInstruction;
 pub use memory::Memory;
 #[cfg(feature = "trace")]
 pub(crate) use memory::expect_mapped;
+#[cfg(not(feature = "trace"))]
+pub(crate) use trace::{Memory, expect_mapped};
 
-use crate::sync::point;
+use schedule::point;
+use trace::Name;
 
 /// Bytes in a cache line: the unit of flushing.
 pub const LINE: usize = 64;
@@ -62,6 +71,8 @@ pub enum Medium {
 pub struct Pm {
     medium: Medium,
     instruction: FlushInstruction,
+    /// What the recorder calls what is written; see [`named`](Pm::named).
+    name: Name,
 }
 
 impl Pm {
@@ -71,6 +82,7 @@ impl Pm {
         Self {
             medium,
             instruction: FlushInstruction::detect(),
+            name: Name::default(),
         }
     }
 
@@ -80,6 +92,7 @@ impl Pm {
         Self {
             medium,
             instruction,
+            name: Name::default(),
         }
     }
 
@@ -101,23 +114,22 @@ impl Pm {
     #[cfg_attr(feature = "trace", track_caller)]
     pub fn store(&self, cell: &Cell, value: u64) {
         point();
-        #[cfg(feature = "trace")]
-        trace::store(cell, cell.load(), value);
+        trace::store(cell, value, self.name);
         cell.set_relaxed(value);
     }
 
     /// Writes `value` to `cell` after all earlier stores of this thread, and flushes its line, without a fence.
     ///
     /// The change is durable after the next [`fence`](Self::fence). Callers that share one fence between several
-    /// changes use this; everyone else wants [`commit`](Self::commit).
+    /// changes use this; everyone else wants [`commit`](Self::commit). `name` is what [`commit`](Self::commit) says.
     #[inline(always)]
     #[cfg_attr(feature = "trace", track_caller)]
-    pub fn publish(&self, cell: &Cell, value: u64) {
+    pub fn publish(&self, cell: &Cell, value: u64, name: &'static str) {
+        let named = self.named(name);
         point();
-        #[cfg(feature = "trace")]
-        trace::store(cell, cell.load(), value);
+        trace::store(cell, value, named.name);
         cell.set_release(value);
-        self.flush_cell(cell);
+        named.flush_cell(cell);
         // Later stores may reuse what this one has made free, so they must not overtake it.
         if cfg!(target_arch = "x86_64") {
             std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
@@ -129,21 +141,31 @@ impl Pm {
     /// The 8-byte store that makes a change real: [`publish`](Self::publish) and [`fence`](Self::fence).
     ///
     /// Everything the change depends on must have been persisted before, or lie in the same line.
+    ///
+    /// `name` is the stable name of the commit point, `lbtree.split` say: the crash checker reports by it, and asks whether it has
+    /// crashed on both sides of every commit point that a folder lists.
     #[inline(always)]
     #[cfg_attr(feature = "trace", track_caller)]
-    pub fn commit(&self, cell: &Cell, value: u64) {
-        self.publish(cell, value);
-        self.fence();
+    pub fn commit(&self, cell: &Cell, value: u64, name: &'static str) {
+        self.publish(cell, value, name);
+        self.named(name).fence();
+    }
+
+    /// A pen for this medium whose stores, flushes and fences the recorder notes under `name`. Without the recorder: this pen.
+    #[inline(always)]
+    #[must_use]
+    pub fn named(self, name: &'static str) -> Self {
+        Self {
+            name: Name::new(name),
+            ..self
+        }
     }
 
     /// Tells the recorder, if there is one, that a change of structure is being made.
     #[inline(always)]
     #[cfg_attr(feature = "trace", track_caller)]
-    pub(crate) fn note(&self, kind: &'static str, shape: u64) {
-        #[cfg(feature = "trace")]
-        trace::note(kind, shape);
-        #[cfg(not(feature = "trace"))]
-        let _ = (kind, shape);
+    pub(crate) fn note(&self, change: &'static str, variant: u64) {
+        trace::note(change, variant);
     }
 
     /// [`flush`](Self::flush) of a cell, which lies in one line.
@@ -168,8 +190,7 @@ impl Pm {
     fn flush_lines(&self, lines: std::ops::Range<usize>) {
         point();
         count::flushed(&lines);
-        #[cfg(feature = "trace")]
-        trace::flush(lines.start, lines.len());
+        trace::flush(lines.start, lines.len(), self.name);
         if self.medium == Medium::Pmem {
             self.instruction.flush(lines);
         }
@@ -182,8 +203,7 @@ impl Pm {
     pub fn fence(&self) {
         point();
         count::fenced();
-        #[cfg(feature = "trace")]
-        trace::fence();
+        trace::fence(self.name);
         match self.medium {
             // A killed process leaves every store that it executed, so only the compiler must keep the order.
             Medium::Dram | Medium::Process => {
@@ -212,12 +232,10 @@ impl Pm {
         let lines = flush::lines_of(cells.as_ptr() as usize, size_of_val(cells));
         count::streamed(&lines);
         for (cell, &value) in cells.iter().zip(values) {
-            #[cfg(feature = "trace")]
-            trace::store(cell, cell.load(), value);
+            trace::store(cell, value, self.name);
             flush::stream(cell, value);
         }
-        #[cfg(feature = "trace")]
-        trace::flush(lines.start, lines.len());
+        trace::flush(lines.start, lines.len(), self.name);
     }
 }
 

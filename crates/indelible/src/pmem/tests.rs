@@ -27,7 +27,7 @@ fn every_medium_writes_what_it_is_told() {
     for pm in media() {
         let memory = lines();
         pm.store(&memory.0[0], 7);
-        pm.commit(&memory.0[1], u64::MAX);
+        pm.commit(&memory.0[1], u64::MAX, "test");
         pm.stream(&memory.0[8..24], &[3; 16]);
         pm.fence();
         assert_eq!(memory.0[0].load(), 7);
@@ -52,7 +52,7 @@ fn counters_count_lines_fences_and_streamed_lines_on_every_medium() {
         pm.fence(); // What was written before lies in a block of its own.
         let before = count::here();
         pm.persist(&memory.0[..16]);
-        pm.commit(&memory.0[0], 1);
+        pm.commit(&memory.0[0], 1, "test");
         pm.stream(&memory.0[16..], &[0; 8]);
         let cost = count::here() - before;
         assert_eq!(
@@ -75,10 +75,10 @@ fn trace_records_stores_flushes_and_fences_in_order_with_their_source() {
     let memory = lines();
     let here = &memory.0[3];
     trace::start(Vec::new());
-    pm.commit(here, 9);
-    pm.commit(here, 10);
+    pm.commit(here, 9, "test");
+    pm.commit(here, 10, "test");
     let mine = trace::stop();
-    pm.commit(here, 11);
+    pm.commit(here, 11, "test");
     assert!(trace::stop().is_empty());
     let address = std::ptr::from_ref(here) as usize;
     assert_eq!(

@@ -1,11 +1,11 @@
 //! The recorder: every store, flush and fence, in the order in which it happened.
 //!
 //! Compiled only with the `trace` feature. Each thread of the system records for itself, between [`start`] and [`stop`];
-//! the crash checker replays what it gets. Threads that a [scheduler](crate::schedule) runs share a recording, in which
+//! the crash checker replays what it gets. Threads that a [scheduler](super::schedule) runs share a recording, in which
 //! each event names its thread.
 
 use super::Cell;
-use crate::schedule;
+use super::schedule;
 use std::cell::RefCell;
 use std::panic::Location;
 
@@ -39,10 +39,10 @@ pub enum Action {
     },
     /// A change of structure is being made.
     Note {
-        /// Its kind.
-        kind: &'static str,
-        /// Tells its shapes apart.
-        shape: u64,
+        /// Its name.
+        change: &'static str,
+        /// Tells its variants apart.
+        variant: u64,
     },
     /// A note of the caller's: the boundary of an operation, say.
     Mark(u64),
@@ -55,6 +55,8 @@ pub struct Event {
     pub thread: usize,
     /// What it did.
     pub action: Action,
+    /// The stable name under which it was written (see [`Pm::named`](super::Pm::named)), or nothing.
+    pub name: &'static str,
     /// The line of source that did it.
     pub source: &'static Location<'static>,
 }
@@ -81,29 +83,41 @@ pub fn mark(note: u64) {
     push(Action::Mark(note));
 }
 
+/// The name that a pen gives to what it writes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Name(&'static str);
+
+impl Name {
+    #[inline(always)]
+    pub(super) fn new(name: &'static str) -> Self {
+        Self(name)
+    }
+}
+
 /// Records that a change of structure is being made.
 #[track_caller]
-pub(crate) fn note(kind: &'static str, shape: u64) {
-    push(Action::Note { kind, shape });
+pub(super) fn note(change: &'static str, variant: u64) {
+    push(Action::Note { change, variant });
 }
 
 #[track_caller]
-pub(super) fn store(cell: &Cell, before: u64, value: u64) {
-    push(Action::Store {
+pub(super) fn store(cell: &Cell, value: u64, name: Name) {
+    let action = Action::Store {
         address: std::ptr::from_ref(cell) as usize,
         value,
-        before,
-    });
+        before: cell.load(),
+    };
+    push_named(action, name);
 }
 
 #[track_caller]
-pub(super) fn flush(address: usize, bytes: usize) {
-    push(Action::Flush { address, bytes });
+pub(super) fn flush(address: usize, bytes: usize, name: Name) {
+    push_named(Action::Flush { address, bytes }, name);
 }
 
 #[track_caller]
-pub(super) fn fence() {
-    push(Action::Fence);
+pub(super) fn fence(name: Name) {
+    push_named(Action::Fence, name);
 }
 
 #[track_caller]
@@ -113,6 +127,11 @@ pub(super) fn length(from: u64, to: u64) {
 
 #[track_caller]
 fn push(action: Action) {
+    push_named(action, Name::default());
+}
+
+#[track_caller]
+fn push_named(action: Action, name: Name) {
     let source = Location::caller();
     RECORD.with_borrow_mut(|record| {
         if let Some(events) = record {
@@ -120,6 +139,7 @@ fn push(action: Action) {
             events.push(Event {
                 thread,
                 action,
+                name: name.0,
                 source,
             });
         }

@@ -3,17 +3,19 @@
 mod extents;
 
 use super::layout::{
-    CATALOG_AT, CatalogEntry, EXTENT_BYTES, MAPS, MAX_EXTENTS, NAME_BYTES, TABLE_AT, Use,
+    CATALOG_AT, CatalogEntry, EXTENT_BYTES, MAX_EXTENTS, NAME_BYTES, OBJECTS, OPTION_BYTES,
+    TABLE_AT, Use,
 };
 use super::mapping::Mapping;
 use super::space::Space;
 use super::superblock::{Copy, Promise, Superblock};
-use crate::index::{AnyIndex, WeakIndex};
-use crate::planted::{Bug, planted};
+use crate::concurrency::sync::lock;
+use crate::pmem::planted::planted;
 use crate::pmem::{Cell, Medium, Pm};
-use crate::sync::lock;
-use crate::{Error, Kind, Result};
+use crate::pool::Bug;
+use crate::{Error, Result};
 use extents::Extents;
+use std::any::Any;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -31,14 +33,36 @@ pub(crate) struct PoolCore {
     closed: AtomicBool,
     extents: Mutex<Extents>,
     /// The owner number of each catalog entry, also of one that is being prepared and not committed yet.
-    owners: [AtomicU32; MAPS],
-    maps: Mutex<HashMap<usize, WeakIndex>>,
-    map_closed: Condvar,
+    owners: [AtomicU32; OBJECTS],
+    open_objects: Mutex<HashMap<usize, WeakObject>>,
+    object_closed: Condvar,
     spaces: Mutex<Vec<Weak<Space>>>,
 }
 
-/// The open maps, locked.
-pub(super) type Registry<'a> = MutexGuard<'a, HashMap<usize, WeakIndex>>;
+/// An open object, whatever its type; the layers above know which.
+pub(crate) type Object = dyn Any + Send + Sync;
+
+/// An object that may be open.
+type WeakObject = Weak<Object>;
+
+/// The open objects by catalog entry, locked.
+pub(crate) type Registry<'a> = MutexGuard<'a, HashMap<usize, WeakObject>>;
+
+/// What a catalog entry says of an object, apart from what its engine keeps there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Signature {
+    /// Code of the kind of engine.
+    pub(crate) kind: u8,
+    /// Codes of the types of keys and values.
+    pub(crate) types: [u8; 2],
+    /// Version of the engine's own format; 0 in pools of format 1.
+    pub(crate) object_format: u32,
+    /// What the engine encoded when the object was created.
+    pub(crate) options: [u8; OPTION_BYTES],
+}
+
+/// In the byte of a signature that has the name's length: the second name counts.
+const OTHER_NAME: u8 = 0x80;
 
 /// What to open, once the file is at hand.
 pub(super) struct Opening {
@@ -77,8 +101,8 @@ impl PoolCore {
             closed: AtomicBool::new(false),
             extents: Mutex::new(Extents::new(superblock.extents, superblock.sequence)),
             owners: std::array::from_fn(|_| AtomicU32::new(0)),
-            maps: Mutex::default(),
-            map_closed: Condvar::new(),
+            open_objects: Mutex::default(),
+            object_closed: Condvar::new(),
             spaces: Mutex::default(),
         };
         for (slot, owner) in core.owners.iter().enumerate() {
@@ -96,19 +120,20 @@ impl PoolCore {
         self.pm.note("open", 0);
         // COMMIT, by checksum: the pool is open. Before it the pool is as it was closed, or as it crashed; after it the pool
         // counts as crashed, which it is until it is closed.
-        self.write_superblock(extents, false);
+        self.write_superblock(extents, false, "pool.open");
         // Also if it says so already: the process that marked it may have died before it could sync.
         self.mapping.sync_superblock()?;
-        // Extents of maps whose creation or removal a crash cut short.
+        let pm = self.pm.named("pool.wipe");
+        // Extents of objects whose creation or removal a crash cut short.
         for extent in 1..extents.count {
             let word = self.table(extent).load();
             if word != 0 && extents.free.contains(&extent) {
                 // COMMIT: the extent is free. Before this store recovery finds its owner missing and says the same.
-                self.pm.store(self.table(extent), Use::FREE.0);
-                self.pm.flush(self.table(extent));
+                pm.store(self.table(extent), Use::FREE.0);
+                pm.flush(self.table(extent));
             }
         }
-        self.pm.fence();
+        pm.fence();
         Ok(())
     }
 
@@ -117,8 +142,7 @@ impl PoolCore {
         lock(&self.extents).count * EXTENT_BYTES
     }
 
-    #[cfg_attr(feature = "trace", track_caller)]
-    fn write_superblock(&self, extents: &mut Extents, clean: bool) {
+    fn write_superblock(&self, extents: &mut Extents, clean: bool, name: &'static str) {
         extents.sequence += 1;
         let superblock = Superblock {
             uuid: self.uuid,
@@ -129,7 +153,7 @@ impl PoolCore {
             boot: self.boot,
             extents: extents.count,
         };
-        superblock.write(self.pm, self.superblocks());
+        superblock.write(self.pm.named(name), self.superblocks());
     }
 
     fn superblocks(&self) -> &[Copy; 2] {
@@ -137,7 +161,7 @@ impl PoolCore {
         unsafe { &*self.base().cast_const().cast() }
     }
 
-    fn catalog(&self) -> &[CatalogEntry; MAPS] {
+    fn catalog(&self) -> &[CatalogEntry; OBJECTS] {
         // SAFETY: as above; the layout module asserts that the catalog fits.
         unsafe { &*self.base().add(CATALOG_AT as usize).cast_const().cast() }
     }
@@ -186,12 +210,19 @@ impl PoolCore {
         self.generation.load(Ordering::Relaxed)
     }
 
-    pub(super) fn mapping(&self) -> &Mapping {
-        &self.mapping
+    /// Where the pool lives, for messages.
+    pub(crate) fn path(&self) -> &std::path::Path {
+        self.mapping.path()
+    }
+
+    /// Makes the pool forget that it must be closed: from here on nothing is written any more. A crash, for the checker.
+    #[allow(dead_code, reason = "only the crash checker abandons pools")]
+    pub(crate) fn abandon(&self) {
+        self.closed.store(true, Ordering::Relaxed);
     }
 
     /// Length of the pool in extents, and how many of them are free.
-    pub(super) fn extent_counts(&self) -> (u64, u64) {
+    pub(crate) fn extent_counts(&self) -> (u64, u64) {
         let extents = lock(&self.extents);
         (extents.count, extents.free.len() as u64)
     }
@@ -204,9 +235,31 @@ impl PoolCore {
         &self.catalog()[slot]
     }
 
-    /// What kind of index the map at `slot` is, if this version knows it.
-    pub(crate) fn kind_of(&self, slot: usize) -> Option<Kind> {
-        Kind::from_code(self.entry(slot).shape.load() as u8)
+    /// What the catalog says of the object at `slot`.
+    pub(crate) fn signature(&self, slot: usize) -> Signature {
+        let entry = self.entry(slot);
+        let word = entry.signature.load();
+        let object_format = entry.object_format.load() as u32;
+        let mut options = [0; OPTION_BYTES];
+        for (bytes, cell) in options
+            .as_chunks_mut::<8>()
+            .0
+            .iter_mut()
+            .zip(&entry.options)
+        {
+            *bytes = cell.load().to_le_bytes();
+        }
+        if object_format == 0 {
+            // Format 1 had four bytes of options, in the upper half of this word.
+            options[..4].copy_from_slice(&((word >> 32) as u32).to_le_bytes());
+        }
+        let [kind, key, value, ..] = word.to_le_bytes();
+        Signature {
+            kind,
+            types: [key, value],
+            object_format,
+            options,
+        }
     }
 
     pub(crate) fn name_of(&self, slot: usize) -> String {
@@ -214,7 +267,7 @@ impl PoolCore {
         String::from_utf8_lossy(&bytes[..length]).into_owned()
     }
 
-    pub(super) fn has_name(&self, slot: usize, name: &str) -> bool {
+    pub(crate) fn has_name(&self, slot: usize, name: &str) -> bool {
         let (bytes, length) = self.name_bytes(slot);
         bytes[..length] == *name.as_bytes()
     }
@@ -222,37 +275,47 @@ impl PoolCore {
     fn name_bytes(&self, slot: usize) -> ([u8; 64], usize) {
         let entry = self.entry(slot);
         let mut bytes = [0; 64];
-        for (bytes, cell) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(&entry.name) {
+        let byte = (entry.signature.load_acquire() >> 24) as u8;
+        let name = match byte & OTHER_NAME {
+            0 => &entry.name_0,
+            _ => &entry.name_1,
+        };
+        for (bytes, cell) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(name) {
             *bytes = cell.load().to_ne_bytes();
         }
-        let length = (entry.shape.load() >> 24) as u8 as usize;
-        (bytes, length.min(NAME_BYTES))
+        (bytes, usize::from(byte & !OTHER_NAME).min(NAME_BYTES))
     }
 
-    /// The slots of all maps.
-    pub(super) fn slots(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..MAPS).filter(|&slot| self.entry(slot).owner.load_acquire() != 0)
+    /// The slots of all objects.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..OBJECTS).filter(|&slot| self.entry(slot).owner.load_acquire() != 0)
     }
 
     /// Writes a free entry, all but its owner, and returns its slot. The registry is locked by the caller.
-    pub(super) fn prepare_entry(&self, name: &str, shape: u64) -> Result<usize> {
-        let Some(slot) = (0..MAPS).find(|&slot| self.entry(slot).owner.load() == 0) else {
-            return Err(Error::TooManyMaps(MAPS));
+    pub(crate) fn prepare_entry(&self, name: &str, signature: Signature) -> Result<usize> {
+        let Some(slot) = (0..OBJECTS).find(|&slot| self.entry(slot).owner.load() == 0) else {
+            return Err(Error::TooManyMaps(OBJECTS));
         };
         let entry = self.entry(slot);
-        let mut bytes = [0; 64];
-        bytes[..name.len()].copy_from_slice(name.as_bytes());
-        for (cell, word) in entry.name.iter().zip(bytes.as_chunks::<8>().0) {
-            self.pm.store(cell, u64::from_ne_bytes(*word));
-        }
+        self.write_name(&entry.name_0, name);
         let zeros = entry
             .roots
             .iter()
-            .chain(&entry.zero)
+            .chain(&entry.name_1)
             .chain([&entry.records, &entry.records_generation]);
         zeros.for_each(|cell| self.pm.store(cell, 0));
-        self.pm
-            .store(&entry.shape, shape | (name.len() as u64) << 24);
+        let [key, value] = signature.types;
+        let word = u64::from_le_bytes([signature.kind, key, value, name.len() as u8, 0, 0, 0, 0]);
+        self.pm.store(&entry.signature, word);
+        let format = u64::from(signature.object_format);
+        self.pm.store(&entry.object_format, format);
+        for (cell, bytes) in entry
+            .options
+            .iter()
+            .zip(signature.options.as_chunks::<8>().0)
+        {
+            self.pm.store(cell, u64::from_le_bytes(*bytes));
+        }
         // Durable with what is laid out next, before the entry is committed.
         self.pm.flush(entry);
         let mut extents = lock(&self.extents);
@@ -265,26 +328,53 @@ impl PoolCore {
         Ok(slot)
     }
 
+    fn write_name(&self, cells: &[Cell; 8], name: &str) {
+        let mut bytes = [0; 64];
+        bytes[..name.len()].copy_from_slice(name.as_bytes());
+        for (cell, word) in cells.iter().zip(bytes.as_chunks::<8>().0) {
+            self.pm.store(cell, u64::from_ne_bytes(*word));
+        }
+    }
+
+    /// Gives the object at `slot` another name. The registry is locked by the caller.
+    pub(crate) fn rename_entry(&self, slot: usize, name: &str) {
+        let entry = self.entry(slot);
+        let word = entry.signature.load();
+        let is_other = (word >> 24) as u8 & OTHER_NAME != 0;
+        let free = if is_other {
+            &entry.name_0
+        } else {
+            &entry.name_1
+        };
+        self.pm.note("object renamed", u64::from(is_other));
+        self.write_name(free, name);
+        self.pm.persist(free);
+        let byte = name.len() as u8 | if is_other { 0 } else { OTHER_NAME };
+        // COMMIT pool.rename: which of the two names counts, and its length. Before this store recovery finds the old name, after
+        // it the new one.
+        let renamed = word & !(0xff << 24) | u64::from(byte) << 24;
+        self.pm.commit(&entry.signature, renamed, "pool.rename");
+    }
+
     /// Makes a prepared entry real.
-    pub(super) fn commit_entry(&self, slot: usize) {
-        self.pm.note("map created", 0);
+    pub(crate) fn commit_entry(&self, slot: usize) {
+        self.pm.note("object created", 0);
         // COMMIT: the owner's number. Before this store recovery finds a free entry and extents without an owner, which
         // are free; after it the map exists.
-        self.pm.commit(
-            &self.entry(slot).owner,
-            u64::from(self.owners[slot].load(Ordering::Relaxed)),
-        );
+        let owner = u64::from(self.owners[slot].load(Ordering::Relaxed));
+        self.pm
+            .commit(&self.entry(slot).owner, owner, "pool.create");
     }
 
     /// Takes an entry out, prepared or real, and frees its extents. The map is not open.
-    pub(super) fn remove_entry(&self, slot: usize) {
-        self.pm.note("map dropped", 0);
+    pub(crate) fn remove_entry(&self, slot: usize) {
+        self.pm.note("object dropped", 0);
         let owner = self.owners[slot].swap(0, Ordering::Relaxed);
         if planted(Bug::DropFreesFirst) {
             self.free_all(owner);
         }
         // COMMIT: the entry is free. Before this store recovery finds the map, whole; after it, extents without an owner.
-        self.pm.commit(&self.entry(slot).owner, 0);
+        self.pm.commit(&self.entry(slot).owner, 0, "pool.drop");
         self.free_all(owner);
     }
 
@@ -294,47 +384,47 @@ impl PoolCore {
         }
     }
 
-    /// Locks the registry of open maps, once no map at `slot` is just being closed.
-    pub(super) fn registry(&self) -> Registry<'_> {
-        lock(&self.maps)
+    /// Locks the registry of open objects.
+    pub(crate) fn registry(&self) -> Registry<'_> {
+        lock(&self.open_objects)
     }
 
-    /// The open map at `slot`, if there is one; waits for one that is being closed.
-    pub(super) fn open_map<'a>(
+    /// The open object at `slot`, if there is one; waits for one that is being closed.
+    pub(crate) fn open_object<'a>(
         &'a self,
-        mut maps: Registry<'a>,
+        mut objects: Registry<'a>,
         slot: usize,
-    ) -> (Registry<'a>, Option<AnyIndex>) {
+    ) -> (Registry<'a>, Option<Arc<Object>>) {
         loop {
-            match maps.get(&slot).map(WeakIndex::upgrade) {
-                None => return (maps, None),
-                Some(Some(map)) => return (maps, Some(map)),
+            match objects.get(&slot).map(Weak::upgrade) {
+                None => return (objects, None),
+                Some(Some(object)) => return (objects, Some(object)),
                 Some(None) => {
-                    maps = self
-                        .map_closed
-                        .wait(maps)
+                    objects = self
+                        .object_closed
+                        .wait(objects)
                         .unwrap_or_else(PoisonError::into_inner)
                 }
             }
         }
     }
 
-    /// A map has been closed: nothing of it touches the pool any more.
-    pub(crate) fn map_was_closed(&self, slot: usize) {
-        lock(&self.maps).remove(&slot);
-        self.map_closed.notify_all();
+    /// An object has been closed: nothing of it touches the pool any more.
+    pub(crate) fn object_was_closed(&self, slot: usize) {
+        self.registry().remove(&slot);
+        self.object_closed.notify_all();
     }
 }
 
 /// Closing.
 impl PoolCore {
     /// Waits until all of the file is on the disk, or in the persistent memory.
-    pub(super) fn sync(&self) -> Result<()> {
+    pub(crate) fn sync(&self) -> Result<()> {
         self.mapping.sync()
     }
 
     /// Syncs everything and marks the pool as cleanly closed.
-    pub(super) fn close(&self) -> Result<()> {
+    pub(crate) fn close(&self) -> Result<()> {
         if self.is_read_only()
             || !self.mapping.is_durable()
             || self.closed.swap(true, Ordering::Relaxed)
@@ -349,15 +439,8 @@ impl PoolCore {
         self.mapping.sync()?;
         self.pm.note("clean close", 0);
         // COMMIT, by checksum: the pool is clean. Everything else is on the disk before this.
-        self.write_superblock(extents, true);
+        self.write_superblock(extents, true, "pool.close");
         self.mapping.sync()
-    }
-}
-
-#[cfg(feature = "trace")]
-impl PoolCore {
-    pub(super) fn abandon(&self) {
-        self.closed.store(true, Ordering::Relaxed);
     }
 }
 

@@ -10,58 +10,69 @@
 //! Extent 0 is sparse: only the pages in use are reserved on the disk.
 
 use crate::pmem::Cell;
+use crate::pmem::geometry::sized;
 use std::mem::offset_of;
-
-const SMALL: bool = cfg!(feature = "small");
 
 /// Bytes in an extent, the unit in which the file grows and maps own space. Also the size of a huge page. (With the
 /// `small` feature, for the crash checker, 4 KiB: so that pools of a few hundred records take, free, grow and shrink.)
-pub(crate) const EXTENT_BYTES: u64 = if SMALL { 4096 } else { 2 << 20 };
-/// Maps in a pool at most.
-pub(super) const MAPS: usize = if SMALL { 4 } else { 128 };
+pub(crate) const EXTENT_BYTES: u64 = sized(2 << 20, 4096) as u64;
+/// Objects in a pool, at most.
+pub(super) const OBJECTS: usize = sized(128, 4);
 /// Bytes in one copy of the superblock.
-pub(super) const COPY_BYTES: usize = if SMALL { 1024 } else { 4096 };
+pub(super) const COPY_BYTES: usize = sized(4096, 1024);
 /// Where the catalog begins.
 pub(super) const CATALOG_AT: u64 = 2 * COPY_BYTES as u64;
 /// Where the extent table begins.
-pub(super) const TABLE_AT: u64 = if SMALL { 3072 } else { 64 << 10 };
+pub(super) const TABLE_AT: u64 = sized(64 << 10, 3072) as u64;
 /// Extents in a pool at most: what the table has room for, 496 GiB.
 pub(super) const MAX_EXTENTS: u64 = (EXTENT_BYTES - TABLE_AT) / 8;
-/// Bytes in the longest name of a map.
-pub(super) const NAME_BYTES: usize = 63;
+/// Bytes in the longest name of an object.
+pub(crate) const NAME_BYTES: usize = 63;
 
-/// A map, as the catalog knows it.
+/// Bytes of the options of an object, which its engine encodes.
+pub(crate) const OPTION_BYTES: usize = 24;
+
+/// An object, as the catalog knows it.
 ///
 /// ```text
-/// +0    owner     the map's number, unique among all that are or were in the pool; 0: the entry is free
-/// +8    shape     byte 0 kind of index (1 LB+-tree, 2 APEX) · 1 key type · 2 value type · 3 length of the name ·
-///                 4..7 leaf bytes of an LB+-tree
-/// +16   roots     8 words for the index
-/// +80   records   number of records at the last clean close
+/// +0    owner        the object's number, unique among all that are or were in the pool; 0: the entry is free
+/// +8    signature    byte 0 kind of engine · 1 key type · 2 value type · 3 length of the name (bits 0..5), and which of the
+///                    two names counts (bit 7) · 4..7 zero; in pools of format 1 the first four bytes of the options
+/// +16   roots        8 words for the engine
+/// +80   records      number of records at the last clean close
 /// +88   records_generation   generation of that close
-/// +96   zero
-/// +192  name      64 bytes
+/// +96   object_format        version of the engine's own format; 0 in pools of format 1
+/// +104  options      24 bytes that the engine encodes
+/// +128  name 1       64 bytes; zero in pools of format 1
+/// +192  name 0       64 bytes
 /// ```
+///
+/// A new name is written where the name is that does not count; one store to the signature switches.
 #[repr(C, align(64))]
 pub(crate) struct CatalogEntry {
-    /// Not zero: the map exists. Storing it commits the creation and the removal of a map.
+    /// Not zero: the object exists. Storing it commits the creation and the removal of an object.
     pub(super) owner: Cell,
-    pub(crate) shape: Cell,
+    pub(super) signature: Cell,
     pub(crate) roots: [Cell; 8],
     pub(crate) records: Cell,
     pub(crate) records_generation: Cell,
-    pub(super) zero: [Cell; 12],
-    pub(super) name: [Cell; 8],
+    pub(super) object_format: Cell,
+    pub(super) options: [Cell; OPTION_BYTES / 8],
+    pub(super) name_1: [Cell; 8],
+    pub(super) name_0: [Cell; 8],
 }
 
 const _: () = {
     assert!(size_of::<CatalogEntry>() == 256);
-    assert!(offset_of!(CatalogEntry, shape) == 8);
+    assert!(offset_of!(CatalogEntry, signature) == 8);
     assert!(offset_of!(CatalogEntry, roots) == 16);
     assert!(offset_of!(CatalogEntry, records) == 80);
     assert!(offset_of!(CatalogEntry, records_generation) == 88);
-    assert!(offset_of!(CatalogEntry, name) == 192);
-    assert!(CATALOG_AT + (MAPS * size_of::<CatalogEntry>()) as u64 <= TABLE_AT);
+    assert!(offset_of!(CatalogEntry, object_format) == 96);
+    assert!(offset_of!(CatalogEntry, options) == 104);
+    assert!(offset_of!(CatalogEntry, name_1) == 128);
+    assert!(offset_of!(CatalogEntry, name_0) == 192);
+    assert!(CATALOG_AT + (OBJECTS * size_of::<CatalogEntry>()) as u64 <= TABLE_AT);
     assert!(NAME_BYTES < 64);
 };
 

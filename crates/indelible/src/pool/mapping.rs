@@ -23,8 +23,8 @@ pub(super) enum Backing {
         /// Map with `MAP_SYNC`: stores reach persistent memory without the page cache.
         sync: bool,
     },
-    /// The crash checker's stand-in for a file on persistent memory.
-    #[cfg(feature = "trace")]
+    /// The crash checker's stand-in for a file on persistent memory. Other builds have no value of this type.
+    #[allow(dead_code, reason = "only the crash checker makes one")]
     Memory(std::sync::Arc<crate::pmem::Memory>),
 }
 
@@ -54,7 +54,6 @@ const MADV_COLLAPSE: i32 = 25;
 impl Mapping {
     /// Reserves addresses for up to `max_bytes`, with nothing mapped yet.
     pub(super) fn reserve(backing: Backing, max_bytes: u64, huge_pages: bool) -> Result<Self> {
-        #[cfg(feature = "trace")]
         if let Backing::Memory(memory) = &backing {
             return Ok(Self {
                 base: memory.base() as *mut u8,
@@ -131,7 +130,6 @@ impl Mapping {
 
     /// Reserves the bytes of the file from `from` to `to` on the disk, so that writing them cannot fail.
     pub(super) fn allocate(&self, from: u64, to: u64) -> Result<()> {
-        #[cfg(feature = "trace")]
         if let Backing::Memory(memory) = &self.backing {
             memory.set_length(memory.length().max(to));
         }
@@ -229,7 +227,6 @@ impl Mapping {
 
     /// Takes the bytes from `from` to `to` out of memory and off the end of the file. Nobody uses them.
     pub(super) fn cut(&self, from: u64, to: u64) -> Result<()> {
-        #[cfg(feature = "trace")]
         if let Backing::Memory(memory) = &self.backing {
             memory.set_length(from);
             return Ok(());
@@ -297,7 +294,6 @@ impl Mapping {
 
     /// Length of the file in extents, begun ones included; 0 without a file.
     pub(super) fn file_extents(&self) -> Result<u64> {
-        #[cfg(feature = "trace")]
         if let Backing::Memory(memory) = &self.backing {
             return Ok(memory.length().div_ceil(EXTENT_BYTES));
         }
@@ -318,7 +314,6 @@ impl Mapping {
 
     /// The pen for what is mapped here.
     pub(super) fn pen(&self, medium: Medium) -> Pm {
-        #[cfg(feature = "trace")]
         if self.is_model() {
             // What a flush does is the checker's to say.
             return Pm::with_instruction(medium, crate::pmem::FlushInstruction::None);

@@ -1,16 +1,19 @@
 //! Opening: from a path and a wish to a pool, or to the reason why not.
 
+use super::Durability;
 use super::core::{Opening, PoolCore};
 use super::layout::{COPY_BYTES, EXTENT_BYTES, TABLE_AT};
 use super::mapping::{Backing, Mapping};
 use super::superblock::{Promise, Superblock};
-use super::{Durability, Pool};
 use crate::pmem::{FlushInstruction, Medium};
 use crate::{Error, Result};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+
+/// Decides whether a pool that was open when the machine went down is whole: the layers above know what is in it.
+pub(crate) type Accept<'a> = &'a dyn Fn(&Arc<PoolCore>) -> Result<()>;
 
 /// How to open a pool.
 ///
@@ -104,12 +107,7 @@ impl PoolOptions {
     }
 
     /// Creates a new pool.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Io`] (the file exists, say), [`Error::NoSpace`], [`Error::NoPowerLossSafety`], [`Error::Locked`].
-    pub fn create(&self, path: impl AsRef<Path>) -> Result<Pool> {
-        let path = path.as_ref();
+    pub(crate) fn create_core(&self, path: &Path) -> Result<Arc<PoolCore>> {
         if path.symlink_metadata().is_ok() {
             return Err(create_error(path, std::io::ErrorKind::AlreadyExists.into()));
         }
@@ -139,7 +137,7 @@ impl PoolOptions {
         created
     }
 
-    fn create_in(&self, file: File, path: &Path) -> Result<Pool> {
+    fn create_in(&self, file: File, path: &Path) -> Result<Arc<PoolCore>> {
         let durability = self.durability.unwrap_or_default();
         let (promise, medium) = self.promise(durability)?;
         let backing = Backing::File {
@@ -169,7 +167,7 @@ impl PoolOptions {
         backing: Backing,
         medium: Medium,
         superblock: Superblock,
-    ) -> Result<Pool> {
+    ) -> Result<Arc<PoolCore>> {
         let mapping = Mapping::reserve(backing, self.max_bytes, self.huge_pages)?;
         mapping.allocate(0, EXTENT_BYTES.min(TABLE_AT + 4096))?;
         mapping.allocate(EXTENT_BYTES - 4096, EXTENT_BYTES)?;
@@ -181,27 +179,19 @@ impl PoolOptions {
         };
         let core = PoolCore::open(opening)?;
         core.begin_writing()?;
-        Ok(Pool {
-            core: Arc::new(core),
-        })
+        Ok(Arc::new(core))
     }
 
     /// Opens an existing pool for reading and writing. O(1) in the number of records.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Io`], [`Error::Locked`], [`Error::NotAPool`], [`Error::NewerFormat`], [`Error::IncompatibleMachine`],
-    /// [`Error::Damaged`], [`Error::Truncated`], [`Error::MachineWentDown`], [`Error::NoPowerLossSafety`].
-    pub fn open(&self, path: impl AsRef<Path>) -> Result<Pool> {
-        let path = path.as_ref();
+    pub(crate) fn open_core(&self, path: &Path, accept: Accept) -> Result<Arc<PoolCore>> {
         let file = open_file(path, OpenOptions::new().read(true).write(true))?;
         lock_file(&file, path, false)?;
-        self.open_locked(file, path)
+        self.open_locked(file, path, accept)
     }
 
-    fn open_locked(&self, file: File, path: &Path) -> Result<Pool> {
+    fn open_locked(&self, file: File, path: &Path, accept: Accept) -> Result<Arc<PoolCore>> {
         let superblock = read_superblock(&file, path)?;
-        self.open_over(superblock, |promise| Backing::File {
+        self.open_over(superblock, accept, |promise| Backing::File {
             file,
             path: path.to_owned(),
             read_only: false,
@@ -212,8 +202,9 @@ impl PoolOptions {
     fn open_over(
         &self,
         mut superblock: Superblock,
+        accept: Accept,
         backing: impl FnOnce(Promise) -> Backing,
-    ) -> Result<Pool> {
+    ) -> Result<Arc<PoolCore>> {
         // Where the system does not tell, no boot is the same.
         let same_boot = superblock.boot == self.boot_words() && superblock.boot != [0; 2];
         let went_down = !superblock.clean && superblock.promise.is_page_cached() && !same_boot;
@@ -238,35 +229,28 @@ impl PoolOptions {
             superblock,
             boot: self.boot_words(),
         };
-        let pool = Pool {
-            core: Arc::new(PoolCore::open(opening)?),
-        };
+        let core = Arc::new(PoolCore::open(opening)?);
         if went_down {
-            pool.accept_if_whole()?;
+            accept(&core)?;
         }
         if changed {
             // What was written under the old promise has to be as safe as the new one says.
-            pool.core.sync()?;
+            core.sync()?;
         }
-        pool.core.begin_writing()?;
-        Ok(pool)
+        core.begin_writing()?;
+        Ok(core)
     }
 
     /// Opens a pool, creating it if the file does not exist.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`open`](Self::open) and [`create`](Self::create).
-    pub fn open_or_create(&self, path: impl AsRef<Path>) -> Result<Pool> {
-        let path = path.as_ref();
-        match self.open(path) {
+    pub(crate) fn open_or_create_core(&self, path: &Path, accept: Accept) -> Result<Arc<PoolCore>> {
+        match self.open_core(path, accept) {
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                match self.create(path) {
+                match self.create_core(path) {
                     // Somebody else was faster.
                     Err(Error::Io { source, .. })
                         if source.kind() == std::io::ErrorKind::AlreadyExists =>
                     {
-                        self.open(path)
+                        self.open_core(path, accept)
                     }
                     result => result,
                 }
@@ -276,12 +260,7 @@ impl PoolOptions {
     }
 
     /// Opens a cleanly closed pool for reading only. Any number of processes may do so at once.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`open`](Self::open), and [`Error::NotClean`].
-    pub fn open_read_only(&self, path: impl AsRef<Path>) -> Result<Pool> {
-        let path = path.as_ref();
+    pub(crate) fn open_read_only_core(&self, path: &Path) -> Result<Arc<PoolCore>> {
         let file = open_file(path, OpenOptions::new().read(true))?;
         lock_file(&file, path, true)?;
         let superblock = read_superblock(&file, path)?;
@@ -302,51 +281,38 @@ impl PoolOptions {
             superblock,
             boot,
         };
-        Ok(Pool {
-            core: Arc::new(PoolCore::open(opening)?),
-        })
+        Ok(Arc::new(PoolCore::open(opening)?))
     }
 
     /// A pool in anonymous memory, which survives nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Io`] if the system has no address space to give.
-    pub fn in_memory(&self) -> Result<Pool> {
+    pub(crate) fn in_memory_core(&self) -> Result<Arc<PoolCore>> {
         let superblock = self.fresh(random_uuid()?, Promise::Process);
         self.create_over(Backing::Anonymous, Medium::Dram, superblock)
     }
 
-    /// Creates a pool in `memory`, which is zero. For the crash checker; compiled only with the `trace` feature.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoSpace`] if the memory is too small.
-    #[cfg(feature = "trace")]
-    pub fn create_memory(&self, memory: &Arc<crate::pmem::Memory>) -> Result<Pool> {
+    /// Creates a pool in `memory`, which is zero. For the crash checker.
+    #[allow(dead_code, reason = "only the crash checker has such memory")]
+    pub(crate) fn create_in_memory(
+        &self,
+        memory: &Arc<crate::pmem::Memory>,
+    ) -> Result<Arc<PoolCore>> {
         let (promise, medium) = self.promise(self.durability.unwrap_or_default())?;
         let superblock = self.fresh([1, 2], promise);
         self.create_over(Backing::Memory(Arc::clone(memory)), medium, superblock)
     }
 
-    /// Opens the pool in `memory`. For the crash checker; compiled only with the `trace` feature.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`open`](Self::open).
-    #[cfg(feature = "trace")]
-    pub fn open_memory(&self, memory: &Arc<crate::pmem::Memory>) -> Result<Pool> {
-        let mut bytes = [0; 2 * COPY_BYTES];
+    /// Opens the pool in `memory`, whose first bytes are `first`. For the crash checker.
+    #[allow(dead_code, reason = "only the crash checker has such memory")]
+    pub(crate) fn open_in_memory(
+        &self,
+        memory: &Arc<crate::pmem::Memory>,
+        first: &[u8],
+        accept: Accept,
+    ) -> Result<Arc<PoolCore>> {
         let length = memory.length();
-        for at in [0, COPY_BYTES] {
-            let words = memory.words()[at / 8..].iter().take(16);
-            for (bytes, word) in bytes[at..].as_chunks_mut::<8>().0.iter_mut().zip(words) {
-                *bytes = word.load().to_ne_bytes();
-            }
-        }
-        let bytes = &bytes[..bytes.len().min(length as usize)];
-        let superblock = Superblock::read(Path::new("(memory)"), bytes, length)?;
-        self.open_over(superblock, |_| Backing::Memory(Arc::clone(memory)))
+        let first = &first[..first.len().min(length as usize)];
+        let superblock = Superblock::read(Path::new("(memory)"), first, length)?;
+        self.open_over(superblock, accept, |_| Backing::Memory(Arc::clone(memory)))
     }
 
     fn promise(&self, durability: Durability) -> Result<(Promise, Medium)> {

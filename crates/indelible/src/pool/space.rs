@@ -12,10 +12,12 @@ use super::core::PoolCore;
 use super::layout::EXTENT_BYTES;
 use super::occupancy::Occupancy;
 use crate::Result;
-use crate::planted::{Bug, planted};
+use crate::concurrency::epochs::{self, Stamp};
+use crate::concurrency::sync::lock;
 use crate::pmem::count;
-use crate::reclaim::{self, Stamp};
-use crate::sync::lock;
+use crate::pmem::geometry::{sized, sized_in_tests};
+use crate::pmem::planted::planted;
+use crate::pool::Bug;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -77,17 +79,13 @@ pub(crate) struct SpaceStat {
 }
 
 /// Extents of a map from which on one is kept in stock.
-const MANY: usize = if cfg!(feature = "small") { 3 } else { 8 };
+const MANY: usize = sized(8, 3);
 
 /// An extent that runs empty goes back to the pool if another one has this share of its blocks free: so not to and fro.
 const ROOM_TO_SPARE: usize = 4;
 
 /// Blocks in limbo before one asks whether some can be used again, which costs a system call.
-const LIMBO: usize = if cfg!(any(test, feature = "small")) {
-    4
-} else {
-    64
-};
+const LIMBO: usize = sized_in_tests(64, 4);
 
 /// Bytes in limbo from which on one asks sooner, of large blocks.
 const LIMBO_BYTES: u64 = 1 << 20;
@@ -300,7 +298,7 @@ impl Space {
             return self.free_in(&mut state, offset);
         }
         // Under the lock, so that the blocks in limbo are in the order of their stamps.
-        state.limbo.push_back((reclaim::stamp(), offset));
+        state.limbo.push_back((epochs::stamp(), offset));
         // Not only when the next block is wanted: of a size that is no longer wanted nothing would ever be given back.
         self.leave_limbo_if_long(&mut state);
     }
@@ -316,11 +314,16 @@ impl Space {
     fn leave_limbo(&self, state: &mut State) {
         // Half of what is there: the older a stamp, the likelier it has passed.
         let half = state.limbo.len().div_ceil(2);
-        if reclaim::has_passed(state.limbo[half - 1].0) {
+        if epochs::has_passed(state.limbo[half - 1].0) {
             for (_, offset) in state.limbo.drain(..half).collect::<Vec<_>>() {
                 self.free_in(state, offset);
             }
         }
+    }
+
+    /// Bytes in a block.
+    pub(crate) fn block_bytes(&self) -> u64 {
+        self.block_bytes
     }
 
     /// Whether there is a block of this space at `offset`: for offsets that come from the file. O(1).
@@ -441,7 +444,7 @@ impl Space {
 
     /// Frees everything in limbo, waiting for the readers. The caller is not pinned.
     pub(crate) fn settle(&self) {
-        let passed = reclaim::synchronize();
+        let passed = epochs::synchronize();
         let state = &mut *self.lock();
         while let Some((_, offset)) = state.limbo.pop_front_if(|(stamp, _)| *stamp <= passed) {
             self.free_in(state, offset);

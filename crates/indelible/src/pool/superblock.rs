@@ -3,7 +3,7 @@
 //! ```text
 //! copy A at 0, copy B at 4096, 4096 bytes each, of which the first 104 count:
 //! +0   magic        "INDELIBL"
-//! +8   format       bits 0..31 version (1), bits 32..63 line size (64)
+//! +8   format       bits 0..31 version (1 or 2), bits 32..63 line size (64)
 //! +16  endianness   0x0102030405060708
 //! +24  uuid         16 bytes
 //! +40  sequence     of two valid copies the higher one counts
@@ -20,13 +20,17 @@
 //! A, which is the state after. So one damaged copy is always survived.
 
 use super::layout::{COPY_BYTES, EXTENT_BYTES, MAX_EXTENTS};
-use crate::planted::{Bug, planted};
+use crate::pmem::planted::planted;
 use crate::pmem::{Cell, LINE, Pm};
+use crate::pool::Bug;
 use crate::{Error, Result};
 use std::path::Path;
 
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"INDELIBL");
-pub(super) const FORMAT: u32 = 1;
+/// Newest version of the format, and what is written. Format 1 had the options of a map in the upper half of the word at +8 of its
+/// catalog entry and no version of the object's format: both are told by the zero at +96. A pool of format 1 becomes one of format
+/// 2 when it is opened for writing.
+pub(super) const FORMAT: u32 = 2;
 const ENDIANNESS: u64 = 0x0102_0304_0506_0708;
 /// Words that count, the checksum the last of them.
 const WORDS: usize = 13;
@@ -79,7 +83,6 @@ pub(super) struct Superblock {
 impl Superblock {
     /// Writes both copies, one after the other: first the one that does not count, if only one does, so that at every
     /// moment one of them is whole.
-    #[cfg_attr(feature = "trace", track_caller)]
     pub(super) fn write(&self, pm: Pm, copies: &[Copy; 2]) {
         let words = self.words();
         for copy in Self::worse_first(copies) {
@@ -326,8 +329,8 @@ mod tests {
         assert!(matches!(
             with(&|w| w[1] += 1),
             Err(Error::NewerFormat {
-                found: 2,
-                supported: 1
+                found: 3,
+                supported: 2
             })
         ));
         assert!(matches!(

@@ -10,7 +10,7 @@ fn pool() -> Pool {
 }
 
 fn space(pool: &Pool, block_bytes: u64) -> Arc<Space> {
-    pool.core.space(0, block_bytes as u32).unwrap()
+    pool.core().space(0, block_bytes as u32).unwrap()
 }
 
 const SIZES: [u64; 5] = [
@@ -34,7 +34,7 @@ proptest! {
         steps in proptest::collection::vec((any::<bool>(), 0..SIZES.len(), any::<usize>()), 0..150),
     ) {
         let pool = pool();
-        let spaces = pool.core.spaces(0, SIZES.map(|bytes| bytes as u32));
+        let spaces = pool.core().spaces(0, SIZES.map(|bytes| bytes as u32));
         let mut model = BTreeMap::new();
         for (take, size, which) in steps {
             if take || model.is_empty() {
@@ -52,7 +52,7 @@ proptest! {
                 prop_assert!(!is_left || SIZES[size] < EXTENT_BYTES, "a run is given back at once");
             }
             for (&offset, &size) in &model {
-                prop_assert_eq!(pool.core.block_bytes_of(0, offset), Some(SIZES[size]));
+                prop_assert_eq!(pool.core().block_bytes_of(0, offset), Some(SIZES[size]));
                 prop_assert!((0..SIZES.len()).all(|i| spaces[i].owns(offset) == (i == size)));
             }
             for (size, space) in spaces.iter().enumerate() {
@@ -94,7 +94,7 @@ fn an_extent_that_runs_empty_is_given_back_if_another_has_room() {
 #[test]
 fn an_extent_that_another_size_has_emptied_is_used_before_the_pool_grows() {
     let pool = pool();
-    let spaces = pool.core.spaces(0, [1024, 2048, 4096]);
+    let spaces = pool.core().spaces(0, [1024, 2048, 4096]);
     let (mut last, mut last_space) = (spaces[0].alloc_beside(&spaces).unwrap(), 0);
     for space in [1, 2, 0, 1, 0] {
         let next = spaces[space].alloc_beside(&spaces).unwrap();
@@ -144,7 +144,7 @@ fn offsets_from_the_file_may_be_anything() {
     let pool = pool();
     let (small, large) = (space(&pool, 512), space(&pool, 2 * EXTENT_BYTES));
     let (block, run) = (small.alloc().unwrap(), large.alloc().unwrap());
-    let size_at = |offset| pool.core.block_bytes_of(0, offset);
+    let size_at = |offset| pool.core().block_bytes_of(0, offset);
     assert_eq!(size_at(block), Some(512));
     assert_eq!(size_at(block + 512), Some(512));
     assert_eq!(size_at(run), Some(2 * EXTENT_BYTES));
@@ -162,5 +162,5 @@ fn offsets_from_the_file_may_be_anything() {
         assert_eq!(size_at(offset), None, "{offset:#x}");
         assert!(!small.owns(offset) && !large.owns(offset));
     }
-    assert_eq!(pool.core.block_bytes_of(1, block), None, "another map's");
+    assert_eq!(pool.core().block_bytes_of(1, block), None, "another map's");
 }

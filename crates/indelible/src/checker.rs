@@ -1,0 +1,77 @@
+//! The crash checker's doors into the library; compiled only with the `trace` feature.
+
+pub use crate::engines::testing::*;
+pub use crate::pmem::planted::{Bug, plant};
+pub use crate::pmem::schedule::{MOST_THREADS, Scheduler, set};
+
+use crate::pmem::Memory;
+use crate::{Pool, PoolOptions, Result};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Locks a mutex, letting other threads of the scheduler run until it can be had. A mutex that is held across a
+/// [point](Scheduler::point) has to be locked in this way.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    crate::concurrency::sync::lock(mutex)
+}
+
+impl PoolOptions {
+    /// Creates a pool in `memory`, which is zero.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSpace`](crate::Error::NoSpace) if the memory is too small.
+    pub fn create_memory(&self, memory: &Arc<Memory>) -> Result<Pool> {
+        self.create_in_memory(memory).map(Pool::over)
+    }
+
+    /// Opens the pool in `memory`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`open`](Self::open).
+    pub fn open_memory(&self, memory: &Arc<Memory>) -> Result<Pool> {
+        let words = memory.words().iter().take(memory.length() as usize / 8);
+        // The superblock's two copies, and more.
+        let first: Vec<u8> = words
+            .take(1 << 10)
+            .flat_map(|word| word.load().to_ne_bytes())
+            .collect();
+        self.open_in_memory(memory, &first, &crate::front::accept_if_whole)
+            .map(Pool::over)
+    }
+}
+
+impl Pool {
+    /// Takes `extents` in a row for the map `name`, as a large block would, or gives all such runs back.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchMap`](crate::Error::NoSuchMap), [`Error::NoSpace`](crate::Error::NoSpace).
+    pub fn take_run(&self, name: &str, extents: u64) -> Result<()> {
+        self.core().take_run(self.find(name)?, extents)
+    }
+
+    /// Runs that the map `name` has.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchMap`](crate::Error::NoSuchMap).
+    pub fn runs(&self, name: &str) -> Result<usize> {
+        Ok(self.core().runs(self.find(name)?).len())
+    }
+
+    /// Gives all runs of the map `name` back.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchMap`](crate::Error::NoSuchMap).
+    pub fn free_runs(&self, name: &str) -> Result<()> {
+        self.core().free_runs(self.find(name)?);
+        Ok(())
+    }
+
+    /// Makes this pool and its maps forget that they must be closed: dropping them writes nothing any more. A crash.
+    pub fn abandon(&self) {
+        self.core().abandon();
+    }
+}

@@ -1,0 +1,413 @@
+//! Epochs: when may a block that nobody can reach any more be used again?
+//!
+//! A reader *pins* its thread before it looks at anything and unpins it afterwards. Whoever unlinks a block takes a
+//! [`Stamp`]; once every thread that was pinned at that moment has let go, the stamp has *passed* and the block may be reused.
+//!
+//! A pin happens on every lookup. With a full fence in it the processor could not overlap neighbouring lookups, which is
+//! worth more than the lookup itself, so here a pin is one plain store, and the rare other side pays: before it looks at
+//! the pins it has the kernel run a barrier on every core of the process (Linux `membarrier`). Where that is not to be
+//! had, or not granted yet, pinning does fence. This is why the scheme is our own: crossbeam-epoch and seize issue a locked instruction per
+//! pin or unpin.
+
+use crate::concurrency::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// One thread's pin: 0, or the epoch in which it pinned. A cache line each.
+#[repr(align(64))]
+#[derive(Debug)]
+struct Pin(AtomicU64);
+
+/// The moment at which something was unlinked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Stamp(u64);
+
+/// The clock that stamps and pins are read from.
+#[derive(Debug)]
+struct Clock(AtomicU64);
+
+impl Clock {
+    /// Pins: what is read afterwards is protected, provided the other side runs `heavy_barrier`, or `fences` is set.
+    #[inline(always)]
+    fn enter(&self, pin: &Pin, fences: bool) {
+        // Acquire: who sees an epoch after a stamp also sees what was unlinked before the stamp.
+        pin.0
+            .store(self.0.load(Ordering::Acquire), Ordering::Relaxed);
+        if fences {
+            fence(Ordering::SeqCst);
+        } else {
+            std::sync::atomic::compiler_fence(Ordering::SeqCst);
+        }
+    }
+
+    /// Unpins: all reads before are done.
+    #[inline(always)]
+    fn leave(pin: &Pin) {
+        pin.0.store(0, Ordering::Release);
+    }
+
+    /// A stamp for what the caller has just unlinked.
+    fn stamp(&self) -> Stamp {
+        Stamp(self.0.fetch_add(1, Ordering::SeqCst))
+    }
+
+    /// Whether `pin`, read after a heavy barrier, does not protect what was unlinked before `stamp`.
+    fn is_past(pin: &Pin, stamp: Stamp) -> bool {
+        let pinned = pin.0.load(Ordering::Acquire);
+        pinned == 0 || pinned > stamp.0
+    }
+}
+
+#[cfg(not(loom))]
+mod global {
+    use super::{Clock, Pin, Stamp};
+    use crate::concurrency::locks::Wait;
+    use crate::concurrency::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+    use crate::concurrency::sync::lock;
+    use crate::pmem::schedule::{self, MOST_THREADS, point};
+    use rustix::thread::{MembarrierCommand, membarrier};
+    use std::cell::Cell;
+    use std::marker::PhantomData;
+    use std::sync::Mutex;
+
+    /// The threads that share a clock: all of the process.
+    struct Domain {
+        clock: Clock,
+        pins: Mutex<Pins>,
+    }
+
+    /// The pins of all threads there ever were; those of dead threads are handed on.
+    struct Pins {
+        all: Vec<&'static Pin>,
+        free: Vec<&'static Pin>,
+    }
+
+    impl Domain {
+        const fn new() -> Self {
+            Self {
+                // Epochs start at 1: a pin of 0 means none.
+                clock: Clock(AtomicU64::new(1)),
+                pins: Mutex::new(Pins {
+                    all: Vec::new(),
+                    free: Vec::new(),
+                }),
+            }
+        }
+    }
+
+    struct Local {
+        pin: Cell<Option<&'static Pin>>,
+        depth: Cell<u32>,
+        fences: Cell<bool>,
+    }
+
+    impl Local {
+        const fn new() -> Self {
+            Self {
+                pin: Cell::new(None),
+                depth: Cell::new(0),
+                fences: Cell::new(true),
+            }
+        }
+    }
+
+    /// The domain of the whole process.
+    static DOMAIN: Domain = Domain::new();
+
+    thread_local! {
+        static LOCAL: Local = const { Local::new() };
+        /// Under the crash checker each thread of the system runs pools of its own: what one explorer pins is no business of
+        /// another's, or no run would repeat.
+        static MODEL_DOMAIN: Cell<Option<&'static Domain>> = const { Cell::new(None) };
+        static MODEL_LOCALS: [Local; MOST_THREADS] = const { [const { Local::new() }; MOST_THREADS] };
+        static MODEL_SESSION: Cell<u64> = const { Cell::new(0) };
+    }
+
+    #[inline(always)]
+    fn domain() -> &'static Domain {
+        if schedule::IS_POSSIBLE {
+            model_domain()
+        } else {
+            &DOMAIN
+        }
+    }
+
+    #[inline(always)]
+    fn with_local<T>(work: impl FnOnce(&Local) -> T) -> T {
+        if schedule::IS_POSSIBLE {
+            begin_session();
+            MODEL_LOCALS.with(|locals| work(&locals[schedule::thread() % MOST_THREADS]))
+        } else {
+            LOCAL.with(work)
+        }
+    }
+
+    fn model_domain() -> &'static Domain {
+        MODEL_DOMAIN.get().unwrap_or_else(|| {
+            let domain = Box::leak(Box::new(Domain::new()));
+            MODEL_DOMAIN.set(Some(domain));
+            domain
+        })
+    }
+
+    /// In a new session of the scheduler, forgets all pins of this thread of the system, so that every run begins in the same way:
+    /// nothing is pinned, or what is pinned belongs to an aborted run and will never be released.
+    fn begin_session() {
+        let session = schedule::session();
+        if MODEL_SESSION.replace(session) == session {
+            return;
+        }
+        MODEL_LOCALS.with(|locals| {
+            for local in locals {
+                local.pin.set(None);
+                local.depth.set(0);
+            }
+        });
+        // Not `sync::lock`, which would let the scheduler switch threads in the middle of this.
+        let mut pins = model_domain()
+            .pins
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        for pin in &pins.all {
+            pin.0.store(0, Ordering::Relaxed);
+        }
+        pins.free = pins.all.clone();
+    }
+
+    thread_local! {
+        static RETURN: ReturnPin = const { ReturnPin };
+    }
+
+    /// Hands the thread's pin on when the thread ends.
+    struct ReturnPin;
+
+    impl Drop for ReturnPin {
+        fn drop(&mut self) {
+            let pin = with_local(|local| local.pin.take());
+            lock(&domain().pins).free.extend(pin);
+        }
+    }
+
+    /// Whether the kernel runs barriers on all cores for us: [`UNASKED`], [`ASKED`], [`GRANTED`].
+    static MEMBARRIER: AtomicU8 = AtomicU8::new(UNASKED);
+    const UNASKED: u8 = 0;
+    const ASKED: u8 = 1;
+    const GRANTED: u8 = 2;
+
+    /// Asks the kernel, at the first call, and does not wait for the answer: in a process of several threads that takes
+    /// milliseconds, as long as opening a pool and answering a thousand lookups.
+    fn ask_for_membarrier() {
+        // The explorers of the crash checker pin far more often than they ask, and each is alone in its domain.
+        let first =
+            || MEMBARRIER.compare_exchange(UNASKED, ASKED, Ordering::Relaxed, Ordering::Relaxed);
+        if schedule::IS_POSSIBLE || first().is_err() {
+            return;
+        }
+        let ask = || {
+            if membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok() {
+                MEMBARRIER.store(GRANTED, Ordering::SeqCst);
+            }
+        };
+        // Without a thread it goes on with fences, which is slower and as right.
+        let _ = std::thread::Builder::new()
+            .name("indelible-membarrier".into())
+            .spawn(ask);
+    }
+
+    /// Whether pins of this thread need a fence; no longer once the kernel has granted its barriers.
+    #[cold]
+    fn still_fences(local: &Local) -> bool {
+        if MEMBARRIER.load(Ordering::Acquire) == GRANTED {
+            local.fences.set(false);
+            // Pairs with the fence in `has_passed`: who found nothing granted there has unlinked before all that this
+            // thread reads from here on.
+            fence(Ordering::SeqCst);
+        }
+        local.fences.get()
+    }
+
+    #[cold]
+    fn register(local: &Local) -> &'static Pin {
+        ask_for_membarrier();
+        let mut pins = lock(&domain().pins);
+        let pin = pins.free.pop().unwrap_or_else(|| {
+            // One line per thread that ever lived at the same time as others, never freed.
+            let pin: &'static Pin = Box::leak(Box::new(Pin(AtomicU64::new(0))));
+            pins.all.push(pin);
+            pin
+        });
+        drop(pins);
+        local.pin.set(Some(pin));
+        // A thread that is already ending keeps its pin for good.
+        let _ = RETURN.try_with(|_| ());
+        pin
+    }
+
+    /// The thread is pinned for as long as this lives. Guards nest.
+    pub(crate) struct Guard {
+        pin: &'static Pin,
+        // The guard unpins the thread it was made on.
+        not_send: PhantomData<*const ()>,
+    }
+
+    /// Pins the thread: what is unlinked from now on is not reused until the guard is dropped.
+    #[inline]
+    pub(crate) fn pin() -> Guard {
+        point();
+        with_local(|local| {
+            let pin = match local.pin.get() {
+                Some(pin) => pin,
+                None => register(local),
+            };
+            let depth = local.depth.get();
+            local.depth.set(depth + 1);
+            if depth == 0 {
+                let fences = local.fences.get() && still_fences(local);
+                domain().clock.enter(pin, fences);
+            }
+            Guard {
+                pin,
+                not_send: PhantomData,
+            }
+        })
+    }
+
+    impl Drop for Guard {
+        #[inline]
+        fn drop(&mut self) {
+            with_local(|local| {
+                let depth = local.depth.get() - 1;
+                local.depth.set(depth);
+                if depth == 0 {
+                    Clock::leave(self.pin);
+                }
+            });
+        }
+    }
+
+    /// A stamp for what the caller has just unlinked.
+    pub(crate) fn stamp() -> Stamp {
+        domain().clock.stamp()
+    }
+
+    /// Whether nobody holds any more what was unlinked before `stamp`. Costs a system call.
+    pub(crate) fn has_passed(stamp: Stamp) -> bool {
+        // Between what was unlinked and the look at what the kernel has granted.
+        fence(Ordering::SeqCst);
+        let granted = MEMBARRIER.load(Ordering::SeqCst) == GRANTED;
+        // A failure would mean that the kernel forgot our registration; then nothing may be reused.
+        if granted && membarrier(MembarrierCommand::PrivateExpedited).is_err() {
+            return false;
+        }
+        lock(&domain().pins)
+            .all
+            .iter()
+            .all(|pin| Clock::is_past(pin, stamp))
+    }
+
+    /// Waits until everybody who is pinned now has let go, and returns a stamp that has passed. The caller is not pinned.
+    pub(crate) fn synchronize() -> Stamp {
+        debug_assert_eq!(
+            with_local(|local| local.depth.get()),
+            0,
+            "a pinned thread would wait for itself"
+        );
+        let stamp = stamp();
+        let mut wait = Wait::default();
+        while !has_passed(stamp) {
+            wait.step();
+        }
+        stamp
+    }
+}
+
+#[cfg(not(loom))]
+pub(crate) use global::{has_passed, pin, stamp, synchronize};
+
+/// The model checker runs the clock alone (below), not the whole library.
+#[cfg(loom)]
+mod global {
+    use super::Stamp;
+
+    pub(crate) fn pin() {}
+
+    pub(crate) fn stamp() -> Stamp {
+        Stamp(0)
+    }
+
+    pub(crate) fn has_passed(_: Stamp) -> bool {
+        true
+    }
+
+    pub(crate) fn synchronize() -> Stamp {
+        Stamp(0)
+    }
+}
+
+#[cfg(loom)]
+pub(crate) use global::{has_passed, pin, stamp, synchronize};
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_does_not_pass_while_an_older_pin_lives_on_another_thread() {
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let (finish, may_finish) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let outer = pin();
+            let inner = pin();
+            drop(outer);
+            ready.send(()).unwrap();
+            may_finish.recv().unwrap();
+            drop(inner);
+        });
+        is_ready.recv().unwrap();
+        let stamp = stamp();
+        assert!(!has_passed(stamp));
+        finish.send(()).unwrap();
+        thread.join().unwrap();
+        while !has_passed(stamp) {
+            // Other tests may be pinned for a moment.
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+
+    /// A block is unlinked, stamped, and overwritten once the stamp has passed: no reader that found it sees that.
+    #[test]
+    fn loom_a_block_is_not_reused_while_a_reader_can_hold_it() {
+        loom::model(|| {
+            let clock = Arc::new(Clock(AtomicU64::new(1)));
+            let pin = Arc::new(Pin(AtomicU64::new(0)));
+            let link = Arc::new(AtomicU64::new(1));
+            let block = Arc::new(AtomicU64::new(7));
+            let reader = {
+                let (clock, pin, link, block) =
+                    (clock.clone(), pin.clone(), link.clone(), block.clone());
+                loom::thread::spawn(move || {
+                    clock.enter(&pin, true);
+                    if link.load(Ordering::Acquire) == 1 {
+                        assert_eq!(
+                            block.load(Ordering::Acquire),
+                            7,
+                            "the block was reused under a reader"
+                        );
+                    }
+                    Clock::leave(&pin);
+                })
+            };
+            link.store(0, Ordering::SeqCst);
+            let stamp = clock.stamp();
+            fence(Ordering::SeqCst);
+            if Clock::is_past(&pin, stamp) {
+                block.store(0, Ordering::Release);
+            }
+            reader.join().unwrap();
+        });
+    }
+}

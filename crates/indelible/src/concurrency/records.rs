@@ -1,0 +1,126 @@
+//! The locks of records, and the number of records, which is kept beside them.
+//!
+//! A lock protects the records of a *place*: a leaf, or a part of a larger node, known by its offset in the pool. A
+//! writer holds its place's lock, so it may count in the same cache line without an atomic addition. The length of the
+//! map is the sum over all locks.
+
+use crate::concurrency::locks::VersionLock;
+use crate::pmem::geometry::sized;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+
+/// Locks for all records of a map: with 16 bytes each they stay in the second-level cache, and two threads rarely meet.
+pub(crate) const LOCKS: usize = sized(8192, 64);
+
+/// Bytes of a record, wherever it is.
+pub(crate) const RECORD_BYTES: u64 = 16;
+
+/// The version lock of some places, and how many records were added under it less those removed.
+#[derive(Default)]
+pub(crate) struct RecordLock {
+    pub(crate) version: VersionLock,
+    records: AtomicI64,
+}
+
+impl RecordLock {
+    #[inline(always)]
+    fn add(&self, change: i64) {
+        // The lock is held, so nobody else writes this number.
+        let records = self.records.load(Ordering::Relaxed) + change;
+        self.records.store(records, Ordering::Relaxed);
+    }
+}
+
+/// Locks for any number of places, chosen by a hash of the place's offset.
+pub(crate) struct RecordLocks {
+    locks: Box<[RecordLock]>,
+    shift: u32,
+}
+
+impl RecordLocks {
+    /// `count` locks, a power of two above one.
+    pub(crate) fn new(count: usize) -> Self {
+        debug_assert!(count > 1 && count.is_power_of_two());
+        Self {
+            locks: (0..count).map(|_| RecordLock::default()).collect(),
+            shift: 64 - count.ilog2(),
+        }
+    }
+
+    /// The lock of the place at an offset, with its number of records.
+    #[inline(always)]
+    pub(crate) fn entry(&self, place: u64) -> &RecordLock {
+        &self.locks[((place >> 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize]
+    }
+
+    /// The lock of the place at an offset.
+    #[inline(always)]
+    pub(crate) fn of(&self, place: u64) -> &VersionLock {
+        &self.entry(place).version
+    }
+
+    /// Bytes of DRAM.
+    pub(crate) fn bytes(&self) -> u64 {
+        size_of_val(&*self.locks) as u64
+    }
+}
+
+/// How far the records have been counted since the map was opened.
+#[derive(Default)]
+pub(crate) struct RecordCount {
+    /// Keys below this one are counted; writes to them count themselves.
+    counted_below: AtomicU64,
+    complete: AtomicBool,
+}
+
+impl RecordCount {
+    /// Starts from a number known since the last clean close.
+    pub(crate) fn begin_with(&self, locks: &RecordLocks, records: u64) {
+        locks.entry(0).add(records as i64);
+        self.complete.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.complete.load(Ordering::Acquire)
+    }
+
+    /// Counts a change to `key` in a place whose lock is held.
+    #[inline(always)]
+    pub(crate) fn change(&self, lock: &RecordLock, key: u64, change: i64) {
+        if self.complete.load(Ordering::Relaxed) || key < self.counted_below.load(Ordering::Relaxed)
+        {
+            lock.add(change);
+        }
+    }
+
+    /// Counts the records from `from` on, of which `at_or_above` tells how many there are, and everything up to `high`,
+    /// where the next place begins, as counted. Whatever covers those keys is locked; the number goes to `place`.
+    pub(crate) fn count_from(
+        &self,
+        locks: &RecordLocks,
+        place: u64,
+        from: u64,
+        high: Option<u64>,
+        at_or_above: impl FnOnce(u64) -> usize,
+    ) {
+        if self.is_complete() {
+            return;
+        }
+        // A sweep that was broken off begins again at the left, where all is counted.
+        let from = from.max(self.counted_below.load(Ordering::Relaxed));
+        locks.entry(place).add(at_or_above(from) as i64);
+        match high {
+            Some(high) => self.counted_below.store(high.max(from), Ordering::Relaxed),
+            None => self.complete.store(true, Ordering::Release),
+        }
+    }
+
+    /// The number of records, once complete.
+    pub(crate) fn total(&self, locks: &RecordLocks) -> u64 {
+        let sum: i64 = locks
+            .locks
+            .iter()
+            .map(|lock| lock.records.load(Ordering::Relaxed))
+            .sum();
+        sum.max(0) as u64
+    }
+}

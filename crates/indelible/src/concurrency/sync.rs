@@ -1,0 +1,48 @@
+//! The atomics of the small concurrent cores, from `std` or, under `--cfg loom`, from the model checker; and the two ways
+//! to wait for another thread.
+//!
+//! Under the crash checker a scheduler may run several "threads" on one thread of the system (see
+//! [`schedule`]): there, nobody may block, and every place where another thread could come in between calls
+//! [`schedule::point`].
+
+use crate::pmem::schedule;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+#[cfg(not(loom))]
+pub(crate) use std::{hint::spin_loop, sync::atomic};
+
+#[cfg(loom)]
+pub(crate) use loom::{hint::spin_loop, sync::atomic};
+
+/// Lets other threads run, one of which the caller waits for.
+pub(crate) fn yield_now() {
+    if schedule::wait() {
+        return;
+    }
+    #[cfg(not(loom))]
+    std::thread::yield_now();
+    #[cfg(loom)]
+    loom::thread::yield_now();
+}
+
+/// Keeps off the core for a while.
+pub(crate) fn nap(length: std::time::Duration) {
+    if schedule::is_on() || cfg!(loom) {
+        return yield_now();
+    }
+    std::thread::sleep(length);
+}
+
+/// Locks a mutex. What a panicking thread held is consistent at every step, like everything here.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    schedule::point();
+    while schedule::is_on() {
+        use std::sync::TryLockError;
+        match mutex.try_lock() {
+            Ok(guard) => return guard,
+            Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => yield_now(),
+        }
+    }
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

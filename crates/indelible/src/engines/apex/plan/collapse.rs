@@ -1,0 +1,254 @@
+//! Making inner nodes of a binary tree: each takes as many levels as its slots are worth.
+
+use super::halve::{Branch, Part, Parts};
+use super::{DataPlan, InnerPlan, MIN_DATA_BYTES, Plan};
+use crate::engines::apex::model::Model;
+use std::ops::Range;
+
+/// Data nodes without keys take at most one byte in so many,
+pub(super) const EMPTY_SHARE: u64 = 20;
+
+/// and where the nodes are there already, this: most of what is passed over then is as it was.
+pub(super) const EMPTY_SHARE_OVER: u64 = 1;
+
+/// The slots of an inner node take at most one byte in so many of those of the data nodes beneath,
+const SLOT_SHARE: u64 = 20;
+
+/// unless there are no more slots than this per child.
+const SLOTS_PER_CHILD: usize = 4;
+
+/// Misses for going through one more inner node,
+const DEEPER: f64 = 0.3;
+
+/// and for each halving that is left to it: with many of them it will not be the last.
+const HALVING_LEFT: f64 = 0.03;
+
+/// Misses, in every lookup, for slots that take as many bytes as the data nodes beneath.
+const SLOTS: f64 = 4.0;
+
+const SLOT_BYTES: u64 = 8;
+
+/// An aligned group of slots of an inner node.
+#[derive(Clone, Copy)]
+struct Group {
+    /// The first of its slots.
+    slot: usize,
+    /// The first key of that slot.
+    start: u64,
+    /// The logarithm of the number of keys in all slots.
+    width: u32,
+    /// The lowest and the highest key that are routed here: more, at the ends of the inner node.
+    low: u64,
+    high: u64,
+}
+
+impl Group {
+    fn of(branch: &Branch, low: u64, high: u64) -> Self {
+        Self {
+            slot: 0,
+            start: branch.start(),
+            width: branch.reach + 1,
+            low,
+            high,
+        }
+    }
+
+    /// Where its second half begins.
+    fn middle(self) -> u64 {
+        self.start + (1 << (self.width - 1))
+    }
+
+    fn halves(self, shift: u32) -> [Self; 2] {
+        let (width, middle) = (self.width - 1, self.middle());
+        let left = Self {
+            width,
+            high: middle - 1,
+            ..self
+        };
+        let right = Self {
+            slot: self.slot + (1 << (width - shift)),
+            start: middle,
+            width,
+            low: middle,
+            high: self.high,
+        };
+        [left, right]
+    }
+}
+
+impl Parts<'_> {
+    /// The tree of nodes of the binary tree `tree`. Its data nodes have no more than their keys as yet.
+    pub(super) fn collapse(&self, tree: &Part) -> Plan {
+        match tree {
+            Part::Branch(branch) => Plan::Inner(self.inner(branch, self.low, self.high)),
+            Part::Leaf(range) if self.low == 0 && self.high == u64::MAX => {
+                Plan::Inner(self.pair(range.clone()))
+            }
+            Part::Leaf(range) => unfinished(range.clone(), self.low, self.high),
+            Part::Void => unfinished(0..0, self.low, self.high),
+        }
+    }
+
+    /// Two data nodes for keys that would fit in one, since none may cover all keys. All keys are in one of them, if
+    /// there is a simple border that is not among them.
+    fn pair(&self, range: Range<usize>) -> InnerPlan {
+        let simple = [(0, 63), (0, 62), (1 << 63, 62)]
+            .into_iter()
+            .find(|(base, shift)| {
+                let border = base + (1 << shift);
+                let left = self.keys.partition_point(|&key| key < border);
+                left == 0 || left == self.keys.len()
+            });
+        // Else the keys lie far apart, and there are at least two.
+        let (base, shift) = simple.unwrap_or_else(|| {
+            let (start, width) = self.aligned(&range);
+            (start, width.max(1) - 1)
+        });
+        let border = base + (1 << shift);
+        let middle = self.keys.partition_point(|&key| key < border);
+        let left = unfinished(range.start..middle, 0, border - 1);
+        let right = unfinished(middle..range.end, border, u64::MAX);
+        InnerPlan {
+            base,
+            shift,
+            log_slots: 1,
+            children: vec![(0, left), (1, right)],
+        }
+    }
+
+    fn inner(&self, branch: &Branch, low: u64, high: u64) -> InnerPlan {
+        let log_slots = self.log_slots(branch, low, high);
+        let shift = branch.reach + 1 - log_slots;
+        let mut children = Vec::new();
+        self.visit_halves(
+            branch,
+            Group::of(branch, low, high),
+            shift,
+            &mut |group, part| {
+                let child = match part {
+                    None | Some(Part::Void) => {
+                        let at = self.keys.partition_point(|&key| key < group.low);
+                        unfinished(at..at, group.low, group.high)
+                    }
+                    Some(Part::Leaf(range)) => unfinished(range.clone(), group.low, group.high),
+                    Some(Part::Branch(branch)) => {
+                        Plan::Inner(self.inner(branch, group.low, group.high))
+                    }
+                };
+                children.push((group.slot, child));
+            },
+        );
+        InnerPlan {
+            base: branch.start(),
+            shift,
+            log_slots,
+            children,
+        }
+    }
+
+    /// How many levels of the binary tree one inner node should take.
+    fn log_slots(&self, branch: &Branch, low: u64, high: u64) -> u32 {
+        let (mut best, mut best_cost) = (1, f64::INFINITY);
+        let width = branch.reach + 1;
+        for log_slots in 1..=width.min(self.shape.max_log_slots) {
+            let (mut children, mut deeper) = (0, 0.0);
+            let group = Group::of(branch, low, high);
+            self.visit_halves(branch, group, width - log_slots, &mut |_, part| {
+                children += 1;
+                if let Some(Part::Branch(branch)) = part {
+                    deeper +=
+                        DEEPER * branch.records as f64 + HALVING_LEFT * branch.halvings as f64;
+                }
+            });
+            let bytes = SLOT_BYTES << log_slots;
+            if log_slots > 1
+                && bytes > branch.bytes / SLOT_SHARE
+                && 1 << log_slots > SLOTS_PER_CHILD * children
+            {
+                continue;
+            }
+            let cost = deeper / branch.records as f64 + SLOTS * bytes as f64 / branch.bytes as f64;
+            if cost < best_cost {
+                (best, best_cost) = (log_slots, cost);
+            }
+            if deeper == 0.0 {
+                break;
+            }
+        }
+        best
+    }
+
+    fn visit_halves(
+        &self,
+        branch: &Branch,
+        group: Group,
+        shift: u32,
+        visit: &mut dyn FnMut(Group, Option<&Part>),
+    ) {
+        let [left, right] = group.halves(shift);
+        self.visit(&branch.halves[0], left, shift, visit);
+        self.visit(&branch.halves[1], right, shift, visit);
+    }
+
+    /// All children of an inner node, from left to right, in the place of `part`: the parts that they stand for, or
+    /// `None` for those without keys.
+    fn visit(
+        &self,
+        part: &Part,
+        group: Group,
+        shift: u32,
+        visit: &mut dyn FnMut(Group, Option<&Part>),
+    ) {
+        let branch = match part {
+            Part::Branch(branch) if group.width > shift && self.has_place(branch, shift, group) => {
+                branch
+            }
+            _ => return visit(group, Some(part)),
+        };
+        if branch.middle == group.middle() {
+            return self.visit_halves(branch, group, shift, visit);
+        }
+        let [left, right] = group.halves(shift);
+        if branch.middle < right.start {
+            self.visit(part, left, shift, visit);
+            visit(right, None);
+        } else {
+            visit(left, None);
+            self.visit(part, right, shift, visit);
+        }
+    }
+
+    /// Whether a group is halved where `branch` is, or the halves that were passed over on the way there may become empty data
+    /// nodes. Else it becomes an inner node, to which all keys of the group lead.
+    fn has_place(&self, branch: &Branch, shift: u32, group: Group) -> bool {
+        if branch.middle == group.middle() {
+            return true;
+        }
+        let is_void = if group.middle() < branch.middle {
+            group.middle() < branch.void.0
+        } else {
+            group.middle() > branch.void.1
+        };
+        if !is_void || branch.width() <= shift || branch.width() > group.width {
+            return false;
+        }
+        let passed = u64::from(group.width - branch.width());
+        let end = u128::from(group.start) + (1 << group.width);
+        let reachable = group.start >= self.low && end <= u128::from(self.high) + 1;
+        reachable && passed * MIN_DATA_BYTES * self.empty_share <= branch.bytes
+    }
+}
+
+/// A data node of which only the keys are known.
+fn unfinished(range: Range<usize>, low: u64, high: u64) -> Plan {
+    Plan::Data(DataPlan {
+        first: range.start,
+        last: range.end,
+        low,
+        high,
+        bytes: 0,
+        primary: 0,
+        stash: 0,
+        model: Model::default(),
+    })
+}

@@ -1,0 +1,153 @@
+//! What a range has read and not given out yet.
+
+use std::cell::Cell;
+
+/// A key and its value, as a range hands them on.
+pub(crate) type Pair = [u64; 2];
+
+/// The keys that a range has not read yet, both ends included.
+pub(crate) type Unread = Option<(u64, u64)>;
+
+/// Records that a range reads at once where nothing is known of how many are wanted.
+const USUAL_READ: usize = 48;
+
+/// Records that a range reads at once, at most: what is read ahead of a caller who then stops is read in vain.
+pub(crate) const MOST_READ: usize = 256;
+
+/// Records read and not given out yet, in the order of reading.
+pub(crate) struct ReadBuffer<B> {
+    /// At least as many as there may be; those from `start` to `end` count.
+    pub(crate) records: Vec<Pair>,
+    /// Room for an engine that reads records from two places and merges them.
+    pub(crate) aside: Vec<Pair>,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    /// How many records this range has given out from earlier fillings.
+    given_before: usize,
+    /// What the engine remembers between two reads.
+    pub(crate) bookmark: B,
+}
+
+impl<B: Default> Default for ReadBuffer<B> {
+    fn default() -> Self {
+        Self {
+            records: Vec::new(),
+            aside: Vec::new(),
+            start: 0,
+            end: 0,
+            given_before: 0,
+            bookmark: B::default(),
+        }
+    }
+}
+
+impl<B> ReadBuffer<B> {
+    /// The next record.
+    #[inline(always)]
+    pub(crate) fn pop(&mut self) -> Option<Pair> {
+        if self.start == self.end {
+            return None;
+        }
+        let record = self.records.get(self.start).copied();
+        self.start += 1;
+        record
+    }
+
+    /// The record read last.
+    pub(crate) fn pop_last(&mut self) -> Option<Pair> {
+        if self.start == self.end {
+            return None;
+        }
+        self.end -= 1;
+        self.records.get(self.end).copied()
+    }
+
+    /// The next records, at most `most`.
+    pub(crate) fn pop_chunk(&mut self, most: usize) -> &[Pair] {
+        let first = self.start;
+        self.start += most.min(self.end - first);
+        &self.records[first..self.start]
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Takes over what the other end of the range has read.
+    pub(crate) fn take_reversed(&mut self, other: &mut Self) {
+        std::mem::swap(self, other);
+        self.records[self.start..self.end].reverse();
+    }
+
+    /// Empties the buffer, and returns how many records to read next if nobody says: in a range that has been read from before, as
+    /// many as that was so far; at its beginning, as many as the last ranges of this thread gave.
+    pub(crate) fn restart(&mut self) -> usize {
+        let given = self.given_before + self.end;
+        (self.start, self.end, self.given_before) = (0, 0, given);
+        if given > 0 {
+            return given.clamp(USUAL_READ, MOST_READ);
+        }
+        if !self.records.is_empty() {
+            return USUAL_READ;
+        }
+        // At the end of the thread there is nothing to spare.
+        let spare = SPARE.try_with(|spare| {
+            let taken = spare.take();
+            spare.set(Spare {
+                given: taken.given,
+                ..Spare::default()
+            });
+            taken
+        });
+        let spare = spare.unwrap_or_default();
+        (self.records, self.aside) = (spare.records, spare.aside);
+        match spare.given[0].min(spare.given[1]) {
+            0 => USUAL_READ,
+            wanted => wanted.min(MOST_READ),
+        }
+    }
+
+    /// Makes room for so many more records.
+    #[inline(always)]
+    pub(crate) fn make_room(&mut self, records: usize) {
+        let room = self.end + records;
+        if self.records.len() < room {
+            self.records.resize(room.next_power_of_two(), [0, 0]);
+        }
+    }
+}
+
+/// What the last ranges of a thread leave to the next.
+#[derive(Default)]
+struct Spare {
+    /// Their buffers: to allocate and clear them takes as long as a short range.
+    records: Vec<Pair>,
+    aside: Vec<Pair>,
+    /// How many records the last two gave. Ranges are often as long as the one before, and reading all at once is
+    /// cheaper than piece by piece.
+    given: [usize; 2],
+}
+
+thread_local! {
+    static SPARE: Cell<Spare> = const {
+        Cell::new(Spare { records: Vec::new(), aside: Vec::new(), given: [0; 2] })
+    };
+}
+
+impl<B> Drop for ReadBuffer<B> {
+    fn drop(&mut self) {
+        if self.records.is_empty() {
+            return;
+        }
+        let given = self.given_before + self.start;
+        // Not at the end of the thread, when there is no use for it.
+        let _ = SPARE.try_with(|spare| {
+            let last = spare.take().given[1];
+            spare.set(Spare {
+                records: std::mem::take(&mut self.records),
+                aside: std::mem::take(&mut self.aside),
+                given: [last, given.max(1)],
+            });
+        });
+    }
+}

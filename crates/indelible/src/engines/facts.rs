@@ -1,0 +1,112 @@
+//! Facts: what an object is made of, in a form that can be printed without knowing the engine.
+
+/// What a number counts or measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unit {
+    /// Things: nodes, levels, changes.
+    Count,
+    /// Bytes.
+    Bytes,
+    /// Nanoseconds.
+    Nanoseconds,
+    /// A share of a whole, 0 to 1.
+    Share,
+}
+
+impl std::fmt::Display for Unit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Count => "count",
+            Self::Bytes => "bytes",
+            Self::Nanoseconds => "ns",
+            Self::Share => "share",
+        })
+    }
+}
+
+/// A number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum FactValue {
+    /// A whole one.
+    Whole(u64),
+    /// Any.
+    Real(f64),
+}
+
+impl FactValue {
+    /// The number as a float.
+    #[must_use]
+    pub fn as_f64(self) -> f64 {
+        match self {
+            Self::Whole(number) => number as f64,
+            Self::Real(number) => number,
+        }
+    }
+
+    /// The number as a whole one; a float is cut off.
+    #[must_use]
+    pub fn as_u64(self) -> u64 {
+        match self {
+            Self::Whole(number) => number,
+            Self::Real(number) => number as u64,
+        }
+    }
+}
+
+/// One thing that an engine says of an object.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Fact {
+    /// Its name, in words separated by hyphens, unique in the list: `data-nodes`.
+    pub name: &'static str,
+    /// What the value counts or measures.
+    pub unit: Unit,
+    /// The number.
+    pub value: FactValue,
+    /// What the fact means, in a sentence or a part of one.
+    pub meaning: &'static str,
+}
+
+impl Fact {
+    pub(crate) fn count(name: &'static str, value: u64, meaning: &'static str) -> Self {
+        Self::whole(name, Unit::Count, value, meaning)
+    }
+
+    pub(crate) fn bytes(name: &'static str, value: u64, meaning: &'static str) -> Self {
+        Self::whole(name, Unit::Bytes, value, meaning)
+    }
+
+    pub(crate) fn nanoseconds(name: &'static str, value: u64, meaning: &'static str) -> Self {
+        Self::whole(name, Unit::Nanoseconds, value, meaning)
+    }
+
+    /// `part` of `whole`; 0 of nothing.
+    pub(crate) fn share(name: &'static str, part: f64, whole: f64, meaning: &'static str) -> Self {
+        let value = if whole > 0.0 { part / whole } else { 0.0 };
+        Self {
+            name,
+            unit: Unit::Share,
+            value: FactValue::Real(value),
+            meaning,
+        }
+    }
+
+    /// A number of things that need not be whole, an average say.
+    pub(crate) fn average(name: &'static str, sum: f64, of: f64, meaning: &'static str) -> Self {
+        Self {
+            unit: Unit::Count,
+            ..Self::share(name, sum, of, meaning)
+        }
+    }
+
+    fn whole(name: &'static str, unit: Unit, value: u64, meaning: &'static str) -> Self {
+        Self {
+            name,
+            unit,
+            value: FactValue::Whole(value),
+            meaning,
+        }
+    }
+}

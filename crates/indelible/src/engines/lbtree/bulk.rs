@@ -1,0 +1,256 @@
+//! Bulk load: a whole map, built aside and switched in with one store.
+
+use super::arena::Arena;
+use super::inner::{Child, FANOUT, Inner};
+use super::layout::LEVELS;
+use super::leaf::Offset;
+use super::{Tree, root_block_at};
+use crate::concurrency::locks::Wait;
+use crate::concurrency::sync::lock;
+use crate::{Error, Result};
+use std::sync::Mutex;
+
+/// Children per inner node after a bulk load: room for the first splits.
+const LOADED_FANOUT: usize = FANOUT * 14 / 15;
+
+/// Leaves that a thread of a bulk load writes at a time.
+const PART: usize = 1024;
+
+/// A loaded chain of leaves: each leaf's lowest key and offset.
+type Chain = Vec<(u64, Offset)>;
+
+impl Tree {
+    /// See `Map::bulk_load`. `self` is the tree of records.
+    pub(super) fn bulk_load(&self, records: &[(u64, u64)], fill: f64) -> Result<()> {
+        self.join_empty_leaves()?;
+        // With the root and its only child locked nobody enters the tree, and with the only leaf locked nobody is still
+        // in it. The locks are tried, since others hold them while they try ours.
+        let mut wait = Wait::default();
+        let (root_guard, bottom_guard, leaf_guard, old_head) = loop {
+            wait.step();
+            let root_guard = self.root().lock().lock();
+            if self.root().level() > 1 || self.root().count() > 1 {
+                return Err(Error::NotEmpty);
+            }
+            let bottom = self.root().node(0);
+            let Some(bottom_guard) = bottom.lock().try_lock() else {
+                continue;
+            };
+            if bottom.count() > 1 {
+                return Err(Error::NotEmpty);
+            }
+            let head = bottom.child(0).offset();
+            if let Some(leaf_guard) = self.locks.of(head).try_lock() {
+                break (root_guard, bottom_guard, leaf_guard, head);
+            }
+        };
+        if self.leaves.at(old_head).count() > 0 {
+            return Err(Error::NotEmpty);
+        }
+        if records.is_empty() {
+            return Ok(());
+        }
+        self.pm.note("bulk load", self.leaves.blocks() as u64);
+        let old = self.old_blocks()?;
+        let root_block = self.space.alloc()?;
+        let chains = self
+            .build_chains(records, fill)
+            .inspect_err(|_| self.space.free_now(root_block))?;
+        self.switch_root_block(root_block, &chains)?;
+        self.count_change(old_head, 0, records.len() as i64);
+        drop(bottom_guard);
+        self.adopt(&chains)?;
+        drop((leaf_guard, root_guard));
+        for offset in old {
+            self.space.retire(offset);
+        }
+        Ok(())
+    }
+
+    /// A map whose records were all removed may still have several empty leaves; merging makes them one.
+    fn join_empty_leaves(&self) -> Result<()> {
+        while self.record_at_or_above(0)?.is_none() {
+            let splits = self.nodes_at_the_left();
+            if splits == (1, 1, 1) {
+                break;
+            }
+            self.merge(0);
+            if self.nodes_at_the_left() == splits {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The root's level and count, and its first child's count.
+    fn nodes_at_the_left(&self) -> (u32, usize, usize) {
+        (
+            self.root().level(),
+            self.root().count(),
+            self.root().node(0).count(),
+        )
+    }
+
+    /// Builds the chain of the records and those of its directories, all unreachable as yet.
+    fn build_chains(&self, records: &[(u64, u64)], fill: f64) -> Result<Vec<Chain>> {
+        let mut chains = vec![self.build_chain(records, fill)?];
+        let mut tree = Some(self);
+        while chains.len() < LEVELS {
+            tree = tree.and_then(Tree::directory);
+            let signposts = Self::signposts_among(&chains[chains.len() - 1][1..]);
+            if signposts.is_empty() && tree.is_none() {
+                break;
+            }
+            match self.build_chain(&signposts, fill.min(0.7)) {
+                Ok(chain) => chains.push(chain),
+                Err(error) => {
+                    chains
+                        .iter()
+                        .flatten()
+                        .for_each(|&(_, offset)| self.space.free_now(offset));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(chains)
+    }
+
+    /// Writes the leaves of one chain, with one thread per core.
+    fn build_chain(&self, records: &[(u64, u64)], fill: f64) -> Result<Chain> {
+        let per_leaf = (self.leaves.capacity() as f64 * fill).max(1.0);
+        let count = ((records.len() as f64 / per_leaf).ceil() as usize).max(1);
+        let offsets = self.space.alloc_many(count)?;
+        let mut chain: Chain = offsets.iter().map(|&offset| (0, offset)).collect();
+        // Spread evenly; in 128 bits, since the product may be large.
+        let cut = |at: usize| (records.len() as u128 * at as u128 / count as u128) as usize;
+        let write = |at: usize, leaf: &mut (u64, Offset)| {
+            let mine = &records[cut(at)..cut(at + 1)];
+            // The first leaf covers everything from zero on.
+            leaf.0 = if at == 0 { 0 } else { mine[0].0 };
+            let next = offsets.get(at + 1).copied().unwrap_or(0);
+            self.leaves.at(leaf.1).stream(self.pm, mine, next);
+        };
+        let parts = Mutex::new(chain.chunks_mut(PART).enumerate());
+        let next_part = || lock(&parts).next();
+        let work = || {
+            while let Some((part, leaves)) = next_part() {
+                for (i, leaf) in leaves.iter_mut().enumerate() {
+                    write(part * PART + i, leaf);
+                }
+            }
+            // Each thread waits for its own stores.
+            self.pm.named("lbtree.load.part").fence();
+        };
+        let helpers = match std::thread::available_parallelism() {
+            Ok(threads) if !self.core.runs_alone() => threads.get() - 1,
+            _ => 0,
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..helpers.min(count / PART) {
+                // Where no thread is to be had, this one does it all.
+                let _ = std::thread::Builder::new().spawn_scoped(scope, work);
+            }
+            work();
+        });
+        Ok(chain)
+    }
+
+    /// Every block that the load makes unreachable: the leaves of all present chains and the root block.
+    fn old_blocks(&self) -> Result<Vec<Offset>> {
+        let root = self.root_block()?;
+        let mut old = vec![self.core.entry(self.slot).roots[0].load()];
+        for head in &root.heads {
+            let mut next = head.load();
+            while next != 0 {
+                old.push(next);
+                next = self.leaf_at(next)?.next();
+            }
+        }
+        Ok(old)
+    }
+
+    fn switch_root_block(&self, new: Offset, chains: &[Chain]) -> Result<()> {
+        let mut heads = [0; LEVELS];
+        for (head, chain) in heads.iter_mut().zip(chains) {
+            *head = chain[0].1;
+        }
+        root_block_at(&self.core, &self.space, new)?.fill(self.pm, heads);
+        // COMMIT: the catalog entry's root. Before this store recovery sees the empty map, and all that was loaded is
+        // swept; after it, it sees all records and their signposts, and the old chains are swept.
+        self.pm
+            .commit(&self.core.entry(self.slot).roots[0], new, "lbtree.load");
+        Ok(())
+    }
+
+    /// Builds the inner nodes over the loaded chains, this tree's (whose root is locked) and its directories'.
+    fn adopt(&self, chains: &[Chain]) -> Result<()> {
+        self.index_chain(&chains[0]);
+        let mut tree = self;
+        for chain in &chains[1..] {
+            let index = |directory: &Tree| {
+                let _root = directory.root().lock().lock();
+                directory.index_chain(chain);
+            };
+            tree = match tree.directory() {
+                Some(directory) => {
+                    index(directory);
+                    directory
+                }
+                None => {
+                    let directory = tree.new_directory(chain[0].1)?;
+                    index(&directory);
+                    tree.attach_directory(directory)
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// Replaces all inner nodes below the root, which is locked.
+    fn index_chain(&self, chain: &Chain) {
+        free_below(&self.arena, self.root());
+        let mut nodes: Vec<(u64, &Inner)> = Vec::new();
+        for children in even_parts(chain, LOADED_FANOUT) {
+            let (node, _guard) = self.arena.alloc(0);
+            let leaves: Vec<_> = children
+                .iter()
+                .map(|&(low, offset)| (low, Child::leaf(offset)))
+                .collect();
+            node.refill_leaves(&leaves);
+            nodes.push((children[0].0, node));
+        }
+        let mut level = 1;
+        while nodes.len() > FANOUT {
+            let mut above = Vec::new();
+            for children in even_parts(&nodes, LOADED_FANOUT) {
+                let (node, _guard) = self.arena.alloc(level);
+                node.refill_nodes(children);
+                above.push((children[0].0, node));
+            }
+            nodes = above;
+            level += 1;
+        }
+        self.root().reset(level);
+        self.root().refill_nodes(&nodes);
+    }
+}
+
+/// Gives back all nodes below `node`, which is locked, so that nobody can come from above any more. Who is still in a
+/// child notices that its version has moved on.
+fn free_below(arena: &Arena, node: &Inner) {
+    if node.level() == 0 {
+        return;
+    }
+    for child in node.slots().map(|slot| node.node(slot)) {
+        let guard = child.lock().lock();
+        free_below(arena, child);
+        drop(guard);
+        arena.free(child);
+    }
+}
+
+/// Cuts `items` into parts of about the same size, none larger than `most`.
+fn even_parts<T>(items: &[T], most: usize) -> impl Iterator<Item = &[T]> {
+    let parts = items.len().div_ceil(most);
+    (0..parts).map(move |i| &items[items.len() * i / parts..items.len() * (i + 1) / parts])
+}

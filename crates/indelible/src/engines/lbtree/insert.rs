@@ -1,0 +1,157 @@
+//! Every write: insert, update, remove, and what is made of them.
+
+use super::Bug;
+use super::Tree;
+use super::leaf::PreparedInsert;
+use super::search::LockedLeaf;
+use crate::concurrency::epochs;
+use crate::engines::Change;
+use crate::pmem::planted::planted;
+use crate::{Error, Result};
+
+impl Tree {
+    /// Changes one key, in one step as seen by all others, and returns its value from before. `change` may be called
+    /// more than once; the last call counts.
+    #[inline]
+    pub(super) fn apply(
+        &self,
+        key: u64,
+        mut change: impl FnMut(Option<u64>) -> Change,
+    ) -> Result<Option<u64>, Box<Error>> {
+        let _guard = epochs::pin();
+        loop {
+            let locked = self.lock_leaf(key)?;
+            let leaf = locked.leaf;
+            let found = leaf.find(key);
+            let before = found.map(|(_, value)| value);
+            match (change(before), found) {
+                (Change::Keep, _) | (Change::Remove, None) => return Ok(before),
+                (Change::Put(value), Some((place, _))) => {
+                    if planted(Bug::UnlockBeforeFence) {
+                        leaf.publish_update(self.pm, place, value);
+                        drop(locked);
+                        self.pm.fence();
+                    } else {
+                        leaf.update(self.pm, place, value);
+                    }
+                    return Ok(before);
+                }
+                (Change::Put(value), None) => {
+                    if leaf.is_full() {
+                        self.split(locked, key)?;
+                        continue;
+                    }
+                    leaf.insert(self.pm, key, value);
+                    self.count_change(leaf.offset, key, 1);
+                    return Ok(None);
+                }
+                (Change::Remove, Some((place, _))) => {
+                    leaf.remove(self.pm, place);
+                    self.count_change(leaf.offset, key, -1);
+                    let left = leaf.count();
+                    drop(locked);
+                    if self.is_worth_merging(left) {
+                        self.merge(key);
+                    }
+                    return Ok(before);
+                }
+            }
+        }
+    }
+
+    /// Inserts records in ascending key order, equal keys after one another; see `Map::insert_batch`.
+    ///
+    /// Sixteen records share two fences. Their leaves are locked; records that share a line with their header are
+    /// committed at once, the others are written to free slots and committed after the first fence; after the second
+    /// one the leaves are unlocked. No reader sees a record before it is durable.
+    ///
+    /// `rest` loses the records that are inserted: after an error those left are not.
+    pub(super) fn insert_batch(&self, rest: &mut &[(u64, u64)]) -> Result<()> {
+        while !rest.is_empty() {
+            let done = self.insert_sharing(&rest[..rest.len().min(SHARING)]);
+            *rest = &rest[done..];
+            if let Some((&(key, value), more)) = rest.split_first().filter(|_| done < SHARING) {
+                // What ended it early, a full leaf, a gap or a lock held elsewhere, is done by itself.
+                self.apply(key, |_| Change::Put(value))
+                    .map_err(|error| *error)?;
+                *rest = more;
+            }
+        }
+        Ok(())
+    }
+
+    /// Inserts as many of `records` as can share their fences, and returns how many that was.
+    fn insert_sharing(&self, records: &[(u64, u64)]) -> usize {
+        let _guard = epochs::pin();
+        let mut held: Vec<LockedLeaf<'_>> = Vec::with_capacity(records.len());
+        // Inserts whose commit waits for the first shared fence, with the position of their leaf in `held`.
+        let mut waiting: Vec<(usize, PreparedInsert)> = Vec::new();
+        let mut done = 0;
+        self.prefetch_leaves(records);
+        for &(key, value) in records {
+            let Some(at) = self.hold_leaf(&mut held, key) else {
+                break;
+            };
+            let leaf = held[at].leaf;
+            if let Some(i) = waiting.iter().position(|&(other, _)| other == at) {
+                // The leaf's header is about to change, so its next record cannot be prepared yet.
+                self.pm.fence();
+                leaf.publish_insert(self.pm, &waiting.swap_remove(i).1);
+            }
+            if let Some((place, _)) = leaf.find(key) {
+                leaf.publish_update(self.pm, place, value);
+            } else if leaf.is_full() {
+                break;
+            } else {
+                let prepared = leaf.prepare_insert(self.pm, key, value);
+                if prepared.moved {
+                    waiting.push((at, prepared));
+                } else {
+                    leaf.publish_insert(self.pm, &prepared);
+                }
+                self.count_change(leaf.offset, key, 1);
+            }
+            done += 1;
+        }
+        if !waiting.is_empty() {
+            self.pm.fence();
+        }
+        for (at, prepared) in &waiting {
+            held[*at].leaf.publish_insert(self.pm, prepared);
+        }
+        if done > 0 {
+            self.pm.fence();
+        }
+        // Only now are the leaves unlocked: nobody has seen a record that could still be lost.
+        drop(held);
+        done
+    }
+
+    /// The position in `held` of the leaf that covers `key`, which is locked and added if need be; `None` if that would
+    /// mean waiting or healing.
+    fn hold_leaf<'a>(&'a self, held: &mut Vec<LockedLeaf<'a>>, key: u64) -> Option<usize> {
+        let spot = self.locate_any(key);
+        if spot.child.is_gap() {
+            return None;
+        }
+        let offset = spot.child.offset();
+        let lock = self.locks.of(offset);
+        if let Some(at) = held.iter().position(|locked| locked.guard.holds(lock)) {
+            return Some(at).filter(|&at| held[at].leaf.offset == offset && spot.is_current());
+        }
+        // Waiting while holding other leaves could be waiting for somebody who waits for us.
+        let guard = lock.try_lock()?;
+        if !spot.is_current() {
+            return None;
+        }
+        held.push(LockedLeaf {
+            spot,
+            leaf: self.leaves.at(offset),
+            guard,
+        });
+        Some(held.len() - 1)
+    }
+}
+
+/// Records that share their fences.
+const SHARING: usize = 16;

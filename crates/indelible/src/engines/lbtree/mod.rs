@@ -1,0 +1,371 @@
+//! The LB+-Tree (Liu, Chen and Wang: "LB+-Trees: Optimizing Persistent Index Performance on 3DXPoint Memory", PVLDB 13(7),
+//! 2020), without the hardware transactions that it leaned on.
+//!
+//! # The structure
+//!
+//! Records live in *leaves* of 256 bytes (or two to four times that) in the pool, unsorted, found by one-byte
+//! *fingerprints*. Leaves form a chain in key order. Above them are *inner nodes*, in DRAM. See [`layout`](self::layout)
+//! and [`inner`](self::inner) for drawings.
+//!
+//! # What commits
+//!
+//! | change | lines flushed, fences | the store that commits it |
+//! |---|---|---|
+//! | insert, free slot beside the header | 1, 1 | bitmap word of the header |
+//! | insert, elsewhere ("entry moving") | 2, 2 | the same |
+//! | update | 1, 1 | the value |
+//! | remove | 1, 1 | bitmap word |
+//! | split | a leaf + 2, 2 | bitmap word of the left leaf, whose `alt` bit switches the sibling |
+//! | merge | up to a leaf, 2 | the same |
+//! | bulk load | streamed, 2 | the catalog entry's root, which switches all chains |
+//!
+//! # What readers see
+//!
+//! Readers write nothing shared. They go down by optimistic lock coupling (`search`), read a leaf, and check that the
+//! leaf's version is what it was; otherwise they begin again. Versions live in DRAM, 8192 of them, a leaf's chosen by a
+//! hash of its offset: a version in the leaf would cost a slot, or a second dirty line per write.
+//!
+//! A lookup costs, on top of what stays in the second-level cache, one miss in a bottom inner node and one in the leaf, whose
+//! lines are all asked for at once.
+//!
+//! # What recovery does
+//!
+//! Nothing, at first: see `recover` for signposts, healing on demand and the sweep in the background.
+
+mod arena;
+mod batch;
+mod bulk;
+mod check;
+mod compact;
+mod inner;
+mod insert;
+mod layout;
+mod leaf;
+mod options;
+mod recover;
+mod scan;
+mod search;
+mod smo;
+#[cfg(feature = "trace")]
+pub(crate) mod testing;
+
+pub use options::LbTreeOptions;
+
+use crate::concurrency::records::{self, RecordCount, RecordLocks};
+use crate::engines::{Change, Engine, Fact, Ordered, Place, Report, Unread};
+use crate::kernels::{Kernel, Simd, SimdLevel, dispatch};
+use crate::pmem::Pm;
+use crate::pmem::geometry::sized;
+use crate::pool::{PoolCore, Space};
+use crate::{Error, Result};
+use arena::Arena;
+use inner::{Child, Inner};
+use layout::{BLOCK_BYTES, LEVELS, RootBlock};
+use leaf::{Leaves, Offset};
+use scan::{Bookmark, Buffer};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// Locks of a directory: it is small and rarely written.
+const DIRECTORY_LOCKS: usize = sized(records::LOCKS / 64, 8);
+
+/// A chain of leaves and the inner nodes above it: the records, or a directory of signposts into the level below.
+struct Tree {
+    core: Arc<PoolCore>,
+    space: Arc<Space>,
+    pm: Pm,
+    leaves: Leaves,
+    simd: SimdLevel,
+    locks: RecordLocks,
+    arena: Arena,
+    /// The root never moves: growing and shrinking change what is in it.
+    root: NonNull<Inner>,
+    /// The map's place in the catalog.
+    slot: usize,
+    /// 0 for the records, 1 for the directory of their signposts, and so on.
+    level: usize,
+    /// Held while a gap is being indexed.
+    healing: Mutex<()>,
+    /// Operations that wait for a gap to be indexed: the background gives way to them.
+    urgent: AtomicU32,
+    directory: OnceLock<Box<Tree>>,
+    /// Held while the directory is being created.
+    creating: Mutex<()>,
+    /// Counts records, if this is the tree of records.
+    count: RecordCount,
+    splits: AtomicU64,
+}
+
+// SAFETY: the only field that is not `Send` and `Sync` by itself is `root`, which points into the arena that the tree keeps
+// alive, to a node that consists of atomics.
+unsafe impl Send for Tree {}
+// SAFETY: as above.
+unsafe impl Sync for Tree {}
+
+impl Tree {
+    fn new(
+        core: &Arc<PoolCore>,
+        space: &Arc<Space>,
+        leaf_bytes: u32,
+        slot: usize,
+        level: usize,
+    ) -> Self {
+        let arena = Arena::new();
+        let root = NonNull::from(arena.alloc(1).0);
+        Self {
+            pm: core.pm(),
+            leaves: Leaves::new(core.base(), leaf_bytes),
+            simd: SimdLevel::best(),
+            locks: RecordLocks::new(if level == 0 {
+                records::LOCKS
+            } else {
+                DIRECTORY_LOCKS
+            }),
+            core: Arc::clone(core),
+            space: Arc::clone(space),
+            arena,
+            root,
+            slot,
+            level,
+            healing: Mutex::new(()),
+            urgent: AtomicU32::new(0),
+            directory: OnceLock::new(),
+            creating: Mutex::new(()),
+            count: RecordCount::default(),
+            splits: AtomicU64::new(0),
+        }
+    }
+
+    /// A tree over the chain that begins at `head`: a leaf with nothing to its right, or a gap that is not indexed yet.
+    fn over(self, head: Child) -> Result<Self> {
+        self.leaf_at(head.offset())?;
+        let root_guard = self.root().lock().lock();
+        let (bottom, bottom_guard) = self.arena.alloc(0);
+        bottom.refill_leaves(&[(0, head)]);
+        self.root().refill_nodes(&[(0, bottom)]);
+        drop((bottom_guard, root_guard));
+        Ok(self)
+    }
+
+    #[inline(always)]
+    fn root(&self) -> &Inner {
+        // SAFETY: the node comes from the arena, which the tree keeps alive and which never frees it.
+        unsafe { self.root.as_ref() }
+    }
+
+    #[inline(always)]
+    fn directory(&self) -> Option<&Tree> {
+        self.directory.get().map(Box::as_ref)
+    }
+
+    fn leaf_bytes(&self) -> u64 {
+        (self.leaves.blocks() * BLOCK_BYTES) as u64
+    }
+
+    #[inline(always)]
+    fn find_child(&self, node: &Inner, key: u64) -> usize {
+        dispatch(self.simd, FindChild { node, key })
+    }
+
+    fn root_block(&self) -> Result<&RootBlock> {
+        root_block(&self.core, &self.space, self.slot)
+    }
+
+    #[inline(always)]
+    fn count_change(&self, leaf: Offset, key: u64, change: i64) {
+        if self.level == 0 {
+            self.count.change(self.locks.entry(leaf), key, change);
+        }
+    }
+
+    fn split_happened(&self) {
+        self.splits.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+struct FindChild<'a> {
+    node: &'a Inner,
+    key: u64,
+}
+
+impl Kernel for FindChild<'_> {
+    type Out = usize;
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> usize {
+        self.node.find::<S>(self.key)
+    }
+}
+
+/// The root block of the catalog entry at `slot`.
+fn root_block<'a>(core: &'a PoolCore, space: &Space, slot: usize) -> Result<&'a RootBlock> {
+    root_block_at(core, space, core.entry(slot).roots[0].load_acquire())
+}
+
+/// The root block at `offset`, if that is a block of the map.
+fn root_block_at<'a>(core: &'a PoolCore, space: &Space, offset: Offset) -> Result<&'a RootBlock> {
+    if !space.owns(offset) {
+        return Err(Error::Damaged(format!(
+            "{offset:#x} is not the root of this map"
+        )));
+    }
+    // SAFETY: `owns` says that the block lies, whole and aligned, in the mapping, which lives as long as `core`; a
+    // `RootBlock` consists of atomics, for which every bit pattern is valid.
+    Ok(unsafe { &*core.base().add(offset as usize).cast_const().cast() })
+}
+
+/// An open LB+-Tree: the tree of records, below its directories.
+pub(crate) struct Index {
+    tree: Tree,
+    /// Where all blocks come from.
+    spaces: [Arc<Space>; 1],
+}
+
+impl Engine for Index {
+    type Options = LbTreeOptions;
+
+    fn format(place: &Place, options: &LbTreeOptions) -> Result<()> {
+        let core = &place.core;
+        let space = core.space(place.slot, options.bytes())?;
+        let leaves = Leaves::new(core.base(), options.bytes());
+        let (head, root) = (space.alloc()?, space.alloc()?);
+        leaves.at(head).fill(core.pm(), &[], 0);
+        root_block_at(core, &space, root)?.fill(core.pm(), [head, 0, 0, 0]);
+        // Needs no flush: it lies in the line of the word that commits the entry.
+        core.pm().store(&core.entry(place.slot).roots[0], root);
+        Ok(())
+    }
+
+    fn open(place: &Place, options: LbTreeOptions, _: u32) -> Result<Self> {
+        let (core, slot) = (&place.core, place.slot);
+        let space = core.space(slot, options.bytes())?;
+        let heads: Vec<Offset> = root_block(core, &space, slot)?
+            .heads
+            .iter()
+            .map(|head| head.load_acquire())
+            .collect();
+        space.claim(core.entry(slot).roots[0].load());
+        let mut above = None;
+        for level in (0..LEVELS).rev().filter(|&level| heads[level] != 0) {
+            let tree = Tree::new(core, &space, options.bytes(), slot, level);
+            let tree = tree.over(Child::gap(heads[level]))?;
+            if let Some(directory) = above.take() {
+                let _ = tree.directory.set(Box::new(directory));
+            }
+            above = Some(tree);
+        }
+        let Some(tree) = above.filter(|tree: &Tree| tree.level == 0) else {
+            let name = core.name_of(slot);
+            return Err(Error::Damaged(format!("map {name:?} has no leaves")));
+        };
+        Ok(Self {
+            tree,
+            spaces: [space],
+        })
+    }
+
+    fn spaces(&self) -> &[Arc<Space>] {
+        &self.spaces
+    }
+
+    fn locks(&self) -> &RecordLocks {
+        &self.tree.locks
+    }
+
+    fn count(&self) -> &RecordCount {
+        &self.tree.count
+    }
+
+    fn sweeps_at_once(&self) -> bool {
+        self.tree.has_one_leaf()
+    }
+
+    fn sweep(&self, go_on: &dyn Fn() -> bool) -> Result<bool> {
+        self.tree.sweep_all(go_on)
+    }
+
+    fn check(&self, report: &mut Report) -> Result<()> {
+        let tree = &self.tree;
+        report.reach(
+            tree.core.entry(tree.slot).roots[0].load(),
+            tree.leaf_bytes(),
+        );
+        tree.check(report)
+    }
+
+    fn facts(&self, records: u64) -> Result<Vec<Fact>> {
+        self.tree.facts(records)
+    }
+
+    fn dram_bytes(&self) -> u64 {
+        self.tree.dram_bytes()
+    }
+
+    fn compact(&self) -> Result<()> {
+        self.tree.compact()
+    }
+}
+
+impl Ordered for Index {
+    type Bookmark = Option<Bookmark>;
+
+    #[inline]
+    fn get(&self, key: u64) -> Result<Option<u64>> {
+        self.tree.get(key)
+    }
+
+    fn get_batch(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
+        self.tree.get_batch(keys, values)
+    }
+
+    #[inline]
+    fn apply(
+        &self,
+        key: u64,
+        change: &mut impl FnMut(Option<u64>) -> Change,
+    ) -> Result<Option<u64>, Box<Error>> {
+        self.tree.apply(key, change)
+    }
+
+    fn insert_batch(&self, rest: &mut &[(u64, u64)]) -> Result<()> {
+        self.tree.insert_batch(rest)
+    }
+
+    fn bulk_load(&self, records: &[(u64, u64)], fill: f64) -> Result<()> {
+        self.tree.bulk_load(records, fill)
+    }
+
+    #[inline]
+    fn read_on<const UP: bool>(
+        &self,
+        unread: &mut Unread,
+        buffer: &mut Buffer,
+        _: Option<usize>,
+    ) -> Result<()> {
+        self.tree.read_on::<UP>(unread, buffer, usize::MAX)
+    }
+}
+
+crate::pmem::planted::bugs! { "lbtree":
+    /// A split writes the new record into a slot that it frees, before it commits (so it is in the paper, algorithm 3).
+    SplitOverwrites,
+    /// Entry moving clears the records' old slots first, and sets the new ones with a second store.
+    MoveInTwoSteps,
+    /// A merge frees the right leaf before the left one has taken over.
+    FreeTooEarly,
+    /// A merge forgets the signpost to the leaf that goes.
+    SignpostKept,
+    /// A merge locks the left leaf only.
+    MergeLocksOneLeaf,
+    /// An update unlocks the leaf before its fence, so that others see what may still be lost.
+    UnlockBeforeFence,
+    /// A reader does not look at the leaf's version afterwards.
+    ReadWithoutVersion,
+    /// A writer does not ask whether the leaf still covers its key, once it has locked it.
+    WriteWithoutVersion,
+    /// The sweep does not mark the map's root block.
+    SweepForgetsRoot,
+    /// Indexing on demand unlinks an empty leaf by writing the sibling that does not count.
+    RelinkWrongSibling,
+}

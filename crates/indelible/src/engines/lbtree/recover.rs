@@ -1,0 +1,390 @@
+//! Coming back: signposts, healing, sweeping.
+//!
+//! # What survives
+//!
+//! The leaves survive, in a chain. The inner nodes do not. To rebuild them all would take time in proportion to the
+//! tree, so a small sample of them is durable: about one leaf in 32 is a *signpost*, a record (lowest key, leaf) in a
+//! directory, which is itself a tree of the same kind, with its own, smaller directory above it. Directories are kept
+//! up to date by the structure changes, after a split and before a merge; a missing signpost costs time and nothing
+//! else, and one that points to a leaf that is gone cannot exist.
+//!
+//! # Healing
+//!
+//! After an open the inner nodes know one child, the head of the chain, and call everything to its right a *gap*: not
+//! indexed yet. Whoever meets a gap asks the directory for the signposts on both sides of the key, walks the leaves
+//! between them (about 32), adds their lowest keys as separators, and goes on. So the first answer takes as long as a few dozen
+//! leaf reads, whatever the size of the tree, and a background thread does the same for the rest.
+//!
+//! # Sweeping
+//!
+//! Whoever indexes a leaf claims its block; when that thread is through, all blocks that are not claimed are free. A block is
+//! claimed once, and only if it was there before the open. So in a damaged pool no two leaves are the same block, and none is
+//! one that somebody is about to write.
+
+use super::inner::Child;
+use super::layout::LEVELS;
+use super::leaf::{Leaf, Offset};
+use super::{Bug, Tree};
+use crate::concurrency::epochs;
+use crate::concurrency::sync::{lock, nap};
+use crate::engines::Change;
+use crate::pmem::geometry::sized_in_tests;
+use crate::pmem::planted::planted;
+use crate::{Error, Result};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// One leaf in this many is a signpost, on average.
+const SIGNPOST_INTERVAL: u64 = sized_in_tests(32, 4) as u64;
+
+/// How long the background keeps away from an operation that heals: as long as that takes.
+const GIVE_WAY: Duration = Duration::from_micros(50);
+
+/// Whether the leaf at `offset` gets a signpost. Any rule would do that both split and merge can evaluate, if it looks
+/// random: directory leaves are allocated next to the leaves that they point to.
+fn is_signpost(offset: Offset) -> bool {
+    // The finalizer of MurmurHash3.
+    let mut hash = offset;
+    for factor in [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53_u64] {
+        hash = (hash ^ hash >> 33).wrapping_mul(factor);
+    }
+    (hash >> 33).is_multiple_of(SIGNPOST_INTERVAL)
+}
+
+impl Tree {
+    /// Records the new leaf in the directory if it is to be a signpost. Its lock or its left neighbour's is held.
+    pub(super) fn add_signpost(&self, low: u64, offset: Offset) {
+        if !is_signpost(offset) || self.level + 1 == LEVELS {
+            return;
+        }
+        self.pm.note("signpost added", self.level as u64);
+        // Without the signpost recovery walks a few more leaves: no reason to fail the insert that caused the split.
+        let added = self
+            .directory_or_create()
+            .map_err(Box::new)
+            .and_then(|directory| directory.apply(low, |_| Change::Put(offset)));
+        if let Err(error) = added {
+            tracing::debug!(%error, low, "signpost not recorded");
+        }
+    }
+
+    /// Takes the leaf's signpost, if it has one, out of the directory.
+    pub(super) fn remove_signpost(&self, low: u64, offset: Offset) -> Result<()> {
+        if !is_signpost(offset) || planted(Bug::SignpostKept) {
+            return Ok(());
+        }
+        self.pm.note("signpost removed", self.level as u64);
+        let Some(directory) = self.directory() else {
+            return Ok(());
+        };
+        let removed = directory.apply(low, |now| {
+            if now == Some(offset) {
+                Change::Remove
+            } else {
+                Change::Keep
+            }
+        });
+        removed.map(drop).map_err(|error| *error)
+    }
+
+    /// The directory, which is made if there is none yet.
+    fn directory_or_create(&self) -> Result<&Tree> {
+        if let Some(directory) = self.directory() {
+            return Ok(directory);
+        }
+        let _creating = lock(&self.creating);
+        if let Some(directory) = self.directory() {
+            return Ok(directory);
+        }
+        let head = self.leaves.at(self.space.alloc()?);
+        self.pm.note("directory made", self.level as u64);
+        head.fill(self.pm, &[], 0);
+        self.pm.fence();
+        // COMMIT: the head of the directory's chain in the root block. Before this store there is no directory and the
+        // block is swept; after it there is an empty one.
+        self.pm.commit(
+            &self.root_block()?.heads[self.level + 1],
+            head.offset,
+            "lbtree.directory",
+        );
+        Ok(self.attach_directory(self.new_directory(head.offset)?))
+    }
+
+    /// A tree of the one leaf at `head`, to become this one's directory.
+    pub(super) fn new_directory(&self, head: Offset) -> Result<Tree> {
+        let (leaf_bytes, level) = (self.leaf_bytes() as u32, self.level + 1);
+        Tree::new(&self.core, &self.space, leaf_bytes, self.slot, level).over(Child::leaf(head))
+    }
+
+    /// Makes `directory` that of this tree, which has none.
+    pub(super) fn attach_directory(&self, directory: Tree) -> &Tree {
+        self.directory.get_or_init(|| Box::new(directory))
+    }
+
+    /// The signposts among `records`, the lowest keys and offsets of freshly loaded leaves.
+    pub(super) fn signposts_among(leaves: &[(u64, Offset)]) -> Vec<(u64, u64)> {
+        leaves
+            .iter()
+            .copied()
+            .filter(|&(_, offset)| is_signpost(offset))
+            .collect()
+    }
+
+    /// Indexes the leaves around `key`, if they are in a gap, for an operation that cannot go on without.
+    #[cold]
+    pub(super) fn heal(&self, key: u64) -> Result<()> {
+        let _urgent = Urgent::new(&self.urgent);
+        self.index_gap(key)
+    }
+
+    /// Waits while an operation is healing, here or in a directory: mutexes are not fair, and the background, which
+    /// heals without a pause, would keep it out. It sleeps, and does not merely yield: on the same core a thread that
+    /// yields is soon back, and holds the mutex when its time is up.
+    fn give_way(&self) {
+        let mut tree = Some(self);
+        while let Some(here) = tree {
+            while here.urgent.load(Ordering::Relaxed) > 0 {
+                nap(GIVE_WAY);
+            }
+            tree = here.directory();
+        }
+    }
+
+    /// Indexes the leaves around `key`, if they are in a gap.
+    fn index_gap(&self, key: u64) -> Result<()> {
+        let _healing = lock(&self.healing);
+        let _guard = epochs::pin();
+        // Gaps change only under the mutex above, so what is read here stays true.
+        let (low, high, child) = self.read_gap(key);
+        if !child.is_gap() {
+            return Ok(());
+        }
+        let start = self
+            .signpost_at_or_below(key)?
+            .filter(|&(start, _)| start > low)
+            .unwrap_or((low, child.offset()));
+        let end = self
+            .signpost_above(key)?
+            .filter(|&(end, _)| high.is_none_or(|high| end < high));
+        let stop = match (end, high) {
+            (Some((_, offset)), _) => offset,
+            (None, Some(high)) => self.leaf_offset_of(high),
+            (None, None) => 0,
+        };
+        let mut claimed = Vec::new();
+        let high = end.map(|(key, _)| key).or(high);
+        let found = self
+            .walk(start, stop, high, &mut claimed)
+            .inspect_err(|_| claimed.iter().for_each(|&leaf| self.space.unclaim(leaf)))?;
+        // From right to left, so that at every moment all that is not indexed lies in a gap.
+        if let Some((end, offset)) = end {
+            self.add_separator(end, Child::gap(offset));
+        }
+        for &(separator, offset) in found.iter().rev() {
+            self.add_separator(separator, Child::leaf(offset));
+        }
+        if start.0 > low {
+            self.add_separator(start.0, Child::leaf(start.1));
+        } else {
+            self.close_gap(low, child.offset());
+        }
+        Ok(())
+    }
+
+    /// Whether all records are in one leaf, and there is no directory.
+    pub(super) fn has_one_leaf(&self) -> bool {
+        let head = self.locate_any(0).child;
+        self.directory().is_none()
+            && self
+                .leaf_at(head.offset())
+                .is_ok_and(|leaf| leaf.next() == 0)
+    }
+
+    fn read_gap(&self, key: u64) -> (u64, Option<u64>, Child) {
+        loop {
+            let spot = self.locate_any(key);
+            let gap = (spot.low(), spot.high(), spot.child);
+            if spot.is_current() {
+                return gap;
+            }
+        }
+    }
+
+    /// Claims `start` and the leaves to its right, up to `stop`, and returns these, each with its lowest key. Empty leaves, which a
+    /// crash can leave behind, are taken out of the chain.
+    fn walk(
+        &self,
+        start: (u64, Offset),
+        stop: Offset,
+        high: Option<u64>,
+        claimed: &mut Vec<Offset>,
+    ) -> Result<Vec<(u64, Offset)>> {
+        let out_of_order = |leaf: Leaf<'_>| {
+            let problem = format!("leaf {:#x} has keys out of order", leaf.offset);
+            Err(Error::Damaged(problem))
+        };
+        let mut found = Vec::new();
+        let mut here = self.claim_leaf(start.1, claimed)?;
+        let is_below = |key| high.is_none_or(|high| key < high);
+        let (first, mut last_key) = here.ends().unwrap_or((start.0, start.0));
+        let mut next = here.next();
+        if first < start.0 || !is_below(last_key) {
+            return out_of_order(here);
+        }
+        while next != stop {
+            if next == 0 {
+                return Err(Error::Damaged(format!(
+                    "the chain of leaves ends before leaf {stop:#x}"
+                )));
+            }
+            let leaf = self.claim_leaf(next, claimed)?;
+            next = leaf.next();
+            match leaf.ends() {
+                Some((low, top)) if low > last_key && is_below(top) => {
+                    found.push((low, leaf.offset));
+                    (last_key, here) = (top, leaf);
+                }
+                Some(_) => return out_of_order(leaf),
+                // Nothing is written through a read-only pool; the leaf is stepped over.
+                None if self.core.is_read_only() => {}
+                None => {
+                    // Nobody else reads or writes leaves inside a gap, so no lock is needed.
+                    here.relink(self.pm, next);
+                    claimed.pop();
+                    self.space.retire(leaf.offset);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The leaf at an offset read from the pool, which nobody has read yet.
+    fn claim_leaf(&self, offset: Offset, claimed: &mut Vec<Offset>) -> Result<Leaf<'_>> {
+        if self.space.owns(offset) {
+            if !self.space.claim(offset) {
+                return Err(Error::Damaged(format!(
+                    "leaf {offset:#x} is reached twice, or was free"
+                )));
+            }
+            claimed.push(offset);
+        }
+        self.leaf_at(offset)
+    }
+
+    /// The leaf at an offset read from the pool.
+    pub(super) fn leaf_at(&self, offset: Offset) -> Result<Leaf<'_>> {
+        if !self.space.owns(offset) {
+            return Err(Error::Damaged(format!(
+                "{offset:#x} is not a leaf of this map"
+            )));
+        }
+        let leaf = self.leaves.at(offset);
+        if !leaf.is_marked() {
+            return Err(Error::Damaged(format!(
+                "leaf {offset:#x} was never written"
+            )));
+        }
+        Ok(leaf)
+    }
+
+    fn add_separator(&self, key: u64, child: Child) {
+        loop {
+            let spot = self.locate_any(key);
+            if spot.parent.is_full() {
+                self.split_inner(key);
+                continue;
+            }
+            if let Some(_parent) = spot.parent.lock().try_lock_at(spot.version) {
+                debug_assert!(spot.low() < key);
+                spot.parent.insert_leaf(spot.slot, key, child);
+                return;
+            }
+        }
+    }
+
+    fn close_gap(&self, low: u64, offset: Offset) {
+        loop {
+            let spot = self.locate_any(low);
+            if let Some(_parent) = spot.parent.lock().try_lock_at(spot.version) {
+                spot.parent.set_child(spot.slot, Child::leaf(offset));
+                return;
+            }
+        }
+    }
+
+    fn signpost_at_or_below(&self, key: u64) -> Result<Option<(u64, Offset)>> {
+        self.directory()
+            .map_or(Ok(None), |directory| directory.record_at_or_below(key))
+    }
+
+    fn signpost_above(&self, key: u64) -> Result<Option<(u64, Offset)>> {
+        match (self.directory(), key.checked_add(1)) {
+            (Some(directory), Some(key)) => directory.record_at_or_above(key),
+            _ => Ok(None),
+        }
+    }
+
+    /// Sweeps this tree, the tree of records, and its directories.
+    pub(super) fn sweep_all(&self, go_on: &dyn Fn() -> bool) -> Result<bool> {
+        let mut trees = vec![self];
+        while let Some(directory) = trees[trees.len() - 1].directory() {
+            trees.push(directory);
+        }
+        // Directories first: the level below leans on them.
+        for tree in trees.into_iter().rev() {
+            if !tree.sweep(go_on)? {
+                return Ok(false);
+            }
+        }
+        if planted(Bug::SweepForgetsRoot) {
+            self.space
+                .unclaim(self.core.entry(self.slot).roots[0].load());
+        }
+        Ok(true)
+    }
+
+    /// Visits every leaf from left to right: heals what is not indexed and, in the tree of records, counts it. Stops early, with `false`, when `go_on` says so.
+    fn sweep(&self, go_on: &dyn Fn() -> bool) -> Result<bool> {
+        let mut from = 0;
+        while go_on() {
+            self.give_way();
+            let _guard = epochs::pin();
+            if self.locate_any(from).child.is_gap() {
+                self.index_gap(from)?;
+            }
+            let locked = self.lock_leaf(from)?;
+            let high = locked.spot.high();
+            if !locked.spot.is_current() {
+                continue;
+            }
+            if self.level == 0 {
+                let leaf = locked.leaf;
+                self.count
+                    .count_from(&self.locks, leaf.offset, from, high, |from| {
+                        leaf.count_from(from)
+                    });
+            }
+            match high {
+                Some(high) => from = high,
+                None => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Counts an operation that waits, for as long as it lives.
+struct Urgent<'a>(&'a AtomicU32);
+
+impl<'a> Urgent<'a> {
+    fn new(waiting: &'a AtomicU32) -> Self {
+        waiting.fetch_add(1, Ordering::Relaxed);
+        Self(waiting)
+    }
+}
+
+impl Drop for Urgent<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

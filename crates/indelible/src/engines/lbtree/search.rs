@@ -1,0 +1,243 @@
+//! From a key to its leaf.
+
+use super::Bug;
+use super::Tree;
+use super::inner::{Child, Inner};
+use super::leaf::{Leaf, Offset};
+use crate::Result;
+use crate::concurrency::epochs;
+use crate::concurrency::locks::{Version, WriteGuard};
+use crate::kernels::{Kernel, Simd, dispatch};
+use crate::pmem::planted::planted;
+
+/// Why a step of a search has to be taken again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Retry {
+    /// Somebody changed what was being read.
+    Changed,
+    /// The leaves that hold the key are not indexed yet; they have to be healed first.
+    Gap,
+}
+
+/// How a lookup ended. Flat, so that it comes back in registers.
+#[derive(Clone, Copy)]
+enum Lookup {
+    Found(u64),
+    Absent,
+    Changed,
+    Gap,
+}
+
+/// Where a search ended: a child of a bottom node, and the version that node had.
+#[derive(Clone, Copy)]
+pub(super) struct Spot<'a> {
+    pub(super) parent: &'a Inner,
+    pub(super) version: Version,
+    pub(super) slot: usize,
+    pub(super) child: Child,
+    /// The lower end of the node to the right of `parent`, if there is one.
+    pub(super) end: Option<u64>,
+}
+
+impl<'a> Spot<'a> {
+    /// Whether the bottom node is still what it was when the search ended there.
+    #[inline(always)]
+    pub(super) fn is_current(&self) -> bool {
+        self.parent.lock().is_still(self.version)
+    }
+
+    /// The smallest key that the child covers.
+    pub(super) fn low(&self) -> u64 {
+        self.parent.key(self.slot)
+    }
+
+    /// The smallest key that the child does not cover, if there is one.
+    pub(super) fn high(&self) -> Option<u64> {
+        self.high_of(self.slot)
+    }
+
+    /// [`high`](Self::high) of the child in `slot` of the same bottom node.
+    #[inline(always)]
+    pub(super) fn high_of(&self, slot: usize) -> Option<u64> {
+        self.parent.next_key(slot).or(self.end)
+    }
+}
+
+impl Tree {
+    /// The bottom node that covers `key`, its version, and the lower end of the node to its right, if there is one.
+    ///
+    /// Optimistic lock coupling: every node's version is taken before its parent's is checked.
+    #[inline(always)]
+    fn to_bottom<S: Simd>(&self, key: u64) -> Result<(&Inner, Version, Option<u64>), Retry> {
+        let mut node = self.root();
+        let mut version = node.lock().read();
+        let mut end = None;
+        for level in (1..=node.level()).rev() {
+            // For `u64::MAX` this is the last slot, which repeats the last child.
+            let slot = node.find_in_group::<S>(node.find_group::<S>(key), key);
+            let child = node.node(slot);
+            end = node.next_key(slot).or(end);
+            if level == 1 {
+                child.prefetch_likely_group(key, node.key(slot), end.unwrap_or(u64::MAX));
+            }
+            let child_version = child.lock().read();
+            // The child's version was taken while its parent still pointed to it for this key.
+            if !node.lock().is_still(version) {
+                return Err(Retry::Changed);
+            }
+            (node, version) = (child, child_version);
+        }
+        Ok((node, version, end))
+    }
+
+    /// The bottom node's child that covers `key`. The caller is pinned.
+    #[inline(always)]
+    pub(super) fn try_descend<S: Simd>(&self, key: u64) -> Result<Spot<'_>, Retry> {
+        let (node, version, end) = self.to_bottom::<S>(key)?;
+        let group = node.find_group::<S>(key);
+        node.prefetch_group(group);
+        let slot = node.in_use(node.find_in_group::<S>(group, key));
+        let child = node.child(slot);
+        self.leaves.prefetch(child.offset());
+        let spot = Spot {
+            parent: node,
+            version,
+            slot,
+            child,
+            end,
+        };
+        if spot.is_current() {
+            Ok(spot)
+        } else {
+            Err(Retry::Changed)
+        }
+    }
+
+    /// Few instructions wait for each of the lines read here, so that the processor can begin with the next lookup while
+    /// it waits; that is worth more than any one of these lines.
+    #[inline(always)]
+    fn try_get<S: Simd>(&self, key: u64) -> Lookup {
+        let Ok((node, version, _)) = self.to_bottom::<S>(key) else {
+            return Lookup::Changed;
+        };
+        let child = node.leaf_for::<S>(key);
+        self.leaves.prefetch(child.offset());
+        let lock = self.locks.of(child.offset());
+        let leaf_version = lock.read();
+        // While its bottom node is unchanged the leaf covers the key; a split would have to lock that node.
+        if !node.lock().is_still(version) {
+            return Lookup::Changed;
+        }
+        if child.is_gap() {
+            return Lookup::Gap;
+        }
+        let found = self.leaves.at(child.offset()).find(key);
+        if !lock.is_still(leaf_version) && !planted(Bug::ReadWithoutVersion) {
+            return Lookup::Changed;
+        }
+        match found {
+            Some((_, value)) => Lookup::Found(value),
+            None => Lookup::Absent,
+        }
+    }
+
+    /// The value of `key`.
+    #[inline]
+    pub(super) fn get(&self, key: u64) -> Result<Option<u64>> {
+        loop {
+            let found = {
+                let _guard = epochs::pin();
+                dispatch(self.simd, Get { tree: self, key })
+            };
+            match found {
+                Lookup::Found(value) => return Ok(Some(value)),
+                Lookup::Absent => return Ok(None),
+                Lookup::Changed => {}
+                Lookup::Gap => self.heal(key)?,
+            }
+        }
+    }
+
+    /// The spot of `key`, healed: its child is a leaf that covers the key, as long as the spot is current. The caller is pinned.
+    #[inline(always)]
+    pub(super) fn locate(&self, key: u64) -> Result<Spot<'_>> {
+        loop {
+            let spot = self.locate_any(key);
+            if !spot.child.is_gap() {
+                return Ok(spot);
+            }
+            self.heal(key)?;
+        }
+    }
+
+    /// The spot of `key`, which may be a gap. The caller is pinned.
+    ///
+    /// Inlined, as are its callers, so that the spot is not copied: what is read in other pieces than it was written in
+    /// can be read only when the stores have left the processor, behind the fence of the write before.
+    #[inline(always)]
+    pub(super) fn locate_any(&self, key: u64) -> Spot<'_> {
+        loop {
+            if let Ok(spot) = dispatch(self.simd, Descend { tree: self, key }) {
+                return spot;
+            }
+        }
+    }
+
+    /// The leaf that covers `key`, locked. The caller is pinned.
+    #[inline(always)]
+    pub(super) fn lock_leaf(&self, key: u64) -> Result<LockedLeaf<'_>> {
+        loop {
+            let spot = self.locate(key)?;
+            let guard = self.locks.of(spot.child.offset()).lock();
+            // The leaf is locked, so it cannot be split any more; unless it was before, it covers the key.
+            if spot.is_current() || planted(Bug::WriteWithoutVersion) {
+                return Ok(LockedLeaf {
+                    spot,
+                    leaf: self.leaves.at(spot.child.offset()),
+                    guard,
+                });
+            }
+        }
+    }
+
+    /// The offset of the leaf that covers `key`, gap or not.
+    pub(super) fn leaf_offset_of(&self, key: u64) -> Offset {
+        let _guard = epochs::pin();
+        self.locate_any(key).child.offset()
+    }
+}
+
+/// A leaf and the right to write it.
+pub(super) struct LockedLeaf<'a> {
+    pub(super) spot: Spot<'a>,
+    pub(super) leaf: Leaf<'a>,
+    pub(super) guard: WriteGuard<'a>,
+}
+
+struct Get<'a> {
+    tree: &'a Tree,
+    key: u64,
+}
+
+impl Kernel for Get<'_> {
+    type Out = Lookup;
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Self::Out {
+        self.tree.try_get::<S>(self.key)
+    }
+}
+
+struct Descend<'a> {
+    tree: &'a Tree,
+    key: u64,
+}
+
+impl<'a> Kernel for Descend<'a> {
+    type Out = Result<Spot<'a>, Retry>;
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Self::Out {
+        self.tree.try_descend::<S>(self.key)
+    }
+}

@@ -1,0 +1,169 @@
+//! The engines: one folder each, and one line each in the list below.
+//!
+//! The catalog of a pool holds named *objects*. What makes an object of some kind work is its *engine*. Two traits say what an
+//! engine has to bring, and nothing outside an engine's folder knows more of the engine than these:
+//!
+//! - [`Engine`] is what every object can do: be laid out, opened, swept after a crash, checked, described by facts, compacted.
+//! - [`Ordered`] is what an ordered index of 8-byte keys and values can do on top: look up, change, read on, load.
+//!
+//! The [host](crate::host) owns what all engines would otherwise spell out: opening and closing, the warm-up thread, the record
+//! count, retries for want of space, validation of input, cursors. The [list](ordered_engines) generates [`Kind`], the kinds' codes
+//! and names, their options, and the host's dispatch. `docs/adding-an-index.md` walks through the smallest engine, `table`.
+//!
+//! Every engine folder has the same rooms: `layout`, `search`, `insert`, structure changes, `scan`, `recover`, `check`, `options`,
+//! and `testing`, what the crash checker needs: planted bugs, commit points, names of structure changes, histories.
+
+mod buffer;
+mod facts;
+mod kind;
+mod option;
+mod report;
+#[cfg(feature = "trace")]
+pub mod testing;
+
+pub(crate) use buffer::{MOST_READ, Pair, ReadBuffer, Unread};
+pub use facts::{Fact, FactValue, Unit};
+pub(crate) use kind::AnyOptions;
+pub use kind::Kind;
+pub use option::OptionInfo;
+pub(crate) use option::{EngineOptions, OptionBytes, bytes_text, parse_bytes, parse_number};
+pub(crate) use report::Report;
+
+use crate::concurrency::records::{RecordCount, RecordLocks};
+use crate::pool::{PoolCore, Space};
+use crate::{Error, Result};
+use std::sync::Arc;
+
+/// The list of ordered indexes: variant, code in the catalog, name, folder, type of its options. The text becomes the documentation
+/// of the variant of [`Kind`], and what the command line says of the kind.
+macro_rules! ordered_engines {
+    ($use_list:ident) => {
+        $use_list! {
+            /// The LB+-Tree (Liu, Chen and Wang, PVLDB 13(7), 2020): good at everything on any keys, and so the default.
+            LbTree = 1, "lbtree", lbtree, LbTreeOptions;
+            /// APEX (Lu, Ding, Lo, Minhas and Wang, PVLDB 15(3), 2021), a learned index: faster lookups of keys that are spread in some regular way.
+            Apex = 2, "apex", apex, ApexOptions;
+        }
+    };
+}
+pub(crate) use ordered_engines;
+
+macro_rules! folders {
+    ($($(#[$doc:meta])+ $variant:ident = $code:literal, $name:literal, $folder:ident, $options:ident;)+) => {
+        $(pub(crate) mod $folder;)+
+
+        /// The types of the engines' options, public.
+        pub(crate) mod options {
+            $(pub use super::$folder::$options;)+
+        }
+    };
+}
+ordered_engines!(folders);
+
+/// What to do with a key, once its present value is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// Nothing.
+    Keep,
+    /// Give it this value, whether it is there or not.
+    Put(u64),
+    /// Take it out. (If it is not there: nothing.)
+    Remove,
+}
+
+/// Where an object lives: its pool, and its entry in the catalog.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) core: Arc<PoolCore>,
+    /// Number of the catalog entry.
+    pub(crate) slot: usize,
+}
+
+/// What every object can do.
+///
+/// An engine is shared by the threads that use the object and by the thread that warms the object up. It writes durable words through
+/// [`Pm`](crate::pmem::Pm) alone, and gets its blocks from [`Space`]s.
+pub(crate) trait Engine: Send + Sync + Sized + 'static {
+    /// What can be chosen when the object is created.
+    type Options: EngineOptions;
+
+    /// Lays out an empty object for a catalog entry that is not committed yet: what is written here cannot be reached before.
+    /// The host commits the entry afterwards.
+    fn format(place: &Place, options: &Self::Options) -> Result<()>;
+
+    /// Opens an object. O(1): what a crash left to be rebuilt is rebuilt on first touch and by [`sweep`](Self::sweep). `options` have
+    /// been decoded from the catalog, where `format` is the version of this engine's format that the object has.
+    fn open(place: &Place, options: Self::Options, format: u32) -> Result<Self>;
+
+    /// Where the object's blocks come from.
+    fn spaces(&self) -> &[Arc<Space>];
+
+    /// The locks of the records, which count them.
+    fn locks(&self) -> &RecordLocks;
+
+    /// How far the records have been counted since the open.
+    fn count(&self) -> &RecordCount;
+
+    /// Whether the object is so small that [`sweep`](Self::sweep) takes no longer than to start a thread for it.
+    fn sweeps_at_once(&self) -> bool;
+
+    /// Visits all that the last process left, from left to right: rebuilds it in DRAM, claims its blocks and counts its records.
+    /// Others use the object meanwhile. Stops early, with `false`, when `go_on` says so. The host then frees what was not claimed.
+    fn sweep(&self, go_on: &dyn Fn() -> bool) -> Result<bool>;
+
+    /// Checks every invariant, and tells the report of every block that can be reached and of the number of records.
+    fn check(&self, report: &mut Report) -> Result<()>;
+
+    /// What the object is made of. `records` is their number.
+    fn facts(&self, records: u64) -> Result<Vec<Fact>>;
+
+    /// Bytes of DRAM that the engine holds, apart from its spaces.
+    fn dram_bytes(&self) -> u64;
+
+    /// Merges nodes that have few records and moves live blocks to the front of the pool. Others use the object meanwhile.
+    fn compact(&self) -> Result<()>;
+
+    /// Gives DRAM back that is rebuilt when it is needed, and returns how many bytes.
+    fn release_memory(&self) -> u64 {
+        0
+    }
+}
+
+/// What an ordered index of 8-byte keys and values can do. The host has checked that the pool may be written, and the input.
+pub(crate) trait Ordered: Engine {
+    /// What a range remembers between two reads, apart from the keys not read yet.
+    type Bookmark: Default + Send;
+
+    /// The value of `key`.
+    fn get(&self, key: u64) -> Result<Option<u64>>;
+
+    /// The values of `keys`, which are as many as `values`.
+    fn get_batch(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()>;
+
+    /// Changes one key, in one step as seen by all others, and returns its value from before. `change` may be called
+    /// more than once; the last call counts.
+    ///
+    /// The error is in a box, so that there is little to hand on when there is none.
+    fn apply(
+        &self,
+        key: u64,
+        change: &mut impl FnMut(Option<u64>) -> Change,
+    ) -> Result<Option<u64>, Box<Error>>;
+
+    /// Inserts records whose keys ascend; of equal keys the last one counts. `rest` loses those that are inserted: after an error
+    /// the others are not.
+    fn insert_batch(&self, rest: &mut &[(u64, u64)]) -> Result<()>;
+
+    /// Fills the empty map with records whose keys ascend strictly, to the share `fill` of each node. One store commits all of it.
+    fn bulk_load(&self, records: &[(u64, u64)], fill: f64) -> Result<()>;
+
+    /// Reads on: fills `buffer`, which is empty, from the lower end of `unread` upwards or from the upper end downwards, in the
+    /// order of reading, with about `wanted` records, and takes their keys out of `unread`. An empty buffer afterwards means that
+    /// nothing is left to read.
+    fn read_on<const UP: bool>(
+        &self,
+        unread: &mut Unread,
+        buffer: &mut ReadBuffer<Self::Bookmark>,
+        wanted: Option<usize>,
+    ) -> Result<()>;
+}

@@ -1,0 +1,441 @@
+//! What an engine brings for the crash checker, and what all engines share of it. Compiled only with the `trace` feature.
+
+use super::{Kind, ordered_engines};
+use crate::MapOptions;
+use crate::pmem::planted::Bug;
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+/// What the crash checker has to know of an engine: its planted bugs, its commit points, and histories that provoke its changes of
+/// structure. Each engine's `testing` module has one.
+pub trait Suite: Sync {
+    /// The bugs that can be planted in the engine's code.
+    fn bugs(&self) -> &'static [Bug];
+
+    /// The names of all commit points: every name that is given to [`Pm::commit`](crate::pmem::Pm::commit) or
+    /// [`Pm::publish`](crate::pmem::Pm::publish). The checker crashes on both sides of each.
+    fn commits(&self) -> &'static [&'static str];
+
+    /// The names of the changes of structure that histories have to provoke.
+    fn changes(&self) -> &'static [&'static str];
+
+    /// Mutations that change nothing which a crash could show, and why.
+    fn equivalent_mutants(&self) -> &'static [EquivalentMutant] {
+        &[]
+    }
+
+    /// How many themes there are for histories of so many threads.
+    fn themes(&self, threads: usize) -> u64 {
+        let _ = threads;
+        2
+    }
+
+    /// A history of one theme, below [`themes`](Self::themes).
+    fn history(&self, kind: Kind, theme: u64, seed: u64, size: Size) -> History {
+        any_history(kind, theme, seed, size)
+    }
+
+    /// In place of the ordinary history of a seed, one that would be too slow to have often.
+    fn rare_history(&self, kind: Kind, seed: u64, size: Size) -> Option<History> {
+        let _ = (kind, seed, size);
+        None
+    }
+
+    /// Histories, with the seeds of their schedules, in which planted bugs are looked for besides some of each theme.
+    fn hunts(&self, kind: Kind) -> Vec<(History, u64)> {
+        let _ = kind;
+        Vec::new()
+    }
+
+    /// What fills a pool that is then damaged, so that it has nodes of every sort.
+    fn varied(&self, kind: Kind) -> History {
+        let mut history = self.history(kind, 0, 0, Size::alone(200));
+        let operations = history.threads.drain(..).flatten();
+        history.before.extend(operations);
+        history
+    }
+}
+
+/// How long a history is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Operations of all threads together.
+    pub operations: usize,
+    /// Threads.
+    pub threads: usize,
+}
+
+impl Size {
+    /// One thread.
+    #[must_use]
+    pub const fn alone(operations: usize) -> Self {
+        Self {
+            operations,
+            threads: 1,
+        }
+    }
+}
+
+/// What is done to a map "m" and its pool.
+#[derive(Clone, Debug)]
+pub struct History {
+    /// How the map is created.
+    pub options: MapOptions,
+    /// The keys that are used.
+    pub keys: Keys,
+    /// Before the recording.
+    pub before: Vec<Operation>,
+    /// Under the recorder: what each thread does.
+    pub threads: Vec<Vec<Operation>>,
+}
+
+impl History {
+    pub(crate) fn new(kind: Kind) -> Self {
+        Self {
+            options: kind.into(),
+            keys: Keys::Dense,
+            before: Vec::new(),
+            threads: Vec::new(),
+        }
+    }
+}
+
+/// A mutation of what was recorded: a flush or a fence is left out, a commit is moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    /// Flushes of this name are left out.
+    NoFlush(&'static str),
+    /// Fences of this name are left out.
+    NoFence(&'static str),
+    /// Commits of this name come before what they depend on.
+    EarlyCommit(&'static str),
+    /// Of two commits in a row the first is durable only after the second. A name that ends with `*` stands for all that begin so.
+    Swapped(&'static str, &'static str),
+}
+
+/// A mutation that changes nothing which a crash could show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EquivalentMutant {
+    /// The mutation.
+    pub mutant: Mutant,
+    /// Why no crash shows it.
+    pub reason: &'static str,
+    /// It can show, but so seldom that a change elsewhere decides whether one of the recordings has it.
+    pub is_seldom_found: bool,
+}
+
+impl EquivalentMutant {
+    pub(crate) const fn new(mutant: Mutant, reason: &'static str) -> Self {
+        Self {
+            mutant,
+            reason,
+            is_seldom_found: false,
+        }
+    }
+
+    pub(crate) const fn seldom(mutant: Mutant, reason: &'static str) -> Self {
+        Self {
+            is_seldom_found: true,
+            ..Self::new(mutant, reason)
+        }
+    }
+}
+
+/// Whether a name is that of a pattern, which is a name or the beginning of names with `*` after it.
+#[must_use]
+pub fn is_named(name: &str, pattern: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(beginning) => name.starts_with(beginning),
+        None => name == pattern,
+    }
+}
+
+macro_rules! suites {
+    ($($(#[$doc:meta])+ $variant:ident = $code:literal, $name:literal, $folder:ident, $options:ident;)+) => {
+        impl Kind {
+            /// What the crash checker has to know of this kind.
+            #[must_use]
+            pub fn suite(self) -> &'static dyn Suite {
+                match self {
+                    $(Self::$variant => &super::$folder::testing::Testing,)+
+                }
+            }
+        }
+    };
+}
+ordered_engines!(suites);
+
+/// What is not an engine's: the pool's and the host's bugs and commit points.
+pub mod common {
+    use super::EquivalentMutant;
+    use super::Mutant::{EarlyCommit, NoFence, NoFlush, Swapped};
+    use crate::pmem::planted::Bug;
+
+    /// Bugs that can be planted in the pool and in the host.
+    pub fn bugs() -> impl Iterator<Item = &'static Bug> {
+        crate::pool::Bug::ALL.iter().chain(crate::host::Bug::ALL)
+    }
+
+    /// Commit points of the pool and the host.
+    pub const COMMITS: &[&str] = &[
+        "host.count",
+        "pool.create",
+        "pool.drop",
+        "pool.free",
+        "pool.take",
+        "pool.take-run",
+        "pool.wipe",
+    ];
+
+    /// Changes of the superblock, which commit by its checksum and not by one store.
+    pub const CHECKSUMS: &[&str] = &["pool.open", "pool.grow", "pool.shrink", "pool.close"];
+
+    /// Changes of structure that histories have to provoke.
+    pub const CHANGES: &[&str] = &[
+        "open",
+        "object created",
+        "object dropped",
+        "extent taken",
+        "extent freed",
+        "file growth",
+        "file shrink",
+        "clean close",
+    ];
+
+    const WIPE: &str = "what is not wiped for good is wiped again";
+    const HEADLESS: &str = "a continuation without a head is free";
+    const HINT: &str = "a number that is not durable is not believed";
+
+    /// Mutations of the pool and the host that no crash shows.
+    pub const EQUIVALENT: &[EquivalentMutant] = &[
+        EquivalentMutant::new(NoFlush("host.count"), HINT),
+        EquivalentMutant::new(NoFence("host.count"), HINT),
+        EquivalentMutant::new(NoFlush("pool.wipe"), WIPE),
+        EquivalentMutant::new(NoFence("pool.wipe"), WIPE),
+        EquivalentMutant::new(NoFlush("pool.free-continuations"), HEADLESS),
+        EquivalentMutant::new(NoFence("pool.free-continuations"), HEADLESS),
+        EquivalentMutant::new(EarlyCommit("pool.drop"), "a removal depends on nothing"),
+        EquivalentMutant::new(EarlyCommit("pool.free"), "a removal depends on nothing"),
+        EquivalentMutant::new(EarlyCommit("pool.wipe"), "what is wiped is nobody's"),
+        EquivalentMutant::new(
+            EarlyCommit("pool.take"),
+            "nothing lies in the extent as yet",
+        ),
+        EquivalentMutant::new(
+            Swapped("*", "pool.take*"),
+            "nothing lies in the extent as yet",
+        ),
+        EquivalentMutant::new(
+            Swapped("pool.free", "*.load"),
+            "an extent that is found owned is swept",
+        ),
+    ];
+}
+
+/// What can be done to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Operation {
+    Get(u64),
+    GetBatch(Vec<u64>),
+    Insert(u64, u64),
+    InsertNew(u64, u64),
+    Update(u64, u64),
+    Remove(u64),
+    CompareExchange(u64, Option<u64>, Option<u64>),
+    InsertBatch(Vec<(u64, u64)>),
+    /// From the first to the last of these keys, which are all that there may be in between; backwards.
+    Range(Vec<u64>, bool),
+    BulkLoad(Vec<(u64, u64)>),
+    /// Another map is made, and with it an extent.
+    CreateOther,
+    /// It goes, and its extents are free.
+    DropOther,
+    Shrink,
+    /// What mirrors the records in DRAM is given up.
+    ReleaseMemory,
+    /// The other map, which has none, takes a run of extents, as a large block would.
+    TakeRun(u64),
+    /// And gives it back.
+    FreeRun,
+    /// The pool is closed cleanly and opened again.
+    Reopen,
+}
+
+use Operation::{
+    BulkLoad, CompareExchange, CreateOther, DropOther, FreeRun, Get, GetBatch, Insert, InsertBatch,
+    InsertNew, Range as RangeOf, ReleaseMemory, Remove, Reopen, Shrink, TakeRun, Update,
+};
+
+/// How the keys of a history lie in their domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keys {
+    /// Side by side, from 0 on.
+    Dense,
+    /// Equally far apart, over a part of the domain that has a simple beginning.
+    Even,
+    /// Anywhere, in no order.
+    Wide,
+    /// 32 close together, and the next ones far away.
+    Clusters,
+    /// Ever farther apart.
+    Ladder,
+    /// At both ends of the domain.
+    Ends,
+    /// Equally far apart, up to the end of the domain, for numbers up to 1,150.
+    Top,
+    /// In ever longer stretches, for numbers from 900 on.
+    Octaves,
+    /// Equally far apart, from the middle of the domain, where the first node of a map is divided, for numbers from 870 on.
+    Middle,
+}
+
+/// Keys of a stretch of [`Keys::Octaves`].
+const OCTAVE: u64 = 32;
+
+impl Keys {
+    /// All ways.
+    pub const ALL: &[Self] = &[
+        Self::Dense,
+        Self::Even,
+        Self::Wide,
+        Self::Clusters,
+        Self::Ladder,
+        Self::Ends,
+        Self::Top,
+        Self::Octaves,
+        Self::Middle,
+    ];
+
+    /// The key of a number.
+    #[must_use]
+    pub fn key(self, number: u64) -> u64 {
+        match self {
+            Self::Dense => number,
+            Self::Even => (1 << 62) + (number << 40),
+            Self::Wide => number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            Self::Clusters => ((number / 32) << 44) + number % 32 * (1 + number / 32 % 3),
+            Self::Ladder => (1 << (number % 48 + 12)) + number / 48,
+            Self::Octaves => {
+                let number = number.saturating_sub(900);
+                (OCTAVE + number % OCTAVE) << (number / OCTAVE + 20).min(50)
+            }
+            Self::Top => u64::MAX - ((1_150_u64.saturating_sub(number)) << 40),
+            Self::Middle => (1 << 63) + (number.saturating_sub(870) << 40),
+            Self::Ends if number.is_multiple_of(2) => number / 2,
+            Self::Ends => u64::MAX - number / 2,
+        }
+    }
+
+    /// The keys of some numbers, in order.
+    pub fn some(self, numbers: impl Iterator<Item = u64>) -> Vec<u64> {
+        let mut keys: Vec<u64> = numbers.map(|number| self.key(number)).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+}
+
+/// A history for an engine that has none of its own: on few keys, so that threads meet; theme 0 grows and shrinks the map, theme 1
+/// has everything.
+pub(crate) fn any_history(kind: Kind, theme: u64, seed: u64, size: Size) -> History {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let keys = Keys::ALL[random.random_range(0..Keys::ALL.len())];
+    let most: u64 = [20, 60, 120][random.random_range(0..3)];
+    let before = random.random_range(0..most);
+    let mut other = Other::Absent;
+    let mut value = 0;
+    let mut one = |i: u64| {
+        value += 1;
+        let number = random.random_range(0..most);
+        let key = keys.key(number);
+        let some = |count| keys.some(number..number + count);
+        match (theme, random.random_range(0..16)) {
+            (0, 0..14) if i / most % 2 == 0 => Insert(keys.key(i % most), value),
+            (0, 0..14) => Remove(keys.key(i % most)),
+            (_, 0..4) => Insert(key, value),
+            (_, 4..6) => Remove(key),
+            (_, 6) => InsertNew(key, value),
+            (_, 7) => Update(key, value),
+            (_, 8) => CompareExchange(key, None, Some(value)),
+            (_, 9) => CompareExchange(key, Some(value / 2), None),
+            (_, 10) => Get(key),
+            (_, 11) => RangeOf(keys.some(0..most), value % 2 == 0),
+            (_, 12) => GetBatch(some(20)),
+            (_, 13) if size.threads < 2 && value % 4 == 0 => Reopen,
+            (_, 13 | 14) => InsertBatch(some(12).into_iter().map(|key| (key, value)).collect()),
+            _ if size.threads > 1 => Shrink,
+            _ => in_catalog(false, &mut random, &mut other),
+        }
+    };
+    let threads = size.threads.max(1) as u64;
+    let per_thread = (size.operations as u64 / threads).max(1);
+    let threads = (0..threads)
+        .map(|_| (0..per_thread).map(&mut one).collect())
+        .collect();
+    History {
+        keys,
+        before: (0..before).map(|i| Insert(keys.key(i), i)).collect(),
+        threads,
+        ..History::new(kind)
+    }
+}
+
+/// What has become of the other map.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Other {
+    Absent,
+    There,
+    HasRun,
+}
+
+/// An operation on the pool rather than the map. An index with blocks of all sizes sweeps runs that it does not know, so
+/// those are only taken for one without.
+pub(crate) fn in_catalog(has_runs: bool, random: &mut SmallRng, other: &mut Other) -> Operation {
+    let most = if has_runs { 9 } else { 6 };
+    let (operation, now) = match (random.random_range(0..most), *other) {
+        (0..3, now) => (Shrink, now),
+        (_, Other::Absent) => (CreateOther, Other::There),
+        (6..9, Other::There) => (TakeRun(random.random_range(2..4)), Other::HasRun),
+        (6..9, Other::HasRun) => (FreeRun, Other::There),
+        _ => (DropOther, Other::Absent),
+    };
+    *other = now;
+    operation
+}
+
+/// Now and then the mirrors are given up, and are made anew on first touch.
+pub(crate) fn with_releases(threads: &mut [Vec<Operation>], random: &mut SmallRng) {
+    for operations in threads {
+        let own = std::mem::take(operations);
+        for operation in own {
+            if random.random_ratio(1, 8) {
+                operations.push(ReleaseMemory);
+            }
+            operations.push(operation);
+        }
+    }
+}
+
+/// Removes whatever is there before each bulk load.
+pub(crate) fn only_loads_into_empty(operations: Vec<Operation>) -> Vec<Operation> {
+    let mut present = std::collections::BTreeSet::new();
+    let mut result = Vec::new();
+    for operation in operations {
+        match &operation {
+            BulkLoad(records) => {
+                // From both ends, so that leaves merge with either neighbour.
+                let keys: Vec<u64> = std::mem::take(&mut present).into_iter().collect();
+                let (low, high) = keys.split_at(keys.len() / 2);
+                result.extend(low.iter().chain(high.iter().rev()).map(|&key| Remove(key)));
+                present.extend(records.iter().map(|record| record.0));
+            }
+            Remove(key) => {
+                present.remove(key);
+            }
+            _ => {}
+        }
+        result.push(operation);
+    }
+    result
+}

@@ -1,0 +1,17 @@
+//! The public face: pools, maps, ranges, options, types of keys and values. Everything is documented and typed here, and done below.
+
+mod map;
+mod open;
+mod options;
+mod pool;
+mod range;
+mod types;
+
+pub use crate::host::MapStat;
+pub use crate::pool::PoolOptions;
+pub use map::Map;
+pub use options::MapOptions;
+pub(crate) use pool::accept_if_whole;
+pub use pool::{MapInfo, Pool, PoolStat};
+pub use range::Range;
+pub use types::{Key, Type, Value};

@@ -1,0 +1,442 @@
+//! Pools: the file and the maps in it.
+
+use super::{Key, Map, MapOptions, Type, Value};
+use crate::engines::{AnyOptions, Kind, Place};
+use crate::host::{AnyMap, kind_of};
+use crate::pmem::Medium;
+use crate::pmem::planted::planted;
+use crate::pool::{Bug, EXTENT_BYTES, NAME_BYTES, OPTION_BYTES, PoolCore, PoolOptions, Signature};
+use crate::{Error, Result};
+use std::path::Path;
+use std::sync::Arc;
+
+/// An open pool: a handle. Cloning it is cheap; the pool is closed when the last handle, to it or to one of its maps, is
+/// dropped.
+///
+/// Closing syncs everything to the file and marks the pool as clean. [`close`](Self::close) does the same and tells
+/// whether it went well. A process that dies without closing loses nothing that its pool's durability covers.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> indelible::Result<()> {
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let path = directory.path().join("users.pool");
+/// use indelible::Pool;
+/// let pool = Pool::create(&path)?;
+/// let users = pool.map::<u64, u64>("users")?;
+/// users.insert(7, 700)?;
+/// drop((users, pool));
+///
+/// let users = Pool::open(&path)?.map::<u64, u64>("users")?;
+/// assert_eq!(users.get(7)?, Some(700));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Pool {
+    core: Arc<PoolCore>,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pool({})", self.core.path().display())
+    }
+}
+
+/// A map in the catalog.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct MapInfo {
+    /// Its name.
+    pub name: String,
+    /// Type of its keys.
+    pub key: Type,
+    /// Type of its values.
+    pub value: Type,
+    /// Kind of index, and what was chosen when the map was created.
+    pub options: MapOptions,
+}
+
+impl MapInfo {
+    /// Kind of index.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.options.kind()
+    }
+}
+
+/// What a pool is, from [`Pool::stat`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PoolStat {
+    /// Bytes of the file.
+    pub file_bytes: u64,
+    /// Extents of 2 MiB, including the one for metadata.
+    pub extents: u64,
+    /// Extents that no object owns.
+    pub free_extents: u64,
+    /// How often the pool has been opened for writing.
+    pub generation: u64,
+    /// Where the bytes live, and so what a commit does.
+    pub medium: Medium,
+    /// Whether the pool had been closed cleanly.
+    pub clean_at_open: bool,
+    /// Whether it is open for reading only.
+    pub read_only: bool,
+}
+
+impl Pool {
+    /// The default options; see [`PoolOptions`].
+    #[must_use]
+    pub fn options() -> PoolOptions {
+        PoolOptions::new()
+    }
+
+    /// Creates a new pool with the default options; see [`PoolOptions::create`].
+    pub fn create(path: impl AsRef<Path>) -> Result<Self> {
+        PoolOptions::new().create(path)
+    }
+
+    /// Opens an existing pool with the default options; see [`PoolOptions::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        PoolOptions::new().open(path)
+    }
+
+    /// A pool in anonymous memory with the default options; see [`PoolOptions::in_memory`].
+    pub fn in_memory() -> Result<Self> {
+        PoolOptions::new().in_memory()
+    }
+
+    pub(crate) fn over(core: Arc<PoolCore>) -> Self {
+        Self { core }
+    }
+
+    /// The layers below, for the crash checker.
+    #[allow(dead_code, reason = "only the crash checker asks")]
+    pub(crate) fn core(&self) -> &Arc<PoolCore> {
+        &self.core
+    }
+
+    /// Opens the map `name`, whatever its kind of index, creating it with the default options if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongType`], [`Error::BadName`], [`Error::TooManyMaps`], [`Error::NoSpace`], [`Error::ReadOnly`] (it is
+    /// not there), [`Error::Damaged`].
+    pub fn map<K: Key, V: Value>(&self, name: &str) -> Result<Map<K, V>> {
+        self.map_with(name, MapOptions::default().accept_any(true))
+    }
+
+    /// Opens the map `name`, creating it with `options` if it is not there.
+    ///
+    /// `options` are a [`MapOptions`], the options of one kind of index, or what can be parsed as such:
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// use indelible::{LbTreeOptions, MapOptions, Pool};
+    /// let pool = Pool::in_memory()?;
+    /// let wide = pool.map_with::<u64, u64>("wide", LbTreeOptions::default().leaf_bytes(1024))?;
+    /// let parsed: MapOptions = "kind=lbtree,leaf=512".parse()?;
+    /// let narrow = pool.map_with::<u64, u64>("narrow", parsed)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`map`](Self::map); [`Error::BadOption`] if no map can be as `options` say; [`Error::OtherOptions`] if the map is
+    /// there with another kind of index or other options, unless [`MapOptions::accept_any`] allows that.
+    pub fn map_with<K: Key, V: Value>(
+        &self,
+        name: &str,
+        options: impl Into<MapOptions>,
+    ) -> Result<Map<K, V>> {
+        let options = options.into();
+        let encoded = options.any().encode()?;
+        loop {
+            match self.find(name) {
+                Ok(slot) if !options.accepts_any() => self.expect_options(slot, &options)?,
+                Ok(_) => {}
+                Err(_) if self.core.is_read_only() => return Err(Error::ReadOnly),
+                Err(_) => self.create_map::<K, V>(name, &options, encoded)?,
+            }
+            match self.open_map(name) {
+                // Dropped by another thread in between.
+                Err(Error::NoSuchMap(_)) => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Opens the map `name`, whatever its kind of index.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchMap`], [`Error::WrongType`], [`Error::Damaged`].
+    pub fn open_map<K: Key, V: Value>(&self, name: &str) -> Result<Map<K, V>> {
+        loop {
+            let slot = self.find(name)?;
+            expect_types::<K, V>(name, &self.core.signature(slot))?;
+            // While the registry is unlocked in here the map may be dropped.
+            if let Some(map) = open_at(&self.core, slot, || self.find(name).ok() == Some(slot))? {
+                return Ok(Map::new(map));
+            }
+        }
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Result<usize> {
+        self.core
+            .slots()
+            .find(|&slot| self.core.has_name(slot, name))
+            .ok_or_else(|| Error::NoSuchMap(name.into()))
+    }
+
+    fn expect_options(&self, slot: usize, wanted: &MapOptions) -> Result<()> {
+        let Some(found) = options_of(&self.core.signature(slot))? else {
+            // Opening it says why it cannot be opened.
+            return Ok(());
+        };
+        if found.any() == wanted.any() {
+            return Ok(());
+        }
+        Err(Error::OtherOptions {
+            name: self.core.name_of(slot),
+            found: found.to_string(),
+            wanted: wanted.to_string(),
+        })
+    }
+
+    fn create_map<K: Key, V: Value>(
+        &self,
+        name: &str,
+        options: &MapOptions,
+        encoded: [u8; OPTION_BYTES],
+    ) -> Result<()> {
+        expect_name(name)?;
+        let _objects = self.core.registry();
+        if self.find(name).is_ok() {
+            return Ok(());
+        }
+        let signature = Signature {
+            kind: options.kind() as u8,
+            types: [K::TYPE as u8, V::TYPE as u8],
+            object_format: options.any().format(),
+            options: encoded,
+        };
+        let slot = self.core.prepare_entry(name, signature)?;
+        if planted(Bug::CreateCommitsEarly) {
+            self.core.commit_entry(slot);
+        }
+        let place = Place {
+            core: Arc::clone(&self.core),
+            slot,
+        };
+        match AnyMap::format(&place, options.any()) {
+            Ok(()) => self.core.commit_entry(slot),
+            Err(error) => {
+                self.core.remove_entry(slot);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// The maps in the pool.
+    #[must_use]
+    pub fn maps(&self) -> Vec<MapInfo> {
+        let _objects = self.core.registry();
+        let info = |slot| {
+            let signature = self.core.signature(slot);
+            let [key, value] = signature.types.map(Type::from_code);
+            Some(MapInfo {
+                name: self.core.name_of(slot),
+                key: key?,
+                value: value?,
+                options: options_of(&signature).ok()??,
+            })
+        };
+        self.core.slots().filter_map(info).collect()
+    }
+
+    /// Gives the map `from` the name `to`. Open handles stay valid; [`Map`]'s debug text goes on naming it `from`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchMap`], [`Error::NameTaken`], [`Error::BadName`], [`Error::ReadOnly`].
+    pub fn rename_map(&self, from: &str, to: &str) -> Result<()> {
+        if self.core.is_read_only() {
+            return Err(Error::ReadOnly);
+        }
+        expect_name(to)?;
+        let _objects = self.core.registry();
+        let slot = self.find(from)?;
+        if from == to {
+            return Ok(());
+        }
+        if self.find(to).is_ok() {
+            return Err(Error::NameTaken(to.into()));
+        }
+        self.core.rename_entry(slot, to);
+        Ok(())
+    }
+
+    /// Removes the map `name` and frees its space.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchMap`], [`Error::ReadOnly`], [`Error::InUse`] while a handle to it lives.
+    pub fn drop_map(&self, name: &str) -> Result<()> {
+        if self.core.is_read_only() {
+            return Err(Error::ReadOnly);
+        }
+        let objects = self.core.registry();
+        let slot = self.find(name)?;
+        let (objects, open) = self.core.open_object(objects, slot);
+        if open.is_some() {
+            // The handle may be the last one, and dropping it locks the registry.
+            drop(objects);
+            return Err(Error::InUse(format!("map {name:?}")));
+        }
+        if self.find(name)? == slot {
+            self.core.remove_entry(slot);
+        }
+        Ok(())
+    }
+
+    /// Compacts every map (nodes that have few records are merged, and live blocks move to the front of the file), then cuts free
+    /// extents off the end of the file. Returns the bytes given back. O(records); all maps can be used meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ReadOnly`], [`Error::Io`], [`Error::Damaged`].
+    pub fn shrink(&self) -> Result<u64> {
+        if self.core.is_read_only() {
+            return Err(Error::ReadOnly);
+        }
+        for slot in self.core.slots().collect::<Vec<_>>() {
+            let is_there = || self.core.slots().any(|other| other == slot);
+            if let Some(map) = open_at(&self.core, slot, is_there)? {
+                map.compact()?;
+            }
+        }
+        self.core.shrink()
+    }
+
+    /// Checks what the pool knows of itself, apart from its maps (see [`Map::check`](crate::Map::check)): that every extent
+    /// is either free or a map's. Returns what is wrong, in words; empty means sound. O(extents).
+    #[must_use]
+    pub fn check(&self) -> Vec<String> {
+        self.core.check_extents()
+    }
+
+    /// What the pool is.
+    #[must_use]
+    pub fn stat(&self) -> PoolStat {
+        let (extents, free_extents) = self.core.extent_counts();
+        PoolStat {
+            file_bytes: extents * EXTENT_BYTES,
+            extents,
+            free_extents,
+            generation: self.core.generation(),
+            medium: self.core.pm().medium(),
+            clean_at_open: self.core.was_clean(),
+            read_only: self.core.is_read_only(),
+        }
+    }
+
+    /// Waits until everything written so far is on the disk, and not only in the page cache. A pool with
+    /// [`Durability::PowerLoss`](crate::Durability::PowerLoss) needs no such call; one with
+    /// [`Durability::Process`](crate::Durability::Process) remains refused after a power cut while it is open: what this does is to make
+    /// the next close short.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub fn sync(&self) -> Result<()> {
+        self.core.sync()
+    }
+
+    /// Closes the pool: syncs it and marks it as clean. Dropping the last handle does the same, but cannot report errors.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InUse`] while other handles, to the pool or to its maps, live; [`Error::Io`] if the sync fails.
+    pub fn close(self) -> Result<()> {
+        match Arc::try_unwrap(self.core) {
+            Ok(core) => core.close(),
+            Err(core) => Err(Error::InUse(core.path().display().to_string())),
+        }
+    }
+}
+
+/// The map of a catalog entry, open: the one that is, or opened now. `None` if it is not there any more, as `is_there` says with the
+/// registry of open objects locked.
+fn open_at(
+    core: &Arc<PoolCore>,
+    slot: usize,
+    is_there: impl Fn() -> bool,
+) -> Result<Option<AnyMap>> {
+    let place = Place {
+        core: Arc::clone(core),
+        slot,
+    };
+    let (mut objects, open) = core.open_object(core.registry(), slot);
+    if let Some(object) = open {
+        return AnyMap::from_object(&place, object).map(Some);
+    }
+    if !is_there() {
+        return Ok(None);
+    }
+    let map = AnyMap::open(place)?;
+    objects.insert(slot, Arc::downgrade(&map.object()));
+    Ok(Some(map))
+}
+
+/// Salvage: opens every map, without writing anything, and checks it.
+pub(crate) fn accept_if_whole(core: &Arc<PoolCore>) -> Result<()> {
+    for slot in core.slots().collect::<Vec<_>>() {
+        let place = Place {
+            core: Arc::clone(core),
+            slot,
+        };
+        let map = AnyMap::open(place)?;
+        if let Some(problem) = map.check()?.into_iter().next() {
+            let name = core.name_of(slot);
+            return Err(Error::Damaged(format!("map {name:?}: {problem}")));
+        }
+    }
+    Ok(())
+}
+
+fn expect_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.len() > NAME_BYTES {
+        return Err(Error::BadName(name.len()));
+    }
+    Ok(())
+}
+
+/// Kind and options of a map in the catalog; `None` for a kind that this version does not know.
+fn options_of(signature: &Signature) -> Result<Option<MapOptions>> {
+    let Some(kind) = kind_of(signature) else {
+        return Ok(None);
+    };
+    let format = signature.object_format.max(1);
+    AnyOptions::decode(kind, format, &signature.options).map(|options| Some(options.into()))
+}
+
+/// Whether a map in the catalog has the types that are asked for.
+fn expect_types<K: Key, V: Value>(name: &str, signature: &Signature) -> Result<()> {
+    if kind_of(signature).is_some() && signature.types == [K::TYPE as u8, V::TYPE as u8] {
+        return Ok(());
+    }
+    let found = match signature.types.map(Type::from_code) {
+        [Some(key), Some(value)] if kind_of(signature).is_some() => format!("{key} to {value}"),
+        _ => "something that this version does not know".into(),
+    };
+    Err(Error::WrongType {
+        name: name.into(),
+        found,
+        wanted: format!("{} to {}", K::TYPE, V::TYPE),
+    })
+}

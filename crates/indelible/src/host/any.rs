@@ -1,0 +1,188 @@
+//! One open map of any kind. What this costs is one branch per call, which goes the same way every time.
+
+use super::cursor::Cursor;
+use super::{Host, Stat};
+use crate::engines::{self, Change, Engine, Kind, Pair, Place, ordered_engines};
+use crate::pool::{Object, PoolCore, Signature};
+use crate::{Error, Result};
+use std::sync::Arc;
+
+macro_rules! any {
+    ($($(#[$doc:meta])+ $variant:ident = $code:literal, $name:literal, $folder:ident, $options:ident;)+) => {
+        /// One open map, of whatever kind.
+        #[derive(Clone)]
+        pub(crate) enum AnyMap {
+            $($variant(Arc<Host<engines::$folder::Index>>),)+
+        }
+
+        /// Does the work with the host or the cursor inside, whatever its kind.
+        macro_rules! each {
+            ($any:expr, $host:ident => $work:expr) => {
+                match $any {
+                    $(Self::$variant($host) => $work,)+
+                }
+            };
+        }
+
+        impl AnyMap {
+            /// Lays out an empty map for the catalog entry of `place`, which is not committed yet.
+            pub(crate) fn format(place: &Place, options: &engines::AnyOptions) -> Result<()> {
+                match options {
+                    $(engines::AnyOptions::$variant(options) => {
+                        <engines::$folder::Index as Engine>::format(place, options)
+                    })+
+                }
+            }
+
+            /// Opens the map of the catalog entry of `place`. O(1).
+            pub(crate) fn open(place: Place) -> Result<Self> {
+                Ok(match kind_at(&place.core, place.slot)? {
+                    $(Kind::$variant => Self::$variant(Host::open(place)?),)+
+                })
+            }
+
+            /// The open map that `object` is, which has been found at the catalog entry of `place`.
+            pub(crate) fn from_object(place: &Place, object: Arc<Object>) -> Result<Self> {
+                let map = match kind_at(&place.core, place.slot)? {
+                    $(Kind::$variant => object.downcast().ok().map(Self::$variant),)+
+                };
+                map.ok_or_else(|| {
+                    let name = place.core.name_of(place.slot);
+                    Error::Damaged(format!("the catalog entry of map {name:?} has changed"))
+                })
+            }
+
+            /// The map as the pool's registry of open objects knows it.
+            pub(crate) fn object(&self) -> Arc<Object> {
+                match self {
+                    $(Self::$variant(host) => Arc::<Host<engines::$folder::Index>>::clone(host),)+
+                }
+            }
+
+            pub(crate) fn kind(&self) -> Kind {
+                match self {
+                    $(Self::$variant(_) => Kind::$variant,)+
+                }
+            }
+        }
+
+        /// A range in progress, from both ends, over a map of any kind.
+        #[allow(
+            clippy::large_enum_variant,
+            reason = "to allocate the larger one would cost every range more than the room does"
+        )]
+        pub(crate) enum AnyCursor {
+            $($variant(Cursor<engines::$folder::Index>),)+
+        }
+
+        impl AnyCursor {
+            /// A range over the keys from the first to the second of `bounds`, both included; over nothing for `None`.
+            pub(crate) fn new(map: AnyMap, bounds: Option<(u64, u64)>) -> Self {
+                match map {
+                    $(AnyMap::$variant(host) => Self::$variant(Cursor::new(host, bounds)),)+
+                }
+            }
+
+            /// The next record, if it has been read already.
+            #[inline(always)]
+            pub(crate) fn pop(&mut self) -> Option<Pair> {
+                each!(self, cursor => cursor.pop())
+            }
+
+            /// The next record from the upper end, if it has been read already.
+            #[inline(always)]
+            pub(crate) fn pop_back(&mut self) -> Option<Pair> {
+                each!(self, cursor => cursor.pop_back())
+            }
+
+            /// Reads on at the lower end, and returns the next record.
+            pub(crate) fn read_front(&mut self) -> Result<Option<Pair>> {
+                each!(self, cursor => cursor.read_front())
+            }
+
+            /// Reads on at the upper end, and returns the next record.
+            pub(crate) fn read_back(&mut self) -> Result<Option<Pair>> {
+                each!(self, cursor => cursor.read_back())
+            }
+
+            /// The next records, at most `most`; none only at the end.
+            pub(crate) fn next_chunk(&mut self, most: usize) -> Result<&[Pair]> {
+                each!(self, cursor => cursor.next_chunk(most))
+            }
+        }
+
+        impl AnyMap {
+            pub(crate) fn name(&self) -> &str {
+                each!(self, host => host.name())
+            }
+
+            #[inline(always)]
+            pub(crate) fn get(&self, key: u64) -> Result<Option<u64>> {
+                each!(self, host => host.get(key))
+            }
+
+            #[inline]
+            pub(crate) fn get_batch(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
+                each!(self, host => host.get_batch(keys, values))
+            }
+
+            /// See [`Ordered::apply`](engines::Ordered::apply).
+            #[inline(always)]
+            pub(crate) fn apply(
+                &self,
+                key: u64,
+                change: impl FnMut(Option<u64>) -> Change,
+            ) -> Result<Option<u64>, Box<Error>> {
+                each!(self, host => host.apply(key, change))
+            }
+
+            /// The keys ascend; equal ones are written in their order.
+            pub(crate) fn insert_batch(&self, records: &[(u64, u64)]) -> Result<()> {
+                each!(self, host => host.insert_batch(records))
+            }
+
+            pub(crate) fn bulk_load(&self, records: &[(u64, u64)], fill: f64) -> Result<()> {
+                each!(self, host => host.bulk_load(records, fill))
+            }
+
+            pub(crate) fn len(&self) -> Result<u64> {
+                each!(self, host => host.len())
+            }
+
+            pub(crate) fn warm_up(&self) -> Result<()> {
+                each!(self, host => host.warm_up())
+            }
+
+            pub(crate) fn release_memory(&self) -> u64 {
+                each!(self, host => host.release_memory())
+            }
+
+            pub(crate) fn compact(&self) -> Result<()> {
+                each!(self, host => host.compact())
+            }
+
+            pub(crate) fn check(&self) -> Result<Vec<String>> {
+                each!(self, host => host.check())
+            }
+
+            pub(crate) fn stat(&self) -> Result<Stat> {
+                each!(self, host => host.stat(self.kind()))
+            }
+        }
+    };
+}
+ordered_engines!(any);
+
+/// The kind of a catalog entry, if this version knows it.
+pub(crate) fn kind_of(signature: &Signature) -> Option<Kind> {
+    Kind::from_code(signature.kind)
+}
+
+fn kind_at(core: &PoolCore, slot: usize) -> Result<Kind> {
+    kind_of(&core.signature(slot)).ok_or_else(|| {
+        let name = core.name_of(slot);
+        Error::Damaged(format!(
+            "map {name:?} is of a kind that this version does not know"
+        ))
+    })
+}

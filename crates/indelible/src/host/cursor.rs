@@ -1,0 +1,106 @@
+//! A range in progress, from both ends.
+
+use super::Host;
+use crate::engines::{Ordered, Pair, ReadBuffer, Unread};
+use crate::{Error, Result};
+use std::sync::Arc;
+
+/// See the module. Between two calls it holds no lock and no guard.
+pub(crate) struct Cursor<E: Ordered> {
+    host: Arc<Host<E>>,
+    unread: Unread,
+    /// What was read at the lower end, ascending.
+    front: ReadBuffer<E::Bookmark>,
+    /// What was read at the upper end, descending.
+    back: ReadBuffer<E::Bookmark>,
+}
+
+impl<E: Ordered> Cursor<E> {
+    /// A range over the keys from the first to the second of `bounds`, both included; over nothing for `None`.
+    pub(crate) fn new(host: Arc<Host<E>>, bounds: Unread) -> Self {
+        Self {
+            host,
+            unread: bounds,
+            front: ReadBuffer::default(),
+            back: ReadBuffer::default(),
+        }
+    }
+
+    /// The next record, if it has been read already.
+    #[inline(always)]
+    pub(crate) fn pop(&mut self) -> Option<Pair> {
+        self.front.pop()
+    }
+
+    /// The next record from the upper end, if it has been read already.
+    #[inline(always)]
+    pub(crate) fn pop_back(&mut self) -> Option<Pair> {
+        self.back.pop()
+    }
+
+    /// The next records, at most `most`; none only at the end.
+    pub(crate) fn next_chunk(&mut self, most: usize) -> Result<&[Pair]> {
+        if self.front.is_empty() {
+            self.read::<true>(Some(most))?;
+        }
+        if self.front.is_empty() {
+            // The ends have met: the rest lies in the other buffer, in reverse.
+            self.front.take_reversed(&mut self.back);
+        }
+        Ok(self.front.pop_chunk(most))
+    }
+
+    /// Reads on at the lower end, where nothing is left, and returns the next record.
+    #[inline(never)]
+    pub(crate) fn read_front(&mut self) -> Result<Option<Pair>> {
+        self.read::<true>(None)?;
+        // The ends have met: the rest lies in the other buffer.
+        Ok(self.front.pop().or_else(|| self.back.pop_last()))
+    }
+
+    /// Reads on at the upper end, where nothing is left, and returns the next record.
+    #[inline(never)]
+    pub(crate) fn read_back(&mut self) -> Result<Option<Pair>> {
+        self.read::<false>(None)?;
+        Ok(self.back.pop().or_else(|| self.front.pop_last()))
+    }
+
+    fn read<const UP: bool>(&mut self, wanted: Option<usize>) -> Result<()> {
+        let buffer = if UP { &mut self.front } else { &mut self.back };
+        let engine = &self.host.shared.engine;
+        let read = engine.read_on::<UP>(&mut self.unread, buffer, wanted);
+        let read =
+            read.and_then(|()| expect_order::<UP>(&buffer.records[buffer.start..buffer.end]));
+        if let Err(error) = read {
+            // What was read at the other end lies beyond the damage: the range ends here.
+            self.unread = None;
+            (self.front, self.back) = (ReadBuffer::default(), ReadBuffer::default());
+            return Err(error);
+        }
+        Ok(())
+    }
+}
+
+/// A range never gives records out of order: in a sound map there are none, so that disorder is damage.
+fn expect_order<const UP: bool>(records: &[Pair]) -> Result<()> {
+    let is_in_order = |pair: &[Pair]| {
+        if UP {
+            pair[0][0] < pair[1][0]
+        } else {
+            pair[0][0] > pair[1][0]
+        }
+    };
+    // Without a branch per record: a short range must not pay for this.
+    let is_sound = records
+        .windows(2)
+        .fold(true, |is_sound, pair| is_sound & is_in_order(pair));
+    if is_sound {
+        return Ok(());
+    }
+    let pair = records.windows(2).find(|pair| !is_in_order(pair));
+    let keys = pair.map_or([0, 0], |pair| [pair[0][0], pair[1][0]]);
+    Err(Error::Damaged(format!(
+        "a range meets key {:#x} and then {:#x}",
+        keys[0], keys[1]
+    )))
+}

@@ -1,0 +1,202 @@
+//! The host: what every engine would otherwise spell out itself.
+//!
+//! | file | what it owns |
+//! |---|---|
+//! | this one | opening and closing an object, retries for want of space, validation of input |
+//! | `warm_up` | the thread that rebuilds what the last process left |
+//! | `count` | the number of records across a clean close |
+//! | `blocks` | what concerns all spaces of an object together |
+//! | `check` | checks and statistics that do not depend on the engine |
+//! | `cursor` | a range in progress, from both ends |
+//! | `any` | one object of any kind: the only branch on kinds, generated from the list of engines |
+
+mod any;
+mod blocks;
+mod check;
+mod count;
+mod cursor;
+mod warm_up;
+
+use MapStat as Stat;
+pub(crate) use any::{AnyCursor, AnyMap, kind_of};
+pub use check::MapStat;
+
+use crate::engines::{Change, Engine, EngineOptions, Ordered, Place};
+use crate::{Error, Result};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+crate::pmem::planted::bugs! { "host":
+    /// The number of records at the last close is believed for as long as it stands there, whatever generation wrote it.
+    ForgetGeneration,
+}
+
+/// What the foreground and the thread that warms up share.
+struct Shared<E> {
+    engine: E,
+    place: Place,
+    name: String,
+    stop: AtomicBool,
+    is_warm: AtomicBool,
+    /// Held by the thread that warms the object up.
+    warming: Mutex<()>,
+}
+
+/// One open object.
+pub(crate) struct Host<E: Engine> {
+    shared: Arc<Shared<E>>,
+    background: Option<JoinHandle<()>>,
+}
+
+impl<E: Engine> Host<E> {
+    /// Opens the object of a catalog entry. O(1).
+    pub(crate) fn open(place: Place) -> Result<Arc<Self>> {
+        let signature = place.core.signature(place.slot);
+        // Format 1 of the pool is version 1 of each engine's format.
+        let format = signature.object_format.max(1);
+        if format > E::Options::FORMAT {
+            return Err(Error::NewerFormat {
+                found: format,
+                supported: E::Options::FORMAT,
+            });
+        }
+        let options = E::Options::decode(format, &signature.options)?;
+        let engine = E::open(&place, options, format)?;
+        let shared = Arc::new(Shared {
+            engine,
+            name: place.core.name_of(place.slot),
+            place,
+            stop: AtomicBool::new(false),
+            is_warm: AtomicBool::new(false),
+            warming: Mutex::default(),
+        });
+        shared.begin_count();
+        let background = shared.warm_up_in_background();
+        Ok(Arc::new(Self { shared, background }))
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    pub(crate) fn len(&self) -> Result<u64> {
+        self.shared.records()
+    }
+
+    pub(crate) fn warm_up(&self) -> Result<()> {
+        self.shared.warm_up(&|| true)
+    }
+
+    pub(crate) fn release_memory(&self) -> u64 {
+        self.shared.engine.release_memory()
+    }
+
+    pub(crate) fn compact(&self) -> Result<()> {
+        // Blocks can be given back only from extents that have been swept.
+        self.shared.warm_up(&|| true)?;
+        self.shared.engine.compact()
+    }
+
+    fn expect_writable(&self) -> Result<()> {
+        if self.shared.place.core.is_read_only() {
+            return Err(Error::ReadOnly);
+        }
+        Ok(())
+    }
+
+    /// Finds space for a write that failed for want of it, if there may be some: soon after an open the free blocks of old extents
+    /// are not known yet; and an extent of which no block is in use is of use to blocks of other sizes only if the pool has it.
+    #[cold]
+    fn find_space(&self) -> Result<()> {
+        if self.shared.needs_sweep() {
+            self.shared.warm_up(&|| true)?;
+        }
+        self.shared.give_back();
+        Ok(())
+    }
+
+    /// Does `work`, and once more with all the space that there is if it failed for want of space.
+    fn with_space(&self, mut work: impl FnMut() -> Result<()>) -> Result<()> {
+        match work() {
+            Err(Error::NoSpace(_)) => {
+                self.find_space()?;
+                work()
+            }
+            result => result,
+        }
+    }
+}
+
+impl<E: Ordered> Host<E> {
+    #[inline]
+    pub(crate) fn get(&self, key: u64) -> Result<Option<u64>> {
+        self.shared.engine.get(key)
+    }
+
+    pub(crate) fn get_batch(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
+        self.shared.engine.get_batch(keys, values)
+    }
+
+    /// See [`Ordered::apply`].
+    #[inline]
+    pub(crate) fn apply(
+        &self,
+        key: u64,
+        mut change: impl FnMut(Option<u64>) -> Change,
+    ) -> Result<Option<u64>, Box<Error>> {
+        if self.shared.place.core.is_read_only() {
+            return Err(Error::ReadOnly.into());
+        }
+        match self.shared.engine.apply(key, &mut change) {
+            Err(error) if matches!(*error, Error::NoSpace(_)) => self.apply_again(key, &mut change),
+            result => result,
+        }
+    }
+
+    /// Once more, with all the space that there is.
+    #[cold]
+    fn apply_again(
+        &self,
+        key: u64,
+        mut change: &mut dyn FnMut(Option<u64>) -> Change,
+    ) -> Result<Option<u64>, Box<Error>> {
+        self.find_space()?;
+        self.shared.engine.apply(key, &mut change)
+    }
+
+    pub(crate) fn insert_batch(&self, records: &[(u64, u64)]) -> Result<()> {
+        self.expect_writable()?;
+        let mut rest = records;
+        self.with_space(|| self.shared.engine.insert_batch(&mut rest))
+    }
+
+    pub(crate) fn bulk_load(&self, records: &[(u64, u64)], fill: f64) -> Result<()> {
+        self.expect_writable()?;
+        if !(0.1..=1.0).contains(&fill) {
+            return Err(Error::BadOption(format!(
+                "a fill factor lies between 0.1 and 1.0, not at {fill}"
+            )));
+        }
+        if let Some(at) = records.windows(2).position(|pair| pair[0].0 >= pair[1].0) {
+            return Err(Error::NotAscending(at + 1));
+        }
+        // The sweep must not meet nodes that come and go.
+        self.shared.warm_up(&|| true)?;
+        self.with_space(|| self.shared.engine.bulk_load(records, fill))
+    }
+}
+
+impl<E: Engine> Drop for Host<E> {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        if let Some(background) = self.background.take() {
+            let _ = background.join();
+        }
+        self.shared.record_count();
+        // A shrink may hold the spaces for a moment longer, and the object may be opened again by then.
+        self.shared.close_spaces();
+        let place = &self.shared.place;
+        place.core.object_was_closed(place.slot);
+    }
+}
