@@ -9,6 +9,7 @@
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <stdexcept>
@@ -40,6 +41,16 @@ bool done(indelible_status status)
     return status == INDELIBLE_STATUS_OK;
 }
 
+// A call with other sizes than the tree's comes from a PiBench that calls the wrong function of ours: told once.
+bool refuse_sizes()
+{
+    static std::atomic<bool> told{false};
+    if (!told.exchange(true))
+        fprintf(stderr, "indelible: refused a call with other sizes than the tree's; this library was probably built for "
+                        "another PiBench: build it with the right -DPIBENCH_API (bindings/pibench/README.md)\n");
+    return false;
+}
+
 struct closer
 {
     void operator()(indelible_map* map) const
@@ -66,10 +77,11 @@ public:
     {
     }
 
-    // Without `override`: the first releases of PiBench do not have it, and then nobody calls it.
-    virtual bool bulk_load(const char* data, size_t num_records, size_t key_sz, size_t value_sz)
+    // Neither `virtual` nor `override`: it is virtual if it is so in `tree_api`, and otherwise must not take a place in
+    // the table of virtual functions.
+    bool bulk_load(const char* data, size_t num_records, size_t key_sz, size_t value_sz)
     {
-        if (!fits(key_sz) || value_sz != values_.size())
+        if (!fits(key_sz, value_sz))
             return false;
         std::vector<indelible_record> records(num_records);
         for (auto& record : records)
@@ -123,10 +135,20 @@ public:
         return static_cast<int>(count);
     }
 
+    // Some branches of PiBench have this last in `tree_api`. Where ours does not, it still stands behind `scan`, the place
+    // at which those branches call it and nobody else looks. Our threads need no setup.
+    virtual void tls_setup() {}
+
+    // One more entry, so that a PiBench whose `tree_api` has a function more than ours lives to reach refuse_sizes().
+    virtual void unused() {}
+
 private:
     // Whether a call keeps to the sizes that the tree was created with.
-    bool fits(size_t key_sz) const { return key_sz == keys_.size(); }
-    bool fits(size_t key_sz, size_t value_sz) const { return fits(key_sz) && value_sz == values_.size(); }
+    bool fits(size_t key_sz) const { return key_sz == keys_.size() || refuse_sizes(); }
+    bool fits(size_t key_sz, size_t value_sz) const
+    {
+        return (key_sz == keys_.size() && value_sz == values_.size()) || refuse_sizes();
+    }
 
     // The first `count` records as PiBench wants them: key before value, nothing in between.
     char* laid_out(std::vector<indelible_record>& records, size_t count) const
@@ -194,7 +216,15 @@ void check(indelible_status status, const std::string& what)
         throw std::runtime_error(what + ": " + indelible_last_error());
 }
 
-pool_handle open_pool(const tree_options_t& opt)
+// A pool, where it is, and whether it has just been created.
+struct opened_pool
+{
+    pool_handle handle;
+    std::string place;
+    bool is_new;
+};
+
+opened_pool open_pool(const tree_options_t& opt)
 {
     const auto durability = wanted_durability();
     indelible_pool* pool = nullptr;
@@ -204,25 +234,46 @@ pool_handle open_pool(const tree_options_t& opt)
         if (durability != INDELIBLE_DURABILITY_RECORDED)
             throw std::invalid_argument("INDELIBLE_PIBENCH_DURABILITY needs a --pool_path");
         check(indelible_pool_in_memory(opt.pool_size, &pool), "a pool in memory");
-        return pool_handle(pool);
+        return {pool_handle(pool), "memory (no --pool_path)", false};
     }
     auto path = opt.pool_path;
     struct stat found;
     if (stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode))
         path += "/indelible.pool";
+    const bool is_new = stat(path.c_str(), &found) != 0;
     check(indelible_pool_open_or_create(path.c_str(), durability, opt.pool_size, &pool), "--pool_path");
-    return pool_handle(pool);
+    return {pool_handle(pool), path, is_new};
 }
 
-// Opens the map for records of this kind. Its name says what its numbers mean, so that a pool that was loaded with
-// other sizes or another order is not misread.
-map_handle open_map(indelible_pool* pool, const tree_options_t& opt, byte_order order)
+bool is_empty(indelible_map* map)
 {
-    const auto name = "pibench " + std::to_string(opt.key_size) + "+" + std::to_string(opt.value_size) +
-                      (order == byte_order::bytes ? " bytes" : " native");
-    indelible_map* map = nullptr;
-    check(indelible_map_open(pool, name.c_str(), &map), "the map \"" + name + "\"");
-    return map_handle(map);
+    // Not indelible_len: after a crash, that counts all records first.
+    indelible_record record;
+    size_t count = 0;
+    check(indelible_range(map, 0, UINT64_MAX, &record, 1, &count), "reading the map");
+    return count == 0;
+}
+
+// Opens the map for records of this kind. Its name says what its numbers mean and how it was to be laid out, so that a
+// pool that was loaded with other sizes, another order or another kind of index is neither misread nor mismeasured.
+map_handle open_map(const opened_pool& pool, const tree_options_t& opt, byte_order order)
+{
+    const auto kind = environment("INDELIBLE_PIBENCH_KIND");
+    auto name = "pibench " + std::to_string(opt.key_size) + "+" + std::to_string(opt.value_size) +
+                (order == byte_order::bytes ? " bytes" : " native");
+    if (!kind.empty())
+        name += " " + kind.substr(kind.rfind("kind=", 0) == 0 ? strlen("kind=") : 0);
+    indelible_map* opened = nullptr;
+    check(indelible_map_open_with(pool.handle.get(), name.c_str(), kind.c_str(), &opened), "the map \"" + name + "\"");
+    map_handle map(opened);
+    // Whether PiBench is about to load records is not for us to know: with --skip_load, every lookup would miss.
+    if (pool.is_new)
+        fprintf(stderr, "indelible: %s was not there and has been created; a run that loads no records measures an empty map\n",
+                pool.place.c_str());
+    else if (is_empty(map.get()))
+        fprintf(stderr, "indelible: the map \"%s\" in %s is empty; a run that loads no records measures an empty map\n",
+                name.c_str(), pool.place.c_str());
+    return map;
 }
 
 } // namespace
@@ -234,8 +285,8 @@ try
     check_size("indelible holds values", opt.value_size);
     const auto order = wanted_order();
     auto pool = open_pool(opt);
-    auto map = open_map(pool.get(), opt, order);
-    return new indelible_tree(std::move(pool), std::move(map), word_codec(opt.key_size, order),
+    auto map = open_map(pool, opt, order);
+    return new indelible_tree(std::move(pool.handle), std::move(map), word_codec(opt.key_size, order),
                               word_codec(opt.value_size, byte_order::native));
 }
 catch (const std::exception& error)

@@ -6,8 +6,8 @@
  * Link with libindelible_c.a (and -lpthread -ldl -lm) or with libindelible_c.so.
  *
  * Every function that can fail returns a status: zero or above says what happened, below zero that it failed, and
- * indelible_last_error() says why. A null pointer is refused with INDELIBLE_STATUS_INVALID. No call unwinds into its
- * caller.
+ * indelible_last_error() says why. A null pointer is refused with INDELIBLE_STATUS_INVALID, unless the
+ * function says what it means. No call unwinds into its caller.
  *
  * All functions may be called by any number of threads at once, with the same handles. The exceptions are the two that
  * close a handle: it must not be in use elsewhere, nor be used again.
@@ -38,16 +38,6 @@
  * Flushes and fences as with power loss, on any file. For measurements: an ordinary file survives no power loss by it.
  */
 #define INDELIBLE_DURABILITY_POWER_LOSS_FORCED 3
-
-/**
- * The LB+-Tree.
- */
-#define INDELIBLE_KIND_LBTREE 1
-
-/**
- * APEX, a learned index.
- */
-#define INDELIBLE_KIND_APEX 2
 
 /**
  * What became of a call. Below zero: it failed; a map that it was to change is as before, unless it is
@@ -227,16 +217,19 @@ enum indelible_status indelible_map_open(const struct indelible_pool *pool,
                                          struct indelible_map **map);
 
 /**
- * As indelible_map_open, but a new map is of this kind of index, one of INDELIBLE_KIND_*. A map that is there is opened
- * whatever kind it is.
+ * As indelible_map_open, but `options` says how a new map is laid out: the name of a kind of index (`lbtree`), or a list
+ * of settings that begins with the kind (`kind=lbtree,leaf=512`). Null or an empty string means the defaults.
+ *
+ * A map that is there is opened as it was made, whatever `options` says. Options that make no sense are refused with
+ * INDELIBLE_STATUS_INVALID all the same; indelible_last_error() then names the kinds that there are.
  *
  * # Safety
  *
- * `pool` is open; `name` ends with a zero byte; `map` can be written.
+ * `pool` is open; `name` and, unless it is null, `options` end with a zero byte; `map` can be written.
  */
-enum indelible_status indelible_map_open_kind(const struct indelible_pool *pool,
+enum indelible_status indelible_map_open_with(const struct indelible_pool *pool,
                                               const char *name,
-                                              uint32_t kind,
+                                              const char *options,
                                               struct indelible_map **map);
 
 /**

@@ -16,10 +16,9 @@ mod status;
 mod tests;
 
 pub use map::{
-    INDELIBLE_KIND_APEX, INDELIBLE_KIND_LBTREE, MapHandle, Record, indelible_bulk_load,
-    indelible_get, indelible_insert, indelible_insert_new, indelible_len, indelible_map_close,
-    indelible_map_open, indelible_map_open_kind, indelible_range, indelible_remove,
-    indelible_update,
+    MapHandle, Record, indelible_bulk_load, indelible_get, indelible_insert, indelible_insert_new,
+    indelible_len, indelible_map_close, indelible_map_open, indelible_map_open_with,
+    indelible_range, indelible_remove, indelible_update,
 };
 pub use pool::{
     INDELIBLE_DURABILITY_POWER_LOSS, INDELIBLE_DURABILITY_POWER_LOSS_FORCED,

@@ -4,12 +4,7 @@ use crate::pointers::{elements, place, room, shared, string, taken};
 use crate::pool::PoolHandle;
 use crate::status::{Failure, Status, guarded};
 use indelible::{Kind, Map, MapOptions};
-use std::ffi::c_char;
-
-/// The LB+-Tree.
-pub const INDELIBLE_KIND_LBTREE: u32 = 1;
-/// APEX, a learned index.
-pub const INDELIBLE_KIND_APEX: u32 = 2;
+use std::ffi::{CStr, c_char};
 
 /// An open map.
 pub struct MapHandle(Map<u64, u64>);
@@ -44,32 +39,49 @@ pub unsafe extern "C" fn indelible_map_open(
     })
 }
 
-/// As indelible_map_open, but a new map is of this kind of index, one of INDELIBLE_KIND_*. A map that is there is opened
-/// whatever kind it is.
+/// As indelible_map_open, but `options` says how a new map is laid out: the name of a kind of index (`lbtree`), or a list
+/// of settings that begins with the kind (`kind=lbtree,leaf=512`). Null or an empty string means the defaults.
+///
+/// A map that is there is opened as it was made, whatever `options` says. Options that make no sense are refused with
+/// INDELIBLE_STATUS_INVALID all the same; indelible_last_error() then names the kinds that there are.
 ///
 /// # Safety
 ///
-/// `pool` is open; `name` ends with a zero byte; `map` can be written.
+/// `pool` is open; `name` and, unless it is null, `options` end with a zero byte; `map` can be written.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn indelible_map_open_kind(
+pub unsafe extern "C" fn indelible_map_open_with(
     pool: *const PoolHandle,
     name: *const c_char,
-    kind: u32,
+    options: *const c_char,
     map: *mut *mut MapHandle,
 ) -> Status {
     guarded(|| {
-        let kind = match kind {
-            INDELIBLE_KIND_LBTREE => Kind::LbTree,
-            INDELIBLE_KIND_APEX => Kind::Apex,
-            _ => return Err(Failure::invalid(format!("{kind} is no kind of index"))),
-        };
-        let options = MapOptions {
-            kind,
-            ..MapOptions::default()
+        let options = if options.is_null() {
+            MapOptions::default()
+        } else {
+            // SAFETY: the caller's, word for word.
+            let text = unsafe { string(options, "options")? };
+            parse_options(utf8(text, "options")?)?
         };
         // SAFETY: the caller's, word for word.
         unsafe { open(pool, name, options, map) }
     })
+}
+
+/// What `options` of [`indelible_map_open_with`] means: `kind=NAME` or a bare NAME.
+// REPLACED BY MapOptions::from_str WHEN MERGED
+fn parse_options(text: &str) -> Result<MapOptions, Failure> {
+    let mut options = MapOptions::default();
+    if !text.is_empty() {
+        options.kind = text.strip_prefix("kind=").unwrap_or(text).parse::<Kind>()?;
+    }
+    Ok(options)
+}
+
+/// A string that must be UTF-8.
+fn utf8<'a>(text: &'a CStr, name: &str) -> Result<&'a str, Failure> {
+    text.to_str()
+        .map_err(|_| Failure::invalid(format!("`{name}` is not UTF-8")))
 }
 
 /// # Safety
@@ -89,10 +101,7 @@ unsafe fn open(
             place(map, "map")?,
         )
     };
-    let name = name
-        .to_str()
-        .map_err(|_| Failure::invalid("`name` is not UTF-8"))?;
-    let opened = pool.0.map_with(name, options)?;
+    let opened = pool.0.map_with(utf8(name, "name")?, options)?;
     map.write(Box::into_raw(Box::new(MapHandle(opened))));
     Ok(Status::Ok)
 }

@@ -34,24 +34,92 @@ fn close(pool: *mut PoolHandle, map: *mut MapHandle) {
     }
 }
 
+/// Opens the map `name` with these options, and returns what became of it and the map.
+fn open_with(
+    pool: *const PoolHandle,
+    name: &CStr,
+    options: Option<&CStr>,
+) -> (Status, *mut MapHandle) {
+    let mut map = null_mut();
+    let options = options.map_or(null(), CStr::as_ptr);
+    // SAFETY: an open pool, strings or null, and a local variable to write to.
+    let status = unsafe { indelible_map_open_with(pool, name.as_ptr(), options, &mut map) };
+    (status, map)
+}
+
+/// The names of all kinds of index: the message that refuses another one lists them.
+fn kinds(pool: *const PoolHandle) -> Vec<String> {
+    let (status, map) = open_with(pool, c"refused", Some(c"kind=nonsense"));
+    assert!(status == Status::Invalid && map.is_null());
+    let message = last_error();
+    let (_, known) = message.split_once("known are ").expect(&message);
+    known.split(", ").map(str::to_owned).collect()
+}
+
+/// Which kind of index the map `name` is, as the pool's catalog has it.
+fn recorded_kind(pool: *const PoolHandle, name: &CStr) -> String {
+    // SAFETY: the pool is open.
+    let maps = unsafe { &*pool }.0.maps();
+    let map = maps
+        .iter()
+        .find(|map| map.name.as_bytes() == name.to_bytes());
+    map.unwrap().kind.to_string()
+}
+
 #[test]
-fn a_map_is_made_of_the_kind_asked_for_and_opened_whatever_it_is() {
+fn a_new_map_is_of_the_kind_asked_for() {
     let pool = in_memory();
-    for (kind, status) in [
-        (0, Status::Invalid),
-        (3, Status::Invalid),
-        (INDELIBLE_KIND_LBTREE, Status::Ok),
-    ] {
-        let mut map = null_mut();
-        // SAFETY: an open pool, a literal, and a local variable to write to.
-        let opened = unsafe { indelible_map_open_kind(pool, c"kinds".as_ptr(), kind, &mut map) };
-        assert_eq!(opened, status, "{kind}");
-        if status == Status::Ok {
-            // SAFETY: it has just been opened.
+    let kinds = kinds(pool);
+    assert!(kinds.iter().any(|kind| kind == "lbtree"), "{kinds:?}");
+    for kind in kinds {
+        for options in [kind.clone(), format!("kind={kind}")] {
+            let options = CString::new(options).unwrap();
+            // Each map has its options for a name.
+            let (status, map) = open_with(pool, &options, Some(&options));
+            assert_eq!(status, Status::Ok, "{options:?}: {}", last_error());
+            assert_eq!(recorded_kind(pool, &options), kind);
+            // SAFETY: the map has just been opened, and is closed once.
             assert_eq!(unsafe { indelible_map_close(map) }, Status::Ok);
         }
     }
+    // SAFETY: the pool is open and not used again.
+    assert_eq!(unsafe { indelible_pool_close(pool) }, Status::Ok);
+}
+
+#[test]
+fn a_map_that_is_there_is_opened_whatever_the_options_say() {
+    let pool = in_memory();
     let map = open_map(pool);
+    // SAFETY: the map is open.
+    assert_eq!(unsafe { indelible_insert(map, 1, 10) }, Status::Ok);
+    let named = kinds(pool)
+        .into_iter()
+        .map(|kind| CString::new(kind).unwrap())
+        .map(Some);
+    for options in named.chain([None, Some(c"".to_owned())]) {
+        let (status, again) = open_with(pool, c"numbers", options.as_deref());
+        assert_eq!(status, Status::Ok, "{options:?}: {}", last_error());
+        let mut value = 0;
+        // SAFETY: `again` has just been opened, and is closed once; `value` is a local variable.
+        unsafe {
+            assert_eq!(indelible_get(again, 1, &mut value), Status::Ok);
+            assert_eq!(indelible_map_close(again), Status::Ok);
+        }
+        assert_eq!(value, 10);
+    }
+    close(pool, map);
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused() {
+    let pool = in_memory();
+    let map = open_map(pool);
+    // The map is there, and even so they are.
+    for options in [c"nonsense", c"kind=", c"kind=nonsense", c" ", c"\xff"] {
+        let (status, none) = open_with(pool, c"numbers", Some(options));
+        assert!(status == Status::Invalid && none.is_null(), "{options:?}");
+    }
+    assert_eq!(last_error(), "`options` is not UTF-8");
     close(pool, map);
 }
 
@@ -146,6 +214,9 @@ fn null_is_refused_everywhere() {
             indelible_map_open(null(), c"a".as_ptr(), &mut map),
             indelible_map_open(real, null(), &mut map),
             indelible_map_open(real, c"a".as_ptr(), null_mut()),
+            indelible_map_open_with(null(), c"a".as_ptr(), null(), &mut map),
+            indelible_map_open_with(real, null(), null(), &mut map),
+            indelible_map_open_with(real, c"a".as_ptr(), null(), null_mut()),
             indelible_map_close(null_mut()),
             indelible_get(null(), 1, &mut value),
             indelible_get(numbers, 1, null_mut()),
@@ -164,7 +235,7 @@ fn null_is_refused_everywhere() {
             indelible_len(numbers, null_mut()),
         ]
     };
-    assert_eq!(all, [Status::Invalid; 27]);
+    assert_eq!(all, [Status::Invalid; 30]);
     assert_eq!(last_error(), "`count` is null");
     assert!(pool.is_null() && map.is_null());
     close(real, numbers);

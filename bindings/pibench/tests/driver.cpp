@@ -1,6 +1,8 @@
 // Loads the shim as PiBench does, by dlopen and dlsym, and calls it through PiBench's interface.
 //
-// usage: driver LIBRARY DIRECTORY
+// usage: driver LIBRARY DIRECTORY [mistaken]
+//
+// With `mistaken`, the library was built for another interface than this program; it is to say so and not to crash.
 
 #include "tree_api.hpp"
 
@@ -9,7 +11,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <sys/wait.h>
@@ -37,13 +41,81 @@ using tree = std::unique_ptr<tree_api>;
 create_fn create;
 std::string directory;
 
+// What not every interface has is called only where it is.
+template <typename T, typename = void>
+constexpr bool has_bulk_load = false;
+template <typename T>
+constexpr bool has_bulk_load<T, std::void_t<decltype(&T::bulk_load)>> = true;
+
+template <typename T, typename = void>
+constexpr bool has_tls_setup = false;
+template <typename T>
+constexpr bool has_tls_setup<T, std::void_t<decltype(&T::tls_setup)>> = true;
+
+template <typename T, typename = void>
+constexpr bool has_data = false;
+template <typename T>
+constexpr bool has_data<T, std::void_t<decltype(&T::data)>> = true;
+
+template <typename T>
+void set_up_thread(T& t)
+{
+    (void)t;
+    if constexpr (has_tls_setup<T>)
+        t.tls_setup();
+}
+
+template <typename T>
+bool bulk_load(T& t, const std::string& data, size_t count, size_t key_size, size_t value_size)
+{
+    if constexpr (has_bulk_load<T>)
+        return t.bulk_load(data.data(), count, key_size, value_size);
+    (void)t, (void)data, (void)count, (void)key_size, (void)value_size;
+    return false;
+}
+
+template <typename T>
+void set_data(T& opt)
+{
+    (void)opt;
+    if constexpr (has_data<T>)
+        opt.data = &opt; // not ours to look at
+}
+
 tree_options_t options(size_t key_size, size_t value_size, const std::string& pool = "")
 {
     tree_options_t opt;
     opt.key_size = key_size;
     opt.value_size = value_size;
     opt.pool_path = pool.empty() ? "" : directory + "/" + pool;
+    set_data(opt);
     return opt;
+}
+
+// What is written to stderr meanwhile.
+std::string told(const std::function<void()>& body)
+{
+    const auto file = directory + "/stderr";
+    FILE* const out = fopen(file.c_str(), "w");
+    const int before = dup(STDERR_FILENO);
+    CHECK(out != nullptr && before >= 0 && dup2(fileno(out), STDERR_FILENO) >= 0);
+    body();
+    CHECK(dup2(before, STDERR_FILENO) >= 0 && close(before) == 0 && fclose(out) == 0);
+    std::ifstream in(file);
+    std::string text{std::istreambuf_iterator<char>(in), {}};
+    fputs(text.c_str(), stderr);
+    CHECK(unlink(file.c_str()) == 0);
+    return text;
+}
+
+bool contains(const std::string& text, const std::string& part)
+{
+    return text.find(part) != std::string::npos;
+}
+
+bool is_one_line(const std::string& text)
+{
+    return text.find('\n') == text.size() - 1;
 }
 
 // A string of `size` bytes with the number `n`: first byte lowest, or first byte highest.
@@ -182,6 +254,7 @@ void threads_do_not_disturb_each_other(bool as_bytes)
     std::vector<int> won(THREADS);
     for (uint64_t id = 0; id < THREADS; ++id)
         threads.emplace_back([&t, &won, as_bytes, id] {
+            set_up_thread(*t);
             won[id] = insert(t, low_first(UINT64_MAX), low_first(id));
             for (uint64_t i = 0; i < KEYS; ++i)
             {
@@ -280,43 +353,125 @@ void pool_size_is_a_limit()
     CHECK(find(t, low_first(n)).empty());
 }
 
-// The interface may lack bulk_load, so it is called through a template, which is compiled only where it is.
-template <typename T, typename = void>
-struct bulk_load
+// Whoever is about to measure lookups without loading records learns that there are none.
+void empty_maps_are_told()
 {
-    static void check() { printf("no bulk_load in this interface\n"); }
-};
+    const auto opening = [](const tree_options_t& opt) { return told([&] { CHECK(tree(create(opt)) != nullptr); }); };
+    const auto memory = opening(options(8, 8));
+    CHECK(is_one_line(memory) && contains(memory, " in memory ") && contains(memory, " is empty"));
+    const auto opt = options(8, 8, "told.pool");
+    const auto created = opening(opt);
+    CHECK(is_one_line(created) && contains(created, opt.pool_path) && contains(created, " created"));
+    const auto empty = opening(opt);
+    CHECK(is_one_line(empty) && contains(empty, opt.pool_path) && contains(empty, "\"pibench 8+8 native\""));
+    CHECK(contains(empty, " is empty"));
+    CHECK(insert(tree(create(opt)), low_first(1), "survived"));
+    CHECK(opening(opt).empty());
+    // What has records is another map.
+    CHECK(contains(opening(options(4, 8, "told.pool")), "\"pibench 4+8 native\""));
+}
 
-template <typename T>
-struct bulk_load<T, std::void_t<decltype(&T::bulk_load)>>
+// The kinds of index, as the message has them that refuses another one.
+std::vector<std::string> kinds()
 {
-    static void check()
+    setenv("INDELIBLE_PIBENCH_KIND", "nonsense", 1);
+    const auto message = told([] { CHECK(create(options(8, 8)) == nullptr); });
+    unsetenv("INDELIBLE_PIBENCH_KIND");
+    const std::string before = "known are ";
+    CHECK(is_one_line(message) && contains(message, before));
+    std::vector<std::string> kinds;
+    auto names = message.substr(message.find(before) + before.size());
+    names.pop_back();
+    for (size_t at = 0, end = 0; end != std::string::npos; at = end + 2)
     {
-        const std::unique_ptr<T> t(create(options(4, 8)));
-        std::string data, sorted;
-        for (uint64_t n = 0; n < 1000; ++n)
-        {
-            data += low_first(n * 611 % 1000, 4) + low_first(n);
-            sorted += low_first(n, 4);
-        }
-        CHECK(!t->bulk_load(data.data(), 1000, 8, 8)); // other sizes than the tree's
-        CHECK(t->bulk_load(data.data(), 1000, 4, 8));
-        CHECK(!t->bulk_load(data.data(), 1000, 4, 8)); // not empty any more
-        char* values = nullptr;
-        CHECK(t->scan(low_first(0, 4).data(), 4, 2000, values) == 1000);
-        for (uint64_t n = 0; n < 1000; ++n)
-            CHECK(memcmp(values + 12 * n, sorted.data() + 4 * n, 4) == 0);
-        const std::unique_ptr<T> twice(create(options(4, 8)));
-        CHECK(!twice->bulk_load((data.substr(0, 12) + data.substr(0, 12)).data(), 2, 4, 8));
-        CHECK(twice->bulk_load(nullptr, 0, 4, 8));
+        end = names.find(", ", at);
+        kinds.push_back(names.substr(at, end - at));
     }
-};
+    return kinds;
+}
+
+// Records of a kind that was asked for are met by those who ask for it, in either way to say so, and by nobody else.
+void kinds_can_be_chosen()
+{
+    const auto opt = options(8, 8, "kinds.pool");
+    uint64_t found = 0;
+    for (const auto& kind : kinds())
+    {
+        setenv("INDELIBLE_PIBENCH_KIND", kind.c_str(), 1);
+        CHECK(insert(tree(create(opt)), low_first(1), low_first(++found)));
+        setenv("INDELIBLE_PIBENCH_KIND", ("kind=" + kind).c_str(), 1);
+        const auto silence = told([&] { CHECK(find(tree(create(opt)), low_first(1)) == low_first(found)); });
+        CHECK(silence.empty());
+        point_operations();
+        both_orders_with_all_sizes();
+    }
+    CHECK(found >= 2);
+    unsetenv("INDELIBLE_PIBENCH_KIND");
+    const auto empty = told([&] { CHECK(find(tree(create(opt)), low_first(1)).empty()); });
+    CHECK(contains(empty, " is empty"));
+}
+
+void bulk_loads()
+{
+    if (!has_bulk_load<tree_api>)
+    {
+        printf("no bulk_load in this interface\n");
+        return;
+    }
+    const tree t(create(options(4, 8)));
+    std::string data, sorted;
+    for (uint64_t n = 0; n < 1000; ++n)
+    {
+        data += low_first(n * 611 % 1000, 4) + low_first(n);
+        sorted += low_first(n, 4);
+    }
+    CHECK(!bulk_load(*t, data, 1000, 8, 8)); // other sizes than the tree's
+    CHECK(bulk_load(*t, data, 1000, 4, 8));
+    CHECK(!bulk_load(*t, data, 1000, 4, 8)); // not empty any more
+    const auto records = scan(t, low_first(0, 4), 2000, 12);
+    CHECK(records.size() == 12 * 1000);
+    for (uint64_t n = 0; n < 1000; ++n)
+        CHECK(records.compare(12 * n, 4, sorted, 4 * n, 4) == 0);
+    const tree twice(create(options(4, 8)));
+    CHECK(!bulk_load(*twice, data.substr(0, 12) + data.substr(0, 12), 2, 4, 8));
+    CHECK(bulk_load(*twice, "", 0, 4, 8));
+}
+
+// A library for another interface: what we call is another function there. It must not crash before it has said so.
+void mistaken_libraries_say_so()
+{
+    const tree t(create(options(8, 8)));
+    set_up_thread(*t);
+    const auto message = told([&] {
+        // The first function is bulk_load or find, ours or theirs.
+        if (has_bulk_load<tree_api>)
+            CHECK(!bulk_load(*t, std::string(16 * 100, 'x'), 100, 8, 8));
+        else
+            CHECK(find(t, low_first(1)).empty());
+    });
+    CHECK(is_one_line(message) && contains(message, "-DPIBENCH_API"));
+}
+
+void all_is_well()
+{
+    point_operations();
+    both_orders_with_all_sizes();
+    threads_do_not_disturb_each_other(false);
+    threads_do_not_disturb_each_other(true);
+    pools_stay();
+    directories_and_durability();
+    what_cannot_be_is_refused();
+    pool_size_is_a_limit();
+    empty_maps_are_told();
+    kinds_can_be_chosen();
+    bulk_loads();
+}
 
 } // namespace
 
 int main(int argc, char** argv)
 {
-    CHECK(argc == 3);
+    CHECK(argc == 3 || (argc == 4 && std::string(argv[3]) == "mistaken"));
     // As PiBench's library_loader does.
     void* const library = dlopen(argv[1], RTLD_NOW);
     if (library == nullptr)
@@ -331,18 +486,13 @@ int main(int argc, char** argv)
     CHECK(mkdtemp(&pattern[0]) != nullptr);
     directory = pattern;
 
-    point_operations();
-    both_orders_with_all_sizes();
-    threads_do_not_disturb_each_other(false);
-    threads_do_not_disturb_each_other(true);
-    pools_stay();
-    directories_and_durability();
-    what_cannot_be_is_refused();
-    pool_size_is_a_limit();
-    bulk_load<tree_api>::check();
+    if (argc == 4)
+        mistaken_libraries_say_so();
+    else
+        all_is_well();
 
     CHECK(dlclose(library) == 0);
-    for (const char* file : {"stays.pool", "indelible.pool", "process.pool"})
+    for (const char* file : {"stays.pool", "indelible.pool", "process.pool", "told.pool", "kinds.pool"})
         unlink((directory + "/" + file).c_str());
     CHECK(rmdir(directory.c_str()) == 0);
     printf("all is well\n");
