@@ -74,7 +74,9 @@ pub fn run(
     let mut progress = Progress::new(plan);
     for experiment in &plan.experiments {
         if options.stop.signal().is_none() {
-            progress.begins(&format!("making keys: {}", experiment.name));
+            let what = format!("making keys: {}", experiment.name);
+            progress.begins(&what);
+            progress.tell(&what);
             run.data.push(make_keys(plan, experiment, &home)?);
         }
     }
@@ -140,9 +142,6 @@ impl Progress {
     fn has_measured(&mut self, what: &str, outcome: &Outcome) {
         self.done += 1;
         self.bar.inc(1);
-        if self.is_terminal {
-            return;
-        }
         let seconds = self.begun.elapsed().as_secs_f64();
         let head = format!("[{}/{}] {what}, {seconds:.1} s: ", self.done, self.all);
         let told = match &outcome.error {
@@ -154,7 +153,14 @@ impl Progress {
                 format!("{} M/s", rates.join(", "))
             }
         };
-        note(format::cut(&(head + &told), LINE));
+        self.tell(&(head + &told));
+    }
+
+    /// A line for those who see no bar.
+    fn tell(&self, line: &str) {
+        if !self.is_terminal {
+            note(format::cut(line, LINE));
+        }
     }
 
     fn ends(&self) {

@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 use std::cell::{Cell, RefCell, RefMut};
 use std::fmt::Display;
-use std::io::{self, BufWriter, ErrorKind, StdoutLock, Write};
+use std::io::{self, BufWriter, ErrorKind, Stdout, Write};
 
 /// The exit code when the reader of standard output has gone away: what a shell reports of a process that SIGPIPE ends. The signal
 /// itself stays ignored, since it would end the process before its pool is closed.
@@ -18,7 +18,7 @@ const READER_IS_GONE: u8 = 128 + 13;
 
 /// Standard output, buffered. It remembers that it was refused a write.
 struct Out {
-    writer: BufWriter<StdoutLock<'static>>,
+    writer: BufWriter<Stdout>,
     refused: Option<(ErrorKind, String)>,
 }
 
@@ -52,7 +52,7 @@ pub struct Output {
 impl Output {
     /// Standard output.
     pub fn new(json: bool) -> Self {
-        let writer = BufWriter::new(io::stdout().lock());
+        let writer = BufWriter::new(io::stdout());
         Self {
             json,
             out: RefCell::new(Out {

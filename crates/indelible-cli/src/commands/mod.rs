@@ -73,7 +73,10 @@ impl PoolArguments {
             None => &mut options,
         };
         options.force_power_loss_protocol(self.force_power_loss_protocol);
-        let failed = |error: &Error, kind: ErrorKind| matches!(error, Error::Io { source, .. } if source.kind() == kind);
+        let failed = |error: &Error, kind| match error {
+            Error::Io { source, .. } => source.kind() == kind,
+            _ => false,
+        };
         match options.open(&self.pool) {
             Err(error) if failed(&error, ErrorKind::NotFound) => {}
             result => return Ok((result?, false)),
