@@ -3,6 +3,7 @@
 mod workload;
 
 use crate::compare;
+use crate::console::note;
 use crate::contestants;
 use crate::data::{self, Source};
 use crate::job;
@@ -13,11 +14,14 @@ use crate::preset::{Preset, Scale};
 use crate::race::{self, Options};
 use crate::report::plots::Plot;
 use crate::report::{html, markdown, svg, terminal};
+use crate::stop::Stop;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use workload::WorkloadArguments;
 
 /// Measure indelible and what people use instead, side by side.
@@ -101,7 +105,8 @@ struct RunArguments {
     /// A plan that comes with the program.
     #[arg(long, value_enum, conflicts_with = "WorkloadArguments")]
     preset: Option<Preset>,
-    /// Where the run goes; the page goes beside it, with the ending `.html`.
+    /// Where the run goes; the page goes beside it, with the ending `.html`. Until the run is through, and if it is stopped, what has been
+    /// measured is beside it with the ending `.json.part`.
     #[arg(short, long, default_value = "indelible-bench.json")]
     output: PathBuf,
     /// Contestants, by name: `indelible bench list` shows them. `NAME@BYTES` is one of ours with
@@ -140,29 +145,43 @@ struct RunArguments {
 }
 
 impl Bench {
-    /// Does what the command line says. `child` are the arguments that lead to this command. Returns whether the exit
-    /// code is 0.
+    /// Does what the command line says, and prints to `out`. `child` are the arguments that lead to this command. Returns the
+    /// exit code.
     ///
     /// # Errors
     ///
-    /// If it cannot be done; the text says why.
-    pub fn run(&self, child: &[&str]) -> Result<bool> {
-        match &self.command {
-            None => self.run.run(child),
-            Some(BenchCommand::Report(arguments)) => arguments.run(),
-            Some(BenchCommand::Compare(arguments)) => arguments.run(),
-            Some(BenchCommand::List) => Ok(list()),
-            Some(BenchCommand::Data(arguments)) => arguments.run(),
+    /// If it cannot be done, or `out` cannot be written to; the text says why.
+    pub fn run(&self, child: &[&str], out: &mut dyn Write) -> Result<u8> {
+        let is_well = match &self.command {
+            None => return self.run.run(child, out),
+            Some(BenchCommand::Report(arguments)) => arguments.run(out),
+            Some(BenchCommand::Compare(arguments)) => arguments.run(out),
+            Some(BenchCommand::List) => list(out),
+            Some(BenchCommand::Data(arguments)) => arguments.run(out),
             Some(BenchCommand::Job) => job::child().map(|()| true),
+        };
+        Ok(u8::from(!is_well?))
+    }
+
+    /// Whether the command line makes sense, as far as that can be told without doing what it says.
+    ///
+    /// # Errors
+    ///
+    /// Those of a plan that cannot be carried out.
+    pub fn check(&self) -> Result<()> {
+        match &self.command {
+            None => self.run.plan().map(|_| ()),
+            Some(_) => Ok(()),
         }
     }
 }
 
 impl ReportArguments {
-    fn run(&self) -> Result<bool> {
+    fn run(&self, out: &mut dyn Write) -> Result<bool> {
         let run = read(&self.run)?;
         if self.markdown {
-            print!("{}", markdown::table(&run, self.experiment.as_deref())?);
+            let table = markdown::table(&run, self.experiment.as_deref())?;
+            write!(out, "{table}")?;
             return Ok(true);
         }
         let page = match self.svg {
@@ -170,21 +189,21 @@ impl ReportArguments {
             None => html::page(&run),
         };
         fs::write(&self.output, page).with_context(|| self.output.display().to_string())?;
-        println!("{}", self.output.display());
+        writeln!(out, "{}", self.output.display())?;
         Ok(true)
     }
 }
 
 impl CompareArguments {
-    fn run(&self) -> Result<bool> {
+    fn run(&self, out: &mut dyn Write) -> Result<bool> {
         let comparison = compare::compare(&read(&self.a)?, &read(&self.b)?);
-        print!("{}", compare::print(&comparison, self.all));
+        write!(out, "{}", compare::print(&comparison, self.all))?;
         Ok(!(self.fail_on_slower && comparison.got_worse()))
     }
 }
 
 impl DataArguments {
-    fn run(&self) -> Result<bool> {
+    fn run(&self, out: &mut dyn Write) -> Result<bool> {
         // Without what may follow it each name is a source, but for those of files.
         let name = |(name, _): &(&'static str, _)| name.split('[').next().unwrap_or_default();
         let made_up = data::KNOWN
@@ -195,32 +214,37 @@ impl DataArguments {
             [] => made_up.map(str::parse).collect::<Result<_>>()?,
             named => named.to_vec(),
         };
-        println!(
+        writeln!(
+            out,
             "{:>24} {:>12} {:>12} {:>12}",
             "", "keys", "error 32", "error 4096"
-        );
+        )?;
         for source in sources {
             let keys = data::generate(&source, self.records as usize, self.seed)?;
             let hardness = |error| data::hardness::segments(&keys, error);
             let (fine, coarse) = (hardness(32), hardness(4096));
-            println!(
+            writeln!(
+                out,
                 "{:>24} {:>12} {fine:>12} {coarse:>12}",
                 source.to_string(),
                 keys.len()
-            );
+            )?;
+            // At once: the next ones may take a while.
+            out.flush()?;
         }
         Ok(true)
     }
 }
 
-fn list() -> bool {
+fn list(out: &mut dyn Write) -> Result<bool> {
     for contestant in contestants::all() {
-        println!(
+        writeln!(
+            out,
             "{:20} survives {:10} {}",
             contestant.name, contestant.survives, contestant.about
-        );
+        )?;
     }
-    true
+    Ok(true)
 }
 
 fn read(path: &Path) -> Result<Run> {
@@ -237,9 +261,39 @@ fn read(path: &Path) -> Result<Run> {
     Ok(run)
 }
 
+/// The file of a run that goes on, beside the one that the whole run will be in. It is replaced as a whole after each experiment: a
+/// run that is stopped, or killed, leaves what it had measured, and has not touched an older run.
+struct Draft {
+    path: PathBuf,
+    next: PathBuf,
+}
+
+impl Draft {
+    fn create(output: &Path) -> Result<Self> {
+        let path = output.with_extension("json.part");
+        let next = output.with_extension("json.part.new");
+        // Now rather than after the first experiment.
+        File::create(&next).with_context(|| next.display().to_string())?;
+        Ok(Self { path, next })
+    }
+
+    fn save(&self, run: &Run) -> Result<()> {
+        let text = serde_json::to_vec(run)?;
+        fs::write(&self.next, text).with_context(|| self.next.display().to_string())?;
+        fs::rename(&self.next, &self.path).with_context(|| self.path.display().to_string())
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.next);
+    }
+}
+
 impl RunArguments {
-    fn run(&self, child: &[&str]) -> Result<bool> {
+    fn run(&self, child: &[&str], out: &mut dyn Write) -> Result<u8> {
         let plan = self.plan()?;
+        let stop = Stop::on_signals()?;
         let options = Options {
             pool_path: self.pool_path.clone().unwrap_or_else(fast_directory),
             disk_path: self.disk_path.clone().unwrap_or_else(std::env::temp_dir),
@@ -251,33 +305,44 @@ impl RunArguments {
                 .chain(["__job".into()])
                 .collect(),
             command: std::env::args().collect::<Vec<_>>().join(" "),
+            stop: Arc::clone(&stop),
         };
         let page = self.output.with_extension("html");
         ensure!(page != self.output, "the page goes to {}", page.display());
-        // A run that is stopped has written its last whole round, and has not touched an older run.
-        let beside = self.output.with_extension("json.part");
-        let save = |run: &Run| -> Result<()> {
-            let text = serde_json::to_vec(run)?;
-            fs::write(&beside, text).with_context(|| beside.display().to_string())
-        };
-        fs::write(&beside, "").with_context(|| beside.display().to_string())?;
+        let draft = Draft::create(&self.output)?;
         if machine::file_system(&options.disk_path) == "tmpfs" {
             let path = options.disk_path.display();
-            eprintln!(
+            note(format_args!(
                 "{path} is tmpfs: what waits for a disk there does not wait; see --disk_path"
-            );
+            ));
         }
-        let run = race::run(&plan, &options, save)?;
-        fs::rename(&beside, &self.output)?;
+        let part = draft.path.display();
+        note(format_args!(
+            "{} measurements; after each experiment they are in {part},\n\
+             which `indelible bench report {part}` draws",
+            plan.measurements()
+        ));
+        let run = race::run(&plan, &options, |run| draft.save(run))?;
+        if let Some(signal) = stop.signal() {
+            draft.save(&run)?;
+            let done = run.outcomes.len();
+            note(format_args!(
+                "stopped after {done} of {} measurements, which are in {part}",
+                plan.measurements()
+            ));
+            write!(out, "{}", terminal::print(&run))?;
+            return Ok(128 + signal as u8);
+        }
+        fs::rename(&draft.path, &self.output)?;
         fs::write(&page, html::page(&run))?;
-        print!("{}", terminal::print(&run));
-        println!("{} and {}", self.output.display(), page.display());
+        write!(out, "{}", terminal::print(&run))?;
+        writeln!(out, "{} and {}", self.output.display(), page.display())?;
         let failed = run
             .outcomes
             .iter()
             .filter(|outcome| outcome.error.is_some())
             .count();
-        Ok(failed == 0)
+        Ok(u8::from(failed > 0))
     }
 
     fn plan(&self) -> Result<Plan> {

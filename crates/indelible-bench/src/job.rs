@@ -3,6 +3,7 @@
 //! The parent writes a [`Job`] to the child's standard input as one line of JSON, and reads [`Outcome`]s from its standard output,
 //! likewise. A child that measures then goes on updating records until it is killed, if its job is to be killed.
 
+use crate::console::explain;
 use crate::contestants::{self, Contestant, Place};
 use crate::index::Index;
 use crate::machine;
@@ -105,7 +106,7 @@ pub fn child() -> Result<()> {
         Err(anyhow!(text.unwrap_or_else(|| "it panicked".into())))
     });
     if let Err(error) = &index {
-        outcome.error = Some(format!("{error:#}"));
+        outcome.error = Some(explain(error));
     }
     print(&outcome)?;
     if let (Ok(index), Task::MeasureAndWait) = (&index, job.task) {

@@ -15,8 +15,12 @@
 //! Method and vocabulary: "Evaluating Persistent Memory Range Indexes: Part Two" (He, Lu, Huang, Wang, Wang, PVLDB 15(11),
 //! 2022), section 6, and PiBench, whose names for options are kept.
 
+// The command line gives a writer to print to: `println!` and `eprintln!` panic when their stream is closed or full.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
 pub mod command;
 pub mod compare;
+pub mod console;
 pub mod contestants;
 pub mod data;
 pub mod execute;
@@ -29,4 +33,5 @@ pub mod plan;
 pub mod preset;
 pub mod race;
 pub mod report;
+pub mod stop;
 pub mod workload;

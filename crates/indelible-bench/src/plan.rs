@@ -73,6 +73,13 @@ impl Plan {
             some => some,
         }
     }
+
+    /// How many outcomes a run that is carried out to its end has.
+    #[must_use]
+    pub fn measurements(&self) -> u64 {
+        let entrants = |experiment| self.contestants_of(experiment).len() as u64;
+        self.experiments.iter().map(entrants).sum::<u64>() * u64::from(self.rounds)
+    }
 }
 
 impl Experiment {

@@ -1,22 +1,29 @@
 //! The race: every round, every experiment, every contestant, each in a process of its own.
 
+use crate::console::{explain, note};
 use crate::contestants::{Survives, entrant};
 use crate::data::{self, Source};
 use crate::job::{Job, Task};
 use crate::machine;
-use crate::outcome::{DataFacts, Described, FORMAT, Outcome, Probe, Run};
+use crate::outcome::{DataFacts, Described, FORMAT, Measured, Outcome, Probe, Run};
 use crate::plan::{Experiment, Plan};
+use crate::report::format;
+use crate::stop::Stop;
 use crate::workload::Keys;
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a child that waits to be killed goes on writing first.
 const LAST_WORDS: Duration = Duration::from_millis(20);
+/// Characters of a line that tells of a measurement.
+const LINE: usize = 100;
 /// What our directories' names begin with; the rest is the number of the process.
 const DIRECTORY: &str = "indelible-bench-";
 
@@ -35,10 +42,12 @@ pub struct Options {
     pub child: Vec<String>,
     /// The command line, for the record.
     pub command: String,
+    /// Ends the run early.
+    pub stop: Arc<Stop>,
 }
 
-/// Runs a plan, and says after each round what there is so far. What goes wrong with one contestant is written into its
-/// outcome.
+/// Runs a plan until it is through or [`Options::stop`] ends it, and gives `save` what there is so far after each experiment of each
+/// round. What goes wrong with one contestant is written into its outcome.
 ///
 /// # Errors
 ///
@@ -62,46 +71,101 @@ pub fn run(
         data: Vec::new(),
         outcomes: Vec::new(),
     };
-    let bar = progress_bar(plan);
+    let mut progress = Progress::new(plan);
     for experiment in &plan.experiments {
-        bar.set_message(format!("making keys: {}", experiment.name));
-        run.data.push(make_keys(plan, experiment, &home)?);
+        if options.stop.signal().is_none() {
+            let what = format!("making keys: {}", experiment.name);
+            progress.begins(&what);
+            progress.tell(&what);
+            run.data.push(make_keys(plan, experiment, &home)?);
+        }
     }
-    for round in 0..plan.rounds {
-        for experiment in &plan.experiments {
-            let probe = machine::probe_memory();
-            let entrants = plan.contestants_of(experiment);
-            // Each round begins with another one, so that nobody always runs in the same place.
-            let first = round as usize * entrants.len().div_ceil(plan.rounds as usize);
-            for turn in 0..entrants.len() {
-                let name = &entrants[(first + turn) % entrants.len()];
-                bar.set_message(format!("round {}: {}, {name}", round + 1, experiment.name));
-                let job = job(
-                    plan,
-                    options,
-                    experiment,
-                    name,
-                    round,
-                    probe,
-                    (&home, &disk),
-                )?;
-                run.outcomes.push(measure(&job, options, &home));
-                bar.inc(1);
-            }
+    let rounds = (0..plan.rounds)
+        .flat_map(|round| (plan.experiments.iter()).map(move |experiment| (round, experiment)));
+    for (round, experiment) in rounds {
+        let probe = machine::probe_memory();
+        let entrants = plan.contestants_of(experiment);
+        // Each round begins with another one, so that nobody always runs in the same place.
+        let first = round as usize * entrants.len().div_ceil(plan.rounds as usize);
+        for turn in 0..entrants.len() {
+            let name = &entrants[(first + turn) % entrants.len()];
+            let what = format!("round {}, {}, {name}", round + 1, experiment.name);
+            progress.begins(&what);
+            let places = (&home, &disk);
+            let job = job(plan, options, experiment, name, round, probe, places)?;
+            let goes_on = || options.stop.signal().is_none();
+            let outcome = goes_on().then(|| measure(&job, options, &home));
+            // The outcome of a child that was killed is none.
+            let Some(outcome) = outcome.filter(|_| goes_on()) else {
+                progress.ends();
+                run.seconds = start.elapsed().as_secs_f64();
+                return Ok(run);
+            };
+            progress.has_measured(&what, &outcome);
+            run.outcomes.push(outcome);
         }
         run.seconds = start.elapsed().as_secs_f64();
         save(&run)?;
     }
-    bar.finish_and_clear();
+    progress.ends();
     Ok(run)
 }
 
-fn progress_bar(plan: &Plan) -> ProgressBar {
-    let entrants = |experiment| plan.contestants_of(experiment).len();
-    let jobs: usize = plan.experiments.iter().map(entrants).sum();
-    let style = ProgressStyle::with_template("{elapsed_precise} [{bar:30}] {pos}/{len} {msg}");
-    ProgressBar::new(jobs as u64 * u64::from(plan.rounds))
-        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+/// What a run tells while it goes on: a bar on a terminal, else a line for each measurement.
+struct Progress {
+    bar: ProgressBar,
+    is_terminal: bool,
+    done: u64,
+    all: u64,
+    begun: Instant,
+}
+
+impl Progress {
+    fn new(plan: &Plan) -> Self {
+        let style = ProgressStyle::with_template("{elapsed_precise} [{bar:30}] {pos}/{len} {msg}");
+        let all = plan.measurements();
+        Self {
+            bar: ProgressBar::new(all)
+                .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())),
+            is_terminal: std::io::stderr().is_terminal(),
+            done: 0,
+            all,
+            begun: Instant::now(),
+        }
+    }
+
+    fn begins(&mut self, what: &str) {
+        self.bar.set_message(what.to_owned());
+        self.begun = Instant::now();
+    }
+
+    fn has_measured(&mut self, what: &str, outcome: &Outcome) {
+        self.done += 1;
+        self.bar.inc(1);
+        let seconds = self.begun.elapsed().as_secs_f64();
+        let head = format!("[{}/{}] {what}, {seconds:.1} s: ", self.done, self.all);
+        let told = match &outcome.error {
+            Some(error) => error.clone(),
+            None => {
+                let measured = outcome.load.iter().chain(&outcome.phases);
+                let rate = |m: &Measured| format!("{} {}", m.phase, format::rate(m.rate()));
+                let rates: Vec<String> = measured.map(rate).collect();
+                format!("{} M/s", rates.join(", "))
+            }
+        };
+        self.tell(&(head + &told));
+    }
+
+    /// A line for those who see no bar.
+    fn tell(&self, line: &str) {
+        if !self.is_terminal {
+            note(format::cut(line, LINE));
+        }
+    }
+
+    fn ends(&self) {
+        self.bar.finish_and_clear();
+    }
 }
 
 /// All contestants that take part in anything, in the order of the plan.
@@ -198,7 +262,7 @@ fn job(
 /// Has a child do the job, and, if it is to be killed, another one open what is left.
 fn measure(job: &Job, options: &Options, home: &Home) -> Outcome {
     let failed = |error: anyhow::Error| Outcome {
-        error: Some(format!("{error:#}")),
+        error: Some(explain(&error)),
         ..job.no_outcome_yet()
     };
     let measured = (|| {
@@ -210,7 +274,7 @@ fn measure(job: &Job, options: &Options, home: &Home) -> Outcome {
             job.task = Task::Reopen;
             match child(&job, options, home) {
                 Ok(reopened) => outcome.recovery = reopened.recovery,
-                Err(error) => outcome.error = Some(format!("after the kill: {error:#}")),
+                Err(error) => outcome.error = Some(format!("after the kill: {}", explain(&error))),
             }
         }
         Ok(outcome)
@@ -227,9 +291,13 @@ fn child(job: &Job, options: &Options, home: &Home) -> Result<Outcome> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(File::create(&said)?)
+        // Not of the terminal's group: Ctrl-C is for this process, which kills its child.
+        .process_group(0)
         .spawn()
         .context("no child process")?;
+    options.stop.watch(&child);
     let outcome = converse(&mut child, job);
+    options.stop.forget();
     if outcome.is_err() || job.task == Task::MeasureAndWait {
         std::thread::sleep(if outcome.is_ok() {
             LAST_WORDS

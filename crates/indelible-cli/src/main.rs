@@ -1,17 +1,31 @@
 //! The command line of indelible: pools and maps without writing a program.
 
+// `println!` and `eprintln!` panic when their stream is closed or full: everything goes through `output`.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod commands;
+#[cfg(test)]
+mod documented;
 mod output;
 mod text;
 mod torture;
 mod typed;
 
+use anyhow::Result;
 use clap::{Parser, Subcommand};
+use output::Output;
+use std::io::IsTerminal;
 use std::process::ExitCode;
+
+/// The end of `--help`.
+const EXIT_CODES: &str = "\
+Exit codes: 0 done; 1 it failed, or a key is missing, or something is not sound; 2 the command line is wrong; 141 whoever reads \
+the standard output has gone away, as in `indelible scan POOL MAP | head -1` (what was changed before stays changed); 130 or 143 \
+a bench was stopped by Ctrl-C or SIGTERM.";
 
 /// Persistent ordered maps that you can kill.
 #[derive(Parser)]
-#[command(name = "indelible", version, about)]
+#[command(name = "indelible", version, about, after_help = EXIT_CODES)]
 struct Arguments {
     /// Print JSON instead of tables.
     #[arg(long, global = true)]
@@ -56,31 +70,52 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Arguments { json, command } = Arguments::parse();
-    let output = output::Output { json };
-    let result = match command {
-        Command::Demo(demo) => demo.run(&output),
-        Command::Load(load) => load.run(&output),
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return ExitCode::from(print_help_or_error(&error)),
+    };
+    let output = output::Output::new(arguments.json);
+    let result = run(arguments.command, &output);
+    ExitCode::from(output.exit_code(result))
+}
+
+/// Prints what is not a command to run: help, the version, or what is wrong with the command line.
+fn print_help_or_error(error: &clap::Error) -> u8 {
+    if error.use_stderr() {
+        let _ = error.print();
+        return error.exit_code() as u8;
+    }
+    // Not printed by clap, which prints to a standard output of its own.
+    let output = output::Output::new(false);
+    let is_terminal = std::io::stdout().is_terminal();
+    let text = error.render();
+    let text = if is_terminal {
+        text.ansi().to_string()
+    } else {
+        text.to_string()
+    };
+    let printed = output.line(text.trim_end());
+    output.exit_code(printed.map(|()| 0))
+}
+
+/// Runs a command and returns its exit code.
+fn run(command: Command, output: &Output) -> Result<u8> {
+    let is_well = match command {
+        Command::Demo(demo) => demo.run(output),
+        Command::Load(load) => load.run(output),
         Command::Create(create) => create.run(),
-        Command::Get(get) => get.run(&output),
-        Command::Put(put) => put.run(),
-        Command::Del(del) => del.run(),
-        Command::Scan(scan) => scan.run(&output),
-        Command::Stat(stat) => stat.run(&output),
-        Command::Check(check) => check.run(&output),
+        Command::Get(get) => get.run(output),
+        Command::Put(put) => put.run(output),
+        Command::Del(del) => del.run(output),
+        Command::Scan(scan) => scan.run(output),
+        Command::Stat(stat) => stat.run(output),
+        Command::Check(check) => check.run(output),
         Command::Rm(rm) => rm.run(),
-        Command::Shrink(shrink) => shrink.run(&output),
-        Command::Torture(torture) => torture.run(&output),
-        Command::Crash(crash) => crash.run(&output),
-        Command::Bench(bench) => bench.run(&["bench"]),
+        Command::Shrink(shrink) => shrink.run(output),
+        Command::Torture(torture) => torture.run(output),
+        Command::Crash(crash) => crash.run(output),
+        Command::Bench(bench) => return bench.run(&["bench"], &mut *output.writer()),
         Command::Writer(writer) => writer.run(),
     };
-    match result {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("indelible: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    Ok(u8::from(!is_well?))
 }

@@ -2,6 +2,17 @@
 
 use anyhow::{Context, Result, bail};
 
+/// Characters of a text that messages show.
+const SHOWN: usize = 40;
+
+/// A text as messages show it: quoted, and only its beginning if it is long.
+pub fn quoted(text: &str) -> String {
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{:?}…", &text[..end]),
+        None => format!("{text:?}"),
+    }
+}
+
 /// A type that can be typed and printed.
 pub trait Text: Sized {
     /// From text.
@@ -14,7 +25,7 @@ macro_rules! by_standard_library {
     ($($type:ty),*) => {$(
         impl Text for $type {
             fn parse(text: &str) -> Result<Self> {
-                text.trim().parse().with_context(|| format!("{text:?} is not a {}", stringify!($type)))
+                text.trim().parse().with_context(|| format!("{} is not a {}", quoted(text), stringify!($type)))
             }
 
             fn show(&self) -> String {
@@ -31,12 +42,12 @@ impl Text for [u8; 8] {
     fn parse(text: &str) -> Result<Self> {
         if let Some(digits) = text.strip_prefix("0x").filter(|digits| digits.len() == 16) {
             let number = u64::from_str_radix(digits, 16)
-                .with_context(|| format!("{text:?} is not hexadecimal"))?;
+                .with_context(|| format!("{} is not hexadecimal", quoted(text)))?;
             return Ok(number.to_be_bytes());
         }
         let mut bytes = [0; 8];
         let Some(start) = bytes.get_mut(..text.len()) else {
-            bail!("{text:?} has more than 8 bytes")
+            bail!("{} has more than 8 bytes", quoted(text))
         };
         start.copy_from_slice(text.as_bytes());
         Ok(bytes)

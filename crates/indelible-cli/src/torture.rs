@@ -6,9 +6,11 @@
 //! been in flight. It replays the acknowledged ones in an ordinary map and compares the whole contents; the record of the
 //! operation in flight may be as before or as after it, and nothing else may differ.
 
+use crate::commands::MapArgs;
+use crate::output::note;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use indelible::{Kind, Map, MapOptions, Pool, PoolOptions};
+use indelible::{Map, MapOptions, Pool, PoolOptions};
 use memmap2::{MmapMut, MmapOptions};
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -98,14 +100,15 @@ pub struct Writer {
     progress: PathBuf,
     threads: u64,
     seed: u64,
-    kind: Kind,
+    #[command(flatten)]
+    new: MapArgs,
 }
 
 impl Writer {
     /// Writes until killed.
     pub fn run(self) -> Result<bool> {
         let pool = Pool::open(&self.pool)?;
-        let map = open_map(&pool, self.kind)?;
+        let map = open_map(&pool, self.new.options()?)?;
         let progress = Progress::open(&self.progress)?;
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..self.threads)
@@ -116,7 +119,7 @@ impl Writer {
                 .collect();
             for thread in threads {
                 if let Ok(Err(error)) = thread.join() {
-                    eprintln!("writer: {error}");
+                    note(format_args!("writer: {error}"));
                     std::process::exit(3);
                 }
             }
@@ -126,11 +129,7 @@ impl Writer {
 }
 
 /// The writers' map, which a writer that was killed early may not have made.
-fn open_map(pool: &Pool, kind: Kind) -> indelible::Result<Map<u64, u64>> {
-    let options = MapOptions {
-        kind,
-        ..MapOptions::default()
-    };
+fn open_map(pool: &Pool, options: MapOptions) -> indelible::Result<Map<u64, u64>> {
     pool.map_with(MAP, options)
 }
 
@@ -152,7 +151,7 @@ pub struct Victim {
     progress_path: PathBuf,
     progress: Progress,
     options: PoolOptions,
-    kind: Kind,
+    new: MapArgs,
     threads: u64,
     seed: u64,
     /// Operations of each thread that the model has replayed.
@@ -175,11 +174,11 @@ pub struct Outcome {
 }
 
 impl Victim {
-    /// Creates the pool in `directory`, for a map of this kind.
+    /// Creates the pool in `directory`, for a map with these options.
     pub fn new(
         directory: &Path,
         options: PoolOptions,
-        kind: Kind,
+        new: MapArgs,
         threads: u64,
         seed: u64,
     ) -> Result<Self> {
@@ -197,7 +196,7 @@ impl Victim {
             progress_path,
             progress,
             options,
-            kind,
+            new,
             threads,
             seed,
             replayed,
@@ -216,7 +215,7 @@ impl Victim {
                 self.progress_path.clone(),
             ])
             .args([self.threads, self.seed].map(|number| number.to_string()))
-            .arg(self.kind.to_string())
+            .args(self.new.words())
             .stdin(Stdio::null())
             .spawn()
             .context("start the writers")?;
@@ -270,7 +269,7 @@ impl Victim {
         let start = Instant::now();
         let pool = self.options.open(&self.pool)?;
         let open = start.elapsed();
-        let map = open_map(&pool, self.kind)?;
+        let map = open_map(&pool, self.new.options()?)?;
         map.get((mix(self.seed) % DOMAIN) << 20)?;
         let first_answer = start.elapsed();
         self.compare(&map, &in_flight)?;

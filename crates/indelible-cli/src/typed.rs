@@ -1,7 +1,7 @@
 //! Maps whose types are known only at run time.
 
 use crate::text::Text;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use indelible::{Key, Map, MapInfo, MapOptions, MapStat, Pool, Type, Value};
 
 /// A map, its keys and values as text.
@@ -17,7 +17,8 @@ pub trait TextMap {
     /// Adds all rows: in bulk if the map is empty. Returns how many keys were there more than once.
     fn load(
         &self,
-        rows: &mut dyn Iterator<Item = Result<(String, String)>>,
+        rows: &mut dyn Iterator<Item = Result<Row>>,
+        columns: &Columns,
         options: &LoadOptions<'_>,
     ) -> Result<usize>;
     /// See [`Map::stat`].
@@ -34,6 +35,24 @@ pub struct Scan<'a> {
     pub to: Option<&'a str>,
     /// Descending.
     pub reverse: bool,
+}
+
+/// A row of a file of text.
+pub struct Row {
+    /// The line that it begins on, from 1.
+    pub line: u64,
+    /// The cell of the key.
+    pub key: String,
+    /// The cell of the value.
+    pub value: String,
+}
+
+/// The columns of a file of text, as messages name them.
+pub struct Columns {
+    /// Where the keys are.
+    pub key: String,
+    /// Where the values are.
+    pub value: String,
 }
 
 /// How to load.
@@ -82,14 +101,21 @@ impl<K: Key + Text, V: Value + Text> TextMap for Map<K, V> {
 
     fn load(
         &self,
-        rows: &mut dyn Iterator<Item = Result<(String, String)>>,
+        rows: &mut dyn Iterator<Item = Result<Row>>,
+        columns: &Columns,
         options: &LoadOptions<'_>,
     ) -> Result<usize> {
         let mut records = Vec::new();
         for row in rows {
-            let (key, value) = row?;
-            let key = K::parse(&key)?;
-            records.push((key.encode()?, (key, V::parse(&value)?)));
+            let row = row?;
+            let place = |column: &str| format!("line {}, {column}", row.line);
+            let key = || -> Result<_> {
+                let key = K::parse(&row.key)?;
+                Ok((key.encode()?, key))
+            };
+            let (code, key) = key().with_context(|| place(&columns.key))?;
+            let value = V::parse(&row.value).with_context(|| place(&columns.value))?;
+            records.push((code, (key, value)));
         }
         let repeated = load_records(self, records, options)?;
         Ok(repeated)

@@ -1,8 +1,9 @@
 //! The bench as its users run it, on tiny maps: that it works, not how fast anything is.
 
 use indelible_bench::outcome::Run;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, ExitStatus, Output, Stdio};
 
 fn bench(directory: &Path, words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_indelible"))
@@ -186,6 +187,127 @@ fn the_same_seed_counts_the_same() {
     assert_eq!(a[0], a[1], "both rounds do the same");
     let output = bench(directory.path(), &["compare", "a.json", "b.json"]);
     assert!(output.status.success(), "{}", text(&output));
+}
+
+/// Starts a run of many rounds, sends it a signal when it has told of `lines` measurements, and returns what it printed.
+fn stopped_by(signal: &str, directory: &Path, lines: usize) -> (ExitStatus, String, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_indelible"))
+        .args([
+            "bench",
+            "--contestants",
+            "indelible,btreemap",
+            "-o",
+            "a.json",
+        ])
+        .args([
+            "-n",
+            "20000",
+            "-p",
+            "20000",
+            "--rounds",
+            "1000",
+            "--data",
+            "dense,uniform",
+        ])
+        .args(["--pool_path", "."])
+        .current_dir(directory)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut from_child = BufReader::new(child.stderr.take().unwrap());
+    let (mut told, mut seen) = (String::new(), 0);
+    while seen < lines || told.is_empty() {
+        let mut line = String::new();
+        assert!(from_child.read_line(&mut line).unwrap() > 0, "{told}");
+        seen += usize::from(line.contains(&format!("[{}/4000] round", seen + 1)));
+        told += &line;
+    }
+    let pid = child.id().to_string();
+    let sent = Command::new("kill").args([signal, &pid]).status().unwrap();
+    assert!(sent.success());
+    from_child.read_to_string(&mut told).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    (output.status, printed, told)
+}
+
+fn part_of(directory: &Path) -> Run {
+    let part = std::fs::read(directory.join("a.json.part")).unwrap();
+    serde_json::from_slice(&part).unwrap()
+}
+
+#[test]
+fn a_run_that_is_stopped_prints_and_leaves_what_it_measured() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    std::fs::write(directory.join("a.json"), "an older run").unwrap();
+    for (signal, code) in [("-TERM", 143), ("-INT", 130)] {
+        let (status, printed, told) = stopped_by(signal, directory, 7);
+        assert_eq!(status.code(), Some(code), "{told}");
+        let run = part_of(directory);
+        assert!(
+            run.outcomes.len() >= 7,
+            "the last one, of half an experiment, too"
+        );
+        assert!(run.outcomes.iter().all(|outcome| outcome.error.is_none()));
+        let stopped = format!("stopped after {} of 4000 measurements", run.outcomes.len());
+        assert!(told.contains(&stopped), "{told}");
+        assert!(
+            printed.contains("Throughput") && printed.contains("of 4000 measurements"),
+            "{printed}"
+        );
+        assert!(
+            told.contains("`indelible bench report a.json.part`"),
+            "{told}"
+        );
+        let told_of = told.lines().find(|line| line.contains("[7/4000]")).unwrap();
+        assert!(
+            told_of.contains("M/s") && told_of.contains("load "),
+            "{told_of}"
+        );
+        assert!(
+            told.lines().all(|line| line.chars().count() <= 100),
+            "{told}"
+        );
+    }
+    let older = std::fs::read_to_string(directory.join("a.json")).unwrap();
+    assert_eq!(older, "an older run");
+    let mut left: Vec<_> = std::fs::read_dir(directory)
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.file_name())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["a.json", "a.json.part"]);
+    let output = bench(directory, &["report", "a.json.part", "--markdown"]);
+    assert!(
+        text(&output).contains("| **indelible** |"),
+        "{}",
+        text(&output)
+    );
+    let output = bench(directory, &["report", "a.json.part", "-o", "a.html"]);
+    assert!(output.status.success(), "{}", text(&output));
+}
+
+#[test]
+fn a_run_that_is_killed_leaves_what_it_measured() {
+    let directory = tempfile::tempdir().unwrap();
+    let (status, printed, told) = stopped_by("-KILL", directory.path(), 5);
+    assert_eq!((status.code(), printed.as_str()), (None, ""), "{told}");
+    let run = part_of(directory.path());
+    assert!(
+        run.outcomes.len() >= 4,
+        "two experiments of two contestants"
+    );
+    let output = bench(directory.path(), &["report", "a.json.part"]);
+    assert!(output.status.success(), "{}", text(&output));
+    // Before the first experiment is through there is nothing to lose, either.
+    let (.., told) = stopped_by("-TERM", directory.path(), 0);
+    assert!(told.contains("stopped after 0 of"), "{told}");
+    assert_eq!(part_of(directory.path()).outcomes.len(), 0);
+    let output = bench(directory.path(), &["report", "a.json.part", "--markdown"]);
+    assert!(!text(&output).contains("panicked"), "{}", text(&output));
 }
 
 #[test]

@@ -3,17 +3,14 @@
 use std::path::Path;
 use std::process::Command;
 
-/// Kinds of index to kill writers of.
-const KINDS: &[&str] = &["lbtree", "apex"];
-
 /// Kills per place and number of writers; `INDELIBLE_KILLS` makes it longer.
 fn kills() -> String {
     std::env::var("INDELIBLE_KILLS").unwrap_or_else(|_| "50".into())
 }
 
 fn torture(directory: &Path, threads: &str) {
-    for kind in KINDS {
-        torture_kind(kind, directory, threads);
+    for kind in indelible_crash::maps::KINDS {
+        torture_kind(&kind.to_string(), directory, threads);
     }
 }
 

@@ -44,7 +44,9 @@ pub fn print(run: &Run) -> String {
 #[must_use]
 pub fn head(run: &Run) -> Vec<String> {
     let machine = &run.machine;
-    vec![
+    let (done, all) = (run.outcomes.len() as u64, run.plan.measurements());
+    let stopped = (done < all).then(|| format!("stopped after {done} of {all} measurements"));
+    let whole = [
         format!(
             "{}: {} contestants, {} rounds, seed {}, {} UTC, took {:.0} s",
             run.plan.name,
@@ -63,7 +65,8 @@ pub fn head(run: &Run) -> Vec<String> {
         ),
         machine.build.clone(),
         format!("$ {}", run.command),
-    ]
+    ];
+    whole.into_iter().chain(stopped).collect()
 }
 
 /// A line across, with the experiment's name in it.

@@ -1,7 +1,8 @@
 //! `crash`.
 
-use crate::output::{Output, grouped};
-use anyhow::Result;
+use super::{MapArgs, kinds, known_kind};
+use crate::output::{Output, grouped, note};
+use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 use indelible_crash::indelible::Kind;
 use indelible_crash::planted::{Hunt, Hunter, Mutation};
@@ -12,12 +13,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+/// Every kind of index in turn.
+const ALL: &str = "all";
+
 /// Search what crashes could leave: run operations, stop at every point, recover every image of the memory, compare.
 #[derive(Args)]
+#[command(mut_arg("kind", |kind| kind
+    .default_value(ALL)
+    .value_parser(kind_or_all)
+    .help(format!("Kind of index: {}, or {ALL} in turn", kinds()))))]
+#[command(mut_arg("leaf_bytes", |bytes| bytes.hide(true)))]
 pub struct Crash {
-    /// Kind of index: lbtree, apex or both.
-    #[arg(long, value_enum, default_value_t = Kinds::Both)]
-    kind: Kinds,
+    #[command(flatten)]
+    new: MapArgs,
     /// Operations in a history.
     #[arg(long, default_value_t = 200)]
     ops: usize,
@@ -50,22 +58,11 @@ pub struct Crash {
     plant: Option<String>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Kinds {
-    Lbtree,
-    Apex,
-    Both,
-}
-
-impl Kinds {
-    /// `None` for both.
-    fn only(self) -> Option<Kind> {
-        match self {
-            Self::Lbtree => Some(Kind::LbTree),
-            Self::Apex => Some(Kind::Apex),
-            Self::Both => None,
-        }
+fn kind_or_all(name: &str) -> Result<String, indelible::Error> {
+    if name == ALL {
+        return Ok(name.into());
     }
+    known_kind(name)
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -78,12 +75,18 @@ impl Crash {
     /// Runs the command; the exit code is 1 if something is wrong.
     pub fn run(self, output: &Output) -> Result<bool> {
         if self.planted || self.plant.is_some() {
-            return Ok(self.plant_bugs(output));
+            return self.plant_bugs(output);
         }
+        ensure!(
+            !self.new.has_options(),
+            "each history chooses how its map is laid out"
+        );
+        let kind = match self.new.kind() {
+            ALL => None,
+            name => Some(name.parse::<Kind>()?),
+        };
         let run = Run {
-            history: &|seed| {
-                maps::history(self.kind.only(), seed, self.ops, usize::from(self.threads))
-            },
+            history: &|seed| maps::history(kind, seed, self.ops, usize::from(self.threads)),
             medium: match self.failing {
                 Failing::Power => Medium::Pmem,
                 Failing::Process => Medium::Process,
@@ -98,19 +101,20 @@ impl Crash {
         };
         let (tally, begun) = (Tally::default(), AtomicU64::new(0));
         let summary = self.with_progress(output, &tally, &begun, || run.go(&tally, &begun));
-        self.print(output, &tally, &summary);
+        let printed = self.print(output, &tally, &summary);
         if let Some(failure) = &summary.failure {
-            eprintln!("\nWRONG: {failure}");
+            note(format_args!("\nWRONG: {failure}"));
             if let Some(seed) = failure.seed {
                 let Self { ops, threads, .. } = &self;
-                let (kind, failing) = (name_of(&self.kind), name_of(&self.failing));
+                let (kind, failing) = (self.new.kind(), name_of(&self.failing));
                 let images = self.limits().images_per_point;
                 let deep = if self.deep { " --deep" } else { "" };
-                eprintln!(
+                note(format_args!(
                     "again: indelible crash --kind {kind} --ops {ops} --threads {threads} --failing {failing} --images {images} --seed {seed} --histories 1{deep}"
-                );
+                ));
             }
         }
+        printed?;
         Ok(summary.failure.is_none())
     }
 
@@ -172,7 +176,7 @@ impl Crash {
         bar.set_position(if self.deep { elapsed as u64 } else { histories });
     }
 
-    fn print(&self, output: &Output, tally: &Tally, summary: &Summary) {
+    fn print(&self, output: &Output, tally: &Tally, summary: &Summary) -> Result<()> {
         let coverage = &summary.coverage;
         let seconds = summary.elapsed.as_secs_f64();
         let rate = tally.images() as f64 / seconds;
@@ -238,11 +242,11 @@ impl Crash {
             None => "every image was recovered, and is what it may be",
             Some(_) => "something is wrong",
         };
-        output.facts(title, &facts);
+        output.facts(title, &facts)
     }
 
     /// Plants bugs, on all cores.
-    fn plant_bugs(&self, output: &Output) -> bool {
+    fn plant_bugs(&self, output: &Output) -> Result<bool> {
         let hunter = Hunter::new();
         let wanted = |mutation: &Mutation| {
             let wanted = self.plant.as_deref().unwrap_or("");
@@ -289,11 +293,11 @@ impl Crash {
                 json!(found),
             ]);
             if let (Some(failure), Some(_)) = (&hunt.failure, &self.plant) {
-                eprintln!("{mutation}\n{failure}\n");
+                note(format_args!("{mutation}\n{failure}\n"));
             }
         }
-        output.table(&["planted bug", "images", "outcome"], &rows);
-        survivors == 0
+        output.table(&["planted bug", "images", "outcome"], &rows)?;
+        Ok(survivors == 0)
     }
 }
 

@@ -1,10 +1,10 @@
 //! `create`.
 
-use super::PoolArguments;
+use super::{MapArgs, PoolArguments};
 use crate::typed::{create, type_by_name};
 use anyhow::Result;
 use clap::Args;
-use indelible::{Kind, MapOptions, Type};
+use indelible::Type;
 
 /// Create an empty map.
 #[derive(Args)]
@@ -19,31 +19,17 @@ pub struct Create {
     /// The same, or unit for a set.
     #[arg(long, default_value = "u64", value_parser = type_by_name)]
     value_type: Type,
-    /// Kind of index: lbtree or apex.
-    #[arg(long, default_value_t)]
-    kind: Kind,
-    /// 256, 512, 768 or 1024, for an lbtree.
-    #[arg(long, default_value_t = 256)]
-    leaf_bytes: u32,
+    #[command(flatten)]
+    new: MapArgs,
 }
 
 impl Create {
     /// Runs the command.
     pub fn run(self) -> Result<bool> {
-        let pool = self.pool.open_or_create()?;
-        let options = MapOptions {
-            kind: self.kind,
-            leaf_bytes: self.leaf_bytes,
-            ..MapOptions::default()
-        };
-        drop(create(
-            &pool,
-            &self.map,
-            self.key_type,
-            self.value_type,
-            options,
-        )?);
-        pool.close()?;
-        Ok(true)
+        let options = self.new.options()?;
+        self.pool.change(&self.map, |pool| {
+            create(pool, &self.map, self.key_type, self.value_type, options)?;
+            Ok(true)
+        })
     }
 }

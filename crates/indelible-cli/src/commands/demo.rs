@@ -1,11 +1,12 @@
 //! `demo`: the main job on real data, with kills.
 
+use super::MapArgs;
 use crate::output::{Output, grouped};
 use crate::torture::{Outcome, Victim};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use indelible::pmem::count;
-use indelible::{Kind, Map, Pool, PoolOptions};
+use indelible::{Map, MapOptions, Pool, PoolOptions};
 use indelible_bench::data::cities::{self, City};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -26,6 +27,8 @@ pub struct Demo {
     /// Milliseconds from the first acknowledged operation to the kill.
     #[arg(long, default_value_t = 500)]
     run_ms: u64,
+    #[command(flatten)]
+    new: MapArgs,
 }
 
 impl Demo {
@@ -38,22 +41,20 @@ impl Demo {
             None => builder.tempdir(),
         };
         let directory = directory.context("make a directory for the pools")?;
-        let indexed = index_cities(directory.path())?;
+        let indexed = index_cities(directory.path(), self.new.options()?)?;
         if !output.json {
-            println!("{}\n", indexed.story.join("\n"));
-            println!(
-                "Now {} threads write to a second pool, in a process of their own, which is killed (SIGKILL)",
+            output.line(format_args!("{}\n", indexed.story.join("\n")))?;
+            output.line(format_args!(
+                "Now {} threads write to a second pool, in a process of their own, which is killed (SIGKILL)\n\
+                 while they write. After each kill the pool is opened again and compared, record by record,\n\
+                 with the operations that had returned.\n",
                 self.threads
-            );
-            println!(
-                "while they write. After each kill the pool is opened again and compared, record by record,"
-            );
-            println!("with the operations that had returned.\n");
+            ))?;
         }
         let mut victim = Victim::new(
             directory.path(),
             PoolOptions::new(),
-            Kind::default(),
+            self.new.clone(),
             self.threads,
             7,
         )?;
@@ -61,8 +62,8 @@ impl Demo {
         for _ in 0..self.kills {
             outcomes.push(victim.kill_once(Duration::from_millis(self.run_ms), false)?);
         }
-        print_kills(output, &outcomes);
-        print_summary(output, &indexed, &outcomes);
+        print_kills(output, &outcomes)?;
+        print_summary(output, &indexed, &outcomes)?;
         Ok(true)
     }
 }
@@ -73,11 +74,11 @@ struct Indexed {
     facts: Vec<(&'static str, Value)>,
 }
 
-fn index_cities(directory: &Path) -> Result<Indexed> {
+fn index_cities(directory: &Path, options: MapOptions) -> Result<Indexed> {
     let cities = cities::all()?;
     let path = directory.join("cities.pool");
     let pool = Pool::create(&path)?;
-    let map = pool.map::<u64, u32>("cities by place")?;
+    let map = pool.map_with::<u64, u32>("cities by place", options)?;
     let before = count::here();
     let start = Instant::now();
     // Two places with the same coordinates: the second one moves on by one step, 9 millimetres.
@@ -100,7 +101,7 @@ fn index_cities(directory: &Path) -> Result<Indexed> {
 
     let start = Instant::now();
     let pool = Pool::open(&path)?;
-    let map = pool.map::<u64, u32>("cities by place")?;
+    let map = pool.map_with::<u64, u32>("cities by place", options)?;
     let zurich = cities
         .iter()
         .find(|city| city.name == "Zurich" || city.name == "Zürich")
@@ -167,7 +168,7 @@ fn milliseconds(duration: Duration) -> Value {
     json!((duration.as_secs_f64() * 1e5).round() / 1e2)
 }
 
-fn print_kills(output: &Output, outcomes: &[Outcome]) {
+fn print_kills(output: &Output, outcomes: &[Outcome]) -> Result<()> {
     let rows: Vec<Vec<Value>> = outcomes
         .iter()
         .enumerate()
@@ -193,11 +194,12 @@ fn print_kills(output: &Output, outcomes: &[Outcome]) {
             "first answer, ms",
             "lost",
         ];
-        output.table(&columns, &rows);
+        output.table(&columns, &rows)?;
     }
+    Ok(())
 }
 
-fn print_summary(output: &Output, indexed: &Indexed, outcomes: &[Outcome]) {
+fn print_summary(output: &Output, indexed: &Indexed, outcomes: &[Outcome]) -> Result<()> {
     let acknowledged: u64 = outcomes.iter().map(|outcome| outcome.acknowledged).sum();
     let slowest =
         |time: fn(&Outcome) -> Duration| outcomes.iter().map(time).max().unwrap_or_default();
@@ -220,5 +222,5 @@ fn print_summary(output: &Output, indexed: &Indexed, outcomes: &[Outcome]) {
         grouped(acknowledged),
         outcomes.len()
     );
-    output.facts(&title, &facts);
+    output.facts(&title, &facts)
 }

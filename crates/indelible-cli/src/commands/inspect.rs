@@ -24,7 +24,7 @@ impl Stat {
         let pool = open_to_read(&self.pool)?;
         if let Some(map) = &self.map {
             let stat = typed::open(&pool, map)?.stat()?;
-            output.facts(&format!("map {map}"), &map_facts(&stat));
+            output.facts(&format!("map {map}"), &map_facts(&stat))?;
             return Ok(true);
         }
         let stat = pool.stat();
@@ -65,10 +65,10 @@ impl Stat {
                     )
                 })
                 .collect();
-            output.facts("", &[&facts[..], &[("maps", Value::Array(maps))]].concat());
+            output.facts("", &[&facts[..], &[("maps", Value::Array(maps))]].concat())?;
         } else {
-            output.facts(&format!("pool {}", self.pool.display()), &facts);
-            output.table(&columns, &rows);
+            output.facts(&format!("pool {}", self.pool.display()), &facts)?;
+            output.table(&columns, &rows)?;
         }
         Ok(true)
     }
@@ -126,27 +126,83 @@ impl Check {
     pub fn run(self, output: &Output) -> Result<bool> {
         // Opening for writing repairs a damaged superblock copy, and lets every block be accounted for.
         let pool = PoolOptions::new().salvage(self.salvage).open(&self.pool)?;
+        // Programs get every finding.
+        let shown = |findings| {
+            if output.json {
+                findings
+            } else {
+                digest(findings)
+            }
+        };
         let mut rows = Vec::new();
+        let mut add = |place: &str, findings: Vec<String>| {
+            let row = |finding| vec![json!(place), json!(finding)];
+            rows.extend(findings.into_iter().map(row));
+        };
         let of_pool = pool.check();
         let mut sound = of_pool.is_empty();
-        let of_pool = of_pool.into_iter();
-        rows.extend(of_pool.map(|problem| vec![json!("(the pool)"), json!(problem)]));
+        add("(the pool)", shown(of_pool));
         for map in pool.maps() {
-            let problems = typed::open(&pool, &map.name)?.check()?;
-            sound &= problems.is_empty();
-            if problems.is_empty() {
-                rows.push(vec![json!(map.name), json!("sound")]);
+            let findings = typed::open(&pool, &map.name)?.check()?;
+            if findings.is_empty() {
+                add(&map.name, vec!["sound".into()]);
+            } else {
+                sound = false;
+                add(&map.name, shown(findings));
             }
-            rows.extend(
-                problems
-                    .into_iter()
-                    .map(|problem| vec![json!(map.name), json!(problem)]),
-            );
         }
-        output.table(&["map", "finding"], &rows);
-        pool.close()?;
+        let closed = pool.close();
+        output.table(&["map", "finding"], &rows)?;
+        closed?;
         Ok(sound)
     }
+}
+
+/// Findings of one form that are shown in full.
+const SHOWN_OF_A_FORM: usize = 3;
+
+/// The first findings of each form, and how many more there are: one damaged page can be behind hundreds that differ only in
+/// their numbers.
+fn digest(findings: Vec<String>) -> Vec<String> {
+    let mut forms: Vec<(String, usize, Vec<String>)> = Vec::new();
+    for finding in findings {
+        let form = form_of(&finding);
+        let at = forms.iter().position(|(known, ..)| *known == form);
+        let at = at.unwrap_or_else(|| {
+            forms.push((form, 0, Vec::new()));
+            forms.len() - 1
+        });
+        let (_, count, first) = &mut forms[at];
+        *count += 1;
+        if first.len() < SHOWN_OF_A_FORM {
+            first.push(finding);
+        }
+    }
+    let shown = forms.into_iter().flat_map(|(_, count, mut first)| {
+        match count - first.len() {
+            0 => {}
+            _ => first.push(format!("{count} findings like this; --json lists them all")),
+        }
+        first
+    });
+    shown.collect()
+}
+
+/// A finding without its numbers.
+fn form_of(finding: &str) -> String {
+    let mut form = String::new();
+    let mut rest = finding;
+    while let Some(next) = rest.chars().next() {
+        let is_number = next.is_ascii_digit();
+        let length = match rest.strip_prefix("0x") {
+            Some(digits) => 2 + digits.chars().take_while(char::is_ascii_hexdigit).count(),
+            None if is_number => rest.chars().take_while(char::is_ascii_digit).count(),
+            None => next.len_utf8(),
+        };
+        form.push(if is_number { '#' } else { next });
+        rest = &rest[length..];
+    }
+    form
 }
 
 /// Remove a map.
@@ -188,8 +244,9 @@ impl Shrink {
             ("bytes given back", json!(given_back)),
             ("file bytes", json!(pool.stat().file_bytes)),
         ];
-        output.facts("", &facts);
+        output.done("free space was given back");
         pool.close()?;
+        output.facts("", &facts)?;
         Ok(true)
     }
 }

@@ -1,11 +1,12 @@
 //! `load`.
 
-use super::PoolArguments;
+use super::{MapArgs, PoolArguments};
 use crate::output::Output;
-use crate::typed::{self, LoadOptions, type_by_name};
+use crate::text::quoted;
+use crate::typed::{self, Columns, LoadOptions, Row, type_by_name};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use indelible::{Kind, MapOptions, Pool, Type};
+use indelible::{Pool, Type};
 use indelible_bench::data::files::{Sosd, column, open};
 use serde_json::json;
 use std::io::BufReader;
@@ -39,18 +40,35 @@ pub struct Load {
     /// The CSV file has no line with names.
     #[arg(long)]
     no_header: bool,
-    /// What separates columns.
-    #[arg(long, default_value = ",")]
-    delimiter: char,
+    /// What separates columns: one ASCII character, `\t` or `tab`.
+    #[arg(long, default_value = ",", value_parser = delimiter)]
+    delimiter: u8,
     /// Share of each leaf to fill when the map is empty.
     #[arg(long, default_value_t = 0.7)]
     fill: f64,
-    /// Kind of index, for a new map: lbtree or apex.
-    #[arg(long, default_value_t)]
-    kind: Kind,
-    /// 256, 512, 768 or 1024, for a new lbtree.
-    #[arg(long, default_value_t = 256)]
-    leaf_bytes: u32,
+    #[command(flatten)]
+    new: MapArgs,
+}
+
+/// A column by its number, and its name if it has one.
+fn described(header: &csv::StringRecord, at: usize) -> String {
+    match header.get(at) {
+        Some(name) => format!("column {} ({})", at + 1, quoted(name)),
+        None => format!("column {}", at + 1),
+    }
+}
+
+/// A byte that separates columns.
+fn delimiter(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        _ if text == "tab" || text == "\\t" => Ok(b'\t'),
+        [b'"' | b'\r' | b'\n' | 0] => Err(format!("{text:?} has another meaning in a CSV file")),
+        [byte] if byte.is_ascii() => Ok(*byte),
+        _ => Err(format!(
+            "{} is not one ASCII character, and neither \\t nor tab",
+            quoted(text)
+        )),
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -63,12 +81,12 @@ impl Load {
     /// Runs the command.
     pub fn run(self, output: &Output) -> Result<bool> {
         let start = Instant::now();
-        let pool = self.pool.open_or_create()?;
-        let (records, repeated) = match self.format {
-            Format::Csv => self.load_csv(&pool, output)?,
-            Format::Sosd => self.load_sosd(&pool, output)?,
+        let load = |pool: &Pool| match self.format {
+            Format::Csv => self.load_csv(pool, output),
+            Format::Sosd => self.load_sosd(pool, output),
         };
-        pool.close()?;
+        let (records, repeated) = self.pool.change(&self.map, load)?;
+        output.done("the records were loaded");
         let seconds = start.elapsed().as_secs_f64();
         let facts = [
             ("records read", json!(records)),
@@ -82,16 +100,8 @@ impl Load {
         output.facts(
             &format!("loaded {} into {}", self.file.display(), self.map),
             &facts,
-        );
+        )?;
         Ok(true)
-    }
-
-    fn options(&self) -> MapOptions {
-        MapOptions {
-            kind: self.kind,
-            leaf_bytes: self.leaf_bytes,
-            ..MapOptions::default()
-        }
     }
 
     fn load_csv(&self, pool: &Pool, output: &Output) -> Result<(u64, usize)> {
@@ -100,18 +110,19 @@ impl Load {
             &self.map,
             self.key_type,
             self.value_type,
-            self.options(),
+            self.new.options()?,
         )?;
         let file = open(&self.file)?;
+        let name = self.file.display().to_string();
         let progress = output.progress(file.metadata()?.len(), "reading");
         let mut reader = csv::ReaderBuilder::new()
             .has_headers(!self.no_header)
-            .delimiter(u8::try_from(self.delimiter).context("the delimiter must be one byte")?)
+            .delimiter(self.delimiter)
             .from_reader(BufReader::new(file));
         let header = if self.no_header {
             csv::StringRecord::new()
         } else {
-            reader.headers()?.clone()
+            reader.headers().with_context(|| name.clone())?.clone()
         };
         let key = column(&header, &self.key)?;
         let value = self
@@ -119,6 +130,13 @@ impl Load {
             .as_ref()
             .map(|name| column(&header, name))
             .transpose()?;
+        let columns = Columns {
+            key: described(&header, key),
+            value: value.map_or_else(
+                || "the number of the row".into(),
+                |at| described(&header, at),
+            ),
+        };
         let mut number = 0_u64;
         let mut rows = reader.records().map(|row| {
             let row = row?;
@@ -127,20 +145,21 @@ impl Load {
             let field = |at: usize| {
                 row.get(at)
                     .map(str::to_owned)
-                    .with_context(|| format!("line {line} has no column {}", at + 1))
+                    .with_context(|| format!("line {line} has no {}", described(&header, at)))
             };
             let value = value.map_or_else(|| Ok(number.to_string()), field)?;
             number += 1;
-            Ok((field(key)?, value))
+            let key = field(key)?;
+            Ok(Row { line, key, value })
         });
         let written = |_| {};
-        let repeated = map.load(
-            &mut rows,
-            &LoadOptions {
-                fill: self.fill,
-                written: &written,
-            },
-        )?;
+        let options = LoadOptions {
+            fill: self.fill,
+            written: &written,
+        };
+        let repeated = map
+            .load(&mut rows, &columns, &options)
+            .with_context(|| name.clone())?;
         progress.finish_and_clear();
         Ok((number, repeated))
     }
@@ -160,7 +179,7 @@ impl Load {
                 progress.set_position(position);
             }
         }
-        let map = pool.map_with::<u64, u64>(&self.map, self.options())?;
+        let map = pool.map_with::<u64, u64>(&self.map, self.new.options()?)?;
         let written = |records| progress.inc(records);
         let repeated = typed::load_records(
             &map,

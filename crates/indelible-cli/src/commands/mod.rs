@@ -8,9 +8,11 @@ pub mod load;
 pub mod records;
 pub mod torture;
 
+use crate::output::note;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use indelible::{Durability, Pool, PoolOptions};
+use indelible::{Durability, Error, Kind, MapOptions, Pool, PoolOptions};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Options of commands that may create a pool.
@@ -34,18 +36,120 @@ enum Promise {
 }
 
 impl PoolArguments {
-    /// Opens the pool for writing, or creates it.
-    pub fn open_or_create(&self) -> Result<Pool> {
+    /// Opens the pool for writing, or creates it, has `work` change the map of this name, and closes the pool. If that fails, a pool
+    /// or a map that was not there before is removed again.
+    pub fn change<T>(&self, map: &str, work: impl FnOnce(&Pool) -> Result<T>) -> Result<T> {
+        let (pool, is_new_pool) = self.open_or_create()?;
+        let is_new_map = pool.maps().iter().all(|known| known.name != map);
+        let result = work(&pool);
+        match &result {
+            Ok(_) => pool.close()?,
+            // While it is open, and so locked: nobody else can have begun to use it.
+            Err(_) if is_new_pool => {
+                if let Err(error) = std::fs::remove_file(&self.pool) {
+                    let path = self.pool.display();
+                    note(format_args!("{path} is left behind: {error}"));
+                }
+            }
+            Err(_) => {
+                let removed = match is_new_map.then(|| pool.drop_map(map)) {
+                    None | Some(Err(Error::NoSuchMap(_))) => Ok(()),
+                    Some(removed) => removed,
+                };
+                if let Err(error) = removed.and_then(|()| pool.close()) {
+                    note(format_args!("after the error below: {error}"));
+                }
+            }
+        }
+        result
+    }
+
+    /// The pool, and whether this call has created it.
+    fn open_or_create(&self) -> Result<(Pool, bool)> {
         let mut options = PoolOptions::new();
         match self.durability {
             Some(Promise::Process) => options.durability(Durability::Process),
             Some(Promise::PowerLoss) => options.durability(Durability::PowerLoss),
             None => &mut options,
         };
-        Ok(options
-            .force_power_loss_protocol(self.force_power_loss_protocol)
-            .open_or_create(&self.pool)?)
+        options.force_power_loss_protocol(self.force_power_loss_protocol);
+        let failed = |error: &Error, kind| match error {
+            Error::Io { source, .. } => source.kind() == kind,
+            _ => false,
+        };
+        match options.open(&self.pool) {
+            Err(error) if failed(&error, ErrorKind::NotFound) => {}
+            result => return Ok((result?, false)),
+        }
+        match options.create(&self.pool) {
+            // Somebody else was faster.
+            Err(error) if failed(&error, ErrorKind::AlreadyExists) => {
+                Ok((options.open(&self.pool)?, false))
+            }
+            result => Ok((result?, true)),
+        }
     }
+}
+
+/// What a new map is. Every command that makes maps has these options, and nothing else in the command line knows what there is
+/// to choose.
+#[derive(Args, Clone)]
+pub struct MapArgs {
+    #[arg(
+        long,
+        value_name = "KIND[,OPTION=VALUE...]",
+        default_value_t = Kind::default().to_string(),
+        value_parser = known_kind,
+        help = format!("Kind of index of a new map: {}", kinds())
+    )]
+    kind: String,
+    /// 256, 512, 768 or 1024, for a new lbtree [default: 256].
+    #[arg(long, value_name = "BYTES")]
+    leaf_bytes: Option<u32>,
+}
+
+impl MapArgs {
+    /// The kind of index, as it was typed.
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// Whether there is more than a kind.
+    pub fn has_options(&self) -> bool {
+        self.leaf_bytes.is_some()
+    }
+
+    /// For the library.
+    pub fn options(&self) -> Result<MapOptions> {
+        let default = MapOptions::default();
+        Ok(MapOptions {
+            kind: self.kind.parse()?,
+            leaf_bytes: self.leaf_bytes.unwrap_or(default.leaf_bytes),
+            ..default
+        })
+    }
+
+    /// The words of a command line that say the same.
+    pub fn words(&self) -> Vec<String> {
+        let leaf_bytes = self.leaf_bytes.iter();
+        let leaf_bytes = leaf_bytes.flat_map(|bytes| ["--leaf-bytes".into(), bytes.to_string()]);
+        ["--kind".into(), self.kind.clone()]
+            .into_iter()
+            .chain(leaf_bytes)
+            .collect()
+    }
+}
+
+/// The names of all kinds of index.
+pub fn kinds() -> String {
+    // The library keeps its list to itself; the crash checker is built with the same library.
+    let kinds = indelible_crash::maps::KINDS.map(|kind| kind.to_string());
+    kinds.join(", ")
+}
+
+/// A kind's name, if there is such a kind.
+pub fn known_kind(name: &str) -> Result<String, Error> {
+    name.parse::<Kind>().map(|kind| kind.to_string())
 }
 
 /// Opens a pool for reading: read-only if it was closed cleanly, otherwise for writing, which recovers it.

@@ -1,7 +1,7 @@
 //! `get`, `put`, `del`, `scan`.
 
 use super::open_to_read;
-use crate::output::Output;
+use crate::output::{Output, note};
 use crate::typed;
 use anyhow::Result;
 use clap::Args;
@@ -38,12 +38,12 @@ impl Get {
                 .iter()
                 .map(|(key, value)| json!({"key": key, "value": value}))
                 .collect();
-            println!("{}", Value::Array(rows));
+            output.line(Value::Array(rows))?;
         } else {
             for (key, value) in rows {
                 match value {
-                    Some(value) => println!("{value}"),
-                    None => eprintln!("{key}: not there"),
+                    Some(value) => output.line(value)?,
+                    None => note(format_args!("{key}: not there")),
                 }
             }
         }
@@ -68,14 +68,16 @@ pub struct Put {
 
 impl Put {
     /// Runs the command.
-    pub fn run(self) -> Result<bool> {
+    pub fn run(self, output: &Output) -> Result<bool> {
         let pool = Pool::open(&self.pool)?;
         let map = typed::open(&pool, &self.map)?;
-        if let Some(before) = map.put(&self.key, &self.value)? {
-            println!("{before}");
-        }
+        let before = map.put(&self.key, &self.value)?;
+        output.done("the record was set");
         drop(map);
         pool.close()?;
+        if let Some(before) = before {
+            output.line(before)?;
+        }
         Ok(true)
     }
 }
@@ -94,22 +96,34 @@ pub struct Del {
 
 impl Del {
     /// Runs the command.
-    pub fn run(self) -> Result<bool> {
+    pub fn run(self, output: &Output) -> Result<bool> {
         let pool = Pool::open(&self.pool)?;
         let map = typed::open(&pool, &self.map)?;
+        // All are removed before any is printed: an output that fails does not leave it half done.
+        let mut removed = Vec::new();
+        let mut all = || -> Result<()> {
+            for key in &self.keys {
+                removed.push((key, map.del(key)?));
+            }
+            Ok(())
+        };
+        let result = all();
+        drop(map);
+        pool.close()?;
+        if removed.iter().any(|(_, value)| value.is_some()) {
+            output.done("the records were removed");
+        }
         let mut all_there = true;
-        for key in &self.keys {
-            match map.del(key)? {
-                Some(value) => println!("{value}"),
+        for (key, value) in removed {
+            match value {
+                Some(value) => output.line(value)?,
                 None => {
-                    eprintln!("{key}: not there");
+                    note(format_args!("{key}: not there"));
                     all_there = false;
                 }
             }
         }
-        drop(map);
-        pool.close()?;
-        Ok(all_there)
+        result.map(|()| all_there)
     }
 }
 
@@ -137,7 +151,6 @@ pub struct Scan {
 impl Scan {
     /// Runs the command.
     pub fn run(self, output: &Output) -> Result<bool> {
-        use std::io::Write;
         let pool = open_to_read(&self.pool)?;
         let map = typed::open(&pool, &self.map)?;
         let scan = typed::Scan {
@@ -146,7 +159,7 @@ impl Scan {
             reverse: self.reverse,
         };
         let mut left = self.limit;
-        let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+        let mut out = output.writer();
         let mut written = Ok(());
         if left > 0 {
             // One JSON object per line, so that a long scan can be read as it comes.
@@ -160,10 +173,7 @@ impl Scan {
                 left > 0 && written.is_ok()
             })?;
         }
-        match written.and_then(|()| out.flush()) {
-            // Whoever reads this has seen enough.
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(true),
-            result => Ok(result.map(|()| true)?),
-        }
+        written?;
+        Ok(true)
     }
 }

@@ -1,10 +1,11 @@
 //! `torture`.
 
-use crate::output::Output;
+use super::MapArgs;
+use crate::output::{Output, note};
 use crate::torture::Victim;
 use anyhow::Result;
 use clap::Args;
-use indelible::{Kind, PoolOptions};
+use indelible::PoolOptions;
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,9 +19,8 @@ pub struct Torture {
     /// Writer threads.
     #[arg(long, default_value_t = 4)]
     threads: u64,
-    /// Kind of index: lbtree or apex.
-    #[arg(long, default_value_t)]
-    kind: Kind,
+    #[command(flatten)]
+    new: MapArgs,
     /// Where the pool goes: a directory on tmpfs or on a disk. Default: the system's directory for temporary files.
     #[arg(long)]
     directory: Option<PathBuf>,
@@ -44,7 +44,7 @@ impl Torture {
                 .unwrap_or_default();
             now.as_nanos() as u64
         });
-        eprintln!("seed {seed}");
+        note(format_args!("seed {seed}"));
         let progress = output.progress(self.kills, "kills");
         let (mut acknowledged, mut slowest) = (0, Duration::ZERO);
         let mut victim: Option<(tempfile::TempDir, Victim)> = None;
@@ -62,7 +62,7 @@ impl Torture {
                     let new = Victim::new(
                         directory.path(),
                         PoolOptions::new(),
-                        self.kind,
+                        self.new.clone(),
                         self.threads,
                         seed ^ kill,
                     )?;
@@ -78,7 +78,7 @@ impl Torture {
         }
         progress.finish_and_clear();
         let facts = [
-            ("kind", json!(self.kind.to_string())),
+            ("kind", json!(self.new.kind())),
             ("kills", json!(self.kills)),
             ("writer threads", json!(self.threads)),
             ("operations acknowledged", json!(acknowledged)),
@@ -88,7 +88,7 @@ impl Torture {
                 json!(slowest.as_secs_f64() * 1e3),
             ),
         ];
-        output.facts("survived", &facts);
+        output.facts("survived", &facts)?;
         Ok(true)
     }
 }
