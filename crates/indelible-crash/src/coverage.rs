@@ -88,7 +88,7 @@ pub struct CommitPoint {
     /// Lines of the comment and of the statement that it speaks of.
     pub lines: (u32, u32),
     /// The comment's first words.
-    pub story: &'static str,
+    pub description: &'static str,
 }
 
 macro_rules! source {
@@ -138,7 +138,7 @@ pub fn commit_points() -> Vec<CommitPoint> {
     for &(file, text) in SOURCES {
         let lines: Vec<&'static str> = text.lines().collect();
         for (at, line) in lines.iter().enumerate() {
-            let Some((_, story)) = line.split_once("// COMMIT") else {
+            let Some((_, description)) = line.split_once("// COMMIT") else {
                 continue;
             };
             let is_comment = |line: &&&str| line.trim_start().starts_with("//");
@@ -152,7 +152,7 @@ pub fn commit_points() -> Vec<CommitPoint> {
             points.push(CommitPoint {
                 file,
                 lines: (first, first + length as u32),
-                story: story.trim_start_matches([':', ',']).trim(),
+                description: description.trim_start_matches([':', ',']).trim(),
             });
         }
     }

@@ -82,7 +82,7 @@ impl Display for Mutation {
             Self::NoFence(site) => write!(f, "no fence at {site}"),
             Self::EarlyCommit(site) => write!(f, "commit before persist at {site}"),
             Self::Swapped(first, second) => write!(f, "commits swapped: {first}, {second}"),
-            Self::Code(bug, kind) => write!(f, "{bug:?} ({kind}): {}", bug.story()),
+            Self::Code(bug, kind) => write!(f, "{bug:?} ({kind}): {}", bug.description()),
         }
     }
 }
@@ -193,7 +193,7 @@ fn is_commit(event: &Event) -> bool {
     thread_local! {
         static POINTS: Vec<CommitPoint> = commit_points()
             .into_iter()
-            .filter(|point| !point.story.contains("by checksum"))
+            .filter(|point| !point.description.contains("by checksum"))
             .collect();
     }
     let line = event.source.line();
@@ -225,7 +225,7 @@ fn is_superblock(event: &Event) -> bool {
     thread_local! {
         static LINES: Vec<(u32, u32)> = commit_points()
             .into_iter()
-            .filter(|point| point.story.contains("by checksum"))
+            .filter(|point| point.description.contains("by checksum"))
             .map(|point| point.lines)
             .collect();
     }

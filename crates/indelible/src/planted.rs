@@ -18,7 +18,7 @@ macro_rules! bugs {
 
             /// What is wrong, in words.
             #[must_use]
-            pub fn story(self) -> &'static str {
+            pub fn description(self) -> &'static str {
                 match self {
                     $(Self::$name => concat!($($doc,)+).trim_ascii(),)+
                 }

@@ -172,8 +172,8 @@ impl AnyCursor {
     }
 
     /// The next records, at most `most`; none only at the end.
-    pub(crate) fn next_some(&mut self, most: usize) -> &[[u64; 2]] {
-        each!(self, cursor => cursor.next_some(most))
+    pub(crate) fn next_chunk(&mut self, most: usize) -> &[[u64; 2]] {
+        each!(self, cursor => cursor.next_chunk(most))
     }
 
     pub(crate) fn take_error(&mut self) -> Option<Error> {

@@ -72,7 +72,7 @@ impl<K: Key, V: Value> Range<K, V> {
     pub fn read(&mut self, most: usize, out: &mut Vec<(K, V)>) -> Result<usize> {
         let mut left = most;
         while left > 0 {
-            let some = self.cursor.next_some(left);
+            let some = self.cursor.next_chunk(left);
             if some.is_empty() {
                 break;
             }
@@ -98,7 +98,7 @@ impl<K: Key, V: Value> Iterator for Range<K, V> {
     fn fold<T, F: FnMut(T, (K, V)) -> T>(mut self, start: T, mut f: F) -> T {
         let mut result = start;
         loop {
-            let some = self.cursor.next_some(usize::MAX);
+            let some = self.cursor.next_chunk(usize::MAX);
             if some.is_empty() {
                 return result;
             }

@@ -4,8 +4,8 @@
 //! before any of them reads it.
 
 use super::Tree;
-use super::data::Data;
-use super::inner::{Child, Inner};
+use super::data::DataNode;
+use super::inner::{Child, InnerNode};
 use crate::index::simd::{Kernel, Simd, dispatch, prefetch};
 use crate::planted::{Bug, planted};
 use crate::{Result, reclaim};
@@ -15,8 +15,8 @@ pub(super) const LANES: usize = 32;
 
 /// Where a group of lookups has come to: data nodes and homes. None where the way is cold.
 pub(super) struct Lanes<'a> {
-    nodes: [Option<&'a Data>; LANES],
-    homes: [usize; LANES],
+    nodes: [Option<&'a DataNode>; LANES],
+    predicted: [usize; LANES],
 }
 
 impl Tree {
@@ -24,10 +24,10 @@ impl Tree {
     #[inline(always)]
     fn descend(&self, keys: &[u64], for_writing: bool) -> Lanes<'_> {
         let root = self.root();
-        let mut inner: [&Inner; LANES] = [root; LANES];
+        let mut inner: [&InnerNode; LANES] = [root; LANES];
         let mut lanes = Lanes {
             nodes: [None; LANES],
-            homes: [0; LANES],
+            predicted: [0; LANES],
         };
         for key in keys {
             root.prefetch_slot(*key);
@@ -61,15 +61,15 @@ impl Tree {
         }
         for (lane, &key) in keys.iter().enumerate() {
             if let Some(data) = lanes.nodes[lane] {
-                let home = data.model.predict(key);
-                lanes.homes[lane] = home;
+                let predicted = data.model.predict(key);
+                lanes.predicted[lane] = predicted;
                 if for_writing {
-                    self.prefetch_to_write(data, home);
+                    self.prefetch_to_write(data, predicted);
                 } else {
-                    let window = self.window(data, home);
-                    window.prefetch_half(window.near(home));
+                    let window = self.window(data, predicted);
+                    window.prefetch_half(window.predicted_half(predicted));
                 }
-                prefetch(std::ptr::from_ref(self.locks.of(data.lock_of(home))));
+                prefetch(std::ptr::from_ref(self.locks.of(data.lock_of(predicted))));
             }
         }
         lanes
@@ -82,7 +82,7 @@ impl Tree {
                 let _guard = reclaim::pin();
                 dispatch(
                     self.simd,
-                    GetGroup {
+                    GetLanes {
                         tree: self,
                         keys,
                         values: &mut *values,
@@ -108,18 +108,18 @@ impl Tree {
 
 impl<'a> Lanes<'a> {
     /// Where a lookup has come to, unless the way is cold.
-    pub(super) fn get(&self, lane: usize) -> Option<(&'a Data, usize)> {
-        Some((self.nodes[lane]?, self.homes[lane]))
+    pub(super) fn get(&self, lane: usize) -> Option<(&'a DataNode, usize)> {
+        Some((self.nodes[lane]?, self.predicted[lane]))
     }
 }
 
-struct GetGroup<'a> {
+struct GetLanes<'a> {
     tree: &'a Tree,
     keys: &'a [u64],
     values: &'a mut [Option<u64>],
 }
 
-impl Kernel for GetGroup<'_> {
+impl Kernel for GetLanes<'_> {
     /// The lookups that have to be done again, each by itself.
     type Out = u64;
 
@@ -133,11 +133,11 @@ impl Kernel for GetGroup<'_> {
                 failed |= 1 << lane;
                 continue;
             };
-            let home = lanes.homes[lane];
-            let lock = tree.locks.of(data.lock_of(home));
+            let predicted = lanes.predicted[lane];
+            let lock = tree.locks.of(data.lock_of(predicted));
             let version = lock.read();
-            *value = tree.find_in::<S>(data, home, key);
-            let is_torn = !lock.is_still(version) && !planted(Bug::ReadWithoutVersion);
+            *value = tree.find_value::<S>(data, predicted, key);
+            let is_torn = !lock.validate(version) && !planted(Bug::ReadWithoutVersion);
             failed |= u64::from(is_torn) << lane;
         }
         failed

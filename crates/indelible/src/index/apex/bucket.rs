@@ -8,7 +8,7 @@
 //! The paper (section 4.1) has a chain of buckets per 16 slots. One per group takes less memory, and a long one is read in
 //! one go.
 
-use super::layout::GROUP;
+use super::layout::GROUP_SLOTS;
 use crate::index::simd::{Simd, TagLine};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -18,9 +18,9 @@ use std::ptr::NonNull;
 const SLOT_BITS: u32 = 20;
 const BLOCK_SHIFT: u32 = 28;
 /// The bits of an entry that its key decides.
-const TAG: u32 = !0 << SLOT_BITS;
+const TAG_MASK: u32 = !0 << SLOT_BITS;
 /// Words before the entries.
-const HEAD: usize = 2;
+const HEAD_WORDS: usize = 2;
 
 /// What an entry says.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,19 +28,19 @@ pub(super) struct Entry(u32);
 
 impl Entry {
     #[inline(always)]
-    pub(super) fn new(home: usize, key: u64, stash_slot: u32) -> Self {
-        Self(Self::tag(home, key) | stash_slot)
+    pub(super) fn new(predicted: usize, key: u64, stash_slot: u32) -> Self {
+        Self(Self::tag(predicted, key) | stash_slot)
     }
 
     #[inline(always)]
-    fn tag(home: usize, key: u64) -> u32 {
-        Self::block(home) << BLOCK_SHIFT | u32::from(fingerprint(key)) << SLOT_BITS
+    fn tag(predicted: usize, key: u64) -> u32 {
+        Self::block(predicted) << BLOCK_SHIFT | u32::from(fingerprint(key)) << SLOT_BITS
     }
 
     /// Which block of 16 slots of its group a home is in.
     #[inline(always)]
-    fn block(home: usize) -> u32 {
-        (home % GROUP / 16) as u32
+    fn block(predicted: usize) -> u32 {
+        (predicted % GROUP_SLOTS / 16) as u32
     }
 
     pub(super) fn stash_slot(self) -> u32 {
@@ -83,7 +83,7 @@ impl<'a> Bucket<'a> {
 
     fn layout(capacity: usize) -> Layout {
         // Capacities are those of `grown`: whole lines, and no more than a node has slots.
-        Layout::array::<[u32; 16]>((capacity + HEAD) / 16)
+        Layout::array::<[u32; 16]>((capacity + HEAD_WORDS) / 16)
             .and_then(|layout| layout.align_to(64))
             .unwrap_or(Layout::new::<[u32; 16]>())
     }
@@ -91,7 +91,7 @@ impl<'a> Bucket<'a> {
     /// A larger bucket: the entries of `old` and one more. To be freed by the caller.
     pub(super) fn grown(old: Option<Self>, entry: Entry) -> Self {
         let old = old.map_or(&[][..], Self::words);
-        let capacity = (old.len() + 1 + HEAD).next_power_of_two().max(16) - HEAD;
+        let capacity = (old.len() + 1 + HEAD_WORDS).next_power_of_two().max(16) - HEAD_WORDS;
         let layout = Self::layout(capacity);
         // SAFETY: the layout has a size, and zero is valid for all words.
         let Some(words) = NonNull::new(unsafe { alloc_zeroed(layout) }.cast::<AtomicU32>()) else {
@@ -120,7 +120,7 @@ impl<'a> Bucket<'a> {
 
     #[inline(always)]
     fn word(self, index: usize) -> &'a AtomicU32 {
-        debug_assert!(index < HEAD);
+        debug_assert!(index < HEAD_WORDS);
         // SAFETY: every bucket has its head.
         unsafe { self.words.add(index).as_ref() }
     }
@@ -138,7 +138,7 @@ impl<'a> Bucket<'a> {
     fn words(self) -> &'a [AtomicU32] {
         let length = self.word(0).load(Ordering::Acquire) as usize;
         // SAFETY: the length never exceeds the capacity, which never changes, and the bucket lives for `'a`.
-        unsafe { std::slice::from_raw_parts(self.words.add(HEAD).as_ptr(), length) }
+        unsafe { std::slice::from_raw_parts(self.words.add(HEAD_WORDS).as_ptr(), length) }
     }
 
     pub(super) fn len(self) -> usize {
@@ -155,14 +155,14 @@ impl<'a> Bucket<'a> {
     /// Its lines, and which of their words are entries.
     #[inline(always)]
     fn lines(self) -> impl Iterator<Item = (&'a TagLine, u32)> {
-        let length = HEAD + self.len();
+        let length = HEAD_WORDS + self.len();
         // SAFETY: buckets are whole lines, at least one, aligned as such, and all words of theirs are initialized.
         let lines = unsafe {
             std::slice::from_raw_parts(self.words.as_ptr().cast::<TagLine>(), length.div_ceil(16))
         };
         lines.iter().enumerate().map(move |(i, line)| {
             let in_use = (1 << (length - 16 * i).min(16)) - 1;
-            let head = if i == 0 { (1 << HEAD) - 1 } else { 0 };
+            let head = if i == 0 { (1 << HEAD_WORDS) - 1 } else { 0 };
             (line, in_use & !head)
         })
     }
@@ -171,13 +171,13 @@ impl<'a> Bucket<'a> {
     #[inline(always)]
     pub(super) fn find<S: Simd, T>(
         self,
-        home: usize,
+        predicted: usize,
         key: u64,
         found: impl Fn(u32) -> Option<T>,
     ) -> Option<T> {
-        let tag = Entry::tag(home, key);
+        let tag = Entry::tag(predicted, key);
         for (line, in_use) in self.lines() {
-            for entry in chosen(line, S::tagged(line, tag, TAG) & in_use) {
+            for entry in chosen(line, S::tagged(line, tag, TAG_MASK) & in_use) {
                 if let Some(answer) = found(entry.stash_slot()) {
                     return Some(answer);
                 }
@@ -205,7 +205,7 @@ impl<'a> Bucket<'a> {
             return false;
         }
         // SAFETY: below the capacity.
-        unsafe { self.words.add(HEAD + length).as_ref() }.store(entry.0, Ordering::Relaxed);
+        unsafe { self.words.add(HEAD_WORDS + length).as_ref() }.store(entry.0, Ordering::Relaxed);
         self.word(0).store(length as u32 + 1, Ordering::Release);
         true
     }
@@ -263,12 +263,12 @@ mod tests {
             assert_eq!(found.is_some(), slot % 3 != 0);
         }
         // Numbers of slots are also their homes here, of which those of a block and a group are the same.
-        for (from, to) in [(0, 0), (3, 20), (16, GROUP - 1), (0, GROUP - 1)] {
+        for (from, to) in [(0, 0), (3, 20), (16, GROUP_SLOTS - 1), (0, GROUP_SLOTS - 1)] {
             let mut found = Vec::new();
             bucket.find_between::<Plain>(from, to, |slot| found.push(slot));
             found.sort_unstable();
             let is_between = |slot: &u32| {
-                let block = *slot as usize % GROUP / 16;
+                let block = *slot as usize % GROUP_SLOTS / 16;
                 !slot.is_multiple_of(3) && (from / 16..=to / 16).contains(&block)
             };
             assert!(found.into_iter().eq((0..200).filter(is_between)));

@@ -1,11 +1,12 @@
 //! Building nodes that nobody can reach yet.
 
 use super::Tree;
-use super::data::{Data, State};
-use super::inner::{Child, Inner};
+use super::data::{DataNode, State};
+use super::inner::{Child, InnerNode};
 use super::layout::{
-    DataHeader, DataShape, EXTENSION_SLOTS, Extension, GROUP, GROUP_PAIRS, HEADER_BYTES,
-    INLINE_SLOTS, Link, Offset, PAIR_SLOTS, Radix, SMALLEST_BLOCK, WINDOW, marker, window_of,
+    DataGeometry, DataHeader, EXTENSION_SLOTS, Extension, GROUP_LINE_PAIRS, GROUP_SLOTS,
+    HEADER_BYTES, INLINE_SLOTS, LINE_PAIR_SLOTS, Link, Offset, Radix, SMALLEST_BLOCK, WINDOW_SLOTS,
+    marker, window_of,
 };
 use super::plan::{DataPlan, InnerPlan, Plan};
 use super::records::Buffer;
@@ -23,11 +24,11 @@ pub(super) type Record = (u64, u64);
 
 /// How many pairs in a row make room for one record: each then has a record elsewhere, at a miss for whoever looks for it,
 /// and a record in the stash costs four.
-const CHAIN: usize = 3;
+const MAX_SHIFTED_LINE_PAIRS: usize = 3;
 
 /// A data node as it will lie in its block.
-pub(super) struct Image {
-    shape: DataShape,
+pub(super) struct NodeImage {
+    geometry: DataGeometry,
     pub(super) bytes: u64,
     high: u64,
     words: Buffer,
@@ -39,46 +40,46 @@ pub(super) struct Image {
     rest: Vec<(usize, Record)>,
 }
 
-impl Image {
+impl NodeImage {
     pub(super) fn new(plan: &DataPlan, records: &[Record]) -> Self {
-        let shape = DataShape {
+        let geometry = DataGeometry {
             model: plan.model,
             primary: plan.primary,
             stash: plan.stash,
             low: plan.low,
         };
         let mut words = Buffer::of(plan.bytes as usize / 8);
-        words[..HEADER_WORDS].copy_from_slice(&DataHeader::words(&shape));
-        for slot in words[HEADER_WORDS + shape.primary * 2..].chunks_exact_mut(2) {
-            slot.copy_from_slice(&[marker(shape.low), 0]);
+        words[..HEADER_WORDS].copy_from_slice(&DataHeader::words(&geometry));
+        for slot in words[HEADER_WORDS + geometry.primary * 2..].chunks_exact_mut(2) {
+            slot.copy_from_slice(&[marker(geometry.low), 0]);
         }
         let mut image = Self {
-            shape,
+            geometry,
             bytes: plan.bytes,
             high: plan.high,
             words,
             overflow: Vec::new(),
-            groups: vec![(0, 0); shape.primary.div_ceil(GROUP)],
+            groups: vec![(0, 0); geometry.primary.div_ceil(GROUP_SLOTS)],
             rest: Vec::new(),
         };
-        image.place(records);
+        image.place_records(records);
         image
     }
 
     /// Gives every record a slot. In each group they lie in order, but for strays of its last pair of lines: ranges rely on it.
-    fn place(&mut self, records: &[Record]) {
+    fn place_records(&mut self, records: &[Record]) {
         // By their homes, where the records of each pair of lines begin, and at last where they end. Pairs without any first
         // leave a 0 behind them.
-        let mut bounds = vec![0; self.shape.primary / PAIR_SLOTS + 1];
+        let mut bounds = vec![0; self.geometry.primary / LINE_PAIR_SLOTS + 1];
         for (i, &(key, _)) in records.iter().enumerate() {
-            bounds[self.shape.model.predict(key) / PAIR_SLOTS + 1] = i + 1;
+            bounds[self.geometry.model.predict(key) / LINE_PAIR_SLOTS + 1] = i + 1;
         }
         for pair in 1..bounds.len() {
             bounds[pair] = bounds[pair].max(bounds[pair - 1]);
         }
         for group in 0..self.groups.len() {
-            let first = group * GROUP_PAIRS;
-            let last = (first + GROUP_PAIRS).min(bounds.len() - 1);
+            let first = group * GROUP_LINE_PAIRS;
+            let last = (first + GROUP_LINE_PAIRS).min(bounds.len() - 1);
             self.place_group(records, group, &bounds[first..=last]);
         }
     }
@@ -89,11 +90,11 @@ impl Image {
         let own = |pair: usize| bounds[pair + 1] - bounds[pair];
         // How many records of the pair before each can take, so that none goes to the stash: as many as its own leave room for,
         // and as many as it can hand on of its own. Behind the last pair is another group, which takes none.
-        let mut room = [0; GROUP_PAIRS + 1];
-        for _ in 0..CHAIN {
+        let mut room = [0; GROUP_LINE_PAIRS + 1];
+        for _ in 0..MAX_SHIFTED_LINE_PAIRS {
             for pair in 1..pairs {
                 let handed_on = own(pair).min(room[pair + 1]);
-                room[pair] = (PAIR_SLOTS + handed_on).saturating_sub(own(pair));
+                room[pair] = (LINE_PAIR_SLOTS + handed_on).saturating_sub(own(pair));
             }
         }
         // Those that go on from the pair before.
@@ -103,32 +104,32 @@ impl Image {
             // Who comes and finds no room even so goes to the stash.
             let stay = own(pair)
                 .saturating_sub(room[pair + 1])
-                .max(PAIR_SLOTS.saturating_sub(carried.len()))
-                .min(PAIR_SLOTS)
+                .max(LINE_PAIR_SLOTS.saturating_sub(carried.len()))
+                .min(LINE_PAIR_SLOTS)
                 .min(own(pair));
             let at = bounds[pair];
-            let slot = group * GROUP + pair * PAIR_SLOTS;
+            let slot = group * GROUP_SLOTS + pair * LINE_PAIR_SLOTS;
             if carried.is_empty() {
-                self.put_pair(slot, &records[at..], stay);
+                self.fill_line_pair(slot, &records[at..], stay);
             } else {
-                let lucky = carried.len().min(PAIR_SLOTS - stay);
-                let unlucky = carried.start + lucky..carried.end;
-                self.put_pair(slot, &records[carried.start..], lucky);
-                for (slot, record) in (slot + lucky..).zip(at..at + stay) {
+                let placed = carried.len().min(LINE_PAIR_SLOTS - stay);
+                let spilled = carried.start + placed..carried.end;
+                self.fill_line_pair(slot, &records[carried.start..], placed);
+                for (slot, record) in (slot + placed..).zip(at..at + stay) {
                     self.put(slot, records[record]);
                 }
-                unlucky.for_each(|record| self.put_aside(records[record]));
+                spilled.for_each(|record| self.spill(records[record]));
             }
             carried = at + stay..bounds[pair + 1];
             if !carried.is_empty() {
-                self.groups[group].1 |= Data::pair_bit(slot);
+                self.groups[group].1 |= DataNode::line_pair_bit(slot);
             }
         }
         // Of the last pair: their window is that pair, which is full, and the one before, where they come last.
         for &record in &records[carried] {
-            match self.room_for(self.shape.model.predict(record.0)) {
+            match self.free_place(self.geometry.model.predict(record.0)) {
                 Some(slot) => self.put(slot, record),
-                None => self.put_aside(record),
+                None => self.spill(record),
             }
         }
         self.groups[group].0 = bounds[pairs] - bounds[0];
@@ -137,20 +138,20 @@ impl Image {
     /// Fills a pair of lines with the first so many of `records`. The pairs before it have been filled, and those behind it
     /// have not.
     #[inline(always)]
-    fn put_pair(&mut self, first: usize, records: &[Record], count: usize) {
-        let free = [marker(self.shape.low), 0];
-        let slots = &mut self.words[HEADER_WORDS..].as_chunks_mut().0[first..self.shape.primary];
+    fn fill_line_pair(&mut self, first: usize, records: &[Record], count: usize) {
+        let free = [marker(self.geometry.low), 0];
+        let slots = &mut self.words[HEADER_WORDS..].as_chunks_mut().0[first..self.geometry.primary];
         if let (Some(two_pairs), Some(pair)) = (
-            slots.first_chunk_mut::<{ 2 * PAIR_SLOTS }>(),
-            records.first_chunk::<PAIR_SLOTS>(),
+            slots.first_chunk_mut::<{ 2 * LINE_PAIR_SLOTS }>(),
+            records.first_chunk::<LINE_PAIR_SLOTS>(),
         ) {
             // All of them, and behind those that count as many free slots, which may reach into the next pair.
             for (slot, &(key, value)) in two_pairs.iter_mut().zip(pair) {
                 *slot = [key, value];
             }
-            two_pairs[count..count + PAIR_SLOTS].fill(free);
+            two_pairs[count..count + LINE_PAIR_SLOTS].fill(free);
         } else {
-            slots[..PAIR_SLOTS].fill(free);
+            slots[..LINE_PAIR_SLOTS].fill(free);
             for (slot, &(key, value)) in slots.iter_mut().zip(&records[..count]) {
                 *slot = [key, value];
             }
@@ -158,21 +159,21 @@ impl Image {
     }
 
     /// Puts a record into the stash.
-    fn put_aside(&mut self, record: Record) {
-        let home = self.shape.model.predict(record.0);
+    fn spill(&mut self, record: Record) {
+        let predicted = self.geometry.model.predict(record.0);
         let slot = self.overflow.len();
-        if slot < self.shape.stash {
-            self.put(self.shape.primary + slot, record);
-            self.overflow.push((home, record.0, slot as u32));
+        if slot < self.geometry.stash {
+            self.put(self.geometry.primary + slot, record);
+            self.overflow.push((predicted, record.0, slot as u32));
         } else {
-            self.rest.push((home, record));
+            self.rest.push((predicted, record));
         }
     }
 
     /// Whether the node would not be full again at once: the next record finds a place, wherever its home is.
-    pub(super) fn has_room(&self) -> bool {
-        let free = self.shape.stash - self.overflow.len();
-        self.rest.is_empty() && free >= (self.shape.stash / 8).max(2)
+    pub(super) fn has_spare_stash(&self) -> bool {
+        let free = self.geometry.stash - self.overflow.len();
+        self.rest.is_empty() && free >= (self.geometry.stash / 8).max(2)
     }
 
     fn put(&mut self, slot: usize, (key, value): Record) {
@@ -182,14 +183,14 @@ impl Image {
     }
 
     /// The slot that an insert would choose.
-    fn room_for(&self, home: usize) -> Option<usize> {
-        let (first, free) = (window_of(home), marker(self.shape.low));
+    fn free_place(&self, predicted: usize) -> Option<usize> {
+        let (first, free) = (window_of(predicted), marker(self.geometry.low));
         let keys = &self.words[HEADER_WORDS + first * 2..];
         let mut mask = 0;
-        for slot in 0..WINDOW {
+        for slot in 0..WINDOW_SLOTS {
             mask |= u32::from(keys[slot * 2] == free) << (slot * 2);
         }
-        choose(mask, home - first).map(|slot| first + slot)
+        choose_free_slot(mask, predicted - first).map(|slot| first + slot)
     }
 }
 
@@ -197,8 +198,8 @@ impl Image {
 /// one in the home's pair of lines, else the first one in that pair, else the first one in the other pair. So most lookups find
 /// the key in the pair of its home. Without a branch: nobody can foresee which slots are free.
 #[inline(always)]
-pub(super) fn choose(free: u32, at: usize) -> Option<usize> {
-    const PAIR: u32 = PAIR_SLOTS as u32;
+pub(super) fn choose_free_slot(free: u32, at: usize) -> Option<usize> {
+    const PAIR: u32 = LINE_PAIR_SLOTS as u32;
     let (pair, within) = (at as u32 & PAIR, at as u32 % PAIR);
     // The home's pair to the lower half, and there its home to the front.
     let turned = free.rotate_right(pair * 2);
@@ -210,21 +211,21 @@ pub(super) fn choose(free: u32, at: usize) -> Option<usize> {
 }
 
 /// Nodes that are not reachable yet, with their mirrors; given back unless they are opened.
-pub(super) struct Aside<'a> {
+pub(super) struct UnpublishedNodes<'a> {
     tree: &'a Tree,
     blocks: Vec<(Offset, u64)>,
     mirrors: Vec<Child>,
 }
 
 /// A child that has been built: the first slot of its group, the logarithm of the group's size, and what it is.
-pub(super) struct Built {
+pub(super) struct BuiltChild {
     pub(super) first: usize,
     pub(super) log: u32,
     pub(super) link: Link,
     pub(super) child: Child,
 }
 
-impl<'a> Aside<'a> {
+impl<'a> UnpublishedNodes<'a> {
     pub(super) fn new(tree: &'a Tree) -> Self {
         Self {
             tree,
@@ -240,50 +241,58 @@ impl<'a> Aside<'a> {
     }
 
     /// Takes over what another thread has built.
-    pub(super) fn absorb(&mut self, mut other: Self) {
+    pub(super) fn append(&mut self, mut other: Self) {
         self.blocks.append(&mut other.blocks);
         self.mirrors.append(&mut other.mirrors);
     }
 
     /// They are reachable now, also through all mirrors: from here on they may be written.
-    pub(super) fn open(mut self) {
+    pub(super) fn open_for_writers(mut self) {
         self.blocks.clear();
         for child in self.mirrors.drain(..) {
             if !child.is_inner() {
                 // SAFETY: made here and not freed since.
-                unsafe { &*child.as_data() }.become_(State::Live);
+                unsafe { &*child.as_data() }.set_state(State::Live);
             }
         }
     }
 
     /// Writes a data node with `records`, not fenced, and makes its mirror, which is frozen.
-    pub(super) fn data(&mut self, plan: &DataPlan, records: &[Record]) -> Result<(Link, Child)> {
-        self.image(Image::new(plan, records), records)
+    pub(super) fn build_data_node(
+        &mut self,
+        plan: &DataPlan,
+        records: &[Record],
+    ) -> Result<(Link, Child)> {
+        self.write_image(NodeImage::new(plan, records), records)
     }
 
     /// The same for a node that has been laid out.
-    pub(super) fn image(&mut self, mut image: Image, records: &[Record]) -> Result<(Link, Child)> {
-        let (tree, shape) = (self.tree, image.shape);
+    pub(super) fn write_image(
+        &mut self,
+        mut image: NodeImage,
+        records: &[Record],
+    ) -> Result<(Link, Child)> {
+        let (tree, geometry) = (self.tree, image.geometry);
         let offset = self.alloc(image.bytes)?;
-        let extensions = self.extensions(&shape, &image.rest)?;
+        let extensions = self.build_extensions(&geometry, &image.rest)?;
         image.words[EXTENSION_WORD] = extensions.first().copied().unwrap_or(0);
         let cells = tree.cells(offset, image.words.len());
         tree.pm.stream(cells, &image.words);
-        let mut data = Data::new(offset, image.bytes, &shape, image.high, &extensions);
+        let mut data = DataNode::new(offset, image.bytes, &geometry, image.high, &extensions);
         data.built = (records.first().zip(records.last()))
             .map(|(first, last)| (records.len(), first.0, last.0));
-        data.leave_at(records.len());
+        data.set_reviewed(records.len());
         data.is_in_order = true.into();
         // Before the overflow entries, which say themselves that there are records in the stash.
-        for (group, &(count, strays)) in image.groups.iter().enumerate() {
-            data.set_counted(group, count, strays);
+        for (group, &(count, displaced)) in image.groups.iter().enumerate() {
+            data.set_counted(group, count, displaced);
         }
         let in_stash = image.overflow.iter().copied();
-        let beyond = image.rest.iter().zip(shape.stash as u32..);
-        let beyond = beyond.map(|(&(home, (key, _)), slot)| (home, key, slot));
-        for (home, key, slot) in in_stash.chain(beyond) {
-            data.take_stash(slot);
-            data.add_overflow(home, key, slot);
+        let beyond = image.rest.iter().zip(geometry.stash as u32..);
+        let beyond = beyond.map(|(&(predicted, (key, _)), slot)| (predicted, key, slot));
+        for (predicted, key, slot) in in_stash.chain(beyond) {
+            data.mark_stash_taken(slot);
+            data.add_overflow(predicted, key, slot);
         }
         let child = Child::data(NonNull::from(Box::leak(data)));
         self.mirrors.push(child);
@@ -291,9 +300,9 @@ impl<'a> Aside<'a> {
     }
 
     /// Writes extended stash blocks for `records`, in the order of their links.
-    fn extensions(
+    fn build_extensions(
         &mut self,
-        shape: &DataShape,
+        geometry: &DataGeometry,
         records: &[(usize, Record)],
     ) -> Result<Vec<Offset>> {
         let parts: Vec<_> = records.chunks(EXTENSION_SLOTS).collect();
@@ -305,13 +314,13 @@ impl<'a> Aside<'a> {
             let next = blocks.get(i + 1).copied().unwrap_or(0);
             let records = part.iter().map(|&(_, record)| record);
             let block = self.tree.extension(blocks[i]);
-            block.fill(self.tree.pm, next, marker(shape.low), records);
+            block.fill(self.tree.pm, next, marker(geometry.low), records);
         }
         Ok(blocks)
     }
 
     /// Writes the slots and the head of an inner node, not fenced, and returns where they are: the head, then the slots.
-    pub(super) fn inner_blocks(
+    pub(super) fn write_inner_node(
         &mut self,
         radix: Radix,
         links: impl Iterator<Item = (usize, Link)>,
@@ -334,14 +343,14 @@ impl<'a> Aside<'a> {
     }
 
     /// A mirror for an inner node that has been written.
-    pub(super) fn mirror(
+    pub(super) fn add_inner_mirror(
         &mut self,
         radix: Radix,
         (head, slots): (Offset, Offset),
         range: (u64, u64),
         depth: u32,
-    ) -> &'a Inner {
-        let inner = Inner::new(radix, head, slots, range, depth);
+    ) -> &'a InnerNode {
+        let inner = InnerNode::new(radix, head, slots, range, depth);
         let inner = NonNull::from(Box::leak(inner));
         self.mirrors.push(Child::inner(inner));
         // SAFETY: it is freed with `self` if it is not opened, and else when nobody can hold it; the caller does not
@@ -350,7 +359,7 @@ impl<'a> Aside<'a> {
     }
 
     /// Writes what a plan says, not fenced. `records` are those that the plan was made for.
-    pub(super) fn plant(
+    pub(super) fn build_subtree(
         &mut self,
         plan: &Plan,
         records: &[Record],
@@ -358,30 +367,31 @@ impl<'a> Aside<'a> {
         depth: u32,
     ) -> Result<(Link, Child)> {
         let plan = match plan {
-            Plan::Data(plan) => return self.data(plan, &records[plan.first..plan.last]),
+            Plan::Data(plan) => return self.build_data_node(plan, &records[plan.first..plan.last]),
             Plan::Inner(plan) => plan,
         };
         let radix = plan.radix();
-        let built = self.plant_children(plan, 0..plan.children.len(), records, range, depth)?;
-        self.plant_over(radix, &built, range, depth)
+        let built = self.build_children(plan, 0..plan.children.len(), records, range, depth)?;
+        self.build_inner_node_over(radix, &built, range, depth)
     }
 
     /// Some of the children of an inner node.
-    pub(super) fn plant_children(
+    pub(super) fn build_children(
         &mut self,
         plan: &InnerPlan,
         which: std::ops::Range<usize>,
         records: &[Record],
         (low, high): (u64, u64),
         depth: u32,
-    ) -> Result<Vec<Built>> {
+    ) -> Result<Vec<BuiltChild>> {
         let radix = plan.radix();
         let mut built = Vec::with_capacity(which.len());
         for i in which {
             let (first, log) = plan.group(i);
             let range = radix.range_of(first, log, low, high);
-            let (link, child) = self.plant(&plan.children[i].1, records, range, depth + 1)?;
-            built.push(Built {
+            let (link, child) =
+                self.build_subtree(&plan.children[i].1, records, range, depth + 1)?;
+            built.push(BuiltChild {
                 first,
                 log,
                 link,
@@ -392,16 +402,16 @@ impl<'a> Aside<'a> {
     }
 
     /// An inner node over children that have been built.
-    pub(super) fn plant_over(
+    pub(super) fn build_inner_node_over(
         &mut self,
         radix: Radix,
-        built: &[Built],
+        built: &[BuiltChild],
         range: (u64, u64),
         depth: u32,
     ) -> Result<(Link, Child)> {
         let links = built.iter().map(|child| (child.first, child.link));
-        let blocks = self.inner_blocks(radix, links)?;
-        let inner = self.mirror(radix, blocks, range, depth);
+        let blocks = self.write_inner_node(radix, links)?;
+        let inner = self.add_inner_mirror(radix, blocks, range, depth);
         for child in built {
             inner.set(child.first, child.log, child.child);
         }
@@ -409,11 +419,11 @@ impl<'a> Aside<'a> {
     }
 }
 
-impl Drop for Aside<'_> {
+impl Drop for UnpublishedNodes<'_> {
     fn drop(&mut self) {
         for child in self.mirrors.drain(..) {
             // SAFETY: made here, and nobody else has it.
-            unsafe { child.free_alone() }
+            unsafe { child.free_node() }
         }
         for (offset, bytes) in self.blocks.drain(..) {
             self.tree.blocks.free_now(offset, bytes);
@@ -449,28 +459,28 @@ impl Extension {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::index::apex::layout::{SLOT_BYTES, pair_of};
+    use crate::index::apex::layout::{SLOT_BYTES, line_pair_of};
     use crate::index::apex::model::Model;
     use proptest::prelude::*;
 
     #[test]
     fn an_insert_prefers_the_pair_of_lines_of_its_home() {
         let slots = |slots: &[usize]| slots.iter().fold(0, |mask, slot| mask | 1 << (slot * 2));
-        assert_eq!(choose(slots(&[0, 2, 3, 5]), 1), Some(2));
-        assert_eq!(choose(slots(&[0, 9]), 1), Some(0));
-        assert_eq!(choose(slots(&[9, 12]), 5), Some(9));
+        assert_eq!(choose_free_slot(slots(&[0, 2, 3, 5]), 1), Some(2));
+        assert_eq!(choose_free_slot(slots(&[0, 9]), 1), Some(0));
+        assert_eq!(choose_free_slot(slots(&[9, 12]), 5), Some(9));
         // At the end of a group the window begins before the home's pair.
-        assert_eq!(choose(slots(&[2]), 14), Some(2));
-        assert_eq!(choose(slots(&[2, 8]), 14), Some(8));
-        assert_eq!(choose(0, 3), None);
+        assert_eq!(choose_free_slot(slots(&[2]), 14), Some(2));
+        assert_eq!(choose_free_slot(slots(&[2, 8]), 14), Some(8));
+        assert_eq!(choose_free_slot(0, 3), None);
     }
 
     /// The image of a node that has so many keys in each pair of lines.
-    fn image_of(counts: &[u64]) -> (Image, Vec<Record>) {
-        let primary = counts.len() * PAIR_SLOTS;
-        let (stash, low, high) = (WINDOW, 1000, 1000 + 100 * primary as u64 - 1);
+    fn image_of(counts: &[u64]) -> (NodeImage, Vec<Record>) {
+        let primary = counts.len() * LINE_PAIR_SLOTS;
+        let (stash, low, high) = (WINDOW_SLOTS, 1000, 1000 + 100 * primary as u64 - 1);
         let keys = (0..).zip(counts).flat_map(|(pair, &count)| {
-            (0..count).map(move |key| low + pair * 100 * PAIR_SLOTS as u64 + key)
+            (0..count).map(move |key| low + pair * 100 * LINE_PAIR_SLOTS as u64 + key)
         });
         let records: Vec<Record> = keys.map(|key| (key, !key)).collect();
         let plan = DataPlan {
@@ -483,10 +493,10 @@ mod tests {
             stash,
             model: Model::fit(&[], primary, low, high),
         };
-        (Image::new(&plan, &records), records)
+        (NodeImage::new(&plan, &records), records)
     }
 
-    fn stashed(image: &Image) -> usize {
+    fn stashed(image: &NodeImage) -> usize {
         image.overflow.len() + image.rest.len()
     }
 
@@ -497,7 +507,7 @@ mod tests {
         assert_eq!((stashed(&image), image.groups[0]), (0, (32, 0b0111)));
         let slots = image.words[HEADER_WORDS..].as_chunks().0;
         let in_order = records.iter().map(|&(key, value)| [key, value]);
-        assert!(slots[..GROUP].iter().copied().eq(in_order));
+        assert!(slots[..GROUP_SLOTS].iter().copied().eq(in_order));
         // Those of the last pair find room in the one before.
         let (image, _) = image_of(&[8, 8, 6, 10]);
         assert_eq!((stashed(&image), image.groups[0]), (0, (32, 0b1000)));
@@ -507,40 +517,49 @@ mod tests {
     }
 
     /// The records of an image, each of which is where it may be, and of each group how many they are and its strays.
-    fn contents(image: &Image) -> (Vec<Record>, Vec<(usize, u64)>) {
+    fn contents(image: &NodeImage) -> (Vec<Record>, Vec<(usize, u64)>) {
         let in_stash = image.overflow.iter().map(|&(_, key, _)| (key, !key));
         let beyond = image.rest.iter().map(|&(_, record)| record);
         let mut records: Vec<Record> = in_stash.chain(beyond).collect();
         let mut groups = vec![(0, 0); image.groups.len()];
-        let mut count = |home: usize, is_stray: bool| {
-            let (count, strays) = &mut groups[home / GROUP];
+        let mut count = |predicted: usize, is_displaced: bool| {
+            let (count, displaced) = &mut groups[predicted / GROUP_SLOTS];
             *count += 1;
-            *strays |= if is_stray { Data::pair_bit(home) } else { 0 };
+            *displaced |= if is_displaced {
+                DataNode::line_pair_bit(predicted)
+            } else {
+                0
+            };
         };
         for &(key, _) in &records {
-            count(image.shape.model.predict(key), true);
+            count(image.geometry.model.predict(key), true);
         }
         let slots: &[[u64; 2]] = image.words[HEADER_WORDS..].as_chunks().0;
-        let pairs = slots[..image.shape.primary].chunks(PAIR_SLOTS);
-        for (first, pair) in (0..).step_by(PAIR_SLOTS).zip(pairs) {
+        let pairs = slots[..image.geometry.primary].chunks(LINE_PAIR_SLOTS);
+        for (first, pair) in (0..).step_by(LINE_PAIR_SLOTS).zip(pairs) {
             let taken = pair
                 .iter()
-                .filter(|slot| slot[0] != marker(image.shape.low));
+                .filter(|slot| slot[0] != marker(image.geometry.low));
             assert!(taken.clone().is_sorted());
             for &[key, value] in taken {
-                let home = image.shape.model.predict(key);
-                assert!((window_of(home)..window_of(home) + WINDOW).contains(&first));
-                count(home, first != pair_of(home));
+                let predicted = image.geometry.model.predict(key);
+                assert!(
+                    (window_of(predicted)..window_of(predicted) + WINDOW_SLOTS).contains(&first)
+                );
+                count(predicted, first != line_pair_of(predicted));
                 records.push((key, value));
             }
         }
-        for (group, &(_, strays)) in slots[..image.shape.primary].chunks(GROUP).zip(&groups) {
-            let last_pair = group.len() - PAIR_SLOTS;
-            let may_end = strays & Data::pair_bit(last_pair) != 0;
+        for (group, &(_, displaced)) in slots[..image.geometry.primary]
+            .chunks(GROUP_SLOTS)
+            .zip(&groups)
+        {
+            let last_pair = group.len() - LINE_PAIR_SLOTS;
+            let may_end = displaced & DataNode::line_pair_bit(last_pair) != 0;
             let in_order = if may_end { last_pair } else { group.len() };
             let taken = group[..in_order]
                 .iter()
-                .filter(|slot| slot[0] != marker(image.shape.low));
+                .filter(|slot| slot[0] != marker(image.geometry.low));
             assert!(taken.is_sorted());
         }
         records.sort_unstable();
@@ -549,7 +568,7 @@ mod tests {
 
     fn counts() -> impl Strategy<Value = Vec<u64>> {
         let count = prop_oneof![8 => 0_u64..12, 1 => 0_u64..100];
-        proptest::collection::vec(count, 2..3 * GROUP_PAIRS)
+        proptest::collection::vec(count, 2..3 * GROUP_LINE_PAIRS)
     }
 
     proptest! {

@@ -1,12 +1,12 @@
 //! Bulk load: a whole map, built aside and switched in with one store.
 
 use super::Tree;
-use super::build::{Aside, Built, Record};
-use super::data::Data;
-use super::inner::{Child, Inner};
+use super::build::{BuiltChild, Record, UnpublishedNodes};
+use super::data::DataNode;
+use super::inner::{Child, InnerNode};
 use super::layout::Link;
 use super::plan::{InnerPlan, Plan};
-use super::smo::Frozen;
+use super::smo::FrozenNode;
 use crate::locks::Wait;
 use crate::sync::lock;
 use crate::{Error, Result, reclaim};
@@ -15,20 +15,20 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 /// All keys.
-const DOMAIN: (u64, u64) = (0, u64::MAX);
+const ALL_KEYS: (u64, u64) = (0, u64::MAX);
 
 /// Children of the root that a thread of a bulk load builds at a time.
-const PART: usize = 16;
+const CHILDREN_PER_BUILD_TASK: usize = 16;
 
 impl Tree {
     /// Builds a map without records, of which nobody knows yet, and returns its root.
     pub(super) fn build_empty(&self) -> Result<Link> {
-        let mut aside = Aside::new(self);
-        let plan = self.shape.plan(&[], DOMAIN, 1.0, 1);
-        let (link, child) = aside.plant(&plan, &[], DOMAIN, 0)?;
+        let mut unpublished = UnpublishedNodes::new(self);
+        let plan = self.limits.plan_tree(&[], ALL_KEYS, 1.0, 1);
+        let (link, child) = unpublished.build_subtree(&plan, &[], ALL_KEYS, 0)?;
         self.pm.fence();
         self.root.store(child.as_inner(), Ordering::Release);
-        aside.open();
+        unpublished.open_for_writers();
         Ok(link)
     }
 
@@ -57,13 +57,13 @@ impl Tree {
         } else {
             std::thread::available_parallelism().map_or(1, usize::from)
         };
-        let plan = self.shape.plan(&keys, DOMAIN, fill, threads);
+        let plan = self.limits.plan_tree(&keys, ALL_KEYS, fill, threads);
         drop(keys);
-        let mut aside = Aside::new(self);
+        let mut unpublished = UnpublishedNodes::new(self);
         let (link, child) = match &plan {
-            Plan::Inner(plan) => self.plant_parallel(&mut aside, plan, records, threads)?,
+            Plan::Inner(plan) => self.plant_parallel(&mut unpublished, plan, records, threads)?,
             // A plan for the whole domain has an inner node at its root.
-            Plan::Data(_) => aside.plant(&plan, records, DOMAIN, 0)?,
+            Plan::Data(_) => unpublished.build_subtree(&plan, records, ALL_KEYS, 0)?,
         };
         self.pm.fence();
         let _root = lock(&self.changing_root);
@@ -84,13 +84,13 @@ impl Tree {
         for frozen in &old.nodes {
             self.retire_data(frozen.data);
         }
-        aside.open();
+        unpublished.open_for_writers();
         Ok(())
     }
 
     /// Freezes all data nodes, none of which may have a record.
-    fn freeze_all(&self) -> Result<AllFrozen<'_>> {
-        let mut all = AllFrozen::default();
+    fn freeze_all(&self) -> Result<FrozenTree<'_>> {
+        let mut all = FrozenTree::default();
         let (mut from, mut inners, mut wait) = (0, BTreeMap::new(), Wait::default());
         loop {
             let path = self.path_to(from)?;
@@ -122,56 +122,57 @@ impl Tree {
         Ok(all)
     }
 
-    fn has_records(&self, data: &Data) -> bool {
+    fn has_records(&self, data: &DataNode) -> bool {
         (0..data.group_count()).any(|group| !self.keys_of(data, group).is_empty())
     }
 
     /// Builds a tree with several threads.
     fn plant_parallel<'a>(
         &'a self,
-        aside: &mut Aside<'a>,
+        unpublished: &mut UnpublishedNodes<'a>,
         plan: &InnerPlan,
         records: &[Record],
         threads: usize,
     ) -> Result<(Link, Child)> {
         let count = plan.children.len();
-        let next = Mutex::new((0..count).step_by(PART));
+        let next = Mutex::new((0..count).step_by(CHILDREN_PER_BUILD_TASK));
         let work = || {
-            let (mut aside, mut built) = (Aside::new(self), Vec::new());
+            let (mut unpublished, mut built) = (UnpublishedNodes::new(self), Vec::new());
             loop {
                 let from = lock(&next).next();
                 let Some(from) = from else {
                     break;
                 };
-                let which = from..(from + PART).min(count);
-                built.append(&mut aside.plant_children(plan, which, records, DOMAIN, 0)?);
+                let which = from..(from + CHILDREN_PER_BUILD_TASK).min(count);
+                built.append(&mut unpublished.build_children(plan, which, records, ALL_KEYS, 0)?);
             }
             // A fence speaks for its own thread only.
             self.pm.fence();
-            Ok((aside, built))
+            Ok((unpublished, built))
         };
-        let results: Vec<Result<(Aside<'_>, Vec<Built>)>> = std::thread::scope(|scope| {
-            let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, work);
-            // Without more threads this one does it all.
-            let others: Vec<_> = (1..threads).filter_map(|i| spawn(i).ok()).collect();
-            let mine = work();
-            let theirs = others.into_iter().filter_map(|thread| thread.join().ok());
-            std::iter::once(mine).chain(theirs).collect()
-        });
+        let results: Vec<Result<(UnpublishedNodes<'_>, Vec<BuiltChild>)>> =
+            std::thread::scope(|scope| {
+                let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, work);
+                // Without more threads this one does it all.
+                let others: Vec<_> = (1..threads).filter_map(|i| spawn(i).ok()).collect();
+                let mine = work();
+                let theirs = others.into_iter().filter_map(|thread| thread.join().ok());
+                std::iter::once(mine).chain(theirs).collect()
+            });
         let mut built = Vec::with_capacity(count);
         for result in results {
             let (theirs, mut children) = result?;
-            aside.absorb(theirs);
+            unpublished.append(theirs);
             built.append(&mut children);
         }
         built.sort_by_key(|child| child.first);
-        aside.plant_over(plan.radix(), &built, DOMAIN, 0)
+        unpublished.build_inner_node_over(plan.radix(), &built, ALL_KEYS, 0)
     }
 }
 
 /// All nodes of a map without records.
 #[derive(Default)]
-struct AllFrozen<'a> {
-    nodes: Vec<Frozen<'a>>,
-    inners: Vec<&'a Inner>,
+struct FrozenTree<'a> {
+    nodes: Vec<FrozenNode<'a>>,
+    inners: Vec<&'a InnerNode>,
 }

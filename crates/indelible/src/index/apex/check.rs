@@ -1,9 +1,9 @@
 //! Checking every invariant, and telling what the map is made of.
 
 use super::build::block_for;
-use super::data::{Data, State};
-use super::inner::{Inner, group_log, group_of};
-use super::layout::{GROUP, Offset, SMALLEST_BLOCK, WINDOW, window_of};
+use super::data::{DataNode, State};
+use super::inner::{InnerNode, group_log, group_of};
+use super::layout::{GROUP_SLOTS, Offset, SMALLEST_BLOCK, WINDOW_SLOTS, window_of};
 use super::smo::Path;
 use super::{Shared, Tree};
 use crate::index::simd::Plain;
@@ -58,7 +58,7 @@ impl Tree {
         Ok(())
     }
 
-    fn check_inner(&self, inner: &Inner, report: &mut Report) {
+    fn check_inner(&self, inner: &InnerNode, report: &mut Report) {
         let at = inner.head;
         report.reachable.push((at, SMALLEST_BLOCK));
         if inner.durable_slots != at + self.inline_at() {
@@ -92,7 +92,7 @@ impl Tree {
         }
     }
 
-    fn check_data(&self, data: &Data, last: &mut Option<u64>, report: &mut Report) {
+    fn check_data(&self, data: &DataNode, last: &mut Option<u64>, report: &mut Report) {
         let at = data.offset();
         report.reachable.push((at, data.bytes));
         let extensions = data.extensions().map(|block| (block, SMALLEST_BLOCK));
@@ -119,15 +119,15 @@ impl Tree {
                 continue;
             }
             let window = window_of(data.model.predict(key));
-            let is_in_window = (window..window + WINDOW).contains(&slot);
+            let is_in_window = (window..window + WINDOW_SLOTS).contains(&slot);
             report.expect(is_in_window, || {
                 format!("key {key:#x} is in slot {slot} of data node {at:#x}, not in its window")
             });
         }
         for group in 0..data.group_count() {
-            let strays = self.strays_of(data, group);
-            report.expect(data.knows_strays(group, strays), || {
-                format!("group {group} of data node {at:#x} has strays {strays:#x} and does not know of all")
+            let displaced = self.displaced_bits_of(data, group);
+            report.expect(data.has_displaced_bits(group, displaced), || {
+                format!("group {group} of data node {at:#x} has displaced {displaced:#x} and does not know of all")
             });
         }
         report.expect(data.overflowed() == in_stash, || {
@@ -146,7 +146,7 @@ impl Tree {
     }
 
     /// Checks that every record in the stash of a node can be found, and returns how many there are.
-    fn check_stash(&self, data: &Data, report: &mut Report) -> usize {
+    fn check_stash(&self, data: &DataNode, report: &mut Report) -> usize {
         let at = data.offset();
         let mut records = 0;
         for slot in 0..data.stash_slots() {
@@ -155,15 +155,15 @@ impl Tree {
                 continue;
             };
             records += 1;
-            let home = data.model.predict(key);
-            let found = self.find_in_stash::<Plain>(data, home, key);
+            let predicted = data.model.predict(key);
+            let found = self.find_in_stash::<Plain>(data, predicted, key);
             report.expect(found.is_some_and(|(found, _)| found == slot), || {
                 format!(
                     "key {key:#x} is in stash slot {slot} of data node {at:#x} and not found there"
                 )
             });
             // The group of the home may not be that of an entry's bucket only if the model is not what it was.
-            debug_assert!(home / GROUP < data.group_count());
+            debug_assert!(predicted / GROUP_SLOTS < data.group_count());
         }
         let taken = data.taken_stash_slots();
         report.expect(taken == records, || {

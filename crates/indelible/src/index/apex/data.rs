@@ -18,8 +18,8 @@
 
 use super::bucket::{Bucket, Entry};
 use super::layout::{
-    DataShape, EXTENSION_SLOTS, GROUP, GROUP_PAIRS, HEADER_BYTES, Offset, PAIR_SLOTS, SLOT_BYTES,
-    marker,
+    DataGeometry, EXTENSION_SLOTS, GROUP_LINE_PAIRS, GROUP_SLOTS, HEADER_BYTES, LINE_PAIR_SLOTS,
+    Offset, SLOT_BYTES, marker,
 };
 use super::model::Model;
 use super::plan::MIN_DATA_BYTES;
@@ -42,7 +42,7 @@ pub(super) enum State {
 
 /// See the module.
 #[repr(C, align(64))]
-pub(super) struct Data {
+pub(super) struct DataNode {
     pub(super) model: Model,
     /// Offset in the pool of the primary array.
     primary_at: Offset,
@@ -66,7 +66,7 @@ pub(super) struct Data {
     /// nothing is known.
     pub(super) built: Option<(usize, u64, u64)>,
     /// How many it had then, or when somebody last looked at all of them and left the node as it is; 0 if nobody has.
-    looked_at: AtomicUsize,
+    records_at_review: AtomicUsize,
     /// Nobody has inserted since the node was built: the records of each group are in order, but for strays of its last pair of
     /// lines, which are in the pair before. Ranges rely on it.
     pub(super) is_in_order: AtomicBool,
@@ -80,44 +80,45 @@ pub(super) struct Data {
 #[repr(C, align(16))]
 struct Group {
     word: AtomicU64,
-    strays: AtomicU64,
+    displaced: AtomicU64,
 }
 
-const _: () = assert!(GROUP_PAIRS <= 32);
+const _: () = assert!(GROUP_LINE_PAIRS <= 32);
 
 const UNCOUNTED: u64 = 0xffff;
 const BUCKET_BITS: u64 = (1 << 48) - 1;
 
-impl Data {
+impl DataNode {
     /// A node for a block at `offset`; its overflow buckets are empty, and of its groups nothing is known. `extensions` are
     /// the extended stash blocks that it has.
     pub(super) fn new(
         offset: Offset,
         bytes: u64,
-        shape: &DataShape,
+        geometry: &DataGeometry,
         high: u64,
         extensions: &[Offset],
     ) -> Box<Self> {
         // As many more as `is_roomy` may ask for.
-        let more_extensions = (shape.primary + shape.stash) / PATIENCE / EXTENSION_SLOTS + 2;
+        let more_extensions =
+            (geometry.primary + geometry.stash) / EXTEND_STASH_GROWTH_DIVISOR / EXTENSION_SLOTS + 2;
         let most_extensions = extensions.len() + more_extensions;
-        let stash_slots = shape.stash + most_extensions * EXTENSION_SLOTS;
+        let stash_slots = geometry.stash + most_extensions * EXTENSION_SLOTS;
         let data = Box::new(Self {
-            model: shape.model,
+            model: geometry.model,
             primary_at: offset + HEADER_BYTES,
-            groups: (0..shape.primary.div_ceil(GROUP))
-                .map(|_| Group::unknown())
+            groups: (0..geometry.primary.div_ceil(GROUP_SLOTS))
+                .map(|_| Group::uncounted())
                 .collect(),
             state: AtomicU32::new(State::Frozen as u32),
-            primary: shape.primary as u32,
-            stash: shape.stash as u32,
+            primary: geometry.primary as u32,
+            stash: geometry.stash as u32,
             stash_bits: words(stash_slots.div_ceil(64)),
             extensions: words(most_extensions),
             bytes,
-            low: shape.low,
+            low: geometry.low,
             high,
             built: None,
-            looked_at: AtomicUsize::new(0),
+            records_at_review: AtomicUsize::new(0),
             is_in_order: AtomicBool::new(false),
             extending: Mutex::default(),
             replaced: Mutex::default(),
@@ -141,8 +142,8 @@ impl Data {
 
     /// What names the lock of a group: an offset that no other group has.
     #[inline(always)]
-    pub(super) fn lock_of(&self, home: usize) -> Offset {
-        self.slot_at(home & !(GROUP - 1))
+    pub(super) fn lock_of(&self, predicted: usize) -> Offset {
+        self.slot_at(predicted & !(GROUP_SLOTS - 1))
     }
 
     /// The marker of free slots.
@@ -157,7 +158,7 @@ impl Data {
 
     /// The slots of a group.
     pub(super) fn slots_of(&self, group: usize) -> std::ops::Range<usize> {
-        group * GROUP..((group + 1) * GROUP).min(self.primary as usize)
+        group * GROUP_SLOTS..((group + 1) * GROUP_SLOTS).min(self.primary as usize)
     }
 
     /// Slots of both arrays.
@@ -186,7 +187,7 @@ impl Data {
     }
 
     /// Opens a frozen node for writers, or shuts it for good.
-    pub(super) fn become_(&self, state: State) {
+    pub(super) fn set_state(&self, state: State) {
         self.state.store(state as u32, Ordering::Release);
     }
 
@@ -214,83 +215,96 @@ impl Data {
 }
 
 impl Group {
-    fn unknown() -> Self {
+    fn uncounted() -> Self {
         Self {
             word: (UNCOUNTED << 48).into(),
-            strays: u64::MAX.into(),
+            displaced: u64::MAX.into(),
         }
     }
 }
 
 /// Strays: the records that are not in the pair of lines of their home.
-impl Data {
+impl DataNode {
     /// Of a home's pair, the bit that says that records may be elsewhere.
     #[inline(always)]
-    pub(super) fn pair_bit(home: usize) -> u64 {
-        1 << (home % GROUP / PAIR_SLOTS)
+    pub(super) fn line_pair_bit(predicted: usize) -> u64 {
+        1 << (predicted % GROUP_SLOTS / LINE_PAIR_SLOTS)
     }
 
     /// And the one that says that they may be in the stash.
     #[inline(always)]
-    fn stash_bit(home: usize) -> u64 {
-        Self::pair_bit(home) << 32
+    fn stash_bit(predicted: usize) -> u64 {
+        Self::line_pair_bit(predicted) << 32
     }
 
     /// Both bits, of a home that has a record in the stash.
     #[inline(always)]
-    pub(super) fn stashed_bits(home: usize) -> u64 {
-        Self::pair_bit(home) | Self::stash_bit(home)
+    pub(super) fn stashed_bits(predicted: usize) -> u64 {
+        Self::line_pair_bit(predicted) | Self::stash_bit(predicted)
     }
 
     /// Whether a record of the same pair of homes may be elsewhere. If not, that pair of lines is all there is to search.
     #[inline(always)]
-    pub(super) fn has_strays(&self, home: usize) -> bool {
-        self.groups[home / GROUP].strays.load(Ordering::Relaxed) & Self::pair_bit(home) != 0
+    pub(super) fn has_displaced(&self, predicted: usize) -> bool {
+        self.groups[predicted / GROUP_SLOTS]
+            .displaced
+            .load(Ordering::Relaxed)
+            & Self::line_pair_bit(predicted)
+            != 0
     }
 
     /// Whether one may be in the stash. If not, there is no need to look into the overflow bucket.
     #[inline(always)]
-    pub(super) fn has_stashed(&self, home: usize) -> bool {
-        self.groups[home / GROUP].strays.load(Ordering::Relaxed) & Self::stash_bit(home) != 0
+    pub(super) fn has_stashed(&self, predicted: usize) -> bool {
+        self.groups[predicted / GROUP_SLOTS]
+            .displaced
+            .load(Ordering::Relaxed)
+            & Self::stash_bit(predicted)
+            != 0
     }
 
     /// The same for homes from `from` to `to`, of one group.
     #[inline(always)]
     pub(super) fn has_stashed_between(&self, from: usize, to: usize) -> bool {
         let bits = (Self::stash_bit(to) - Self::stash_bit(from)) | Self::stash_bit(to);
-        self.groups[from / GROUP].strays.load(Ordering::Relaxed) & bits != 0
+        self.groups[from / GROUP_SLOTS]
+            .displaced
+            .load(Ordering::Relaxed)
+            & bits
+            != 0
     }
 
     /// Whether these strays, at least, are known.
-    pub(super) fn knows_strays(&self, group: usize, strays: u64) -> bool {
-        strays & !self.groups[group].strays.load(Ordering::Relaxed) == 0
+    pub(super) fn has_displaced_bits(&self, group: usize, displaced: u64) -> bool {
+        displaced & !self.groups[group].displaced.load(Ordering::Relaxed) == 0
     }
 
     /// Remembers that a record with this home is elsewhere. The group's lock is held.
     #[inline(always)]
-    pub(super) fn add_stray(&self, home: usize) {
-        self.add_strays(home, Self::pair_bit(home));
+    pub(super) fn mark_displaced(&self, predicted: usize) {
+        self.set_displaced_bits(predicted, Self::line_pair_bit(predicted));
     }
 
     #[inline(always)]
-    fn add_strays(&self, home: usize, bits: u64) {
-        let strays = &self.groups[home / GROUP].strays;
-        strays.store(strays.load(Ordering::Relaxed) | bits, Ordering::Relaxed);
+    fn set_displaced_bits(&self, predicted: usize, bits: u64) {
+        let displaced = &self.groups[predicted / GROUP_SLOTS].displaced;
+        displaced.store(displaced.load(Ordering::Relaxed) | bits, Ordering::Relaxed);
     }
 }
 
 /// Overflow: the records that found no room in their windows.
-impl Data {
+impl DataNode {
     /// The first answer of `found` to a stash slot that may hold a key. The entries may be changing: who holds no lock
     /// checks a version afterwards.
     #[inline(always)]
     pub(super) fn find_overflow<S: Simd, T>(
         &self,
-        home: usize,
+        predicted: usize,
         key: u64,
         found: impl Fn(u32) -> Option<T>,
     ) -> Option<T> {
-        self.bucket(home / GROUP)?.find::<S, T>(home, key, found)
+        self.bucket(predicted / GROUP_SLOTS)?
+            .find::<S, T>(predicted, key, found)
     }
 
     /// Asks the caches for the first two lines of a group's overflow entries; few have more.
@@ -310,7 +324,7 @@ impl Data {
         to: usize,
         found: impl FnMut(u32),
     ) {
-        if let Some(bucket) = self.bucket(from / GROUP) {
+        if let Some(bucket) = self.bucket(from / GROUP_SLOTS) {
             bucket.find_between::<S>(from, to, found);
         }
     }
@@ -321,10 +335,10 @@ impl Data {
     }
 
     /// Remembers that the record of `key` is in a stash slot. The group's lock is held.
-    pub(super) fn add_overflow(&self, home: usize, key: u64, stash_slot: u32) {
-        let group = home / GROUP;
-        self.add_strays(home, Self::stashed_bits(home));
-        let entry = Entry::new(home, key, stash_slot);
+    pub(super) fn add_overflow(&self, predicted: usize, key: u64, stash_slot: u32) {
+        let group = predicted / GROUP_SLOTS;
+        self.set_displaced_bits(predicted, Self::stashed_bits(predicted));
+        let entry = Entry::new(predicted, key, stash_slot);
         let old = self.bucket(group);
         if old.is_some_and(|bucket| bucket.push(entry)) {
             return;
@@ -340,8 +354,8 @@ impl Data {
     }
 
     /// Forgets that the record of a key is in a stash slot. The group's lock is held.
-    pub(super) fn remove_overflow(&self, home: usize, stash_slot: u32) {
-        if let Some(bucket) = self.bucket(home / GROUP) {
+    pub(super) fn remove_overflow(&self, predicted: usize, stash_slot: u32) {
+        if let Some(bucket) = self.bucket(predicted / GROUP_SLOTS) {
             bucket.remove(stash_slot);
         }
     }
@@ -356,88 +370,93 @@ impl Data {
 }
 
 /// Records per slot, in hundredths, above which a node is too full: the paper's upper density.
-const FULL: usize = 90;
+const NODE_FULL_PERCENT: usize = 90;
 /// And below which it is too empty.
-const EMPTY: usize = 20;
+const NODE_SPARSE_PERCENT: usize = 20;
 /// And below which a node with a full stash gets extended stash blocks: the keys of one region crowd, and a few more places
 /// for them cost less than another node.
-const SPARSE: usize = 50;
+const EXTEND_STASH_BELOW_PERCENT: usize = 50;
 /// So does one that got less than one record in so many since it was laid out, or few: laid out anew it would be as full as
 /// now, and that again for the next record. So the work of a new layout is always shared by many inserts.
-const PATIENCE: usize = 8;
+const EXTEND_STASH_GROWTH_DIVISOR: usize = 8;
 
 /// And records per slot of a group, in hundredths, above which something should be done for keys with a trend.
-pub(super) const PILE: usize = 125;
+pub(super) const TREND_GROUP_RETRAIN_PERCENT: usize = 125;
 
 /// And for keys without one: they crowd where they were not expected, and the line of the node no longer fits.
-pub(super) const HEAP: usize = 300;
+pub(super) const GROUP_RETRAIN_PERCENT: usize = 300;
 
 /// If the node got one record in so many since it was laid out: the next layout may have such a group again, at once, where keys
 /// lie along no line.
-const PILE_PATIENCE: usize = 4;
+const GROUP_RETRAIN_GROWTH_DIVISOR: usize = 4;
 
 /// Counting.
-impl Data {
+impl DataNode {
     /// Whether the node has so many records that it has to become larger or several.
-    pub(super) fn is_crowded(&self, records: usize) -> bool {
-        records * 100 > self.slots() * FULL
+    pub(super) fn is_over_upper_density(&self, records: usize) -> bool {
+        records * 100 > self.slots() * NODE_FULL_PERCENT
     }
 
     /// Whether it has so few that it should become smaller, or part of another one.
-    pub(super) fn is_sparse(&self, records: usize) -> bool {
-        records * 100 < self.slots() * EMPTY && (records == 0 || self.bytes > MIN_DATA_BYTES)
+    pub(super) fn is_under_lower_density(&self, records: usize) -> bool {
+        records * 100 < self.slots() * NODE_SPARSE_PERCENT
+            && (records == 0 || self.bytes > MIN_DATA_BYTES)
     }
 
     /// Whether another place for keys that crowd is worth while.
-    pub(super) fn is_roomy(&self) -> bool {
+    pub(super) fn prefers_extended_stash(&self) -> bool {
         self.total().is_some_and(|records| {
-            records * 100 < self.slots() * SPARSE || !self.has_grown(records, PATIENCE)
+            records * 100 < self.slots() * EXTEND_STASH_BELOW_PERCENT
+                || !self.has_grown_by(records, EXTEND_STASH_GROWTH_DIVISOR)
         })
     }
 
     /// Whether the node, which has so many records, got one for each `part` of them since it was laid out or looked at, and more
     /// than a few: enough to pay for that work once more.
-    fn has_grown(&self, records: usize, part: usize) -> bool {
-        let before = self.looked_at.load(Ordering::Relaxed);
-        records >= before + before / part + PATIENCE
+    fn has_grown_by(&self, records: usize, part: usize) -> bool {
+        let before = self.records_at_review.load(Ordering::Relaxed);
+        records >= before + before / part + EXTEND_STASH_GROWTH_DIVISOR
     }
 
     /// Somebody has looked at so many records, all there are, and does not change the node.
-    pub(super) fn leave_at(&self, records: usize) {
-        self.looked_at.store(records, Ordering::Relaxed);
+    pub(super) fn set_reviewed(&self, records: usize) {
+        self.records_at_review.store(records, Ordering::Relaxed);
     }
 
     /// Whether a group of so many records is above the density at which its node may be crowded.
     #[inline(always)]
-    pub(super) fn is_full_group(&self, records: usize) -> bool {
-        records * 100 > GROUP * FULL
+    pub(super) fn is_group_over_density(&self, records: usize) -> bool {
+        records * 100 > GROUP_SLOTS * NODE_FULL_PERCENT
     }
 
     /// Whether a group that has just got a record has so many that something should be done: keys go on beyond the line of the
     /// node, and each of them searches all that are in the stash already. Asked of the whole node only now and then.
     #[inline(always)]
-    pub(super) fn is_pile(&self, records: usize) -> bool {
-        records * 100 >= PILE * GROUP && records.is_multiple_of(64) && self.has_pile(PILE)
+    pub(super) fn is_group_crowded(&self, records: usize) -> bool {
+        records * 100 >= TREND_GROUP_RETRAIN_PERCENT * GROUP_SLOTS
+            && records.is_multiple_of(64)
+            && self.has_crowded_group(TREND_GROUP_RETRAIN_PERCENT)
     }
 
     /// Whether a key is above or below all that the node was built with.
-    pub(super) fn is_beyond(&self, key: u64) -> bool {
+    pub(super) fn is_outside_built_range(&self, key: u64) -> bool {
         self.built
             .is_some_and(|(_, first, last)| key < first || key > last)
     }
 
     /// Whether there is a group with so many records per hundred slots, and the node has grown enough for it to be laid out
     /// anew.
-    pub(super) fn has_pile(&self, density: usize) -> bool {
+    pub(super) fn has_crowded_group(&self, density: usize) -> bool {
         let mut counts = (0..self.group_count()).filter_map(|group| self.count(group));
-        counts.any(|records| records * 100 >= density * GROUP)
-            && (self.total()).is_some_and(|records| self.has_grown(records, PILE_PATIENCE))
+        counts.any(|records| records * 100 >= density * GROUP_SLOTS)
+            && (self.total())
+                .is_some_and(|records| self.has_grown_by(records, GROUP_RETRAIN_GROWTH_DIVISOR))
     }
 
     /// Whether a group of so many records is below the density at which its node may be sparse.
     #[inline(always)]
-    pub(super) fn is_empty_group(&self, records: usize) -> bool {
-        records * 100 < self.slots_of(0).len() * EMPTY
+    pub(super) fn is_group_under_density(&self, records: usize) -> bool {
+        records * 100 < self.slots_of(0).len() * NODE_SPARSE_PERCENT
     }
 
     /// Records of a group, if they have been counted.
@@ -447,10 +466,10 @@ impl Data {
     }
 
     /// Sets the number of records of a group, whose lock is held, and which of its pairs have strays, and where.
-    pub(super) fn set_counted(&self, group: usize, records: usize, strays: u64) {
+    pub(super) fn set_counted(&self, group: usize, records: usize, displaced: u64) {
         let Group {
             word,
-            strays: known,
+            displaced: known,
         } = &self.groups[group];
         // A group has no more than its slots and the node's stash.
         let count = (records as u64).min(UNCOUNTED - 1);
@@ -458,13 +477,13 @@ impl Data {
             word.load(Ordering::Relaxed) & BUCKET_BITS | count << 48,
             Ordering::Release,
         );
-        known.store(strays, Ordering::Relaxed);
+        known.store(displaced, Ordering::Relaxed);
     }
 
     /// Counts a change to a group, whose lock is held, and returns how many records it has now, if that is known.
     #[inline(always)]
-    pub(super) fn change_count(&self, home: usize, change: i64) -> Option<usize> {
-        let group = &self.groups[home / GROUP].word;
+    pub(super) fn change_count(&self, predicted: usize, change: i64) -> Option<usize> {
+        let group = &self.groups[predicted / GROUP_SLOTS].word;
         let word = group.load(Ordering::Relaxed);
         if word >> 48 == UNCOUNTED {
             return None;
@@ -481,7 +500,7 @@ impl Data {
 }
 
 /// The stash.
-impl Data {
+impl DataNode {
     /// Where a stash slot is, if there is one of this number.
     #[inline(always)]
     pub(super) fn stash_at(&self, slot: u32) -> Option<Offset> {
@@ -504,7 +523,7 @@ impl Data {
     }
 
     /// Whether one more extended stash block may be added.
-    pub(super) fn may_extend(&self) -> bool {
+    pub(super) fn can_add_extension(&self) -> bool {
         self.extensions
             .last()
             .is_some_and(|block| block.load(Ordering::Relaxed) == 0)
@@ -523,10 +542,10 @@ impl Data {
     }
 
     /// Takes a free stash slot, one near the place that corresponds to `home` if it can be had, so that ranges read them in order.
-    pub(super) fn claim_stash(&self, home: usize) -> Option<u32> {
+    pub(super) fn claim_stash(&self, predicted: usize) -> Option<u32> {
         let slots = self.stash_slots();
         let words = slots.div_ceil(64);
-        let near = home as u32 * self.stash / self.primary / 64;
+        let near = predicted as u32 * self.stash / self.primary / 64;
         for index in (near..words).chain(0..near) {
             let word = &self.stash_bits[index as usize];
             let in_use = (slots - index * 64).min(64);
@@ -552,7 +571,7 @@ impl Data {
     }
 
     /// Marks a stash slot as taken: of a node that nobody else has yet.
-    pub(super) fn take_stash(&self, slot: u32) {
+    pub(super) fn mark_stash_taken(&self, slot: u32) {
         let word = &self.stash_bits[(slot / 64) as usize];
         word.fetch_or(1 << (slot % 64), Ordering::Relaxed);
     }
@@ -577,7 +596,7 @@ impl Data {
     }
 }
 
-impl Drop for Data {
+impl Drop for DataNode {
     fn drop(&mut self) {
         let words = self
             .groups

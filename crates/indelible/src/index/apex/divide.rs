@@ -1,39 +1,45 @@
 //! How a node that is too full is to be changed: decisions, which touch nothing.
 
 use super::build::Record;
-use super::data::Data;
-use super::inner::Inner;
+use super::data::DataNode;
+use super::inner::InnerNode;
 use super::layout::{Radix, SLOT_BYTES};
-use super::plan::{MIN_DATA_BYTES, Plan, Shape, Trend, with_room_around};
+use super::plan::{MIN_DATA_BYTES, NodeLimits, Plan, Trend, with_empty_margins};
 use crate::pmem::Cell;
 
 /// Records per slot in a node that has just been laid out where no more inserts are expected, at most.
-const FILL_BEHIND: f64 = 0.9;
+const FILL_BEHIND_TREND: f64 = 0.9;
 
 /// Halvings that a split may take beyond those that records call for, of nodes with few records: each leaves an empty node.
-const IDLE_HALVINGS: u32 = 4;
+const MAX_EMPTY_HALVINGS: u32 = 4;
 
 /// Of the slots of an inner node, one in so many must have a child of its own before it gets more.
-const SLOTS_PER_CHILD: usize = 8;
+const MAX_SLOTS_PER_CHILD: usize = 8;
 
 /// Or its slots take one byte in so many of those of the data nodes beneath, at most.
-const SLOT_SHARE: u64 = 20;
+const SLOT_BYTES_DIVISOR: u64 = 20;
 
 /// No inner node's slots take more than one byte in so many of the data nodes beneath: a node has 512 bytes for its slots.
-const LEAST_SHARE: u64 = MIN_DATA_BYTES / (SLOTS_PER_CHILD * size_of::<Cell>()) as u64;
+const MIN_SLOT_BYTES_DIVISOR: u64 =
+    MIN_DATA_BYTES / (MAX_SLOTS_PER_CHILD * size_of::<Cell>()) as u64;
 
 /// Records that are to be laid out anew, and what is known of them.
-pub(super) struct Load<'a> {
-    pub(super) shape: Shape,
+pub(super) struct NodeContents<'a> {
+    pub(super) limits: NodeLimits,
     pub(super) records: &'a [Record],
     pub(super) keys: &'a [u64],
     pub(super) trend: Trend,
 }
 
-impl<'a> Load<'a> {
+impl<'a> NodeContents<'a> {
     /// The records of `data`, in order, and their keys.
-    pub(super) fn new(shape: Shape, data: &Data, records: &'a [Record], keys: &'a [u64]) -> Self {
-        let trend = data.built.map_or(Trend::No, |(count, first, last)| {
+    pub(super) fn new(
+        limits: NodeLimits,
+        data: &DataNode,
+        records: &'a [Record],
+        keys: &'a [u64],
+    ) -> Self {
+        let trend = data.built.map_or(Trend::Mixed, |(count, first, last)| {
             let new = keys.len().saturating_sub(count);
             let is_most = |keys: usize| new >= 8 && keys * 10 >= new * 9;
             if is_most(keys.len() - keys.partition_point(|&key| key <= last)) {
@@ -41,11 +47,11 @@ impl<'a> Load<'a> {
             } else if is_most(keys.partition_point(|&key| key < first)) {
                 Trend::Down
             } else {
-                Trend::No
+                Trend::Mixed
             }
         });
         Self {
-            shape,
+            limits,
             records,
             keys,
             trend,
@@ -53,13 +59,13 @@ impl<'a> Load<'a> {
     }
 
     /// Whether they are too many for one node, with room for more.
-    pub(super) fn is_too_much(&self) -> bool {
-        let slots = self.shape.max_data_bytes / SLOT_BYTES;
-        self.keys.len() as f64 > slots as f64 * self.shape.fill
+    pub(super) fn exceeds_one_node(&self) -> bool {
+        let slots = self.limits.max_data_bytes / SLOT_BYTES;
+        self.keys.len() as f64 > slots as f64 * self.limits.fill
     }
 
     /// How many keys are less than a boundary, which may lie beyond all.
-    fn below(&self, boundary: u128) -> usize {
+    fn count_below(&self, boundary: u128) -> usize {
         self.keys.partition_point(|&key| u128::from(key) < boundary)
     }
 }
@@ -67,13 +73,13 @@ impl<'a> Load<'a> {
 /// The group of slots of a node's parent that lead to it.
 #[derive(Clone, Copy)]
 pub(super) struct Group<'a> {
-    pub(super) parent: &'a Inner,
+    pub(super) parent: &'a InnerNode,
     pub(super) first: usize,
     pub(super) log: u32,
 }
 
 /// A part of a node's records, with the slots that are to lead to it.
-pub(super) struct Part {
+pub(super) struct SplitPart {
     pub(super) first: usize,
     pub(super) log: u32,
     pub(super) range: (u64, u64),
@@ -95,13 +101,13 @@ impl Group<'_> {
 
     /// Whether its keys are an aligned range of all keys, not only as seen from the parent. All borders are to be borders of
     /// such ranges, so that other inner nodes can be laid out over them.
-    pub(super) fn is_cell(self) -> bool {
+    pub(super) fn is_aligned_range(self) -> bool {
         let radix = self.radix();
         radix.start_of(self.first).trailing_zeros() >= radix.shift + self.log
     }
 
     /// Whether its halves begin in different cache lines.
-    pub(super) fn has_lines(self) -> bool {
+    pub(super) fn spans_cache_lines(self) -> bool {
         size_of::<Cell>() << self.log > 64
     }
 
@@ -118,7 +124,7 @@ impl Group<'_> {
             bytes += self.bytes_beneath(first);
         }
         let more_bytes = 2 * size_of_val(slots) as u64;
-        children * SLOTS_PER_CHILD >= slots.len() || more_bytes * SLOT_SHARE <= bytes
+        children * MAX_SLOTS_PER_CHILD >= slots.len() || more_bytes * SLOT_BYTES_DIVISOR <= bytes
     }
 
     /// Bytes of the data nodes beneath a slot of the parent, at least.
@@ -127,7 +133,7 @@ impl Group<'_> {
         if child.is_inner() {
             // SAFETY: reached while pinned.
             let inner = unsafe { &*child.as_inner() };
-            (inner.radix.slots() * size_of::<Cell>()) as u64 * LEAST_SHARE
+            (inner.radix.slots() * size_of::<Cell>()) as u64 * MIN_SLOT_BYTES_DIVISOR
         } else {
             // SAFETY: as above; null if it is cold.
             unsafe { child.as_data().as_ref() }.map_or(MIN_DATA_BYTES, |data| data.bytes)
@@ -140,10 +146,10 @@ impl Group<'_> {
     /// With a trend few such keys are as good as many; and none, if the node cannot be split in its group of slots, which is
     /// not `enough` then. Else an inner node beneath would be where keys are added from then on, and so on: the tree would
     /// become as deep as keys have leapt.
-    pub(super) fn growth_at_the_edge(
+    pub(super) fn growth_at_edge(
         self,
         slots: &[Cell],
-        load: &Load<'_>,
+        contents: &NodeContents<'_>,
         enough: bool,
     ) -> Option<Growth> {
         let radix = self.radix();
@@ -152,15 +158,15 @@ impl Group<'_> {
             log: radix.log_slots,
             ..self
         };
-        if radix.log_slots >= load.shape.max_log_slots || !parent.is_cell() {
+        if radix.log_slots >= contents.limits.max_log_slots || !parent.is_aligned_range() {
             return None;
         }
-        let (keys, width) = (load.keys.len(), (radix.slots() as u128) << radix.shift);
+        let (keys, width) = (contents.keys.len(), (radix.slots() as u128) << radix.shift);
         let end = radix.start_of(radix.slots());
-        let above = keys - load.below(end);
-        let below = load.below(u128::from(radix.base));
+        let above = keys - contents.count_below(end);
+        let below = contents.count_below(u128::from(radix.base));
         let is_many = |beyond: usize, trend| {
-            beyond * 4 >= keys || load.trend == trend && (beyond > 0 || !enough)
+            beyond * 4 >= keys || contents.trend == trend && (beyond > 0 || !enough)
         };
         // New slots for keys that are not routed to this parent would have nodes that nobody ever comes to.
         let right = self.is_last()
@@ -178,9 +184,9 @@ impl Group<'_> {
     }
 
     /// Whether the node can be split between the slots that lead to it, and gains by it.
-    pub(super) fn can_divide(self, load: &Load<'_>) -> bool {
+    pub(super) fn can_split_sideways(self, contents: &NodeContents<'_>) -> bool {
         let radix = self.radix();
-        let (Some(&low), Some(&high)) = (load.keys.first(), load.keys.last()) else {
+        let (Some(&low), Some(&high)) = (contents.keys.first(), contents.keys.last()) else {
             return false;
         };
         let apart = radix.slot_of(low) ^ radix.slot_of(high);
@@ -190,71 +196,93 @@ impl Group<'_> {
             start >= u128::from(self.parent.low) && end <= u128::from(self.parent.high) + 1;
         // The group of slots that all records are in.
         let log = usize::BITS - apart.leading_zeros();
-        let records = load.keys.len() as u64;
+        let records = contents.keys.len() as u64;
         // Where keys go on, the empty nodes ahead are for the next ones.
-        let idle = match load.trend {
-            Trend::No => IDLE_HALVINGS + (records / 64).checked_ilog2().unwrap_or(0),
+        let idle = match contents.trend {
+            Trend::Mixed => MAX_EMPTY_HALVINGS + (records / 64).checked_ilog2().unwrap_or(0),
             _ => radix.log_slots,
         };
         let is_near = log > 0 && self.log - log.min(self.log) <= idle;
-        is_inside && is_near && self.is_cell() && self.log > 0 && radix.shift + self.log < 64
+        is_inside
+            && is_near
+            && self.is_aligned_range()
+            && self.log > 0
+            && radix.shift + self.log < 64
     }
 
     /// Whether the parent should have twice as many slots, so that the node can be split between two of them.
-    pub(super) fn can_be_finer(self, slots: &[Cell], load: &Load<'_>) -> bool {
+    pub(super) fn can_refine_parent(self, slots: &[Cell], contents: &NodeContents<'_>) -> bool {
         let radix = self.radix();
-        if self.log > 0 || radix.shift == 0 || radix.log_slots >= load.shape.max_log_slots {
+        if self.log > 0 || radix.shift == 0 || radix.log_slots >= contents.limits.max_log_slots {
             return false;
         }
         let middle = radix.start_of(self.first) + (1 << (radix.shift - 1));
-        let (left, records) = (load.below(middle), load.keys.len());
+        let (left, records) = (contents.count_below(middle), contents.keys.len());
         left.min(records - left) * 8 >= records && self.is_dense(slots)
     }
 
     /// Splits the node between slots of the parent, until each part is well off as it is or has one slot.
-    pub(super) fn divide(self, load: &Load<'_>) -> Vec<Part> {
+    pub(super) fn split_parts(self, contents: &NodeContents<'_>) -> Vec<SplitPart> {
         let mut parts = Vec::new();
-        self.halve(load, 0..load.keys.len(), &mut parts);
+        self.halve(contents, 0..contents.keys.len(), &mut parts);
         parts
     }
 
-    fn halve(self, load: &Load<'_>, range: std::ops::Range<usize>, parts: &mut Vec<Part>) {
+    fn halve(
+        self,
+        contents: &NodeContents<'_>,
+        range: std::ops::Range<usize>,
+        parts: &mut Vec<SplitPart>,
+    ) {
         let log = self.log - 1;
         let middle = self.first + (1 << log);
-        let left = load.below(self.radix().start_of(middle));
+        let left = contents.count_below(self.radix().start_of(middle));
         let left = left.clamp(range.start, range.end);
         let halves = [(self.first, range.start..left), (middle, left..range.end)];
         for (first, range) in halves {
             let half = Self { first, log, ..self };
-            let part = half.part(self.radix(), load, range.clone());
+            let part = half.plan_part(self.radix(), contents, range.clone());
             let is_done = matches!(part.plan, Plan::Data(_)) || half.log == 0;
             if is_done {
                 parts.push(part);
             } else {
-                half.halve(load, range, parts);
+                half.halve(contents, range, parts);
             }
         }
     }
 
     /// Some of the records, as they would best lie behind this group of slots of a parent that divides as `radix` says.
-    fn part(self, radix: Radix, load: &Load<'_>, range: std::ops::Range<usize>) -> Part {
+    fn plan_part(
+        self,
+        radix: Radix,
+        contents: &NodeContents<'_>,
+        range: std::ops::Range<usize>,
+    ) -> SplitPart {
         let (low, high) = radix.range_of(self.first, self.log, self.parent.low, self.parent.high);
-        let keys = &load.keys[range.clone()];
-        let is_ahead = match load.trend {
-            Trend::No => true,
-            Trend::Up => range.end == load.keys.len(),
+        let keys = &contents.keys[range.clone()];
+        let is_ahead = match contents.trend {
+            Trend::Mixed => true,
+            Trend::Up => range.end == contents.keys.len(),
             Trend::Down => range.start == 0,
         };
         let plan = if !is_ahead {
-            load.shape.plan(keys, (low, high), FILL_BEHIND, 1)
+            contents
+                .limits
+                .plan_tree(keys, (low, high), FILL_BEHIND_TREND, 1)
         } else {
-            let ahead = load.shape.trend(keys, (low, high), load.trend);
+            let ahead = contents
+                .limits
+                .plan_for_trend(keys, (low, high), contents.trend);
             let ahead = ahead.filter(|_| !keys.is_empty());
-            let all = || load.shape.plan(keys, (low, high), load.shape.fill, 1);
+            let all = || {
+                contents
+                    .limits
+                    .plan_tree(keys, (low, high), contents.limits.fill, 1)
+            };
             ahead.map_or_else(all, Plan::Data)
         };
-        let plan = with_room_around(load.shape, plan, low, high);
-        Part {
+        let plan = with_empty_margins(contents.limits, plan, low, high);
+        SplitPart {
             first: self.first,
             log: self.log,
             range: (low, high),
@@ -265,21 +293,25 @@ impl Group<'_> {
     }
 
     /// The two parts of the node when its parent grows.
-    pub(super) fn split_at(self, growth: Growth, load: &Load<'_>) -> [Part; 2] {
+    pub(super) fn split_for_growth(
+        self,
+        growth: Growth,
+        contents: &NodeContents<'_>,
+    ) -> [SplitPart; 2] {
         let old = self.radix();
         let radix = growth.radix(old);
-        let (first, _) = growth.place(old, self.first);
+        let (first, _) = growth.new_slots_of(old, self.first);
         let groups = match growth {
             Growth::Finer => [(first, 0), (first + 1, 0)],
             Growth::Right => [(first, self.log), (old.slots(), old.log_slots)],
             Growth::Left => [(0, old.log_slots), (first, self.log)],
         };
-        let left = load.below(radix.start_of(groups[1].0));
-        let ranges = [0..left, left..load.keys.len()];
+        let left = contents.count_below(radix.start_of(groups[1].0));
+        let ranges = [0..left, left..contents.keys.len()];
         let parts = groups.into_iter().zip(ranges);
         let mut parts = parts.map(|((first, log), range)| {
             let group = Self { first, log, ..self };
-            group.part(radix, load, range)
+            group.plan_part(radix, contents, range)
         });
         // There are two groups.
         std::array::from_fn(|_| parts.next().expect("two groups"))
@@ -287,7 +319,7 @@ impl Group<'_> {
 }
 
 /// How a node between divides the group of a node that is split, or of two that are merged: in two halves.
-pub(super) fn radix_between(group: Group<'_>) -> Radix {
+pub(super) fn intermediate_radix(group: Group<'_>) -> Radix {
     let radix = group.radix();
     Radix {
         base: u64::try_from(radix.start_of(group.first)).unwrap_or(u64::MAX),
@@ -323,7 +355,7 @@ impl Growth {
     }
 
     /// The slots that an old one becomes: the first, and the logarithm of their number.
-    pub(super) fn place(self, old: Radix, slot: usize) -> (usize, u32) {
+    pub(super) fn new_slots_of(self, old: Radix, slot: usize) -> (usize, u32) {
         match self {
             Self::Finer => (slot * 2, 1),
             Self::Right => (slot, 0),

@@ -4,7 +4,7 @@
 //! nobody has been to since the pool was opened is *cold*, and is resolved from the durable node on first touch (see
 //! `recover`). So opening builds nothing, and a node of 16 MiB costs no more than its pages that are used.
 
-use super::data::Data;
+use super::data::DataNode;
 use super::layout::{Link, Offset, Radix};
 use crate::index::simd::prefetch;
 use crate::pmem::Cell;
@@ -21,11 +21,11 @@ const INNER: usize = 1;
 impl Child {
     pub(super) const COLD: Self = Self(0);
 
-    pub(super) fn data(node: NonNull<Data>) -> Self {
+    pub(super) fn data(node: NonNull<DataNode>) -> Self {
         Self(node.as_ptr() as usize)
     }
 
-    pub(super) fn inner(node: NonNull<Inner>) -> Self {
+    pub(super) fn inner(node: NonNull<InnerNode>) -> Self {
         Self(node.as_ptr() as usize | INNER)
     }
 
@@ -41,14 +41,14 @@ impl Child {
 
     /// The data node, if it is not an inner node. Null if it is cold.
     #[inline(always)]
-    pub(super) fn as_data(self) -> *mut Data {
-        self.0 as *mut Data
+    pub(super) fn as_data(self) -> *mut DataNode {
+        self.0 as *mut DataNode
     }
 
     /// The inner node, if it is one.
     #[inline(always)]
-    pub(super) fn as_inner(self) -> *mut Inner {
-        (self.0 & !INNER) as *mut Inner
+    pub(super) fn as_inner(self) -> *mut InnerNode {
+        (self.0 & !INNER) as *mut InnerNode
     }
 
     /// Frees the node, and not what is beneath it.
@@ -56,7 +56,7 @@ impl Child {
     /// # Safety
     ///
     /// Nobody else can reach the node, now or later.
-    pub(super) unsafe fn free_alone(self) {
+    pub(super) unsafe fn free_node(self) {
         // SAFETY: nodes are made by `Box`; by the contract this is the last pointer.
         unsafe {
             if self.is_inner() {
@@ -98,7 +98,7 @@ impl Child {
 
 /// The mirror of an inner node.
 #[repr(C, align(64))]
-pub(super) struct Inner {
+pub(super) struct InnerNode {
     pub(super) radix: Radix,
     /// The number of the last slot.
     last: usize,
@@ -117,11 +117,11 @@ pub(super) struct Inner {
     /// Another node has taken its place. Written under `changing`.
     dead: AtomicBool,
     /// Nodes beneath when they were last looked at, or 0, and splits among them since then; see `flatten`.
-    pub(super) nodes: AtomicUsize,
-    pub(super) splits: AtomicUsize,
+    pub(super) nodes_at_replan: AtomicUsize,
+    pub(super) splits_since_replan: AtomicUsize,
 }
 
-impl Inner {
+impl InnerNode {
     /// A mirror of the node at `head` for the keys in `range`, all of its slots cold.
     pub(super) fn new(
         radix: Radix,
@@ -145,8 +145,8 @@ impl Inner {
             depth,
             changing: Mutex::default(),
             dead: AtomicBool::new(false),
-            nodes: AtomicUsize::new(0),
-            splits: AtomicUsize::new(0),
+            nodes_at_replan: AtomicUsize::new(0),
+            splits_since_replan: AtomicUsize::new(0),
         })
     }
 
@@ -192,7 +192,7 @@ impl Inner {
         self.dead.load(Ordering::Acquire)
     }
 
-    pub(super) fn die(&self) {
+    pub(super) fn set_dead(&self) {
         self.dead.store(true, Ordering::Release);
     }
 

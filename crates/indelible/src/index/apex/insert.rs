@@ -2,10 +2,10 @@
 
 use super::Tree;
 use super::batch::LANES;
-use super::build::choose;
-use super::data::{Data, State};
-use super::layout::{Extension, GROUP, PAIR_SLOTS, Slot, window_of};
-use super::search::{Held, Place};
+use super::build::choose_free_slot;
+use super::data::{DataNode, State};
+use super::layout::{Extension, GROUP_SLOTS, LINE_PAIR_SLOTS, Slot, window_of};
+use super::search::{LockedGroup, Place};
 use crate::index::Change;
 use crate::index::simd::{Kernel, Simd, dispatch};
 use crate::locks::{Wait, WriteGuard};
@@ -15,7 +15,7 @@ use crate::{Error, Result, reclaim};
 use std::sync::atomic::Ordering;
 
 /// Records that share a fence.
-const SHARING: usize = LANES;
+const MAX_RECORDS_PER_FENCE: usize = LANES;
 
 impl Tree {
     /// See [`AnyIndex::apply`](crate::index::AnyIndex::apply).
@@ -37,21 +37,21 @@ impl Tree {
                 change: &mut change,
             };
             match dispatch(self.simd, write) {
-                Wrote::New => return Ok(None),
-                Wrote::Old(value) => return Ok(Some(value)),
-                Wrote::Crowded => {
+                WriteOutcome::WasAbsent => return Ok(None),
+                WriteOutcome::WasPresent(value) => return Ok(Some(value)),
+                WriteOutcome::InsertedTooFull => {
                     self.restructure_early(key);
                     return Ok(None);
                 }
-                Wrote::Deserted(value) => {
+                WriteOutcome::RemovedTooSparse(value) => {
                     if self.restructure(key).is_ok() {
                         self.is_starved.store(false, Ordering::Relaxed);
                     }
                     return Ok(Some(value));
                 }
-                Wrote::Full => was_changed = self.make_place(key, was_changed)?,
-                Wrote::Cold => self.warm(key)?,
-                Wrote::Frozen => wait.step(),
+                WriteOutcome::NoFreeSlot => was_changed = self.make_space(key, was_changed)?,
+                WriteOutcome::Cold => self.mirror_toward(key)?,
+                WriteOutcome::Frozen => wait.step(),
             }
         }
     }
@@ -63,59 +63,59 @@ impl Tree {
         &self,
         key: u64,
         change: &mut impl FnMut(Option<u64>) -> Change,
-    ) -> Wrote {
+    ) -> WriteOutcome {
         let Some(data) = self.data_for(key) else {
-            return Wrote::Cold;
+            return WriteOutcome::Cold;
         };
-        let home = data.model.predict(key);
-        self.prefetch_to_write(data, home);
-        let held = self.hold(data, home);
+        let predicted = data.model.predict(key);
+        self.prefetch_to_write(data, predicted);
+        let locked = self.lock_group(data, predicted);
         // Whoever freezes a node takes each of its locks afterwards: from here on it waits for us, or we see it.
         if data.state() != State::Live && !planted(Bug::WriteWithoutVersion) {
-            return Wrote::Frozen;
+            return WriteOutcome::Frozen;
         }
-        let (found, free) = self.look::<S>(data, home, key);
+        let (found, free) = self.locate::<S>(data, predicted, key);
         let before = found.map(|place| self.slot_of(data, place).value.load());
         match (change(before), found, before) {
             (Change::Put(value), Some(place), Some(before)) => {
                 self.publish_update(data, place, value);
                 if planted(Bug::UnlockBeforeFence) {
-                    drop(held);
+                    drop(locked);
                 }
                 self.pm.fence();
-                Wrote::Old(before)
+                WriteOutcome::WasPresent(before)
             }
             (Change::Put(value), ..) => {
-                let Some(place) = room_for(data, home, free) else {
-                    return Wrote::Full;
+                let Some(place) = free_place(data, predicted, free) else {
+                    return WriteOutcome::NoFreeSlot;
                 };
-                let records = self.publish_insert(&held, place, key, value);
+                let records = self.publish_insert(&locked, place, key, value);
                 self.pm.fence();
-                drop(held);
-                if is_crowded(data, place, records) {
-                    Wrote::Crowded
+                drop(locked);
+                if may_be_too_full(data, place, records) {
+                    WriteOutcome::InsertedTooFull
                 } else {
-                    Wrote::New
+                    WriteOutcome::WasAbsent
                 }
             }
             (Change::Remove, Some(place), Some(before)) => {
                 if planted(Bug::ReleaseBeforeRemoval) {
-                    release(&held, place);
+                    release(&locked, place);
                 }
-                let records = self.publish_remove(&held, place, key);
+                let records = self.publish_remove(&locked, place, key);
                 self.pm.fence();
                 if !planted(Bug::ReleaseBeforeRemoval) {
-                    release(&held, place);
+                    release(&locked, place);
                 }
-                drop(held);
-                if is_deserted(data, records) {
-                    Wrote::Deserted(before)
+                drop(locked);
+                if may_be_too_sparse(data, records) {
+                    WriteOutcome::RemovedTooSparse(before)
                 } else {
-                    Wrote::Old(before)
+                    WriteOutcome::WasPresent(before)
                 }
             }
-            (_, _, Some(before)) => Wrote::Old(before),
-            (_, _, None) => Wrote::New,
+            (_, _, Some(before)) => WriteOutcome::WasPresent(before),
+            (_, _, None) => WriteOutcome::WasAbsent,
         }
     }
 
@@ -123,16 +123,16 @@ impl Tree {
     /// whether that was changed. If it just was, the stash is extended, or there would never be an end to it: no model has room
     /// for all keys that lie close together, if there is one far away.
     #[cold]
-    fn make_place(&self, key: u64, was_changed: bool) -> Result<bool> {
+    fn make_space(&self, key: u64, was_changed: bool) -> Result<bool> {
         let data = self.data_of(key)?;
-        let held = self.hold(data, data.model.predict(key));
+        let locked = self.lock_group(data, data.model.predict(key));
         if data.state() == State::Live {
-            let may_extend = was_changed || data.is_roomy();
-            if data.has_stash_room() || may_extend && self.extend(data)? {
+            let can_add_extension = was_changed || data.prefers_extended_stash();
+            if data.has_stash_room() || can_add_extension && self.extend(data)? {
                 return Ok(was_changed);
             }
         }
-        drop(held);
+        drop(locked);
         let is_changed = self.restructure(key)?;
         self.is_starved.store(false, Ordering::Relaxed);
         Ok(is_changed)
@@ -149,18 +149,24 @@ impl Tree {
     }
 
     /// Gives a record another value, durable with the next fence. The group is held.
-    fn publish_update(&self, data: &Data, place: Place, value: u64) {
+    fn publish_update(&self, data: &DataNode, place: Place, value: u64) {
         // COMMIT: the value. Before this store the record has the old one, after it the new one.
         self.pm.publish(&self.slot_of(data, place).value, value);
     }
 
     /// Writes a record to a free place, durable with the next fence, and returns how many its group has now. The group is held.
     #[inline(always)]
-    fn publish_insert(&self, held: &Held<'_>, place: Place, key: u64, value: u64) -> usize {
+    fn publish_insert(
+        &self,
+        locked: &LockedGroup<'_>,
+        place: Place,
+        key: u64,
+        value: u64,
+    ) -> usize {
         let Slot {
             key: key_cell,
             value: value_cell,
-        } = self.slot_of(held.data, place);
+        } = self.slot_of(locked.data, place);
         if planted(Bug::KeyBeforeValue) {
             self.pm.store(key_cell, key);
         }
@@ -169,44 +175,47 @@ impl Tree {
         // value, which was stored before in the same line.
         self.pm.publish(key_cell, key);
         match place {
-            Place::Primary(slot) if slot / PAIR_SLOTS == held.home / PAIR_SLOTS => {}
-            Place::Primary(_) => held.data.add_stray(held.home),
-            Place::Stash(slot) => held.data.add_overflow(held.home, key, slot),
+            Place::Primary(slot)
+                if slot / LINE_PAIR_SLOTS == locked.predicted / LINE_PAIR_SLOTS => {}
+            Place::Primary(_) => locked.data.mark_displaced(locked.predicted),
+            Place::Stash(slot) => locked.data.add_overflow(locked.predicted, key, slot),
         }
-        if held.data.is_in_order.load(Ordering::Relaxed) {
-            held.data.is_in_order.store(false, Ordering::Relaxed);
+        if locked.data.is_in_order.load(Ordering::Relaxed) {
+            locked.data.is_in_order.store(false, Ordering::Relaxed);
         }
-        self.tally.change(held.lock, key, 1);
-        self.count_change(held, 1)
+        self.tally.change(locked.lock, key, 1);
+        self.count_change(locked, 1)
     }
 
     /// Counts a change to the group that is held, and returns how many records it has now.
     #[inline(always)]
-    fn count_change(&self, held: &Held<'_>, change: i64) -> usize {
-        match held.data.change_count(held.home, change) {
+    fn count_change(&self, locked: &LockedGroup<'_>, change: i64) -> usize {
+        match locked.data.change_count(locked.predicted, change) {
             Some(records) => records,
             // Nobody has counted them since the node was mirrored.
-            None => self.count_records(held.data, held.home / GROUP).len(),
+            None => self
+                .count_records(locked.data, locked.predicted / GROUP_SLOTS)
+                .len(),
         }
     }
 
     /// Takes a record out, durably with the next fence, and returns how many its group has now. The group is held.
-    fn publish_remove(&self, held: &Held<'_>, place: Place, key: u64) -> usize {
-        let slot = self.slot_of(held.data, place);
-        let marker = match held.data.marker() {
+    fn publish_remove(&self, locked: &LockedGroup<'_>, place: Place, key: u64) -> usize {
+        let slot = self.slot_of(locked.data, place);
+        let marker = match locked.data.marker() {
             _ if planted(Bug::WrongMarker) => 0,
             marker => marker,
         };
         // COMMIT: the key, which becomes the marker. Before this store the record is there, after it the slot is free.
         self.pm.publish(&slot.key, marker);
-        self.tally.change(held.lock, key, -1);
-        self.count_change(held, -1)
+        self.tally.change(locked.lock, key, -1);
+        self.count_change(locked, -1)
     }
 
     /// Adds an extended stash block; `false` if the node has as many as it may have. A group of the node is held.
-    fn extend(&self, data: &Data) -> Result<bool> {
+    fn extend(&self, data: &DataNode) -> Result<bool> {
         let _extending = lock(&data.extending);
-        if !data.may_extend() {
+        if !data.can_add_extension() {
             return Ok(false);
         }
         self.pm.note("stash extended", 0);
@@ -237,9 +246,11 @@ impl Tree {
             return Err(Error::ReadOnly);
         }
         while !rest.is_empty() {
-            let done = self.insert_sharing(&rest[..rest.len().min(SHARING)]);
+            let done = self.insert_under_one_fence(&rest[..rest.len().min(MAX_RECORDS_PER_FENCE)]);
             *rest = &rest[done..];
-            if let Some((&(key, value), more)) = rest.split_first().filter(|_| done < SHARING) {
+            if let Some((&(key, value), more)) =
+                rest.split_first().filter(|_| done < MAX_RECORDS_PER_FENCE)
+            {
                 // What ended it early, a full node or a lock held elsewhere, is done by itself.
                 self.apply(key, |_| Change::Put(value))
                     .map_err(|error| *error)?;
@@ -250,16 +261,16 @@ impl Tree {
     }
 
     /// Inserts as many of `records` as can share a fence, and returns how many that was.
-    fn insert_sharing(&self, records: &[(u64, u64)]) -> usize {
+    fn insert_under_one_fence(&self, records: &[(u64, u64)]) -> usize {
         let _guard = reclaim::pin();
         let lanes = self.find_windows(records);
         let mut guards: Vec<WriteGuard<'_>> = Vec::with_capacity(records.len());
         let mut done = 0;
         for (lane, &(key, value)) in records.iter().enumerate() {
-            let Some((data, home)) = lanes.get(lane) else {
+            let Some((data, predicted)) = lanes.get(lane) else {
                 break;
             };
-            let lock = self.locks.entry(data.lock_of(home));
+            let lock = self.locks.entry(data.lock_of(predicted));
             // The keys ascend, so it is most often the last one.
             let guard = match (guards.iter()).rposition(|guard| guard.holds(&lock.version)) {
                 Some(at) => guards.swap_remove(at),
@@ -269,14 +280,14 @@ impl Tree {
                     None => break,
                 },
             };
-            let held = Held {
+            let locked = LockedGroup {
                 data,
-                home,
+                predicted,
                 lock,
                 guard,
             };
-            let is_in = data.state() == State::Live && self.put_unfenced(&held, key, value);
-            guards.push(held.guard);
+            let is_in = data.state() == State::Live && self.write_unfenced(&locked, key, value);
+            guards.push(locked.guard);
             if !is_in {
                 break;
             }
@@ -295,40 +306,42 @@ impl Tree {
 
     /// Writes a record, durable with the next fence, if there is room at once.
     #[inline]
-    fn put_unfenced(&self, held: &Held<'_>, key: u64, value: u64) -> bool {
-        let &Held { data, home, .. } = held;
-        let look = Look {
+    fn write_unfenced(&self, locked: &LockedGroup<'_>, key: u64, value: u64) -> bool {
+        let &LockedGroup {
+            data, predicted, ..
+        } = locked;
+        let locate = Locate {
             tree: self,
             data,
-            home,
+            predicted,
             key,
         };
-        let (found, free) = dispatch(self.simd, look);
+        let (found, free) = dispatch(self.simd, locate);
         if let Some(place) = found {
             self.publish_update(data, place, value);
             return true;
         }
-        let Some(place) = room_for(data, home, free) else {
+        let Some(place) = free_place(data, predicted, free) else {
             return false;
         };
-        self.publish_insert(held, place, key, value);
+        self.publish_insert(locked, place, key, value);
         true
     }
 }
 
 /// How a write went. Flat, so that it comes back in registers.
 #[derive(Clone, Copy)]
-enum Wrote {
+enum WriteOutcome {
     /// It is done; the key was not there.
-    New,
+    WasAbsent,
     /// It is done; the key was there with this value.
-    Old(u64),
+    WasPresent(u64),
     /// As `New`, and the node may be too full now.
-    Crowded,
+    InsertedTooFull,
     /// As `Old`, and the node may be too empty now.
-    Deserted(u64),
+    RemovedTooSparse(u64),
     /// There is no place.
-    Full,
+    NoFreeSlot,
     /// The way is cold.
     Cold,
     /// The node's structure is being changed.
@@ -342,61 +355,66 @@ struct Write<'a, F> {
 }
 
 impl<F: FnMut(Option<u64>) -> Change> Kernel for Write<'_, F> {
-    type Out = Wrote;
+    type Out = WriteOutcome;
 
     #[inline(always)]
-    fn run<S: Simd>(self) -> Wrote {
+    fn run<S: Simd>(self) -> WriteOutcome {
         self.tree.try_write::<S>(self.key, self.change)
     }
 }
 
-struct Look<'a> {
+struct Locate<'a> {
     tree: &'a Tree,
-    data: &'a Data,
-    home: usize,
+    data: &'a DataNode,
+    predicted: usize,
     key: u64,
 }
 
-impl Kernel for Look<'_> {
+impl Kernel for Locate<'_> {
     type Out = (Option<Place>, u32);
 
     #[inline(always)]
     fn run<S: Simd>(self) -> Self::Out {
-        self.tree.look::<S>(self.data, self.home, self.key)
+        self.tree.locate::<S>(self.data, self.predicted, self.key)
     }
 }
 
 /// A free place for a key of the group that is held: in its window, or else in the stash.
 #[inline(always)]
-fn room_for(data: &Data, home: usize, free: u32) -> Option<Place> {
-    let first = window_of(home);
-    match choose(free, home - first) {
+fn free_place(data: &DataNode, predicted: usize, free: u32) -> Option<Place> {
+    let first = window_of(predicted);
+    match choose_free_slot(free, predicted - first) {
         Some(slot) => Some(Place::Primary(first + slot)),
-        None => data.claim_stash(home).map(Place::Stash),
+        None => data.claim_stash(predicted).map(Place::Stash),
     }
 }
 
 /// After a removal, once it is durable: others may have the stash slot. The group is held.
-fn release(held: &Held<'_>, place: Place) {
+fn release(locked: &LockedGroup<'_>, place: Place) {
     if let Place::Stash(slot) = place {
-        held.data.remove_overflow(held.home, slot);
-        held.data.release_stash(slot);
+        locked.data.remove_overflow(locked.predicted, slot);
+        locked.data.release_stash(slot);
     }
 }
 
 /// Whether the node of a group that has just got a record may be too full.
 #[inline(always)]
-fn is_crowded(data: &Data, place: Place, records: usize) -> bool {
+fn may_be_too_full(data: &DataNode, place: Place, records: usize) -> bool {
     // As long as records find room in their windows there is no reason to move them.
     matches!(place, Place::Stash(_))
-        && data.is_full_group(records)
-        && (data.is_pile(records) || data.total().is_some_and(|records| data.is_crowded(records)))
+        && data.is_group_over_density(records)
+        && (data.is_group_crowded(records)
+            || data
+                .total()
+                .is_some_and(|records| data.is_over_upper_density(records)))
 }
 
 /// Whether the node of a group that has just lost a record may be too empty. Asked of the whole node only now and then.
 #[inline(always)]
-fn is_deserted(data: &Data, records: usize) -> bool {
+fn may_be_too_sparse(data: &DataNode, records: usize) -> bool {
     records.is_multiple_of(8)
-        && data.is_empty_group(records)
-        && data.total().is_some_and(|records| data.is_sparse(records))
+        && data.is_group_under_density(records)
+        && data
+            .total()
+            .is_some_and(|records| data.is_under_lower_density(records))
 }

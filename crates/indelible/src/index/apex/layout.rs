@@ -206,7 +206,7 @@ impl InnerHead {
 
 /// What the header of a data node says.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DataShape {
+pub(super) struct DataGeometry {
     pub(super) model: Model,
     pub(super) primary: usize,
     pub(super) stash: usize,
@@ -215,40 +215,40 @@ pub(super) struct DataShape {
 
 impl DataHeader {
     /// The words of a new node's header.
-    pub(super) fn words(shape: &DataShape) -> [u64; 16] {
+    pub(super) fn words(geometry: &DataGeometry) -> [u64; 16] {
         let Model {
             base,
             limit,
             mult,
             bias,
-            up,
-        } = shape.model;
+            left_shift,
+        } = geometry.model;
         let word0 = DATA_MARK
-            | u64::from(up) << 16
-            | (shape.primary as u64) << 32
-            | (shape.stash as u64) << 48;
+            | u64::from(left_shift) << 16
+            | (geometry.primary as u64) << 32
+            | (geometry.stash as u64) << 48;
         let mut words = [0; 16];
-        words[..7].copy_from_slice(&[word0, base, limit, mult, bias, 0, shape.low]);
+        words[..7].copy_from_slice(&[word0, base, limit, mult, bias, 0, geometry.low]);
         words
     }
 
     /// What a node in a block of `bytes` is; `None` for what is no data node.
-    pub(super) fn read(&self, bytes: u64) -> Option<DataShape> {
+    pub(super) fn read(&self, bytes: u64) -> Option<DataGeometry> {
         let word0 = self.word0.load();
         let (primary, stash) = ((word0 >> 32) as u16 as usize, (word0 >> 48) as usize);
         let slots = (bytes - HEADER_BYTES) / SLOT_BYTES;
         let is_valid = word0 & 0xffff == DATA_MARK
             && (word0 >> 24) as u8 == 0
-            && primary.is_multiple_of(PAIR_SLOTS)
-            && primary >= WINDOW
+            && primary.is_multiple_of(LINE_PAIR_SLOTS)
+            && primary >= WINDOW_SLOTS
             && (primary + stash) as u64 <= slots;
         if !is_valid {
             return None;
         }
         let words = self.model.each_ref().map(Cell::load);
-        let up = (word0 >> 16) as u8 as u32;
-        Some(DataShape {
-            model: Model::from_words(words, up, homes(primary))?,
+        let left_shift = (word0 >> 16) as u8 as u32;
+        Some(DataGeometry {
+            model: Model::from_words(words, left_shift, predictable_slots(primary))?,
             primary,
             stash,
             low: self.low.load(),
@@ -256,18 +256,20 @@ impl DataHeader {
     }
 }
 
-pub(super) use super::model::{GROUP, GROUP_PAIRS, LINE_SLOTS, PAIR_SLOTS, WINDOW, homes};
+pub(super) use super::model::{
+    GROUP_LINE_PAIRS, GROUP_SLOTS, LINE_PAIR_SLOTS, LINE_SLOTS, WINDOW_SLOTS, predictable_slots,
+};
 
 /// The first slot of the pair of lines of `home`.
 #[inline(always)]
-pub(super) fn pair_of(home: usize) -> usize {
-    home & !(PAIR_SLOTS - 1)
+pub(super) fn line_pair_of(predicted: usize) -> usize {
+    predicted & !(LINE_PAIR_SLOTS - 1)
 }
 
 /// The first slot of the window of `home`: of its pair of lines, but so that the window does not leave the group.
 #[inline(always)]
-pub(super) fn window_of(home: usize) -> usize {
-    pair_of(home).min((home | (GROUP - 1)) + 1 - WINDOW)
+pub(super) fn window_of(predicted: usize) -> usize {
+    line_pair_of(predicted).min((predicted | (GROUP_SLOTS - 1)) + 1 - WINDOW_SLOTS)
 }
 
 /// The marker of a data node whose range begins at `low`.

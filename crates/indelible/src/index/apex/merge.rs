@@ -1,14 +1,14 @@
 //! Structure changes of nodes that have few records left: contraction, merge, collapse.
 
 use super::Tree;
-use super::build::{Aside, Image, Record};
-use super::data::Data;
-use super::divide::{Group, Load, radix_between};
+use super::build::{NodeImage, Record, UnpublishedNodes};
+use super::data::DataNode;
+use super::divide::{Group, NodeContents, intermediate_radix};
 use super::inner::{Child, group_log};
 use super::layout::Link;
 use super::plan::{DataPlan, Plan};
 use super::records::Buffer;
-use super::smo::{Frozen, Outcome, Path, Step};
+use super::smo::{FrozenNode, Outcome, Path, Step};
 use crate::planted::{Bug, planted};
 use crate::sync::lock;
 use crate::{Result, reclaim};
@@ -16,14 +16,14 @@ use std::time::Instant;
 
 /// How many times fewer records per slot a node has that has just become smaller, at most: far from where it would have to grow
 /// again.
-const THINNER: f64 = 1.5;
+const SHRINK_FILL_DIVISOR: f64 = 1.5;
 
 /// The two halves of a group, and what is to take their place.
 struct Merger<'a> {
     /// The group of the left one.
     left: Group<'a>,
     right: usize,
-    nodes: [&'a Data; 2],
+    nodes: [&'a DataNode; 2],
     records: Vec<Record>,
     plan: DataPlan,
     /// When the first of them was frozen.
@@ -32,21 +32,27 @@ struct Merger<'a> {
 
 impl Tree {
     /// Merges a frozen node of few records with its neighbour, or else makes it smaller.
-    pub(super) fn thin_out(&self, frozen: &Frozen<'_>, load: &Load<'_>) -> Result<()> {
+    pub(super) fn shrink_or_merge(
+        &self,
+        frozen: &FrozenNode<'_>,
+        contents: &NodeContents<'_>,
+    ) -> Result<()> {
         let data = frozen.data;
         loop {
             let path = self.path_to(data.low)?;
-            let group = self.group(&path);
-            if self.merge(group, frozen, load)? {
+            let group = self.child_group(&path);
+            if self.merge(group, frozen, contents)? {
                 return self.collapse(data.low);
             }
-            let (keys, all) = (load.keys, 0..load.keys.len());
-            let fill = self.shape.fill / THINNER;
-            let plan = self.shape.data(keys, all, (data.low, data.high), fill);
-            let image = Image::new(&plan, load.records);
+            let (keys, all) = (contents.keys, 0..contents.keys.len());
+            let fill = self.limits.fill / SHRINK_FILL_DIVISOR;
+            let plan = self
+                .limits
+                .plan_data_node(keys, all, (data.low, data.high), fill);
+            let image = NodeImage::new(&plan, contents.records);
             if plan.bytes >= data.bytes
-                || !image.has_room()
-                || self.replace(group, frozen, image, load.records)? == Outcome::Replaced
+                || !image.has_spare_stash()
+                || self.replace(group, frozen, image, contents.records)? == Outcome::Replaced
             {
                 return Ok(());
             }
@@ -54,7 +60,12 @@ impl Tree {
     }
 
     /// Merges a frozen node with the one in the other half of a group of twice the size, if that is worth while.
-    fn merge(&self, group: Group<'_>, thin: &Frozen<'_>, load: &Load<'_>) -> Result<bool> {
+    fn merge(
+        &self,
+        group: Group<'_>,
+        thin: &FrozenNode<'_>,
+        contents: &NodeContents<'_>,
+    ) -> Result<bool> {
         let data = thin.data;
         let Some(buddy) = self.buddy(group)? else {
             return Ok(false);
@@ -70,11 +81,14 @@ impl Tree {
             [buddy, data]
         };
         let at = if is_left { 0 } else { records.len() };
-        records.splice(at..at, load.records.iter().copied());
+        records.splice(at..at, contents.records.iter().copied());
         let mut keys = Buffer::empty();
         keys.extend(records.iter().map(|&(key, _)| key));
-        let (range, fill) = ((nodes[0].low, nodes[1].high), self.shape.fill / THINNER);
-        let Plan::Data(plan) = self.shape.plan(&keys, range, fill, 1) else {
+        let (range, fill) = (
+            (nodes[0].low, nodes[1].high),
+            self.limits.fill / SHRINK_FILL_DIVISOR,
+        );
+        let Plan::Data(plan) = self.limits.plan_tree(&keys, range, fill, 1) else {
             return Ok(false);
         };
         let is_smaller = plan.bytes < data.bytes + buddy.bytes;
@@ -93,7 +107,7 @@ impl Tree {
     }
 
     /// The data node that covers the other half of a group of twice the size.
-    fn buddy<'a>(&'a self, group: Group<'a>) -> Result<Option<&'a Data>> {
+    fn buddy<'a>(&'a self, group: Group<'a>) -> Result<Option<&'a DataNode>> {
         let radix = group.parent.radix;
         if group.log >= radix.log_slots || radix.shift + group.log >= 63 {
             return Ok(None);
@@ -103,7 +117,7 @@ impl Tree {
             log: group.log + 1,
             ..group
         };
-        if !merged.is_cell() {
+        if !merged.is_aligned_range() {
             return Ok(None);
         }
         let slots = self.durable_slots(group.parent);
@@ -126,25 +140,25 @@ impl Tree {
     /// Puts one node in the place of two; `false` if their parent has been replaced meanwhile.
     fn join(&self, merger: &Merger<'_>) -> Result<bool> {
         let Merger { left, right, .. } = *merger;
-        let mut aside = Aside::new(self);
-        let (link, child) = aside.data(&merger.plan, &merger.records)?;
+        let mut unpublished = UnpublishedNodes::new(self);
+        let (link, child) = unpublished.build_data_node(&merger.plan, &merger.records)?;
         let whole = Group {
             log: left.log + 1,
             ..left
         };
-        let between = radix_between(whole);
+        let between = intermediate_radix(whole);
         let links = merger.nodes.map(|node| Link::data(node.offset()));
-        let (head, _) = aside.inner_blocks(between, links.into_iter().enumerate())?;
+        let (head, _) = unpublished.write_inner_node(between, links.into_iter().enumerate())?;
         self.pm.fence();
         let slots = self.durable_slots(left.parent);
-        let Some(_slots) = self.lock_group(left, merger.nodes[0]) else {
+        let Some(_slots) = self.lock_child_group(left, merger.nodes[0]) else {
             return Ok(false);
         };
         let is_right_there = left.parent.child(right) == Child::data(merger.nodes[1].into());
         if !is_right_there {
             return Ok(false);
         }
-        self.pm.note("merge", u64::from(whole.has_lines()));
+        self.pm.note("merge", u64::from(whole.spans_cache_lines()));
         if planted(Bug::MergeDropsRightFirst) {
             self.pm.commit(&slots[right], 0);
         }
@@ -162,7 +176,7 @@ impl Tree {
         for node in merger.nodes {
             self.retire_data(node);
         }
-        aside.open();
+        unpublished.open_for_writers();
         self.changes.merges.add(merger.since);
         Ok(true)
     }
@@ -179,11 +193,11 @@ impl Tree {
             if group_log(slots, 0) < last.inner.radix.log_slots {
                 return Ok(());
             }
-            self.take_out(above, last);
+            self.remove_single_child_node(above, last);
         }
     }
 
-    fn take_out(&self, above: &Step<'_>, step: &Step<'_>) {
+    fn remove_single_child_node(&self, above: &Step<'_>, step: &Step<'_>) {
         let inner = step.inner;
         let _above = lock(&above.inner.changing);
         let _slots = lock(&inner.changing);

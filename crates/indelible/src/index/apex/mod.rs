@@ -70,10 +70,10 @@ use crate::reclaim::{self, Stamp};
 use crate::sync::lock;
 use crate::{ApexTuning, Error, Result};
 use blocks::Blocks;
-use data::Data;
-use inner::{Child, Inner};
+use data::DataNode;
+use inner::{Child, InnerNode};
 use layout::{DataHeader, Extension, InnerHead, LINE_SLOTS, Offset, Slot};
-use plan::Shape;
+use plan::NodeLimits;
 use std::collections::{HashSet, VecDeque};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
@@ -84,7 +84,7 @@ use std::time::Instant;
 const LOCKS: usize = if cfg!(feature = "small") { 64 } else { 8192 };
 
 /// Mirrors that have been replaced, before one asks whether some can be freed, which costs a system call.
-const LIMBO: usize = if cfg!(feature = "small") { 4 } else { 64 };
+const RETIRED_MIRRORS_BEFORE_FREEING: usize = if cfg!(feature = "small") { 4 } else { 64 };
 
 /// The records of a map: what is in the pool, and what mirrors it.
 struct Tree {
@@ -95,16 +95,16 @@ struct Tree {
     simd: SimdLevel,
     locks: RecordLocks,
     tally: Tally,
-    root: AtomicPtr<Inner>,
+    root: AtomicPtr<InnerNode>,
     /// Held while the root is replaced.
     changing_root: Mutex<()>,
     /// Mirrors that a reader may still hold.
-    limbo: Mutex<VecDeque<(Stamp, Child)>>,
+    retired_mirrors: Mutex<VecDeque<(Stamp, Child)>>,
     /// Blocks that have been claimed, or made since the open, and have no mirror now.
-    given_up: Mutex<HashSet<Offset>>,
+    blocks_without_mirror: Mutex<HashSet<Offset>>,
     /// The map's place in the catalog.
     slot: usize,
-    shape: Shape,
+    limits: NodeLimits,
     changes: Changes,
     /// The last structure change that could have waited found no space.
     is_starved: AtomicBool,
@@ -154,7 +154,7 @@ impl Tree {
     fn new(core: &Arc<PoolCore>, slot: usize) -> Result<Self> {
         let tuning = ApexTuning::from_word((core.entry(slot).shape.load() >> 32) as u32)?;
         Ok(Self {
-            shape: Shape::of(tuning),
+            limits: NodeLimits::of(tuning),
             base: core.base(),
             pm: core.pm(),
             blocks: Blocks::new(core, slot),
@@ -163,8 +163,8 @@ impl Tree {
             tally: Tally::default(),
             root: AtomicPtr::default(),
             changing_root: Mutex::default(),
-            limbo: Mutex::default(),
-            given_up: Mutex::default(),
+            retired_mirrors: Mutex::default(),
+            blocks_without_mirror: Mutex::default(),
             core: Arc::clone(core),
             slot,
             changes: Changes::default(),
@@ -173,7 +173,7 @@ impl Tree {
     }
 
     #[inline(always)]
-    fn root(&self) -> &Inner {
+    fn root(&self) -> &InnerNode {
         // SAFETY: set before the tree is shared; the caller is pinned or alone, so it is not freed under it.
         unsafe { &*self.root.load(Ordering::Acquire) }
     }
@@ -217,7 +217,7 @@ impl Tree {
 
     /// The lines of the primary array of a data node from slot `from` to before slot `to`, both of which begin a line.
     #[inline(always)]
-    fn lines(&self, data: &Data, from: usize, to: usize) -> &[KeyLine] {
+    fn lines(&self, data: &DataNode, from: usize, to: usize) -> &[KeyLine] {
         let to = to.min(data.primary as usize);
         let count = to.saturating_sub(from) / LINE_SLOTS;
         // SAFETY: the lines lie in the primary array of a node whose mirror was made for a block of this pool.
@@ -231,7 +231,7 @@ impl Tree {
     }
 
     /// The durable slots of an inner node.
-    fn durable_slots(&self, inner: &Inner) -> &[Cell] {
+    fn durable_slots(&self, inner: &InnerNode) -> &[Cell] {
         self.cells(inner.durable_slots, inner.radix.slots())
     }
 
@@ -241,33 +241,35 @@ impl Tree {
     }
 
     /// Frees a mirror that has just been replaced, once nobody can hold it any more.
-    fn bury(&self, child: Child) {
+    fn retire_mirror(&self, child: Child) {
         // With this bug copied inner nodes lead to what goes here. It stays, or the checker would read freed memory before
         // it finds the bug.
         if planted(Bug::CopyWithoutLock) {
             return;
         }
         let passed = {
-            let mut limbo = lock(&self.limbo);
-            limbo.push_back((reclaim::stamp(), child));
-            let half = limbo.len() / 2;
-            if limbo.len() < LIMBO || !reclaim::has_passed(limbo[half].0) {
+            let mut retired_mirrors = lock(&self.retired_mirrors);
+            retired_mirrors.push_back((reclaim::stamp(), child));
+            let half = retired_mirrors.len() / 2;
+            if retired_mirrors.len() < RETIRED_MIRRORS_BEFORE_FREEING
+                || !reclaim::has_passed(retired_mirrors[half].0)
+            {
                 return;
             }
-            limbo.drain(..=half).collect::<Vec<_>>()
+            retired_mirrors.drain(..=half).collect::<Vec<_>>()
         };
         for (_, child) in passed {
             // SAFETY: it was unlinked before its stamp, and all who were pinned then have let go.
-            unsafe { child.free_alone() }
+            unsafe { child.free_node() }
         }
     }
 }
 
 impl Drop for Tree {
     fn drop(&mut self) {
-        for (_, child) in lock(&self.limbo).drain(..) {
+        for (_, child) in lock(&self.retired_mirrors).drain(..) {
             // SAFETY: nobody has the tree any more.
-            unsafe { child.free_alone() }
+            unsafe { child.free_node() }
         }
         if let Some(root) = std::ptr::NonNull::new(*self.root.get_mut()) {
             // SAFETY: as above.
@@ -404,7 +406,7 @@ impl Apex {
     }
 
     pub(crate) fn release_memory(&self) -> u64 {
-        self.shared.tree.forget()
+        self.shared.tree.release_mirrors()
     }
 
     pub(crate) fn compact(&self) -> Result<()> {

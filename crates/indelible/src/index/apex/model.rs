@@ -7,31 +7,35 @@
 use crate::index::simd::{LINE_RECORDS, PAIR_RECORDS};
 
 /// Slots among which windows stay; each group has a lock of its own.
-pub(super) const GROUP: usize = if cfg!(any(test, feature = "small")) {
+pub(super) const GROUP_SLOTS: usize = if cfg!(any(test, feature = "small")) {
     32
 } else {
     256
 };
 
 /// Slots in which a key may lie, its home's pair of lines and the next one; else it is in the stash.
-pub(super) const WINDOW: usize = 16;
+pub(super) const WINDOW_SLOTS: usize = 16;
 
 /// Slots of a cache line.
 pub(super) const LINE_SLOTS: usize = LINE_RECORDS;
 
 /// Slots of two lines side by side, which processors fetch together.
-pub(super) const PAIR_SLOTS: usize = PAIR_RECORDS;
+pub(super) const LINE_PAIR_SLOTS: usize = PAIR_RECORDS;
 
 /// Pairs of lines in a group.
-pub(super) const GROUP_PAIRS: usize = GROUP / PAIR_SLOTS;
+pub(super) const GROUP_LINE_PAIRS: usize = GROUP_SLOTS / LINE_PAIR_SLOTS;
 
 /// The most slots that a primary array may have: a home has 14 bits before the point and 48 after it.
-pub(super) const MAX_SLOTS: usize = 1 << 14;
+pub(super) const MAX_PRIMARY_SLOTS: usize = 1 << 14;
 
 /// Bits of a home after the point.
-const POINT: u32 = 48;
+const FRACTION_BITS: u32 = 48;
 
-const _: () = assert!(WINDOW == 2 * PAIR_SLOTS && GROUP.is_power_of_two() && GROUP >= WINDOW);
+const _: () = assert!(
+    WINDOW_SLOTS == 2 * LINE_PAIR_SLOTS
+        && GROUP_SLOTS.is_power_of_two()
+        && GROUP_SLOTS >= WINDOW_SLOTS
+);
 
 /// A line from keys to homes in fixed point, deterministic everywhere and monotone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +49,7 @@ pub(super) struct Model {
     /// The home of the base, scaled by 2^48: not zero where the line begins below the lowest possible key.
     pub(super) bias: u64,
     /// By how much distances are shifted, for precision. `limit << up` loses no bits.
-    pub(super) up: u32,
+    pub(super) left_shift: u32,
 }
 
 impl Model {
@@ -53,8 +57,8 @@ impl Model {
     #[inline(always)]
     pub(super) fn predict(&self, key: u64) -> usize {
         let distance = key.saturating_sub(self.base).min(self.limit);
-        let product = u128::from(distance << self.up) * u128::from(self.mult);
-        (((product >> 64) as u64 + self.bias) >> POINT) as usize
+        let product = u128::from(distance << self.left_shift) * u128::from(self.mult);
+        (((product >> 64) as u64 + self.bias) >> FRACTION_BITS) as usize
     }
 
     /// The line through `keys`, strictly ascending, for a node of `slots` primary slots that covers `low` to `high`.
@@ -102,15 +106,15 @@ impl Model {
     }
 
     /// The smallest key with a home at or beyond `home`, if any key has one.
-    pub(super) fn first_key_of(&self, home: usize) -> Option<u64> {
-        let wanted = ((home as u128) << POINT).saturating_sub(u128::from(self.bias));
+    pub(super) fn first_key_of(&self, predicted: usize) -> Option<u64> {
+        let wanted = ((predicted as u128) << FRACTION_BITS).saturating_sub(u128::from(self.bias));
         if wanted == 0 {
             return Some(0);
         }
         // predict asks for distance << up, times mult, to reach wanted << 64. So this is exact.
         let wanted = wanted.checked_mul(1 << 64)?;
         let shifted = wanted.div_ceil(u128::from(self.mult).max(1));
-        let distance = u64::try_from(shifted.div_ceil(1 << self.up)).ok()?;
+        let distance = u64::try_from(shifted.div_ceil(1 << self.left_shift)).ok()?;
         if self.mult == 0 || distance > self.limit {
             return None;
         }
@@ -118,25 +122,28 @@ impl Model {
     }
 
     /// A model as read from a file, unless it could lead beyond `slots`.
-    pub(super) fn from_words(words: [u64; 4], up: u32, slots: usize) -> Option<Self> {
+    pub(super) fn from_words(words: [u64; 4], left_shift: u32, slots: usize) -> Option<Self> {
         let [base, limit, mult, bias] = words;
         let model = Self {
             base,
             limit,
             mult,
             bias,
-            up,
+            left_shift,
         };
-        model.valid(slots).then_some(model)
+        model.is_valid_for(slots).then_some(model)
     }
 
     /// Whether no key's home is beyond `slots` and nothing overflows on the way.
-    pub(super) fn valid(&self, slots: usize) -> bool {
-        if slots == 0 || slots > MAX_SLOTS || self.up > self.limit.leading_zeros().min(63) {
+    pub(super) fn is_valid_for(&self, slots: usize) -> bool {
+        if slots == 0
+            || slots > MAX_PRIMARY_SLOTS
+            || self.left_shift > self.limit.leading_zeros().min(63)
+        {
             return false;
         }
-        let last = (u128::from(self.limit << self.up) * u128::from(self.mult)) >> 64;
-        (last + u128::from(self.bias)) >> POINT < slots as u128
+        let last = (u128::from(self.limit << self.left_shift) * u128::from(self.mult)) >> 64;
+        (last + u128::from(self.bias)) >> FRACTION_BITS < slots as u128
     }
 }
 
@@ -170,7 +177,7 @@ impl Line {
 
     /// The model that leads ranks to homes `spacing` apart, in a node of `slots` primary slots for `low` to `high`.
     pub(super) fn model(&self, spacing: f64, slots: usize, low: u64, high: u64) -> Model {
-        let slots = slots.clamp(1, MAX_SLOTS);
+        let slots = slots.clamp(1, MAX_PRIMARY_SLOTS);
         // Steeper than all slots from one key to the next makes no difference.
         let slope = (self.slope * spacing).clamp(f64::MIN_POSITIVE, slots as f64);
         let at_center = self.rank * spacing;
@@ -187,18 +194,18 @@ impl Line {
         let bias = bias.clamp(0.0, (slots - 1) as f64);
         let limit = ((slots as f64 - bias) / slope) as u64;
         let limit = limit.min(high.saturating_sub(base));
-        let up = limit.leading_zeros().min(63);
+        let left_shift = limit.leading_zeros().min(63);
         let mut model = Model {
             base,
             limit,
-            mult: (slope * 2f64.powi(64 + POINT as i32 - up as i32)) as u64,
-            bias: (bias * 2f64.powi(POINT as i32)) as u64,
-            up,
+            mult: (slope * 2f64.powi(64 + FRACTION_BITS as i32 - left_shift as i32)) as u64,
+            bias: (bias * 2f64.powi(FRACTION_BITS as i32)) as u64,
+            left_shift,
         };
         // Floating point may have put the limit a little too far.
-        let room = ((slots as u128) << POINT) - u128::from(model.bias);
+        let room = ((slots as u128) << FRACTION_BITS) - u128::from(model.bias);
         if let Some(most) = ((room << 64) - 1).checked_div(u128::from(model.mult)) {
-            model.limit = limit.min(u64::try_from(most >> up).unwrap_or(u64::MAX));
+            model.limit = limit.min(u64::try_from(most >> left_shift).unwrap_or(u64::MAX));
         }
         model
     }
@@ -206,11 +213,11 @@ impl Line {
 
 /// The largest number of primary slots, at most `slots`, whose last group has room for a window.
 pub(super) const fn primary_slots(slots: usize, group: usize) -> usize {
-    let slots = slots / PAIR_SLOTS * PAIR_SLOTS;
+    let slots = slots / LINE_PAIR_SLOTS * LINE_PAIR_SLOTS;
     let beyond = slots % group;
-    if slots <= WINDOW {
-        WINDOW
-    } else if beyond < WINDOW {
+    if slots <= WINDOW_SLOTS {
+        WINDOW_SLOTS
+    } else if beyond < WINDOW_SLOTS {
         slots - beyond
     } else {
         slots
@@ -218,8 +225,8 @@ pub(super) const fn primary_slots(slots: usize, group: usize) -> usize {
 }
 
 /// The homes that a model may predict in an array of `primary` slots: the window of the last one still lies in the array.
-pub(super) const fn homes(primary: usize) -> usize {
-    primary - (WINDOW - PAIR_SLOTS)
+pub(super) const fn predictable_slots(primary: usize) -> usize {
+    primary - (WINDOW_SLOTS - LINE_PAIR_SLOTS)
 }
 
 /// How keys would lie in a primary array.
@@ -228,7 +235,7 @@ pub(super) struct Fit {
     /// Keys without a free slot in their window.
     pub(super) overflowed: usize,
     /// Keys that would be in the other pair of lines of their window, not in that of their home.
-    pub(super) beyond_pair: usize,
+    pub(super) in_other_line_pair: usize,
     /// Overflow buckets are searched from end to end: the entries that would be looked at if each overflowed key were
     /// looked up once.
     pub(super) bucket_entries: usize,
@@ -237,11 +244,11 @@ pub(super) struct Fit {
 /// What would happen if `keys` were inserted in random order. `slots` as from [`primary_slots`].
 #[cfg(test)]
 pub(super) fn simulate(model: &Model, keys: &[u64], slots: usize) -> Fit {
-    simulate_in(model, keys, slots, GROUP)
+    simulate_in(model, keys, slots, GROUP_SLOTS)
 }
 
 /// Groups that stand for all of a node with twice as many or more.
-const SAMPLE: usize = 16;
+const SAMPLED_GROUPS: usize = 16;
 
 /// [`simulate`] with groups of `group` slots, a power of two. No window leaves its group, so of a large array a sample is looked
 /// at: the groups of some keys, so that those are likely to be among them that have many.
@@ -258,19 +265,19 @@ pub(super) fn simulate_in(model: &Model, keys: &[u64], slots: usize, group: usiz
         (fit, keys.len())
     };
     let mut all = Fit::default();
-    if slots < 2 * SAMPLE * group || keys.len() < SAMPLE {
+    if slots < 2 * SAMPLED_GROUPS * group || keys.len() < SAMPLED_GROUPS {
         (0..=last)
             .step_by(group)
             .for_each(|first| all.add(simulate(first).0));
         return all;
     }
     let mut of_group = (usize::MAX, Fit::default());
-    for i in 0..SAMPLE {
-        let key = keys[(2 * i + 1) * keys.len() / (2 * SAMPLE)];
+    for i in 0..SAMPLED_GROUPS {
+        let key = keys[(2 * i + 1) * keys.len() / (2 * SAMPLED_GROUPS)];
         let first = (model.predict(key) / group * group).min(last);
         if first != of_group.0 {
             let (fit, count) = simulate(first);
-            let weight = keys.len() as f64 / (SAMPLE * count.max(1)) as f64;
+            let weight = keys.len() as f64 / (SAMPLED_GROUPS * count.max(1)) as f64;
             of_group = (first, fit.times(weight));
         }
         all.add(of_group.1);
@@ -279,28 +286,32 @@ pub(super) fn simulate_in(model: &Model, keys: &[u64], slots: usize, group: usiz
 }
 
 /// The most pairs of lines that a group of any build has.
-const MOST_PAIRS: usize = 256 / PAIR_SLOTS;
+const MAX_GROUP_LINE_PAIRS: usize = 256 / LINE_PAIR_SLOTS;
 
 /// The keys of a group of `slots` slots from `first` on.
 fn simulate_group(model: &Model, keys: &[u64], first: usize, slots: usize) -> Fit {
-    let last = slots / PAIR_SLOTS - 1;
+    let last = slots / LINE_PAIR_SLOTS - 1;
     // How many slots of each pair are taken: which of them does not matter.
-    let mut taken = [0_u8; MOST_PAIRS];
+    let mut taken = [0_u8; MAX_GROUP_LINE_PAIRS];
     // An overflow bucket is searched from end to end, but entries of other blocks of 16 slots cost next to nothing.
-    let mut buckets = [0_usize; MOST_PAIRS / 2];
+    let mut buckets = [0_usize; MAX_GROUP_LINE_PAIRS / 2];
     let mut fit = Fit::default();
     let stride = stride(keys.len());
     let mut at = 0;
     for _ in 0..keys.len() {
-        let home = ((model.predict(keys[at]) - first) / PAIR_SLOTS).min(last);
-        let other = if home == last { home - 1 } else { home + 1 };
-        if usize::from(taken[home]) < PAIR_SLOTS {
-            taken[home] += 1;
-        } else if usize::from(taken[other]) < PAIR_SLOTS {
-            taken[other] += 1;
-            fit.beyond_pair += 1;
+        let predicted = ((model.predict(keys[at]) - first) / LINE_PAIR_SLOTS).min(last);
+        let other = if predicted == last {
+            predicted - 1
         } else {
-            let bucket = &mut buckets[home / 2];
+            predicted + 1
+        };
+        if usize::from(taken[predicted]) < LINE_PAIR_SLOTS {
+            taken[predicted] += 1;
+        } else if usize::from(taken[other]) < LINE_PAIR_SLOTS {
+            taken[other] += 1;
+            fit.in_other_line_pair += 1;
+        } else {
+            let bucket = &mut buckets[predicted / 2];
             fit.overflowed += 1;
             // One more search, and one more entry in all others.
             fit.bucket_entries += 2 * *bucket + 1;
@@ -317,7 +328,7 @@ fn simulate_group(model: &Model, keys: &[u64], first: usize, slots: usize) -> Fi
 impl Fit {
     fn add(&mut self, other: Self) {
         self.overflowed += other.overflowed;
-        self.beyond_pair += other.beyond_pair;
+        self.in_other_line_pair += other.in_other_line_pair;
         self.bucket_entries += other.bucket_entries;
     }
 
@@ -325,7 +336,7 @@ impl Fit {
         let times = |number: usize| (number as f64 * factor).round() as usize;
         Self {
             overflowed: times(self.overflowed),
-            beyond_pair: times(self.beyond_pair),
+            in_other_line_pair: times(self.in_other_line_pair),
             bucket_entries: times(self.bucket_entries),
         }
     }

@@ -14,7 +14,7 @@ use super::model::{self, Model};
 use crate::ApexTuning;
 use crate::pmem::Cell;
 use crate::sync::lock;
-use halve::Parts;
+use halve::Partitioner;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Mutex;
 
@@ -22,10 +22,10 @@ use std::sync::Mutex;
 pub(super) const MIN_DATA_BYTES: u64 = 512;
 
 /// The largest data node of any map.
-pub(super) const MAX_DATA_BYTES: u64 = SHAPE.max_data_bytes;
+pub(super) const MAX_DATA_BYTES: u64 = LIMITS.max_data_bytes;
 
 /// The logarithm of the most slots that an inner node of any map has.
-pub(super) const MAX_LOG_SLOTS: u32 = SHAPE.max_log_slots;
+pub(super) const MAX_LOG_SLOTS: u32 = LIMITS.max_log_slots;
 
 /// Where a data node is so full that its structure must change (section 4.4). The stash is made for that time.
 pub(super) const UPPER_DENSITY: f64 = 0.9;
@@ -37,21 +37,21 @@ const STASH_RATIO: RangeInclusive<f64> = 0.05..=0.3;
 const STASH_COEFFICIENT: f64 = 1.5;
 
 /// Records per slot below which a node is not made larger for want of room.
-const FILL_LEAST: f64 = 0.1;
+const MIN_FILL_OF_LARGER_NODE: f64 = 0.1;
 
 /// Records per slot of a node that is to take as many again.
-const FILL_TREND: f64 = 0.55;
+const TREND_FILL: f64 = 0.55;
 
 /// And the records of it that may overflow. Keys that come in leaps lie along no line, and with a line through them nearly
 /// all would overflow.
-const OVERFLOW_TREND: f64 = 0.2;
+const TREND_MAX_OVERFLOW: f64 = 0.2;
 
 /// Halvings on the way to a node that is there already, at most: far more than there are of ranges that are aligned.
-const MOST_LEVELS: u32 = 256;
+const MAX_LEVELS: u32 = 256;
 
 /// How the nodes of a map are laid out: what its [`ApexTuning`] says, and sizes that differ under test.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(super) struct NodeLimits {
     pub(super) max_data_bytes: u64,
     pub(super) max_log_slots: u32,
     /// Parts with fewer records than two such are halved only if they are too large for a node.
@@ -64,7 +64,7 @@ pub(super) struct Shape {
     pub(super) fill: f64,
 }
 
-const REAL: Shape = Shape {
+const REAL_LIMITS: NodeLimits = NodeLimits {
     max_data_bytes: 256 << 10,
     max_log_slots: 21,
     min_records: 64,
@@ -74,21 +74,21 @@ const REAL: Shape = Shape {
 };
 
 /// Trees of a few hundred records have all kinds of nodes.
-const SMALL: Shape = Shape {
+const SMALL_LIMITS: NodeLimits = NodeLimits {
     max_data_bytes: 1 << 10,
     max_log_slots: 6,
     min_records: 8,
     group: 32,
-    ..REAL
+    ..REAL_LIMITS
 };
 
-const SHAPE: Shape = if cfg!(any(test, feature = "small")) {
-    SMALL
+const LIMITS: NodeLimits = if cfg!(any(test, feature = "small")) {
+    SMALL_LIMITS
 } else {
-    REAL
+    REAL_LIMITS
 };
 
-const _: () = assert!(SHAPE.group == model::GROUP);
+const _: () = assert!(LIMITS.group == model::GROUP_SLOTS);
 
 /// A data node to be.
 #[derive(Clone, Debug, PartialEq)]
@@ -148,7 +148,7 @@ pub(super) enum Plan {
 
 /// `plan` with data nodes without keys beside each inner node whose slots do not reach as far as its keys might: when inner nodes
 /// are laid out anew those can be divided at will, which the nodes at the ends of the inner node cannot.
-pub(super) fn with_room_around(shape: Shape, plan: Plan, low: u64, high: u64) -> Plan {
+pub(super) fn with_empty_margins(limits: NodeLimits, plan: Plan, low: u64, high: u64) -> Plan {
     let mut plan = match plan {
         Plan::Data(node) => return Plan::Data(DataPlan { low, high, ..node }),
         Plan::Inner(plan) => plan,
@@ -164,14 +164,14 @@ pub(super) fn with_room_around(shape: Shape, plan: Plan, low: u64, high: u64) ->
         let (first, log) = plan.group(i);
         let (low, high) = radix.range_of(first, log, from, to);
         let child = &mut plan.children[i].1;
-        let void = Plan::Data(shape.void(low, high));
-        *child = with_room_around(shape, std::mem::replace(child, void), low, high);
+        let void = Plan::Data(limits.plan_empty_node(low, high));
+        *child = with_empty_margins(limits, std::mem::replace(child, void), low, high);
     }
     if before.is_none() && after.is_none() {
         return Plan::Inner(plan);
     }
     let base = before.unwrap_or(plan.base);
-    let void = |low, high| Plan::Data(shape.void(low, high));
+    let void = |low, high| Plan::Data(limits.plan_empty_node(low, high));
     let before = before.map(|_| void(low, from - 1));
     let children = before.into_iter().chain([Plan::Inner(plan)]);
     let children = children.chain(after.map(|end| void(end, high)));
@@ -188,29 +188,29 @@ pub(super) fn with_room_around(shape: Shape, plan: Plan, low: u64, high: u64) ->
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trend {
     /// Anywhere.
-    No,
+    Mixed,
     /// Above all others.
     Up,
     /// Below all others.
     Down,
 }
 
-impl Shape {
+impl NodeLimits {
     /// What a map's tuning says.
     pub(super) fn of(tuning: ApexTuning) -> Self {
         let most = u64::from(tuning.max_inner_bytes) / size_of::<Cell>() as u64;
         Self {
-            max_data_bytes: SHAPE.max_data_bytes.min(tuning.max_data_bytes.into()),
-            max_log_slots: SHAPE.max_log_slots.min(most.ilog2()),
+            max_data_bytes: LIMITS.max_data_bytes.min(tuning.max_data_bytes.into()),
+            max_log_slots: LIMITS.max_log_slots.min(most.ilog2()),
             stash_ratio: tuning.stash_percent.map(|share| f64::from(share) / 100.0),
             fill: f64::from(tuning.fill_percent) / 100.0,
-            ..SHAPE
+            ..LIMITS
         }
     }
 
     /// The best tree for `keys`, strictly ascending, in a place that covers `low` to `high`, with data nodes no fuller than
     /// `fill`. A tree for all keys from 0 on has at least two data nodes. It is the same whatever the number of threads.
-    pub(super) fn plan(
+    pub(super) fn plan_tree(
         self,
         keys: &[u64],
         (low, high): (u64, u64),
@@ -219,33 +219,33 @@ impl Shape {
     ) -> Plan {
         let low = keys.first().map_or(low, |&key| key.min(low));
         let high = keys.last().map_or(high, |&key| key.max(high));
-        let parts = Parts::new(self, keys, (low, high), fill);
+        let parts = Partitioner::new(self, keys, (low, high), fill);
         let mut plan = parts.collapse(&parts.tree(threads));
         let mut nodes = Vec::new();
         plan.data_nodes(&mut |node| nodes.push(node));
         in_parallel(&mut nodes, threads, |node| {
-            **node = self.data(keys, node.first..node.last, (node.low, node.high), fill);
+            **node = self.plan_data_node(keys, node.first..node.last, (node.low, node.high), fill);
         });
         plan
     }
 
     /// The same node in a block of twice the size, if there is one and it would not stand nearly empty.
-    pub(super) fn larger(self, plan: &DataPlan, keys: &[u64]) -> Option<DataPlan> {
+    pub(super) fn plan_larger_node(self, plan: &DataPlan, keys: &[u64]) -> Option<DataPlan> {
         let bytes = plan.bytes * 2;
         let fill = keys.len() as f64 / slots_in(bytes) as f64;
-        (bytes <= self.max_data_bytes && fill >= FILL_LEAST)
-            .then(|| self.data(keys, 0..keys.len(), (plan.low, plan.high), fill))
+        (bytes <= self.max_data_bytes && fill >= MIN_FILL_OF_LARGER_NODE)
+            .then(|| self.plan_data_node(keys, 0..keys.len(), (plan.low, plan.high), fill))
     }
 
     /// Two nodes for keys that no data node suits: the smallest and the largest of them go different ways. None for fewer
     /// than two keys.
-    pub(super) fn two(self, keys: &[u64], (low, high): (u64, u64)) -> Option<Plan> {
+    pub(super) fn plan_two_nodes(self, keys: &[u64], (low, high): (u64, u64)) -> Option<Plan> {
         let (first, last) = (*keys.first()?, *keys.last()?);
         let shift = (first ^ last).checked_ilog2()?;
         let base = first >> shift << shift;
         let border = base + (1 << shift);
         let at = keys.partition_point(|&key| key < border);
-        let data = |range, place| Plan::Data(self.data(keys, range, place, self.fill));
+        let data = |range, place| Plan::Data(self.plan_data_node(keys, range, place, self.fill));
         let left = data(0..at, (low, border - 1));
         let right = data(at..keys.len(), (border, high));
         Some(Plan::Inner(InnerPlan {
@@ -258,34 +258,36 @@ impl Shape {
 
     /// A data node for keys with a trend: they lie densely at one end of the primary array, and the rest of it waits for those
     /// to come. None if there is no trend, no node that has room for as many again, or no line along which keys come.
-    pub(super) fn trend(
+    pub(super) fn plan_for_trend(
         self,
         keys: &[u64],
         (low, high): (u64, u64),
         trend: Trend,
     ) -> Option<DataPlan> {
-        if trend == Trend::No {
+        if trend == Trend::Mixed {
             return None;
         }
         let with_stash = |ratio| {
             let all = 0..keys.len();
-            let mut plan = self.data_with_stash(keys, all, (low, high), FILL_TREND, ratio);
-            let homes = model::homes(plan.primary);
+            let mut plan = self.data_with_stash(keys, all, (low, high), TREND_FILL, ratio);
+            let predictable_slots = model::predictable_slots(plan.primary);
             plan.model = match trend {
-                Trend::No | Trend::Up => Model::fit_append(keys, homes, UPPER_DENSITY),
-                Trend::Down => Model::fit_prepend(keys, homes, UPPER_DENSITY, low),
+                Trend::Mixed | Trend::Up => {
+                    Model::fit_append(keys, predictable_slots, UPPER_DENSITY)
+                }
+                Trend::Down => Model::fit_prepend(keys, predictable_slots, UPPER_DENSITY, low),
             };
             plan
         };
         let least = self.stash_ratio.unwrap_or(*STASH_RATIO.start());
         let plan = with_stash(least);
-        if keys.len() as f64 > slots_in(plan.bytes) as f64 * FILL_TREND {
+        if keys.len() as f64 > slots_in(plan.bytes) as f64 * TREND_FILL {
             return None;
         }
         let fit = model::simulate_in(&plan.model, keys, plan.primary, self.group);
         let overflow = fit.overflowed as f64 / keys.len().max(1) as f64;
         let ratio = overflow * STASH_COEFFICIENT;
-        if overflow > OVERFLOW_TREND {
+        if overflow > TREND_MAX_OVERFLOW {
             None
         } else if ratio <= least || self.stash_ratio.is_some() {
             Some(plan)
@@ -298,27 +300,27 @@ impl Shape {
     /// the first key of the node to its right, and so many `bytes` each, 0 of what has no keys and may be divided at will. The
     /// plan's data nodes have nothing but numbers of these, from `first` to before `last`, or none. None if there is only one, or
     /// if the borders are none that nodes of a sound pool have.
-    pub(super) fn over(
+    pub(super) fn plan_inner_nodes_over(
         self,
         borders: &[u64],
         bytes: &[u64],
         place: (u64, u64),
     ) -> Option<InnerPlan> {
-        let tree = halve::tree_over(borders, bytes, 0..bytes.len(), MOST_LEVELS)?;
-        match Parts::over(self, place).collapse(&tree) {
+        let tree = halve::tree_over(borders, bytes, 0..bytes.len(), MAX_LEVELS)?;
+        match Partitioner::over(self, place).collapse(&tree) {
             Plan::Inner(plan) if bytes.len() > 1 => Some(plan),
             _ => None,
         }
     }
 
     /// A data node without keys.
-    pub(super) fn void(self, low: u64, high: u64) -> DataPlan {
+    pub(super) fn plan_empty_node(self, low: u64, high: u64) -> DataPlan {
         self.data_with_stash(&[], 0..0, (low, high), 1.0, *STASH_RATIO.start())
     }
 
     /// One data node for the keys of `range`, whatever it costs; it covers `low` to `high`. Its stash is simulated: in place of
     /// another node, the paper takes that one's overflow ratio.
-    pub(super) fn data(
+    pub(super) fn plan_data_node(
         self,
         keys: &[u64],
         range: Range<usize>,
@@ -357,14 +359,14 @@ impl Shape {
             bytes,
             primary,
             stash: slots - primary,
-            model: Model::fit(keys, model::homes(primary), low, high),
+            model: Model::fit(keys, model::predictable_slots(primary), low, high),
         }
     }
 
     /// Section 4.5: by how many keys overflow when the node is as full as it may be.
     fn simulated_stash_ratio(self, keys: &[u64], low: u64, high: u64) -> f64 {
         let slots = (keys.len() as f64 / UPPER_DENSITY) as usize;
-        let slots = model::primary_slots(slots.min(model::MAX_SLOTS), self.group);
+        let slots = model::primary_slots(slots.min(model::MAX_PRIMARY_SLOTS), self.group);
         let model = Model::fit(keys, slots, low, high);
         let fit = model::simulate_in(&model, keys, slots, self.group);
         let ratio = STASH_COEFFICIENT * fit.overflowed as f64 / keys.len().max(1) as f64;

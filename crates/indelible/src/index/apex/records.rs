@@ -2,17 +2,17 @@
 
 use super::Tree;
 use super::build::Record;
-use super::data::Data;
-use super::scan::{Pair, merge, sorted_pairs};
+use super::data::DataNode;
+use super::scan::{KeyValue, merge, sorted_pairs};
 use crate::index::simd::{Kernel, Simd, dispatch};
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
 impl Tree {
     /// All records of a frozen node, in order.
-    pub(super) fn records_of(&self, data: &Data) -> Vec<Record> {
+    pub(super) fn records_of(&self, data: &DataNode) -> Vec<Record> {
         let (buffer, count) = dispatch(self.simd, Gather { tree: self, data });
-        let records: &[Pair] = &buffer.as_chunks().0[..count];
+        let records: &[KeyValue] = &buffer.as_chunks().0[..count];
         let mut all: Vec<Record> = records.iter().map(|&[key, value]| (key, value)).collect();
         if !all.is_sorted_by(|a, b| a.0 < b.0) {
             // In a damaged pool a node may have several records of a key, and nobody who lays out nodes reckons with that.
@@ -25,7 +25,7 @@ impl Tree {
 /// Copies the records of a frozen node that are in its range, in order, and counts them.
 struct Gather<'a> {
     tree: &'a Tree,
-    data: &'a Data,
+    data: &'a DataNode,
 }
 
 impl Kernel for Gather<'_> {
@@ -35,7 +35,7 @@ impl Kernel for Gather<'_> {
     fn run<S: Simd>(self) -> (Buffer, usize) {
         let Self { tree, data } = self;
         let (low, span) = (data.low, data.high.saturating_sub(data.low));
-        let mut stash: Vec<Pair> = (0..data.stash_slots())
+        let mut stash: Vec<KeyValue> = (0..data.stash_slots())
             .filter_map(|slot| {
                 let slot = tree.slot_at(data.stash_at(slot)?);
                 let key = slot.key.load();
@@ -45,7 +45,7 @@ impl Kernel for Gather<'_> {
             .collect();
         stash.sort_unstable_by_key(|record| record[0]);
         let mut buffer = Buffer::of((data.slots() + stash.len()) * 2);
-        let records: &mut [Pair] = buffer.as_chunks_mut().0;
+        let records: &mut [KeyValue] = buffer.as_chunks_mut().0;
         let pairs = tree.lines(data, 0, data.primary as usize).as_chunks().0;
         let count = sorted_pairs::<S>(pairs, low, span, records);
         let count = merge(records, 0..count, &stash);
@@ -62,7 +62,7 @@ thread_local! {
 }
 
 /// Buffers that a thread keeps. Each may have grown as large as a node.
-const KEPT: usize = 4;
+const MAX_SPARE_BUFFERS: usize = 4;
 
 impl Buffer {
     /// An empty one.
@@ -92,7 +92,7 @@ impl Drop for Buffer {
         // Not at the end of the thread, when there is no use for it.
         let _ = SPARE.try_with(|spare| {
             let spare = &mut *spare.borrow_mut();
-            if spare.len() < KEPT {
+            if spare.len() < MAX_SPARE_BUFFERS {
                 spare.push(words);
             }
         });

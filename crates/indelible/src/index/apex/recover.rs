@@ -20,11 +20,11 @@
 //! claimed are free.
 
 use super::build::block_for;
-use super::data::{Data, State};
-use super::inner::{Child, Inner, group_log, group_of};
+use super::data::{DataNode, State};
+use super::inner::{Child, InnerNode, group_log, group_of};
 use super::layout::{
-    DataShape, EXTENSION_SLOTS, GROUP, INLINE_SLOTS, Link, Offset, PAIR_SLOTS, SLOT_BYTES,
-    SMALLEST_BLOCK,
+    DataGeometry, EXTENSION_SLOTS, GROUP_SLOTS, INLINE_SLOTS, LINE_PAIR_SLOTS, Link, Offset,
+    SLOT_BYTES, SMALLEST_BLOCK,
 };
 use super::plan::{MAX_DATA_BYTES, MAX_LOG_SLOTS, MIN_DATA_BYTES};
 use super::{Apex, Shared, Tree};
@@ -37,10 +37,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Inner nodes above a data node, at most: far more than there ever are, but links that go in circles end.
-const MOST_LEVELS: u32 = 1024;
+const MAX_LEVELS: u32 = 1024;
 
 /// Extended stash blocks of a data node, at most: with twice as many slots as the node.
-const MOST_EXTENSIONS: usize = 2 * (MAX_DATA_BYTES / SLOT_BYTES) as usize / EXTENSION_SLOTS;
+const MAX_EXTENSIONS: usize = 2 * (MAX_DATA_BYTES / SLOT_BYTES) as usize / EXTENSION_SLOTS;
 
 fn damaged(offset: Offset, what: &str) -> Error {
     Error::Damaged(format!("{offset:#x} is not {what} of this map"))
@@ -60,13 +60,13 @@ impl Tree {
 
     /// Mirrors one node more on the way to `key`, if there is a cold one. The caller is pinned.
     #[cold]
-    pub(super) fn warm(&self, key: u64) -> Result<()> {
+    pub(super) fn mirror_toward(&self, key: u64) -> Result<()> {
         let mut node = self.root();
         loop {
             let slot = node.radix.slot_of(key);
             let child = node.child(slot);
             if child.is_cold() {
-                return self.resolve(node, slot);
+                return self.mirror_child(node, slot);
             }
             if !child.is_inner() {
                 return Ok(());
@@ -77,7 +77,7 @@ impl Tree {
     }
 
     /// Mirrors the child in a cold slot.
-    fn resolve(&self, node: &Inner, slot: usize) -> Result<()> {
+    fn mirror_child(&self, node: &InnerNode, slot: usize) -> Result<()> {
         let _changing = lock(&node.changing);
         if node.is_dead() || !node.child(slot).is_cold() {
             return Ok(());
@@ -111,10 +111,10 @@ impl Tree {
         }
     }
 
-    fn mirror_inner(&self, head: Offset, range: (u64, u64), depth: u32) -> Result<Box<Inner>> {
+    fn mirror_inner(&self, head: Offset, range: (u64, u64), depth: u32) -> Result<Box<InnerNode>> {
         let mut claims = Claims::of(self);
         let bytes = claims.add(head)?;
-        if bytes != SMALLEST_BLOCK || depth > MOST_LEVELS {
+        if bytes != SMALLEST_BLOCK || depth > MAX_LEVELS {
             return Err(damaged(head, "an inner node"));
         }
         let Some((radix, slots)) = self.inner_head(head).read(MAX_LOG_SLOTS) else {
@@ -125,27 +125,27 @@ impl Tree {
             return Err(damaged(slots, "an array of slots"));
         }
         claims.keep();
-        Ok(Inner::new(radix, head, slots, range, depth))
+        Ok(InnerNode::new(radix, head, slots, range, depth))
     }
 
     /// Mirrors a data node, which is then live.
-    fn mirror_data(&self, offset: Offset, range: (u64, u64)) -> Result<Box<Data>> {
+    fn mirror_data(&self, offset: Offset, range: (u64, u64)) -> Result<Box<DataNode>> {
         let mut claims = Claims::of(self);
         let bytes = claims.add(offset)?;
-        let shape = (bytes >= MIN_DATA_BYTES)
+        let geometry = (bytes >= MIN_DATA_BYTES)
             .then(|| self.data_header(offset).read(bytes))
             .flatten();
-        let Some(shape) = shape else {
+        let Some(geometry) = geometry else {
             return Err(damaged(offset, "a data node"));
         };
-        if shape.low != range.0 || range == (0, u64::MAX) {
+        if geometry.low != range.0 || range == (0, u64::MAX) {
             return Err(damaged(offset, "the data node of its range"));
         }
         let extensions = self.extensions_of(offset, &mut claims)?;
         claims.keep();
-        let data = Data::new(offset, bytes, &shape, range.1, &extensions);
-        self.index_stash(&data, &shape);
-        data.become_(State::Live);
+        let data = DataNode::new(offset, bytes, &geometry, range.1, &extensions);
+        self.index_stash(&data, &geometry);
+        data.set_state(State::Live);
         Ok(data)
     }
 
@@ -155,7 +155,7 @@ impl Tree {
         let mut next = self.data_header(offset).extension.load_acquire();
         while next != 0 {
             let bytes = claims.add(next)?;
-            if bytes != SMALLEST_BLOCK || blocks.len() > MOST_EXTENSIONS {
+            if bytes != SMALLEST_BLOCK || blocks.len() > MAX_EXTENSIONS {
                 return Err(damaged(next, "an extended stash block"));
             }
             if planted(Bug::SweepForgetsExtensions) {
@@ -170,7 +170,7 @@ impl Tree {
     }
 
     /// Fills the stash bitmap and the overflow buckets of a node that nobody else has yet.
-    fn index_stash(&self, data: &Data, shape: &DataShape) {
+    fn index_stash(&self, data: &DataNode, geometry: &DataGeometry) {
         let slots = match data.stash_slots() {
             _ if planted(Bug::ExtensionsForgotten) => data.stash,
             slots => slots,
@@ -181,8 +181,8 @@ impl Tree {
             };
             let key = self.slot_at(at).key.load();
             if key != data.marker() {
-                data.take_stash(slot);
-                data.add_overflow(shape.model.predict(key), key, slot);
+                data.mark_stash_taken(slot);
+                data.add_overflow(geometry.model.predict(key), key, slot);
             }
         }
     }
@@ -208,17 +208,17 @@ impl Tree {
     }
 
     /// Counts the records of a node; `false` if it is not live.
-    fn count_groups(&self, data: &Data, from: u64) -> bool {
+    fn count_groups(&self, data: &DataNode, from: u64) -> bool {
         let mut first_key = from;
         for group in 0..data.group_count() {
-            let place = data.lock_of(group * GROUP);
+            let place = data.lock_of(group * GROUP_SLOTS);
             let _lock = self.locks.of(place).lock();
             if data.state() != State::Live {
                 return false;
             }
             let keys = self.count_records(data, group);
             let next = (group + 1 < data.group_count())
-                .then(|| data.model.first_key_of((group + 1) * GROUP))
+                .then(|| data.model.first_key_of((group + 1) * GROUP_SLOTS))
                 .flatten()
                 // Homes beyond the node's keys are nobody's.
                 .filter(|&key| key <= data.high);
@@ -236,33 +236,34 @@ impl Tree {
     }
 
     /// Counts the records of a group, finds out where it has strays, and returns the keys. The group is locked.
-    pub(super) fn count_records(&self, data: &Data, group: usize) -> Vec<u64> {
+    pub(super) fn count_records(&self, data: &DataNode, group: usize) -> Vec<u64> {
         let keys = self.keys_of(data, group);
-        data.set_counted(group, keys.len(), self.strays_of(data, group));
+        data.set_counted(group, keys.len(), self.displaced_bits_of(data, group));
         keys
     }
 
     /// Which pairs of lines of a group have strays. The group is locked, or nobody writes.
-    pub(super) fn strays_of(&self, data: &Data, group: usize) -> u64 {
-        let home_of = |at| {
+    pub(super) fn displaced_bits_of(&self, data: &DataNode, group: usize) -> u64 {
+        let predicted_of = |at| {
             let key = self.slot_at(at).key.load();
             (key != data.marker()).then(|| data.model.predict(key))
         };
         let in_window = data.slots_of(group).filter_map(|slot| {
-            home_of(data.slot_at(slot)).filter(|home| home / PAIR_SLOTS != slot / PAIR_SLOTS)
+            predicted_of(data.slot_at(slot))
+                .filter(|predicted| predicted / LINE_PAIR_SLOTS != slot / LINE_PAIR_SLOTS)
         });
         let in_stash = data
             .overflow_of(group)
-            .filter_map(|entry| home_of(data.stash_at(entry.stash_slot())?));
-        let in_window = in_window.map(Data::pair_bit);
-        let in_stash = in_stash.map(Data::stashed_bits);
+            .filter_map(|entry| predicted_of(data.stash_at(entry.stash_slot())?));
+        let in_window = in_window.map(DataNode::line_pair_bit);
+        let in_stash = in_stash.map(DataNode::stashed_bits);
         in_window
             .chain(in_stash)
-            .fold(0, |strays, bits| strays | bits)
+            .fold(0, |displaced, bits| displaced | bits)
     }
 
     /// The keys of a group, in no order. The group is locked, or nobody writes.
-    pub(super) fn keys_of(&self, data: &Data, group: usize) -> Vec<u64> {
+    pub(super) fn keys_of(&self, data: &DataNode, group: usize) -> Vec<u64> {
         let in_window = data.slots_of(group).map(|slot| data.slot_at(slot));
         let in_stash = data
             .overflow_of(group)
@@ -294,7 +295,7 @@ impl<'a> Claims<'a> {
             return Err(damaged(offset, "a block"));
         };
         // A block that was given up has been claimed, or made since the open.
-        if !lock(&self.tree.given_up).remove(&offset) && !blocks.claim(offset, bytes) {
+        if !lock(&self.tree.blocks_without_mirror).remove(&offset) && !blocks.claim(offset, bytes) {
             return Err(Error::Damaged(format!(
                 "block {offset:#x} is reached twice, or was free"
             )));
@@ -311,14 +312,14 @@ impl<'a> Claims<'a> {
 
 impl Drop for Claims<'_> {
     fn drop(&mut self) {
-        lock(&self.tree.given_up).extend(self.blocks.drain(..));
+        lock(&self.tree.blocks_without_mirror).extend(self.blocks.drain(..));
     }
 }
 
 /// The other way round: giving mirrors up.
 impl Tree {
     /// Gives up the mirrors of all data nodes that nobody is changing: they become cold again. Returns the bytes.
-    pub(super) fn forget(&self) -> u64 {
+    pub(super) fn release_mirrors(&self) -> u64 {
         let _guard = reclaim::pin();
         let mut inners = vec![self.root()];
         let mut bytes = 0;
@@ -335,7 +336,7 @@ impl Tree {
                     if child.is_inner() {
                         inners.push(&*child.as_inner());
                     } else {
-                        bytes += self.forget_data(inner, slot, &*child.as_data());
+                        bytes += self.release_data_mirror(inner, slot, &*child.as_data());
                     }
                 }
             }
@@ -346,7 +347,7 @@ impl Tree {
     /// Makes the slots of a data node cold, one of which was found. What its mirror knows is in the pool: nobody
     /// writes it while it is frozen, and whoever comes then mirrors it anew. Readers may be in the old mirror; they and the
     /// writers in the new one have the same locks.
-    fn forget_data(&self, parent: &Inner, slot: usize, data: &Data) -> u64 {
+    fn release_data_mirror(&self, parent: &InnerNode, slot: usize, data: &DataNode) -> u64 {
         let Some(frozen) = self.freeze(data) else {
             return 0;
         };
@@ -359,10 +360,10 @@ impl Tree {
         let slots = self.durable_slots(parent);
         let first = group_of(slots, slot).map_or(slot, |(first, _)| first);
         parent.set(first, group_log(slots, first), Child::COLD);
-        lock(&self.given_up).extend(data.extensions().chain([data.offset()]));
+        lock(&self.blocks_without_mirror).extend(data.extensions().chain([data.offset()]));
         let bytes = data.dram_bytes();
-        frozen.data.become_(State::Dead);
-        self.bury_data(data);
+        frozen.data.set_state(State::Dead);
+        self.retire_data_mirror(data);
         bytes
     }
 }

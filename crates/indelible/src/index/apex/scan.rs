@@ -7,8 +7,10 @@
 //! yet: coming down again costs less than a miss. So structure changes cannot confuse it: every key has one home at any time,
 //! and no key is asked for twice.
 
-use super::data::Data;
-use super::layout::{GROUP, LINE_SLOTS, PAIR_SLOTS, WINDOW, pair_of, window_of};
+use super::data::DataNode;
+use super::layout::{
+    GROUP_SLOTS, LINE_PAIR_SLOTS, LINE_SLOTS, WINDOW_SLOTS, line_pair_of, window_of,
+};
 use super::{Apex, Tree};
 use crate::index::simd::{Kernel, KeyLine, Simd, dispatch, prefetch, put_back};
 use crate::{Error, Result, reclaim};
@@ -17,31 +19,31 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-pub(super) type Pair = [u64; 2];
+pub(super) type KeyValue = [u64; 2];
 
 /// Keys not read yet, both ends included.
 type Unread = Option<(u64, u64)>;
 
 /// Records that are read at once where nothing is known of how many are wanted, and at most.
-const WANTED: usize = 48;
-const MOST_WANTED: usize = 256;
+const DEFAULT_READ_RECORDS: usize = 48;
+const MAX_READ_RECORDS: usize = 256;
 
 /// Records read and not given out yet, in the order of reading.
 #[derive(Default)]
-struct Run {
+struct ReadBuffer {
     /// At least as many as there may be, some of which do not count.
-    records: Vec<Pair>,
+    records: Vec<KeyValue>,
     /// Those from the stash, before they join the others.
-    stashed: Vec<Pair>,
+    stashed: Vec<KeyValue>,
     start: usize,
     end: usize,
     /// How many have been read by this range before.
     before: usize,
 }
 
-impl Run {
+impl ReadBuffer {
     #[inline(always)]
-    fn pop(&mut self) -> Option<Pair> {
+    fn pop(&mut self) -> Option<KeyValue> {
         if self.start == self.end {
             return None;
         }
@@ -51,7 +53,7 @@ impl Run {
     }
 
     /// The record read last.
-    fn pop_last(&mut self) -> Option<Pair> {
+    fn pop_last(&mut self) -> Option<KeyValue> {
         if self.start == self.end {
             return None;
         }
@@ -60,7 +62,7 @@ impl Run {
     }
 
     /// The next records, at most `most`.
-    fn pop_some(&mut self, most: usize) -> &[Pair] {
+    fn pop_chunk(&mut self, most: usize) -> &[KeyValue] {
         let first = self.start;
         self.start += most.min(self.end - first);
         &self.records[first..self.start]
@@ -81,7 +83,7 @@ impl Run {
         let read = self.before + self.end;
         (self.start, self.end, self.before) = (0, 0, read);
         if read > 0 {
-            return read.clamp(WANTED, MOST_WANTED);
+            return read.clamp(DEFAULT_READ_RECORDS, MAX_READ_RECORDS);
         }
         // At the end of the thread there is nothing to spare.
         let spare = SPARE.try_with(|spare| {
@@ -96,9 +98,9 @@ impl Run {
         (self.records, self.stashed) = (spare.records, spare.stashed);
         let wanted = spare.given[0].min(spare.given[1]);
         if wanted == 0 {
-            WANTED
+            DEFAULT_READ_RECORDS
         } else {
-            wanted.min(MOST_WANTED)
+            wanted.min(MAX_READ_RECORDS)
         }
     }
 
@@ -115,7 +117,7 @@ impl Run {
     #[inline(always)]
     fn settle<S: Simd>(&mut self, from: usize, up: bool) {
         if !self.stashed.is_empty() {
-            sort_end::<S>(&mut self.stashed, usize::MAX);
+            sort_tail::<S>(&mut self.stashed, usize::MAX);
             self.make_room(self.stashed.len());
             self.end = merge(&mut self.records, from..self.end, &self.stashed);
         }
@@ -130,8 +132,8 @@ impl Run {
 #[derive(Default)]
 struct Spare {
     /// Their buffers: to allocate and clear them takes as long as a short range.
-    records: Vec<Pair>,
-    stashed: Vec<Pair>,
+    records: Vec<KeyValue>,
+    stashed: Vec<KeyValue>,
     /// How many records the last two gave. Ranges are often as long as the one before, and reading all at once is
     /// cheaper than piece by piece.
     given: [usize; 2],
@@ -143,7 +145,7 @@ thread_local! {
     };
 }
 
-impl Drop for Run {
+impl Drop for ReadBuffer {
     fn drop(&mut self) {
         if self.records.is_empty() {
             return;
@@ -163,32 +165,39 @@ impl Drop for Run {
 
 /// Homes of one group, from the first to the last, and the keys that have them.
 struct Chunk {
-    homes: (usize, usize),
+    predicted: (usize, usize),
     keys: (u64, u64),
 }
 
 impl Chunk {
     /// As many `homes` from `home` on, that of `first`, and no key above `last`.
-    fn upwards(data: &Data, (first, last): (u64, u64), home: usize, homes: usize) -> Self {
-        let after = (home + homes).min((home | (GROUP - 1)) + 1);
+    fn upwards(data: &DataNode, (first, last): (u64, u64), predicted: usize, width: usize) -> Self {
+        let after = (predicted + width).min((predicted | (GROUP_SLOTS - 1)) + 1);
         let end = data.model.first_key_of(after);
         let end = end.and_then(|key| key.checked_sub(1)).unwrap_or(data.high);
         Self {
-            homes: (home, after - 1),
+            predicted: (predicted, after - 1),
             keys: (first, end.min(data.high).min(last)),
         }
     }
 
     /// As many `homes` up to `home`, that of `last`, and no key below `first`.
-    fn downwards(data: &Data, (first, last): (u64, u64), home: usize, homes: usize) -> Self {
-        let begin = (home + 1).saturating_sub(homes).max(home & !(GROUP - 1));
+    fn downwards(
+        data: &DataNode,
+        (first, last): (u64, u64),
+        predicted: usize,
+        width: usize,
+    ) -> Self {
+        let begin = (predicted + 1)
+            .saturating_sub(width)
+            .max(predicted & !(GROUP_SLOTS - 1));
         let low = if begin == 0 {
             data.low
         } else {
             data.model.first_key_of(begin).unwrap_or(data.low)
         };
         Self {
-            homes: (begin, home),
+            predicted: (begin, predicted),
             keys: (low.max(data.low).max(first), last),
         }
     }
@@ -196,45 +205,45 @@ impl Chunk {
     /// The slots of the primary array that may hold its records; the array may end before. Those of the homes between lie in the
     /// pairs of lines of others, if not in their own; of the first and the last home it has to be asked.
     #[inline(always)]
-    fn slots(&self, data: &Data) -> Range<usize> {
-        let slots_of = |home| {
-            if data.has_strays(home) {
-                window_of(home)..window_of(home) + WINDOW
+    fn slots(&self, data: &DataNode) -> Range<usize> {
+        let slots_of = |predicted| {
+            if data.has_displaced(predicted) {
+                window_of(predicted)..window_of(predicted) + WINDOW_SLOTS
             } else {
-                let pair = pair_of(home);
-                pair..pair + PAIR_SLOTS
+                let pair = line_pair_of(predicted);
+                pair..pair + LINE_PAIR_SLOTS
             }
         };
-        let (from, to) = self.homes;
+        let (from, to) = self.predicted;
         slots_of(from).start..slots_of(to).end
     }
 }
 
-impl Data {
+impl DataNode {
     /// Homes from `home` on that should hold so many records, going by those of its group.
     #[inline(always)]
-    fn homes_for(&self, home: usize, records: usize) -> usize {
-        let group = home / GROUP;
+    fn predicted_width(&self, predicted: usize, records: usize) -> usize {
+        let group = predicted / GROUP_SLOTS;
         let slots = self.slots_of(group).len();
         let here = self.count(group).unwrap_or(slots / 2).max(1);
         // A few more, as they are not spread evenly.
-        let records = records + records / 16 + PAIR_SLOTS;
+        let records = records + records / 16 + LINE_PAIR_SLOTS;
         // At least one, or a range would never get beyond a group that has many times as many records as slots.
-        (records * slots / here).clamp(1, 2 * GROUP)
+        (records * slots / here).clamp(1, 2 * GROUP_SLOTS)
     }
 }
 
 impl Tree {
     /// Reads on: fills `run`, which is empty, from the lower end of `unread` upwards or from its upper end downwards, until
     /// it has the records `wanted`, or nothing is left to read. Without a number it chooses one.
-    fn read_on<const UP: bool>(
+    fn read_more<const UP: bool>(
         &self,
         unread: &mut Unread,
-        run: &mut Run,
+        run: &mut ReadBuffer,
         wanted: Option<usize>,
     ) -> Result<()> {
         let usual = run.restart();
-        let wanted = wanted.map_or(usual, |wanted| wanted.min(MOST_WANTED));
+        let wanted = wanted.map_or(usual, |wanted| wanted.min(MAX_READ_RECORDS));
         let _guard = reclaim::pin();
         while let (Some((first, last)), true) = (*unread, run.end < wanted) {
             let data = match self.data_of(if UP { first } else { last }) {
@@ -243,20 +252,20 @@ impl Tree {
                 Err(_) if !run.is_empty() => return Ok(()),
                 Err(error) => return Err(error),
             };
-            let home = data.model.predict(if UP { first } else { last });
-            self.prefetch_from::<UP>(data, home);
-            data.prefetch_overflow(home / GROUP);
-            let homes = data.homes_for(home, wanted - run.end);
+            let predicted = data.model.predict(if UP { first } else { last });
+            self.prefetch_from::<UP>(data, predicted);
+            data.prefetch_overflow(predicted / GROUP_SLOTS);
+            let width = data.predicted_width(predicted, wanted - run.end);
             let chunk = if UP {
-                Chunk::upwards(data, (first, last), home, homes)
+                Chunk::upwards(data, (first, last), predicted, width)
             } else {
-                Chunk::downwards(data, (first, last), home, homes)
+                Chunk::downwards(data, (first, last), predicted, width)
             };
             let read = Read::<UP> {
                 tree: self,
                 data,
                 chunk: &chunk,
-                homes,
+                width,
                 run: &mut *run,
             };
             if !dispatch(self.simd, read) {
@@ -275,28 +284,31 @@ impl Tree {
 
     /// Asks the caches for the first lines, before it is known how many it will be.
     #[inline(always)]
-    fn prefetch_from<const UP: bool>(&self, data: &Data, home: usize) {
-        let end = window_of(home) + WINDOW;
+    fn prefetch_from<const UP: bool>(&self, data: &DataNode, predicted: usize) {
+        let end = window_of(predicted) + WINDOW_SLOTS;
         let slots = if UP {
-            end - WINDOW..end + WINDOW
+            end - WINDOW_SLOTS..end + WINDOW_SLOTS
         } else {
-            end.saturating_sub(2 * WINDOW)..end
+            end.saturating_sub(2 * WINDOW_SLOTS)..end
         };
         prefetch_all(self.lines(data, slots.start, slots.end));
     }
 
     /// Asks the caches for what lies in the next group of so many `homes`.
     #[inline(always)]
-    fn prefetch_beyond<const UP: bool>(&self, data: &Data, home: usize, homes: usize) {
-        let group = home & !(GROUP - 1);
+    fn prefetch_beyond<const UP: bool>(&self, data: &DataNode, predicted: usize, width: usize) {
+        let group = predicted & !(GROUP_SLOTS - 1);
         let beyond = if UP {
-            let after = group + GROUP;
-            after..(home + homes).next_multiple_of(PAIR_SLOTS).max(after)
+            let after = group + GROUP_SLOTS;
+            after
+                ..(predicted + width)
+                    .next_multiple_of(LINE_PAIR_SLOTS)
+                    .max(after)
         } else {
-            pair_of((home + 1).saturating_sub(homes).min(group))..group
+            line_pair_of((predicted + 1).saturating_sub(width).min(group))..group
         };
         if beyond.start < data.primary as usize && !beyond.is_empty() {
-            data.prefetch_overflow(beyond.start / GROUP);
+            data.prefetch_overflow(beyond.start / GROUP_SLOTS);
             prefetch_all(self.lines(data, beyond.start, beyond.end));
         }
     }
@@ -305,19 +317,19 @@ impl Tree {
     #[inline(always)]
     fn read_chunk<S: Simd, const UP: bool>(
         &self,
-        data: &Data,
+        data: &DataNode,
         chunk: &Chunk,
-        homes: usize,
-        run: &mut Run,
+        width: usize,
+        run: &mut ReadBuffer,
     ) -> bool {
-        let ((from, to), (low, high)) = (chunk.homes, chunk.keys);
+        let ((from, to), (low, high)) = (chunk.predicted, chunk.keys);
         let lock = self.locks.of(data.lock_of(from));
         let version = lock.read();
         let slots = chunk.slots(data);
         let lines = self.lines(data, slots.start, slots.end);
         prefetch_all(lines);
-        self.prefetch_beyond::<UP>(data, if UP { from } else { to }, homes);
-        self.seek_stashed::<S>(data, from, to, &mut run.stashed);
+        self.prefetch_beyond::<UP>(data, if UP { from } else { to }, width);
+        self.locate_stashed::<S>(data, from, to, &mut run.stashed);
         run.make_room(lines.len() * LINE_SLOTS);
         let room = &mut run.records[run.end..];
         // Free slots have a key outside of the node's range, which `low` and `high` are not.
@@ -325,13 +337,13 @@ impl Tree {
         let count = if data.is_in_order.load(Ordering::Relaxed) {
             let count = S::records_between(pairs, low, span, room);
             // All are in order but those of a group's last two pairs (see `Image::place`).
-            sort_end::<S>(&mut room[..count], 2 * PAIR_SLOTS);
+            sort_tail::<S>(&mut room[..count], 2 * LINE_PAIR_SLOTS);
             count
         } else {
             sorted_pairs::<S>(pairs, low, span, room)
         };
-        self.fetch_stashed(low, span, &mut run.stashed);
-        if !lock.is_still(version) {
+        self.load_stashed(low, span, &mut run.stashed);
+        if !lock.validate(version) {
             return false;
         }
         let from = run.end;
@@ -342,7 +354,13 @@ impl Tree {
 
     /// Where the records are that homes from `from` to `to`, of one group, have in the stash: offsets for keys. Asks the caches for them.
     #[inline(always)]
-    fn seek_stashed<S: Simd>(&self, data: &Data, from: usize, to: usize, found: &mut Vec<Pair>) {
+    fn locate_stashed<S: Simd>(
+        &self,
+        data: &DataNode,
+        from: usize,
+        to: usize,
+        found: &mut Vec<KeyValue>,
+    ) {
         found.clear();
         if data.has_stashed_between(from, to) {
             data.find_overflow_between::<S>(from, to, |slot| {
@@ -356,7 +374,7 @@ impl Tree {
 
     /// Replaces where a record is by the record, and leaves out those whose keys are not at most `span` above `low`.
     #[inline(always)]
-    fn fetch_stashed(&self, low: u64, span: u64, found: &mut Vec<Pair>) {
+    fn load_stashed(&self, low: u64, span: u64, found: &mut Vec<KeyValue>) {
         let mut count = 0;
         for i in 0..found.len() {
             let slot = self.slot_at(found[i][0]);
@@ -370,10 +388,10 @@ impl Tree {
 
 struct Read<'a, const UP: bool> {
     tree: &'a Tree,
-    data: &'a Data,
+    data: &'a DataNode,
     chunk: &'a Chunk,
-    homes: usize,
-    run: &'a mut Run,
+    width: usize,
+    run: &'a mut ReadBuffer,
 }
 
 impl<const UP: bool> Kernel for Read<'_, UP> {
@@ -382,7 +400,7 @@ impl<const UP: bool> Kernel for Read<'_, UP> {
     #[inline(always)]
     fn run<S: Simd>(self) -> bool {
         self.tree
-            .read_chunk::<S, UP>(self.data, self.chunk, self.homes, self.run)
+            .read_chunk::<S, UP>(self.data, self.chunk, self.width, self.run)
     }
 }
 
@@ -401,7 +419,7 @@ pub(super) fn sorted_pairs<S: Simd>(
     pairs: &[[KeyLine; 2]],
     low: u64,
     span: u64,
-    out: &mut [Pair],
+    out: &mut [KeyValue],
 ) -> usize {
     let mut count = 0;
     for pair in pairs {
@@ -424,7 +442,7 @@ pub(super) fn sorted_pairs<S: Simd>(
 
 /// Sorts records of which only the last `count` may be out of order, and of these few, not far from where they belong.
 #[inline(always)]
-fn sort_end<S: Simd>(records: &mut [Pair], count: usize) {
+fn sort_tail<S: Simd>(records: &mut [KeyValue], count: usize) {
     let mut from = records.len().saturating_sub(count);
     while let Some(before) = S::descent(records, from) {
         put_back(records, before + 1);
@@ -434,13 +452,13 @@ fn sort_end<S: Simd>(records: &mut [Pair], count: usize) {
 
 /// Merges `more` into the records of `range`, both sorted, and returns where they end now. There is room behind the range.
 #[inline(always)]
-pub(super) fn merge(records: &mut [Pair], range: Range<usize>, more: &[Pair]) -> usize {
+pub(super) fn merge(records: &mut [KeyValue], range: Range<usize>, more: &[KeyValue]) -> usize {
     // From the end, so that nothing is overwritten that is still needed.
     let mut left = range.end;
     for (right, &record) in more.iter().enumerate().rev() {
         while left >= range.start + 4 && records[left - 4][0] > record[0] {
             left -= 4;
-            let four: [Pair; 4] = std::array::from_fn(|i| records[left + i]);
+            let four: [KeyValue; 4] = std::array::from_fn(|i| records[left + i]);
             records[left + right + 1..][..4].copy_from_slice(&four);
         }
         while left > range.start && records[left - 1][0] > record[0] {
@@ -457,9 +475,9 @@ pub(crate) struct Cursor {
     apex: Arc<Apex>,
     unread: Unread,
     /// What was read at the lower end, ascending.
-    front: Run,
+    front: ReadBuffer,
     /// What was read at the upper end, descending.
-    back: Run,
+    back: ReadBuffer,
     error: Option<Error>,
 }
 
@@ -469,14 +487,14 @@ impl Cursor {
         Self {
             apex,
             unread: bounds,
-            front: Run::default(),
-            back: Run::default(),
+            front: ReadBuffer::default(),
+            back: ReadBuffer::default(),
             error: None,
         }
     }
 
     #[inline(always)]
-    pub(crate) fn next(&mut self) -> Option<Pair> {
+    pub(crate) fn next(&mut self) -> Option<KeyValue> {
         match self.front.pop() {
             Some(record) => Some(record),
             None => self.read_front(),
@@ -484,7 +502,7 @@ impl Cursor {
     }
 
     #[inline(always)]
-    pub(crate) fn next_back(&mut self) -> Option<Pair> {
+    pub(crate) fn next_back(&mut self) -> Option<KeyValue> {
         match self.back.pop() {
             Some(record) => Some(record),
             None => self.read_back(),
@@ -492,17 +510,17 @@ impl Cursor {
     }
 
     /// The next records, at most `most`; none only at the end.
-    pub(crate) fn next_some(&mut self, most: usize) -> &[Pair] {
+    pub(crate) fn next_chunk(&mut self, most: usize) -> &[KeyValue] {
         if self.front.is_empty() {
             let tree = &self.apex.shared.tree;
-            let read = tree.read_on::<true>(&mut self.unread, &mut self.front, Some(most));
+            let read = tree.read_more::<true>(&mut self.unread, &mut self.front, Some(most));
             self.stop_at_error(read);
         }
         if self.front.is_empty() {
             // The ends have met: the rest lies in the other buffer, in reverse.
             self.front.take_reversed(&mut self.back);
         }
-        self.front.pop_some(most)
+        self.front.pop_chunk(most)
     }
 
     pub(crate) fn take_error(&mut self) -> Option<Error> {
@@ -510,18 +528,18 @@ impl Cursor {
     }
 
     #[inline(never)]
-    fn read_front(&mut self) -> Option<Pair> {
+    fn read_front(&mut self) -> Option<KeyValue> {
         let tree = &self.apex.shared.tree;
-        let read = tree.read_on::<true>(&mut self.unread, &mut self.front, None);
+        let read = tree.read_more::<true>(&mut self.unread, &mut self.front, None);
         self.stop_at_error(read);
         // The ends have met: the rest lies in the other buffer.
         self.front.pop().or_else(|| self.back.pop_last())
     }
 
     #[inline(never)]
-    fn read_back(&mut self) -> Option<Pair> {
+    fn read_back(&mut self) -> Option<KeyValue> {
         let tree = &self.apex.shared.tree;
-        let read = tree.read_on::<false>(&mut self.unread, &mut self.back, None);
+        let read = tree.read_more::<false>(&mut self.unread, &mut self.back, None);
         self.stop_at_error(read);
         self.back.pop().or_else(|| self.front.pop_last())
     }
@@ -530,7 +548,8 @@ impl Cursor {
         if let Err(error) = read {
             self.error = Some(error);
             // What was read at the other end lies beyond the hole.
-            (self.unread, self.front, self.back) = (None, Run::default(), Run::default());
+            (self.unread, self.front, self.back) =
+                (None, ReadBuffer::default(), ReadBuffer::default());
         }
     }
 }
@@ -538,7 +557,7 @@ impl Cursor {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::index::apex::layout::DataShape;
+    use crate::index::apex::layout::DataGeometry;
     use crate::index::apex::model::Model;
 
     #[test]
@@ -546,10 +565,10 @@ mod tests {
         for (count, more) in (0..20).flat_map(|count| (0..8).map(move |more| (count, more))) {
             for shift in 0..count + 2 {
                 let record = |key: usize| [key as u64, !(key as u64)];
-                let stash: Vec<Pair> = (0..more)
+                let stash: Vec<KeyValue> = (0..more)
                     .map(|i| record(2 * (shift + i * (shift % 3)) + 1))
                     .collect();
-                let mut records: Vec<Pair> = [0; 3].map(|_| record(999)).to_vec();
+                let mut records: Vec<KeyValue> = [0; 3].map(|_| record(999)).to_vec();
                 records.extend((0..count).map(|i| record(2 * i)));
                 let mut expected = records[3..].to_vec();
                 expected.extend_from_slice(&stash);
@@ -564,17 +583,17 @@ mod tests {
 
     #[test]
     fn a_range_gets_beyond_a_group_that_has_many_times_as_many_records_as_slots() {
-        let shape = DataShape {
-            model: Model::fit(&[], WINDOW, 0, 1000),
-            primary: WINDOW,
-            stash: WINDOW,
+        let geometry = DataGeometry {
+            model: Model::fit(&[], WINDOW_SLOTS, 0, 1000),
+            primary: WINDOW_SLOTS,
+            stash: WINDOW_SLOTS,
             low: 0,
         };
-        let data = Data::new(1 << 20, 1 << 10, &shape, 1000, &[]);
+        let data = DataNode::new(1 << 20, 1 << 10, &geometry, 1000, &[]);
         data.set_counted(0, 5000, 0);
-        for wanted in 0..MOST_WANTED {
-            assert!(data.homes_for(0, wanted) > 0);
-            let chunk = Chunk::upwards(&data, (10, 900), 0, data.homes_for(0, wanted));
+        for wanted in 0..MAX_READ_RECORDS {
+            assert!(data.predicted_width(0, wanted) > 0);
+            let chunk = Chunk::upwards(&data, (10, 900), 0, data.predicted_width(0, wanted));
             assert!(chunk.keys.1 >= 10, "{wanted} {:?}", chunk.keys);
         }
     }

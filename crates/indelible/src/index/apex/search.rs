@@ -1,9 +1,9 @@
 //! From a key to its record.
 
 use super::Tree;
-use super::data::Data;
+use super::data::DataNode;
 use super::inner::Child;
-use super::layout::{GROUP, Slot};
+use super::layout::{GROUP_SLOTS, Slot};
 use super::window::{LinePair, Window};
 use crate::index::simd::{Kernel, Simd, dispatch};
 use crate::index::tally::RecordLock;
@@ -29,9 +29,9 @@ pub(super) enum Place {
 }
 
 /// The group that a key belongs to, and the right to write it.
-pub(super) struct Held<'a> {
-    pub(super) data: &'a Data,
-    pub(super) home: usize,
+pub(super) struct LockedGroup<'a> {
+    pub(super) data: &'a DataNode,
+    pub(super) predicted: usize,
     pub(super) lock: &'a RecordLock,
     pub(super) guard: WriteGuard<'a>,
 }
@@ -39,7 +39,7 @@ pub(super) struct Held<'a> {
 impl Tree {
     /// The data node for `key`, unless the way to it is cold. The caller is pinned.
     #[inline(always)]
-    pub(super) fn data_for(&self, key: u64) -> Option<&Data> {
+    pub(super) fn data_for(&self, key: u64) -> Option<&DataNode> {
         let mut child = self.root().child_for(key);
         while child.is_inner() {
             // SAFETY: a child that was reached while pinned is not freed until the caller unpins.
@@ -51,19 +51,19 @@ impl Tree {
 
     /// The data node for `key`, mirrored if need be. The caller is pinned.
     #[inline(always)]
-    pub(super) fn data_of(&self, key: u64) -> Result<&Data> {
+    pub(super) fn data_of(&self, key: u64) -> Result<&DataNode> {
         loop {
             match self.data_for(key) {
                 Some(data) => return Ok(data),
-                None => self.warm(key)?,
+                None => self.mirror_toward(key)?,
             }
         }
     }
 
     #[inline(always)]
-    pub(super) fn window(&self, data: &Data, home: usize) -> Window<'_> {
+    pub(super) fn window(&self, data: &DataNode, predicted: usize) -> Window<'_> {
         // SAFETY: mirrors are made for blocks of this pool; `home` comes from the node's model.
-        unsafe { Window::new(self.base, data, home) }
+        unsafe { Window::new(self.base, data, predicted) }
     }
 
     /// Few instructions wait for each of the lines read here, so that the processor can begin with the next lookup while
@@ -73,11 +73,11 @@ impl Tree {
         let Some(data) = self.data_for(key) else {
             return Lookup::Cold;
         };
-        let home = data.model.predict(key);
-        let lock = self.locks.of(data.lock_of(home));
+        let predicted = data.model.predict(key);
+        let lock = self.locks.of(data.lock_of(predicted));
         let version = lock.read();
-        let found = self.find_in::<S>(data, home, key);
-        if !lock.is_still(version) && !planted(Bug::ReadWithoutVersion) {
+        let found = self.find_value::<S>(data, predicted, key);
+        if !lock.validate(version) && !planted(Bug::ReadWithoutVersion) {
             return Lookup::Changed;
         }
         found.map_or(Lookup::Absent, Lookup::Found)
@@ -85,30 +85,35 @@ impl Tree {
 
     /// The value of `key`, to be validated.
     #[inline(always)]
-    pub(super) fn find_in<S: Simd>(&self, data: &Data, home: usize, key: u64) -> Option<u64> {
+    pub(super) fn find_value<S: Simd>(
+        &self,
+        data: &DataNode,
+        predicted: usize,
+        key: u64,
+    ) -> Option<u64> {
         // SAFETY: as in `window`.
-        let pair = unsafe { LinePair::new(self.base, data, home) };
+        let pair = unsafe { LinePair::new(self.base, data, predicted) };
         let equal = pair.equal::<S>(key);
         point();
         if equal != 0 {
             return Some(pair.value(equal));
         }
-        self.find_far(data, home, key)
+        self.find_displaced(data, predicted, key)
     }
 
     /// The same, if it is not in the pair of lines where most keys are.
     #[inline(never)]
-    fn find_far(&self, data: &Data, home: usize, key: u64) -> Option<u64> {
+    fn find_displaced(&self, data: &DataNode, predicted: usize, key: u64) -> Option<u64> {
         point();
-        if !data.has_strays(home) {
+        if !data.has_displaced(predicted) {
             return None;
         }
         dispatch(
             self.simd,
-            Far {
+            FindDisplaced {
                 tree: self,
                 data,
-                home,
+                predicted,
                 key,
             },
         )
@@ -118,11 +123,11 @@ impl Tree {
     #[inline(always)]
     pub(super) fn find_in_stash<S: Simd>(
         &self,
-        data: &Data,
-        home: usize,
+        data: &DataNode,
+        predicted: usize,
         key: u64,
     ) -> Option<(u32, &Slot)> {
-        data.find_overflow::<S, _>(home, key, |slot| {
+        data.find_overflow::<S, _>(predicted, key, |slot| {
             let found = self.slot_at(data.stash_at(slot)?);
             (found.key.load() == key).then_some((slot, found))
         })
@@ -137,18 +142,22 @@ impl Tree {
                 Lookup::Found(value) => return Ok(Some(value)),
                 Lookup::Absent => return Ok(None),
                 Lookup::Changed => {}
-                Lookup::Cold => self.warm(key)?,
+                Lookup::Cold => self.mirror_toward(key)?,
             }
         }
     }
 
     /// The group of a home, locked. Whether its node may be written is to be seen.
     #[inline(always)]
-    pub(super) fn hold<'a>(&'a self, data: &'a Data, home: usize) -> Held<'a> {
-        let lock = self.locks.entry(data.lock_of(home));
-        Held {
+    pub(super) fn lock_group<'a>(
+        &'a self,
+        data: &'a DataNode,
+        predicted: usize,
+    ) -> LockedGroup<'a> {
+        let lock = self.locks.entry(data.lock_of(predicted));
+        LockedGroup {
             data,
-            home,
+            predicted,
             lock,
             guard: lock.version.lock(),
         }
@@ -156,31 +165,36 @@ impl Tree {
 
     /// Asks the caches for what a write reads.
     #[inline(always)]
-    pub(super) fn prefetch_to_write(&self, data: &Data, home: usize) {
-        let window = self.window(data, home);
-        window.prefetch_half(window.near(home));
-        if data.has_strays(home) {
-            window.prefetch_half(1 - window.near(home));
-            if data.has_stashed(home) {
-                data.prefetch_overflow(home / GROUP);
+    pub(super) fn prefetch_to_write(&self, data: &DataNode, predicted: usize) {
+        let window = self.window(data, predicted);
+        window.prefetch_half(window.predicted_half(predicted));
+        if data.has_displaced(predicted) {
+            window.prefetch_half(1 - window.predicted_half(predicted));
+            if data.has_stashed(predicted) {
+                data.prefetch_overflow(predicted / GROUP_SLOTS);
             }
         }
     }
 
     /// Where `key` is, and free slots of its window: all of them, or at least one of the home's pair of lines. The group is held.
     #[inline(always)]
-    pub(super) fn look<S: Simd>(&self, data: &Data, home: usize, key: u64) -> (Option<Place>, u32) {
-        let window = self.window(data, home);
-        let (near, marker) = (window.near(home), data.marker());
-        let mut equal = window.half::<S>(near, key);
-        let mut free = window.half::<S>(near, marker);
+    pub(super) fn locate<S: Simd>(
+        &self,
+        data: &DataNode,
+        predicted: usize,
+        key: u64,
+    ) -> (Option<Place>, u32) {
+        let window = self.window(data, predicted);
+        let (predicted_half, marker) = (window.predicted_half(predicted), data.marker());
+        let mut equal = window.half::<S>(predicted_half, key);
+        let mut free = window.half::<S>(predicted_half, marker);
         let mut stashed = None;
         // If this pair of lines is full, the key becomes a stray.
-        if data.has_strays(home) || free == 0 {
-            equal |= window.half::<S>(1 - near, key);
-            free |= window.half::<S>(1 - near, marker);
-            if equal == 0 && data.has_stashed(home) {
-                stashed = self.find_in_stash::<S>(data, home, key);
+        if data.has_displaced(predicted) || free == 0 {
+            equal |= window.half::<S>(1 - predicted_half, key);
+            free |= window.half::<S>(1 - predicted_half, marker);
+            if equal == 0 && data.has_stashed(predicted) {
+                stashed = self.find_in_stash::<S>(data, predicted, key);
             }
         }
         let found = if equal != 0 {
@@ -193,7 +207,7 @@ impl Tree {
 
     /// The slot at a place of a data node.
     #[inline(always)]
-    pub(super) fn slot_of(&self, data: &Data, place: Place) -> &Slot {
+    pub(super) fn slot_of(&self, data: &DataNode, place: Place) -> &Slot {
         let offset = match place {
             Place::Primary(slot) => data.slot_at(slot),
             // Entries name slots that there are.
@@ -203,8 +217,8 @@ impl Tree {
     }
 
     /// Frees a mirror, and nothing beneath it, when nobody can hold it any more.
-    pub(super) fn bury_data(&self, data: &Data) {
-        self.bury(Child::data(std::ptr::NonNull::from(data)));
+    pub(super) fn retire_data_mirror(&self, data: &DataNode) {
+        self.retire_mirror(Child::data(std::ptr::NonNull::from(data)));
     }
 }
 
@@ -222,29 +236,29 @@ impl Kernel for Get<'_> {
     }
 }
 
-struct Far<'a> {
+struct FindDisplaced<'a> {
     tree: &'a Tree,
-    data: &'a Data,
-    home: usize,
+    data: &'a DataNode,
+    predicted: usize,
     key: u64,
 }
 
-impl Kernel for Far<'_> {
+impl Kernel for FindDisplaced<'_> {
     type Out = Option<u64>;
 
     #[inline(always)]
     fn run<S: Simd>(self) -> Self::Out {
-        let window = self.tree.window(self.data, self.home);
-        let pair = window.pair(1 - window.near(self.home));
+        let window = self.tree.window(self.data, self.predicted);
+        let pair = window.pair(1 - window.predicted_half(self.predicted));
         let equal = pair.equal::<S>(self.key);
         if equal != 0 {
             return Some(pair.value(equal));
         }
-        if !self.data.has_stashed(self.home) {
+        if !self.data.has_stashed(self.predicted) {
             return None;
         }
         self.tree
-            .find_in_stash::<S>(self.data, self.home, self.key)
+            .find_in_stash::<S>(self.data, self.predicted, self.key)
             .map(|(_, slot)| slot.value.load())
     }
 }

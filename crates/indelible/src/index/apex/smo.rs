@@ -22,12 +22,12 @@
 //! The locks: a node is frozen before an inner node's `changing` is taken, and of two inner nodes the upper one is first.
 
 use super::Tree;
-use super::build::{Aside, Built, Image, Record, block_for};
-use super::data::{Data, HEAP, PILE, State};
-use super::divide::{Group, Growth, Load, Part, radix_between};
-use super::inner::{Child, Inner, group_log, group_of};
-use super::layout::{GROUP, INLINE_SLOTS, Link, Radix, SMALLEST_BLOCK};
-use super::plan::{DataPlan, MAX_LOG_SLOTS, Plan, Trend, with_room_around};
+use super::build::{BuiltChild, NodeImage, Record, UnpublishedNodes, block_for};
+use super::data::{DataNode, GROUP_RETRAIN_PERCENT, State, TREND_GROUP_RETRAIN_PERCENT};
+use super::divide::{Group, Growth, NodeContents, SplitPart, intermediate_radix};
+use super::inner::{Child, InnerNode, group_log, group_of};
+use super::layout::{GROUP_SLOTS, INLINE_SLOTS, Link, Radix, SMALLEST_BLOCK};
+use super::plan::{DataPlan, MAX_LOG_SLOTS, Plan, Trend, with_empty_margins};
 use super::records::Buffer;
 use crate::Result;
 use crate::locks::Wait;
@@ -42,43 +42,43 @@ use std::time::Instant;
 pub(super) struct Path<'a> {
     /// The inner nodes from the root on, each with the slot that is taken.
     pub(super) steps: Vec<Step<'a>>,
-    pub(super) data: &'a Data,
+    pub(super) data: &'a DataNode,
 }
 
 pub(super) struct Step<'a> {
-    pub(super) inner: &'a Inner,
+    pub(super) inner: &'a InnerNode,
     pub(super) slot: usize,
 }
 
 /// A node that is frozen, and live again if nothing comes of it.
-pub(super) struct Frozen<'a> {
-    pub(super) data: &'a Data,
+pub(super) struct FrozenNode<'a> {
+    pub(super) data: &'a DataNode,
     /// When that began.
     pub(super) since: Instant,
 }
 
-impl Drop for Frozen<'_> {
+impl Drop for FrozenNode<'_> {
     fn drop(&mut self) {
         if self.data.state() == State::Frozen {
-            self.data.become_(State::Live);
+            self.data.set_state(State::Live);
         }
     }
 }
 
 /// The node of a plan, or a larger one, that is not full again at once.
-fn roomy(mut plan: DataPlan, load: &Load<'_>) -> Option<Image> {
+fn image_with_spare_stash(mut plan: DataPlan, contents: &NodeContents<'_>) -> Option<NodeImage> {
     loop {
-        let image = Image::new(&plan, load.records);
-        if image.has_room() {
+        let image = NodeImage::new(&plan, contents.records);
+        if image.has_spare_stash() {
             return Some(image);
         }
-        plan = load.shape.larger(&plan, load.keys)?;
+        plan = contents.limits.plan_larger_node(&plan, contents.keys)?;
     }
 }
 
 /// Nodes between, and how to get rid of them.
 #[derive(Default)]
-struct Halves {
+struct SplitStores {
     /// Slots of the parent, and what is stored there, in this order.
     stores: Vec<(usize, Link)>,
     between: Vec<(Link, Radix)>,
@@ -92,7 +92,7 @@ pub(super) enum Outcome {
     /// Several.
     Split,
     /// Nothing: the parent has been replaced meanwhile, and one has to look again.
-    Moved,
+    ParentReplaced,
 }
 
 impl Tree {
@@ -114,7 +114,7 @@ impl Tree {
             // SAFETY: as above; null if it is cold.
             match unsafe { child.as_data().as_ref() } {
                 Some(data) => return Ok(Path { steps, data }),
-                None => self.warm(key)?,
+                None => self.mirror_toward(key)?,
             }
         }
     }
@@ -124,9 +124,16 @@ impl Tree {
     #[cold]
     pub(super) fn restructure(&self, key: u64) -> Result<bool> {
         let data = self.data_of(key)?;
-        let is_heap = data.has_pile(HEAP);
-        let is_fine = |records| !data.is_crowded(records) && !data.is_sparse(records) && !is_heap;
-        if data.has_stash_room() && !data.is_beyond(key) && data.total().is_some_and(is_fine) {
+        let is_heap = data.has_crowded_group(GROUP_RETRAIN_PERCENT);
+        let is_fine = |records| {
+            !data.is_over_upper_density(records)
+                && !data.is_under_lower_density(records)
+                && !is_heap
+        };
+        if data.has_stash_room()
+            && !data.is_outside_built_range(key)
+            && data.total().is_some_and(is_fine)
+        {
             return Ok(false);
         }
         let Some(frozen) = self.freeze(data) else {
@@ -136,22 +143,25 @@ impl Tree {
         let records = self.records_of(data);
         let mut keys = Buffer::empty();
         keys.extend(records.iter().map(|&(key, _)| key));
-        let load = Load::new(self.shape, data, &records, &keys);
+        let contents = NodeContents::new(self.limits, data, &records, &keys);
         // One whose stash is full has few records and a record that finds no place: a smaller node might have none either.
-        if data.is_sparse(records.len()) && data.has_stash_room() {
-            self.thin_out(&frozen, &load)?;
+        if data.is_under_lower_density(records.len()) && data.has_stash_room() {
+            self.shrink_or_merge(&frozen, &contents)?;
             return Ok(true);
         }
-        let is_pile = is_heap || load.trend != Trend::No && data.has_pile(PILE);
-        if data.has_stash_room() && !data.is_crowded(records.len()) && !is_pile {
-            data.leave_at(records.len());
+        let is_group_crowded = is_heap
+            || contents.trend != Trend::Mixed
+                && data.has_crowded_group(TREND_GROUP_RETRAIN_PERCENT);
+        if data.has_stash_room() && !data.is_over_upper_density(records.len()) && !is_group_crowded
+        {
+            data.set_reviewed(records.len());
             return Ok(false);
         }
         loop {
             let path = self.path_to(data.low)?;
-            let group = self.group(&path);
-            match self.make_room(&path, group, &frozen, &load)? {
-                Outcome::Moved => continue,
+            let group = self.child_group(&path);
+            match self.grow_or_split(&path, group, &frozen, &contents)? {
+                Outcome::ParentReplaced => continue,
                 Outcome::Replaced => {}
                 Outcome::Split => {
                     // The change is made; that there is no space to make the tree flatter is no reason to fail.
@@ -165,11 +175,11 @@ impl Tree {
     }
 
     /// Freezes a node and waits until nobody writes it any more.
-    pub(super) fn freeze<'a>(&self, data: &'a Data) -> Option<Frozen<'a>> {
+    pub(super) fn freeze<'a>(&self, data: &'a DataNode) -> Option<FrozenNode<'a>> {
         if !data.freeze() {
             return None;
         }
-        let frozen = Frozen {
+        let frozen = FrozenNode {
             data,
             since: Instant::now(),
         };
@@ -178,12 +188,12 @@ impl Tree {
                 break;
             }
             // Who held it before may not have seen that the node is frozen; who takes it from here on does.
-            drop(self.locks.of(data.lock_of(group * GROUP)).lock());
+            drop(self.locks.of(data.lock_of(group * GROUP_SLOTS)).lock());
         }
         Some(frozen)
     }
 
-    pub(super) fn group<'a>(&self, path: &Path<'a>) -> Group<'a> {
+    pub(super) fn child_group<'a>(&self, path: &Path<'a>) -> Group<'a> {
         let step = &path.steps[path.steps.len() - 1];
         let slots = self.durable_slots(step.inner);
         let first = group_of(slots, step.slot).map_or(step.slot, |(first, _)| first);
@@ -195,10 +205,10 @@ impl Tree {
     }
 
     /// Locks the slots of a parent, if the node is still its child.
-    pub(super) fn lock_group<'a>(
+    pub(super) fn lock_child_group<'a>(
         &self,
         group: Group<'a>,
-        data: &Data,
+        data: &DataNode,
     ) -> Option<MutexGuard<'a, ()>> {
         let guard = lock(&group.parent.changing);
         let child = group.parent.child(group.first);
@@ -207,82 +217,87 @@ impl Tree {
     }
 
     /// Gives a node that is full another shape.
-    fn make_room(
+    fn grow_or_split(
         &self,
         path: &Path<'_>,
         group: Group<'_>,
-        frozen: &Frozen<'_>,
-        load: &Load<'_>,
+        frozen: &FrozenNode<'_>,
+        contents: &NodeContents<'_>,
     ) -> Result<Outcome> {
         let data = frozen.data;
         let slots = self.durable_slots(group.parent);
         let range = (data.low, data.high);
-        let trend = load.shape.trend(load.keys, range, load.trend);
-        if let Some(image) = trend.and_then(|plan| roomy(plan, load)) {
-            return self.replace(group, frozen, image, load.records);
+        let trend = contents
+            .limits
+            .plan_for_trend(contents.keys, range, contents.trend);
+        if let Some(image) = trend.and_then(|plan| image_with_spare_stash(plan, contents)) {
+            return self.replace(group, frozen, image, contents.records);
         }
-        let at_the_edge = |enough| group.growth_at_the_edge(slots, load, enough);
-        if load.is_too_much() {
-            if let Some(growth) = at_the_edge(true) {
-                return self.grow_parent(path, group, growth, frozen, load);
+        let growth_at_edge = |enough| group.growth_at_edge(slots, contents, enough);
+        if contents.exceeds_one_node() {
+            if let Some(growth) = growth_at_edge(true) {
+                return self.grow_parent(path, group, growth, frozen, contents);
             }
-            if group.can_divide(load) {
-                return self.divide(group, frozen, load);
+            if group.can_split_sideways(contents) {
+                return self.divide(group, frozen, contents);
             }
         }
         let planned = || {
-            let plan = load.shape.plan(load.keys, range, load.shape.fill, 1);
+            let plan = contents
+                .limits
+                .plan_tree(contents.keys, range, contents.limits.fill, 1);
             match &plan {
-                Plan::Data(node) => roomy(node.clone(), load).ok_or(plan),
+                Plan::Data(node) => image_with_spare_stash(node.clone(), contents).ok_or(plan),
                 Plan::Inner(_) => Err(plan),
             }
         };
         // There is no room ahead for a trend, and records behind would be laid out in vain.
-        let is_outgrown = load.trend != Trend::No && data.bytes >= load.shape.max_data_bytes;
+        let is_outgrown =
+            contents.trend != Trend::Mixed && data.bytes >= contents.limits.max_data_bytes;
         let first_plan = match (!is_outgrown).then(planned) {
-            Some(Ok(image)) => return self.replace(group, frozen, image, load.records),
+            Some(Ok(image)) => return self.replace(group, frozen, image, contents.records),
             plan => plan,
         };
-        let growth = if let Some(growth) = at_the_edge(true) {
+        let growth = if let Some(growth) = growth_at_edge(true) {
             growth
-        } else if group.can_divide(load) {
-            return self.divide(group, frozen, load);
-        } else if group.can_be_finer(slots, load) {
+        } else if group.can_split_sideways(contents) {
+            return self.divide(group, frozen, contents);
+        } else if group.can_refine_parent(slots, contents) {
             Growth::Finer
         } else {
             let plan = match first_plan.unwrap_or_else(planned) {
-                Ok(image) => return self.replace(group, frozen, image, load.records),
+                Ok(image) => return self.replace(group, frozen, image, contents.records),
                 Err(plan) => plan,
             };
-            if let Some(growth) = at_the_edge(false) {
-                return self.grow_parent(path, group, growth, frozen, load);
+            if let Some(growth) = growth_at_edge(false) {
+                return self.grow_parent(path, group, growth, frozen, contents);
             }
             // A plan for a data node that would be full again at once is none.
-            let two = || load.shape.two(load.keys, range);
+            let two = || contents.limits.plan_two_nodes(contents.keys, range);
             let plan = match plan {
                 Plan::Data(_) => two().unwrap_or(plan),
                 inner => inner,
             };
-            let plan = with_room_around(load.shape, plan, range.0, range.1);
-            return self.split_downwards(group, frozen, &plan, load);
+            let plan = with_empty_margins(contents.limits, plan, range.0, range.1);
+            return self.split_downwards(group, frozen, &plan, contents);
         };
-        self.grow_parent(path, group, growth, frozen, load)
+        self.grow_parent(path, group, growth, frozen, contents)
     }
 
     /// Puts another data node in the place of a frozen one: expansion, retraining or contraction.
     pub(super) fn replace(
         &self,
         group: Group<'_>,
-        frozen: &Frozen<'_>,
-        image: Image,
+        frozen: &FrozenNode<'_>,
+        image: NodeImage,
         records: &[Record],
     ) -> Result<Outcome> {
         let bytes = image.bytes;
-        let mut aside = Aside::new(self);
-        let (link, child) = aside.image(image, records)?;
+        let mut unpublished = UnpublishedNodes::new(self);
+        let (link, child) = unpublished.write_image(image, records)?;
         self.pm.fence();
-        let Some(_slots) = self.lock_group(group, frozen.data) else {
-            return Ok(Outcome::Moved);
+        let Some(_slots) = self.lock_child_group(group, frozen.data) else {
+            return Ok(Outcome::ParentReplaced);
         };
         self.pm.note(
             "data node replaced",
@@ -294,7 +309,7 @@ impl Tree {
         }
         self.relink(group, link, child);
         self.retire_data(frozen.data);
-        aside.open();
+        unpublished.open_for_writers();
         self.changes.expansions.add(frozen.since);
         Ok(Outcome::Replaced)
     }
@@ -305,7 +320,7 @@ impl Tree {
         if planted(Bug::SwitchBeforeCommit) && !child.is_inner() {
             group.parent.set(group.first, group.log, child);
             // SAFETY: the caller has it.
-            unsafe { &*child.as_data() }.become_(State::Live);
+            unsafe { &*child.as_data() }.set_state(State::Live);
         }
         // COMMIT: the slot of the parent. Before this store the old node counts and the new ones are not reachable, and
         // swept; after it the new ones count, and the old one is swept.
@@ -317,42 +332,48 @@ impl Tree {
     fn split_downwards(
         &self,
         group: Group<'_>,
-        frozen: &Frozen<'_>,
+        frozen: &FrozenNode<'_>,
         plan: &Plan,
-        load: &Load<'_>,
+        contents: &NodeContents<'_>,
     ) -> Result<Outcome> {
         let (data, depth) = (frozen.data, group.parent.depth + 1);
-        let mut aside = Aside::new(self);
-        let (link, child) = aside.plant(plan, load.records, (data.low, data.high), depth)?;
+        let mut unpublished = UnpublishedNodes::new(self);
+        let (link, child) =
+            unpublished.build_subtree(plan, contents.records, (data.low, data.high), depth)?;
         self.pm.fence();
-        let Some(_slots) = self.lock_group(group, data) else {
-            return Ok(Outcome::Moved);
+        let Some(_slots) = self.lock_child_group(group, data) else {
+            return Ok(Outcome::ParentReplaced);
         };
         self.pm.note("split downwards", 0);
         self.relink(group, link, child);
         self.retire_data(data);
-        aside.open();
+        unpublished.open_for_writers();
         self.changes.downward_splits.add(frozen.since);
         Ok(Outcome::Split)
     }
 
     /// Splits a frozen node between slots of its parent.
-    fn divide(&self, group: Group<'_>, frozen: &Frozen<'_>, load: &Load<'_>) -> Result<Outcome> {
+    fn divide(
+        &self,
+        group: Group<'_>,
+        frozen: &FrozenNode<'_>,
+        contents: &NodeContents<'_>,
+    ) -> Result<Outcome> {
         let data = frozen.data;
-        let mut aside = Aside::new(self);
-        let parts = group.divide(load);
+        let mut unpublished = UnpublishedNodes::new(self);
+        let parts = group.split_parts(contents);
         let built = parts
             .iter()
-            .map(|part| self.build_part(&mut aside, part, load, group.parent))
+            .map(|part| self.build_part(&mut unpublished, part, contents, group.parent))
             .collect::<Result<Vec<_>>>()?;
-        let mut halves = Halves::default();
-        let between = self.build_between(&mut aside, group, &built, &mut halves)?;
+        let mut halves = SplitStores::default();
+        let between = self.build_intermediate(&mut unpublished, group, &built, &mut halves)?;
         self.pm.fence();
-        let Some(_slots) = self.lock_group(group, data) else {
-            return Ok(Outcome::Moved);
+        let Some(_slots) = self.lock_child_group(group, data) else {
+            return Ok(Outcome::ParentReplaced);
         };
-        let shape = u64::from(built.len() > 2) | u64::from(group.has_lines()) << 1;
-        self.pm.note("split sideways", shape);
+        let kind = u64::from(built.len() > 2) | u64::from(group.spans_cache_lines()) << 1;
+        self.pm.note("split sideways", kind);
         let slots = self.durable_slots(group.parent);
         if planted(Bug::SplitLeftFirst) {
             self.pm.commit(&slots[group.first], built[0].link.0);
@@ -373,24 +394,24 @@ impl Tree {
             self.retire_inner_blocks(link.offset(), radix);
         }
         self.retire_data(data);
-        aside.open();
+        unpublished.open_for_writers();
         self.changes.sideways_splits.add(frozen.since);
         Ok(Outcome::Split)
     }
 
     /// The way to all children of a group: to the only one, or to a node between that has two halves, each a child or again
     /// a node between. So every state on the way to the children's own slots has groups of slots as they should be.
-    fn build_between(
+    fn build_intermediate(
         &self,
-        aside: &mut Aside<'_>,
+        unpublished: &mut UnpublishedNodes<'_>,
         group: Group<'_>,
-        built: &[Built],
-        halves: &mut Halves,
+        built: &[BuiltChild],
+        halves: &mut SplitStores,
     ) -> Result<Link> {
         if let [only] = built {
             return Ok(only.link);
         }
-        let (log, radix) = (group.log - 1, radix_between(group));
+        let (log, radix) = (group.log - 1, intermediate_radix(group));
         let middle = group.first + (1 << log);
         let right = Group {
             first: middle,
@@ -399,10 +420,16 @@ impl Tree {
         };
         let (built_left, built_right) =
             built.split_at(built.partition_point(|child| child.first < middle));
-        let mut further = Halves::default();
-        let left = self.build_between(aside, Group { log, ..group }, built_left, &mut further)?;
-        let right = self.build_between(aside, right, built_right, &mut further)?;
-        let (head, _) = aside.inner_blocks(radix, [left, right].into_iter().enumerate())?;
+        let mut further = SplitStores::default();
+        let left = self.build_intermediate(
+            unpublished,
+            Group { log, ..group },
+            built_left,
+            &mut further,
+        )?;
+        let right = self.build_intermediate(unpublished, right, built_right, &mut further)?;
+        let (head, _) =
+            unpublished.write_inner_node(radix, [left, right].into_iter().enumerate())?;
         halves.stores.extend([(middle, right), (group.first, left)]);
         halves.stores.append(&mut further.stores);
         halves.between.push((Link::inner(head), radix));
@@ -412,18 +439,18 @@ impl Tree {
 
     fn build_part(
         &self,
-        aside: &mut Aside<'_>,
-        part: &Part,
-        load: &Load<'_>,
-        parent: &Inner,
-    ) -> Result<Built> {
-        let records = &load.records[part.from..part.to];
+        unpublished: &mut UnpublishedNodes<'_>,
+        part: &SplitPart,
+        contents: &NodeContents<'_>,
+        parent: &InnerNode,
+    ) -> Result<BuiltChild> {
+        let records = &contents.records[part.from..part.to];
         let (low, high) = part.range;
         let (link, child) = match &part.plan {
-            Plan::Data(plan) => aside.data(plan, records)?,
-            inner => aside.plant(inner, records, (low, high), parent.depth + 1)?,
+            Plan::Data(plan) => unpublished.build_data_node(plan, records)?,
+            inner => unpublished.build_subtree(inner, records, (low, high), parent.depth + 1)?,
         };
-        Ok(Built {
+        Ok(BuiltChild {
             first: part.first,
             log: part.log,
             link,
@@ -437,27 +464,27 @@ impl Tree {
         path: &Path<'_>,
         group: Group<'_>,
         growth: Growth,
-        frozen: &Frozen<'_>,
-        load: &Load<'_>,
+        frozen: &FrozenNode<'_>,
+        contents: &NodeContents<'_>,
     ) -> Result<Outcome> {
         let (data, parent) = (frozen.data, group.parent);
         let old = parent.radix;
         let radix = growth.radix(old);
-        let mut aside = Aside::new(self);
+        let mut unpublished = UnpublishedNodes::new(self);
         let mut built = Vec::new();
-        for part in group.split_at(growth, load) {
-            built.push(self.build_part(&mut aside, &part, load, parent)?);
+        for part in group.split_for_growth(growth, contents) {
+            built.push(self.build_part(&mut unpublished, &part, contents, parent)?);
         }
         let upper = &path.steps[..path.steps.len() - 1];
         let _above = match upper.last() {
             Some(step) => lock(&step.inner.changing),
             None => lock(&self.changing_root),
         };
-        let Some(_slots) = self.lock_group(group, data) else {
-            return Ok(Outcome::Moved);
+        let Some(_slots) = self.lock_child_group(group, data) else {
+            return Ok(Outcome::ParentReplaced);
         };
         if !self.is_child(upper.last(), parent) {
-            return Ok(Outcome::Moved);
+            return Ok(Outcome::ParentReplaced);
         }
         let _slots = (!planted(Bug::CopyWithoutLock)).then_some(_slots);
         let durable = self.durable_slots(parent);
@@ -465,19 +492,19 @@ impl Tree {
             .iter()
             .enumerate()
             .filter(|&(slot, link)| slot != group.first && link.load() != 0)
-            .map(|(slot, link)| (growth.place(old, slot).0, Link(link.load())));
+            .map(|(slot, link)| (growth.new_slots_of(old, slot).0, Link(link.load())));
         let new = built.iter().map(|child| (child.first, child.link));
-        let blocks = aside.inner_blocks(radix, kept.chain(new))?;
+        let blocks = unpublished.write_inner_node(radix, kept.chain(new))?;
         let range = (parent.low, parent.high);
-        let inner = aside.mirror(radix, blocks, range, parent.depth);
+        let inner = unpublished.add_inner_mirror(radix, blocks, range, parent.depth);
         for (new, old) in [
-            (&inner.nodes, &parent.nodes),
-            (&inner.splits, &parent.splits),
+            (&inner.nodes_at_replan, &parent.nodes_at_replan),
+            (&inner.splits_since_replan, &parent.splits_since_replan),
         ] {
             new.store(old.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         for slot in 0..old.slots() {
-            let (first, log) = growth.place(old, slot);
+            let (first, log) = growth.new_slots_of(old, slot);
             inner.set(first, log, parent.child(slot));
         }
         for child in &built {
@@ -492,13 +519,13 @@ impl Tree {
         );
         self.retire_inner(parent);
         self.retire_data(data);
-        aside.open();
+        unpublished.open_for_writers();
         self.changes.inner_expansions.add(frozen.since);
         Ok(Outcome::Split)
     }
 
     /// Whether `inner` is what the step leads to, or the root if there is none. Its slots above are locked.
-    pub(super) fn is_child(&self, above: Option<&Step<'_>>, inner: &Inner) -> bool {
+    pub(super) fn is_child(&self, above: Option<&Step<'_>>, inner: &InnerNode) -> bool {
         let now = match above {
             Some(step) if step.inner.is_dead() => return false,
             Some(step) => step.inner.child(step.slot).as_inner().cast_const(),
@@ -528,22 +555,22 @@ impl Tree {
     }
 
     /// A data node has been replaced.
-    pub(super) fn retire_data(&self, data: &Data) {
+    pub(super) fn retire_data(&self, data: &DataNode) {
         for block in data.extensions() {
             self.blocks.retire(block, SMALLEST_BLOCK);
         }
         if !planted(Bug::FreeBeforeCommit) {
             self.blocks.retire(data.offset(), data.bytes);
         }
-        data.become_(State::Dead);
-        self.bury_data(data);
+        data.set_state(State::Dead);
+        self.retire_data_mirror(data);
     }
 
     /// An inner node has been replaced. Its slots are locked.
-    pub(super) fn retire_inner(&self, inner: &Inner) {
-        inner.die();
+    pub(super) fn retire_inner(&self, inner: &InnerNode) {
+        inner.set_dead();
         self.retire_inner_blocks(inner.head, inner.radix);
-        self.bury(Child::inner(NonNull::from(inner)));
+        self.retire_mirror(Child::inner(NonNull::from(inner)));
     }
 
     pub(super) fn retire_inner_blocks(&self, head: u64, radix: Radix) {

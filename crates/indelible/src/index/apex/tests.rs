@@ -256,12 +256,12 @@ proptest! {
         let new = growth.radix(old);
         let end = old.start_of(old.slots());
         for key in [key, old.base, old.base - 1, (end - 1).min(u128::from(u64::MAX)) as u64, base] {
-            let (first, log) = growth.place(old, old.slot_of(key));
+            let (first, log) = growth.new_slots_of(old, old.slot_of(key));
             let slot = new.slot_of(key);
-            let is_beyond = u128::from(key) >= end && growth == Growth::Right
+            let is_outside_built_range = u128::from(key) >= end && growth == Growth::Right
                 || key < old.base && growth == Growth::Left;
-            let old_half = growth.place(old, 0).0..growth.place(old, old.slots() - 1).0 + 1;
-            if is_beyond {
+            let old_half = growth.new_slots_of(old, 0).0..growth.new_slots_of(old, old.slots() - 1).0 + 1;
+            if is_outside_built_range {
                 prop_assert!(!old_half.contains(&slot));
             } else {
                 prop_assert!((first..first + (1 << log)).contains(&slot));

@@ -1,7 +1,7 @@
 //! Where the record of a key may lie in the primary array: two pairs of lines, of which the first is most often enough.
 
-use super::data::Data;
-use super::layout::{PAIR_SLOTS, WINDOW, pair_of, window_of};
+use super::data::DataNode;
+use super::layout::{LINE_PAIR_SLOTS, WINDOW_SLOTS, line_pair_of, window_of};
 use crate::index::simd::{KeyLine, Simd, prefetch};
 use std::sync::atomic::Ordering;
 
@@ -21,8 +21,8 @@ impl<'a> LinePair<'a> {
     ///
     /// As for [`Window::new`].
     #[inline(always)]
-    pub(super) unsafe fn new(base: *mut u8, data: &Data, home: usize) -> Self {
-        let at = data.slot_at(pair_of(home)) as usize;
+    pub(super) unsafe fn new(base: *mut u8, data: &DataNode, predicted: usize) -> Self {
+        let at = data.slot_at(line_pair_of(predicted)) as usize;
         // SAFETY: the pair is a half of the window, to which `Window::new` applies.
         let lines = unsafe { &*base.add(at).cast_const().cast() };
         Self { lines }
@@ -37,7 +37,7 @@ impl<'a> LinePair<'a> {
     /// The value in the slot of the lowest bit of such a mask.
     #[inline(always)]
     pub(super) fn value(self, mask: u32) -> u64 {
-        let word = (mask.trailing_zeros() + 1) as usize % (PAIR_SLOTS * 2);
+        let word = (mask.trailing_zeros() + 1) as usize % (LINE_PAIR_SLOTS * 2);
         self.lines[word / 8].0[word % 8].load(Ordering::Relaxed)
     }
 }
@@ -46,7 +46,7 @@ impl<'a> LinePair<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Window<'a> {
     pub(super) first: usize,
-    lines: &'a [[KeyLine; 2]; WINDOW / PAIR_SLOTS],
+    lines: &'a [[KeyLine; 2]; WINDOW_SLOTS / LINE_PAIR_SLOTS],
 }
 
 impl<'a> Window<'a> {
@@ -56,8 +56,8 @@ impl<'a> Window<'a> {
     ///
     /// `data` lies in the mapping at `base`, which lives as long as `'a`, and its model predicted `home`.
     #[inline(always)]
-    pub(super) unsafe fn new(base: *mut u8, data: &Data, home: usize) -> Self {
-        let first = window_of(home);
+    pub(super) unsafe fn new(base: *mut u8, data: &DataNode, predicted: usize) -> Self {
+        let first = window_of(predicted);
         // SAFETY: by the contract the window lies, whole and aligned to lines, in the primary array: `window_of` says why.
         // Lines are atomics.
         let lines = unsafe { &*base.add(data.slot_at(first) as usize).cast_const().cast() };
@@ -66,9 +66,9 @@ impl<'a> Window<'a> {
 
     /// The half of the window that is the pair of lines of its home.
     #[inline(always)]
-    pub(super) fn near(self, home: usize) -> usize {
+    pub(super) fn predicted_half(self, predicted: usize) -> usize {
         // The mask changes nothing; it tells the compiler.
-        ((home - self.first) / PAIR_SLOTS) & 1
+        ((predicted - self.first) / LINE_PAIR_SLOTS) & 1
     }
 
     /// One half of the window.

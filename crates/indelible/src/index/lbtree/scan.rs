@@ -73,7 +73,7 @@ impl Run {
     }
 
     /// The next records, at most `most`.
-    fn pop_some(&mut self, most: usize) -> &[Pair] {
+    fn pop_chunk(&mut self, most: usize) -> &[Pair] {
         let first = self.start;
         self.start += most.min(self.end - first);
         &self.records[first..self.start]
@@ -291,7 +291,7 @@ impl Tree {
         }
         let before = run.end;
         run.append::<S, UP>(self.leaves.at(child.offset()), first, last);
-        if !lock.is_still(version) {
+        if !lock.validate(version) {
             run.end = before;
             return Err(Retry::Changed);
         }
@@ -356,7 +356,7 @@ impl Cursor {
     }
 
     /// The next records, at most `most`; none only at the end.
-    pub(crate) fn next_some(&mut self, most: usize) -> &[Pair] {
+    pub(crate) fn next_chunk(&mut self, most: usize) -> &[Pair] {
         if self.front.is_empty() {
             let tree = &self.tree.shared.tree;
             let read = tree.read_on::<true>(&mut self.unread, &mut self.front, usize::MAX);
@@ -366,7 +366,7 @@ impl Cursor {
             // The ends have met: the rest lies in the other buffer, in reverse.
             self.front.take_reversed(&mut self.back);
         }
-        self.front.pop_some(most)
+        self.front.pop_chunk(most)
     }
 
     pub(crate) fn take_error(&mut self) -> Option<Error> {

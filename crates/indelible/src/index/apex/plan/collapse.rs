@@ -1,30 +1,30 @@
 //! Making inner nodes of a binary tree: each takes as many levels as its slots are worth.
 
-use super::halve::{Branch, Part, Parts};
+use super::halve::{Branch, Partition, Partitioner};
 use super::{DataPlan, InnerPlan, MIN_DATA_BYTES, Plan};
 use crate::index::apex::model::Model;
 use std::ops::Range;
 
 /// Data nodes without keys take at most one byte in so many,
-pub(super) const EMPTY_SHARE: u64 = 20;
+pub(super) const EMPTY_NODE_BYTES_DIVISOR: u64 = 20;
 
 /// and where the nodes are there already, this: most of what is passed over then is as it was.
-pub(super) const EMPTY_SHARE_OVER: u64 = 1;
+pub(super) const EMPTY_NODE_BYTES_DIVISOR_REPLAN: u64 = 1;
 
 /// The slots of an inner node take at most one byte in so many of those of the data nodes beneath,
-const SLOT_SHARE: u64 = 20;
+const SLOT_BYTES_DIVISOR: u64 = 20;
 
 /// unless there are no more slots than this per child.
-const SLOTS_PER_CHILD: usize = 4;
+const MAX_SLOTS_PER_CHILD: usize = 4;
 
 /// Misses for going through one more inner node,
-const DEEPER: f64 = 0.3;
+const MISSES_PER_LEVEL: f64 = 0.3;
 
 /// and for each halving that is left to it: with many of them it will not be the last.
-const HALVING_LEFT: f64 = 0.03;
+const MISSES_PER_HALVING_LEFT: f64 = 0.03;
 
 /// Misses, in every lookup, for slots that take as many bytes as the data nodes beneath.
-const SLOTS: f64 = 4.0;
+const MISSES_PER_SLOT_SHARE: f64 = 4.0;
 
 const SLOT_BYTES: u64 = 8;
 
@@ -76,16 +76,16 @@ impl Group {
     }
 }
 
-impl Parts<'_> {
+impl Partitioner<'_> {
     /// The tree of nodes of the binary tree `tree`. Its data nodes have no more than their keys as yet.
-    pub(super) fn collapse(&self, tree: &Part) -> Plan {
+    pub(super) fn collapse(&self, tree: &Partition) -> Plan {
         match tree {
-            Part::Branch(branch) => Plan::Inner(self.inner(branch, self.low, self.high)),
-            Part::Leaf(range) if self.low == 0 && self.high == u64::MAX => {
+            Partition::Branch(branch) => Plan::Inner(self.inner(branch, self.low, self.high)),
+            Partition::Leaf(range) if self.low == 0 && self.high == u64::MAX => {
                 Plan::Inner(self.pair(range.clone()))
             }
-            Part::Leaf(range) => unfinished(range.clone(), self.low, self.high),
-            Part::Void => unfinished(0..0, self.low, self.high),
+            Partition::Leaf(range) => keys_only_plan(range.clone(), self.low, self.high),
+            Partition::Empty => keys_only_plan(0..0, self.low, self.high),
         }
     }
 
@@ -106,8 +106,8 @@ impl Parts<'_> {
         });
         let border = base + (1 << shift);
         let middle = self.keys.partition_point(|&key| key < border);
-        let left = unfinished(range.start..middle, 0, border - 1);
-        let right = unfinished(middle..range.end, border, u64::MAX);
+        let left = keys_only_plan(range.start..middle, 0, border - 1);
+        let right = keys_only_plan(middle..range.end, border, u64::MAX);
         InnerPlan {
             base,
             shift,
@@ -126,12 +126,14 @@ impl Parts<'_> {
             shift,
             &mut |group, part| {
                 let child = match part {
-                    None | Some(Part::Void) => {
+                    None | Some(Partition::Empty) => {
                         let at = self.keys.partition_point(|&key| key < group.low);
-                        unfinished(at..at, group.low, group.high)
+                        keys_only_plan(at..at, group.low, group.high)
                     }
-                    Some(Part::Leaf(range)) => unfinished(range.clone(), group.low, group.high),
-                    Some(Part::Branch(branch)) => {
+                    Some(Partition::Leaf(range)) => {
+                        keys_only_plan(range.clone(), group.low, group.high)
+                    }
+                    Some(Partition::Branch(branch)) => {
                         Plan::Inner(self.inner(branch, group.low, group.high))
                     }
                 };
@@ -150,24 +152,25 @@ impl Parts<'_> {
     fn log_slots(&self, branch: &Branch, low: u64, high: u64) -> u32 {
         let (mut best, mut best_cost) = (1, f64::INFINITY);
         let width = branch.reach + 1;
-        for log_slots in 1..=width.min(self.shape.max_log_slots) {
+        for log_slots in 1..=width.min(self.limits.max_log_slots) {
             let (mut children, mut deeper) = (0, 0.0);
             let group = Group::of(branch, low, high);
             self.visit_halves(branch, group, width - log_slots, &mut |_, part| {
                 children += 1;
-                if let Some(Part::Branch(branch)) = part {
-                    deeper +=
-                        DEEPER * branch.records as f64 + HALVING_LEFT * branch.halvings as f64;
+                if let Some(Partition::Branch(branch)) = part {
+                    deeper += MISSES_PER_LEVEL * branch.records as f64
+                        + MISSES_PER_HALVING_LEFT * branch.halvings as f64;
                 }
             });
             let bytes = SLOT_BYTES << log_slots;
             if log_slots > 1
-                && bytes > branch.bytes / SLOT_SHARE
-                && 1 << log_slots > SLOTS_PER_CHILD * children
+                && bytes > branch.bytes / SLOT_BYTES_DIVISOR
+                && 1 << log_slots > MAX_SLOTS_PER_CHILD * children
             {
                 continue;
             }
-            let cost = deeper / branch.records as f64 + SLOTS * bytes as f64 / branch.bytes as f64;
+            let cost = deeper / branch.records as f64
+                + MISSES_PER_SLOT_SHARE * bytes as f64 / branch.bytes as f64;
             if cost < best_cost {
                 (best, best_cost) = (log_slots, cost);
             }
@@ -183,7 +186,7 @@ impl Parts<'_> {
         branch: &Branch,
         group: Group,
         shift: u32,
-        visit: &mut dyn FnMut(Group, Option<&Part>),
+        visit: &mut dyn FnMut(Group, Option<&Partition>),
     ) {
         let [left, right] = group.halves(shift);
         self.visit(&branch.halves[0], left, shift, visit);
@@ -194,13 +197,15 @@ impl Parts<'_> {
     /// `None` for those without keys.
     fn visit(
         &self,
-        part: &Part,
+        part: &Partition,
         group: Group,
         shift: u32,
-        visit: &mut dyn FnMut(Group, Option<&Part>),
+        visit: &mut dyn FnMut(Group, Option<&Partition>),
     ) {
         let branch = match part {
-            Part::Branch(branch) if group.width > shift && self.has_place(branch, shift, group) => {
+            Partition::Branch(branch)
+                if group.width > shift && self.has_place(branch, shift, group) =>
+            {
                 branch
             }
             _ => return visit(group, Some(part)),
@@ -224,23 +229,23 @@ impl Parts<'_> {
         if branch.middle == group.middle() {
             return true;
         }
-        let is_void = if group.middle() < branch.middle {
+        let is_empty_node = if group.middle() < branch.middle {
             group.middle() < branch.void.0
         } else {
             group.middle() > branch.void.1
         };
-        if !is_void || branch.width() <= shift || branch.width() > group.width {
+        if !is_empty_node || branch.width() <= shift || branch.width() > group.width {
             return false;
         }
         let passed = u64::from(group.width - branch.width());
         let end = u128::from(group.start) + (1 << group.width);
         let reachable = group.start >= self.low && end <= u128::from(self.high) + 1;
-        reachable && passed * MIN_DATA_BYTES * self.empty_share <= branch.bytes
+        reachable && passed * MIN_DATA_BYTES * self.empty_bytes_divisor <= branch.bytes
     }
 }
 
 /// A data node of which only the keys are known.
-fn unfinished(range: Range<usize>, low: u64, high: u64) -> Plan {
+fn keys_only_plan(range: Range<usize>, low: u64, high: u64) -> Plan {
     Plan::Data(DataPlan {
         first: range.start,
         last: range.end,

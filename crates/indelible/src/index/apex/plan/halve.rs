@@ -3,46 +3,46 @@
 //! What a lookup costs is counted in memory misses, as in section 4.4 of the paper. A part is halved even where one
 //! halving does not pay, if several do: the best tree of each half is found first.
 
-use super::collapse::{EMPTY_SHARE, EMPTY_SHARE_OVER};
-use super::{SLOT_BYTES, STASH_RATIO, Shape, in_parallel, slots_in, usable};
+use super::collapse::{EMPTY_NODE_BYTES_DIVISOR, EMPTY_NODE_BYTES_DIVISOR_REPLAN};
+use super::{NodeLimits, SLOT_BYTES, STASH_RATIO, in_parallel, slots_in, usable};
 use crate::index::apex::model::{self, Model};
 use std::ops::Range;
 
 /// Misses for a key in the other pair of lines of its window. The lines themselves come nearly for nothing; but that the search has
 /// to go on cannot be foreseen, and the lookups that had begun meanwhile begin again.
-const BEYOND_PAIR: f64 = 1.0;
+const MISSES_OTHER_LINE_PAIR: f64 = 1.0;
 
 /// Misses for a key in the stash: its overflow bucket, the stash, and the same once more for what nobody foresees.
-const OVERFLOW: f64 = 4.0;
+const MISSES_STASHED: f64 = 4.0;
 
 /// Misses for an entry of an overflow bucket: a 16th of a line, and one fingerprint in 256 misleads.
-const BUCKET_ENTRY: f64 = 0.02;
+const MISSES_PER_BUCKET_ENTRY: f64 = 0.02;
 
 /// Misses, and an allocation, for a key that the stash has no room for.
-const EXTENDED: f64 = 4.0;
+const MISSES_EXTENDED_STASH: f64 = 4.0;
 
 /// Misses for the node's description in DRAM; but for a large node it stays in the caches.
-const NODE_MISSES: f64 = 2.0;
-const NODE_RECORDS: f64 = 640.0;
+const MISSES_NODE_MIRROR: f64 = 2.0;
+const MAX_MISSES_NODE_MIRROR: f64 = 640.0;
 
 /// A node with no more than this for collisions per record is not halved: looking for more would take long.
-const GOOD_ENOUGH: f64 = 0.05;
+const MAX_COLLISION_MISSES_UNSPLIT: f64 = 0.05;
 
 /// What a halving must save per record.
-const HALVING: f64 = 0.01;
+const MIN_GAIN_PER_RECORD: f64 = 0.01;
 
 /// And what more, if it passes over halves without keys: they become an inner node, or empty data nodes.
-const PASSING_OVER: f64 = 0.05;
-const PASSING_OVER_BYTES: u64 = 320;
+const MIN_GAIN_OVER_EMPTY_HALVES: f64 = 0.05;
+const EMPTY_HALVES_BYTES: u64 = 320;
 
 /// A part is not halved if that takes more bytes per record than this, and 4 more each time that its records double: a
 /// large part must not be left whole because its small parts are near the bound.
-const MOST_BYTES: u64 = 32;
-const MOST_BYTES_PER_DOUBLING: u64 = 4;
+const MAX_BYTES_PER_RECORD: u64 = 32;
+const MAX_BYTES_PER_DOUBLING: u64 = 4;
 
 /// What is to be divided.
-pub(super) struct Parts<'a> {
-    pub(super) shape: Shape,
+pub(super) struct Partitioner<'a> {
+    pub(super) limits: NodeLimits,
     pub(super) keys: &'a [u64],
     /// The lowest and the highest key that are routed here.
     pub(super) low: u64,
@@ -50,13 +50,13 @@ pub(super) struct Parts<'a> {
     fill: f64,
     max_records: usize,
     /// Data nodes without keys take at most one byte in so many.
-    pub(super) empty_share: u64,
+    pub(super) empty_bytes_divisor: u64,
 }
 
 /// A part of the keys: one data node, or two halves. Among nodes that there are already also what has no keys.
 #[derive(Debug)]
-pub(super) enum Part {
-    Void,
+pub(super) enum Partition {
+    Empty,
     Leaf(Range<usize>),
     Branch(Box<Branch>),
 }
@@ -70,7 +70,7 @@ pub(super) struct Branch {
     pub(super) reach: u32,
     /// Keys below the first and from the second on are not in a node with keys. Those may be cut off.
     pub(super) void: (u64, u64),
-    pub(super) halves: [Part; 2],
+    pub(super) halves: [Partition; 2],
     pub(super) records: usize,
     /// Halvings from here to each record's data node, added up.
     pub(super) halvings: usize,
@@ -80,44 +80,49 @@ pub(super) struct Branch {
 
 /// The best tree of some part.
 struct Best {
-    part: Part,
+    part: Partition,
     /// Misses for looking up each record once.
     cost: f64,
     bytes: u64,
 }
 
-impl<'a> Parts<'a> {
-    pub(super) fn new(shape: Shape, keys: &'a [u64], (low, high): (u64, u64), fill: f64) -> Self {
+impl<'a> Partitioner<'a> {
+    pub(super) fn new(
+        limits: NodeLimits,
+        keys: &'a [u64],
+        (low, high): (u64, u64),
+        fill: f64,
+    ) -> Self {
         let fill = usable(fill);
-        let max_slots = slots_in(shape.max_data_bytes);
+        let max_slots = slots_in(limits.max_data_bytes);
         Self {
-            shape,
+            limits,
             keys,
             low,
             high,
             fill,
             max_records: (max_slots as f64 * fill) as usize,
-            empty_share: EMPTY_SHARE,
+            empty_bytes_divisor: EMPTY_NODE_BYTES_DIVISOR,
         }
     }
 
     /// For nodes that there are already.
-    pub(super) fn over(shape: Shape, range: (u64, u64)) -> Self {
+    pub(super) fn over(limits: NodeLimits, range: (u64, u64)) -> Self {
         Self {
-            empty_share: EMPTY_SHARE_OVER,
-            ..Self::new(shape, &[], range, 1.0)
+            empty_bytes_divisor: EMPTY_NODE_BYTES_DIVISOR_REPLAN,
+            ..Self::new(limits, &[], range, 1.0)
         }
     }
 
     /// The binary tree of all keys.
-    pub(super) fn tree(&self, threads: usize) -> Part {
+    pub(super) fn tree(&self, threads: usize) -> Partition {
         let all = 0..self.keys.len();
         let grain = (all.len() / threads.max(1) / 16).max(self.max_records);
         let mut jobs = Vec::new();
         self.down_to(grain, all.clone(), &mut |range| {
             jobs.push((range, None));
             Best {
-                part: Part::Leaf(0..0),
+                part: Partition::Leaf(0..0),
                 cost: 0.0,
                 bytes: 0,
             }
@@ -155,8 +160,8 @@ impl<'a> Parts<'a> {
         let leaf = self.leaf(range.clone());
         let records = range.len() as f64;
         let fits = range.len() <= self.max_records;
-        let bound = records * (1.0 + GOOD_ENOUGH) + node_cost(records);
-        if fits && (leaf.cost <= bound || range.len() < 2 * self.shape.min_records) {
+        let bound = records * (1.0 + MAX_COLLISION_MISSES_UNSPLIT) + node_cost(records);
+        if fits && (leaf.cost <= bound || range.len() < 2 * self.limits.min_records) {
             return leaf;
         }
         let Some(middle) = self.middle(&range) else {
@@ -165,7 +170,8 @@ impl<'a> Parts<'a> {
         let left = self.best(range.start..middle);
         let right = self.best(middle..range.end);
         let branch = self.branch(&range, left, right);
-        let most = MOST_BYTES + MOST_BYTES_PER_DOUBLING * u64::from(range.len().max(1).ilog2());
+        let most =
+            MAX_BYTES_PER_RECORD + MAX_BYTES_PER_DOUBLING * u64::from(range.len().max(1).ilog2());
         if fits && (leaf.cost <= branch.cost || branch.bytes > most * range.len() as u64) {
             leaf
         } else {
@@ -175,23 +181,23 @@ impl<'a> Parts<'a> {
 
     /// One data node for the keys of `range`. If they are too many, what it costs does not matter.
     fn leaf(&self, range: Range<usize>) -> Best {
-        let bytes = self.shape.bytes_for(range.len(), self.fill);
+        let bytes = self.limits.bytes_for(range.len(), self.fill);
         let keys = &self.keys[range.clone()];
         let records = keys.len() as f64;
         let mut cost = records + node_cost(records);
         if keys.len() <= self.max_records {
-            let group = self.shape.group;
+            let group = self.limits.group;
             let primary = model::primary_slots((slots_in(bytes) as f64 * 0.95) as usize, group);
             let model = Model::fit(keys, primary, self.low, self.high);
             let fit = model::simulate_in(&model, keys, primary, group);
             let room = STASH_RATIO.end() * slots_in(bytes) as f64;
-            cost += BEYOND_PAIR * fit.beyond_pair as f64
-                + OVERFLOW * fit.overflowed as f64
-                + BUCKET_ENTRY * fit.bucket_entries as f64
-                + EXTENDED * (fit.overflowed as f64 - room).max(0.0);
+            cost += MISSES_OTHER_LINE_PAIR * fit.in_other_line_pair as f64
+                + MISSES_STASHED * fit.overflowed as f64
+                + MISSES_PER_BUCKET_ENTRY * fit.bucket_entries as f64
+                + MISSES_EXTENDED_STASH * (fit.overflowed as f64 - room).max(0.0);
         }
         Best {
-            part: Part::Leaf(range),
+            part: Partition::Leaf(range),
             cost,
             bytes,
         }
@@ -200,15 +206,20 @@ impl<'a> Parts<'a> {
     fn branch(&self, range: &Range<usize>, left: Best, right: Best) -> Best {
         let (start, width) = self.aligned(range);
         let middle = start + (1 << (width - 1));
-        let passed = [&left, &right].map(|half| u8::from(half.part.passes_over(width - 1)));
+        let passed = [&left, &right].map(|half| u8::from(half.part.skips_empty_halves(width - 1)));
         let passed = passed[0] + passed[1];
-        let bytes = left.bytes + right.bytes + u64::from(passed) * PASSING_OVER_BYTES;
+        let bytes = left.bytes + right.bytes + u64::from(passed) * EMPTY_HALVES_BYTES;
         let records = range.len() as f64;
-        let price = HALVING + if passed > 0 { PASSING_OVER } else { 0.0 };
+        let price = MIN_GAIN_PER_RECORD
+            + if passed > 0 {
+                MIN_GAIN_OVER_EMPTY_HALVES
+            } else {
+                0.0
+            };
         Best {
             cost: left.cost + right.cost + records * price,
             bytes,
-            part: Part::Branch(Box::new(Branch {
+            part: Partition::Branch(Box::new(Branch {
                 middle,
                 void: (middle, middle),
                 reach: reach(self.keys[range.start], middle, self.keys[range.end - 1]),
@@ -241,17 +252,17 @@ impl<'a> Parts<'a> {
     }
 }
 
-impl Part {
+impl Partition {
     /// See [`Branch::halvings`].
     fn halvings(&self) -> usize {
         match self {
-            Self::Void | Self::Leaf(_) => 0,
+            Self::Empty | Self::Leaf(_) => 0,
             Self::Branch(branch) => branch.halvings,
         }
     }
 
     /// Whether a range of the given width must be halved more than once before this part really has two halves.
-    fn passes_over(&self, width: u32) -> bool {
+    fn skips_empty_halves(&self, width: u32) -> bool {
         matches!(self, Self::Branch(branch) if branch.width() < width)
     }
 }
@@ -282,17 +293,17 @@ pub(super) fn tree_over(
     bytes: &[u64],
     nodes: Range<usize>,
     levels: u32,
-) -> Option<Part> {
+) -> Option<Partition> {
     let within = nodes.start..nodes.end - 1;
     let best = within
         .clone()
         .max_by_key(|&at| borders[at].trailing_zeros());
     let Some(at) = best else {
-        let is_void = bytes[nodes.start] == 0;
-        return Some(if is_void {
-            Part::Void
+        let is_empty_node = bytes[nodes.start] == 0;
+        return Some(if is_empty_node {
+            Partition::Empty
         } else {
-            Part::Leaf(nodes)
+            Partition::Leaf(nodes)
         });
     };
     let (first, middle, last) = (borders[within.start], borders[at], borders[within.end - 1]);
@@ -310,12 +321,12 @@ pub(super) fn tree_over(
     let levels = levels.checked_sub(1)?;
     let [left, right] = halves.map(|nodes| tree_over(borders, bytes, nodes, levels));
     let halves = [left?, right?];
-    Some(Part::Branch(Box::new(Branch {
+    Some(Partition::Branch(Box::new(Branch {
         middle,
         // Keys that lie beyond the borders at the ends are in the nodes there.
         reach: reach(first - 1, middle, last),
         void,
-        halvings: records + halves.iter().map(Part::halvings).sum::<usize>(),
+        halvings: records + halves.iter().map(Partition::halvings).sum::<usize>(),
         halves,
         records,
         bytes: bytes_of,
@@ -324,5 +335,5 @@ pub(super) fn tree_over(
 
 /// Misses for the descriptions of data nodes, if each of the node's records is looked up once.
 fn node_cost(records: f64) -> f64 {
-    (NODE_MISSES * records).min(NODE_RECORDS)
+    (MISSES_NODE_MIRROR * records).min(MAX_MISSES_NODE_MIRROR)
 }
