@@ -1,20 +1,48 @@
-//! Data nodes: what DRAM knows of one.
+//! The mirror of a data node: what DRAM holds for one data node of the pool.
+//!
+//! A data node keeps its records in the pool, in a *primary array* and a *stash array* ([`layout`](super::layout) has
+//! the drawings). The node's *model* maps a key to its *predicted slot* in the primary array. The record of the key
+//! lies in the *window* of the predicted slot: the 16 slots that consist of the *line pair* (two neighbouring cache
+//! lines, 8 slots) of the predicted slot and one more line pair. If all 16 slots are taken, the record lies in the
+//! stash array, or in an *extended stash block* behind it. A record outside of the line pair of its predicted slot is a
+//! *displaced* record.
+//!
+//! The primary array is divided into *groups* of 256 slots. A key belongs to the group of its predicted slot, wherever
+//! its record lies, and a writer of the record holds the version lock of that group. The group has an *overflow bucket*
+//! ([`bucket`](super::bucket)) that says in which stash slots the records of the group lie.
+//!
+//! The primary array needs no accelerator in DRAM: a search compares the slots of the window with the key, and with the
+//! marker of free slots, in vector registers. (The paper keeps fingerprints and bitmaps for the primary array, 18 bytes
+//! per 16 slots, because reading Optane was slow. Here they would be one more cache line to miss.) So the first touch
+//! of a node after an open reads only its stash.
 //!
 //! ```text
 //! line 0, read by every lookup    model (40) | primary array (8) | groups (16)
 //! line 1, read by writers         state, sizes, stash bitmap
 //!
 //! group (one per 256 slots)
-//!   word    bits 0..47 the group's overflow bucket, or 0 · bits 48..63 its records, or 0xffff: not counted
-//!   strays  bit n: records whose home is in pair n of lines may be elsewhere, in the other pair of their window or in the stash
-//!           bit 32 + n: they may be in the stash
+//!   word       bits 0..47 address of the group's overflow bucket, or 0
+//!              bits 48..63 number of the group's records, or 0xffff if they have not been counted
+//!   displaced  bit n: records whose predicted slot is in line pair n may be displaced
+//!              bit 32 + n: these records may be in the stash
 //! ```
 //!
-//! A group is 256 slots of the primary array. A key belongs to the group of its home wherever its record is, and whoever writes
-//! the record holds the group's lock. The primary array itself needs nothing in DRAM: the 16 slots that may hold a key are
-//! compared at once, with the key and with the marker of free slots. (The paper has fingerprints and bitmaps for it, 18 bytes
-//! per 16 slots, because Optane was slow to read; here they would be one more line to miss.) So when a pool is opened only
-//! the stashes have to be read, on first touch.
+//! # Invariants
+//!
+//! - I1. A record lies in the window of its predicted slot, or in a stash slot that an overflow entry of the group of
+//!   its predicted slot names.
+//! - I2. A window never leaves its group (`window_of`). So the lock of one group protects every slot in which a record
+//!   of the group may lie.
+//! - I3. A slot is free if and only if its key is the node's *marker*. The marker is never a key of the range
+//!   `low..=high`.
+//! - I4. The displaced bit of a line pair is set while a record with its predicted slot there is displaced, and the
+//!   stash bit while such a record is in the stash. A bit may be set without need; counting the group clears it.
+//! - I5. Each overflow entry names a stash slot that exists and whose bit is set in the stash bitmap. Each record in
+//!   the stash has exactly one overflow entry.
+//! - I6. While `is_in_order` is set, the records of a group ascend from slot to slot, but for the displaced records of
+//!   the group's last line pair, which lie at the end of the line pair before it.
+//! - I7. The model predicts only slots whose window lies in the primary array (`predictable_slots`).
+//! - I8. The records change only while the state is `Live`, under the lock of their group.
 
 use super::bucket::{Bucket, Entry};
 use super::layout::{
@@ -28,19 +56,19 @@ use crate::sync::lock;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// What may be done to a node.
+/// What operations may do with a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum State {
-    /// Everything.
+    /// Read and write.
     Live = 0,
-    /// Reading: a structure change is being made, or has just been made.
+    /// Read only: a structure change copies the records, or has copied them and not yet finished.
     Frozen = 1,
-    /// Reading, by those who are still here: another node has taken its place.
+    /// Read only, by threads that reached the node earlier: another node has taken its place.
     Dead = 2,
 }
 
-/// See the module.
+/// The mirror of a data node; the head of this file describes the fields.
 #[repr(C, align(64))]
 pub(super) struct DataNode {
     pub(super) model: Model,
@@ -53,44 +81,48 @@ pub(super) struct DataNode {
     pub(super) primary: u32,
     /// Slots in the stash array.
     pub(super) stash: u32,
-    /// One bit per slot of the stash array, then of the extended stash.
+    /// One bit for each slot of the stash array, then for each slot of the extended stash: set while the slot is taken.
     stash_bits: Box<[AtomicU64]>,
-    /// Offsets of the extended stash blocks, 0 beyond the last.
+    /// Offsets of the extended stash blocks, in the order in which they were added; 0 beyond the last.
     extensions: Box<[AtomicU64]>,
-    /// Bytes of the block.
+    /// Size of the node's block.
     pub(super) bytes: u64,
-    /// The keys that are routed here, from the first to the second.
+    /// The lowest and the highest key that are routed to the node.
     pub(super) low: u64,
     pub(super) high: u64,
-    /// How many records the node was built with, and the first and the last of their keys. Of a node from before the open
-    /// nothing is known.
+    /// How many records the node was built with, and the lowest and the highest of their keys. `None` for a node that
+    /// was built before the pool was opened: its block does not say.
     pub(super) built: Option<(usize, u64, u64)>,
-    /// How many it had then, or when somebody last looked at all of them and left the node as it is; 0 if nobody has.
+    /// The number of records when the node was built, or when a structure change last examined the node and left it as
+    /// it was; 0 if neither has happened since the pool was opened.
     records_at_review: AtomicUsize,
-    /// Nobody has inserted since the node was built: the records of each group are in order, but for strays of its last pair of
-    /// lines, which are in the pair before. Ranges rely on it.
+    /// Nobody has inserted since the node was built; see I6. Ranges copy the records of such a node without sorting.
     pub(super) is_in_order: AtomicBool,
     /// Held while an extended stash block is added.
     pub(super) extending: Mutex<()>,
-    /// Addresses of the buckets that larger ones have replaced: readers may be in them, so they stay for as long as the node.
+    /// Addresses of overflow buckets that larger ones have replaced. Readers may still search them, so they are freed
+    /// with the node.
     replaced: Mutex<Vec<u64>>,
 }
 
-/// See the module.
+/// What DRAM knows of 256 slots of the primary array; the head of this file has the drawing.
 #[repr(C, align(16))]
 struct Group {
     word: AtomicU64,
     displaced: AtomicU64,
 }
 
+/// The displaced word has one bit per line pair in each of its halves.
 const _: () = assert!(GROUP_LINE_PAIRS <= 32);
 
+/// The count of a group whose records have not been counted since the node was mirrored.
 const UNCOUNTED: u64 = 0xffff;
+/// The bits of a group word that hold the address of the overflow bucket.
 const BUCKET_BITS: u64 = (1 << 48) - 1;
 
 impl DataNode {
-    /// A node for a block at `offset`; its overflow buckets are empty, and of its groups nothing is known. `extensions` are
-    /// the extended stash blocks that it has.
+    /// A frozen node in the block at `offset`, with the extended stash blocks `extensions`. Its overflow buckets are
+    /// empty and its groups uncounted: the caller fills them.
     pub(super) fn new(
         offset: Offset,
         bytes: u64,
@@ -98,7 +130,7 @@ impl DataNode {
         high: u64,
         extensions: &[Offset],
     ) -> Box<Self> {
-        // As many more as `is_roomy` may ask for.
+        // Room for as many more blocks as `prefers_extended_stash` asks for before the node is rebuilt.
         let more_extensions =
             (geometry.primary + geometry.stash) / EXTEND_STASH_GROWTH_DIVISOR / EXTENSION_SLOTS + 2;
         let most_extensions = extensions.len() + more_extensions;
@@ -112,8 +144,8 @@ impl DataNode {
             state: AtomicU32::new(State::Frozen as u32),
             primary: geometry.primary as u32,
             stash: geometry.stash as u32,
-            stash_bits: words(stash_slots.div_ceil(64)),
-            extensions: words(most_extensions),
+            stash_bits: zeroed_words(stash_slots.div_ceil(64)),
+            extensions: zeroed_words(most_extensions),
             bytes,
             low: geometry.low,
             high,
@@ -140,13 +172,13 @@ impl DataNode {
         self.primary_at + slot as u64 * SLOT_BYTES
     }
 
-    /// What names the lock of a group: an offset that no other group has.
+    /// The offset that chooses the lock of the group of a predicted slot: the group's first slot.
     #[inline(always)]
     pub(super) fn lock_of(&self, predicted: usize) -> Offset {
         self.slot_at(predicted & !(GROUP_SLOTS - 1))
     }
 
-    /// The marker of free slots.
+    /// The key value that free slots of the node hold.
     #[inline(always)]
     pub(super) fn marker(&self) -> u64 {
         marker(self.low)
@@ -156,12 +188,12 @@ impl DataNode {
         self.groups.len()
     }
 
-    /// The slots of a group.
+    /// The slots of the primary array that belong to a group.
     pub(super) fn slots_of(&self, group: usize) -> std::ops::Range<usize> {
         group * GROUP_SLOTS..((group + 1) * GROUP_SLOTS).min(self.primary as usize)
     }
 
-    /// Slots of both arrays.
+    /// Slots of the primary array and of the stash array together.
     pub(super) fn slots(&self) -> usize {
         (self.primary + self.stash) as usize
     }
@@ -174,7 +206,7 @@ impl DataNode {
         }
     }
 
-    /// Freezes a live node; `false` if it is not live.
+    /// Sets a live node to `Frozen`; `false` if the node was not live.
     pub(super) fn freeze(&self) -> bool {
         self.state
             .compare_exchange(
@@ -186,7 +218,7 @@ impl DataNode {
             .is_ok()
     }
 
-    /// Opens a frozen node for writers, or shuts it for good.
+    /// Sets the state of a frozen node: `Live` opens it for writers, `Dead` closes it for good.
     pub(super) fn set_state(&self, state: State) {
         self.state.store(state as u32, Ordering::Release);
     }
@@ -195,15 +227,15 @@ impl DataNode {
     #[inline(always)]
     fn bucket(&self, group: usize) -> Option<Bucket<'_>> {
         let word = self.groups[group].word.load(Ordering::Acquire);
-        // SAFETY: the address in a group word is 0 or a bucket that the node owns for as long as it lives.
+        // SAFETY: a group word holds 0 or the address of a bucket that is freed only when the node is dropped.
         unsafe { Bucket::at(word & BUCKET_BITS) }
     }
 
-    /// Bytes of DRAM.
+    /// Bytes of DRAM that the mirror takes, with its overflow buckets.
     pub(super) fn dram_bytes(&self) -> u64 {
         let current = (0..self.group_count()).filter_map(|group| self.bucket(group));
         let replaced = lock(&self.replaced);
-        // SAFETY: the node owns the buckets that it has replaced until it is dropped.
+        // SAFETY: replaced buckets are freed only when the node is dropped.
         let replaced = replaced.iter().filter_map(|&at| unsafe { Bucket::at(at) });
         let buckets: usize = current.chain(replaced).map(Bucket::bytes).sum();
         (size_of::<Self>()
@@ -223,27 +255,28 @@ impl Group {
     }
 }
 
-/// Strays: the records that are not in the pair of lines of their home.
+/// Displaced records: those outside of the line pair of their predicted slot (I4).
 impl DataNode {
-    /// Of a home's pair, the bit that says that records may be elsewhere.
+    /// The bit that says that records predicted in this line pair may be displaced.
     #[inline(always)]
     pub(super) fn line_pair_bit(predicted: usize) -> u64 {
         1 << (predicted % GROUP_SLOTS / LINE_PAIR_SLOTS)
     }
 
-    /// And the one that says that they may be in the stash.
+    /// The bit that says that records predicted in this line pair may be in the stash.
     #[inline(always)]
     fn stash_bit(predicted: usize) -> u64 {
         Self::line_pair_bit(predicted) << 32
     }
 
-    /// Both bits, of a home that has a record in the stash.
+    /// Both bits, for a record in the stash.
     #[inline(always)]
     pub(super) fn stashed_bits(predicted: usize) -> u64 {
         Self::line_pair_bit(predicted) | Self::stash_bit(predicted)
     }
 
-    /// Whether a record of the same pair of homes may be elsewhere. If not, that pair of lines is all there is to search.
+    /// Whether a record that was predicted in this line pair may be displaced. If not, a search reads this line pair
+    /// only.
     #[inline(always)]
     pub(super) fn has_displaced(&self, predicted: usize) -> bool {
         self.groups[predicted / GROUP_SLOTS]
@@ -253,7 +286,8 @@ impl DataNode {
             != 0
     }
 
-    /// Whether one may be in the stash. If not, there is no need to look into the overflow bucket.
+    /// Whether a record that was predicted in this line pair may be in the stash. If not, a search skips the overflow
+    /// bucket.
     #[inline(always)]
     pub(super) fn has_stashed(&self, predicted: usize) -> bool {
         self.groups[predicted / GROUP_SLOTS]
@@ -263,7 +297,7 @@ impl DataNode {
             != 0
     }
 
-    /// The same for homes from `from` to `to`, of one group.
+    /// Whether a record with its predicted slot from `from` to `to`, both of one group, may be in the stash.
     #[inline(always)]
     pub(super) fn has_stashed_between(&self, from: usize, to: usize) -> bool {
         let bits = (Self::stash_bit(to) - Self::stash_bit(from)) | Self::stash_bit(to);
@@ -274,12 +308,12 @@ impl DataNode {
             != 0
     }
 
-    /// Whether these strays, at least, are known.
+    /// Whether all bits of `displaced` are set in the group's displaced word.
     pub(super) fn has_displaced_bits(&self, group: usize, displaced: u64) -> bool {
         displaced & !self.groups[group].displaced.load(Ordering::Relaxed) == 0
     }
 
-    /// Remembers that a record with this home is elsewhere. The group's lock is held.
+    /// Sets the bit for a record that lies in the other line pair of its window. The group's lock is held.
     #[inline(always)]
     pub(super) fn mark_displaced(&self, predicted: usize) {
         self.set_displaced_bits(predicted, Self::line_pair_bit(predicted));
@@ -292,10 +326,10 @@ impl DataNode {
     }
 }
 
-/// Overflow: the records that found no room in their windows.
+/// Overflow: the records that found no free slot in their windows (I5).
 impl DataNode {
-    /// The first answer of `found` to a stash slot that may hold a key. The entries may be changing: who holds no lock
-    /// checks a version afterwards.
+    /// Asks `found` for each stash slot that may hold the record of `key`, and returns its first answer. A writer may
+    /// be changing the entries: a caller without the group's lock validates the version afterwards.
     #[inline(always)]
     pub(super) fn find_overflow<S: Simd, T>(
         &self,
@@ -307,7 +341,7 @@ impl DataNode {
             .find::<S, T>(predicted, key, found)
     }
 
-    /// Asks the caches for the first two lines of a group's overflow entries; few have more.
+    /// Prefetches the first two lines of a group's overflow bucket; few buckets are longer.
     #[inline(always)]
     pub(super) fn prefetch_overflow(&self, group: usize) {
         let word = self.groups[group].word.load(Ordering::Relaxed);
@@ -315,8 +349,8 @@ impl DataNode {
         (0..2).for_each(|line| prefetch(bucket.wrapping_add(line)));
     }
 
-    /// Tells `found` the stash slots that may have records of homes from `from` to `to`, of one group. The entries may be changing:
-    /// who holds no lock checks a version afterwards.
+    /// Passes to `found` the stash slots that may hold records with a predicted slot from `from` to `to`, both of one
+    /// group. A writer may be changing the entries: a caller without the group's lock validates the version afterwards.
     #[inline(always)]
     pub(super) fn find_overflow_between<S: Simd>(
         &self,
@@ -334,7 +368,7 @@ impl DataNode {
         self.bucket(group).into_iter().flat_map(Bucket::entries)
     }
 
-    /// Remembers that the record of `key` is in a stash slot. The group's lock is held.
+    /// Adds the overflow entry of a record that has been written to a stash slot. The group's lock is held.
     pub(super) fn add_overflow(&self, predicted: usize, key: u64, stash_slot: u32) {
         let group = predicted / GROUP_SLOTS;
         self.set_displaced_bits(predicted, Self::stashed_bits(predicted));
@@ -344,7 +378,7 @@ impl DataNode {
             return;
         }
         let address = Bucket::grown(old, entry).address();
-        debug_assert!(address <= BUCKET_BITS);
+        assert!(address <= BUCKET_BITS, "user addresses have 48 bits");
         let word = &self.groups[group].word;
         let count = word.load(Ordering::Relaxed) & !BUCKET_BITS;
         word.store(count | address, Ordering::Release);
@@ -353,14 +387,14 @@ impl DataNode {
         }
     }
 
-    /// Forgets that the record of a key is in a stash slot. The group's lock is held.
+    /// Removes the overflow entry of a record that has been taken out of a stash slot. The group's lock is held.
     pub(super) fn remove_overflow(&self, predicted: usize, stash_slot: u32) {
-        if let Some(bucket) = self.bucket(predicted / GROUP_SLOTS) {
-            bucket.remove(stash_slot);
-        }
+        let bucket = self.bucket(predicted / GROUP_SLOTS);
+        let is_removed = bucket.is_some_and(|bucket| bucket.remove(stash_slot));
+        assert!(is_removed, "data I5: stash slot {stash_slot} has no entry");
     }
 
-    /// Overflowed records of the whole node: an estimate, unless nobody is changing it.
+    /// Records in the stash, of all groups: an estimate while writers change the node.
     pub(super) fn overflowed(&self) -> usize {
         (0..self.group_count())
             .filter_map(|group| self.bucket(group))
@@ -369,41 +403,52 @@ impl DataNode {
     }
 }
 
-/// Records per slot, in hundredths, above which a node is too full: the paper's upper density.
+/// Records per 100 slots above which a data node is rebuilt or split: the paper's upper density (section 4.4).
 const NODE_FULL_PERCENT: usize = 90;
-/// And below which it is too empty.
+
+/// Records per 100 slots below which a data node is shrunk or merged: far below the density of a node that has just
+/// been built, so that a few inserts and removals cannot make a node change to and fro.
 const NODE_SPARSE_PERCENT: usize = 20;
-/// And below which a node with a full stash gets extended stash blocks: the keys of one region crowd, and a few more places
-/// for them cost less than another node.
+
+/// Records per 100 slots below which a data node whose stash is full gets an extended stash block, not a rebuild: the
+/// keys of one region crowd, and a few more slots for them cost less than another node.
 const EXTEND_STASH_BELOW_PERCENT: usize = 50;
-/// So does one that got less than one record in so many since it was laid out, or few: laid out anew it would be as full as
-/// now, and that again for the next record. So the work of a new layout is always shared by many inserts.
+
+/// A data node whose stash is full gets an extended stash block also if it has grown by less than one record in this
+/// many since it was built. A rebuilt node would be as full as this one, and the next insert would rebuild it again;
+/// this bound makes many inserts share the work of one rebuild.
 const EXTEND_STASH_GROWTH_DIVISOR: usize = 8;
 
-/// And records per slot of a group, in hundredths, above which something should be done for keys with a trend.
+/// The growth, in records, below which a node is never rebuilt for its crowding: a fraction of a small node is less
+/// than a record.
+const MIN_GROWTH_RECORDS: usize = 8;
+
+/// Records per 100 slots of a group from which on a node whose keys have a trend is rebuilt: the keys go on beyond the
+/// line of the model, and each further one is appended to the same overflow bucket.
 pub(super) const TREND_GROUP_RETRAIN_PERCENT: usize = 125;
 
-/// And for keys without one: they crowd where they were not expected, and the line of the node no longer fits.
+/// Records per 100 slots of a group from which on any node is rebuilt: the keys crowd where the model did not expect
+/// them. Each lookup in such a group that misses its line pair scans an overflow bucket of 512 entries.
 pub(super) const GROUP_RETRAIN_PERCENT: usize = 300;
 
-/// If the node got one record in so many since it was laid out: the next layout may have such a group again, at once, where keys
-/// lie along no line.
+/// A node with a crowded group is rebuilt only after it has grown by one record in this many: where the keys lie along
+/// no line, the rebuilt node may have such a group again.
 const GROUP_RETRAIN_GROWTH_DIVISOR: usize = 4;
 
-/// Counting.
+/// Numbers of records, and the densities that call for a structure change.
 impl DataNode {
-    /// Whether the node has so many records that it has to become larger or several.
+    /// Whether a node with this many records has to become larger, or several nodes.
     pub(super) fn is_over_upper_density(&self, records: usize) -> bool {
         records * 100 > self.slots() * NODE_FULL_PERCENT
     }
 
-    /// Whether it has so few that it should become smaller, or part of another one.
+    /// Whether a node with this many records should become smaller, or be merged with its neighbour.
     pub(super) fn is_under_lower_density(&self, records: usize) -> bool {
         records * 100 < self.slots() * NODE_SPARSE_PERCENT
             && (records == 0 || self.bytes > MIN_DATA_BYTES)
     }
 
-    /// Whether another place for keys that crowd is worth while.
+    /// Whether a node without a free stash slot gets an extended stash block, rather than a rebuild.
     pub(super) fn prefers_extended_stash(&self) -> bool {
         self.total().is_some_and(|records| {
             records * 100 < self.slots() * EXTEND_STASH_BELOW_PERCENT
@@ -411,26 +456,26 @@ impl DataNode {
         })
     }
 
-    /// Whether the node, which has so many records, got one for each `part` of them since it was laid out or looked at, and more
-    /// than a few: enough to pay for that work once more.
-    fn has_grown_by(&self, records: usize, part: usize) -> bool {
+    /// Whether the node, which has `records` now, has grown enough since it was built or last examined to pay for a
+    /// rebuild: by one record in `divisor`, and by [`MIN_GROWTH_RECORDS`].
+    fn has_grown_by(&self, records: usize, divisor: usize) -> bool {
         let before = self.records_at_review.load(Ordering::Relaxed);
-        records >= before + before / part + EXTEND_STASH_GROWTH_DIVISOR
+        records >= before + before / divisor + MIN_GROWTH_RECORDS
     }
 
-    /// Somebody has looked at so many records, all there are, and does not change the node.
+    /// Remembers that the node was examined when it had this many records.
     pub(super) fn set_reviewed(&self, records: usize) {
         self.records_at_review.store(records, Ordering::Relaxed);
     }
 
-    /// Whether a group of so many records is above the density at which its node may be crowded.
+    /// Whether a group of this many records is above the density at which its node may be too full.
     #[inline(always)]
     pub(super) fn is_group_over_density(&self, records: usize) -> bool {
         records * 100 > GROUP_SLOTS * NODE_FULL_PERCENT
     }
 
-    /// Whether a group that has just got a record has so many that something should be done: keys go on beyond the line of the
-    /// node, and each of them searches all that are in the stash already. Asked of the whole node only now and then.
+    /// Whether a group that has just got a record is crowded, so that its node may have to be rebuilt. As every answer
+    /// of the whole node takes a pass over its groups, only every 64th record of a group asks for it.
     #[inline(always)]
     pub(super) fn is_group_crowded(&self, records: usize) -> bool {
         records * 100 >= TREND_GROUP_RETRAIN_PERCENT * GROUP_SLOTS
@@ -438,41 +483,43 @@ impl DataNode {
             && self.has_crowded_group(TREND_GROUP_RETRAIN_PERCENT)
     }
 
-    /// Whether a key is above or below all that the node was built with.
+    /// Whether `key` lies below or above all keys that the node was built with.
     pub(super) fn is_outside_built_range(&self, key: u64) -> bool {
         self.built
             .is_some_and(|(_, first, last)| key < first || key > last)
     }
 
-    /// Whether there is a group with so many records per hundred slots, and the node has grown enough for it to be laid out
-    /// anew.
-    pub(super) fn has_crowded_group(&self, density: usize) -> bool {
+    /// Whether a group has at least `percent` records per 100 slots, and the node has grown enough since it was built
+    /// to be rebuilt for that.
+    pub(super) fn has_crowded_group(&self, percent: usize) -> bool {
         let mut counts = (0..self.group_count()).filter_map(|group| self.count(group));
-        counts.any(|records| records * 100 >= density * GROUP_SLOTS)
+        counts.any(|records| records * 100 >= percent * GROUP_SLOTS)
             && (self.total())
                 .is_some_and(|records| self.has_grown_by(records, GROUP_RETRAIN_GROWTH_DIVISOR))
     }
 
-    /// Whether a group of so many records is below the density at which its node may be sparse.
+    /// Whether a group of this many records is below the density at which its node may be too sparse.
     #[inline(always)]
     pub(super) fn is_group_under_density(&self, records: usize) -> bool {
         records * 100 < self.slots_of(0).len() * NODE_SPARSE_PERCENT
     }
 
-    /// Records of a group, if they have been counted.
+    /// Records of a group; `None` if they have not been counted since the node was mirrored.
     pub(super) fn count(&self, group: usize) -> Option<usize> {
         let count = self.groups[group].word.load(Ordering::Relaxed) >> 48;
         (count != UNCOUNTED).then_some(count as usize)
     }
 
-    /// Sets the number of records of a group, whose lock is held, and which of its pairs have strays, and where.
+    /// Sets the number of records of a group and its displaced word. The group's lock is held, or nobody else has the
+    /// node.
     pub(super) fn set_counted(&self, group: usize, records: usize, displaced: u64) {
         let Group {
             word,
             displaced: known,
         } = &self.groups[group];
-        // A group has no more than its slots and the node's stash.
-        let count = (records as u64).min(UNCOUNTED - 1);
+        let count = records as u64;
+        // A group has no more records than its own slots and the stash together, far below this bound.
+        assert!(count < UNCOUNTED, "data I5: a group of {records} records");
         word.store(
             word.load(Ordering::Relaxed) & BUCKET_BITS | count << 48,
             Ordering::Release,
@@ -480,7 +527,8 @@ impl DataNode {
         known.store(displaced, Ordering::Relaxed);
     }
 
-    /// Counts a change to a group, whose lock is held, and returns how many records it has now, if that is known.
+    /// Adds `change` to the number of records of the group of a predicted slot, and returns the sum; `None` if the
+    /// records have not been counted. The group's lock is held.
     #[inline(always)]
     pub(super) fn change_count(&self, predicted: usize, change: i64) -> Option<usize> {
         let group = &self.groups[predicted / GROUP_SLOTS].word;
@@ -493,15 +541,15 @@ impl DataNode {
         Some((word >> 48) as usize)
     }
 
-    /// Records of the whole node, if all groups have been counted.
+    /// Records of the whole node; `None` if the records of a group have not been counted.
     pub(super) fn total(&self) -> Option<usize> {
         (0..self.group_count()).map(|group| self.count(group)).sum()
     }
 }
 
-/// The stash.
+/// The stash: the stash array, then the extended stash blocks. Their slots are numbered through.
 impl DataNode {
-    /// Where a stash slot is, if there is one of this number.
+    /// Offset in the pool of a stash slot; `None` if there are fewer stash slots.
     #[inline(always)]
     pub(super) fn stash_at(&self, slot: u32) -> Option<Offset> {
         if slot < self.stash {
@@ -514,7 +562,7 @@ impl DataNode {
         (block != 0).then_some(block + within)
     }
 
-    /// Extended stash blocks.
+    /// Offsets of the extended stash blocks.
     pub(super) fn extensions(&self) -> impl Iterator<Item = Offset> + '_ {
         self.extensions
             .iter()
@@ -522,26 +570,26 @@ impl DataNode {
             .take_while(|&block| block != 0)
     }
 
-    /// Whether one more extended stash block may be added.
+    /// Whether the mirror has room for one more extended stash block.
     pub(super) fn can_add_extension(&self) -> bool {
         self.extensions
             .last()
             .is_some_and(|block| block.load(Ordering::Relaxed) == 0)
     }
 
-    /// Adds an extended stash block. `extending` is held.
+    /// Adds an extended stash block, for which [`can_add_extension`](Self::can_add_extension) has found room.
+    /// `extending` is held.
     pub(super) fn extend(&self, block: Offset) {
-        if let Some(free) = self.extensions.get(self.extensions().count()) {
-            free.store(block, Ordering::Release);
-        }
+        self.extensions[self.extensions().count()].store(block, Ordering::Release);
     }
 
-    /// Slots of the stash array and the extended stash.
+    /// Slots of the stash array and of the extended stash blocks.
     pub(super) fn stash_slots(&self) -> u32 {
         self.stash + (self.extensions().count() * EXTENSION_SLOTS) as u32
     }
 
-    /// Takes a free stash slot, one near the place that corresponds to `home` if it can be had, so that ranges read them in order.
+    /// Claims a free stash slot: sets its bit in the stash bitmap, so that no other writer writes there. Slots that
+    /// correspond to the predicted slot come first, so that a range reads the stash about in order.
     pub(super) fn claim_stash(&self, predicted: usize) -> Option<u32> {
         let slots = self.stash_slots();
         let words = slots.div_ceil(64);
@@ -555,7 +603,7 @@ impl DataNode {
                 if free >= in_use {
                     break;
                 }
-                // Several threads may be here, under the locks of different groups.
+                // Writers of other groups may claim slots of the same word.
                 match word.compare_exchange_weak(
                     bits,
                     bits | 1 << free,
@@ -570,13 +618,13 @@ impl DataNode {
         None
     }
 
-    /// Marks a stash slot as taken: of a node that nobody else has yet.
+    /// Sets the bit of a stash slot that holds a record, of a node that nobody else has yet.
     pub(super) fn mark_stash_taken(&self, slot: u32) {
         let word = &self.stash_bits[(slot / 64) as usize];
         word.fetch_or(1 << (slot % 64), Ordering::Relaxed);
     }
 
-    /// Stash slots in use.
+    /// Stash slots that are taken.
     pub(super) fn taken_stash_slots(&self) -> usize {
         let words = self.stash_bits.iter();
         words
@@ -584,12 +632,12 @@ impl DataNode {
             .sum()
     }
 
-    /// Whether there is a free stash slot.
+    /// Whether a stash slot is free.
     pub(super) fn has_stash_room(&self) -> bool {
         self.taken_stash_slots() < self.stash_slots() as usize
     }
 
-    /// Gives a stash slot back, whose key is the marker again.
+    /// Returns a stash slot, whose key is the marker again, to the other writers.
     pub(super) fn release_stash(&self, slot: u32) {
         let word = &self.stash_bits[(slot / 64) as usize];
         word.fetch_and(!(1 << (slot % 64)), Ordering::Release);
@@ -605,7 +653,8 @@ impl Drop for DataNode {
         let current = words.map(|word| word & BUCKET_BITS);
         let replaced = std::mem::take(&mut *lock(&self.replaced));
         for address in current.chain(replaced) {
-            // SAFETY: the node owns the bucket, and nobody has the node any more.
+            // SAFETY: group words and `replaced` hold the buckets that the node owns, each once, and nobody has the
+            // node any more.
             unsafe {
                 if let Some(bucket) = Bucket::at(address) {
                     bucket.free();
@@ -615,6 +664,6 @@ impl Drop for DataNode {
     }
 }
 
-fn words(count: usize) -> Box<[AtomicU64]> {
+fn zeroed_words(count: usize) -> Box<[AtomicU64]> {
     (0..count).map(|_| AtomicU64::new(0)).collect()
 }

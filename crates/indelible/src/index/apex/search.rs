@@ -186,13 +186,13 @@ impl Tree {
     ) -> (Option<Place>, u32) {
         let window = self.window(data, predicted);
         let (predicted_half, marker) = (window.predicted_half(predicted), data.marker());
-        let mut equal = window.half::<S>(predicted_half, key);
-        let mut free = window.half::<S>(predicted_half, marker);
+        let mut equal = window.equal_in_half::<S>(predicted_half, key);
+        let mut free = window.equal_in_half::<S>(predicted_half, marker);
         let mut stashed = None;
         // If this pair of lines is full, the key becomes a stray.
         if data.has_displaced(predicted) || free == 0 {
-            equal |= window.half::<S>(1 - predicted_half, key);
-            free |= window.half::<S>(1 - predicted_half, marker);
+            equal |= window.equal_in_half::<S>(1 - predicted_half, key);
+            free |= window.equal_in_half::<S>(1 - predicted_half, marker);
             if equal == 0 && data.has_stashed(predicted) {
                 stashed = self.find_in_stash::<S>(data, predicted, key);
             }
@@ -249,7 +249,7 @@ impl Kernel for FindDisplaced<'_> {
     #[inline(always)]
     fn run<S: Simd>(self) -> Self::Out {
         let window = self.tree.window(self.data, self.predicted);
-        let pair = window.pair(1 - window.predicted_half(self.predicted));
+        let pair = window.line_pair(1 - window.predicted_half(self.predicted));
         let equal = pair.equal::<S>(self.key);
         if equal != 0 {
             return Some(pair.value(equal));
