@@ -1,4 +1,25 @@
-//! Every write: insert, update, remove, and what is made of them.
+//! Writes: insert, update, remove, and batches of inserts.
+//!
+//! A write descends to the data node of its key, locks the group of the key's predicted slot, and asks whether the node
+//! is `Live`. Then it looks for the key and for free slots, and stores one word that commits the write: the value of a
+//! record that is there, the key of a new record, or the marker in place of the key of a removed record. The write
+//! returns after a fence, and unlocks the group only then, so no reader sees what a crash could still undo.
+//!
+//! A new record goes to a free slot of the line pair of its predicted slot, else of the other line pair of the window,
+//! else to a free stash slot, which the writer claims in the stash bitmap. If the stash is full, the node gets an
+//! extended stash block or is rebuilt by a structure change ([`smo`](super::smo)), and the write starts again.
+//!
+//! # What is durable after each step
+//!
+//!  change | step | what is durable | what recovery does |
+//! ---|---|---|---|
+//!  insert | 1. store the value in a free slot | perhaps the value; the slot's key is the marker | nothing: the slot is free (data I3) |
+//!  | 2. store the key in the same line (commit), flush, fence | the record, whole, as lines become durable in the order of their stores | nothing |
+//!  update | 1. store the value (commit), flush, fence | the new value | nothing |
+//!  remove | 1. store the marker as the key (commit), flush, fence | the free slot | nothing |
+//!  | 2. return the stash slot to other writers | as before: the stash bitmap is in DRAM | rebuilds the stash bitmap |
+//!  extension | 1. fill a new block with markers and a link to the first extended stash block, flush, fence | the block, which is unreachable | sweeps the block |
+//!  | 2. store the block's offset in the header (commit), flush, fence | the header's link to the empty block | nothing |
 
 use super::Tree;
 use super::batch::LANES;
@@ -14,11 +35,12 @@ use crate::sync::lock;
 use crate::{Error, Result, reclaim};
 use std::sync::atomic::Ordering;
 
-/// Records that share a fence.
+/// Most records of a batch that share a fence: as many as one group of interleaved lookups prepares, so few that their
+/// lines stay in the first-level cache until the fence.
 const MAX_RECORDS_PER_FENCE: usize = LANES;
 
 impl Tree {
-    /// See [`AnyIndex::apply`](crate::index::AnyIndex::apply).
+    /// Changes the record of `key` as `change` says; see [`AnyIndex::apply`](crate::index::AnyIndex::apply).
     #[inline]
     pub(super) fn apply(
         &self,
@@ -56,8 +78,9 @@ impl Tree {
         }
     }
 
-    /// One try. Few instructions lie between what waits for memory here and the same in the next call, so that the processor
-    /// can begin with that while it waits: between 320 and 400 of them an insert begins to take half as long again.
+    /// One attempt to write. The processor looks ahead only so far: while a write waits for memory, the next write can
+    /// begin only if few instructions lie in between. Between 320 and 400 instructions, an insert begins to take half
+    /// as long again.
     #[inline(always)]
     fn try_write<S: Simd>(
         &self,
@@ -70,7 +93,9 @@ impl Tree {
         let predicted = data.model.predict(key);
         self.prefetch_to_write(data, predicted);
         let locked = self.lock_group(data, predicted);
-        // Whoever freezes a node takes each of its locks afterwards: from here on it waits for us, or we see it.
+        // A structure change sets the node's state to `Frozen` and then acquires every group lock. Because this writer
+        // holds the group's lock, either the writer sees `Frozen` here, or the structure change waits until the writer
+        // releases the lock (data I8).
         if data.state() != State::Live && !planted(Bug::WriteWithoutVersion) {
             return WriteOutcome::Frozen;
         }
@@ -119,9 +144,10 @@ impl Tree {
         }
     }
 
-    /// Sees to it that there is a free place for a key: more stash, or another structure of its node, of which it returns
-    /// whether that was changed. If it just was, the stash is extended, or there would never be an end to it: no model has room
-    /// for all keys that lie close together, if there is one far away.
+    /// Makes a free slot for `key`: adds an extended stash block, or restructures the node of `key`. Returns whether
+    /// the node was restructured. `was_changed` says that the last attempt restructured the node; then the stash is
+    /// extended, or the attempts might never end: no model has slots for many keys that lie close together if one key
+    /// is far away.
     #[cold]
     fn make_space(&self, key: u64, was_changed: bool) -> Result<bool> {
         let data = self.data_of(key)?;
@@ -138,8 +164,9 @@ impl Tree {
         Ok(is_changed)
     }
 
-    /// Restructures the node of a key before it is full. The record is in; that there is no space for another node is a
-    /// later insert's trouble, and is not found out again, at the price of a whole plan, by each one until then.
+    /// Restructures the node of `key` before it is full. As the record is already in, an error is not the caller's: if
+    /// there is no space for another node, a later insert that finds no slot reports it. Until a structure change
+    /// succeeds, no write tries this again, since each try would plan a node in vain.
     #[cold]
     fn restructure_early(&self, key: u64) {
         if !self.is_starved.load(Ordering::Relaxed) {
@@ -148,13 +175,14 @@ impl Tree {
         }
     }
 
-    /// Gives a record another value, durable with the next fence. The group is held.
+    /// Stores another value in a record, durable with the next fence. The group is locked.
     fn publish_update(&self, data: &DataNode, place: Place, value: u64) {
-        // COMMIT: the value. Before this store the record has the old one, after it the new one.
+        // COMMIT apex.update: the value. Before this store, recovery sees the old value; after it, the new value.
         self.pm.publish(&self.slot_of(data, place).value, value);
     }
 
-    /// Writes a record to a free place, durable with the next fence, and returns how many its group has now. The group is held.
+    /// Writes a record to a free place, durable with the next fence, and returns how many records the group has now.
+    /// The group is locked.
     #[inline(always)]
     fn publish_insert(
         &self,
@@ -171,8 +199,8 @@ impl Tree {
             self.pm.store(key_cell, key);
         }
         self.pm.store(value_cell, value);
-        // COMMIT: the key. Before this store the slot has the marker and is free; after it the record is there, with its
-        // value, which was stored before in the same line.
+        // COMMIT apex.insert: the key. Before this store, the slot's key is the marker and recovery sees a free slot;
+        // after it, recovery sees the record with its value, which was stored earlier in the same cache line.
         self.pm.publish(key_cell, key);
         match place {
             Place::Primary(slot)
@@ -187,32 +215,35 @@ impl Tree {
         self.count_change(locked, 1)
     }
 
-    /// Counts a change to the group that is held, and returns how many records it has now.
+    /// Adds `change` to the number of records of the locked group, and returns the sum.
     #[inline(always)]
     fn count_change(&self, locked: &LockedGroup<'_>, change: i64) -> usize {
         match locked.data.change_count(locked.predicted, change) {
             Some(records) => records,
-            // Nobody has counted them since the node was mirrored.
+            // The group has not been counted since the node was mirrored.
             None => self
                 .count_records(locked.data, locked.predicted / GROUP_SLOTS)
                 .len(),
         }
     }
 
-    /// Takes a record out, durably with the next fence, and returns how many its group has now. The group is held.
+    /// Removes a record, durable with the next fence, and returns how many records the group has now. The group is
+    /// locked.
     fn publish_remove(&self, locked: &LockedGroup<'_>, place: Place, key: u64) -> usize {
         let slot = self.slot_of(locked.data, place);
         let marker = match locked.data.marker() {
             _ if planted(Bug::WrongMarker) => 0,
             marker => marker,
         };
-        // COMMIT: the key, which becomes the marker. Before this store the record is there, after it the slot is free.
+        // COMMIT apex.remove: the key becomes the marker. Before this store, recovery sees the record; after it, a free
+        // slot.
         self.pm.publish(&slot.key, marker);
         self.tally.change(locked.lock, key, -1);
         self.count_change(locked, -1)
     }
 
-    /// Adds an extended stash block; `false` if the node has as many as it may have. A group of the node is held.
+    /// Adds an extended stash block to the node; `false` if the mirror has no room for one more. The caller holds the
+    /// lock of a group of the node, so the node stays live.
     fn extend(&self, data: &DataNode) -> Result<bool> {
         let _extending = lock(&data.extending);
         if !data.can_add_extension() {
@@ -228,19 +259,20 @@ impl Tree {
         self.extension(block)
             .fill(self.pm, next, data.marker(), std::iter::empty());
         self.pm.fence();
-        // COMMIT: the first extended stash block. Before this store the new one is not reachable, and swept; after it the
-        // node has it, with nothing in it.
+        // COMMIT apex.extend_stash: the header's link to the first extended stash block. Before this store, the new
+        // block is unreachable and recovery sweeps it; after it, recovery sees the block, without records, and behind
+        // it the older blocks.
         self.pm.commit(&header.extension, block);
         data.extend(block);
         Ok(true)
     }
 
-    /// Inserts records in ascending key order, equal keys after one another; see `Map::insert_batch`.
+    /// Inserts records in ascending order of their keys, equal keys one after the other; see `Map::insert_batch`.
     ///
-    /// Thirty-two records share a fence: their groups are locked, the records written and flushed, and after the fence the
-    /// groups are unlocked. No reader sees a record before it is durable.
+    /// Up to [`MAX_RECORDS_PER_FENCE`] records share a fence: their groups are locked, the records are written and
+    /// flushed, and after the fence the groups are unlocked. So no reader sees a record before it is durable.
     ///
-    /// `rest` loses the records that are inserted: after an error those left are not.
+    /// Records that have been inserted are taken out of `rest`: after an error `rest` has those that were not inserted.
     pub(super) fn insert_batch(&self, rest: &mut &[(u64, u64)]) -> Result<()> {
         if self.core.is_read_only() {
             return Err(Error::ReadOnly);
@@ -251,7 +283,8 @@ impl Tree {
             if let Some((&(key, value), more)) =
                 rest.split_first().filter(|_| done < MAX_RECORDS_PER_FENCE)
             {
-                // What ended it early, a full node or a lock held elsewhere, is done by itself.
+                // A full node, or a lock that another thread holds, ended the shared fence early. The record that met
+                // it is inserted by itself.
                 self.apply(key, |_| Change::Put(value))
                     .map_err(|error| *error)?;
                 *rest = more;
@@ -260,7 +293,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Inserts as many of `records` as can share a fence, and returns how many that was.
+    /// Inserts a prefix of `records` that can share a fence, and returns its length.
     fn insert_under_one_fence(&self, records: &[(u64, u64)]) -> usize {
         let _guard = reclaim::pin();
         let lanes = self.find_windows(records);
@@ -271,10 +304,11 @@ impl Tree {
                 break;
             };
             let lock = self.locks.entry(data.lock_of(predicted));
-            // The keys ascend, so it is most often the last one.
+            // As the keys ascend, the lock is most often the last one that was taken.
             let guard = match (guards.iter()).rposition(|guard| guard.holds(&lock.version)) {
                 Some(at) => guards.swap_remove(at),
-                // Waiting while holding other locks could be waiting for somebody who waits for us.
+                // While this thread holds locks, waiting for a further one could be a deadlock: the other thread may be
+                // waiting for one of these.
                 None => match lock.version.try_lock() {
                     Some(guard) => guard,
                     None => break,
@@ -299,12 +333,12 @@ impl Tree {
         if done > 0 {
             self.pm.fence();
         }
-        // Only now are the groups unlocked: nobody has seen a record that could still be lost.
+        // Unlock the groups only now: before the fence, a reader would see records that a crash could still undo.
         drop(guards);
         done
     }
 
-    /// Writes a record, durable with the next fence, if there is room at once.
+    /// Writes a record, durable with the next fence; `false` if there is no free slot.
     #[inline]
     fn write_unfenced(&self, locked: &LockedGroup<'_>, key: u64, value: u64) -> bool {
         let &LockedGroup {
@@ -329,22 +363,22 @@ impl Tree {
     }
 }
 
-/// How a write went. Flat, so that it comes back in registers.
+/// The result of an attempt to write. A flat enum, because an `Option` in a `Result` would be returned through memory.
 #[derive(Clone, Copy)]
 enum WriteOutcome {
-    /// It is done; the key was not there.
+    /// The write is done; there was no record of the key.
     WasAbsent,
-    /// It is done; the key was there with this value.
+    /// The write is done; the record had this value before.
     WasPresent(u64),
-    /// As `New`, and the node may be too full now.
+    /// The write is done; there was no record of the key, and with it the node may be too full.
     InsertedTooFull,
-    /// As `Old`, and the node may be too empty now.
+    /// The write is done; the record, which had this value, was removed, and without it the node may be too sparse.
     RemovedTooSparse(u64),
-    /// There is no place.
+    /// There is no free slot for a new record.
     NoFreeSlot,
-    /// The way is cold.
+    /// A node on the path to the key has no mirror.
     Cold,
-    /// The node's structure is being changed.
+    /// A structure change has frozen the node, or has replaced it.
     Frozen,
 }
 
@@ -379,7 +413,7 @@ impl Kernel for Locate<'_> {
     }
 }
 
-/// A free place for a key of the group that is held: in its window, or else in the stash.
+/// A free place for a new record of the locked group: in its window, or else in the stash.
 #[inline(always)]
 fn free_place(data: &DataNode, predicted: usize, free: u32) -> Option<Place> {
     let first = window_of(predicted);
@@ -389,7 +423,8 @@ fn free_place(data: &DataNode, predicted: usize, free: u32) -> Option<Place> {
     }
 }
 
-/// After a removal, once it is durable: others may have the stash slot. The group is held.
+/// Returns the stash slot of a removed record to other writers. The removal is durable, as another writer may write to
+/// the slot at once. The group is locked.
 fn release(locked: &LockedGroup<'_>, place: Place) {
     if let Place::Stash(slot) = place {
         locked.data.remove_overflow(locked.predicted, slot);
@@ -397,10 +432,10 @@ fn release(locked: &LockedGroup<'_>, place: Place) {
     }
 }
 
-/// Whether the node of a group that has just got a record may be too full.
+/// Whether a node may be too full, of which a group has just got a record.
 #[inline(always)]
 fn may_be_too_full(data: &DataNode, place: Place, records: usize) -> bool {
-    // As long as records find room in their windows there is no reason to move them.
+    // While records find free slots in their windows, there is no reason to rebuild the node.
     matches!(place, Place::Stash(_))
         && data.is_group_over_density(records)
         && (data.is_group_crowded(records)
@@ -409,7 +444,8 @@ fn may_be_too_full(data: &DataNode, place: Place, records: usize) -> bool {
                 .is_some_and(|records| data.is_over_upper_density(records)))
 }
 
-/// Whether the node of a group that has just lost a record may be too empty. Asked of the whole node only now and then.
+/// Whether a node may be too sparse, of which a group has just lost a record. As the answer takes a pass over all
+/// groups of the node, only every eighth removal from a group asks for it.
 #[inline(always)]
 fn may_be_too_sparse(data: &DataNode, records: usize) -> bool {
     records.is_multiple_of(8)

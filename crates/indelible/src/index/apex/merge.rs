@@ -73,7 +73,7 @@ impl Tree {
         let Some(frozen) = self.freeze(buddy) else {
             return Ok(false);
         };
-        let mut records = self.records_of(frozen.data);
+        let mut records = self.records_of(frozen.data)?;
         let is_left = group.first & 1 << group.log == 0;
         let nodes = if is_left {
             [data, buddy]

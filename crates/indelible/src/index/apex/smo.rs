@@ -140,7 +140,7 @@ impl Tree {
             Wait::default().step();
             return Ok(false);
         };
-        let records = self.records_of(data);
+        let records = self.records_of(data)?;
         let mut keys = Buffer::empty();
         keys.extend(records.iter().map(|&(key, _)| key));
         let contents = NodeContents::new(self.limits, data, &records, &keys);
