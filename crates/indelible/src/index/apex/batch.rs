@@ -1,7 +1,9 @@
-//! Many lookups at once: while one waits for memory, the others go on.
+//! Batches of lookups: while one lookup waits for memory, the others go on.
 //!
-//! A group of lookups goes down the tree level by level. Each step asks for the line that the next one reads, for the whole group,
-//! before any of them reads it.
+//! Up to [`LANES`] lookups descend the tree level by level together. Each step prefetches, for all lookups, the cache
+//! line that the next step reads, before any of them reads it. When all lookups have reached their data nodes, their
+//! line pairs and locks are on the way to the caches, and the lookups finish one after the other like single ones. A
+//! batch of inserts uses the same descent.
 
 use super::Tree;
 use super::data::DataNode;
@@ -10,19 +12,20 @@ use crate::index::simd::{Kernel, Simd, dispatch, prefetch};
 use crate::planted::{Bug, planted};
 use crate::{Result, reclaim};
 
-/// Lookups in a group: enough to keep the memory busy, few enough for their lines to stay in the first-level cache.
+/// Most lookups that descend together: enough to keep the memory busy, few enough for their lines to stay in the
+/// first-level cache.
 pub(super) const LANES: usize = 32;
 
-/// Where a group of lookups has come to: data nodes and homes. None where the way is cold.
+/// The data nodes and the predicted slots that lookups have reached. A node is `None` where the path is cold.
 pub(super) struct Lanes<'a> {
     nodes: [Option<&'a DataNode>; LANES],
     predicted: [usize; LANES],
 }
 
 impl Tree {
-    /// Takes lookups to their windows, of which what is needed is then on its way to the caches. The caller is pinned.
+    /// Descends to the data nodes of `keys`, and prefetches what a lookup or a write then reads. The caller is pinned.
     #[inline(always)]
-    fn descend(&self, keys: &[u64], for_writing: bool) -> Lanes<'_> {
+    fn descend(&self, keys: &[u64], to_write: bool) -> Lanes<'_> {
         let root = self.root();
         let mut inner: [&InnerNode; LANES] = [root; LANES];
         let mut lanes = Lanes {
@@ -32,29 +35,29 @@ impl Tree {
         for key in keys {
             root.prefetch_slot(*key);
         }
-        // Bit i: lookup i is still at an inner node.
-        let mut above: u64 = (1 << keys.len()) - 1;
-        while above != 0 {
+        // Bit i: lookup i has not yet reached a data node.
+        let mut descending: u64 = (1 << keys.len()) - 1;
+        while descending != 0 {
             let mut still = 0;
             for (lane, &key) in keys.iter().enumerate() {
-                if above >> lane & 1 == 0 {
+                if descending >> lane & 1 == 0 {
                     continue;
                 }
                 let child: Child = inner[lane].child_for(key);
                 if child.is_inner() {
-                    // SAFETY: reached while pinned, so it is not freed before the caller unpins.
+                    // SAFETY: the caller is pinned, so the node is not freed before it unpins (apex I5).
                     inner[lane] = unsafe { &*child.as_inner() };
                     prefetch(std::ptr::from_ref(inner[lane]));
                     still |= 1 << lane;
                 } else {
                     prefetch(child.as_data());
-                    // SAFETY: as above; null if it is cold.
+                    // SAFETY: the caller is pinned (apex I5); the pointer of a cold child is null.
                     lanes.nodes[lane] = unsafe { child.as_data().as_ref() };
                 }
             }
-            above = still;
+            descending = still;
             for (lane, &key) in keys.iter().enumerate() {
-                if above >> lane & 1 != 0 {
+                if descending >> lane & 1 != 0 {
                     inner[lane].prefetch_slot(key);
                 }
             }
@@ -63,7 +66,7 @@ impl Tree {
             if let Some(data) = lanes.nodes[lane] {
                 let predicted = data.model.predict(key);
                 lanes.predicted[lane] = predicted;
-                if for_writing {
+                if to_write {
                     self.prefetch_to_write(data, predicted);
                 } else {
                     let window = self.window(data, predicted);
@@ -75,7 +78,7 @@ impl Tree {
         lanes
     }
 
-    /// The values of `keys`.
+    /// Looks up `keys`, and stores their values in `values`.
     pub(super) fn get_batch(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
         for (keys, values) in keys.chunks(LANES).zip(values.chunks_mut(LANES)) {
             let failed = {
@@ -96,7 +99,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Finds the windows of `records`, at most [`LANES`], which are then on their way to the caches. The caller is pinned.
+    /// Descends to the data nodes of at most [`LANES`] `records`, and prefetches what inserting them reads. The caller
+    /// is pinned.
     pub(super) fn find_windows(&self, records: &[(u64, u64)]) -> Lanes<'_> {
         let mut keys = [0; LANES];
         for (key, record) in keys.iter_mut().zip(records) {
@@ -107,7 +111,7 @@ impl Tree {
 }
 
 impl<'a> Lanes<'a> {
-    /// Where a lookup has come to, unless the way is cold.
+    /// The data node and the predicted slot of a lookup; `None` where the path is cold.
     pub(super) fn get(&self, lane: usize) -> Option<(&'a DataNode, usize)> {
         Some((self.nodes[lane]?, self.predicted[lane]))
     }
@@ -120,7 +124,7 @@ struct GetLanes<'a> {
 }
 
 impl Kernel for GetLanes<'_> {
-    /// The lookups that have to be done again, each by itself.
+    /// A mask of the lookups that have to be repeated, each by itself: the path was cold, or a writer interfered.
     type Out = u64;
 
     #[inline(always)]

@@ -1,4 +1,21 @@
-//! Building nodes that nobody can reach yet.
+//! Building nodes that are not reachable yet.
+//!
+//! A structure change never changes a reachable data node or moves its records in place. The change lays the records
+//! out in a [`NodeImage`] in DRAM, streams the image to a new block of the pool with non-temporal stores, and makes the
+//! mirror of the new node, all through [`UnpublishedNodes`]. Then the change fences, commits one word that makes the
+//! new nodes reachable, points the mirrors to them, and opens them for writers. If the change fails or is abandoned
+//! before its commit, dropping `UnpublishedNodes` frees the blocks and the mirrors; after a crash the sweep frees the
+//! blocks.
+//!
+//! # How a data node is laid out
+//!
+//! The records are placed group by group and line pair by line pair in ascending order, each in the line pair of its
+//! predicted slot. If more than 8 records are predicted in a line pair, the last ones are *displaced* to the next line
+//! pair. If that one is full, too, its own last records may in turn move to the line pair behind it, over at most
+//! [`MAX_SHIFTED_LINE_PAIRS`] line pairs, where this keeps a record out of the stash. So the records of a group ascend
+//! from slot to slot, which ranges rely on (data I6); only the displaced records of the last line pair of a group lie
+//! in the line pair before it. Records for which there is no free slot in their windows are *spilled* to the stash
+//! array, and what does not fit there to extended stash blocks.
 
 use super::Tree;
 use super::data::{DataNode, State};
@@ -14,30 +31,32 @@ use crate::Result;
 use crate::pmem::Cell;
 use std::ptr::NonNull;
 
-/// Words before the primary array.
+/// Words of a block before the primary array.
 const HEADER_WORDS: usize = HEADER_BYTES as usize / 8;
-/// The word of the header that names the first extended stash block.
+/// The word of the header that links to the first extended stash block.
 const EXTENSION_WORD: usize = std::mem::offset_of!(DataHeader, extension) / 8;
 
 /// A key and a value.
 pub(super) type Record = (u64, u64);
 
-/// How many pairs in a row make room for one record: each then has a record elsewhere, at a miss for whoever looks for it,
-/// and a record in the stash costs four.
+/// Most line pairs in a row of which each displaces a record so that one record stays out of the stash. Each displaced
+/// record costs its lookups about one cache miss, and a record in the stash about four, so longer chains cost more than
+/// they save.
 const MAX_SHIFTED_LINE_PAIRS: usize = 3;
 
-/// A data node as it will lie in its block.
+/// A data node as it will lie in its block, and what its mirror has to know.
 pub(super) struct NodeImage {
     geometry: DataGeometry,
     pub(super) bytes: u64,
     high: u64,
     words: Buffer,
-    /// Home, key and stash slot of every record that is not in its window.
-    overflow: Vec<(usize, u64, u32)>,
-    /// Records of each group, and the pairs of lines that have strays.
+    /// Predicted slot, key and stash slot of every record in the stash array.
+    stashed: Vec<(usize, u64, u32)>,
+    /// For each group the number of its records and the bits of the line pairs with displaced records (data I4).
     groups: Vec<(usize, u64)>,
-    /// Records for which the stash array has no room.
-    rest: Vec<(usize, Record)>,
+    /// Predicted slot and record of every record for which the stash array has no slot. They go to extended stash
+    /// blocks.
+    beyond_stash: Vec<(usize, Record)>,
 }
 
 impl NodeImage {
@@ -58,18 +77,18 @@ impl NodeImage {
             bytes: plan.bytes,
             high: plan.high,
             words,
-            overflow: Vec::new(),
+            stashed: Vec::new(),
             groups: vec![(0, 0); geometry.primary.div_ceil(GROUP_SLOTS)],
-            rest: Vec::new(),
+            beyond_stash: Vec::new(),
         };
         image.place_records(records);
         image
     }
 
-    /// Gives every record a slot. In each group they lie in order, but for strays of its last pair of lines: ranges rely on it.
+    /// Gives every record a slot, as the head of this file says.
     fn place_records(&mut self, records: &[Record]) {
-        // By their homes, where the records of each pair of lines begin, and at last where they end. Pairs without any first
-        // leave a 0 behind them.
+        // For each line pair the index of the first record predicted there, and at last the number of records. At first
+        // an entry is 0 if no record is predicted in the line pair before it.
         let mut bounds = vec![0; self.geometry.primary / LINE_PAIR_SLOTS + 1];
         for (i, &(key, _)) in records.iter().enumerate() {
             bounds[self.geometry.model.predict(key) / LINE_PAIR_SLOTS + 1] = i + 1;
@@ -84,29 +103,31 @@ impl NodeImage {
         }
     }
 
-    /// The same for a group. `bounds` say where the records of each of its pairs begin, and where the last one's end.
+    /// Gives the records of one group their slots. `bounds` has for each line pair of the group the index of the first
+    /// record predicted there, and at last the end of the last line pair's records.
     fn place_group(&mut self, records: &[Record], group: usize, bounds: &[usize]) {
         let pairs = bounds.len() - 1;
-        let own = |pair: usize| bounds[pair + 1] - bounds[pair];
-        // How many records of the pair before each can take, so that none goes to the stash: as many as its own leave room for,
-        // and as many as it can hand on of its own. Behind the last pair is another group, which takes none.
-        let mut room = [0; GROUP_LINE_PAIRS + 1];
+        let own_records = |pair: usize| bounds[pair + 1] - bounds[pair];
+        // How many displaced records of the line pair before it each line pair can take without spilling one: as many
+        // as its own records leave free, and as many as it can displace in turn. The line pair behind the last one
+        // belongs to another group and takes none.
+        let mut can_take = [0; GROUP_LINE_PAIRS + 1];
         for _ in 0..MAX_SHIFTED_LINE_PAIRS {
             for pair in 1..pairs {
-                let handed_on = own(pair).min(room[pair + 1]);
-                room[pair] = (LINE_PAIR_SLOTS + handed_on).saturating_sub(own(pair));
+                let handed_on = own_records(pair).min(can_take[pair + 1]);
+                can_take[pair] = (LINE_PAIR_SLOTS + handed_on).saturating_sub(own_records(pair));
             }
         }
-        // Those that go on from the pair before.
+        // The records that the line pair before displaces into this one.
         let mut carried = 0..0;
         for pair in 0..pairs {
-            // As many go on as find no room here; and to make room for those that come, no more than the next pair can take.
-            // Who comes and finds no room even so goes to the stash.
-            let stay = own(pair)
-                .saturating_sub(room[pair + 1])
+            // The records that find no free slot here move on; and, to make room for those that come, no more than the
+            // next line pair can take. Records that come and find no free slot all the same are spilled.
+            let stay = own_records(pair)
+                .saturating_sub(can_take[pair + 1])
                 .max(LINE_PAIR_SLOTS.saturating_sub(carried.len()))
                 .min(LINE_PAIR_SLOTS)
-                .min(own(pair));
+                .min(own_records(pair));
             let at = bounds[pair];
             let slot = group * GROUP_SLOTS + pair * LINE_PAIR_SLOTS;
             if carried.is_empty() {
@@ -125,7 +146,8 @@ impl NodeImage {
                 self.groups[group].1 |= DataNode::line_pair_bit(slot);
             }
         }
-        // Of the last pair: their window is that pair, which is full, and the one before, where they come last.
+        // The last line pair of the group is full. The window of its records is this line pair and the one before,
+        // where they come last.
         for &record in &records[carried] {
             match self.free_place(self.geometry.model.predict(record.0)) {
                 Some(slot) => self.put(slot, record),
@@ -135,21 +157,22 @@ impl NodeImage {
         self.groups[group].0 = bounds[pairs] - bounds[0];
     }
 
-    /// Fills a pair of lines with the first so many of `records`. The pairs before it have been filled, and those behind it
-    /// have not.
+    /// Fills a line pair with the first `count` of `records`. The line pairs before this one have been filled, those
+    /// behind it have not.
     #[inline(always)]
     fn fill_line_pair(&mut self, first: usize, records: &[Record], count: usize) {
         let free = [marker(self.geometry.low), 0];
         let slots = &mut self.words[HEADER_WORDS..].as_chunks_mut().0[first..self.geometry.primary];
-        if let (Some(two_pairs), Some(pair)) = (
+        if let (Some(two_line_pairs), Some(pair)) = (
             slots.first_chunk_mut::<{ 2 * LINE_PAIR_SLOTS }>(),
             records.first_chunk::<LINE_PAIR_SLOTS>(),
         ) {
-            // All of them, and behind those that count as many free slots, which may reach into the next pair.
-            for (slot, &(key, value)) in two_pairs.iter_mut().zip(pair) {
+            // Copy 8 records at once, then overwrite those behind the first `count` with free slots, which may reach
+            // into the next line pair.
+            for (slot, &(key, value)) in two_line_pairs.iter_mut().zip(pair) {
                 *slot = [key, value];
             }
-            two_pairs[count..count + LINE_PAIR_SLOTS].fill(free);
+            two_line_pairs[count..count + LINE_PAIR_SLOTS].fill(free);
         } else {
             slots[..LINE_PAIR_SLOTS].fill(free);
             for (slot, &(key, value)) in slots.iter_mut().zip(&records[..count]) {
@@ -161,19 +184,20 @@ impl NodeImage {
     /// Puts a record into the stash.
     fn spill(&mut self, record: Record) {
         let predicted = self.geometry.model.predict(record.0);
-        let slot = self.overflow.len();
+        let slot = self.stashed.len();
         if slot < self.geometry.stash {
             self.put(self.geometry.primary + slot, record);
-            self.overflow.push((predicted, record.0, slot as u32));
+            self.stashed.push((predicted, record.0, slot as u32));
         } else {
-            self.rest.push((predicted, record));
+            self.beyond_stash.push((predicted, record));
         }
     }
 
-    /// Whether the node would not be full again at once: the next record finds a place, wherever its home is.
+    /// Whether enough of the stash is free for the node not to be full again at once: the next record finds a slot,
+    /// whatever its predicted slot is.
     pub(super) fn has_spare_stash(&self) -> bool {
-        let free = self.geometry.stash - self.overflow.len();
-        self.rest.is_empty() && free >= (self.geometry.stash / 8).max(2)
+        let free = self.geometry.stash - self.stashed.len();
+        self.beyond_stash.is_empty() && free >= (self.geometry.stash / 8).max(2)
     }
 
     fn put(&mut self, slot: usize, (key, value): Record) {
@@ -182,7 +206,7 @@ impl NodeImage {
         self.words[at + 1] = value;
     }
 
-    /// The slot that an insert would choose.
+    /// The slot of its window that an insert would choose.
     fn free_place(&self, predicted: usize) -> Option<usize> {
         let (first, free) = (window_of(predicted), marker(self.geometry.low));
         let keys = &self.words[HEADER_WORDS + first * 2..];
@@ -194,14 +218,16 @@ impl NodeImage {
     }
 }
 
-/// Which of the free slots of a window, two bits each, an insert takes whose home is `at` slots into the window: the next
-/// one in the home's pair of lines, else the first one in that pair, else the first one in the other pair. So most lookups find
-/// the key in the pair of its home. Without a branch: nobody can foresee which slots are free.
+/// Which free slot of a window an insert takes. `free` has two bits for each slot, and the predicted slot is slot `at`
+/// of the window. The insert takes the next free slot of the line pair of the predicted slot, else the first free slot
+/// of this line pair, else the first one of the other line pair. So most lookups find their key in the line pair of its
+/// predicted slot. The function has no branch, as none could be predicted.
 #[inline(always)]
 pub(super) fn choose_free_slot(free: u32, at: usize) -> Option<usize> {
     const PAIR: u32 = LINE_PAIR_SLOTS as u32;
     let (pair, within) = (at as u32 & PAIR, at as u32 % PAIR);
-    // The home's pair to the lower half, and there its home to the front.
+    // The line pair of the predicted slot to the lower half of the word, and the predicted slot to the front of that
+    // half.
     let turned = free.rotate_right(pair * 2);
     let order = u32::from((turned as u16).rotate_right(within * 2)) | turned & 0xffff_0000;
     let found = order.trailing_zeros() / 2;
@@ -210,14 +236,16 @@ pub(super) fn choose_free_slot(free: u32, at: usize) -> Option<usize> {
     (order != 0).then_some(slot as usize)
 }
 
-/// Nodes that are not reachable yet, with their mirrors; given back unless they are opened.
+/// Nodes that are not reachable yet, with their mirrors. Dropping them frees their blocks and mirrors, unless
+/// [`open_for_writers`](Self::open_for_writers) has been called after the commit.
 pub(super) struct UnpublishedNodes<'a> {
     tree: &'a Tree,
     blocks: Vec<(Offset, u64)>,
     mirrors: Vec<Child>,
 }
 
-/// A child that has been built: the first slot of its group, the logarithm of the group's size, and what it is.
+/// A child that has been built: the first slot of its child group in the parent, the logarithm of the number of slots,
+/// the link to the child, and its mirror.
 pub(super) struct BuiltChild {
     pub(super) first: usize,
     pub(super) log: u32,
@@ -246,18 +274,19 @@ impl<'a> UnpublishedNodes<'a> {
         self.mirrors.append(&mut other.mirrors);
     }
 
-    /// They are reachable now, also through all mirrors: from here on they may be written.
+    /// Opens the data nodes for writers, and gives them up to the tree: they are reachable, durably and through all
+    /// mirrors (smo I2).
     pub(super) fn open_for_writers(mut self) {
         self.blocks.clear();
         for child in self.mirrors.drain(..) {
             if !child.is_inner() {
-                // SAFETY: made here and not freed since.
+                // SAFETY: the mirror was made here and has not been freed.
                 unsafe { &*child.as_data() }.set_state(State::Live);
             }
         }
     }
 
-    /// Writes a data node with `records`, not fenced, and makes its mirror, which is frozen.
+    /// Writes a data node with `records`, not fenced yet, and makes its mirror, which is frozen.
     pub(super) fn build_data_node(
         &mut self,
         plan: &DataPlan,
@@ -266,7 +295,7 @@ impl<'a> UnpublishedNodes<'a> {
         self.write_image(NodeImage::new(plan, records), records)
     }
 
-    /// The same for a node that has been laid out.
+    /// Writes a data node that has been laid out, not fenced yet, and makes its mirror, which is frozen.
     pub(super) fn write_image(
         &mut self,
         mut image: NodeImage,
@@ -274,7 +303,7 @@ impl<'a> UnpublishedNodes<'a> {
     ) -> Result<(Link, Child)> {
         let (tree, geometry) = (self.tree, image.geometry);
         let offset = self.alloc(image.bytes)?;
-        let extensions = self.build_extensions(&geometry, &image.rest)?;
+        let extensions = self.build_extensions(&geometry, &image.beyond_stash)?;
         image.words[EXTENSION_WORD] = extensions.first().copied().unwrap_or(0);
         let cells = tree.cells(offset, image.words.len());
         tree.pm.stream(cells, &image.words);
@@ -283,12 +312,12 @@ impl<'a> UnpublishedNodes<'a> {
             .map(|(first, last)| (records.len(), first.0, last.0));
         data.set_reviewed(records.len());
         data.is_in_order = true.into();
-        // Before the overflow entries, which say themselves that there are records in the stash.
+        // This comes before the overflow entries: adding them sets the stash bits.
         for (group, &(count, displaced)) in image.groups.iter().enumerate() {
             data.set_counted(group, count, displaced);
         }
-        let in_stash = image.overflow.iter().copied();
-        let beyond = image.rest.iter().zip(geometry.stash as u32..);
+        let in_stash = image.stashed.iter().copied();
+        let beyond = image.beyond_stash.iter().zip(geometry.stash as u32..);
         let beyond = beyond.map(|(&(predicted, (key, _)), slot)| (predicted, key, slot));
         for (predicted, key, slot) in in_stash.chain(beyond) {
             data.mark_stash_taken(slot);
@@ -299,7 +328,7 @@ impl<'a> UnpublishedNodes<'a> {
         Ok((Link::data(offset), child))
     }
 
-    /// Writes extended stash blocks for `records`, in the order of their links.
+    /// Writes extended stash blocks for `records`, not fenced yet, and returns their offsets in the order of the chain.
     fn build_extensions(
         &mut self,
         geometry: &DataGeometry,
@@ -319,7 +348,8 @@ impl<'a> UnpublishedNodes<'a> {
         Ok(blocks)
     }
 
-    /// Writes the slots and the head of an inner node, not fenced, and returns where they are: the head, then the slots.
+    /// Writes the head and the slots of an inner node, not fenced yet, and returns the offsets of the head and of the
+    /// slots.
     pub(super) fn write_inner_node(
         &mut self,
         radix: Radix,
@@ -336,13 +366,13 @@ impl<'a> UnpublishedNodes<'a> {
             tree.inner_head(head).fill(tree.pm, radix, inline, &words);
             return Ok((head, inline));
         }
-        let block = self.alloc(block_for(slots))?;
+        let block = self.alloc(slots_block_bytes(slots))?;
         tree.pm.stream(tree.cells(block, slots), &words);
         tree.inner_head(head).fill(tree.pm, radix, block, &[]);
         Ok((head, block))
     }
 
-    /// A mirror for an inner node that has been written.
+    /// Makes the mirror of an inner node that has been written. Its slots are cold.
     pub(super) fn add_inner_mirror(
         &mut self,
         radix: Radix,
@@ -353,12 +383,12 @@ impl<'a> UnpublishedNodes<'a> {
         let inner = InnerNode::new(radix, head, slots, range, depth);
         let inner = NonNull::from(Box::leak(inner));
         self.mirrors.push(Child::inner(inner));
-        // SAFETY: it is freed with `self` if it is not opened, and else when nobody can hold it; the caller does not
-        // keep it longer.
+        // SAFETY: the mirror is freed with `self`, or after `open_for_writers` when no reader can hold it (apex I5);
+        // the caller keeps the reference for less.
         unsafe { inner.as_ref() }
     }
 
-    /// Writes what a plan says, not fenced. `records` are those that the plan was made for.
+    /// Writes the nodes of a plan, not fenced yet. `records` are those that the plan was made for.
     pub(super) fn build_subtree(
         &mut self,
         plan: &Plan,
@@ -375,7 +405,7 @@ impl<'a> UnpublishedNodes<'a> {
         self.build_inner_node_over(radix, &built, range, depth)
     }
 
-    /// Some of the children of an inner node.
+    /// Writes the children `which` of a planned inner node, with all nodes below them, not fenced yet.
     pub(super) fn build_children(
         &mut self,
         plan: &InnerPlan,
@@ -401,7 +431,7 @@ impl<'a> UnpublishedNodes<'a> {
         Ok(built)
     }
 
-    /// An inner node over children that have been built.
+    /// Writes an inner node over children that have been built, not fenced yet.
     pub(super) fn build_inner_node_over(
         &mut self,
         radix: Radix,
@@ -422,7 +452,7 @@ impl<'a> UnpublishedNodes<'a> {
 impl Drop for UnpublishedNodes<'_> {
     fn drop(&mut self) {
         for child in self.mirrors.drain(..) {
-            // SAFETY: made here, and nobody else has it.
+            // SAFETY: the mirror was made here, and nobody else has it.
             unsafe { child.free_node() }
         }
         for (offset, bytes) in self.blocks.drain(..) {
@@ -431,13 +461,13 @@ impl Drop for UnpublishedNodes<'_> {
     }
 }
 
-/// Bytes of the block for so many slots of an inner node.
-pub(super) fn block_for(slots: usize) -> u64 {
+/// Size of the block for this many slots of an inner node.
+pub(super) fn slots_block_bytes(slots: usize) -> u64 {
     ((slots * size_of::<Cell>()) as u64).max(SMALLEST_BLOCK)
 }
 
 impl Extension {
-    /// Fills a block that nobody reads yet, and flushes it.
+    /// Fills an extended stash block that is not reachable yet, and flushes it.
     pub(super) fn fill(
         &self,
         pm: crate::pmem::Pm,
@@ -469,13 +499,13 @@ mod tests {
         assert_eq!(choose_free_slot(slots(&[0, 2, 3, 5]), 1), Some(2));
         assert_eq!(choose_free_slot(slots(&[0, 9]), 1), Some(0));
         assert_eq!(choose_free_slot(slots(&[9, 12]), 5), Some(9));
-        // At the end of a group the window begins before the home's pair.
+        // At the end of a group the window begins before the line pair of the predicted slot.
         assert_eq!(choose_free_slot(slots(&[2]), 14), Some(2));
         assert_eq!(choose_free_slot(slots(&[2, 8]), 14), Some(8));
         assert_eq!(choose_free_slot(0, 3), None);
     }
 
-    /// The image of a node that has so many keys in each pair of lines.
+    /// The image of a node that has so many records in each line pair.
     fn image_of(counts: &[u64]) -> (NodeImage, Vec<Record>) {
         let primary = counts.len() * LINE_PAIR_SLOTS;
         let (stash, low, high) = (WINDOW_SLOTS, 1000, 1000 + 100 * primary as u64 - 1);
@@ -497,29 +527,30 @@ mod tests {
     }
 
     fn stashed(image: &NodeImage) -> usize {
-        image.overflow.len() + image.rest.len()
+        image.stashed.len() + image.beyond_stash.len()
     }
 
     #[test]
     fn keys_make_room_for_those_of_the_pair_before_if_that_helps() {
-        // One too many, and the next pair with room is the last one.
+        // One record too many, and of the line pairs behind it only the last one has a free slot.
         let (image, records) = image_of(&[9, 8, 8, 7]);
         assert_eq!((stashed(&image), image.groups[0]), (0, (32, 0b0111)));
         let slots = image.words[HEADER_WORDS..].as_chunks().0;
         let in_order = records.iter().map(|&(key, value)| [key, value]);
         assert!(slots[..GROUP_SLOTS].iter().copied().eq(in_order));
-        // Those of the last pair find room in the one before.
+        // The displaced records of the last line pair find free slots in the one before.
         let (image, _) = image_of(&[8, 8, 6, 10]);
         assert_eq!((stashed(&image), image.groups[0]), (0, (32, 0b1000)));
-        // No room for three of them: all others are at home, but for one that finds room in the next pair.
+        // There are no slots for three records. Of the others, one is displaced.
         let (image, _) = image_of(&[9, 9, 7, 10]);
         assert_eq!((stashed(&image), image.groups[0]), (3, (35, 0b1011)));
     }
 
-    /// The records of an image, each of which is where it may be, and of each group how many they are and its strays.
+    /// The records of an image, after checking that each lies where a lookup finds it; and for each group the number of
+    /// its records and its displaced bits.
     fn contents(image: &NodeImage) -> (Vec<Record>, Vec<(usize, u64)>) {
-        let in_stash = image.overflow.iter().map(|&(_, key, _)| (key, !key));
-        let beyond = image.rest.iter().map(|&(_, record)| record);
+        let in_stash = image.stashed.iter().map(|&(_, key, _)| (key, !key));
+        let beyond = image.beyond_stash.iter().map(|&(_, record)| record);
         let mut records: Vec<Record> = in_stash.chain(beyond).collect();
         let mut groups = vec![(0, 0); image.groups.len()];
         let mut count = |predicted: usize, is_displaced: bool| {
@@ -574,7 +605,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_node_that_is_laid_out_has_every_record_where_it_is_looked_for(counts in counts()) {
-            // The last pair of a node is no key's home: its window might leave the node.
+            // No slot of the last line pair of a node is predicted: its window might leave the node (data I7).
             let (image, records) = image_of(&[&counts[..], &[0]].concat());
             prop_assert_eq!(contents(&image), (records, image.groups));
         }

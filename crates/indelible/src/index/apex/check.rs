@@ -62,7 +62,7 @@ impl Tree {
         let at = inner.head;
         report.reachable.push((at, SMALLEST_BLOCK));
         if inner.durable_slots != at + self.inline_at() {
-            let bytes = block_for(inner.radix.slots());
+            let bytes = slots_block_bytes(inner.radix.slots());
             report.reachable.push((inner.durable_slots, bytes));
         }
         let slots = self.durable_slots(inner);

@@ -273,7 +273,7 @@ impl Drop for Tree {
         }
         if let Some(root) = std::ptr::NonNull::new(*self.root.get_mut()) {
             // SAFETY: as above.
-            unsafe { Child::inner(root).free() }
+            unsafe { Child::inner(root).free_subtree() }
         }
     }
 }

@@ -121,7 +121,7 @@ impl Tree {
             return Err(damaged(head, "an inner node"));
         };
         let is_inline = slots == head + self.inline_at() && radix.slots() <= INLINE_SLOTS;
-        if !is_inline && claims.add(slots)? != block_for(radix.slots()) {
+        if !is_inline && claims.add(slots)? != slots_block_bytes(radix.slots()) {
             return Err(damaged(slots, "an array of slots"));
         }
         claims.keep();

@@ -576,7 +576,7 @@ impl Tree {
     pub(super) fn retire_inner_blocks(&self, head: u64, radix: Radix) {
         let slots = self.inner_head(head).read(MAX_LOG_SLOTS);
         if let (Some((_, slots)), true) = (slots, radix.slots() > INLINE_SLOTS) {
-            self.blocks.retire(slots, block_for(radix.slots()));
+            self.blocks.retire(slots, slots_block_bytes(radix.slots()));
         }
         self.blocks.retire(head, SMALLEST_BLOCK);
     }
