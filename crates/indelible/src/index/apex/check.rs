@@ -1,6 +1,6 @@
 //! Checking every invariant, and telling what the map is made of.
 
-use super::build::block_for;
+use super::build::slots_block_bytes;
 use super::data::{DataNode, State};
 use super::inner::{InnerNode, group_log, group_of};
 use super::layout::{GROUP_SLOTS, Offset, SMALLEST_BLOCK, WINDOW_SLOTS, window_of};

@@ -1,11 +1,19 @@
-//! A structure change that keeps trees flat: inner nodes are laid out anew over the data nodes that there are.
+//! Flattening: new inner nodes over the data nodes that there are.
 //!
-//! Data nodes are split one by one, and each split sees no further than its parent. So a tree that grows becomes deeper than
-//! one that is planned as a whole. As all borders between data nodes are aligned to powers of two, other inner nodes can be
-//! planned over them, and no record moves: the new inner nodes are written aside, and one store of a link above commits them.
+//! Data nodes are split one by one, and each split sees no further than its parent. So a tree that has grown is deeper
+//! than a tree that was planned as a whole, by a factor of two to five. All boundaries between data nodes are aligned
+//! to powers of two, so other inner nodes can be planned over them without moving a record: the new inner nodes are
+//! built unpublished, and one store of a link above them commits them.
 //!
-//! That is done whenever a quarter as many splits as there are nodes have been made beneath an inner node, so a split pays for
-//! looking at four nodes.
+//! Below an inner node the inner nodes are planned again when there have been a quarter as many splits as there are
+//! data nodes. So each split pays for examining four nodes.
+//!
+//! | step | what is durable | what recovery does |
+//! |---|---|---|
+//! | 1. lock the slots of all inner nodes below, freeze the data nodes without records | the old inner nodes | nothing |
+//! | 2. write the new inner nodes, and new data nodes without records; flush, fence | the old inner nodes; new nodes that are unreachable | sweeps the new nodes |
+//! | 3. store the link to the topmost new inner node (commit, in `relink_inner`) | the new inner nodes, over the old data nodes | sweeps the old inner nodes |
+//! | 4. retire the old inner nodes and the data nodes without records | the new inner nodes | sweeps the old inner nodes |
 
 use super::Tree;
 use super::build::{BuiltChild, UnpublishedNodes};
@@ -18,22 +26,23 @@ use crate::{Error, Result, reclaim};
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
-/// One split in so many nodes beneath,
+/// The inner nodes below a node are planned again after one split for each this many data nodes below,
 const REPLAN_SPLITS_DIVISOR: usize = 4;
-/// and at least so many splits, are worth another look at the inner nodes.
+/// and after at least this many splits: a plan for fewer nodes would not differ.
 const REPLAN_MIN_SPLITS: usize = 4;
-/// Nodes that are looked at while no other structure change goes on among them, at most.
+/// Most data nodes over which inner nodes are planned: no other structure change below can commit while the plan is
+/// made.
 const REPLAN_MAX_NODES: usize = 1 << 18;
-/// Levels on the way to a record that must be saved on average.
+/// Levels above a record that a new plan has to save on average: less does not pay for the cache lines that change.
 const REPLAN_MIN_LEVELS_SAVED: f64 = 0.1;
 
-/// A node that stays as it is. One without keys, of no bytes, is replaced: what it covers may be divided at will, and so be
-/// passed over.
+/// A data node, or an inner node that has no mirror, that keeps its place in the new tree. A data node without records
+/// counts no bytes and is replaced: its range may be divided anywhere, or become part of a larger slot.
 struct KeptNode {
-    /// The first key that is routed there.
+    /// The lowest key that is routed to the node.
     low: u64,
     link: Link,
-    /// Its mirror, if it has one.
+    /// The mirror, if the node has one.
     child: Child,
     bytes: u64,
 }
@@ -41,19 +50,19 @@ struct KeptNode {
 /// What lies beneath an inner node.
 #[derive(Default)]
 struct Subtree<'a> {
-    /// The inner nodes that are to go, with that one, and the locks of their slots.
+    /// The inner nodes that are to be replaced, with the locks of their slots.
     inners: Vec<(&'a InnerNode, MutexGuard<'a, ()>)>,
-    /// From left to right.
+    /// The nodes that are kept, from left to right.
     kept: Vec<KeptNode>,
-    /// Nodes without keys.
+    /// Data nodes without records.
     empty_nodes: Vec<FrozenNode<'a>>,
-    /// Bytes of all that is kept, and the same times the levels above each.
+    /// Bytes of all nodes that are kept; and the sum of these bytes times the levels above each.
     bytes: u64,
     levels: u64,
 }
 
 impl Tree {
-    /// After a split of the node of `key`: makes the way there shorter, if it is time for that.
+    /// After a split of the data node of `key`: plans the inner nodes on the path again, where that is due.
     pub(super) fn flatten(&self, key: u64) -> Result<()> {
         let _guard = reclaim::pin();
         let path = self.path_to(key)?;
@@ -73,7 +82,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Puts other inner nodes in the place of one and those beneath it, if records then have a shorter way.
+    /// Replaces an inner node and those below it by other inner nodes, if that brings the records closer to the root.
     fn replan_inner_nodes(&self, above: Option<&Step<'_>>, inner: &InnerNode) -> Result<()> {
         let _above = match above {
             Some(step) => lock(&step.inner.changing),
@@ -84,7 +93,7 @@ impl Tree {
         }
         let mut subtree = Subtree::default();
         let is_fine = self.collect_subtree(inner, 1, &mut subtree);
-        // Whatever comes of it, the next look is due only after as many splits again.
+        // Whether the nodes are replaced or not, the next plan is due only after as many splits again.
         inner.splits_since_replan.store(0, Ordering::Relaxed);
         inner
             .nodes_at_replan
@@ -124,13 +133,13 @@ impl Tree {
             (inner.low, inner.high),
             inner.depth,
         )?;
-        // SAFETY: it has just been made.
+        // SAFETY: the mirror has just been made, and nobody else has it.
         unsafe { &*child.as_inner() }
             .nodes_at_replan
             .store(kept.len(), Ordering::Relaxed);
         self.pm.fence();
         self.pm.note("inner nodes laid out anew", 0);
-        self.relink_inner(above, link, child);
+        self.relink_inner(above, link, child)?;
         for (inner, _slots) in &inners {
             self.retire_inner(inner);
         }
@@ -141,8 +150,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Locks the slots of an inner node and of all beneath, and collects what is to be kept. Inner nodes that nobody has been
-    /// to since the open are kept. `false` if there is too much, or something is wrong.
+    /// Locks the slots of an inner node and of all inner nodes below it, and collects what is kept. An inner node
+    /// without a mirror is kept as it is. `false` if there are too many nodes, or one is damaged.
     fn collect_subtree<'a>(
         &'a self,
         inner: &'a InnerNode,
@@ -162,7 +171,7 @@ impl Tree {
                 return false;
             }
             if child.is_inner() {
-                // SAFETY: reached while pinned.
+                // SAFETY: the caller is pinned, so the node is not freed before it unpins (apex I5).
                 let is_fine =
                     self.collect_subtree(unsafe { &*child.as_inner() }, depth + 1, subtree);
                 if !is_fine {
@@ -192,21 +201,23 @@ impl Tree {
         true
     }
 
-    /// A node without keys, frozen, if this is one and it can be had at once.
+    /// Freezes a data node if it has no records and can be frozen at once.
     fn freeze_if_empty(&self, child: Child) -> Option<FrozenNode<'_>> {
-        // SAFETY: reached while pinned; null if it is cold.
+        // SAFETY: the caller is pinned (apex I5); the pointer of a cold child is null.
         let data = unsafe { child.as_data().as_ref() }?;
         let is_empty_node = || data.bytes == MIN_DATA_BYTES && data.total() == Some(0);
         if !is_empty_node() {
             return None;
         }
-        // This waits for writers, who wait for nobody while they are in a node.
+        // Freezing waits for the writers of the node. That is no deadlock: a writer that holds a group lock waits for
+        // nobody.
         self.freeze(data).filter(|_| is_empty_node())
     }
 }
 
-/// Divides what has no keys where it is crossed by the border of the largest aligned range, so that others to its left and right
-/// can be told apart there. At the ends there is nobody to tell apart.
+/// Divides a range without records at the boundary of the largest aligned range that crosses it, so that the nodes to
+/// its left and to its right can be told apart there. The range of the first node and that of the last one need no such
+/// boundary: there is nothing beyond them.
 fn split_empty_nodes(kept: Vec<KeptNode>) -> Vec<KeptNode> {
     let mut halved: Vec<KeptNode> = Vec::with_capacity(kept.len() + kept.len() / 4);
     let mut nodes = kept.into_iter().peekable();
@@ -230,7 +241,7 @@ fn split_empty_nodes(kept: Vec<KeptNode>) -> Vec<KeptNode> {
     halved
 }
 
-/// The levels above each node, times its bytes, under `plan`.
+/// The sum of the levels above each node times its bytes, in a plan whose topmost inner node is `depth` levels deep.
 fn levels_of(plan: &InnerPlan, kept: &[KeptNode], depth: u64) -> u64 {
     let of_child = |child: &Plan| match child {
         Plan::Data(node) if node.first == node.last => 0,
@@ -240,7 +251,7 @@ fn levels_of(plan: &InnerPlan, kept: &[KeptNode], depth: u64) -> u64 {
     plan.children.iter().map(|(_, child)| of_child(child)).sum()
 }
 
-/// Writes the inner nodes of a plan over nodes that there are, not fenced.
+/// Writes the inner nodes of a plan over the nodes that are kept, not fenced yet.
 fn build_subtree(
     limits: NodeLimits,
     unpublished: &mut UnpublishedNodes<'_>,

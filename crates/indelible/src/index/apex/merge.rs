@@ -1,4 +1,22 @@
-//! Structure changes of nodes that have few records left: contraction, merge, collapse.
+//! Structure changes of data nodes with few records: contraction, merge, and removal of inner nodes with a single
+//! child. (The paper leaves them out.)
+//!
+//! A *merge* joins a data node with its *buddy*: the data node whose child group is the other half of an aligned group
+//! of twice the size. A merge is a sideways split ([`smo`](super::smo)) run backwards, by way of an intermediate inner
+//! node with both data nodes:
+//!
+//! ```text
+//! slots of the parent    | L | R |    | I | R |    | I | 0 |    | M | 0 |      L, R: data nodes, M: the merged one
+//!                                      I{L,R}       I{L,R}                     I: intermediate inner node
+//! ```
+//!
+//! | step | what is durable | what recovery does |
+//! |---|---|---|
+//! | 1. freeze L and R; write M and I; flush, fence | L and R; unreachable nodes | sweeps M and I |
+//! | 2. store the link to I in the slot of L (commit) | L by way of I, R in its slot | sweeps M |
+//! | 3. store 0 in the slot of R (commit) | L and R by way of I, one level too deep | sweeps M |
+//! | 4. store the link to M in the slot of I (commit) | M | sweeps L, R and I |
+//! | 5. point the mirror to M, retire L, R and I, open M for writers | M | sweeps L, R and I |
 
 use super::Tree;
 use super::build::{NodeImage, Record, UnpublishedNodes};
@@ -14,24 +32,24 @@ use crate::sync::lock;
 use crate::{Result, reclaim};
 use std::time::Instant;
 
-/// How many times fewer records per slot a node has that has just become smaller, at most: far from where it would have to grow
-/// again.
+/// By this factor a node that has been shrunk or merged has fewer records per slot than a new one usually has, at most:
+/// so the node is far from the density at which it would have to grow again.
 const SHRINK_FILL_DIVISOR: f64 = 1.5;
 
-/// The two halves of a group, and what is to take their place.
+/// Two data nodes that are to be merged, and the node that takes their place.
 struct Merger<'a> {
-    /// The group of the left one.
+    /// The child group of the left node, and the first slot of the right node's.
     left: Group<'a>,
     right: usize,
     nodes: [&'a DataNode; 2],
     records: Vec<Record>,
     plan: DataPlan,
-    /// When the first of them was frozen.
+    /// When the first of the nodes was frozen.
     since: Instant,
 }
 
 impl Tree {
-    /// Merges a frozen node of few records with its neighbour, or else makes it smaller.
+    /// Merges a frozen node of few records with its buddy, or else makes the node smaller.
     pub(super) fn shrink_or_merge(
         &self,
         frozen: &FrozenNode<'_>,
@@ -40,7 +58,7 @@ impl Tree {
         let data = frozen.data;
         loop {
             let path = self.path_to(data.low)?;
-            let group = self.child_group(&path);
+            let group = self.child_group(&path)?;
             if self.merge(group, frozen, contents)? {
                 return self.collapse(data.low);
             }
@@ -59,21 +77,21 @@ impl Tree {
         }
     }
 
-    /// Merges a frozen node with the one in the other half of a group of twice the size, if that is worth while.
+    /// Merges a frozen node with its buddy, if one data node of less space has room for the records of both.
     fn merge(
         &self,
         group: Group<'_>,
-        thin: &FrozenNode<'_>,
+        frozen: &FrozenNode<'_>,
         contents: &NodeContents<'_>,
     ) -> Result<bool> {
-        let data = thin.data;
+        let data = frozen.data;
         let Some(buddy) = self.buddy(group)? else {
             return Ok(false);
         };
-        let Some(frozen) = self.freeze(buddy) else {
+        let Some(frozen_buddy) = self.freeze(buddy) else {
             return Ok(false);
         };
-        let mut records = self.records_of(frozen.data)?;
+        let mut records = self.records_of(frozen_buddy.data)?;
         let is_left = group.first & 1 << group.log == 0;
         let nodes = if is_left {
             [data, buddy]
@@ -102,11 +120,12 @@ impl Tree {
             nodes,
             records,
             plan,
-            since: thin.since,
+            since: frozen.since,
         })
     }
 
-    /// The data node that covers the other half of a group of twice the size.
+    /// The buddy of a node: the data node whose child group is the other half of an aligned group of twice the size.
+    /// `None` if there is no such node.
     fn buddy<'a>(&'a self, group: Group<'a>) -> Result<Option<&'a DataNode>> {
         let radix = group.parent.radix;
         if group.log >= radix.log_slots || radix.shift + group.log >= 63 {
@@ -129,7 +148,7 @@ impl Tree {
         let (parent, log) = (group.parent, group.log);
         let (low, high) = radix.range_of(first, log, parent.low, parent.high);
         let whole = radix.range_of(first & !(1 << log), log + 1, parent.low, parent.high);
-        // A node of all keys would have no marker.
+        // A data node of all keys would have no marker (data I3).
         if whole == (0, u64::MAX) {
             return Ok(None);
         }
@@ -137,7 +156,7 @@ impl Tree {
         Ok((data.low == low && data.high == high).then_some(data))
     }
 
-    /// Puts one node in the place of two; `false` if their parent has been replaced meanwhile.
+    /// Replaces two frozen nodes by the merged one; `false` if another change has replaced their parent meanwhile.
     fn join(&self, merger: &Merger<'_>) -> Result<bool> {
         let Merger { left, right, .. } = *merger;
         let mut unpublished = UnpublishedNodes::new(self);
@@ -146,9 +165,10 @@ impl Tree {
             log: left.log + 1,
             ..left
         };
-        let between = intermediate_radix(whole);
+        let intermediate = intermediate_radix(whole);
         let links = merger.nodes.map(|node| Link::data(node.offset()));
-        let (head, _) = unpublished.write_inner_node(between, links.into_iter().enumerate())?;
+        let (head, _) =
+            unpublished.write_inner_node(intermediate, links.into_iter().enumerate())?;
         self.pm.fence();
         let slots = self.durable_slots(left.parent);
         let Some(_slots) = self.lock_child_group(left, merger.nodes[0]) else {
@@ -162,17 +182,20 @@ impl Tree {
         if planted(Bug::MergeDropsRightFirst) {
             self.pm.commit(&slots[right], 0);
         }
-        // COMMIT: the node between, which has both. Before this store each has its slot; after it the left one is found one
-        // level deeper than it should be.
+        // COMMIT apex.merge.1: the link to the intermediate node, in the slot of the left node. Before this store,
+        // recovery sees both nodes in their slots and sweeps the new ones; after it, the left node is found by way of
+        // the intermediate one.
         self.pm.commit(&slots[left.first], Link::inner(head).0);
-        // COMMIT: the right one's slot, which becomes a part of the left one's group. Before this store its keys come to
-        // it at once, after it by way of the node between.
+        // COMMIT apex.merge.2: the slot of the right node becomes 0, and so a part of the intermediate node's child
+        // group. Before this store, keys of the right node are routed to it directly; after it, by way of the
+        // intermediate node.
         self.pm.commit(&slots[right], 0);
-        // COMMIT: the merged node, in the slot of the group. Before this store the two count, after it the one; what does
-        // not count is swept.
+        // COMMIT apex.merge.3: the link to the merged node. Before this store, recovery sees both nodes below the
+        // intermediate one and sweeps the merged one; after it, recovery sees the merged node and sweeps the other
+        // three.
         self.pm.commit(&slots[left.first], link.0);
         left.parent.set(left.first, left.log + 1, child);
-        self.retire_inner_blocks(head, between);
+        self.retire_inner_blocks(head, intermediate);
         for node in merger.nodes {
             self.retire_data(node);
         }
@@ -181,7 +204,7 @@ impl Tree {
         Ok(true)
     }
 
-    /// Takes inner nodes with a single child out of the way to `key`. The root stays.
+    /// Removes inner nodes with a single child from the path to `key`. The root stays.
     fn collapse(&self, key: u64) -> Result<()> {
         let _guard = reclaim::pin();
         loop {
@@ -193,21 +216,23 @@ impl Tree {
             if group_log(slots, 0) < last.inner.radix.log_slots {
                 return Ok(());
             }
-            self.remove_single_child_node(above, last);
+            self.remove_single_child_node(above, last)?;
         }
     }
 
-    fn remove_single_child_node(&self, above: &Step<'_>, step: &Step<'_>) {
+    /// Puts the only child of an inner node in the place of that inner node.
+    fn remove_single_child_node(&self, above: &Step<'_>, step: &Step<'_>) -> Result<()> {
         let inner = step.inner;
         let _above = lock(&above.inner.changing);
         let _slots = lock(&inner.changing);
         let slots = self.durable_slots(inner);
         let has_one_child = group_log(slots, 0) == inner.radix.log_slots;
         if inner.is_dead() || !has_one_child || !self.is_child(Some(above), inner) {
-            return;
+            return Ok(());
         }
         self.pm.note("inner node collapsed", 0);
-        self.relink_inner(Some(above), Link(slots[0].load()), inner.child(0));
+        self.relink_inner(Some(above), Link(slots[0].load()), inner.child(0))?;
         self.retire_inner(inner);
+        Ok(())
     }
 }

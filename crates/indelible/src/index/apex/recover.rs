@@ -19,7 +19,7 @@
 //! A background thread goes through all nodes and counts the records of each group; at the end all blocks that are not
 //! claimed are free.
 
-use super::build::block_for;
+use super::build::slots_block_bytes;
 use super::data::{DataNode, State};
 use super::inner::{Child, InnerNode, group_log, group_of};
 use super::layout::{

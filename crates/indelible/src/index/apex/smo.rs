@@ -1,46 +1,83 @@
-//! Structure changes.
+//! Structure modification operations (SMOs, section 4.4 of the paper), here *structure changes*: expansion, retraining
+//! and contraction of a data node, its splits, and growth of an inner node. [`merge`](super::merge) has the changes
+//! that make the tree smaller, [`flatten`](super::flatten) those of inner nodes alone, [`divide`](super::divide) and
+//! [`plan`](super::plan) decide what a change makes.
 //!
-//! A data node that has to change is *frozen*: writers wait, readers go on. Its records are laid out in new nodes, aside; one
-//! store of a link commits them; then the mirrors are switched, and at last the new nodes are opened for writers. Nobody
-//! can have seen a change in a new node, therefore, who would then read the old one.
+//! # The steps of a change that replaces one node
 //!
-//! Where a change moves a boundary between two slots of the same inner node it takes three such stores, through a small inner
-//! node *between* that has both children:
+//! A data node that has to change is *frozen*: writers of the node wait, readers go on. The change copies the records
+//! into new nodes, stores one link that commits the change, points the mirror of the parent to the new nodes, and opens
+//! the new nodes for writers. Until then no writer can write to a new node, so a reader that is still in the old node
+//! misses nothing.
+//!
+//! | step | what is durable | what recovery does |
+//! |---|---|---|
+//! | 1. freeze the data node, acquire and release each group lock | the old tree | nothing |
+//! | 2. write the new nodes, flush, fence | the old tree; new nodes that are unreachable | sweeps the new nodes |
+//! | 3. lock the slots of the parent, store the link (commit), flush, fence | the new tree | sweeps the old node |
+//! | 4. point the parent's mirror to the new nodes, retire the old node, open the new nodes for writers | the new tree | sweeps the old node |
+//!
+//! Expansion, retraining and contraction replace the node by one data node; a *downward split* replaces it by an inner
+//! node with several data nodes; a *parent growth* replaces the parent by an inner node of twice as many slots, and in
+//! it the data node by two.
+//!
+//! # The steps of a sideways split
+//!
+//! A *sideways split* gives the two halves of a data node a child group each in the same parent. That takes several
+//! stores, by way of an *intermediate* inner node with two slots:
 //!
 //! ```text
-//! split sideways    | D | ^ |    | B | ^ |    | B | R |    | L | R |        ^: see the slot to the left
-//!                                 B{L,R}       B{L,R}
-//! merge             | L | R |    | B | R |    | B | ^ |    | M | ^ |
-//!                                 B{L,R}       B{L,R}
+//! slots of the parent    | D | 0 |    | I | 0 |    | I | R |    | L | R |      D: data node, L and R: its halves
+//!                                      I{L,R}       I{L,R}                     I: intermediate inner node
 //! ```
 //!
-//! A node that becomes more than two is split in halves, and these in turn, with a node between for each.
+//! | step | what is durable | what recovery does |
+//! |---|---|---|
+//! | 1. freeze D; write L, R and I; flush, fence | D; unreachable nodes | sweeps L, R and I |
+//! | 2. store the link to I in the slot of D (commit) | I with both split, one level too deep | sweeps D |
+//! | 3. store the link to R in its own slot (commit) | R in its slot, L by way of I | sweeps D |
+//! | 4. store the link to L in the slot of I (commit) | L and R in their slots | sweeps D and I |
+//! | 5. point the mirror to L and R, retire D and I, open L and R for writers | the same tree | sweeps D and I |
 //!
-//! In every one of these states each key has one way to one node, and each child an aligned group of slots. So recovery has nothing to undo or redo, and nothing knows,
-//! or needs to know, that a change was cut short: at worst the node between stays, one level that was not asked for.
+//! A node that becomes more than two is split into halves, and the halves in turn, with an intermediate node for each.
+//! Steps 3 and 4 then run from the upper halves to the lower ones. A merge ([`merge`](super::merge)) runs the steps
+//! backwards.
 //!
-//! The locks: a node is frozen before an inner node's `changing` is taken, and of two inner nodes the upper one is first.
+//! In each of these states every key has one path to one data node, and every child an aligned child group. So recovery
+//! has nothing to undo or redo, and does not even notice that a change was cut short: at worst an intermediate node
+//! stays, one level that was not planned. The paper's log is not needed.
+//!
+//! # Invariants
+//!
+//! - I1. A structure change has frozen each data node that it replaces from before it reads the records until the node
+//!   is dead, or live again because the change was abandoned.
+//! - I2. The data nodes that a change builds stay frozen until the commit is durable and the mirrors lead to the new
+//!   nodes.
+//! - I3. Lock order: a data node is frozen before a `changing` mutex is locked; of two inner nodes the upper one is
+//!   locked first; `changing_root` stands above the root.
+//! - I4. After each single store of a change, apex I1 and I2 hold for the durable tree.
+//! - I5. A change stores links of an inner node only while it holds the node's `changing` and the node is not dead.
 
 use super::Tree;
-use super::build::{BuiltChild, NodeImage, Record, UnpublishedNodes, block_for};
+use super::build::{BuiltChild, NodeImage, Record, UnpublishedNodes, slots_block_bytes};
 use super::data::{DataNode, GROUP_RETRAIN_PERCENT, State, TREND_GROUP_RETRAIN_PERCENT};
 use super::divide::{Group, Growth, NodeContents, SplitPart, intermediate_radix};
 use super::inner::{Child, InnerNode, group_log, group_of};
 use super::layout::{GROUP_SLOTS, INLINE_SLOTS, Link, Radix, SMALLEST_BLOCK};
 use super::plan::{DataPlan, MAX_LOG_SLOTS, Plan, Trend, with_empty_margins};
 use super::records::Buffer;
-use crate::Result;
 use crate::locks::Wait;
 use crate::planted::{Bug, planted};
 use crate::sync::lock;
+use crate::{Error, Result};
 use std::ptr::NonNull;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Where a key is routed.
+/// The path on which a key is routed.
 pub(super) struct Path<'a> {
-    /// The inner nodes from the root on, each with the slot that is taken.
+    /// The inner nodes from the root on, each with the slot of the key.
     pub(super) steps: Vec<Step<'a>>,
     pub(super) data: &'a DataNode,
 }
@@ -50,10 +87,10 @@ pub(super) struct Step<'a> {
     pub(super) slot: usize,
 }
 
-/// A node that is frozen, and live again if nothing comes of it.
+/// A frozen data node. Dropping it sets the node live again, unless the node is dead (I1).
 pub(super) struct FrozenNode<'a> {
     pub(super) data: &'a DataNode,
-    /// When that began.
+    /// When the node was frozen.
     pub(super) since: Instant,
 }
 
@@ -65,7 +102,8 @@ impl Drop for FrozenNode<'_> {
     }
 }
 
-/// The node of a plan, or a larger one, that is not full again at once.
+/// Lays out the node of a plan, or a larger one, so that the node is not full again at once; `None` if no data node
+/// suffices.
 fn image_with_spare_stash(mut plan: DataPlan, contents: &NodeContents<'_>) -> Option<NodeImage> {
     loop {
         let image = NodeImage::new(&plan, contents.records);
@@ -76,27 +114,34 @@ fn image_with_spare_stash(mut plan: DataPlan, contents: &NodeContents<'_>) -> Op
     }
 }
 
-/// Nodes between, and how to get rid of them.
+/// The stores of a sideways split, and its intermediate nodes.
 #[derive(Default)]
 struct SplitStores {
-    /// Slots of the parent, and what is stored there, in this order.
+    /// Slots of the parent and the links to store there, in the order of the stores, after the first store has made all
+    /// children reachable.
     stores: Vec<(usize, Link)>,
-    between: Vec<(Link, Radix)>,
+    intermediates: Vec<(Link, Radix)>,
 }
 
-/// What has become of a node.
+/// The error for a slot whose child group has no link, which only damage of the pool can cause (apex I1).
+fn no_child(step: &Step<'_>) -> Error {
+    let (head, slot) = (step.inner.head, step.slot);
+    Error::Damaged(format!("inner node {head:#x} has no child for slot {slot}"))
+}
+
+/// What a structure change has made of a data node.
 #[derive(PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Another one.
+    /// One data node in its place.
     Replaced,
-    /// Several.
+    /// Several data nodes.
     Split,
-    /// Nothing: the parent has been replaced meanwhile, and one has to look again.
+    /// Nothing: another change has replaced the parent meanwhile, so the caller has to find the path again.
     ParentReplaced,
 }
 
 impl Tree {
-    /// The way to `key`. The caller is pinned.
+    /// The path to `key`, after mirroring the nodes without a mirror. The caller is pinned.
     pub(super) fn path_to(&self, key: u64) -> Result<Path<'_>> {
         loop {
             let mut steps = Vec::with_capacity(4);
@@ -108,10 +153,10 @@ impl Tree {
                 if !child.is_inner() {
                     break child;
                 }
-                // SAFETY: reached while pinned.
+                // SAFETY: the caller is pinned, so the node is not freed before it unpins (apex I5).
                 inner = unsafe { &*child.as_inner() };
             };
-            // SAFETY: as above; null if it is cold.
+            // SAFETY: the caller is pinned (apex I5); the pointer of a cold child is null.
             match unsafe { child.as_data().as_ref() } {
                 Some(data) => return Ok(Path { steps, data }),
                 None => self.mirror_toward(key)?,
@@ -119,16 +164,17 @@ impl Tree {
         }
     }
 
-    /// Makes the node of `key` fit for what is in it: larger, smaller, or several. `false` if somebody else was at it.
-    /// The caller is pinned and holds no lock.
+    /// Restructures the data node of `key` if its number of records calls for it: the node becomes larger or smaller,
+    /// is split, or is merged. Returns `false` if there was nothing to do, or another thread was at it. The caller is
+    /// pinned and holds no lock.
     #[cold]
     pub(super) fn restructure(&self, key: u64) -> Result<bool> {
         let data = self.data_of(key)?;
-        let is_heap = data.has_crowded_group(GROUP_RETRAIN_PERCENT);
+        let is_crowded = data.has_crowded_group(GROUP_RETRAIN_PERCENT);
         let is_fine = |records| {
             !data.is_over_upper_density(records)
                 && !data.is_under_lower_density(records)
-                && !is_heap
+                && !is_crowded
         };
         if data.has_stash_room()
             && !data.is_outside_built_range(key)
@@ -144,27 +190,28 @@ impl Tree {
         let mut keys = Buffer::empty();
         keys.extend(records.iter().map(|&(key, _)| key));
         let contents = NodeContents::new(self.limits, data, &records, &keys);
-        // One whose stash is full has few records and a record that finds no place: a smaller node might have none either.
+        // If the stash is full, the node has few records and still no slot for one of them: a smaller node might have
+        // none either.
         if data.is_under_lower_density(records.len()) && data.has_stash_room() {
             self.shrink_or_merge(&frozen, &contents)?;
             return Ok(true);
         }
-        let is_group_crowded = is_heap
+        let must_retrain = is_crowded
             || contents.trend != Trend::Mixed
                 && data.has_crowded_group(TREND_GROUP_RETRAIN_PERCENT);
-        if data.has_stash_room() && !data.is_over_upper_density(records.len()) && !is_group_crowded
-        {
+        if data.has_stash_room() && !data.is_over_upper_density(records.len()) && !must_retrain {
             data.set_reviewed(records.len());
             return Ok(false);
         }
         loop {
             let path = self.path_to(data.low)?;
-            let group = self.child_group(&path);
+            let group = self.child_group(&path)?;
             match self.grow_or_split(&path, group, &frozen, &contents)? {
                 Outcome::ParentReplaced => continue,
                 Outcome::Replaced => {}
                 Outcome::Split => {
-                    // The change is made; that there is no space to make the tree flatter is no reason to fail.
+                    // The split itself is done; that there is no space for flatter inner nodes is no error of the
+                    // write.
                     if let Err(error) = self.flatten(key) {
                         tracing::debug!(%error, key, "not flattened");
                     }
@@ -174,7 +221,8 @@ impl Tree {
         }
     }
 
-    /// Freezes a node and waits until nobody writes it any more.
+    /// Freezes a live data node and waits until no writer writes to it any more (data I8); `None` if the node is not
+    /// live.
     pub(super) fn freeze<'a>(&self, data: &'a DataNode) -> Option<FrozenNode<'a>> {
         if !data.freeze() {
             return None;
@@ -187,24 +235,29 @@ impl Tree {
             if planted(Bug::FreezeWithoutDraining) {
                 break;
             }
-            // Who held it before may not have seen that the node is frozen; who takes it from here on does.
+            // A writer that held this lock before may have seen the state `Live`; a writer that acquires it from here
+            // on sees `Frozen`.
             drop(self.locks.of(data.lock_of(group * GROUP_SLOTS)).lock());
         }
         Some(frozen)
     }
 
-    pub(super) fn child_group<'a>(&self, path: &Path<'a>) -> Group<'a> {
+    /// The child group of the data node that a path leads to, in its parent.
+    pub(super) fn child_group<'a>(&self, path: &Path<'a>) -> Result<Group<'a>> {
         let step = &path.steps[path.steps.len() - 1];
         let slots = self.durable_slots(step.inner);
-        let first = group_of(slots, step.slot).map_or(step.slot, |(first, _)| first);
-        Group {
+        let Some((first, _)) = group_of(slots, step.slot) else {
+            return Err(no_child(step));
+        };
+        Ok(Group {
             parent: step.inner,
             first,
             log: group_log(slots, first),
-        }
+        })
     }
 
-    /// Locks the slots of a parent, if the node is still its child.
+    /// Locks the slots of the parent, and returns the guard if the data node is still the child and the parent is not
+    /// dead (I5).
     pub(super) fn lock_child_group<'a>(
         &self,
         group: Group<'a>,
@@ -216,7 +269,7 @@ impl Tree {
             .then_some(guard)
     }
 
-    /// Gives a node that is full another shape.
+    /// Replaces or splits a data node that is too full, with whatever suits its records best.
     fn grow_or_split(
         &self,
         path: &Path<'_>,
@@ -233,7 +286,8 @@ impl Tree {
         if let Some(image) = trend.and_then(|plan| image_with_spare_stash(plan, contents)) {
             return self.replace(group, frozen, image, contents.records);
         }
-        let growth_at_edge = |enough| group.growth_at_edge(slots, contents, enough);
+        let growth_at_edge =
+            |needs_key_beyond| group.growth_at_edge(slots, contents, needs_key_beyond);
         if contents.exceeds_one_node() {
             if let Some(growth) = growth_at_edge(true) {
                 return self.grow_parent(path, group, growth, frozen, contents);
@@ -251,7 +305,7 @@ impl Tree {
                 Plan::Inner(_) => Err(plan),
             }
         };
-        // There is no room ahead for a trend, and records behind would be laid out in vain.
+        // No data node has room ahead of the trend, and a plan for the records behind would be in vain.
         let is_outgrown =
             contents.trend != Trend::Mixed && data.bytes >= contents.limits.max_data_bytes;
         let first_plan = match (!is_outgrown).then(planned) {
@@ -272,7 +326,7 @@ impl Tree {
             if let Some(growth) = growth_at_edge(false) {
                 return self.grow_parent(path, group, growth, frozen, contents);
             }
-            // A plan for a data node that would be full again at once is none.
+            // One data node was planned, but would be full again at once: split the keys over two nodes.
             let two = || contents.limits.plan_two_nodes(contents.keys, range);
             let plan = match plan {
                 Plan::Data(_) => two().unwrap_or(plan),
@@ -284,7 +338,7 @@ impl Tree {
         self.grow_parent(path, group, growth, frozen, contents)
     }
 
-    /// Puts another data node in the place of a frozen one: expansion, retraining or contraction.
+    /// Replaces a frozen data node by another one: expansion, retraining or contraction.
     pub(super) fn replace(
         &self,
         group: Group<'_>,
@@ -314,21 +368,21 @@ impl Tree {
         Ok(Outcome::Replaced)
     }
 
-    /// Points a group to another child, durably and then for readers. Its slots are locked.
+    /// Points a child group to another child, durably and then in the mirror. The slots of the parent are locked.
     fn relink(&self, group: Group<'_>, link: Link, child: Child) {
         let slot = &self.durable_slots(group.parent)[group.first];
         if planted(Bug::SwitchBeforeCommit) && !child.is_inner() {
             group.parent.set(group.first, group.log, child);
-            // SAFETY: the caller has it.
+            // SAFETY: the caller built the node and has not freed it.
             unsafe { &*child.as_data() }.set_state(State::Live);
         }
-        // COMMIT: the slot of the parent. Before this store the old node counts and the new ones are not reachable, and
-        // swept; after it the new ones count, and the old one is swept.
+        // COMMIT apex.replace_child: the slot of the parent. Before this store, recovery sees the old child, and sweeps
+        // the new nodes, which are unreachable; after it, recovery sees the new nodes and sweeps the old one.
         self.pm.commit(slot, link.0);
         group.parent.set(group.first, group.log, child);
     }
 
-    /// Puts a tree of several nodes in the place of a frozen one.
+    /// Replaces a frozen data node by an inner node with several data nodes below.
     fn split_downwards(
         &self,
         group: Group<'_>,
@@ -352,7 +406,7 @@ impl Tree {
         Ok(Outcome::Split)
     }
 
-    /// Splits a frozen node between slots of its parent.
+    /// Splits a frozen data node between slots of its parent: a sideways split.
     fn divide(
         &self,
         group: Group<'_>,
@@ -366,8 +420,8 @@ impl Tree {
             .iter()
             .map(|part| self.build_part(&mut unpublished, part, contents, group.parent))
             .collect::<Result<Vec<_>>>()?;
-        let mut halves = SplitStores::default();
-        let between = self.build_intermediate(&mut unpublished, group, &built, &mut halves)?;
+        let mut split = SplitStores::default();
+        let intermediate = self.build_intermediate(&mut unpublished, group, &built, &mut split)?;
         self.pm.fence();
         let Some(_slots) = self.lock_child_group(group, data) else {
             return Ok(Outcome::ParentReplaced);
@@ -378,19 +432,21 @@ impl Tree {
         if planted(Bug::SplitLeftFirst) {
             self.pm.commit(&slots[group.first], built[0].link.0);
         }
-        // COMMIT: the node between, which has all children. Before this store the old node counts, and the new ones are
-        // swept; after it the children count, deeper than they should be.
-        self.pm.commit(&slots[group.first], between.0);
-        for &(slot, link) in &halves.stores {
-            // COMMIT: one half of what is below a node between, first the right one, which gets a slot of its own: its keys
-            // come to it before this store by way of that node, after it at once. Then the left one: before this store
-            // only its own keys come by way of the node between, after it none do, and that node is swept.
+        // COMMIT apex.split_sideways.1: the link to the intermediate node, through which all children are reachable.
+        // Before this store, recovery sees the old node and sweeps the new ones; after it, recovery sees the new data
+        // nodes, one level or more too deep, and sweeps the old node.
+        self.pm.commit(&slots[group.first], intermediate.0);
+        for &(slot, link) in &split.stores {
+            // COMMIT apex.split_sideways.2: the link to one half of an intermediate node: first to the right half, then
+            // to the left one. Before this store, keys of that half are routed by way of the intermediate node; after
+            // it, directly. The link to the left half takes the slot of the intermediate node, which recovery then
+            // sweeps; the right half has been given its own slot before.
             self.pm.commit(&slots[slot], link.0);
         }
         for child in &built {
             group.parent.set(child.first, child.log, child.child);
         }
-        for (link, radix) in halves.between {
+        for (link, radix) in split.intermediates {
             self.retire_inner_blocks(link.offset(), radix);
         }
         self.retire_data(data);
@@ -399,14 +455,15 @@ impl Tree {
         Ok(Outcome::Split)
     }
 
-    /// The way to all children of a group: to the only one, or to a node between that has two halves, each a child or again
-    /// a node between. So every state on the way to the children's own slots has groups of slots as they should be.
+    /// Builds the intermediate nodes for the children of a child group, and returns the link through which all of them
+    /// are reachable: to the only child, or to an intermediate node with two split, each a child or in turn an
+    /// intermediate node. So every state on the way to the children's own slots has aligned child groups (I4).
     fn build_intermediate(
         &self,
         unpublished: &mut UnpublishedNodes<'_>,
         group: Group<'_>,
         built: &[BuiltChild],
-        halves: &mut SplitStores,
+        split: &mut SplitStores,
     ) -> Result<Link> {
         if let [only] = built {
             return Ok(only.link);
@@ -430,13 +487,14 @@ impl Tree {
         let right = self.build_intermediate(unpublished, right, built_right, &mut further)?;
         let (head, _) =
             unpublished.write_inner_node(radix, [left, right].into_iter().enumerate())?;
-        halves.stores.extend([(middle, right), (group.first, left)]);
-        halves.stores.append(&mut further.stores);
-        halves.between.push((Link::inner(head), radix));
-        halves.between.append(&mut further.between);
+        split.stores.extend([(middle, right), (group.first, left)]);
+        split.stores.append(&mut further.stores);
+        split.intermediates.push((Link::inner(head), radix));
+        split.intermediates.append(&mut further.intermediates);
         Ok(Link::inner(head))
     }
 
+    /// Builds one part of a data node that is split.
     fn build_part(
         &self,
         unpublished: &mut UnpublishedNodes<'_>,
@@ -458,7 +516,8 @@ impl Tree {
         })
     }
 
-    /// Gives the parent of a frozen node twice as many slots, and splits the node there.
+    /// Replaces the parent of a frozen data node by an inner node of twice as many slots, in which the data node is
+    /// replaced by two.
     fn grow_parent(
         &self,
         path: &Path<'_>,
@@ -516,7 +575,7 @@ impl Tree {
             upper.last(),
             Link::inner(blocks.0),
             Child::inner(NonNull::from(inner)),
-        );
+        )?;
         self.retire_inner(parent);
         self.retire_data(data);
         unpublished.open_for_writers();
@@ -524,7 +583,8 @@ impl Tree {
         Ok(Outcome::Split)
     }
 
-    /// Whether `inner` is what the step leads to, or the root if there is none. Its slots above are locked.
+    /// Whether the step `above` leads to `inner`, or the root is `inner` if there is no step. The slots above are
+    /// locked.
     pub(super) fn is_child(&self, above: Option<&Step<'_>>, inner: &InnerNode) -> bool {
         let now = match above {
             Some(step) if step.inner.is_dead() => return false,
@@ -534,27 +594,36 @@ impl Tree {
         now == std::ptr::from_ref(inner)
     }
 
-    /// Points the group of a step, or the root, to another node. Its slots are locked.
-    pub(super) fn relink_inner(&self, above: Option<&Step<'_>>, link: Link, child: Child) {
+    /// Points the child group of a step, or the root, to another node, durably and then in the mirror. The slots above
+    /// are locked.
+    pub(super) fn relink_inner(
+        &self,
+        above: Option<&Step<'_>>,
+        link: Link,
+        child: Child,
+    ) -> Result<()> {
         let Some(step) = above else {
-            // COMMIT: the root, in the catalog. Before this store the old root counts, after it the new one; the other
-            // is swept.
+            // COMMIT apex.replace_root: the root, in the catalog. Before this store, recovery sees the old root and
+            // sweeps the new one; after it, recovery sees the new root and sweeps the old one.
             self.pm.commit(self.root_cell(), link.0);
             self.root.store(child.as_inner(), Ordering::Release);
-            return;
+            return Ok(());
         };
         let slots = self.durable_slots(step.inner);
-        if let Some((first, _)) = group_of(slots, step.slot) {
-            let group = Group {
-                parent: step.inner,
-                first,
-                log: group_log(slots, first),
-            };
-            self.relink(group, link, child);
-        }
+        let Some((first, _)) = group_of(slots, step.slot) else {
+            return Err(no_child(step));
+        };
+        let group = Group {
+            parent: step.inner,
+            first,
+            log: group_log(slots, first),
+        };
+        self.relink(group, link, child);
+        Ok(())
     }
 
-    /// A data node has been replaced.
+    /// Retires a data node that is no longer reachable: its blocks and its mirror are freed when no reader can hold
+    /// them.
     pub(super) fn retire_data(&self, data: &DataNode) {
         for block in data.extensions() {
             self.blocks.retire(block, SMALLEST_BLOCK);
@@ -566,13 +635,15 @@ impl Tree {
         self.retire_data_mirror(data);
     }
 
-    /// An inner node has been replaced. Its slots are locked.
+    /// Retires an inner node that is no longer reachable. Its slots are locked.
     pub(super) fn retire_inner(&self, inner: &InnerNode) {
         inner.set_dead();
         self.retire_inner_blocks(inner.head, inner.radix);
         self.retire_mirror(Child::inner(NonNull::from(inner)));
     }
 
+    /// Retires the blocks of an inner node. If the head has been damaged since it was mirrored, nothing says where the
+    /// slots are; their block then stays in use until the next sweep.
     pub(super) fn retire_inner_blocks(&self, head: u64, radix: Radix) {
         let slots = self.inner_head(head).read(MAX_LOG_SLOTS);
         if let (Some((_, slots)), true) = (slots, radix.slots() > INLINE_SLOTS) {
