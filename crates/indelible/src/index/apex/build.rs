@@ -417,7 +417,7 @@ impl<'a> UnpublishedNodes<'a> {
         let radix = plan.radix();
         let mut built = Vec::with_capacity(which.len());
         for i in which {
-            let (first, log) = plan.group(i);
+            let (first, log) = plan.child_group(i);
             let range = radix.range_of(first, log, low, high);
             let (link, child) =
                 self.build_subtree(&plan.children[i].1, records, range, depth + 1)?;

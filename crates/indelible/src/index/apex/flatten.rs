@@ -26,9 +26,10 @@ use crate::{Error, Result, reclaim};
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
-/// The inner nodes below a node are planned again after one split for each this many data nodes below,
+/// The inner nodes below an inner node are planned again after one split for each this many data nodes below.
 const REPLAN_SPLITS_DIVISOR: usize = 4;
-/// and after at least this many splits: a plan for fewer nodes would not differ.
+/// Fewest splits after which the inner nodes below an inner node are planned again: a plan after fewer splits would
+/// hardly differ.
 const REPLAN_MIN_SPLITS: usize = 4;
 /// Most data nodes over which inner nodes are planned: no other structure change below can commit while the plan is
 /// made.
@@ -263,7 +264,7 @@ fn build_subtree(
     let radix = plan.radix();
     let mut built = Vec::with_capacity(plan.children.len());
     for (i, (_, child)) in plan.children.iter().enumerate() {
-        let (first, log) = plan.group(i);
+        let (first, log) = plan.child_group(i);
         let of_child = radix.range_of(first, log, range.0, range.1);
         let (link, child) = match child {
             Plan::Data(node) if node.first == node.last => {

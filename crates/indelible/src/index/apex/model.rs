@@ -1,34 +1,39 @@
-//! The line by which a data node finds the place of a key, and how well keys would fit along it.
+//! The model of a data node, and how well keys fit along it.
 //!
-//! A model gives a key its *home*, a slot of the primary array. It is computed in integers, so that it gives the same
-//! home on every machine and after every open, and homes never descend as keys ascend. Fitting is done in floating
-//! point, once per node.
+//! A model is a line from keys to slots. It gives a key its *predicted slot* in the primary array. The line is computed
+//! in integers of fixed point, so that it predicts the same slot on every machine and after every open, and predicted
+//! slots never descend as keys ascend. Fitting a model to keys uses floating point, once for each new data node; only
+//! the fitted integers are durable. (The paper's models are two floating point numbers.)
+//!
+//! The simulation at the end of this file inserts keys into an array of counters. Plans use it to predict how many
+//! records of a data node would be displaced or overflow.
 
 use crate::index::simd::{LINE_RECORDS, PAIR_RECORDS};
 
-/// Slots among which windows stay; each group has a lock of its own.
+/// Slots of a group of the primary array. A window never leaves its group, and each group has a version lock.
 pub(super) const GROUP_SLOTS: usize = if cfg!(any(test, feature = "small")) {
     32
 } else {
     256
 };
 
-/// Slots in which a key may lie, its home's pair of lines and the next one; else it is in the stash.
+/// Slots of a window: the line pair of the predicted slot and one more. A record that finds no free slot there goes to
+/// the stash. (The paper's probing distance is 16, too.)
 pub(super) const WINDOW_SLOTS: usize = 16;
 
-/// Slots of a cache line.
+/// Slots in a cache line.
 pub(super) const LINE_SLOTS: usize = LINE_RECORDS;
 
-/// Slots of two lines side by side, which processors fetch together.
+/// Slots in a line pair: two neighbouring cache lines, which processors fetch together.
 pub(super) const LINE_PAIR_SLOTS: usize = PAIR_RECORDS;
 
-/// Pairs of lines in a group.
+/// Line pairs in a group.
 pub(super) const GROUP_LINE_PAIRS: usize = GROUP_SLOTS / LINE_PAIR_SLOTS;
 
-/// The most slots that a primary array may have: a home has 14 bits before the point and 48 after it.
+/// Most slots of a primary array: a predicted slot has 14 bits before the binary point and 48 behind it.
 pub(super) const MAX_PRIMARY_SLOTS: usize = 1 << 14;
 
-/// Bits of a home after the point.
+/// Bits of a predicted slot behind the binary point.
 const FRACTION_BITS: u32 = 48;
 
 const _: () = assert!(
@@ -37,23 +42,24 @@ const _: () = assert!(
         && GROUP_SLOTS >= WINDOW_SLOTS
 );
 
-/// A line from keys to homes in fixed point, deterministic everywhere and monotone.
+/// A line from keys to slots, in fixed point.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Model {
-    /// Keys up to this one have the first home.
+    /// Keys up to this one are predicted in the first slot that the line reaches.
     pub(super) base: u64,
-    /// Keys more than this above the base have the last home.
+    /// Keys that are more than this above `base` are predicted in the last slot that the line reaches.
     pub(super) limit: u64,
-    /// Slots, scaled by 2^48, per distance of 2^64 (after the shift).
+    /// The slope: slots, scaled by 2^48, per distance of 2^64 after the shift.
     pub(super) mult: u64,
-    /// The home of the base, scaled by 2^48: not zero where the line begins below the lowest possible key.
+    /// The predicted slot of `base`, scaled by 2^48: not zero where the line begins below the lowest possible key.
     pub(super) bias: u64,
-    /// By how much distances are shifted, for precision. `limit << up` loses no bits.
+    /// By how many bits distances from `base` are shifted to the left, for precision. `limit << left_shift` loses no
+    /// bits.
     pub(super) left_shift: u32,
 }
 
 impl Model {
-    /// The home of `key`.
+    /// The predicted slot of `key`.
     #[inline(always)]
     pub(super) fn predict(&self, key: u64) -> usize {
         let distance = key.saturating_sub(self.base).min(self.limit);
@@ -61,7 +67,8 @@ impl Model {
         (((product >> 64) as u64 + self.bias) >> FRACTION_BITS) as usize
     }
 
-    /// The line through `keys`, strictly ascending, for a node of `slots` primary slots that covers `low` to `high`.
+    /// The line through `keys`, strictly ascending, for a data node of `slots` predictable slots that covers `low` to
+    /// `high`.
     pub(super) fn fit(keys: &[u64], slots: usize, low: u64, high: u64) -> Self {
         Line::fit(keys).map_or_else(
             || Self::spread(slots, low, high),
@@ -69,11 +76,11 @@ impl Model {
         )
     }
 
-    /// For nodes that receive ascending keys: `keys` fill the left of the array at `density`, and further keys go on to
-    /// its right with the same slope.
+    /// The line for a data node that receives ascending keys: `keys` fill the left of the array at `density`, and
+    /// further keys go on to their right with the same slope.
     pub(super) fn fit_append(keys: &[u64], slots: usize, density: f64) -> Self {
         let spacing = (1.0 / density.clamp(0.1, 1.0)).min(slots as f64 / keys.len().max(1) as f64);
-        // Of one key nothing is known but that the next ones are above it; dense is the best guess.
+        // With at most one key, nothing is known but that the next keys are above it; dense keys are the best guess.
         let line = Line::fit(keys).unwrap_or(Line {
             center: keys.first().copied().unwrap_or(0),
             slope: 1.0,
@@ -82,7 +89,8 @@ impl Model {
         line.model(spacing, slots, 0, u64::MAX)
     }
 
-    /// The same for descending keys: `keys` fill the right of the array of a node for keys from `low` on.
+    /// The line for a data node that receives descending keys: `keys` fill the right of the array of a node for keys
+    /// from `low` on.
     pub(super) fn fit_prepend(keys: &[u64], slots: usize, density: f64, low: u64) -> Self {
         let spacing = (1.0 / density.clamp(0.1, 1.0)).min(slots as f64 / keys.len().max(1) as f64);
         let mut line = Line::fit(keys).unwrap_or(Line {
@@ -94,7 +102,7 @@ impl Model {
         line.model(spacing, slots, low, u64::MAX)
     }
 
-    /// All homes evenly over `low` to `high`: without keys nothing better is known.
+    /// The line that spreads the keys from `low` to `high` evenly: without keys nothing better is known.
     fn spread(slots: usize, low: u64, high: u64) -> Self {
         let width = high.saturating_sub(low) as f64 + 1.0;
         let line = Line {
@@ -105,13 +113,13 @@ impl Model {
         line.model(slots as f64, slots, low, high)
     }
 
-    /// The smallest key with a home at or beyond `home`, if any key has one.
+    /// The smallest key that is predicted in the slot `predicted` or behind it; `None` if there is no such key.
     pub(super) fn first_key_of(&self, predicted: usize) -> Option<u64> {
         let wanted = ((predicted as u128) << FRACTION_BITS).saturating_sub(u128::from(self.bias));
         if wanted == 0 {
             return Some(0);
         }
-        // predict asks for distance << up, times mult, to reach wanted << 64. So this is exact.
+        // `predict` compares `(distance << left_shift) * mult` with `wanted << 64`, so this inverse is exact.
         let wanted = wanted.checked_mul(1 << 64)?;
         let shifted = wanted.div_ceil(u128::from(self.mult).max(1));
         let distance = u64::try_from(shifted.div_ceil(1 << self.left_shift)).ok()?;
@@ -121,7 +129,7 @@ impl Model {
         self.base.checked_add(distance)
     }
 
-    /// A model as read from a file, unless it could lead beyond `slots`.
+    /// A model as read from the pool; `None` if it could predict a slot beyond `slots`.
     pub(super) fn from_words(words: [u64; 4], left_shift: u32, slots: usize) -> Option<Self> {
         let [base, limit, mult, bias] = words;
         let model = Self {
@@ -134,7 +142,7 @@ impl Model {
         model.is_valid_for(slots).then_some(model)
     }
 
-    /// Whether no key's home is beyond `slots` and nothing overflows on the way.
+    /// Whether the model predicts only slots below `slots`, without an overflow on the way (data I7).
     pub(super) fn is_valid_for(&self, slots: usize) -> bool {
         if slots == 0
             || slots > MAX_PRIMARY_SLOTS
@@ -147,7 +155,7 @@ impl Model {
     }
 }
 
-/// A line from keys to ranks, in floating point: `rank + slope * (key - center)`.
+/// A line from keys to their ranks, in floating point: `rank + slope * (key - center)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Line {
     center: u64,
@@ -156,12 +164,13 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Through the keys a 32nd from either end; `None` for fewer than two keys.
+    /// The line through the keys a 32nd of all keys from either end; `None` for fewer than two keys.
     ///
-    /// The paper takes the line of least squares. This one needs no pass over the keys, and fewer of them overflow: in
-    /// nodes of 10,000 records and 14,284 slots, 1.0 % instead of 1.1 % of uniform keys, and 1.2 % instead of 1.8 % of
-    /// lognormal ones. What matters is not how far homes are from ranks but that they are spread, and the line of least
-    /// squares leads beyond the ends of the array. Nor do a few keys far away bend this one.
+    /// The paper takes the line of least squares. This line needs no pass over the keys, and fewer keys overflow: in
+    /// data nodes of 10,000 records and 14,284 slots, 1.0 % instead of 1.1 % of uniform keys, and 1.2 % instead of 1.8
+    /// % of lognormal ones. What matters is not how far the predicted slots are from the ranks, but that they are
+    /// spread, and the line of least squares leads beyond the ends of the array. Nor do a few keys far away bend this
+    /// line.
     pub(super) fn fit(keys: &[u64]) -> Option<Self> {
         let left = keys.len() / 32;
         let right = keys.len().checked_sub(left + 1)?;
@@ -175,13 +184,14 @@ impl Line {
         })
     }
 
-    /// The model that leads ranks to homes `spacing` apart, in a node of `slots` primary slots for `low` to `high`.
+    /// The model that predicts slots `spacing` apart for consecutive ranks, in a data node of `slots` predictable slots
+    /// that covers `low` to `high`.
     pub(super) fn model(&self, spacing: f64, slots: usize, low: u64, high: u64) -> Model {
         let slots = slots.clamp(1, MAX_PRIMARY_SLOTS);
-        // Steeper than all slots from one key to the next makes no difference.
+        // A slope of more than all slots from one key to the next makes no difference.
         let slope = (self.slope * spacing).clamp(f64::MIN_POSITIVE, slots as f64);
         let at_center = self.rank * spacing;
-        // Where the line is at zero, it begins; but not below `low`.
+        // The model begins where the line is at slot 0, but not below `low`.
         let back = at_center / slope;
         let reach = self.center.saturating_sub(low);
         let (base, bias) = if back < 0.0 {
@@ -202,7 +212,7 @@ impl Line {
             bias: (bias * 2f64.powi(FRACTION_BITS as i32)) as u64,
             left_shift,
         };
-        // Floating point may have put the limit a little too far.
+        // Rounding may have put the limit a little too far.
         let room = ((slots as u128) << FRACTION_BITS) - u128::from(model.bias);
         if let Some(most) = ((room << 64) - 1).checked_div(u128::from(model.mult)) {
             model.limit = limit.min(u64::try_from(most >> left_shift).unwrap_or(u64::MAX));
@@ -211,7 +221,7 @@ impl Line {
     }
 }
 
-/// The largest number of primary slots, at most `slots`, whose last group has room for a window.
+/// The largest number of primary slots, at most `slots`, with room for a window in the last group.
 pub(super) const fn primary_slots(slots: usize, group: usize) -> usize {
     let slots = slots / LINE_PAIR_SLOTS * LINE_PAIR_SLOTS;
     let beyond = slots % group;
@@ -224,34 +234,35 @@ pub(super) const fn primary_slots(slots: usize, group: usize) -> usize {
     }
 }
 
-/// The homes that a model may predict in an array of `primary` slots: the window of the last one still lies in the array.
+/// How many slots of an array of `primary` slots a model may predict: the window of the last one still lies in the
+/// array (data I7).
 pub(super) const fn predictable_slots(primary: usize) -> usize {
     primary - (WINDOW_SLOTS - LINE_PAIR_SLOTS)
 }
 
-/// How keys would lie in a primary array.
+/// How keys would lie in a data node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fit {
-    /// Keys without a free slot in their window.
+    /// Keys without a free slot in their windows.
     pub(super) overflowed: usize,
-    /// Keys that would be in the other pair of lines of their window, not in that of their home.
+    /// Keys in the other line pair of their windows.
     pub(super) in_other_line_pair: usize,
-    /// Overflow buckets are searched from end to end: the entries that would be looked at if each overflowed key were
-    /// looked up once.
+    /// Overflow entries that are compared if each key that overflowed is looked up once: a bucket is searched from end
+    /// to end.
     pub(super) bucket_entries: usize,
 }
 
-/// What would happen if `keys` were inserted in random order. `slots` as from [`primary_slots`].
+/// How `keys` would lie after being inserted in a random order. `slots` is a result of [`primary_slots`].
 #[cfg(test)]
 pub(super) fn simulate(model: &Model, keys: &[u64], slots: usize) -> Fit {
     simulate_in(model, keys, slots, GROUP_SLOTS)
 }
 
-/// Groups that stand for all of a node with twice as many or more.
+/// Groups that are simulated of a data node with at least twice as many.
 const SAMPLED_GROUPS: usize = 16;
 
-/// [`simulate`] with groups of `group` slots, a power of two. No window leaves its group, so of a large array a sample is looked
-/// at: the groups of some keys, so that those are likely to be among them that have many.
+/// [`simulate`] with groups of `group` slots, a power of two. As no window leaves its group, a sample of groups stands
+/// for a large array: the groups of some keys, so that groups with many keys are likely to be in the sample.
 pub(super) fn simulate_in(model: &Model, keys: &[u64], slots: usize, group: usize) -> Fit {
     let slots = primary_slots(slots, group);
     let last = (slots - 1) / group * group;
@@ -285,15 +296,16 @@ pub(super) fn simulate_in(model: &Model, keys: &[u64], slots: usize, group: usiz
     all
 }
 
-/// The most pairs of lines that a group of any build has.
+/// Most line pairs of a group in any build.
 const MAX_GROUP_LINE_PAIRS: usize = 256 / LINE_PAIR_SLOTS;
 
-/// The keys of a group of `slots` slots from `first` on.
+/// Simulates inserts of `keys` into the group of `slots` slots from `first` on.
 fn simulate_group(model: &Model, keys: &[u64], first: usize, slots: usize) -> Fit {
     let last = slots / LINE_PAIR_SLOTS - 1;
-    // How many slots of each pair are taken: which of them does not matter.
+    // How many slots of each line pair are taken: which ones does not matter.
     let mut taken = [0_u8; MAX_GROUP_LINE_PAIRS];
-    // An overflow bucket is searched from end to end, but entries of other blocks of 16 slots cost next to nothing.
+    // Entries of one overflow bucket by the 16 slots that their predicted slots are in: comparing other entries of the
+    // bucket costs next to nothing.
     let mut buckets = [0_usize; MAX_GROUP_LINE_PAIRS / 2];
     let mut fit = Fit::default();
     let stride = stride(keys.len());
@@ -313,7 +325,7 @@ fn simulate_group(model: &Model, keys: &[u64], first: usize, slots: usize) -> Fi
         } else {
             let bucket = &mut buckets[predicted / 2];
             fit.overflowed += 1;
-            // One more search, and one more entry in all others.
+            // This entry is compared with all others, and in each lookup of another one.
             fit.bucket_entries += 2 * *bucket + 1;
             *bucket += 1;
         }
@@ -342,7 +354,7 @@ impl Fit {
     }
 }
 
-/// A step that visits all of `count` places, neighbours at distant times: as good as random, and costs nothing.
+/// A step that visits all of `count` places, neighbours at distant times: nearly as good as a random order, at no cost.
 fn stride(count: usize) -> usize {
     let golden = (count as f64 * 0.618_033_988_749) as usize;
     (golden.max(1)..)

@@ -1,43 +1,52 @@
-//! Making inner nodes of a binary tree: each takes as many levels as its slots are worth.
+//! Making inner nodes from a binary tree.
+//!
+//! An inner node with 2^k slots stands for k levels of the binary tree. More levels in one inner node shorten the path
+//! to a record, but the slots take space, and data nodes without keys have to fill the child groups of halves that the
+//! binary tree skips. So for each inner node the number of slots is chosen that costs lookups the fewest misses within
+//! bounds of space. What is below becomes inner nodes in turn.
 
 use super::halve::{Branch, Partition, Partitioner};
 use super::{DataPlan, InnerPlan, MIN_DATA_BYTES, Plan};
 use crate::index::apex::model::Model;
 use std::ops::Range;
 
-/// Data nodes without keys take at most one byte in so many,
+/// Data nodes without keys take at most one byte in this many of the bytes of the data nodes below an inner node.
 pub(super) const EMPTY_NODE_BYTES_DIVISOR: u64 = 20;
 
-/// and where the nodes are there already, this: most of what is passed over then is as it was.
+/// The same bound where inner nodes are planned over existing data nodes: most data nodes without keys exist already.
 pub(super) const EMPTY_NODE_BYTES_DIVISOR_REPLAN: u64 = 1;
 
-/// The slots of an inner node take at most one byte in so many of those of the data nodes beneath,
+/// The slots of an inner node take at most one byte in this many of the bytes of the data nodes below, unless there
+/// are no more than [`MAX_SLOTS_PER_CHILD`] slots per child.
 const SLOT_BYTES_DIVISOR: u64 = 20;
 
-/// unless there are no more slots than this per child.
+/// An inner node may have this many slots per child, however many bytes they take.
 const MAX_SLOTS_PER_CHILD: usize = 4;
 
-/// Misses for going through one more inner node,
+/// Misses that a lookup has for each further inner node on its path.
 const MISSES_PER_LEVEL: f64 = 0.3;
 
-/// and for each halving that is left to it: with many of them it will not be the last.
+/// Misses that a lookup has for each halving that is left to inner nodes further down: where many are left, the next
+/// inner node is not the last one.
 const MISSES_PER_HALVING_LEFT: f64 = 0.03;
 
-/// Misses, in every lookup, for slots that take as many bytes as the data nodes beneath.
+/// Misses of every lookup for slots that take as many bytes as the data nodes below; in proportion for fewer.
 const MISSES_PER_SLOT_SHARE: f64 = 4.0;
 
+/// Bytes of a slot of an inner node.
 const SLOT_BYTES: u64 = 8;
 
-/// An aligned group of slots of an inner node.
+/// An aligned group of slots of a planned inner node.
 #[derive(Clone, Copy)]
 struct Group {
-    /// The first of its slots.
+    /// The first slot.
     slot: usize,
-    /// The first key of that slot.
+    /// The first key of the first slot.
     start: u64,
-    /// The logarithm of the number of keys in all slots.
+    /// The logarithm of the number of keys in all slots of the group.
     width: u32,
-    /// The lowest and the highest key that are routed here: more, at the ends of the inner node.
+    /// The lowest and the highest key that are routed here: at the ends of the inner node more keys than the slots
+    /// cover.
     low: u64,
     high: u64,
 }
@@ -53,7 +62,7 @@ impl Group {
         }
     }
 
-    /// Where its second half begins.
+    /// The first key of the second half.
     fn middle(self) -> u64 {
         self.start + (1 << (self.width - 1))
     }
@@ -77,21 +86,22 @@ impl Group {
 }
 
 impl Partitioner<'_> {
-    /// The tree of nodes of the binary tree `tree`. Its data nodes have no more than their keys as yet.
+    /// The tree of nodes for the binary tree `tree`. Its data nodes have indices of keys and ranges, but no sizes and
+    /// models yet.
     pub(super) fn collapse(&self, tree: &Partition) -> Plan {
         match tree {
             Partition::Branch(branch) => Plan::Inner(self.inner(branch, self.low, self.high)),
             Partition::Leaf(range) if self.low == 0 && self.high == u64::MAX => {
-                Plan::Inner(self.pair(range.clone()))
+                Plan::Inner(self.two_data_nodes(range.clone()))
             }
             Partition::Leaf(range) => keys_only_plan(range.clone(), self.low, self.high),
             Partition::Empty => keys_only_plan(0..0, self.low, self.high),
         }
     }
 
-    /// Two data nodes for keys that would fit in one, since none may cover all keys. All keys are in one of them, if
-    /// there is a simple border that is not among them.
-    fn pair(&self, range: Range<usize>) -> InnerPlan {
+    /// Two data nodes for keys that one could hold, because no data node may cover all keys. All keys are in one of the
+    /// two, if there is a simple border with no keys on one side.
+    fn two_data_nodes(&self, range: Range<usize>) -> InnerPlan {
         let simple = [(0, 63), (0, 62), (1 << 63, 62)]
             .into_iter()
             .find(|(base, shift)| {
@@ -99,7 +109,7 @@ impl Partitioner<'_> {
                 let left = self.keys.partition_point(|&key| key < border);
                 left == 0 || left == self.keys.len()
             });
-        // Else the keys lie far apart, and there are at least two.
+        // Otherwise the keys lie far apart, and there are at least two.
         let (base, shift) = simple.unwrap_or_else(|| {
             let (start, width) = self.aligned(&range);
             (start, width.max(1) - 1)
@@ -148,7 +158,7 @@ impl Partitioner<'_> {
         }
     }
 
-    /// How many levels of the binary tree one inner node should take.
+    /// The number of levels of the binary tree that make one inner node.
     fn log_slots(&self, branch: &Branch, low: u64, high: u64) -> u32 {
         let (mut best, mut best_cost) = (1, f64::INFINITY);
         let width = branch.reach + 1;
@@ -193,8 +203,8 @@ impl Partitioner<'_> {
         self.visit(&branch.halves[1], right, shift, visit);
     }
 
-    /// All children of an inner node, from left to right, in the place of `part`: the parts that they stand for, or
-    /// `None` for those without keys.
+    /// Visits the children of an inner node in the place of `part`, from left to right: the parts that they stand for,
+    /// or `None` for a child without keys.
     fn visit(
         &self,
         part: &Partition,
@@ -204,7 +214,7 @@ impl Partitioner<'_> {
     ) {
         let branch = match part {
             Partition::Branch(branch)
-                if group.width > shift && self.has_place(branch, shift, group) =>
+                if group.width > shift && self.can_be_halved_at(branch, shift, group) =>
             {
                 branch
             }
@@ -223,16 +233,16 @@ impl Partitioner<'_> {
         }
     }
 
-    /// Whether a group is halved where `branch` is, or the halves that were passed over on the way there may become empty data
-    /// nodes. Else it becomes an inner node, to which all keys of the group lead.
-    fn has_place(&self, branch: &Branch, shift: u32, group: Group) -> bool {
+    /// Whether the group is halved where `branch` is, or the halves that are skipped on the way to `branch` may become
+    /// data nodes without keys. Otherwise the group becomes a child group of its own, with an inner node below.
+    fn can_be_halved_at(&self, branch: &Branch, shift: u32, group: Group) -> bool {
         if branch.middle == group.middle() {
             return true;
         }
         let is_empty_node = if group.middle() < branch.middle {
-            group.middle() < branch.void.0
+            group.middle() < branch.empty_margins.0
         } else {
-            group.middle() > branch.void.1
+            group.middle() > branch.empty_margins.1
         };
         if !is_empty_node || branch.width() <= shift || branch.width() > group.width {
             return false;
@@ -244,7 +254,7 @@ impl Partitioner<'_> {
     }
 }
 
-/// A data node of which only the keys are known.
+/// The plan of a data node of which only the keys and the range are known.
 fn keys_only_plan(range: Range<usize>, low: u64, high: u64) -> Plan {
     Plan::Data(DataPlan {
         first: range.start,

@@ -1,59 +1,73 @@
 //! Halving the range of keys until lookups would not become cheaper.
 //!
-//! What a lookup costs is counted in memory misses, as in section 4.4 of the paper. A part is halved even where one
-//! halving does not pay, if several do: the best tree of each half is found first.
+//! The cost of a lookup is counted in cache misses, as in section 4.4 of the paper: of the record in its line pair, in
+//! the other line pair or in the stash, of the mirror of its data node, and of the inner nodes above. The best trees of
+//! both halves are planned before the halves are compared with a single data node, so a range is halved even where only
+//! several halvings together pay.
 
 use super::collapse::{EMPTY_NODE_BYTES_DIVISOR, EMPTY_NODE_BYTES_DIVISOR_REPLAN};
 use super::{NodeLimits, SLOT_BYTES, STASH_RATIO, in_parallel, slots_in, usable};
 use crate::index::apex::model::{self, Model};
 use std::ops::Range;
 
-/// Misses for a key in the other pair of lines of its window. The lines themselves come nearly for nothing; but that the search has
-/// to go on cannot be foreseen, and the lookups that had begun meanwhile begin again.
+/// Cost of a lookup that finds its key in the other line pair of the window, in misses. The line pair itself is hardly
+/// a miss; but the processor has predicted that the search ends, and repeats the lookups that it has begun meanwhile.
 const MISSES_OTHER_LINE_PAIR: f64 = 1.0;
 
-/// Misses for a key in the stash: its overflow bucket, the stash, and the same once more for what nobody foresees.
+/// Cost of a lookup that finds its key in the stash, in misses: the overflow bucket, the stash slot, and as much again
+/// for wrong predictions of branches.
 const MISSES_STASHED: f64 = 4.0;
 
-/// Misses for an entry of an overflow bucket: a 16th of a line, and one fingerprint in 256 misleads.
+/// Cost of each overflow entry that a lookup compares, in misses: 16 entries share a line, and one fingerprint in 256
+/// is equal by chance.
 const MISSES_PER_BUCKET_ENTRY: f64 = 0.02;
 
-/// Misses, and an allocation, for a key that the stash has no room for.
+/// Cost of a record for which the stash array has no slot, in misses: an allocation of an extended stash block, shared
+/// by its records.
 const MISSES_EXTENDED_STASH: f64 = 4.0;
 
-/// Misses for the node's description in DRAM; but for a large node it stays in the caches.
+/// Cost of reading a data node's mirror, in misses for each lookup.
 const MISSES_NODE_MIRROR: f64 = 2.0;
+/// Upper bound of the cost of reading a data node's mirror, in misses for one lookup of each record of the node: the
+/// mirror of a large node stays in the caches.
 const MAX_MISSES_NODE_MIRROR: f64 = 640.0;
 
-/// A node with no more than this for collisions per record is not halved: looking for more would take long.
+/// Misses per record for collisions, at most, of a data node that is not halved even so: planning its halves would take
+/// long, for little.
 const MAX_COLLISION_MISSES_UNSPLIT: f64 = 0.05;
 
-/// What a halving must save per record.
+/// What a halving must save, in misses per record.
 const MIN_GAIN_PER_RECORD: f64 = 0.01;
 
-/// And what more, if it passes over halves without keys: they become an inner node, or empty data nodes.
+/// What a halving must save in addition, in misses per record, if it skips empty halves: they become an inner node or
+/// data nodes without keys.
 const MIN_GAIN_OVER_EMPTY_HALVES: f64 = 0.05;
+
+/// Bytes of the nodes that a halving adds where it skips empty halves, about.
 const EMPTY_HALVES_BYTES: u64 = 320;
 
-/// A part is not halved if that takes more bytes per record than this, and 4 more each time that its records double: a
-/// large part must not be left whole because its small parts are near the bound.
+/// A range is not halved if its tree takes more bytes per record than this, plus [`MAX_BYTES_PER_DOUBLING`] for each
+/// doubling of its records.
 const MAX_BYTES_PER_RECORD: u64 = 32;
+
+/// Bytes per record by which the bound of space grows for each doubling of the records of a range. With one bound for
+/// all sizes, a large range would stay whole because its small parts are all near the bound.
 const MAX_BYTES_PER_DOUBLING: u64 = 4;
 
-/// What is to be divided.
+/// The keys that are partitioned over data nodes.
 pub(super) struct Partitioner<'a> {
     pub(super) limits: NodeLimits,
     pub(super) keys: &'a [u64],
-    /// The lowest and the highest key that are routed here.
+    /// The lowest and the highest key that are routed to the tree.
     pub(super) low: u64,
     pub(super) high: u64,
     fill: f64,
     max_records: usize,
-    /// Data nodes without keys take at most one byte in so many.
+    /// Data nodes without keys take at most one byte in this many of the bytes of all data nodes.
     pub(super) empty_bytes_divisor: u64,
 }
 
-/// A part of the keys: one data node, or two halves. Among nodes that there are already also what has no keys.
+/// A part of the keys: one data node, or two halves. Over existing data nodes, a part may also be a range without keys.
 #[derive(Debug)]
 pub(super) enum Partition {
     Empty,
@@ -64,21 +78,21 @@ pub(super) enum Partition {
 /// A part that is halved.
 #[derive(Debug)]
 pub(super) struct Branch {
-    /// Where the second half begins.
+    /// The first key of the second half.
     pub(super) middle: u64,
-    /// The logarithm of how far keys lie from there, at most: they are within `1 << reach` on either side.
+    /// All keys lie within `1 << reach` of `middle`, on either side.
     pub(super) reach: u32,
-    /// Keys below the first and from the second on are not in a node with keys. Those may be cut off.
-    pub(super) void: (u64, u64),
+    /// Keys below the first of these and from the second on belong to data nodes without keys, which may be cut off.
+    pub(super) empty_margins: (u64, u64),
     pub(super) halves: [Partition; 2],
     pub(super) records: usize,
-    /// Halvings from here to each record's data node, added up.
+    /// Halvings from here to the data node of each record, added up over the records.
     pub(super) halvings: usize,
-    /// Of all data nodes beneath.
+    /// Bytes of all data nodes below.
     pub(super) bytes: u64,
 }
 
-/// The best tree of some part.
+/// The best tree for some keys.
 struct Best {
     part: Partition,
     /// Misses for looking up each record once.
@@ -106,7 +120,7 @@ impl<'a> Partitioner<'a> {
         }
     }
 
-    /// For nodes that there are already.
+    /// For inner nodes over existing data nodes.
     pub(super) fn over(limits: NodeLimits, range: (u64, u64)) -> Self {
         Self {
             empty_bytes_divisor: EMPTY_NODE_BYTES_DIVISOR_REPLAN,
@@ -138,7 +152,7 @@ impl<'a> Partitioner<'a> {
         best.part
     }
 
-    /// Halves everything that has more than `grain` records, and asks for the parts that have no more.
+    /// Halves every range of more than `grain` records, and asks `part` for the trees of the ranges below.
     fn down_to(
         &self,
         grain: usize,
@@ -179,14 +193,14 @@ impl<'a> Partitioner<'a> {
         }
     }
 
-    /// One data node for the keys of `range`. If they are too many, what it costs does not matter.
+    /// One data node for the keys of `range`. If the keys are too many for one, its cost does not matter.
     fn leaf(&self, range: Range<usize>) -> Best {
         let bytes = self.limits.bytes_for(range.len(), self.fill);
         let keys = &self.keys[range.clone()];
         let records = keys.len() as f64;
         let mut cost = records + node_cost(records);
         if keys.len() <= self.max_records {
-            let group = self.limits.group;
+            let group = self.limits.group_slots;
             let primary = model::primary_slots((slots_in(bytes) as f64 * 0.95) as usize, group);
             let model = Model::fit(keys, primary, self.low, self.high);
             let fit = model::simulate_in(&model, keys, primary, group);
@@ -221,7 +235,7 @@ impl<'a> Partitioner<'a> {
             bytes,
             part: Partition::Branch(Box::new(Branch {
                 middle,
-                void: (middle, middle),
+                empty_margins: (middle, middle),
                 reach: reach(self.keys[range.start], middle, self.keys[range.end - 1]),
                 halvings: range.len() + left.part.halvings() + right.part.halvings(),
                 halves: [left.part, right.part],
@@ -231,8 +245,8 @@ impl<'a> Partitioner<'a> {
         }
     }
 
-    /// The smallest aligned range that holds the keys of `range`, of which there are at least two: its first key and the
-    /// logarithm of its width.
+    /// The smallest aligned range of keys that holds the keys of `range`, of which there are at least two: its first
+    /// key, and the logarithm of its width.
     pub(super) fn aligned(&self, range: &Range<usize>) -> (u64, u32) {
         let (first, last) = (self.keys[range.start], self.keys[range.end - 1]);
         let width = 64 - (first ^ last).leading_zeros();
@@ -240,7 +254,7 @@ impl<'a> Partitioner<'a> {
         (start.map_or(0, |high_bits| high_bits << width), width)
     }
 
-    /// Where the second half of `range` begins; `None` if there are no two halves with keys.
+    /// The index of the first key of the second half; `None` if `range` has no two halves with keys.
     fn middle(&self, range: &Range<usize>) -> Option<usize> {
         if range.len() < 2 {
             return None;
@@ -253,7 +267,7 @@ impl<'a> Partitioner<'a> {
 }
 
 impl Partition {
-    /// See [`Branch::halvings`].
+    /// The halvings of [`Branch::halvings`]; none for a data node.
     fn halvings(&self) -> usize {
         match self {
             Self::Empty | Self::Leaf(_) => 0,
@@ -261,14 +275,14 @@ impl Partition {
         }
     }
 
-    /// Whether a range of the given width must be halved more than once before this part really has two halves.
+    /// Whether an aligned range of `1 << width` keys is halved more than once before both halves have keys.
     fn skips_empty_halves(&self, width: u32) -> bool {
         matches!(self, Self::Branch(branch) if branch.width() < width)
     }
 }
 
 impl Branch {
-    /// The first key of an inner node that divides from here on.
+    /// The first key of an inner node that divides the range from here on.
     pub(super) fn start(&self) -> u64 {
         self.middle - (1 << self.reach)
     }
@@ -279,15 +293,16 @@ impl Branch {
     }
 }
 
-/// See [`Branch::reach`]. It is no more than `middle` is aligned to.
+/// The value of [`Branch::reach`]: no more than `middle` is aligned to.
 fn reach(first: u64, middle: u64, last: u64) -> u32 {
     let most = 1 << middle.trailing_zeros();
     let far = (middle - first).max(last - middle + 1).min(most);
     far.next_power_of_two().trailing_zeros()
 }
 
-/// The binary tree over nodes that there are already, with `borders` between them and so many `bytes` each, 0 of what has no
-/// keys: halved at the borders, those first that are aligned best. None if it would have more than so many levels.
+/// The binary tree over the existing data nodes `nodes`, with `borders` between them and so many `bytes` each, 0 for a
+/// node without keys. The tree is halved at the borders, at those with the largest alignment first. `None` if the tree
+/// would have more than `levels` levels.
 pub(super) fn tree_over(
     borders: &[u64],
     bytes: &[u64],
@@ -309,7 +324,7 @@ pub(super) fn tree_over(
     let (first, middle, last) = (borders[within.start], borders[at], borders[within.end - 1]);
     let bytes_of = bytes[nodes.clone()].iter().sum::<u64>();
     let records = (bytes_of / SLOT_BYTES).max(1) as usize;
-    let void = (
+    let empty_margins = (
         if bytes[nodes.start] == 0 { first } else { 0 },
         if bytes[nodes.end - 1] == 0 {
             last
@@ -323,9 +338,9 @@ pub(super) fn tree_over(
     let halves = [left?, right?];
     Some(Partition::Branch(Box::new(Branch {
         middle,
-        // Keys that lie beyond the borders at the ends are in the nodes there.
+        // Keys beyond the borders at the ends belong to the data nodes there.
         reach: reach(first - 1, middle, last),
-        void,
+        empty_margins,
         halvings: records + halves.iter().map(Partition::halvings).sum::<usize>(),
         halves,
         records,
@@ -333,7 +348,7 @@ pub(super) fn tree_over(
     })))
 }
 
-/// Misses for the descriptions of data nodes, if each of the node's records is looked up once.
+/// Misses for the mirrors of data nodes, if each of the records is looked up once.
 fn node_cost(records: f64) -> f64 {
     (MISSES_NODE_MIRROR * records).min(MAX_MISSES_NODE_MIRROR)
 }

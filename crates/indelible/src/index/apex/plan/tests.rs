@@ -159,7 +159,7 @@ impl Tally {
             }
             Plan::Data(node) => {
                 let keys = &keys[node.first..node.last];
-                let fit = simulate_in(&node.model, keys, node.primary, limits.group);
+                let fit = simulate_in(&node.model, keys, node.primary, limits.group_slots);
                 self.data_nodes += 1;
                 self.empty_nodes += usize::from(keys.is_empty());
                 self.data_bytes += node.bytes;
@@ -270,7 +270,7 @@ fn check_node(limits: NodeLimits, fill: f64, node: &DataPlan) {
     assert_eq!(node.primary + node.stash, slots_in(node.bytes));
     assert_eq!(
         node.primary,
-        model::primary_slots(node.primary, limits.group)
+        model::primary_slots(node.primary, limits.group_slots)
     );
     assert!(node.stash > 0 && node.model.is_valid_for(node.primary));
     assert!((node.last - node.first) as f64 <= fill * (node.primary + node.stash) as f64);
@@ -561,9 +561,9 @@ fn probed(node: &DataPlan, keys: &[u64], window: usize) -> (usize, usize) {
     let (mut overflowed, mut read) = (0, 0);
     for at in order {
         let predicted = node.model.predict(keys[at]) / model::LINE_PAIR_SLOTS;
-        let group = predicted / (REAL_LIMITS.group / model::LINE_PAIR_SLOTS)
-            * (REAL_LIMITS.group / model::LINE_PAIR_SLOTS);
-        let end = (group + REAL_LIMITS.group / model::LINE_PAIR_SLOTS).min(pairs);
+        let group = predicted / (REAL_LIMITS.group_slots / model::LINE_PAIR_SLOTS)
+            * (REAL_LIMITS.group_slots / model::LINE_PAIR_SLOTS);
+        let end = (group + REAL_LIMITS.group_slots / model::LINE_PAIR_SLOTS).min(pairs);
         let first = predicted.min(end.saturating_sub(window).max(group));
         let others = (first..end.min(first + window)).filter(|&pair| pair != predicted);
         let free = std::iter::once(predicted)
