@@ -362,7 +362,7 @@ impl<'a> UnpublishedNodes<'a> {
         }
         let head = self.alloc(SMALLEST_BLOCK)?;
         if slots <= INLINE_SLOTS {
-            let inline = head + tree.inline_at();
+            let inline = head + tree.inline_slots_offset();
             tree.inner_head(head).fill(tree.pm, radix, inline, &words);
             return Ok((head, inline));
         }

@@ -1,4 +1,11 @@
-//! Bulk load: a whole map, built aside and switched in with one store.
+//! Bulk load: a whole tree, built unpublished by several threads and committed with one store.
+//!
+//! | step | what is durable | what recovery does |
+//! |---|---|---|
+//! | 1. freeze all data nodes, none of which has a record | the empty tree | nothing |
+//! | 2. write the new tree, flush; each thread fences what it has written | the empty tree; new nodes that are unreachable | sweeps the new nodes |
+//! | 3. store the root in the catalog (commit), flush, fence | the new tree | sweeps the old nodes |
+//! | 4. point the root's mirror to the new tree, retire the old nodes, open the new nodes for writers | the new tree | sweeps the old nodes |
 
 use super::Tree;
 use super::build::{BuiltChild, Record, UnpublishedNodes};
@@ -14,14 +21,15 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
-/// All keys.
+/// The range of all keys.
 const ALL_KEYS: (u64, u64) = (0, u64::MAX);
 
-/// Children of the root that a thread of a bulk load builds at a time.
+/// Children of the root that a thread of a bulk load builds before it asks for more: few, so that all threads end at
+/// about the same time.
 const CHILDREN_PER_BUILD_TASK: usize = 16;
 
 impl Tree {
-    /// Builds a map without records, of which nobody knows yet, and returns its root.
+    /// Builds a tree without records, which is not reachable yet, and returns the link to its root.
     pub(super) fn build_empty(&self) -> Result<Link> {
         let mut unpublished = UnpublishedNodes::new(self);
         let plan = self.limits.plan_tree(&[], ALL_KEYS, 1.0, 1);
@@ -32,7 +40,7 @@ impl Tree {
         Ok(link)
     }
 
-    /// See `Map::bulk_load`.
+    /// Fills an empty map with `records`; see `Map::bulk_load`.
     pub(super) fn bulk_load(&self, records: &[Record], fill: f64) -> Result<()> {
         if self.core.is_read_only() {
             return Err(Error::ReadOnly);
@@ -62,21 +70,21 @@ impl Tree {
         let mut unpublished = UnpublishedNodes::new(self);
         let (link, child) = match &plan {
             Plan::Inner(plan) => self.plant_parallel(&mut unpublished, plan, records, threads)?,
-            // A plan for the whole domain has an inner node at its root.
+            // A plan for the range of all keys has an inner node at its root.
             Plan::Data(_) => unpublished.build_subtree(&plan, records, ALL_KEYS, 0)?,
         };
         self.pm.fence();
         let _root = lock(&self.changing_root);
-        // COMMIT: the root, in the catalog. Before this store the map is empty and the new nodes are swept; after it the map
-        // is complete.
+        // COMMIT apex.bulk_load: the root, in the catalog. Before this store, recovery sees the empty tree and sweeps
+        // the new nodes; after it, recovery sees all records and sweeps the old nodes.
         self.pm.commit(self.root_cell(), link.0);
         self.root.store(child.as_inner(), Ordering::Release);
-        // Nobody writes while all nodes are frozen, so whatever lock this is counted under is as good as held.
+        // All data nodes are frozen, so no writer holds this lock and counts under it.
         self.tally
             .change(self.locks.entry(0), 0, records.len() as i64);
         for inner in old.inners {
             let _slots = lock(&inner.changing);
-            // One with a single child may have been taken out meanwhile.
+            // An inner node with a single child may have been removed meanwhile.
             if !inner.is_dead() {
                 self.retire_inner(inner);
             }
@@ -88,7 +96,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Freezes all data nodes, none of which may have a record.
+    /// Freezes all data nodes. `Error::NotEmpty` if one has a record.
     fn freeze_all(&self) -> Result<FrozenTree<'_>> {
         let mut all = FrozenTree::default();
         let (mut from, mut inners, mut wait) = (0, BTreeMap::new(), Wait::default());
@@ -114,7 +122,7 @@ impl Tree {
                 None => break,
             }
         }
-        // With all of their data nodes frozen they do not change.
+        // As all data nodes below them are frozen, these inner nodes do not change.
         all.inners = inners
             .into_values()
             .filter(|inner| !inner.is_dead())
@@ -126,7 +134,8 @@ impl Tree {
         (0..data.group_count()).any(|group| !self.keys_of(data, group).is_empty())
     }
 
-    /// Builds a tree with several threads.
+    /// Builds the root of a bulk load with several threads, each of which builds some of the children. (The crash
+    /// checker names this function in its list of excuses.)
     fn plant_parallel<'a>(
         &'a self,
         unpublished: &mut UnpublishedNodes<'a>,
@@ -146,17 +155,20 @@ impl Tree {
                 let which = from..(from + CHILDREN_PER_BUILD_TASK).min(count);
                 built.append(&mut unpublished.build_children(plan, which, records, ALL_KEYS, 0)?);
             }
-            // A fence speaks for its own thread only.
+            // A fence orders the flushes of its own thread only.
             self.pm.fence();
             Ok((unpublished, built))
         };
         let results: Vec<Result<(UnpublishedNodes<'_>, Vec<BuiltChild>)>> =
             std::thread::scope(|scope| {
                 let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, work);
-                // Without more threads this one does it all.
+                // If no thread can be started, this thread does all the work.
                 let others: Vec<_> = (1..threads).filter_map(|i| spawn(i).ok()).collect();
                 let mine = work();
-                let theirs = others.into_iter().filter_map(|thread| thread.join().ok());
+                let theirs = others.into_iter().map(|thread| {
+                    // A panic has lost children. Without them the tree must not be committed.
+                    (thread.join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                });
                 std::iter::once(mine).chain(theirs).collect()
             });
         let mut built = Vec::with_capacity(count);
@@ -166,11 +178,12 @@ impl Tree {
             built.append(&mut children);
         }
         built.sort_by_key(|child| child.first);
+        assert_eq!(built.len(), count, "apex I2: child groups tile the root");
         unpublished.build_inner_node_over(plan.radix(), &built, ALL_KEYS, 0)
     }
 }
 
-/// All nodes of a map without records.
+/// All nodes of a tree without records.
 #[derive(Default)]
 struct FrozenTree<'a> {
     nodes: Vec<FrozenNode<'a>>,

@@ -428,7 +428,8 @@ const MIN_GROWTH_RECORDS: usize = 8;
 pub(super) const TREND_GROUP_RETRAIN_PERCENT: usize = 125;
 
 /// Records per 100 slots of a group from which on any node is rebuilt: the keys crowd where the model did not expect
-/// them. Each lookup in such a group that misses its line pair scans an overflow bucket of 512 entries.
+/// them. Each lookup in such a group that misses its line pair scans an overflow bucket of at least 512
+/// entries.
 pub(super) const GROUP_RETRAIN_PERCENT: usize = 300;
 
 /// A node with a crowded group is rebuilt only after it has grown by one record in this many: where the keys lie along

@@ -8,7 +8,7 @@
 use super::Tree;
 use super::build::Record;
 use super::data::DataNode;
-use super::scan::{KeyValue, merge, sorted_pairs};
+use super::scan::{KeyValue, merge, sorted_line_pairs};
 use crate::index::simd::{Kernel, Simd, dispatch};
 use crate::{Error, Result};
 use std::cell::RefCell;
@@ -55,7 +55,7 @@ impl Kernel for Gather<'_> {
         let mut buffer = Buffer::of((data.slots() + stash.len()) * 2);
         let records: &mut [KeyValue] = buffer.as_chunks_mut().0;
         let pairs = tree.lines(data, 0, data.primary as usize).as_chunks().0;
-        let count = sorted_pairs::<S>(pairs, low, span, records);
+        let count = sorted_line_pairs::<S>(pairs, low, span, records);
         let count = merge(records, 0..count, &stash);
         (buffer, count)
     }
@@ -70,7 +70,8 @@ thread_local! {
     static SPARE: RefCell<Vec<Vec<u64>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Most buffers that a thread keeps. Each may be as large as a data node; more than this many are never in use at once.
+/// Most buffers that a thread keeps. Each may be as large as a data node, and a structure change has few of them
+/// in use at once.
 const MAX_SPARE_BUFFERS: usize = 4;
 
 impl Buffer {

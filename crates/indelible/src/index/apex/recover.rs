@@ -1,23 +1,31 @@
-//! Coming back: mirrors on first touch, the sweep in the background.
+//! Recovery: mirrors on first touch, and the sweep in the background.
 //!
 //! # What survives
 //!
-//! All nodes survive, each whole: see `smo`. What mirrors them in DRAM does not. After an open only the root has a mirror,
-//! and all of its slots are cold.
+//! A crash leaves every reachable node whole (apex I2, I3; [`smo`](super::smo)). The mirrors in DRAM are lost. After an
+//! open only the root has a mirror, and all its slots are cold. So an open takes the same time for any number of
+//! records.
 //!
 //! # First touch
 //!
-//! Whoever comes to a cold slot mirrors the child: of an inner node that is an empty array, of a data node the overflow
-//! buckets, for which its stash has to be read, a twentieth of the node in the good case. No node is stamped with the generation
-//! that mirrored it, as in the paper's section 5, since nothing volatile is in the pool.
+//! The first operation that comes to a cold slot mirrors the child. The mirror of an inner node is an array of cold
+//! slots. The mirror of a data node needs the overflow buckets of its stash, for which the stash has to be read: a
+//! twentieth of the node, if its model fits. Nodes need no stamp of the generation that mirrored them, as in section 5
+//! of the paper, since nothing in the pool points to DRAM.
 //!
-//! Blocks that are mirrored are *claimed*, each once, and only if it was there before the open. So in a damaged pool no block
-//! has two mirrors, which knew nothing of each other, and none that somebody is about to write has one.
+//! The blocks of a node are *claimed* before they are read, each once, and only if they were in use before the open. So
+//! in a damaged pool no node gets two mirrors that know nothing of each other, and no block that is being written now
+//! is taken for an old node (apex I4).
 //!
-//! # Sweeping
+//! # Sweep
 //!
-//! A background thread goes through all nodes and counts the records of each group; at the end all blocks that are not
-//! claimed are free.
+//! A background thread visits all data nodes from left to right, mirrors them, and counts the records of each group.
+//! Afterwards all blocks that were not claimed are free: they belong to structure changes that a crash cut short, or
+//! that were done but whose old nodes had not been freed.
+//!
+//! # Releasing mirrors
+//!
+//! [`Tree::release_mirrors`] makes the data nodes cold again, to save DRAM.
 
 use super::build::slots_block_bytes;
 use super::data::{DataNode, State};
@@ -36,10 +44,11 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Inner nodes above a data node, at most: far more than there ever are, but links that go in circles end.
+/// Most inner nodes above a data node: far more than any tree has, but links that go in circles end here.
 const MAX_LEVELS: u32 = 1024;
 
-/// Extended stash blocks of a data node, at most: with twice as many slots as the node.
+/// Most extended stash blocks of a data node: twice as many slots as the largest data node has. A chain of links that
+/// goes in circles ends here.
 const MAX_EXTENSIONS: usize = 2 * (MAX_DATA_BYTES / SLOT_BYTES) as usize / EXTENSION_SLOTS;
 
 fn damaged(offset: Offset, what: &str) -> Error {
@@ -58,7 +67,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Mirrors one node more on the way to `key`, if there is a cold one. The caller is pinned.
+    /// Mirrors the first node without a mirror on the path to `key`, if there is one. The caller is pinned.
     #[cold]
     pub(super) fn mirror_toward(&self, key: u64) -> Result<()> {
         let mut node = self.root();
@@ -71,12 +80,12 @@ impl Tree {
             if !child.is_inner() {
                 return Ok(());
             }
-            // SAFETY: reached while pinned.
+            // SAFETY: the caller is pinned, so the node is not freed before it unpins (apex I5).
             node = unsafe { &*child.as_inner() };
         }
     }
 
-    /// Mirrors the child in a cold slot.
+    /// Mirrors the child of a cold slot.
     fn mirror_child(&self, node: &InnerNode, slot: usize) -> Result<()> {
         let _changing = lock(&node.changing);
         if node.is_dead() || !node.child(slot).is_cold() {
@@ -88,7 +97,8 @@ impl Tree {
         };
         let log = group_log(slots, first);
         if slot >= first + (1 << log) {
-            // Groups that do not tile the node: what takes a child's place could not find all slots that lead there.
+            // The child groups do not tile the node (apex I2): a change that replaces the child would not find all
+            // slots that lead to it.
             return Err(damaged(node.head, "an inner node"));
         }
         let mut child = node.child(first);
@@ -120,7 +130,7 @@ impl Tree {
         let Some((radix, slots)) = self.inner_head(head).read(MAX_LOG_SLOTS) else {
             return Err(damaged(head, "an inner node"));
         };
-        let is_inline = slots == head + self.inline_at() && radix.slots() <= INLINE_SLOTS;
+        let is_inline = slots == head + self.inline_slots_offset() && radix.slots() <= INLINE_SLOTS;
         if !is_inline && claims.add(slots)? != slots_block_bytes(radix.slots()) {
             return Err(damaged(slots, "an array of slots"));
         }
@@ -128,7 +138,7 @@ impl Tree {
         Ok(InnerNode::new(radix, head, slots, range, depth))
     }
 
-    /// Mirrors a data node, which is then live.
+    /// Mirrors a data node. The mirror is live.
     fn mirror_data(&self, offset: Offset, range: (u64, u64)) -> Result<Box<DataNode>> {
         let mut claims = Claims::of(self);
         let bytes = claims.add(offset)?;
@@ -149,7 +159,7 @@ impl Tree {
         Ok(data)
     }
 
-    /// The extended stash blocks of a data node, in the order of their links.
+    /// The offsets of a data node's extended stash blocks, in the order in which they were added.
     fn extensions_of(&self, offset: Offset, claims: &mut Claims<'_>) -> Result<Vec<Offset>> {
         let mut blocks = Vec::new();
         let mut next = self.data_header(offset).extension.load_acquire();
@@ -164,12 +174,12 @@ impl Tree {
             blocks.push(next);
             next = self.extension(next).next.load_acquire();
         }
-        // The one that was added last comes first in the chain, and has the highest numbers among the stash's slots.
+        // The block that was added last comes first in the chain, and its slots have the highest numbers.
         blocks.reverse();
         Ok(blocks)
     }
 
-    /// Fills the stash bitmap and the overflow buckets of a node that nobody else has yet.
+    /// Fills the stash bitmap and the overflow buckets of a mirror that nobody else has yet.
     fn index_stash(&self, data: &DataNode, geometry: &DataGeometry) {
         let slots = match data.stash_slots() {
             _ if planted(Bug::ExtensionsForgotten) => data.stash,
@@ -187,7 +197,8 @@ impl Tree {
         }
     }
 
-    /// Visits every node from left to right: mirrors and counts it. Stops early, with `false`, when `go_on` says so.
+    /// Visits every data node from left to right: mirrors it and counts its records. Returns `false`, before the end,
+    /// when `go_on` says so.
     fn sweep(&self, go_on: &impl Fn() -> bool) -> Result<bool> {
         let mut from = 0;
         let mut wait = Wait::default();
@@ -195,7 +206,7 @@ impl Tree {
             let _guard = reclaim::pin();
             let data = self.path_to(from)?.data;
             if !self.count_groups(data, from) {
-                // It is being replaced; what takes its place has to be visited.
+                // A structure change is replacing the node. What takes its place has to be visited.
                 wait.step();
                 continue;
             }
@@ -207,7 +218,7 @@ impl Tree {
         Ok(false)
     }
 
-    /// Counts the records of a node; `false` if it is not live.
+    /// Counts the records of a data node from the key `from` on; `false` if the node is not live.
     fn count_groups(&self, data: &DataNode, from: u64) -> bool {
         let mut first_key = from;
         for group in 0..data.group_count() {
@@ -220,7 +231,7 @@ impl Tree {
             let next = (group + 1 < data.group_count())
                 .then(|| data.model.first_key_of((group + 1) * GROUP_SLOTS))
                 .flatten()
-                // Homes beyond the node's keys are nobody's.
+                // Groups beyond the node's keys have no keys of their own.
                 .filter(|&key| key <= data.high);
             let end = next.or_else(|| data.high.checked_add(1));
             self.tally
@@ -235,14 +246,14 @@ impl Tree {
         true
     }
 
-    /// Counts the records of a group, finds out where it has strays, and returns the keys. The group is locked.
+    /// Counts the records of a group, sets its displaced bits, and returns its keys. The group is locked.
     pub(super) fn count_records(&self, data: &DataNode, group: usize) -> Vec<u64> {
         let keys = self.keys_of(data, group);
         data.set_counted(group, keys.len(), self.displaced_bits_of(data, group));
         keys
     }
 
-    /// Which pairs of lines of a group have strays. The group is locked, or nobody writes.
+    /// The displaced bits of a group (data I4), computed from its records. The group is locked, or no writer writes.
     pub(super) fn displaced_bits_of(&self, data: &DataNode, group: usize) -> u64 {
         let predicted_of = |at| {
             let key = self.slot_at(at).key.load();
@@ -262,7 +273,7 @@ impl Tree {
             .fold(0, |displaced, bits| displaced | bits)
     }
 
-    /// The keys of a group, in no order. The group is locked, or nobody writes.
+    /// The keys of a group, in no order. The group is locked, or no writer writes.
     pub(super) fn keys_of(&self, data: &DataNode, group: usize) -> Vec<u64> {
         let in_window = data.slots_of(group).map(|slot| data.slot_at(slot));
         let in_stash = data
@@ -276,7 +287,7 @@ impl Tree {
     }
 }
 
-/// The blocks of a node that is to have a mirror, given up again unless it gets one.
+/// The blocks of a node that is to be mirrored. If the node gets no mirror after all, the blocks are noted as claimed.
 struct Claims<'a> {
     tree: &'a Tree,
     blocks: Vec<Offset>,
@@ -288,13 +299,14 @@ impl<'a> Claims<'a> {
         Self { tree, blocks }
     }
 
-    /// Claims the block at an offset read from the pool, and returns its size. Only then may it be read.
+    /// Claims the block at an offset that was read from the pool, and returns its size. Only a claimed block may be
+    /// read.
     fn add(&mut self, offset: Offset) -> Result<u64> {
         let blocks = &self.tree.blocks;
         let Some(bytes) = blocks.bytes_at(offset) else {
             return Err(damaged(offset, "a block"));
         };
-        // A block that was given up has been claimed, or made since the open.
+        // A block without a mirror has been claimed before, or was allocated since the open.
         if !lock(&self.tree.blocks_without_mirror).remove(&offset) && !blocks.claim(offset, bytes) {
             return Err(Error::Damaged(format!(
                 "block {offset:#x} is reached twice, or was free"
@@ -316,9 +328,10 @@ impl Drop for Claims<'_> {
     }
 }
 
-/// The other way round: giving mirrors up.
+/// Releasing mirrors, to save DRAM.
 impl Tree {
-    /// Gives up the mirrors of all data nodes that nobody is changing: they become cold again. Returns the bytes.
+    /// Releases the mirrors of all data nodes that no structure change is working on, so that their slots are cold
+    /// again. Returns the bytes of DRAM.
     pub(super) fn release_mirrors(&self) -> u64 {
         let _guard = reclaim::pin();
         let mut inners = vec![self.root()];
@@ -331,7 +344,8 @@ impl Tree {
                     continue;
                 }
                 last = child;
-                // SAFETY: reached while pinned; not cold.
+                // SAFETY: the caller is pinned, so the node is not freed before it unpins (apex I5); the slot is not
+                // cold.
                 unsafe {
                     if child.is_inner() {
                         inners.push(&*child.as_inner());
@@ -344,9 +358,9 @@ impl Tree {
         bytes
     }
 
-    /// Makes the slots of a data node cold, one of which was found. What its mirror knows is in the pool: nobody
-    /// writes it while it is frozen, and whoever comes then mirrors it anew. Readers may be in the old mirror; they and the
-    /// writers in the new one have the same locks.
+    /// Releases the mirror of a data node; `slot` is one of its slots. No information is lost: the node is frozen, so
+    /// no writer changes the records or the stash until the slots are cold, and then the next operation makes a mirror
+    /// from the pool. Readers may still be in the old mirror. They use the same locks as writers in the new one.
     fn release_data_mirror(&self, parent: &InnerNode, slot: usize, data: &DataNode) -> u64 {
         let Some(frozen) = self.freeze(data) else {
             return 0;
@@ -356,9 +370,12 @@ impl Tree {
         if parent.is_dead() || parent.child(slot) != child {
             return 0;
         }
-        // The whole group, also slots to the left of the one that was found: they may have been cold when that was.
+        // The whole child group, also slots to the left of `slot`: they may have been cold when `slot` was found.
         let slots = self.durable_slots(parent);
-        let first = group_of(slots, slot).map_or(slot, |(first, _)| first);
+        let Some((first, _)) = group_of(slots, slot) else {
+            // Damage (apex I1): the mirror stays, as the pool no longer says where the node is.
+            return 0;
+        };
         parent.set(first, group_log(slots, first), Child::COLD);
         lock(&self.blocks_without_mirror).extend(data.extensions().chain([data.offset()]));
         let bytes = data.dram_bytes();
@@ -431,5 +448,5 @@ impl Tree {
     }
 }
 
-// The numbers of stash slots fit into overflow entries.
+// Overflow entries have room for the numbers of all stash slots (data I5).
 const _: () = assert!((super::plan::MAX_DATA_BYTES / 16) as usize * 2 + EXTENSION_SLOTS < 1 << 20);

@@ -1,11 +1,16 @@
 //! Ranges, in both directions.
 //!
-//! A range reads some neighbouring groups at a time, as many homes as should hold the records that are wanted. Of each group it copies the
-//! slots that may hold them, and those from the stash, validates the group's version, and merges. Nodes are laid out in order, but
-//! for the ends of groups; once somebody has inserted, each pair of lines is sorted on its way through the registers, and then
-//! what belongs before the pair is put back. Between two reads it holds no lock and no guard, only the keys not read
-//! yet: coming down again costs less than a miss. So structure changes cannot confuse it: every key has one home at any time,
-//! and no key is asked for twice.
+//! A range reads the records of a *chunk* at a time: of as many neighbouring predicted slots of a group as should hold
+//! the records that are wanted. For a chunk, the range copies the records in the windows of these predicted slots and
+//! those of the same predicted slots in the stash, validates the version of the group's lock, and merges the two.
+//!
+//! A data node is built with its records in order, but for the ends of groups (data I6). Once a record has been
+//! inserted, the records of each line pair are sorted in vector registers while they are copied, and displaced records
+//! are then moved back to where they belong.
+//!
+//! Between two reads a range holds no lock and no epoch guard, only the bounds of the keys that it has not read yet;
+//! descending from the root again costs less than one cache miss. So structure changes cannot confuse a range: each key
+//! has one predicted slot in one data node at any time (apex I2), and a range asks for no key twice.
 
 use super::data::DataNode;
 use super::layout::{
@@ -21,24 +26,25 @@ use std::sync::atomic::Ordering;
 
 pub(super) type KeyValue = [u64; 2];
 
-/// Keys not read yet, both ends included.
+/// The lowest and the highest key that have not been read yet; `None` if all have been read.
 type Unread = Option<(u64, u64)>;
 
-/// Records that are read at once where nothing is known of how many are wanted, and at most.
+/// Records that a range reads first, if the thread has not read ranges before: enough for short ranges, at little cost.
 const DEFAULT_READ_RECORDS: usize = 48;
+/// Most records that a range reads at once: a bound for what is read in vain if the caller stops early.
 const MAX_READ_RECORDS: usize = 256;
 
-/// Records read and not given out yet, in the order of reading.
+/// Records that have been read and not yet returned to the caller, in the order of reading.
 #[derive(Default)]
 struct ReadBuffer {
-    /// At least as many as there may be, some of which do not count.
+    /// The records from `start` to before `end` are to be returned; what lies behind means nothing.
     records: Vec<KeyValue>,
-    /// Those from the stash, before they join the others.
+    /// Records from the stash, before they are merged into `records`.
     stashed: Vec<KeyValue>,
     start: usize,
     end: usize,
-    /// How many have been read by this range before.
-    before: usize,
+    /// How many records the range has read earlier.
+    read_before: usize,
 }
 
 impl ReadBuffer {
@@ -52,7 +58,7 @@ impl ReadBuffer {
         record
     }
 
-    /// The record read last.
+    /// Takes the record that was read last.
     fn pop_last(&mut self) -> Option<KeyValue> {
         if self.start == self.end {
             return None;
@@ -61,7 +67,7 @@ impl ReadBuffer {
         self.records.get(self.end).copied()
     }
 
-    /// The next records, at most `most`.
+    /// Takes the next records, at most `most`.
     fn pop_chunk(&mut self, most: usize) -> &[KeyValue] {
         let first = self.start;
         self.start += most.min(self.end - first);
@@ -72,20 +78,20 @@ impl ReadBuffer {
         self.start == self.end
     }
 
-    /// Takes over what the other end has read.
+    /// Takes over what the other end of the range has read.
     fn take_reversed(&mut self, other: &mut Self) {
         std::mem::swap(self, other);
         self.records[self.start..self.end].reverse();
     }
 
-    /// Empties the run, and returns how many records to read next, if nobody says.
+    /// Empties the buffer, and returns how many records to read next if the caller does not say.
     fn restart(&mut self) -> usize {
-        let read = self.before + self.end;
-        (self.start, self.end, self.before) = (0, 0, read);
+        let read = self.read_before + self.end;
+        (self.start, self.end, self.read_before) = (0, 0, read);
         if read > 0 {
             return read.clamp(DEFAULT_READ_RECORDS, MAX_READ_RECORDS);
         }
-        // At the end of the thread there is nothing to spare.
+        // A thread that is ending has no spare buffers any more.
         let spare = SPARE.try_with(|spare| {
             let taken = spare.take();
             spare.set(Spare {
@@ -104,21 +110,21 @@ impl ReadBuffer {
         }
     }
 
-    /// Makes room for so many more records.
+    /// Makes room for `records` more records.
     #[inline(always)]
-    fn make_room(&mut self, records: usize) {
+    fn reserve(&mut self, records: usize) {
         let room = self.end + records;
         if self.records.len() < room {
             self.records.resize(room.next_power_of_two(), [0, 0]);
         }
     }
 
-    /// Puts what came from the stash into its place among what was read since `from`, which is in order.
+    /// Merges the records from the stash into those read since `from`, which are in order.
     #[inline(always)]
-    fn settle<S: Simd>(&mut self, from: usize, up: bool) {
+    fn merge_stashed<S: Simd>(&mut self, from: usize, up: bool) {
         if !self.stashed.is_empty() {
             sort_tail::<S>(&mut self.stashed, usize::MAX);
-            self.make_room(self.stashed.len());
+            self.reserve(self.stashed.len());
             self.end = merge(&mut self.records, from..self.end, &self.stashed);
         }
         debug_assert!(self.records[from..self.end].is_sorted_by_key(|record| record[0]));
@@ -128,14 +134,14 @@ impl ReadBuffer {
     }
 }
 
-/// What the last ranges of a thread leave to the next.
+/// What the last ranges of a thread leave to the next one.
 #[derive(Default)]
 struct Spare {
-    /// Their buffers: to allocate and clear them takes as long as a short range.
+    /// Buffers: allocating and clearing them takes as long as reading a short range.
     records: Vec<KeyValue>,
     stashed: Vec<KeyValue>,
-    /// How many records the last two gave. Ranges are often as long as the one before, and reading all at once is
-    /// cheaper than piece by piece.
+    /// How many records the last two ranges returned. Ranges are often as long as the ones before, and reading all
+    /// records at once is cheaper than piece by piece.
     given: [usize; 2],
 }
 
@@ -150,8 +156,8 @@ impl Drop for ReadBuffer {
         if self.records.is_empty() {
             return;
         }
-        let given = self.before + self.start;
-        // Not at the end of the thread, when there is no use for it.
+        let given = self.read_before + self.start;
+        // A thread that is ending keeps no buffers.
         let _ = SPARE.try_with(|spare| {
             let last = spare.take().given[1];
             spare.set(Spare {
@@ -163,14 +169,15 @@ impl Drop for ReadBuffer {
     }
 }
 
-/// Homes of one group, from the first to the last, and the keys that have them.
+/// What a range reads at once: predicted slots of one group, from the first to the last, and the keys that are
+/// predicted there.
 struct Chunk {
     predicted: (usize, usize),
     keys: (u64, u64),
 }
 
 impl Chunk {
-    /// As many `homes` from `home` on, that of `first`, and no key above `last`.
+    /// The chunk of `width` predicted slots from `predicted` on, that of the key `first`, without keys above `last`.
     fn upwards(data: &DataNode, (first, last): (u64, u64), predicted: usize, width: usize) -> Self {
         let after = (predicted + width).min((predicted | (GROUP_SLOTS - 1)) + 1);
         let end = data.model.first_key_of(after);
@@ -181,7 +188,7 @@ impl Chunk {
         }
     }
 
-    /// As many `homes` up to `home`, that of `last`, and no key below `first`.
+    /// The chunk of `width` predicted slots up to `predicted`, that of the key `last`, without keys below `first`.
     fn downwards(
         data: &DataNode,
         (first, last): (u64, u64),
@@ -202,8 +209,9 @@ impl Chunk {
         }
     }
 
-    /// The slots of the primary array that may hold its records; the array may end before. Those of the homes between lie in the
-    /// pairs of lines of others, if not in their own; of the first and the last home it has to be asked.
+    /// The slots of the primary array in which the records of the chunk may lie; the array may end before. Displaced
+    /// records of the predicted slots in the middle lie in line pairs of the chunk, too; for the first and for the last
+    /// predicted slot, the displaced bits tell.
     #[inline(always)]
     fn slots(&self, data: &DataNode) -> Range<usize> {
         let slots_of = |predicted| {
@@ -220,42 +228,45 @@ impl Chunk {
 }
 
 impl DataNode {
-    /// Homes from `home` on that should hold so many records, going by those of its group.
+    /// How many predicted slots from `predicted` on should hold so many records, judging by the number of records of
+    /// its group.
     #[inline(always)]
     fn predicted_width(&self, predicted: usize, records: usize) -> usize {
         let group = predicted / GROUP_SLOTS;
         let slots = self.slots_of(group).len();
         let here = self.count(group).unwrap_or(slots / 2).max(1);
-        // A few more, as they are not spread evenly.
+        // A few records more, since they are not spread evenly.
         let records = records + records / 16 + LINE_PAIR_SLOTS;
-        // At least one, or a range would never get beyond a group that has many times as many records as slots.
+        // At least one predicted slot, or a range would never get beyond a group with many times as many records as
+        // slots.
         (records * slots / here).clamp(1, 2 * GROUP_SLOTS)
     }
 }
 
 impl Tree {
-    /// Reads on: fills `run`, which is empty, from the lower end of `unread` upwards or from its upper end downwards, until
-    /// it has the records `wanted`, or nothing is left to read. Without a number it chooses one.
+    /// Reads more records into the empty `buffer`: from the lower end of `unread` upwards or from its upper end
+    /// downwards, until the buffer has the `wanted` records or nothing is left to read. If `wanted` is `None`, the
+    /// number follows from the ranges before.
     fn read_more<const UP: bool>(
         &self,
         unread: &mut Unread,
-        run: &mut ReadBuffer,
+        buffer: &mut ReadBuffer,
         wanted: Option<usize>,
     ) -> Result<()> {
-        let usual = run.restart();
+        let usual = buffer.restart();
         let wanted = wanted.map_or(usual, |wanted| wanted.min(MAX_READ_RECORDS));
         let _guard = reclaim::pin();
-        while let (Some((first, last)), true) = (*unread, run.end < wanted) {
+        while let (Some((first, last)), true) = (*unread, buffer.end < wanted) {
             let data = match self.data_of(if UP { first } else { last }) {
                 Ok(data) => data,
-                // What was read is good; the error comes up again when that has been given out.
-                Err(_) if !run.is_empty() => return Ok(()),
+                // The records that have been read are good. The error comes up again when they have been returned.
+                Err(_) if !buffer.is_empty() => return Ok(()),
                 Err(error) => return Err(error),
             };
             let predicted = data.model.predict(if UP { first } else { last });
             self.prefetch_from::<UP>(data, predicted);
             data.prefetch_overflow(predicted / GROUP_SLOTS);
-            let width = data.predicted_width(predicted, wanted - run.end);
+            let width = data.predicted_width(predicted, wanted - buffer.end);
             let chunk = if UP {
                 Chunk::upwards(data, (first, last), predicted, width)
             } else {
@@ -266,7 +277,7 @@ impl Tree {
                 data,
                 chunk: &chunk,
                 width,
-                run: &mut *run,
+                buffer: &mut *buffer,
             };
             if !dispatch(self.simd, read) {
                 continue;
@@ -282,7 +293,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Asks the caches for the first lines, before it is known how many it will be.
+    /// Prefetches the first lines of a chunk, before its width is known.
     #[inline(always)]
     fn prefetch_from<const UP: bool>(&self, data: &DataNode, predicted: usize) {
         let end = window_of(predicted) + WINDOW_SLOTS;
@@ -294,7 +305,7 @@ impl Tree {
         prefetch_all(self.lines(data, slots.start, slots.end));
     }
 
-    /// Asks the caches for what lies in the next group of so many `homes`.
+    /// Prefetches what lies in the next group, of `width` predicted slots from `predicted` on.
     #[inline(always)]
     fn prefetch_beyond<const UP: bool>(&self, data: &DataNode, predicted: usize, width: usize) {
         let group = predicted & !(GROUP_SLOTS - 1);
@@ -313,14 +324,14 @@ impl Tree {
         }
     }
 
-    /// Adds the records of a chunk, in order; `false` if somebody changed them meanwhile, and nothing is added.
+    /// Appends the records of a chunk in order; `false` if a writer interfered, and then nothing is appended.
     #[inline(always)]
     fn read_chunk<S: Simd, const UP: bool>(
         &self,
         data: &DataNode,
         chunk: &Chunk,
         width: usize,
-        run: &mut ReadBuffer,
+        buffer: &mut ReadBuffer,
     ) -> bool {
         let ((from, to), (low, high)) = (chunk.predicted, chunk.keys);
         let lock = self.locks.of(data.lock_of(from));
@@ -329,30 +340,31 @@ impl Tree {
         let lines = self.lines(data, slots.start, slots.end);
         prefetch_all(lines);
         self.prefetch_beyond::<UP>(data, if UP { from } else { to }, width);
-        self.locate_stashed::<S>(data, from, to, &mut run.stashed);
-        run.make_room(lines.len() * LINE_SLOTS);
-        let room = &mut run.records[run.end..];
-        // Free slots have a key outside of the node's range, which `low` and `high` are not.
+        self.locate_stashed::<S>(data, from, to, &mut buffer.stashed);
+        buffer.reserve(lines.len() * LINE_SLOTS);
+        let room = &mut buffer.records[buffer.end..];
+        // The marker of free slots is outside of the range of the node, in which `low` and `high` are (data I3).
         let (pairs, span) = (lines.as_chunks().0, high - low);
         let count = if data.is_in_order.load(Ordering::Relaxed) {
             let count = S::records_between(pairs, low, span, room);
-            // All are in order but those of a group's last two pairs (see `Image::place`).
+            // All records are in order but those of a group's last two line pairs (data I6).
             sort_tail::<S>(&mut room[..count], 2 * LINE_PAIR_SLOTS);
             count
         } else {
-            sorted_pairs::<S>(pairs, low, span, room)
+            sorted_line_pairs::<S>(pairs, low, span, room)
         };
-        self.load_stashed(low, span, &mut run.stashed);
+        self.load_stashed(low, span, &mut buffer.stashed);
         if !lock.validate(version) {
             return false;
         }
-        let from = run.end;
-        run.end += count;
-        run.settle::<S>(from, UP);
+        let from = buffer.end;
+        buffer.end += count;
+        buffer.merge_stashed::<S>(from, UP);
         true
     }
 
-    /// Where the records are that homes from `from` to `to`, of one group, have in the stash: offsets for keys. Asks the caches for them.
+    /// Finds the stash slots that may hold records with a predicted slot from `from` to `to`, both of one group. Stores
+    /// their offsets in the place of keys, and prefetches them.
     #[inline(always)]
     fn locate_stashed<S: Simd>(
         &self,
@@ -372,13 +384,14 @@ impl Tree {
         }
     }
 
-    /// Replaces where a record is by the record, and leaves out those whose keys are not at most `span` above `low`.
+    /// Replaces the offsets in `found` by the records there, and drops records whose keys are not from `low` to `low +
+    /// span`.
     #[inline(always)]
     fn load_stashed(&self, low: u64, span: u64, found: &mut Vec<KeyValue>) {
         let mut count = 0;
         for i in 0..found.len() {
             let slot = self.slot_at(found[i][0]);
-            // Written in any case: whether it counts cannot be foreseen.
+            // Store the record in any case: no branch could be predicted.
             found[count] = [slot.key.load(), slot.value.load()];
             count += usize::from(found[count][0].wrapping_sub(low) <= span);
         }
@@ -391,7 +404,7 @@ struct Read<'a, const UP: bool> {
     data: &'a DataNode,
     chunk: &'a Chunk,
     width: usize,
-    run: &'a mut ReadBuffer,
+    buffer: &'a mut ReadBuffer,
 }
 
 impl<const UP: bool> Kernel for Read<'_, UP> {
@@ -400,11 +413,11 @@ impl<const UP: bool> Kernel for Read<'_, UP> {
     #[inline(always)]
     fn run<S: Simd>(self) -> bool {
         self.tree
-            .read_chunk::<S, UP>(self.data, self.chunk, self.width, self.run)
+            .read_chunk::<S, UP>(self.data, self.chunk, self.width, self.buffer)
     }
 }
 
-/// Asks the caches for lines.
+/// Prefetches lines.
 #[inline(always)]
 fn prefetch_all(lines: &[KeyLine]) {
     lines
@@ -412,10 +425,10 @@ fn prefetch_all(lines: &[KeyLine]) {
         .for_each(|line| prefetch(std::ptr::from_ref(line)));
 }
 
-/// Takes the records whose keys are at most `span` above `low` out of pairs of lines, in order, and returns how many there are.
-/// `out` has room for all records of the pairs.
+/// Copies the records whose keys are from `low` to `low + span` out of line pairs, in order, and returns their number.
+/// `out` has room for all records of the line pairs.
 #[inline(always)]
-pub(super) fn sorted_pairs<S: Simd>(
+pub(super) fn sorted_line_pairs<S: Simd>(
     pairs: &[[KeyLine; 2]],
     low: u64,
     span: u64,
@@ -424,11 +437,12 @@ pub(super) fn sorted_pairs<S: Simd>(
     let mut count = 0;
     for pair in pairs {
         let Some(room) = out[count..].first_chunk_mut() else {
-            break;
+            // Going on would lose records, and structure changes copy them from here.
+            panic!("there is room for all records of the line pairs");
         };
         let end = count + S::sorted_between(pair, low, span, room);
-        // First come the strays of the pair before, if there are any; and the whole last pair of a group may belong before
-        // its strays.
+        // The line pair begins with displaced records of the line pair before, if there are any. And the whole last
+        // line pair of a group may belong before its own displaced records, which lie in the line pair before.
         for at in count.max(1)..end {
             if out[at - 1][0] < out[at][0] {
                 break;
@@ -440,7 +454,7 @@ pub(super) fn sorted_pairs<S: Simd>(
     count
 }
 
-/// Sorts records of which only the last `count` may be out of order, and of these few, not far from where they belong.
+/// Sorts records of which only the last `count` may be out of order. Few of them are, and not by much.
 #[inline(always)]
 fn sort_tail<S: Simd>(records: &mut [KeyValue], count: usize) {
     let mut from = records.len().saturating_sub(count);
@@ -450,10 +464,11 @@ fn sort_tail<S: Simd>(records: &mut [KeyValue], count: usize) {
     }
 }
 
-/// Merges `more` into the records of `range`, both sorted, and returns where they end now. There is room behind the range.
+/// Merges the sorted records of `more` into those of `range`, which are sorted, too, and returns the end of the result.
+/// There is room behind the range.
 #[inline(always)]
 pub(super) fn merge(records: &mut [KeyValue], range: Range<usize>, more: &[KeyValue]) -> usize {
-    // From the end, so that nothing is overwritten that is still needed.
+    // From the end, so that no record is overwritten that is still needed.
     let mut left = range.end;
     for (right, &record) in more.iter().enumerate().rev() {
         while left >= range.start + 4 && records[left - 4][0] > record[0] {

@@ -22,8 +22,8 @@ const MISSES_STASHED: f64 = 4.0;
 /// is equal by chance.
 const MISSES_PER_BUCKET_ENTRY: f64 = 0.02;
 
-/// Cost of a record for which the stash array has no slot, in misses: an allocation of an extended stash block, shared
-/// by its records.
+/// Further cost of a record for which the stash array has no slot, in misses: an extended stash block has to be
+/// allocated.
 const MISSES_EXTENDED_STASH: f64 = 4.0;
 
 /// Cost of reading a data node's mirror, in misses for each lookup.
