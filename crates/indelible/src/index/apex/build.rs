@@ -494,7 +494,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn an_insert_prefers_the_pair_of_lines_of_its_home() {
+    fn an_insert_prefers_the_line_pair_of_its_predicted_slot() {
         let slots = |slots: &[usize]| slots.iter().fold(0, |mask, slot| mask | 1 << (slot * 2));
         assert_eq!(choose_free_slot(slots(&[0, 2, 3, 5]), 1), Some(2));
         assert_eq!(choose_free_slot(slots(&[0, 9]), 1), Some(0));
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_make_room_for_those_of_the_pair_before_if_that_helps() {
+    fn a_line_pair_displaces_records_to_take_those_of_the_one_before_if_that_helps() {
         // One record too many, and of the line pairs behind it only the last one has a free slot.
         let (image, records) = image_of(&[9, 8, 8, 7]);
         assert_eq!((stashed(&image), image.groups[0]), (0, (32, 0b0111)));

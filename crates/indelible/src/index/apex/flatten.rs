@@ -48,7 +48,7 @@ struct KeptNode {
     bytes: u64,
 }
 
-/// What lies beneath an inner node.
+/// What lies below an inner node.
 #[derive(Default)]
 struct Subtree<'a> {
     /// The inner nodes that are to be replaced, with the locks of their slots.
@@ -182,12 +182,12 @@ impl Tree {
                 let Some(bytes) = self.blocks.bytes_at(link.offset()) else {
                     return false;
                 };
-                let void = self.freeze_if_empty(child);
-                let bytes = if void.is_some() { 0 } else { bytes };
+                let empty_node = self.freeze_if_empty(child);
+                let bytes = if empty_node.is_some() { 0 } else { bytes };
                 subtree.bytes += bytes;
                 subtree.levels += bytes * depth;
                 let was_empty = subtree.kept.last().is_some_and(|node| node.bytes == 0);
-                if void.is_none() || !was_empty {
+                if empty_node.is_none() || !was_empty {
                     subtree.kept.push(KeptNode {
                         low: inner.radix.range_of(first, 0, inner.low, inner.high).0,
                         link,
@@ -195,7 +195,7 @@ impl Tree {
                         bytes,
                     });
                 }
-                subtree.empty_nodes.extend(void);
+                subtree.empty_nodes.extend(empty_node);
             }
             first += 1 << group_log(slots, first);
         }
@@ -210,8 +210,8 @@ impl Tree {
         if !is_empty_node() {
             return None;
         }
-        // Freezing waits for the writers of the node. That is no deadlock: a writer that holds a group lock waits for
-        // nobody.
+        // Freezing waits for the writers of the node. That is no deadlock: a writer that holds a group lock does not
+        // wait for a structure change.
         self.freeze(data).filter(|_| is_empty_node())
     }
 }

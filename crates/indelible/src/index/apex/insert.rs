@@ -11,15 +11,15 @@
 //!
 //! # What is durable after each step
 //!
-//!  change | step | what is durable | what recovery does |
-//! ---|---|---|---|
-//!  insert | 1. store the value in a free slot | perhaps the value; the slot's key is the marker | nothing: the slot is free (data I3) |
-//!  | 2. store the key in the same line (commit), flush, fence | the record, whole, as lines become durable in the order of their stores | nothing |
-//!  update | 1. store the value (commit), flush, fence | the new value | nothing |
-//!  remove | 1. store the marker as the key (commit), flush, fence | the free slot | nothing |
-//!  | 2. return the stash slot to other writers | as before: the stash bitmap is in DRAM | rebuilds the stash bitmap |
-//!  extension | 1. fill a new block with markers and a link to the first extended stash block, flush, fence | the block, which is unreachable | sweeps the block |
-//!  | 2. store the block's offset in the header (commit), flush, fence | the header's link to the empty block | nothing |
+//! | change | step | what is durable | what recovery does |
+//! |---|---|---|---|
+//! | insert | 1. store the value in a free slot | perhaps the value; the slot's key is the marker | nothing: the slot is free (data I3) |
+//! | | 2. store the key in the same line (commit), flush, fence | the record, whole, as lines become durable in the order of their stores | nothing |
+//! | update | 1. store the value (commit), flush, fence | the new value | nothing |
+//! | remove | 1. store the marker as the key (commit), flush, fence | the free slot | nothing |
+//! | | 2. return the stash slot to other writers | the free slot; the stash bitmap is in DRAM | rebuilds the stash bitmap |
+//! | extension | 1. fill a new block with markers and a link to the first extended stash block, flush, fence | the block, which is unreachable | sweeps the block |
+//! | | 2. store the block's offset in the header (commit), flush, fence | the header's link to the empty block | nothing |
 
 use super::Tree;
 use super::batch::LANES;

@@ -35,9 +35,9 @@
 //! - *Pinned*: a thread that holds an epoch guard. What the thread reaches meanwhile is not freed before the thread
 //!   unpins.
 //! - *Freeze*: stop writers of a data node, but not readers. *Retire*: free, once no reader can hold it.
-//! - *Claim* a block: note that the block is in use, when a link from before the open leads to it, or when a writer
-//!   takes a stash slot of the stash bitmap.
-//! - *Sweep*: after an open, visit all nodes; blocks that were not claimed are free afterwards.
+//! - *Claim*: mark a block of the pool, or a stash slot, as in use. A link from before the open is followed only after its
+//!   block has been claimed.
+//! - *Sweep*: after an open, visit all nodes; old blocks that no link led to, and so were not claimed, are free afterwards.
 //!
 //! # What commits
 //!

@@ -177,17 +177,17 @@ pub(super) fn with_empty_margins(limits: NodeLimits, plan: Plan, low: u64, high:
         let (first, log) = plan.child_group(i);
         let (low, high) = radix.range_of(first, log, from, to);
         let child = &mut plan.children[i].1;
-        let void = Plan::Data(limits.plan_empty_node(low, high));
-        *child = with_empty_margins(limits, std::mem::replace(child, void), low, high);
+        let empty_node = Plan::Data(limits.plan_empty_node(low, high));
+        *child = with_empty_margins(limits, std::mem::replace(child, empty_node), low, high);
     }
     if before.is_none() && after.is_none() {
         return Plan::Inner(plan);
     }
     let base = before.unwrap_or(plan.base);
-    let void = |low, high| Plan::Data(limits.plan_empty_node(low, high));
-    let before = before.map(|_| void(low, from - 1));
+    let empty_node = |low, high| Plan::Data(limits.plan_empty_node(low, high));
+    let before = before.map(|_| empty_node(low, from - 1));
     let children = before.into_iter().chain([Plan::Inner(plan)]);
-    let children = children.chain(after.map(|end| void(end, high)));
+    let children = children.chain(after.map(|end| empty_node(end, high)));
     let children: Vec<_> = (0..).zip(children).collect();
     Plan::Inner(InnerPlan {
         base,

@@ -116,7 +116,7 @@ fn a_node_of_one_key_is_valid() {
 }
 
 #[test]
-fn without_keys_homes_are_spread() {
+fn without_keys_predicted_slots_are_spread() {
     let model = Model::fit(&[], 16, 0, u64::MAX);
     assert_eq!(
         (0..16).map(|i| model.predict(i << 60)).collect::<Vec<_>>(),
@@ -127,7 +127,7 @@ fn without_keys_homes_are_spread() {
 }
 
 #[test]
-fn dense_keys_fill_all_homes_evenly() {
+fn dense_keys_fill_all_slots_evenly() {
     for start in [0, 1 << 40, 1 << 63, u64::MAX - 5000] {
         let keys: Vec<u64> = (0..5000).map(|i| start + i).collect();
         let model = Model::fit(&keys, 10_000, 0, u64::MAX);
@@ -147,7 +147,7 @@ fn keys_beyond_the_last_go_on_with_its_slope() {
         assert!((model.predict(5000 + 10 * rank) as f64 - predicted).abs() <= 2.0);
     }
     assert_eq!(model.predict(u64::MAX), 1999);
-    // A node that is fuller than that is filled as it can be.
+    // With more keys than the density allows, the keys fill the whole array.
     let model = Model::fit_append(&keys, 1000, 0.9);
     assert!(model.predict(5000 + 9990) >= 998);
 }
@@ -182,7 +182,7 @@ fn the_last_group_has_room_for_a_window() {
     }
 }
 
-/// The rule of inserts, slot by slot, in random order.
+/// Inserts keys slot by slot, in a random order, as inserts into a data node choose slots.
 fn insert_all(model: &Model, keys: &[u64], slots: usize, group: usize) -> Fit {
     let mut order: Vec<u64> = keys.to_vec();
     let mut state = 99;

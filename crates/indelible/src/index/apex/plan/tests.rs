@@ -115,13 +115,13 @@ fn sets(count: usize) -> Vec<(&'static str, Vec<u64>)> {
     ]
 }
 
-/// Dense runs with wide gaps between them.
+/// Dense runs of `size` keys with wide gaps between them.
 fn clusters(count: usize, size: u64) -> Vec<u64> {
     let gap = u64::MAX / (count as u64 / size + 1);
     many(count, |_, i| i / size * gap + i % size)
 }
 
-/// What a tree looks like.
+/// Statistics of a planned tree.
 #[derive(Debug, Default)]
 struct Tally {
     inner_nodes: usize,
@@ -236,7 +236,7 @@ fn check_inner(limits: NodeLimits, plan: &Plan) {
     }
 }
 
-/// That `plan` is a tree for exactly `keys`, with the nodes that the pool can hold.
+/// Checks that `plan` is a tree for exactly `keys`, with nodes that the pool can hold.
 fn check(limits: NodeLimits, keys: &[u64], (low, high): (u64, u64), fill: f64, plan: &Plan) {
     check_inner(limits, plan);
     let (mut next_key, mut next_low) = (0, u128::from(low));
@@ -516,8 +516,8 @@ fn shapes_of_large_trees() {
     }
 }
 
-/// What figure 10 asks: which keys would overflow if they had more or fewer pairs of lines than two, and how many pairs a lookup
-/// would read before the stash. `cargo test --profile ci -p indelible --lib apex::plan -- --ignored --nocapture distance`
+/// Figure 10 of the paper: how many keys would overflow if a window had more or fewer line pairs than two, and how many
+/// line pairs a lookup would read before the stash. `cargo test --profile ci -p indelible --lib apex::plan -- --ignored --nocapture distance`
 #[test]
 #[ignore = "a measurement"]
 fn overflow_by_probing_distance() {
@@ -540,7 +540,7 @@ fn overflow_by_probing_distance() {
                     read += pairs;
                 });
                 println!(
-                    "{name:12} nodes up to {:.0} % full, {:3} slots: {:6.2} % overflow, {:.2} pairs of lines per lookup",
+                    "{name:12} nodes up to {:.0} % full, {:3} slots: {:6.2} % overflow, {:.2} line pairs per lookup",
                     fill * 100.0,
                     pairs * model::LINE_PAIR_SLOTS,
                     100.0 * overflowed as f64 / keys.len() as f64,
@@ -551,8 +551,8 @@ fn overflow_by_probing_distance() {
     }
 }
 
-/// Keys of a node that overflow if each may lie in so many pairs of lines of its group, inserted in a random order, and pairs that
-/// are read if each key is looked up once.
+/// How many keys of a data node overflow if each may lie in `window` line pairs of its group and they are inserted in a
+/// random order, and how many line pairs are read if each key is looked up once.
 fn probed(node: &DataPlan, keys: &[u64], window: usize) -> (usize, usize) {
     let pairs = node.primary / model::LINE_PAIR_SLOTS;
     let mut taken = vec![0; pairs];
