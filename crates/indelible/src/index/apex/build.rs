@@ -60,6 +60,7 @@ pub(super) struct NodeImage {
 }
 
 impl NodeImage {
+    /// Lays out `records`, in ascending order of their keys, in the data node of `plan`.
     pub(super) fn new(plan: &DataPlan, records: &[Record]) -> Self {
         let geometry = DataGeometry {
             model: plan.model,
@@ -137,7 +138,7 @@ impl NodeImage {
                 let spilled = carried.start + placed..carried.end;
                 self.fill_line_pair(slot, &records[carried.start..], placed);
                 for (slot, record) in (slot + placed..).zip(at..at + stay) {
-                    self.put(slot, records[record]);
+                    self.set_slot(slot, records[record]);
                 }
                 spilled.for_each(|record| self.spill(records[record]));
             }
@@ -150,7 +151,7 @@ impl NodeImage {
         // where they come last.
         for &record in &records[carried] {
             match self.free_place(self.geometry.model.predict(record.0)) {
-                Some(slot) => self.put(slot, record),
+                Some(slot) => self.set_slot(slot, record),
                 None => self.spill(record),
             }
         }
@@ -186,7 +187,7 @@ impl NodeImage {
         let predicted = self.geometry.model.predict(record.0);
         let slot = self.stashed.len();
         if slot < self.geometry.stash {
-            self.put(self.geometry.primary + slot, record);
+            self.set_slot(self.geometry.primary + slot, record);
             self.stashed.push((predicted, record.0, slot as u32));
         } else {
             self.beyond_stash.push((predicted, record));
@@ -200,7 +201,8 @@ impl NodeImage {
         self.beyond_stash.is_empty() && free >= (self.geometry.stash / 8).max(2)
     }
 
-    fn put(&mut self, slot: usize, (key, value): Record) {
+    /// Stores a record in a slot of the primary array or the stash array.
+    fn set_slot(&mut self, slot: usize, (key, value): Record) {
         let at = HEADER_WORDS + slot * 2;
         self.words[at] = key;
         self.words[at + 1] = value;

@@ -1,6 +1,6 @@
 //! How a data node that is too full is restructured: decisions and plans, which change nothing.
 //!
-//! The choices, in the order in which [`smo`](super::smo) tries them:
+//! The choices, about in the order in which [`smo`](super::smo) tries them:
 //!
 //! - *replace*: one data node, larger or with another model;
 //! - *grow the parent at an edge*: keys lie beyond all slots of the parent, so the parent gets as many slots again on
