@@ -117,6 +117,7 @@ impl<'a> Lanes<'a> {
     }
 }
 
+/// Looks up at most [`LANES`] keys, with the vector instructions of the machine.
 struct GetLanes<'a> {
     tree: &'a Tree,
     keys: &'a [u64],

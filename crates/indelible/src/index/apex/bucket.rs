@@ -34,12 +34,14 @@ const HEAD_WORDS: usize = 2;
 pub(super) struct Entry(u32);
 
 impl Entry {
+    /// The entry for the record of `key` in a stash slot.
     #[inline(always)]
     pub(super) fn new(predicted: usize, key: u64, stash_slot: u32) -> Self {
         assert!(stash_slot < 1 << SLOT_BITS, "data I5: no such stash slot");
         Self(Self::tag(predicted, key) | stash_slot)
     }
 
+    /// The bits of an entry that depend on the key.
     #[inline(always)]
     fn tag(predicted: usize, key: u64) -> u32 {
         Self::block(predicted) << BLOCK_SHIFT | u32::from(fingerprint(key)) << SLOT_BITS
@@ -51,6 +53,7 @@ impl Entry {
         (predicted % GROUP_SLOTS / 16) as u32
     }
 
+    /// The stash slot of the record.
     pub(super) fn stash_slot(self) -> u32 {
         self.0 & ((1 << SLOT_BITS) - 1)
     }
@@ -86,6 +89,7 @@ impl<'a> Bucket<'a> {
         })
     }
 
+    /// The address of the bucket, for a group word.
     pub(super) fn address(self) -> u64 {
         self.words.as_ptr().expose_provenance() as u64
     }
@@ -147,6 +151,7 @@ impl<'a> Bucket<'a> {
         Self::layout(self.capacity()).size()
     }
 
+    /// The entries, as words.
     #[inline(always)]
     fn words(self) -> &'a [AtomicU32] {
         let length = self.word(0).load(Ordering::Acquire) as usize;

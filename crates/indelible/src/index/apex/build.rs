@@ -264,6 +264,7 @@ impl<'a> UnpublishedNodes<'a> {
         }
     }
 
+    /// Allocates a block that is freed with `self`.
     fn alloc(&mut self, bytes: u64) -> Result<Offset> {
         let offset = self.tree.blocks.alloc(bytes)?;
         self.blocks.push((offset, bytes));

@@ -130,6 +130,7 @@ impl Tree {
         Ok(all)
     }
 
+    /// Whether a data node has a record.
     fn has_records(&self, data: &DataNode) -> bool {
         (0..data.group_count()).any(|group| !self.keys_of(data, group).is_empty())
     }

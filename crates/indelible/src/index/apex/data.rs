@@ -247,6 +247,7 @@ impl DataNode {
 }
 
 impl Group {
+    /// A group whose records have not been counted: any of them may be displaced (I4).
     fn uncounted() -> Self {
         Self {
             word: (UNCOUNTED << 48).into(),
@@ -319,6 +320,7 @@ impl DataNode {
         self.set_displaced_bits(predicted, Self::line_pair_bit(predicted));
     }
 
+    /// Sets bits of the displaced word of a predicted slot's group. The group's lock is held.
     #[inline(always)]
     fn set_displaced_bits(&self, predicted: usize, bits: u64) {
         let displaced = &self.groups[predicted / GROUP_SLOTS].displaced;

@@ -129,6 +129,7 @@ impl Group<'_> {
         size_of::<Cell>() << self.log > 64
     }
 
+    /// Whether no slot of the parent lies behind the child group.
     fn is_last(self) -> bool {
         self.end() == self.radix().slots()
     }
@@ -247,6 +248,7 @@ impl Group<'_> {
         parts
     }
 
+    /// Splits the child group in halves, and halves the parts in turn.
     fn halve(
         self,
         contents: &NodeContents<'_>,
@@ -360,6 +362,7 @@ pub(super) enum Growth {
 }
 
 impl Growth {
+    /// The radix of the inner node that has grown.
     pub(super) fn radix(self, old: Radix) -> Radix {
         let (mut base, mut shift) = (old.base, old.shift);
         match self {

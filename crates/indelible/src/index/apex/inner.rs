@@ -25,6 +25,7 @@ pub(super) struct Child(usize);
 const INNER: usize = 1;
 
 impl Child {
+    /// A child without a mirror.
     pub(super) const COLD: Self = Self(0);
 
     pub(super) fn data(node: NonNull<DataNode>) -> Self {
@@ -170,6 +171,7 @@ impl InnerNode {
         self.child(self.slot_of(key))
     }
 
+    /// The child of a slot.
     #[inline(always)]
     pub(super) fn child(&self, slot: usize) -> Child {
         // SAFETY: the callers take slots from the node's `Radix`, which has as many slots as the array.
@@ -199,6 +201,7 @@ impl InnerNode {
         self.dead.load(Ordering::Acquire)
     }
 
+    /// Notes that another node has taken the place of this one. `changing` is held.
     pub(super) fn set_dead(&self) {
         self.dead.store(true, Ordering::Release);
     }

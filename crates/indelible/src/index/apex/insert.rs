@@ -382,6 +382,7 @@ enum WriteOutcome {
     Frozen,
 }
 
+/// An attempt to write, with the vector instructions of the machine.
 struct Write<'a, F> {
     tree: &'a Tree,
     key: u64,
@@ -397,6 +398,7 @@ impl<F: FnMut(Option<u64>) -> Change> Kernel for Write<'_, F> {
     }
 }
 
+/// A search for a key and for free slots, with the vector instructions of the machine.
 struct Locate<'a> {
     tree: &'a Tree,
     data: &'a DataNode,

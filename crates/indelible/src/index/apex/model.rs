@@ -261,8 +261,9 @@ pub(super) fn simulate(model: &Model, keys: &[u64], slots: usize) -> Fit {
 /// Groups that are simulated of a data node with at least twice as many.
 const SAMPLED_GROUPS: usize = 16;
 
-/// How `keys` would lie after inserts in a random order, with groups of `group` slots, a power of two. As no window leaves its group, a sample of groups stands
-/// for a large array: the groups of some keys, so that groups with many keys are likely to be in the sample.
+/// How `keys` would lie after inserts in a random order, with groups of `group` slots, a power of two. As no window
+/// leaves its group, a sample of groups stands for a large array: the groups of some keys, so that groups with many keys
+/// are likely to be in the sample.
 pub(super) fn simulate_in(model: &Model, keys: &[u64], slots: usize, group: usize) -> Fit {
     let slots = primary_slots(slots, group);
     let last = (slots - 1) / group * group;

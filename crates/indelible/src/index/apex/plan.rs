@@ -352,6 +352,7 @@ impl NodeLimits {
         self.data_with_stash(keys, range, (low, high), fill, ratio)
     }
 
+    /// One data node for the keys of `range`, with the share `ratio` of its slots for the stash.
     fn data_with_stash(
         self,
         keys: &[u64],

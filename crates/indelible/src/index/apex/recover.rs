@@ -51,6 +51,7 @@ const MAX_LEVELS: u32 = 1024;
 /// goes in circles ends here.
 const MAX_EXTENSIONS: usize = 2 * (MAX_DATA_BYTES / SLOT_BYTES) as usize / EXTENSION_SLOTS;
 
+/// The error for a block that is not what a link says.
 fn damaged(offset: Offset, what: &str) -> Error {
     Error::Damaged(format!("{offset:#x} is not {what} of this map"))
 }
@@ -111,6 +112,7 @@ impl Tree {
         Ok(())
     }
 
+    /// Mirrors the node that a link leads to.
     fn mirror(&self, link: Link, range: (u64, u64), depth: u32) -> Result<Child> {
         if link.is_inner() {
             let inner = self.mirror_inner(link.offset(), range, depth)?;
@@ -121,6 +123,7 @@ impl Tree {
         }
     }
 
+    /// Mirrors an inner node. Its slots are cold.
     fn mirror_inner(&self, head: Offset, range: (u64, u64), depth: u32) -> Result<Box<InnerNode>> {
         let mut claims = Claims::of(self);
         let bytes = claims.add(head)?;

@@ -399,6 +399,7 @@ impl Tree {
     }
 }
 
+/// Reads a chunk, with the vector instructions of the machine.
 struct Read<'a, const UP: bool> {
     tree: &'a Tree,
     data: &'a DataNode,

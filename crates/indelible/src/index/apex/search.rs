@@ -76,6 +76,7 @@ impl Tree {
         }
     }
 
+    /// The window of the slot `predicted`, which the model of `data` predicted.
     #[inline(always)]
     pub(super) fn window(&self, data: &DataNode, predicted: usize) -> Window<'_> {
         // SAFETY: the mirror was made for a block of this pool, and its model predicted the slot (data I7).
@@ -241,6 +242,7 @@ impl Tree {
     }
 }
 
+/// An attempt to look up a key, with the vector instructions of the machine.
 struct Get<'a> {
     tree: &'a Tree,
     key: u64,
@@ -255,6 +257,7 @@ impl Kernel for Get<'_> {
     }
 }
 
+/// A search for a displaced record, with the vector instructions of the machine.
 struct FindDisplaced<'a> {
     tree: &'a Tree,
     data: &'a DataNode,

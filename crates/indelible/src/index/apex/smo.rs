@@ -82,6 +82,7 @@ pub(super) struct Path<'a> {
     pub(super) data: &'a DataNode,
 }
 
+/// An inner node on a path, with the slot of the key.
 pub(super) struct Step<'a> {
     pub(super) inner: &'a InnerNode,
     pub(super) slot: usize,

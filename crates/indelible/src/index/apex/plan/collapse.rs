@@ -52,6 +52,7 @@ struct Group {
 }
 
 impl Group {
+    /// All slots of an inner node that begins at `branch`.
     fn of(branch: &Branch, low: u64, high: u64) -> Self {
         Self {
             slot: 0,
@@ -67,6 +68,7 @@ impl Group {
         self.start + (1 << (self.width - 1))
     }
 
+    /// The two halves of the group, in an inner node whose slots have `1 << shift` keys each.
     fn halves(self, shift: u32) -> [Self; 2] {
         let (width, middle) = (self.width - 1, self.middle());
         let left = Self {
@@ -126,6 +128,7 @@ impl Partitioner<'_> {
         }
     }
 
+    /// The inner node that begins at `branch`, with all nodes below it.
     fn inner(&self, branch: &Branch, low: u64, high: u64) -> InnerPlan {
         let log_slots = self.log_slots(branch, low, high);
         let shift = branch.reach + 1 - log_slots;
@@ -191,6 +194,7 @@ impl Partitioner<'_> {
         best
     }
 
+    /// Visits the children of an inner node in the halves of `branch`, from left to right.
     fn visit_halves(
         &self,
         branch: &Branch,

@@ -217,6 +217,7 @@ impl<'a> Partitioner<'a> {
         }
     }
 
+    /// The two halves of `range` as one part.
     fn branch(&self, range: &Range<usize>, left: Best, right: Best) -> Best {
         let (start, width) = self.aligned(range);
         let middle = start + (1 << (width - 1));
