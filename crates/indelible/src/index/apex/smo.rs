@@ -34,7 +34,7 @@
 //! | step | what is durable | what recovery does |
 //! |---|---|---|
 //! | 1. freeze D; write L, R and I; flush, fence | D; unreachable nodes | sweeps L, R and I |
-//! | 2. store the link to I in the slot of D (commit) | I with both split, one level too deep | sweeps D |
+//! | 2. store the link to I in the slot of D (commit) | I with both halves, one level too deep | sweeps D |
 //! | 3. store the link to R in its own slot (commit) | R in its slot, L by way of I | sweeps D |
 //! | 4. store the link to L in the slot of I (commit) | L and R in their slots | sweeps D and I |
 //! | 5. point the mirror to L and R, retire D and I, open L and R for writers | the same tree | sweeps D and I |
@@ -53,8 +53,9 @@
 //!   is dead, or live again because the change was abandoned.
 //! - I2. The data nodes that a change builds stay frozen until the commit is durable and the mirrors lead to the new
 //!   nodes.
-//! - I3. Lock order: a data node is frozen before a `changing` mutex is locked; of two inner nodes the upper one is
-//!   locked first; `changing_root` stands above the root.
+//! - I3. Lock order: `changing_root`, then `changing` of inner nodes from the root downwards, then the locks of groups.
+//!   A thread that holds the lock of a group waits for none of the others. No thread that holds one of these locks waits
+//!   for a frozen node: freezing a node that is not live fails at once, and writers wait for it without a lock.
 //! - I4. After each single store of a change, apex I1 and I2 hold for the durable tree.
 //! - I5. A change stores links of an inner node only while it holds the node's `changing` and the node is not dead.
 
@@ -457,7 +458,7 @@ impl Tree {
     }
 
     /// Builds the intermediate nodes for the children of a child group, and returns the link through which all of them
-    /// are reachable: to the only child, or to an intermediate node with two split, each a child or in turn an
+    /// are reachable: to the only child, or to an intermediate node with two halves, each a child or in turn an
     /// intermediate node. So every state on the way to the children's own slots has aligned child groups (I4).
     fn build_intermediate(
         &self,
