@@ -200,7 +200,7 @@ impl Crash {
         let missed: Vec<String> = coverage
             .commits_missed()
             .iter()
-            .map(|point| format!("{}:{}, {}", point.file, point.lines.0, point.story))
+            .map(|point| format!("{}:{}, {}", point.file, point.lines.0, point.description))
             .collect();
         let [images, in_recovery, deeper] = coverage.images;
         let list = |items: Vec<String>| {

@@ -21,7 +21,7 @@ mod report;
 #[cfg(feature = "trace")]
 pub mod testing;
 
-pub(crate) use buffer::{MOST_READ, Pair, ReadBuffer, Unread};
+pub(crate) use buffer::{KeyValue, MOST_READ, ReadBuffer, Unread};
 pub use facts::{Fact, FactValue, Unit};
 pub(crate) use kind::AnyOptions;
 pub use kind::Kind;
