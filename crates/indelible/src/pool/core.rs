@@ -13,7 +13,7 @@ use crate::planted::{Bug, planted};
 use crate::pmem::{Cell, Medium, Pm};
 use crate::sync::lock;
 use crate::{Error, Kind, Result};
-use extents::Extents;
+use extents::{Extents, Growth};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -30,6 +30,8 @@ pub(crate) struct PoolCore {
     generation: AtomicU64,
     closed: AtomicBool,
     extents: Mutex<Extents>,
+    /// Locked before `extents`, by whoever makes the pool longer or shorter.
+    growth: Mutex<Growth>,
     /// The owner number of each catalog entry, also of one that is being prepared and not committed yet.
     owners: [AtomicU32; MAPS],
     maps: Mutex<HashMap<usize, WeakIndex>>,
@@ -65,6 +67,7 @@ impl PoolCore {
             )));
         }
         mapping.map(0, length)?;
+        mapping.reserve_metadata(superblock.extents)?;
         let core = Self {
             pm: mapping.pen(medium),
             mapping: Arc::new(mapping),
@@ -76,6 +79,7 @@ impl PoolCore {
             generation: AtomicU64::new(superblock.generation),
             closed: AtomicBool::new(false),
             extents: Mutex::new(Extents::new(superblock.extents, superblock.sequence)),
+            growth: Mutex::default(),
             owners: std::array::from_fn(|_| AtomicU32::new(0)),
             maps: Mutex::default(),
             map_closed: Condvar::new(),
@@ -85,6 +89,7 @@ impl PoolCore {
             owner.store(core.entry(slot).owner.load() as u32, Ordering::Relaxed);
         }
         core.scan_extents()?;
+        core.reserve_used_extents()?;
         Ok(core)
     }
 
@@ -341,8 +346,9 @@ impl PoolCore {
         {
             return Ok(());
         }
+        let growth = &mut *lock(&self.growth);
         let extents = &mut *lock(&self.extents);
-        if let Err(error) = self.cut_surplus(extents) {
+        if let Err(error) = self.cut_surplus(growth, extents) {
             // The file stays longer than it need be.
             tracing::debug!(%error, "what was made ready ahead could not be cut off");
         }
@@ -368,6 +374,6 @@ impl Drop for PoolCore {
             tracing::warn!(%error, "the pool could not be closed cleanly");
         }
         // Or the file would stay locked for as long as a thread has it.
-        lock(&self.extents).stop_ahead();
+        lock(&self.growth).stop_ahead();
     }
 }

@@ -19,12 +19,14 @@
 //! grows with the number of records. Extents whose owner is not in the catalog are free.
 
 mod core;
+mod files;
 mod layout;
 mod mapping;
 mod occupancy;
 mod options;
 mod space;
 mod superblock;
+mod system;
 
 pub(crate) use core::PoolCore;
 pub use options::PoolOptions;

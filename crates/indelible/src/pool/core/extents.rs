@@ -7,16 +7,18 @@
 
 use super::PoolCore;
 use crate::planted::{Bug, planted};
-use crate::pool::Space;
 use crate::pool::layout::{EXTENT_BYTES, MAX_EXTENTS, TABLE_AT, Use};
 use crate::pool::mapping::Mapping;
+use crate::pool::{Space, system};
 use crate::sync::lock;
 use crate::{Error, Result};
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Weak};
-use std::thread::{Builder, JoinHandle};
+use std::sync::{Arc, MutexGuard, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// What is known about extents while the pool is open.
 #[derive(Default)]
@@ -24,18 +26,11 @@ pub(super) struct Extents {
     /// Length of the pool in extents.
     pub(super) count: u64,
     pub(super) free: BTreeSet<u64>,
+    /// Free extents that do not have all their blocks on the disk, since somebody has copied the file: see
+    /// `Mapping::without_blocks`.
+    without_blocks: BTreeSet<u64>,
     pub(super) sequence: u64,
     pub(super) next_owner: u32,
-    ahead: Option<Ahead>,
-}
-
-/// A thread that makes extents beyond the pool's end ready, one after the other.
-struct Ahead {
-    /// After each one, where those that are ready end.
-    ready: Receiver<u64>,
-    /// Where they all will.
-    to: u64,
-    thread: JoinHandle<()>,
 }
 
 impl Extents {
@@ -47,12 +42,83 @@ impl Extents {
         }
     }
 
-    /// Where the extents beyond the pool's end that are ready end. Waits until `needed` of all extents are, or no more will be.
-    fn ready(&mut self, needed: u64) -> u64 {
-        let Some(ahead) = &self.ahead else {
-            return self.count;
+    /// The first of `length` free extents in a row that have their blocks.
+    fn first_run(&self, length: u64) -> Option<u64> {
+        if self.without_blocks.is_empty() {
+            return first_run(&self.free, length);
+        }
+        first_run(&(&self.free - &self.without_blocks), length)
+    }
+
+    /// Makes the pool end at `count`.
+    fn cut(&mut self, count: u64) {
+        self.count = count;
+        self.free.split_off(&count);
+        self.without_blocks.split_off(&count);
+    }
+}
+
+/// What whoever makes the pool longer has to know. It has a lock of its own, so that others who look for an extent, or ask
+/// whose one is, do not wait while the system is asked for more.
+#[derive(Default)]
+pub(super) struct Growth {
+    ahead: Option<Ahead>,
+    refusal: Option<Refusal>,
+}
+
+/// A thread that makes extents beyond the pool's end ready, one after the other.
+struct Ahead {
+    /// After each one, where those that are ready end.
+    ready: Receiver<u64>,
+    /// Where they all will.
+    to: u64,
+    thread: JoinHandle<()>,
+}
+
+/// The disk was full. To ask again takes long, up to a tenth of a second on a journaling file system, and whoever has records
+/// to insert asks again at once.
+struct Refusal {
+    reason: String,
+    /// How many extents the pool was to have, or more.
+    needed: u64,
+    until: Instant,
+    /// Bytes that the file system had left. As soon as it has more, and enough for an extent, it is asked again.
+    room: Option<u64>,
+}
+
+/// How long a refusal is remembered: for ten times as long as it took, within these limits. So a thread that goes on
+/// inserting spends a tenth of its time on it at most, and space that has come back is found soon.
+const REMEMBERED: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
+
+impl Refusal {
+    fn new(mapping: &Mapping, reason: &str, needed: u64, began: Instant) -> Self {
+        let [least, most] = REMEMBERED;
+        let now = Instant::now();
+        Self {
+            reason: reason.into(),
+            needed,
+            until: now + ((now - began) * 10).clamp(least, most),
+            room: mapping.room(),
+        }
+    }
+
+    fn still_holds(&self, mapping: &Mapping, needed: u64) -> bool {
+        let has_more = || {
+            let room = mapping.room();
+            room > self.room && room >= Some(EXTENT_BYTES)
         };
-        let mut ready = self.count;
+        needed >= self.needed && Instant::now() < self.until && !has_more()
+    }
+}
+
+impl Growth {
+    /// Where the extents beyond the end of a pool of `count` extents that are ready end. Waits until `needed` of all extents
+    /// are, or no more will be.
+    fn ready(&mut self, count: u64, needed: u64) -> u64 {
+        let Some(ahead) = &self.ahead else {
+            return count;
+        };
+        let mut ready = count;
         while ready < needed {
             match ahead.ready.recv() {
                 Ok(end) => ready = end,
@@ -66,15 +132,40 @@ impl Extents {
         ready
     }
 
-    /// Has no more extents made ready, and returns the end of what may have been.
+    /// Has no more extents made ready, and returns the end of what may have been, if anything.
     pub(super) fn stop_ahead(&mut self) -> u64 {
         let Some(Ahead { ready, to, thread }) = self.ahead.take() else {
-            return self.count;
+            return 0;
         };
         // Now it has nobody to tell, and ends.
         drop(ready);
         let _ = thread.join();
         to
+    }
+
+    /// Fails if the disk has only just been too full for `needed` extents.
+    fn check_refusal(&self, mapping: &Mapping, needed: u64) -> Result<()> {
+        match &self.refusal {
+            Some(refusal) if refusal.still_holds(mapping, needed) => {
+                Err(Error::NoSpace(refusal.reason.clone()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Remembers how an attempt to have `needed` extents ended that began then.
+    fn remember<T>(
+        &mut self,
+        mapping: &Mapping,
+        needed: u64,
+        began: Instant,
+        result: Result<T>,
+    ) -> Result<T> {
+        self.refusal = match &result {
+            Err(Error::NoSpace(reason)) => Some(Refusal::new(mapping, reason, needed, began)),
+            _ => None,
+        };
+        result
     }
 }
 
@@ -121,6 +212,19 @@ impl PoolCore {
         Ok(())
     }
 
+    /// Sees to it that all extents in use have blocks of their own on the disk, before anything is stored in them. Free ones
+    /// get theirs when they are taken.
+    pub(super) fn reserve_used_extents(&self) -> Result<()> {
+        let extents = &mut *lock(&self.extents);
+        let without_blocks = self.mapping.without_blocks(extents.count)?;
+        for &extent in without_blocks.difference(&extents.free) {
+            self.mapping
+                .reserve_again(extent * EXTENT_BYTES..(extent + 1) * EXTENT_BYTES)?;
+        }
+        extents.without_blocks = &without_blocks & &extents.free;
+        Ok(())
+    }
+
     /// Takes `length` extents in a row for `owner`, growing the file if need be, and returns the first.
     pub(in crate::pool) fn take_extents(
         &self,
@@ -128,11 +232,16 @@ impl PoolCore {
         block_bytes: u64,
         length: u64,
     ) -> Result<u64> {
-        let extents = &mut *lock(&self.extents);
+        let mut extents = lock(&self.extents);
         self.pm.note("extent taken", u64::from(length > 1));
-        let first = match first_run(&extents.free, length) {
+        let first = match extents.first_run(length) {
             Some(first) => first,
-            None => self.grow(extents, length)?,
+            None => {
+                drop(extents);
+                let first;
+                (extents, first) = self.grow(length)?;
+                first
+            }
         };
         (first..first + length).for_each(|extent| {
             extents.free.remove(&extent);
@@ -160,54 +269,96 @@ impl PoolCore {
         Ok(first)
     }
 
-    /// Makes the file longer, and returns the first of `length` new extents in a row.
-    fn grow(&self, extents: &mut Extents, length: u64) -> Result<u64> {
-        // Free extents at the end of the file count towards the run.
-        let mut first = extents.count;
-        while extents.free.contains(&(first - 1)) {
-            first -= 1;
-        }
-        let limit = MAX_EXTENTS.min(self.mapping.reserved() / EXTENT_BYTES);
-        if first + length > limit {
-            return Err(Error::NoSpace(format!(
-                "the pool has reached its limit of {} bytes",
-                limit * EXTENT_BYTES
-            )));
-        }
-        let needed = first + length;
-        let wanted = needed.max(after_next_step(extents.count)).min(limit);
-        self.pm.note("file growth", 0);
-        if planted(Bug::GrowCommitsEarly) {
-            let count = std::mem::replace(&mut extents.count, wanted);
-            self.write_superblock(extents, false);
-            extents.count = count;
-        }
-        let ready = extents.ready(needed);
-        let count = if ready >= needed {
-            ready
-        } else {
-            // If the disk has less, as much as is needed.
-            match make_ready(&self.mapping, ready, wanted) {
-                Err(Error::NoSpace(_)) if wanted > needed => {
-                    make_ready(&self.mapping, ready, needed)?;
-                    needed
-                }
-                result => result.map(|()| wanted)?,
+    /// Sees to it that there are `length` free extents in a row, and returns the first. Only while the pool's length changes
+    /// are the extents locked.
+    fn grow(&self, length: u64) -> Result<(MutexGuard<'_, Extents>, u64)> {
+        let growth = &mut *lock(&self.growth);
+        loop {
+            let mut extents = lock(&self.extents);
+            // Meanwhile somebody else may have grown the pool, or given some back.
+            if let Some(first) = extents.first_run(length) {
+                return Ok((extents, first));
             }
+            if let Some(first) = first_run(&extents.free, length) {
+                drop(extents);
+                self.reserve_free(growth, first..first + length)?;
+                continue;
+            }
+            let limit = MAX_EXTENTS.min(self.mapping.reserved() / EXTENT_BYTES);
+            let count = extents.count;
+            // Free extents at the end of the file count towards the run.
+            let mut first = count;
+            while extents.free.contains(&(first - 1)) {
+                first -= 1;
+            }
+            let needed = first + length;
+            if needed > limit {
+                return Err(Error::NoSpace(format!(
+                    "the pool has reached its limit of {} bytes",
+                    limit * EXTENT_BYTES
+                )));
+            }
+            let wanted = needed.max(after_next_step(count)).min(limit);
+            self.pm.note("file growth", 0);
+            if planted(Bug::GrowCommitsEarly) {
+                extents.count = wanted;
+                self.write_superblock(&mut extents, false);
+                extents.count = count;
+            }
+            drop(extents);
+            let end = self.make_longer(growth, count, needed..wanted)?;
+            let mut extents = lock(&self.extents);
+            extents.free.extend(count..end);
+            extents.count = end;
+            // COMMIT: the pool's length, by checksum (see the superblock). Before it the file is longer than the superblock
+            // says, which does no harm; after it the new extents exist and are free, since a new page of the table is zero.
+            self.write_superblock(&mut extents, false);
+            drop(extents);
+            self.look_ahead(growth, end, limit);
+        }
+    }
+
+    /// Has extents ready behind the first `count`, and returns where they end: between `ends.start`, or there is an error, and
+    /// `ends.end`, or beyond.
+    fn make_longer(&self, growth: &mut Growth, count: u64, ends: Range<u64>) -> Result<u64> {
+        let Range {
+            start: needed,
+            end: wanted,
+        } = ends;
+        let ready = growth.ready(count, needed);
+        if ready >= needed {
+            return Ok(ready);
+        }
+        growth.check_refusal(&self.mapping, needed)?;
+        let began = Instant::now();
+        // If the disk has less, as much as is needed.
+        let made = match make_ready(&self.mapping, ready, wanted) {
+            Err(Error::NoSpace(_)) if wanted > needed => {
+                make_ready(&self.mapping, ready, needed).map(|()| needed)
+            }
+            result => result.map(|()| wanted),
         };
-        extents.free.extend(extents.count..count);
-        extents.count = count;
-        // COMMIT: the pool's length, by checksum (see the superblock). Before it the file is longer than the superblock
-        // says, which does no harm; after it the new extents exist and are free, since a new page of the table is zero.
-        self.write_superblock(extents, false);
-        self.look_ahead(extents, limit);
-        Ok(first)
+        growth.remember(&self.mapping, needed, began, made)
+    }
+
+    /// Reserves free extents of a file that somebody has copied.
+    fn reserve_free(&self, growth: &mut Growth, run: Range<u64>) -> Result<()> {
+        growth.check_refusal(&self.mapping, run.end)?;
+        let began = Instant::now();
+        let bytes = run.start * EXTENT_BYTES..run.end * EXTENT_BYTES;
+        let reserved = self.mapping.reserve_again(bytes);
+        growth.remember(&self.mapping, run.end, began, reserved)?;
+        let without_blocks = &mut lock(&self.extents).without_blocks;
+        run.for_each(|extent| {
+            without_blocks.remove(&extent);
+        });
+        Ok(())
     }
 
     /// Has the next extents made ready.
-    fn look_ahead(&self, extents: &mut Extents, limit: u64) {
-        let (from, to) = (extents.count, after_next_step(extents.count).min(limit));
-        if self.runs_alone() || extents.count < MANY || extents.ahead.is_some() || from == to {
+    fn look_ahead(&self, growth: &mut Growth, from: u64, limit: u64) {
+        let to = after_next_step(from).min(limit);
+        if self.runs_alone() || from < MANY || growth.ahead.is_some() || from == to {
             return;
         }
         let mapping = Arc::clone(&self.mapping);
@@ -228,8 +379,8 @@ impl PoolCore {
                 }
             }
         };
-        let thread = Builder::new().name("indelible-growth".into()).spawn(work);
-        extents.ahead = thread.ok().map(|thread| Ahead { ready, to, thread });
+        let thread = system::spawn("indelible-growth", work);
+        growth.ahead = thread.ok().map(|thread| Ahead { ready, to, thread });
     }
 
     /// Puts an extent on a huge page, if that can be had.
@@ -302,15 +453,20 @@ impl PoolCore {
         for space in lock(&self.spaces).iter().filter_map(Weak::upgrade) {
             space.give_up();
         }
+        let growth = &mut *lock(&self.growth);
         let extents = &mut *lock(&self.extents);
-        let made = extents.stop_ahead();
+        let made = growth.stop_ahead();
+        // The disk will have more.
+        growth.refusal = None;
         let used = extents.count;
         let old = self.mapping.file_extents()?.max(used);
         // What was to be made ready may not be there: it is cut off, and not counted.
         let mapped = old.max(made);
-        while extents.count > 1 && extents.free.remove(&(extents.count - 1)) {
-            extents.count -= 1;
+        let mut count = used;
+        while count > 1 && extents.free.contains(&(count - 1)) {
+            count -= 1;
         }
+        extents.cut(count);
         if extents.count == mapped {
             return Ok(0);
         }
@@ -332,10 +488,10 @@ impl PoolCore {
     }
 
     /// Cuts off what lies beyond the pool's end.
-    pub(super) fn cut_surplus(&self, extents: &mut Extents) -> Result<()> {
-        let made = extents.stop_ahead();
+    pub(super) fn cut_surplus(&self, growth: &mut Growth, extents: &Extents) -> Result<()> {
+        let made = growth.stop_ahead();
         let end = self.mapping.file_extents()?.max(made);
-        if end == extents.count {
+        if end <= extents.count {
             return Ok(());
         }
         self.mapping
