@@ -49,7 +49,7 @@ pub(super) struct Mapping {
 
 // SAFETY: the range belongs to this value alone; what is in it is accessed through atomics.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; parts of it are mapped and unmapped under the pool's extent lock, or by a thread that is waited for
+// SAFETY: as above; parts of it are mapped and unmapped under the pool's growth lock, or by a thread that is waited for
 // under that lock before anybody else does.
 unsafe impl Sync for Mapping {}
 

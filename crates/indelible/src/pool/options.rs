@@ -130,7 +130,8 @@ impl PoolOptions {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] (the file exists, say), [`Error::NoSpace`], [`Error::NoPowerLossSafety`], [`Error::Locked`].
+    /// [`Error::Io`] (the file exists, say), [`Error::NoSpace`], [`Error::NoPowerLossSafety`], [`Error::Locked`]. After an
+    /// error there is no file.
     pub fn create(&self, path: impl AsRef<Path>) -> Result<Pool> {
         let path = path.as_ref();
         let name = || random_uuid().map(|[a, b]| format!("{a:016x}{b:016x}"));
@@ -189,12 +190,14 @@ impl PoolOptions {
         })
     }
 
-    /// Opens an existing pool for reading and writing. O(1) in the number of records.
+    /// Opens an existing pool for reading and writing. O(1) in the number of records, unless the file has holes or shares
+    /// blocks with another one, since `cp` has made it: then the pool gets blocks of its own first.
     ///
     /// # Errors
     ///
     /// [`Error::Io`], [`Error::Locked`], [`Error::NotAPool`], [`Error::NewerFormat`], [`Error::IncompatibleMachine`],
-    /// [`Error::Damaged`], [`Error::Truncated`], [`Error::MachineWentDown`], [`Error::NoPowerLossSafety`].
+    /// [`Error::Damaged`], [`Error::Truncated`], [`Error::MachineWentDown`], [`Error::NoPowerLossSafety`], [`Error::NoSpace`]
+    /// (for such a file; it is left as it is).
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Pool> {
         let path = path.as_ref();
         let file = open_file(path, OFlags::RDWR)?;
@@ -283,7 +286,8 @@ impl PoolOptions {
     ///
     /// # Errors
     ///
-    /// Those of [`open`](Self::open), and [`Error::NotClean`].
+    /// Those of [`open`](Self::open), and [`Error::NotClean`]. [`Error::NoSpace`] only on tmpfs, where to read the holes of a
+    /// file takes memory.
     pub fn open_read_only(&self, path: impl AsRef<Path>) -> Result<Pool> {
         let path = path.as_ref();
         let file = open_file(path, OFlags::RDONLY)?;
