@@ -1,6 +1,8 @@
-//! The open pool: its mapping, superblock and catalog. Its extents are in `extents`.
+//! The open pool: its mapping, superblock and catalog. Its extents are in `extents`, and how it gets more in
+//! `growth`.
 
 mod extents;
+mod growth;
 
 use super::layout::{
     CATALOG_AT, CatalogEntry, EXTENT_BYTES, MAPS, MAX_EXTENTS, NAME_BYTES, TABLE_AT, Use,
@@ -13,7 +15,8 @@ use crate::planted::{Bug, planted};
 use crate::pmem::{Cell, Medium, Pm};
 use crate::sync::lock;
 use crate::{Error, Kind, Result};
-use extents::{Extents, Growth};
+use extents::Extents;
+use growth::Growth;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
