@@ -112,6 +112,7 @@ pub(crate) const SOURCES: &[(&str, &str)] = &[
     source!("index/tally.rs"),
     source!("pool/core.rs"),
     source!("pool/core/extents.rs"),
+    source!("pool/core/growth.rs"),
 ];
 
 /// A line of the library's source.
