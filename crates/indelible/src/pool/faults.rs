@@ -119,9 +119,9 @@ fn assert_whole(path: &Path, done: &Acknowledged) {
     pool.close().unwrap();
 }
 
-/// Lets each call in turn fail in this way, until there is no such call.
-fn fail_each_call(errno: Errno, parent: &Path) {
-    for failing in 1.. {
+/// Lets each call in turn fail in this way, or each `step`-th one, until there is no such call.
+fn fail_each_call(errno: Errno, parent: &Path, step: usize) {
+    for failing in (1..).step_by(step) {
         let directory = tempfile::tempdir_in(parent).unwrap();
         let path = directory.path().join("faults.pool");
         let done = Acknowledged::default();
@@ -162,20 +162,22 @@ fn memory() -> PathBuf {
 
 #[test]
 fn every_call_that_fails_once_for_want_of_space_is_an_error_and_loses_nothing() {
-    fail_each_call(Errno::NOSPC, &memory());
+    fail_each_call(Errno::NOSPC, &memory(), 1);
 }
 
 #[test]
 fn every_call_that_fails_once_for_want_of_memory_is_an_error_and_loses_nothing() {
-    fail_each_call(Errno::NOMEM, &memory());
+    fail_each_call(Errno::NOMEM, &memory(), 1);
 }
 
 #[test]
 fn every_call_that_fails_once_by_a_broken_disk_is_an_error_and_loses_nothing() {
-    fail_each_call(Errno::IO, &std::env::temp_dir());
+    fail_each_call(Errno::IO, &memory(), 1);
+    // Other calls are made where files are not memory. A sync takes long there, so not each of them is tried.
+    fail_each_call(Errno::IO, &std::env::temp_dir(), 5);
 }
 
 #[test]
 fn every_call_that_is_not_supported_once_is_an_error_or_done_without() {
-    fail_each_call(Errno::OPNOTSUPP, &memory());
+    fail_each_call(Errno::OPNOTSUPP, &memory(), 1);
 }
