@@ -10,17 +10,20 @@ impl PoolOptions {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] (the file exists, say), [`Error::NoSpace`], [`Error::NoPowerLossSafety`], [`Error::Locked`].
+    /// [`Error::Io`] (the file exists, say), [`Error::NoSpace`], [`Error::NoPowerLossSafety`], [`Error::Locked`]. After an
+    /// error there is no file.
     pub fn create(&self, path: impl AsRef<Path>) -> Result<Pool> {
         self.create_core(path.as_ref()).map(Pool::over)
     }
 
-    /// Opens an existing pool for reading and writing. O(1) in the number of records.
+    /// Opens an existing pool for reading and writing. O(1) in the number of records, unless the file has holes or shares
+    /// blocks with another one, since `cp` has made it: then the pool gets blocks of its own first.
     ///
     /// # Errors
     ///
     /// [`Error::Io`], [`Error::Locked`], [`Error::NotAPool`], [`Error::NewerFormat`], [`Error::IncompatibleMachine`],
-    /// [`Error::Damaged`], [`Error::Truncated`], [`Error::MachineWentDown`], [`Error::NoPowerLossSafety`].
+    /// [`Error::Damaged`], [`Error::Truncated`], [`Error::MachineWentDown`], [`Error::NoPowerLossSafety`], [`Error::NoSpace`]
+    /// (for a file that `cp` has made; it is left as it is).
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Pool> {
         self.open_core(path.as_ref(), &accept_if_whole)
             .map(Pool::over)
@@ -40,7 +43,8 @@ impl PoolOptions {
     ///
     /// # Errors
     ///
-    /// Those of [`open`](Self::open), and [`Error::NotClean`].
+    /// Those of [`open`](Self::open), and [`Error::NotClean`]. [`Error::NoSpace`] only on tmpfs, where to read the holes of a
+    /// file takes memory.
     pub fn open_read_only(&self, path: impl AsRef<Path>) -> Result<Pool> {
         self.open_read_only_core(path.as_ref()).map(Pool::over)
     }
