@@ -71,13 +71,14 @@ fn of_kind(kind: Kind) -> [Contestant; 3] {
 ///
 /// If the kind of index has no such option, or cannot read its value. Whether a map can have these options is known when it is made.
 pub(super) fn with_options(options: MapOptions, text: &str) -> Result<MapOptions> {
-    let known = options.kind().options().iter().map(|option| option.name);
-    let known: Vec<_> = known.collect();
     text.split('+').try_fold(options, |options, setting| {
         let Some((name, value)) = setting.split_once('=') else {
+            let known = options.kind().options().iter().map(|option| option.name);
+            let known: Vec<&str> = known.collect();
             bail!(
-                "{setting:?} is not OPTION=VALUE; {} has the options {known:?}",
-                options.kind()
+                "{setting:?} is not OPTION=VALUE; options of {}: {}",
+                options.kind(),
+                known.join(", ")
             );
         };
         Ok(options.set(name, value)?)
