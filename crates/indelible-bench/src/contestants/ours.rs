@@ -3,7 +3,7 @@
 use super::{Contestant, Place, Survives};
 use crate::index::Index;
 use crate::outcome::{Fact, Number, Statistics};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use indelible::{Durability, FactValue, Kind, Map, MapOptions, MapStat, Pool, PoolOptions};
 
 /// A map in a pool of its own.
@@ -72,15 +72,8 @@ fn of_kind(kind: Kind) -> [Contestant; 3] {
 /// If the kind of index has no such option, or cannot read its value. Whether a map can have these options is known when it is made.
 pub(super) fn with_options(options: MapOptions, text: &str) -> Result<MapOptions> {
     text.split('+').try_fold(options, |options, setting| {
-        let Some((name, value)) = setting.split_once('=') else {
-            let known = options.kind().options().iter().map(|option| option.name);
-            let known: Vec<&str> = known.collect();
-            bail!(
-                "{setting:?} is not OPTION=VALUE; options of {}: {}",
-                options.kind(),
-                known.join(", ")
-            );
-        };
+        // A setting without a value is no option, or not a value that the option takes: the library says which.
+        let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
         Ok(options.set(name, value)?)
     })
 }
