@@ -54,7 +54,7 @@ impl VersionLock {
     /// Whether no writer has held the lock since `version` was taken: what was read in between is whole.
     #[inline(always)]
     #[must_use]
-    pub(crate) fn is_still(&self, version: Version) -> bool {
+    pub(crate) fn validate(&self, version: Version) -> bool {
         point();
         // The loads before must not sink below the check.
         fence(Ordering::Acquire);
@@ -195,7 +195,7 @@ mod loom_tests {
                 pair.a.load(Ordering::Relaxed),
                 pair.b.load(Ordering::Relaxed),
             );
-            if pair.lock.is_still(version) {
+            if pair.lock.validate(version) {
                 assert_eq!(a, b);
             }
             writer.join().unwrap();

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 /// A key and its value, as a range hands them on.
-pub(crate) type Pair = [u64; 2];
+pub(crate) type KeyValue = [u64; 2];
 
 /// The keys that a range has not read yet, both ends included.
 pub(crate) type Unread = Option<(u64, u64)>;
@@ -17,9 +17,9 @@ pub(crate) const MOST_READ: usize = 256;
 /// Records read and not given out yet, in the order of reading.
 pub(crate) struct ReadBuffer<B> {
     /// At least as many as there may be; those from `start` to `end` count.
-    pub(crate) records: Vec<Pair>,
+    pub(crate) records: Vec<KeyValue>,
     /// Room for an engine that reads records from two places and merges them.
-    pub(crate) aside: Vec<Pair>,
+    pub(crate) aside: Vec<KeyValue>,
     pub(crate) start: usize,
     pub(crate) end: usize,
     /// How many records this range has given out from earlier fillings.
@@ -44,7 +44,7 @@ impl<B: Default> Default for ReadBuffer<B> {
 impl<B> ReadBuffer<B> {
     /// The next record.
     #[inline(always)]
-    pub(crate) fn pop(&mut self) -> Option<Pair> {
+    pub(crate) fn pop(&mut self) -> Option<KeyValue> {
         if self.start == self.end {
             return None;
         }
@@ -54,7 +54,7 @@ impl<B> ReadBuffer<B> {
     }
 
     /// The record read last.
-    pub(crate) fn pop_last(&mut self) -> Option<Pair> {
+    pub(crate) fn pop_last(&mut self) -> Option<KeyValue> {
         if self.start == self.end {
             return None;
         }
@@ -63,7 +63,7 @@ impl<B> ReadBuffer<B> {
     }
 
     /// The next records, at most `most`.
-    pub(crate) fn pop_chunk(&mut self, most: usize) -> &[Pair] {
+    pub(crate) fn pop_chunk(&mut self, most: usize) -> &[KeyValue] {
         let first = self.start;
         self.start += most.min(self.end - first);
         &self.records[first..self.start]
@@ -121,8 +121,8 @@ impl<B> ReadBuffer<B> {
 #[derive(Default)]
 struct Spare {
     /// Their buffers: to allocate and clear them takes as long as a short range.
-    records: Vec<Pair>,
-    aside: Vec<Pair>,
+    records: Vec<KeyValue>,
+    aside: Vec<KeyValue>,
     /// How many records the last two gave. Ranges are often as long as the one before, and reading all at once is
     /// cheaper than piece by piece.
     given: [usize; 2],

@@ -2,7 +2,7 @@
 
 use super::{Key, Value};
 use crate::Result;
-use crate::engines::Pair;
+use crate::engines::KeyValue;
 use crate::host::{AnyCursor, AnyMap};
 use std::iter::FusedIterator;
 use std::marker::PhantomData;
@@ -71,12 +71,12 @@ impl<K: Key, V: Value> Range<K, V> {
     }
 
     #[inline(always)]
-    fn decode([key, value]: Pair) -> (K, V) {
+    fn decode([key, value]: KeyValue) -> (K, V) {
         (K::decode(key), V::from_word(value))
     }
 
     #[inline(always)]
-    fn item(next: Result<Option<Pair>>) -> Option<Result<(K, V)>> {
+    fn item(next: Result<Option<KeyValue>>) -> Option<Result<(K, V)>> {
         match next {
             Ok(record) => record.map(|record| Ok(Self::decode(record))),
             Err(error) => Some(Err(error)),

@@ -2,7 +2,7 @@
 
 use super::cursor::Cursor;
 use super::{Host, Stat};
-use crate::engines::{self, Change, Engine, Kind, Pair, Place, ordered_engines};
+use crate::engines::{self, Change, Engine, KeyValue, Kind, Place, ordered_engines};
 use crate::pool::{Object, PoolCore, Signature};
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -85,28 +85,28 @@ macro_rules! any {
 
             /// The next record, if it has been read already.
             #[inline(always)]
-            pub(crate) fn pop(&mut self) -> Option<Pair> {
+            pub(crate) fn pop(&mut self) -> Option<KeyValue> {
                 each!(self, cursor => cursor.pop())
             }
 
             /// The next record from the upper end, if it has been read already.
             #[inline(always)]
-            pub(crate) fn pop_back(&mut self) -> Option<Pair> {
+            pub(crate) fn pop_back(&mut self) -> Option<KeyValue> {
                 each!(self, cursor => cursor.pop_back())
             }
 
             /// Reads on at the lower end, and returns the next record.
-            pub(crate) fn read_front(&mut self) -> Result<Option<Pair>> {
+            pub(crate) fn read_front(&mut self) -> Result<Option<KeyValue>> {
                 each!(self, cursor => cursor.read_front())
             }
 
             /// Reads on at the upper end, and returns the next record.
-            pub(crate) fn read_back(&mut self) -> Result<Option<Pair>> {
+            pub(crate) fn read_back(&mut self) -> Result<Option<KeyValue>> {
                 each!(self, cursor => cursor.read_back())
             }
 
             /// The next records, at most `most`; none only at the end.
-            pub(crate) fn next_chunk(&mut self, most: usize) -> Result<&[Pair]> {
+            pub(crate) fn next_chunk(&mut self, most: usize) -> Result<&[KeyValue]> {
                 each!(self, cursor => cursor.next_chunk(most))
             }
         }

@@ -1,7 +1,7 @@
 //! A range in progress, from both ends.
 
 use super::Host;
-use crate::engines::{Ordered, Pair, ReadBuffer, Unread};
+use crate::engines::{KeyValue, Ordered, ReadBuffer, Unread};
 use crate::{Error, Result};
 use std::sync::Arc;
 
@@ -28,18 +28,18 @@ impl<E: Ordered> Cursor<E> {
 
     /// The next record, if it has been read already.
     #[inline(always)]
-    pub(crate) fn pop(&mut self) -> Option<Pair> {
+    pub(crate) fn pop(&mut self) -> Option<KeyValue> {
         self.front.pop()
     }
 
     /// The next record from the upper end, if it has been read already.
     #[inline(always)]
-    pub(crate) fn pop_back(&mut self) -> Option<Pair> {
+    pub(crate) fn pop_back(&mut self) -> Option<KeyValue> {
         self.back.pop()
     }
 
     /// The next records, at most `most`; none only at the end.
-    pub(crate) fn next_chunk(&mut self, most: usize) -> Result<&[Pair]> {
+    pub(crate) fn next_chunk(&mut self, most: usize) -> Result<&[KeyValue]> {
         if self.front.is_empty() {
             self.read::<true>(Some(most))?;
         }
@@ -52,7 +52,7 @@ impl<E: Ordered> Cursor<E> {
 
     /// Reads on at the lower end, where nothing is left, and returns the next record.
     #[inline(never)]
-    pub(crate) fn read_front(&mut self) -> Result<Option<Pair>> {
+    pub(crate) fn read_front(&mut self) -> Result<Option<KeyValue>> {
         self.read::<true>(None)?;
         // The ends have met: the rest lies in the other buffer.
         Ok(self.front.pop().or_else(|| self.back.pop_last()))
@@ -60,7 +60,7 @@ impl<E: Ordered> Cursor<E> {
 
     /// Reads on at the upper end, where nothing is left, and returns the next record.
     #[inline(never)]
-    pub(crate) fn read_back(&mut self) -> Result<Option<Pair>> {
+    pub(crate) fn read_back(&mut self) -> Result<Option<KeyValue>> {
         self.read::<false>(None)?;
         Ok(self.back.pop().or_else(|| self.front.pop_last()))
     }
@@ -82,8 +82,8 @@ impl<E: Ordered> Cursor<E> {
 }
 
 /// A range never gives records out of order: in a sound map there are none, so that disorder is damage.
-fn expect_order<const UP: bool>(records: &[Pair]) -> Result<()> {
-    let is_in_order = |pair: &[Pair]| {
+fn expect_order<const UP: bool>(records: &[KeyValue]) -> Result<()> {
+    let is_in_order = |pair: &[KeyValue]| {
         if UP {
             pair[0][0] < pair[1][0]
         } else {

@@ -1,90 +1,93 @@
-//! Many lookups at once: while one waits for memory, the others go on.
+//! Batches of lookups: while one lookup waits for memory, the others go on.
 //!
-//! A group of lookups goes down the tree level by level. Each step asks for the line that the next one reads, for the whole group,
-//! before any of them reads it.
+//! Up to [`LANES`] lookups descend the tree level by level together. Each step prefetches, for all lookups, the cache
+//! line that the next step reads, before any of them reads it. When all lookups have reached their data nodes, their
+//! line pairs and locks are on the way to the caches, and the lookups finish one after the other like single ones. A
+//! batch of inserts uses the same descent.
 
 use super::Bug;
 use super::Tree;
-use super::data::Data;
-use super::inner::{Child, Inner};
+use super::data::DataNode;
+use super::inner::{Child, InnerNode};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::kernels::{Kernel, Simd, dispatch, prefetch};
 use crate::pmem::planted::planted;
 
-/// Lookups in a group: enough to keep the memory busy, few enough for their lines to stay in the first-level cache.
+/// Most lookups that descend together: enough to keep the memory busy, few enough for their lines to stay in the
+/// first-level cache.
 pub(super) const LANES: usize = 32;
 
-/// Where a group of lookups has come to: data nodes and homes. None where the way is cold.
+/// The data nodes and the predicted slots that lookups have reached. A node is `None` where the path is cold.
 pub(super) struct Lanes<'a> {
-    nodes: [Option<&'a Data>; LANES],
-    homes: [usize; LANES],
+    nodes: [Option<&'a DataNode>; LANES],
+    predicted: [usize; LANES],
 }
 
 impl Tree {
-    /// Takes lookups to their windows, of which what is needed is then on its way to the caches. The caller is pinned.
+    /// Descends to the data nodes of `keys`, and prefetches what a lookup or a write then reads. The caller is pinned.
     #[inline(always)]
-    fn descend(&self, keys: &[u64], for_writing: bool) -> Lanes<'_> {
+    fn descend(&self, keys: &[u64], to_write: bool) -> Lanes<'_> {
         let root = self.root();
-        let mut inner: [&Inner; LANES] = [root; LANES];
+        let mut inner: [&InnerNode; LANES] = [root; LANES];
         let mut lanes = Lanes {
             nodes: [None; LANES],
-            homes: [0; LANES],
+            predicted: [0; LANES],
         };
         for key in keys {
             root.prefetch_slot(*key);
         }
-        // Bit i: lookup i is still at an inner node.
-        let mut above: u64 = (1 << keys.len()) - 1;
-        while above != 0 {
+        // Bit i: lookup i has not yet reached a data node.
+        let mut descending: u64 = (1 << keys.len()) - 1;
+        while descending != 0 {
             let mut still = 0;
             for (lane, &key) in keys.iter().enumerate() {
-                if above >> lane & 1 == 0 {
+                if descending >> lane & 1 == 0 {
                     continue;
                 }
                 let child: Child = inner[lane].child_for(key);
                 if child.is_inner() {
-                    // SAFETY: reached while pinned, so it is not freed before the caller unpins.
+                    // SAFETY: the caller is pinned, so the node is not freed before it unpins (apex I5).
                     inner[lane] = unsafe { &*child.as_inner() };
                     prefetch(std::ptr::from_ref(inner[lane]));
                     still |= 1 << lane;
                 } else {
                     prefetch(child.as_data());
-                    // SAFETY: as above; null if it is cold.
+                    // SAFETY: the caller is pinned (apex I5); the pointer of a cold child is null.
                     lanes.nodes[lane] = unsafe { child.as_data().as_ref() };
                 }
             }
-            above = still;
+            descending = still;
             for (lane, &key) in keys.iter().enumerate() {
-                if above >> lane & 1 != 0 {
+                if descending >> lane & 1 != 0 {
                     inner[lane].prefetch_slot(key);
                 }
             }
         }
         for (lane, &key) in keys.iter().enumerate() {
             if let Some(data) = lanes.nodes[lane] {
-                let home = data.model.predict(key);
-                lanes.homes[lane] = home;
-                if for_writing {
-                    self.prefetch_to_write(data, home);
+                let predicted = data.model.predict(key);
+                lanes.predicted[lane] = predicted;
+                if to_write {
+                    self.prefetch_to_write(data, predicted);
                 } else {
-                    let window = self.window(data, home);
-                    window.prefetch_half(window.near(home));
+                    let window = self.window(data, predicted);
+                    window.prefetch_half(window.predicted_half(predicted));
                 }
-                prefetch(std::ptr::from_ref(self.locks.of(data.lock_of(home))));
+                prefetch(std::ptr::from_ref(self.locks.of(data.lock_of(predicted))));
             }
         }
         lanes
     }
 
-    /// The values of `keys`.
+    /// Looks up `keys`, and stores their values in `values`.
     pub(super) fn get_batch(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
         for (keys, values) in keys.chunks(LANES).zip(values.chunks_mut(LANES)) {
             let failed = {
                 let _guard = epochs::pin();
                 dispatch(
                     self.simd,
-                    GetGroup {
+                    GetLanes {
                         tree: self,
                         keys,
                         values: &mut *values,
@@ -98,7 +101,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Finds the windows of `records`, at most [`LANES`], which are then on their way to the caches. The caller is pinned.
+    /// Descends to the data nodes of at most [`LANES`] `records`, and prefetches what inserting them reads. The caller
+    /// is pinned.
     pub(super) fn find_windows(&self, records: &[(u64, u64)]) -> Lanes<'_> {
         let mut keys = [0; LANES];
         for (key, record) in keys.iter_mut().zip(records) {
@@ -109,20 +113,21 @@ impl Tree {
 }
 
 impl<'a> Lanes<'a> {
-    /// Where a lookup has come to, unless the way is cold.
-    pub(super) fn get(&self, lane: usize) -> Option<(&'a Data, usize)> {
-        Some((self.nodes[lane]?, self.homes[lane]))
+    /// The data node and the predicted slot of a lookup; `None` where the path is cold.
+    pub(super) fn get(&self, lane: usize) -> Option<(&'a DataNode, usize)> {
+        Some((self.nodes[lane]?, self.predicted[lane]))
     }
 }
 
-struct GetGroup<'a> {
+/// Looks up at most [`LANES`] keys, with the vector instructions of the machine.
+struct GetLanes<'a> {
     tree: &'a Tree,
     keys: &'a [u64],
     values: &'a mut [Option<u64>],
 }
 
-impl Kernel for GetGroup<'_> {
-    /// The lookups that have to be done again, each by itself.
+impl Kernel for GetLanes<'_> {
+    /// A mask of the lookups that have to be repeated, each by itself: the path was cold, or a writer interfered.
     type Out = u64;
 
     #[inline(always)]
@@ -135,11 +140,11 @@ impl Kernel for GetGroup<'_> {
                 failed |= 1 << lane;
                 continue;
             };
-            let home = lanes.homes[lane];
-            let lock = tree.locks.of(data.lock_of(home));
+            let predicted = lanes.predicted[lane];
+            let lock = tree.locks.of(data.lock_of(predicted));
             let version = lock.read();
-            *value = tree.find_in::<S>(data, home, key);
-            let is_torn = !lock.is_still(version) && !planted(Bug::ReadWithoutVersion);
+            *value = tree.find_value::<S>(data, predicted, key);
+            let is_torn = !lock.validate(version) && !planted(Bug::ReadWithoutVersion);
             failed |= u64::from(is_torn) << lane;
         }
         failed

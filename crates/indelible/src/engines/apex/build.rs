@@ -1,11 +1,29 @@
-//! Building nodes that nobody can reach yet.
+//! Building nodes that are not reachable yet.
+//!
+//! A structure change never changes a reachable data node or moves its records in place. The change lays the records
+//! out in a [`NodeImage`] in DRAM, streams the image to a new block of the pool with non-temporal stores, and makes the
+//! mirror of the new node, all through [`UnpublishedNodes`]. Then the change fences, commits one word that makes the
+//! new nodes reachable, points the mirrors to them, and opens them for writers. If the change fails or is abandoned
+//! before its commit, dropping `UnpublishedNodes` frees the blocks and the mirrors; after a crash the sweep frees the
+//! blocks.
+//!
+//! # How a data node is laid out
+//!
+//! The records are placed group by group and line pair by line pair in ascending order, each in the line pair of its
+//! predicted slot. If more than 8 records are predicted in a line pair, the last ones are *displaced* to the next line
+//! pair. If that one is full, too, its own last records may in turn move to the line pair behind it, over at most
+//! [`MAX_SHIFTED_LINE_PAIRS`] line pairs, where this keeps a record out of the stash. So the records of a group ascend
+//! from slot to slot, which ranges rely on (data I6); only the displaced records of the last line pair of a group lie
+//! in the line pair before it. Records for which there is no free slot in their windows are *spilled* to the stash
+//! array, and what does not fit there to extended stash blocks.
 
 use super::Tree;
-use super::data::{Data, State};
-use super::inner::{Child, Inner};
+use super::data::{DataNode, State};
+use super::inner::{Child, InnerNode};
 use super::layout::{
-    DataHeader, DataShape, EXTENSION_SLOTS, Extension, GROUP, GROUP_PAIRS, HEADER_BYTES,
-    INLINE_SLOTS, Link, Offset, PAIR_SLOTS, Radix, SMALLEST_BLOCK, WINDOW, marker, window_of,
+    DataGeometry, DataHeader, EXTENSION_SLOTS, Extension, GROUP_LINE_PAIRS, GROUP_SLOTS,
+    HEADER_BYTES, INLINE_SLOTS, LINE_PAIR_SLOTS, Link, Offset, Radix, SMALLEST_BLOCK, WINDOW_SLOTS,
+    marker, window_of,
 };
 use super::plan::{DataPlan, InnerPlan, Plan};
 use super::records::Buffer;
@@ -13,144 +31,151 @@ use crate::Result;
 use crate::pmem::Cell;
 use std::ptr::NonNull;
 
-/// Words before the primary array.
+/// Words of a block before the primary array.
 const HEADER_WORDS: usize = HEADER_BYTES as usize / 8;
-/// The word of the header that names the first extended stash block.
+/// The word of the header that links to the first extended stash block.
 const EXTENSION_WORD: usize = std::mem::offset_of!(DataHeader, extension) / 8;
 
 /// A key and a value.
 pub(super) type Record = (u64, u64);
 
-/// How many pairs in a row make room for one record: each then has a record elsewhere, at a miss for whoever looks for it,
-/// and a record in the stash costs four.
-const CHAIN: usize = 3;
+/// Most line pairs in a row of which each displaces a record so that one record stays out of the stash. Each displaced
+/// record costs its lookups about one cache miss, and a record in the stash about four, so longer chains cost more than
+/// they save.
+const MAX_SHIFTED_LINE_PAIRS: usize = 3;
 
-/// A data node as it will lie in its block.
-pub(super) struct Image {
-    shape: DataShape,
+/// A data node as it will lie in its block, and what its mirror has to know.
+pub(super) struct NodeImage {
+    geometry: DataGeometry,
     pub(super) bytes: u64,
     high: u64,
     words: Buffer,
-    /// Home, key and stash slot of every record that is not in its window.
-    overflow: Vec<(usize, u64, u32)>,
-    /// Records of each group, and the pairs of lines that have strays.
+    /// Predicted slot, key and stash slot of every record in the stash array.
+    stashed: Vec<(usize, u64, u32)>,
+    /// For each group the number of its records and the bits of the line pairs with displaced records (data I4).
     groups: Vec<(usize, u64)>,
-    /// Records for which the stash array has no room.
-    rest: Vec<(usize, Record)>,
+    /// Predicted slot and record of every record for which the stash array has no slot. They go to extended stash
+    /// blocks.
+    beyond_stash: Vec<(usize, Record)>,
 }
 
-impl Image {
+impl NodeImage {
+    /// Lays out `records`, in ascending order of their keys, in the data node of `plan`.
     pub(super) fn new(plan: &DataPlan, records: &[Record]) -> Self {
-        let shape = DataShape {
+        let geometry = DataGeometry {
             model: plan.model,
             primary: plan.primary,
             stash: plan.stash,
             low: plan.low,
         };
         let mut words = Buffer::of(plan.bytes as usize / 8);
-        words[..HEADER_WORDS].copy_from_slice(&DataHeader::words(&shape));
-        for slot in words[HEADER_WORDS + shape.primary * 2..].chunks_exact_mut(2) {
-            slot.copy_from_slice(&[marker(shape.low), 0]);
+        words[..HEADER_WORDS].copy_from_slice(&DataHeader::words(&geometry));
+        for slot in words[HEADER_WORDS + geometry.primary * 2..].chunks_exact_mut(2) {
+            slot.copy_from_slice(&[marker(geometry.low), 0]);
         }
         let mut image = Self {
-            shape,
+            geometry,
             bytes: plan.bytes,
             high: plan.high,
             words,
-            overflow: Vec::new(),
-            groups: vec![(0, 0); shape.primary.div_ceil(GROUP)],
-            rest: Vec::new(),
+            stashed: Vec::new(),
+            groups: vec![(0, 0); geometry.primary.div_ceil(GROUP_SLOTS)],
+            beyond_stash: Vec::new(),
         };
-        image.place(records);
+        image.place_records(records);
         image
     }
 
-    /// Gives every record a slot. In each group they lie in order, but for strays of its last pair of lines: ranges rely on it.
-    fn place(&mut self, records: &[Record]) {
-        // By their homes, where the records of each pair of lines begin, and at last where they end. Pairs without any first
-        // leave a 0 behind them.
-        let mut bounds = vec![0; self.shape.primary / PAIR_SLOTS + 1];
+    /// Gives every record a slot, as the head of this file says.
+    fn place_records(&mut self, records: &[Record]) {
+        // For each line pair the index of the first record predicted there, and at last the number of records. At first
+        // an entry is 0 if no record is predicted in the line pair before it.
+        let mut bounds = vec![0; self.geometry.primary / LINE_PAIR_SLOTS + 1];
         for (i, &(key, _)) in records.iter().enumerate() {
-            bounds[self.shape.model.predict(key) / PAIR_SLOTS + 1] = i + 1;
+            bounds[self.geometry.model.predict(key) / LINE_PAIR_SLOTS + 1] = i + 1;
         }
         for pair in 1..bounds.len() {
             bounds[pair] = bounds[pair].max(bounds[pair - 1]);
         }
         for group in 0..self.groups.len() {
-            let first = group * GROUP_PAIRS;
-            let last = (first + GROUP_PAIRS).min(bounds.len() - 1);
+            let first = group * GROUP_LINE_PAIRS;
+            let last = (first + GROUP_LINE_PAIRS).min(bounds.len() - 1);
             self.place_group(records, group, &bounds[first..=last]);
         }
     }
 
-    /// The same for a group. `bounds` say where the records of each of its pairs begin, and where the last one's end.
+    /// Gives the records of one group their slots. `bounds` has for each line pair of the group the index of the first
+    /// record predicted there, and at last the end of the last line pair's records.
     fn place_group(&mut self, records: &[Record], group: usize, bounds: &[usize]) {
         let pairs = bounds.len() - 1;
-        let own = |pair: usize| bounds[pair + 1] - bounds[pair];
-        // How many records of the pair before each can take, so that none goes to the stash: as many as its own leave room for,
-        // and as many as it can hand on of its own. Behind the last pair is another group, which takes none.
-        let mut room = [0; GROUP_PAIRS + 1];
-        for _ in 0..CHAIN {
+        let own_records = |pair: usize| bounds[pair + 1] - bounds[pair];
+        // How many displaced records of the line pair before it each line pair can take without spilling one: as many
+        // as its own records leave free, and as many as it can displace in turn. The line pair behind the last one
+        // belongs to another group and takes none.
+        let mut can_take = [0; GROUP_LINE_PAIRS + 1];
+        for _ in 0..MAX_SHIFTED_LINE_PAIRS {
             for pair in 1..pairs {
-                let handed_on = own(pair).min(room[pair + 1]);
-                room[pair] = (PAIR_SLOTS + handed_on).saturating_sub(own(pair));
+                let handed_on = own_records(pair).min(can_take[pair + 1]);
+                can_take[pair] = (LINE_PAIR_SLOTS + handed_on).saturating_sub(own_records(pair));
             }
         }
-        // Those that go on from the pair before.
+        // The records that the line pair before displaces into this one.
         let mut carried = 0..0;
         for pair in 0..pairs {
-            // As many go on as find no room here; and to make room for those that come, no more than the next pair can take.
-            // Who comes and finds no room even so goes to the stash.
-            let stay = own(pair)
-                .saturating_sub(room[pair + 1])
-                .max(PAIR_SLOTS.saturating_sub(carried.len()))
-                .min(PAIR_SLOTS)
-                .min(own(pair));
+            // The records that find no free slot here move on; and, to make room for those that come, no more than the
+            // next line pair can take. Records that come and find no free slot all the same are spilled.
+            let stay = own_records(pair)
+                .saturating_sub(can_take[pair + 1])
+                .max(LINE_PAIR_SLOTS.saturating_sub(carried.len()))
+                .min(LINE_PAIR_SLOTS)
+                .min(own_records(pair));
             let at = bounds[pair];
-            let slot = group * GROUP + pair * PAIR_SLOTS;
+            let slot = group * GROUP_SLOTS + pair * LINE_PAIR_SLOTS;
             if carried.is_empty() {
-                self.put_pair(slot, &records[at..], stay);
+                self.fill_line_pair(slot, &records[at..], stay);
             } else {
-                let lucky = carried.len().min(PAIR_SLOTS - stay);
-                let unlucky = carried.start + lucky..carried.end;
-                self.put_pair(slot, &records[carried.start..], lucky);
-                for (slot, record) in (slot + lucky..).zip(at..at + stay) {
-                    self.put(slot, records[record]);
+                let placed = carried.len().min(LINE_PAIR_SLOTS - stay);
+                let spilled = carried.start + placed..carried.end;
+                self.fill_line_pair(slot, &records[carried.start..], placed);
+                for (slot, record) in (slot + placed..).zip(at..at + stay) {
+                    self.set_slot(slot, records[record]);
                 }
-                unlucky.for_each(|record| self.put_aside(records[record]));
+                spilled.for_each(|record| self.spill(records[record]));
             }
             carried = at + stay..bounds[pair + 1];
             if !carried.is_empty() {
-                self.groups[group].1 |= Data::pair_bit(slot);
+                self.groups[group].1 |= DataNode::line_pair_bit(slot);
             }
         }
-        // Of the last pair: their window is that pair, which is full, and the one before, where they come last.
+        // The last line pair of the group is full. The window of its records is this line pair and the one before,
+        // where they come last.
         for &record in &records[carried] {
-            match self.room_for(self.shape.model.predict(record.0)) {
-                Some(slot) => self.put(slot, record),
-                None => self.put_aside(record),
+            match self.free_place(self.geometry.model.predict(record.0)) {
+                Some(slot) => self.set_slot(slot, record),
+                None => self.spill(record),
             }
         }
         self.groups[group].0 = bounds[pairs] - bounds[0];
     }
 
-    /// Fills a pair of lines with the first so many of `records`. The pairs before it have been filled, and those behind it
-    /// have not.
+    /// Fills a line pair with the first `count` of `records`. The line pairs before this one have been filled, those
+    /// behind it have not.
     #[inline(always)]
-    fn put_pair(&mut self, first: usize, records: &[Record], count: usize) {
-        let free = [marker(self.shape.low), 0];
-        let slots = &mut self.words[HEADER_WORDS..].as_chunks_mut().0[first..self.shape.primary];
-        if let (Some(two_pairs), Some(pair)) = (
-            slots.first_chunk_mut::<{ 2 * PAIR_SLOTS }>(),
-            records.first_chunk::<PAIR_SLOTS>(),
+    fn fill_line_pair(&mut self, first: usize, records: &[Record], count: usize) {
+        let free = [marker(self.geometry.low), 0];
+        let slots = &mut self.words[HEADER_WORDS..].as_chunks_mut().0[first..self.geometry.primary];
+        if let (Some(two_line_pairs), Some(pair)) = (
+            slots.first_chunk_mut::<{ 2 * LINE_PAIR_SLOTS }>(),
+            records.first_chunk::<LINE_PAIR_SLOTS>(),
         ) {
-            // All of them, and behind those that count as many free slots, which may reach into the next pair.
-            for (slot, &(key, value)) in two_pairs.iter_mut().zip(pair) {
+            // Copy 8 records at once, then overwrite those behind the first `count` with free slots, which may reach
+            // into the next line pair.
+            for (slot, &(key, value)) in two_line_pairs.iter_mut().zip(pair) {
                 *slot = [key, value];
             }
-            two_pairs[count..count + PAIR_SLOTS].fill(free);
+            two_line_pairs[count..count + LINE_PAIR_SLOTS].fill(free);
         } else {
-            slots[..PAIR_SLOTS].fill(free);
+            slots[..LINE_PAIR_SLOTS].fill(free);
             for (slot, &(key, value)) in slots.iter_mut().zip(&records[..count]) {
                 *slot = [key, value];
             }
@@ -158,49 +183,53 @@ impl Image {
     }
 
     /// Puts a record into the stash.
-    fn put_aside(&mut self, record: Record) {
-        let home = self.shape.model.predict(record.0);
-        let slot = self.overflow.len();
-        if slot < self.shape.stash {
-            self.put(self.shape.primary + slot, record);
-            self.overflow.push((home, record.0, slot as u32));
+    fn spill(&mut self, record: Record) {
+        let predicted = self.geometry.model.predict(record.0);
+        let slot = self.stashed.len();
+        if slot < self.geometry.stash {
+            self.set_slot(self.geometry.primary + slot, record);
+            self.stashed.push((predicted, record.0, slot as u32));
         } else {
-            self.rest.push((home, record));
+            self.beyond_stash.push((predicted, record));
         }
     }
 
-    /// Whether the node would not be full again at once: the next record finds a place, wherever its home is.
-    pub(super) fn has_room(&self) -> bool {
-        let free = self.shape.stash - self.overflow.len();
-        self.rest.is_empty() && free >= (self.shape.stash / 8).max(2)
+    /// Whether enough of the stash is free for the node not to be full again at once: the next record finds a slot,
+    /// whatever its predicted slot is.
+    pub(super) fn has_spare_stash(&self) -> bool {
+        let free = self.geometry.stash - self.stashed.len();
+        self.beyond_stash.is_empty() && free >= (self.geometry.stash / 8).max(2)
     }
 
-    fn put(&mut self, slot: usize, (key, value): Record) {
+    /// Stores a record in a slot of the primary array or the stash array.
+    fn set_slot(&mut self, slot: usize, (key, value): Record) {
         let at = HEADER_WORDS + slot * 2;
         self.words[at] = key;
         self.words[at + 1] = value;
     }
 
-    /// The slot that an insert would choose.
-    fn room_for(&self, home: usize) -> Option<usize> {
-        let (first, free) = (window_of(home), marker(self.shape.low));
+    /// The slot of its window that an insert would choose.
+    fn free_place(&self, predicted: usize) -> Option<usize> {
+        let (first, free) = (window_of(predicted), marker(self.geometry.low));
         let keys = &self.words[HEADER_WORDS + first * 2..];
         let mut mask = 0;
-        for slot in 0..WINDOW {
+        for slot in 0..WINDOW_SLOTS {
             mask |= u32::from(keys[slot * 2] == free) << (slot * 2);
         }
-        choose(mask, home - first).map(|slot| first + slot)
+        choose_free_slot(mask, predicted - first).map(|slot| first + slot)
     }
 }
 
-/// Which of the free slots of a window, two bits each, an insert takes whose home is `at` slots into the window: the next
-/// one in the home's pair of lines, else the first one in that pair, else the first one in the other pair. So most lookups find
-/// the key in the pair of its home. Without a branch: nobody can foresee which slots are free.
+/// Which free slot of a window an insert takes. `free` has two bits for each slot, and the predicted slot is slot `at`
+/// of the window. The insert takes the next free slot of the line pair of the predicted slot, else the first free slot
+/// of this line pair, else the first one of the other line pair. So most lookups find their key in the line pair of its
+/// predicted slot. The function has no branch, as none could be predicted.
 #[inline(always)]
-pub(super) fn choose(free: u32, at: usize) -> Option<usize> {
-    const PAIR: u32 = PAIR_SLOTS as u32;
+pub(super) fn choose_free_slot(free: u32, at: usize) -> Option<usize> {
+    const PAIR: u32 = LINE_PAIR_SLOTS as u32;
     let (pair, within) = (at as u32 & PAIR, at as u32 % PAIR);
-    // The home's pair to the lower half, and there its home to the front.
+    // The line pair of the predicted slot to the lower half of the word, and the predicted slot to the front of that
+    // half.
     let turned = free.rotate_right(pair * 2);
     let order = u32::from((turned as u16).rotate_right(within * 2)) | turned & 0xffff_0000;
     let found = order.trailing_zeros() / 2;
@@ -209,22 +238,24 @@ pub(super) fn choose(free: u32, at: usize) -> Option<usize> {
     (order != 0).then_some(slot as usize)
 }
 
-/// Nodes that are not reachable yet, with their mirrors; given back unless they are opened.
-pub(super) struct Aside<'a> {
+/// Nodes that are not reachable yet, with their mirrors. Dropping them frees their blocks and mirrors, unless
+/// [`open_for_writers`](Self::open_for_writers) has been called after the commit.
+pub(super) struct UnpublishedNodes<'a> {
     tree: &'a Tree,
     blocks: Vec<(Offset, u64)>,
     mirrors: Vec<Child>,
 }
 
-/// A child that has been built: the first slot of its group, the logarithm of the group's size, and what it is.
-pub(super) struct Built {
+/// A child that has been built: the first slot of its child group in the parent, the logarithm of the number of slots,
+/// the link to the child, and its mirror.
+pub(super) struct BuiltChild {
     pub(super) first: usize,
     pub(super) log: u32,
     pub(super) link: Link,
     pub(super) child: Child,
 }
 
-impl<'a> Aside<'a> {
+impl<'a> UnpublishedNodes<'a> {
     pub(super) fn new(tree: &'a Tree) -> Self {
         Self {
             tree,
@@ -233,6 +264,7 @@ impl<'a> Aside<'a> {
         }
     }
 
+    /// Allocates a block that is freed with `self`.
     fn alloc(&mut self, bytes: u64) -> Result<Offset> {
         let offset = self.tree.blocks.alloc(bytes)?;
         self.blocks.push((offset, bytes));
@@ -240,60 +272,69 @@ impl<'a> Aside<'a> {
     }
 
     /// Takes over what another thread has built.
-    pub(super) fn absorb(&mut self, mut other: Self) {
+    pub(super) fn append(&mut self, mut other: Self) {
         self.blocks.append(&mut other.blocks);
         self.mirrors.append(&mut other.mirrors);
     }
 
-    /// They are reachable now, also through all mirrors: from here on they may be written.
-    pub(super) fn open(mut self) {
+    /// Opens the data nodes for writers, and gives them up to the tree: they are reachable, durably and through all
+    /// mirrors (smo I2).
+    pub(super) fn open_for_writers(mut self) {
         self.blocks.clear();
         for child in self.mirrors.drain(..) {
             if !child.is_inner() {
-                // SAFETY: made here and not freed since.
-                unsafe { &*child.as_data() }.become_(State::Live);
+                // SAFETY: the mirror was made here and has not been freed.
+                unsafe { &*child.as_data() }.set_state(State::Live);
             }
         }
     }
 
-    /// Writes a data node with `records`, not fenced, and makes its mirror, which is frozen.
-    pub(super) fn data(&mut self, plan: &DataPlan, records: &[Record]) -> Result<(Link, Child)> {
-        self.image(Image::new(plan, records), records)
+    /// Writes a data node with `records`, not fenced yet, and makes its mirror, which is frozen.
+    pub(super) fn build_data_node(
+        &mut self,
+        plan: &DataPlan,
+        records: &[Record],
+    ) -> Result<(Link, Child)> {
+        self.write_image(NodeImage::new(plan, records), records)
     }
 
-    /// The same for a node that has been laid out.
-    pub(super) fn image(&mut self, mut image: Image, records: &[Record]) -> Result<(Link, Child)> {
-        let (tree, shape) = (self.tree, image.shape);
+    /// Writes a data node that has been laid out, not fenced yet, and makes its mirror, which is frozen.
+    pub(super) fn write_image(
+        &mut self,
+        mut image: NodeImage,
+        records: &[Record],
+    ) -> Result<(Link, Child)> {
+        let (tree, geometry) = (self.tree, image.geometry);
         let offset = self.alloc(image.bytes)?;
-        let extensions = self.extensions(&shape, &image.rest)?;
+        let extensions = self.build_extensions(&geometry, &image.beyond_stash)?;
         image.words[EXTENSION_WORD] = extensions.first().copied().unwrap_or(0);
         let cells = tree.cells(offset, image.words.len());
         tree.pm.stream(cells, &image.words);
-        let mut data = Data::new(offset, image.bytes, &shape, image.high, &extensions);
+        let mut data = DataNode::new(offset, image.bytes, &geometry, image.high, &extensions);
         data.built = (records.first().zip(records.last()))
             .map(|(first, last)| (records.len(), first.0, last.0));
-        data.leave_at(records.len());
+        data.set_reviewed(records.len());
         data.is_in_order = true.into();
-        // Before the overflow entries, which say themselves that there are records in the stash.
-        for (group, &(count, strays)) in image.groups.iter().enumerate() {
-            data.set_counted(group, count, strays);
+        // This comes before the overflow entries: adding them sets the stash bits.
+        for (group, &(count, displaced)) in image.groups.iter().enumerate() {
+            data.set_counted(group, count, displaced);
         }
-        let in_stash = image.overflow.iter().copied();
-        let beyond = image.rest.iter().zip(shape.stash as u32..);
-        let beyond = beyond.map(|(&(home, (key, _)), slot)| (home, key, slot));
-        for (home, key, slot) in in_stash.chain(beyond) {
-            data.take_stash(slot);
-            data.add_overflow(home, key, slot);
+        let in_stash = image.stashed.iter().copied();
+        let beyond = image.beyond_stash.iter().zip(geometry.stash as u32..);
+        let beyond = beyond.map(|(&(predicted, (key, _)), slot)| (predicted, key, slot));
+        for (predicted, key, slot) in in_stash.chain(beyond) {
+            data.mark_stash_taken(slot);
+            data.add_overflow(predicted, key, slot);
         }
         let child = Child::data(NonNull::from(Box::leak(data)));
         self.mirrors.push(child);
         Ok((Link::data(offset), child))
     }
 
-    /// Writes extended stash blocks for `records`, in the order of their links.
-    fn extensions(
+    /// Writes extended stash blocks for `records`, not fenced yet, and returns their offsets in the order of the chain.
+    fn build_extensions(
         &mut self,
-        shape: &DataShape,
+        geometry: &DataGeometry,
         records: &[(usize, Record)],
     ) -> Result<Vec<Offset>> {
         let parts: Vec<_> = records.chunks(EXTENSION_SLOTS).collect();
@@ -305,13 +346,14 @@ impl<'a> Aside<'a> {
             let next = blocks.get(i + 1).copied().unwrap_or(0);
             let records = part.iter().map(|&(_, record)| record);
             let block = self.tree.extension(blocks[i]);
-            block.fill(self.tree.pm, next, marker(shape.low), records);
+            block.fill(self.tree.pm, next, marker(geometry.low), records);
         }
         Ok(blocks)
     }
 
-    /// Writes the slots and the head of an inner node, not fenced, and returns where they are: the head, then the slots.
-    pub(super) fn inner_blocks(
+    /// Writes the head and the slots of an inner node, not fenced yet, and returns the offsets of the head and of the
+    /// slots.
+    pub(super) fn write_inner_node(
         &mut self,
         radix: Radix,
         links: impl Iterator<Item = (usize, Link)>,
@@ -323,34 +365,34 @@ impl<'a> Aside<'a> {
         }
         let head = self.alloc(SMALLEST_BLOCK)?;
         if slots <= INLINE_SLOTS {
-            let inline = head + tree.inline_at();
+            let inline = head + tree.inline_slots_offset();
             tree.inner_head(head).fill(tree.pm, radix, inline, &words);
             return Ok((head, inline));
         }
-        let block = self.alloc(block_for(slots))?;
+        let block = self.alloc(slots_block_bytes(slots))?;
         tree.pm.stream(tree.cells(block, slots), &words);
         tree.inner_head(head).fill(tree.pm, radix, block, &[]);
         Ok((head, block))
     }
 
-    /// A mirror for an inner node that has been written.
-    pub(super) fn mirror(
+    /// Makes the mirror of an inner node that has been written. Its slots are cold.
+    pub(super) fn add_inner_mirror(
         &mut self,
         radix: Radix,
         (head, slots): (Offset, Offset),
         range: (u64, u64),
         depth: u32,
-    ) -> &'a Inner {
-        let inner = Inner::new(radix, head, slots, range, depth);
+    ) -> &'a InnerNode {
+        let inner = InnerNode::new(radix, head, slots, range, depth);
         let inner = NonNull::from(Box::leak(inner));
         self.mirrors.push(Child::inner(inner));
-        // SAFETY: it is freed with `self` if it is not opened, and else when nobody can hold it; the caller does not
-        // keep it longer.
+        // SAFETY: the mirror is freed with `self`, or after `open_for_writers` when no reader can hold it (apex I5);
+        // the caller keeps the reference for less.
         unsafe { inner.as_ref() }
     }
 
-    /// Writes what a plan says, not fenced. `records` are those that the plan was made for.
-    pub(super) fn plant(
+    /// Writes the nodes of a plan, not fenced yet. `records` are those that the plan was made for.
+    pub(super) fn build_subtree(
         &mut self,
         plan: &Plan,
         records: &[Record],
@@ -358,30 +400,31 @@ impl<'a> Aside<'a> {
         depth: u32,
     ) -> Result<(Link, Child)> {
         let plan = match plan {
-            Plan::Data(plan) => return self.data(plan, &records[plan.first..plan.last]),
+            Plan::Data(plan) => return self.build_data_node(plan, &records[plan.first..plan.last]),
             Plan::Inner(plan) => plan,
         };
         let radix = plan.radix();
-        let built = self.plant_children(plan, 0..plan.children.len(), records, range, depth)?;
-        self.plant_over(radix, &built, range, depth)
+        let built = self.build_children(plan, 0..plan.children.len(), records, range, depth)?;
+        self.build_inner_node_over(radix, &built, range, depth)
     }
 
-    /// Some of the children of an inner node.
-    pub(super) fn plant_children(
+    /// Writes the children `which` of a planned inner node, with all nodes below them, not fenced yet.
+    pub(super) fn build_children(
         &mut self,
         plan: &InnerPlan,
         which: std::ops::Range<usize>,
         records: &[Record],
         (low, high): (u64, u64),
         depth: u32,
-    ) -> Result<Vec<Built>> {
+    ) -> Result<Vec<BuiltChild>> {
         let radix = plan.radix();
         let mut built = Vec::with_capacity(which.len());
         for i in which {
-            let (first, log) = plan.group(i);
+            let (first, log) = plan.child_group(i);
             let range = radix.range_of(first, log, low, high);
-            let (link, child) = self.plant(&plan.children[i].1, records, range, depth + 1)?;
-            built.push(Built {
+            let (link, child) =
+                self.build_subtree(&plan.children[i].1, records, range, depth + 1)?;
+            built.push(BuiltChild {
                 first,
                 log,
                 link,
@@ -391,17 +434,17 @@ impl<'a> Aside<'a> {
         Ok(built)
     }
 
-    /// An inner node over children that have been built.
-    pub(super) fn plant_over(
+    /// Writes an inner node over children that have been built, not fenced yet.
+    pub(super) fn build_inner_node_over(
         &mut self,
         radix: Radix,
-        built: &[Built],
+        built: &[BuiltChild],
         range: (u64, u64),
         depth: u32,
     ) -> Result<(Link, Child)> {
         let links = built.iter().map(|child| (child.first, child.link));
-        let blocks = self.inner_blocks(radix, links)?;
-        let inner = self.mirror(radix, blocks, range, depth);
+        let blocks = self.write_inner_node(radix, links)?;
+        let inner = self.add_inner_mirror(radix, blocks, range, depth);
         for child in built {
             inner.set(child.first, child.log, child.child);
         }
@@ -409,11 +452,11 @@ impl<'a> Aside<'a> {
     }
 }
 
-impl Drop for Aside<'_> {
+impl Drop for UnpublishedNodes<'_> {
     fn drop(&mut self) {
         for child in self.mirrors.drain(..) {
-            // SAFETY: made here, and nobody else has it.
-            unsafe { child.free_alone() }
+            // SAFETY: the mirror was made here, and nobody else has it.
+            unsafe { child.free_node() }
         }
         for (offset, bytes) in self.blocks.drain(..) {
             self.tree.blocks.free_now(offset, bytes);
@@ -421,13 +464,13 @@ impl Drop for Aside<'_> {
     }
 }
 
-/// Bytes of the block for so many slots of an inner node.
-pub(super) fn block_for(slots: usize) -> u64 {
+/// Size of the block for this many slots of an inner node.
+pub(super) fn slots_block_bytes(slots: usize) -> u64 {
     ((slots * size_of::<Cell>()) as u64).max(SMALLEST_BLOCK)
 }
 
 impl Extension {
-    /// Fills a block that nobody reads yet, and flushes it.
+    /// Fills an extended stash block that is not reachable yet, and flushes it.
     pub(super) fn fill(
         &self,
         pm: crate::pmem::Pm,
@@ -449,28 +492,28 @@ impl Extension {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::engines::apex::layout::{SLOT_BYTES, pair_of};
+    use crate::engines::apex::layout::{SLOT_BYTES, line_pair_of};
     use crate::engines::apex::model::Model;
     use proptest::prelude::*;
 
     #[test]
-    fn an_insert_prefers_the_pair_of_lines_of_its_home() {
+    fn an_insert_prefers_the_line_pair_of_its_predicted_slot() {
         let slots = |slots: &[usize]| slots.iter().fold(0, |mask, slot| mask | 1 << (slot * 2));
-        assert_eq!(choose(slots(&[0, 2, 3, 5]), 1), Some(2));
-        assert_eq!(choose(slots(&[0, 9]), 1), Some(0));
-        assert_eq!(choose(slots(&[9, 12]), 5), Some(9));
-        // At the end of a group the window begins before the home's pair.
-        assert_eq!(choose(slots(&[2]), 14), Some(2));
-        assert_eq!(choose(slots(&[2, 8]), 14), Some(8));
-        assert_eq!(choose(0, 3), None);
+        assert_eq!(choose_free_slot(slots(&[0, 2, 3, 5]), 1), Some(2));
+        assert_eq!(choose_free_slot(slots(&[0, 9]), 1), Some(0));
+        assert_eq!(choose_free_slot(slots(&[9, 12]), 5), Some(9));
+        // At the end of a group the window begins before the line pair of the predicted slot.
+        assert_eq!(choose_free_slot(slots(&[2]), 14), Some(2));
+        assert_eq!(choose_free_slot(slots(&[2, 8]), 14), Some(8));
+        assert_eq!(choose_free_slot(0, 3), None);
     }
 
-    /// The image of a node that has so many keys in each pair of lines.
-    fn image_of(counts: &[u64]) -> (Image, Vec<Record>) {
-        let primary = counts.len() * PAIR_SLOTS;
-        let (stash, low, high) = (WINDOW, 1000, 1000 + 100 * primary as u64 - 1);
+    /// The image of a node that has so many records in each line pair.
+    fn image_of(counts: &[u64]) -> (NodeImage, Vec<Record>) {
+        let primary = counts.len() * LINE_PAIR_SLOTS;
+        let (stash, low, high) = (WINDOW_SLOTS, 1000, 1000 + 100 * primary as u64 - 1);
         let keys = (0..).zip(counts).flat_map(|(pair, &count)| {
-            (0..count).map(move |key| low + pair * 100 * PAIR_SLOTS as u64 + key)
+            (0..count).map(move |key| low + pair * 100 * LINE_PAIR_SLOTS as u64 + key)
         });
         let records: Vec<Record> = keys.map(|key| (key, !key)).collect();
         let plan = DataPlan {
@@ -483,64 +526,74 @@ mod tests {
             stash,
             model: Model::fit(&[], primary, low, high),
         };
-        (Image::new(&plan, &records), records)
+        (NodeImage::new(&plan, &records), records)
     }
 
-    fn stashed(image: &Image) -> usize {
-        image.overflow.len() + image.rest.len()
+    fn stashed(image: &NodeImage) -> usize {
+        image.stashed.len() + image.beyond_stash.len()
     }
 
     #[test]
-    fn keys_make_room_for_those_of_the_pair_before_if_that_helps() {
-        // One too many, and the next pair with room is the last one.
+    fn a_line_pair_displaces_records_to_take_those_of_the_one_before_if_that_helps() {
+        // One record too many, and of the line pairs behind it only the last one has a free slot.
         let (image, records) = image_of(&[9, 8, 8, 7]);
         assert_eq!((stashed(&image), image.groups[0]), (0, (32, 0b0111)));
         let slots = image.words[HEADER_WORDS..].as_chunks().0;
         let in_order = records.iter().map(|&(key, value)| [key, value]);
-        assert!(slots[..GROUP].iter().copied().eq(in_order));
-        // Those of the last pair find room in the one before.
+        assert!(slots[..GROUP_SLOTS].iter().copied().eq(in_order));
+        // The displaced records of the last line pair find free slots in the one before.
         let (image, _) = image_of(&[8, 8, 6, 10]);
         assert_eq!((stashed(&image), image.groups[0]), (0, (32, 0b1000)));
-        // No room for three of them: all others are at home, but for one that finds room in the next pair.
+        // There are no slots for three records. Of the others, one is displaced.
         let (image, _) = image_of(&[9, 9, 7, 10]);
         assert_eq!((stashed(&image), image.groups[0]), (3, (35, 0b1011)));
     }
 
-    /// The records of an image, each of which is where it may be, and of each group how many they are and its strays.
-    fn contents(image: &Image) -> (Vec<Record>, Vec<(usize, u64)>) {
-        let in_stash = image.overflow.iter().map(|&(_, key, _)| (key, !key));
-        let beyond = image.rest.iter().map(|&(_, record)| record);
+    /// The records of an image, after checking that each lies where a lookup finds it; and for each group the number of
+    /// its records and its displaced bits.
+    fn contents(image: &NodeImage) -> (Vec<Record>, Vec<(usize, u64)>) {
+        let in_stash = image.stashed.iter().map(|&(_, key, _)| (key, !key));
+        let beyond = image.beyond_stash.iter().map(|&(_, record)| record);
         let mut records: Vec<Record> = in_stash.chain(beyond).collect();
         let mut groups = vec![(0, 0); image.groups.len()];
-        let mut count = |home: usize, is_stray: bool| {
-            let (count, strays) = &mut groups[home / GROUP];
+        let mut count = |predicted: usize, is_displaced: bool| {
+            let (count, displaced) = &mut groups[predicted / GROUP_SLOTS];
             *count += 1;
-            *strays |= if is_stray { Data::pair_bit(home) } else { 0 };
+            *displaced |= if is_displaced {
+                DataNode::line_pair_bit(predicted)
+            } else {
+                0
+            };
         };
         for &(key, _) in &records {
-            count(image.shape.model.predict(key), true);
+            count(image.geometry.model.predict(key), true);
         }
         let slots: &[[u64; 2]] = image.words[HEADER_WORDS..].as_chunks().0;
-        let pairs = slots[..image.shape.primary].chunks(PAIR_SLOTS);
-        for (first, pair) in (0..).step_by(PAIR_SLOTS).zip(pairs) {
+        let pairs = slots[..image.geometry.primary].chunks(LINE_PAIR_SLOTS);
+        for (first, pair) in (0..).step_by(LINE_PAIR_SLOTS).zip(pairs) {
             let taken = pair
                 .iter()
-                .filter(|slot| slot[0] != marker(image.shape.low));
+                .filter(|slot| slot[0] != marker(image.geometry.low));
             assert!(taken.clone().is_sorted());
             for &[key, value] in taken {
-                let home = image.shape.model.predict(key);
-                assert!((window_of(home)..window_of(home) + WINDOW).contains(&first));
-                count(home, first != pair_of(home));
+                let predicted = image.geometry.model.predict(key);
+                assert!(
+                    (window_of(predicted)..window_of(predicted) + WINDOW_SLOTS).contains(&first)
+                );
+                count(predicted, first != line_pair_of(predicted));
                 records.push((key, value));
             }
         }
-        for (group, &(_, strays)) in slots[..image.shape.primary].chunks(GROUP).zip(&groups) {
-            let last_pair = group.len() - PAIR_SLOTS;
-            let may_end = strays & Data::pair_bit(last_pair) != 0;
+        for (group, &(_, displaced)) in slots[..image.geometry.primary]
+            .chunks(GROUP_SLOTS)
+            .zip(&groups)
+        {
+            let last_pair = group.len() - LINE_PAIR_SLOTS;
+            let may_end = displaced & DataNode::line_pair_bit(last_pair) != 0;
             let in_order = if may_end { last_pair } else { group.len() };
             let taken = group[..in_order]
                 .iter()
-                .filter(|slot| slot[0] != marker(image.shape.low));
+                .filter(|slot| slot[0] != marker(image.geometry.low));
             assert!(taken.is_sorted());
         }
         records.sort_unstable();
@@ -549,13 +602,13 @@ mod tests {
 
     fn counts() -> impl Strategy<Value = Vec<u64>> {
         let count = prop_oneof![8 => 0_u64..12, 1 => 0_u64..100];
-        proptest::collection::vec(count, 2..3 * GROUP_PAIRS)
+        proptest::collection::vec(count, 2..3 * GROUP_LINE_PAIRS)
     }
 
     proptest! {
         #[test]
         fn a_node_that_is_laid_out_has_every_record_where_it_is_looked_for(counts in counts()) {
-            // The last pair of a node is no key's home: its window might leave the node.
+            // No slot of the last line pair of a node is predicted: its window might leave the node (data I7).
             let (image, records) = image_of(&[&counts[..], &[0]].concat());
             prop_assert_eq!(contents(&image), (records, image.groups));
         }

@@ -1,12 +1,19 @@
-//! Bulk load: a whole map, built aside and switched in with one store.
+//! Bulk load: a whole tree, built unpublished by several threads and committed with one store.
+//!
+//! | step | what is durable | what recovery does |
+//! |---|---|---|
+//! | 1. freeze all data nodes, none of which has a record | the empty tree | nothing |
+//! | 2. write the new tree, flush; each thread fences what it has written | the empty tree; new nodes that are unreachable | sweeps the new nodes |
+//! | 3. store the root in the catalog (commit), flush, fence | the new tree | sweeps the old nodes |
+//! | 4. point the root's mirror to the new tree, retire the old nodes, open the new nodes for writers | the new tree | sweeps the old nodes |
 
 use super::Tree;
-use super::build::{Aside, Built, Record};
-use super::data::Data;
-use super::inner::{Child, Inner};
+use super::build::{BuiltChild, Record, UnpublishedNodes};
+use super::data::DataNode;
+use super::inner::{Child, InnerNode};
 use super::layout::Link;
 use super::plan::{InnerPlan, Plan};
-use super::smo::Frozen;
+use super::smo::FrozenNode;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::Wait;
 use crate::concurrency::sync::lock;
@@ -15,25 +22,26 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
-/// All keys.
-const DOMAIN: (u64, u64) = (0, u64::MAX);
+/// The range of all keys.
+const ALL_KEYS: (u64, u64) = (0, u64::MAX);
 
-/// Children of the root that a thread of a bulk load builds at a time.
-const PART: usize = 16;
+/// Children of the root that a thread of a bulk load builds before it asks for more: few, so that all threads end at
+/// about the same time.
+const CHILDREN_PER_BUILD_TASK: usize = 16;
 
 impl Tree {
-    /// Builds a map without records, of which nobody knows yet, and returns its root.
+    /// Builds a tree without records, which is not reachable yet, and returns the link to its root.
     pub(super) fn build_empty(&self) -> Result<Link> {
-        let mut aside = Aside::new(self);
-        let plan = self.shape.plan(&[], DOMAIN, 1.0, 1);
-        let (link, child) = aside.plant(&plan, &[], DOMAIN, 0)?;
+        let mut unpublished = UnpublishedNodes::new(self);
+        let plan = self.limits.plan_tree(&[], ALL_KEYS, 1.0, 1);
+        let (link, child) = unpublished.build_subtree(&plan, &[], ALL_KEYS, 0)?;
         self.pm.fence();
         self.root.store(child.as_inner(), Ordering::Release);
-        aside.open();
+        unpublished.open_for_writers();
         Ok(link)
     }
 
-    /// See `Map::bulk_load`.
+    /// Fills an empty map with `records`; see `Map::bulk_load`.
     pub(super) fn bulk_load(&self, records: &[Record], fill: f64) -> Result<()> {
         let _guard = epochs::pin();
         let old = self.freeze_all()?;
@@ -47,26 +55,26 @@ impl Tree {
         } else {
             std::thread::available_parallelism().map_or(1, usize::from)
         };
-        let plan = self.shape.plan(&keys, DOMAIN, fill, threads);
+        let plan = self.limits.plan_tree(&keys, ALL_KEYS, fill, threads);
         drop(keys);
-        let mut aside = Aside::new(self);
+        let mut unpublished = UnpublishedNodes::new(self);
         let (link, child) = match &plan {
-            Plan::Inner(plan) => self.plant_parallel(&mut aside, plan, records, threads)?,
-            // A plan for the whole domain has an inner node at its root.
-            Plan::Data(_) => aside.plant(&plan, records, DOMAIN, 0)?,
+            Plan::Inner(plan) => self.plant_parallel(&mut unpublished, plan, records, threads)?,
+            // A plan for the range of all keys has an inner node at its root.
+            Plan::Data(_) => unpublished.build_subtree(&plan, records, ALL_KEYS, 0)?,
         };
         self.pm.fence();
         let _root = lock(&self.changing_root);
-        // COMMIT: the root, in the catalog. Before this store the map is empty and the new nodes are swept; after it the map
-        // is complete.
+        // COMMIT apex.load: the root, in the catalog. Before this store, recovery sees the empty tree and sweeps
+        // the new nodes; after it, recovery sees all records and sweeps the old nodes.
         self.pm.commit(self.root_cell(), link.0, "apex.load");
         self.root.store(child.as_inner(), Ordering::Release);
-        // Nobody writes while all nodes are frozen, so whatever lock this is counted under is as good as held.
+        // All data nodes are frozen, so no writer holds this lock and counts under it.
         self.count
             .change(self.locks.entry(0), 0, records.len() as i64);
         for inner in old.inners {
             let _slots = lock(&inner.changing);
-            // One with a single child may have been taken out meanwhile.
+            // An inner node with a single child may have been removed meanwhile.
             if !inner.is_dead() {
                 self.retire_inner(inner);
             }
@@ -74,13 +82,13 @@ impl Tree {
         for frozen in &old.nodes {
             self.retire_data(frozen.data);
         }
-        aside.open();
+        unpublished.open_for_writers();
         Ok(())
     }
 
-    /// Freezes all data nodes, none of which may have a record.
-    fn freeze_all(&self) -> Result<AllFrozen<'_>> {
-        let mut all = AllFrozen::default();
+    /// Freezes all data nodes. `Error::NotEmpty` if one has a record.
+    fn freeze_all(&self) -> Result<FrozenTree<'_>> {
+        let mut all = FrozenTree::default();
         let (mut from, mut inners, mut wait) = (0, BTreeMap::new(), Wait::default());
         loop {
             let path = self.path_to(from)?;
@@ -104,7 +112,7 @@ impl Tree {
                 None => break,
             }
         }
-        // With all of their data nodes frozen they do not change.
+        // As all data nodes below them are frozen, these inner nodes do not change.
         all.inners = inners
             .into_values()
             .filter(|inner| !inner.is_dead())
@@ -112,56 +120,63 @@ impl Tree {
         Ok(all)
     }
 
-    fn has_records(&self, data: &Data) -> bool {
+    /// Whether a data node has a record.
+    fn has_records(&self, data: &DataNode) -> bool {
         (0..data.group_count()).any(|group| !self.keys_of(data, group).is_empty())
     }
 
-    /// Builds a tree with several threads.
+    /// Builds the root of a bulk load with several threads, each of which builds some of the children. (The crash
+    /// checker names this function in its list of excuses.)
     fn plant_parallel<'a>(
         &'a self,
-        aside: &mut Aside<'a>,
+        unpublished: &mut UnpublishedNodes<'a>,
         plan: &InnerPlan,
         records: &[Record],
         threads: usize,
     ) -> Result<(Link, Child)> {
         let count = plan.children.len();
-        let next = Mutex::new((0..count).step_by(PART));
+        let next = Mutex::new((0..count).step_by(CHILDREN_PER_BUILD_TASK));
         let work = || {
-            let (mut aside, mut built) = (Aside::new(self), Vec::new());
+            let (mut unpublished, mut built) = (UnpublishedNodes::new(self), Vec::new());
             loop {
                 let from = lock(&next).next();
                 let Some(from) = from else {
                     break;
                 };
-                let which = from..(from + PART).min(count);
-                built.append(&mut aside.plant_children(plan, which, records, DOMAIN, 0)?);
+                let which = from..(from + CHILDREN_PER_BUILD_TASK).min(count);
+                built.append(&mut unpublished.build_children(plan, which, records, ALL_KEYS, 0)?);
             }
-            // A fence speaks for its own thread only.
+            // A fence orders the flushes of its own thread only.
             self.pm.named("apex.load.part").fence();
-            Ok((aside, built))
+            Ok((unpublished, built))
         };
-        let results: Vec<Result<(Aside<'_>, Vec<Built>)>> = std::thread::scope(|scope| {
-            let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, work);
-            // Without more threads this one does it all.
-            let others: Vec<_> = (1..threads).filter_map(|i| spawn(i).ok()).collect();
-            let mine = work();
-            let theirs = others.into_iter().filter_map(|thread| thread.join().ok());
-            std::iter::once(mine).chain(theirs).collect()
-        });
+        let results: Vec<Result<(UnpublishedNodes<'_>, Vec<BuiltChild>)>> =
+            std::thread::scope(|scope| {
+                let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, work);
+                // If no thread can be started, this thread does all the work.
+                let others: Vec<_> = (1..threads).filter_map(|i| spawn(i).ok()).collect();
+                let mine = work();
+                let theirs = others.into_iter().map(|thread| {
+                    // A panic has lost children. Without them the tree must not be committed.
+                    (thread.join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                });
+                std::iter::once(mine).chain(theirs).collect()
+            });
         let mut built = Vec::with_capacity(count);
         for result in results {
             let (theirs, mut children) = result?;
-            aside.absorb(theirs);
+            unpublished.append(theirs);
             built.append(&mut children);
         }
         built.sort_by_key(|child| child.first);
-        aside.plant_over(plan.radix(), &built, DOMAIN, 0)
+        assert_eq!(built.len(), count, "apex I2: child groups tile the root");
+        unpublished.build_inner_node_over(plan.radix(), &built, ALL_KEYS, 0)
     }
 }
 
-/// All nodes of a map without records.
+/// All nodes of a tree without records.
 #[derive(Default)]
-struct AllFrozen<'a> {
-    nodes: Vec<Frozen<'a>>,
-    inners: Vec<&'a Inner>,
+struct FrozenTree<'a> {
+    nodes: Vec<FrozenNode<'a>>,
+    inners: Vec<&'a InnerNode>,
 }

@@ -1,4 +1,4 @@
-//! Compaction: merges nodes that have few records and moves live blocks to the front of the pool, so that `Pool::shrink` can give
+//! Compaction: merges data nodes that have few records and moves live blocks to the front of the pool, so that `Pool::shrink` can give
 //! the extents behind them back.
 
 use super::Tree;

@@ -1,25 +1,53 @@
-//! Data nodes: what DRAM knows of one.
+//! The mirror of a data node: what DRAM holds for one data node of the pool.
+//!
+//! A data node keeps its records in the pool, in a *primary array* and a *stash array* ([`layout`](super::layout) has
+//! the drawings). The node's *model* maps a key to its *predicted slot* in the primary array. The record of the key
+//! lies in the *window* of the predicted slot: the 16 slots that consist of the *line pair* (two neighbouring cache
+//! lines, 8 slots) of the predicted slot and one more line pair. If all 16 slots are taken, the record lies in the
+//! stash array, or in an *extended stash block* behind it. A record outside of the line pair of its predicted slot is a
+//! *displaced* record.
+//!
+//! The primary array is divided into *groups* of 256 slots. A key belongs to the group of its predicted slot, wherever
+//! its record lies, and a writer of the record holds the version lock of that group. The group has an *overflow bucket*
+//! ([`bucket`](super::bucket)) that says in which stash slots the records of the group lie.
+//!
+//! The primary array needs no accelerator in DRAM: a search compares the slots of the window with the key, and with the
+//! marker of free slots, in vector registers. (The paper keeps fingerprints and bitmaps for the primary array, 18 bytes
+//! per 16 slots, because reading Optane was slow. Here they would be one more cache line to miss.) So the first touch
+//! of a node after an open reads only its stash.
 //!
 //! ```text
 //! line 0, read by every lookup    model (40) | primary array (8) | groups (16)
 //! line 1, read by writers         state, sizes, stash bitmap
 //!
 //! group (one per 256 slots)
-//!   word    bits 0..47 the group's overflow bucket, or 0 · bits 48..63 its records, or 0xffff: not counted
-//!   strays  bit n: records whose home is in pair n of lines may be elsewhere, in the other pair of their window or in the stash
-//!           bit 32 + n: they may be in the stash
+//!   word       bits 0..47 address of the group's overflow bucket, or 0
+//!              bits 48..63 number of the group's records, or 0xffff if they have not been counted
+//!   displaced  bit n: records whose predicted slot is in line pair n may be displaced
+//!              bit 32 + n: these records may be in the stash
 //! ```
 //!
-//! A group is 256 slots of the primary array. A key belongs to the group of its home wherever its record is, and whoever writes
-//! the record holds the group's lock. The primary array itself needs nothing in DRAM: the 16 slots that may hold a key are
-//! compared at once, with the key and with the marker of free slots. (The paper has fingerprints and bitmaps for it, 18 bytes
-//! per 16 slots, because Optane was slow to read; here they would be one more line to miss.) So when a pool is opened only
-//! the stashes have to be read, on first touch.
+//! # Invariants
+//!
+//! - I1. A record lies in the window of its predicted slot, or in a stash slot that an overflow entry of the group of
+//!   its predicted slot names.
+//! - I2. A window never leaves its group (`window_of`). So the lock of one group protects every slot in which a record
+//!   of the group may lie.
+//! - I3. A slot is free if and only if its key is the node's *marker*. The marker is never a key of the range
+//!   `low..=high`.
+//! - I4. The displaced bit of a line pair is set while a record with its predicted slot there is displaced, and the
+//!   stash bit while such a record is in the stash. A bit may be set without need; counting the group clears it.
+//! - I5. Each overflow entry names a stash slot that exists and whose bit is set in the stash bitmap. Each record in
+//!   the stash has exactly one overflow entry.
+//! - I6. While `is_in_order` is set, the records of a group ascend from slot to slot, but for the displaced records of
+//!   the group's last line pair, which lie at the end of the line pair before it.
+//! - I7. The model predicts only slots whose window lies in the primary array (`predictable_slots`).
+//! - I8. The records change only while the state is `Live`, under the lock of their group.
 
 use super::bucket::{Bucket, Entry};
 use super::layout::{
-    DataShape, EXTENSION_SLOTS, GROUP, GROUP_PAIRS, HEADER_BYTES, Offset, PAIR_SLOTS, SLOT_BYTES,
-    marker,
+    DataGeometry, EXTENSION_SLOTS, GROUP_LINE_PAIRS, GROUP_SLOTS, HEADER_BYTES, LINE_PAIR_SLOTS,
+    Offset, SLOT_BYTES, marker,
 };
 use super::model::Model;
 use super::plan::MIN_DATA_BYTES;
@@ -28,21 +56,21 @@ use crate::kernels::{KeyLine, Simd, prefetch};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// What may be done to a node.
+/// What operations may do with a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum State {
-    /// Everything.
+    /// Read and write.
     Live = 0,
-    /// Reading: a structure change is being made, or has just been made.
+    /// Read only: a structure change copies the records, or has copied them and not yet finished.
     Frozen = 1,
-    /// Reading, by those who are still here: another node has taken its place.
+    /// Read only, by threads that reached the node earlier: another node has taken its place.
     Dead = 2,
 }
 
-/// See the module.
+/// The mirror of a data node; the head of this file describes the fields.
 #[repr(C, align(64))]
-pub(super) struct Data {
+pub(super) struct DataNode {
     pub(super) model: Model,
     /// Offset in the pool of the primary array.
     primary_at: Offset,
@@ -53,71 +81,76 @@ pub(super) struct Data {
     pub(super) primary: u32,
     /// Slots in the stash array.
     pub(super) stash: u32,
-    /// One bit per slot of the stash array, then of the extended stash.
+    /// One bit for each slot of the stash array, then for each slot of the extended stash: set while the slot is taken.
     stash_bits: Box<[AtomicU64]>,
-    /// Offsets of the extended stash blocks, 0 beyond the last.
+    /// Offsets of the extended stash blocks, in the order in which they were added; 0 beyond the last.
     extensions: Box<[AtomicU64]>,
-    /// Bytes of the block.
+    /// Size of the node's block.
     pub(super) bytes: u64,
-    /// The keys that are routed here, from the first to the second.
+    /// The lowest and the highest key that are routed to the node.
     pub(super) low: u64,
     pub(super) high: u64,
-    /// How many records the node was built with, and the first and the last of their keys. Of a node from before the open
-    /// nothing is known.
+    /// How many records the node was built with, and the lowest and the highest of their keys. `None` for a node that
+    /// was built before the pool was opened: its block does not say.
     pub(super) built: Option<(usize, u64, u64)>,
-    /// How many it had then, or when somebody last looked at all of them and left the node as it is; 0 if nobody has.
-    looked_at: AtomicUsize,
-    /// Nobody has inserted since the node was built: the records of each group are in order, but for strays of its last pair of
-    /// lines, which are in the pair before. Ranges rely on it.
+    /// The number of records when the node was built, or when a structure change last examined the node and left it as
+    /// it was; 0 if neither has happened since the pool was opened.
+    records_at_review: AtomicUsize,
+    /// Nobody has inserted since the node was built; see I6. Ranges copy the records of such a node without sorting.
     pub(super) is_in_order: AtomicBool,
     /// Held while an extended stash block is added.
     pub(super) extending: Mutex<()>,
-    /// Addresses of the buckets that larger ones have replaced: readers may be in them, so they stay for as long as the node.
+    /// Addresses of overflow buckets that larger ones have replaced. Readers may still search them, so they are freed
+    /// with the node.
     replaced: Mutex<Vec<u64>>,
 }
 
-/// See the module.
+/// What DRAM knows of 256 slots of the primary array; the head of this file has the drawing.
 #[repr(C, align(16))]
 struct Group {
     word: AtomicU64,
-    strays: AtomicU64,
+    displaced: AtomicU64,
 }
 
-const _: () = assert!(GROUP_PAIRS <= 32);
+/// The displaced word has one bit per line pair in each of its halves.
+const _: () = assert!(GROUP_LINE_PAIRS <= 32);
 
+/// The count of a group whose records have not been counted since the node was mirrored.
 const UNCOUNTED: u64 = 0xffff;
+/// The bits of a group word that hold the address of the overflow bucket.
 const BUCKET_BITS: u64 = (1 << 48) - 1;
 
-impl Data {
-    /// A node for a block at `offset`; its overflow buckets are empty, and of its groups nothing is known. `extensions` are
-    /// the extended stash blocks that it has.
+impl DataNode {
+    /// A frozen node in the block at `offset`, with the extended stash blocks `extensions`. Its overflow buckets are
+    /// empty and its groups uncounted: the caller fills them.
     pub(super) fn new(
         offset: Offset,
         bytes: u64,
-        shape: &DataShape,
+        geometry: &DataGeometry,
         high: u64,
         extensions: &[Offset],
     ) -> Box<Self> {
-        // As many more as `is_roomy` may ask for.
-        let more_extensions = (shape.primary + shape.stash) / PATIENCE / EXTENSION_SLOTS + 2;
+        // Room for as many more blocks as `prefers_extended_stash` asks for before the node is rebuilt.
+        let more_extensions =
+            (geometry.primary + geometry.stash) / EXTEND_STASH_GROWTH_DIVISOR / EXTENSION_SLOTS + 2;
         let most_extensions = extensions.len() + more_extensions;
-        let stash_slots = shape.stash + most_extensions * EXTENSION_SLOTS;
+        let stash_slots = geometry.stash + most_extensions * EXTENSION_SLOTS;
         let data = Box::new(Self {
-            model: shape.model,
+            model: geometry.model,
             primary_at: offset + HEADER_BYTES,
-            groups: (0..shape.primary.div_ceil(GROUP))
-                .map(|_| Group::unknown())
+            groups: (0..geometry.primary.div_ceil(GROUP_SLOTS))
+                .map(|_| Group::uncounted())
                 .collect(),
             state: AtomicU32::new(State::Frozen as u32),
-            primary: shape.primary as u32,
-            stash: shape.stash as u32,
-            stash_bits: words(stash_slots.div_ceil(64)),
-            extensions: words(most_extensions),
+            primary: geometry.primary as u32,
+            stash: geometry.stash as u32,
+            stash_bits: zeroed_words(stash_slots.div_ceil(64)),
+            extensions: zeroed_words(most_extensions),
             bytes,
-            low: shape.low,
+            low: geometry.low,
             high,
             built: None,
-            looked_at: AtomicUsize::new(0),
+            records_at_review: AtomicUsize::new(0),
             is_in_order: AtomicBool::new(false),
             extending: Mutex::default(),
             replaced: Mutex::default(),
@@ -139,13 +172,13 @@ impl Data {
         self.primary_at + slot as u64 * SLOT_BYTES
     }
 
-    /// What names the lock of a group: an offset that no other group has.
+    /// The offset that chooses the lock of the group of a predicted slot: the group's first slot.
     #[inline(always)]
-    pub(super) fn lock_of(&self, home: usize) -> Offset {
-        self.slot_at(home & !(GROUP - 1))
+    pub(super) fn lock_of(&self, predicted: usize) -> Offset {
+        self.slot_at(predicted & !(GROUP_SLOTS - 1))
     }
 
-    /// The marker of free slots.
+    /// The key value that free slots of the node hold.
     #[inline(always)]
     pub(super) fn marker(&self) -> u64 {
         marker(self.low)
@@ -155,12 +188,12 @@ impl Data {
         self.groups.len()
     }
 
-    /// The slots of a group.
+    /// The slots of the primary array that belong to a group.
     pub(super) fn slots_of(&self, group: usize) -> std::ops::Range<usize> {
-        group * GROUP..((group + 1) * GROUP).min(self.primary as usize)
+        group * GROUP_SLOTS..((group + 1) * GROUP_SLOTS).min(self.primary as usize)
     }
 
-    /// Slots of both arrays.
+    /// Slots of the primary array and of the stash array together.
     pub(super) fn slots(&self) -> usize {
         (self.primary + self.stash) as usize
     }
@@ -173,7 +206,7 @@ impl Data {
         }
     }
 
-    /// Freezes a live node; `false` if it is not live.
+    /// Sets a live node to `Frozen`; `false` if the node was not live.
     pub(super) fn freeze(&self) -> bool {
         self.state
             .compare_exchange(
@@ -185,8 +218,8 @@ impl Data {
             .is_ok()
     }
 
-    /// Opens a frozen node for writers, or shuts it for good.
-    pub(super) fn become_(&self, state: State) {
+    /// Sets the state of a frozen node: `Live` opens it for writers, `Dead` closes it for good.
+    pub(super) fn set_state(&self, state: State) {
         self.state.store(state as u32, Ordering::Release);
     }
 
@@ -194,15 +227,15 @@ impl Data {
     #[inline(always)]
     fn bucket(&self, group: usize) -> Option<Bucket<'_>> {
         let word = self.groups[group].word.load(Ordering::Acquire);
-        // SAFETY: the address in a group word is 0 or a bucket that the node owns for as long as it lives.
+        // SAFETY: a group word holds 0 or the address of a bucket that is freed only when the node is dropped.
         unsafe { Bucket::at(word & BUCKET_BITS) }
     }
 
-    /// Bytes of DRAM.
+    /// Bytes of DRAM that the mirror takes, with its overflow buckets.
     pub(super) fn dram_bytes(&self) -> u64 {
         let current = (0..self.group_count()).filter_map(|group| self.bucket(group));
         let replaced = lock(&self.replaced);
-        // SAFETY: the node owns the buckets that it has replaced until it is dropped.
+        // SAFETY: replaced buckets are freed only when the node is dropped.
         let replaced = replaced.iter().filter_map(|&at| unsafe { Bucket::at(at) });
         let buckets: usize = current.chain(replaced).map(Bucket::bytes).sum();
         (size_of::<Self>()
@@ -214,86 +247,103 @@ impl Data {
 }
 
 impl Group {
-    fn unknown() -> Self {
+    /// A group whose records have not been counted: any of them may be displaced (I4).
+    fn uncounted() -> Self {
         Self {
             word: (UNCOUNTED << 48).into(),
-            strays: u64::MAX.into(),
+            displaced: u64::MAX.into(),
         }
     }
 }
 
-/// Strays: the records that are not in the pair of lines of their home.
-impl Data {
-    /// Of a home's pair, the bit that says that records may be elsewhere.
+/// Displaced records: those outside of the line pair of their predicted slot (I4).
+impl DataNode {
+    /// The bit that says that records predicted in this line pair may be displaced.
     #[inline(always)]
-    pub(super) fn pair_bit(home: usize) -> u64 {
-        1 << (home % GROUP / PAIR_SLOTS)
+    pub(super) fn line_pair_bit(predicted: usize) -> u64 {
+        1 << (predicted % GROUP_SLOTS / LINE_PAIR_SLOTS)
     }
 
-    /// And the one that says that they may be in the stash.
+    /// The bit that says that records predicted in this line pair may be in the stash.
     #[inline(always)]
-    fn stash_bit(home: usize) -> u64 {
-        Self::pair_bit(home) << 32
+    fn stash_bit(predicted: usize) -> u64 {
+        Self::line_pair_bit(predicted) << 32
     }
 
-    /// Both bits, of a home that has a record in the stash.
+    /// Both bits, for a record in the stash.
     #[inline(always)]
-    pub(super) fn stashed_bits(home: usize) -> u64 {
-        Self::pair_bit(home) | Self::stash_bit(home)
+    pub(super) fn stashed_bits(predicted: usize) -> u64 {
+        Self::line_pair_bit(predicted) | Self::stash_bit(predicted)
     }
 
-    /// Whether a record of the same pair of homes may be elsewhere. If not, that pair of lines is all there is to search.
+    /// Whether a record that was predicted in this line pair may be displaced. If not, a search reads this line pair
+    /// only.
     #[inline(always)]
-    pub(super) fn has_strays(&self, home: usize) -> bool {
-        self.groups[home / GROUP].strays.load(Ordering::Relaxed) & Self::pair_bit(home) != 0
+    pub(super) fn has_displaced(&self, predicted: usize) -> bool {
+        self.groups[predicted / GROUP_SLOTS]
+            .displaced
+            .load(Ordering::Relaxed)
+            & Self::line_pair_bit(predicted)
+            != 0
     }
 
-    /// Whether one may be in the stash. If not, there is no need to look into the overflow bucket.
+    /// Whether a record that was predicted in this line pair may be in the stash. If not, a search skips the overflow
+    /// bucket.
     #[inline(always)]
-    pub(super) fn has_stashed(&self, home: usize) -> bool {
-        self.groups[home / GROUP].strays.load(Ordering::Relaxed) & Self::stash_bit(home) != 0
+    pub(super) fn has_stashed(&self, predicted: usize) -> bool {
+        self.groups[predicted / GROUP_SLOTS]
+            .displaced
+            .load(Ordering::Relaxed)
+            & Self::stash_bit(predicted)
+            != 0
     }
 
-    /// The same for homes from `from` to `to`, of one group.
+    /// Whether a record with its predicted slot from `from` to `to`, both of one group, may be in the stash.
     #[inline(always)]
     pub(super) fn has_stashed_between(&self, from: usize, to: usize) -> bool {
         let bits = (Self::stash_bit(to) - Self::stash_bit(from)) | Self::stash_bit(to);
-        self.groups[from / GROUP].strays.load(Ordering::Relaxed) & bits != 0
+        self.groups[from / GROUP_SLOTS]
+            .displaced
+            .load(Ordering::Relaxed)
+            & bits
+            != 0
     }
 
-    /// Whether these strays, at least, are known.
-    pub(super) fn knows_strays(&self, group: usize, strays: u64) -> bool {
-        strays & !self.groups[group].strays.load(Ordering::Relaxed) == 0
+    /// Whether all bits of `displaced` are set in the group's displaced word.
+    pub(super) fn has_displaced_bits(&self, group: usize, displaced: u64) -> bool {
+        displaced & !self.groups[group].displaced.load(Ordering::Relaxed) == 0
     }
 
-    /// Remembers that a record with this home is elsewhere. The group's lock is held.
+    /// Sets the bit for a record that lies in the other line pair of its window. The group's lock is held.
     #[inline(always)]
-    pub(super) fn add_stray(&self, home: usize) {
-        self.add_strays(home, Self::pair_bit(home));
+    pub(super) fn mark_displaced(&self, predicted: usize) {
+        self.set_displaced_bits(predicted, Self::line_pair_bit(predicted));
     }
 
+    /// Sets bits of the displaced word of a predicted slot's group. The group's lock is held.
     #[inline(always)]
-    fn add_strays(&self, home: usize, bits: u64) {
-        let strays = &self.groups[home / GROUP].strays;
-        strays.store(strays.load(Ordering::Relaxed) | bits, Ordering::Relaxed);
+    fn set_displaced_bits(&self, predicted: usize, bits: u64) {
+        let displaced = &self.groups[predicted / GROUP_SLOTS].displaced;
+        displaced.store(displaced.load(Ordering::Relaxed) | bits, Ordering::Relaxed);
     }
 }
 
-/// Overflow: the records that found no room in their windows.
-impl Data {
-    /// The first answer of `found` to a stash slot that may hold a key. The entries may be changing: who holds no lock
-    /// checks a version afterwards.
+/// Overflow: the records that found no free slot in their windows (I5).
+impl DataNode {
+    /// Asks `found` for each stash slot that may hold the record of `key`, and returns its first answer. A writer may
+    /// be changing the entries: a caller without the group's lock validates the version afterwards.
     #[inline(always)]
     pub(super) fn find_overflow<S: Simd, T>(
         &self,
-        home: usize,
+        predicted: usize,
         key: u64,
         found: impl Fn(u32) -> Option<T>,
     ) -> Option<T> {
-        self.bucket(home / GROUP)?.find::<S, T>(home, key, found)
+        self.bucket(predicted / GROUP_SLOTS)?
+            .find::<S, T>(predicted, key, found)
     }
 
-    /// Asks the caches for the first two lines of a group's overflow entries; few have more.
+    /// Prefetches the first two lines of a group's overflow bucket; few buckets are longer.
     #[inline(always)]
     pub(super) fn prefetch_overflow(&self, group: usize) {
         let word = self.groups[group].word.load(Ordering::Relaxed);
@@ -301,8 +351,8 @@ impl Data {
         (0..2).for_each(|line| prefetch(bucket.wrapping_add(line)));
     }
 
-    /// Tells `found` the stash slots that may have records of homes from `from` to `to`, of one group. The entries may be changing:
-    /// who holds no lock checks a version afterwards.
+    /// Passes to `found` the stash slots that may hold records with a predicted slot from `from` to `to`, both of one
+    /// group. A writer may be changing the entries: a caller without the group's lock validates the version afterwards.
     #[inline(always)]
     pub(super) fn find_overflow_between<S: Simd>(
         &self,
@@ -310,7 +360,7 @@ impl Data {
         to: usize,
         found: impl FnMut(u32),
     ) {
-        if let Some(bucket) = self.bucket(from / GROUP) {
+        if let Some(bucket) = self.bucket(from / GROUP_SLOTS) {
             bucket.find_between::<S>(from, to, found);
         }
     }
@@ -320,17 +370,17 @@ impl Data {
         self.bucket(group).into_iter().flat_map(Bucket::entries)
     }
 
-    /// Remembers that the record of `key` is in a stash slot. The group's lock is held.
-    pub(super) fn add_overflow(&self, home: usize, key: u64, stash_slot: u32) {
-        let group = home / GROUP;
-        self.add_strays(home, Self::stashed_bits(home));
-        let entry = Entry::new(home, key, stash_slot);
+    /// Adds the overflow entry of a record that has been written to a stash slot. The group's lock is held.
+    pub(super) fn add_overflow(&self, predicted: usize, key: u64, stash_slot: u32) {
+        let group = predicted / GROUP_SLOTS;
+        self.set_displaced_bits(predicted, Self::stashed_bits(predicted));
+        let entry = Entry::new(predicted, key, stash_slot);
         let old = self.bucket(group);
         if old.is_some_and(|bucket| bucket.push(entry)) {
             return;
         }
         let address = Bucket::grown(old, entry).address();
-        debug_assert!(address <= BUCKET_BITS);
+        assert!(address <= BUCKET_BITS, "user addresses have 48 bits");
         let word = &self.groups[group].word;
         let count = word.load(Ordering::Relaxed) & !BUCKET_BITS;
         word.store(count | address, Ordering::Release);
@@ -339,14 +389,14 @@ impl Data {
         }
     }
 
-    /// Forgets that the record of a key is in a stash slot. The group's lock is held.
-    pub(super) fn remove_overflow(&self, home: usize, stash_slot: u32) {
-        if let Some(bucket) = self.bucket(home / GROUP) {
-            bucket.remove(stash_slot);
-        }
+    /// Removes the overflow entry of a record that has been taken out of a stash slot. The group's lock is held.
+    pub(super) fn remove_overflow(&self, predicted: usize, stash_slot: u32) {
+        let bucket = self.bucket(predicted / GROUP_SLOTS);
+        let is_removed = bucket.is_some_and(|bucket| bucket.remove(stash_slot));
+        assert!(is_removed, "data I5: stash slot {stash_slot} has no entry");
     }
 
-    /// Overflowed records of the whole node: an estimate, unless nobody is changing it.
+    /// Records in the stash, of all groups: an estimate while writers change the node.
     pub(super) fn overflowed(&self) -> usize {
         (0..self.group_count())
             .filter_map(|group| self.bucket(group))
@@ -355,116 +405,136 @@ impl Data {
     }
 }
 
-/// Records per slot, in hundredths, above which a node is too full: the paper's upper density.
-const FULL: usize = 90;
-/// And below which it is too empty.
-const EMPTY: usize = 20;
-/// And below which a node with a full stash gets extended stash blocks: the keys of one region crowd, and a few more places
-/// for them cost less than another node.
-const SPARSE: usize = 50;
-/// So does one that got less than one record in so many since it was laid out, or few: laid out anew it would be as full as
-/// now, and that again for the next record. So the work of a new layout is always shared by many inserts.
-const PATIENCE: usize = 8;
+/// Records per 100 slots above which a data node is rebuilt or split: the paper's upper density (section 4.4).
+const NODE_FULL_PERCENT: usize = 90;
 
-/// And records per slot of a group, in hundredths, above which something should be done for keys with a trend.
-pub(super) const PILE: usize = 125;
+/// Records per 100 slots below which a data node is shrunk or merged: far below the density of a node that has just
+/// been built, so that a few inserts and removals cannot make a node change to and fro.
+const NODE_SPARSE_PERCENT: usize = 20;
 
-/// And for keys without one: they crowd where they were not expected, and the line of the node no longer fits.
-pub(super) const HEAP: usize = 300;
+/// Records per 100 slots below which a data node whose stash is full gets an extended stash block, not a rebuild: the
+/// keys of one region crowd, and a few more slots for them cost less than another node.
+const EXTEND_STASH_BELOW_PERCENT: usize = 50;
 
-/// If the node got one record in so many since it was laid out: the next layout may have such a group again, at once, where keys
-/// lie along no line.
-const PILE_PATIENCE: usize = 4;
+/// A data node whose stash is full gets an extended stash block also if it has grown by less than one record in this
+/// many since it was built. A rebuilt node would be as full as this one, and the next insert would rebuild it again;
+/// this bound makes many inserts share the work of one rebuild.
+const EXTEND_STASH_GROWTH_DIVISOR: usize = 8;
 
-/// Counting.
-impl Data {
-    /// Whether the node has so many records that it has to become larger or several.
-    pub(super) fn is_crowded(&self, records: usize) -> bool {
-        records * 100 > self.slots() * FULL
+/// The growth, in records, below which a node is never rebuilt for its crowding: a fraction of a small node is less
+/// than a record.
+const MIN_GROWTH_RECORDS: usize = 8;
+
+/// Records per 100 slots of a group from which on a node whose keys have a trend is rebuilt: the keys go on beyond the
+/// line of the model, and each further one is appended to the same overflow bucket.
+pub(super) const TREND_GROUP_RETRAIN_PERCENT: usize = 125;
+
+/// Records per 100 slots of a group from which on any node is rebuilt: the keys crowd where the model did not expect
+/// them. Each lookup in such a group that misses its line pair scans an overflow bucket of at least 512
+/// entries.
+pub(super) const GROUP_RETRAIN_PERCENT: usize = 300;
+
+/// A node with a crowded group is rebuilt only after it has grown by one record in this many: where the keys lie along
+/// no line, the rebuilt node may have such a group again.
+const GROUP_RETRAIN_GROWTH_DIVISOR: usize = 4;
+
+/// Numbers of records, and the densities that call for a structure change.
+impl DataNode {
+    /// Whether a node with this many records has to become larger, or several nodes.
+    pub(super) fn is_over_upper_density(&self, records: usize) -> bool {
+        records * 100 > self.slots() * NODE_FULL_PERCENT
     }
 
-    /// Whether it has so few that it should become smaller, or part of another one.
-    pub(super) fn is_sparse(&self, records: usize) -> bool {
-        records * 100 < self.slots() * EMPTY && (records == 0 || self.bytes > MIN_DATA_BYTES)
+    /// Whether a node with this many records should become smaller, or be merged with its neighbour.
+    pub(super) fn is_under_lower_density(&self, records: usize) -> bool {
+        records * 100 < self.slots() * NODE_SPARSE_PERCENT
+            && (records == 0 || self.bytes > MIN_DATA_BYTES)
     }
 
-    /// Whether another place for keys that crowd is worth while.
-    pub(super) fn is_roomy(&self) -> bool {
+    /// Whether a node without a free stash slot gets an extended stash block, rather than a rebuild.
+    pub(super) fn prefers_extended_stash(&self) -> bool {
         self.total().is_some_and(|records| {
-            records * 100 < self.slots() * SPARSE || !self.has_grown(records, PATIENCE)
+            records * 100 < self.slots() * EXTEND_STASH_BELOW_PERCENT
+                || !self.has_grown_by(records, EXTEND_STASH_GROWTH_DIVISOR)
         })
     }
 
-    /// Whether the node, which has so many records, got one for each `part` of them since it was laid out or looked at, and more
-    /// than a few: enough to pay for that work once more.
-    fn has_grown(&self, records: usize, part: usize) -> bool {
-        let before = self.looked_at.load(Ordering::Relaxed);
-        records >= before + before / part + PATIENCE
+    /// Whether the node, which has `records` now, has grown enough since it was built or last examined to pay for a
+    /// rebuild: by one record in `divisor`, and by [`MIN_GROWTH_RECORDS`].
+    fn has_grown_by(&self, records: usize, divisor: usize) -> bool {
+        let before = self.records_at_review.load(Ordering::Relaxed);
+        records >= before + before / divisor + MIN_GROWTH_RECORDS
     }
 
-    /// Somebody has looked at so many records, all there are, and does not change the node.
-    pub(super) fn leave_at(&self, records: usize) {
-        self.looked_at.store(records, Ordering::Relaxed);
+    /// Remembers that the node was examined when it had this many records.
+    pub(super) fn set_reviewed(&self, records: usize) {
+        self.records_at_review.store(records, Ordering::Relaxed);
     }
 
-    /// Whether a group of so many records is above the density at which its node may be crowded.
+    /// Whether a group of this many records is above the density at which its node may be too full.
     #[inline(always)]
-    pub(super) fn is_full_group(&self, records: usize) -> bool {
-        records * 100 > GROUP * FULL
+    pub(super) fn is_group_over_density(&self, records: usize) -> bool {
+        records * 100 > GROUP_SLOTS * NODE_FULL_PERCENT
     }
 
-    /// Whether a group that has just got a record has so many that something should be done: keys go on beyond the line of the
-    /// node, and each of them searches all that are in the stash already. Asked of the whole node only now and then.
+    /// Whether a group that has just got a record is crowded, so that its node may have to be rebuilt. As every answer
+    /// of the whole node takes a pass over its groups, only every 64th record of a group asks for it.
     #[inline(always)]
-    pub(super) fn is_pile(&self, records: usize) -> bool {
-        records * 100 >= PILE * GROUP && records.is_multiple_of(64) && self.has_pile(PILE)
+    pub(super) fn is_group_crowded(&self, records: usize) -> bool {
+        records * 100 >= TREND_GROUP_RETRAIN_PERCENT * GROUP_SLOTS
+            && records.is_multiple_of(64)
+            && self.has_crowded_group(TREND_GROUP_RETRAIN_PERCENT)
     }
 
-    /// Whether a key is above or below all that the node was built with.
-    pub(super) fn is_beyond(&self, key: u64) -> bool {
+    /// Whether `key` lies below or above all keys that the node was built with.
+    pub(super) fn is_outside_built_range(&self, key: u64) -> bool {
         self.built
             .is_some_and(|(_, first, last)| key < first || key > last)
     }
 
-    /// Whether there is a group with so many records per hundred slots, and the node has grown enough for it to be laid out
-    /// anew.
-    pub(super) fn has_pile(&self, density: usize) -> bool {
+    /// Whether a group has at least `percent` records per 100 slots, and the node has grown enough since it was built
+    /// to be rebuilt for that.
+    pub(super) fn has_crowded_group(&self, percent: usize) -> bool {
         let mut counts = (0..self.group_count()).filter_map(|group| self.count(group));
-        counts.any(|records| records * 100 >= density * GROUP)
-            && (self.total()).is_some_and(|records| self.has_grown(records, PILE_PATIENCE))
+        counts.any(|records| records * 100 >= percent * GROUP_SLOTS)
+            && (self.total())
+                .is_some_and(|records| self.has_grown_by(records, GROUP_RETRAIN_GROWTH_DIVISOR))
     }
 
-    /// Whether a group of so many records is below the density at which its node may be sparse.
+    /// Whether a group of this many records is below the density at which its node may be too sparse.
     #[inline(always)]
-    pub(super) fn is_empty_group(&self, records: usize) -> bool {
-        records * 100 < self.slots_of(0).len() * EMPTY
+    pub(super) fn is_group_under_density(&self, records: usize) -> bool {
+        records * 100 < self.slots_of(0).len() * NODE_SPARSE_PERCENT
     }
 
-    /// Records of a group, if they have been counted.
+    /// Records of a group; `None` if they have not been counted since the node was mirrored.
     pub(super) fn count(&self, group: usize) -> Option<usize> {
         let count = self.groups[group].word.load(Ordering::Relaxed) >> 48;
         (count != UNCOUNTED).then_some(count as usize)
     }
 
-    /// Sets the number of records of a group, whose lock is held, and which of its pairs have strays, and where.
-    pub(super) fn set_counted(&self, group: usize, records: usize, strays: u64) {
+    /// Sets the number of records of a group and its displaced word. The group's lock is held, or nobody else has the
+    /// node.
+    pub(super) fn set_counted(&self, group: usize, records: usize, displaced: u64) {
         let Group {
             word,
-            strays: known,
+            displaced: known,
         } = &self.groups[group];
-        // A group has no more than its slots and the node's stash.
-        let count = (records as u64).min(UNCOUNTED - 1);
+        let count = records as u64;
+        // A group has no more records than its own slots and the stash together, far below this bound.
+        assert!(count < UNCOUNTED, "data I5: a group of {records} records");
         word.store(
             word.load(Ordering::Relaxed) & BUCKET_BITS | count << 48,
             Ordering::Release,
         );
-        known.store(strays, Ordering::Relaxed);
+        known.store(displaced, Ordering::Relaxed);
     }
 
-    /// Counts a change to a group, whose lock is held, and returns how many records it has now, if that is known.
+    /// Adds `change` to the number of records of the group of a predicted slot, and returns the sum; `None` if the
+    /// records have not been counted. The group's lock is held.
     #[inline(always)]
-    pub(super) fn change_count(&self, home: usize, change: i64) -> Option<usize> {
-        let group = &self.groups[home / GROUP].word;
+    pub(super) fn change_count(&self, predicted: usize, change: i64) -> Option<usize> {
+        let group = &self.groups[predicted / GROUP_SLOTS].word;
         let word = group.load(Ordering::Relaxed);
         if word >> 48 == UNCOUNTED {
             return None;
@@ -474,15 +544,15 @@ impl Data {
         Some((word >> 48) as usize)
     }
 
-    /// Records of the whole node, if all groups have been counted.
+    /// Records of the whole node; `None` if the records of a group have not been counted.
     pub(super) fn total(&self) -> Option<usize> {
         (0..self.group_count()).map(|group| self.count(group)).sum()
     }
 }
 
-/// The stash.
-impl Data {
-    /// Where a stash slot is, if there is one of this number.
+/// The stash: the stash array, then the extended stash blocks. Their slots are numbered through.
+impl DataNode {
+    /// Offset in the pool of a stash slot; `None` if there are fewer stash slots.
     #[inline(always)]
     pub(super) fn stash_at(&self, slot: u32) -> Option<Offset> {
         if slot < self.stash {
@@ -495,7 +565,7 @@ impl Data {
         (block != 0).then_some(block + within)
     }
 
-    /// Extended stash blocks.
+    /// Offsets of the extended stash blocks.
     pub(super) fn extensions(&self) -> impl Iterator<Item = Offset> + '_ {
         self.extensions
             .iter()
@@ -503,30 +573,30 @@ impl Data {
             .take_while(|&block| block != 0)
     }
 
-    /// Whether one more extended stash block may be added.
-    pub(super) fn may_extend(&self) -> bool {
+    /// Whether the mirror has room for one more extended stash block.
+    pub(super) fn can_add_extension(&self) -> bool {
         self.extensions
             .last()
             .is_some_and(|block| block.load(Ordering::Relaxed) == 0)
     }
 
-    /// Adds an extended stash block. `extending` is held.
+    /// Adds an extended stash block, for which [`can_add_extension`](Self::can_add_extension) has found room.
+    /// `extending` is held.
     pub(super) fn extend(&self, block: Offset) {
-        if let Some(free) = self.extensions.get(self.extensions().count()) {
-            free.store(block, Ordering::Release);
-        }
+        self.extensions[self.extensions().count()].store(block, Ordering::Release);
     }
 
-    /// Slots of the stash array and the extended stash.
+    /// Slots of the stash array and of the extended stash blocks.
     pub(super) fn stash_slots(&self) -> u32 {
         self.stash + (self.extensions().count() * EXTENSION_SLOTS) as u32
     }
 
-    /// Takes a free stash slot, one near the place that corresponds to `home` if it can be had, so that ranges read them in order.
-    pub(super) fn claim_stash(&self, home: usize) -> Option<u32> {
+    /// Claims a free stash slot: sets its bit in the stash bitmap, so that no other writer writes there. Slots that
+    /// correspond to the predicted slot come first, so that a range reads the stash about in order.
+    pub(super) fn claim_stash(&self, predicted: usize) -> Option<u32> {
         let slots = self.stash_slots();
         let words = slots.div_ceil(64);
-        let near = home as u32 * self.stash / self.primary / 64;
+        let near = predicted as u32 * self.stash / self.primary / 64;
         for index in (near..words).chain(0..near) {
             let word = &self.stash_bits[index as usize];
             let in_use = (slots - index * 64).min(64);
@@ -536,7 +606,7 @@ impl Data {
                 if free >= in_use {
                     break;
                 }
-                // Several threads may be here, under the locks of different groups.
+                // Writers of other groups may claim slots of the same word.
                 match word.compare_exchange_weak(
                     bits,
                     bits | 1 << free,
@@ -551,13 +621,13 @@ impl Data {
         None
     }
 
-    /// Marks a stash slot as taken: of a node that nobody else has yet.
-    pub(super) fn take_stash(&self, slot: u32) {
+    /// Sets the bit of a stash slot that holds a record, of a node that nobody else has yet.
+    pub(super) fn mark_stash_taken(&self, slot: u32) {
         let word = &self.stash_bits[(slot / 64) as usize];
         word.fetch_or(1 << (slot % 64), Ordering::Relaxed);
     }
 
-    /// Stash slots in use.
+    /// Stash slots that are taken.
     pub(super) fn taken_stash_slots(&self) -> usize {
         let words = self.stash_bits.iter();
         words
@@ -565,19 +635,19 @@ impl Data {
             .sum()
     }
 
-    /// Whether there is a free stash slot.
+    /// Whether a stash slot is free.
     pub(super) fn has_stash_room(&self) -> bool {
         self.taken_stash_slots() < self.stash_slots() as usize
     }
 
-    /// Gives a stash slot back, whose key is the marker again.
+    /// Returns a stash slot, whose key is the marker again, to the other writers.
     pub(super) fn release_stash(&self, slot: u32) {
         let word = &self.stash_bits[(slot / 64) as usize];
         word.fetch_and(!(1 << (slot % 64)), Ordering::Release);
     }
 }
 
-impl Drop for Data {
+impl Drop for DataNode {
     fn drop(&mut self) {
         let words = self
             .groups
@@ -586,7 +656,8 @@ impl Drop for Data {
         let current = words.map(|word| word & BUCKET_BITS);
         let replaced = std::mem::take(&mut *lock(&self.replaced));
         for address in current.chain(replaced) {
-            // SAFETY: the node owns the bucket, and nobody has the node any more.
+            // SAFETY: group words and `replaced` hold the buckets that the node owns, each once, and nobody has the
+            // node any more.
             unsafe {
                 if let Some(bucket) = Bucket::at(address) {
                     bucket.free();
@@ -596,6 +667,6 @@ impl Drop for Data {
     }
 }
 
-fn words(count: usize) -> Box<[AtomicU64]> {
+fn zeroed_words(count: usize) -> Box<[AtomicU64]> {
     (0..count).map(|_| AtomicU64::new(0)).collect()
 }

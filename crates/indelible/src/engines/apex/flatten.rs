@@ -1,77 +1,91 @@
-//! A structure change that keeps trees flat: inner nodes are laid out anew over the data nodes that there are.
+//! Flattening: new inner nodes over the data nodes that there are.
 //!
-//! Data nodes are split one by one, and each split sees no further than its parent. So a tree that grows becomes deeper than
-//! one that is planned as a whole. As all borders between data nodes are aligned to powers of two, other inner nodes can be
-//! planned over them, and no record moves: the new inner nodes are written aside, and one store of a link above commits them.
+//! Data nodes are split one by one, and each split sees no further than its parent. So a tree that has grown is deeper
+//! than a tree that was planned as a whole, by a factor of two to five. All boundaries between data nodes are aligned
+//! to powers of two, so other inner nodes can be planned over them without moving a record: the new inner nodes are
+//! built unpublished, and one store of a link above them commits them.
 //!
-//! That is done whenever a quarter as many splits as there are nodes have been made beneath an inner node, so a split pays for
-//! looking at four nodes.
+//! Below an inner node the inner nodes are planned again when there have been a quarter as many splits as there are
+//! data nodes. So each split pays for examining four nodes.
+//!
+//! | step | what is durable | what recovery does |
+//! |---|---|---|
+//! | 1. lock the slots of all inner nodes below, freeze the data nodes without records | the old inner nodes | nothing |
+//! | 2. write the new inner nodes, and new data nodes without records; flush, fence | the old inner nodes; new nodes that are unreachable | sweeps the new nodes |
+//! | 3. store the link to the topmost new inner node (commit, in `relink_inner`) | the new inner nodes, over the old data nodes | sweeps the old inner nodes |
+//! | 4. retire the old inner nodes and the data nodes without records | the new inner nodes | sweeps the old inner nodes |
 
 use super::Tree;
-use super::build::{Aside, Built};
-use super::inner::{Child, Inner, group_log};
+use super::build::{BuiltChild, UnpublishedNodes};
+use super::inner::{Child, InnerNode, group_log};
 use super::layout::Link;
-use super::plan::{InnerPlan, MIN_DATA_BYTES, Plan, Shape};
-use super::smo::{Frozen, Step};
+use super::plan::{InnerPlan, MIN_DATA_BYTES, NodeLimits, Plan};
+use super::smo::{FrozenNode, Step};
 use crate::concurrency::epochs;
 use crate::concurrency::sync::lock;
 use crate::{Error, Result};
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
-/// One split in so many nodes beneath,
-const SPLITS: usize = 4;
-/// and at least so many splits, are worth another look at the inner nodes.
-const LEAST_SPLITS: usize = 4;
-/// Nodes that are looked at while no other structure change goes on among them, at most.
-const MOST_NODES: usize = 1 << 18;
-/// Levels on the way to a record that must be saved on average.
-const GAIN: f64 = 0.1;
+/// The inner nodes below an inner node are planned again after one split for each this many data nodes below.
+const REPLAN_SPLITS_DIVISOR: usize = 4;
+/// Fewest splits after which the inner nodes below an inner node are planned again: a plan after fewer splits would
+/// hardly differ.
+const REPLAN_MIN_SPLITS: usize = 4;
+/// Most data nodes over which inner nodes are planned: no other structure change below can commit while the plan is
+/// made.
+const REPLAN_MAX_NODES: usize = 1 << 18;
+/// Levels above a record that a new plan has to save on average: less does not pay for the cache lines that change.
+const REPLAN_MIN_LEVELS_SAVED: f64 = 0.1;
 
-/// A node that stays as it is. One without keys, of no bytes, is replaced: what it covers may be divided at will, and so be
-/// passed over.
-struct Kept {
-    /// The first key that is routed there.
+/// A data node, or an inner node that has no mirror, that keeps its place in the new tree. A data node without records
+/// counts no bytes and is replaced: its range may be divided anywhere, or become part of a larger slot.
+struct KeptNode {
+    /// The lowest key that is routed to the node.
     low: u64,
     link: Link,
-    /// Its mirror, if it has one.
+    /// The mirror, if the node has one.
     child: Child,
     bytes: u64,
 }
 
-/// What lies beneath an inner node.
+/// What lies below an inner node.
 #[derive(Default)]
-struct Beneath<'a> {
-    /// The inner nodes that are to go, with that one, and the locks of their slots.
-    inners: Vec<(&'a Inner, MutexGuard<'a, ()>)>,
-    /// From left to right.
-    kept: Vec<Kept>,
-    /// Nodes without keys.
-    voids: Vec<Frozen<'a>>,
-    /// Bytes of all that is kept, and the same times the levels above each.
+struct Subtree<'a> {
+    /// The inner nodes that are to be replaced, with the locks of their slots.
+    inners: Vec<(&'a InnerNode, MutexGuard<'a, ()>)>,
+    /// The nodes that are kept, from left to right.
+    kept: Vec<KeptNode>,
+    /// Data nodes without records.
+    empty_nodes: Vec<FrozenNode<'a>>,
+    /// Bytes of all nodes that are kept; and the sum of these bytes times the levels above each.
     bytes: u64,
     levels: u64,
 }
 
 impl Tree {
-    /// After a split of the node of `key`: makes the way there shorter, if it is time for that.
+    /// After a split of the data node of `key`: plans the inner nodes on the path again, where that is due.
     pub(super) fn flatten(&self, key: u64) -> Result<()> {
         let _guard = epochs::pin();
         let path = self.path_to(key)?;
         let mut above = None;
         for step in &path.steps {
-            let splits = step.inner.splits.fetch_add(1, Ordering::Relaxed) + 1;
-            let nodes = step.inner.nodes.load(Ordering::Relaxed);
-            if splits >= LEAST_SPLITS.max(nodes / SPLITS) {
-                return self.lay_out_anew(above, step.inner);
+            let splits = step
+                .inner
+                .splits_since_replan
+                .fetch_add(1, Ordering::Relaxed)
+                + 1;
+            let nodes = step.inner.nodes_at_replan.load(Ordering::Relaxed);
+            if splits >= REPLAN_MIN_SPLITS.max(nodes / REPLAN_SPLITS_DIVISOR) {
+                return self.replan_inner_nodes(above, step.inner);
             }
             above = Some(step);
         }
         Ok(())
     }
 
-    /// Puts other inner nodes in the place of one and those beneath it, if records then have a shorter way.
-    fn lay_out_anew(&self, above: Option<&Step<'_>>, inner: &Inner) -> Result<()> {
+    /// Replaces an inner node and those below it by other inner nodes, if that brings the records closer to the root.
+    fn replan_inner_nodes(&self, above: Option<&Step<'_>>, inner: &InnerNode) -> Result<()> {
         let _above = match above {
             Some(step) => lock(&step.inner.changing),
             None => lock(&self.changing_root),
@@ -79,64 +93,74 @@ impl Tree {
         if !self.is_child(above, inner) {
             return Ok(());
         }
-        let mut beneath = Beneath::default();
-        let is_fine = self.look_beneath(inner, 1, &mut beneath);
-        // Whatever comes of it, the next look is due only after as many splits again.
-        inner.splits.store(0, Ordering::Relaxed);
-        inner.nodes.store(beneath.kept.len(), Ordering::Relaxed);
+        let mut subtree = Subtree::default();
+        let is_fine = self.collect_subtree(inner, 1, &mut subtree);
+        // Whether the nodes are replaced or not, the next plan is due only after as many splits again.
+        inner.splits_since_replan.store(0, Ordering::Relaxed);
+        inner
+            .nodes_at_replan
+            .store(subtree.kept.len(), Ordering::Relaxed);
         if !is_fine {
             return Ok(());
         }
-        let Beneath {
+        let Subtree {
             inners,
             kept,
-            voids,
+            empty_nodes,
             bytes,
             levels,
-        } = beneath;
+        } = subtree;
         if bytes == 0 {
             return Ok(());
         }
-        let kept = halve_voids(kept);
+        let kept = split_empty_nodes(kept);
         let borders: Vec<u64> = kept[1..].iter().map(|node| node.low).collect();
         let sizes: Vec<u64> = kept.iter().map(|node| node.bytes).collect();
-        let Some(plan) = self.shape.over(&borders, &sizes, (inner.low, inner.high)) else {
+        let Some(plan) =
+            self.limits
+                .plan_inner_nodes_over(&borders, &sizes, (inner.low, inner.high))
+        else {
             return Ok(());
         };
         let saved = levels as f64 - levels_of(&plan, &kept, 1) as f64;
-        if saved < GAIN * bytes as f64 {
+        if saved < REPLAN_MIN_LEVELS_SAVED * bytes as f64 {
             return Ok(());
         }
-        let mut aside = Aside::new(self);
-        let (link, child) = plant(
-            self.shape,
-            &mut aside,
+        let mut unpublished = UnpublishedNodes::new(self);
+        let (link, child) = build_subtree(
+            self.limits,
+            &mut unpublished,
             &plan,
             &kept,
             (inner.low, inner.high),
             inner.depth,
         )?;
-        // SAFETY: it has just been made.
+        // SAFETY: the mirror has just been made, and nobody else has it.
         unsafe { &*child.as_inner() }
-            .nodes
+            .nodes_at_replan
             .store(kept.len(), Ordering::Relaxed);
         self.pm.fence();
         self.pm.note("inner nodes laid out anew", 0);
-        self.relink_inner(above, link, child);
+        self.relink_inner(above, link, child)?;
         for (inner, _slots) in &inners {
             self.retire_inner(inner);
         }
-        for node in &voids {
+        for node in &empty_nodes {
             self.retire_data(node.data);
         }
-        aside.open();
+        unpublished.open_for_writers();
         Ok(())
     }
 
-    /// Locks the slots of an inner node and of all beneath, and collects what is to be kept. Inner nodes that nobody has been
-    /// to since the open are kept. `false` if there is too much, or something is wrong.
-    fn look_beneath<'a>(&'a self, inner: &'a Inner, depth: u64, beneath: &mut Beneath<'a>) -> bool {
-        beneath.inners.push((inner, lock(&inner.changing)));
+    /// Locks the slots of an inner node and of all inner nodes below it, and collects what is kept. An inner node
+    /// without a mirror is kept as it is. `false` if there are too many nodes, or one is damaged.
+    fn collect_subtree<'a>(
+        &'a self,
+        inner: &'a InnerNode,
+        depth: u64,
+        subtree: &mut Subtree<'a>,
+    ) -> bool {
+        subtree.inners.push((inner, lock(&inner.changing)));
         let slots = self.durable_slots(inner);
         let mut first = 0;
         while first < slots.len() {
@@ -145,12 +169,13 @@ impl Tree {
             let start = inner.radix.start_of(first);
             let is_routed =
                 first == 0 || u128::from(inner.low) < start && start <= u128::from(inner.high);
-            if link.0 == 0 || !is_routed || beneath.kept.len() == MOST_NODES {
+            if link.0 == 0 || !is_routed || subtree.kept.len() == REPLAN_MAX_NODES {
                 return false;
             }
             if child.is_inner() {
-                // SAFETY: reached while pinned.
-                let is_fine = self.look_beneath(unsafe { &*child.as_inner() }, depth + 1, beneath);
+                // SAFETY: the caller is pinned, so the node is not freed before it unpins (apex I5).
+                let is_fine =
+                    self.collect_subtree(unsafe { &*child.as_inner() }, depth + 1, subtree);
                 if !is_fine {
                     return false;
                 }
@@ -158,54 +183,56 @@ impl Tree {
                 let Some(bytes) = self.blocks.bytes_at(link.offset()) else {
                     return false;
                 };
-                let void = self.freeze_void(child);
-                let bytes = if void.is_some() { 0 } else { bytes };
-                beneath.bytes += bytes;
-                beneath.levels += bytes * depth;
-                let was_void = beneath.kept.last().is_some_and(|node| node.bytes == 0);
-                if void.is_none() || !was_void {
-                    beneath.kept.push(Kept {
+                let empty_node = self.freeze_if_empty(child);
+                let bytes = if empty_node.is_some() { 0 } else { bytes };
+                subtree.bytes += bytes;
+                subtree.levels += bytes * depth;
+                let was_empty = subtree.kept.last().is_some_and(|node| node.bytes == 0);
+                if empty_node.is_none() || !was_empty {
+                    subtree.kept.push(KeptNode {
                         low: inner.radix.range_of(first, 0, inner.low, inner.high).0,
                         link,
                         child,
                         bytes,
                     });
                 }
-                beneath.voids.extend(void);
+                subtree.empty_nodes.extend(empty_node);
             }
             first += 1 << group_log(slots, first);
         }
         true
     }
 
-    /// A node without keys, frozen, if this is one and it can be had at once.
-    fn freeze_void(&self, child: Child) -> Option<Frozen<'_>> {
-        // SAFETY: reached while pinned; null if it is cold.
+    /// Freezes a data node if it has no records and can be frozen at once.
+    fn freeze_if_empty(&self, child: Child) -> Option<FrozenNode<'_>> {
+        // SAFETY: the caller is pinned (apex I5); the pointer of a cold child is null.
         let data = unsafe { child.as_data().as_ref() }?;
-        let is_void = || data.bytes == MIN_DATA_BYTES && data.total() == Some(0);
-        if !is_void() {
+        let is_empty_node = || data.bytes == MIN_DATA_BYTES && data.total() == Some(0);
+        if !is_empty_node() {
             return None;
         }
-        // This waits for writers, who wait for nobody while they are in a node.
-        self.freeze(data).filter(|_| is_void())
+        // Freezing waits for the writers of the node. That is no deadlock: a writer that holds a group lock does not
+        // wait for a structure change.
+        self.freeze(data).filter(|_| is_empty_node())
     }
 }
 
-/// Divides what has no keys where it is crossed by the border of the largest aligned range, so that others to its left and right
-/// can be told apart there. At the ends there is nobody to tell apart.
-fn halve_voids(kept: Vec<Kept>) -> Vec<Kept> {
-    let mut halved: Vec<Kept> = Vec::with_capacity(kept.len() + kept.len() / 4);
+/// Divides a range without records at the boundary of the largest aligned range that crosses it, so that the nodes to
+/// its left and to its right can be told apart there. The range of the first node and that of the last one need no such
+/// boundary: there is nothing beyond them.
+fn split_empty_nodes(kept: Vec<KeptNode>) -> Vec<KeptNode> {
+    let mut halved: Vec<KeptNode> = Vec::with_capacity(kept.len() + kept.len() / 4);
     let mut nodes = kept.into_iter().peekable();
     while let Some(node) = nodes.next() {
-        let (low, is_void) = (node.low, node.bytes == 0);
+        let (low, is_empty_node) = (node.low, node.bytes == 0);
         let is_first = halved.is_empty();
         halved.push(node);
         let last = nodes.peek().map_or(low, |next| next.low - 1);
         if let Some(bit) = (low ^ last)
             .checked_ilog2()
-            .filter(|_| is_void && !is_first)
+            .filter(|_| is_empty_node && !is_first)
         {
-            halved.push(Kept {
+            halved.push(KeptNode {
                 low: last >> bit << bit,
                 link: Link(0),
                 child: Child::COLD,
@@ -216,8 +243,8 @@ fn halve_voids(kept: Vec<Kept>) -> Vec<Kept> {
     halved
 }
 
-/// The levels above each node, times its bytes, under `plan`.
-fn levels_of(plan: &InnerPlan, kept: &[Kept], depth: u64) -> u64 {
+/// The sum of the levels above each node times its bytes, in a plan whose topmost inner node is `depth` levels deep.
+fn levels_of(plan: &InnerPlan, kept: &[KeptNode], depth: u64) -> u64 {
     let of_child = |child: &Plan| match child {
         Plan::Data(node) if node.first == node.last => 0,
         Plan::Data(node) => kept[node.first].bytes * depth,
@@ -226,23 +253,23 @@ fn levels_of(plan: &InnerPlan, kept: &[Kept], depth: u64) -> u64 {
     plan.children.iter().map(|(_, child)| of_child(child)).sum()
 }
 
-/// Writes the inner nodes of a plan over nodes that there are, not fenced.
-fn plant(
-    shape: Shape,
-    aside: &mut Aside<'_>,
+/// Writes the inner nodes of a plan over the nodes that are kept, not fenced yet.
+fn build_subtree(
+    limits: NodeLimits,
+    unpublished: &mut UnpublishedNodes<'_>,
     plan: &InnerPlan,
-    kept: &[Kept],
+    kept: &[KeptNode],
     range: (u64, u64),
     depth: u32,
 ) -> Result<(Link, Child)> {
     let radix = plan.radix();
     let mut built = Vec::with_capacity(plan.children.len());
     for (i, (_, child)) in plan.children.iter().enumerate() {
-        let (first, log) = plan.group(i);
+        let (first, log) = plan.child_group(i);
         let of_child = radix.range_of(first, log, range.0, range.1);
         let (link, child) = match child {
             Plan::Data(node) if node.first == node.last => {
-                aside.data(&shape.void(of_child.0, of_child.1), &[])?
+                unpublished.build_data_node(&limits.plan_empty_node(of_child.0, of_child.1), &[])?
             }
             Plan::Data(node) => {
                 let node = &kept[node.first];
@@ -252,14 +279,16 @@ fn plant(
                 }
                 (node.link, node.child)
             }
-            Plan::Inner(plan) => plant(shape, aside, plan, kept, of_child, depth + 1)?,
+            Plan::Inner(plan) => {
+                build_subtree(limits, unpublished, plan, kept, of_child, depth + 1)?
+            }
         };
-        built.push(Built {
+        built.push(BuiltChild {
             first,
             log,
             link,
             child,
         });
     }
-    aside.plant_over(radix, &built, range, depth)
+    unpublished.build_inner_node_over(radix, &built, range, depth)
 }

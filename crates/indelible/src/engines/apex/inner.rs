@@ -1,10 +1,15 @@
-//! Inner nodes: a durable one in the pool, and what mirrors it in DRAM.
+//! Inner nodes: the mirror of an inner node in DRAM, and child groups in the durable slots.
 //!
-//! Lookups read the mirror only. Its slots hold pointers to nodes in DRAM, each of a child's slots the same one; a slot that
-//! nobody has been to since the pool was opened is *cold*, and is resolved from the durable node on first touch (see
-//! `recover`). So opening builds nothing, and a node of 16 MiB costs no more than its pages that are used.
+//! The *mirror* of an inner node is an array of tagged pointers to the mirrors of its children, one for each slot; all
+//! slots of a child group hold the same pointer. Lookups read mirrors only. A slot whose child has no mirror is *cold*
+//! and holds null. The first operation that comes to a cold slot mirrors the child from the pool (see
+//! [`recover`](super::recover)). So opening a map builds nothing, and the mirror of an inner node of 16 MiB takes only
+//! the pages that have been used.
+//!
+//! The durable slots, in the pool, are read by structure changes, under the node's mutex `changing`, and when a cold
+//! slot is mirrored.
 
-use super::data::Data;
+use super::data::DataNode;
 use super::layout::{Link, Offset, Radix};
 use crate::kernels::prefetch;
 use crate::pmem::Cell;
@@ -12,20 +17,22 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// A child in DRAM: nothing yet, a data node or an inner node. A tagged pointer.
+/// A tagged pointer to the mirror of a child: a data node, an inner node, or null if the child has no mirror.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Child(usize);
 
+/// The tag of pointers to inner nodes. Mirrors are aligned to lines, so the bit is free.
 const INNER: usize = 1;
 
 impl Child {
+    /// A child without a mirror.
     pub(super) const COLD: Self = Self(0);
 
-    pub(super) fn data(node: NonNull<Data>) -> Self {
+    pub(super) fn data(node: NonNull<DataNode>) -> Self {
         Self(node.as_ptr() as usize)
     }
 
-    pub(super) fn inner(node: NonNull<Inner>) -> Self {
+    pub(super) fn inner(node: NonNull<InnerNode>) -> Self {
         Self(node.as_ptr() as usize | INNER)
     }
 
@@ -39,25 +46,25 @@ impl Child {
         self.0 & INNER != 0
     }
 
-    /// The data node, if it is not an inner node. Null if it is cold.
+    /// The data node, if the child is no inner node. Null if the slot is cold.
     #[inline(always)]
-    pub(super) fn as_data(self) -> *mut Data {
-        self.0 as *mut Data
+    pub(super) fn as_data(self) -> *mut DataNode {
+        self.0 as *mut DataNode
     }
 
-    /// The inner node, if it is one.
+    /// The inner node, if the child is one.
     #[inline(always)]
-    pub(super) fn as_inner(self) -> *mut Inner {
-        (self.0 & !INNER) as *mut Inner
+    pub(super) fn as_inner(self) -> *mut InnerNode {
+        (self.0 & !INNER) as *mut InnerNode
     }
 
-    /// Frees the node, and not what is beneath it.
+    /// Frees the mirror of the node, and not those below it.
     ///
     /// # Safety
     ///
-    /// Nobody else can reach the node, now or later.
-    pub(super) unsafe fn free_alone(self) {
-        // SAFETY: nodes are made by `Box`; by the contract this is the last pointer.
+    /// Nobody else can reach the mirror, now or later.
+    pub(super) unsafe fn free_node(self) {
+        // SAFETY: mirrors are made by `Box`; by the contract this is the last pointer.
         unsafe {
             if self.is_inner() {
                 drop(Box::from_raw(self.as_inner()));
@@ -67,25 +74,25 @@ impl Child {
         }
     }
 
-    /// Frees the node and, of an inner node, all beneath it.
+    /// Frees the mirror of the node, and of an inner node all mirrors below it.
     ///
     /// # Safety
     ///
-    /// Nobody else can reach the node, now or later.
-    pub(super) unsafe fn free(self) {
+    /// Nobody else can reach the mirrors, now or later.
+    pub(super) unsafe fn free_subtree(self) {
         if self.is_cold() {
             return;
         }
-        // SAFETY: nodes are made by `Box`; by the contract this is the last pointer.
+        // SAFETY: mirrors are made by `Box`; by the contract this is the last pointer.
         unsafe {
             if self.is_inner() {
                 let inner = Box::from_raw(self.as_inner());
                 let mut last = Self::COLD;
                 for slot in &inner.slots {
                     let child = Self(slot.load(Ordering::Relaxed));
-                    // A child's slots lie side by side; some may be cold.
+                    // All slots of a child group hold the same pointer, but some of them may be cold.
                     if child != last && !child.is_cold() {
-                        child.free();
+                        child.free_subtree();
                         last = child;
                     }
                 }
@@ -98,31 +105,32 @@ impl Child {
 
 /// The mirror of an inner node.
 #[repr(C, align(64))]
-pub(super) struct Inner {
+pub(super) struct InnerNode {
     pub(super) radix: Radix,
     /// The number of the last slot.
     last: usize,
     slots: Box<[AtomicUsize]>,
-    /// The durable node: its head.
+    /// Offset of the durable node's head.
     pub(super) head: Offset,
-    /// Where its slots are.
+    /// Offset of the durable node's slots.
     pub(super) durable_slots: Offset,
-    /// The keys that are routed here, from the first to the second.
+    /// The lowest and the highest key that are routed to the node.
     pub(super) low: u64,
     pub(super) high: u64,
-    /// Inner nodes above this one.
+    /// Number of inner nodes above this one.
     pub(super) depth: u32,
-    /// Held while slots are changed: for the few stores of a structure change, or while a cold slot is resolved.
+    /// Held while slots are changed: during the few stores of a structure change, or while a cold slot gets its mirror.
     pub(super) changing: Mutex<()>,
-    /// Another node has taken its place. Written under `changing`.
+    /// Another node has taken the place of this one. Written while `changing` is held.
     dead: AtomicBool,
-    /// Nodes beneath when they were last looked at, or 0, and splits among them since then; see `flatten`.
-    pub(super) nodes: AtomicUsize,
-    pub(super) splits: AtomicUsize,
+    /// For [`flatten`](super::flatten): the number of data nodes below when the inner nodes below this one were last
+    /// planned, or 0; and the number of splits below since then.
+    pub(super) nodes_at_replan: AtomicUsize,
+    pub(super) splits_since_replan: AtomicUsize,
 }
 
-impl Inner {
-    /// A mirror of the node at `head` for the keys in `range`, all of its slots cold.
+impl InnerNode {
+    /// The mirror of the node at `head` for the keys in `range`. All slots are cold.
     pub(super) fn new(
         radix: Radix,
         head: Offset,
@@ -130,7 +138,7 @@ impl Inner {
         range: (u64, u64),
         depth: u32,
     ) -> Box<Self> {
-        // Zeroed memory comes untouched from the system, if it is much.
+        // Large zeroed memory comes from the system page by page, on first use.
         let slots: Box<[usize]> = vec![0; radix.slots()].into_boxed_slice();
         // SAFETY: an `AtomicUsize` has the layout of a `usize`, and nobody else has the slice.
         let slots = unsafe { Box::from_raw(Box::into_raw(slots) as *mut [AtomicUsize]) };
@@ -145,38 +153,39 @@ impl Inner {
             depth,
             changing: Mutex::default(),
             dead: AtomicBool::new(false),
-            nodes: AtomicUsize::new(0),
-            splits: AtomicUsize::new(0),
+            nodes_at_replan: AtomicUsize::new(0),
+            splits_since_replan: AtomicUsize::new(0),
         })
     }
 
-    /// [`Radix::slot_of`], with less to compute.
+    /// [`Radix::slot_of`] with fewer instructions.
     #[inline(always)]
     fn slot_of(&self, key: u64) -> usize {
         let distance = key.saturating_sub(self.radix.base);
         ((distance >> self.radix.shift) as usize).min(self.last)
     }
 
-    /// The child for `key`. It can be followed as long as the caller is pinned.
+    /// The child for `key`. The caller is pinned, and may follow the pointer until it unpins (apex I5).
     #[inline(always)]
     pub(super) fn child_for(&self, key: u64) -> Child {
         self.child(self.slot_of(key))
     }
 
+    /// The child of a slot.
     #[inline(always)]
     pub(super) fn child(&self, slot: usize) -> Child {
-        // SAFETY: slots come from the node's own `Radix`, which has as many as the array is long.
+        // SAFETY: the callers take slots from the node's `Radix`, which has as many slots as the array.
         let slot = unsafe { self.slots.get_unchecked(slot) };
         Child(slot.load(Ordering::Acquire))
     }
 
-    /// Asks the caches for the slot of `key`.
+    /// Prefetches the slot of `key`.
     #[inline(always)]
     pub(super) fn prefetch_slot(&self, key: u64) {
         prefetch(self.slots.as_ptr().wrapping_add(self.radix.slot_of(key)));
     }
 
-    /// Points `1 << log` slots from `first` on to `child`. `changing` is held, or nobody else has the node.
+    /// Points a child group to `child`. `changing` is held, or nobody else has the node.
     pub(super) fn set(&self, first: usize, log: u32, child: Child) {
         for slot in &self.slots[first..first + (1 << log)] {
             slot.store(child.0, Ordering::Release);
@@ -192,18 +201,19 @@ impl Inner {
         self.dead.load(Ordering::Acquire)
     }
 
-    pub(super) fn die(&self) {
+    /// Notes that another node has taken the place of this one. `changing` is held.
+    pub(super) fn set_dead(&self) {
         self.dead.store(true, Ordering::Release);
     }
 
-    /// Bytes of DRAM.
+    /// Bytes of DRAM that the mirror takes.
     pub(super) fn bytes(&self) -> u64 {
         (size_of::<Self>() + size_of_val(&*self.slots)) as u64
     }
 }
 
-/// The first slot of the group that `slot` is in, and its link, in durable slots; `None` if there is none, which no sound
-/// node has.
+/// The first slot of the child group that `slot` is in, and the link to the child; `None` if no slot holds the link,
+/// which is damage (apex I1).
 pub(super) fn group_of(slots: &[Cell], slot: usize) -> Option<(usize, Link)> {
     let mut first = slot;
     loop {
@@ -218,12 +228,14 @@ pub(super) fn group_of(slots: &[Cell], slot: usize) -> Option<(usize, Link)> {
     }
 }
 
-/// The logarithm of the size of the group that begins at `first`: the largest aligned one in which no other slot has a link.
+/// The logarithm of the number of slots of the child group that begins at `first`: of the largest aligned group in
+/// which no other slot holds a link.
 pub(super) fn group_log(slots: &[Cell], first: usize) -> u32 {
     let mut log = 0;
     while first.trailing_zeros() > log && first + (2 << log) <= slots.len() {
         let other = &slots[first + (1 << log)..first + (2 << log)];
-        // Groups tile a sound node, where the first of these says it all.
+        // In a sound node the child groups tile the slots (apex I2), so that the first slot of the other half decides.
+        // The others are asked for the sake of a damaged one.
         if other.iter().any(|slot| slot.load() != 0) {
             break;
         }

@@ -1,12 +1,33 @@
-//! Every write: insert, update, remove, and what is made of them.
+//! Writes: insert, update, remove, and batches of inserts.
+//!
+//! A write descends to the data node of its key, locks the group of the key's predicted slot, and asks whether the node
+//! is `Live`. Then it looks for the key and for free slots, and stores one word that commits the write: the value of a
+//! record that is there, the key of a new record, or the marker in place of the key of a removed record. The write
+//! returns after a fence, and unlocks the group only then, so no reader sees what a crash could still undo.
+//!
+//! A new record goes to a free slot of the line pair of its predicted slot, else of the other line pair of the window,
+//! else to a free stash slot, which the writer claims in the stash bitmap. If the stash is full, the node gets an
+//! extended stash block or is rebuilt by a structure change ([`smo`](super::smo)), and the write starts again.
+//!
+//! # What is durable after each step
+//!
+//! | change | step | what is durable | what recovery does |
+//! |---|---|---|---|
+//! | insert | 1. store the value in a free slot | perhaps the value; the slot's key is the marker | nothing: the slot is free (data I3) |
+//! | | 2. store the key in the same line (commit), flush, fence | the record, whole, as lines become durable in the order of their stores | nothing |
+//! | update | 1. store the value (commit), flush, fence | the new value | nothing |
+//! | remove | 1. store the marker as the key (commit), flush, fence | the free slot | nothing |
+//! | | 2. return the stash slot to other writers | the free slot; the stash bitmap is in DRAM | rebuilds the stash bitmap |
+//! | extension | 1. fill a new block with markers and a link to the first extended stash block, flush, fence | the block, which is unreachable | sweeps the block |
+//! | | 2. store the block's offset in the header (commit), flush, fence | the header's link to the empty block | nothing |
 
 use super::Bug;
 use super::Tree;
 use super::batch::LANES;
-use super::build::choose;
-use super::data::{Data, State};
-use super::layout::{Extension, GROUP, PAIR_SLOTS, Slot, window_of};
-use super::search::{Held, Place};
+use super::build::choose_free_slot;
+use super::data::{DataNode, State};
+use super::layout::{Extension, GROUP_SLOTS, LINE_PAIR_SLOTS, Slot, window_of};
+use super::search::{LockedGroup, Place};
 use crate::concurrency::epochs;
 use crate::concurrency::locks::{Wait, WriteGuard};
 use crate::concurrency::sync::lock;
@@ -16,11 +37,12 @@ use crate::pmem::planted::planted;
 use crate::{Error, Result};
 use std::sync::atomic::Ordering;
 
-/// Records that share a fence.
-const SHARING: usize = LANES;
+/// Most records of a batch that share a fence: as many as one group of interleaved lookups prepares, so few that their
+/// lines stay in the first-level cache until the fence.
+const MAX_RECORDS_PER_FENCE: usize = LANES;
 
 impl Tree {
-    /// See [`Ordered::apply`](crate::engines::Ordered::apply).
+    /// Changes the record of `key` as `change` says; see [`Ordered::apply`](crate::engines::Ordered::apply).
     #[inline]
     pub(super) fn apply(
         &self,
@@ -36,109 +58,114 @@ impl Tree {
                 change: &mut change,
             };
             match dispatch(self.simd, write) {
-                Wrote::New => return Ok(None),
-                Wrote::Old(value) => return Ok(Some(value)),
-                Wrote::Crowded => {
+                WriteOutcome::WasAbsent => return Ok(None),
+                WriteOutcome::WasPresent(value) => return Ok(Some(value)),
+                WriteOutcome::InsertedTooFull => {
                     self.restructure_early(key);
                     return Ok(None);
                 }
-                Wrote::Deserted(value) => {
+                WriteOutcome::RemovedTooSparse(value) => {
                     if self.restructure(key).is_ok() {
                         self.is_starved.store(false, Ordering::Relaxed);
                     }
                     return Ok(Some(value));
                 }
-                Wrote::Full => was_changed = self.make_place(key, was_changed)?,
-                Wrote::Cold => self.warm(key)?,
-                Wrote::Frozen => wait.step(),
+                WriteOutcome::NoFreeSlot => was_changed = self.make_space(key, was_changed)?,
+                WriteOutcome::Cold => self.mirror_toward(key)?,
+                WriteOutcome::Frozen => wait.step(),
             }
         }
     }
 
-    /// One try. Few instructions lie between what waits for memory here and the same in the next call, so that the processor
-    /// can begin with that while it waits: between 320 and 400 of them an insert begins to take half as long again.
+    /// One attempt to write. The processor looks ahead only so far: while a write waits for memory, the next write can
+    /// begin only if few instructions lie in between. Between 320 and 400 instructions, an insert begins to take half
+    /// as long again.
     #[inline(always)]
     fn try_write<S: Simd>(
         &self,
         key: u64,
         change: &mut impl FnMut(Option<u64>) -> Change,
-    ) -> Wrote {
+    ) -> WriteOutcome {
         let Some(data) = self.data_for(key) else {
-            return Wrote::Cold;
+            return WriteOutcome::Cold;
         };
-        let home = data.model.predict(key);
-        self.prefetch_to_write(data, home);
-        let held = self.hold(data, home);
-        // Whoever freezes a node takes each of its locks afterwards: from here on it waits for us, or we see it.
+        let predicted = data.model.predict(key);
+        self.prefetch_to_write(data, predicted);
+        let locked = self.lock_group(data, predicted);
+        // A structure change sets the node's state to `Frozen` and then acquires every group lock. Because this writer
+        // holds the group's lock, either the writer sees `Frozen` here, or the structure change waits until the writer
+        // releases the lock (data I8).
         if data.state() != State::Live && !planted(Bug::WriteWithoutVersion) {
-            return Wrote::Frozen;
+            return WriteOutcome::Frozen;
         }
-        let (found, free) = self.look::<S>(data, home, key);
+        let (found, free) = self.locate::<S>(data, predicted, key);
         let before = found.map(|place| self.slot_of(data, place).value.load());
         match (change(before), found, before) {
             (Change::Put(value), Some(place), Some(before)) => {
                 self.publish_update(data, place, value);
                 if planted(Bug::UnlockBeforeFence) {
-                    drop(held);
+                    drop(locked);
                 }
                 self.pm.fence();
-                Wrote::Old(before)
+                WriteOutcome::WasPresent(before)
             }
             (Change::Put(value), ..) => {
-                let Some(place) = room_for(data, home, free) else {
-                    return Wrote::Full;
+                let Some(place) = free_place(data, predicted, free) else {
+                    return WriteOutcome::NoFreeSlot;
                 };
-                let records = self.publish_insert(&held, place, key, value);
+                let records = self.publish_insert(&locked, place, key, value);
                 self.pm.fence();
-                drop(held);
-                if is_crowded(data, place, records) {
-                    Wrote::Crowded
+                drop(locked);
+                if may_be_too_full(data, place, records) {
+                    WriteOutcome::InsertedTooFull
                 } else {
-                    Wrote::New
+                    WriteOutcome::WasAbsent
                 }
             }
             (Change::Remove, Some(place), Some(before)) => {
                 if planted(Bug::ReleaseBeforeRemoval) {
-                    release(&held, place);
+                    release(&locked, place);
                 }
-                let records = self.publish_remove(&held, place, key);
+                let records = self.publish_remove(&locked, place, key);
                 self.pm.fence();
                 if !planted(Bug::ReleaseBeforeRemoval) {
-                    release(&held, place);
+                    release(&locked, place);
                 }
-                drop(held);
-                if is_deserted(data, records) {
-                    Wrote::Deserted(before)
+                drop(locked);
+                if may_be_too_sparse(data, records) {
+                    WriteOutcome::RemovedTooSparse(before)
                 } else {
-                    Wrote::Old(before)
+                    WriteOutcome::WasPresent(before)
                 }
             }
-            (_, _, Some(before)) => Wrote::Old(before),
-            (_, _, None) => Wrote::New,
+            (_, _, Some(before)) => WriteOutcome::WasPresent(before),
+            (_, _, None) => WriteOutcome::WasAbsent,
         }
     }
 
-    /// Sees to it that there is a free place for a key: more stash, or another structure of its node, of which it returns
-    /// whether that was changed. If it just was, the stash is extended, or there would never be an end to it: no model has room
-    /// for all keys that lie close together, if there is one far away.
+    /// Makes a free slot for `key`: adds an extended stash block, or restructures the node of `key`. Returns whether
+    /// the node was restructured. `was_changed` says that the last attempt restructured the node; then the stash is
+    /// extended, or the attempts might never end: no model has slots for many keys that lie close together if one key
+    /// is far away.
     #[cold]
-    fn make_place(&self, key: u64, was_changed: bool) -> Result<bool> {
+    fn make_space(&self, key: u64, was_changed: bool) -> Result<bool> {
         let data = self.data_of(key)?;
-        let held = self.hold(data, data.model.predict(key));
+        let locked = self.lock_group(data, data.model.predict(key));
         if data.state() == State::Live {
-            let may_extend = was_changed || data.is_roomy();
-            if data.has_stash_room() || may_extend && self.extend(data)? {
+            let can_add_extension = was_changed || data.prefers_extended_stash();
+            if data.has_stash_room() || can_add_extension && self.extend(data)? {
                 return Ok(was_changed);
             }
         }
-        drop(held);
+        drop(locked);
         let is_changed = self.restructure(key)?;
         self.is_starved.store(false, Ordering::Relaxed);
         Ok(is_changed)
     }
 
-    /// Restructures the node of a key before it is full. The record is in; that there is no space for another node is a
-    /// later insert's trouble, and is not found out again, at the price of a whole plan, by each one until then.
+    /// Restructures the node of `key` before it is full. As the record is already in, an error is not the caller's: if
+    /// there is no space for another node, a later insert that finds no slot reports it. Until a structure change
+    /// succeeds, no write tries this again, since each try would plan a node in vain.
     #[cold]
     fn restructure_early(&self, key: u64) {
         if !self.is_starved.load(Ordering::Relaxed) {
@@ -147,66 +174,79 @@ impl Tree {
         }
     }
 
-    /// Gives a record another value, durable with the next fence. The group is held.
-    fn publish_update(&self, data: &Data, place: Place, value: u64) {
-        // COMMIT: the value. Before this store the record has the old one, after it the new one.
+    /// Stores another value in a record, durable with the next fence. The group is locked.
+    fn publish_update(&self, data: &DataNode, place: Place, value: u64) {
+        // COMMIT apex.update: the value. Before this store, recovery sees the old value; after it, the new value.
         self.pm
             .publish(&self.slot_of(data, place).value, value, "apex.update");
     }
 
-    /// Writes a record to a free place, durable with the next fence, and returns how many its group has now. The group is held.
+    /// Writes a record to a free place, durable with the next fence, and returns how many records the group has now.
+    /// The group is locked.
     #[inline(always)]
-    fn publish_insert(&self, held: &Held<'_>, place: Place, key: u64, value: u64) -> usize {
+    fn publish_insert(
+        &self,
+        locked: &LockedGroup<'_>,
+        place: Place,
+        key: u64,
+        value: u64,
+    ) -> usize {
         let Slot {
             key: key_cell,
             value: value_cell,
-        } = self.slot_of(held.data, place);
+        } = self.slot_of(locked.data, place);
         if planted(Bug::KeyBeforeValue) {
             self.pm.store(key_cell, key);
         }
         self.pm.store(value_cell, value);
-        // COMMIT: the key. Before this store the slot has the marker and is free; after it the record is there, with its
-        // value, which was stored before in the same line.
+        // COMMIT apex.insert: the key. Before this store, the slot's key is the marker and recovery sees a free slot;
+        // after it, recovery sees the record with its value, which was stored earlier in the same cache line.
         self.pm.publish(key_cell, key, "apex.insert");
         match place {
-            Place::Primary(slot) if slot / PAIR_SLOTS == held.home / PAIR_SLOTS => {}
-            Place::Primary(_) => held.data.add_stray(held.home),
-            Place::Stash(slot) => held.data.add_overflow(held.home, key, slot),
+            Place::Primary(slot)
+                if slot / LINE_PAIR_SLOTS == locked.predicted / LINE_PAIR_SLOTS => {}
+            Place::Primary(_) => locked.data.mark_displaced(locked.predicted),
+            Place::Stash(slot) => locked.data.add_overflow(locked.predicted, key, slot),
         }
-        if held.data.is_in_order.load(Ordering::Relaxed) {
-            held.data.is_in_order.store(false, Ordering::Relaxed);
+        if locked.data.is_in_order.load(Ordering::Relaxed) {
+            locked.data.is_in_order.store(false, Ordering::Relaxed);
         }
-        self.count.change(held.lock, key, 1);
-        self.count_change(held, 1)
+        self.count.change(locked.lock, key, 1);
+        self.count_change(locked, 1)
     }
 
-    /// Counts a change to the group that is held, and returns how many records it has now.
+    /// Adds `change` to the number of records of the locked group, and returns the sum.
     #[inline(always)]
-    fn count_change(&self, held: &Held<'_>, change: i64) -> usize {
-        match held.data.change_count(held.home, change) {
+    fn count_change(&self, locked: &LockedGroup<'_>, change: i64) -> usize {
+        match locked.data.change_count(locked.predicted, change) {
             Some(records) => records,
-            // Nobody has counted them since the node was mirrored.
-            None => self.count_records(held.data, held.home / GROUP).len(),
+            // The group has not been counted since the node was mirrored.
+            None => self
+                .count_records(locked.data, locked.predicted / GROUP_SLOTS)
+                .len(),
         }
     }
 
-    /// Takes a record out, durably with the next fence, and returns how many its group has now. The group is held.
-    fn publish_remove(&self, held: &Held<'_>, place: Place, key: u64) -> usize {
-        let slot = self.slot_of(held.data, place);
-        let marker = match held.data.marker() {
+    /// Removes a record, durable with the next fence, and returns how many records the group has now. The group is
+    /// locked.
+    fn publish_remove(&self, locked: &LockedGroup<'_>, place: Place, key: u64) -> usize {
+        let slot = self.slot_of(locked.data, place);
+        let marker = match locked.data.marker() {
             _ if planted(Bug::WrongMarker) => 0,
             marker => marker,
         };
-        // COMMIT: the key, which becomes the marker. Before this store the record is there, after it the slot is free.
+        // COMMIT apex.remove: the key becomes the marker. Before this store, recovery sees the record; after it, a free
+        // slot.
         self.pm.publish(&slot.key, marker, "apex.remove");
-        self.count.change(held.lock, key, -1);
-        self.count_change(held, -1)
+        self.count.change(locked.lock, key, -1);
+        self.count_change(locked, -1)
     }
 
-    /// Adds an extended stash block; `false` if the node has as many as it may have. A group of the node is held.
-    fn extend(&self, data: &Data) -> Result<bool> {
+    /// Adds an extended stash block to the node; `false` if the mirror has no room for one more. The caller holds the
+    /// lock of a group of the node, so the node stays live.
+    fn extend(&self, data: &DataNode) -> Result<bool> {
         let _extending = lock(&data.extending);
-        if !data.may_extend() {
+        if !data.can_add_extension() {
             return Ok(false);
         }
         self.pm.note("stash extended", 0);
@@ -219,25 +259,29 @@ impl Tree {
         self.extension(block)
             .fill(self.pm, next, data.marker(), std::iter::empty());
         self.pm.fence();
-        // COMMIT: the first extended stash block. Before this store the new one is not reachable, and swept; after it the
-        // node has it, with nothing in it.
+        // COMMIT apex.extend: the header's link to the first extended stash block. Before this store, the new
+        // block is unreachable and recovery sweeps it; after it, recovery sees the block, without records, and behind
+        // it the older blocks.
         self.pm.commit(&header.extension, block, "apex.extend");
         data.extend(block);
         Ok(true)
     }
 
-    /// Inserts records in ascending key order, equal keys after one another; see `Map::insert_batch`.
+    /// Inserts records in ascending order of their keys, equal keys one after the other; see `Map::insert_batch`.
     ///
-    /// Thirty-two records share a fence: their groups are locked, the records written and flushed, and after the fence the
-    /// groups are unlocked. No reader sees a record before it is durable.
+    /// Up to [`MAX_RECORDS_PER_FENCE`] records share a fence: their groups are locked, the records are written and
+    /// flushed, and after the fence the groups are unlocked. So no reader sees a record before it is durable.
     ///
-    /// `rest` loses the records that are inserted: after an error those left are not.
+    /// Records that have been inserted are taken out of `rest`: after an error `rest` has those that were not inserted.
     pub(super) fn insert_batch(&self, rest: &mut &[(u64, u64)]) -> Result<()> {
         while !rest.is_empty() {
-            let done = self.insert_sharing(&rest[..rest.len().min(SHARING)]);
+            let done = self.insert_under_one_fence(&rest[..rest.len().min(MAX_RECORDS_PER_FENCE)]);
             *rest = &rest[done..];
-            if let Some((&(key, value), more)) = rest.split_first().filter(|_| done < SHARING) {
-                // What ended it early, a full node or a lock held elsewhere, is done by itself.
+            if let Some((&(key, value), more)) =
+                rest.split_first().filter(|_| done < MAX_RECORDS_PER_FENCE)
+            {
+                // A full node, or a lock that another thread holds, ended the shared fence early. The record that met
+                // it is inserted by itself.
                 self.apply(key, |_| Change::Put(value))
                     .map_err(|error| *error)?;
                 *rest = more;
@@ -246,34 +290,35 @@ impl Tree {
         Ok(())
     }
 
-    /// Inserts as many of `records` as can share a fence, and returns how many that was.
-    fn insert_sharing(&self, records: &[(u64, u64)]) -> usize {
+    /// Inserts a prefix of `records` that can share a fence, and returns its length.
+    fn insert_under_one_fence(&self, records: &[(u64, u64)]) -> usize {
         let _guard = epochs::pin();
         let lanes = self.find_windows(records);
         let mut guards: Vec<WriteGuard<'_>> = Vec::with_capacity(records.len());
         let mut done = 0;
         for (lane, &(key, value)) in records.iter().enumerate() {
-            let Some((data, home)) = lanes.get(lane) else {
+            let Some((data, predicted)) = lanes.get(lane) else {
                 break;
             };
-            let lock = self.locks.entry(data.lock_of(home));
-            // The keys ascend, so it is most often the last one.
+            let lock = self.locks.entry(data.lock_of(predicted));
+            // As the keys ascend, the lock is most often the last one that was taken.
             let guard = match (guards.iter()).rposition(|guard| guard.holds(&lock.version)) {
                 Some(at) => guards.swap_remove(at),
-                // Waiting while holding other locks could be waiting for somebody who waits for us.
+                // While this thread holds locks, waiting for a further one could be a deadlock: the other thread may be
+                // waiting for one of these.
                 None => match lock.version.try_lock() {
                     Some(guard) => guard,
                     None => break,
                 },
             };
-            let held = Held {
+            let locked = LockedGroup {
                 data,
-                home,
+                predicted,
                 lock,
                 guard,
             };
-            let is_in = data.state() == State::Live && self.put_unfenced(&held, key, value);
-            guards.push(held.guard);
+            let is_in = data.state() == State::Live && self.write_unfenced(&locked, key, value);
+            guards.push(locked.guard);
             if !is_in {
                 break;
             }
@@ -285,53 +330,56 @@ impl Tree {
         if done > 0 {
             self.pm.fence();
         }
-        // Only now are the groups unlocked: nobody has seen a record that could still be lost.
+        // Unlock the groups only now: before the fence, a reader would see records that a crash could still undo.
         drop(guards);
         done
     }
 
-    /// Writes a record, durable with the next fence, if there is room at once.
+    /// Writes a record, durable with the next fence; `false` if there is no free slot.
     #[inline]
-    fn put_unfenced(&self, held: &Held<'_>, key: u64, value: u64) -> bool {
-        let &Held { data, home, .. } = held;
-        let look = Look {
+    fn write_unfenced(&self, locked: &LockedGroup<'_>, key: u64, value: u64) -> bool {
+        let &LockedGroup {
+            data, predicted, ..
+        } = locked;
+        let locate = Locate {
             tree: self,
             data,
-            home,
+            predicted,
             key,
         };
-        let (found, free) = dispatch(self.simd, look);
+        let (found, free) = dispatch(self.simd, locate);
         if let Some(place) = found {
             self.publish_update(data, place, value);
             return true;
         }
-        let Some(place) = room_for(data, home, free) else {
+        let Some(place) = free_place(data, predicted, free) else {
             return false;
         };
-        self.publish_insert(held, place, key, value);
+        self.publish_insert(locked, place, key, value);
         true
     }
 }
 
-/// How a write went. Flat, so that it comes back in registers.
+/// The result of an attempt to write. A flat enum, because an `Option` in a `Result` would be returned through memory.
 #[derive(Clone, Copy)]
-enum Wrote {
-    /// It is done; the key was not there.
-    New,
-    /// It is done; the key was there with this value.
-    Old(u64),
-    /// As `New`, and the node may be too full now.
-    Crowded,
-    /// As `Old`, and the node may be too empty now.
-    Deserted(u64),
-    /// There is no place.
-    Full,
-    /// The way is cold.
+enum WriteOutcome {
+    /// The write is done; there was no record of the key.
+    WasAbsent,
+    /// The write is done; the record had this value before.
+    WasPresent(u64),
+    /// The write is done; there was no record of the key, and with it the node may be too full.
+    InsertedTooFull,
+    /// The write is done; the record, which had this value, was removed, and without it the node may be too sparse.
+    RemovedTooSparse(u64),
+    /// There is no free slot for a new record.
+    NoFreeSlot,
+    /// A node on the path to the key has no mirror.
     Cold,
-    /// The node's structure is being changed.
+    /// A structure change has frozen the node, or has replaced it.
     Frozen,
 }
 
+/// An attempt to write, with the vector instructions of the machine.
 struct Write<'a, F> {
     tree: &'a Tree,
     key: u64,
@@ -339,61 +387,69 @@ struct Write<'a, F> {
 }
 
 impl<F: FnMut(Option<u64>) -> Change> Kernel for Write<'_, F> {
-    type Out = Wrote;
+    type Out = WriteOutcome;
 
     #[inline(always)]
-    fn run<S: Simd>(self) -> Wrote {
+    fn run<S: Simd>(self) -> WriteOutcome {
         self.tree.try_write::<S>(self.key, self.change)
     }
 }
 
-struct Look<'a> {
+/// A search for a key and for free slots, with the vector instructions of the machine.
+struct Locate<'a> {
     tree: &'a Tree,
-    data: &'a Data,
-    home: usize,
+    data: &'a DataNode,
+    predicted: usize,
     key: u64,
 }
 
-impl Kernel for Look<'_> {
+impl Kernel for Locate<'_> {
     type Out = (Option<Place>, u32);
 
     #[inline(always)]
     fn run<S: Simd>(self) -> Self::Out {
-        self.tree.look::<S>(self.data, self.home, self.key)
+        self.tree.locate::<S>(self.data, self.predicted, self.key)
     }
 }
 
-/// A free place for a key of the group that is held: in its window, or else in the stash.
+/// A free place for a new record of the locked group: in its window, or else in the stash.
 #[inline(always)]
-fn room_for(data: &Data, home: usize, free: u32) -> Option<Place> {
-    let first = window_of(home);
-    match choose(free, home - first) {
+fn free_place(data: &DataNode, predicted: usize, free: u32) -> Option<Place> {
+    let first = window_of(predicted);
+    match choose_free_slot(free, predicted - first) {
         Some(slot) => Some(Place::Primary(first + slot)),
-        None => data.claim_stash(home).map(Place::Stash),
+        None => data.claim_stash(predicted).map(Place::Stash),
     }
 }
 
-/// After a removal, once it is durable: others may have the stash slot. The group is held.
-fn release(held: &Held<'_>, place: Place) {
+/// Returns the stash slot of a removed record to other writers. The removal is durable, as another writer may write to
+/// the slot at once. The group is locked.
+fn release(locked: &LockedGroup<'_>, place: Place) {
     if let Place::Stash(slot) = place {
-        held.data.remove_overflow(held.home, slot);
-        held.data.release_stash(slot);
+        locked.data.remove_overflow(locked.predicted, slot);
+        locked.data.release_stash(slot);
     }
 }
 
-/// Whether the node of a group that has just got a record may be too full.
+/// Whether a node may be too full, of which a group has just got a record.
 #[inline(always)]
-fn is_crowded(data: &Data, place: Place, records: usize) -> bool {
-    // As long as records find room in their windows there is no reason to move them.
+fn may_be_too_full(data: &DataNode, place: Place, records: usize) -> bool {
+    // While records find free slots in their windows, there is no reason to rebuild the node.
     matches!(place, Place::Stash(_))
-        && data.is_full_group(records)
-        && (data.is_pile(records) || data.total().is_some_and(|records| data.is_crowded(records)))
+        && data.is_group_over_density(records)
+        && (data.is_group_crowded(records)
+            || data
+                .total()
+                .is_some_and(|records| data.is_over_upper_density(records)))
 }
 
-/// Whether the node of a group that has just lost a record may be too empty. Asked of the whole node only now and then.
+/// Whether a node may be too sparse, of which a group has just lost a record. As the answer takes a pass over all
+/// groups of the node, only every eighth removal from a group asks for it.
 #[inline(always)]
-fn is_deserted(data: &Data, records: usize) -> bool {
+fn may_be_too_sparse(data: &DataNode, records: usize) -> bool {
     records.is_multiple_of(8)
-        && data.is_empty_group(records)
-        && data.total().is_some_and(|records| data.is_sparse(records))
+        && data.is_group_under_density(records)
+        && data
+            .total()
+            .is_some_and(|records| data.is_under_lower_density(records))
 }

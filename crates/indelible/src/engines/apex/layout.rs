@@ -1,13 +1,14 @@
-//! What lies in the pool: inner nodes, data nodes, extended stash blocks.
+//! The layout of the pool's blocks: inner nodes, data nodes, extended stash blocks. What is in DRAM only has other
+//! names and lies in other files.
 //!
-//! Every block has 256 bytes or a power of two times that, up to 16 MiB.
+//! A block has 256 bytes times a power of two, up to 16 MiB.
 //!
 //! ```text
 //! inner node    +0    word0 | base | slots | zero ...           word0: mark (16 bits), shift (8), log2 of the slots (8)
-//! (head, 256 B) +64   up to 16 slots, if there are no more      slots: where the slots begin, here or in a block of their own
+//! (head, 256 B) +64   up to 16 slots, if there are no more      slots: offset of the slots, in the head or in a block of their own
 //!
-//! slot          offset of a child's block, plus 1 if the child is an inner node · 0: look at the slot to the left whose
-//!               number lacks the lowest set bit
+//! slot          offset of a child's block, plus 1 if the child is an inner node
+//!               0: this slot leads to the child of the slot whose number lacks the lowest set bit, and so on
 //!
 //! data node     +0    word0 | base | limit | mult | bias | extension | low | zero ...
 //! (512 B to     +128  primary array: 16-byte slots, 4 to a line
@@ -17,48 +18,52 @@
 //!               base, limit, mult, bias: the model · low: the smallest key that is routed here
 //!               extension: the first extended stash block, or 0
 //!
-//! extended      +0    next | zero                               next: another one, or 0
+//! extended      +0    next | zero                               next: the next extended stash block, or 0
 //! stash (256 B) +16   15 slots
 //! ```
 //!
-//! An inner node of 2^k slots takes a key to slot `min((key - base) >> shift, 2^k - 1)`, keys below `base` to slot 0. A child
-//! covers an aligned group of slots, as many as a power of two, and **only the first of them holds its offset**. So there
-//! is one durable pointer to each node, and one store replaces it: that is why structure changes need no log.
+//! An inner node of 2^k slots takes a key to slot `min((key - base) >> shift, 2^k - 1)`, and keys below `base` to slot
+//! 0. A child has a *child group* of slots: a power of two of them, aligned to their number. **Only the first slot of a
+//! child group holds the link to the child**; the others hold 0. So one durable word leads to each node, and one 8-byte
+//! store replaces a node. That is why structure changes need no log.
 //!
-//! A slot of a data node is free if its key is the node's *marker*, a key outside of its range: 0, or `u64::MAX` in the node
-//! whose range begins at 0. No data node has all keys in its range.
+//! A slot of a data node is free if its key is the node's *marker*, a key value outside of the range of the node: 0, or
+//! `u64::MAX` in the node whose range begins at 0. No data node has all keys in its range, so every data node has a
+//! marker. (Section 4.2 of the paper does the same.)
 
 use super::model::Model;
 use crate::pmem::{Cell, Pm};
 use std::mem::offset_of;
 
-/// Offset in the pool of a block.
+/// Offset of a block in the pool, in bytes.
 pub(super) type Offset = u64;
 
-/// Bytes of the smallest block.
+/// Size of the smallest block, in bytes.
 pub(super) const SMALLEST_BLOCK: u64 = 256;
-/// Sizes of blocks: 256 bytes times a power of two, up to 16 MiB.
+/// Number of sizes of blocks: 256 bytes times a power of two, up to 16 MiB.
 pub(super) const CLASSES: usize = 17;
-/// Slots in the head of an inner node.
+/// Most slots that lie in the head of an inner node.
 pub(super) const INLINE_SLOTS: usize = 16;
-/// Slots in an extended stash block.
+/// Slots of an extended stash block.
 pub(super) const EXTENSION_SLOTS: usize = 15;
-/// Bytes before the primary array.
+/// Bytes of a data node before its primary array.
 pub(super) const HEADER_BYTES: u64 = size_of::<DataHeader>() as u64;
-/// Bytes in a slot of a data node.
+/// Bytes of a slot of a data node.
 pub(super) const SLOT_BYTES: u64 = size_of::<Slot>() as u64;
 
+/// What the first 16 bits of an inner node are. So damage, or a wrong link, does not pass for an inner node.
 const INNER_MARK: u64 = 0x1a9e;
+/// What the first 16 bits of a data node are.
 const DATA_MARK: u64 = 0xda7a;
 
-/// A place for a record.
+/// A slot of a data node or of an extended stash block: room for one record.
 #[repr(C, align(16))]
 pub(super) struct Slot {
     pub(super) key: Cell,
     pub(super) value: Cell,
 }
 
-/// The first 256 bytes of an inner node; see the module.
+/// The first 256 bytes of an inner node; the head of this file has the drawing.
 #[repr(C, align(256))]
 pub(super) struct InnerHead {
     word0: Cell,
@@ -69,8 +74,9 @@ pub(super) struct InnerHead {
     rest: [Cell; 8],
 }
 
-/// The first two lines of a data node; see the module. The second one is zero: the pairs of lines of the primary array begin where
-/// the processor's do.
+/// The first two lines of a data node; the head of this file has the drawing. The second line is zero: it makes the
+/// line pairs of the primary array begin at multiples of 128 bytes, as the pairs of lines that the processor fetches
+/// together do.
 #[repr(C, align(128))]
 pub(super) struct DataHeader {
     word0: Cell,
@@ -80,7 +86,7 @@ pub(super) struct DataHeader {
     zero: [Cell; 9],
 }
 
-/// An extended stash block; see the module.
+/// An extended stash block; the head of this file has the drawing.
 #[repr(C, align(256))]
 pub(super) struct Extension {
     pub(super) next: Cell,
@@ -102,7 +108,7 @@ const _: () = {
     assert!(offset_of!(Extension, slots) == 16);
 };
 
-/// A child, as a durable slot names it: the offset of its block, and what it is.
+/// The link to a child in a durable slot: the offset of the child's block, and whether the child is an inner node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Link(pub(super) u64);
 
@@ -124,7 +130,7 @@ impl Link {
     }
 }
 
-/// Where an inner node takes keys.
+/// How an inner node maps keys to slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Radix {
     pub(super) base: u64,
@@ -137,19 +143,21 @@ impl Radix {
         1 << self.log_slots
     }
 
-    /// The slot that `key` belongs to.
+    /// The slot that `key` is mapped to.
     #[inline(always)]
     pub(super) fn slot_of(self, key: u64) -> usize {
         let last = (1 << self.log_slots) - 1;
         ((key.saturating_sub(self.base) >> self.shift) as usize).min(last)
     }
 
-    /// The smallest key above `base` that belongs to `slot` or a later one; beyond all keys if none does.
+    /// The smallest key from `base` on that is mapped to `slot` or a later slot; larger than any key if there is none.
     pub(super) fn start_of(self, slot: usize) -> u128 {
         u128::from(self.base) + ((slot as u128) << self.shift)
     }
 
-    /// The keys of the group of `1 << log` slots from `first` on, in a node for the keys from `low` to `high`.
+    /// The lowest and the highest key that are mapped to the child group of `1 << log` slots from `first` on, in a node
+    /// for the keys from `low` to `high`. A child group that begins beyond all keys has the highest key as its lowest
+    /// one.
     pub(super) fn range_of(self, first: usize, log: u32, low: u64, high: u64) -> (u64, u64) {
         let after = first + (1 << log);
         let from = if first == 0 {
@@ -169,14 +177,15 @@ impl Radix {
         (from, to)
     }
 
-    /// Whether the numbers are some that a node can have.
+    /// Whether an inner node of at most `1 << most` slots can have this radix.
     fn is_valid(self, most: u32) -> bool {
         self.shift < 64 && (1..=most).contains(&self.log_slots)
     }
 }
 
 impl InnerHead {
-    /// Fills a head that nobody reads yet, and flushes it: slots at the offset `slots`.
+    /// Fills a head that is not reachable yet, and flushes it. The slots are at the offset `slots`: `inline` if they
+    /// lie in the head.
     pub(super) fn fill(&self, pm: Pm, radix: Radix, slots: Offset, inline: &[u64]) {
         let word0 = INNER_MARK | u64::from(radix.shift) << 16 | u64::from(radix.log_slots) << 24;
         pm.store(&self.word0, word0);
@@ -192,7 +201,8 @@ impl InnerHead {
         pm.flush(self);
     }
 
-    /// How the node takes keys to slots, and where those are; `None` for what is no inner node of at most `1 << most` slots.
+    /// The radix of the node and the offset of its slots; `None` if this is no head of an inner node of at most `1 <<
+    /// most` slots.
     pub(super) fn read(&self, most: u32) -> Option<(Radix, Offset)> {
         let word0 = self.word0.load();
         let radix = Radix {
@@ -204,9 +214,9 @@ impl InnerHead {
     }
 }
 
-/// What the header of a data node says.
+/// What the header of a data node says of its arrays and its range.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DataShape {
+pub(super) struct DataGeometry {
     pub(super) model: Model,
     pub(super) primary: usize,
     pub(super) stash: usize,
@@ -215,40 +225,40 @@ pub(super) struct DataShape {
 
 impl DataHeader {
     /// The words of a new node's header.
-    pub(super) fn words(shape: &DataShape) -> [u64; 16] {
+    pub(super) fn words(geometry: &DataGeometry) -> [u64; 16] {
         let Model {
             base,
             limit,
             mult,
             bias,
-            up,
-        } = shape.model;
+            left_shift,
+        } = geometry.model;
         let word0 = DATA_MARK
-            | u64::from(up) << 16
-            | (shape.primary as u64) << 32
-            | (shape.stash as u64) << 48;
+            | u64::from(left_shift) << 16
+            | (geometry.primary as u64) << 32
+            | (geometry.stash as u64) << 48;
         let mut words = [0; 16];
-        words[..7].copy_from_slice(&[word0, base, limit, mult, bias, 0, shape.low]);
+        words[..7].copy_from_slice(&[word0, base, limit, mult, bias, 0, geometry.low]);
         words
     }
 
-    /// What a node in a block of `bytes` is; `None` for what is no data node.
-    pub(super) fn read(&self, bytes: u64) -> Option<DataShape> {
+    /// What the header of a node in a block of `bytes` says; `None` if this is no valid header of a data node.
+    pub(super) fn read(&self, bytes: u64) -> Option<DataGeometry> {
         let word0 = self.word0.load();
         let (primary, stash) = ((word0 >> 32) as u16 as usize, (word0 >> 48) as usize);
         let slots = (bytes - HEADER_BYTES) / SLOT_BYTES;
         let is_valid = word0 & 0xffff == DATA_MARK
             && (word0 >> 24) as u8 == 0
-            && primary.is_multiple_of(PAIR_SLOTS)
-            && primary >= WINDOW
+            && primary.is_multiple_of(LINE_PAIR_SLOTS)
+            && primary >= WINDOW_SLOTS
             && (primary + stash) as u64 <= slots;
         if !is_valid {
             return None;
         }
         let words = self.model.each_ref().map(Cell::load);
-        let up = (word0 >> 16) as u8 as u32;
-        Some(DataShape {
-            model: Model::from_words(words, up, homes(primary))?,
+        let left_shift = (word0 >> 16) as u8 as u32;
+        Some(DataGeometry {
+            model: Model::from_words(words, left_shift, predictable_slots(primary))?,
             primary,
             stash,
             low: self.low.load(),
@@ -256,21 +266,24 @@ impl DataHeader {
     }
 }
 
-pub(super) use super::model::{GROUP, GROUP_PAIRS, LINE_SLOTS, PAIR_SLOTS, WINDOW, homes};
+pub(super) use super::model::{
+    GROUP_LINE_PAIRS, GROUP_SLOTS, LINE_PAIR_SLOTS, LINE_SLOTS, WINDOW_SLOTS, predictable_slots,
+};
 
-/// The first slot of the pair of lines of `home`.
+/// The first slot of the line pair of a predicted slot.
 #[inline(always)]
-pub(super) fn pair_of(home: usize) -> usize {
-    home & !(PAIR_SLOTS - 1)
+pub(super) fn line_pair_of(predicted: usize) -> usize {
+    predicted & !(LINE_PAIR_SLOTS - 1)
 }
 
-/// The first slot of the window of `home`: of its pair of lines, but so that the window does not leave the group.
+/// The first slot of the window of a predicted slot: of its line pair, or of the line pair before, if the window would
+/// leave the group otherwise (data I2).
 #[inline(always)]
-pub(super) fn window_of(home: usize) -> usize {
-    pair_of(home).min((home | (GROUP - 1)) + 1 - WINDOW)
+pub(super) fn window_of(predicted: usize) -> usize {
+    line_pair_of(predicted).min((predicted | (GROUP_SLOTS - 1)) + 1 - WINDOW_SLOTS)
 }
 
-/// The marker of a data node whose range begins at `low`.
+/// The key value of free slots in a data node whose range begins at `low` (data I3).
 #[inline(always)]
 pub(super) fn marker(low: u64) -> u64 {
     if low == 0 { u64::MAX } else { 0 }

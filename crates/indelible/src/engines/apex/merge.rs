@@ -1,70 +1,99 @@
-//! Structure changes of nodes that have few records left: contraction, merge, collapse.
+//! Structure changes of data nodes with few records: contraction, merge, and removal of inner nodes with a single
+//! child. (The paper leaves them out.)
+//!
+//! A *merge* joins a data node with its *buddy*: the data node whose child group is the other half of an aligned group
+//! of twice the size. A merge is a sideways split ([`smo`](super::smo)) run backwards, by way of an intermediate inner
+//! node with both data nodes:
+//!
+//! ```text
+//! slots of the parent    | L | R |    | I | R |    | I | 0 |    | M | 0 |      L, R: data nodes, M: the merged one
+//!                                      I{L,R}       I{L,R}                     I: intermediate inner node
+//! ```
+//!
+//! | step | what is durable | what recovery does |
+//! |---|---|---|
+//! | 1. freeze L and R; write M and I; flush, fence | L and R; unreachable nodes | sweeps M and I |
+//! | 2. store the link to I in the slot of L (commit) | L by way of I, R in its slot | sweeps M |
+//! | 3. store 0 in the slot of R (commit) | L and R by way of I, one level too deep | sweeps M |
+//! | 4. store the link to M in the slot of I (commit) | M | sweeps L, R and I |
+//! | 5. point the mirror to M, retire L, R and I, open M for writers | M | sweeps L, R and I |
 
 use super::Bug;
 use super::Tree;
-use super::build::{Aside, Image, Record};
-use super::data::Data;
-use super::divide::{Group, Load, radix_between};
+use super::build::{NodeImage, Record, UnpublishedNodes};
+use super::data::DataNode;
+use super::divide::{Group, NodeContents, intermediate_radix};
 use super::inner::{Child, group_log};
 use super::layout::Link;
 use super::plan::{DataPlan, Plan};
 use super::records::Buffer;
-use super::smo::{Frozen, Outcome, Path, Step};
+use super::smo::{FrozenNode, Outcome, Path, Step};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::sync::lock;
 use crate::pmem::planted::planted;
 use std::time::Instant;
 
-/// How many times fewer records per slot a node has that has just become smaller, at most: far from where it would have to grow
-/// again.
-const THINNER: f64 = 1.5;
+/// By this factor a node that has been shrunk or merged has fewer records per slot than a new one usually has, at most:
+/// so the node is far from the density at which it would have to grow again.
+const SHRINK_FILL_DIVISOR: f64 = 1.5;
 
-/// The two halves of a group, and what is to take their place.
+/// Two data nodes that are to be merged, and the node that takes their place.
 struct Merger<'a> {
-    /// The group of the left one.
+    /// The child group of the left node, and the first slot of the right node's.
     left: Group<'a>,
     right: usize,
-    nodes: [&'a Data; 2],
+    nodes: [&'a DataNode; 2],
     records: Vec<Record>,
     plan: DataPlan,
-    /// When the first of them was frozen.
+    /// When the first of the nodes was frozen.
     since: Instant,
 }
 
 impl Tree {
-    /// Merges a frozen node of few records with its neighbour, or else makes it smaller.
-    pub(super) fn thin_out(&self, frozen: &Frozen<'_>, load: &Load<'_>) -> Result<()> {
+    /// Merges a frozen node of few records with its buddy, or else makes the node smaller.
+    pub(super) fn shrink_or_merge(
+        &self,
+        frozen: &FrozenNode<'_>,
+        contents: &NodeContents<'_>,
+    ) -> Result<()> {
         let data = frozen.data;
         loop {
             let path = self.path_to(data.low)?;
-            let group = self.group(&path);
-            if self.merge(group, frozen, load)? {
+            let group = self.child_group(&path)?;
+            if self.merge(group, frozen, contents)? {
                 return self.collapse(data.low);
             }
-            let (keys, all) = (load.keys, 0..load.keys.len());
-            let fill = self.shape.fill / THINNER;
-            let plan = self.shape.data(keys, all, (data.low, data.high), fill);
-            let image = Image::new(&plan, load.records);
+            let (keys, all) = (contents.keys, 0..contents.keys.len());
+            let fill = self.limits.fill / SHRINK_FILL_DIVISOR;
+            let plan = self
+                .limits
+                .plan_data_node(keys, all, (data.low, data.high), fill);
+            let image = NodeImage::new(&plan, contents.records);
             if plan.bytes >= data.bytes
-                || !image.has_room()
-                || self.replace(group, frozen, image, load.records)? == Outcome::Replaced
+                || !image.has_spare_stash()
+                || self.replace(group, frozen, image, contents.records)? == Outcome::Replaced
             {
                 return Ok(());
             }
         }
     }
 
-    /// Merges a frozen node with the one in the other half of a group of twice the size, if that is worth while.
-    fn merge(&self, group: Group<'_>, thin: &Frozen<'_>, load: &Load<'_>) -> Result<bool> {
-        let data = thin.data;
+    /// Merges a frozen node with its buddy, if one data node of less space has room for the records of both.
+    fn merge(
+        &self,
+        group: Group<'_>,
+        frozen: &FrozenNode<'_>,
+        contents: &NodeContents<'_>,
+    ) -> Result<bool> {
+        let data = frozen.data;
         let Some(buddy) = self.buddy(group)? else {
             return Ok(false);
         };
-        let Some(frozen) = self.freeze(buddy) else {
+        let Some(frozen_buddy) = self.freeze(buddy) else {
             return Ok(false);
         };
-        let mut records = self.records_of(frozen.data);
+        let mut records = self.records_of(frozen_buddy.data)?;
         let is_left = group.first & 1 << group.log == 0;
         let nodes = if is_left {
             [data, buddy]
@@ -72,11 +101,14 @@ impl Tree {
             [buddy, data]
         };
         let at = if is_left { 0 } else { records.len() };
-        records.splice(at..at, load.records.iter().copied());
+        records.splice(at..at, contents.records.iter().copied());
         let mut keys = Buffer::empty();
         keys.extend(records.iter().map(|&(key, _)| key));
-        let (range, fill) = ((nodes[0].low, nodes[1].high), self.shape.fill / THINNER);
-        let Plan::Data(plan) = self.shape.plan(&keys, range, fill, 1) else {
+        let (range, fill) = (
+            (nodes[0].low, nodes[1].high),
+            self.limits.fill / SHRINK_FILL_DIVISOR,
+        );
+        let Plan::Data(plan) = self.limits.plan_tree(&keys, range, fill, 1) else {
             return Ok(false);
         };
         let is_smaller = plan.bytes < data.bytes + buddy.bytes;
@@ -90,12 +122,13 @@ impl Tree {
             nodes,
             records,
             plan,
-            since: thin.since,
+            since: frozen.since,
         })
     }
 
-    /// The data node that covers the other half of a group of twice the size.
-    fn buddy<'a>(&'a self, group: Group<'a>) -> Result<Option<&'a Data>> {
+    /// The buddy of a node: the data node whose child group is the other half of an aligned group of twice the size.
+    /// `None` if there is no such node.
+    fn buddy<'a>(&'a self, group: Group<'a>) -> Result<Option<&'a DataNode>> {
         let radix = group.parent.radix;
         if group.log >= radix.log_slots || radix.shift + group.log >= 63 {
             return Ok(None);
@@ -105,7 +138,7 @@ impl Tree {
             log: group.log + 1,
             ..group
         };
-        if !merged.is_cell() {
+        if !merged.is_aligned_range() {
             return Ok(None);
         }
         let slots = self.durable_slots(group.parent);
@@ -117,7 +150,7 @@ impl Tree {
         let (parent, log) = (group.parent, group.log);
         let (low, high) = radix.range_of(first, log, parent.low, parent.high);
         let whole = radix.range_of(first & !(1 << log), log + 1, parent.low, parent.high);
-        // A node of all keys would have no marker.
+        // A data node of all keys would have no marker (data I3).
         if whole == (0, u64::MAX) {
             return Ok(None);
         }
@@ -125,56 +158,60 @@ impl Tree {
         Ok((data.low == low && data.high == high).then_some(data))
     }
 
-    /// Puts one node in the place of two; `false` if their parent has been replaced meanwhile.
+    /// Replaces two frozen nodes by the merged one; `false` if another change has replaced their parent meanwhile.
     fn join(&self, merger: &Merger<'_>) -> Result<bool> {
         let Merger { left, right, .. } = *merger;
-        let mut aside = Aside::new(self);
-        let (link, child) = aside.data(&merger.plan, &merger.records)?;
+        let mut unpublished = UnpublishedNodes::new(self);
+        let (link, child) = unpublished.build_data_node(&merger.plan, &merger.records)?;
         let whole = Group {
             log: left.log + 1,
             ..left
         };
-        let between = radix_between(whole);
+        let intermediate = intermediate_radix(whole);
         let links = merger.nodes.map(|node| Link::data(node.offset()));
-        let (head, _) = aside.inner_blocks(between, links.into_iter().enumerate())?;
+        let (head, _) =
+            unpublished.write_inner_node(intermediate, links.into_iter().enumerate())?;
         self.pm.fence();
         let slots = self.durable_slots(left.parent);
-        let Some(_slots) = self.lock_group(left, merger.nodes[0]) else {
+        let Some(_slots) = self.lock_child_group(left, merger.nodes[0]) else {
             return Ok(false);
         };
         let is_right_there = left.parent.child(right) == Child::data(merger.nodes[1].into());
         if !is_right_there {
             return Ok(false);
         }
-        self.pm.note("merge", u64::from(whole.has_lines()));
+        self.pm.note("merge", u64::from(whole.spans_cache_lines()));
         if planted(Bug::MergeDropsRightFirst) {
             self.pm.commit(&slots[right], 0, "apex.merge.drop-right");
         }
-        // COMMIT: the node between, which has both. Before this store each has its slot; after it the left one is found one
-        // level deeper than it should be.
+        // COMMIT apex.merge.between: the link to the intermediate node, in the slot of the left node. Before this store,
+        // recovery sees both nodes in their slots and sweeps the new ones; after it, the left node is found by way of
+        // the intermediate one.
         self.pm.commit(
             &slots[left.first],
             Link::inner(head).0,
             "apex.merge.between",
         );
-        // COMMIT: the right one's slot, which becomes a part of the left one's group. Before this store its keys come to
-        // it at once, after it by way of the node between.
+        // COMMIT apex.merge.drop-right: the slot of the right node becomes 0, and so a part of the intermediate node's child
+        // group. Before this store, keys of the right node are routed to it directly; after it, by way of the
+        // intermediate node.
         self.pm.commit(&slots[right], 0, "apex.merge.drop-right");
-        // COMMIT: the merged node, in the slot of the group. Before this store the two count, after it the one; what does
-        // not count is swept.
+        // COMMIT apex.merge.whole: the link to the merged node. Before this store, recovery sees both nodes below the
+        // intermediate one and sweeps the merged one; after it, recovery sees the merged node and sweeps the other
+        // three.
         self.pm
             .commit(&slots[left.first], link.0, "apex.merge.whole");
         left.parent.set(left.first, left.log + 1, child);
-        self.retire_inner_blocks(head, between);
+        self.retire_inner_blocks(head, intermediate);
         for node in merger.nodes {
             self.retire_data(node);
         }
-        aside.open();
+        unpublished.open_for_writers();
         self.changes.merges.add(merger.since);
         Ok(true)
     }
 
-    /// Takes inner nodes with a single child out of the way to `key`. The root stays.
+    /// Removes inner nodes with a single child from the path to `key`. The root stays.
     fn collapse(&self, key: u64) -> Result<()> {
         let _guard = epochs::pin();
         loop {
@@ -186,21 +223,23 @@ impl Tree {
             if group_log(slots, 0) < last.inner.radix.log_slots {
                 return Ok(());
             }
-            self.take_out(above, last);
+            self.remove_single_child_node(above, last)?;
         }
     }
 
-    fn take_out(&self, above: &Step<'_>, step: &Step<'_>) {
+    /// Puts the only child of an inner node in the place of that inner node.
+    fn remove_single_child_node(&self, above: &Step<'_>, step: &Step<'_>) -> Result<()> {
         let inner = step.inner;
         let _above = lock(&above.inner.changing);
         let _slots = lock(&inner.changing);
         let slots = self.durable_slots(inner);
         let has_one_child = group_log(slots, 0) == inner.radix.log_slots;
         if inner.is_dead() || !has_one_child || !self.is_child(Some(above), inner) {
-            return;
+            return Ok(());
         }
         self.pm.note("inner node collapsed", 0);
-        self.relink_inner(Some(above), Link(slots[0].load()), inner.child(0));
+        self.relink_inner(Some(above), Link(slots[0].load()), inner.child(0))?;
         self.retire_inner(inner);
+        Ok(())
     }
 }

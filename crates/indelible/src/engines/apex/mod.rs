@@ -1,38 +1,81 @@
-//! APEX (Lu, Ding, Lo, Minhas and Wang: "APEX: A High-Performance Learned Index on Persistent Memory", PVLDB 15(3), 2021).
+//! APEX (Lu, Ding, Lo, Minhas and Wang: "APEX: A High-Performance Learned Index on Persistent Memory", PVLDB 15(3),
+//! 2021).
 //!
 //! # The structure
 //!
-//! A tree of *inner nodes*, each of which divides its range of keys into equal parts, so that a search in it is a subtraction
-//! and a shift. At its ends are *data nodes* of up to 16,000 records. A data node's *model*, a line, predicts where in its
-//! *primary array* a key is; the record is in one of 16 slots there, or, if they were taken, in the *stash array* behind. See
-//! [`layout`](self::layout) for drawings.
+//! The index is a tree. An *inner node* divides its range of keys into 2^k equal parts, so finding a child takes a
+//! subtraction and a shift. At the ends of the tree are *data nodes* of up to 16,000 records each. The *model* of a
+//! data node, a line, predicts for a key a slot of the *primary array*: the *predicted slot*. The record of the key
+//! lies in one of 16 slots there, or, if these were taken, in the *stash* behind the primary array. Besides nodes that
+//! stay in the caches, a lookup costs one miss, in the primary array. [`layout`] has drawings of the blocks, [`data`]
+//! describes data nodes in detail.
 //!
-//! On top of what stays in the caches a lookup costs one miss, in the primary array.
+//! All nodes lie in the pool. Each node that has been used since the open has a *mirror*: its part in DRAM, with
+//! pointers to the mirrors of its children, or with the overflow buckets of its stash. Operations descend through the
+//! mirrors. A child without a mirror is *cold* and gets its mirror when it is first touched.
+//!
+//! # Where to find what
+//!
+//! | file | contents |
+//! |---|---|
+//! | `layout`, `blocks` | blocks of the pool and what they contain; allocation |
+//! | `inner`, `data`, `window`, `bucket`, `model` | the parts of a node |
+//! | `search`, `insert`, `batch`, `scan` | operations |
+//! | `smo`, `merge`, `flatten`, `bulk` | structure changes; `divide` and `plan` decide what they make, `build` and `records` do the work they share |
+//! | `recover`, `check` | mirrors, sweep, verification |
+//!
+//! # Words
+//!
+//! - *Group*: 256 slots of the primary array, with one version lock. *Child group*: the aligned group of slots of an
+//!   inner node that lead to one child.
+//! - *Marker*: the key value that free slots of a data node hold, outside of the range of the node.
+//! - *Line pair*: two neighbouring cache lines, 8 slots. *Window*: the two line pairs, 16 slots, that may hold the
+//!   record of a key.
+//! - *Displaced record*: a record outside of the line pair of its predicted slot.
+//! - *Pinned*: a thread that holds an epoch guard. What the thread reaches meanwhile is not freed before the thread
+//!   unpins.
+//! - *Freeze*: stop writers of a data node, but not readers. *Retire*: free, once no reader can hold it.
+//! - *Claim*: mark a block of the pool, or a stash slot, as in use. A link from before the open is followed only after its
+//!   block has been claimed.
+//! - *Sweep*: after an open, visit all nodes; old blocks that no link led to, and so were not claimed, are free afterwards.
 //!
 //! # What commits
 //!
-//! | change | lines flushed, fences | the store that commits it |
+//! | change | lines flushed, fences | the 8-byte store that commits the change |
 //! |---|---|---|
-//! | insert | 1, 1 | the key, written after the value in the same line |
+//! | insert | 1, 1 | the key, stored after the value in the same line |
 //! | update | 1, 1 | the value |
 //! | remove | 1, 1 | the key, which becomes the marker |
 //! | insert that needs an extended stash block | 4 + 2, 3 | the header's `extension`, then the key |
-//! | a data node is replaced: expansion, retraining, contraction, split downwards | the new node + 1, 2 | the slot of its parent |
-//! | split sideways, merge | the new nodes + 4, 4 | the same, three times; every state in between is a legal tree |
-//! | an inner node is replaced: expansion, collapse, new layout | the new node + 1, 2 | the slot of its parent, or the catalog's root |
+//! | a data node is replaced: expansion, retraining, contraction, downward split | the new node + 1, 2 | the slot of its parent |
+//! | sideways split, merge | the new nodes + 4, 4 | a slot of the parent, three times; every state in between is a legal tree |
+//! | an inner node is replaced: growth, removal, flattening | the new node + 1, 2 | the slot of its parent, or the catalog's root |
 //! | bulk load | streamed, 2 | the catalog's root |
 //!
-//! The log of the paper (section 4.4) is not needed: before the store that commits a change its new nodes cannot be reached,
-//! and are swept (undo); after it nothing is left to do (redo).
+//! The paper's log (section 4.4) is not needed. Before the store that commits a change, the new nodes are unreachable,
+//! and the sweep frees them (undo); after the store, nothing is left to do (redo).
 //!
 //! # What readers see
 //!
-//! Readers write nothing shared and never wait for a structure change: until it is done they read the old nodes, which
-//! nobody changes meanwhile. A writer locks its key's group of 256 slots; a reader checks that lock's version afterwards.
+//! Readers write nothing shared and never wait for a structure change: until the change is done they read the old
+//! nodes, which nobody changes meanwhile. A writer locks the group of its key; a reader validates the version of that
+//! lock afterwards.
 //!
-//! # What recovery does
+//! # Invariants
 //!
-//! Nothing, at first: nodes are mirrored in DRAM when they are first touched; see `recover`.
+//! - I1. One durable word holds the link to a node: the first slot of its child group, or the root in the catalog.
+//! - I2. The child groups of an inner node are powers of two of slots, aligned to their size, and tile the slots. So
+//!   each key has exactly one path to one data node, also in every state that a crash can leave behind.
+//! - I3. A node is complete and durable before the store that makes it reachable. Recovery never reads an unreachable
+//!   node; its blocks are free after the sweep.
+//! - I4. A node has at most one mirror. A node from before the open is mirrored only after its blocks have been
+//!   claimed, each once.
+//! - I5. Mirrors and blocks that have become unreachable are freed only when all threads that were pinned at that time
+//!   have unpinned.
+//! - I6. A write is durable before its group is unlocked, so no reader sees what a crash could undo.
+//!
+//! [`data`] has the invariants of data nodes, [`smo`] those of structure changes. Comments cite them as "apex I1",
+//! "data I1" and "smo I1".
 
 mod batch;
 mod blocks;
@@ -62,22 +105,21 @@ mod window;
 
 pub use options::ApexOptions;
 
+use crate::concurrency::epochs::{self, Stamp};
 use crate::concurrency::records::{RecordCount, RecordLocks};
+use crate::concurrency::sync::lock;
 use crate::engines::{Change, Engine, Fact, Ordered, Place, Report, Unread};
 use crate::kernels::{KeyLine, SimdLevel};
-
-use crate::concurrency::epochs::{self, Stamp};
-use crate::concurrency::sync::lock;
 use crate::pmem::geometry::sized;
 use crate::pmem::planted::planted;
 use crate::pmem::{Cell, Pm};
 use crate::pool::{PoolCore, Space};
 use crate::{Error, Result};
 use blocks::Blocks;
-use data::Data;
-use inner::{Child, Inner};
+use data::DataNode;
+use inner::{Child, InnerNode};
 use layout::{DataHeader, Extension, InnerHead, LINE_SLOTS, Offset, Slot};
-use plan::Shape;
+use plan::NodeLimits;
 use scan::Buffer;
 use std::collections::{HashSet, VecDeque};
 use std::mem::offset_of;
@@ -85,13 +127,15 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// The version locks of a map, in each of which its records are counted.
+/// Version locks of a map. A group chooses its lock by a hash of its place, and each lock counts the records written
+/// under it.
 const LOCKS: usize = sized(8192, 64);
 
-/// Mirrors that have been replaced, before one asks whether some can be freed, which costs a system call.
-const LIMBO: usize = sized(64, 4);
+/// Retired mirrors that wait for readers before a thread asks whether some can be freed: the question costs a system
+/// call.
+const RETIRED_MIRRORS_BEFORE_FREEING: usize = sized(64, 4);
 
-/// The records of a map: what is in the pool, and what mirrors it.
+/// One map: its blocks in the pool, and their mirrors in DRAM.
 struct Tree {
     core: Arc<PoolCore>,
     base: *mut u8,
@@ -100,28 +144,29 @@ struct Tree {
     simd: SimdLevel,
     locks: RecordLocks,
     count: RecordCount,
-    root: AtomicPtr<Inner>,
+    root: AtomicPtr<InnerNode>,
     /// Held while the root is replaced.
     changing_root: Mutex<()>,
-    /// Mirrors that a reader may still hold.
-    limbo: Mutex<VecDeque<(Stamp, Child)>>,
-    /// Blocks that have been claimed, or made since the open, and have no mirror now.
-    given_up: Mutex<HashSet<Offset>>,
-    /// The map's place in the catalog.
+    /// Retired mirrors, oldest first, each with the epoch in which it became unreachable.
+    retired_mirrors: Mutex<VecDeque<(Stamp, Child)>>,
+    /// Blocks of nodes whose mirrors were released, or could not be made. These blocks are claimed already, so
+    /// mirroring such a node again does not claim them a second time (I4).
+    blocks_without_mirror: Mutex<HashSet<Offset>>,
+    /// The number of the map's entry in the catalog.
     slot: usize,
-    shape: Shape,
+    limits: NodeLimits,
     changes: Changes,
-    /// The last structure change that could have waited found no space.
+    /// The last structure change that was not urgent found no space for a node.
     is_starved: AtomicBool,
 }
 
-// SAFETY: the mapping at `base` lives as long as `core`, and what is in it is accessed through atomics; mirrors are made of
-// atomics and mutexes, and are freed only when nobody can hold them.
+// SAFETY: the mapping at `base` lives as long as `core`, and its contents are accessed through atomics; mirrors consist
+// of atomics and mutexes, and are freed only when no thread can hold them (I5).
 unsafe impl Send for Tree {}
-// SAFETY: as above.
+// SAFETY: all shared access is through atomics and mutexes, as for `Send`.
 unsafe impl Sync for Tree {}
 
-/// Structure changes since the map was opened.
+/// Counts of structure changes since the map was opened.
 #[derive(Default)]
 struct Changes {
     expansions: Counter,
@@ -131,7 +176,7 @@ struct Changes {
     merges: Counter,
 }
 
-/// How many structure changes of a kind there were, and how long they took.
+/// How many structure changes of one kind there were, and how long they took together.
 #[derive(Default)]
 struct Counter {
     changes: AtomicU64,
@@ -139,7 +184,7 @@ struct Counter {
 }
 
 impl Counter {
-    /// A change that froze its node at `since` is done.
+    /// Counts a structure change that froze its node at `since` and is done now.
     fn add(&self, since: Instant) {
         let nanoseconds = since.elapsed().as_nanos() as u64;
         self.changes.fetch_add(1, Ordering::Relaxed);
@@ -158,7 +203,7 @@ impl Counter {
 impl Tree {
     fn new(core: &Arc<PoolCore>, slot: usize, options: ApexOptions) -> Self {
         Self {
-            shape: Shape::of(options),
+            limits: NodeLimits::of(options),
             base: core.base(),
             pm: core.pm(),
             blocks: Blocks::new(core, slot),
@@ -167,8 +212,8 @@ impl Tree {
             count: RecordCount::default(),
             root: AtomicPtr::default(),
             changing_root: Mutex::default(),
-            limbo: Mutex::default(),
-            given_up: Mutex::default(),
+            retired_mirrors: Mutex::default(),
+            blocks_without_mirror: Mutex::default(),
             core: Arc::clone(core),
             slot,
             changes: Changes::default(),
@@ -177,105 +222,110 @@ impl Tree {
     }
 
     #[inline(always)]
-    fn root(&self) -> &Inner {
-        // SAFETY: set before the tree is shared; the caller is pinned or alone, so it is not freed under it.
+    fn root(&self) -> &InnerNode {
+        // SAFETY: the root is set before the tree is shared; the caller is pinned or alone, so the root is not freed
+        // under it (I5).
         unsafe { &*self.root.load(Ordering::Acquire) }
     }
 
-    /// The durable word that holds the root.
+    /// The durable word that holds the link to the root.
     fn root_cell(&self) -> &Cell {
         &self.core.entry(self.slot).roots[0]
     }
 
-    /// Something in a block of the map.
+    /// What lies in a block of the map.
     ///
     /// # Safety
     ///
-    /// The block at `offset` is the map's and has room for a `T`, which consists of cells.
+    /// The map owns the block at `offset`, and a `T` lies within the block. `T` consists of cells.
     #[inline(always)]
     unsafe fn at<T>(&self, offset: Offset) -> &T {
-        // SAFETY: by the contract; the mapping lives as long as `core`. Cells are atomics, valid for every bit pattern.
+        // SAFETY: the contract; the mapping lives as long as `core`. Cells are atomics, valid for every bit pattern.
         unsafe { &*self.base.add(offset as usize).cast_const().cast() }
     }
 
     fn inner_head(&self, offset: Offset) -> &InnerHead {
-        // SAFETY: the callers have the offset from `Blocks`, which made or checked it.
+        // SAFETY: `Blocks` allocated the block or checked its offset and size.
         unsafe { self.at(offset) }
     }
 
     fn data_header(&self, offset: Offset) -> &DataHeader {
-        // SAFETY: as above.
+        // SAFETY: `Blocks` allocated the block or checked its offset and size.
         unsafe { self.at(offset) }
     }
 
     fn extension(&self, offset: Offset) -> &Extension {
-        // SAFETY: as above.
+        // SAFETY: `Blocks` allocated the block or checked its offset and size.
         unsafe { self.at(offset) }
     }
 
     #[inline(always)]
     fn slot_at(&self, offset: Offset) -> &Slot {
-        // SAFETY: the offset comes from a data node's mirror, which has only slots of its own blocks.
+        // SAFETY: the mirror of a data node computes offsets of slots of the node's own blocks only.
         unsafe { self.at(offset) }
     }
 
-    /// The lines of the primary array of a data node from slot `from` to before slot `to`, both of which begin a line.
+    /// The lines of the primary array of a data node from slot `from` to before slot `to`. Both slots begin a line.
     #[inline(always)]
-    fn lines(&self, data: &Data, from: usize, to: usize) -> &[KeyLine] {
+    fn lines(&self, data: &DataNode, from: usize, to: usize) -> &[KeyLine] {
         let to = to.min(data.primary as usize);
         let count = to.saturating_sub(from) / LINE_SLOTS;
-        // SAFETY: the lines lie in the primary array of a node whose mirror was made for a block of this pool.
+        // SAFETY: the lines lie in the primary array, and the mirror was made for a block of this pool.
         unsafe { std::slice::from_raw_parts(self.at(data.slot_at(from)), count) }
     }
 
-    /// Cells of a block.
+    /// The words of a block.
     fn cells(&self, offset: Offset, count: usize) -> &[Cell] {
-        // SAFETY: the callers stay within a block that `Blocks` made or checked.
+        // SAFETY: the callers stay within a block that `Blocks` allocated or checked.
         unsafe { std::slice::from_raw_parts(self.at::<Cell>(offset), count) }
     }
 
     /// The durable slots of an inner node.
-    fn durable_slots(&self, inner: &Inner) -> &[Cell] {
+    fn durable_slots(&self, inner: &InnerNode) -> &[Cell] {
         self.cells(inner.durable_slots, inner.radix.slots())
     }
 
-    /// Where in its head a small inner node has its slots.
-    fn inline_at(&self) -> u64 {
+    /// Offset within the head of an inner node of slots that lie in the head.
+    fn inline_slots_offset(&self) -> u64 {
         offset_of!(InnerHead, inline) as u64
     }
 
-    /// Frees a mirror that has just been replaced, once nobody can hold it any more.
-    fn bury(&self, child: Child) {
-        // With this bug copied inner nodes lead to what goes here. It stays, or the checker would read freed memory before
-        // it finds the bug.
+    /// Retires the mirror of a node that has just become unreachable, and frees older ones that no reader can hold
+    /// (I5).
+    fn retire_mirror(&self, child: Child) {
+        // With this bug, copies of inner nodes lead to the mirrors that are retired here. The mirrors stay allocated,
+        // or the checker would read freed memory before it finds the bug.
         if planted(Bug::CopyWithoutLock) {
             return;
         }
-        let passed = {
-            let mut limbo = lock(&self.limbo);
-            limbo.push_back((epochs::stamp(), child));
-            let half = limbo.len() / 2;
-            if limbo.len() < LIMBO || !epochs::has_passed(limbo[half].0) {
+        let expired = {
+            let mut retired_mirrors = lock(&self.retired_mirrors);
+            retired_mirrors.push_back((epochs::stamp(), child));
+            let half = retired_mirrors.len() / 2;
+            if retired_mirrors.len() < RETIRED_MIRRORS_BEFORE_FREEING
+                || !epochs::has_passed(retired_mirrors[half].0)
+            {
                 return;
             }
-            limbo.drain(..=half).collect::<Vec<_>>()
+            retired_mirrors.drain(..=half).collect::<Vec<_>>()
         };
-        for (_, child) in passed {
-            // SAFETY: it was unlinked before its stamp, and all who were pinned then have let go.
-            unsafe { child.free_alone() }
+        for (_, child) in expired {
+            // SAFETY: the mirror was unreachable before its stamp was taken, and all threads that were pinned then have
+            // unpinned (I5).
+            unsafe { child.free_node() }
         }
     }
 }
 
 impl Drop for Tree {
     fn drop(&mut self) {
-        for (_, child) in lock(&self.limbo).drain(..) {
-            // SAFETY: nobody has the tree any more.
-            unsafe { child.free_alone() }
+        for (_, child) in lock(&self.retired_mirrors).drain(..) {
+            // SAFETY: nobody has the tree any more, so nobody has a mirror.
+            unsafe { child.free_node() }
         }
         if let Some(root) = std::ptr::NonNull::new(*self.root.get_mut()) {
-            // SAFETY: as above.
-            unsafe { Child::inner(root).free() }
+            // SAFETY: nobody has the tree any more, so nobody has a mirror.
+            unsafe { Child::inner(root).free_subtree() }
         }
     }
 }
@@ -339,7 +389,7 @@ impl Engine for Index {
     }
 
     fn release_memory(&self) -> u64 {
-        self.tree.forget()
+        self.tree.release_mirrors()
     }
 }
 
@@ -379,7 +429,7 @@ impl Ordered for Index {
         buffer: &mut Buffer,
         wanted: Option<usize>,
     ) -> Result<()> {
-        self.tree.read_on::<UP>(unread, buffer, wanted)
+        self.tree.read_more::<UP>(unread, buffer, wanted)
     }
 }
 

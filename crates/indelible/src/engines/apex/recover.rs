@@ -1,30 +1,38 @@
-//! Coming back: mirrors on first touch, the sweep in the background.
+//! Recovery: mirrors on first touch, and the sweep in the background.
 //!
 //! # What survives
 //!
-//! All nodes survive, each whole: see `smo`. What mirrors them in DRAM does not. After an open only the root has a mirror,
-//! and all of its slots are cold.
+//! A crash leaves every reachable node whole (apex I2, I3; [`smo`](super::smo)). The mirrors in DRAM are lost. After an
+//! open only the root has a mirror, and all its slots are cold. So an open takes the same time for any number of
+//! records.
 //!
 //! # First touch
 //!
-//! Whoever comes to a cold slot mirrors the child: of an inner node that is an empty array, of a data node the overflow
-//! buckets, for which its stash has to be read, a twentieth of the node in the good case. No node is stamped with the generation
-//! that mirrored it, as in the paper's section 5, since nothing volatile is in the pool.
+//! The first operation that comes to a cold slot mirrors the child. The mirror of an inner node is an array of cold
+//! slots. The mirror of a data node needs the overflow buckets of its stash, for which the stash has to be read: a
+//! twentieth of the node, if its model fits. Nodes need no stamp of the generation that mirrored them, as in section 5
+//! of the paper, since nothing in the pool points to DRAM.
 //!
-//! Blocks that are mirrored are *claimed*, each once, and only if it was there before the open. So in a damaged pool no block
-//! has two mirrors, which knew nothing of each other, and none that somebody is about to write has one.
+//! The blocks of a node are *claimed* before they are read, each once, and only if they were in use before the open. So
+//! in a damaged pool no node gets two mirrors that know nothing of each other, and no block that is being written now
+//! is taken for an old node (apex I4).
 //!
-//! # Sweeping
+//! # Sweep
 //!
-//! A background thread goes through all nodes and counts the records of each group; at the end all blocks that are not
-//! claimed are free.
+//! A background thread visits all data nodes from left to right, mirrors them, and counts the records of each group.
+//! Afterwards all blocks that were not claimed are free: they belong to structure changes that a crash cut short, or
+//! that were done but whose old nodes had not been freed.
+//!
+//! # Releasing mirrors
+//!
+//! [`Tree::release_mirrors`] makes the data nodes cold again, to save DRAM.
 
-use super::build::block_for;
-use super::data::{Data, State};
-use super::inner::{Child, Inner, group_log, group_of};
+use super::build::slots_block_bytes;
+use super::data::{DataNode, State};
+use super::inner::{Child, InnerNode, group_log, group_of};
 use super::layout::{
-    DataShape, EXTENSION_SLOTS, GROUP, INLINE_SLOTS, Link, Offset, PAIR_SLOTS, SLOT_BYTES,
-    SMALLEST_BLOCK,
+    DataGeometry, EXTENSION_SLOTS, GROUP_SLOTS, INLINE_SLOTS, LINE_PAIR_SLOTS, Link, Offset,
+    SLOT_BYTES, SMALLEST_BLOCK,
 };
 use super::plan::{MAX_DATA_BYTES, MAX_LOG_SLOTS, MIN_DATA_BYTES};
 use super::{Bug, Tree};
@@ -36,12 +44,14 @@ use crate::{Error, Result};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-/// Inner nodes above a data node, at most: far more than there ever are, but links that go in circles end.
-const MOST_LEVELS: u32 = 1024;
+/// Most inner nodes above a data node: far more than any tree has, but links that go in circles end here.
+const MAX_LEVELS: u32 = 1024;
 
-/// Extended stash blocks of a data node, at most: with twice as many slots as the node.
-const MOST_EXTENSIONS: usize = 2 * (MAX_DATA_BYTES / SLOT_BYTES) as usize / EXTENSION_SLOTS;
+/// Most extended stash blocks of a data node: twice as many slots as the largest data node has. A chain of links that
+/// goes in circles ends here.
+const MAX_EXTENSIONS: usize = 2 * (MAX_DATA_BYTES / SLOT_BYTES) as usize / EXTENSION_SLOTS;
 
+/// The error for a block that is not what a link says.
 fn damaged(offset: Offset, what: &str) -> Error {
     Error::Damaged(format!("{offset:#x} is not {what} of this map"))
 }
@@ -58,26 +68,26 @@ impl Tree {
         Ok(())
     }
 
-    /// Mirrors one node more on the way to `key`, if there is a cold one. The caller is pinned.
+    /// Mirrors the first node without a mirror on the path to `key`, if there is one. The caller is pinned.
     #[cold]
-    pub(super) fn warm(&self, key: u64) -> Result<()> {
+    pub(super) fn mirror_toward(&self, key: u64) -> Result<()> {
         let mut node = self.root();
         loop {
             let slot = node.radix.slot_of(key);
             let child = node.child(slot);
             if child.is_cold() {
-                return self.resolve(node, slot);
+                return self.mirror_child(node, slot);
             }
             if !child.is_inner() {
                 return Ok(());
             }
-            // SAFETY: reached while pinned.
+            // SAFETY: the caller is pinned, so the node is not freed before it unpins (apex I5).
             node = unsafe { &*child.as_inner() };
         }
     }
 
-    /// Mirrors the child in a cold slot.
-    fn resolve(&self, node: &Inner, slot: usize) -> Result<()> {
+    /// Mirrors the child of a cold slot.
+    fn mirror_child(&self, node: &InnerNode, slot: usize) -> Result<()> {
         let _changing = lock(&node.changing);
         if node.is_dead() || !node.child(slot).is_cold() {
             return Ok(());
@@ -88,7 +98,8 @@ impl Tree {
         };
         let log = group_log(slots, first);
         if slot >= first + (1 << log) {
-            // Groups that do not tile the node: what takes a child's place could not find all slots that lead there.
+            // The child groups do not tile the node (apex I2): a change that replaces the child would not find all
+            // slots that lead to it.
             return Err(damaged(node.head, "an inner node"));
         }
         let mut child = node.child(first);
@@ -101,6 +112,7 @@ impl Tree {
         Ok(())
     }
 
+    /// Mirrors the node that a link leads to.
     fn mirror(&self, link: Link, range: (u64, u64), depth: u32) -> Result<Child> {
         if link.is_inner() {
             let inner = self.mirror_inner(link.offset(), range, depth)?;
@@ -111,51 +123,52 @@ impl Tree {
         }
     }
 
-    fn mirror_inner(&self, head: Offset, range: (u64, u64), depth: u32) -> Result<Box<Inner>> {
+    /// Mirrors an inner node. Its slots are cold.
+    fn mirror_inner(&self, head: Offset, range: (u64, u64), depth: u32) -> Result<Box<InnerNode>> {
         let mut claims = Claims::of(self);
         let bytes = claims.add(head)?;
-        if bytes != SMALLEST_BLOCK || depth > MOST_LEVELS {
+        if bytes != SMALLEST_BLOCK || depth > MAX_LEVELS {
             return Err(damaged(head, "an inner node"));
         }
         let Some((radix, slots)) = self.inner_head(head).read(MAX_LOG_SLOTS) else {
             return Err(damaged(head, "an inner node"));
         };
-        let is_inline = slots == head + self.inline_at() && radix.slots() <= INLINE_SLOTS;
-        if !is_inline && claims.add(slots)? != block_for(radix.slots()) {
+        let is_inline = slots == head + self.inline_slots_offset() && radix.slots() <= INLINE_SLOTS;
+        if !is_inline && claims.add(slots)? != slots_block_bytes(radix.slots()) {
             return Err(damaged(slots, "an array of slots"));
         }
         claims.keep();
-        Ok(Inner::new(radix, head, slots, range, depth))
+        Ok(InnerNode::new(radix, head, slots, range, depth))
     }
 
-    /// Mirrors a data node, which is then live.
-    fn mirror_data(&self, offset: Offset, range: (u64, u64)) -> Result<Box<Data>> {
+    /// Mirrors a data node. The mirror is live.
+    fn mirror_data(&self, offset: Offset, range: (u64, u64)) -> Result<Box<DataNode>> {
         let mut claims = Claims::of(self);
         let bytes = claims.add(offset)?;
-        let shape = (bytes >= MIN_DATA_BYTES)
+        let geometry = (bytes >= MIN_DATA_BYTES)
             .then(|| self.data_header(offset).read(bytes))
             .flatten();
-        let Some(shape) = shape else {
+        let Some(geometry) = geometry else {
             return Err(damaged(offset, "a data node"));
         };
-        if shape.low != range.0 || range == (0, u64::MAX) {
+        if geometry.low != range.0 || range == (0, u64::MAX) {
             return Err(damaged(offset, "the data node of its range"));
         }
         let extensions = self.extensions_of(offset, &mut claims)?;
         claims.keep();
-        let data = Data::new(offset, bytes, &shape, range.1, &extensions);
-        self.index_stash(&data, &shape);
-        data.become_(State::Live);
+        let data = DataNode::new(offset, bytes, &geometry, range.1, &extensions);
+        self.index_stash(&data, &geometry);
+        data.set_state(State::Live);
         Ok(data)
     }
 
-    /// The extended stash blocks of a data node, in the order of their links.
+    /// The offsets of a data node's extended stash blocks, in the order in which they were added.
     fn extensions_of(&self, offset: Offset, claims: &mut Claims<'_>) -> Result<Vec<Offset>> {
         let mut blocks = Vec::new();
         let mut next = self.data_header(offset).extension.load_acquire();
         while next != 0 {
             let bytes = claims.add(next)?;
-            if bytes != SMALLEST_BLOCK || blocks.len() > MOST_EXTENSIONS {
+            if bytes != SMALLEST_BLOCK || blocks.len() > MAX_EXTENSIONS {
                 return Err(damaged(next, "an extended stash block"));
             }
             if planted(Bug::SweepForgetsExtensions) {
@@ -164,13 +177,13 @@ impl Tree {
             blocks.push(next);
             next = self.extension(next).next.load_acquire();
         }
-        // The one that was added last comes first in the chain, and has the highest numbers among the stash's slots.
+        // The block that was added last comes first in the chain, and its slots have the highest numbers.
         blocks.reverse();
         Ok(blocks)
     }
 
-    /// Fills the stash bitmap and the overflow buckets of a node that nobody else has yet.
-    fn index_stash(&self, data: &Data, shape: &DataShape) {
+    /// Fills the stash bitmap and the overflow buckets of a mirror that nobody else has yet.
+    fn index_stash(&self, data: &DataNode, geometry: &DataGeometry) {
         let slots = match data.stash_slots() {
             _ if planted(Bug::ExtensionsForgotten) => data.stash,
             slots => slots,
@@ -181,13 +194,14 @@ impl Tree {
             };
             let key = self.slot_at(at).key.load();
             if key != data.marker() {
-                data.take_stash(slot);
-                data.add_overflow(shape.model.predict(key), key, slot);
+                data.mark_stash_taken(slot);
+                data.add_overflow(geometry.model.predict(key), key, slot);
             }
         }
     }
 
-    /// Visits every node from left to right: mirrors and counts it. Stops early, with `false`, when `go_on` says so.
+    /// Visits every data node from left to right: mirrors it and counts its records. Returns `false`, before the end,
+    /// when `go_on` says so.
     pub(super) fn sweep(&self, go_on: &dyn Fn() -> bool) -> Result<bool> {
         let mut from = 0;
         let mut wait = Wait::default();
@@ -198,7 +212,7 @@ impl Tree {
             let _guard = epochs::pin();
             let data = self.path_to(from)?.data;
             if !self.count_groups(data, from) {
-                // It is being replaced; what takes its place has to be visited.
+                // A structure change is replacing the node. What takes its place has to be visited.
                 wait.step();
                 continue;
             }
@@ -213,20 +227,20 @@ impl Tree {
         Ok(true)
     }
 
-    /// Counts the records of a node; `false` if it is not live.
-    fn count_groups(&self, data: &Data, from: u64) -> bool {
+    /// Counts the records of a data node from the key `from` on; `false` if the node is not live.
+    fn count_groups(&self, data: &DataNode, from: u64) -> bool {
         let mut first_key = from;
         for group in 0..data.group_count() {
-            let place = data.lock_of(group * GROUP);
+            let place = data.lock_of(group * GROUP_SLOTS);
             let _lock = self.locks.of(place).lock();
             if data.state() != State::Live {
                 return false;
             }
             let keys = self.count_records(data, group);
             let next = (group + 1 < data.group_count())
-                .then(|| data.model.first_key_of((group + 1) * GROUP))
+                .then(|| data.model.first_key_of((group + 1) * GROUP_SLOTS))
                 .flatten()
-                // Homes beyond the node's keys are nobody's.
+                // Groups beyond the node's keys have no keys of their own.
                 .filter(|&key| key <= data.high);
             let end = next.or_else(|| data.high.checked_add(1));
             self.count
@@ -241,34 +255,35 @@ impl Tree {
         true
     }
 
-    /// Counts the records of a group, finds out where it has strays, and returns the keys. The group is locked.
-    pub(super) fn count_records(&self, data: &Data, group: usize) -> Vec<u64> {
+    /// Counts the records of a group, sets its displaced bits, and returns its keys. The group is locked.
+    pub(super) fn count_records(&self, data: &DataNode, group: usize) -> Vec<u64> {
         let keys = self.keys_of(data, group);
-        data.set_counted(group, keys.len(), self.strays_of(data, group));
+        data.set_counted(group, keys.len(), self.displaced_bits_of(data, group));
         keys
     }
 
-    /// Which pairs of lines of a group have strays. The group is locked, or nobody writes.
-    pub(super) fn strays_of(&self, data: &Data, group: usize) -> u64 {
-        let home_of = |at| {
+    /// The displaced bits of a group (data I4), computed from its records. The group is locked, or no writer writes.
+    pub(super) fn displaced_bits_of(&self, data: &DataNode, group: usize) -> u64 {
+        let predicted_of = |at| {
             let key = self.slot_at(at).key.load();
             (key != data.marker()).then(|| data.model.predict(key))
         };
         let in_window = data.slots_of(group).filter_map(|slot| {
-            home_of(data.slot_at(slot)).filter(|home| home / PAIR_SLOTS != slot / PAIR_SLOTS)
+            predicted_of(data.slot_at(slot))
+                .filter(|predicted| predicted / LINE_PAIR_SLOTS != slot / LINE_PAIR_SLOTS)
         });
         let in_stash = data
             .overflow_of(group)
-            .filter_map(|entry| home_of(data.stash_at(entry.stash_slot())?));
-        let in_window = in_window.map(Data::pair_bit);
-        let in_stash = in_stash.map(Data::stashed_bits);
+            .filter_map(|entry| predicted_of(data.stash_at(entry.stash_slot())?));
+        let in_window = in_window.map(DataNode::line_pair_bit);
+        let in_stash = in_stash.map(DataNode::stashed_bits);
         in_window
             .chain(in_stash)
-            .fold(0, |strays, bits| strays | bits)
+            .fold(0, |displaced, bits| displaced | bits)
     }
 
-    /// The keys of a group, in no order. The group is locked, or nobody writes.
-    pub(super) fn keys_of(&self, data: &Data, group: usize) -> Vec<u64> {
+    /// The keys of a group, in no order. The group is locked, or no writer writes.
+    pub(super) fn keys_of(&self, data: &DataNode, group: usize) -> Vec<u64> {
         let in_window = data.slots_of(group).map(|slot| data.slot_at(slot));
         let in_stash = data
             .overflow_of(group)
@@ -281,7 +296,7 @@ impl Tree {
     }
 }
 
-/// The blocks of a node that is to have a mirror, given up again unless it gets one.
+/// The blocks of a node that is to be mirrored. If the node gets no mirror after all, the blocks are noted as claimed.
 struct Claims<'a> {
     tree: &'a Tree,
     blocks: Vec<Offset>,
@@ -293,14 +308,15 @@ impl<'a> Claims<'a> {
         Self { tree, blocks }
     }
 
-    /// Claims the block at an offset read from the pool, and returns its size. Only then may it be read.
+    /// Claims the block at an offset that was read from the pool, and returns its size. Only a claimed block may be
+    /// read.
     fn add(&mut self, offset: Offset) -> Result<u64> {
         let blocks = &self.tree.blocks;
         let Some(bytes) = blocks.bytes_at(offset) else {
             return Err(damaged(offset, "a block"));
         };
-        // A block that was given up has been claimed, or made since the open.
-        if !lock(&self.tree.given_up).remove(&offset) && !blocks.claim(offset, bytes) {
+        // A block without a mirror has been claimed before, or was allocated since the open.
+        if !lock(&self.tree.blocks_without_mirror).remove(&offset) && !blocks.claim(offset, bytes) {
             return Err(Error::Damaged(format!(
                 "block {offset:#x} is reached twice, or was free"
             )));
@@ -317,14 +333,15 @@ impl<'a> Claims<'a> {
 
 impl Drop for Claims<'_> {
     fn drop(&mut self) {
-        lock(&self.tree.given_up).extend(self.blocks.drain(..));
+        lock(&self.tree.blocks_without_mirror).extend(self.blocks.drain(..));
     }
 }
 
-/// The other way round: giving mirrors up.
+/// Releasing mirrors, to save DRAM.
 impl Tree {
-    /// Gives up the mirrors of all data nodes that nobody is changing: they become cold again. Returns the bytes.
-    pub(super) fn forget(&self) -> u64 {
+    /// Releases the mirrors of all data nodes that no structure change is working on, so that their slots are cold
+    /// again. Returns the bytes of DRAM.
+    pub(super) fn release_mirrors(&self) -> u64 {
         let _guard = epochs::pin();
         let mut inners = vec![self.root()];
         let mut bytes = 0;
@@ -336,12 +353,13 @@ impl Tree {
                     continue;
                 }
                 last = child;
-                // SAFETY: reached while pinned; not cold.
+                // SAFETY: the caller is pinned, so the node is not freed before it unpins (apex I5); the slot is not
+                // cold.
                 unsafe {
                     if child.is_inner() {
                         inners.push(&*child.as_inner());
                     } else {
-                        bytes += self.forget_data(inner, slot, &*child.as_data());
+                        bytes += self.release_data_mirror(inner, slot, &*child.as_data());
                     }
                 }
             }
@@ -349,10 +367,10 @@ impl Tree {
         bytes
     }
 
-    /// Makes the slots of a data node cold, one of which was found. What its mirror knows is in the pool: nobody
-    /// writes it while it is frozen, and whoever comes then mirrors it anew. Readers may be in the old mirror; they and the
-    /// writers in the new one have the same locks.
-    fn forget_data(&self, parent: &Inner, slot: usize, data: &Data) -> u64 {
+    /// Releases the mirror of a data node; `slot` is one of its slots. No information is lost: the node is frozen, so
+    /// no writer changes the records or the stash until the slots are cold, and then the next operation makes a mirror
+    /// from the pool. Readers may still be in the old mirror. They use the same locks as writers in the new one.
+    fn release_data_mirror(&self, parent: &InnerNode, slot: usize, data: &DataNode) -> u64 {
         let Some(frozen) = self.freeze(data) else {
             return 0;
         };
@@ -361,14 +379,17 @@ impl Tree {
         if parent.is_dead() || parent.child(slot) != child {
             return 0;
         }
-        // The whole group, also slots to the left of the one that was found: they may have been cold when that was.
+        // The whole child group, also slots to the left of `slot`: they may have been cold when `slot` was found.
         let slots = self.durable_slots(parent);
-        let first = group_of(slots, slot).map_or(slot, |(first, _)| first);
+        let Some((first, _)) = group_of(slots, slot) else {
+            // Damage (apex I1): the mirror stays, as the pool no longer says where the node is.
+            return 0;
+        };
         parent.set(first, group_log(slots, first), Child::COLD);
-        lock(&self.given_up).extend(data.extensions().chain([data.offset()]));
+        lock(&self.blocks_without_mirror).extend(data.extensions().chain([data.offset()]));
         let bytes = data.dram_bytes();
-        frozen.data.become_(State::Dead);
-        self.bury_data(data);
+        frozen.data.set_state(State::Dead);
+        self.retire_data_mirror(data);
         bytes
     }
 }
@@ -384,5 +405,5 @@ impl Tree {
     }
 }
 
-// The numbers of stash slots fit into overflow entries.
+// Overflow entries have room for the numbers of all stash slots (data I5).
 const _: () = assert!((super::plan::MAX_DATA_BYTES / 16) as usize * 2 + EXTENSION_SLOTS < 1 << 20);

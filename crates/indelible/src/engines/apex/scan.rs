@@ -1,18 +1,25 @@
 //! Ranges, in both directions.
 //!
-//! A range reads some neighbouring groups at a time, as many homes as should hold the records that are wanted. Of each group it copies the
-//! slots that may hold them, and those from the stash, validates the group's version, and merges. Nodes are laid out in order, but
-//! for the ends of groups; once somebody has inserted, each pair of lines is sorted on its way through the registers, and then
-//! what belongs before the pair is put back. Between two reads it holds no lock and no guard, only the keys not read
-//! yet: coming down again costs less than a miss. So structure changes cannot confuse it: every key has one home at any time,
-//! and no key is asked for twice.
+//! A range reads the records of a *chunk* at a time: of as many neighbouring predicted slots of a group as should hold
+//! the records that are wanted. For a chunk, the range copies the records in the windows of these predicted slots and
+//! those of the same predicted slots in the stash, validates the version of the group's lock, and merges the two.
+//!
+//! A data node is built with its records in order, but for the ends of groups (data I6). Once a record has been
+//! inserted, the records of each line pair are sorted in vector registers while they are copied, and displaced records
+//! are then moved back to where they belong.
+//!
+//! Between two reads a range holds no lock and no epoch guard, only the bounds of the keys that it has not read yet;
+//! descending from the root again costs less than one cache miss. So structure changes cannot confuse a range: each key
+//! has one predicted slot in one data node at any time (apex I2), and a range asks for no key twice.
 
 use super::Tree;
-use super::data::Data;
-use super::layout::{GROUP, LINE_SLOTS, PAIR_SLOTS, WINDOW, pair_of, window_of};
+use super::data::DataNode;
+use super::layout::{
+    GROUP_SLOTS, LINE_PAIR_SLOTS, LINE_SLOTS, WINDOW_SLOTS, line_pair_of, window_of,
+};
 use crate::Result;
 use crate::concurrency::epochs;
-use crate::engines::{MOST_READ, Pair, ReadBuffer, Unread};
+use crate::engines::{KeyValue, MOST_READ, ReadBuffer, Unread};
 use crate::kernels::{Kernel, KeyLine, Simd, dispatch, prefetch, put_back};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -21,118 +28,129 @@ use std::sync::atomic::Ordering;
 pub(super) type Buffer = ReadBuffer<()>;
 
 impl Buffer {
-    /// Puts what came from the stash into its place among what was read since `from`, which is in order.
+    /// Merges the records from the stash into those read since `from`, which are in order.
     #[inline(always)]
-    fn settle<S: Simd>(&mut self, from: usize, up: bool) {
+    fn merge_stashed<S: Simd>(&mut self, from: usize, up: bool) {
         if !self.aside.is_empty() {
-            sort_end::<S>(&mut self.aside, usize::MAX);
+            sort_tail::<S>(&mut self.aside, usize::MAX);
             self.make_room(self.aside.len());
             self.end = merge(&mut self.records, from..self.end, &self.aside);
         }
-        debug_assert!(self.records[from..self.end].is_sorted_by_key(|record| record[0]));
         if !up {
             self.records[from..self.end].reverse();
         }
     }
 }
 
-/// Homes of one group, from the first to the last, and the keys that have them.
+/// What a range reads at once: predicted slots of one group, from the first to the last, and the keys that are
+/// predicted there.
 struct Chunk {
-    homes: (usize, usize),
+    predicted: (usize, usize),
     keys: (u64, u64),
 }
 
 impl Chunk {
-    /// As many `homes` from `home` on, that of `first`, and no key above `last`.
-    fn upwards(data: &Data, (first, last): (u64, u64), home: usize, homes: usize) -> Self {
-        let after = (home + homes).min((home | (GROUP - 1)) + 1);
+    /// The chunk of `width` predicted slots from `predicted` on, that of the key `first`, without keys above `last`.
+    fn upwards(data: &DataNode, (first, last): (u64, u64), predicted: usize, width: usize) -> Self {
+        let after = (predicted + width).min((predicted | (GROUP_SLOTS - 1)) + 1);
         let end = data.model.first_key_of(after);
         let end = end.and_then(|key| key.checked_sub(1)).unwrap_or(data.high);
         Self {
-            homes: (home, after - 1),
+            predicted: (predicted, after - 1),
             keys: (first, end.min(data.high).min(last)),
         }
     }
 
-    /// As many `homes` up to `home`, that of `last`, and no key below `first`.
-    fn downwards(data: &Data, (first, last): (u64, u64), home: usize, homes: usize) -> Self {
-        let begin = (home + 1).saturating_sub(homes).max(home & !(GROUP - 1));
+    /// The chunk of `width` predicted slots up to `predicted`, that of the key `last`, without keys below `first`.
+    fn downwards(
+        data: &DataNode,
+        (first, last): (u64, u64),
+        predicted: usize,
+        width: usize,
+    ) -> Self {
+        let begin = (predicted + 1)
+            .saturating_sub(width)
+            .max(predicted & !(GROUP_SLOTS - 1));
         let low = if begin == 0 {
             data.low
         } else {
             data.model.first_key_of(begin).unwrap_or(data.low)
         };
         Self {
-            homes: (begin, home),
+            predicted: (begin, predicted),
             keys: (low.max(data.low).max(first), last),
         }
     }
 
-    /// The slots of the primary array that may hold its records; the array may end before. Those of the homes between lie in the
-    /// pairs of lines of others, if not in their own; of the first and the last home it has to be asked.
+    /// The slots of the primary array in which the records of the chunk may lie; the array may end before. Displaced
+    /// records of the predicted slots in the middle lie in line pairs of the chunk, too; for the first and for the last
+    /// predicted slot, the displaced bits tell.
     #[inline(always)]
-    fn slots(&self, data: &Data) -> Range<usize> {
-        let slots_of = |home| {
-            if data.has_strays(home) {
-                window_of(home)..window_of(home) + WINDOW
+    fn slots(&self, data: &DataNode) -> Range<usize> {
+        let slots_of = |predicted| {
+            if data.has_displaced(predicted) {
+                window_of(predicted)..window_of(predicted) + WINDOW_SLOTS
             } else {
-                let pair = pair_of(home);
-                pair..pair + PAIR_SLOTS
+                let pair = line_pair_of(predicted);
+                pair..pair + LINE_PAIR_SLOTS
             }
         };
-        let (from, to) = self.homes;
+        let (from, to) = self.predicted;
         slots_of(from).start..slots_of(to).end
     }
 }
 
-impl Data {
-    /// Homes from `home` on that should hold so many records, going by those of its group.
+impl DataNode {
+    /// How many predicted slots from `predicted` on should hold so many records, judging by the number of records of
+    /// its group.
     #[inline(always)]
-    fn homes_for(&self, home: usize, records: usize) -> usize {
-        let group = home / GROUP;
+    fn predicted_width(&self, predicted: usize, records: usize) -> usize {
+        let group = predicted / GROUP_SLOTS;
         let slots = self.slots_of(group).len();
         let here = self.count(group).unwrap_or(slots / 2).max(1);
-        // A few more, as they are not spread evenly.
-        let records = records + records / 16 + PAIR_SLOTS;
-        // At least one, or a range would never get beyond a group that has many times as many records as slots.
-        (records * slots / here).clamp(1, 2 * GROUP)
+        // A few records more, since they are not spread evenly.
+        let records = records + records / 16 + LINE_PAIR_SLOTS;
+        // At least one predicted slot, or a range would never get beyond a group with many times as many records as
+        // slots.
+        (records * slots / here).clamp(1, 2 * GROUP_SLOTS)
     }
 }
 
 impl Tree {
-    /// Reads on: fills `run`, which is empty, from the lower end of `unread` upwards or from its upper end downwards, until
-    /// it has the records `wanted`, or nothing is left to read. Without a number it chooses one.
-    pub(super) fn read_on<const UP: bool>(
+    /// Reads more records into the empty `buffer`: from the lower end of `unread` upwards or from its upper end
+    /// downwards, until the buffer has the `wanted` records or nothing is left to read. If `wanted` is `None`, the
+    /// number follows from the ranges before.
+    pub(super) fn read_more<const UP: bool>(
         &self,
         unread: &mut Unread,
-        run: &mut Buffer,
+        buffer: &mut Buffer,
         wanted: Option<usize>,
     ) -> Result<()> {
-        let usual = run.restart();
+        let usual = buffer.restart();
         let wanted = wanted.map_or(usual, |wanted| wanted.min(MOST_READ));
         let _guard = epochs::pin();
-        while let (Some((first, last)), true) = (*unread, run.end < wanted) {
+        while let (Some((first, last)), true) = (*unread, buffer.end < wanted) {
             let data = match self.data_of(if UP { first } else { last }) {
                 Ok(data) => data,
-                // What was read is good; the error comes up again when that has been given out.
-                Err(_) if !run.is_empty() => return Ok(()),
+                // The records that have been read are good. The error comes up again when they have been returned.
+                Err(_) if !buffer.is_empty() => return Ok(()),
                 Err(error) => return Err(error),
             };
-            let home = data.model.predict(if UP { first } else { last });
-            self.prefetch_from::<UP>(data, home);
-            data.prefetch_overflow(home / GROUP);
-            let homes = data.homes_for(home, wanted - run.end);
+            let predicted = data.model.predict(if UP { first } else { last });
+            self.prefetch_from::<UP>(data, predicted);
+            data.prefetch_overflow(predicted / GROUP_SLOTS);
+            let width = data.predicted_width(predicted, wanted - buffer.end);
             let chunk = if UP {
-                Chunk::upwards(data, (first, last), home, homes)
+                Chunk::upwards(data, (first, last), predicted, width)
             } else {
-                Chunk::downwards(data, (first, last), home, homes)
+                Chunk::downwards(data, (first, last), predicted, width)
             };
             let read = Read::<UP> {
                 tree: self,
                 data,
                 chunk: &chunk,
-                homes,
-                run: &mut *run,
+                width,
+                buffer: &mut *buffer,
             };
             if !dispatch(self.simd, read) {
                 continue;
@@ -148,76 +166,86 @@ impl Tree {
         Ok(())
     }
 
-    /// Asks the caches for the first lines, before it is known how many it will be.
+    /// Prefetches the first lines of a chunk, before its width is known.
     #[inline(always)]
-    fn prefetch_from<const UP: bool>(&self, data: &Data, home: usize) {
-        let end = window_of(home) + WINDOW;
+    fn prefetch_from<const UP: bool>(&self, data: &DataNode, predicted: usize) {
+        let end = window_of(predicted) + WINDOW_SLOTS;
         let slots = if UP {
-            end - WINDOW..end + WINDOW
+            end - WINDOW_SLOTS..end + WINDOW_SLOTS
         } else {
-            end.saturating_sub(2 * WINDOW)..end
+            end.saturating_sub(2 * WINDOW_SLOTS)..end
         };
         prefetch_all(self.lines(data, slots.start, slots.end));
     }
 
-    /// Asks the caches for what lies in the next group of so many `homes`.
+    /// Prefetches what lies in the next group, of `width` predicted slots from `predicted` on.
     #[inline(always)]
-    fn prefetch_beyond<const UP: bool>(&self, data: &Data, home: usize, homes: usize) {
-        let group = home & !(GROUP - 1);
+    fn prefetch_beyond<const UP: bool>(&self, data: &DataNode, predicted: usize, width: usize) {
+        let group = predicted & !(GROUP_SLOTS - 1);
         let beyond = if UP {
-            let after = group + GROUP;
-            after..(home + homes).next_multiple_of(PAIR_SLOTS).max(after)
+            let after = group + GROUP_SLOTS;
+            after
+                ..(predicted + width)
+                    .next_multiple_of(LINE_PAIR_SLOTS)
+                    .max(after)
         } else {
-            pair_of((home + 1).saturating_sub(homes).min(group))..group
+            line_pair_of((predicted + 1).saturating_sub(width).min(group))..group
         };
         if beyond.start < data.primary as usize && !beyond.is_empty() {
-            data.prefetch_overflow(beyond.start / GROUP);
+            data.prefetch_overflow(beyond.start / GROUP_SLOTS);
             prefetch_all(self.lines(data, beyond.start, beyond.end));
         }
     }
 
-    /// Adds the records of a chunk, in order; `false` if somebody changed them meanwhile, and nothing is added.
+    /// Appends the records of a chunk in order; `false` if a writer interfered, and then nothing is appended.
     #[inline(always)]
     fn read_chunk<S: Simd, const UP: bool>(
         &self,
-        data: &Data,
+        data: &DataNode,
         chunk: &Chunk,
-        homes: usize,
-        run: &mut Buffer,
+        width: usize,
+        buffer: &mut Buffer,
     ) -> bool {
-        let ((from, to), (low, high)) = (chunk.homes, chunk.keys);
+        let ((from, to), (low, high)) = (chunk.predicted, chunk.keys);
         let lock = self.locks.of(data.lock_of(from));
         let version = lock.read();
         let slots = chunk.slots(data);
         let lines = self.lines(data, slots.start, slots.end);
         prefetch_all(lines);
-        self.prefetch_beyond::<UP>(data, if UP { from } else { to }, homes);
-        self.seek_stashed::<S>(data, from, to, &mut run.aside);
-        run.make_room(lines.len() * LINE_SLOTS);
-        let room = &mut run.records[run.end..];
-        // Free slots have a key outside of the node's range, which `low` and `high` are not.
+        self.prefetch_beyond::<UP>(data, if UP { from } else { to }, width);
+        self.locate_stashed::<S>(data, from, to, &mut buffer.aside);
+        buffer.make_room(lines.len() * LINE_SLOTS);
+        let room = &mut buffer.records[buffer.end..];
+        // The marker of free slots is outside of the range of the node, in which `low` and `high` are (data I3).
         let (pairs, span) = (lines.as_chunks().0, high - low);
         let count = if data.is_in_order.load(Ordering::Relaxed) {
             let count = S::records_between(pairs, low, span, room);
-            // All are in order but those of a group's last two pairs (see `Image::place`).
-            sort_end::<S>(&mut room[..count], 2 * PAIR_SLOTS);
+            // All records are in order but those of a group's last two line pairs (data I6).
+            sort_tail::<S>(&mut room[..count], 2 * LINE_PAIR_SLOTS);
             count
         } else {
-            sorted_pairs::<S>(pairs, low, span, room)
+            sorted_line_pairs::<S>(pairs, low, span, room)
         };
-        self.fetch_stashed(low, span, &mut run.aside);
-        if !lock.is_still(version) {
+        self.load_stashed(low, span, &mut buffer.aside);
+        if !lock.validate(version) {
             return false;
         }
-        let from = run.end;
-        run.end += count;
-        run.settle::<S>(from, UP);
+        let from = buffer.end;
+        buffer.end += count;
+        buffer.merge_stashed::<S>(from, UP);
         true
     }
 
-    /// Where the records are that homes from `from` to `to`, of one group, have in the stash: offsets for keys. Asks the caches for them.
+    /// Finds the stash slots that may hold records with a predicted slot from `from` to `to`, both of one group. Stores
+    /// their offsets in the place of keys, and prefetches them.
     #[inline(always)]
-    fn seek_stashed<S: Simd>(&self, data: &Data, from: usize, to: usize, found: &mut Vec<Pair>) {
+    fn locate_stashed<S: Simd>(
+        &self,
+        data: &DataNode,
+        from: usize,
+        to: usize,
+        found: &mut Vec<KeyValue>,
+    ) {
         found.clear();
         if data.has_stashed_between(from, to) {
             data.find_overflow_between::<S>(from, to, |slot| {
@@ -229,13 +257,14 @@ impl Tree {
         }
     }
 
-    /// Replaces where a record is by the record, and leaves out those whose keys are not at most `span` above `low`.
+    /// Replaces the offsets in `found` by the records there, and drops records whose keys are not from `low` to `low +
+    /// span`.
     #[inline(always)]
-    fn fetch_stashed(&self, low: u64, span: u64, found: &mut Vec<Pair>) {
+    fn load_stashed(&self, low: u64, span: u64, found: &mut Vec<KeyValue>) {
         let mut count = 0;
         for i in 0..found.len() {
             let slot = self.slot_at(found[i][0]);
-            // Written in any case: whether it counts cannot be foreseen.
+            // Store the record in any case: no branch could be predicted.
             found[count] = [slot.key.load(), slot.value.load()];
             count += usize::from(found[count][0].wrapping_sub(low) <= span);
         }
@@ -243,12 +272,13 @@ impl Tree {
     }
 }
 
+/// Reads a chunk, with the vector instructions of the machine.
 struct Read<'a, const UP: bool> {
     tree: &'a Tree,
-    data: &'a Data,
+    data: &'a DataNode,
     chunk: &'a Chunk,
-    homes: usize,
-    run: &'a mut Buffer,
+    width: usize,
+    buffer: &'a mut Buffer,
 }
 
 impl<const UP: bool> Kernel for Read<'_, UP> {
@@ -257,11 +287,11 @@ impl<const UP: bool> Kernel for Read<'_, UP> {
     #[inline(always)]
     fn run<S: Simd>(self) -> bool {
         self.tree
-            .read_chunk::<S, UP>(self.data, self.chunk, self.homes, self.run)
+            .read_chunk::<S, UP>(self.data, self.chunk, self.width, self.buffer)
     }
 }
 
-/// Asks the caches for lines.
+/// Prefetches lines.
 #[inline(always)]
 fn prefetch_all(lines: &[KeyLine]) {
     lines
@@ -269,23 +299,24 @@ fn prefetch_all(lines: &[KeyLine]) {
         .for_each(|line| prefetch(std::ptr::from_ref(line)));
 }
 
-/// Takes the records whose keys are at most `span` above `low` out of pairs of lines, in order, and returns how many there are.
-/// `out` has room for all records of the pairs.
+/// Copies the records whose keys are from `low` to `low + span` out of line pairs, in order, and returns their number.
+/// `out` has room for all records of the line pairs.
 #[inline(always)]
-pub(super) fn sorted_pairs<S: Simd>(
+pub(super) fn sorted_line_pairs<S: Simd>(
     pairs: &[[KeyLine; 2]],
     low: u64,
     span: u64,
-    out: &mut [Pair],
+    out: &mut [KeyValue],
 ) -> usize {
     let mut count = 0;
     for pair in pairs {
         let Some(room) = out[count..].first_chunk_mut() else {
-            break;
+            // Going on would lose records, and structure changes copy them from here.
+            panic!("there is room for all records of the line pairs");
         };
         let end = count + S::sorted_between(pair, low, span, room);
-        // First come the strays of the pair before, if there are any; and the whole last pair of a group may belong before
-        // its strays.
+        // The line pair begins with displaced records of the line pair before, if there are any. And the whole last
+        // line pair of a group may belong before its own displaced records, which lie in the line pair before.
         for at in count.max(1)..end {
             if out[at - 1][0] < out[at][0] {
                 break;
@@ -297,9 +328,9 @@ pub(super) fn sorted_pairs<S: Simd>(
     count
 }
 
-/// Sorts records of which only the last `count` may be out of order, and of these few, not far from where they belong.
+/// Sorts records of which only the last `count` may be out of order. Few of them are, and not by much.
 #[inline(always)]
-fn sort_end<S: Simd>(records: &mut [Pair], count: usize) {
+fn sort_tail<S: Simd>(records: &mut [KeyValue], count: usize) {
     let mut from = records.len().saturating_sub(count);
     while let Some(before) = S::descent(records, from) {
         put_back(records, before + 1);
@@ -307,15 +338,16 @@ fn sort_end<S: Simd>(records: &mut [Pair], count: usize) {
     }
 }
 
-/// Merges `more` into the records of `range`, both sorted, and returns where they end now. There is room behind the range.
+/// Merges the sorted records of `more` into those of `range`, which are sorted, too, and returns the end of the result.
+/// There is room behind the range.
 #[inline(always)]
-pub(super) fn merge(records: &mut [Pair], range: Range<usize>, more: &[Pair]) -> usize {
-    // From the end, so that nothing is overwritten that is still needed.
+pub(super) fn merge(records: &mut [KeyValue], range: Range<usize>, more: &[KeyValue]) -> usize {
+    // From the end, so that no record is overwritten that is still needed.
     let mut left = range.end;
     for (right, &record) in more.iter().enumerate().rev() {
         while left >= range.start + 4 && records[left - 4][0] > record[0] {
             left -= 4;
-            let four: [Pair; 4] = std::array::from_fn(|i| records[left + i]);
+            let four: [KeyValue; 4] = std::array::from_fn(|i| records[left + i]);
             records[left + right + 1..][..4].copy_from_slice(&four);
         }
         while left > range.start && records[left - 1][0] > record[0] {
@@ -330,7 +362,7 @@ pub(super) fn merge(records: &mut [Pair], range: Range<usize>, more: &[Pair]) ->
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::engines::apex::layout::DataShape;
+    use crate::engines::apex::layout::DataGeometry;
     use crate::engines::apex::model::Model;
 
     #[test]
@@ -338,10 +370,10 @@ mod tests {
         for (count, more) in (0..20).flat_map(|count| (0..8).map(move |more| (count, more))) {
             for shift in 0..count + 2 {
                 let record = |key: usize| [key as u64, !(key as u64)];
-                let stash: Vec<Pair> = (0..more)
+                let stash: Vec<KeyValue> = (0..more)
                     .map(|i| record(2 * (shift + i * (shift % 3)) + 1))
                     .collect();
-                let mut records: Vec<Pair> = [0; 3].map(|_| record(999)).to_vec();
+                let mut records: Vec<KeyValue> = [0; 3].map(|_| record(999)).to_vec();
                 records.extend((0..count).map(|i| record(2 * i)));
                 let mut expected = records[3..].to_vec();
                 expected.extend_from_slice(&stash);
@@ -356,17 +388,17 @@ mod tests {
 
     #[test]
     fn a_range_gets_beyond_a_group_that_has_many_times_as_many_records_as_slots() {
-        let shape = DataShape {
-            model: Model::fit(&[], WINDOW, 0, 1000),
-            primary: WINDOW,
-            stash: WINDOW,
+        let geometry = DataGeometry {
+            model: Model::fit(&[], WINDOW_SLOTS, 0, 1000),
+            primary: WINDOW_SLOTS,
+            stash: WINDOW_SLOTS,
             low: 0,
         };
-        let data = Data::new(1 << 20, 1 << 10, &shape, 1000, &[]);
+        let data = DataNode::new(1 << 20, 1 << 10, &geometry, 1000, &[]);
         data.set_counted(0, 5000, 0);
         for wanted in 0..MOST_READ {
-            assert!(data.homes_for(0, wanted) > 0);
-            let chunk = Chunk::upwards(&data, (10, 900), 0, data.homes_for(0, wanted));
+            assert!(data.predicted_width(0, wanted) > 0);
+            let chunk = Chunk::upwards(&data, (10, 900), 0, data.predicted_width(0, wanted));
             assert!(chunk.keys.1 >= 10, "{wanted} {:?}", chunk.keys);
         }
     }

@@ -1,103 +1,150 @@
-//! Structure changes.
+//! Structure modification operations (SMOs, section 4.4 of the paper), here *structure changes*: expansion, retraining
+//! and contraction of a data node, its splits, and growth of an inner node. [`merge`](super::merge) has the changes
+//! that make the tree smaller, [`flatten`](super::flatten) those of inner nodes alone, [`divide`](super::divide) and
+//! [`plan`](super::plan) decide what a change makes.
 //!
-//! A data node that has to change is *frozen*: writers wait, readers go on. Its records are laid out in new nodes, aside; one
-//! store of a link commits them; then the mirrors are switched, and at last the new nodes are opened for writers. Nobody
-//! can have seen a change in a new node, therefore, who would then read the old one.
+//! # The steps of a change that replaces one node
 //!
-//! Where a change moves a boundary between two slots of the same inner node it takes three such stores, through a small inner
-//! node *between* that has both children:
+//! A data node that has to change is *frozen*: writers of the node wait, readers go on. The change copies the records
+//! into new nodes, stores one link that commits the change, points the mirror of the parent to the new nodes, and opens
+//! the new nodes for writers. Until then no writer can write to a new node, so a reader that is still in the old node
+//! misses nothing.
+//!
+//! | step | what is durable | what recovery does |
+//! |---|---|---|
+//! | 1. freeze the data node, acquire and release each group lock | the old tree | nothing |
+//! | 2. write the new nodes, flush, fence | the old tree; new nodes that are unreachable | sweeps the new nodes |
+//! | 3. lock the slots of the parent, store the link (commit), flush, fence | the new tree | sweeps the old node |
+//! | 4. point the parent's mirror to the new nodes, retire the old node, open the new nodes for writers | the new tree | sweeps the old node |
+//!
+//! Expansion, retraining and contraction replace the node by one data node; a *downward split* replaces it by an inner
+//! node with several data nodes; a *parent growth* replaces the parent by an inner node of twice as many slots, and in
+//! it the data node by two.
+//!
+//! # The steps of a sideways split
+//!
+//! A *sideways split* gives the two halves of a data node a child group each in the same parent. That takes several
+//! stores, by way of an *intermediate* inner node with two slots:
 //!
 //! ```text
-//! split sideways    | D | ^ |    | B | ^ |    | B | R |    | L | R |        ^: see the slot to the left
-//!                                 B{L,R}       B{L,R}
-//! merge             | L | R |    | B | R |    | B | ^ |    | M | ^ |
-//!                                 B{L,R}       B{L,R}
+//! slots of the parent    | D | 0 |    | I | 0 |    | I | R |    | L | R |      D: data node, L and R: its halves
+//!                                      I{L,R}       I{L,R}                     I: intermediate inner node
 //! ```
 //!
-//! A node that becomes more than two is split in halves, and these in turn, with a node between for each.
+//! | step | what is durable | what recovery does |
+//! |---|---|---|
+//! | 1. freeze D; write L, R and I; flush, fence | D; unreachable nodes | sweeps L, R and I |
+//! | 2. store the link to I in the slot of D (commit) | I with both halves, one level too deep | sweeps D |
+//! | 3. store the link to R in its own slot (commit) | R in its slot, L by way of I | sweeps D |
+//! | 4. store the link to L in the slot of I (commit) | L and R in their slots | sweeps D and I |
+//! | 5. point the mirror to L and R, retire D and I, open L and R for writers | the same tree | sweeps D and I |
 //!
-//! In every one of these states each key has one way to one node, and each child an aligned group of slots. So recovery has nothing to undo or redo, and nothing knows,
-//! or needs to know, that a change was cut short: at worst the node between stays, one level that was not asked for.
+//! A node that becomes more than two is split into halves, and the halves in turn, with an intermediate node for each.
+//! Steps 3 and 4 then run from the upper halves to the lower ones. A merge ([`merge`](super::merge)) runs the steps
+//! backwards.
 //!
-//! The locks: a node is frozen before an inner node's `changing` is taken, and of two inner nodes the upper one is first.
+//! In each of these states every key has one path to one data node, and every child an aligned child group. So recovery
+//! has nothing to undo or redo, and does not even notice that a change was cut short: at worst an intermediate node
+//! stays, one level that was not planned. The paper's log is not needed.
+//!
+//! # Invariants
+//!
+//! - I1. A structure change has frozen each data node that it replaces from before it reads the records until the node
+//!   is dead, or live again because the change was abandoned.
+//! - I2. The data nodes that a change builds stay frozen until the commit is durable and the mirrors lead to the new
+//!   nodes.
+//! - I3. Lock order: `changing_root`, then `changing` of inner nodes from the root downwards, then the locks of groups.
+//!   A thread that holds the lock of a group waits for none of the others. No thread that holds one of these locks waits
+//!   for a frozen node: freezing a node that is not live fails at once, and writers wait for it without a lock.
+//! - I4. After each single store of a change, apex I1 and I2 hold for the durable tree.
+//! - I5. A change stores links of an inner node only while it holds the node's `changing` and the node is not dead.
 
 use super::Bug;
 use super::Tree;
-use super::build::{Aside, Built, Image, Record, block_for};
-use super::data::{Data, HEAP, PILE, State};
-use super::divide::{Group, Growth, Load, Part, radix_between};
-use super::inner::{Child, Inner, group_log, group_of};
-use super::layout::{GROUP, INLINE_SLOTS, Link, Radix, SMALLEST_BLOCK};
-use super::plan::{DataPlan, MAX_LOG_SLOTS, Plan, Trend, with_room_around};
+use super::build::{BuiltChild, NodeImage, Record, UnpublishedNodes, slots_block_bytes};
+use super::data::{DataNode, GROUP_RETRAIN_PERCENT, State, TREND_GROUP_RETRAIN_PERCENT};
+use super::divide::{Group, Growth, NodeContents, SplitPart, intermediate_radix};
+use super::inner::{Child, InnerNode, group_log, group_of};
+use super::layout::{GROUP_SLOTS, INLINE_SLOTS, Link, Radix, SMALLEST_BLOCK};
+use super::plan::{DataPlan, MAX_LOG_SLOTS, Plan, Trend, with_empty_margins};
 use super::records::Buffer;
-use crate::Result;
 use crate::concurrency::locks::Wait;
 use crate::concurrency::sync::lock;
 use crate::pmem::planted::planted;
+use crate::{Error, Result};
 use std::ptr::NonNull;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Where a key is routed.
+/// The path on which a key is routed.
 pub(super) struct Path<'a> {
-    /// The inner nodes from the root on, each with the slot that is taken.
+    /// The inner nodes from the root on, each with the slot of the key.
     pub(super) steps: Vec<Step<'a>>,
-    pub(super) data: &'a Data,
+    pub(super) data: &'a DataNode,
 }
 
+/// An inner node on a path, with the slot of the key.
 pub(super) struct Step<'a> {
-    pub(super) inner: &'a Inner,
+    pub(super) inner: &'a InnerNode,
     pub(super) slot: usize,
 }
 
-/// A node that is frozen, and live again if nothing comes of it.
-pub(super) struct Frozen<'a> {
-    pub(super) data: &'a Data,
-    /// When that began.
+/// A frozen data node. Dropping it sets the node live again, unless the node is dead (I1).
+pub(super) struct FrozenNode<'a> {
+    pub(super) data: &'a DataNode,
+    /// When the node was frozen.
     pub(super) since: Instant,
 }
 
-impl Drop for Frozen<'_> {
+impl Drop for FrozenNode<'_> {
     fn drop(&mut self) {
         if self.data.state() == State::Frozen {
-            self.data.become_(State::Live);
+            self.data.set_state(State::Live);
         }
     }
 }
 
-/// The node of a plan, or a larger one, that is not full again at once.
-fn roomy(mut plan: DataPlan, load: &Load<'_>) -> Option<Image> {
+/// Lays out the node of a plan, or a larger one, so that the node is not full again at once; `None` if no data node
+/// suffices.
+fn image_with_spare_stash(mut plan: DataPlan, contents: &NodeContents<'_>) -> Option<NodeImage> {
     loop {
-        let image = Image::new(&plan, load.records);
-        if image.has_room() {
+        let image = NodeImage::new(&plan, contents.records);
+        if image.has_spare_stash() {
             return Some(image);
         }
-        plan = load.shape.larger(&plan, load.keys)?;
+        plan = contents.limits.plan_larger_node(&plan, contents.keys)?;
     }
 }
 
-/// Nodes between, and how to get rid of them.
+/// The stores of a sideways split, and its intermediate nodes.
 #[derive(Default)]
-struct Halves {
-    /// Slots of the parent, and what is stored there, in this order.
+struct SplitStores {
+    /// Slots of the parent and the links to store there, in the order of the stores, after the first store has made all
+    /// children reachable.
     stores: Vec<(usize, Link)>,
-    between: Vec<(Link, Radix)>,
+    intermediates: Vec<(Link, Radix)>,
 }
 
-/// What has become of a node.
+/// The error for a slot whose child group has no link, which only damage of the pool can cause (apex I1).
+fn no_child(step: &Step<'_>) -> Error {
+    let (head, slot) = (step.inner.head, step.slot);
+    Error::Damaged(format!("inner node {head:#x} has no child for slot {slot}"))
+}
+
+/// What a structure change has made of a data node.
 #[derive(PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Another one.
+    /// One data node in its place.
     Replaced,
-    /// Several.
+    /// Several data nodes.
     Split,
-    /// Nothing: the parent has been replaced meanwhile, and one has to look again.
-    Moved,
+    /// Nothing: another change has replaced the parent meanwhile, so the caller has to find the path again.
+    ParentReplaced,
 }
 
 impl Tree {
-    /// The way to `key`. The caller is pinned.
+    /// The path to `key`, after mirroring the nodes without a mirror. The caller is pinned.
     pub(super) fn path_to(&self, key: u64) -> Result<Path<'_>> {
         loop {
             let mut steps = Vec::with_capacity(4);
@@ -109,53 +156,65 @@ impl Tree {
                 if !child.is_inner() {
                     break child;
                 }
-                // SAFETY: reached while pinned.
+                // SAFETY: the caller is pinned, so the node is not freed before it unpins (apex I5).
                 inner = unsafe { &*child.as_inner() };
             };
-            // SAFETY: as above; null if it is cold.
+            // SAFETY: the caller is pinned (apex I5); the pointer of a cold child is null.
             match unsafe { child.as_data().as_ref() } {
                 Some(data) => return Ok(Path { steps, data }),
-                None => self.warm(key)?,
+                None => self.mirror_toward(key)?,
             }
         }
     }
 
-    /// Makes the node of `key` fit for what is in it: larger, smaller, or several. `false` if somebody else was at it.
-    /// The caller is pinned and holds no lock.
+    /// Restructures the data node of `key` if its number of records calls for it: the node becomes larger or smaller,
+    /// is split, or is merged. Returns `false` if there was nothing to do, or another thread was at it. The caller is
+    /// pinned and holds no lock.
     #[cold]
     pub(super) fn restructure(&self, key: u64) -> Result<bool> {
         let data = self.data_of(key)?;
-        let is_heap = data.has_pile(HEAP);
-        let is_fine = |records| !data.is_crowded(records) && !data.is_sparse(records) && !is_heap;
-        if data.has_stash_room() && !data.is_beyond(key) && data.total().is_some_and(is_fine) {
+        let is_crowded = data.has_crowded_group(GROUP_RETRAIN_PERCENT);
+        let is_fine = |records| {
+            !data.is_over_upper_density(records)
+                && !data.is_under_lower_density(records)
+                && !is_crowded
+        };
+        if data.has_stash_room()
+            && !data.is_outside_built_range(key)
+            && data.total().is_some_and(is_fine)
+        {
             return Ok(false);
         }
         let Some(frozen) = self.freeze(data) else {
             Wait::default().step();
             return Ok(false);
         };
-        let records = self.records_of(data);
+        let records = self.records_of(data)?;
         let mut keys = Buffer::empty();
         keys.extend(records.iter().map(|&(key, _)| key));
-        let load = Load::new(self.shape, data, &records, &keys);
-        // One whose stash is full has few records and a record that finds no place: a smaller node might have none either.
-        if data.is_sparse(records.len()) && data.has_stash_room() {
-            self.thin_out(&frozen, &load)?;
+        let contents = NodeContents::new(self.limits, data, &records, &keys);
+        // If the stash is full, the node has few records and still no slot for one of them: a smaller node might have
+        // none either.
+        if data.is_under_lower_density(records.len()) && data.has_stash_room() {
+            self.shrink_or_merge(&frozen, &contents)?;
             return Ok(true);
         }
-        let is_pile = is_heap || load.trend != Trend::No && data.has_pile(PILE);
-        if data.has_stash_room() && !data.is_crowded(records.len()) && !is_pile {
-            data.leave_at(records.len());
+        let must_retrain = is_crowded
+            || contents.trend != Trend::Mixed
+                && data.has_crowded_group(TREND_GROUP_RETRAIN_PERCENT);
+        if data.has_stash_room() && !data.is_over_upper_density(records.len()) && !must_retrain {
+            data.set_reviewed(records.len());
             return Ok(false);
         }
         loop {
             let path = self.path_to(data.low)?;
-            let group = self.group(&path);
-            match self.make_room(&path, group, &frozen, &load)? {
-                Outcome::Moved => continue,
+            let group = self.child_group(&path)?;
+            match self.grow_or_split(&path, group, &frozen, &contents)? {
+                Outcome::ParentReplaced => continue,
                 Outcome::Replaced => {}
                 Outcome::Split => {
-                    // The change is made; that there is no space to make the tree flatter is no reason to fail.
+                    // The split itself is done; that there is no space for flatter inner nodes is no error of the
+                    // write.
                     if let Err(error) = self.flatten(key) {
                         tracing::debug!(%error, key, "not flattened");
                     }
@@ -165,12 +224,13 @@ impl Tree {
         }
     }
 
-    /// Freezes a node and waits until nobody writes it any more.
-    pub(super) fn freeze<'a>(&self, data: &'a Data) -> Option<Frozen<'a>> {
+    /// Freezes a live data node and waits until no writer writes to it any more (data I8); `None` if the node is not
+    /// live.
+    pub(super) fn freeze<'a>(&self, data: &'a DataNode) -> Option<FrozenNode<'a>> {
         if !data.freeze() {
             return None;
         }
-        let frozen = Frozen {
+        let frozen = FrozenNode {
             data,
             since: Instant::now(),
         };
@@ -178,28 +238,33 @@ impl Tree {
             if planted(Bug::FreezeWithoutDraining) {
                 break;
             }
-            // Who held it before may not have seen that the node is frozen; who takes it from here on does.
-            drop(self.locks.of(data.lock_of(group * GROUP)).lock());
+            // A writer that held this lock before may have seen the state `Live`; a writer that acquires it from here
+            // on sees `Frozen`.
+            drop(self.locks.of(data.lock_of(group * GROUP_SLOTS)).lock());
         }
         Some(frozen)
     }
 
-    pub(super) fn group<'a>(&self, path: &Path<'a>) -> Group<'a> {
+    /// The child group of the data node that a path leads to, in its parent.
+    pub(super) fn child_group<'a>(&self, path: &Path<'a>) -> Result<Group<'a>> {
         let step = &path.steps[path.steps.len() - 1];
         let slots = self.durable_slots(step.inner);
-        let first = group_of(slots, step.slot).map_or(step.slot, |(first, _)| first);
-        Group {
+        let Some((first, _)) = group_of(slots, step.slot) else {
+            return Err(no_child(step));
+        };
+        Ok(Group {
             parent: step.inner,
             first,
             log: group_log(slots, first),
-        }
+        })
     }
 
-    /// Locks the slots of a parent, if the node is still its child.
-    pub(super) fn lock_group<'a>(
+    /// Locks the slots of the parent, and returns the guard if the data node is still the child and the parent is not
+    /// dead (I5).
+    pub(super) fn lock_child_group<'a>(
         &self,
         group: Group<'a>,
-        data: &Data,
+        data: &DataNode,
     ) -> Option<MutexGuard<'a, ()>> {
         let guard = lock(&group.parent.changing);
         let child = group.parent.child(group.first);
@@ -207,83 +272,89 @@ impl Tree {
             .then_some(guard)
     }
 
-    /// Gives a node that is full another shape.
-    fn make_room(
+    /// Replaces or splits a data node that is too full, with whatever suits its records best.
+    fn grow_or_split(
         &self,
         path: &Path<'_>,
         group: Group<'_>,
-        frozen: &Frozen<'_>,
-        load: &Load<'_>,
+        frozen: &FrozenNode<'_>,
+        contents: &NodeContents<'_>,
     ) -> Result<Outcome> {
         let data = frozen.data;
         let slots = self.durable_slots(group.parent);
         let range = (data.low, data.high);
-        let trend = load.shape.trend(load.keys, range, load.trend);
-        if let Some(image) = trend.and_then(|plan| roomy(plan, load)) {
-            return self.replace(group, frozen, image, load.records);
+        let trend = contents
+            .limits
+            .plan_for_trend(contents.keys, range, contents.trend);
+        if let Some(image) = trend.and_then(|plan| image_with_spare_stash(plan, contents)) {
+            return self.replace(group, frozen, image, contents.records);
         }
-        let at_the_edge = |enough| group.growth_at_the_edge(slots, load, enough);
-        if load.is_too_much() {
-            if let Some(growth) = at_the_edge(true) {
-                return self.grow_parent(path, group, growth, frozen, load);
+        let growth_at_edge =
+            |needs_key_beyond| group.growth_at_edge(slots, contents, needs_key_beyond);
+        if contents.exceeds_one_node() {
+            if let Some(growth) = growth_at_edge(true) {
+                return self.grow_parent(path, group, growth, frozen, contents);
             }
-            if group.can_divide(load) {
-                return self.divide(group, frozen, load);
+            if group.can_split_sideways(contents) {
+                return self.divide(group, frozen, contents);
             }
         }
         let planned = || {
-            let plan = load.shape.plan(load.keys, range, load.shape.fill, 1);
+            let plan = contents
+                .limits
+                .plan_tree(contents.keys, range, contents.limits.fill, 1);
             match &plan {
-                Plan::Data(node) => roomy(node.clone(), load).ok_or(plan),
+                Plan::Data(node) => image_with_spare_stash(node.clone(), contents).ok_or(plan),
                 Plan::Inner(_) => Err(plan),
             }
         };
-        // There is no room ahead for a trend, and records behind would be laid out in vain.
-        let is_outgrown = load.trend != Trend::No && data.bytes >= load.shape.max_data_bytes;
+        // No data node has room ahead of the trend, and a plan for the records behind would be in vain.
+        let is_outgrown =
+            contents.trend != Trend::Mixed && data.bytes >= contents.limits.max_data_bytes;
         let first_plan = match (!is_outgrown).then(planned) {
-            Some(Ok(image)) => return self.replace(group, frozen, image, load.records),
+            Some(Ok(image)) => return self.replace(group, frozen, image, contents.records),
             plan => plan,
         };
-        let growth = if let Some(growth) = at_the_edge(true) {
+        let growth = if let Some(growth) = growth_at_edge(true) {
             growth
-        } else if group.can_divide(load) {
-            return self.divide(group, frozen, load);
-        } else if group.can_be_finer(slots, load) {
+        } else if group.can_split_sideways(contents) {
+            return self.divide(group, frozen, contents);
+        } else if group.can_refine_parent(slots, contents) {
             Growth::Finer
         } else {
             let plan = match first_plan.unwrap_or_else(planned) {
-                Ok(image) => return self.replace(group, frozen, image, load.records),
+                Ok(image) => return self.replace(group, frozen, image, contents.records),
                 Err(plan) => plan,
             };
-            if let Some(growth) = at_the_edge(false) {
-                return self.grow_parent(path, group, growth, frozen, load);
+            if let Some(growth) = growth_at_edge(false) {
+                return self.grow_parent(path, group, growth, frozen, contents);
             }
-            // A plan for a data node that would be full again at once is none.
-            let two = || load.shape.two(load.keys, range);
+            // One data node was planned, but would be full again at once: split the keys over two nodes.
+            let two = || contents.limits.plan_two_nodes(contents.keys, range);
             let plan = match plan {
                 Plan::Data(_) => two().unwrap_or(plan),
                 inner => inner,
             };
-            let plan = with_room_around(load.shape, plan, range.0, range.1);
-            return self.split_downwards(group, frozen, &plan, load);
+            let plan = with_empty_margins(contents.limits, plan, range.0, range.1);
+            return self.split_downwards(group, frozen, &plan, contents);
         };
-        self.grow_parent(path, group, growth, frozen, load)
+        self.grow_parent(path, group, growth, frozen, contents)
     }
 
-    /// Puts another data node in the place of a frozen one: expansion, retraining or contraction.
+    /// Replaces a frozen data node by another one: expansion, retraining or contraction.
     pub(super) fn replace(
         &self,
         group: Group<'_>,
-        frozen: &Frozen<'_>,
-        image: Image,
+        frozen: &FrozenNode<'_>,
+        image: NodeImage,
         records: &[Record],
     ) -> Result<Outcome> {
         let bytes = image.bytes;
-        let mut aside = Aside::new(self);
-        let (link, child) = aside.image(image, records)?;
+        let mut unpublished = UnpublishedNodes::new(self);
+        let (link, child) = unpublished.write_image(image, records)?;
         self.pm.fence();
-        let Some(_slots) = self.lock_group(group, frozen.data) else {
-            return Ok(Outcome::Moved);
+        let Some(_slots) = self.lock_child_group(group, frozen.data) else {
+            return Ok(Outcome::ParentReplaced);
         };
         self.pm.note(
             "data node replaced",
@@ -295,105 +366,114 @@ impl Tree {
         }
         self.relink(group, link, child);
         self.retire_data(frozen.data);
-        aside.open();
+        unpublished.open_for_writers();
         self.changes.expansions.add(frozen.since);
         Ok(Outcome::Replaced)
     }
 
-    /// Points a group to another child, durably and then for readers. Its slots are locked.
+    /// Points a child group to another child, durably and then in the mirror. The slots of the parent are locked.
     fn relink(&self, group: Group<'_>, link: Link, child: Child) {
         let slot = &self.durable_slots(group.parent)[group.first];
         if planted(Bug::SwitchBeforeCommit) && !child.is_inner() {
             group.parent.set(group.first, group.log, child);
-            // SAFETY: the caller has it.
-            unsafe { &*child.as_data() }.become_(State::Live);
+            // SAFETY: the caller built the node and has not freed it.
+            unsafe { &*child.as_data() }.set_state(State::Live);
         }
-        // COMMIT: the slot of the parent. Before this store the old node counts and the new ones are not reachable, and
-        // swept; after it the new ones count, and the old one is swept.
+        // COMMIT apex.replace: the slot of the parent. Before this store, recovery sees the old child, and sweeps
+        // the new nodes, which are unreachable; after it, recovery sees the new nodes and sweeps the old one.
         self.pm.commit(slot, link.0, "apex.replace");
         group.parent.set(group.first, group.log, child);
     }
 
-    /// Puts a tree of several nodes in the place of a frozen one.
+    /// Replaces a frozen data node by an inner node with several data nodes below.
     fn split_downwards(
         &self,
         group: Group<'_>,
-        frozen: &Frozen<'_>,
+        frozen: &FrozenNode<'_>,
         plan: &Plan,
-        load: &Load<'_>,
+        contents: &NodeContents<'_>,
     ) -> Result<Outcome> {
         let (data, depth) = (frozen.data, group.parent.depth + 1);
-        let mut aside = Aside::new(self);
-        let (link, child) = aside.plant(plan, load.records, (data.low, data.high), depth)?;
+        let mut unpublished = UnpublishedNodes::new(self);
+        let (link, child) =
+            unpublished.build_subtree(plan, contents.records, (data.low, data.high), depth)?;
         self.pm.fence();
-        let Some(_slots) = self.lock_group(group, data) else {
-            return Ok(Outcome::Moved);
+        let Some(_slots) = self.lock_child_group(group, data) else {
+            return Ok(Outcome::ParentReplaced);
         };
         self.pm.note("split downwards", 0);
         self.relink(group, link, child);
         self.retire_data(data);
-        aside.open();
+        unpublished.open_for_writers();
         self.changes.downward_splits.add(frozen.since);
         Ok(Outcome::Split)
     }
 
-    /// Splits a frozen node between slots of its parent.
-    fn divide(&self, group: Group<'_>, frozen: &Frozen<'_>, load: &Load<'_>) -> Result<Outcome> {
+    /// Splits a frozen data node between slots of its parent: a sideways split.
+    fn divide(
+        &self,
+        group: Group<'_>,
+        frozen: &FrozenNode<'_>,
+        contents: &NodeContents<'_>,
+    ) -> Result<Outcome> {
         let data = frozen.data;
-        let mut aside = Aside::new(self);
-        let parts = group.divide(load);
+        let mut unpublished = UnpublishedNodes::new(self);
+        let parts = group.split_parts(contents);
         let built = parts
             .iter()
-            .map(|part| self.build_part(&mut aside, part, load, group.parent))
+            .map(|part| self.build_part(&mut unpublished, part, contents, group.parent))
             .collect::<Result<Vec<_>>>()?;
-        let mut halves = Halves::default();
-        let between = self.build_between(&mut aside, group, &built, &mut halves)?;
+        let mut split = SplitStores::default();
+        let intermediate = self.build_intermediate(&mut unpublished, group, &built, &mut split)?;
         self.pm.fence();
-        let Some(_slots) = self.lock_group(group, data) else {
-            return Ok(Outcome::Moved);
+        let Some(_slots) = self.lock_child_group(group, data) else {
+            return Ok(Outcome::ParentReplaced);
         };
-        let shape = u64::from(built.len() > 2) | u64::from(group.has_lines()) << 1;
-        self.pm.note("split sideways", shape);
+        let kind = u64::from(built.len() > 2) | u64::from(group.spans_cache_lines()) << 1;
+        self.pm.note("split sideways", kind);
         let slots = self.durable_slots(group.parent);
         if planted(Bug::SplitLeftFirst) {
             self.pm
                 .commit(&slots[group.first], built[0].link.0, "apex.split.left");
         }
-        // COMMIT: the node between, which has all children. Before this store the old node counts, and the new ones are
-        // swept; after it the children count, deeper than they should be.
+        // COMMIT apex.split.between: the link to the intermediate node, through which all children are reachable.
+        // Before this store, recovery sees the old node and sweeps the new ones; after it, recovery sees the new data
+        // nodes, one level or more too deep, and sweeps the old node.
         self.pm
-            .commit(&slots[group.first], between.0, "apex.split.between");
-        for &(slot, link) in &halves.stores {
-            // COMMIT: one half of what is below a node between, first the right one, which gets a slot of its own: its keys
-            // come to it before this store by way of that node, after it at once. Then the left one: before this store
-            // only its own keys come by way of the node between, after it none do, and that node is swept.
+            .commit(&slots[group.first], intermediate.0, "apex.split.between");
+        for &(slot, link) in &split.stores {
+            // COMMIT apex.split.part: the link to one half of an intermediate node: first to the right half, then
+            // to the left one. Before this store, keys of that half are routed by way of the intermediate node; after
+            // it, directly. The link to the left half takes the slot of the intermediate node, which recovery then
+            // sweeps; the right half has been given its own slot before.
             self.pm.commit(&slots[slot], link.0, "apex.split.part");
         }
         for child in &built {
             group.parent.set(child.first, child.log, child.child);
         }
-        for (link, radix) in halves.between {
+        for (link, radix) in split.intermediates {
             self.retire_inner_blocks(link.offset(), radix);
         }
         self.retire_data(data);
-        aside.open();
+        unpublished.open_for_writers();
         self.changes.sideways_splits.add(frozen.since);
         Ok(Outcome::Split)
     }
 
-    /// The way to all children of a group: to the only one, or to a node between that has two halves, each a child or again
-    /// a node between. So every state on the way to the children's own slots has groups of slots as they should be.
-    fn build_between(
+    /// Builds the intermediate nodes for the children of a child group, and returns the link through which all of them
+    /// are reachable: to the only child, or to an intermediate node with two halves, each a child or in turn an
+    /// intermediate node. So every state on the way to the children's own slots has aligned child groups (I4).
+    fn build_intermediate(
         &self,
-        aside: &mut Aside<'_>,
+        unpublished: &mut UnpublishedNodes<'_>,
         group: Group<'_>,
-        built: &[Built],
-        halves: &mut Halves,
+        built: &[BuiltChild],
+        split: &mut SplitStores,
     ) -> Result<Link> {
         if let [only] = built {
             return Ok(only.link);
         }
-        let (log, radix) = (group.log - 1, radix_between(group));
+        let (log, radix) = (group.log - 1, intermediate_radix(group));
         let middle = group.first + (1 << log);
         let right = Group {
             first: middle,
@@ -402,31 +482,38 @@ impl Tree {
         };
         let (built_left, built_right) =
             built.split_at(built.partition_point(|child| child.first < middle));
-        let mut further = Halves::default();
-        let left = self.build_between(aside, Group { log, ..group }, built_left, &mut further)?;
-        let right = self.build_between(aside, right, built_right, &mut further)?;
-        let (head, _) = aside.inner_blocks(radix, [left, right].into_iter().enumerate())?;
-        halves.stores.extend([(middle, right), (group.first, left)]);
-        halves.stores.append(&mut further.stores);
-        halves.between.push((Link::inner(head), radix));
-        halves.between.append(&mut further.between);
+        let mut further = SplitStores::default();
+        let left = self.build_intermediate(
+            unpublished,
+            Group { log, ..group },
+            built_left,
+            &mut further,
+        )?;
+        let right = self.build_intermediate(unpublished, right, built_right, &mut further)?;
+        let (head, _) =
+            unpublished.write_inner_node(radix, [left, right].into_iter().enumerate())?;
+        split.stores.extend([(middle, right), (group.first, left)]);
+        split.stores.append(&mut further.stores);
+        split.intermediates.push((Link::inner(head), radix));
+        split.intermediates.append(&mut further.intermediates);
         Ok(Link::inner(head))
     }
 
+    /// Builds one part of a data node that is split.
     fn build_part(
         &self,
-        aside: &mut Aside<'_>,
-        part: &Part,
-        load: &Load<'_>,
-        parent: &Inner,
-    ) -> Result<Built> {
-        let records = &load.records[part.from..part.to];
+        unpublished: &mut UnpublishedNodes<'_>,
+        part: &SplitPart,
+        contents: &NodeContents<'_>,
+        parent: &InnerNode,
+    ) -> Result<BuiltChild> {
+        let records = &contents.records[part.from..part.to];
         let (low, high) = part.range;
         let (link, child) = match &part.plan {
-            Plan::Data(plan) => aside.data(plan, records)?,
-            inner => aside.plant(inner, records, (low, high), parent.depth + 1)?,
+            Plan::Data(plan) => unpublished.build_data_node(plan, records)?,
+            inner => unpublished.build_subtree(inner, records, (low, high), parent.depth + 1)?,
         };
-        Ok(Built {
+        Ok(BuiltChild {
             first: part.first,
             log: part.log,
             link,
@@ -434,33 +521,34 @@ impl Tree {
         })
     }
 
-    /// Gives the parent of a frozen node twice as many slots, and splits the node there.
+    /// Replaces the parent of a frozen data node by an inner node of twice as many slots, in which the data node is
+    /// replaced by two.
     fn grow_parent(
         &self,
         path: &Path<'_>,
         group: Group<'_>,
         growth: Growth,
-        frozen: &Frozen<'_>,
-        load: &Load<'_>,
+        frozen: &FrozenNode<'_>,
+        contents: &NodeContents<'_>,
     ) -> Result<Outcome> {
         let (data, parent) = (frozen.data, group.parent);
         let old = parent.radix;
         let radix = growth.radix(old);
-        let mut aside = Aside::new(self);
+        let mut unpublished = UnpublishedNodes::new(self);
         let mut built = Vec::new();
-        for part in group.split_at(growth, load) {
-            built.push(self.build_part(&mut aside, &part, load, parent)?);
+        for part in group.split_for_growth(growth, contents) {
+            built.push(self.build_part(&mut unpublished, &part, contents, parent)?);
         }
         let upper = &path.steps[..path.steps.len() - 1];
         let _above = match upper.last() {
             Some(step) => lock(&step.inner.changing),
             None => lock(&self.changing_root),
         };
-        let Some(_slots) = self.lock_group(group, data) else {
-            return Ok(Outcome::Moved);
+        let Some(_slots) = self.lock_child_group(group, data) else {
+            return Ok(Outcome::ParentReplaced);
         };
         if !self.is_child(upper.last(), parent) {
-            return Ok(Outcome::Moved);
+            return Ok(Outcome::ParentReplaced);
         }
         let _slots = (!planted(Bug::CopyWithoutLock)).then_some(_slots);
         let durable = self.durable_slots(parent);
@@ -468,19 +556,19 @@ impl Tree {
             .iter()
             .enumerate()
             .filter(|&(slot, link)| slot != group.first && link.load() != 0)
-            .map(|(slot, link)| (growth.place(old, slot).0, Link(link.load())));
+            .map(|(slot, link)| (growth.new_slots_of(old, slot).0, Link(link.load())));
         let new = built.iter().map(|child| (child.first, child.link));
-        let blocks = aside.inner_blocks(radix, kept.chain(new))?;
+        let blocks = unpublished.write_inner_node(radix, kept.chain(new))?;
         let range = (parent.low, parent.high);
-        let inner = aside.mirror(radix, blocks, range, parent.depth);
+        let inner = unpublished.add_inner_mirror(radix, blocks, range, parent.depth);
         for (new, old) in [
-            (&inner.nodes, &parent.nodes),
-            (&inner.splits, &parent.splits),
+            (&inner.nodes_at_replan, &parent.nodes_at_replan),
+            (&inner.splits_since_replan, &parent.splits_since_replan),
         ] {
             new.store(old.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         for slot in 0..old.slots() {
-            let (first, log) = growth.place(old, slot);
+            let (first, log) = growth.new_slots_of(old, slot);
             inner.set(first, log, parent.child(slot));
         }
         for child in &built {
@@ -492,16 +580,17 @@ impl Tree {
             upper.last(),
             Link::inner(blocks.0),
             Child::inner(NonNull::from(inner)),
-        );
+        )?;
         self.retire_inner(parent);
         self.retire_data(data);
-        aside.open();
+        unpublished.open_for_writers();
         self.changes.inner_expansions.add(frozen.since);
         Ok(Outcome::Split)
     }
 
-    /// Whether `inner` is what the step leads to, or the root if there is none. Its slots above are locked.
-    pub(super) fn is_child(&self, above: Option<&Step<'_>>, inner: &Inner) -> bool {
+    /// Whether the step `above` leads to `inner`, or the root is `inner` if there is no step. The slots above are
+    /// locked.
+    pub(super) fn is_child(&self, above: Option<&Step<'_>>, inner: &InnerNode) -> bool {
         let now = match above {
             Some(step) if step.inner.is_dead() => return false,
             Some(step) => step.inner.child(step.slot).as_inner().cast_const(),
@@ -510,49 +599,60 @@ impl Tree {
         now == std::ptr::from_ref(inner)
     }
 
-    /// Points the group of a step, or the root, to another node. Its slots are locked.
-    pub(super) fn relink_inner(&self, above: Option<&Step<'_>>, link: Link, child: Child) {
+    /// Points the child group of a step, or the root, to another node, durably and then in the mirror. The slots above
+    /// are locked.
+    pub(super) fn relink_inner(
+        &self,
+        above: Option<&Step<'_>>,
+        link: Link,
+        child: Child,
+    ) -> Result<()> {
         let Some(step) = above else {
-            // COMMIT: the root, in the catalog. Before this store the old root counts, after it the new one; the other
-            // is swept.
+            // COMMIT apex.root: the root, in the catalog. Before this store, recovery sees the old root and
+            // sweeps the new one; after it, recovery sees the new root and sweeps the old one.
             self.pm.commit(self.root_cell(), link.0, "apex.root");
             self.root.store(child.as_inner(), Ordering::Release);
-            return;
+            return Ok(());
         };
         let slots = self.durable_slots(step.inner);
-        if let Some((first, _)) = group_of(slots, step.slot) {
-            let group = Group {
-                parent: step.inner,
-                first,
-                log: group_log(slots, first),
-            };
-            self.relink(group, link, child);
-        }
+        let Some((first, _)) = group_of(slots, step.slot) else {
+            return Err(no_child(step));
+        };
+        let group = Group {
+            parent: step.inner,
+            first,
+            log: group_log(slots, first),
+        };
+        self.relink(group, link, child);
+        Ok(())
     }
 
-    /// A data node has been replaced.
-    pub(super) fn retire_data(&self, data: &Data) {
+    /// Retires a data node that is no longer reachable: its blocks and its mirror are freed when no reader can hold
+    /// them.
+    pub(super) fn retire_data(&self, data: &DataNode) {
         for block in data.extensions() {
             self.blocks.retire(block, SMALLEST_BLOCK);
         }
         if !planted(Bug::FreeBeforeCommit) {
             self.blocks.retire(data.offset(), data.bytes);
         }
-        data.become_(State::Dead);
-        self.bury_data(data);
+        data.set_state(State::Dead);
+        self.retire_data_mirror(data);
     }
 
-    /// An inner node has been replaced. Its slots are locked.
-    pub(super) fn retire_inner(&self, inner: &Inner) {
-        inner.die();
+    /// Retires an inner node that is no longer reachable. Its slots are locked.
+    pub(super) fn retire_inner(&self, inner: &InnerNode) {
+        inner.set_dead();
         self.retire_inner_blocks(inner.head, inner.radix);
-        self.bury(Child::inner(NonNull::from(inner)));
+        self.retire_mirror(Child::inner(NonNull::from(inner)));
     }
 
+    /// Retires the blocks of an inner node. If the head has been damaged since it was mirrored, nothing says where the
+    /// slots are; their block then stays in use until the next sweep.
     pub(super) fn retire_inner_blocks(&self, head: u64, radix: Radix) {
         let slots = self.inner_head(head).read(MAX_LOG_SLOTS);
         if let (Some((_, slots)), true) = (slots, radix.slots() > INLINE_SLOTS) {
-            self.blocks.retire(slots, block_for(radix.slots()));
+            self.blocks.retire(slots, slots_block_bytes(radix.slots()));
         }
         self.blocks.retire(head, SMALLEST_BLOCK);
     }

@@ -21,7 +21,7 @@ enum Pattern {
     Random,
     Ascending,
     Descending,
-    /// From the middle of the domain outwards.
+    /// From the middle key outwards.
     Zigzag,
     BitReversed,
     /// Many keys at each power of two.
@@ -29,12 +29,12 @@ enum Pattern {
     LogUniform,
     /// Dense runs of this length, far apart, one after the other.
     Runs(u64),
-    /// The same, all of them growing together.
+    /// This many dense runs, far apart, that grow together.
     Interleaved(u64),
     /// Ascending with gaps of all sizes.
     Leaps,
     Sawtooth,
-    /// The ends of the domain and its middle.
+    /// At the lowest, the highest and the middle key.
     Edges,
     /// Digits that leave gaps of all sizes.
     Cantor,
@@ -98,7 +98,7 @@ impl Pattern {
 enum Step {
     Insert(usize, u64, u64),
     InsertBatch(usize, u64, u64),
-    /// Of the records, all but one in so many, in a random order or in that of the keys.
+    /// Removes all records but one in so many, in a random order or in that of the keys.
     Remove(u64, bool),
     Close,
     Crash,
@@ -119,7 +119,7 @@ fn options() -> MapOptions {
     Kind::Apex.into()
 }
 
-/// A map in a file, with what it must hold.
+/// A map in a file, with the records that it must hold.
 struct Tested {
     path: PathBuf,
     open: Option<(Pool, Map<u64, u64>)>,
@@ -159,7 +159,7 @@ impl Tested {
             drop(map);
             pool.close().unwrap();
         } else {
-            // What kill -9 would leave.
+            // The file as `kill -9` would leave it.
             let image = self.path.with_extension("image");
             std::fs::copy(&self.path, &image).unwrap();
             drop((pool, map));
@@ -258,12 +258,12 @@ proptest! {
         let new = growth.radix(old);
         let end = old.start_of(old.slots());
         for key in [key, old.base, old.base - 1, (end - 1).min(u128::from(u64::MAX)) as u64, base] {
-            let (first, log) = growth.place(old, old.slot_of(key));
+            let (first, log) = growth.new_slots_of(old, old.slot_of(key));
             let slot = new.slot_of(key);
-            let is_beyond = u128::from(key) >= end && growth == Growth::Right
+            let is_outside_built_range = u128::from(key) >= end && growth == Growth::Right
                 || key < old.base && growth == Growth::Left;
-            let old_half = growth.place(old, 0).0..growth.place(old, old.slots() - 1).0 + 1;
-            if is_beyond {
+            let old_half = growth.new_slots_of(old, 0).0..growth.new_slots_of(old, old.slots() - 1).0 + 1;
+            if is_outside_built_range {
                 prop_assert!(!old_half.contains(&slot));
             } else {
                 prop_assert!((first..first + (1 << log)).contains(&slot));
@@ -340,7 +340,7 @@ fn inner_nodes_are_not_stacked_up_by_keys_that_leap() {
 fn slots_of_the_stash_are_updated_given_back_and_used_again() {
     let directory = directory();
     let mut tested = Tested::new(directory.path());
-    // All of them have the same home, so most are in the stash.
+    // All of these keys are predicted in one slot, so most of their records are in the stash.
     let far = 1 << 60;
     tested.insert(far, 0);
     for round in 0..5 {
@@ -460,7 +460,7 @@ fn churn(map: &Map<u64, u64>, model: &mut BTreeMap<u64, u64>, thread: u64, seed:
     }
 }
 
-/// Also beside the sweep after a crash. `INDELIBLE_ROUNDS` makes it longer.
+/// Threads that all write work beside the sweep after a crash, too. `INDELIBLE_ROUNDS` makes it longer.
 #[test]
 fn threads_beside_structure_changes_see_their_own_writes() {
     let rounds = std::env::var("INDELIBLE_ROUNDS").ok();
@@ -499,7 +499,7 @@ thread_local! {
     static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
 }
 
-/// What a thread keeps for its structure changes is gone by then: it was made later.
+/// The buffers that a thread keeps for its structure changes are dropped before this write: they were made later.
 #[test]
 fn a_thread_that_ends_changes_the_structure() {
     let pool = Pool::in_memory().unwrap();

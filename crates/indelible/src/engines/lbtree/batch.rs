@@ -76,7 +76,7 @@ impl<'a> Lanes<'a> {
                 } else {
                     let child = node.child(slot);
                     self.children[lane] = child;
-                    self.check(lane, node.lock().is_still(version) && !child.is_gap());
+                    self.check(lane, node.lock().validate(version) && !child.is_gap());
                     if whole_leaf {
                         tree.leaves.prefetch(child.offset());
                     } else {
@@ -98,7 +98,7 @@ impl<'a> Lanes<'a> {
             self.versions[lane] = node.lock().read();
             // The version was taken while the parent still pointed to this node for this key.
             let (parent, version) = self.parents[lane];
-            self.check(lane, parent.lock().is_still(version));
+            self.check(lane, parent.lock().validate(version));
         }
     }
 }
@@ -164,7 +164,7 @@ impl Kernel for GetGroup<'_> {
             *version = self.tree.locks.of(offset).read();
             group.check(
                 lane,
-                group.nodes[lane].lock().is_still(group.versions[lane]),
+                group.nodes[lane].lock().validate(group.versions[lane]),
             );
             self.tree.leaves.at(offset).prefetch_record(self.keys[lane]);
         }
@@ -179,7 +179,7 @@ impl Kernel for GetGroup<'_> {
                 .at(offset)
                 .find(self.keys[lane])
                 .map(|(_, value)| value);
-            group.check(lane, self.tree.locks.of(offset).is_still(version));
+            group.check(lane, self.tree.locks.of(offset).validate(version));
         }
         group.failed
     }

@@ -239,7 +239,7 @@ impl Tree {
         }
         let before = run.end;
         run.append::<S, UP>(self.leaves.at(child.offset()), first, last);
-        if !lock.is_still(version) {
+        if !lock.validate(version) {
             run.end = before;
             return Err(Retry::Changed);
         }

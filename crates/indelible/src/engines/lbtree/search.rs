@@ -43,7 +43,7 @@ impl<'a> Spot<'a> {
     /// Whether the bottom node is still what it was when the search ended there.
     #[inline(always)]
     pub(super) fn is_current(&self) -> bool {
-        self.parent.lock().is_still(self.version)
+        self.parent.lock().validate(self.version)
     }
 
     /// The smallest key that the child covers.
@@ -82,7 +82,7 @@ impl Tree {
             }
             let child_version = child.lock().read();
             // The child's version was taken while its parent still pointed to it for this key.
-            if !node.lock().is_still(version) {
+            if !node.lock().validate(version) {
                 return Err(Retry::Changed);
             }
             (node, version) = (child, child_version);
@@ -125,14 +125,14 @@ impl Tree {
         let lock = self.locks.of(child.offset());
         let leaf_version = lock.read();
         // While its bottom node is unchanged the leaf covers the key; a split would have to lock that node.
-        if !node.lock().is_still(version) {
+        if !node.lock().validate(version) {
             return Lookup::Changed;
         }
         if child.is_gap() {
             return Lookup::Gap;
         }
         let found = self.leaves.at(child.offset()).find(key);
-        if !lock.is_still(leaf_version) && !planted(Bug::ReadWithoutVersion) {
+        if !lock.validate(leaf_version) && !planted(Bug::ReadWithoutVersion) {
             return Lookup::Changed;
         }
         match found {

@@ -205,12 +205,12 @@ impl Tree {
                 return false;
             }
             if node.level() == 0 {
-                return node.lock().is_still(version);
+                return node.lock().validate(version);
             }
             let slot = self.find_child(node, key);
             let child = node.node(slot);
             let child_version = child.lock().read();
-            if !node.lock().is_still(version) {
+            if !node.lock().validate(version) {
                 return false;
             }
             parent = Some((node, version));
@@ -282,7 +282,7 @@ impl Tree {
             let child = node.node(slot);
             let child_version = child.lock().read();
             let count = node.count();
-            if !node.lock().is_still(version) {
+            if !node.lock().validate(version) {
                 return false;
             }
             if count == 1 && node.level() > 1 && std::ptr::eq(node, self.root()) {

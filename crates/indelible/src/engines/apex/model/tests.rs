@@ -45,7 +45,7 @@ fn hard_sets() -> Vec<Vec<u64>> {
 }
 
 fn check(model: &Model, slots: usize) {
-    assert!(model.valid(slots), "{model:?} for {slots}");
+    assert!(model.is_valid_for(slots), "{model:?} for {slots}");
     let edges = [
         0,
         1,
@@ -60,26 +60,26 @@ fn check(model: &Model, slots: usize) {
     {
         assert!(model.predict(key) < slots);
     }
-    for home in (0..=slots).step_by((slots / 50).max(1)) {
-        check_first_key(model, home);
+    for predicted in (0..=slots).step_by((slots / 50).max(1)) {
+        check_first_key(model, predicted);
     }
 }
 
-fn check_first_key(model: &Model, home: usize) {
-    match model.first_key_of(home) {
+fn check_first_key(model: &Model, predicted: usize) {
+    match model.first_key_of(predicted) {
         Some(key) => {
             assert!(
-                model.predict(key) >= home,
-                "{model:?}: {key} has no home at {home}"
+                model.predict(key) >= predicted,
+                "{model:?}: {key} is predicted before slot {predicted}"
             );
             assert!(
-                key == 0 || model.predict(key - 1) < home,
-                "{model:?}: {key} is not first at {home}"
+                key == 0 || model.predict(key - 1) < predicted,
+                "{model:?}: {key} is not the first key of slot {predicted}"
             );
         }
         None => assert!(
-            model.predict(u64::MAX) < home,
-            "{model:?}: there is a key at {home}"
+            model.predict(u64::MAX) < predicted,
+            "{model:?}: slot {predicted} has a key"
         ),
     }
 }
@@ -91,7 +91,7 @@ fn models_of_hard_sets_are_valid() {
             keys.first().copied().unwrap_or(7),
             keys.last().copied().unwrap_or(9),
         );
-        for slots in [16, 20, 700, 1432, MAX_SLOTS - 4, MAX_SLOTS] {
+        for slots in [16, 20, 700, 1432, MAX_PRIMARY_SLOTS - 4, MAX_PRIMARY_SLOTS] {
             for (low, high) in [
                 (0, u64::MAX),
                 (first, last),
@@ -116,7 +116,7 @@ fn a_node_of_one_key_is_valid() {
 }
 
 #[test]
-fn without_keys_homes_are_spread() {
+fn without_keys_predicted_slots_are_spread() {
     let model = Model::fit(&[], 16, 0, u64::MAX);
     assert_eq!(
         (0..16).map(|i| model.predict(i << 60)).collect::<Vec<_>>(),
@@ -127,7 +127,7 @@ fn without_keys_homes_are_spread() {
 }
 
 #[test]
-fn dense_keys_fill_all_homes_evenly() {
+fn dense_keys_fill_all_slots_evenly() {
     for start in [0, 1 << 40, 1 << 63, u64::MAX - 5000] {
         let keys: Vec<u64> = (0..5000).map(|i| start + i).collect();
         let model = Model::fit(&keys, 10_000, 0, u64::MAX);
@@ -143,11 +143,11 @@ fn keys_beyond_the_last_go_on_with_its_slope() {
     let keys: Vec<u64> = (0..1000).map(|i| 5000 + 10 * i).collect();
     let model = Model::fit_append(&keys, 2000, 0.9);
     for rank in 0..1700 {
-        let home = rank as f64 / 0.9;
-        assert!((model.predict(5000 + 10 * rank) as f64 - home).abs() <= 2.0);
+        let predicted = rank as f64 / 0.9;
+        assert!((model.predict(5000 + 10 * rank) as f64 - predicted).abs() <= 2.0);
     }
     assert_eq!(model.predict(u64::MAX), 1999);
-    // A node that is fuller than that is filled as it can be.
+    // With more keys than the density allows, the keys fill the whole array.
     let model = Model::fit_append(&keys, 1000, 0.9);
     assert!(model.predict(5000 + 9990) >= 998);
 }
@@ -156,16 +156,16 @@ fn keys_beyond_the_last_go_on_with_its_slope() {
 fn words_that_mislead_are_refused() {
     let good = Model::fit(&random_keys(1000), 1432, 0, u64::MAX);
     let words = [good.base, good.limit, good.mult, good.bias];
-    assert_eq!(Model::from_words(words, good.up, 1432), Some(good));
-    assert_eq!(Model::from_words(words, good.up, 1400), None);
-    assert_eq!(Model::from_words(words, good.up, 0), None);
+    assert_eq!(Model::from_words(words, good.left_shift, 1432), Some(good));
+    assert_eq!(Model::from_words(words, good.left_shift, 1400), None);
+    assert_eq!(Model::from_words(words, good.left_shift, 0), None);
     assert_eq!(Model::from_words(words, 64, 1432), None);
     assert_eq!(
         Model::from_words([good.base, u64::MAX, good.mult, u64::MAX], 1, 1432),
         None
     );
     assert_eq!(
-        Model::from_words([0, u64::MAX, u64::MAX, u64::MAX], 0, MAX_SLOTS),
+        Model::from_words([0, u64::MAX, u64::MAX, u64::MAX], 0, MAX_PRIMARY_SLOTS),
         None
     );
 }
@@ -174,13 +174,15 @@ fn words_that_mislead_are_refused() {
 fn the_last_group_has_room_for_a_window() {
     for slots in 0..2000 {
         let primary = primary_slots(slots, 64);
-        assert!(primary.is_multiple_of(PAIR_SLOTS) && primary >= WINDOW);
-        assert!(primary <= slots.max(WINDOW) && primary + WINDOW + PAIR_SLOTS > slots);
-        assert!(primary.is_multiple_of(64) || primary % 64 >= WINDOW);
+        assert!(primary.is_multiple_of(LINE_PAIR_SLOTS) && primary >= WINDOW_SLOTS);
+        assert!(
+            primary <= slots.max(WINDOW_SLOTS) && primary + WINDOW_SLOTS + LINE_PAIR_SLOTS > slots
+        );
+        assert!(primary.is_multiple_of(64) || primary % 64 >= WINDOW_SLOTS);
     }
 }
 
-/// The rule of inserts, slot by slot, in random order.
+/// Inserts keys slot by slot, in a random order, as inserts into a data node choose slots.
 fn insert_all(model: &Model, keys: &[u64], slots: usize, group: usize) -> Fit {
     let mut order: Vec<u64> = keys.to_vec();
     let mut state = 99;
@@ -191,15 +193,16 @@ fn insert_all(model: &Model, keys: &[u64], slots: usize, group: usize) -> Fit {
     let mut buckets = vec![0usize; slots.div_ceil(16)];
     let mut fit = Fit::default();
     for key in order {
-        let home = model.predict(key);
-        let group_end = ((home / group + 1) * group).min(slots);
-        let start = (home / PAIR_SLOTS * PAIR_SLOTS).min(group_end - WINDOW);
-        let home_pair = home / PAIR_SLOTS - start / PAIR_SLOTS;
-        let in_pair = |pair: usize| start + pair * PAIR_SLOTS..start + (pair + 1) * PAIR_SLOTS;
+        let predicted = model.predict(key);
+        let group_end = ((predicted / group + 1) * group).min(slots);
+        let start = (predicted / LINE_PAIR_SLOTS * LINE_PAIR_SLOTS).min(group_end - WINDOW_SLOTS);
+        let predicted_pair = predicted / LINE_PAIR_SLOTS - start / LINE_PAIR_SLOTS;
+        let in_pair =
+            |pair: usize| start + pair * LINE_PAIR_SLOTS..start + (pair + 1) * LINE_PAIR_SLOTS;
         let found = (0..2).find_map(|step| {
-            let pair = in_pair((home_pair + step) % 2);
-            let from_home = pair.clone().filter(|&slot| slot >= home);
-            from_home
+            let pair = in_pair((predicted_pair + step) % 2);
+            let from_predicted = pair.clone().filter(|&slot| slot >= predicted);
+            from_predicted
                 .chain(pair)
                 .find(|&slot| !taken[slot])
                 .map(|slot| (step, slot))
@@ -207,11 +210,11 @@ fn insert_all(model: &Model, keys: &[u64], slots: usize, group: usize) -> Fit {
         match found {
             Some((step, slot)) => {
                 taken[slot] = true;
-                fit.beyond_pair += step;
+                fit.in_other_line_pair += step;
             }
             None => {
                 fit.overflowed += 1;
-                buckets[home / 16] += 1;
+                buckets[predicted / 16] += 1;
             }
         }
     }
@@ -237,7 +240,7 @@ fn the_simulation_is_close_to_inserting() {
                 println!("density {density} group {group}: {real:?} {guess:?}");
                 let near = |a: usize, b: usize| a.abs_diff(b) <= keys.len() / 30;
                 assert!(near(real.overflowed, guess.overflowed));
-                assert!(near(real.beyond_pair, guess.beyond_pair));
+                assert!(near(real.in_other_line_pair, guess.in_other_line_pair));
                 assert!(
                     guess.bucket_entries.abs_diff(real.bucket_entries)
                         <= 100 + real.bucket_entries / 3
@@ -274,8 +277,8 @@ fn speed() {
         start.elapsed().as_nanos() as f64 / 1e7
     );
     let start = std::time::Instant::now();
-    for home in 0..10_000 {
-        std::hint::black_box(model.first_key_of(std::hint::black_box(home)));
+    for predicted in 0..10_000 {
+        std::hint::black_box(model.first_key_of(std::hint::black_box(predicted)));
     }
     println!(
         "first_key_of: {:.2} ns",
@@ -295,7 +298,7 @@ proptest! {
     #[test]
     fn any_model_is_valid_and_monotone(
         keys in any_keys(),
-        slots in 4usize..=MAX_SLOTS / 4,
+        slots in 4usize..=MAX_PRIMARY_SLOTS / 4,
         low: u64,
         high: u64,
         density in 0.0..1.5,
@@ -316,12 +319,12 @@ proptest! {
     fn words_of_any_kind_do_not_overflow(
         words: [u64; 4],
         shift in 0u32..64,
-        up in 0u32..70,
+        left_shift in 0u32..70,
         slots in 0usize..20_000,
         key: u64,
     ) {
         let [base, limit, mult, bias] = words;
-        if let Some(model) = Model::from_words([base, limit >> shift, mult >> shift, bias >> 2], up, slots) {
+        if let Some(model) = Model::from_words([base, limit >> shift, mult >> shift, bias >> 2], left_shift, slots) {
             prop_assert!(model.predict(key) < slots);
             check(&model, slots);
         }

@@ -115,13 +115,13 @@ fn sets(count: usize) -> Vec<(&'static str, Vec<u64>)> {
     ]
 }
 
-/// Dense runs with wide gaps between them.
+/// Dense runs of `size` keys with wide gaps between them.
 fn clusters(count: usize, size: u64) -> Vec<u64> {
     let gap = u64::MAX / (count as u64 / size + 1);
     many(count, |_, i| i / size * gap + i % size)
 }
 
-/// What a tree looks like.
+/// Statistics of a planned tree.
 #[derive(Debug, Default)]
 struct Tally {
     inner_nodes: usize,
@@ -133,7 +133,7 @@ struct Tally {
     /// Inner nodes on the way to a record, over all records.
     steps: usize,
     overflowed: usize,
-    beyond_pair: usize,
+    in_other_line_pair: usize,
     bucket_entries: usize,
     stash: usize,
     /// Overflowed keys for which the stashes of their nodes have no room.
@@ -141,31 +141,31 @@ struct Tally {
 }
 
 impl Tally {
-    fn of(shape: Shape, keys: &[u64], plan: &Plan) -> Self {
+    fn of(limits: NodeLimits, keys: &[u64], plan: &Plan) -> Self {
         let mut tally = Self::default();
-        tally.add(shape, keys, plan, 0);
+        tally.add(limits, keys, plan, 0);
         tally
     }
 
-    fn add(&mut self, shape: Shape, keys: &[u64], plan: &Plan, depth: usize) {
+    fn add(&mut self, limits: NodeLimits, keys: &[u64], plan: &Plan, depth: usize) {
         self.depth = self.depth.max(depth);
         match plan {
             Plan::Inner(inner) => {
                 self.inner_nodes += 1;
                 self.inner_bytes += 256 + (8 << inner.log_slots);
                 for (_, child) in &inner.children {
-                    self.add(shape, keys, child, depth + 1);
+                    self.add(limits, keys, child, depth + 1);
                 }
             }
             Plan::Data(node) => {
                 let keys = &keys[node.first..node.last];
-                let fit = simulate_in(&node.model, keys, node.primary, shape.group);
+                let fit = simulate_in(&node.model, keys, node.primary, limits.group_slots);
                 self.data_nodes += 1;
                 self.empty_nodes += usize::from(keys.is_empty());
                 self.data_bytes += node.bytes;
                 self.steps += keys.len() * depth;
                 self.overflowed += fit.overflowed;
-                self.beyond_pair += fit.beyond_pair;
+                self.in_other_line_pair += fit.in_other_line_pair;
                 self.bucket_entries += fit.bucket_entries;
                 self.stash += node.stash;
                 self.extended += fit.overflowed.saturating_sub(node.stash);
@@ -189,7 +189,7 @@ impl Tally {
             100.0 * per_record(self.overflowed),
             self.bucket_entries as f64 / self.overflowed.max(1) as f64,
             100.0 * per_record(self.extended),
-            100.0 * per_record(self.beyond_pair),
+            100.0 * per_record(self.in_other_line_pair),
             1600.0 * self.stash as f64 / self.data_bytes as f64,
         );
     }
@@ -216,9 +216,9 @@ fn route(mut plan: &Plan, key: u64) -> &DataPlan {
     }
 }
 
-fn check_inner(shape: Shape, plan: &Plan) {
+fn check_inner(limits: NodeLimits, plan: &Plan) {
     let Plan::Inner(inner) = plan else { return };
-    assert!((1..=shape.max_log_slots).contains(&inner.log_slots) && inner.shift < 64);
+    assert!((1..=limits.max_log_slots).contains(&inner.log_slots) && inner.shift < 64);
     assert!(inner.children.len() > 1 && inner.children[0].0 == 0);
     let ends = inner
         .children
@@ -232,13 +232,13 @@ fn check_inner(shape: Shape, plan: &Plan) {
             size.is_power_of_two() && slot.is_multiple_of(size),
             "slots {slot} to {end} are not an aligned group"
         );
-        check_inner(shape, child);
+        check_inner(limits, child);
     }
 }
 
-/// That `plan` is a tree for exactly `keys`, with the nodes that the pool can hold.
-fn check(shape: Shape, keys: &[u64], (low, high): (u64, u64), fill: f64, plan: &Plan) {
-    check_inner(shape, plan);
+/// Checks that `plan` is a tree for exactly `keys`, with nodes that the pool can hold.
+fn check(limits: NodeLimits, keys: &[u64], (low, high): (u64, u64), fill: f64, plan: &Plan) {
+    check_inner(limits, plan);
     let (mut next_key, mut next_low) = (0, u128::from(low));
     let mut copy = plan.clone();
     copy.data_nodes(&mut |node| {
@@ -260,36 +260,36 @@ fn check(shape: Shape, keys: &[u64], (low, high): (u64, u64), fill: f64, plan: &
             assert!((node.low..=node.high).contains(key));
             assert_eq!(route(plan, *key), node);
         }
-        check_node(shape, fill, node);
+        check_node(limits, fill, node);
     });
     assert_eq!((next_key, next_low), (keys.len(), u128::from(high) + 1));
 }
 
-fn check_node(shape: Shape, fill: f64, node: &DataPlan) {
-    assert!(node.bytes.is_power_of_two() && (512..=shape.max_data_bytes).contains(&node.bytes));
+fn check_node(limits: NodeLimits, fill: f64, node: &DataPlan) {
+    assert!(node.bytes.is_power_of_two() && (512..=limits.max_data_bytes).contains(&node.bytes));
     assert_eq!(node.primary + node.stash, slots_in(node.bytes));
     assert_eq!(
         node.primary,
-        model::primary_slots(node.primary, shape.group)
+        model::primary_slots(node.primary, limits.group_slots)
     );
-    assert!(node.stash > 0 && node.model.valid(node.primary));
+    assert!(node.stash > 0 && node.model.is_valid_for(node.primary));
     assert!((node.last - node.first) as f64 <= fill * (node.primary + node.stash) as f64);
 }
 
 #[test]
 fn every_set_is_partitioned() {
-    for shape in [SMALL, REAL] {
+    for limits in [SMALL_LIMITS, REAL_LIMITS] {
         for count in [0, 1, 2, 3, 40, 300, 5000, 40_000] {
             for (name, keys) in sets(count.max(1)) {
                 let keys = if count == 0 { vec![] } else { keys };
-                let plan = shape.plan(&keys, (0, u64::MAX), 0.7, 1);
-                check(shape, &keys, (0, u64::MAX), 0.7, &plan);
-                let tally = Tally::of(shape, &keys, &plan);
+                let plan = limits.plan_tree(&keys, (0, u64::MAX), 0.7, 1);
+                check(limits, &keys, (0, u64::MAX), 0.7, &plan);
+                let tally = Tally::of(limits, &keys, &plan);
                 if count == 40_000 {
                     tally.print(name, keys.len());
                 }
                 assert!(tally.depth <= 24, "{name}: {tally:?}");
-                let most = if shape.min_records == REAL.min_records {
+                let most = if limits.min_records == REAL_LIMITS.min_records {
                     100
                 } else {
                     200
@@ -305,34 +305,34 @@ fn every_set_is_partitioned() {
 
 #[test]
 fn a_subtree_covers_its_place() {
-    for shape in [SMALL, REAL] {
+    for limits in [SMALL_LIMITS, REAL_LIMITS] {
         for (_, keys) in sets(20_000) {
             let quarter = keys.len() / 4;
             let part = &keys[quarter..3 * quarter];
             let (low, high) = (keys[quarter - 1] + 1, keys[3 * quarter] - 1);
-            let plan = shape.plan(part, (low, high), 0.7, 1);
-            check(shape, part, (low, high), 0.7, &plan);
+            let plan = limits.plan_tree(part, (low, high), 0.7, 1);
+            check(limits, part, (low, high), 0.7, &plan);
             let (low, high) = (part[0], part[part.len() - 1]);
             check(
-                shape,
+                limits,
                 part,
                 (low, high),
                 0.9,
-                &shape.plan(part, (low, high), 0.9, 1),
+                &limits.plan_tree(part, (low, high), 0.9, 1),
             );
             check(
-                shape,
+                limits,
                 part,
                 (0, high),
                 0.5,
-                &shape.plan(part, (0, high), 0.5, 1),
+                &limits.plan_tree(part, (0, high), 0.5, 1),
             );
             check(
-                shape,
+                limits,
                 part,
                 (low, u64::MAX),
                 0.5,
-                &shape.plan(part, (low, u64::MAX), 0.5, 1),
+                &limits.plan_tree(part, (low, u64::MAX), 0.5, 1),
             );
         }
     }
@@ -340,7 +340,7 @@ fn a_subtree_covers_its_place() {
 
 #[test]
 fn no_keys_make_two_nodes() {
-    let Plan::Inner(inner) = SMALL.plan(&[], (0, u64::MAX), 0.7, 1) else {
+    let Plan::Inner(inner) = SMALL_LIMITS.plan_tree(&[], (0, u64::MAX), 0.7, 1) else {
         panic!("one node would cover all keys")
     };
     assert_eq!(
@@ -353,11 +353,11 @@ fn no_keys_make_two_nodes() {
         (0, 63, 1, 2)
     );
     assert!(matches!(
-        SMALL.plan(&[], (0, 1 << 63), 0.7, 1),
+        SMALL_LIMITS.plan_tree(&[], (0, 1 << 63), 0.7, 1),
         Plan::Data(_)
     ));
     assert!(matches!(
-        SMALL.plan(&[7], (1, u64::MAX), 0.7, 1),
+        SMALL_LIMITS.plan_tree(&[7], (1, u64::MAX), 0.7, 1),
         Plan::Data(_)
     ));
 }
@@ -371,20 +371,24 @@ fn few_keys_share_a_node() {
         vec![middle - 1, middle],
         vec![middle - 1, 3 * (middle / 2)],
     ] {
-        let plan = SMALL.plan(&keys, (0, u64::MAX), 0.7, 1);
+        let plan = SMALL_LIMITS.plan_tree(&keys, (0, u64::MAX), 0.7, 1);
         let node = route(&plan, keys[0]);
         assert_eq!((node.first, node.last), (0, keys.len()), "{keys:?}");
     }
-    let ends = SMALL.plan(&[0, u64::MAX], (0, u64::MAX), 0.7, 1);
+    let ends = SMALL_LIMITS.plan_tree(&[0, u64::MAX], (0, u64::MAX), 0.7, 1);
     assert_ne!(route(&ends, 0), route(&ends, u64::MAX));
 }
 
 #[test]
 fn threads_do_not_change_the_plan() {
     for (name, keys) in sets(50_000) {
-        for shape in [SMALL, REAL] {
-            let one = shape.plan(&keys, (0, u64::MAX), 0.7, 1);
-            assert_eq!(one, shape.plan(&keys, (0, u64::MAX), 0.7, 3), "{name}");
+        for limits in [SMALL_LIMITS, REAL_LIMITS] {
+            let one = limits.plan_tree(&keys, (0, u64::MAX), 0.7, 1);
+            assert_eq!(
+                one,
+                limits.plan_tree(&keys, (0, u64::MAX), 0.7, 3),
+                "{name}"
+            );
         }
     }
 }
@@ -393,7 +397,11 @@ fn threads_do_not_change_the_plan() {
 fn uniform_keys_take_little_space() {
     for count in [10_000, 100_000, 1_000_000] {
         let keys = many(count, |random, _| random.next());
-        let tally = Tally::of(REAL, &keys, &REAL.plan(&keys, (0, u64::MAX), 0.7, 2));
+        let tally = Tally::of(
+            REAL_LIMITS,
+            &keys,
+            &REAL_LIMITS.plan_tree(&keys, (0, u64::MAX), 0.7, 2),
+        );
         assert!(tally.bytes() <= 46 * count as u64, "{tally:?}");
         assert!(tally.depth == 1 && tally.overflowed * 20 < count);
     }
@@ -401,15 +409,15 @@ fn uniform_keys_take_little_space() {
 
 #[test]
 fn nodes_are_as_a_tuning_says() {
-    let shape = Shape {
+    let limits = NodeLimits {
         max_data_bytes: 1 << 10,
         max_log_slots: 6,
         stash_ratio: Some(0.5),
-        ..REAL
+        ..REAL_LIMITS
     };
     for (name, keys) in sets(20_000) {
-        let mut plan = shape.plan(&keys, (0, u64::MAX), 0.4, 1);
-        check(shape, &keys, (0, u64::MAX), 0.4, &plan);
+        let mut plan = limits.plan_tree(&keys, (0, u64::MAX), 0.4, 1);
+        check(limits, &keys, (0, u64::MAX), 0.4, &plan);
         plan.data_nodes(&mut |node| {
             let share = node.stash as f64 / slots_in(node.bytes) as f64;
             assert!(
@@ -423,7 +431,7 @@ fn nodes_are_as_a_tuning_says() {
         .max_inner_bytes(512)
         .stash_percent(50)
         .fill_percent(40);
-    let tuned = Shape::of(options);
+    let tuned = NodeLimits::of(options);
     let sizes = (tuned.max_data_bytes, tuned.max_log_slots);
     assert_eq!(
         (sizes, tuned.stash_ratio, tuned.fill),
@@ -435,15 +443,15 @@ fn nodes_are_as_a_tuning_says() {
 fn one_data_node_takes_whatever_it_is_given() {
     for (_, keys) in sets(2000) {
         for stash_ratio in [None, Some(0.01), Some(0.2), Some(0.9)] {
-            let shape = Shape {
+            let limits = NodeLimits {
                 stash_ratio,
-                ..SMALL
+                ..SMALL_LIMITS
             };
             for range in [0..0, 0..1, 5..300, 0..keys.len(), 0..usize::MAX] {
-                let node = shape.data(&keys, range, (0, u64::MAX - 1), 0.7);
+                let node = limits.plan_data_node(&keys, range, (0, u64::MAX - 1), 0.7);
                 assert!(
                     node.bytes <= MAX_DATA_BYTES
-                        && node.model.valid(node.primary)
+                        && node.model.is_valid_for(node.primary)
                         && node.stash > 0
                 );
                 let most = stash_ratio.unwrap_or(0.3) * slots_in(node.bytes) as f64;
@@ -456,10 +464,10 @@ fn one_data_node_takes_whatever_it_is_given() {
 #[test]
 fn strange_arguments_do_not_panic() {
     for fill in [f64::NAN, -1.0, 0.0, 1.0, f64::INFINITY] {
-        let plan = SMALL.plan(&many(1000, |random, _| random.next()), (5, 3), fill, 1);
+        let plan = SMALL_LIMITS.plan_tree(&many(1000, |random, _| random.next()), (5, 3), fill, 1);
         assert!(matches!(plan, Plan::Inner(_)));
     }
-    SMALL.plan(&[7; 1000], (0, u64::MAX), 0.7, 1);
+    SMALL_LIMITS.plan_tree(&[7; 1000], (0, u64::MAX), 0.7, 1);
 }
 
 /// Keys as adversaries and users choose them: wide, dense, or clustered.
@@ -474,11 +482,11 @@ proptest! {
     #[test]
     fn any_keys_are_partitioned(keys in any_keys(), low: u64, high: u64, fill in 0.1..0.9, threads in 1usize..3) {
         let all = (0, u64::MAX);
-        check(SMALL, &keys, all, fill, &SMALL.plan(&keys, all, fill, threads));
-        check(REAL, &keys, all, fill, &REAL.plan(&keys, all, fill, threads));
+        check(SMALL_LIMITS, &keys, all, fill, &SMALL_LIMITS.plan_tree(&keys, all, fill, threads));
+        check(REAL_LIMITS, &keys, all, fill, &REAL_LIMITS.plan_tree(&keys, all, fill, threads));
         let (low, high) = (low.min(high), low.max(high));
         let within: Vec<u64> = keys.into_iter().filter(|key| (low..=high).contains(key)).collect();
-        check(SMALL, &within, (low, high), fill, &SMALL.plan(&within, (low, high), fill, threads));
+        check(SMALL_LIMITS, &within, (low, high), fill, &SMALL_LIMITS.plan_tree(&within, (low, high), fill, threads));
     }
 }
 
@@ -491,10 +499,11 @@ fn shapes_of_large_trees() {
         let mut times = [0.0; 2];
         for threads in [1, 2] {
             let start = Instant::now();
-            let plan = std::hint::black_box(REAL.plan(&keys, (0, u64::MAX), 0.7, threads));
+            let plan =
+                std::hint::black_box(REAL_LIMITS.plan_tree(&keys, (0, u64::MAX), 0.7, threads));
             times[threads - 1] = start.elapsed().as_secs_f64();
             if threads == 2 {
-                Tally::of(REAL, &keys, &plan).print(name, keys.len());
+                Tally::of(REAL_LIMITS, &keys, &plan).print(name, keys.len());
             }
         }
         println!(
@@ -506,8 +515,8 @@ fn shapes_of_large_trees() {
     }
 }
 
-/// What figure 10 asks: which keys would overflow if they had more or fewer pairs of lines than two, and how many pairs a lookup
-/// would read before the stash. `cargo test --profile ci -p indelible --lib apex::plan -- --ignored --nocapture distance`
+/// Figure 10 of the paper: how many keys would overflow if a window had more or fewer line pairs than two, and how many
+/// line pairs a lookup would read before the stash. `cargo test --profile ci -p indelible --lib apex::plan -- --ignored --nocapture distance`
 #[test]
 #[ignore = "a measurement"]
 fn overflow_by_probing_distance() {
@@ -521,7 +530,7 @@ fn overflow_by_probing_distance() {
         .chain([("longitudes", longitudes), ("longlat", longlat)]);
     for (name, keys) in sets {
         for fill in [0.7, UPPER_DENSITY] {
-            let mut plan = REAL.plan(&keys, (0, u64::MAX), fill, 2);
+            let mut plan = REAL_LIMITS.plan_tree(&keys, (0, u64::MAX), fill, 2);
             for pairs in [1, 2, 4, 8, 16] {
                 let (mut overflowed, mut read) = (0, 0);
                 plan.data_nodes(&mut |node| {
@@ -530,9 +539,9 @@ fn overflow_by_probing_distance() {
                     read += pairs;
                 });
                 println!(
-                    "{name:12} nodes up to {:.0} % full, {:3} slots: {:6.2} % overflow, {:.2} pairs of lines per lookup",
+                    "{name:12} nodes up to {:.0} % full, {:3} slots: {:6.2} % overflow, {:.2} line pairs per lookup",
                     fill * 100.0,
-                    pairs * model::PAIR_SLOTS,
+                    pairs * model::LINE_PAIR_SLOTS,
                     100.0 * overflowed as f64 / keys.len() as f64,
                     read as f64 / keys.len() as f64
                 );
@@ -541,24 +550,25 @@ fn overflow_by_probing_distance() {
     }
 }
 
-/// Keys of a node that overflow if each may lie in so many pairs of lines of its group, inserted in a random order, and pairs that
-/// are read if each key is looked up once.
+/// How many keys of a data node overflow if each may lie in `window` line pairs of its group and they are inserted in a
+/// random order, and how many line pairs are read if each key is looked up once.
 fn probed(node: &DataPlan, keys: &[u64], window: usize) -> (usize, usize) {
-    let pairs = node.primary / model::PAIR_SLOTS;
+    let pairs = node.primary / model::LINE_PAIR_SLOTS;
     let mut taken = vec![0; pairs];
     let mut order: Vec<usize> = (0..keys.len()).collect();
     order.sort_unstable_by_key(|&at| (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let (mut overflowed, mut read) = (0, 0);
     for at in order {
-        let home = node.model.predict(keys[at]) / model::PAIR_SLOTS;
-        let group = home / (REAL.group / model::PAIR_SLOTS) * (REAL.group / model::PAIR_SLOTS);
-        let end = (group + REAL.group / model::PAIR_SLOTS).min(pairs);
-        let first = home.min(end.saturating_sub(window).max(group));
-        let others = (first..end.min(first + window)).filter(|&pair| pair != home);
-        let free = std::iter::once(home)
+        let predicted = node.model.predict(keys[at]) / model::LINE_PAIR_SLOTS;
+        let group = predicted / (REAL_LIMITS.group_slots / model::LINE_PAIR_SLOTS)
+            * (REAL_LIMITS.group_slots / model::LINE_PAIR_SLOTS);
+        let end = (group + REAL_LIMITS.group_slots / model::LINE_PAIR_SLOTS).min(pairs);
+        let first = predicted.min(end.saturating_sub(window).max(group));
+        let others = (first..end.min(first + window)).filter(|&pair| pair != predicted);
+        let free = std::iter::once(predicted)
             .chain(others)
             .zip(1..)
-            .find(|&(pair, _)| taken[pair] < model::PAIR_SLOTS);
+            .find(|&(pair, _)| taken[pair] < model::LINE_PAIR_SLOTS);
         if let Some((pair, _)) = free {
             taken[pair] += 1;
         }
