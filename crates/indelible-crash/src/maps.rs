@@ -3,14 +3,14 @@
 
 use crate::history::{Change, Saw, Steps};
 use crate::{Contents, Memory, Structure, Workload, lock};
-use indelible::checker::History;
-pub use indelible::checker::{Keys, Operation, Size};
-use indelible::{Durability, Kind, Map, MapOptions, Pool, PoolOptions};
-use std::sync::{Arc, Mutex};
 use Operation::{
     BulkLoad, CompareExchange, CreateOther, DropOther, FreeRun, Get, GetBatch, Insert, InsertBatch,
     InsertNew, Range as RangeOf, ReleaseMemory, Remove, Reopen, Shrink, TakeRun, Update,
 };
+use indelible::checker::History;
+pub use indelible::checker::{Keys, Operation, Size};
+use indelible::{CompareExchange, Durability, Kind, Map, MapOptions, Pool, PoolOptions};
+use std::sync::{Arc, Mutex};
 
 /// A pool with a map "m", and at times another of the same kind.
 #[derive(Clone, Debug)]
@@ -93,9 +93,7 @@ impl Structure for Maps {
 
     fn create(&self, memory: &Arc<Memory>) -> Result<Open, String> {
         let pool = options().create_memory(memory).map_err(text)?;
-        let map = pool
-            .map_with("m", self.options.clone())
-            .map_err(text)?;
+        let map = pool.map_with("m", self.options.clone()).map_err(text)?;
         // So that its first extent is used as well.
         map.warm_up().map_err(text)?;
         Ok(Open::new(memory, pool, map))
@@ -127,9 +125,10 @@ impl Structure for Maps {
             }
             CompareExchange(key, current, new) => {
                 let result = map.compare_exchange(*key, *current, *new).map_err(text)?;
-                Ok(vec![Saw::Value(
-                    result.map_or_else(|now| now, |()| *current),
-                )])
+                Ok(vec![Saw::Value(match result {
+                    CompareExchange::Exchanged => *current,
+                    CompareExchange::Unchanged(now) => now,
+                })])
             }
             GetBatch(keys) => {
                 let values = map.get_batch(keys).map_err(text)?;
@@ -145,9 +144,7 @@ impl Structure for Maps {
                 Ok(vec![Saw::Nothing; records.len()])
             }
             CreateOther => {
-                let other = pool
-                    .map_with("other", self.options.kind())
-                    .map_err(text)?;
+                let other = pool.map_with("other", self.options.kind()).map_err(text)?;
                 open.set_other(Some(other));
                 Ok(vec![Saw::Nothing])
             }

@@ -3,7 +3,7 @@
 
 mod kinds;
 
-use indelible::{Error, Key, Kind, Map, MapOptions, Pool, Range};
+use indelible::{CompareExchange, Error, Key, Kind, Map, MapOptions, Pool, Range};
 use kinds::{KINDS, map_of};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -86,15 +86,15 @@ fn apply(map: &Map<u64, u64>, model: &mut Model, operation: Operation) {
         Operation::CompareExchange(k, current, new) => {
             let actual = model.get(&k).copied();
             let expected = if actual == current {
-                Ok(())
+                CompareExchange::Exchanged
             } else {
-                Err(actual)
+                CompareExchange::Unchanged(actual)
             };
             assert_eq!(map.compare_exchange(k, current, new).unwrap(), expected);
-            match (expected, new) {
-                (Ok(()), Some(v)) => drop(model.insert(k, v)),
-                (Ok(()), None) => drop(model.remove(&k)),
-                (Err(_), _) => {}
+            match new {
+                _ if !expected.is_exchanged() => {}
+                Some(v) => drop(model.insert(k, v)),
+                None => drop(model.remove(&k)),
             }
         }
         Operation::Get(k) => {

@@ -33,6 +33,7 @@ pub(crate) use space::Space;
 
 /// What a pool promises to survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Durability {
     /// The death of the process at any instruction: `kill -9`, a panic, an upgrade. The file may lie anywhere: tmpfs, a
     /// disk. A commit costs a store. If the *machine* goes down while the pool is open, the pool is refused at
