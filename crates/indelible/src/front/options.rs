@@ -161,7 +161,7 @@ impl std::str::FromStr for MapOptions {
     fn from_str(text: &str) -> Result<Self> {
         let mut parts = text.split(',').map(str::trim).peekable();
         let kind = match parts.peek() {
-            Some(first) if first.is_empty() => {
+            Some(&"") => {
                 parts.next();
                 Kind::default()
             }
