@@ -3,7 +3,7 @@
 use crate::pointers::{elements, place, room, shared, string, taken};
 use crate::pool::PoolHandle;
 use crate::status::{Failure, Status, guarded};
-use indelible::{Kind, Map, MapOptions};
+use indelible::{Map, MapOptions};
 use std::ffi::{CStr, c_char};
 
 /// An open map.
@@ -61,21 +61,11 @@ pub unsafe extern "C" fn indelible_map_open_with(
         } else {
             // SAFETY: the caller's, word for word.
             let text = unsafe { string(options, "options")? };
-            parse_options(utf8(text, "options")?)?
+            utf8(text, "options")?.parse::<MapOptions>()?
         };
         // SAFETY: the caller's, word for word.
         unsafe { open(pool, name, options, map) }
     })
-}
-
-/// What `options` of [`indelible_map_open_with`] means: `kind=NAME` or a bare NAME.
-// REPLACED BY MapOptions::from_str WHEN MERGED
-fn parse_options(text: &str) -> Result<MapOptions, Failure> {
-    let mut options = MapOptions::default();
-    if !text.is_empty() {
-        options.kind = text.strip_prefix("kind=").unwrap_or(text).parse::<Kind>()?;
-    }
-    Ok(options)
 }
 
 /// A string that must be UTF-8.
@@ -236,15 +226,13 @@ pub unsafe extern "C" fn indelible_range(
                 place(count, "count")?,
             )
         };
-        let mut range = map.0.range(first..=last)?;
+        let range = map.0.range(first..=last)?;
         let mut found = 0;
         // The room leads: once it is full the range is not asked again.
-        for (room, (key, value)) in records.iter_mut().zip(range.by_ref()) {
+        for (room, record) in records.iter_mut().zip(range) {
+            let (key, value) = record?;
             room.write(Record { key, value });
             found += 1;
-        }
-        if let Some(error) = range.error() {
-            return Err(error.into());
         }
         count.write(found);
         Ok(Status::Ok)

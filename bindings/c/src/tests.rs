@@ -63,7 +63,7 @@ fn recorded_kind(pool: *const PoolHandle, name: &CStr) -> String {
     let map = maps
         .iter()
         .find(|map| map.name.as_bytes() == name.to_bytes());
-    map.unwrap().kind.to_string()
+    map.unwrap().kind().to_string()
 }
 
 #[test]

@@ -108,7 +108,7 @@ impl Writer {
     /// Writes until killed.
     pub fn run(self) -> Result<bool> {
         let pool = Pool::open(&self.pool)?;
-        let map = open_map(&pool, self.new.options()?)?;
+        let map = open_map(&pool, self.new.options())?;
         let progress = Progress::open(&self.progress)?;
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..self.threads)
@@ -269,7 +269,7 @@ impl Victim {
         let start = Instant::now();
         let pool = self.options.open(&self.pool)?;
         let open = start.elapsed();
-        let map = open_map(&pool, self.new.options()?)?;
+        let map = open_map(&pool, self.new.options())?;
         map.get((mix(self.seed) % DOMAIN) << 20)?;
         let first_answer = start.elapsed();
         self.compare(&map, &in_flight)?;
@@ -308,11 +308,9 @@ impl Victim {
     fn compare(&self, map: &Map<u64, u64>, in_flight: &[Step]) -> Result<()> {
         let uncertain = |key: u64| in_flight.iter().find(|step| step.key() == key);
         let certain = |(key, _): &(u64, u64)| uncertain(*key).is_none();
-        let mut range = map.iter();
-        let found: Vec<(u64, u64)> = range.by_ref().filter(certain).collect();
-        if let Some(error) = range.error() {
-            bail!("seed {}: {error}", self.seed);
-        }
+        let found: Result<Vec<(u64, u64)>, _> = map.iter().collect();
+        let mut found = found.with_context(|| format!("seed {}", self.seed))?;
+        found.retain(certain);
         let expected: Vec<(u64, u64)> = self
             .model
             .iter()

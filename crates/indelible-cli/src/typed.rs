@@ -87,16 +87,17 @@ impl<K: Key + Text, V: Value + Text> TextMap for Map<K, V> {
                 .map_or(Bound::Unbounded, Bound::Included))
         };
         let mut range = self.range((bound(scan.from)?, bound(scan.to)?))?;
-        while let Some((key, value)) = if scan.reverse {
+        while let Some(record) = if scan.reverse {
             range.next_back()
         } else {
             range.next()
         } {
+            let (key, value) = record?;
             if !visit(key.show(), value.show()) {
                 break;
             }
         }
-        range.error().map_or(Ok(()), |error| Err(error.into()))
+        Ok(())
     }
 
     fn load(

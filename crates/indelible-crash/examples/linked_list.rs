@@ -38,7 +38,7 @@ impl Structure for List {
         open.pm.store(&node[0], key);
         open.pm.store(&node[1], words[0].load());
         open.pm.flush(node); // The bug: nothing waits for this before the head points to the node.
-        open.pm.commit(&words[0], *nodes);
+        open.pm.commit(&words[0], *nodes, "list.length");
         Ok(vec![Saw::Nothing])
     }
 

@@ -2,7 +2,7 @@
 
 use crate::model::Model;
 use indelible::Kind;
-use indelible::checker::common;
+use indelible::checker::{StructureChange, common};
 use indelible::pmem::trace::{Action, Event};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -92,13 +92,18 @@ impl Coverage {
         points.filter(|name| !self.commits.contains(name)).collect()
     }
 
-    /// The changes of structure that no history had.
+    /// The changes of structure that no history had, or not in as many variants as there are.
     #[must_use]
-    pub fn changes_missed(&self, kinds: &[Kind]) -> Vec<&'static str> {
+    pub fn changes_missed(&self, kinds: &[Kind]) -> Vec<String> {
         let of_engines = kinds.iter().flat_map(|kind| kind.suite().changes());
-        let all = common::CHANGES.iter().chain(of_engines).copied();
-        all.filter(|name| !self.changes.contains_key(name))
-            .collect()
+        let missed = |change: &&StructureChange| {
+            let variants = self.changes.get(change.name);
+            let met = variants.map_or(0, |met| met.keys().filter(|&&v| (change.counts)(v)).count());
+            (met < change.variants)
+                .then(|| format!("{}: {met} of {} variants", change.name, change.variants))
+        };
+        let all = common::CHANGES.iter().chain(of_engines);
+        all.filter_map(|change| missed(&change)).collect()
     }
 
     /// Names that were written under and that no list of commit points has.

@@ -42,9 +42,9 @@ pub use explore::Limits;
 pub use history::{Change, Saw, Steps};
 /// The library as the checker sees it: recorded, and with small nodes.
 pub use indelible;
-pub use indelible::pmem::Memory;
 /// Locks a mutex, letting other threads of the scheduler run until it can be had.
 pub use indelible::checker::lock;
+pub use indelible::pmem::Memory;
 pub use report::{Failure, MissingLine, Place};
 pub use run::{Run, Summary};
 pub use tally::Tally;

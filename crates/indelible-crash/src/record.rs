@@ -2,9 +2,9 @@
 
 use crate::history::Saw;
 use crate::{MEMORY_BYTES, Structure, Workload};
+use indelible::checker::{self, Scheduler};
 use indelible::pmem::Memory;
 use indelible::pmem::trace::{self, Action, Event};
-use indelible::checker::{self, Scheduler};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use shuttle::scheduler::{Schedule, Task, TaskId};

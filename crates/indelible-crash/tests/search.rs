@@ -3,7 +3,6 @@
 
 use indelible_crash::indelible::Kind;
 use indelible_crash::{Coverage, Limits, Medium, Run, Tally, maps};
-use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -36,77 +35,29 @@ fn explore(
     summary.coverage
 }
 
-/// Every change of structure that there is, as the library notes it.
-const CHANGES: [&str; 29] = [
-    "bulk load",
-    "clean close",
-    "data node replaced",
-    "directory made",
-    "empty leaf relinked",
-    "entry moving",
-    "extent freed",
-    "extent taken",
-    "file growth",
-    "file shrink",
-    "inner merge",
-    "inner node collapsed",
-    "inner node grown",
-    "inner nodes laid out anew",
-    "inner split",
-    "leaf merge",
-    "leaf split",
-    "map created",
-    "map dropped",
-    "merge",
-    "open",
-    "root growth",
-    "root shrink",
-    "signpost added",
-    "signpost removed",
-    "split downwards",
-    "split sideways",
-    "stash extended",
-    "unlink of an emptied leaf",
-];
-
-/// And in how many shapes at least, where those make a difference: a data node replaced by a larger, an equal and a smaller one; an inner
-/// node that grows finer, to the right and to the left; slots in one cache line and in several.
-const SHAPES: [(&str, usize); 4] = [
-    ("data node replaced", 3),
-    ("inner node grown", 3),
-    ("merge", 2),
-    ("split sideways", 3),
-];
-
 #[test]
 fn whatever_a_crash_leaves_nothing_acknowledged_is_missing() {
     let tally = Tally::default();
     let mut coverage = Coverage::default();
-    for (kind, alone, together) in [(Kind::LbTree, 320, 210), (Kind::Apex, 264, 108)] {
+    for &kind in Kind::all() {
+        let [alone, together] = kind.suite().histories();
         coverage.merge(explore(kind, Medium::Pmem, 1, 200, alone, &tally));
         for threads in 2..=4 {
             coverage.merge(explore(kind, Medium::Pmem, threads, 40, together, &tally));
         }
     }
-    let changes: BTreeSet<&str> = coverage.changes.keys().copied().collect();
-    let missing: Vec<&str> = CHANGES
-        .into_iter()
-        .filter(|kind| !changes.contains(kind))
-        .collect();
+    let missed = coverage.changes_missed(Kind::all());
     assert!(
-        missing.is_empty(),
-        "changes of structure not met: {missing:?}"
+        missed.is_empty(),
+        "changes of structure not met: {missed:#?}"
     );
-    for (kind, shapes) in SHAPES {
-        let met = &coverage.changes[kind];
-        assert!(met.len() >= shapes, "shapes of {kind}: {met:?}");
-    }
-    // Leaves of one block: from the header's line to each of the others, with as many records moved as there can be.
-    let shapes = coverage.changes["entry moving"].keys();
-    let of_one_block = shapes.filter(|&&shape| shape < 0x100).count();
-    assert_eq!(of_one_block, 4 + 4 + 3, "shapes of entry moving");
-    let missed = coverage.commits_missed();
+    let missed = coverage.commits_missed(Kind::all());
     assert!(missed.is_empty(), "not crashed on both sides: {missed:#?}");
+    let unlisted = coverage.commits_unlisted(Kind::all());
+    assert!(
+        unlisted.is_empty(),
+        "in no list of commit points: {unlisted:#?}"
+    );
     assert!(coverage.images.iter().all(|&images| images > 10_000));
     assert!(tally.distinct() > 1_000_000, "{} images", tally.distinct());
 }
@@ -115,7 +66,9 @@ fn whatever_a_crash_leaves_nothing_acknowledged_is_missing() {
 fn a_killed_process_leaves_nothing_unacknowledged_in_part() {
     let tally = Tally::default();
     let mut coverage = Coverage::default();
-    for (kind, alone, together) in [(Kind::LbTree, 320, 210), (Kind::Apex, 132, 108)] {
+    for &kind in Kind::all() {
+        let [alone, together] = kind.suite().histories();
+        let alone = alone / 2;
         coverage.merge(explore(kind, Medium::Process, 1, 200, alone, &tally));
         coverage.merge(explore(kind, Medium::Process, 3, 40, together, &tally));
     }
@@ -124,10 +77,8 @@ fn a_killed_process_leaves_nothing_unacknowledged_in_part() {
 
 #[test]
 fn a_run_repeats_from_its_seed() {
-    for (kind, threads) in maps::KINDS
-        .into_iter()
-        .flat_map(|kind| [(kind, 1), (kind, 3)])
-    {
+    let kinds = Kind::all().iter().copied();
+    for (kind, threads) in kinds.flat_map(|kind| [(kind, 1), (kind, 3)]) {
         let images = |_| {
             let tally = Tally::default();
             explore(kind, Medium::Pmem, threads, 40, 16, &tally);
@@ -140,7 +91,8 @@ fn a_run_repeats_from_its_seed() {
 
 #[test]
 fn recorded_histories_of_threads_are_linearizable() {
-    for (kind, threads) in (2..=4).flat_map(|threads| maps::KINDS.map(|kind| (kind, threads))) {
+    let kinds = Kind::all().iter().copied();
+    for (kind, threads) in kinds.flat_map(|kind| (2..=4).map(move |threads| (kind, threads))) {
         let run = Run {
             history: &|seed| maps::history(Some(kind), seed, 40, threads),
             medium: Medium::Pmem,

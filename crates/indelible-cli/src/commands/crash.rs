@@ -1,8 +1,8 @@
 //! `crash`.
 
-use super::{MapArgs, kinds, known_kind};
+use super::kinds;
 use crate::output::{Output, grouped, note};
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use indelible_crash::indelible::Kind;
 use indelible_crash::planted::{Hunt, Hunter, Mutation};
@@ -18,14 +18,14 @@ const ALL: &str = "all";
 
 /// Search what crashes could leave: run operations, stop at every point, recover every image of the memory, compare.
 #[derive(Args)]
-#[command(mut_arg("kind", |kind| kind
-    .default_value(ALL)
-    .value_parser(kind_or_all)
-    .help(format!("Kind of index: {}, or {ALL} in turn", kinds()))))]
-#[command(mut_arg("leaf_bytes", |bytes| bytes.hide(true)))]
 pub struct Crash {
-    #[command(flatten)]
-    new: MapArgs,
+    #[arg(
+        long,
+        default_value = ALL,
+        value_parser = kind_or_all,
+        help = format!("Kind of index: {}, or {ALL} in turn", kinds())
+    )]
+    kind: String,
     /// Operations in a history.
     #[arg(long, default_value_t = 200)]
     ops: usize,
@@ -62,7 +62,7 @@ fn kind_or_all(name: &str) -> Result<String, indelible::Error> {
     if name == ALL {
         return Ok(name.into());
     }
-    known_kind(name)
+    Ok(name.parse::<Kind>()?.to_string())
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -77,14 +77,7 @@ impl Crash {
         if self.planted || self.plant.is_some() {
             return self.plant_bugs(output);
         }
-        ensure!(
-            !self.new.has_options(),
-            "each history chooses how its map is laid out"
-        );
-        let kind = match self.new.kind() {
-            ALL => None,
-            name => Some(name.parse::<Kind>()?),
-        };
+        let kind = self.kind.parse::<Kind>().ok();
         let run = Run {
             history: &|seed| maps::history(kind, seed, self.ops, usize::from(self.threads)),
             medium: match self.failing {
@@ -106,7 +99,7 @@ impl Crash {
             note(format_args!("\nWRONG: {failure}"));
             if let Some(seed) = failure.seed {
                 let Self { ops, threads, .. } = &self;
-                let (kind, failing) = (self.new.kind(), name_of(&self.failing));
+                let (kind, failing) = (&self.kind, name_of(&self.failing));
                 let images = self.limits().images_per_point;
                 let deep = if self.deep { " --deep" } else { "" };
                 note(format_args!(
@@ -188,20 +181,19 @@ impl Crash {
         let changes: Vec<String> = coverage
             .changes
             .iter()
-            .map(|(kind, shapes)| {
-                let count = grouped(shapes.values().sum());
-                match shapes.len() {
-                    1 => format!("{kind} {count}"),
-                    shapes => format!("{kind} {count} in {shapes} shapes"),
+            .map(|(change, variants)| {
+                let count = grouped(variants.values().sum());
+                match variants.len() {
+                    1 => format!("{change} {count}"),
+                    variants => format!("{change} {count} in {variants} variants"),
                 }
             })
             .collect();
-        let commits = indelible_crash::commit_points();
-        let missed: Vec<String> = coverage
-            .commits_missed()
-            .iter()
-            .map(|point| format!("{}:{}, {}", point.file, point.lines.0, point.description))
-            .collect();
+        let kind = self.kind.parse::<Kind>().ok();
+        let kinds = kind.as_ref().map_or(Kind::all(), std::slice::from_ref);
+        let commits = indelible_crash::commit_points(kinds);
+        let missed = coverage.commits_missed(kinds);
+        let missed: Vec<String> = missed.into_iter().map(String::from).collect();
         let [images, in_recovery, deeper] = coverage.images;
         let list = |items: Vec<String>| {
             if output.json {
@@ -279,9 +271,9 @@ impl Crash {
             let Some(hunt) = hunts.iter().find(|hunt| hunt.mutation == *mutation) else {
                 continue;
             };
-            let found = match (&hunt.failure, mutation.excuse()) {
+            let found = match (&hunt.failure, mutation.equivalent()) {
                 (Some(failure), _) => format!("found: {}", first_words(&failure.problem)),
-                (None, Some(excuse)) => format!("harmless: {excuse}"),
+                (None, Some(equivalent)) => format!("harmless: {}", equivalent.reason),
                 (None, None) => {
                     survivors += 1;
                     "NOT FOUND".into()

@@ -26,7 +26,7 @@ pub struct Create {
 impl Create {
     /// Runs the command.
     pub fn run(self) -> Result<bool> {
-        let options = self.new.options()?;
+        let options = self.new.options();
         self.pool.change(&self.map, |pool| {
             create(pool, &self.map, self.key_type, self.value_type, options)?;
             Ok(true)

@@ -41,7 +41,7 @@ impl Demo {
             None => builder.tempdir(),
         };
         let directory = directory.context("make a directory for the pools")?;
-        let indexed = index_cities(directory.path(), self.new.options()?)?;
+        let indexed = index_cities(directory.path(), self.new.options())?;
         if !output.json {
             output.line(format_args!("{}\n", indexed.story.join("\n")))?;
             output.line(format_args!(
@@ -149,14 +149,14 @@ fn index_cities(directory: &Path, options: MapOptions) -> Result<Indexed> {
 
 /// The names of the three places before and after `city` on the curve.
 fn neighbours(map: &Map<u64, u32>, cities: &[City], city: &City) -> Result<Vec<String>> {
-    let mut rows: Vec<u32> = map
-        .range(..city.key())?
-        .rev()
-        .take(3)
-        .map(|(_, row)| row)
-        .collect();
+    let before = map.range(..city.key())?.rev().take(3);
+    let mut rows: Vec<u32> = before
+        .map(|record| record.map(|(_, row)| row))
+        .collect::<Result<_, _>>()?;
     rows.reverse();
-    rows.extend(map.range(city.key() + 1..)?.take(3).map(|(_, row)| row));
+    for record in map.range(city.key() + 1..)?.take(3) {
+        rows.push(record?.1);
+    }
     Ok(rows
         .iter()
         .map(|&row| &cities[row as usize])

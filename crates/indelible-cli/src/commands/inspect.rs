@@ -5,7 +5,7 @@ use crate::output::Output;
 use crate::typed;
 use anyhow::Result;
 use clap::Args;
-use indelible::{Kind, MapStat, Pool, PoolOptions};
+use indelible::{FactValue, MapStat, Pool, PoolOptions};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -32,15 +32,14 @@ impl Stat {
         for map in pool.maps() {
             let stat = typed::open(&pool, &map.name)?.stat()?;
             let types = format!("{} to {}", map.key, map.value);
-            let fill = (stat.fill * 1000.0).round() / 1000.0;
+            let fill = stat.fact("fill").map(|fill| fill.value.as_f64());
             rows.push(vec![
                 json!(map.name),
-                json!(map.kind.to_string()),
+                json!(map.options.to_string()),
                 json!(types),
                 json!(stat.records),
-                // One of the two kinds has the one, one the other.
-                json!(stat.leaves + stat.data_nodes),
-                json!(fill),
+                json!(stat.file_bytes),
+                json!(fill.map(|fill| (fill * 1000.0).round() / 1000.0)),
             ]);
         }
         let facts = [
@@ -51,7 +50,7 @@ impl Stat {
             ("medium", json!(format!("{:?}", stat.medium))),
             ("clean when opened", json!(stat.clean_at_open)),
         ];
-        let columns = ["map", "kind", "types", "records", "leaves", "fill"];
+        let columns = ["map", "kind", "types", "records", "file bytes", "fill"];
         if output.json {
             let maps: Vec<Value> = rows
                 .into_iter()
@@ -79,29 +78,14 @@ fn map_facts(stat: &MapStat) -> Vec<(&'static str, Value)> {
     let mut facts = vec![
         ("kind", json!(stat.kind.to_string())),
         ("records", json!(stat.records)),
-        ("fill", json!(stat.fill)),
     ];
-    match stat.kind {
-        Kind::LbTree => facts.extend([
-            ("leaves", json!(stat.leaves)),
-            ("leaf bytes", json!(stat.leaf_bytes)),
-            ("levels of inner nodes", json!(stat.height)),
-            ("signposts", json!(stat.signposts)),
-        ]),
-        Kind::Apex => facts.extend([
-            ("data nodes", json!(stat.data_nodes)),
-            ("smallest data node, bytes", json!(stat.smallest_node)),
-            ("median data node, bytes", json!(stat.median_node)),
-            ("largest data node, bytes", json!(stat.largest_node)),
-            ("inner nodes", json!(stat.inner_nodes)),
-            ("average depth", json!(stat.average_depth)),
-            ("greatest depth", json!(stat.max_depth)),
-            ("stash ratio", json!(stat.stash_ratio)),
-            ("overflow ratio", json!(stat.overflow_ratio)),
-            ("stash extensions", json!(stat.extensions)),
-        ]),
-        _ => {}
-    }
+    facts.extend(stat.facts.iter().map(|fact| {
+        let value = match fact.value {
+            FactValue::Whole(number) => json!(number),
+            other => json!(other.as_f64()),
+        };
+        (fact.name, value)
+    }));
     facts.extend([
         ("file bytes", json!(stat.file_bytes)),
         ("file bytes per record", per_record(stat.file_bytes)),
@@ -224,7 +208,7 @@ impl Rm {
     }
 }
 
-/// Cut free space off the end of a pool.
+/// Compact the maps of a pool, and cut free space off its end.
 #[derive(Args)]
 pub struct Shrink {
     /// The pool file.
@@ -235,10 +219,6 @@ impl Shrink {
     /// Runs the command.
     pub fn run(self, output: &Output) -> Result<bool> {
         let pool = Pool::open(&self.pool)?;
-        // Sweeping finds the extents that nothing is in any more.
-        for map in pool.maps() {
-            typed::open(&pool, &map.name)?.stat()?;
-        }
         let given_back = pool.shrink()?;
         let facts = [
             ("bytes given back", json!(given_back)),

@@ -110,7 +110,7 @@ impl Load {
             &self.map,
             self.key_type,
             self.value_type,
-            self.new.options()?,
+            self.new.options(),
         )?;
         let file = open(&self.file)?;
         let name = self.file.display().to_string();
@@ -179,7 +179,7 @@ impl Load {
                 progress.set_position(position);
             }
         }
-        let map = pool.map_with::<u64, u64>(&self.map, self.new.options()?)?;
+        let map = pool.map_with::<u64, u64>(&self.map, self.new.options())?;
         let written = |records| progress.inc(records);
         let repeated = typed::load_records(
             &map,

@@ -91,65 +91,51 @@ impl PoolArguments {
     }
 }
 
-/// What a new map is. Every command that makes maps has these options, and nothing else in the command line knows what there is
+/// What a new map is. Every command that makes maps has this option, and nothing else in the command line knows what there is
 /// to choose.
 #[derive(Args, Clone)]
 pub struct MapArgs {
     #[arg(
-        long,
+        long = "kind",
         value_name = "KIND[,OPTION=VALUE...]",
-        default_value_t = Kind::default().to_string(),
-        value_parser = known_kind,
-        help = format!("Kind of index of a new map: {}", kinds())
+        default_value_t = MapOptions::default(),
+        help = format!("Kind of index of a new map: {}", kinds()),
+        long_help = long_help()
     )]
-    kind: String,
-    /// 256, 512, 768 or 1024, for a new lbtree [default: 256].
-    #[arg(long, value_name = "BYTES")]
-    leaf_bytes: Option<u32>,
+    options: MapOptions,
 }
 
 impl MapArgs {
-    /// The kind of index, as it was typed.
-    pub fn kind(&self) -> &str {
-        &self.kind
-    }
-
-    /// Whether there is more than a kind.
-    pub fn has_options(&self) -> bool {
-        self.leaf_bytes.is_some()
-    }
-
-    /// For the library.
-    pub fn options(&self) -> Result<MapOptions> {
-        let default = MapOptions::default();
-        Ok(MapOptions {
-            kind: self.kind.parse()?,
-            leaf_bytes: self.leaf_bytes.unwrap_or(default.leaf_bytes),
-            ..default
-        })
+    /// For the library: a map that is there has to be as the command line says, unless it says nothing.
+    pub fn options(&self) -> MapOptions {
+        let says_nothing = self.options == MapOptions::default();
+        self.options.clone().accept_any(says_nothing)
     }
 
     /// The words of a command line that say the same.
     pub fn words(&self) -> Vec<String> {
-        let leaf_bytes = self.leaf_bytes.iter();
-        let leaf_bytes = leaf_bytes.flat_map(|bytes| ["--leaf-bytes".into(), bytes.to_string()]);
-        ["--kind".into(), self.kind.clone()]
-            .into_iter()
-            .chain(leaf_bytes)
-            .collect()
+        vec!["--kind".into(), self.options.to_string()]
     }
 }
 
 /// The names of all kinds of index.
 pub fn kinds() -> String {
-    // The library keeps its list to itself; the crash checker is built with the same library.
-    let kinds = indelible_crash::maps::KINDS.map(|kind| kind.to_string());
-    kinds.join(", ")
+    let names: Vec<&str> = Kind::all().iter().map(|kind| kind.name()).collect();
+    names.join(", ")
 }
 
-/// A kind's name, if there is such a kind.
-pub fn known_kind(name: &str) -> Result<String, Error> {
-    name.parse::<Kind>().map(|kind| kind.to_string())
+/// Every kind with its options.
+fn long_help() -> String {
+    let mut help =
+        String::from("Kind of index of a new map, and its options, separated by commas.\n");
+    for kind in Kind::all() {
+        help.push_str(&format!("\n{kind}: {}\n", kind.description()));
+        for option in kind.options() {
+            let (name, values, meaning) = (option.name, option.values, option.meaning);
+            help.push_str(&format!("    {name}=VALUE  {meaning}: {values}\n"));
+        }
+    }
+    help
 }
 
 /// Opens a pool for reading: read-only if it was closed cleanly, otherwise for writing, which recovers it.

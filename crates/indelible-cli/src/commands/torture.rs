@@ -78,7 +78,7 @@ impl Torture {
         }
         progress.finish_and_clear();
         let facts = [
-            ("kind", json!(self.new.kind())),
+            ("kind", json!(self.new.options().to_string())),
             ("kills", json!(self.kills)),
             ("writer threads", json!(self.threads)),
             ("operations acknowledged", json!(acknowledged)),

@@ -43,6 +43,8 @@ macro_rules! ordered_engines {
             LbTree = 1, "lbtree", lbtree, LbTreeOptions;
             /// APEX (Lu, Ding, Lo, Minhas and Wang, PVLDB 15(3), 2021), a learned index: faster lookups of keys that are spread in some regular way.
             Apex = 2, "apex", apex, ApexOptions;
+            /// A table of slots with a B-tree map in DRAM: the smallest engine there is, for those who write one.
+            Table = 3, "table", table, TableOptions;
         }
     };
 }

@@ -16,8 +16,14 @@ pub trait Suite: Sync {
     /// [`Pm::publish`](crate::pmem::Pm::publish). The checker crashes on both sides of each.
     fn commits(&self) -> &'static [&'static str];
 
-    /// The names of the changes of structure that histories have to provoke.
-    fn changes(&self) -> &'static [&'static str];
+    /// The changes of structure that histories have to provoke.
+    fn changes(&self) -> &'static [StructureChange];
+
+    /// How many histories of one thread, and of several, the search of the tests explores: enough to have all of
+    /// [`changes`](Self::changes) and both sides of all [`commits`](Self::commits).
+    fn histories(&self) -> [u64; 2] {
+        [120, 60]
+    }
 
     /// Mutations that change nothing which a crash could show, and why.
     fn equivalent_mutants(&self) -> &'static [EquivalentMutant] {
@@ -53,6 +59,31 @@ pub trait Suite: Sync {
         let operations = history.threads.drain(..).flatten();
         history.before.extend(operations);
         history
+    }
+}
+
+/// A change of structure, by the name under which the engine notes it (`Pm::note`).
+#[derive(Clone, Copy, Debug)]
+pub struct StructureChange {
+    /// Its name.
+    pub name: &'static str,
+    /// How many variants of it there have to be, at least.
+    pub variants: usize,
+    /// Which variants count.
+    pub counts: fn(u64) -> bool,
+}
+
+impl StructureChange {
+    pub(crate) const fn new(name: &'static str) -> Self {
+        Self::with_variants(name, 1)
+    }
+
+    pub(crate) const fn with_variants(name: &'static str, variants: usize) -> Self {
+        Self {
+            name,
+            variants,
+            counts: |_| true,
+        }
     }
 }
 
@@ -167,8 +198,8 @@ ordered_engines!(suites);
 
 /// What is not an engine's: the pool's and the host's bugs and commit points.
 pub mod common {
-    use super::EquivalentMutant;
     use super::Mutant::{EarlyCommit, NoFence, NoFlush, Swapped};
+    use super::{EquivalentMutant, StructureChange};
     use crate::pmem::planted::Bug;
 
     /// Bugs that can be planted in the pool and in the host.
@@ -190,16 +221,16 @@ pub mod common {
     /// Changes of the superblock, which commit by its checksum and not by one store.
     pub const CHECKSUMS: &[&str] = &["pool.open", "pool.grow", "pool.shrink", "pool.close"];
 
-    /// Changes of structure that histories have to provoke.
-    pub const CHANGES: &[&str] = &[
-        "open",
-        "object created",
-        "object dropped",
-        "extent taken",
-        "extent freed",
-        "file growth",
-        "file shrink",
-        "clean close",
+    /// Changes of structure that the histories of some kind of index have to provoke.
+    pub const CHANGES: &[StructureChange] = &[
+        StructureChange::new("open"),
+        StructureChange::new("object created"),
+        StructureChange::new("object dropped"),
+        StructureChange::new("extent taken"),
+        StructureChange::new("extent freed"),
+        StructureChange::new("file growth"),
+        StructureChange::new("file shrink"),
+        StructureChange::new("clean close"),
     ];
 
     const WIPE: &str = "what is not wiped for good is wiped again";

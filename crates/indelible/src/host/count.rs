@@ -18,7 +18,9 @@ impl<E: Engine> Shared<E> {
 
     /// Begins with the number of the last clean close, if there is one.
     pub(super) fn begin_count(&self) {
-        if let Some(records) = self.take_recorded() {
+        let recorded = self.take_recorded();
+        // An engine that reads everything at the open has counted already.
+        if let Some(records) = recorded.filter(|_| !self.engine.count().is_complete()) {
             self.engine.count().begin_with(self.engine.locks(), records);
         }
     }

@@ -21,7 +21,7 @@ pub(super) struct Name(());
 impl Name {
     #[inline(always)]
     pub(super) fn new(_: &'static str) -> Self {
-        Self
+        Self(())
     }
 }
 

@@ -9,7 +9,7 @@ use crate::engines::testing::Operation::{
     Remove, Reopen, Shrink, Update,
 };
 use crate::engines::testing::{
-    EquivalentMutant, History, Keys, Operation, Other, Size, Suite, in_catalog,
+    EquivalentMutant, History, Keys, Operation, Other, Size, StructureChange, Suite, in_catalog,
     only_loads_into_empty, with_releases,
 };
 use rand::rngs::SmallRng;
@@ -47,18 +47,25 @@ impl Suite for Testing {
         ]
     }
 
-    fn changes(&self) -> &'static [&'static str] {
-        &[
-            "data node replaced",
-            "split downwards",
-            "split sideways",
-            "inner node grown",
-            "inner node collapsed",
-            "inner nodes laid out anew",
-            "merge",
-            "stash extended",
-            "bulk load",
-        ]
+    fn changes(&self) -> &'static [StructureChange] {
+        // A data node replaced by a larger, an equal and a smaller one; an inner node that grows finer, to the right and to the left;
+        // slots in one cache line and in several.
+        const LIST: &[StructureChange] = &[
+            StructureChange::with_variants("data node replaced", 3),
+            StructureChange::new("split downwards"),
+            StructureChange::with_variants("split sideways", 3),
+            StructureChange::with_variants("inner node grown", 3),
+            StructureChange::new("inner node collapsed"),
+            StructureChange::new("inner nodes laid out anew"),
+            StructureChange::with_variants("merge", 2),
+            StructureChange::new("stash extended"),
+            StructureChange::new("bulk load"),
+        ];
+        LIST
+    }
+
+    fn histories(&self) -> [u64; 2] {
+        [264, 108]
     }
 
     fn equivalent_mutants(&self) -> &'static [EquivalentMutant] {

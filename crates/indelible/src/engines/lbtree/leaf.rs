@@ -440,7 +440,7 @@ impl<'a> Leaf<'a> {
                 pm.store(cell, word);
             }
         }
-        pm.flush(self.blocks);
+        pm.named("lbtree.fill").flush(self.blocks);
     }
 
     /// [`fill`](Self::fill) past the caches, for bulk loads.

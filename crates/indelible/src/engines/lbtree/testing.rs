@@ -7,7 +7,8 @@ use crate::engines::testing::Operation::{
     Remove, Reopen, Shrink, Update,
 };
 use crate::engines::testing::{
-    EquivalentMutant, History, Operation, Other, Size, Suite, in_catalog, only_loads_into_empty,
+    EquivalentMutant, History, Operation, Other, Size, StructureChange, Suite, in_catalog,
+    only_loads_into_empty,
 };
 use crate::{Kind, LbTreeOptions};
 use rand::rngs::SmallRng;
@@ -37,19 +38,32 @@ impl Suite for Testing {
         ]
     }
 
-    fn changes(&self) -> &'static [&'static str] {
-        &[
-            "leaf split",
-            "inner split",
-            "root growth",
-            "root shrink",
-            "inner merge",
-            "bulk load",
-            "signpost added",
-            "signpost removed",
-            "directory made",
-            "empty leaf relinked",
-        ]
+    fn changes(&self) -> &'static [StructureChange] {
+        const LIST: &[StructureChange] = &[
+            StructureChange::new("leaf split"),
+            StructureChange::new("inner split"),
+            StructureChange::new("root growth"),
+            StructureChange::new("root shrink"),
+            StructureChange::new("inner merge"),
+            StructureChange::new("bulk load"),
+            StructureChange::new("signpost added"),
+            StructureChange::new("signpost removed"),
+            StructureChange::new("directory made"),
+            StructureChange::new("empty leaf relinked"),
+            StructureChange {
+                // Of leaves of one block: from the header's line to each of the others, with as many records moved as can be.
+                name: "entry moving",
+                variants: 4 + 4 + 3,
+                counts: |variant| variant < 0x100,
+            },
+            StructureChange::new("leaf merge"),
+            StructureChange::new("unlink of an emptied leaf"),
+        ];
+        LIST
+    }
+
+    fn histories(&self) -> [u64; 2] {
+        [320, 210]
     }
 
     fn equivalent_mutants(&self) -> &'static [EquivalentMutant] {

@@ -1,0 +1,77 @@
+//! AVX2: a line of keys in two registers. What AVX2 has no instruction for is done as in [`portable`](super::portable).
+
+use super::portable::Plain;
+use super::{Kernel, KeyLine, Simd};
+use std::arch::x86_64::{
+    __m256i, _mm256_castsi256_pd, _mm256_cmpeq_epi64, _mm256_cmpgt_epi64, _mm256_movemask_pd,
+    _mm256_set1_epi64x, _mm256_xor_si256,
+};
+
+/// Runs `kernel` compiled for AVX2.
+///
+/// # Safety
+///
+/// The CPU has the features named.
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
+pub(super) unsafe fn with_avx2<K: Kernel>(kernel: K) -> K::Out {
+    kernel.run::<Avx2>()
+}
+
+/// AVX2.
+#[derive(Clone, Copy)]
+pub(super) struct Avx2;
+
+impl Simd for Avx2 {
+    type Words = [u64; 16];
+
+    #[inline(always)]
+    fn at_most(line: &KeyLine, key: u64) -> u32 {
+        // SAFETY: as in `Avx512::load`; reached only through `with_avx2`.
+        unsafe {
+            let keys = std::ptr::from_ref(line)
+                .cast::<[__m256i; 2]>()
+                .read_volatile();
+            // AVX2 compares signed: flipping the top bit of both sides makes that the unsigned order.
+            let flip = _mm256_set1_epi64x(i64::MIN);
+            let key = _mm256_xor_si256(_mm256_set1_epi64x(key as i64), flip);
+            let above = |half: __m256i| {
+                let greater = _mm256_cmpgt_epi64(_mm256_xor_si256(half, flip), key);
+                _mm256_movemask_pd(_mm256_castsi256_pd(greater)) as u32
+            };
+            !(above(keys[0]) | above(keys[1]) << 4) & 0xff
+        }
+    }
+
+    #[inline(always)]
+    fn equal(line: &KeyLine, key: u64) -> u32 {
+        // SAFETY: as in `Avx512::load`; reached only through `with_avx2`.
+        unsafe {
+            let keys = std::ptr::from_ref(line)
+                .cast::<[__m256i; 2]>()
+                .read_volatile();
+            let key = _mm256_set1_epi64x(key as i64);
+            let equal = |half: __m256i| {
+                let equal = _mm256_cmpeq_epi64(half, key);
+                _mm256_movemask_pd(_mm256_castsi256_pd(equal)) as u32
+            };
+            equal(keys[0]) | equal(keys[1]) << 4
+        }
+    }
+
+    // The compiler does well with these.
+
+    #[inline(always)]
+    fn evens(lines: &[KeyLine; 4], among: u16) -> [u64; 16] {
+        Plain::evens(lines, among)
+    }
+
+    #[inline(always)]
+    fn to_array(words: [u64; 16]) -> [u64; 16] {
+        words
+    }
+
+    #[inline(always)]
+    fn below(words: [u64; 16], key: u64) -> u16 {
+        Plain::below(words, key)
+    }
+}

@@ -1,0 +1,242 @@
+//! AVX-512: a line of keys in one register.
+
+use super::portable::Plain;
+use super::{Kernel, KeyLine, PAIR_RECORDS, Simd, TagLine};
+use std::arch::x86_64::{
+    __m512i, _mm512_add_epi64, _mm512_cmpeq_epi64_mask, _mm512_cmpgt_epu64_mask,
+    _mm512_cmple_epu32_mask, _mm512_cmple_epu64_mask, _mm512_cmplt_epu64_mask, _mm512_kunpackb,
+    _mm512_loadu_si512, _mm512_mask_blend_epi64, _mm512_mask_permutexvar_epi64,
+    _mm512_maskz_compress_epi64, _mm512_permutex2var_epi64, _mm512_permutexvar_epi64,
+    _mm512_set_epi64, _mm512_set1_epi32, _mm512_set1_epi64, _mm512_storeu_si512, _mm512_sub_epi32,
+    _mm512_sub_epi64, _mm512_testn_epi32_mask, _mm512_xor_si512, _pdep_u32,
+};
+
+/// Runs `kernel` compiled for AVX-512.
+///
+/// # Safety
+///
+/// The CPU has the features named.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,popcnt,lzcnt")]
+pub(super) unsafe fn with_avx512<K: Kernel>(kernel: K) -> K::Out {
+    kernel.run::<Avx512>()
+}
+
+/// AVX-512.
+#[derive(Clone, Copy)]
+pub(super) struct Avx512;
+
+impl Avx512 {
+    #[inline(always)]
+    fn load(line: &KeyLine) -> __m512i {
+        // SAFETY: the line is 64 aligned, live bytes; the load is volatile because others may be writing, and a torn
+        // result is discarded by the caller's version check.
+        unsafe { std::ptr::from_ref(line).cast::<__m512i>().read_volatile() }
+    }
+
+    #[inline(always)]
+    fn load_tags(line: &TagLine) -> __m512i {
+        // SAFETY: as in `load`.
+        unsafe { std::ptr::from_ref(line).cast::<__m512i>().read_volatile() }
+    }
+
+    /// Every second word of two lines.
+    #[inline(always)]
+    fn evens_of(left: __m512i, right: __m512i) -> __m512i {
+        // SAFETY: reached only through `with_avx512`.
+        unsafe {
+            let even = _mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0);
+            _mm512_permutex2var_epi64(left, even, right)
+        }
+    }
+}
+
+impl Simd for Avx512 {
+    type Words = [__m512i; 2];
+
+    #[inline(always)]
+    fn at_most(line: &KeyLine, key: u64) -> u32 {
+        let keys = Self::load(line);
+        // SAFETY: reached only through `with_avx512`.
+        unsafe { u32::from(_mm512_cmple_epu64_mask(keys, _mm512_set1_epi64(key as i64))) }
+    }
+
+    #[inline(always)]
+    fn equal(line: &KeyLine, key: u64) -> u32 {
+        let keys = Self::load(line);
+        // SAFETY: reached only through `with_avx512`.
+        unsafe { u32::from(_mm512_cmpeq_epi64_mask(keys, _mm512_set1_epi64(key as i64))) }
+    }
+
+    #[inline(always)]
+    fn equal_in_pair(lines: &[KeyLine; 2], key: u64) -> u32 {
+        // SAFETY: reached only through `with_avx512`.
+        unsafe {
+            let key = _mm512_set1_epi64(key as i64);
+            let [low, high] = lines
+                .each_ref()
+                .map(|line| u16::from(_mm512_cmpeq_epi64_mask(Self::load(line), key)));
+            u32::from(_mm512_kunpackb(high, low))
+        }
+    }
+
+    #[inline(always)]
+    fn tagged(line: &TagLine, tag: u32, among: u32) -> u32 {
+        let words = Self::load_tags(line);
+        // SAFETY: reached only through `with_avx512`.
+        unsafe {
+            let differs = _mm512_xor_si512(words, _mm512_set1_epi32(tag as i32));
+            u32::from(_mm512_testn_epi32_mask(
+                differs,
+                _mm512_set1_epi32(among as i32),
+            ))
+        }
+    }
+
+    #[inline(always)]
+    fn half_words_between(line: &TagLine, low: u32, span: u32) -> u32 {
+        let words = Self::load_tags(line);
+        // SAFETY: reached only through `with_avx512`.
+        unsafe {
+            let above = _mm512_sub_epi32(words, _mm512_set1_epi32(low as i32));
+            u32::from(_mm512_cmple_epu32_mask(
+                above,
+                _mm512_set1_epi32(span as i32),
+            ))
+        }
+    }
+
+    #[inline(always)]
+    fn records_between(pairs: &[[KeyLine; 2]], low: u64, span: u64, out: &mut [[u64; 2]]) -> usize {
+        assert!(out.len() >= pairs.len() * PAIR_RECORDS);
+        let out = out.as_mut_ptr();
+        let mut count = 0;
+        for pair in pairs {
+            let [left, right] = pair.each_ref().map(Self::load);
+            // SAFETY: reached only through `with_avx512`; no pair adds more than its eight records, so there is room in
+            // `out` for those of this one behind the `count` of the pairs before it.
+            unsafe {
+                let keys = Self::evens_of(left, right);
+                let above = _mm512_sub_epi64(keys, _mm512_set1_epi64(low as i64));
+                let between = _mm512_cmple_epu64_mask(above, _mm512_set1_epi64(span as i64));
+                let halves = out.add(count).cast::<__m512i>();
+                if between & between.wrapping_add(1) == 0 {
+                    // They come first.
+                    _mm512_storeu_si512(halves, left);
+                    _mm512_storeu_si512(halves.add(1), right);
+                } else {
+                    // Both words of each.
+                    let words = 3 * _pdep_u32(between.into(), 0x5555);
+                    let [of_left, of_right] = (words as u16).to_le_bytes();
+                    _mm512_storeu_si512(halves, _mm512_maskz_compress_epi64(of_left, left));
+                    let behind = halves.byte_add(8 * of_left.count_ones() as usize);
+                    _mm512_storeu_si512(behind, _mm512_maskz_compress_epi64(of_right, right));
+                }
+                count += between.count_ones() as usize;
+            }
+        }
+        count
+    }
+
+    #[inline(always)]
+    fn sorted_between(
+        pair: &[KeyLine; 2],
+        low: u64,
+        span: u64,
+        out: &mut [[u64; 2]; PAIR_RECORDS],
+    ) -> usize {
+        // Batcher's network: in each step, the lane that each one is compared with, and those that take the larger.
+        const STEPS: [([i64; 8], u8); 6] = [
+            ([1, 0, 3, 2, 5, 4, 7, 6], 0b1010_1010),
+            ([2, 3, 0, 1, 6, 7, 4, 5], 0b1100_1100),
+            ([0, 2, 1, 3, 4, 6, 5, 7], 0b0100_0100),
+            ([4, 5, 6, 7, 0, 1, 2, 3], 0b1111_0000),
+            ([0, 1, 4, 5, 2, 3, 6, 7], 0b0011_0000),
+            ([0, 2, 1, 4, 3, 6, 5, 7], 0b0101_0100),
+        ];
+        let [left, right] = pair.each_ref().map(Self::load);
+        // SAFETY: reached only through `with_avx512`; `out` is 128 bytes for which every bit pattern is valid.
+        unsafe {
+            let from = _mm512_set1_epi64(low as i64);
+            let odd = _mm512_set_epi64(15, 13, 11, 9, 7, 5, 3, 1);
+            let mut values = _mm512_permutex2var_epi64(left, odd, right);
+            let keys = Self::evens_of(left, right);
+            // How far above `low` they are; what is not between is farther than all that is.
+            let above = _mm512_sub_epi64(keys, from);
+            let between = _mm512_cmple_epu64_mask(above, _mm512_set1_epi64(span as i64));
+            let mut above = _mm512_mask_blend_epi64(between, _mm512_set1_epi64(-1), above);
+            for (lanes, larger) in STEPS {
+                let lanes = _mm512_loadu_si512(lanes.as_ptr().cast());
+                let others = _mm512_permutexvar_epi64(lanes, above);
+                let takes = _mm512_cmplt_epu64_mask(others, above) ^ larger;
+                above = _mm512_mask_blend_epi64(takes, above, others);
+                values = _mm512_mask_permutexvar_epi64(values, takes, lanes, values);
+            }
+            let keys = _mm512_add_epi64(above, from);
+            let first = _mm512_set_epi64(11, 3, 10, 2, 9, 1, 8, 0);
+            let second = _mm512_set_epi64(15, 7, 14, 6, 13, 5, 12, 4);
+            let halves = out.as_mut_ptr().cast::<__m512i>();
+            let records = _mm512_permutex2var_epi64(keys, first, values);
+            _mm512_storeu_si512(halves, records);
+            let records = _mm512_permutex2var_epi64(keys, second, values);
+            _mm512_storeu_si512(halves.add(1), records);
+            between.count_ones() as usize
+        }
+    }
+
+    #[inline(always)]
+    fn descent(records: &[[u64; 2]], from: usize) -> Option<usize> {
+        const KEYS: u8 = 0x55;
+        let mut at = from;
+        // Four records, and the four that are one further on.
+        while let Some(five) = records.get(at..).and_then(|rest| rest.first_chunk::<5>()) {
+            // SAFETY: both loads lie in the five records; reached only through `with_avx512`.
+            let above = unsafe {
+                let these = _mm512_loadu_si512(five.as_ptr().cast());
+                let next = _mm512_loadu_si512(five[1..].as_ptr().cast());
+                _mm512_cmpgt_epu64_mask(these, next) & KEYS
+            };
+            if above != 0 {
+                return Some(at + above.trailing_zeros() as usize / 2);
+            }
+            at += 4;
+        }
+        Plain::descent(records, at)
+    }
+
+    #[inline(always)]
+    fn evens(lines: &[KeyLine; 4], among: u16) -> [__m512i; 2] {
+        let lines = lines.each_ref().map(Self::load);
+        // SAFETY: reached only through `with_avx512`.
+        unsafe {
+            let max = _mm512_set1_epi64(-1);
+            [
+                _mm512_mask_blend_epi64(among as u8, max, Self::evens_of(lines[0], lines[1])),
+                _mm512_mask_blend_epi64(
+                    (among >> 8) as u8,
+                    max,
+                    Self::evens_of(lines[2], lines[3]),
+                ),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    fn to_array(words: [__m512i; 2]) -> [u64; 16] {
+        // SAFETY: both are 128 bytes for which every bit pattern is valid.
+        unsafe { std::mem::transmute(words) }
+    }
+
+    #[inline(always)]
+    fn below(words: [__m512i; 2], key: u64) -> u16 {
+        // SAFETY: reached only through `with_avx512`.
+        unsafe {
+            let key = _mm512_set1_epi64(key as i64);
+            let mut low = u32::from(_mm512_cmplt_epu64_mask(words[0], key));
+            let mut high = u32::from(_mm512_cmplt_epu64_mask(words[1], key));
+            // Opaque to the optimizer, which would gather the masks of several calls in a vector to count their
+            // bits there, at several times the cost.
+            std::arch::asm!("/* {0:e} {1:e} */", inlateout(reg) low, inlateout(reg) high, options(pure, nomem, nostack, preserves_flags));
+            (low | high << 8) as u16
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Every instruction set that the machine has gives what plain Rust gives.
+
+use super::*;
+use proptest::prelude::*;
+
+struct AtMost<'a>(&'a KeyLine, u64);
+
+impl Kernel for AtMost<'_> {
+    type Out = (u32, u32, usize);
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Self::Out {
+        (
+            S::at_most(self.0, self.1),
+            S::equal(self.0, self.1),
+            S::count_at_most(self.0, AMONG, self.1),
+        )
+    }
+}
+
+struct EqualInPair<'a>(&'a [KeyLine; 2], u64);
+
+impl Kernel for EqualInPair<'_> {
+    type Out = u32;
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Self::Out {
+        S::equal_in_pair(self.0, self.1)
+    }
+}
+
+struct RecordsBetween<'a>(&'a [[KeyLine; 2]], u64, u64);
+
+impl Kernel for RecordsBetween<'_> {
+    type Out = Vec<[u64; 2]>;
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Self::Out {
+        let mut out = vec![[0; 2]; self.0.len() * PAIR_RECORDS];
+        let count = S::records_between(self.0, self.1, self.2, &mut out);
+        out.truncate(count);
+        out
+    }
+}
+
+struct SortedBetween<'a>(&'a [KeyLine; 2], u64, u64);
+
+impl Kernel for SortedBetween<'_> {
+    type Out = Vec<[u64; 2]>;
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Self::Out {
+        let mut out = [[0; 2]; PAIR_RECORDS];
+        let count = S::sorted_between(self.0, self.1, self.2, &mut out);
+        out[..count].to_vec()
+    }
+}
+
+struct Descent<'a>(&'a [[u64; 2]], usize);
+
+impl Kernel for Descent<'_> {
+    type Out = Option<usize>;
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Self::Out {
+        S::descent(self.0, self.1)
+    }
+}
+
+struct Tagged<'a>(&'a TagLine, u32, u32);
+
+impl Kernel for Tagged<'_> {
+    type Out = u32;
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Self::Out {
+        S::tagged(self.0, self.1, self.2)
+    }
+}
+
+struct HalfWordsBetween<'a>(&'a TagLine, u32, u32);
+
+impl Kernel for HalfWordsBetween<'_> {
+    type Out = u32;
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Self::Out {
+        S::half_words_between(self.0, self.1, self.2)
+    }
+}
+
+struct Evens<'a>(&'a [KeyLine; 4], u16, u64);
+
+impl Kernel for Evens<'_> {
+    type Out = ([u64; 16], u16);
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Self::Out {
+        let words = S::evens(self.0, self.1);
+        (S::to_array(words), S::below(words, self.2))
+    }
+}
+
+const AMONG: u8 = 0b1011_0110;
+const WORDS: [u64; 8] = [
+    0,
+    1,
+    (1 << 63) - 1,
+    1 << 63,
+    (1 << 63) + 1,
+    u64::MAX - 1,
+    u64::MAX,
+    u64::MAX,
+];
+
+#[test]
+fn every_instruction_set_compares_as_unsigned_numbers() {
+    let line = KeyLine(WORDS.map(AtomicU64::new));
+    for level in SimdLevel::available() {
+        for key in WORDS {
+            let expected = (0..8)
+                .filter(|&i| WORDS[i] <= key)
+                .map(|i| 1 << i)
+                .sum::<u32>();
+            let equal = (0..8)
+                .filter(|&i| WORDS[i] == key)
+                .map(|i| 1 << i)
+                .sum::<u32>();
+            let count = (expected & u32::from(AMONG)).count_ones() as usize;
+            assert_eq!(
+                dispatch(level, AtMost(&line, key)),
+                (expected, equal, count),
+                "{level:?} {key:#x}"
+            );
+        }
+        let lines = [0, 3].map(|turn| {
+            let mut words = WORDS;
+            words.rotate_left(turn);
+            KeyLine(words.map(AtomicU64::new))
+        });
+        for key in WORDS {
+            let all = lines.iter().flat_map(|line| &line.0);
+            let equal = all
+                .enumerate()
+                .filter(|(_, word)| word.load(Ordering::Relaxed) == key);
+            let expected = equal.map(|(i, _)| 1 << i).sum::<u32>();
+            assert_eq!(
+                dispatch(level, EqualInPair(&lines, key)),
+                expected,
+                "{level:?} {key:#x}"
+            );
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_instruction_set_takes_what_is_between(
+        words in proptest::collection::vec(
+            proptest::array::uniform16(prop_oneof![proptest::sample::select(&WORDS[..]), 0..9_u64, any::<u64>()]),
+            0..5,
+        ),
+        bounds in proptest::array::uniform2(prop_oneof![proptest::sample::select(&WORDS[..]), 0..9_u64, any::<u64>()]),
+    ) {
+        let line = |words: &[u64]| KeyLine(std::array::from_fn(|i| AtomicU64::new(words[i])));
+        let pairs: Vec<_> = words.iter().map(|words| [line(&words[..8]), line(&words[8..])]).collect();
+        let (low, high) = (bounds[0].min(bounds[1]), bounds[0].max(bounds[1]));
+        let records = words.as_flattened().as_chunks::<2>().0.iter();
+        let expected: Vec<[u64; 2]> =
+            records.copied().filter(|record| (low..=high).contains(&record[0])).collect();
+        for level in SimdLevel::available() {
+            prop_assert_eq!(&dispatch(level, RecordsBetween(&pairs, low, high - low)), &expected, "{:?}", level);
+        }
+    }
+
+    #[test]
+    fn every_instruction_set_finds_the_tags(
+        words in proptest::array::uniform16(prop_oneof![0..4_u32, any::<u32>()]),
+        tag in prop_oneof![0..4_u32, any::<u32>()],
+        among in prop_oneof![Just(u32::MAX), Just(0), 0..4_u32, any::<u32>()],
+    ) {
+        let line = TagLine(words.map(AtomicU32::new));
+        let is_tagged = |i: &usize| words[*i] & among == tag & among;
+        let expected = (0..16).filter(is_tagged).map(|i| 1 << i).sum::<u32>();
+        for level in SimdLevel::available() {
+            prop_assert_eq!(dispatch(level, Tagged(&line, tag, among)), expected, "{:?}", level);
+        }
+    }
+
+    #[test]
+    fn every_instruction_set_finds_the_half_words_between(
+        words in proptest::array::uniform16(prop_oneof![0..9_u32, any::<u32>()]),
+        bounds in proptest::array::uniform2(prop_oneof![0..9_u32, any::<u32>()]),
+    ) {
+        let (low, high) = (bounds[0].min(bounds[1]), bounds[0].max(bounds[1]));
+        let line = TagLine(words.map(AtomicU32::new));
+        let is_between = |i: &usize| (low..=high).contains(&words[*i]);
+        let expected = (0..16).filter(is_between).map(|i| 1 << i).sum::<u32>();
+        for level in SimdLevel::available() {
+            prop_assert_eq!(dispatch(level, HalfWordsBetween(&line, low, high - low)), expected, "{:?}", level);
+        }
+    }
+
+    #[test]
+    fn every_instruction_set_sorts_what_is_between(
+        keys in proptest::array::uniform8(prop_oneof![proptest::sample::select(&WORDS[..]), 0..9_u64, any::<u64>()]),
+        bounds in proptest::array::uniform2(prop_oneof![proptest::sample::select(&WORDS[..]), 0..9_u64, any::<u64>()]),
+    ) {
+        let (low, high) = (bounds[0].min(bounds[1]), bounds[0].max(bounds[1]));
+        prop_assume!(high - low < u64::MAX);
+        // Equal keys would be out of order among themselves; there are none in a node.
+        let mut words = [0; 16];
+        for (i, key) in keys.into_iter().enumerate() {
+            let is_new = !keys[..i].contains(&key);
+            words[2 * i] = if is_new { key } else { high.wrapping_add(1) };
+            words[2 * i + 1] = !key;
+        }
+        let line = |at: usize| KeyLine(std::array::from_fn(|i| AtomicU64::new(words[at + i])));
+        let records = words.as_chunks::<2>().0.iter();
+        let mut expected: Vec<[u64; 2]> =
+            records.copied().filter(|record| (low..=high).contains(&record[0])).collect();
+        expected.sort_unstable();
+        for level in SimdLevel::available() {
+            let pair = [line(0), line(8)];
+            prop_assert_eq!(&dispatch(level, SortedBetween(&pair, low, high - low)), &expected, "{:?}", level);
+        }
+    }
+
+    #[test]
+    fn every_instruction_set_finds_the_descent(
+        keys in proptest::collection::vec(prop_oneof![proptest::sample::select(&WORDS[..]), 0..9_u64, any::<u64>()], 0..20),
+        sorted in 0..20_usize,
+        from in 0..20_usize,
+    ) {
+        let mut keys = keys;
+        let sorted = sorted.min(keys.len());
+        keys[..sorted].sort_unstable();
+        let records: Vec<[u64; 2]> = keys.iter().map(|&key| [key, !key]).collect();
+        let expected = (from..keys.len()).find(|&i| keys.get(i + 1).is_some_and(|&next| keys[i] > next));
+        for level in SimdLevel::available() {
+            prop_assert_eq!(dispatch(level, Descent(&records, from)), expected, "{:?}", level);
+        }
+    }
+
+    #[test]
+    fn every_instruction_set_picks_and_compares_alike(
+        words in proptest::collection::vec(prop_oneof![proptest::sample::select(&WORDS[..]), any::<u64>()], 32),
+        key in prop_oneof![proptest::sample::select(&WORDS[..]), any::<u64>()],
+        among: u16,
+    ) {
+        let lines: [KeyLine; 4] =
+            std::array::from_fn(|i| KeyLine(std::array::from_fn(|j| AtomicU64::new(words[8 * i + j]))));
+        let evens: [u64; 16] =
+            std::array::from_fn(|i| if among >> i & 1 != 0 { words[2 * i] } else { u64::MAX });
+        let below = (0..16).filter(|&i| evens[i] < key).map(|i| 1 << i).sum::<u16>();
+        for level in SimdLevel::available() {
+            prop_assert_eq!(dispatch(level, Evens(&lines, among, key)), (evens, below), "{:?}", level);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! A pool of every format that was ever released must open, or be refused by name.
+//!
+//! `formats/` has pools that the versions of their time have written, compressed: two maps of each kind of index that there was,
+//! with 1,500 records of which every third has been removed, and a map from `i64` to `f64`. One pool was closed; the writer of the
+//! other was killed. A new format gets its own files, made by the version before the next change.
+
+use flate2::read::GzDecoder;
+use indelible::{Error, Map, MapOptions, Pool, PoolOptions};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// What the writers of the fixtures pretended the boot of their machine to be.
+const BOOT: [u8; 16] = [7; 16];
+
+fn unpacked(directory: &Path, name: &str) -> PathBuf {
+    let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats");
+    let packed = std::fs::File::open(packed.join(format!("{name}.pool.gz"))).unwrap();
+    let mut bytes = Vec::new();
+    GzDecoder::new(packed).read_to_end(&mut bytes).unwrap();
+    let path = directory.join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+fn assert_contents(pool: &Pool) {
+    assert_eq!(pool.check(), [""; 0]);
+    for name in ["lbtree", "apex", "apex, plain"] {
+        let map: Map<u64, u64> = pool.open_map(name).unwrap();
+        assert_eq!(map.check().unwrap(), [""; 0], "{name}");
+        assert_eq!(map.len().unwrap(), 1_000, "{name}");
+        for i in 0..1_500_u64 {
+            let expected = (i % 3 != 0).then_some(i);
+            let key = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            assert_eq!(map.get(key).unwrap(), expected, "{name}, {i}");
+        }
+    }
+    let typed: Map<i64, f64> = pool.open_map("temperatures").unwrap();
+    let all: Vec<(i64, f64)> = typed.iter().map(Result::unwrap).collect();
+    let expected: Vec<(i64, f64)> = (-50..50).map(|i| (i, i as f64 / 4.0)).collect();
+    assert_eq!(all, expected);
+}
+
+fn assert_options(pool: &Pool) {
+    let of = |name| {
+        let info = pool.maps().into_iter().find(|map| map.name == name);
+        info.unwrap().options.to_string()
+    };
+    assert_eq!(of("lbtree"), "kind=lbtree,leaf=512");
+    assert_eq!(of("apex"), "kind=apex,data=4K,stash=20");
+    assert_eq!(of("apex, plain"), "kind=apex");
+    // Asked for by these options, the maps open.
+    for name in ["lbtree", "apex"] {
+        let options: MapOptions = of(name).parse().unwrap();
+        pool.map_with::<u64, u64>(name, options).unwrap();
+    }
+}
+
+fn assert_usable(pool: &Pool) {
+    for name in ["lbtree", "apex", "apex, plain"] {
+        let map: Map<u64, u64> = pool.open_map(name).unwrap();
+        for i in 0..3_000 {
+            map.insert(i, i).unwrap();
+        }
+        for i in 0..3_000 {
+            assert_eq!(map.remove(i).unwrap(), Some(i));
+        }
+        assert_eq!(map.insert(0, 1).unwrap(), None);
+        assert_eq!(map.remove(0).unwrap(), Some(1));
+    }
+    pool.map::<u64, u64>("new").unwrap().insert(1, 1).unwrap();
+    pool.drop_map("new").unwrap();
+    pool.rename_map("apex, plain", "renamed").unwrap();
+    pool.rename_map("renamed", "apex, plain").unwrap();
+}
+
+#[test]
+fn a_closed_pool_of_format_1_opens_and_becomes_one_of_the_present_format() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = unpacked(directory.path(), "format-1-closed");
+    let read_only = PoolOptions::new().open_read_only(&path).unwrap();
+    assert_contents(&read_only);
+    assert_options(&read_only);
+    drop(read_only);
+    for _ in 0..2 {
+        let pool = Pool::open(&path).unwrap();
+        assert_contents(&pool);
+        assert_options(&pool);
+        assert_usable(&pool);
+        assert_contents(&pool);
+        pool.shrink().unwrap();
+        assert_contents(&pool);
+        pool.close().unwrap();
+    }
+    let bytes = std::fs::read(&path).unwrap();
+    assert_eq!(bytes[8], 2, "the format of the superblock");
+}
+
+#[test]
+fn a_pool_of_format_1_whose_writer_was_killed_opens() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = unpacked(directory.path(), "format-1-killed");
+    let pool = PoolOptions::new().boot_identity(BOOT).open(&path).unwrap();
+    assert_contents(&pool);
+    assert_options(&pool);
+    assert_usable(&pool);
+    pool.close().unwrap();
+    assert_contents(&Pool::open(&path).unwrap());
+
+    let path = unpacked(directory.path(), "format-1-killed");
+    let refused = Pool::open(&path);
+    assert!(matches!(refused, Err(Error::MachineWentDown)));
+    let salvaged = PoolOptions::new().salvage(true).open(&path).unwrap();
+    assert_contents(&salvaged);
+}
