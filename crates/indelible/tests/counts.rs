@@ -142,7 +142,7 @@ fn loaded(kind: Kind, fill: f64) -> Map<u64, u64> {
     let mut keys: Vec<u64> = (0..200_000).map(mix).collect();
     keys.sort_unstable();
     map.bulk_load(
-        &keys.iter().map(|&key| (key, key)).collect::<Vec<_>>(),
+        keys.iter().map(|&key| (key, key)),
         fill,
     )
     .unwrap();
