@@ -187,6 +187,7 @@ pub fn create(
         Type::F32 => with_key::<f32>(pool, name, value, options),
         Type::Bytes8 => with_key::<[u8; 8]>(pool, name, value, options),
         Type::Unit => bail!("() cannot be a key"),
+        other => bail!("this command line does not know keys of type {other}"),
     }
 }
 
@@ -205,6 +206,7 @@ fn with_key<K: Key + Text>(
         Type::F32 => Box::new(pool.map_with::<K, f32>(name, options)?),
         Type::Bytes8 => Box::new(pool.map_with::<K, [u8; 8]>(name, options)?),
         Type::Unit => Box::new(pool.map_with::<K, ()>(name, options)?),
+        other => bail!("this command line does not know values of type {other}"),
     })
 }
 

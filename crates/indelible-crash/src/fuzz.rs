@@ -272,7 +272,7 @@ fn use_map(pool: &indelible::Pool, name: &str) -> indelible::Result<()> {
     for key in keys {
         let _ = map.remove(key);
     }
-    let _ = map.bulk_load(&[(5, 5), (6, 6)], 0.8);
+    let _ = map.bulk_load([(5, 5), (6, 6)], 0.8);
     let _ = map.check();
     Ok(())
 }

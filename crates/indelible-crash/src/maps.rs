@@ -125,9 +125,10 @@ impl Structure for Maps {
             }
             CompareExchange(key, current, new) => {
                 let result = map.compare_exchange(*key, *current, *new).map_err(text)?;
-                Ok(vec![Saw::Value(
-                    result.map_or_else(|now| now, |()| *current),
-                )])
+                Ok(vec![Saw::Value(match result {
+                    indelible::CompareExchange::Exchanged => *current,
+                    indelible::CompareExchange::Unchanged(now) => now,
+                })])
             }
             GetBatch(keys) => {
                 let values = map.get_batch(keys).map_err(text)?;

@@ -108,7 +108,10 @@ pub enum Error {
     #[error("bulk load needs an empty map")]
     NotEmpty,
     /// Bulk load needs strictly ascending keys.
-    #[error("bulk load needs strictly ascending keys: record {0} is not above the one before")]
+    #[error(
+        "bulk load needs strictly ascending keys: the key of record {0}, counted from 0, is not above the one before; sort the records by \
+         key and keep one of each key, or use `extend` or `insert_batch`, which take any order"
+    )]
     NotAscending(usize),
     /// An option is outside its range.
     #[error("{0}")]

@@ -1,4 +1,4 @@
-#![doc = include_str!("../../../README.md")]
+#![doc = include_str!("../README.md")]
 #![warn(missing_docs)]
 
 // A test of the public interface runs inside of the library as well, with small nodes.
@@ -20,6 +20,7 @@ pub use engines::options::*;
 pub use engines::{Fact, FactValue, Kind, OptionInfo, Unit};
 pub use error::{Error, Result};
 pub use front::{
-    Key, Map, MapInfo, MapOptions, MapStat, Pool, PoolOptions, PoolStat, Range, Type, Value,
+    CompareExchange, Key, Keys, Map, MapInfo, MapOptions, MapStat, Newtype, Pool, PoolOptions,
+    PoolStat, Range, Type, Value, Values,
 };
 pub use pool::Durability;

@@ -2,7 +2,7 @@
 
 mod kinds;
 
-use indelible::{Kind, Map, Pool, PoolOptions};
+use indelible::{CompareExchange, Kind, Map, Pool, PoolOptions};
 use kinds::{KINDS, map_of};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -195,7 +195,7 @@ fn count_together(kind: Kind) {
                 for i in 0..3000_u64 {
                     let key = i % 5;
                     let mut current = map.get(key).unwrap();
-                    while let Err(actual) = map
+                    while let CompareExchange::Unchanged(actual) = map
                         .compare_exchange(key, current, Some(current.unwrap_or(0) + 1))
                         .unwrap()
                     {

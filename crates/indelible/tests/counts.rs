@@ -12,6 +12,13 @@ fn mix(mut x: u64) -> u64 {
     x ^ x >> 33
 }
 
+/// What a change costs that writes one line.
+fn one_line() -> Counts {
+    let mut one = Counts::default();
+    (one.lines_flushed, one.fences, one.blocks_written) = (1, 1, 1);
+    one
+}
+
 fn cost<T>(work: impl FnOnce() -> T) -> Counts {
     let before = count::here();
     work();
@@ -68,12 +75,7 @@ fn inserts_flush_no_more_lines_than_the_paper_proves() {
 /// What inserts cost that change no structure, which is the same for each of them, and how many there were; and the sum over
 /// all inserts.
 fn apex_insert_costs(map: &Map<u64, u64>, keys: impl Iterator<Item = u64>) -> (u64, u64, Counts) {
-    let one = Counts {
-        lines_flushed: 1,
-        fences: 1,
-        blocks_written: 1,
-        ..Counts::default()
-    };
+    let one = one_line();
     let (mut plain, mut all, mut sum) = (0, 0, Counts::default());
     for key in keys {
         let cost = cost(|| map.insert(key, key).unwrap());
@@ -139,11 +141,8 @@ fn loaded(kind: Kind, fill: f64) -> Map<u64, u64> {
     let map = map_of(&Pool::in_memory().unwrap(), kind);
     let mut keys: Vec<u64> = (0..200_000).map(mix).collect();
     keys.sort_unstable();
-    map.bulk_load(
-        &keys.iter().map(|&key| (key, key)).collect::<Vec<_>>(),
-        fill,
-    )
-    .unwrap();
+    map.bulk_load(keys.iter().map(|&key| (key, key)), fill)
+        .unwrap();
     map
 }
 
@@ -175,12 +174,7 @@ fn assert_changes_cost_one(options: MapOptions) {
     let map = pool.map_with::<u64, u64>("m", options).unwrap();
     (0..10_000).for_each(|i| assert_eq!(map.insert(mix(i), i).unwrap(), None));
     map.warm_up().unwrap();
-    let one = Counts {
-        lines_flushed: 1,
-        fences: 1,
-        blocks_written: 1,
-        ..Counts::default()
-    };
+    let one = one_line();
     for i in 0..1000 {
         assert_eq!(cost(|| map.update(mix(i), 7).unwrap()), one);
         assert_eq!(cost(|| map.insert(mix(i), 8).unwrap()), one);

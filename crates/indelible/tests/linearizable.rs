@@ -3,7 +3,7 @@
 //! `INDELIBLE_ROUNDS` makes it longer, `INDELIBLE_SEED` begins elsewhere. The library's own tests run it a second time, with small
 //! nodes, so that nodes of all kinds come and go all the time.
 
-use indelible::{Kind, Map, MapOptions, Pool, PoolOptions};
+use indelible::{CompareExchange, Kind, Map, MapOptions, Pool, PoolOptions};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -285,7 +285,10 @@ impl Worker<'_> {
         let to = (!value.is_multiple_of(3)).then_some(value);
         let between = self.now();
         let result = self.map.compare_exchange(key, now, to).unwrap();
-        let saw = Saw::Value(result.map_or_else(|found| found, |()| now));
+        let saw = Saw::Value(match result {
+            CompareExchange::Exchanged => now,
+            CompareExchange::Unchanged(found) => found,
+        });
         self.note(between, key, Step::Exchange(now, to), saw);
     }
 

@@ -3,7 +3,7 @@
 
 mod kinds;
 
-use indelible::{Error, Key, Kind, Map, MapOptions, Pool, Range};
+use indelible::{CompareExchange, Error, Key, Kind, Map, MapOptions, Pool, Range};
 use kinds::{KINDS, map_of};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -86,15 +86,15 @@ fn apply(map: &Map<u64, u64>, model: &mut Model, operation: Operation) {
         Operation::CompareExchange(k, current, new) => {
             let actual = model.get(&k).copied();
             let expected = if actual == current {
-                Ok(())
+                CompareExchange::Exchanged
             } else {
-                Err(actual)
+                CompareExchange::Unchanged(actual)
             };
             assert_eq!(map.compare_exchange(k, current, new).unwrap(), expected);
-            match (expected, new) {
-                (Ok(()), Some(v)) => drop(model.insert(k, v)),
-                (Ok(()), None) => drop(model.remove(&k)),
-                (Err(_), _) => {}
+            match new {
+                _ if !expected.is_exchanged() => {}
+                Some(v) => drop(model.insert(k, v)),
+                None => drop(model.remove(&k)),
             }
         }
         Operation::Get(k) => {
@@ -327,16 +327,16 @@ fn bulk_load_refuses_what_is_not_ascending_and_leaves_the_map_empty() {
         let pool = Pool::in_memory().unwrap();
         let map = map_of(&pool, kind);
         assert!(matches!(
-            map.bulk_load(&[(1, 0), (1, 0)], 0.7),
+            map.bulk_load([(1, 0), (1, 0)], 0.7),
             Err(Error::NotAscending(1))
         ));
         assert!(matches!(
-            map.bulk_load(&[(1, 0), (2, 0), (0, 0)], 0.7),
+            map.bulk_load([(1, 0), (2, 0), (0, 0)], 0.7),
             Err(Error::NotAscending(2))
         ));
         for fill in [0.0, 1.5, f64::NAN, -1.0] {
             assert!(matches!(
-                map.bulk_load(&[(1, 0)], fill),
+                map.bulk_load([(1, 0)], fill),
                 Err(Error::BadOption(_))
             ));
         }
@@ -360,7 +360,7 @@ fn nan_is_refused_by_every_operation_and_changes_nothing() {
     ));
     assert!(matches!(map.get_batch(&[nan]), Err(Error::NanKey)));
     assert!(matches!(
-        map.bulk_load(&[(nan, 1.0)], 0.7),
+        map.bulk_load([(nan, 1.0)], 0.7),
         Err(Error::NanKey)
     ));
     assert!(map.is_empty().unwrap());

@@ -91,7 +91,7 @@ mod tests {
         let keys = longitudes(400_000, &mut Random::new(5)).unwrap();
         assert!(
             keys.iter()
-                .all(|&key| (-180.0..180.0).contains(&f64::decode(key)))
+                .all(|&key| (-180.0..180.0).contains(&f64::decode(key).unwrap()))
         );
         assert_eq!(around_the_earth(180.5), -179.5);
         assert_eq!(around_the_earth(-180.5), 179.5);

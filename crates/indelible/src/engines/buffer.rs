@@ -48,9 +48,9 @@ impl<B> ReadBuffer<B> {
         if self.start == self.end {
             return None;
         }
-        let record = self.records.get(self.start).copied();
+        let record = self.records[self.start];
         self.start += 1;
-        record
+        Some(record)
     }
 
     /// The record read last.
@@ -59,7 +59,7 @@ impl<B> ReadBuffer<B> {
             return None;
         }
         self.end -= 1;
-        self.records.get(self.end).copied()
+        Some(self.records[self.end])
     }
 
     /// The next records, at most `most`.

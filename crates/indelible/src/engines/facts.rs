@@ -56,6 +56,18 @@ impl FactValue {
 }
 
 /// One thing that an engine says of an object.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> indelible::Result<()> {
+/// let map = indelible::Pool::in_memory()?.map::<u64, u64>("m")?;
+/// for fact in map.stat()?.facts {
+///     println!("{:<20} {:>10} {}", fact.name, fact.value.as_f64(), fact.unit);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Fact {

@@ -7,6 +7,21 @@ use crate::{Error, Result};
 pub(crate) type OptionBytes = [u8; OPTION_BYTES];
 
 /// What an option is, for help texts.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> indelible::Result<()> {
+/// use indelible::Kind;
+/// for kind in Kind::all() {
+///     println!("{kind}: {}", kind.description());
+///     for option in kind.options() {
+///         println!("  {}={}: {}", option.name, option.values, option.meaning);
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OptionInfo {

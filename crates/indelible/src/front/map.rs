@@ -1,26 +1,37 @@
-//! The typed front of an ordered index.
+//! The typed front of an ordered index: the map, and what it does with one key.
 
-use super::range::Range;
+use super::range::{damaged_record, decoded_before};
 use super::{Key, MapStat, Value};
-use crate::Result;
 use crate::engines::Change;
 use crate::host::AnyMap;
+use crate::{Error, Result};
 use std::marker::PhantomData;
-use std::ops::RangeBounds;
 
 /// A persistent ordered map from `K` to `V`: a named index in a [`Pool`](crate::Pool).
 ///
-/// A `Map` is a handle: cloning it is cheap, it has no lifetime, and it keeps the pool open. All methods take `&self`
-/// and may be called from any number of threads. Point operations are linearizable; on a durable pool durably so: when
-/// a call returns, its change survives whatever the pool's [`Durability`](crate::Durability) promises to survive, and
-/// a change in flight at a crash is there whole or not at all.
+/// A `Map` is a handle: cloning it is cheap, it has no lifetime, and it keeps the pool open. All methods take `&self` and may be called
+/// from any number of threads.
 ///
-/// Every method may return [`Error::NanKey`] if the key is a NaN, and [`Error::Damaged`] if it meets a broken
-/// structure; writes may return [`Error::ReadOnly`] and [`Error::NoSpace`]. A failed write changes nothing. No method panics on
-/// any input.
+/// The index is of the [`Kind`](crate::Kind) that the map was created with. Where a method names costs in lines and fences, and a section of
+/// a paper, they are the LB+-Tree's (Liu, Chen and Wang, PVLDB 13(7), 2020); n is the number of records.
 ///
-/// The index is of the [`Kind`](crate::Kind) that the map was created with. Costs and sections named below are the LB+-Tree's, and its
-/// paper's (Liu, Chen and Wang, PVLDB 13(7), 2020).
+/// # Concurrency and durability
+///
+/// What is done with one key ([`get`](Self::get), [`insert`](Self::insert), [`update_with`](Self::update_with) and their like) is one
+/// linearizable step. What is done with many records is many such steps; each method says what that means.
+///
+/// When a call returns, its changes survive whatever the pool's [`Durability`](crate::Durability) promises to survive. Of a change of one key
+/// that is in flight at a crash, all is there afterwards, or nothing.
+///
+/// # Errors
+///
+/// Every method may return [`Error::NanKey`] if a key is a NaN, and [`Error::Damaged`] if it meets a broken structure, or bytes that are no
+/// `K` or no `V`. Every write may also return [`Error::ReadOnly`] and [`Error::NoSpace`]. No method panics on any input.
+///
+/// [`Error::NanKey`]: crate::Error::NanKey
+/// [`Error::Damaged`]: crate::Error::Damaged
+/// [`Error::ReadOnly`]: crate::Error::ReadOnly
+/// [`Error::NoSpace`]: crate::Error::NoSpace
 ///
 /// # Examples
 ///
@@ -31,8 +42,10 @@ use std::ops::RangeBounds;
 /// assert_eq!(map.insert(-5, 21.5)?, None);
 /// assert_eq!(map.insert(-5, 22.5)?, Some(21.5));
 /// map.insert(7, 19.0)?;
-/// let all: Vec<_> = map.range(..)?.collect::<Result<_, _>>()?;
-/// assert_eq!(all, [(-5, 22.5), (7, 19.0)]);
+/// for record in &map {
+///     let (day, degrees) = record?;
+///     println!("{day}: {degrees}");
+/// }
 /// # Ok(())
 /// # }
 /// ```
@@ -56,13 +69,40 @@ impl<K: Key, V: Value> std::fmt::Debug for Map<K, V> {
     }
 }
 
-impl<K: Key, V: Value> Map<K, V> {
-    /// The index below, for its tests.
-    #[cfg(all(test, not(loom)))]
-    pub(crate) fn index(&self) -> &AnyMap {
-        &self.index
-    }
+/// What [`Map::compare_exchange`] did.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> indelible::Result<()> {
+/// use indelible::CompareExchange;
+/// let map = indelible::Pool::in_memory()?.map::<u64, u64>("m")?;
+/// match map.compare_exchange(1, Some(5), Some(6))? {
+///     CompareExchange::Exchanged => println!("5 became 6"),
+///     CompareExchange::Unchanged(Some(value)) => println!("it was {value}"),
+///     CompareExchange::Unchanged(None) => println!("there was none"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "the exchange may not have happened"]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompareExchange<V> {
+    /// The key had the value that was expected, and has the new one now.
+    Exchanged,
+    /// The key had this value, `None` meaning that it was absent, and still has it.
+    Unchanged(Option<V>),
+}
 
+impl<V> CompareExchange<V> {
+    /// Whether the key has the new value now.
+    #[must_use]
+    pub const fn is_exchanged(&self) -> bool {
+        matches!(self, Self::Exchanged)
+    }
+}
+
+impl<K: Key, V: Value> Map<K, V> {
     pub(crate) fn new(index: AnyMap) -> Self {
         Self {
             index,
@@ -70,13 +110,51 @@ impl<K: Key, V: Value> Map<K, V> {
         }
     }
 
-    /// The value of `key`, if it is there. O(log n): two to three memory misses; flushes nothing. Section 3.1.
+    /// The index below.
+    pub(crate) fn index(&self) -> &AnyMap {
+        &self.index
+    }
+
+    /// The value of `key`, if the key is there.
+    ///
+    /// O(log n): two to three memory misses; flushes nothing. Section 3.1.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every read](Self#errors).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.map::<u64, u64>("m")?;
+    /// map.insert(1, 10)?;
+    /// assert_eq!(map.get(1)?, Some(10));
+    /// assert_eq!(map.get(2)?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline]
     pub fn get(&self, key: K) -> Result<Option<V>> {
-        Ok(self.index.get(key.encode()?)?.map(V::from_word))
+        Self::value(self.index.get(key.encode()?)?)
     }
 
     /// Whether `key` is there. Costs what [`get`](Self::get) costs.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every read](Self#errors).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.map::<u64, u64>("m")?;
+    /// map.insert(1, 10)?;
+    /// assert!(map.contains(1)?);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline]
     pub fn contains(&self, key: K) -> Result<bool> {
         Ok(self.index.get(key.encode()?)?.is_some())
@@ -84,208 +162,452 @@ impl<K: Key, V: Value> Map<K, V> {
 
     /// The values of `keys`, in their order.
     ///
-    /// The lookups are interleaved, so that their memory misses overlap: several times the rate of single lookups.
-    /// Each is linearizable by itself; the batch is not one snapshot.
+    /// The lookups are interleaved, so that their memory misses overlap: several times the rate of single lookups. Each lookup is linearizable by
+    /// itself; the batch is not one snapshot.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every read](Self#errors).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.map::<u64, u64>("m")?;
+    /// map.extend([(1, 10), (3, 30)])?;
+    /// assert_eq!(map.get_batch(&[3, 2, 1])?, [Some(30), None, Some(10)]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn get_batch(&self, keys: &[K]) -> Result<Vec<Option<V>>> {
         let mut codes = Vec::with_capacity(keys.len());
         for key in keys {
             codes.push(key.encode()?);
         }
-        let mut values = vec![None; keys.len()];
-        self.index.get_batch(&codes, &mut values)?;
+        let mut words = vec![None; keys.len()];
+        self.index.get_batch(&codes, &mut words)?;
+        let decode = |word: Option<u64>| word.map(V::from_word);
+        // For most types every word is a value, and this loop is compiled to nothing.
+        if let Some(at) = words
+            .iter()
+            .position(|&word| matches!(decode(word), Some(None)))
+        {
+            return Err(damaged_record::<K, V>([codes[at], words[at].unwrap_or(0)]));
+        }
+        let values = words.into_iter();
         Ok(values
-            .into_iter()
-            .map(|value| value.map(V::from_word))
+            .map(|word| decode(word).map(decoded_before))
             .collect())
     }
 
-    /// Sets the value of `key` and returns the one before.
+    /// Sets the value of `key`, and returns the value before.
     ///
-    /// A new key costs one flushed line and one fence in the good case and two of each otherwise (section 3.2), at
-    /// most 1.31 lines on average; an existing key costs one and one. A full leaf is split first (section 3.3).
+    /// A new key costs one flushed line and one fence in the good case and two of each otherwise (section 3.2), at most 1.31 lines on average; a key
+    /// that is there costs one and one. A full leaf is split first (section 3.3).
+    ///
+    /// # Errors
+    ///
+    /// Those of [every write](Self#errors); nothing is changed then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.map::<u64, u64>("m")?;
+    /// assert_eq!(map.insert(1, 10)?, None);
+    /// assert_eq!(map.insert(1, 11)?, Some(10));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline]
     pub fn insert(&self, key: K, value: V) -> Result<Option<V>> {
         let word = value.to_word();
         self.write(key, |_| Change::Put(word))
     }
 
-    /// Adds `key` if it is not there; returns `false`, and changes nothing, if it is.
+    /// Adds `key` if it is not there, and returns whether it did; a key that is there keeps its value.
+    ///
+    /// Costs what [`insert`](Self::insert) costs, or a lookup.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every write](Self#errors); nothing is changed then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.map::<u64, u64>("m")?;
+    /// assert!(map.insert_new(1, 10)?);
+    /// assert!(!map.insert_new(1, 11)?);
+    /// assert_eq!(map.get(1)?, Some(10));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn insert_new(&self, key: K, value: V) -> Result<bool> {
         let word = value.to_word();
-        let before = self.write(key, |now| {
-            if now.is_some() {
-                Change::Keep
-            } else {
-                Change::Put(word)
-            }
-        })?;
+        let before = self.apply(key, |now| put_if(now.is_none(), word))?;
         Ok(before.is_none())
     }
 
-    /// Sets the value of `key` if it is there, and returns the one before. One flushed line, one fence.
+    /// Sets the value of `key` if the key is there, and returns the value before. One flushed line, one fence.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every write](Self#errors); nothing is changed then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.map::<u64, u64>("m")?;
+    /// assert_eq!(map.update(1, 10)?, None);
+    /// assert!(map.is_empty()?);
+    /// map.insert(1, 11)?;
+    /// assert_eq!(map.update(1, 12)?, Some(11));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn update(&self, key: K, value: V) -> Result<Option<V>> {
         let word = value.to_word();
+        self.write(key, |now| put_if(now.is_some(), word))
+    }
+
+    /// Changes `key` to what `change` makes of its present value, in one atomic step, and returns the value before. `None` means that the key is
+    /// absent: returning it removes the key.
+    ///
+    /// `change` may be called more than once, each time with the value of that moment; the last call counts. While it runs, this thread holds a lock
+    /// that other operations on the key wait for: keep it short. It must not use any map of the pool, which may wait for ever. If it panics, nothing is
+    /// changed.
+    ///
+    /// A value that is unchanged, bit by bit, is not written. Otherwise the step costs what [`insert`](Self::insert) or
+    /// [`remove`](Self::remove) costs.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every write](Self#errors); nothing is changed then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.map::<u64, u64>("m")?;
+    /// for word in [7, 9, 7] {
+    ///     map.update_with(word, |count| Some(count.unwrap_or(0) + 1))?;
+    /// }
+    /// assert_eq!(map.get(7)?, Some(2));
+    /// // Count down, and remove what reaches zero.
+    /// let less = |count: Option<u64>| count?.checked_sub(1).filter(|&count| count > 0);
+    /// assert_eq!(map.update_with(9, less)?, Some(1));
+    /// assert_eq!(map.get(9)?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn update_with(
+        &self,
+        key: K,
+        mut change: impl FnMut(Option<V>) -> Option<V>,
+    ) -> Result<Option<V>> {
         self.write(key, |now| {
-            if now.is_some() {
-                Change::Put(word)
-            } else {
-                Change::Keep
+            // `write` has looked: every word is a value.
+            let present = now.and_then(V::from_word);
+            match change(present).map(V::to_word) {
+                new if new == now => Change::Keep,
+                Some(word) => Change::Put(word),
+                None => Change::Remove,
             }
         })
     }
 
-    /// Changes the value of `key` from `current` to `new`, where `None` means that the key is absent, in one step.
+    /// Changes the value of `key` from `current` to `new`, where `None` means that the key is absent, in one atomic step.
     ///
-    /// Returns `Ok(Ok(()))` if it did, and `Ok(Err(actual))` with the actual value if that was not `current`. Values
-    /// are compared bit by bit, so a NaN equals itself.
+    /// Values are compared bit by bit, so a NaN equals itself, and `0.0` does not equal `-0.0`. An exchange costs what [`insert`](Self::insert) or
+    /// [`remove`](Self::remove) costs; if there is none, nothing is flushed.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every write](Self#errors); nothing is changed then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.map::<u64, u64>("m")?;
+    /// use indelible::CompareExchange;
+    /// assert!(map.compare_exchange(1, None, Some(10))?.is_exchanged());
+    /// assert_eq!(map.compare_exchange(1, None, Some(11))?, CompareExchange::Unchanged(Some(10)));
+    /// assert!(map.compare_exchange(1, Some(10), None)?.is_exchanged());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn compare_exchange(
         &self,
         key: K,
         current: Option<V>,
         new: Option<V>,
-    ) -> Result<std::result::Result<(), Option<V>>> {
+    ) -> Result<CompareExchange<V>> {
         let (current, new) = (current.map(V::to_word), new.map(V::to_word));
         let before = self.apply(key, |now| match new {
             _ if now != current => Change::Keep,
             Some(word) => Change::Put(word),
             None => Change::Remove,
         })?;
-        Ok(if before == current {
-            Ok(())
-        } else {
-            Err(before.map(V::from_word))
-        })
-    }
-
-    /// The value of `key`, inserting `value` first if the key is not there.
-    pub fn get_or_insert(&self, key: K, value: V) -> Result<V> {
-        let word = value.to_word();
-        let before = self.write(key, |now| {
-            if now.is_some() {
-                Change::Keep
-            } else {
-                Change::Put(word)
-            }
-        })?;
-        Ok(before.unwrap_or(value))
-    }
-
-    /// Removes `key` and returns its value. One flushed line, one fence (section 3.1, deletion); a leaf that runs empty is
-    /// merged into its neighbour afterwards and its space is used again.
-    pub fn remove(&self, key: K) -> Result<Option<V>> {
-        self.write(key, |now| {
-            if now.is_some() {
-                Change::Remove
-            } else {
-                Change::Keep
-            }
-        })
-    }
-
-    /// Inserts all `records`, in an order of its own choice; of records with equal keys the last one wins.
-    ///
-    /// Groups of records share their fences, so on persistent memory a batch is much cheaper than its records one by
-    /// one. When the call returns, all of them are durable; if it fails or the process dies, each is there whole or
-    /// not at all. The batch is not one transaction.
-    pub fn insert_batch(&self, records: &[(K, V)]) -> Result<()> {
-        let mut words = Vec::with_capacity(records.len());
-        for &(key, value) in records {
-            words.push((key.encode()?, value.to_word()));
+        if before == current {
+            return Ok(CompareExchange::Exchanged);
         }
-        // Stable, so that of equal keys the last one is written last.
-        words.sort_by_key(|&(key, _)| key);
-        self.index.insert_batch(&words)
+        Ok(CompareExchange::Unchanged(Self::value(before)?))
     }
 
-    /// Fills an empty map from records in strictly ascending key order, with one thread per core.
+    /// The value of `key`, which is inserted with `value` first if it is not there, in one atomic step.
     ///
-    /// `fill` is the share of each leaf's slots that is used, from 0.1 to 1.0; 0.7 leaves room for later inserts. The whole load
-    /// commits with one 8-byte store: after a crash the map is empty or complete. Other operations on the map wait
-    /// until the load is done.
+    /// Costs a lookup, or what [`insert`](Self::insert) costs.
     ///
     /// # Errors
     ///
-    /// [`Error::NotEmpty`], [`Error::NotAscending`], [`Error::BadOption`] for a fill factor out of range. The map
-    /// stays empty.
-    pub fn bulk_load(&self, records: &[(K, V)], fill: f64) -> Result<()> {
-        let mut words = Vec::with_capacity(records.len());
-        for &(key, value) in records {
-            words.push((key.encode()?, value.to_word()));
+    /// Those of [every write](Self#errors); nothing is changed then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.map::<u64, u64>("m")?;
+    /// assert_eq!(map.get_or_insert(1, 10)?, 10);
+    /// assert_eq!(map.get_or_insert(1, 11)?, 10);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn get_or_insert(&self, key: K, value: V) -> Result<V> {
+        let word = value.to_word();
+        let before = self.write(key, |now| put_if(now.is_none(), word))?;
+        Ok(before.unwrap_or(value))
+    }
+
+    /// The value of `key`, which is inserted with the value that `make` returns if it is not there.
+    ///
+    /// `make` is called at most once, only if a lookup does not find the key, and without any lock: it may take long, and may use the map. The key is
+    /// then inserted unless another thread has inserted it meanwhile; if one has, its value is returned, and what `make` returned is dropped.
+    ///
+    /// Costs a lookup, and what [`insert`](Self::insert) costs if the key is not there.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every write](Self#errors); nothing is changed then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.map::<u64, u64>("m")?;
+    /// assert_eq!(map.get_or_insert_with(1, || 10)?, 10);
+    /// assert_eq!(map.get_or_insert_with(1, || unreachable!())?, 10);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> Result<V> {
+        match self.get(key)? {
+            Some(value) => Ok(value),
+            None => self.get_or_insert(key, make()),
         }
-        self.index.bulk_load(&words, fill)
     }
 
-    /// The record with the smallest key.
-    pub fn first(&self) -> Result<Option<(K, V)>> {
-        self.range(..)?.next().transpose()
-    }
-
-    /// The record with the largest key.
-    pub fn last(&self) -> Result<Option<(K, V)>> {
-        self.range(..)?.next_back().transpose()
-    }
-
-    /// The records whose keys lie in `bounds`, lazily, in key order; `.rev()` gives them in reverse.
+    /// Removes `key` and returns its value.
     ///
-    /// The iterator owns its handle and holds no lock, so the map may be written meanwhile, also by the same thread.
-    /// It yields every record that was there throughout, none twice, in order, never one outside its bounds; records
-    /// that come or go meanwhile it may or may not yield. It reads ahead by up to some hundred records.
+    /// One flushed line, one fence (section 3.1, deletion). A leaf that runs empty is merged into its neighbour afterwards, and its space is used
+    /// again.
     ///
-    /// Bounds that exclude everything (start above end) give an empty range, not a panic.
-    pub fn range(&self, bounds: impl RangeBounds<K>) -> Result<Range<K, V>> {
-        Range::new(self.index.clone(), &bounds)
+    /// # Errors
+    ///
+    /// Those of [every write](Self#errors); nothing is changed then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.map::<u64, u64>("m")?;
+    /// map.insert(1, 10)?;
+    /// assert_eq!(map.remove(1)?, Some(10));
+    /// assert_eq!(map.remove(1)?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn remove(&self, key: K) -> Result<Option<V>> {
+        self.write(key, |_| Change::Remove)
     }
 
-    /// All records, in key order.
-    pub fn iter(&self) -> Range<K, V> {
-        Range::all(self.index.clone())
-    }
-
-    /// Number of records. O(1) once the map is warm; the first call after a crash waits until every leaf has been
-    /// counted.
+    /// Number of records.
+    ///
+    /// O(1) once the map is warm; the first call after a crash waits until all records have been counted. While others write: a number that counts
+    /// every change that was complete before the call.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every read](Self#errors).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.map::<u64, u64>("m")?;
+    /// map.insert(1, 10)?;
+    /// assert_eq!(map.len()?, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn len(&self) -> Result<u64> {
         self.index.len()
     }
 
-    /// Whether there are no records.
+    /// Whether there are no records. Costs what [`first`](Self::first) costs, also right after a crash.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every read](Self#errors).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.map::<u64, u64>("m")?;
+    /// assert!(map.is_empty()?);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn is_empty(&self) -> Result<bool> {
         Ok(self.first()?.is_none())
     }
 
-    /// What the map is made of. O(nodes).
+    /// What the map is made of: records, bytes, and [facts](crate::Fact) of its kind of index. O(nodes).
+    ///
+    /// # Errors
+    ///
+    /// Those of [every read](Self#errors).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.map::<u64, u64>("m")?;
+    /// map.insert(1, 10)?;
+    /// let stat = map.stat()?;
+    /// println!("{} records in {} bytes", stat.records, stat.file_bytes);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn stat(&self) -> Result<MapStat> {
         self.index.stat()
     }
 
-    /// Checks every invariant of the index: order, fingerprints, links, inner nodes, signposts, ownership of every
-    /// block. Returns what is wrong, in words; empty means sound. O(n).
+    /// Checks every invariant of the index: order, fingerprints, links, inner nodes, ownership of every block. Returns what is wrong, in words; empty
+    /// means sound. O(n).
     ///
-    /// Run it while nobody writes: a concurrent write can look like a defect.
+    /// Run it while nobody writes: a concurrent write can look like a defect. Values have no checksum, so a changed value is not found.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every read](Self#errors), but not `Error::Damaged`: what is damaged is in what is returned.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.map::<u64, u64>("m")?;
+    /// map.insert(1, 10)?;
+    /// assert!(map.check()?.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn check(&self) -> Result<Vec<String>> {
         self.index.check()
     }
 
-    /// Gives DRAM back that is rebuilt when it is needed, and returns how many bytes; for when memory is short. Operations
-    /// go on meanwhile, and rebuild what they touch. O(nodes).
+    /// Gives DRAM back that is rebuilt when it is needed, and returns how many bytes; for when memory is short. Operations go on meanwhile, and rebuild
+    /// what they touch. O(nodes). Nothing in the file is changed.
     ///
     /// Not every kind of index has such DRAM; see the documentation of each.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.map::<u64, u64>("m")?;
+    /// let bytes = map.release_memory();
+    /// println!("{bytes} bytes are free now");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn release_memory(&self) -> u64 {
         self.index.release_memory()
     }
 
-    /// Waits until everything that a crash left to be rebuilt has been rebuilt. Never needed for correctness.
+    /// Waits until everything that a crash left to be rebuilt has been rebuilt. O(n) after a crash, otherwise O(nodes).
+    ///
+    /// Never needed for correctness: for measurements, and for programs that want their first operations as fast as the others.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every read](Self#errors).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.map::<u64, u64>("m")?;
+    /// map.warm_up()?;
+    /// assert!(map.stat()?.warm);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn warm_up(&self) -> Result<()> {
         self.index.warm_up()
     }
 
+    /// Changes one key, and returns its value from before. If the bytes there are no `V`, nothing is changed.
     #[inline]
-    fn write(&self, key: K, change: impl FnMut(Option<u64>) -> Change) -> Result<Option<V>> {
-        Ok(self.apply(key, change)?.map(V::from_word))
+    fn write(&self, key: K, mut change: impl FnMut(Option<u64>) -> Change) -> Result<Option<V>> {
+        let before = self.apply(key, |now| match now.map(V::from_word) {
+            Some(None) => Change::Keep,
+            _ => change(now),
+        })?;
+        Self::value(before)
     }
 
     #[inline(always)]
-    fn apply(&self, key: K, change: impl FnMut(Option<u64>) -> Change) -> Result<Option<u64>> {
+    pub(super) fn apply(
+        &self,
+        key: K,
+        change: impl FnMut(Option<u64>) -> Change,
+    ) -> Result<Option<u64>> {
         let before = self.index.apply(key.encode()?, change);
         before.map_err(|error| *error)
+    }
+
+    /// The value that is stored as a word.
+    #[inline(always)]
+    fn value(word: Option<u64>) -> Result<Option<V>> {
+        let Some(word) = word else {
+            return Ok(None);
+        };
+        match V::from_word(word) {
+            Some(value) => Ok(Some(value)),
+            None => Err(damaged_value::<V>(word)),
+        }
+    }
+}
+
+/// The error for a word that no `V` is stored as.
+#[cold]
+pub(super) fn damaged_value<V: Value>(word: u64) -> Error {
+    Error::Damaged(format!(
+        "no {} is stored as {word:#x}, which is a value of the map",
+        V::TYPE
+    ))
+}
+
+#[inline(always)]
+fn put_if(condition: bool, word: u64) -> Change {
+    if condition {
+        Change::Put(word)
+    } else {
+        Change::Keep
     }
 }

@@ -1,5 +1,6 @@
 //! The public face: pools, maps, ranges, options, types of keys and values. Everything is documented and typed here, and done below.
 
+mod many;
 mod map;
 mod open;
 mod options;
@@ -9,9 +10,9 @@ mod types;
 
 pub use crate::host::MapStat;
 pub use crate::pool::PoolOptions;
-pub use map::Map;
+pub use map::{CompareExchange, Map};
 pub use options::MapOptions;
 pub(crate) use pool::accept_if_whole;
 pub use pool::{MapInfo, Pool, PoolStat};
-pub use range::Range;
-pub use types::{Key, Type, Value};
+pub use range::{Keys, Range, Values};
+pub use types::{Key, Newtype, Type, Value};

@@ -58,6 +58,16 @@ impl From<AnyOptions> for MapOptions {
 
 impl MapOptions {
     /// The kind of index.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// use indelible::{Kind, MapOptions};
+    /// assert_eq!(MapOptions::default().kind(), Kind::default());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.any.kind()
@@ -68,12 +78,35 @@ impl MapOptions {
     /// # Errors
     ///
     /// [`Error::BadOption`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// use indelible::{Kind, MapOptions};
+    /// let options = MapOptions::from(Kind::LbTree).set("leaf", "1K")?;
+    /// assert_eq!(options.get("leaf").as_deref(), Some("1024"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn set(mut self, name: &str, value: &str) -> Result<Self> {
         self.any.set(name, value)?;
         Ok(self)
     }
 
     /// The value of one option, as [`set`](Self::set) takes it; `None` if the kind of index has no option of that name.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// use indelible::{Kind, MapOptions};
+    /// let options = MapOptions::from(Kind::LbTree);
+    /// assert_eq!(options.get("leaf").as_deref(), Some("256"));
+    /// assert_eq!(options.get("nonsense"), None);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn get(&self, name: &str) -> Option<String> {
         let mut options = self.kind().options().iter();
@@ -84,6 +117,20 @@ impl MapOptions {
 
     /// Opens a map that is there whatever its kind of index and its options are, instead of returning
     /// [`Error::OtherOptions`]. Default: no.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// use indelible::{Error, Kind, LbTreeOptions, MapOptions, Pool};
+    /// let pool = Pool::in_memory()?;
+    /// let map = pool.map_with::<u64, u64>("m", LbTreeOptions::default().leaf_bytes(512))?;
+    /// let usual = MapOptions::from(Kind::LbTree);
+    /// assert!(matches!(pool.map_with::<u64, u64>("m", &usual), Err(Error::OtherOptions { .. })));
+    /// pool.map_with::<u64, u64>("m", usual.accept_any(true))?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn accept_any(mut self, yes: bool) -> Self {
         self.accept_any = yes;
@@ -114,7 +161,7 @@ impl std::str::FromStr for MapOptions {
     fn from_str(text: &str) -> Result<Self> {
         let mut parts = text.split(',').map(str::trim).peekable();
         let kind = match parts.peek() {
-            Some(first) if first.is_empty() => {
+            Some(&"") => {
                 parts.next();
                 Kind::default()
             }

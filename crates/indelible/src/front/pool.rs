@@ -44,7 +44,21 @@ impl std::fmt::Debug for Pool {
     }
 }
 
-/// A map in the catalog.
+/// A map in the catalog, from [`Pool::maps`].
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> indelible::Result<()> {
+/// use indelible::Pool;
+/// let pool = Pool::in_memory()?;
+/// pool.map::<u64, bool>("seen")?;
+/// for map in pool.maps() {
+///     println!("{}: {} to {}, {}", map.name, map.key, map.value, map.options);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct MapInfo {
@@ -67,6 +81,18 @@ impl MapInfo {
 }
 
 /// What a pool is, from [`Pool::stat`].
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> indelible::Result<()> {
+/// use indelible::Pool;
+/// let stat = Pool::in_memory()?.stat();
+/// assert_eq!((stat.read_only, stat.clean_at_open), (false, true));
+/// println!("{} bytes", stat.file_bytes);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStat {
@@ -88,22 +114,80 @@ pub struct PoolStat {
 
 impl Pool {
     /// The default options; see [`PoolOptions`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// use indelible::Pool;
+    /// let pool = Pool::options().max_bytes(1 << 30).in_memory()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn options() -> PoolOptions {
         PoolOptions::new()
     }
 
-    /// Creates a new pool with the default options; see [`PoolOptions::create`].
+    /// Creates a new pool with the default options.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PoolOptions::create`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("a.pool");
+    /// use indelible::Pool;
+    /// let pool = Pool::create(&path)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn create(path: impl AsRef<Path>) -> Result<Self> {
         PoolOptions::new().create(path)
     }
 
-    /// Opens an existing pool with the default options; see [`PoolOptions::open`].
+    /// Opens an existing pool with the default options. O(1) in the number of records.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PoolOptions::open`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("a.pool");
+    /// use indelible::Pool;
+    /// drop(Pool::create(&path)?);
+    /// let pool = Pool::open(&path)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         PoolOptions::new().open(path)
     }
 
-    /// A pool in anonymous memory with the default options; see [`PoolOptions::in_memory`].
+    /// A pool in anonymous memory, which survives nothing, with the default options.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PoolOptions::in_memory`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// use indelible::Pool;
+    /// let pool = Pool::in_memory()?;
+    /// pool.map::<u64, u64>("m")?.insert(1, 10)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn in_memory() -> Result<Self> {
         PoolOptions::new().in_memory()
     }
@@ -120,10 +204,26 @@ impl Pool {
 
     /// Opens the map `name`, whatever its kind of index, creating it with the default options if it is not there.
     ///
+    /// O(1). A map that is created is durable when the call returns.
+    ///
     /// # Errors
     ///
     /// [`Error::WrongType`], [`Error::BadName`], [`Error::TooManyMaps`], [`Error::NoSpace`], [`Error::ReadOnly`] (it is
     /// not there), [`Error::Damaged`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// use indelible::Pool;
+    /// let pool = Pool::in_memory()?;
+    /// let ages = pool.map::<u64, u8>("ages")?;
+    /// ages.insert(1, 42)?;
+    /// assert_eq!(pool.map::<u64, u8>("ages")?.get(1)?, Some(42));
+    /// assert!(pool.map::<u64, u16>("ages").is_err(), "the types are those of the first time");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn map<K: Key, V: Value>(&self, name: &str) -> Result<Map<K, V>> {
         self.map_with(name, MapOptions::default().accept_any(true))
     }
@@ -169,11 +269,24 @@ impl Pool {
         }
     }
 
-    /// Opens the map `name`, whatever its kind of index.
+    /// Opens the map `name`, whatever its kind of index. O(1).
     ///
     /// # Errors
     ///
     /// [`Error::NoSuchMap`], [`Error::WrongType`], [`Error::Damaged`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// use indelible::{Error, Pool};
+    /// let pool = Pool::in_memory()?;
+    /// assert!(matches!(pool.open_map::<u64, u64>("m"), Err(Error::NoSuchMap(_))));
+    /// pool.map::<u64, u64>("m")?;
+    /// pool.open_map::<u64, u64>("m")?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn open_map<K: Key, V: Value>(&self, name: &str) -> Result<Map<K, V>> {
         loop {
             let slot = self.find(name)?;
@@ -242,7 +355,19 @@ impl Pool {
         Ok(())
     }
 
-    /// The maps in the pool.
+    /// The maps in the pool, those of a later version apart. O(maps).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// use indelible::Pool;
+    /// let pool = Pool::in_memory()?;
+    /// pool.map::<u64, u64>("m")?;
+    /// assert_eq!(pool.maps()[0].name, "m");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn maps(&self) -> Vec<MapInfo> {
         let _objects = self.core.registry();
@@ -261,9 +386,24 @@ impl Pool {
 
     /// Gives the map `from` the name `to`. Open handles stay valid; [`Map`]'s debug text goes on naming it `from`.
     ///
+    /// O(maps). Durable when the call returns; after a crash the map has one name or the other.
+    ///
     /// # Errors
     ///
     /// [`Error::NoSuchMap`], [`Error::NameTaken`], [`Error::BadName`], [`Error::ReadOnly`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// use indelible::Pool;
+    /// let pool = Pool::in_memory()?;
+    /// pool.map::<u64, u64>("new")?;
+    /// pool.rename_map("new", "current")?;
+    /// assert_eq!(pool.maps()[0].name, "current");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn rename_map(&self, from: &str, to: &str) -> Result<()> {
         if self.core.is_read_only() {
             return Err(Error::ReadOnly);
@@ -283,9 +423,24 @@ impl Pool {
 
     /// Removes the map `name` and frees its space.
     ///
+    /// O(extents), whatever is in the map. Durable when the call returns; after a crash the map is there whole or not at all.
+    ///
     /// # Errors
     ///
     /// [`Error::NoSuchMap`], [`Error::ReadOnly`], [`Error::InUse`] while a handle to it lives.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// use indelible::Pool;
+    /// let pool = Pool::in_memory()?;
+    /// drop(pool.map::<u64, u64>("m")?);
+    /// pool.drop_map("m")?;
+    /// assert!(pool.maps().is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn drop_map(&self, name: &str) -> Result<()> {
         if self.core.is_read_only() {
             return Err(Error::ReadOnly);
@@ -310,6 +465,20 @@ impl Pool {
     /// # Errors
     ///
     /// [`Error::ReadOnly`], [`Error::Io`], [`Error::Damaged`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// use indelible::Pool;
+    /// let pool = Pool::in_memory()?;
+    /// let map = pool.map::<u64, u64>("m")?;
+    /// map.extend((0..100_000).map(|i| (i, i)))?;
+    /// map.clear()?;
+    /// println!("{} bytes given back", pool.shrink()?);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn shrink(&self) -> Result<u64> {
         if self.core.is_read_only() {
             return Err(Error::ReadOnly);
@@ -325,12 +494,33 @@ impl Pool {
 
     /// Checks what the pool knows of itself, apart from its maps (see [`Map::check`](crate::Map::check)): that every extent
     /// is either free or a map's. Returns what is wrong, in words; empty means sound. O(extents).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// use indelible::Pool;
+    /// let pool = Pool::in_memory()?;
+    /// assert!(pool.check().is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn check(&self) -> Vec<String> {
         self.core.check_extents()
     }
 
-    /// What the pool is.
+    /// What the pool is: its size, its state, and where it lies. O(extents).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// use indelible::Pool;
+    /// println!("{} of 2 MiB are free", Pool::in_memory()?.stat().free_extents);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn stat(&self) -> PoolStat {
         let (extents, free_extents) = self.core.extent_counts();
@@ -353,6 +543,20 @@ impl Pool {
     /// # Errors
     ///
     /// [`Error::Io`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("a.pool");
+    /// use indelible::Pool;
+    /// let pool = Pool::create(&path)?;
+    /// pool.map::<u64, u64>("m")?.insert(1, 10)?;
+    /// pool.sync()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn sync(&self) -> Result<()> {
         self.core.sync()
     }
@@ -362,6 +566,20 @@ impl Pool {
     /// # Errors
     ///
     /// [`Error::InUse`] while other handles, to the pool or to its maps, live; [`Error::Io`] if the sync fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("a.pool");
+    /// use indelible::Pool;
+    /// let pool = Pool::create(&path)?;
+    /// pool.map::<u64, u64>("m")?.insert(1, 10)?;
+    /// pool.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn close(self) -> Result<()> {
         match Arc::try_unwrap(self.core) {
             Ok(core) => core.close(),

@@ -1,103 +1,232 @@
-//! Keys and values: 8 bytes each, the whole domain of their types.
+//! Keys and values of at most 8 bytes, each with the whole domain of its type.
+//!
+//! Every key is stored as a `u64` whose order is the order of the type, and every value as a `u64` that keeps each of its bits. The
+//! [list](each_type) generates [`Type`], its codes and names, and the implementations.
+//!
+//! Wider keys and values (strings, `u128`, arrays of more than 8 bytes) will be a second family beside this one: traits of their own,
+//! next to [`Key`] and [`Value`], for kinds of index that store byte strings. Their codes go on in [`Type`], which is why that is
+//! `#[non_exhaustive]`, and a map from them will be a type of its own beside [`Map`](crate::Map), as no method of this family can
+//! promise a word for them.
 
 use crate::{Error, Result};
 
-/// The type of a map's keys or values, as the catalog records it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Type {
-    /// `u64`
-    U64 = 1,
-    /// `i64`
-    I64 = 2,
-    /// `u32`
-    U32 = 3,
-    /// `i32`
-    I32 = 4,
-    /// `f64`
-    F64 = 5,
-    /// `f32`
-    F32 = 6,
-    /// `[u8; 8]`, ordered as `memcmp` orders it
-    Bytes8 = 7,
-    /// `()`: a map with this value type is a set
-    Unit = 8,
+/// The list of types: variant of [`Type`], code in the catalog, type, and the macro that implements [`Key`] and [`Value`] for it. A code
+/// is part of the file format: it is never changed and never used again.
+macro_rules! each_type {
+    ($use_list:ident) => {
+        $use_list! {
+            U64 = 1, u64, unsigned, "";
+            I64 = 2, i64, signed, "";
+            U32 = 3, u32, unsigned, "";
+            I32 = 4, i32, signed, "";
+            F64 = 5, f64, float, ", without NaN as a key";
+            F32 = 6, f32, float, ", without NaN as a key";
+            Bytes8 = 7, [u8; 8], bytes, ", ordered as `memcmp` orders it";
+            Unit = 8, (), unit, ": a map with this value type is a set; it cannot be a key";
+            U16 = 9, u16, unsigned, "";
+            I16 = 10, i16, signed, "";
+            U8 = 11, u8, unsigned, "";
+            I8 = 12, i8, signed, "";
+            Bool = 13, bool, boolean, ": `false` comes before `true`";
+            Char = 14, char, character, ", ordered by code point";
+            Bytes1 = 15, [u8; 1], bytes, ", ordered as `memcmp` orders it";
+            Bytes2 = 16, [u8; 2], bytes, ", ordered as `memcmp` orders it";
+            Bytes3 = 17, [u8; 3], bytes, ", ordered as `memcmp` orders it";
+            Bytes4 = 18, [u8; 4], bytes, ", ordered as `memcmp` orders it";
+            Bytes5 = 19, [u8; 5], bytes, ", ordered as `memcmp` orders it";
+            Bytes6 = 20, [u8; 6], bytes, ", ordered as `memcmp` orders it";
+            Bytes7 = 21, [u8; 7], bytes, ", ordered as `memcmp` orders it";
+        }
+    };
 }
+
+macro_rules! type_codes {
+    ($($variant:ident = $code:literal, $type:ty, $class:ident, $more:literal;)+) => {
+        /// The type of a map's keys or values, as the catalog records it.
+        ///
+        /// A [`Newtype`] has the type that it wraps.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// use indelible::{Key, Type};
+        /// assert_eq!(<[u8; 4] as Key>::TYPE, Type::Bytes4);
+        /// assert_eq!(Type::Bytes4.to_string(), "[u8; 4]");
+        /// assert_eq!(Type::from_code(Type::Char as u8), Some(Type::Char));
+        /// ```
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        #[repr(u8)]
+        pub enum Type {
+            $(#[doc = concat!("`", stringify!($type), "`", $more)] $variant = $code,)+
+        }
+
+        impl Type {
+            /// All types of this version, in the order of their codes.
+            #[must_use]
+            pub const fn all() -> &'static [Self] {
+                &[$(Self::$variant,)+]
+            }
+        }
+
+        impl std::fmt::Display for Type {
+            /// The type as Rust spells it.
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(match self {
+                    $(Self::$variant => stringify!($type),)+
+                })
+            }
+        }
+    };
+}
+each_type!(type_codes);
 
 impl Type {
-    /// The type with this code, if it is known.
+    /// The type with this code in the catalog, if this version knows it.
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
-        [
-            Self::U64,
-            Self::I64,
-            Self::U32,
-            Self::I32,
-            Self::F64,
-            Self::F32,
-            Self::Bytes8,
-            Self::Unit,
-        ]
-        .into_iter()
-        .find(|known| *known as u8 == code)
-    }
-}
-
-impl std::fmt::Display for Type {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::U64 => "u64",
-            Self::I64 => "i64",
-            Self::U32 => "u32",
-            Self::I32 => "i32",
-            Self::F64 => "f64",
-            Self::F32 => "f32",
-            Self::Bytes8 => "[u8; 8]",
-            Self::Unit => "()",
-        })
+        let all = Self::all().iter().copied();
+        all.into_iter().find(|known| *known as u8 == code)
     }
 }
 
 mod sealed {
     pub trait Sealed {}
+    impl<T: super::Newtype> Sealed for T {}
 }
 
 /// A key: a type with an order-preserving 8-byte encoding.
 ///
-/// Implemented for `u64 i64 u32 i32 f64 f32 [u8; 8]`. Sealed: the encoding is part of the file format.
+/// Implemented for `u64 i64 u32 i32 u16 i16 u8 i8 f64 f32 bool char`, for `[u8; 1]` to `[u8; 8]`, and for every [`Newtype`] around
+/// one of them. Not for `usize` and `isize`, whose width depends on the machine. Sealed: the encoding is part of the file format.
+///
+/// # Examples
+///
+/// ```
+/// use indelible::Key;
+/// # fn main() -> indelible::Result<()> {
+/// assert!((-1_i32).encode()? < 0_i32.encode()?);
+/// assert_eq!(i32::decode((-1_i32).encode()?), Some(-1));
+/// assert_eq!(char::decode(0xd800), None, "no character has this code");
+/// # Ok(())
+/// # }
+/// ```
 pub trait Key: Copy + Send + Sync + 'static + sealed::Sealed {
-    /// The code in the catalog.
+    /// The type's code in the catalog.
     const TYPE: Type;
+
     /// The encoding, whose order as `u64` is the order of the type.
     ///
     /// # Errors
     ///
     /// [`Error::NanKey`] for a NaN. `-0.0` is the same key as `0.0`.
     fn encode(self) -> Result<u64>;
-    /// The key with this encoding.
-    fn decode(code: u64) -> Self;
+
+    /// The key with this encoding; `None` if no key has it, so that the file that it comes from is damaged.
+    fn decode(code: u64) -> Option<Self>;
 }
 
-/// A value: any type of at most 8 bytes that the catalog knows. Every bit pattern is stored as it is.
+/// A value: a type of at most 8 bytes that the catalog knows. Every bit of it is stored as it is.
 ///
-/// Implemented for `u64 i64 u32 i32 f64 f32 [u8; 8] ()`.
+/// Implemented for all [keys](Key), and for `()`: a map of `()` is a set. NaNs are values like others.
+///
+/// # Examples
+///
+/// ```
+/// use indelible::Value;
+/// assert_eq!(bool::from_word(true.to_word()), Some(true));
+/// assert_eq!(bool::from_word(2), None);
+/// ```
 pub trait Value: Copy + Send + Sync + 'static + sealed::Sealed {
-    /// The code in the catalog.
+    /// The type's code in the catalog.
     const TYPE: Type;
+
     /// The 8 bytes that are stored.
     fn to_word(self) -> u64;
-    /// The value stored in these 8 bytes.
-    fn from_word(word: u64) -> Self;
+
+    /// The value stored in these 8 bytes; `None` if no value is stored like this, so that the file that they come from is damaged.
+    fn from_word(word: u64) -> Option<Self>;
 }
 
+/// A type of your own that wraps a key or a value, and is one itself.
+///
+/// In the file it is what it wraps: the catalog records the type inside, the order of the keys is that of the type inside, and a map of
+/// the newtype can be opened as a map of the type inside.
+///
+/// # Examples
+///
+/// ```
+/// use indelible::{Newtype, Pool};
+///
+/// #[derive(Clone, Copy, Debug, PartialEq)]
+/// struct UserId(u32);
+///
+/// impl Newtype for UserId {
+///     type Inner = u32;
+///
+///     fn into_inner(self) -> u32 {
+///         self.0
+///     }
+///
+///     fn from_inner(inner: u32) -> Self {
+///         Self(inner)
+///     }
+/// }
+///
+/// # fn main() -> indelible::Result<()> {
+/// let friends = Pool::in_memory()?.map::<UserId, UserId>("friends")?;
+/// friends.insert(UserId(1), UserId(2))?;
+/// assert_eq!(friends.first()?, Some((UserId(1), UserId(2))));
+/// # Ok(())
+/// # }
+/// ```
+pub trait Newtype: Copy + Send + Sync + 'static {
+    /// The type inside.
+    type Inner: Key + Value;
+
+    /// What is inside.
+    fn into_inner(self) -> Self::Inner;
+
+    /// Wraps a value, which may be any: it comes from a file.
+    fn from_inner(inner: Self::Inner) -> Self;
+}
+
+impl<T: Newtype> Key for T {
+    const TYPE: Type = <T::Inner as Key>::TYPE;
+
+    #[inline(always)]
+    fn encode(self) -> Result<u64> {
+        self.into_inner().encode()
+    }
+
+    #[inline(always)]
+    fn decode(code: u64) -> Option<Self> {
+        T::Inner::decode(code).map(Self::from_inner)
+    }
+}
+
+impl<T: Newtype> Value for T {
+    const TYPE: Type = <T::Inner as Value>::TYPE;
+
+    #[inline(always)]
+    fn to_word(self) -> u64 {
+        self.into_inner().to_word()
+    }
+
+    #[inline(always)]
+    fn from_word(word: u64) -> Option<Self> {
+        T::Inner::from_word(word).map(Self::from_inner)
+    }
+}
+
+/// The sign bit of an `i64` or `f64`: flipped, negative numbers sort below positive ones.
 const SIGN_64: u64 = 1 << 63;
 
-macro_rules! plain {
-    ($type:ty, $code:expr, $encode:expr, $decode:expr, $to:expr, $from:expr) => {
-        impl sealed::Sealed for $type {}
-
+/// Implements [`Key`] and [`Value`] of one type by four functions.
+macro_rules! by_functions {
+    ($type:ty, $code:ident, $encode:expr, $decode:expr, $to_word:expr, $from_word:expr) => {
         impl Key for $type {
-            const TYPE: Type = $code;
+            const TYPE: Type = Type::$code;
 
             #[inline(always)]
             fn encode(self) -> Result<u64> {
@@ -106,92 +235,152 @@ macro_rules! plain {
             }
 
             #[inline(always)]
-            fn decode(code: u64) -> Self {
-                let decode: fn(u64) -> $type = $decode;
+            fn decode(code: u64) -> Option<Self> {
+                let decode: fn(u64) -> Option<$type> = $decode;
                 decode(code)
             }
         }
 
+        by_functions!($type, $code, $to_word, $from_word);
+    };
+    ($type:ty, $code:ident, $to_word:expr, $from_word:expr) => {
+        impl sealed::Sealed for $type {}
+
         impl Value for $type {
-            const TYPE: Type = $code;
+            const TYPE: Type = Type::$code;
 
             #[inline(always)]
             fn to_word(self) -> u64 {
-                let to: fn($type) -> u64 = $to;
-                to(self)
+                let to_word: fn($type) -> u64 = $to_word;
+                to_word(self)
             }
 
             #[inline(always)]
-            fn from_word(word: u64) -> Self {
-                let from: fn(u64) -> $type = $from;
-                from(word)
+            fn from_word(word: u64) -> Option<Self> {
+                let from_word: fn(u64) -> Option<$type> = $from_word;
+                from_word(word)
             }
         }
     };
 }
 
-plain!(u64, Type::U64, Ok, |code| code, |value| value, |word| word);
-plain!(
-    i64,
-    Type::I64,
-    |key| Ok(key as u64 ^ SIGN_64),
-    |code| (code ^ SIGN_64) as i64,
-    |value| value as u64,
-    |word| word as i64
-);
-plain!(
-    u32,
-    Type::U32,
-    |key| Ok(u64::from(key)),
-    |code| code as u32,
-    u64::from,
-    |word| word as u32
-);
-plain!(
-    i32,
-    Type::I32,
-    |key| Ok(i64::from(key) as u64 ^ SIGN_64),
-    |code| (code ^ SIGN_64) as i32,
-    |value| u64::from(value as u32),
-    |word| word as u32 as i32
-);
-plain!(
-    f64,
-    Type::F64,
-    encode_f64,
-    decode_f64,
-    f64::to_bits,
-    f64::from_bits
-);
-plain!(
-    f32,
-    Type::F32,
-    |key| encode_f64(f64::from(key)),
-    |code| decode_f64(code) as f32,
-    |value| u64::from(value.to_bits()),
-    |word| f32::from_bits(word as u32)
-);
-plain!(
-    [u8; 8],
-    Type::Bytes8,
-    |key| Ok(u64::from_be_bytes(key)),
-    u64::to_be_bytes,
-    u64::from_be_bytes,
-    |word| word.to_be_bytes()
-);
+/// A number as it is, with zeros above.
+macro_rules! unsigned {
+    ($type:ty, $code:ident) => {
+        by_functions!(
+            $type,
+            $code,
+            |key| Ok(u64::from(key)),
+            |code| code.try_into().ok(),
+            u64::from,
+            |word| word.try_into().ok()
+        );
+    };
+}
 
-impl sealed::Sealed for () {}
+/// As a key the number as an `i64`, with its sign flipped; as a value the number's own bytes, with zeros above.
+macro_rules! signed {
+    ($type:ty, $code:ident) => {
+        by_functions!(
+            $type,
+            $code,
+            |key| Ok(i64::from(key).cast_unsigned() ^ SIGN_64),
+            |code| (code ^ SIGN_64).cast_signed().try_into().ok(),
+            |value| u64::from(value.cast_unsigned()),
+            |word| {
+                let number = word as $type;
+                (u64::from(number.cast_unsigned()) == word).then_some(number)
+            }
+        );
+    };
+}
 
-impl Value for () {
-    const TYPE: Type = Type::Unit;
+/// As a key the number as an `f64`, whose bits are changed so that they sort; as a value the number's own bits, with zeros above.
+macro_rules! float {
+    ($type:ty, $code:ident) => {
+        by_functions!(
+            $type,
+            $code,
+            |key| encode_f64(f64::from(key)),
+            |code| {
+                let number = decode_f64(code)?;
+                // An `f32` is stored as the `f64` that it equals.
+                let narrow = number as $type;
+                (f64::from(narrow) == number).then_some(narrow)
+            },
+            |value| u64::from(value.to_bits()),
+            |word| Some(<$type>::from_bits(word.try_into().ok()?))
+        );
+    };
+}
 
-    #[inline(always)]
-    fn to_word(self) -> u64 {
-        0
+/// The bytes as a number with the first byte highest, and zeros above.
+macro_rules! bytes {
+    ($type:ty, $code:ident) => {
+        by_functions!(
+            $type,
+            $code,
+            |key| Ok(word_of_bytes(key)),
+            bytes_of_word,
+            word_of_bytes,
+            bytes_of_word
+        );
+    };
+}
+
+macro_rules! boolean {
+    ($type:ty, $code:ident) => {
+        by_functions!(
+            $type,
+            $code,
+            |key| Ok(u64::from(key)),
+            |code| (code <= 1).then_some(code == 1),
+            u64::from,
+            |word| (word <= 1).then_some(word == 1)
+        );
+    };
+}
+
+macro_rules! character {
+    ($type:ty, $code:ident) => {
+        by_functions!(
+            $type,
+            $code,
+            |key| Ok(u64::from(key)),
+            |code| char::from_u32(code.try_into().ok()?),
+            u64::from,
+            |word| char::from_u32(word.try_into().ok()?)
+        );
+    };
+}
+
+/// A value without bytes, and no key. What lies in the file does not matter.
+macro_rules! unit {
+    ($type:ty, $code:ident) => {
+        by_functions!($type, $code, |()| 0, |_| Some(()));
+    };
+}
+
+macro_rules! implement {
+    ($($variant:ident = $code:literal, $type:ty, $class:ident, $more:literal;)+) => {
+        $($class!($type, $variant);)+
+    };
+}
+each_type!(implement);
+
+fn word_of_bytes<const N: usize>(bytes: [u8; N]) -> u64 {
+    let mut word = [0; 8];
+    word[8 - N..].copy_from_slice(&bytes);
+    u64::from_be_bytes(word)
+}
+
+fn bytes_of_word<const N: usize>(word: u64) -> Option<[u8; N]> {
+    let word = word.to_be_bytes();
+    let (zeros, bytes) = word.split_at(8 - N);
+    if zeros.iter().any(|&byte| byte != 0) {
+        return None;
     }
-
-    #[inline(always)]
-    fn from_word(_: u64) -> Self {}
+    bytes.try_into().ok()
 }
 
 /// Positive floats sort as their bits do, once the sign bit is set; negative ones sort the other way round.
@@ -208,12 +397,14 @@ fn encode_f64(key: f64) -> Result<u64> {
     })
 }
 
-fn decode_f64(code: u64) -> f64 {
-    f64::from_bits(if code & SIGN_64 != 0 {
+fn decode_f64(code: u64) -> Option<f64> {
+    let number = f64::from_bits(if code & SIGN_64 != 0 {
         code & !SIGN_64
     } else {
         !code
-    })
+    });
+    // Zero is encoded without its sign.
+    (!number.is_nan() && code != !SIGN_64).then_some(number)
 }
 
 #[cfg(test)]
@@ -224,7 +415,7 @@ mod tests {
     fn keeps_order<K: Key + PartialOrd + std::fmt::Debug>(a: K, b: K) {
         let (code_a, code_b) = (a.encode().unwrap(), b.encode().unwrap());
         assert_eq!(a.partial_cmp(&b), Some(code_a.cmp(&code_b)), "{a:?} {b:?}");
-        assert_eq!(K::decode(code_a), a);
+        assert_eq!(K::decode(code_a), Some(a));
     }
 
     #[test]
@@ -280,7 +471,86 @@ mod tests {
     #[test]
     fn a_nan_value_keeps_its_bits() {
         let odd = f64::from_bits(0x7ff8_dead_beef_0001);
-        assert_eq!(f64::from_word(odd.to_word()).to_bits(), odd.to_bits());
+        assert_eq!(
+            f64::from_word(odd.to_word()).map(f64::to_bits),
+            Some(odd.to_bits())
+        );
+    }
+
+    /// Words that a map of `T` may meet in a damaged file: what is read from them must be what would be written.
+    fn reads_only_what_it_writes<T: Key + Value>(word: u64) {
+        if let Some(key) = T::decode(word) {
+            assert_eq!(key.encode().unwrap(), word);
+        }
+        if let Some(value) = T::from_word(word) {
+            assert_eq!(value.to_word(), word);
+        }
+    }
+
+    fn keeps_bits<T: Value>(word: u64, bits: u32) {
+        let word = word & u64::MAX.checked_shr(64 - bits).unwrap_or(0);
+        assert_eq!(
+            T::from_word(word).map(T::to_word),
+            Some(word),
+            "{}",
+            T::TYPE
+        );
+    }
+
+    #[test]
+    fn codes_are_unique_and_found() {
+        for (at, &code) in Type::all().iter().enumerate() {
+            assert_eq!(
+                code as usize,
+                at + 1,
+                "codes of the file format do not move"
+            );
+            assert_eq!(Type::from_code(code as u8), Some(code));
+        }
+        assert_eq!(Type::from_code(0), None);
+        assert_eq!(Type::from_code(Type::all().len() as u8 + 1), None);
+        assert_eq!(
+            format!("{:>9}|{}", Type::Bytes8, Type::Unit),
+            "  [u8; 8]|()"
+        );
+    }
+
+    #[test]
+    fn small_domains_keep_their_order_as_a_whole() {
+        fn keep<K: Key + PartialOrd + std::fmt::Debug>(all: impl Iterator<Item = K>) {
+            let all: Vec<K> = all.collect();
+            for pair in all.windows(2) {
+                keeps_order(pair[0], pair[1]);
+            }
+            keeps_order(all[0], all[all.len() - 1]);
+        }
+        keep(u8::MIN..=u8::MAX);
+        keep(i8::MIN..=i8::MAX);
+        keep(u16::MIN..=u16::MAX);
+        keep(i16::MIN..=i16::MAX);
+        keep([false, true].into_iter());
+        keep('\0'..=char::MAX);
+        keep((0..=u8::MAX).map(|byte| [byte]));
+        keep((0..=u16::MAX).map(u16::to_be_bytes));
+    }
+
+    #[test]
+    fn what_no_key_and_no_value_is_stored_as_is_refused() {
+        let no_characters = [0xd800, 0xdfff, 0x11_0000, u64::MAX];
+        for word in no_characters {
+            assert_eq!((char::decode(word), char::from_word(word)), (None, None));
+        }
+        assert_eq!((bool::decode(2), bool::from_word(1 << 8)), (None, None));
+        assert_eq!((u8::decode(256), u8::from_word(256)), (None, None));
+        assert_eq!((i8::decode(0), i8::from_word(256)), (None, None));
+        assert_eq!(
+            (<[u8; 3]>::decode(1 << 24), <[u8; 3]>::from_word(1 << 24)),
+            (None, None)
+        );
+        assert_eq!((f64::decode(0), f32::decode(u64::MAX)), (None, None), "NaN");
+        let between = encode_f64(0.1).unwrap();
+        assert_eq!(f32::decode(between), None, "no `f32` is 0.1");
+        assert_eq!(f64::decode(!SIGN_64), None, "a zero with a sign");
     }
 
     proptest! {
@@ -290,8 +560,15 @@ mod tests {
             keeps_order(a as i64, b as i64);
             keeps_order(a as u32, b as u32);
             keeps_order(a as i32, b as i32);
+            keeps_order(a as i16, b as i16);
             keeps_order(a.to_ne_bytes(), b.to_ne_bytes());
+            let cut = |word: u64| <[u8; 5]>::try_from(&word.to_ne_bytes()[..5]).unwrap();
+            keeps_order(cut(a), cut(b));
             let (x, y) = (f64::from_bits(a), f64::from_bits(b));
+            if !x.is_nan() && !y.is_nan() {
+                keeps_order(x, y);
+            }
+            let (x, y) = (f32::from_bits(a as u32), f32::from_bits(b as u32));
             if !x.is_nan() && !y.is_nan() {
                 keeps_order(x, y);
             }
@@ -299,10 +576,38 @@ mod tests {
 
         #[test]
         fn values_keep_every_bit(word: u64) {
-            prop_assert_eq!(u64::from_word(word).to_word(), word);
-            prop_assert_eq!(i64::from_word(word).to_word(), word);
-            prop_assert_eq!(f64::from_word(word).to_word(), word);
-            prop_assert_eq!(<[u8; 8]>::from_word(word).to_word(), word);
+            keeps_bits::<u64>(word, 64);
+            keeps_bits::<i64>(word, 64);
+            keeps_bits::<f64>(word, 64);
+            keeps_bits::<[u8; 8]>(word, 64);
+            keeps_bits::<u32>(word, 32);
+            keeps_bits::<i32>(word, 32);
+            keeps_bits::<f32>(word, 32);
+            keeps_bits::<u16>(word, 16);
+            keeps_bits::<i16>(word, 16);
+            keeps_bits::<u8>(word, 8);
+            keeps_bits::<i8>(word, 8);
+            keeps_bits::<bool>(word, 1);
+            keeps_bits::<char>(word, 15);
+            keeps_bits::<[u8; 1]>(word, 8);
+            keeps_bits::<[u8; 7]>(word, 56);
+        }
+
+        #[test]
+        fn damaged_words_are_refused_or_read_as_written(word: u64, shift in 0..64_u32) {
+            let word = word >> shift;
+            reads_only_what_it_writes::<u64>(word);
+            reads_only_what_it_writes::<i64>(word);
+            reads_only_what_it_writes::<u32>(word);
+            reads_only_what_it_writes::<i32>(word);
+            reads_only_what_it_writes::<i32>(word ^ SIGN_64);
+            reads_only_what_it_writes::<f64>(word);
+            reads_only_what_it_writes::<f32>(word);
+            reads_only_what_it_writes::<i8>(word);
+            reads_only_what_it_writes::<bool>(word);
+            reads_only_what_it_writes::<char>(word);
+            reads_only_what_it_writes::<[u8; 3]>(word);
+            reads_only_what_it_writes::<[u8; 8]>(word);
         }
     }
 }

@@ -105,6 +105,11 @@ macro_rules! any {
                 each!(self, cursor => cursor.read_back())
             }
 
+            /// Ends the range at a damage.
+            pub(crate) fn end(&mut self) {
+                each!(self, cursor => cursor.end())
+            }
+
             /// The next records, at most `most`; none only at the end.
             pub(crate) fn next_chunk(&mut self, most: usize) -> Result<&[KeyValue]> {
                 each!(self, cursor => cursor.next_chunk(most))
@@ -124,6 +129,11 @@ macro_rules! any {
             #[inline]
             pub(crate) fn get_batch(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
                 each!(self, host => host.get_batch(keys, values))
+            }
+
+            /// [`Error::ReadOnly`] if the pool is open for reading only.
+            pub(crate) fn expect_writable(&self) -> Result<()> {
+                each!(self, host => host.expect_writable())
             }
 
             /// See [`Ordered::apply`](engines::Ordered::apply).

@@ -72,12 +72,16 @@ impl<E: Ordered> Cursor<E> {
         let read =
             read.and_then(|()| expect_order::<UP>(&buffer.records[buffer.start..buffer.end]));
         if let Err(error) = read {
-            // What was read at the other end lies beyond the damage: the range ends here.
-            self.unread = None;
-            (self.front, self.back) = (ReadBuffer::default(), ReadBuffer::default());
+            self.end();
             return Err(error);
         }
         Ok(())
+    }
+
+    /// Ends the range at a damage: what was read at the other end lies beyond it.
+    pub(crate) fn end(&mut self) {
+        self.unread = None;
+        (self.front, self.back) = (ReadBuffer::default(), ReadBuffer::default());
     }
 }
 

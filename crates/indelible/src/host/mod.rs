@@ -98,7 +98,7 @@ impl<E: Engine> Host<E> {
         self.shared.engine.compact()
     }
 
-    fn expect_writable(&self) -> Result<()> {
+    pub(crate) fn expect_writable(&self) -> Result<()> {
         if self.shared.place.core.is_read_only() {
             return Err(Error::ReadOnly);
         }

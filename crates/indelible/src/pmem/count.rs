@@ -8,6 +8,7 @@ use std::ops::Range;
 
 /// What one thread has spent so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counts {
     /// Cache lines flushed (64 bytes each).
     pub lines_flushed: u64,

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 /// How a line is written back to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FlushInstruction {
     /// x86-64 `clwb`: writes back and may keep the line.
     Clwb,

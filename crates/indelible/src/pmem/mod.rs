@@ -55,6 +55,7 @@ pub const LINE: usize = 64;
 
 /// Where a pool's bytes live, and so what a flush and a fence must do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Medium {
     /// Anonymous memory; survives nothing.
     Dram,

@@ -16,12 +16,12 @@ pub(super) fn note(_: &'static str, _: u64) {}
 
 /// The name that a pen gives to what it writes: here, none.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Name;
+pub(super) struct Name(());
 
 impl Name {
     #[inline(always)]
     pub(super) fn new(_: &'static str) -> Self {
-        Self
+        Self(())
     }
 }
 

@@ -176,7 +176,10 @@ impl PoolCore {
 
     /// The extent table's word for an extent below the limit.
     fn table(&self, extent: u64) -> &Cell {
-        debug_assert!(extent < MAX_EXTENTS);
+        assert!(
+            extent < MAX_EXTENTS,
+            "invariant: a pool has at most {MAX_EXTENTS} extents"
+        );
         // SAFETY: as above; the table ends where extent 0 ends.
         unsafe {
             &*self

@@ -48,12 +48,29 @@ pub(crate) use layout::{EXTENT_BYTES, NAME_BYTES, OPTION_BYTES};
 pub use options::PoolOptions;
 pub(crate) use space::Space;
 
-/// What a pool promises to survive.
+/// What a pool promises to survive, once a call has returned.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> indelible::Result<()> {
+/// use indelible::{Durability, Error, PoolOptions};
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let path = directory.path().join("safe.pool");
+/// match PoolOptions::new().durability(Durability::PowerLoss).create(&path) {
+///     Ok(_) => println!("on persistent memory"),
+///     Err(Error::NoPowerLossSafety(why)) => println!("not here: {why}"),
+///     Err(error) => return Err(error),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Durability {
     /// The death of the process at any instruction: `kill -9`, a panic, an upgrade. The file may lie anywhere: tmpfs, a
     /// disk. A commit costs a store. If the *machine* goes down while the pool is open, the pool is refused at
-    /// the next open ([`Error::MachineWentDown`]); once closed cleanly it is good across reboots.
+    /// the next open ([`Error::MachineWentDown`](crate::Error::MachineWentDown)); once closed cleanly it is good across reboots.
     #[default]
     Process,
     /// Power loss too. Needs a file on persistent memory (DAX, mapped with `MAP_SYNC`); a commit costs a cache-line

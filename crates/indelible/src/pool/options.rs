@@ -54,6 +54,16 @@ const DEFAULT_MAX_BYTES: u64 = 512 << 30;
 impl PoolOptions {
     /// The defaults: `Durability::Process` for a new pool and as recorded for an existing one, room for 496 GiB, huge pages
     /// where they can be had.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// use indelible::PoolOptions;
+    /// let pool = PoolOptions::new().in_memory()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -68,6 +78,18 @@ impl PoolOptions {
     }
 
     /// What the pool shall survive. Verified at open, never assumed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("a.pool");
+    /// use indelible::{Durability, PoolOptions};
+    /// let pool = PoolOptions::new().durability(Durability::Process).create(&path)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn durability(&mut self, durability: Durability) -> &mut Self {
         self.durability = Some(durability);
         self
@@ -75,6 +97,20 @@ impl PoolOptions {
 
     /// With [`Durability::PowerLoss`]: flush and fence as on persistent memory, but accept any file. For tests and
     /// measurements; it does **not** make an ordinary file survive power loss.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("a.pool");
+    /// use indelible::{Durability, PoolOptions};
+    /// let mut options = PoolOptions::new();
+    /// options.durability(Durability::PowerLoss).force_power_loss_protocol(true);
+    /// let pool = options.create(&path)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn force_power_loss_protocol(&mut self, yes: bool) -> &mut Self {
         self.force_power_loss_protocol = yes;
         self
@@ -83,6 +119,18 @@ impl PoolOptions {
     /// The most bytes that the pool may ever have: the address range that is reserved. Default, and limit of the format:
     /// 496 GiB. Under `RLIMIT_AS` no more than half of the address space that is left is reserved, or what an existing pool
     /// needs: the rest is for the heap and for the stacks of threads.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// use indelible::{Error, PoolOptions};
+    /// let map = PoolOptions::new().max_bytes(4 << 20).in_memory()?.map::<u64, u64>("m")?;
+    /// let full = map.extend((0..1_000_000).map(|i| (i, i)));
+    /// assert!(matches!(full, Err(Error::NoSpace(_))));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn max_bytes(&mut self, bytes: u64) -> &mut Self {
         self.max_bytes = bytes;
         self
@@ -111,12 +159,35 @@ impl PoolOptions {
     ///
     /// What the check proves is order, not completeness: pages that the disk has in an older state, in a way that fits
     /// together, look like a map that is missing the latest changes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("a.pool");
+    /// use indelible::PoolOptions;
+    /// drop(PoolOptions::new().create(&path)?);
+    /// let pool = PoolOptions::new().salvage(true).open(&path)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn salvage(&mut self, yes: bool) -> &mut Self {
         self.salvage = yes;
         self
     }
 
     /// Ask for huge pages. Default yes; where they cannot be had nothing is lost.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// use indelible::PoolOptions;
+    /// let pool = PoolOptions::new().huge_pages(false).in_memory()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn huge_pages(&mut self, yes: bool) -> &mut Self {
         self.huge_pages = yes;
         self

@@ -416,7 +416,10 @@ impl Inner {
     /// Replaces the children, which are spread evenly over all groups.
     pub(super) fn refill(&self, children: &[(u64, u64)]) {
         let (count, groups) = (children.len(), children.len().min(GROUPS));
-        debug_assert!(count > 0 && count <= FANOUT);
+        assert!(
+            count > 0 && count <= FANOUT,
+            "invariant: an inner node has 1 to {FANOUT} children, not {count}"
+        );
         let mut shape = Shape(u64::from(self.level()));
         for group in 0..GROUPS {
             let share = if group < groups {
@@ -488,7 +491,10 @@ impl Inner {
     pub(super) fn remove(&self, slot: usize) {
         let (group, place) = (slot / GROUP, slot % GROUP);
         let count = self.shape().in_group(group);
-        debug_assert!(slot > 0 && place < count);
+        assert!(
+            slot > 0 && place < count,
+            "invariant: the first child of an inner node is never removed alone"
+        );
         if count == 1 {
             // Not by its key, which another one may have as well if the pool is damaged.
             let others = self.slots().filter(|&other| other != slot);

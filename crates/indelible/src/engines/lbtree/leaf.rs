@@ -370,8 +370,8 @@ impl<'a> Leaf<'a> {
                 fallback = Some((block, home));
             }
         }
-        debug_assert!(fallback.is_some(), "insert into a full leaf");
-        fallback.unwrap_or((0, 0))
+        // Any other slot is somebody's record.
+        fallback.expect("invariant: a leaf has a free slot when a record is inserted")
     }
 
     fn prepare_in_other_line(
@@ -387,9 +387,12 @@ impl<'a> Leaf<'a> {
         let emptiest = (0..4)
             .filter(|&line| line != home)
             .max_by_key(|&line| (old.free() & LINE_SLOTS[line]).count_ones());
-        let line = emptiest.unwrap_or(1);
+        let line = emptiest.expect("invariant: a block has three lines beside its header's");
         let mut free = slots(old.free() & LINE_SLOTS[line]);
-        let slot = free.next().unwrap_or(0);
+        // Any other slot is somebody's record.
+        let free_slot = free.next();
+        let slot =
+            free_slot.expect("invariant: a block that is chosen for an insert has a free slot");
         self.write_record(pm, Place { block, slot }, key, value);
         let mut new = old.with(slot, fingerprint(key));
         let most = (old.free() & LINE_SLOTS[line]).count_ones() - 1;
@@ -520,7 +523,10 @@ impl<'a> Leaf<'a> {
                 }
             }
         }
-        debug_assert!(records.next().is_none(), "merge into too small a leaf");
+        assert!(
+            records.next().is_none(),
+            "invariant: a merge moves no more records than the left leaf has room for"
+        );
         headers
     }
 
