@@ -186,7 +186,7 @@ impl Space {
 
     fn take_extent(&self) -> Result<u64> {
         self.core
-            .take_extents(self.owner, self.block_bytes, self.length())
+            .take_extents(self.owner, self.block_bytes, self.length(), None)
     }
 
     /// Extents in a row that are taken and given back together.
@@ -466,5 +466,6 @@ impl Space {
     }
 }
 
+mod compact;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -33,6 +33,11 @@ impl Tree {
         if let Some(at) = records.windows(2).position(|pair| pair[0].0 >= pair[1].0) {
             return Err(Error::NotAscending(at + 1));
         }
+        if self.record_at_or_above(0)?.is_some() {
+            return Err(Error::NotEmpty);
+        }
+        // A compaction of a map that is now empty is soon through.
+        let _reorganizing = lock(&self.reorganizing);
         self.join_empty_leaves()?;
         // With the root and its only child locked nobody enters the tree, and with the only leaf locked nobody is still
         // in it. The locks are tried, since others hold them while they try ours.

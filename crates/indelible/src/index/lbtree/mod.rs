@@ -92,6 +92,8 @@ struct Tree {
     directory: OnceLock<Box<Tree>>,
     /// Held while the directory is being created.
     creating: Mutex<()>,
+    /// That of the records is held while chains are compacted, or replaced by a bulk load.
+    reorganizing: Mutex<()>,
     /// Counts records; directories are not counted.
     tally: Option<Tally>,
     splits: AtomicU64,
@@ -132,6 +134,7 @@ impl Tree {
             urgent: AtomicU32::new(0),
             directory: OnceLock::new(),
             creating: Mutex::new(()),
+            reorganizing: Mutex::new(()),
             tally: (level == 0).then(Tally::default),
             splits: AtomicU64::new(0),
         }

@@ -10,7 +10,7 @@ use super::Tree;
 use super::inner::{Child, FANOUT, Inner};
 use super::layout::MAX_RECORDS;
 use super::leaf::Leaf;
-use super::search::LockedLeaf;
+use super::search::{LockedLeaf, Spot};
 use crate::Result;
 use crate::locks::{Version, Wait, WriteGuard};
 use crate::planted::{Bug, planted};
@@ -79,12 +79,12 @@ impl Tree {
     }
 
     /// Merges the leaf that covers `key` with its neighbour under the same bottom node, if both fit into one with room
-    /// to spare.
+    /// to spare; `false` if nothing was merged.
     ///
     /// This is the logless split run backwards (not in the paper, which never merges): the left leaf takes over the
     /// right one's records and its sibling with one 8-byte store.
     #[cold]
-    pub(super) fn merge(&self, key: u64) {
+    pub(super) fn merge(&self, key: u64) -> bool {
         let mut wait = Wait::default();
         let mut trimmed = false;
         loop {
@@ -94,10 +94,13 @@ impl Tree {
                     self.trim(key);
                     trimmed = true;
                 }
-                Merge::Done {
-                    parent_is_small: true,
-                } => return self.trim(key),
-                Merge::Done { .. } | Merge::Alone | Merge::No => return,
+                Merge::Done { parent_is_small } => {
+                    if parent_is_small {
+                        self.trim(key);
+                    }
+                    return true;
+                }
+                Merge::Alone | Merge::No => return false,
             }
         }
     }
@@ -146,7 +149,22 @@ impl Tree {
         }
     }
 
-    fn try_lock_two(
+    /// Whether [`merge`](Self::merge) of the leaf of `spot` may do something. Takes no lock, so it holds only if the spot is
+    /// still current afterwards, and the leaves may change right away. The caller is pinned.
+    pub(super) fn could_merge(&self, spot: &Spot<'_>) -> bool {
+        let Some((left, right)) = pair_at(spot.parent, spot.slot) else {
+            return true;
+        };
+        let (left, right) = (spot.parent.child(left), spot.parent.child(right));
+        spot.is_current()
+            && self.fit_together(
+                self.leaves.at(left.offset()),
+                self.leaves.at(right.offset()),
+            )
+    }
+
+    /// Locks two leaves, whose locks may be the same.
+    pub(super) fn try_lock_two(
         &self,
         left: u64,
         right: u64,

@@ -122,15 +122,22 @@ impl PoolCore {
     }
 
     /// Takes `length` extents in a row for `owner`, growing the file if need be, and returns the first.
+    ///
+    /// If they have to lie before the extent `end`, the file does not grow.
     pub(in crate::pool) fn take_extents(
         &self,
         owner: u32,
         block_bytes: u64,
         length: u64,
+        end: Option<u64>,
     ) -> Result<u64> {
         let extents = &mut *lock(&self.extents);
+        let first = first_run(&extents.free, length);
+        if end.is_some_and(|end| first.is_none_or(|first| first + length > end)) {
+            return Err(Error::NoSpace("no extents are free there".into()));
+        }
         self.pm.note("extent taken", u64::from(length > 1));
-        let first = match first_run(&extents.free, length) {
+        let first = match first {
             Some(first) => first,
             None => self.grow(extents, length)?,
         };
@@ -257,6 +264,11 @@ impl PoolCore {
         }
         self.pm.fence();
         extents.free.extend(first..first + length);
+    }
+
+    /// The free extents before `end`, ascending.
+    pub(in crate::pool) fn free_extents_before(&self, end: u64) -> Vec<u64> {
+        lock(&self.extents).free.range(..end).copied().collect()
     }
 
     /// The extents of `owner`, of runs their heads, whose words are `wanted`.
@@ -439,7 +451,7 @@ fn first_run(free: &BTreeSet<u64>, length: u64) -> Option<u64> {
 impl PoolCore {
     pub(in crate::pool) fn take_run(&self, slot: usize, extents: u64) -> Result<()> {
         let owner = self.owners[slot].load(Ordering::Relaxed);
-        self.take_extents(owner, extents * EXTENT_BYTES, extents)?;
+        self.take_extents(owner, extents * EXTENT_BYTES, extents, None)?;
         Ok(())
     }
 
