@@ -105,6 +105,7 @@ pub(crate) const SOURCES: &[(&str, &str)] = &[
     source!("index/apex/merge.rs"),
     source!("index/apex/smo.rs"),
     source!("index/lbtree/bulk.rs"),
+    source!("index/lbtree/compact.rs"),
     source!("index/lbtree/insert.rs"),
     source!("index/lbtree/layout.rs"),
     source!("index/lbtree/leaf.rs"),

@@ -50,6 +50,13 @@ fn fill_and_thin(map: &Map<u64, u64>, records: u64) {
     }
 }
 
+/// A copy of an open pool's file: what a process that died now would leave.
+fn crash_image(path: &Path) -> std::path::PathBuf {
+    let image = path.with_extension("image");
+    std::fs::copy(path, &image).unwrap();
+    image
+}
+
 /// The records that [`fill_and_thin`] leaves.
 fn expected(records: u64) -> BTreeMap<u64, u64> {
     (0..records)
@@ -61,7 +68,10 @@ fn expected(records: u64) -> BTreeMap<u64, u64> {
 fn assert_holds(map: &Map<u64, u64>, model: &BTreeMap<u64, u64>) {
     assert_eq!(map.check().unwrap(), [""; 0]);
     assert_eq!(map.len().unwrap(), model.len() as u64);
-    assert!(map.iter().eq(model.iter().map(|(&key, &value)| (key, value))));
+    assert!(
+        map.iter()
+            .eq(model.iter().map(|(&key, &value)| (key, value)))
+    );
     for (&key, &value) in model.iter().step_by(17) {
         assert_eq!(map.get(key).unwrap(), Some(value));
     }
@@ -108,15 +118,14 @@ fn a_thinned_map_shrinks_to_about_what_is_left() {
         let (pool, map) = open(&path, options);
         let records = 4 * RECORDS;
         fill_and_thin(&map, records);
-        let before = (pool.stat().file_bytes, map.stat().unwrap());
-        println!("before: {} bytes, {} leaves, fill {:.2}", before.0, before.1.leaves, before.1.fill);
-        let start = std::time::Instant::now();
         assert!(pool.shrink().unwrap() > 0);
-        println!("shrink: {:?}", start.elapsed());
         let model = expected(records);
         assert_holds(&map, &model);
         assert_is_small(&path, (&pool, &map), options, &model);
         assert_eq!(pool.shrink().unwrap(), 0, "all was done the first time");
+        let (image, revived) = open(&crash_image(&path), options);
+        assert_holds(&revived, &model);
+        drop((image, revived));
         // The map is as good as before.
         for number in 0..RECORDS {
             map.insert(mix(number), number + 1).unwrap();
@@ -161,18 +170,26 @@ fn a_map_is_written_while_it_shrinks() {
                 assert!(seen.by_ref().eq(kept.iter().map(|(&k, &v)| (k, v))));
                 let keys: Vec<u64> = kept.keys().step_by(31).copied().collect();
                 let values = map.get_batch(&keys).unwrap();
-                assert!(keys.iter().zip(values).all(|(k, v)| v == kept.get(k).copied()));
+                assert!(
+                    keys.iter()
+                        .zip(values)
+                        .all(|(k, v)| v == kept.get(k).copied())
+                );
             }
         };
         let mut model = kept.clone();
         std::thread::scope(|scope| {
             let writers = [0, 1].map(|thread| scope.spawn(move || writer(thread)));
             scope.spawn(reader);
-            for round in 0..20 {
-                // So that there is something to move every time, and bulk loads find a map that is not empty.
-                let (from, to) = (RECORDS + 10_000 + round * 10_000, 10_000);
-                (from..from + to).for_each(|i| drop(map.insert(mix(i), i).unwrap()));
-                (from..from + to).for_each(|i| drop(map.remove(mix(i)).unwrap()));
+            for round in 1..=8 {
+                // More than one extent of leaves, so that there is something to move every time.
+                let more = round * RECORDS..round * RECORDS + RECORDS / 3;
+                for number in more.clone().skip(4_000) {
+                    assert_eq!(map.insert(mix(number), number).unwrap(), None);
+                }
+                for number in more.skip(4_000) {
+                    assert_eq!(map.remove(mix(number)).unwrap(), Some(number));
+                }
                 pool.shrink().unwrap();
                 assert!(map.bulk_load(&[(1, 1)], 0.7).is_err());
             }

@@ -34,7 +34,8 @@ use crate::index::AnyIndex;
 use crate::planted::{Bug, planted};
 use crate::pmem::Medium;
 use crate::{ApexTuning, Error, Key, Kind, Map, MapOptions, Result, Type, Value};
-use layout::{EXTENT_BYTES, NAME_BYTES};
+pub(crate) use layout::EXTENT_BYTES;
+use layout::NAME_BYTES;
 use std::path::Path;
 use std::sync::Arc;
 

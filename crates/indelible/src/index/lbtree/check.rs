@@ -77,7 +77,11 @@ impl Tree {
     }
 
     fn check(&self, report: &mut Report) -> Result<()> {
-        let mut expected = self.root_block()?.heads[self.level].load();
+        let mut expected = {
+            // A compaction may move the root block.
+            let _guard = reclaim::pin();
+            self.root_block()?.heads[self.level].load()
+        };
         let (mut last, mut records, mut leaves) = (None, 0, 0);
         let mut keys = Vec::new();
         self.for_each_leaf(|low, high, leaf| {

@@ -282,3 +282,177 @@ enum Move {
     /// A lock could not be had at once, or somebody was faster.
     Busy,
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::index::AnyIndex;
+    use crate::pool::EXTENT_BYTES;
+    use crate::{Kind, Map, MapOptions, Pool};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    fn lbtree(pool: &Pool, name: &str, leaf_bytes: u32) -> Map<u64, u64> {
+        let options = MapOptions {
+            kind: Kind::LbTree,
+            leaf_bytes,
+            ..MapOptions::default()
+        };
+        pool.map_with(name, options).unwrap()
+    }
+
+    fn tree_of(map: &Map<u64, u64>) -> &Tree {
+        let AnyIndex::LbTree(index) = map.index() else {
+            panic!("another kind of index");
+        };
+        &index.shared.tree
+    }
+
+    /// Offsets of all blocks of the map, and the number of its directories. Nobody writes.
+    fn blocks(tree: &Tree) -> (Vec<Offset>, usize) {
+        let root = tree.root_block().unwrap();
+        let mut blocks = vec![tree.core.entry(tree.slot).roots[0].load()];
+        let mut chains = 0;
+        for head in root.heads.iter().map(|head| head.load()) {
+            chains += usize::from(head != 0);
+            let mut next = head;
+            while next != 0 {
+                blocks.push(next);
+                next = tree.leaf_at(next).unwrap().next();
+            }
+        }
+        (blocks, chains - 1)
+    }
+
+    /// Nodes are small under test, so a few thousand records have all levels of directories.
+    #[test]
+    fn first_leaves_directories_and_the_root_block_move_to_the_front() {
+        for leaf_bytes in [256, 1024] {
+            let pool = Pool::in_memory().unwrap();
+            drop(lbtree(&pool, "first", leaf_bytes));
+            let map = lbtree(&pool, "m", leaf_bytes);
+            for key in 0..40_000_u64 {
+                map.insert(key.reverse_bits(), key).unwrap();
+            }
+            let tree = tree_of(&map);
+            let (before, directories) = blocks(tree);
+            assert!(directories >= 2);
+            let first = EXTENT_BYTES;
+            assert!(before.iter().all(|&block| block >= 2 * first));
+            // The first extent is free now, and all of the map goes there.
+            pool.drop_map("first").unwrap();
+            let used = before.len() as u64 * u64::from(leaf_bytes);
+            let end = (1 + used.div_ceil(EXTENT_BYTES)) * EXTENT_BYTES;
+            pool.shrink().unwrap();
+            let (after, still) = blocks(tree);
+            assert_eq!(still, directories);
+            assert!(after.iter().all(|&block| (first..end).contains(&block)));
+            assert_eq!(pool.stat().file_bytes, end);
+            assert_eq!(map.check().unwrap(), [""; 0]);
+            assert_eq!(pool.check(), [""; 0]);
+            let mut expected: Vec<(u64, u64)> = (0..40_000_u64)
+                .map(|key| (key.reverse_bits(), key))
+                .collect();
+            expected.sort_unstable();
+            assert!(map.iter().eq(expected));
+        }
+    }
+
+    #[test]
+    fn without_free_blocks_in_front_nothing_moves() {
+        let pool = Pool::in_memory().unwrap();
+        let map = lbtree(&pool, "m", 256);
+        for key in 0..1_000 {
+            map.insert(key, key).unwrap();
+        }
+        let tree = tree_of(&map);
+        let before = blocks(tree);
+        pool.shrink().unwrap();
+        assert_eq!(blocks(tree), before);
+        // Where blocks would have to go lies nothing of the pool.
+        tree.move_all_below(EXTENT_BYTES).unwrap();
+        assert_eq!(blocks(tree), before);
+        assert_eq!(map.check().unwrap(), [""; 0]);
+    }
+
+    /// Writers, readers of ranges and batches of lookups meet leaves that move at all levels.
+    #[test]
+    fn leaves_move_under_readers_and_writers() {
+        const KEYS: u64 = 2_000;
+        let pool = Pool::in_memory().unwrap();
+        let map = lbtree(&pool, "m", 256);
+        // Every fourth key stays; one in four belongs to each of two writers, and one to this thread.
+        for key in (0..KEYS).step_by(4) {
+            map.insert(key, key).unwrap();
+        }
+        let tree = tree_of(&map);
+        let end = 2 * EXTENT_BYTES;
+        let done = AtomicBool::new(false);
+        let moved = std::thread::scope(|scope| {
+            for thread in 1..3_u64 {
+                let (map, done) = (&map, &done);
+                scope.spawn(move || {
+                    let mut seed = thread;
+                    while !done.load(Ordering::Relaxed) {
+                        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        let key = (seed >> 33) % (KEYS / 4) * 4 + thread;
+                        if seed >> 63 == 0 {
+                            map.insert(key, key).unwrap();
+                        } else {
+                            map.remove(key).unwrap();
+                        }
+                        if seed >> 40 & 63 == 0 {
+                            let stays = map.iter().filter(|(key, _)| key.is_multiple_of(4));
+                            assert!(stays.eq((0..KEYS).step_by(4).map(|key| (key, key))));
+                            let keys: Vec<u64> = (0..KEYS).step_by(20).collect();
+                            let values = map.get_batch(&keys).unwrap();
+                            assert!(keys.iter().zip(values).all(|(&k, v)| v == Some(k)));
+                            let batch: Vec<(u64, u64)> = (0..20)
+                                .map(|i| (i * 40 + thread, i * 40 + thread))
+                                .collect();
+                            map.insert_batch(&batch).unwrap();
+                        }
+                    }
+                });
+            }
+            let mut moved = 0;
+            for _ in 0..if cfg!(debug_assertions) { 10 } else { 60 } {
+                // With no free block in the first extent new leaves lie behind it.
+                let held: Vec<Offset> =
+                    std::iter::from_fn(|| tree.space.alloc_below(end)).collect();
+                (0..KEYS).skip(3).step_by(4).for_each(|key| {
+                    map.insert(key, key).unwrap();
+                });
+                held.into_iter()
+                    .for_each(|block| tree.space.free_now(block));
+                moved += blocks_behind(tree, end);
+                tree.compact().unwrap();
+                (0..KEYS).skip(3).step_by(4).for_each(|key| {
+                    map.remove(key).unwrap();
+                });
+            }
+            done.store(true, Ordering::Relaxed);
+            moved
+        });
+        assert!(moved > 100, "{moved} leaves moved");
+        tree.compact().unwrap();
+        assert_eq!(blocks_behind(tree, end), 0);
+        assert_eq!(map.check().unwrap(), [""; 0]);
+    }
+
+    /// Leaves of records at `end` or behind it.
+    fn blocks_behind(tree: &Tree, end: Offset) -> usize {
+        let (mut from, mut behind) = (0, 0);
+        loop {
+            let _guard = reclaim::pin();
+            let spot = tree.locate(from).unwrap();
+            let high = spot.high();
+            if spot.is_current() {
+                behind += usize::from(spot.child.offset() >= end);
+                match high {
+                    Some(high) => from = high,
+                    None => return behind,
+                }
+            }
+        }
+    }
+}
