@@ -377,37 +377,39 @@ mod tests {
     /// Writers, readers of ranges and batches of lookups meet leaves that move at all levels.
     #[test]
     fn leaves_move_under_readers_and_writers() {
-        const KEYS: u64 = 2_000;
+        const KEYS: u64 = 4_000;
         let pool = Pool::in_memory().unwrap();
         let map = lbtree(&pool, "m", 256);
-        // Every fourth key stays; one in four belongs to each of two writers, and one to this thread.
-        for key in (0..KEYS).step_by(4) {
+        // Of 16 keys one stays, one belongs to each of two writers, and the others to this thread.
+        for key in (0..KEYS).step_by(16) {
             map.insert(key, key).unwrap();
         }
         let tree = tree_of(&map);
         let end = 2 * EXTENT_BYTES;
         let done = AtomicBool::new(false);
         let moved = std::thread::scope(|scope| {
+            // Also if this thread panics, or the others would go on for ever.
+            let _done = SetOnDrop(&done);
             for thread in 1..3_u64 {
                 let (map, done) = (&map, &done);
                 scope.spawn(move || {
                     let mut seed = thread;
                     while !done.load(Ordering::Relaxed) {
                         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                        let key = (seed >> 33) % (KEYS / 4) * 4 + thread;
+                        let key = (seed >> 33) % (KEYS / 16) * 16 + thread;
                         if seed >> 63 == 0 {
                             map.insert(key, key).unwrap();
                         } else {
                             map.remove(key).unwrap();
                         }
                         if seed >> 40 & 63 == 0 {
-                            let stays = map.iter().filter(|(key, _)| key.is_multiple_of(4));
-                            assert!(stays.eq((0..KEYS).step_by(4).map(|key| (key, key))));
-                            let keys: Vec<u64> = (0..KEYS).step_by(20).collect();
+                            let stays = map.iter().filter(|(key, _)| key.is_multiple_of(16));
+                            assert!(stays.eq((0..KEYS).step_by(16).map(|key| (key, key))));
+                            let keys: Vec<u64> = (0..KEYS).step_by(80).collect();
                             let values = map.get_batch(&keys).unwrap();
                             assert!(keys.iter().zip(values).all(|(&k, v)| v == Some(k)));
                             let batch: Vec<(u64, u64)> = (0..20)
-                                .map(|i| (i * 40 + thread, i * 40 + thread))
+                                .map(|i| (i * 160 + thread, i * 160 + thread))
                                 .collect();
                             map.insert_batch(&batch).unwrap();
                         }
@@ -419,24 +421,31 @@ mod tests {
                 // With no free block in the first extent new leaves lie behind it.
                 let held: Vec<Offset> =
                     std::iter::from_fn(|| tree.space.alloc_below(end)).collect();
-                (0..KEYS).skip(3).step_by(4).for_each(|key| {
+                for key in (0..KEYS).filter(|key| key % 16 > 2) {
                     map.insert(key, key).unwrap();
-                });
+                }
                 held.into_iter()
                     .for_each(|block| tree.space.free_now(block));
                 moved += blocks_behind(tree, end);
                 tree.compact().unwrap();
-                (0..KEYS).skip(3).step_by(4).for_each(|key| {
+                for key in (0..KEYS).filter(|key| key % 16 > 2) {
                     map.remove(key).unwrap();
-                });
+                }
             }
-            done.store(true, Ordering::Relaxed);
             moved
         });
-        assert!(moved > 100, "{moved} leaves moved");
+        assert!(moved > 1_000, "{moved} leaves moved");
         tree.compact().unwrap();
         assert_eq!(blocks_behind(tree, end), 0);
         assert_eq!(map.check().unwrap(), [""; 0]);
+    }
+
+    struct SetOnDrop<'a>(&'a AtomicBool);
+
+    impl Drop for SetOnDrop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Leaves of records at `end` or behind it.
