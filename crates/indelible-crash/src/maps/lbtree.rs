@@ -148,6 +148,32 @@ fn thin_and_full_leaves() -> Vec<Operation> {
     inserts.chain(removed.map(Remove)).collect()
 }
 
+/// Leaves of a map of more than one extent. Every second one of the first [`LONELY`] pairs has one record left.
+const MOVING: u64 = 21;
+const LONELY: u64 = 8;
+
+/// A map whose last leaves fit into the first extent once the leaves with one record are gone.
+fn leaves_that_will_move() -> Vec<Operation> {
+    let keys = 0..14 * MOVING;
+    let is_removed = |key: &u64| key / 14 % 2 == 1 && key % 14 > 0 && *key < 28 * LONELY;
+    let removed = keys.clone().filter(is_removed).map(Remove);
+    puts(keys.clone()).into_iter().chain(removed).collect()
+}
+
+/// One thread removes those records and shrinks the pool, again and again; others read and write the last leaves, which move.
+fn meet_moving_leaves(number: u64, i: u64, value: u64, random: &mut SmallRng) -> Operation {
+    let last = 14 * random.random_range(MOVING - 6..MOVING) + random.random_range(0..14);
+    match (number, random.random_range(0..8)) {
+        (1, _) if i < LONELY => Remove(28 * i + 14),
+        (1, 0..2) => Shrink,
+        (1, 2..4) => Remove(last),
+        (_, 0..4) => Get(last),
+        (_, 4) => Remove(last),
+        (_, 5) => RangeOf((last..last + 20).collect(), value % 2 == 0),
+        (_, _) => Insert(last, value),
+    }
+}
+
 /// Threads on few keys, so that they meet; on leaves that are about to split or to merge.
 pub(super) fn together(
     theme: u64,
@@ -164,7 +190,10 @@ pub(super) fn together(
         6 => random.random_range(12..17) * 28,
         _ => LEAVES * 28,
     };
+    // Every other time leaves move while others use them.
+    let is_moving = theme == 3 && seed / THEMES_TOGETHER % 2 == 1;
     let before = match theme {
+        _ if is_moving => leaves_that_will_move(),
         0 => puts(0..random.random_range(0..10)),
         1 => puts(0..14),
         2 | 3 => puts(0..keys),
@@ -179,6 +208,9 @@ pub(super) fn together(
             value += 1;
             let key = random.random_range(0..keys);
             let is_even = number.is_multiple_of(2);
+            if is_moving {
+                return meet_moving_leaves(number, i, value, random);
+            }
             match (theme, random.random_range(0..16)) {
                 (1, 0..9) => Insert(key, value),
                 (2, 0..9) => Remove(key),
