@@ -17,6 +17,7 @@
 //! | remove | 1, 1 | bitmap word |
 //! | split | a leaf + 2, 2 | bitmap word of the left leaf, whose `alt` bit switches the sibling |
 //! | merge | up to a leaf, 2 | the same |
+//! | move (compaction) | a leaf + 1, 2 | the sibling of the left neighbour, or the head in the root block |
 //! | bulk load | streamed, 2 | the catalog entry's root, which switches all chains |
 //!
 //! # What readers see
