@@ -23,6 +23,11 @@ impl Mutation {
                         "in nodes this small nobody else overflows, and the insert's fence does for both",
                     )
                 }
+                ("move_root_block_below", "self.pm.commit(&entry.roots[0], new);")
+                    if matches!(self, Self::NoFence(_)) =>
+                {
+                    Some("leaves move afterwards, and the fence of the first one does for both")
+                }
                 ("begin_writing", "self.pm.fence();" | "self.pm.flush(self.table(extent));") => {
                     Some("what is not wiped for good is wiped again")
                 }
@@ -74,6 +79,10 @@ impl Mutation {
                     "publish_remove" | "relink" | "relink_inner" | "divide" | "join",
                     "free_extents",
                 ) => Some("everybody had let go of what was in it before the operation began"),
+                ("move_root_block_below", "try_move") => Some(
+                    "the old root block and the leaf that it leads to are there until their extents are freed",
+                ),
+                ("follow", "try_move") => Some("each leaf moves by itself"),
                 ("free_extents", "bulk_load") => Some("an extent that is found owned is swept"),
                 ("directory_or_create", _) | (_, "directory_or_create") => {
                     Some("without its directory, recovery only takes longer")

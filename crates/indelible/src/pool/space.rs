@@ -441,6 +441,9 @@ impl Space {
 
     /// Frees everything in limbo, waiting for the readers. The caller is not pinned.
     pub(crate) fn settle(&self) {
+        if self.lock().limbo.is_empty() {
+            return;
+        }
         let passed = reclaim::synchronize();
         let state = &mut *self.lock();
         while let Some((_, offset)) = state.limbo.pop_front_if(|(stamp, _)| *stamp <= passed) {

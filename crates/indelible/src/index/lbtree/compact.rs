@@ -96,6 +96,7 @@ impl Tree {
 
     /// Moves whatever lies at `end` or behind it to free blocks before `end`, as far as there are any.
     fn move_all_below(&self, end: Offset) -> Result<()> {
+        self.move_root_block_below(end)?;
         let mut tree = Some(self);
         while let Some(here) = tree {
             if !here.move_leaves_below(end)? {
@@ -104,7 +105,7 @@ impl Tree {
             // Upwards, since moves at one level write signposts of the next one.
             tree = here.directory();
         }
-        self.move_root_block_below(end)
+        Ok(())
     }
 
     /// `false` if there are no more free blocks before `end`.
