@@ -9,7 +9,7 @@ fn kills() -> String {
 }
 
 fn torture(directory: &Path, threads: &str) {
-    for kind in indelible_crash::maps::KINDS {
+    for kind in indelible::Kind::all() {
         torture_kind(&kind.to_string(), directory, threads);
     }
 }

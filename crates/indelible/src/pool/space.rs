@@ -184,7 +184,7 @@ impl Space {
 
     fn take_extent(&self) -> Result<u64> {
         self.core
-            .take_extents(self.owner, self.block_bytes, self.length())
+            .take_extents(self.owner, self.block_bytes, self.length(), None)
     }
 
     /// Extents in a row that are taken and given back together.
@@ -448,6 +448,9 @@ impl Space {
 
     /// Frees everything in limbo, waiting for the readers. The caller is not pinned.
     pub(crate) fn settle(&self) {
+        if self.lock().limbo.is_empty() {
+            return;
+        }
         let passed = epochs::synchronize();
         let state = &mut *self.lock();
         while let Some((_, offset)) = state.limbo.pop_front_if(|(stamp, _)| *stamp <= passed) {
@@ -473,5 +476,6 @@ impl Space {
     }
 }
 
+mod compact;
 #[cfg(all(test, not(loom)))]
 mod tests;

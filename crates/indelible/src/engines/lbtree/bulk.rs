@@ -22,6 +22,11 @@ type Chain = Vec<(u64, Offset)>;
 impl Tree {
     /// See `Map::bulk_load`. `self` is the tree of records.
     pub(super) fn bulk_load(&self, records: &[(u64, u64)], fill: f64) -> Result<()> {
+        if self.record_at_or_above(0)?.is_some() {
+            return Err(Error::NotEmpty);
+        }
+        // A compaction of a map that is now empty is soon through.
+        let _reorganizing = lock(&self.reorganizing);
         self.join_empty_leaves()?;
         // With the root and its only child locked nobody enters the tree, and with the only leaf locked nobody is still
         // in it. The locks are tried, since others hold them while they try ours.

@@ -33,7 +33,11 @@ impl Tree {
     }
 
     pub(super) fn check(&self, report: &mut Report) -> Result<()> {
-        let mut expected = self.root_block()?.heads[self.level].load();
+        let mut expected = {
+            // A compaction may move the root block.
+            let _guard = epochs::pin();
+            self.root_block()?.heads[self.level].load()
+        };
         let (mut last, mut records) = (None, 0);
         let mut keys = Vec::new();
         self.for_each_leaf(|low, high, leaf| {

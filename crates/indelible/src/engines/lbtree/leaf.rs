@@ -505,6 +505,13 @@ impl<'a> Leaf<'a> {
         pm.commit(&self.blocks[0].tail[sibling], next, "lbtree.relink");
     }
 
+    /// Makes `copy` the sibling of a leaf whose right neighbour has been copied there, with its sibling.
+    pub(super) fn follow(self, pm: Pm, copy: Offset) {
+        // COMMIT lbtree.move: the sibling that counts. Before this store recovery sees the old right neighbour, and the copy is swept;
+        // after it, it sees the copy, which leads to the same leaf, and the old one is swept.
+        pm.commit(&self.blocks[0].tail[self.alt()], copy, "lbtree.move");
+    }
+
     /// Writes `records` into free slots, flushes them, and returns the headers that would make them real: the first
     /// half of a merge, before [`switch`](Self::switch). There is room for them.
     pub(super) fn prepare_adopt(self, pm: Pm, records: &[(u64, u64)]) -> Headers {

@@ -17,6 +17,7 @@
 //! | remove | 1, 1 | bitmap word |
 //! | split | a leaf + 2, 2 | bitmap word of the left leaf, whose `alt` bit switches the sibling |
 //! | merge | up to a leaf, 2 | the same |
+//! | move (compaction) | a leaf + 1, 2 | the sibling of the left neighbour, or the head in the root block |
 //! | bulk load | streamed, 2 | the catalog entry's root, which switches all chains |
 //!
 //! # What readers see
@@ -92,6 +93,8 @@ struct Tree {
     directory: OnceLock<Box<Tree>>,
     /// Held while the directory is being created.
     creating: Mutex<()>,
+    /// That of the records is held while chains are compacted, or replaced by a bulk load.
+    reorganizing: Mutex<()>,
     /// Counts records, if this is the tree of records.
     count: RecordCount,
     splits: AtomicU64,
@@ -132,6 +135,7 @@ impl Tree {
             urgent: AtomicU32::new(0),
             directory: OnceLock::new(),
             creating: Mutex::new(()),
+            reorganizing: Mutex::new(()),
             count: RecordCount::default(),
             splits: AtomicU64::new(0),
         }

@@ -11,7 +11,7 @@ use super::Tree;
 use super::inner::{Child, FANOUT, Inner};
 use super::layout::MAX_RECORDS;
 use super::leaf::Leaf;
-use super::search::LockedLeaf;
+use super::search::{LockedLeaf, Spot};
 use crate::Result;
 use crate::concurrency::locks::{Version, Wait, WriteGuard};
 use crate::pmem::planted::planted;
@@ -73,19 +73,21 @@ impl Tree {
     }
 
     /// Whether a leaf with `count` records left should be merged with a neighbour. Asked on the way down, so at most
-    /// twice between full and empty: a leaf that stays small does not try at every removal.
+    /// three times between full and empty: a leaf that stays small does not try at every removal. A leaf that has lost
+    /// fewer than three quarters of its records does not try at all, so that a map whose size stays the same is left alone.
     #[inline(always)]
     pub(super) fn is_worth_merging(&self, count: usize) -> bool {
-        count == 0 || count == self.leaves.capacity() / 4
+        let capacity = self.leaves.capacity();
+        count == 0 || count == capacity / 4 || count == capacity / 8
     }
 
-    /// Merges the leaf that covers `key` with its neighbour under the same bottom node, if both fit into one with room
-    /// to spare.
+    /// Merges the leaf that covers `key` with a neighbour under the same bottom node, if both fit into one with room
+    /// to spare; `false` if nothing was merged.
     ///
     /// This is the logless split run backwards (not in the paper, which never merges): the left leaf takes over the
     /// right one's records and its sibling with one 8-byte store.
     #[cold]
-    pub(super) fn merge(&self, key: u64) {
+    pub(super) fn merge(&self, key: u64) -> bool {
         let mut wait = Wait::default();
         let mut trimmed = false;
         loop {
@@ -95,10 +97,13 @@ impl Tree {
                     self.trim(key);
                     trimmed = true;
                 }
-                Merge::Done {
-                    parent_is_small: true,
-                } => return self.trim(key),
-                Merge::Done { .. } | Merge::Alone | Merge::No => return,
+                Merge::Done { parent_is_small } => {
+                    if parent_is_small {
+                        self.trim(key);
+                    }
+                    return true;
+                }
+                Merge::Alone | Merge::No => return false,
             }
         }
     }
@@ -109,9 +114,22 @@ impl Tree {
         let Some(parent_guard) = parent.lock().try_lock_at(spot.version) else {
             return Merge::Busy;
         };
-        let Some((left_slot, right_slot)) = pair_at(parent, spot.slot) else {
+        if parent.count() == 1 {
             return Merge::Alone;
-        };
+        }
+        let mut result = Merge::No;
+        for slots in pairs_at(parent, spot.slot) {
+            result = self.try_merge_pair(parent, slots);
+            if !matches!(result, Merge::No) {
+                break;
+            }
+        }
+        drop(parent_guard);
+        result
+    }
+
+    /// Merges the leaves in two neighbouring slots of `parent`, which is locked.
+    fn try_merge_pair(&self, parent: &Inner, (left_slot, right_slot): (usize, usize)) -> Merge {
         let (left, right) = (parent.child(left_slot), parent.child(right_slot));
         if left.is_gap() || right.is_gap() {
             return Merge::No;
@@ -141,13 +159,30 @@ impl Tree {
         if !planted(Bug::FreeTooEarly) {
             self.space.retire(right.offset);
         }
-        drop((leaf_guards, parent_guard));
+        drop(leaf_guards);
         Merge::Done {
             parent_is_small: parent.count() <= FANOUT / 4,
         }
     }
 
-    fn try_lock_two(
+    /// Whether [`merge`](Self::merge) of the leaf of `spot` may do something. Takes no lock, so it holds only if the spot is
+    /// still current afterwards, and the leaves may change right away. The caller is pinned.
+    pub(super) fn could_merge(&self, spot: &Spot<'_>) -> bool {
+        let parent = spot.parent;
+        parent.count() == 1
+            || pairs_at(parent, spot.slot).any(|(left, right)| {
+                // Until the node is validated the slots may be anybody's.
+                let (left, right) = (parent.child(left), parent.child(right));
+                spot.is_current()
+                    && self.fit_together(
+                        self.leaves.at(left.offset()),
+                        self.leaves.at(right.offset()),
+                    )
+            })
+    }
+
+    /// Locks two leaves, whose locks may be the same.
+    pub(super) fn try_lock_two(
         &self,
         left: u64,
         right: u64,
@@ -354,6 +389,15 @@ fn pair_at(node: &Inner, slot: usize) -> Option<(usize, usize)> {
         Some(next) => Some((slot, next)),
         None => shape.before(slot).map(|before| (before, slot)),
     }
+}
+
+/// The slots of a child and its right neighbour, then of its left neighbour and the child, as far as there are any.
+fn pairs_at(node: &Inner, slot: usize) -> impl Iterator<Item = (usize, usize)> {
+    let shape = node.shape();
+    let right = shape.after(slot).map(|next| (slot, next));
+    right
+        .into_iter()
+        .chain(shape.before(slot).map(|before| (before, slot)))
 }
 
 /// How an attempt to merge ended.

@@ -31,6 +31,9 @@ impl Suite for Testing {
             "lbtree.directory",
             "lbtree.insert",
             "lbtree.load",
+            "lbtree.move",
+            "lbtree.move-head",
+            "lbtree.move-root",
             "lbtree.relink",
             "lbtree.remove",
             "lbtree.switch",
@@ -46,6 +49,8 @@ impl Suite for Testing {
             StructureChange::new("root shrink"),
             StructureChange::new("inner merge"),
             StructureChange::new("bulk load"),
+            StructureChange::new("leaf moved"),
+            StructureChange::new("root block moved"),
             StructureChange::new("signpost added"),
             StructureChange::new("signpost removed"),
             StructureChange::new("directory made"),
@@ -82,6 +87,18 @@ impl Suite for Testing {
             EquivalentMutant::new(
                 Swapped("lbtree.insert", "pool.free"),
                 "what is freed is not the record's leaf, which is there until the write is durable",
+            ),
+            EquivalentMutant::new(
+                NoFence("lbtree.move-root"),
+                "leaves move afterwards, and the fence of the first one does for both",
+            ),
+            EquivalentMutant::new(
+                Swapped("lbtree.move-root", "lbtree.move*"),
+                "the old root block and the leaf that it leads to are there until their extents are freed",
+            ),
+            EquivalentMutant::new(
+                Swapped("lbtree.move", "lbtree.move*"),
+                "each leaf moves by itself",
             ),
             EquivalentMutant::new(Swapped("lbtree.directory", "*"), LONGER_RECOVERY),
             EquivalentMutant::new(Swapped("*", "lbtree.directory"), LONGER_RECOVERY),
@@ -283,6 +300,32 @@ fn thin_and_full_leaves() -> Vec<Operation> {
     inserts.chain(removed.map(Remove)).collect()
 }
 
+/// Leaves of a map of more than one extent. Every second one of the first [`LONELY`] pairs has one record left.
+const MOVING: u64 = 21;
+const LONELY: u64 = 8;
+
+/// A map whose last leaves fit into the first extent once the leaves with one record are gone.
+fn leaves_that_will_move() -> Vec<Operation> {
+    let keys = 0..14 * MOVING;
+    let is_removed = |key: &u64| key / 14 % 2 == 1 && key % 14 > 0 && *key < 28 * LONELY;
+    let removed = keys.clone().filter(is_removed).map(Remove);
+    puts(keys.clone()).into_iter().chain(removed).collect()
+}
+
+/// One thread removes those records and shrinks the pool, again and again; others read and write the last leaves, which move.
+fn meet_moving_leaves(number: u64, i: u64, value: u64, random: &mut SmallRng) -> Operation {
+    let last = 14 * random.random_range(MOVING - 6..MOVING) + random.random_range(0..14);
+    match (number, random.random_range(0..8)) {
+        (1, _) if i < LONELY => Remove(28 * i + 14),
+        (1, 0..2) => Shrink,
+        (1, 2..4) => Remove(last),
+        (_, 0..4) => Get(last),
+        (_, 4) => Remove(last),
+        (_, 5) => RangeOf((last..last + 20).collect(), value % 2 == 0),
+        (_, _) => Insert(last, value),
+    }
+}
+
 /// Threads on few keys, so that they meet; on leaves that are about to split or to merge.
 fn together(kind: Kind, theme: u64, seed: u64, size: Size, random: &mut SmallRng) -> History {
     let Size {
@@ -297,7 +340,10 @@ fn together(kind: Kind, theme: u64, seed: u64, size: Size, random: &mut SmallRng
         6 => random.random_range(12..17) * 28,
         _ => LEAVES * 28,
     };
+    // Every other time leaves move while others use them.
+    let is_moving = theme == 3 && seed / THEMES_TOGETHER % 2 == 1;
     let before = match theme {
+        _ if is_moving => leaves_that_will_move(),
         0 => puts(0..random.random_range(0..10)),
         1 => puts(0..14),
         2 | 3 => puts(0..keys),
@@ -312,6 +358,9 @@ fn together(kind: Kind, theme: u64, seed: u64, size: Size, random: &mut SmallRng
             value += 1;
             let key = random.random_range(0..keys);
             let is_even = number.is_multiple_of(2);
+            if is_moving {
+                return meet_moving_leaves(number, i, value, random);
+            }
             match (theme, random.random_range(0..16)) {
                 (1, 0..9) => Insert(key, value),
                 (2, 0..9) => Remove(key),

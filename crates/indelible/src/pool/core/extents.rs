@@ -103,15 +103,22 @@ impl PoolCore {
     }
 
     /// Takes `length` extents in a row for `owner`, growing the file if need be, and returns the first.
+    ///
+    /// If they have to lie before the extent `end`, the file does not grow.
     pub(in crate::pool) fn take_extents(
         &self,
         owner: u32,
         block_bytes: u64,
         length: u64,
+        end: Option<u64>,
     ) -> Result<u64> {
         let mut extents = lock(&self.extents);
+        let first = extents.first_run(length);
+        if end.is_some_and(|end| first.is_none_or(|first| first + length > end)) {
+            return Err(Error::NoSpace("no extents are free there".into()));
+        }
         self.pm.note("extent taken", u64::from(length > 1));
-        let first = match extents.first_run(length) {
+        let first = match first {
             Some(first) => first,
             None => {
                 drop(extents);
@@ -180,6 +187,11 @@ impl PoolCore {
         }
         pm.fence();
         extents.free.extend(first..first + length);
+    }
+
+    /// The free extents before `end`, ascending.
+    pub(in crate::pool) fn free_extents_before(&self, end: u64) -> Vec<u64> {
+        lock(&self.extents).free.range(..end).copied().collect()
     }
 
     /// The extents of `owner`, of runs their heads, whose words are `wanted`.
@@ -351,7 +363,7 @@ pub(super) fn first_run(free: &BTreeSet<u64>, length: u64) -> Option<u64> {
 impl PoolCore {
     pub(crate) fn take_run(&self, slot: usize, extents: u64) -> Result<()> {
         let owner = self.owners[slot].load(Ordering::Relaxed);
-        self.take_extents(owner, extents * EXTENT_BYTES, extents)?;
+        self.take_extents(owner, extents * EXTENT_BYTES, extents, None)?;
         Ok(())
     }
 

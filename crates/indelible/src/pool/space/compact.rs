@@ -1,0 +1,62 @@
+//! What compaction asks of a space: where its blocks could end, and free blocks before that.
+
+use super::{Space, blocks_per_extent};
+use crate::pmem::count;
+use crate::pool::layout::EXTENT_BYTES;
+
+impl Space {
+    /// Where the blocks of this space could end if they were moved to the first extents, of its own ones and of those that
+    /// are free in the pool; `None` if they end there already, or if nothing is known of some extents. An offset, the begin of
+    /// an extent. `shares` parts in `of` of the blocks in use are left free.
+    ///
+    /// So a move always leads from the last extents of the map to lower ones, and what is left behind are whole extents,
+    /// also where other maps have extents in between.
+    pub(crate) fn packed_end(&self, shares: u64, of: u64) -> Option<u64> {
+        debug_assert!(self.block_bytes <= EXTENT_BYTES);
+        let state = self.lock();
+        let (&last, _) = state.extents.last_key_value()?;
+        if state.extents.values().any(|extent| !extent.swept) {
+            return None;
+        }
+        let used: u64 = state
+            .extents
+            .values()
+            .map(|extent| extent.occupancy.used() as u64)
+            .sum();
+        let blocks = blocks_per_extent(self.block_bytes) as u64;
+        let needed = (used + used * shares / of).div_ceil(blocks).max(1);
+        let mut extents = self.core.free_extents_before(last);
+        extents.extend(state.extents.keys());
+        extents.sort_unstable();
+        let end = extents.get(needed as usize - 1)? + 1;
+        let is_behind = state
+            .extents
+            .range(end..)
+            .any(|(_, extent)| extent.occupancy.used() > 0);
+        is_behind.then_some(end * EXTENT_BYTES)
+    }
+
+    /// A free block before `end`, the begin of an extent, if there is one or if the pool has a free extent there. The pool does
+    /// not grow.
+    pub(crate) fn alloc_below(&self, end: u64) -> Option<u64> {
+        let state = &mut *self.lock();
+        loop {
+            let first = state.open.first().copied();
+            let Some(extent) = first.filter(|extent| *extent < end / EXTENT_BYTES) else {
+                let (length, end) = (self.length(), Some(end / EXTENT_BYTES));
+                let taken = (self.core).take_extents(self.owner, self.block_bytes, length, end);
+                state.add(taken.ok()?, blocks_per_extent(self.block_bytes));
+                continue;
+            };
+            if let Some(block) = state
+                .extents
+                .get_mut(&extent)
+                .and_then(|e| e.occupancy.alloc())
+            {
+                count::allocated(self.block_bytes);
+                return Some(extent * EXTENT_BYTES + block as u64 * self.block_bytes);
+            }
+            state.open.remove(&extent);
+        }
+    }
+}

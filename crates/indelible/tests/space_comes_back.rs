@@ -1,0 +1,206 @@
+//! After most records of a map have been removed, `Pool::shrink` makes the file about as small as if those left had been loaded
+//! into a new one.
+
+use indelible::{Kind, LbTreeOptions, Map, MapOptions, Pool};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Records inserted before most of them are removed.
+const RECORDS: u64 = 300_000;
+
+/// The layouts of maps that are tested: every kind of index, and large leaves.
+fn layouts() -> Vec<MapOptions> {
+    let kinds = Kind::all().iter().map(|&kind| kind.into());
+    let wide = MapOptions::from(LbTreeOptions::default().leaf_bytes(1024));
+    kinds.chain([wide]).collect()
+}
+
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ x >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    x = (x ^ x >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    x ^ x >> 33
+}
+
+/// Whether the record with this number stays: 5 in 100, at random.
+fn stays(number: u64) -> bool {
+    mix(number ^ 0x5eed).is_multiple_of(20)
+}
+
+fn open(path: &Path, options: &MapOptions) -> (Pool, Map<u64, u64>) {
+    let pool = if path.exists() {
+        Pool::open(path).unwrap()
+    } else {
+        Pool::create(path).unwrap()
+    };
+    let map = pool.map_with("m", options).unwrap();
+    (pool, map)
+}
+
+/// Inserts records in a random order and removes most of them in another one.
+fn fill_and_thin(map: &Map<u64, u64>, records: u64) {
+    for number in 0..records {
+        assert_eq!(map.insert(mix(number), number).unwrap(), None);
+    }
+    for number in (0..records).rev().filter(|&number| !stays(number)) {
+        assert_eq!(map.remove(mix(number)).unwrap(), Some(number));
+    }
+}
+
+/// A copy of an open pool's file: what a process that died now would leave.
+fn crash_image(path: &Path) -> std::path::PathBuf {
+    let image = path.with_extension("image");
+    std::fs::copy(path, &image).unwrap();
+    image
+}
+
+/// The records that [`fill_and_thin`] leaves.
+fn expected(records: u64) -> BTreeMap<u64, u64> {
+    (0..records)
+        .filter(|&number| stays(number))
+        .map(|number| (mix(number), number))
+        .collect()
+}
+
+fn assert_holds(map: &Map<u64, u64>, model: &BTreeMap<u64, u64>) {
+    assert_eq!(map.check().unwrap(), [""; 0]);
+    assert_eq!(map.len().unwrap(), model.len() as u64);
+    assert!(
+        map.iter()
+            .map(Result::unwrap)
+            .eq(model.iter().map(|(&key, &value)| (key, value)))
+    );
+    for (&key, &value) in model.iter().step_by(17) {
+        assert_eq!(map.get(key).unwrap(), Some(value));
+    }
+}
+
+/// Leaves of a map, if it has leaves.
+fn leaves_of(map: &Map<u64, u64>) -> u64 {
+    let stat = map.stat().unwrap();
+    stat.fact("leaves").map_or(0, |leaves| leaves.value.as_u64())
+}
+
+/// Bytes of the file, and leaves, of a new pool into which these records have been loaded.
+fn loaded(options: &MapOptions, model: &BTreeMap<u64, u64>) -> (u64, u64) {
+    let directory = tempfile::tempdir().unwrap();
+    let (pool, map) = open(&directory.path().join("fresh.pool"), options);
+    let records: Vec<(u64, u64)> = model.iter().map(|(&key, &value)| (key, value)).collect();
+    map.bulk_load(&records, 0.7).unwrap();
+    pool.shrink().unwrap();
+    (pool.stat().file_bytes, leaves_of(&map))
+}
+
+/// The file, and the map in it, are at most twice as large as if `model` had been loaded.
+fn assert_is_small(
+    path: &Path,
+    (pool, map): (&Pool, &Map<u64, u64>),
+    options: &MapOptions,
+    model: &BTreeMap<u64, u64>,
+) {
+    let (bytes, leaves) = loaded(options, model);
+    let now = std::fs::metadata(path).unwrap().len();
+    assert_eq!(now, pool.stat().file_bytes);
+    let now_leaves = leaves_of(map);
+    println!("{options}: {now} bytes, loaded {bytes}; {now_leaves} leaves, loaded {leaves}");
+    assert!(now <= 2 * bytes, "{options}: {now} bytes, loaded {bytes}");
+    assert!(
+        now_leaves <= 2 * leaves,
+        "{options}: {now_leaves} leaves, loaded {leaves}"
+    );
+}
+
+#[test]
+fn a_thinned_map_shrinks_to_about_what_is_left() {
+    for options in &layouts() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("test.pool");
+        let (pool, map) = open(&path, options);
+        let records = 2 * RECORDS;
+        fill_and_thin(&map, records);
+        assert!(pool.shrink().unwrap() > 0);
+        let model = expected(records);
+        assert_holds(&map, &model);
+        assert_is_small(&path, (&pool, &map), options, &model);
+        assert_eq!(pool.shrink().unwrap(), 0, "all was done the first time");
+        let (image, revived) = open(&crash_image(&path), options);
+        assert_holds(&revived, &model);
+        drop((image, revived));
+        // The map is as good as before.
+        for number in 0..RECORDS {
+            map.insert(mix(number), number + 1).unwrap();
+        }
+        assert_eq!(map.check().unwrap(), [""; 0]);
+        drop((map, pool));
+        let (_pool, map) = open(&path, options);
+        let mut model = model;
+        model.extend((0..RECORDS).map(|number| (mix(number), number + 1)));
+        assert_holds(&map, &model);
+    }
+}
+
+#[test]
+fn a_map_is_written_while_it_shrinks() {
+    for options in &layouts() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("test.pool");
+        let (pool, map) = open(&path, options);
+        fill_and_thin(&map, RECORDS);
+        let stop = AtomicBool::new(false);
+        // Writers have keys of their own, each among all the others.
+        let writer = |thread: u64| {
+            let mut model = BTreeMap::new();
+            let mut seed = thread;
+            while !stop.load(Ordering::Relaxed) {
+                seed = mix(seed + 2);
+                let key = mix(RECORDS + 2 * (seed % 2_000) + thread);
+                if seed & 1 << 40 == 0 {
+                    assert_eq!(map.insert(key, seed).unwrap(), model.insert(key, seed));
+                } else {
+                    assert_eq!(map.remove(key).unwrap(), model.remove(&key));
+                }
+            }
+            model
+        };
+        // One reads what stays, in order and by key.
+        let kept = expected(RECORDS);
+        let reader = || {
+            while !stop.load(Ordering::Relaxed) {
+                let all = map.iter().map(Result::unwrap);
+                let mut seen = all.filter(|(key, _)| kept.contains_key(key));
+                assert!(seen.by_ref().eq(kept.iter().map(|(&k, &v)| (k, v))));
+                let keys: Vec<u64> = kept.keys().step_by(31).copied().collect();
+                let values = map.get_batch(&keys).unwrap();
+                assert!(
+                    keys.iter()
+                        .zip(values)
+                        .all(|(k, v)| v == kept.get(k).copied())
+                );
+            }
+        };
+        let mut model = kept.clone();
+        std::thread::scope(|scope| {
+            let writers = [0, 1].map(|thread| scope.spawn(move || writer(thread)));
+            scope.spawn(reader);
+            for round in 1..=8 {
+                // More than one extent of leaves, so that there is something to move every time.
+                let more = round * RECORDS..round * RECORDS + RECORDS / 3;
+                for number in more.clone().skip(4_000) {
+                    assert_eq!(map.insert(mix(number), number).unwrap(), None);
+                }
+                for number in more.skip(4_000) {
+                    assert_eq!(map.remove(mix(number)).unwrap(), Some(number));
+                }
+                pool.shrink().unwrap();
+                assert!(map.bulk_load(&[(1, 1)], 0.7).is_err());
+            }
+            stop.store(true, Ordering::Relaxed);
+            for writer in writers {
+                model.extend(writer.join().unwrap());
+            }
+        });
+        pool.shrink().unwrap();
+        assert_holds(&map, &model);
+        assert_is_small(&path, (&pool, &map), options, &model);
+    }
+}
