@@ -3,6 +3,7 @@
 mod kinds;
 
 use indelible::pmem::count::{self, Counts};
+use indelible::pmem::{Cell, Medium, Pm};
 use indelible::{Kind, Map, MapOptions, Pool};
 use kinds::{KINDS, map_of};
 
@@ -205,4 +206,34 @@ fn a_batch_shares_its_fences() {
         fences < 0.2,
         "a fence for 16 records, not {fences} per record"
     );
+}
+
+/// Four lines and more, at the beginning of a block of 256 bytes.
+#[repr(C, align(256))]
+struct Lines([Cell; 24]);
+
+#[test]
+fn counters_count_lines_fences_and_streamed_lines_on_every_medium() {
+    if !count::enabled() {
+        return;
+    }
+    for medium in [
+        Medium::Dram,
+        Medium::Process,
+        Medium::Pmem,
+        Medium::PmemEadr,
+    ] {
+        let pm = Pm::new(medium);
+        let memory = Lines(std::array::from_fn(|_| Cell::new(0)));
+        // What was written before lies in a block of its own.
+        pm.fence();
+        let cost = cost(|| {
+            pm.persist(&memory.0[..16]);
+            pm.commit(&memory.0[0], 1, "test");
+            pm.stream(&memory.0[16..], &[0; 8]);
+        });
+        let expected = [cost.lines_flushed, cost.fences, cost.lines_streamed];
+        assert_eq!(expected, [3, 2, 1]);
+        assert_eq!((cost.blocks_written, cost.bytes_allocated), (3, 0));
+    }
 }

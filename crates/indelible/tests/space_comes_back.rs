@@ -192,7 +192,7 @@ fn a_map_is_written_while_it_shrinks() {
                     assert_eq!(map.remove(mix(number)).unwrap(), Some(number));
                 }
                 pool.shrink().unwrap();
-                assert!(map.bulk_load(&[(1, 1)], 0.7).is_err());
+                assert!(map.bulk_load([(1, 1)], 0.7).is_err());
             }
             stop.store(true, Ordering::Relaxed);
             for writer in writers {

@@ -385,7 +385,7 @@ pub(crate) fn any_history(kind: Kind, theme: u64, seed: u64, size: Size) -> Hist
         let key = keys.key(number);
         let some = |count| keys.some(number..number + count);
         match (theme, random.random_range(0..16)) {
-            (0, 0..14) if i / most % 2 == 0 => Insert(keys.key(i % most), value),
+            (0, 0..14) if (i / most).is_multiple_of(2) => Insert(keys.key(i % most), value),
             (0, 0..14) => Remove(keys.key(i % most)),
             (_, 0..4) => Insert(key, value),
             (_, 4..6) => Remove(key),

@@ -307,7 +307,7 @@ const LONELY: u64 = 8;
 /// A map whose last leaves fit into the first extent once the leaves with one record are gone.
 fn leaves_that_will_move() -> Vec<Operation> {
     let keys = 0..14 * MOVING;
-    let is_removed = |key: &u64| key / 14 % 2 == 1 && key % 14 > 0 && *key < 28 * LONELY;
+    let is_removed = |key: &u64| key / 14 % 2 == 1 && !key.is_multiple_of(14) && *key < 28 * LONELY;
     let removed = keys.clone().filter(is_removed).map(Remove);
     puts(keys.clone()).into_iter().chain(removed).collect()
 }
@@ -321,7 +321,7 @@ fn meet_moving_leaves(number: u64, i: u64, value: u64, random: &mut SmallRng) ->
         (1, 2..4) => Remove(last),
         (_, 0..4) => Get(last),
         (_, 4) => Remove(last),
-        (_, 5) => RangeOf((last..last + 20).collect(), value % 2 == 0),
+        (_, 5) => RangeOf((last..last + 20).collect(), value.is_multiple_of(2)),
         (_, _) => Insert(last, value),
     }
 }
