@@ -370,6 +370,9 @@ impl Keys {
     }
 }
 
+/// Keys in a batch of [`any_history`].
+const BATCH: u64 = 12;
+
 /// A history for an engine that has none of its own: on few keys, so that threads meet; theme 0 grows and shrinks the map, theme 1
 /// has everything.
 pub(crate) fn any_history(kind: Kind, theme: u64, seed: u64, size: Size) -> History {
@@ -379,6 +382,8 @@ pub(crate) fn any_history(kind: Kind, theme: u64, seed: u64, size: Size) -> Hist
     let before = random.random_range(0..most);
     let mut other = Other::Absent;
     let mut value = 0;
+    // A range names every key that there may be between its ends: batches go a little beyond the other operations.
+    let all = keys.some(0..most + BATCH);
     let mut one = |i: u64| {
         value += 1;
         let number = random.random_range(0..most);
@@ -394,10 +399,10 @@ pub(crate) fn any_history(kind: Kind, theme: u64, seed: u64, size: Size) -> Hist
             (_, 8) => CompareExchange(key, None, Some(value)),
             (_, 9) => CompareExchange(key, Some(value / 2), None),
             (_, 10) => Get(key),
-            (_, 11) => RangeOf(keys.some(0..most), value % 2 == 0),
-            (_, 12) => GetBatch(some(20)),
+            (_, 11) => RangeOf(all.clone(), value % 2 == 0),
+            (_, 12) => GetBatch(some(BATCH)),
             (_, 13) if size.threads < 2 && value % 4 == 0 => Reopen,
-            (_, 13 | 14) => InsertBatch(some(12).into_iter().map(|key| (key, value)).collect()),
+            (_, 13 | 14) => InsertBatch(some(BATCH).into_iter().map(|key| (key, value)).collect()),
             _ if size.threads > 1 => Shrink,
             _ => in_catalog(false, &mut random, &mut other),
         }
