@@ -17,6 +17,7 @@ use crate::report::{html, markdown, svg, terminal};
 use crate::stop::Stop;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
+use indelible::Kind;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write;
@@ -109,8 +110,8 @@ struct RunArguments {
     /// measured is beside it with the ending `.json.part`.
     #[arg(short, long, default_value = "indelible-bench.json")]
     output: PathBuf,
-    /// Contestants, by name: `indelible bench list` shows them. `NAME@BYTES` is one of ours with
-    /// other leaves, and `indelible-apex@data=4K+inner=1M+stash=20+fill=80` an APEX with other nodes.
+    /// Contestants, by name: `indelible bench list` shows them. `NAME@OPTION=VALUE`, further options after a `+`, is one of ours with
+    /// other options of its kind of index: `indelible@leaf=512`.
     #[arg(long, visible_alias = "only", value_delimiter = ',')]
     contestants: Vec<String>,
     /// How often everything is measured.
@@ -243,6 +244,17 @@ fn list(out: &mut dyn Write) -> Result<bool> {
             "{:20} survives {:10} {}",
             contestant.name, contestant.survives, contestant.about
         )?;
+    }
+    writeln!(
+        out,
+        "\nOptions of the kinds of index, for NAME@OPTION=VALUE:"
+    )?;
+    for kind in Kind::all() {
+        writeln!(out, "{kind}: {}", kind.description())?;
+        for option in kind.options() {
+            let (name, values) = (option.name, option.values);
+            writeln!(out, "    {name:8} {}: {values}", option.meaning)?;
+        }
     }
     Ok(true)
 }

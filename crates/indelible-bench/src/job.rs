@@ -88,11 +88,8 @@ pub fn child() -> Result<()> {
     std::io::stdin().read_to_string(&mut text)?;
     let job: Job = serde_json::from_str(&text).context("no job on standard input")?;
     let keys = read_keys(&job)?;
-    let (contestant, layout) = contestants::entrant(&job.contestant)?;
-    let place = Place {
-        directory: job.directory.clone(),
-        layout,
-    };
+    let contestant = contestants::entrant(&job.contestant)?;
+    let place = contestant.place(job.directory.clone());
     let mut outcome = job.no_outcome_yet();
     if job.task == Task::Reopen {
         outcome.recovery = Some(reopen(&job, &contestant, &place, &keys)?);
@@ -168,12 +165,12 @@ fn measure(
         keys,
         seed: job.seed,
         sampling: Duration::from_millis(job.sampling_ms.max(1)),
-        slow_down: if contestant.is_ours {
+        slow_down: if contestant.is_ours() {
             job.slow_down
         } else {
             0.0
         },
-        is_strict: contestant.is_ours,
+        is_strict: contestant.is_ours(),
     };
     for phase in &job.experiment.phases {
         let batches = phase.mix.get_batch + phase.mix.insert_batch > 0.0;
@@ -226,7 +223,7 @@ fn load(
     ordered: Option<&[(u64, u64)]>,
 ) -> Result<Measured> {
     // Transactions are paid once per batch, or the load of a store that waits for the disk would take days.
-    let in_batches = contestant.has_batches && !contestant.is_ours;
+    let in_batches = contestant.has_batches && !contestant.is_ours();
     let insert = |records: &[(u64, u64)]| {
         if in_batches {
             records

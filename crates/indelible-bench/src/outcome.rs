@@ -175,73 +175,66 @@ pub struct Cost {
     pub bytes_allocated: f64,
 }
 
-/// What a map of ours is made of, as [`indelible::MapStat`] says it. What its kind of index does not have is 0. Structure
-/// changes are counted since the map was made.
+/// What a map of ours is made of, as [`indelible::MapStat`] says it. Files of earlier versions have other members here, which are
+/// left out when such a file is read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Statistics {
-    /// "lbtree" or "apex".
+    /// The name of the kind of index.
     pub kind: String,
     /// Records.
     pub records: u64,
-    /// Records divided by slots, 0 to 1.
-    pub fill: f64,
     /// Bytes of the file, in whole extents.
     pub file_bytes: u64,
     /// Bytes of DRAM.
     pub dram_bytes: u64,
+    /// What the kind of index says of itself.
+    pub facts: Vec<Fact>,
+}
 
-    /// LB+-tree: leaves.
-    pub leaves: u64,
-    /// LB+-tree: levels of inner nodes.
-    pub height: u32,
-    /// LB+-tree: bytes in a leaf.
-    pub leaf_bytes: u32,
-    /// LB+-tree: leaves from which inner nodes are rebuilt after a crash.
-    pub signposts: u64,
-    /// LB+-tree: leaf splits.
-    pub splits: u64,
+impl Statistics {
+    /// The fact of this name, if the kind of index has it.
+    #[must_use]
+    pub fn fact(&self, name: &str) -> Option<&Fact> {
+        self.facts.iter().find(|fact| fact.name == name)
+    }
+}
 
-    /// APEX: nodes that hold records.
-    pub data_nodes: u64,
-    /// APEX: nodes above them.
-    pub inner_nodes: u64,
-    /// APEX: inner nodes above a record, on average.
-    pub average_depth: f64,
-    /// APEX: the most inner nodes above a record.
-    pub max_depth: u32,
-    /// APEX: slots of stashes divided by all slots.
-    pub stash_ratio: f64,
-    /// APEX: records in stashes divided by all records.
-    pub overflow_ratio: f64,
-    /// APEX: blocks that extend a stash.
-    pub extensions: u64,
-    /// APEX: bytes of the smallest data node.
-    pub smallest_node: u64,
-    /// APEX: bytes of the data node in the middle.
-    pub median_node: u64,
-    /// APEX: bytes of the largest data node.
-    pub largest_node: u64,
-    /// APEX: data nodes rebuilt.
-    pub expansions: u64,
-    /// APEX: nanoseconds that those took, together, from when writers of the node began to wait until they went on.
-    pub expansion_ns: u64,
-    /// APEX: data nodes split into two slots of their parent.
-    pub sideways_splits: u64,
-    /// APEX: nanoseconds that those took, together.
-    pub sideways_split_ns: u64,
-    /// APEX: data nodes split below a new inner node.
-    pub downward_splits: u64,
-    /// APEX: nanoseconds that those took, together.
-    pub downward_split_ns: u64,
-    /// APEX: inner nodes rebuilt with more slots.
-    pub inner_expansions: u64,
-    /// APEX: nanoseconds that those took, together, with the split of a data node that each is made for.
-    pub inner_expansion_ns: u64,
-    /// APEX: data nodes merged with a neighbour.
-    pub merges: u64,
-    /// APEX: nanoseconds that those took, together.
-    pub merge_ns: u64,
+/// One thing that a kind of index says of a map, as [`indelible::Fact`] has it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Fact {
+    /// Its name, unique in the list.
+    pub name: String,
+    /// "count", "bytes", "ns", "share", as [`indelible::Unit`] is printed.
+    pub unit: String,
+    /// The number.
+    pub value: Number,
+    /// Whether the number adds up what has happened since the map was made. Then a fact of nanoseconds is the time that the
+    /// changes took which the fact before it counts.
+    pub since_open: bool,
+    /// What it means, in a sentence or a part of one.
+    pub meaning: String,
+}
+
+/// A number, whole in the file if it is whole.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Number {
+    /// A whole one.
+    Whole(u64),
+    /// Any.
+    Real(f64),
+}
+
+impl Number {
+    /// As a float.
+    #[must_use]
+    pub fn as_f64(self) -> f64 {
+        match self {
+            Self::Whole(number) => number as f64,
+            Self::Real(number) => number,
+        }
+    }
 }
 
 /// Bytes taken after the load.
@@ -270,4 +263,20 @@ pub struct Recovery {
     pub warm_up: Vec<(f64, u64)>,
     /// Acknowledged records that are not there. Anything but 0 is a defect.
     pub lost: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_as_they_are_written() {
+        for (number, text) in [
+            (Number::Whole(u64::MAX), "18446744073709551615"),
+            (Number::Real(1.0), "1.0"),
+        ] {
+            assert_eq!(serde_json::to_string(&number).unwrap(), text);
+            assert_eq!(serde_json::from_str::<Number>(text).unwrap(), number);
+        }
+    }
 }

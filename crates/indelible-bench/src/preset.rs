@@ -2,8 +2,10 @@
 
 mod papers;
 
+use crate::contestants;
 use crate::plan::{Arrival, Distribution, Experiment, Load, Mix, Phase, Plan};
 use clap::ValueEnum;
+use indelible::Kind;
 
 /// Plans that come with the bench.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -21,7 +23,7 @@ pub enum Preset {
     /// APEX, figures 4 to 9 and 11 to 13 and tables 1 to 3: single operations on six sets of keys, threads, inserts into nodes
     /// that have room or not, skew, sizes of nodes and stashes, what the index is made of, structure changes, recovery.
     PaperApex,
-    /// Sets of keys, and orders of inserting them, that hurt learned indexes: the LB+-tree against APEX.
+    /// Sets of keys, and orders of inserting them, that hurt learned indexes: every kind of index of ours.
     Adversarial,
 }
 
@@ -40,17 +42,11 @@ pub struct Scale {
     pub seed: u64,
 }
 
-/// All volatile and durable contestants of a full comparison, ours first.
-const EVERYBODY: &[&str] = &[
-    "indelible",
-    "indelible-apex",
-    "indelible-dram",
-    "indelible-pmem",
-    "btreemap",
-    "skiplist",
-    "scc",
-    "congee",
-    "ferntree",
+/// Peers that live in the memory of the process.
+const IN_MEMORY: &[&str] = &["btreemap", "skiplist", "scc", "congee", "ferntree"];
+
+/// Databases, each with its fastest setting, then those that wait for the medium.
+const DATABASES: &[&str] = &[
     "redb",
     "lmdb-nosync",
     "fjall",
@@ -59,57 +55,64 @@ const EVERYBODY: &[&str] = &[
     "fjall-fsync",
 ];
 
-/// Ours, and the peers that live in the memory of the process.
-const IN_MEMORY: &[&str] = EVERYBODY.split_at(9).0;
+/// The kinds of index that the general presets compare, the default kind first. A kind that is there to be read, not to be fast, is to
+/// be left out here, and only here: `bench --contestants` still takes it.
+fn compared_kinds() -> impl Iterator<Item = Kind> {
+    Kind::all().iter().copied()
+}
 
-/// The LB+-tree and APEX, on persistent memory and with the library's default.
-const BOTH_INDEXES: &[&str] = &[
-    "indelible-pmem",
-    "indelible-apex-pmem",
-    "indelible",
-    "indelible-apex",
-];
+/// Each kind of index with the library's default pool.
+fn every_kind() -> Vec<String> {
+    compared_kinds().map(contestants::name_of).collect()
+}
 
-/// Contestants whose records outlive the process, and none that waits for a disk.
-const PERSISTENT: &[&str] = &[
-    "indelible-pmem",
-    "indelible",
-    "redb",
-    "lmdb-nosync",
-    "fjall",
-];
+/// Each kind of index, and what the other promises of a pool cost: they are measured with the default kind alone.
+fn ours() -> Vec<String> {
+    let default = contestants::name_of(Kind::default());
+    let promises = ["dram", "pmem"].map(|promise| format!("{default}-{promise}"));
+    every_kind().into_iter().chain(promises).collect()
+}
+
+/// All contestants of a full comparison, ours first.
+fn everybody() -> Vec<String> {
+    let peers = known(&[IN_MEMORY, DATABASES].concat());
+    ours().into_iter().chain(peers).collect()
+}
 
 impl Preset {
     /// The plan.
     #[must_use]
     pub fn plan(self, scale: &Scale) -> Plan {
         let (name, rounds, contestants, experiments) = match self {
-            Self::Quick => ("quick", 5, EVERYBODY, quick(scale)),
-            Self::Full => ("full", 3, EVERYBODY, full(scale)),
-            Self::PaperLbtree => ("paper-lbtree", 3, PERSISTENT, papers::lbtree(scale)),
-            Self::PaperSurvey => ("paper-survey", 3, EVERYBODY, papers::survey(scale)),
-            Self::PaperApex => ("paper-apex", 3, BOTH_INDEXES, papers::apex(scale)),
-            Self::Adversarial => ("adversarial", 3, &BOTH_INDEXES[2..], adversarial(scale)),
+            Self::Quick => ("quick", 5, everybody(), quick(scale)),
+            Self::Full => ("full", 3, everybody(), full(scale)),
+            Self::PaperLbtree => {
+                let contestants = known(papers::LBTREE_CONTESTANTS);
+                ("paper-lbtree", 3, contestants, papers::lbtree(scale))
+            }
+            Self::PaperSurvey => ("paper-survey", 3, everybody(), papers::survey(scale)),
+            Self::PaperApex => {
+                let contestants = known(papers::APEX_CONTESTANTS);
+                ("paper-apex", 3, contestants, papers::apex(scale))
+            }
+            Self::Adversarial => ("adversarial", 3, every_kind(), adversarial(scale)),
         };
         Plan {
             name: name.into(),
             seed: scale.seed,
             rounds: scale.rounds.unwrap_or(rounds),
-            contestants: names(contestants),
+            contestants,
             experiments,
         }
     }
 }
 
 /// Those that this build has.
-fn names(wanted: &[&str]) -> Vec<String> {
-    let known = crate::contestants::all();
+fn known(wanted: &[&str]) -> Vec<String> {
+    let known = contestants::all();
     let is_known = |name: &&&str| known.iter().any(|contestant| contestant.name == **name);
-    wanted
-        .iter()
-        .filter(is_known)
-        .map(|&name| name.into())
-        .collect()
+    let wanted = wanted.iter().filter(is_known);
+    wanted.map(|&name| name.into()).collect()
 }
 
 impl Phase {
@@ -382,7 +385,7 @@ fn full(scale: &Scale) -> Vec<Experiment> {
             experiment.recovery = u32::MAX;
         } else {
             // Loading 20 million records takes the databases minutes; once is enough.
-            experiment.contestants = names(IN_MEMORY);
+            experiment.contestants = ours().into_iter().chain(known(IN_MEMORY)).collect();
         }
         experiment
     });
@@ -470,12 +473,13 @@ mod tests {
     }
 
     #[test]
-    fn both_indexes_are_in_the_general_presets() {
-        for plan in plans().filter(|plan| ["quick", "full"].contains(&plan.name.as_str())) {
+    fn every_kind_is_in_the_general_presets() {
+        let general = [Preset::Quick, Preset::Full, Preset::Adversarial];
+        for plan in general.map(|preset| preset.plan(&Scale::default())) {
             for experiment in &plan.experiments {
                 let entrants = plan.contestants_of(experiment);
-                for name in ["indelible", "indelible-apex"] {
-                    assert!(entrants.iter().any(|entrant| entrant == name), "{name}");
+                for kind in compared_kinds() {
+                    assert!(entrants.contains(&contestants::name_of(kind)), "{kind}");
                 }
             }
         }

@@ -181,16 +181,12 @@ fn describe(plan: &Plan) -> Result<Vec<Described>> {
         }
     }
     let describe = |name: &String| {
-        let (contestant, _) = entrant(name)?;
-        let layout = match name.split_once('@') {
-            Some((_, layout)) => format!(", laid out with {layout}"),
-            None => String::new(),
-        };
+        let contestant = entrant(name)?;
         Ok(Described {
-            name: name.clone(),
-            about: format!("{}{layout}", contestant.about),
+            is_ours: contestant.is_ours(),
+            name: contestant.name,
+            about: contestant.about,
             survives: contestant.survives.to_string(),
-            is_ours: contestant.is_ours,
         })
     };
     names.into_iter().map(describe).collect()
@@ -235,9 +231,9 @@ fn job(
     probe: Probe,
     (home, disk): (&Home, &Home),
 ) -> Result<Job> {
-    let (contestant, _) = entrant(name)?;
+    let contestant = entrant(name)?;
     // Ours obeys the same protocol on any medium; a database that syncs is measured on a medium that can be synced.
-    let waits = contestant.survives == Survives::PowerCut && !contestant.is_ours;
+    let waits = contestant.survives == Survives::PowerCut && !contestant.is_ours();
     let place = if waits { disk } else { home };
     let killable = round < experiment.recovery && contestant.open.is_some();
     Ok(Job {

@@ -111,7 +111,10 @@ impl Coverage {
     pub fn commits_unlisted(&self, kinds: &[Kind]) -> Vec<&'static str> {
         let listed = commit_points(kinds);
         let is_listed = |name: &&str| {
-            name.is_empty() || listed.contains(*name) || common::CHECKSUMS.contains(name)
+            name.is_empty()
+                || listed.contains(*name)
+                || common::CHECKSUMS.contains(name)
+                || common::OTHER_NAMES.contains(name)
         };
         let names = self.commits.iter().copied();
         names.filter(|name| !is_listed(name)).collect()

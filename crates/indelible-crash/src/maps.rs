@@ -9,7 +9,7 @@ use Operation::{
 };
 use indelible::checker::History;
 pub use indelible::checker::{Keys, Operation, Size};
-use indelible::{CompareExchange, Durability, Kind, Map, MapOptions, Pool, PoolOptions};
+use indelible::{Durability, Kind, Map, MapOptions, Pool, PoolOptions};
 use std::sync::{Arc, Mutex};
 
 /// A pool with a map "m", and at times another of the same kind.
@@ -126,8 +126,8 @@ impl Structure for Maps {
             CompareExchange(key, current, new) => {
                 let result = map.compare_exchange(*key, *current, *new).map_err(text)?;
                 Ok(vec![Saw::Value(match result {
-                    CompareExchange::Exchanged => *current,
-                    CompareExchange::Unchanged(now) => now,
+                    indelible::CompareExchange::Exchanged => *current,
+                    indelible::CompareExchange::Unchanged(now) => now,
                 })])
             }
             GetBatch(keys) => {

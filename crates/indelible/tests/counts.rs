@@ -141,11 +141,8 @@ fn loaded(kind: Kind, fill: f64) -> Map<u64, u64> {
     let map = map_of(&Pool::in_memory().unwrap(), kind);
     let mut keys: Vec<u64> = (0..200_000).map(mix).collect();
     keys.sort_unstable();
-    map.bulk_load(
-        keys.iter().map(|&key| (key, key)),
-        fill,
-    )
-    .unwrap();
+    map.bulk_load(keys.iter().map(|&key| (key, key)), fill)
+        .unwrap();
     map
 }
 

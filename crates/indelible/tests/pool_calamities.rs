@@ -191,10 +191,7 @@ fn lock_out(kind: Kind) {
         assert!(matches!(map.insert(1, 2), Err(Error::ReadOnly)));
         assert!(matches!(map.remove(1), Err(Error::ReadOnly)));
         assert!(matches!(map.insert_batch(&[(1, 2)]), Err(Error::ReadOnly)));
-        assert!(matches!(
-            map.bulk_load([(1, 2)], 0.7),
-            Err(Error::ReadOnly)
-        ));
+        assert!(matches!(map.bulk_load([(1, 2)], 0.7), Err(Error::ReadOnly)));
         assert!(matches!(pool.map::<u64, u64>("new"), Err(Error::ReadOnly)));
         assert!(matches!(pool.drop_map("m"), Err(Error::ReadOnly)));
         assert!(matches!(pool.shrink(), Err(Error::ReadOnly)));

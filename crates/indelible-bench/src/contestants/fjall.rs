@@ -20,11 +20,11 @@ struct Fjall {
 }
 
 pub(super) fn contestants() -> Vec<Contestant> {
-    let fjall = |name, about, survives, create, open| Contestant {
-        name,
-        about,
+    let fjall = |name: &str, about: &str, survives, create, open| Contestant {
+        name: name.into(),
+        about: about.into(),
         survives,
-        is_ours: false,
+        map: None,
         has_batches: true,
         create,
         open: Some(open),

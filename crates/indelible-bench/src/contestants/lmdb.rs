@@ -37,11 +37,11 @@ struct Lmdb {
 }
 
 pub(super) fn contestants() -> Vec<Contestant> {
-    let lmdb = |name, about, survives, create, open| Contestant {
-        name,
-        about,
+    let lmdb = |name: &str, about: &str, survives, create, open| Contestant {
+        name: name.into(),
+        about: about.into(),
         survives,
-        is_ours: false,
+        map: None,
         has_batches: true,
         create,
         open: Some(open),

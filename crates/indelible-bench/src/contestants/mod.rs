@@ -6,7 +6,7 @@
 //!
 //! | file | contestants |
 //! |---|---|
-//! | `ours` | indelible's LB+-tree and APEX: in memory, on a file, and with the power-loss protocol |
+//! | `ours` | each kind of index of indelible: in memory, on a file, and with the power-loss protocol |
 //! | `nothing` | the bench itself |
 //! | `volatile` | structures that live in the memory of the process: the standard library's, and peers |
 //! | `redb`, `lmdb`, `fjall` | databases, each with its fastest setting and with one that waits for the medium |
@@ -15,7 +15,6 @@
 
 #[cfg(feature = "peers")]
 mod fjall;
-mod layout;
 #[cfg(feature = "peers")]
 mod lmdb;
 mod nothing;
@@ -27,8 +26,10 @@ mod volatile;
 #[cfg(test)]
 mod tests;
 
+pub use ours::name_of;
+
 use crate::index::Index;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use indelible::MapOptions;
 use std::fmt;
 use std::path::PathBuf;
@@ -59,27 +60,44 @@ impl fmt::Display for Survives {
 pub struct Place {
     /// A directory of its own, empty when it is created.
     pub directory: PathBuf,
-    /// How ours are laid out, but for their kind; others ignore it.
-    pub layout: MapOptions,
+    /// The kind of index and its options, if it is indelible itself.
+    pub map: Option<MapOptions>,
 }
 
 /// A structure that can be measured.
 #[derive(Clone, Debug)]
 pub struct Contestant {
     /// Its name in tables, on the command line and in files.
-    pub name: &'static str,
+    pub name: String,
     /// One line: what it is, and with which settings.
-    pub about: &'static str,
+    pub about: String,
     /// What its writes survive.
     pub survives: Survives,
-    /// Whether it is indelible itself.
-    pub is_ours: bool,
+    /// The kind of index and its options, if it is indelible itself.
+    pub map: Option<MapOptions>,
     /// Whether it has batches of its own, so that measuring them means something.
     pub has_batches: bool,
     /// Makes an empty one.
     pub create: Open,
     /// Opens what a process left, however it ended. None if nothing is left.
     pub open: Option<Open>,
+}
+
+impl Contestant {
+    /// Whether it is indelible itself.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.map.is_some()
+    }
+
+    /// A place for it in `directory`.
+    #[must_use]
+    pub fn place(&self, directory: PathBuf) -> Place {
+        Place {
+            directory,
+            map: self.map.clone(),
+        }
+    }
 }
 
 /// Makes an index at a place, or finds it there.
@@ -102,17 +120,25 @@ pub fn all() -> Vec<Contestant> {
     all
 }
 
-/// A contestant and how it is laid out, if it is ours: `NAME` or `NAME@LAYOUT`, such as `indelible@512` or
-/// `indelible-apex@data=4K+stash=20`.
+/// The contestant called `NAME` or `NAME@OPTION=VALUE`, where the latter is `NAME` with other options of its kind of index. Further
+/// options follow after a `+`: `indelible@leaf=512`, `NAME@OPTION=VALUE+OPTION=VALUE`.
 ///
 /// # Errors
 ///
-/// If there is no such contestant, or the rest says nothing.
-pub fn entrant(name: &str) -> Result<(Contestant, MapOptions)> {
-    match name.split_once('@') {
-        None => Ok((find(name)?, MapOptions::default())),
-        Some((name, layout)) => Ok((find(name)?, layout::parse(layout)?)),
-    }
+/// If there is no such contestant, if it is none of ours and has options, or if its kind of index does not know them.
+pub fn entrant(name: &str) -> Result<Contestant> {
+    let Some((plain, options)) = name.split_once('@') else {
+        return find(name);
+    };
+    let mut contestant = find(plain)?;
+    let Some(map) = contestant.map.take() else {
+        bail!("{name:?}: {plain} has no options");
+    };
+    let with_options = ours::with_options(map, options);
+    contestant.map = Some(with_options.with_context(|| format!("{name:?}"))?);
+    contestant.about = format!("{}, with {options}", contestant.about);
+    contestant.name = name.into();
+    Ok(contestant)
 }
 
 /// The contestant called `name`.
@@ -122,14 +148,14 @@ pub fn entrant(name: &str) -> Result<(Contestant, MapOptions)> {
 /// If there is none; the error lists the names that there are.
 pub fn find(name: &str) -> Result<Contestant> {
     let mut all = all();
-    let names: Vec<_> = all.iter().map(|contestant| contestant.name).collect();
-    let found = names.iter().position(|&known| known == name);
+    let found = all.iter().position(|contestant| contestant.name == name);
     let place = found.with_context(|| {
         let hint = if cfg!(feature = "peers") {
             ""
         } else {
             "; more with the feature \"peers\""
         };
+        let names: Vec<_> = all.iter().map(|known| known.name.as_str()).collect();
         format!(
             "no contestant is called {name:?}; there are {}{hint}",
             names.join(", ")

@@ -10,10 +10,10 @@ struct Nothing;
 
 pub(super) fn contestant() -> Contestant {
     Contestant {
-        name: "nothing",
-        about: "does nothing and answers yes to everything: the bench's own overhead",
+        name: "nothing".into(),
+        about: "does nothing and answers yes to everything: the bench's own overhead".into(),
         survives: Survives::Nothing,
-        is_ours: false,
+        map: None,
         has_batches: true,
         create: |_| Ok(Box::new(Nothing)),
         open: None,

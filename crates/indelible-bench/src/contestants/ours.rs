@@ -1,74 +1,81 @@
-//! Indelible: each of its indexes, with each of the promises that a pool can make.
+//! Indelible: each kind of index of the library's list, with each of the promises that a pool can make.
 
-use super::{Contestant, Open, Place, Survives};
+use super::{Contestant, Place, Survives};
 use crate::index::Index;
-use crate::outcome::Statistics;
-use anyhow::Result;
-use indelible::{Durability, Kind, Map, MapOptions, MapStat, Pool, PoolOptions};
+use crate::outcome::{Fact, Number, Statistics};
+use anyhow::{Context, Result};
+use indelible::{Durability, FactValue, Kind, Map, MapOptions, MapStat, Pool, PoolOptions};
 
 /// A map in a pool of its own.
 struct Ours {
     map: Map<u64, u64>,
 }
 
-/// The beginning of a description: name, version and index.
-macro_rules! about {
-    ($index:literal, $medium:literal) => {
-        concat!(
-            "indelible ",
-            env!("CARGO_PKG_VERSION"),
-            ": ",
-            $index,
-            ", ",
-            $medium
-        )
-    };
-}
-
-/// The three contestants of one kind of index. `NAME` is the default of the library for the kind; `NAME-dram` promises
-/// less, `NAME-pmem` more.
-macro_rules! three {
-    ($kind:expr, $name:literal, $index:literal) => {
-        [
-            Contestant {
-                name: concat!($name, "-dram"),
-                about: about!($index, "in anonymous memory"),
-                survives: Survives::Nothing,
-                is_ours: true,
-                has_batches: true,
-                create: |place| index(&PoolOptions::new().in_memory()?, place, $kind),
-                open: None,
-            },
-            Contestant {
-                name: $name,
-                about: about!($index, "on a file, Durability::Process (the default)"),
-                survives: Survives::Kill,
-                is_ours: true,
-                has_batches: true,
-                create: |place| index(&PoolOptions::new().create(pool(place))?, place, $kind),
-                open: Some((|place| reopened(&PoolOptions::new().open(pool(place))?)) as Open),
-            },
-            Contestant {
-                name: concat!($name, "-pmem"),
-                about: about!(
-                    $index,
-                    "Durability::PowerLoss, flushes and fences as on persistent memory whatever the file is on"
-                ),
-                survives: Survives::PowerCut,
-                is_ours: true,
-                has_batches: true,
-                create: |place| index(&power_loss().create(pool(place))?, place, $kind),
-                open: Some((|place| reopened(&power_loss().open(pool(place))?)) as Open),
-            },
-        ]
-    };
-}
-
-/// The LB+-tree, which is the library's default, then APEX.
+/// The three contestants of each kind of index, in the order of the library's list, which begins with the default kind.
 pub(super) fn contestants() -> Vec<Contestant> {
-    let lbtree = three!(Kind::LbTree, "indelible", "LB+-tree");
-    let apex = three!(Kind::Apex, "indelible-apex", "APEX, a learned index");
-    lbtree.into_iter().chain(apex).collect()
+    let kinds = Kind::all().iter().copied();
+    kinds.flat_map(of_kind).collect()
+}
+
+/// The contestant of a kind of index that uses the library's default pool: `indelible` for the default kind, `indelible-KIND` for
+/// another kind. Two more contestants of each kind have this name and an ending: `-dram` promises less, `-pmem` more.
+#[must_use]
+pub fn name_of(kind: Kind) -> String {
+    if kind == Kind::default() {
+        "indelible".into()
+    } else {
+        format!("indelible-{kind}")
+    }
+}
+
+fn of_kind(kind: Kind) -> [Contestant; 3] {
+    let name = name_of(kind);
+    let about = |pool: &str| {
+        let version = env!("CARGO_PKG_VERSION");
+        format!("indelible {version}: kind {kind}, {pool}")
+    };
+    let dram = Contestant {
+        name: format!("{name}-dram"),
+        about: about("in anonymous memory"),
+        survives: Survives::Nothing,
+        map: Some(kind.into()),
+        has_batches: true,
+        create: |place| index(&PoolOptions::new().in_memory()?, place),
+        open: None,
+    };
+    let file = Contestant {
+        about: about("on a file, Durability::Process (the default)"),
+        survives: Survives::Kill,
+        create: |place| index(&PoolOptions::new().create(pool(place))?, place),
+        open: Some(|place| reopened(&PoolOptions::new().open(pool(place))?)),
+        name: name.clone(),
+        ..dram.clone()
+    };
+    let pmem = Contestant {
+        about: about(
+            "Durability::PowerLoss, flushes and fences as on persistent memory whatever the file is on",
+        ),
+        survives: Survives::PowerCut,
+        create: |place| index(&power_loss().create(pool(place))?, place),
+        open: Some(|place| reopened(&power_loss().open(pool(place))?)),
+        name: format!("{name}-pmem"),
+        ..dram.clone()
+    };
+    [dram, file, pmem]
+}
+
+/// The options that follow the `@` in the name of a contestant: the grammar of [`MapOptions`] with `+` for the comma, because a
+/// list of contestants has commas of its own.
+///
+/// # Errors
+///
+/// If the kind of index has no such option, or cannot read its value. Whether a map can have these options is known when it is made.
+pub(super) fn with_options(options: MapOptions, text: &str) -> Result<MapOptions> {
+    text.split('+').try_fold(options, |options, setting| {
+        // A setting without a value is no option, or not a value that the option takes: the library says which.
+        let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
+        Ok(options.set(name, value)?)
+    })
 }
 
 /// The file of a contestant's pool.
@@ -85,11 +92,9 @@ fn power_loss() -> PoolOptions {
     options
 }
 
-fn index(pool: &Pool, place: &Place, kind: Kind) -> Result<Box<dyn Index>> {
-    let options = MapOptions {
-        kind,
-        ..place.layout
-    };
+fn index(pool: &Pool, place: &Place) -> Result<Box<dyn Index>> {
+    let options = place.map.as_ref();
+    let options = options.context("a map of indelible needs options")?;
     let map = pool.map_with("bench", options)?;
     Ok(Box::new(Ours { map }))
 }
@@ -149,34 +154,49 @@ impl From<MapStat> for Statistics {
         Self {
             kind: stat.kind.to_string(),
             records: stat.records,
-            fill: stat.fill,
             file_bytes: stat.file_bytes,
             dram_bytes: stat.dram_bytes,
-            leaves: stat.leaves,
-            height: stat.height,
-            leaf_bytes: stat.leaf_bytes,
-            signposts: stat.signposts,
-            splits: stat.splits,
-            data_nodes: stat.data_nodes,
-            inner_nodes: stat.inner_nodes,
-            average_depth: stat.average_depth,
-            max_depth: stat.max_depth,
-            stash_ratio: stat.stash_ratio,
-            overflow_ratio: stat.overflow_ratio,
-            extensions: stat.extensions,
-            smallest_node: stat.smallest_node,
-            median_node: stat.median_node,
-            largest_node: stat.largest_node,
-            expansions: stat.expansions,
-            expansion_ns: stat.expansion_ns,
-            sideways_splits: stat.sideways_splits,
-            sideways_split_ns: stat.sideways_split_ns,
-            downward_splits: stat.downward_splits,
-            downward_split_ns: stat.downward_split_ns,
-            inner_expansions: stat.inner_expansions,
-            inner_expansion_ns: stat.inner_expansion_ns,
-            merges: stat.merges,
-            merge_ns: stat.merge_ns,
+            facts: stat.facts.into_iter().map(Fact::from).collect(),
+        }
+    }
+}
+
+impl From<indelible::Fact> for Fact {
+    fn from(fact: indelible::Fact) -> Self {
+        Self {
+            name: fact.name.into(),
+            unit: fact.unit.to_string(),
+            value: match fact.value {
+                FactValue::Whole(number) => Number::Whole(number),
+                other => Number::Real(other.as_f64()),
+            },
+            since_open: fact.since_open,
+            meaning: fact.meaning.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a command line would have them.
+    fn text(options: &MapOptions) -> String {
+        let options = options.to_string();
+        let (_, text) = options.split_once(',').unwrap_or_default();
+        text.replace(',', "+")
+    }
+
+    #[test]
+    fn options_are_read_as_the_library_writes_them() {
+        for &kind in Kind::all() {
+            for options in MapOptions::extremes(kind) {
+                let read = with_options(kind.into(), &text(&options));
+                assert_eq!(read.unwrap(), options);
+            }
+            for wrong in ["", "512", "nonsense=1", "="] {
+                assert!(with_options(kind.into(), wrong).is_err(), "{kind}@{wrong}");
+            }
         }
     }
 }

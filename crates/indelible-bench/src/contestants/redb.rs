@@ -23,11 +23,11 @@ struct Redb {
 }
 
 pub(super) fn contestants() -> Vec<Contestant> {
-    let redb = |name, about, survives, create, open| Contestant {
-        name,
-        about,
+    let redb = |name: &str, about: &str, survives, create, open| Contestant {
+        name: name.into(),
+        about: about.into(),
         survives,
-        is_ours: false,
+        map: None,
         has_batches: true,
         create,
         open,

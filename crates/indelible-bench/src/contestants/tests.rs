@@ -1,8 +1,8 @@
 //! One contract for all contestants: what the bench relies on when it compares them.
 
-use super::{Contestant, Place, Survives, all, find};
+use super::{Contestant, Place, Survives, all, entrant, find, name_of};
 use crate::index::Index;
-use indelible::MapOptions;
+use indelible::{Kind, MapOptions};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
@@ -26,10 +26,7 @@ const EDGES: [u64; 9] = [
 /// A directory and a new index in it.
 fn fresh(contestant: &Contestant) -> (TempDir, Place, Box<dyn Index>) {
     let directory = tempfile::tempdir().expect("a directory");
-    let place = Place {
-        directory: directory.path().to_owned(),
-        layout: MapOptions::default(),
-    };
+    let place = contestant.place(directory.path().to_owned());
     let index = (contestant.create)(&place)
         .unwrap_or_else(|error| panic!("{}: {error:#}", contestant.name));
     (directory, place, index)
@@ -44,7 +41,7 @@ fn maps() -> impl Iterator<Item = Contestant> {
 
 /// Whether every write waits for a disk.
 fn is_slow(contestant: &Contestant) -> bool {
-    contestant.survives == Survives::PowerCut && !contestant.is_ours
+    contestant.survives == Survives::PowerCut && !contestant.is_ours()
 }
 
 fn model_scan(model: &BTreeMap<u64, u64>, from: u64, count: usize) -> Vec<(u64, u64)> {
@@ -122,7 +119,7 @@ fn step(name: &str, index: &dyn Index, model: &mut BTreeMap<u64, u64>, random: &
 #[test]
 fn all_contestants_do_what_an_ordered_map_does() {
     for contestant in maps() {
-        let name = contestant.name;
+        let name = contestant.name.as_str();
         let (_directory, _place, index) = fresh(&contestant);
         let mut model = BTreeMap::new();
         compare(name, &*index, &model);
@@ -142,7 +139,7 @@ fn all_contestants_do_what_an_ordered_map_does() {
 #[test]
 fn empty_and_repeating_batches_are_no_special_case() {
     for contestant in maps() {
-        let name = contestant.name;
+        let name = contestant.name.as_str();
         let (_directory, _place, index) = fresh(&contestant);
         index.insert_batch(&[]);
         assert_eq!(index.get_batch(&[]), 0, "{name}");
@@ -163,14 +160,14 @@ fn bulk_loads_hold_what_was_loaded_and_take_more() {
             assert_eq!(scan(&*index, 0, 1), [], "{}", contestant.name);
             continue;
         }
-        compare(contestant.name, &*index, &model);
+        compare(&contestant.name, &*index, &model);
         for key in 100..105 {
             index.insert(key, key);
             model.insert(key, key);
         }
         assert!(model.remove(&14).is_some() && index.remove(14));
         assert_eq!(index.get(14), None, "{}", contestant.name);
-        compare(contestant.name, &*index, &model);
+        compare(&contestant.name, &*index, &model);
     }
 }
 
@@ -181,17 +178,42 @@ fn ours_say_what_they_are_made_of_and_others_do_not() {
         let records: Vec<_> = (0..500).map(|key| (key * key, key)).collect();
         index.insert_batch(&records);
         let statistics = index.statistics();
-        assert_eq!(statistics.is_some(), contestant.is_ours);
+        assert_eq!(statistics.is_some(), contestant.is_ours());
         let Some(statistics) = statistics else {
             continue;
         };
-        let is_apex = contestant.name.starts_with("indelible-apex");
-        let name = contestant.name;
-        assert_eq!(statistics.kind == "apex", is_apex, "{name}");
+        let name = &contestant.name;
+        let kind = contestant.map.as_ref().map(|map| map.kind().name());
+        assert_eq!(Some(statistics.kind.as_str()), kind, "{name}");
         assert_eq!(statistics.records, 500, "{name}");
-        assert_eq!(statistics.data_nodes > 0, is_apex, "{name}");
-        assert_eq!(statistics.leaves > 0, !is_apex, "{name}");
+        assert!(!statistics.facts.is_empty(), "{name}");
     }
+}
+
+/// Contestants of ours have the kind of index that their names say, with the options that follow the names.
+#[test]
+fn every_kind_has_three_contestants_with_any_options() {
+    for &kind in Kind::all() {
+        for ending in ["", "-dram", "-pmem"] {
+            let name = format!("{}{ending}", name_of(kind));
+            let contestant = entrant(&name).expect("a contestant");
+            assert_eq!(contestant.map, Some(kind.into()), "{name}");
+            for option in kind.options() {
+                for wanted in MapOptions::extremes(kind) {
+                    let value = wanted.get(option.name).expect("an option");
+                    let setting = format!("{name}@{}={value}", option.name);
+                    let contestant = entrant(&setting).expect("a contestant");
+                    let (_directory, _place, index) = fresh(&contestant);
+                    assert_eq!(index.get(1), None);
+                    let map = contestant.map.expect("one of ours");
+                    assert_eq!(map.get(option.name), Some(value), "{setting}");
+                    assert!(contestant.name == setting && contestant.about.contains(option.name));
+                }
+            }
+            assert!(entrant(&format!("{name}@512")).is_err());
+        }
+    }
+    assert!(entrant("btreemap@leaf=512").is_err() && entrant("nobody@leaf=512").is_err());
 }
 
 #[test]
@@ -201,7 +223,7 @@ fn four_threads_find_what_they_wrote() {
         let operations = if is_slow(&contestant) { 6 } else { 1000 };
         std::thread::scope(|scope| {
             for thread in 0..4 {
-                let (index, name) = (&*index, contestant.name);
+                let (index, name) = (&*index, contestant.name.as_str());
                 scope.spawn(move || work(name, index, thread, operations));
             }
         });
@@ -234,7 +256,7 @@ fn what_was_closed_is_there_when_it_is_opened_again() {
             assert_eq!(contestant.survives, Survives::Nothing);
             continue;
         };
-        let name = contestant.name;
+        let name = contestant.name.as_str();
         let (_directory, place, index) = fresh(&contestant);
         let mut model = BTreeMap::new();
         let mut random = SmallRng::seed_from_u64(2);
@@ -254,10 +276,7 @@ fn what_was_closed_is_there_when_it_is_opened_again() {
 fn nothing_is_opened_where_nothing_was_created() {
     for contestant in maps() {
         let directory = tempfile::tempdir().expect("a directory");
-        let place = Place {
-            directory: directory.path().to_owned(),
-            layout: MapOptions::default(),
-        };
+        let place = contestant.place(directory.path().to_owned());
         let opened = contestant.open.map(|open| open(&place).is_err());
         assert_ne!(opened, Some(false), "{}", contestant.name);
     }
@@ -276,13 +295,10 @@ fn what_was_acknowledged_survives_a_real_kill() {
             continue;
         };
         let directory = tempfile::tempdir().expect("a directory");
-        let place = Place {
-            directory: directory.path().to_owned(),
-            layout: MapOptions::default(),
-        };
+        let place = contestant.place(directory.path().to_owned());
         let mut child = Command::new(std::env::current_exe().expect("this program"))
             .args(["--exact", "--nocapture", "contestants::tests::child"])
-            .env(CHILD, contestant.name)
+            .env(CHILD, &contestant.name)
             .current_dir(&place.directory)
             .stdout(Stdio::piped())
             .spawn()
@@ -306,10 +322,7 @@ fn child() {
         return;
     };
     let contestant = find(&name).expect("a contestant");
-    let place = Place {
-        directory: std::env::current_dir().expect("a directory"),
-        layout: MapOptions::default(),
-    };
+    let place = contestant.place(std::env::current_dir().expect("a directory"));
     let index = (contestant.create)(&place).expect("an index");
     let half = ACKNOWLEDGED / 2;
     (0..half).for_each(|key| index.insert(key, !key));
@@ -324,17 +337,17 @@ fn child() {
 fn contestants_are_found_by_name_and_the_error_lists_them() {
     let all = all();
     for (place, contestant) in all.iter().enumerate() {
-        let found = find(contestant.name).expect("a known name");
+        let found = find(&contestant.name).expect("a known name");
         assert_eq!(found.about, contestant.about);
         let earlier = &all[..place];
         assert!(!earlier.iter().any(|other| other.name == contestant.name));
     }
-    let ours = all.iter().take_while(|contestant| contestant.is_ours);
-    let total = all.iter().filter(|contestant| contestant.is_ours);
+    let ours = all.iter().take_while(|contestant| contestant.is_ours());
+    let total = all.iter().filter(|contestant| contestant.is_ours());
     assert_eq!(ours.count(), total.count(), "ours come first");
     let error = find("bdb").expect_err("an unknown name").to_string();
     for contestant in &all {
-        assert!(error.contains(contestant.name), "{error}");
+        assert!(error.contains(&contestant.name), "{error}");
     }
 }
 

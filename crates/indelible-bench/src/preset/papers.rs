@@ -3,6 +3,23 @@
 use super::{Scale, experiment, one_and_all, or};
 use crate::plan::{Arrival, Distribution, Experiment, Load, Mix, Phase};
 
+/// The LB+-Tree, and databases whose records outlive the process without waiting for a disk.
+pub(super) const LBTREE_CONTESTANTS: &[&str] = &[
+    "indelible-pmem",
+    "indelible",
+    "redb",
+    "lmdb-nosync",
+    "fjall",
+];
+
+/// The LB+-Tree and APEX, on persistent memory and with the library's default.
+pub(super) const APEX_CONTESTANTS: &[&str] = &[
+    "indelible-pmem",
+    "indelible-apex-pmem",
+    "indelible",
+    "indelible-apex",
+];
+
 /// LB+-Tree, figures 11 to 14.
 pub(super) fn lbtree(scale: &Scale) -> Vec<Experiment> {
     let records = scale.records.unwrap_or(20_000_000);
@@ -36,9 +53,9 @@ pub(super) fn lbtree(scale: &Scale) -> Vec<Experiment> {
         bulk("fig. 12 dense", 0.7, many(Arrival::Dense)),
     ];
     let leaves = [
-        "indelible-pmem@256",
-        "indelible-pmem@512",
-        "indelible-pmem@1024",
+        "indelible-pmem@leaf=256",
+        "indelible-pmem@leaf=512",
+        "indelible-pmem@leaf=1024",
     ];
     for (fill, arrival, what) in [
         (0.7, Arrival::Random, "fig. 13 inserts"),

@@ -332,7 +332,7 @@ fn across(summary: &Summary) -> String {
     )
 }
 
-/// The contestants, the keys, the plan.
+/// The contestants, the keys, what the facts of structures mean, the plan.
 fn about(summary: &Summary) -> String {
     let line = |c: &crate::outcome::Described| Line {
         name: c.name.clone(),
@@ -357,11 +357,12 @@ fn about(summary: &Summary) -> String {
         ),
     };
     format!(
-        "<section class=\"experiment\" id=\"about\">\n<h2>What was measured</h2>\n{}{}\
+        "<section class=\"experiment\" id=\"about\">\n<h2>What was measured</h2>\n{}{}{}\
          <div class=\"kind\" id=\"plan\"><header><h3>Plan</h3><p>Everything that was asked for.</p></header>\
          <details><summary>JSON</summary><div class=\"command\"><pre class=\"long\">{}</pre><button data-copy=\"pre\">copy</button></div></details></div>\n</section>\n",
         part("Contestants", &contestants),
         part("Keys", &keys),
+        part("Facts", &structure::meanings(summary)),
         escape(&plan),
     )
 }

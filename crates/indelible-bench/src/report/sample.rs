@@ -9,8 +9,8 @@ use rand_distr::{Distribution as _, Normal};
 /// A contestant that fails in every round of the first experiment.
 pub const FAILING: &str = "treemap-lab";
 
-/// The contestant of ours that says what an APEX is made of.
-pub const LEARNED: &str = "indelible-apex";
+/// The contestant of ours that says what it is made of, of a kind of index that there is not.
+pub const LEARNED: &str = "indelible-learned";
 
 /// Name, what it survives, million lookups per second, inserts relative to lookups, bytes per record in file and DRAM.
 const CONTESTANTS: [(&str, &str, f64, f64, f64, f64); 14] = [
@@ -310,28 +310,37 @@ fn measured(
     }
 }
 
+/// After a phase, with `times` as many structure changes as after the load.
 fn statistics(times: u64) -> Statistics {
+    let fact = |name: &str, unit: &str, value| Fact {
+        name: name.into(),
+        unit: unit.into(),
+        value,
+        since_open: false,
+        meaning: format!(
+            "what {name} means, <in words> that are more than one line of a terminal has room for"
+        ),
+    };
+    let since = |name: &str, unit: &str, value| Fact {
+        since_open: true,
+        ..fact(name, unit, Number::Whole(value))
+    };
     Statistics {
-        kind: "apex".into(),
+        kind: "learned".into(),
         records: 20_000_000,
-        fill: 0.65,
-        data_nodes: 2_731,
-        inner_nodes: 87,
-        average_depth: 1.64,
-        max_depth: 3,
-        stash_ratio: 0.05,
-        overflow_ratio: 0.0014,
-        extensions: 12,
-        smallest_node: 512,
-        median_node: 136 << 10,
-        largest_node: 256 << 10,
-        expansions: 1_000 * times,
-        expansion_ns: 40_000_000 * times,
-        sideways_splits: 100 * times,
-        downward_splits: 10 * times,
-        inner_expansions: 5 * times,
-        merges: times / 2,
-        ..Statistics::default()
+        file_bytes: 420 << 20,
+        dram_bytes: 12 << 20,
+        facts: vec![
+            fact("fill", "share", Number::Real(0.65)),
+            fact("nodes", "count", Number::Whole(2_731)),
+            fact("average-depth", "count", Number::Real(1.64)),
+            fact("median-node", "bytes", Number::Whole(136 << 10)),
+            since("rebuilds", "count", 1_000 * times),
+            since("rebuild-ns", "ns", 40_000_000 * times),
+            since("splits", "count", 100 * times),
+            since("merges", "count", times / 2),
+            since("merge-ns", "ns", 0),
+        ],
     }
 }
 

@@ -1,187 +1,256 @@
-//! What our indexes are made of: the tables 1 and 2 of the APEX paper, for both kinds.
+//! What our indexes are made of. The columns are the facts that the kinds of index say of themselves: this file knows none of them.
+//!
+//! A fact says what a map is made of now, such as its number of nodes, or it counts what has happened since the map was made, such
+//! as splits of nodes ([`Fact::since_open`]). The former are shown after the load, the latter as differences between two phases.
 
 use super::format;
-use super::summary::{Column, ExperimentSummary, Row};
-use super::table::{Table, Value};
+use super::summary::{Column, ExperimentSummary, Row, Summary};
+use super::table::{Line, Table, Value};
 use super::tables::line;
-use crate::outcome::Statistics;
+use crate::outcome::{Fact, Number, Statistics};
 
 /// Bytes of a node: `256 B`, `16 KiB`.
-fn bytes(bytes: u64) -> String {
+fn bytes(bytes: f64) -> String {
     match bytes {
-        b if b < 1024 => format!("{b} B"),
-        b if b < 1 << 20 => format!("{} KiB", format::digits(b as f64 / 1024.0)),
-        b => format!("{} MiB", format::digits(b as f64 / f64::from(1 << 20))),
+        b if b < 1024.0 => format!("{} B", format::digits(b)),
+        b if b < f64::from(1 << 20) => format!("{} KiB", format::digits(b / 1024.0)),
+        b => format!("{} MiB", format::digits(b / f64::from(1 << 20))),
     }
 }
 
-/// A share that may be very small.
-fn share(share: f64) -> String {
-    match share {
-        0.0 => "0 %".into(),
-        s => format!("{} %", format::digits(s * 100.0)),
+/// The number of a fact in its unit.
+fn figure(fact: &Fact) -> String {
+    let number = fact.value.as_f64();
+    match (fact.unit.as_str(), fact.value) {
+        ("bytes", _) => bytes(number),
+        ("ns", _) => format::nanoseconds(number),
+        // A share may be very small.
+        ("share", _) => format!("{} %", format::digits(number * 100.0)),
+        (_, Number::Whole(number)) => format::grouped(number),
+        (_, Number::Real(number)) => format::digits(number),
     }
 }
 
-/// How long one of them took; nothing if there are none, or none was timed.
-fn average(nanoseconds: u64, changes: u64) -> String {
-    match (nanoseconds, changes) {
-        (0, _) | (_, 0) => String::new(),
-        (nanoseconds, changes) => format::nanoseconds(nanoseconds as f64 / changes as f64),
-    }
+/// Whether a fact is a column of [`after_load`].
+fn is_state(fact: &Fact) -> bool {
+    !fact.since_open
 }
 
-/// What an index is made of after the load.
+/// Whether a fact is a column of [`changes`]. The times of changes stand beside their counts.
+fn is_change(fact: &Fact) -> bool {
+    fact.since_open && fact.unit != "ns"
+}
+
+/// The facts of one sort that any contestant has, each name once, in the order in which they are said.
+fn facts<'a>(
+    experiments: impl IntoIterator<Item = &'a ExperimentSummary<'a>>,
+    is_wanted: fn(&Fact) -> bool,
+) -> Vec<&'a Fact> {
+    let rows = experiments.into_iter().flat_map(|of| &of.rows);
+    let all = rows.flat_map(|row| &row.structure);
+    let mut found: Vec<&Fact> = Vec::new();
+    for fact in all.flat_map(|(_, statistics)| &statistics.facts) {
+        if is_wanted(fact) && found.iter().all(|known| known.name != fact.name) {
+            found.push(fact);
+        }
+    }
+    found
+}
+
+/// What an index is made of after the load. The place of a fact that its kind of index does not have is empty.
 #[must_use]
 pub fn after_load(experiment: &ExperimentSummary) -> Table {
-    let values = |s: &Statistics| {
-        let is_apex = s.kind == "apex";
-        let only_apex = |text: String| if is_apex { text } else { String::new() };
-        let (nodes, average, deepest, sizes) = if is_apex {
-            let sizes = [s.smallest_node, s.median_node, s.largest_node];
-            (s.data_nodes, s.average_depth, s.max_depth, sizes)
-        } else {
-            let sizes = [u64::from(s.leaf_bytes); 3];
-            (s.leaves, f64::from(s.height), s.height, sizes)
-        };
-        let [smallest, median, largest] = sizes.map(bytes);
-        [
-            format::digits(average),
-            deepest.to_string(),
-            only_apex(format::grouped(s.inner_nodes)),
-            format::grouped(nodes),
-            smallest,
-            median,
-            largest,
-            share(s.fill),
-            only_apex(share(s.stash_ratio)),
-            only_apex(share(s.overflow_ratio)),
-            only_apex(format::grouped(s.extensions)),
-        ]
-        .map(Value::plain)
-    };
-    let head = [
-        "depth",
-        "deepest",
-        "inner",
-        "nodes",
-        "smallest",
-        "median",
-        "largest",
-        "fill",
-        "stash",
-        "overflow",
-        "extensions",
-    ];
+    let columns = facts([experiment], is_state);
     let loaded = |row: &Row| {
         let (column, statistics) = row.structure.first()?;
-        (column.phase == "load").then(|| line(row, values(statistics).into()))
+        let value = |fact: &&Fact| {
+            let mine = statistics.fact(&fact.name).map(figure);
+            Value::plain(mine.unwrap_or_default())
+        };
+        let is_said = column.phase == "load" && !statistics.facts.is_empty();
+        is_said.then(|| line(row, columns.iter().map(value).collect()))
     };
     Table {
         title: "Structure".into(),
-        note: "after the load: inner nodes above a record, on average and at most; nodes that hold records and their bytes; \
-               records per slot; slots that are stash; records that are in one; blocks that extend stashes"
-            .into(),
+        note: "what ours are made of after the load, as far as their kind of index has it".into(),
         corner: "structure".into(),
-        head: head.map(String::from).into(),
+        head: columns.iter().map(|fact| fact.name.clone()).collect(),
         groups: Vec::new(),
         lines: experiment.rows.iter().filter_map(loaded).collect(),
     }
 }
 
-/// The place of the one figure of [`changes`] that the LB+-tree has, too.
-const SPLITS: usize = 1;
+/// How many changes there have been, and how many nanoseconds they took, if that was measured.
+fn counted(statistics: &Statistics, name: &str) -> Option<(f64, Option<f64>)> {
+    let at = statistics.facts.iter().position(|fact| fact.name == name)?;
+    let time = statistics.facts.get(at + 1);
+    let time = time.filter(|fact| fact.since_open && fact.unit == "ns");
+    let count = statistics.facts[at].value.as_f64();
+    Some((count, time.map(|fact| fact.value.as_f64())))
+}
+
+/// Structure changes of one name in one phase, with how long one took on average if that was measured.
+fn done(before: Option<&Statistics>, now: &Statistics, name: &str) -> Value {
+    let Some((count, time)) = counted(now, name) else {
+        return Value::default();
+    };
+    let (count_before, time_before) = before
+        .and_then(|before| counted(before, name))
+        .unwrap_or_default();
+    let count = (count - count_before).max(0.0);
+    let average = time
+        .map(|time| (time - time_before.unwrap_or_default()) / count)
+        .filter(|average| average.is_finite() && *average > 0.0);
+    Value {
+        side: average.map_or(String::new(), format::nanoseconds),
+        ..Value::plain(format::grouped(count as u64))
+    }
+}
 
 /// Structure changes of the load and of each phase that inserts or removes.
 #[must_use]
 pub fn changes(experiment: &ExperimentSummary) -> Table {
-    let of = |s: &Statistics| {
-        [
-            s.expansions,
-            s.splits + s.sideways_splits,
-            s.downward_splits,
-            s.inner_expansions,
-            s.merges,
-        ]
+    let columns = facts([experiment], is_change);
+    let stage = |row: &Row, at: usize| {
+        let (column, now): &(Column, Statistics) = &row.structure[at];
+        let before = at.checked_sub(1).map(|before| &row.structure[before].1);
+        let done = columns.iter().map(|fact| done(before, now, &fact.name));
+        let values: Vec<Value> = [Value::plain(column.label())]
+            .into_iter()
+            .chain(done)
+            .collect();
+        now.facts.iter().any(is_change).then(|| line(row, values))
     };
-    let times = |s: &Statistics| {
-        [
-            s.expansion_ns,
-            s.sideways_split_ns,
-            s.downward_split_ns,
-            s.inner_expansion_ns,
-            s.merge_ns,
-        ]
+    let stages = |row| {
+        let stages = move |at| stage(row, at);
+        (0..row.structure.len()).filter_map(stages)
     };
-    let lines = experiment.rows.iter().flat_map(|row| {
-        let mut before = Statistics::default();
-        let stage = move |(column, statistics): &(Column, Statistics)| {
-            let since = |of: &dyn Fn(&Statistics) -> [u64; 5]| {
-                let (before, now) = (of(&before), of(statistics));
-                std::array::from_fn::<u64, 5, _>(|at| now[at].saturating_sub(before[at]))
-            };
-            let (done, took) = (since(&of), since(&times));
-            before = statistics.clone();
-            let mut values = vec![Value::plain(column.label())];
-            let is_counted = |at| statistics.kind == "apex" || at == SPLITS;
-            values.extend((0..5).map(|at| match is_counted(at) {
-                true => Value {
-                    side: average(took[at], done[at]),
-                    ..Value::plain(format::grouped(done[at]))
-                },
-                false => Value::default(),
-            }));
-            line(row, values)
-        };
-        row.structure.iter().map(stage).collect::<Vec<_>>()
-    });
+    let head = columns.iter().map(|fact| fact.name.clone());
     Table {
         title: "Structure changes".into(),
-        note: "in one of the rounds: nodes rebuilt, split, split below a new inner node; inner nodes rebuilt; nodes merged \
-               (of the LB+-tree only splits are counted), each with how long writers of the node waited for one on average"
+        note: "of each phase in one of the rounds, as far as the kind of index counts them; beside a count how long one of them took on \
+               average, if that was measured"
             .into(),
         corner: "changes".into(),
-        head: ["phase", "rebuilt", "split", "split down", "inner", "merged"]
-            .map(String::from)
-            .into(),
+        head: ["phase".into()].into_iter().chain(head).collect(),
         groups: Vec::new(),
-        lines: lines.collect(),
+        lines: experiment.rows.iter().flat_map(stages).collect(),
+    }
+}
+
+/// What the columns of the other two tables mean.
+#[must_use]
+pub fn meanings(summary: &Summary) -> Table {
+    let known = [is_state, is_change].map(|sort| facts(&summary.experiments, sort));
+    let line = |fact: &&Fact| Line {
+        name: fact.name.clone(),
+        values: vec![Value::plain(fact.meaning.clone())],
+        ..Line::default()
+    };
+    Table {
+        title: "Facts".into(),
+        note: "what the columns of the tables of structures and of their changes mean".into(),
+        corner: "column".into(),
+        head: vec!["meaning".into()],
+        groups: Vec::new(),
+        lines: known.iter().flatten().map(line).collect(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample;
-    use crate::report::summary::Summary;
-    use crate::report::table::Line;
+    use crate::outcome::{Outcome, Run};
+    use crate::report::{html, sample, terminal};
+
+    fn figures(line: &Line) -> String {
+        let figure = |value: &Value| format!("{} {}", value.main, value.side).trim().to_owned();
+        let figures: Vec<String> = line.values.iter().map(figure).collect();
+        figures.join(" | ")
+    }
 
     #[test]
-    fn changes_are_those_of_each_phase() {
+    fn states_and_changes_of_each_phase_are_apart() {
         let run = sample::run(1, 2);
         let summary = Summary::of(&run);
         let experiment = &summary.experiments[0];
-        let learned = |table: Table| {
-            let mut lines = table.lines.into_iter();
-            lines.find(|line| line.name == sample::LEARNED).unwrap()
+        let loaded = after_load(experiment);
+        let head = ["fill", "nodes", "average-depth", "median-node"];
+        assert_eq!(loaded.head, head);
+        assert_eq!(loaded.lines.len(), 1, "others say nothing");
+        let line = &loaded.lines[0];
+        assert_eq!(line.name, sample::LEARNED);
+        assert_eq!(figures(line), "65.0 % | 2,731 | 1.64 | 136 KiB");
+        let changes = changes(experiment);
+        assert_eq!(changes.head, ["phase", "rebuilds", "splits", "merges"]);
+        let lines: Vec<String> = changes.lines.iter().map(figures).collect();
+        let expected = [
+            "load | 1,000 40 µs | 100 | 0",
+            "insert | 2,000 40 µs | 200 | 1",
+        ];
+        assert_eq!(lines, expected);
+        let meant = meanings(&summary).lines;
+        assert_eq!(meant.len(), 7, "each fact once, times with their counts");
+    }
+
+    /// Two kinds of index that have one fact in common.
+    #[test]
+    fn what_a_kind_does_not_say_is_empty() {
+        let mut run = sample::run(1, 1);
+        let experiment = run.plan.experiments[0].name.clone();
+        let of = |o: &&mut Outcome, name: &str| o.contestant == name && o.experiment == experiment;
+        let outcomes = &mut run.outcomes;
+        let learned = outcomes.iter_mut().find(|o| of(o, sample::LEARNED));
+        let learned = learned.and_then(|outcome| outcome.load.clone()?.statistics);
+        let learned = learned.expect("statistics of the load");
+        let mut plain = Statistics {
+            kind: "plain".into(),
+            ..Statistics::default()
         };
-        let figures = |line: &Line| {
-            let figure = |value: &Value| format!("{} {}", value.main, value.side).trim().to_owned();
-            line.values
-                .iter()
-                .map(figure)
-                .collect::<Vec<_>>()
-                .join(" | ")
-        };
-        let loaded = learned(after_load(experiment));
-        assert!(
-            figures(&loaded).contains("512 B | 136 KiB | 256 KiB | 65.0 %"),
-            "{loaded:?}"
-        );
-        let table = changes(experiment);
-        let mine = |line: &&Line| line.name == sample::LEARNED;
-        let mine: Vec<String> = table.lines.iter().filter(mine).map(figures).collect();
-        assert_eq!(mine[0], "load | 1,000 40 µs | 100 | 10 | 5 | 0");
-        assert_eq!(mine[1], "insert | 2,000 40 µs | 200 | 20 | 10 | 1");
+        plain.facts = learned.facts[..1].to_vec();
+        plain.facts.push(Fact {
+            name: "leaves".into(),
+            ..learned.facts[1].clone()
+        });
+        let mine = outcomes.iter_mut().find(|o| of(o, "indelible"));
+        let load = mine.and_then(|outcome| outcome.load.as_mut());
+        load.expect("a load").statistics = Some(plain);
+        let summary = Summary::of(&run);
+        let loaded = after_load(&summary.experiments[0]);
+        let head = ["fill", "leaves", "nodes", "average-depth", "median-node"];
+        assert_eq!(loaded.head, head);
+        let lines: Vec<String> = loaded.lines.iter().map(figures).collect();
+        assert_eq!(lines[0], "65.0 % | 2,731 |  |  | ");
+        assert_eq!(lines[1], "65.0 % |  | 2,731 | 1.64 | 136 KiB");
+        let changes = changes(&summary.experiments[0]);
+        let counts = changes
+            .lines
+            .iter()
+            .all(|line| line.name == sample::LEARNED);
+        assert!(counts, "the plain kind counts no changes");
+    }
+
+    /// Version 0.1 wrote a member per number.
+    #[test]
+    fn runs_of_earlier_versions_are_shown_without_their_structures() {
+        let mut run = serde_json::to_value(sample::run(1, 3)).unwrap();
+        for outcome in run["outcomes"].as_array_mut().unwrap() {
+            let old = serde_json::json!({
+                "kind": "lbtree", "records": 5, "fill": 0.7, "file_bytes": 1, "dram_bytes": 2,
+                "leaves": 3, "height": 1, "splits": 9, "expansion_ns": 0,
+            });
+            if !outcome["load"].is_null() {
+                outcome["load"]["statistics"] = old;
+            }
+            for phase in outcome["phases"].as_array_mut().unwrap() {
+                phase["statistics"] = serde_json::Value::Null;
+            }
+        }
+        let run: Run = serde_json::from_value(run).unwrap();
+        let text = terminal::print(&run);
+        assert!(text.contains("Throughput") && !text.contains("Structure"));
+        assert!(!html::page(&run).contains("<h3>Structure"));
+        let comparison = crate::compare::compare(&run, &sample::run(1, 3));
+        assert!(!comparison.got_worse());
     }
 }

@@ -67,7 +67,8 @@ impl Table {
         self.head.is_empty() || self.lines.iter().all(silent)
     }
 
-    /// As text of at most [`WIDTH`] columns, in several pieces if it is wider.
+    /// As text of at most [`WIDTH`] columns, in several pieces if it is wider. A line is left out of pieces where it has no values, if
+    /// it has any elsewhere.
     #[must_use]
     pub fn text(&self) -> String {
         let names = self.lines.iter().map(|l| l.name.chars().count());
@@ -167,7 +168,13 @@ impl Table {
         }
         for row in &self.lines {
             let mut line = format!("{:name$}", cut(&row.name, name));
-            if row.remark.is_some() && row.values.iter().all(|v| v.main.is_empty()) {
+            let is_silent = |at: usize| row.values.get(at).is_none_or(|v| v.main.is_empty());
+            let says_nothing = (0..self.head.len()).all(is_silent);
+            // A line that says something elsewhere.
+            if !says_nothing && groups.iter().all(|g| g.columns.clone().all(is_silent)) {
+                continue;
+            }
+            if row.remark.is_some() && says_nothing {
                 line += "  failed, see below";
             } else {
                 let places = groups.iter().flat_map(|g| g.columns.clone());

@@ -37,6 +37,24 @@ pub fn print(run: &Run) -> String {
             out += &format!("\n{}", table.text());
         }
     }
+    out + &meanings(&summary)
+}
+
+/// What the columns of structures mean: sentences, which a column of a table has no room for.
+fn meanings(summary: &Summary) -> String {
+    let table = structure::meanings(summary);
+    if table.is_empty() {
+        return String::new();
+    }
+    let mut out = format!("\n{}\n{}\n\n", table.title, table.note);
+    for line in &table.lines {
+        let meaning: String = line
+            .values
+            .iter()
+            .map(|value| value.main.as_str())
+            .collect();
+        push(&mut out, &format!("{}: {meaning}", line.name));
+    }
     out
 }
 

@@ -58,7 +58,7 @@ pub struct Crash {
     plant: Option<String>,
 }
 
-fn kind_or_all(name: &str) -> Result<String, indelible::Error> {
+fn kind_or_all(name: &str) -> Result<String, indelible_crash::indelible::Error> {
     if name == ALL {
         return Ok(name.into());
     }

@@ -41,7 +41,7 @@ impl Demo {
             None => builder.tempdir(),
         };
         let directory = directory.context("make a directory for the pools")?;
-        let indexed = index_cities(directory.path(), self.new.options())?;
+        let indexed = index_cities(directory.path(), &self.new.options())?;
         if !output.json {
             output.line(format_args!("{}\n", indexed.story.join("\n")))?;
             output.line(format_args!(
@@ -74,7 +74,7 @@ struct Indexed {
     facts: Vec<(&'static str, Value)>,
 }
 
-fn index_cities(directory: &Path, options: MapOptions) -> Result<Indexed> {
+fn index_cities(directory: &Path, options: &MapOptions) -> Result<Indexed> {
     let cities = cities::all()?;
     let path = directory.join("cities.pool");
     let pool = Pool::create(&path)?;

@@ -79,6 +79,11 @@ pub struct Fact {
     pub value: FactValue,
     /// What the fact means, in a sentence or a part of one.
     pub meaning: &'static str,
+    /// Whether the number adds up what has happened since the map was opened, such as leaf splits. Otherwise it says what the map
+    /// is made of now. The difference of two such numbers tells what happened in between.
+    ///
+    /// The time that changes took, if the engine measures it, follows their count in the list: a fact of nanoseconds.
+    pub since_open: bool,
 }
 
 impl Fact {
@@ -90,8 +95,27 @@ impl Fact {
         Self::whole(name, Unit::Bytes, value, meaning)
     }
 
-    pub(crate) fn nanoseconds(name: &'static str, value: u64, meaning: &'static str) -> Self {
-        Self::whole(name, Unit::Nanoseconds, value, meaning)
+    /// A number of changes since the map was opened.
+    pub(crate) fn changes(name: &'static str, value: u64, meaning: &'static str) -> Self {
+        Self {
+            since_open: true,
+            ..Self::count(name, value, meaning)
+        }
+    }
+
+    /// The time that `changes` took together, with a name and a meaning of its own. The two facts belong into the list together, in
+    /// this order.
+    pub(crate) fn timed(
+        changes: Self,
+        name: &'static str,
+        nanoseconds: u64,
+        meaning: &'static str,
+    ) -> [Self; 2] {
+        let time = Self {
+            since_open: true,
+            ..Self::whole(name, Unit::Nanoseconds, nanoseconds, meaning)
+        };
+        [changes, time]
     }
 
     /// `part` of `whole`; 0 of nothing.
@@ -102,6 +126,7 @@ impl Fact {
             unit: Unit::Share,
             value: FactValue::Real(value),
             meaning,
+            since_open: false,
         }
     }
 
@@ -119,6 +144,7 @@ impl Fact {
             unit,
             value: FactValue::Whole(value),
             meaning,
+            since_open: false,
         }
     }
 }

@@ -221,6 +221,9 @@ pub mod common {
     /// Changes of the superblock, which commit by its checksum and not by one store.
     pub const CHECKSUMS: &[&str] = &["pool.open", "pool.grow", "pool.shrink", "pool.close"];
 
+    /// Names of stores that commit nothing, but that the lists of equivalent mutants refer to.
+    pub const OTHER_NAMES: &[&str] = &["pool.free-continuations"];
+
     /// Changes of structure that the histories of some kind of index have to provoke.
     pub const CHANGES: &[StructureChange] = &[
         StructureChange::new("open"),

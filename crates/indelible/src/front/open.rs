@@ -13,7 +13,8 @@ impl PoolOptions {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] (the file exists, say), [`Error::NoSpace`], [`Error::NoPowerLossSafety`], [`Error::Locked`].
+    /// [`Error::Io`] (the file exists, say), [`Error::NoSpace`], [`Error::NoPowerLossSafety`], [`Error::Locked`]. After an
+    /// error there is no file.
     ///
     /// [`Error::Io`]: crate::Error::Io
     /// [`Error::NoSpace`]: crate::Error::NoSpace
@@ -39,12 +40,14 @@ impl PoolOptions {
 
     /// Opens an existing pool for reading and writing, also one whose process has died.
     ///
-    /// O(1) in the number of records: what a crash left to be rebuilt is rebuilt on first touch and in the background.
+    /// O(1) in the number of records: what a crash left to be rebuilt is rebuilt on first touch and in the background. Only if the
+    /// file has holes or shares blocks with another one, since `cp` has made it, the pool gets blocks of its own first: O(file).
     ///
     /// # Errors
     ///
     /// [`Error::Io`], [`Error::Locked`], [`Error::NotAPool`], [`Error::NewerFormat`], [`Error::IncompatibleMachine`],
-    /// [`Error::Damaged`], [`Error::Truncated`], [`Error::MachineWentDown`], [`Error::NoPowerLossSafety`]. The file is not changed then.
+    /// [`Error::Damaged`], [`Error::Truncated`], [`Error::MachineWentDown`], [`Error::NoPowerLossSafety`], [`Error::NoSpace`]
+    /// (for a file that `cp` has made). The file is not changed then.
     ///
     /// [`Error::Io`]: crate::Error::Io
     /// [`Error::Locked`]: crate::Error::Locked
@@ -55,6 +58,7 @@ impl PoolOptions {
     /// [`Error::Truncated`]: crate::Error::Truncated
     /// [`Error::MachineWentDown`]: crate::Error::MachineWentDown
     /// [`Error::NoPowerLossSafety`]: crate::Error::NoPowerLossSafety
+    /// [`Error::NoSpace`]: crate::Error::NoSpace
     ///
     /// # Examples
     ///
@@ -108,6 +112,7 @@ impl PoolOptions {
     /// # Errors
     ///
     /// Those of [`open`](Self::open), and [`Error::NotClean`](crate::Error::NotClean).
+    /// [`Error::NoSpace`](crate::Error::NoSpace) only on tmpfs, where to read the holes of a file takes memory.
     ///
     /// # Examples
     ///

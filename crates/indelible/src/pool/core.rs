@@ -1,6 +1,8 @@
-//! The open pool: its mapping, superblock and catalog. Its extents are in `extents`.
+//! The open pool: its mapping, superblock and catalog. Its extents are in `extents`, and how it gets more in
+//! `growth`.
 
 mod extents;
+mod growth;
 
 use super::layout::{
     CATALOG_AT, CatalogEntry, EXTENT_BYTES, MAX_EXTENTS, NAME_BYTES, OBJECTS, OPTION_BYTES,
@@ -15,6 +17,7 @@ use crate::pmem::{Cell, Medium, Pm};
 use crate::pool::Bug;
 use crate::{Error, Result};
 use extents::Extents;
+use growth::Growth;
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -32,6 +35,8 @@ pub(crate) struct PoolCore {
     generation: AtomicU64,
     closed: AtomicBool,
     extents: Mutex<Extents>,
+    /// Locked before `extents`, by whoever makes the pool longer or shorter.
+    growth: Mutex<Growth>,
     /// The owner number of each catalog entry, also of one that is being prepared and not committed yet.
     owners: [AtomicU32; OBJECTS],
     open_objects: Mutex<HashMap<usize, WeakObject>>,
@@ -89,6 +94,7 @@ impl PoolCore {
             )));
         }
         mapping.map(0, length)?;
+        mapping.reserve_metadata(superblock.extents)?;
         let core = Self {
             pm: mapping.pen(medium),
             mapping: Arc::new(mapping),
@@ -100,6 +106,7 @@ impl PoolCore {
             generation: AtomicU64::new(superblock.generation),
             closed: AtomicBool::new(false),
             extents: Mutex::new(Extents::new(superblock.extents, superblock.sequence)),
+            growth: Mutex::default(),
             owners: std::array::from_fn(|_| AtomicU32::new(0)),
             open_objects: Mutex::default(),
             object_closed: Condvar::new(),
@@ -109,6 +116,7 @@ impl PoolCore {
             owner.store(core.entry(slot).owner.load() as u32, Ordering::Relaxed);
         }
         core.scan_extents()?;
+        core.reserve_used_extents()?;
         Ok(core)
     }
 
@@ -211,6 +219,10 @@ impl PoolCore {
 
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn mapping(&self) -> &Mapping {
+        &self.mapping
     }
 
     /// Where the pool lives, for messages.
@@ -434,8 +446,9 @@ impl PoolCore {
         {
             return Ok(());
         }
+        let growth = &mut *lock(&self.growth);
         let extents = &mut *lock(&self.extents);
-        if let Err(error) = self.cut_surplus(extents) {
+        if let Err(error) = self.cut_surplus(growth, extents) {
             // The file stays longer than it need be.
             tracing::debug!(%error, "what was made ready ahead could not be cut off");
         }
@@ -454,6 +467,6 @@ impl Drop for PoolCore {
             tracing::warn!(%error, "the pool could not be closed cleanly");
         }
         // Or the file would stay locked for as long as a thread has it.
-        lock(&self.extents).stop_ahead();
+        lock(&self.growth).stop_ahead();
     }
 }

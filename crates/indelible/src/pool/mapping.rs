@@ -1,17 +1,22 @@
 //! The pool's bytes in memory: a reserved range of addresses, and a file mapped at its start, piece by piece.
 //!
 //! The base address never changes while the pool is open, so growing moves nothing. Space on the disk is reserved before it
-//! is mapped (`fallocate`), so a full disk is an error here and never a signal later.
+//! is mapped (see `blocks`), so a full disk is an error here and never a signal later.
+
+mod blocks;
 
 use super::layout::{EXTENT_BYTES, TABLE_AT};
+use super::system;
 use crate::pmem::{Medium, Pm};
 use crate::{Error, Result};
-use rustix::fs::{FallocateFlags, fallocate, fstatfs, ftruncate};
+use rustix::fs::FlockOperation;
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::process::{Resource, getrlimit};
 use std::ffi::c_void;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 /// What is mapped.
 pub(super) enum Backing {
@@ -35,41 +40,50 @@ pub(super) struct Mapping {
     reserved: u64,
     backing: Backing,
     huge_pages: bool,
+    is_on_tmpfs: bool,
     /// The file is on tmpfs, and may be put on huge pages.
     is_memory_file: bool,
+    /// Another file had blocks of this one too when it was opened.
+    is_shared: AtomicBool,
 }
 
 // SAFETY: the range belongs to this value alone; what is in it is accessed through atomics.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; parts of it are mapped and unmapped under the pool's extent lock, or by a thread that is waited for
+// SAFETY: as above; parts of it are mapped and unmapped under the pool's growth lock, or by a thread that is waited for
 // under that lock before anybody else does.
 unsafe impl Sync for Mapping {}
 
 /// What `statfs` calls tmpfs, where files are memory.
 const TMPFS: u64 = 0x0102_1994;
 
-/// The kernel copies a region into a huge page at once (`MADV_COLLAPSE`, Linux 6.1).
-const MADV_COLLAPSE: i32 = 25;
-
 impl Mapping {
-    /// Reserves addresses for up to `max_bytes`, with nothing mapped yet.
-    pub(super) fn reserve(backing: Backing, max_bytes: u64, huge_pages: bool) -> Result<Self> {
+    /// Reserves addresses for up to `max_bytes`, of which the pool has `used` already, with nothing mapped yet.
+    pub(super) fn reserve(
+        backing: Backing,
+        used: u64,
+        max_bytes: u64,
+        huge_pages: bool,
+    ) -> Result<Self> {
         if let Backing::Memory(memory) = &backing {
             return Ok(Self {
                 base: memory.base() as *mut u8,
                 reserved: memory.capacity() as u64,
                 backing,
                 huge_pages: false,
+                is_on_tmpfs: false,
                 is_memory_file: false,
+                is_shared: AtomicBool::new(false),
             });
         }
-        let mut reserved = max_bytes.next_multiple_of(EXTENT_BYTES);
+        let fair = fair_share().max(used).max(EXTENT_BYTES);
+        let mut reserved = max_bytes.min(fair).next_multiple_of(EXTENT_BYTES);
+        let is_on_tmpfs = backing.is_on_tmpfs();
         loop {
             // One extent more, so that the start can be aligned.
             let length = (reserved + EXTENT_BYTES) as usize;
             // SAFETY: a new range at an address of the kernel's choice, not accessible.
             match unsafe {
-                mmap_anonymous(std::ptr::null_mut(), length, ProtFlags::empty(), RESERVE)
+                system::map_anonymous(std::ptr::null_mut(), length, ProtFlags::empty(), RESERVE)
             } {
                 Ok(start) => {
                     let aligned =
@@ -77,7 +91,9 @@ impl Mapping {
                     return Ok(Self {
                         base: aligned.cast(),
                         reserved,
-                        is_memory_file: huge_pages && backing.is_on_tmpfs(),
+                        is_on_tmpfs,
+                        is_memory_file: huge_pages && is_on_tmpfs,
+                        is_shared: AtomicBool::new(false),
                         backing,
                         huge_pages,
                     }
@@ -99,10 +115,10 @@ impl Mapping {
         // SAFETY: both parts belong to the range just reserved and lie outside the part that is kept.
         unsafe {
             if before > 0 {
-                let _ = munmap(start.cast(), before);
+                let _ = system::unmap(start.cast(), before);
             }
             if after > 0 {
-                let _ = munmap(self.base.add(self.reserved as usize).cast(), after);
+                let _ = system::unmap(self.base.add(self.reserved as usize).cast(), after);
             }
         }
         self
@@ -123,54 +139,16 @@ impl Mapping {
         }
     }
 
+    pub(super) fn file(&self) -> Option<&File> {
+        match &self.backing {
+            Backing::File { file, .. } => Some(file),
+            _ => None,
+        }
+    }
+
     /// Whether what is written here outlives the process.
     pub(super) fn is_durable(&self) -> bool {
         !matches!(self.backing, Backing::Anonymous)
-    }
-
-    /// Reserves the bytes of the file from `from` to `to` on the disk, so that writing them cannot fail.
-    pub(super) fn allocate(&self, from: u64, to: u64) -> Result<()> {
-        if let Backing::Memory(memory) = &self.backing {
-            memory.set_length(memory.length().max(to));
-        }
-        let Backing::File { file, sync, .. } = &self.backing else {
-            return Ok(());
-        };
-        match fallocate(file, FallocateFlags::empty(), from, to - from) {
-            // On persistent memory a store may be durable before the length of the file is.
-            Ok(()) if *sync => self.sync(),
-            Ok(()) => Ok(()),
-            Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Err(Error::NoSpace(format!(
-                "{} cannot grow to {to} bytes",
-                self.path().display()
-            ))),
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeros(file, to),
-            Err(errno) => Err(self.backing.error("grow", errno)),
-        }
-    }
-
-    /// Some file systems cannot reserve: there, writing is what reserves. All that lies beyond the end is written, so
-    /// that there never is a hole.
-    fn write_zeros(&self, file: &File, to: u64) -> Result<()> {
-        use std::os::unix::fs::FileExt;
-        let length = file
-            .metadata()
-            .map_err(|source| self.io_error("look at", source))?
-            .len();
-        let zeros = vec![0; 1 << 20];
-        let mut at = length;
-        while at < to {
-            let part = &zeros[..zeros.len().min((to - at) as usize)];
-            file.write_all_at(part, at)
-                .map_err(|source| match source.kind() {
-                    std::io::ErrorKind::StorageFull => {
-                        Error::NoSpace(self.path().display().to_string())
-                    }
-                    _ => self.io_error("grow", source),
-                })?;
-            at += part.len() as u64;
-        }
-        Ok(())
     }
 
     /// Maps the bytes from `from` to `to`, both multiples of the extent size.
@@ -197,7 +175,7 @@ impl Mapping {
                     } else {
                         MapFlags::SHARED
                     };
-                    mmap(
+                    system::map(
                         address,
                         length,
                         protection,
@@ -206,7 +184,7 @@ impl Mapping {
                         from,
                     )
                 }
-                _ => mmap_anonymous(address, length, both, ANONYMOUS),
+                _ => system::map_anonymous(address, length, both, ANONYMOUS),
             }
         };
         match mapped {
@@ -220,7 +198,7 @@ impl Mapping {
         }
         if self.huge_pages {
             // SAFETY: the range was just mapped; the advice changes no contents. Where it is not taken nothing is lost.
-            let _ = unsafe { madvise(address, length, Advice::LinuxHugepage) };
+            let _ = unsafe { system::advise(address, length, Advice::LinuxHugepage) };
         }
         Ok(())
     }
@@ -234,7 +212,7 @@ impl Mapping {
         let address = self.base.wrapping_add(from as usize).cast::<c_void>();
         // SAFETY: as in `map`; the caller has waited for everybody who might still look there.
         unsafe {
-            mmap_anonymous(
+            system::map_anonymous(
                 address,
                 (to - from) as usize,
                 ProtFlags::empty(),
@@ -243,7 +221,7 @@ impl Mapping {
         }
         .map_err(|errno| self.backing.error("unmap a part of", errno))?;
         if let Backing::File { file, sync, .. } = &self.backing {
-            ftruncate(file, from).map_err(|errno| self.backing.error("shrink", errno))?;
+            system::ftruncate(file, from).map_err(|errno| self.backing.error("shrink", errno))?;
             if *sync {
                 // As when it grows: on persistent memory stores do not wait for the file's length.
                 return self.sync();
@@ -260,28 +238,7 @@ impl Mapping {
         }
         let address = self.base.wrapping_add((extent * EXTENT_BYTES) as usize);
         // SAFETY: the extent is mapped; collapsing changes no contents. It may be refused, and then nothing is lost.
-        unsafe { libc::madvise(address.cast(), EXTENT_BYTES as usize, MADV_COLLAPSE) == 0 }
-    }
-
-    /// Reserves the bytes from `from` to `to`, which are whole extents, and maps them.
-    pub(super) fn extend(&self, from: u64, to: u64) -> Result<()> {
-        if !self.is_memory_file {
-            self.allocate(from, to)?;
-            return self.map(from, to);
-        }
-        self.map(from, to)?;
-        for end in (from..to)
-            .step_by(EXTENT_BYTES as usize)
-            .map(|at| at + EXTENT_BYTES)
-        {
-            // Collapsing an extent that has a page fills it with one huge page, in a third of the time that it takes to
-            // allocate small ones and then to copy them into a huge one.
-            self.allocate(end - 4096, end)?;
-            if !self.collapse(end / EXTENT_BYTES - 1) {
-                self.allocate(end - EXTENT_BYTES, end)?;
-            }
-        }
-        Ok(())
+        unsafe { system::collapse(address.cast(), EXTENT_BYTES as usize) }.is_ok()
     }
 
     /// Has the memory of an extent that is mapped now, and not when it is first touched. A hint.
@@ -289,7 +246,7 @@ impl Mapping {
         let address = self.base.wrapping_add((extent * EXTENT_BYTES) as usize);
         let (address, length) = (address.cast(), EXTENT_BYTES as usize);
         // SAFETY: the extent is mapped; populating it changes no contents.
-        let _ = unsafe { madvise(address, length, Advice::LinuxPopulateWrite) };
+        let _ = unsafe { system::advise(address, length, Advice::LinuxPopulateWrite) };
     }
 
     /// Length of the file in extents, begun ones included; 0 without a file.
@@ -300,10 +257,7 @@ impl Mapping {
         let Backing::File { file, .. } = &self.backing else {
             return Ok(0);
         };
-        let length = file
-            .metadata()
-            .map_err(|source| self.io_error("look at", source))?
-            .len();
+        let length = system::length(file).map_err(|errno| self.backing.error("look at", errno))?;
         Ok(length.min(self.reserved).div_ceil(EXTENT_BYTES))
     }
 
@@ -324,9 +278,9 @@ impl Mapping {
     /// Waits until all of the file is on the disk.
     pub(super) fn sync(&self) -> Result<()> {
         match &self.backing {
-            Backing::File { file, .. } => file
-                .sync_all()
-                .map_err(|source| self.io_error("sync", source)),
+            Backing::File { file, .. } => {
+                system::fsync(file).map_err(|errno| self.backing.error("sync", errno))
+            }
             _ => Ok(()),
         }
     }
@@ -337,22 +291,8 @@ impl Mapping {
             return Ok(());
         }
         // SAFETY: the metadata extent is mapped; writing it back changes no contents.
-        unsafe {
-            rustix::mm::msync(
-                self.base.cast(),
-                TABLE_AT as usize,
-                rustix::mm::MsyncFlags::SYNC,
-            )
-        }
-        .map_err(|errno| self.backing.error("sync", errno))
-    }
-
-    pub(super) fn io_error(&self, action: &'static str, source: std::io::Error) -> Error {
-        Error::Io {
-            action,
-            path: self.path().to_owned(),
-            source,
-        }
+        unsafe { system::msync(self.base.cast(), TABLE_AT as usize) }
+            .map_err(|errno| self.backing.error("sync", errno))
     }
 }
 
@@ -361,12 +301,27 @@ const ANONYMOUS: MapFlags = MapFlags::PRIVATE
     .union(MapFlags::NORESERVE)
     .union(MapFlags::FIXED);
 
+/// Bytes of address space that one pool may reserve beyond what it needs: half of what is left under `RLIMIT_AS`. The rest is
+/// for the heap, the stacks of threads (of which the C library reserves 64 MiB each beside their own) and for more pools, each
+/// of which gets half of what it finds.
+fn fair_share() -> u64 {
+    let Some(limit) = getrlimit(Resource::As).current else {
+        return u64::MAX;
+    };
+    // The first number is the size of all mappings, in pages.
+    let pages = std::fs::read_to_string("/proc/self/statm")
+        .ok()
+        .and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
+    let used = pages.unwrap_or(0) * rustix::param::page_size() as u64;
+    limit.saturating_sub(used) / 2
+}
+
 impl Backing {
     fn is_on_tmpfs(&self) -> bool {
         let Self::File { file, .. } = self else {
             return false;
         };
-        fstatfs(file).is_ok_and(|system| system.f_type as u64 == TMPFS)
+        system::file_system(file).is_ok_and(|system| system == TMPFS)
     }
 
     fn error(&self, action: &'static str, errno: Errno) -> Error {
@@ -388,10 +343,10 @@ impl Drop for Mapping {
             return;
         }
         // SAFETY: the range is ours, and with the mapping all references into it are gone.
-        let _ = unsafe { munmap(self.base.cast(), self.reserved as usize) };
+        let _ = unsafe { system::unmap(self.base.cast(), self.reserved as usize) };
         if let Backing::File { file, .. } = &self.backing {
             // Closing it is not enough: a child that is just being started still has it open, until it is another program.
-            let _ = file.unlock();
+            let _ = system::flock(file, FlockOperation::Unlock);
         }
     }
 }

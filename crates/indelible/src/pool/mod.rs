@@ -16,15 +16,32 @@
 //! # What recovery does
 //!
 //! Opening reads the superblocks, the catalog and the extent table (8 bytes per 2 MiB: 40 KiB for 10 GB), and nothing that
-//! grows with the number of records. Extents whose owner is not in the catalog are free.
+//! grows with the number of records. Extents whose owner is not in the catalog are free. The file system is asked in which
+//! stretches the file lies on the disk: extents that have holes or share their blocks with another file, since somebody has
+//! copied the file with `cp`, are reserved before anything is written (see `mapping::blocks`).
+//!
+//! # What cannot be guarded
+//!
+//! A store to a mapped file that the system cannot carry out is no error but the signal SIGBUS. Blocks are reserved before they
+//! are used, so that a full disk is an error. These are beyond us, and end the process, which loses nothing acknowledged:
+//!
+//! - Another process truncates the file of an open pool, or punches holes into it. The lock that a pool has is advisory.
+//! - Another process makes a copy that shares blocks (`cp --reflink`), or a snapshot, while the pool is open for writing, and
+//!   then the disk fills up. At the next open such blocks are found.
+//! - The file is on a file system that writes every changed page to another place, such as btrfs, and the disk is full.
+//! - The disk reports an error when a page is read.
 
 mod core;
+#[cfg(all(test, not(loom)))]
+mod faults;
+mod files;
 mod layout;
 mod mapping;
 mod occupancy;
 mod options;
 mod space;
 mod superblock;
+mod system;
 
 pub(crate) use core::{Object, PoolCore, Signature};
 pub(crate) use layout::{EXTENT_BYTES, NAME_BYTES, OPTION_BYTES};

@@ -1,14 +1,15 @@
 //! Opening: from a path and a wish to a pool, or to the reason why not.
 
-use super::Durability;
 use super::core::{Opening, PoolCore};
+use super::files::{NewFile, io_error, lock_file, open_file};
 use super::layout::{COPY_BYTES, EXTENT_BYTES, TABLE_AT};
 use super::mapping::{Backing, Mapping};
 use super::superblock::{Promise, Superblock};
+use super::{Durability, system};
 use crate::pmem::{FlushInstruction, Medium};
 use crate::{Error, Result};
-use std::fs::{File, OpenOptions, TryLockError};
-use std::os::unix::fs::FileExt;
+use rustix::fs::OFlags;
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -35,6 +36,7 @@ pub struct PoolOptions {
     durability: Option<Durability>,
     force_power_loss_protocol: bool,
     max_bytes: u64,
+    mode: u32,
     salvage: bool,
     huge_pages: bool,
     boot: Option<[u8; 16]>,
@@ -68,6 +70,7 @@ impl PoolOptions {
             durability: None,
             force_power_loss_protocol: false,
             max_bytes: DEFAULT_MAX_BYTES,
+            mode: 0o600,
             salvage: false,
             huge_pages: true,
             boot: None,
@@ -114,7 +117,8 @@ impl PoolOptions {
     }
 
     /// The most bytes that the pool may ever have: the address range that is reserved. Default, and limit of the format:
-    /// 496 GiB.
+    /// 496 GiB. Under `RLIMIT_AS` no more than half of the address space that is left is reserved, or what an existing pool
+    /// needs: the rest is for the heap and for the stacks of threads.
     ///
     /// # Examples
     ///
@@ -129,6 +133,25 @@ impl PoolOptions {
     /// ```
     pub fn max_bytes(&mut self, bytes: u64) -> &mut Self {
         self.max_bytes = bytes;
+        self
+    }
+
+    /// The permissions of a new pool's file, less the process's umask. Default `0o600`: nobody else may read it. Without
+    /// effect on a pool that exists.
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("shared.pool");
+    /// use std::os::unix::fs::PermissionsExt;
+    /// indelible::PoolOptions::new().mode(0o640).create(&path)?;
+    /// let others = std::fs::metadata(&path).unwrap().permissions().mode() & 0o007;
+    /// assert_eq!(others, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn mode(&mut self, mode: u32) -> &mut Self {
+        self.mode = mode & 0o7777;
         self
     }
 
@@ -179,33 +202,13 @@ impl PoolOptions {
 
     /// Creates a new pool.
     pub(crate) fn create_core(&self, path: &Path) -> Result<Arc<PoolCore>> {
-        if path.symlink_metadata().is_ok() {
-            return Err(create_error(path, std::io::ErrorKind::AlreadyExists.into()));
+        let name = || random_uuid().map(|[a, b]| format!("{a:016x}{b:016x}"));
+        let (new, file) = NewFile::create(path, self.mode, name)?;
+        let core = self.create_in(file, path)?;
+        if let Some(file) = core.mapping().file() {
+            new.publish(file)?;
         }
-        // Under another name until it is whole: whoever finds the path finds a pool.
-        let [a, b] = random_uuid()?;
-        let mut name = std::ffi::OsString::from(".");
-        name.push(path.file_name().unwrap_or_default());
-        name.push(format!(".{a:016x}{b:016x}"));
-        let unfinished = path.with_file_name(name);
-        let options = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .to_owned();
-        let created = open_file(&unfinished, &options)
-            .and_then(|file| {
-                lock_file(&file, path, false)?;
-                self.create_in(file, path)
-            })
-            .and_then(|pool| {
-                put_in_place(&unfinished, path).map_err(|source| create_error(path, source))?;
-                Ok(pool)
-            });
-        if created.is_err() {
-            let _ = std::fs::remove_file(&unfinished);
-        }
-        created
+        Ok(core)
     }
 
     fn create_in(&self, file: File, path: &Path) -> Result<Arc<PoolCore>> {
@@ -239,7 +242,7 @@ impl PoolOptions {
         medium: Medium,
         superblock: Superblock,
     ) -> Result<Arc<PoolCore>> {
-        let mapping = Mapping::reserve(backing, self.max_bytes, self.huge_pages)?;
+        let mapping = Mapping::reserve(backing, 0, self.max_bytes, self.huge_pages)?;
         mapping.allocate(0, EXTENT_BYTES.min(TABLE_AT + 4096))?;
         mapping.allocate(EXTENT_BYTES - 4096, EXTENT_BYTES)?;
         let opening = Opening {
@@ -253,9 +256,10 @@ impl PoolOptions {
         Ok(Arc::new(core))
     }
 
-    /// Opens an existing pool for reading and writing. O(1) in the number of records.
+    /// Opens an existing pool for reading and writing. O(1) in the number of records, unless the file has holes or shares
+    /// blocks with another one, since `cp` has made it: then the pool gets blocks of its own first.
     pub(crate) fn open_core(&self, path: &Path, accept: Accept) -> Result<Arc<PoolCore>> {
-        let file = open_file(path, OpenOptions::new().read(true).write(true))?;
+        let file = open_file(path, OFlags::RDWR)?;
         lock_file(&file, path, false)?;
         self.open_locked(file, path, accept)
     }
@@ -293,7 +297,8 @@ impl PoolOptions {
             None => medium_of(superblock.promise)?,
         };
         let backing = backing(superblock.promise);
-        let mapping = Mapping::reserve(backing, self.max_bytes, self.huge_pages)?;
+        let used = superblock.bytes();
+        let mapping = Mapping::reserve(backing, used, self.max_bytes, self.huge_pages)?;
         let opening = Opening {
             mapping,
             medium,
@@ -332,7 +337,7 @@ impl PoolOptions {
 
     /// Opens a cleanly closed pool for reading only. Any number of processes may do so at once.
     pub(crate) fn open_read_only_core(&self, path: &Path) -> Result<Arc<PoolCore>> {
-        let file = open_file(path, OpenOptions::new().read(true))?;
+        let file = open_file(path, OFlags::RDONLY)?;
         lock_file(&file, path, true)?;
         let superblock = read_superblock(&file, path)?;
         if !superblock.clean {
@@ -344,7 +349,8 @@ impl PoolOptions {
             read_only: true,
             sync: false,
         };
-        let mapping = Mapping::reserve(backing, self.max_bytes, self.huge_pages)?;
+        let used = superblock.bytes();
+        let mapping = Mapping::reserve(backing, used, self.max_bytes, self.huge_pages)?;
         let boot = self.boot_words();
         let opening = Opening {
             mapping,
@@ -441,79 +447,17 @@ fn boot_identity() -> [u8; 16] {
 fn random_uuid() -> Result<[u64; 2]> {
     let mut bytes = [0; 16];
     let source = Path::new("/dev/urandom");
-    File::open(source)
-        .and_then(|mut random| std::io::Read::read_exact(&mut random, &mut bytes))
-        .map_err(|error| Error::Io {
-            action: "read",
-            path: source.to_owned(),
-            source: error,
-        })?;
+    system::open(source, OFlags::RDONLY, 0)
+        .and_then(|random| system::read_at(&random, &mut bytes, 0))
+        .map_err(|errno| io_error("read", source, errno))?;
     let number = u128::from_ne_bytes(bytes);
     Ok([number as u64, (number >> 64) as u64])
 }
 
-fn create_error(path: &Path, source: std::io::Error) -> Error {
-    Error::Io {
-        action: "create",
-        path: path.to_owned(),
-        source,
-    }
-}
-
-/// Gives a finished file its name, unless that is taken, for good.
-fn put_in_place(unfinished: &Path, path: &Path) -> std::io::Result<()> {
-    use rustix::fs::{CWD, RenameFlags, renameat_with};
-    match renameat_with(CWD, unfinished, CWD, path, RenameFlags::NOREPLACE) {
-        // Not every file system can.
-        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
-            std::fs::hard_link(unfinished, path)?;
-            std::fs::remove_file(unfinished)?;
-        }
-        result => result?,
-    }
-    let directory = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
-}
-
-fn open_file(path: &Path, options: &OpenOptions) -> Result<File> {
-    let io = |source| Error::Io {
-        action: "open",
-        path: path.to_owned(),
-        source,
-    };
-    let file = options.open(path).map_err(io)?;
-    if !file.metadata().map_err(io)?.is_file() {
-        return Err(Error::NotAPool(path.to_owned()));
-    }
-    Ok(file)
-}
-
-fn lock_file(file: &File, path: &Path, shared: bool) -> Result<()> {
-    match if shared {
-        file.try_lock_shared()
-    } else {
-        file.try_lock()
-    } {
-        Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err(Error::Locked(path.to_owned())),
-        Err(TryLockError::Error(source)) => Err(Error::Io {
-            action: "lock",
-            path: path.to_owned(),
-            source,
-        }),
-    }
-}
-
 fn read_superblock(file: &File, path: &Path) -> Result<Superblock> {
-    let io = |source| Error::Io {
-        action: "read",
-        path: path.to_owned(),
-        source,
-    };
-    let length = file.metadata().map_err(io)?.len();
+    let io = |errno| io_error("read", path, errno);
+    let length = system::length(file).map_err(io)?;
     let mut bytes = vec![0; length.min(2 * COPY_BYTES as u64) as usize];
-    file.read_exact_at(&mut bytes, 0).map_err(io)?;
+    system::read_at(file, &mut bytes, 0).map_err(io)?;
     Superblock::read(path, &bytes, length)
 }

@@ -81,6 +81,11 @@ pub(super) struct Superblock {
 }
 
 impl Superblock {
+    /// Length of the pool.
+    pub(super) fn bytes(&self) -> u64 {
+        self.extents * EXTENT_BYTES
+    }
+
     /// Writes both copies, one after the other: first the one that does not count, if only one does, so that at every
     /// moment one of them is whole.
     pub(super) fn write(&self, pm: Pm, copies: &[Copy; 2]) {

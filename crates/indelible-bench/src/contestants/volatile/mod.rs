@@ -27,12 +27,12 @@ pub(super) fn contestants() -> Vec<Contestant> {
 }
 
 /// None of these has batches, and none leaves anything to be opened.
-fn volatile(name: &'static str, about: &'static str, create: Open) -> Contestant {
+fn volatile(name: &str, about: &str, create: Open) -> Contestant {
     Contestant {
-        name,
-        about,
+        name: name.into(),
+        about: about.into(),
         survives: Survives::Nothing,
-        is_ours: false,
+        map: None,
         has_batches: false,
         create,
         open: None,

@@ -278,10 +278,8 @@ struct Survey {
 impl Changes {
     fn facts(&self) -> Vec<Fact> {
         let of = |counter: &Counter, [name, meaning, time, time_meaning]: [&'static str; 4]| {
-            [
-                Fact::count(name, counter.changes(), meaning),
-                Fact::nanoseconds(time, counter.nanoseconds(), time_meaning),
-            ]
+            let changes = Fact::changes(name, counter.changes(), meaning);
+            Fact::timed(changes, time, counter.nanoseconds(), time_meaning)
         };
         [
             of(&self.expansions, [

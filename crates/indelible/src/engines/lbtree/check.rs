@@ -150,7 +150,7 @@ impl Tree {
                 signposts,
                 "leaves recorded in the durable directory, from which inner nodes are rebuilt after a crash",
             ),
-            Fact::count("splits", splits, "leaf splits since the map was opened"),
+            Fact::changes("splits", splits, "leaf splits since the map was opened"),
         ])
     }
 }

@@ -1,23 +1,15 @@
-//! Extents: whose each is, and where more come from.
-//!
-//! To make an extent *ready*, reserved in the file, mapped, and its memory had from the system, takes up to milliseconds. So
-//! of a pool that grows the next ones are made ready ahead of their use, by a thread that lives as long as that takes. They
-//! lie beyond the pool's end, and nothing says durably that they are there: a crash leaves a file that is longer than the
-//! superblock says, which does no harm.
+//! Extents: whose each is. Where more come from: see `growth`.
 
 use super::PoolCore;
+use super::growth::Growth;
 use crate::concurrency::sync::lock;
 use crate::pmem::planted::planted;
-use crate::pool::Bug;
-use crate::pool::Space;
-use crate::pool::layout::{EXTENT_BYTES, MAX_EXTENTS, TABLE_AT, Use};
-use crate::pool::mapping::Mapping;
+use crate::pool::layout::{EXTENT_BYTES, Use};
+use crate::pool::{Bug, Space};
 use crate::{Error, Result};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Weak};
-use std::thread::{Builder, JoinHandle};
 
 /// What is known about extents while the pool is open.
 #[derive(Default)]
@@ -25,18 +17,11 @@ pub(super) struct Extents {
     /// Length of the pool in extents.
     pub(super) count: u64,
     pub(super) free: BTreeSet<u64>,
+    /// Free extents that do not have all their blocks on the disk, since somebody has copied the file: see
+    /// `Mapping::without_blocks`.
+    pub(super) without_blocks: BTreeSet<u64>,
     pub(super) sequence: u64,
     pub(super) next_owner: u32,
-    ahead: Option<Ahead>,
-}
-
-/// A thread that makes extents beyond the pool's end ready, one after the other.
-struct Ahead {
-    /// After each one, where those that are ready end.
-    ready: Receiver<u64>,
-    /// Where they all will.
-    to: u64,
-    thread: JoinHandle<()>,
 }
 
 impl Extents {
@@ -48,39 +33,21 @@ impl Extents {
         }
     }
 
-    /// Where the extents beyond the pool's end that are ready end. Waits until `needed` of all extents are, or no more will be.
-    fn ready(&mut self, needed: u64) -> u64 {
-        let Some(ahead) = &self.ahead else {
-            return self.count;
-        };
-        let mut ready = self.count;
-        while ready < needed {
-            match ahead.ready.recv() {
-                Ok(end) => ready = end,
-                Err(_) => break,
-            }
+    /// The first of `length` free extents in a row that have their blocks.
+    pub(super) fn first_run(&self, length: u64) -> Option<u64> {
+        if self.without_blocks.is_empty() {
+            return first_run(&self.free, length);
         }
-        ready = ahead.ready.try_iter().last().unwrap_or(ready);
-        if ready < needed || ready == ahead.to {
-            self.stop_ahead();
-        }
-        ready
+        first_run(&(&self.free - &self.without_blocks), length)
     }
 
-    /// Has no more extents made ready, and returns the end of what may have been.
-    pub(super) fn stop_ahead(&mut self) -> u64 {
-        let Some(Ahead { ready, to, thread }) = self.ahead.take() else {
-            return self.count;
-        };
-        // Now it has nobody to tell, and ends.
-        drop(ready);
-        let _ = thread.join();
-        to
+    /// Makes the pool end at `count`.
+    fn cut(&mut self, count: u64) {
+        self.count = count;
+        self.free.split_off(&count);
+        self.without_blocks.split_off(&count);
     }
 }
-
-/// Extents of a pool from which on the next ones are made ready ahead: a small pool may never need them.
-const MANY: u64 = 4;
 
 impl PoolCore {
     /// Finds out which extents are free, and the next owner number. Two maps with one number would free each other's extents,
@@ -122,6 +89,19 @@ impl PoolCore {
         Ok(())
     }
 
+    /// Sees to it that all extents in use have blocks of their own on the disk, before anything is stored in them. Free ones
+    /// get theirs when they are taken.
+    pub(super) fn reserve_used_extents(&self) -> Result<()> {
+        let extents = &mut *lock(&self.extents);
+        let without_blocks = self.mapping.without_blocks(extents.count)?;
+        for &extent in without_blocks.difference(&extents.free) {
+            self.mapping
+                .reserve_again(extent * EXTENT_BYTES..(extent + 1) * EXTENT_BYTES)?;
+        }
+        extents.without_blocks = &without_blocks & &extents.free;
+        Ok(())
+    }
+
     /// Takes `length` extents in a row for `owner`, growing the file if need be, and returns the first.
     pub(in crate::pool) fn take_extents(
         &self,
@@ -129,11 +109,16 @@ impl PoolCore {
         block_bytes: u64,
         length: u64,
     ) -> Result<u64> {
-        let extents = &mut *lock(&self.extents);
+        let mut extents = lock(&self.extents);
         self.pm.note("extent taken", u64::from(length > 1));
-        let first = match first_run(&extents.free, length) {
+        let first = match extents.first_run(length) {
             Some(first) => first,
-            None => self.grow(extents, length)?,
+            None => {
+                drop(extents);
+                let first;
+                (extents, first) = self.grow(length)?;
+                first
+            }
         };
         (first..first + length).for_each(|extent| {
             extents.free.remove(&extent);
@@ -165,78 +150,6 @@ impl PoolCore {
             "pool.take-run",
         );
         Ok(first)
-    }
-
-    /// Makes the file longer, and returns the first of `length` new extents in a row.
-    fn grow(&self, extents: &mut Extents, length: u64) -> Result<u64> {
-        // Free extents at the end of the file count towards the run.
-        let mut first = extents.count;
-        while extents.free.contains(&(first - 1)) {
-            first -= 1;
-        }
-        let limit = MAX_EXTENTS.min(self.mapping.reserved() / EXTENT_BYTES);
-        if first + length > limit {
-            return Err(Error::NoSpace(format!(
-                "the pool has reached its limit of {} bytes",
-                limit * EXTENT_BYTES
-            )));
-        }
-        let needed = first + length;
-        let wanted = needed.max(after_next_step(extents.count)).min(limit);
-        self.pm.note("file growth", 0);
-        if planted(Bug::GrowCommitsEarly) {
-            let count = std::mem::replace(&mut extents.count, wanted);
-            self.write_superblock(extents, false, "pool.grow");
-            extents.count = count;
-        }
-        let ready = extents.ready(needed);
-        let count = if ready >= needed {
-            ready
-        } else {
-            // If the disk has less, as much as is needed.
-            match make_ready(&self.mapping, ready, wanted) {
-                Err(Error::NoSpace(_)) if wanted > needed => {
-                    make_ready(&self.mapping, ready, needed)?;
-                    needed
-                }
-                result => result.map(|()| wanted)?,
-            }
-        };
-        extents.free.extend(extents.count..count);
-        extents.count = count;
-        // COMMIT: the pool's length, by checksum (see the superblock). Before it the file is longer than the superblock
-        // says, which does no harm; after it the new extents exist and are free, since a new page of the table is zero.
-        self.write_superblock(extents, false, "pool.grow");
-        self.look_ahead(extents, limit);
-        Ok(first)
-    }
-
-    /// Has the next extents made ready.
-    fn look_ahead(&self, extents: &mut Extents, limit: u64) {
-        let (from, to) = (extents.count, after_next_step(extents.count).min(limit));
-        if self.runs_alone() || extents.count < MANY || extents.ahead.is_some() || from == to {
-            return;
-        }
-        let mapping = Arc::clone(&self.mapping);
-        let (tell, ready) = channel();
-        let work = move || {
-            // What cannot be had, who needs it will try to have again, and say why not.
-            if reserve_table(&mapping, to).is_err() {
-                return;
-            }
-            for extent in from..to {
-                let end = extent + 1;
-                if (mapping.extend(extent * EXTENT_BYTES, end * EXTENT_BYTES)).is_err() {
-                    return;
-                }
-                mapping.populate(extent);
-                if tell.send(end).is_err() {
-                    return;
-                }
-            }
-        };
-        let thread = Builder::new().name("indelible-growth".into()).spawn(work);
-        extents.ahead = thread.ok().map(|thread| Ahead { ready, to, thread });
     }
 
     /// Puts an extent on a huge page, if that can be had.
@@ -312,15 +225,19 @@ impl PoolCore {
         for space in lock(&self.spaces).iter().filter_map(Weak::upgrade) {
             space.give_up();
         }
+        let growth = &mut *lock(&self.growth);
+        let made = growth.stop_ahead();
+        growth.forget_refusal();
         let extents = &mut *lock(&self.extents);
-        let made = extents.stop_ahead();
         let used = extents.count;
         let old = self.mapping.file_extents()?.max(used);
         // What was to be made ready may not be there: it is cut off, and not counted.
         let mapped = old.max(made);
-        while extents.count > 1 && extents.free.remove(&(extents.count - 1)) {
-            extents.count -= 1;
+        let mut count = used;
+        while count > 1 && extents.free.contains(&(count - 1)) {
+            count -= 1;
         }
+        extents.cut(count);
         if extents.count == mapped {
             return Ok(0);
         }
@@ -342,10 +259,10 @@ impl PoolCore {
     }
 
     /// Cuts off what lies beyond the pool's end.
-    pub(super) fn cut_surplus(&self, extents: &mut Extents) -> Result<()> {
-        let made = extents.stop_ahead();
+    pub(super) fn cut_surplus(&self, growth: &mut Growth, extents: &Extents) -> Result<()> {
+        let made = growth.stop_ahead();
         let end = self.mapping.file_extents()?.max(made);
-        if end == extents.count {
+        if end <= extents.count {
             return Ok(());
         }
         self.mapping
@@ -414,25 +331,8 @@ impl PoolCore {
     }
 }
 
-/// Where a pool of `count` extents ends when it has grown: by a 64th, so that growing is rare and little stands unused.
-fn after_next_step(count: u64) -> u64 {
-    count + (count / 64).clamp(1, 32)
-}
-
-/// Makes the extents from `from` to `to` ready.
-fn make_ready(mapping: &Mapping, from: u64, to: u64) -> Result<()> {
-    reserve_table(mapping, to)?;
-    // Their words in the table say that they are free: whatever a shrink cuts off said so durably before.
-    mapping.extend(from * EXTENT_BYTES, to * EXTENT_BYTES)
-}
-
-/// The page of the extent table that speaks for the extents before `to` must not be a hole either.
-fn reserve_table(mapping: &Mapping, to: u64) -> Result<()> {
-    mapping.allocate(TABLE_AT, (TABLE_AT + to * 8).next_multiple_of(4096))
-}
-
 /// The first of `length` extents in a row.
-fn first_run(free: &BTreeSet<u64>, length: u64) -> Option<u64> {
+pub(super) fn first_run(free: &BTreeSet<u64>, length: u64) -> Option<u64> {
     let mut run = 0;
     let mut last = 0;
     for &extent in free {

@@ -1,0 +1,182 @@
+//! Every call into the operating system fails once: the pool gives an error or does without, and loses nothing.
+
+use super::layout::EXTENT_BYTES;
+use super::system::faults;
+use crate::{Error, Kind, Map, Pool, PoolOptions, Result};
+use rustix::io::Errno;
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+
+const RECORDS: u64 = 300;
+
+/// Extents with which a pool is large enough that a thread makes more of them ready ahead.
+const MANY: u64 = 5;
+
+/// What a workload was told to be done, and so has to be there.
+#[derive(Default)]
+struct Acknowledged {
+    /// Records 0, 1, ... of the map "kept".
+    kept: Cell<u64>,
+    /// Records of "dropped", if it is there.
+    dropped: Cell<u64>,
+    drop_begun: Cell<bool>,
+}
+
+fn options() -> PoolOptions {
+    // Who is refused a range of addresses asks for half of it, and a range that is not unmapped stays: so not too much.
+    PoolOptions::new().max_bytes(64 << 20).clone()
+}
+
+fn map(pool: &Pool, name: &str, kind: Kind) -> Result<Map<u64, u64>> {
+    pool.map_with(name, kind)
+}
+
+fn insert(map: &Map<u64, u64>, records: u64, acknowledged: &Cell<u64>) -> Result<()> {
+    for i in acknowledged.get()..records {
+        map.insert(i, i)?;
+        acknowledged.set(i + 1);
+    }
+    Ok(())
+}
+
+/// Takes extents for the map "dropped", so that the pool grows.
+fn grow(pool: &Pool, extents: u64) -> Result<()> {
+    let space = pool
+        .core()
+        .space(pool.find("dropped")?, EXTENT_BYTES as u32)?;
+    for _ in 0..extents {
+        space.alloc()?;
+    }
+    Ok(())
+}
+
+/// Creates a pool, grows it, shrinks it, closes it, and opens and checks it.
+fn work(path: &Path, done: &Acknowledged) -> Result<()> {
+    let pool = options().create(path)?;
+    let dropped = map(&pool, "dropped", Kind::Apex)?;
+    insert(&dropped, RECORDS, &done.dropped)?;
+    grow(&pool, MANY)?;
+    let kept = map(&pool, "kept", Kind::LbTree)?;
+    insert(&kept, RECORDS, &done.kept)?;
+    grow(&pool, 2)?;
+    drop(dropped);
+    done.drop_begun.set(true);
+    pool.drop_map("dropped")?;
+    pool.shrink()?;
+    insert(&kept, 2 * RECORDS, &done.kept)?;
+    drop(kept);
+    pool.close()?;
+    let pool = options().open(path)?;
+    let kept = map(&pool, "kept", Kind::LbTree)?;
+    assert_eq!(kept.check()?, [""; 0]);
+    drop(kept);
+    pool.close()?;
+    let pool = options().open_read_only(path)?;
+    let kept = map(&pool, "kept", Kind::LbTree)?;
+    assert_eq!(kept.len()?, done.kept.get());
+    Ok(())
+}
+
+/// Whether a map holds what was acknowledged, and perhaps one record more, whose insert failed.
+fn assert_holds(map: &Map<u64, u64>, records: u64) {
+    assert_eq!(map.check().unwrap(), [""; 0]);
+    let length = map.len().unwrap();
+    assert!(
+        (records..=records + 1).contains(&length),
+        "{length} of {records}"
+    );
+    assert!(
+        map.iter()
+            .map(Result::unwrap)
+            .eq((0..length).map(|i| (i, i)))
+    );
+}
+
+/// Opens the pool, without faults, and looks for what was acknowledged.
+fn assert_whole(path: &Path, done: &Acknowledged) {
+    let pool = match options().open(path) {
+        // It was not created.
+        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            assert_eq!(done.kept.get(), 0);
+            options().create(path).unwrap()
+        }
+        pool => pool.unwrap(),
+    };
+    assert_eq!(pool.check(), [""; 0]);
+    let names: Vec<String> = pool.maps().into_iter().map(|map| map.name).collect();
+    if names.contains(&"kept".into()) || done.kept.get() > 0 {
+        assert_holds(&pool.open_map("kept").unwrap(), done.kept.get());
+    }
+    let is_kept = done.dropped.get() > 0 && !done.drop_begun.get();
+    if is_kept {
+        assert_holds(&pool.open_map("dropped").unwrap(), done.dropped.get());
+    }
+    // And it goes on.
+    let map = map(&pool, "kept", Kind::LbTree).unwrap();
+    map.insert(u64::MAX, 1).unwrap();
+    drop(map);
+    pool.close().unwrap();
+}
+
+/// Lets each call in turn fail in this way, or each `step`-th one, until there is no such call.
+fn fail_each_call(errno: Errno, parent: &Path, step: usize) {
+    for failing in (1..).step_by(step) {
+        let directory = tempfile::tempdir_in(parent).unwrap();
+        let path = directory.path().join("faults.pool");
+        let done = Acknowledged::default();
+        let (result, was_reached) = faults::at(failing, errno, || work(&path, &done));
+        if !was_reached {
+            result.unwrap();
+            return assert!(failing > 100, "only {failing} calls");
+        }
+        if let Err(error) = &result {
+            assert!(
+                matches!(
+                    error,
+                    Error::Io { .. } | Error::NoSpace(_) | Error::NoPowerLossSafety(_)
+                ),
+                "{errno:?} of call {failing}: {error}"
+            );
+            assert!(!error.to_string().contains("faults.pool."), "{error}");
+        }
+        assert_whole(&path, &done);
+        let names: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
+        assert_eq!(
+            names.len(),
+            1,
+            "{errno:?} of call {failing} leaves {names:?}"
+        );
+    }
+}
+
+/// Where files are memory, and a sync costs nothing.
+fn memory() -> PathBuf {
+    let memory = PathBuf::from("/dev/shm");
+    if memory.is_dir() {
+        memory
+    } else {
+        std::env::temp_dir()
+    }
+}
+
+#[test]
+fn every_call_that_fails_once_for_want_of_space_is_an_error_and_loses_nothing() {
+    fail_each_call(Errno::NOSPC, &memory(), 1);
+}
+
+#[test]
+fn every_call_that_fails_once_for_want_of_memory_is_an_error_and_loses_nothing() {
+    fail_each_call(Errno::NOMEM, &memory(), 1);
+}
+
+#[test]
+fn every_call_that_fails_once_by_a_broken_disk_is_an_error_and_loses_nothing() {
+    fail_each_call(Errno::IO, &memory(), 1);
+    // Other calls are made where files are not memory. A sync takes long there, so not each of them is tried.
+    fail_each_call(Errno::IO, &std::env::temp_dir(), 5);
+}
+
+#[test]
+fn every_call_that_is_not_supported_once_is_an_error_or_done_without() {
+    fail_each_call(Errno::OPNOTSUPP, &memory(), 1);
+}

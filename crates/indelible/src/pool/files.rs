@@ -1,0 +1,203 @@
+//! Pool files by name: opened without waiting, locked, and created so that whoever finds the name finds a pool.
+//!
+//! A new pool is written to a file without a name (`O_TMPFILE`), which gets its name when it is whole; if the process dies
+//! before, the file is gone with it. Where the file system has no such files, the new pool has a hidden name, `.NAME.`
+//! and 32 hexadecimal digits, until it is whole. What a process leaves there that dies meanwhile is removed when the next
+//! pool of that name is created.
+
+use super::system;
+use crate::{Error, Result};
+use rustix::fs::{FileType, FlockOperation, OFlags};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Flags of every open of what should be a file: a FIFO would wait for its other end, and a terminal take us over.
+const OPEN: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY);
+
+/// How often a hidden name is tried. Only somebody who removes leftovers just then can be in the way.
+const ATTEMPTS: usize = 8;
+
+/// Hexadecimal digits at the end of a hidden name.
+const DIGITS: usize = 32;
+
+pub(super) fn io_error(action: &'static str, path: &Path, errno: Errno) -> Error {
+    Error::Io {
+        action,
+        path: path.to_owned(),
+        source: errno.into(),
+    }
+}
+
+/// Opens a pool's file. What is not a file is refused before it is opened, since opening a device may do something.
+pub(super) fn open_file(path: &Path, access: OFlags) -> Result<File> {
+    let io = |errno| io_error("open", path, errno);
+    let is_file = |stat: system::Stat| FileType::from_raw_mode(stat.st_mode).is_file();
+    if !is_file(system::stat(path).map_err(io)?) {
+        return Err(Error::NotAPool(path.to_owned()));
+    }
+    let file = system::open(path, access | OPEN, 0).map_err(io)?;
+    if !is_file(system::fstat(&file).map_err(io)?) {
+        return Err(Error::NotAPool(path.to_owned()));
+    }
+    Ok(file)
+}
+
+/// Locks a pool's file, shared or not.
+pub(super) fn lock_file(file: &File, path: &Path, shared: bool) -> Result<()> {
+    let operation = if shared {
+        FlockOperation::NonBlockingLockShared
+    } else {
+        FlockOperation::NonBlockingLockExclusive
+    };
+    match system::flock(file, operation) {
+        Err(Errno::WOULDBLOCK) => Err(Error::Locked(path.to_owned())),
+        result => result.map_err(|errno| io_error("lock", path, errno)),
+    }
+}
+
+/// What is to become a pool's file.
+pub(super) struct NewFile {
+    path: PathBuf,
+    /// The name that it has until then, if it has one.
+    hidden: Option<PathBuf>,
+}
+
+impl NewFile {
+    /// A new file, open and locked, for a pool at `path`, where there is nothing. `digits` makes up names.
+    pub(super) fn create(
+        path: &Path,
+        mode: u32,
+        digits: impl Fn() -> Result<String>,
+    ) -> Result<(Self, File)> {
+        let failed = |errno| io_error("create", path, errno);
+        match system::lstat(path) {
+            Err(Errno::NOENT) => {}
+            Ok(_) => return Err(failed(Errno::EXIST)),
+            Err(errno) => return Err(failed(errno)),
+        }
+        remove_leftovers(path);
+        let mut new = Self {
+            path: path.to_owned(),
+            hidden: None,
+        };
+        let file = match new.open_unnamed(mode)? {
+            Some(file) => file,
+            None => new.open_hidden(mode, digits)?,
+        };
+        Ok((new, file))
+    }
+
+    /// A file without a name, if there can be one that is given a name later.
+    fn open_unnamed(&self, mode: u32) -> Result<Option<File>> {
+        let flags = OFlags::RDWR | OFlags::TMPFILE;
+        match system::open(directory_of(&self.path), flags, mode) {
+            // The name is given through `/proc`, which may not be there.
+            Ok(file) if system::stat(&opened(&file)).is_ok() => {
+                lock_file(&file, &self.path, false)?;
+                Ok(Some(file))
+            }
+            Ok(_) | Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOSYS) => Ok(None),
+            Err(errno) => Err(io_error("create", &self.path, errno)),
+        }
+    }
+
+    /// A file with a hidden name.
+    fn open_hidden(&mut self, mode: u32, digits: impl Fn() -> Result<String>) -> Result<File> {
+        let failed = |errno| io_error("create", &self.path, errno);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+        for _ in 0..ATTEMPTS {
+            let mut name = hidden_prefix(&self.path);
+            name.push(digits()?);
+            let name = self.path.with_file_name(name);
+            let file = system::open(&name, flags, mode).map_err(failed)?;
+            self.hidden = Some(name);
+            // Until the file is locked, somebody who removes leftovers may take it for one.
+            match lock_file(&file, &self.path, false) {
+                Err(Error::Locked(_)) => continue,
+                result => result?,
+            }
+            if system::fstat(&file).map_err(failed)?.st_nlink > 0 {
+                return Ok(file);
+            }
+        }
+        Err(failed(Errno::AGAIN))
+    }
+
+    /// Gives the file, in which there is a pool now, its name, unless that is taken, for good.
+    pub(super) fn publish(mut self, file: &File) -> Result<()> {
+        let failed = |errno| io_error("create", &self.path, errno);
+        match &self.hidden {
+            Some(hidden) => system::rename(hidden, &self.path),
+            None => system::link(&opened(file), &self.path),
+        }
+        .map_err(failed)?;
+        self.hidden = None;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let synced = match system::open(directory_of(&self.path), flags, 0) {
+            // Who may not list the directory may create files in it all the same.
+            Err(Errno::ACCESS) => Ok(()),
+            directory => directory.and_then(|directory| system::fsync(&directory)),
+        };
+        synced.map_err(|errno| {
+            // An error leaves nothing.
+            let _ = system::unlink(&self.path);
+            io_error("create", &self.path, errno)
+        })
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if let Some(hidden) = &self.hidden {
+            let _ = system::unlink(hidden);
+        }
+    }
+}
+
+/// The path by which an open file can be given a name.
+fn opened(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+fn directory_of(path: &Path) -> &Path {
+    let directory = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    directory.unwrap_or(Path::new("."))
+}
+
+fn hidden_prefix(path: &Path) -> OsString {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(".");
+    name
+}
+
+/// Removes what processes have left behind that died while they created a pool at `path`: nobody has it locked. A hint.
+fn remove_leftovers(path: &Path) {
+    let prefix = hidden_prefix(path);
+    let is_leftover = |name: &OsStr| {
+        let digits = name.as_bytes().strip_prefix(prefix.as_bytes());
+        digits.is_some_and(|digits| {
+            digits.len() == DIGITS && digits.iter().all(u8::is_ascii_hexdigit)
+        })
+    };
+    let Ok(entries) = std::fs::read_dir(directory_of(path)) else {
+        return;
+    };
+    for entry in entries
+        .flatten()
+        .filter(|entry| is_leftover(&entry.file_name()))
+    {
+        let leftover = entry.path();
+        if let Ok(file) = open_file(&leftover, OFlags::RDWR | OFlags::NOFOLLOW)
+            && lock_file(&file, &leftover, false).is_ok()
+        {
+            let _ = system::unlink(&leftover);
+        }
+    }
+}
