@@ -12,6 +12,11 @@ pub trait Suite: Sync {
     /// The bugs that can be planted in the engine's code.
     fn bugs(&self) -> &'static [Bug];
 
+    /// Bugs of the pool and of the host that do no harm to this engine, each with the reason.
+    fn harmless_bugs(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+
     /// The names of all commit points: every name that is given to [`Pm::commit`](crate::pmem::Pm::commit) or
     /// [`Pm::publish`](crate::pmem::Pm::publish). The checker crashes on both sides of each.
     fn commits(&self) -> &'static [&'static str];
@@ -209,7 +214,6 @@ pub mod common {
 
     /// Commit points of the pool and the host.
     pub const COMMITS: &[&str] = &[
-        "host.count",
         "pool.create",
         "pool.drop",
         "pool.free",
@@ -222,7 +226,7 @@ pub mod common {
     pub const CHECKSUMS: &[&str] = &["pool.open", "pool.grow", "pool.shrink", "pool.close"];
 
     /// Names of stores that commit nothing, but that the lists of equivalent mutants refer to.
-    pub const OTHER_NAMES: &[&str] = &["pool.free-continuations"];
+    pub const OTHER_NAMES: &[&str] = &["host.count", "pool.free-continuations"];
 
     /// Changes of structure that the histories of some kind of index have to provoke.
     pub const CHANGES: &[StructureChange] = &[
