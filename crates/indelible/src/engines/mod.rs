@@ -73,6 +73,17 @@ pub(crate) enum Change {
     Remove,
 }
 
+/// How one attempt at a lookup ended. Flat, so that it comes back in registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lookup {
+    /// The key is there, with this value.
+    Found(u64),
+    /// The key is not there.
+    Absent,
+    /// Another thread was in the way, or something has to be rebuilt first, or there is an error.
+    Retry,
+}
+
 /// Where an object lives: its pool, and its entry in the catalog.
 #[derive(Clone)]
 pub(crate) struct Place {
@@ -138,6 +149,17 @@ pub(crate) trait Ordered: Engine {
 
     /// The value of `key`.
     fn get(&self, key: u64) -> Result<Option<u64>>;
+
+    /// One attempt at the same, which does not wait and nearly always succeeds. This is what a lookup costs, so it is inlined into the
+    /// user's code, behind the one branch on kinds.
+    #[inline]
+    fn try_get(&self, key: u64) -> Lookup {
+        match self.get(key) {
+            Ok(Some(value)) => Lookup::Found(value),
+            Ok(None) => Lookup::Absent,
+            Err(_) => Lookup::Retry,
+        }
+    }
 
     /// The values of `keys`, which are as many as `values`.
     fn get_batch(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()>;

@@ -187,10 +187,10 @@ impl<K: Key, V: Value> Map<K, V> {
         let mut words = vec![None; keys.len()];
         self.index.get_batch(&codes, &mut words)?;
         let decode = |word: Option<u64>| word.map(V::from_word);
-        // For most types every word is a value, and this loop is compiled to nothing.
-        if let Some(at) = words
-            .iter()
-            .position(|&word| matches!(decode(word), Some(None)))
+        if !V::IS_TOTAL
+            && let Some(at) = words
+                .iter()
+                .position(|&word| matches!(decode(word), Some(None)))
         {
             return Err(damaged_record::<K, V>([codes[at], words[at].unwrap_or(0)]));
         }

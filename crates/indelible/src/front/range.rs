@@ -237,10 +237,10 @@ impl<K: Key, V: Value> Range<K, V> {
             if chunk.is_empty() {
                 break;
             }
-            // For most types every word is a key and a value, and this loop is compiled to nothing. To ask first keeps the copy below
-            // free of branches.
+            // To ask first keeps the copy below free of branches.
+            let is_total = K::IS_TOTAL && V::IS_TOTAL;
             let is_damaged = |record: &KeyValue| Self::decode(*record).is_none();
-            if let Some(at) = chunk.iter().position(is_damaged) {
+            if !is_total && let Some(at) = chunk.iter().position(is_damaged) {
                 out.extend(chunk[..at].iter().copied().filter_map(Self::decode));
                 let record = chunk[at];
                 return Err(self.end_with(record));

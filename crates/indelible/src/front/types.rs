@@ -124,6 +124,10 @@ pub trait Key: Copy + Send + Sync + 'static + sealed::Sealed {
 
     /// The key with this encoding; `None` if no key has it, so that the file that it comes from is damaged.
     fn decode(code: u64) -> Option<Self>;
+
+    /// Whether every word is the encoding of a key, so that nobody need ask.
+    #[doc(hidden)]
+    const IS_TOTAL: bool;
 }
 
 /// A value: a type of at most 8 bytes that the catalog knows. Every bit of it is stored as it is.
@@ -146,6 +150,10 @@ pub trait Value: Copy + Send + Sync + 'static + sealed::Sealed {
 
     /// The value stored in these 8 bytes; `None` if no value is stored like this, so that the file that they come from is damaged.
     fn from_word(word: u64) -> Option<Self>;
+
+    /// Whether every word is a value, so that nobody need ask.
+    #[doc(hidden)]
+    const IS_TOTAL: bool;
 }
 
 /// A type of your own that wraps a key or a value, and is one itself.
@@ -193,6 +201,7 @@ pub trait Newtype: Copy + Send + Sync + 'static {
 
 impl<T: Newtype> Key for T {
     const TYPE: Type = <T::Inner as Key>::TYPE;
+    const IS_TOTAL: bool = <T::Inner as Key>::IS_TOTAL;
 
     #[inline(always)]
     fn encode(self) -> Result<u64> {
@@ -207,6 +216,7 @@ impl<T: Newtype> Key for T {
 
 impl<T: Newtype> Value for T {
     const TYPE: Type = <T::Inner as Value>::TYPE;
+    const IS_TOTAL: bool = <T::Inner as Value>::IS_TOTAL;
 
     #[inline(always)]
     fn to_word(self) -> u64 {
@@ -227,6 +237,7 @@ macro_rules! by_functions {
     ($type:ty, $code:ident, $encode:expr, $decode:expr, $to_word:expr, $from_word:expr) => {
         impl Key for $type {
             const TYPE: Type = Type::$code;
+            const IS_TOTAL: bool = matches!(Type::$code, Type::U64 | Type::I64 | Type::Bytes8);
 
             #[inline(always)]
             fn encode(self) -> Result<u64> {
@@ -248,6 +259,10 @@ macro_rules! by_functions {
 
         impl Value for $type {
             const TYPE: Type = Type::$code;
+            const IS_TOTAL: bool = matches!(
+                Type::$code,
+                Type::U64 | Type::I64 | Type::F64 | Type::Bytes8 | Type::Unit
+            );
 
             #[inline(always)]
             fn to_word(self) -> u64 {

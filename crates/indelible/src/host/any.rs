@@ -2,7 +2,7 @@
 
 use super::cursor::Cursor;
 use super::{Host, Stat};
-use crate::engines::{self, Change, Engine, KeyValue, Kind, Place, ordered_engines};
+use crate::engines::{self, Change, Engine, KeyValue, Kind, Lookup, Place, ordered_engines};
 use crate::pool::{Object, PoolCore, Signature};
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -123,6 +123,16 @@ macro_rules! any {
 
             #[inline(always)]
             pub(crate) fn get(&self, key: u64) -> Result<Option<u64>> {
+                // What the kinds return comes together in two registers here.
+                match each!(self, host => host.try_get(key)) {
+                    Lookup::Found(value) => Ok(Some(value)),
+                    Lookup::Absent => Ok(None),
+                    Lookup::Retry => self.get_at_last(key),
+                }
+            }
+
+            #[cold]
+            fn get_at_last(&self, key: u64) -> Result<Option<u64>> {
                 each!(self, host => host.get(key))
             }
 

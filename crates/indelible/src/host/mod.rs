@@ -21,7 +21,7 @@ use MapStat as Stat;
 pub(crate) use any::{AnyCursor, AnyMap, kind_of};
 pub use check::MapStat;
 
-use crate::engines::{Change, Engine, EngineOptions, Ordered, Place};
+use crate::engines::{Change, Engine, EngineOptions, Lookup, Ordered, Place};
 use crate::{Error, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -129,7 +129,11 @@ impl<E: Engine> Host<E> {
 }
 
 impl<E: Ordered> Host<E> {
-    #[inline]
+    #[inline(always)]
+    pub(crate) fn try_get(&self, key: u64) -> Lookup {
+        self.shared.engine.try_get(key)
+    }
+
     pub(crate) fn get(&self, key: u64) -> Result<Option<u64>> {
         self.shared.engine.get(key)
     }

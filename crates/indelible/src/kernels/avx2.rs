@@ -3,8 +3,8 @@
 use super::portable::Plain;
 use super::{Kernel, KeyLine, Simd};
 use std::arch::x86_64::{
-    __m256i, _mm256_castsi256_pd, _mm256_cmpeq_epi64, _mm256_cmpgt_epi64, _mm256_movemask_pd,
-    _mm256_set1_epi64x, _mm256_xor_si256,
+    __m256i, _mm256_and_si256, _mm256_castsi256_pd, _mm256_cmpeq_epi64, _mm256_cmpgt_epi64,
+    _mm256_loadu_si256, _mm256_movemask_pd, _mm256_set1_epi64x, _mm256_xor_si256,
 };
 
 /// Runs `kernel` compiled for AVX2.
@@ -73,5 +73,37 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn below(words: [u64; 16], key: u64) -> u16 {
         Plain::below(words, key)
+    }
+
+    #[inline(always)]
+    fn is_strict<const UP: bool>(records: &[[u64; 2]]) -> bool {
+        let mut at = 0;
+        // SAFETY: reached only through `with_avx2`.
+        let sign = unsafe { _mm256_set1_epi64x(i64::MIN) };
+        let mut are_strict = sign;
+        // Four records, and the four that are one further on, two at a time. With their sign bits flipped, the signed comparison
+        // orders unsigned numbers.
+        while let Some(five) = records.get(at..).and_then(|rest| rest.first_chunk::<5>()) {
+            for two in [0, 2] {
+                // SAFETY: both loads lie in the five records; reached only through `with_avx2`.
+                unsafe {
+                    let these = _mm256_loadu_si256(five[two..].as_ptr().cast());
+                    let next = _mm256_loadu_si256(five[two + 1..].as_ptr().cast());
+                    let (these, next) =
+                        (_mm256_xor_si256(these, sign), _mm256_xor_si256(next, sign));
+                    let is_strict = if UP {
+                        _mm256_cmpgt_epi64(next, these)
+                    } else {
+                        _mm256_cmpgt_epi64(these, next)
+                    };
+                    are_strict = _mm256_and_si256(are_strict, is_strict);
+                }
+            }
+            at += 4;
+        }
+        // SAFETY: reached only through `with_avx2`.
+        let mask = unsafe { _mm256_movemask_pd(_mm256_castsi256_pd(are_strict)) };
+        const KEYS: i32 = 0b0101;
+        mask & KEYS == KEYS && Plain::is_strict::<UP>(&records[at..])
     }
 }

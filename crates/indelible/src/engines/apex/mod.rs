@@ -108,7 +108,7 @@ pub use options::ApexOptions;
 use crate::concurrency::epochs::{self, Stamp};
 use crate::concurrency::records::{RecordCount, RecordLocks};
 use crate::concurrency::sync::lock;
-use crate::engines::{Change, Engine, Fact, Ordered, Place, Report, Unread};
+use crate::engines::{Change, Engine, Fact, Lookup, Ordered, Place, Report, Unread};
 use crate::kernels::{KeyLine, SimdLevel};
 use crate::pmem::geometry::sized;
 use crate::pmem::planted::planted;
@@ -396,9 +396,13 @@ impl Engine for Index {
 impl Ordered for Index {
     type Bookmark = ();
 
-    #[inline]
     fn get(&self, key: u64) -> Result<Option<u64>> {
         self.tree.get(key)
+    }
+
+    #[inline(always)]
+    fn try_get(&self, key: u64) -> Lookup {
+        self.tree.look_up(key)
     }
 
     fn get_batch(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {

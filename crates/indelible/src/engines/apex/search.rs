@@ -24,6 +24,7 @@ use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::WriteGuard;
 use crate::concurrency::records::RecordLock;
+use crate::engines;
 use crate::kernels::{Kernel, Simd, dispatch};
 use crate::pmem::planted::planted;
 use crate::pmem::schedule::point;
@@ -152,8 +153,18 @@ impl Tree {
         })
     }
 
+    /// One attempt to find `key`.
+    #[inline(always)]
+    pub(super) fn look_up(&self, key: u64) -> engines::Lookup {
+        let _guard = epochs::pin();
+        match dispatch(self.simd, Get { tree: self, key }) {
+            Lookup::Found(value) => engines::Lookup::Found(value),
+            Lookup::Absent => engines::Lookup::Absent,
+            Lookup::Changed | Lookup::Cold => engines::Lookup::Retry,
+        }
+    }
+
     /// The value of `key`, or `None` if there is no record.
-    #[inline]
     pub(super) fn get(&self, key: u64) -> Result<Option<u64>> {
         loop {
             let _guard = epochs::pin();

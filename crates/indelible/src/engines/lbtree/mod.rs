@@ -53,7 +53,7 @@ pub(crate) mod testing;
 pub use options::LbTreeOptions;
 
 use crate::concurrency::records::{self, RecordCount, RecordLocks};
-use crate::engines::{Change, Engine, Fact, Ordered, Place, Report, Unread};
+use crate::engines::{Change, Engine, Fact, Lookup, Ordered, Place, Report, Unread};
 use crate::kernels::{Kernel, Simd, SimdLevel, dispatch};
 use crate::pmem::Pm;
 use crate::pmem::geometry::sized;
@@ -314,9 +314,13 @@ impl Engine for Index {
 impl Ordered for Index {
     type Bookmark = Option<Bookmark>;
 
-    #[inline]
     fn get(&self, key: u64) -> Result<Option<u64>> {
         self.tree.get(key)
+    }
+
+    #[inline(always)]
+    fn try_get(&self, key: u64) -> Lookup {
+        self.tree.look_up(key)
     }
 
     fn get_batch(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {

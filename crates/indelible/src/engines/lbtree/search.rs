@@ -7,6 +7,7 @@ use super::leaf::{Leaf, Offset};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::{Version, WriteGuard};
+use crate::engines;
 use crate::kernels::{Kernel, Simd, dispatch};
 use crate::pmem::planted::planted;
 
@@ -141,8 +142,18 @@ impl Tree {
         }
     }
 
+    /// One attempt to find `key`.
+    #[inline(always)]
+    pub(super) fn look_up(&self, key: u64) -> engines::Lookup {
+        let _guard = epochs::pin();
+        match dispatch(self.simd, Get { tree: self, key }) {
+            Lookup::Found(value) => engines::Lookup::Found(value),
+            Lookup::Absent => engines::Lookup::Absent,
+            Lookup::Changed | Lookup::Gap => engines::Lookup::Retry,
+        }
+    }
+
     /// The value of `key`.
-    #[inline]
     pub(super) fn get(&self, key: u64) -> Result<Option<u64>> {
         loop {
             let found = {
