@@ -2,10 +2,11 @@
 
 use super::Tree;
 use super::data::{Data, State};
+use super::format::{Format, marker_of};
 use super::inner::{Child, Inner};
 use super::layout::{
     DataHeader, DataShape, EXTENSION_SLOTS, Extension, GROUP, GROUP_PAIRS, HEADER_BYTES,
-    INLINE_SLOTS, Link, Offset, PAIR_SLOTS, Radix, SMALLEST_BLOCK, WINDOW, marker, window_of,
+    INLINE_SLOTS, Link, Offset, PAIR_SLOTS, Radix, SMALLEST_BLOCK, WINDOW, window_of,
 };
 use super::plan::{DataPlan, InnerPlan, Plan};
 use super::records::Buffer;
@@ -40,17 +41,25 @@ pub(super) struct Image {
 }
 
 impl Image {
-    pub(super) fn new(plan: &DataPlan, records: &[Record]) -> Self {
+    pub(super) fn new(plan: &DataPlan, records: &[Record], format: Format) -> Self {
+        // Else there would be no marker.
+        assert!(
+            plan.low > 0 || plan.high < u64::MAX,
+            "a data node for all keys"
+        );
+        // Else the marker would be zero. Whatever divides the domain has a border above key 1.
+        debug_assert!(plan.low > 1 || plan.high < u64::MAX);
         let shape = DataShape {
             model: plan.model,
             primary: plan.primary,
             stash: plan.stash,
             low: plan.low,
+            marker: marker_of(format, plan.low, plan.high),
         };
         let mut words = Buffer::of(plan.bytes as usize / 8);
-        words[..HEADER_WORDS].copy_from_slice(&DataHeader::words(&shape));
+        words[..HEADER_WORDS].copy_from_slice(&DataHeader::words(&shape, format));
         for slot in words[HEADER_WORDS + shape.primary * 2..].chunks_exact_mut(2) {
-            slot.copy_from_slice(&[marker(shape.low), 0]);
+            slot.copy_from_slice(&[shape.marker, 0]);
         }
         let mut image = Self {
             shape,
@@ -138,7 +147,7 @@ impl Image {
     /// have not.
     #[inline(always)]
     fn put_pair(&mut self, first: usize, records: &[Record], count: usize) {
-        let free = [marker(self.shape.low), 0];
+        let free = [self.shape.marker, 0];
         let slots = &mut self.words[HEADER_WORDS..].as_chunks_mut().0[first..self.shape.primary];
         if let (Some(two_pairs), Some(pair)) = (
             slots.first_chunk_mut::<{ 2 * PAIR_SLOTS }>(),
@@ -183,7 +192,7 @@ impl Image {
 
     /// The slot that an insert would choose.
     fn room_for(&self, home: usize) -> Option<usize> {
-        let (first, free) = (window_of(home), marker(self.shape.low));
+        let (first, free) = (window_of(home), self.shape.marker);
         let keys = &self.words[HEADER_WORDS + first * 2..];
         let mut mask = 0;
         for slot in 0..WINDOW {
@@ -258,7 +267,7 @@ impl<'a> Aside<'a> {
 
     /// Writes a data node with `records`, not fenced, and makes its mirror, which is frozen.
     pub(super) fn data(&mut self, plan: &DataPlan, records: &[Record]) -> Result<(Link, Child)> {
-        self.image(Image::new(plan, records), records)
+        self.image(Image::new(plan, records, self.tree.shape.format), records)
     }
 
     /// The same for a node that has been laid out.
@@ -305,7 +314,7 @@ impl<'a> Aside<'a> {
             let next = blocks.get(i + 1).copied().unwrap_or(0);
             let records = part.iter().map(|&(_, record)| record);
             let block = self.tree.extension(blocks[i]);
-            block.fill(self.tree.pm, next, marker(shape.low), records);
+            block.fill(self.tree.pm, next, shape.marker, records);
         }
         Ok(blocks)
     }
@@ -317,7 +326,7 @@ impl<'a> Aside<'a> {
         links: impl Iterator<Item = (usize, Link)>,
     ) -> Result<(Offset, Offset)> {
         let (tree, slots) = (self.tree, radix.slots());
-        let mut words = vec![0; slots];
+        let mut words = vec![tree.shape.format.continued(); slots];
         for (first, link) in links {
             words[first] = link.0;
         }
@@ -483,7 +492,7 @@ mod tests {
             stash,
             model: Model::fit(&[], primary, low, high),
         };
-        (Image::new(&plan, &records), records)
+        (Image::new(&plan, &records, Format::Two), records)
     }
 
     fn stashed(image: &Image) -> usize {
@@ -523,9 +532,7 @@ mod tests {
         let slots: &[[u64; 2]] = image.words[HEADER_WORDS..].as_chunks().0;
         let pairs = slots[..image.shape.primary].chunks(PAIR_SLOTS);
         for (first, pair) in (0..).step_by(PAIR_SLOTS).zip(pairs) {
-            let taken = pair
-                .iter()
-                .filter(|slot| slot[0] != marker(image.shape.low));
+            let taken = pair.iter().filter(|slot| slot[0] != image.shape.marker);
             assert!(taken.clone().is_sorted());
             for &[key, value] in taken {
                 let home = image.shape.model.predict(key);
@@ -540,7 +547,7 @@ mod tests {
             let in_order = if may_end { last_pair } else { group.len() };
             let taken = group[..in_order]
                 .iter()
-                .filter(|slot| slot[0] != marker(image.shape.low));
+                .filter(|slot| slot[0] != image.shape.marker);
             assert!(taken.is_sorted());
         }
         records.sort_unstable();

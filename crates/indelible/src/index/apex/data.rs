@@ -19,7 +19,6 @@
 use super::bucket::{Bucket, Entry};
 use super::layout::{
     DataShape, EXTENSION_SLOTS, GROUP, GROUP_PAIRS, HEADER_BYTES, Offset, PAIR_SLOTS, SLOT_BYTES,
-    marker,
 };
 use super::model::Model;
 use super::plan::MIN_DATA_BYTES;
@@ -57,6 +56,8 @@ pub(super) struct Data {
     stash_bits: Box<[AtomicU64]>,
     /// Offsets of the extended stash blocks, 0 beyond the last.
     extensions: Box<[AtomicU64]>,
+    /// The marker of free slots.
+    marker: u64,
     /// Bytes of the block.
     pub(super) bytes: u64,
     /// The keys that are routed here, from the first to the second.
@@ -113,6 +114,7 @@ impl Data {
             stash: shape.stash as u32,
             stash_bits: words(stash_slots.div_ceil(64)),
             extensions: words(most_extensions),
+            marker: shape.marker,
             bytes,
             low: shape.low,
             high,
@@ -148,7 +150,7 @@ impl Data {
     /// The marker of free slots.
     #[inline(always)]
     pub(super) fn marker(&self) -> u64 {
-        marker(self.low)
+        self.marker
     }
 
     pub(super) fn group_count(&self) -> usize {

@@ -2,6 +2,7 @@
 
 use super::build::Record;
 use super::data::Data;
+use super::format::is_link;
 use super::inner::Inner;
 use super::layout::{Radix, SLOT_BYTES};
 use super::plan::{MIN_DATA_BYTES, Plan, Shape, Trend, with_room_around};
@@ -113,7 +114,7 @@ impl Group<'_> {
     /// that the slots do not count. The caller is pinned.
     fn is_dense(self, slots: &[Cell]) -> bool {
         let (mut children, mut bytes) = (0, 0);
-        for first in (0..slots.len()).filter(|&slot| slots[slot].load() != 0) {
+        for first in (0..slots.len()).filter(|&slot| is_link(slots[slot].load())) {
             children += 1;
             bytes += self.bytes_beneath(first);
         }

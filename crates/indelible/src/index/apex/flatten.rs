@@ -9,6 +9,7 @@
 
 use super::Tree;
 use super::build::{Aside, Built};
+use super::format::is_link;
 use super::inner::{Child, Inner, group_log};
 use super::layout::Link;
 use super::plan::{InnerPlan, MIN_DATA_BYTES, Plan, Shape};
@@ -32,6 +33,8 @@ const GAIN: f64 = 0.1;
 struct Kept {
     /// The first key that is routed there.
     low: u64,
+    /// The last one, where that may not change: the node's marker depends on it, and its mirror knows it.
+    high: Option<u64>,
     link: Link,
     /// Its mirror, if it has one.
     child: Child,
@@ -144,7 +147,7 @@ impl Tree {
             let start = inner.radix.start_of(first);
             let is_routed =
                 first == 0 || u128::from(inner.low) < start && start <= u128::from(inner.high);
-            if link.0 == 0 || !is_routed || beneath.kept.len() == MOST_NODES {
+            if !is_link(link.0) || !is_routed || beneath.kept.len() == MOST_NODES {
                 return false;
             }
             if child.is_inner() {
@@ -163,8 +166,11 @@ impl Tree {
                 beneath.levels += bytes * depth;
                 let was_void = beneath.kept.last().is_some_and(|node| node.bytes == 0);
                 if void.is_none() || !was_void {
+                    let log = group_log(slots, first);
+                    let (low, high) = inner.radix.range_of(first, log, inner.low, inner.high);
                     beneath.kept.push(Kept {
-                        low: inner.radix.range_of(first, 0, inner.low, inner.high).0,
+                        low,
+                        high: (bytes > 0).then_some(high),
                         link,
                         child,
                         bytes,
@@ -206,6 +212,7 @@ fn halve_voids(kept: Vec<Kept>) -> Vec<Kept> {
         {
             halved.push(Kept {
                 low: last >> bit << bit,
+                high: None,
                 link: Link(0),
                 child: Child::COLD,
                 bytes: 0,
@@ -245,7 +252,13 @@ fn plant(
             }
             Plan::Data(node) => {
                 let node = &kept[node.first];
-                if node.low != of_child.0 {
+                let is_as_wide = node.high.is_none_or(|high| high == of_child.1);
+                if node.low != of_child.0 || !is_as_wide {
+                    debug_assert!(
+                        is_as_wide,
+                        "{:#x} to {:#x?} became {of_child:#x?}",
+                        node.low, node.high
+                    );
                     let problem = format!("there is a border at {:#x}", node.low);
                     return Err(Error::Damaged(problem));
                 }

@@ -5,6 +5,7 @@
 //! `recover`). So opening builds nothing, and a node of 16 MiB costs no more than its pages that are used.
 
 use super::data::Data;
+use super::format::is_link;
 use super::layout::{Link, Offset, Radix};
 use crate::index::simd::prefetch;
 use crate::pmem::Cell;
@@ -208,7 +209,7 @@ pub(super) fn group_of(slots: &[Cell], slot: usize) -> Option<(usize, Link)> {
     let mut first = slot;
     loop {
         let link = slots[first].load_acquire();
-        if link != 0 {
+        if is_link(link) {
             return Some((first, Link(link)));
         }
         if first == 0 {
@@ -224,7 +225,7 @@ pub(super) fn group_log(slots: &[Cell], first: usize) -> u32 {
     while first.trailing_zeros() > log && first + (2 << log) <= slots.len() {
         let other = &slots[first + (1 << log)..first + (2 << log)];
         // Groups tile a sound node, where the first of these says it all.
-        if other.iter().any(|slot| slot.load() != 0) {
+        if other.iter().any(|slot| is_link(slot.load())) {
             break;
         }
         log += 1;

@@ -194,7 +194,7 @@ impl Tree {
     fn publish_remove(&self, held: &Held<'_>, place: Place, key: u64) -> usize {
         let slot = self.slot_of(held.data, place);
         let marker = match held.data.marker() {
-            _ if planted(Bug::WrongMarker) => 0,
+            _ if planted(Bug::WrongMarker) => u64::MAX,
             marker => marker,
         };
         // COMMIT: the key, which becomes the marker. Before this store the record is there, after it the slot is free.

@@ -6,16 +6,16 @@
 //! inner node    +0    word0 | base | slots | zero ...           word0: mark (16 bits), shift (8), log2 of the slots (8)
 //! (head, 256 B) +64   up to 16 slots, if there are no more      slots: where the slots begin, here or in a block of their own
 //!
-//! slot          offset of a child's block, plus 1 if the child is an inner node · 0: look at the slot to the left whose
-//!               number lacks the lowest set bit
+//! slot          offset of a child's block, plus 1 if the child is an inner node · 2 (in format 1: 0): look at the slot to the
+//!               left whose number lacks the lowest set bit
 //!
-//! data node     +0    word0 | base | limit | mult | bias | extension | low | zero ...
+//! data node     +0    word0 | base | limit | mult | bias | extension | low | marker | zero ...
 //! (512 B to     +128  primary array: 16-byte slots, 4 to a line
 //!  256 KiB)     ...   stash array: 16-byte slots, to the end of the block
 //!
 //!               word0: mark (16 bits), the model's shift (8), 8 bits zero, primary slots (16), stash slots (16)
 //!               base, limit, mult, bias: the model · low: the smallest key that is routed here
-//!               extension: the first extended stash block, or 0
+//!               extension: the first extended stash block, or 0 · marker: the key of free slots (in format 1: 0)
 //!
 //! extended      +0    next | zero                               next: another one, or 0
 //! stash (256 B) +16   15 slots
@@ -25,9 +25,11 @@
 //! covers an aligned group of slots, as many as a power of two, and **only the first of them holds its offset**. So there
 //! is one durable pointer to each node, and one store replaces it: that is why structure changes need no log.
 //!
-//! A slot of a data node is free if its key is the node's *marker*, a key outside of its range: 0, or `u64::MAX` in the node
-//! whose range begins at 0. No data node has all keys in its range.
+//! A slot of a data node is free if its key is the node's *marker*, a key outside of its range: `u64::MAX`, or the key before the
+//! first in the node that has `u64::MAX` in its range (in format 1: 0, or `u64::MAX` in the node whose range begins at 0). No data
+//! node has all keys in its range. So a page that was lost, which reads as zeros, is no page that a map could have: see `format`.
 
+use super::format::{Format, marker_of};
 use super::model::Model;
 use crate::pmem::{Cell, Pm};
 use std::mem::offset_of;
@@ -77,7 +79,8 @@ pub(super) struct DataHeader {
     model: [Cell; 4],
     pub(super) extension: Cell,
     pub(super) low: Cell,
-    zero: [Cell; 9],
+    marker: Cell,
+    zero: [Cell; 8],
 }
 
 /// An extended stash block; see the module.
@@ -98,6 +101,7 @@ const _: () = {
     assert!(offset_of!(DataHeader, model) == 8);
     assert!(offset_of!(DataHeader, extension) == 40);
     assert!(offset_of!(DataHeader, low) == 48);
+    assert!(offset_of!(DataHeader, marker) == 56);
     assert!(size_of::<Extension>() == 256);
     assert!(offset_of!(Extension, slots) == 16);
 };
@@ -204,18 +208,20 @@ impl InnerHead {
     }
 }
 
-/// What the header of a data node says.
+/// What the header of a data node says, and what follows from it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DataShape {
     pub(super) model: Model,
     pub(super) primary: usize,
     pub(super) stash: usize,
     pub(super) low: u64,
+    /// The marker of free slots.
+    pub(super) marker: u64,
 }
 
 impl DataHeader {
     /// The words of a new node's header.
-    pub(super) fn words(shape: &DataShape) -> [u64; 16] {
+    pub(super) fn words(shape: &DataShape, format: Format) -> [u64; 16] {
         let Model {
             base,
             limit,
@@ -229,11 +235,12 @@ impl DataHeader {
             | (shape.stash as u64) << 48;
         let mut words = [0; 16];
         words[..7].copy_from_slice(&[word0, base, limit, mult, bias, 0, shape.low]);
+        words[7] = format.stored_marker(shape.marker);
         words
     }
 
-    /// What a node in a block of `bytes` is; `None` for what is no data node.
-    pub(super) fn read(&self, bytes: u64) -> Option<DataShape> {
+    /// What a node in a block of `bytes` is, which is for keys up to `high`; `None` for what is no data node.
+    pub(super) fn read(&self, bytes: u64, high: u64, format: Format) -> Option<DataShape> {
         let word0 = self.word0.load();
         let (primary, stash) = ((word0 >> 32) as u16 as usize, (word0 >> 48) as usize);
         let slots = (bytes - HEADER_BYTES) / SLOT_BYTES;
@@ -247,11 +254,18 @@ impl DataHeader {
         }
         let words = self.model.each_ref().map(Cell::load);
         let up = (word0 >> 16) as u8 as u32;
+        let low = self.low.load();
+        let marker = marker_of(format, low, high);
+        // Else the node's range is not the one that it was made for, and free slots would look like records.
+        if self.marker.load() != format.stored_marker(marker) {
+            return None;
+        }
         Some(DataShape {
             model: Model::from_words(words, up, homes(primary))?,
             primary,
             stash,
-            low: self.low.load(),
+            low,
+            marker,
         })
     }
 }
@@ -268,10 +282,4 @@ pub(super) fn pair_of(home: usize) -> usize {
 #[inline(always)]
 pub(super) fn window_of(home: usize) -> usize {
     pair_of(home).min((home | (GROUP - 1)) + 1 - WINDOW)
-}
-
-/// The marker of a data node whose range begins at `low`.
-#[inline(always)]
-pub(super) fn marker(low: u64) -> u64 {
-    if low == 0 { u64::MAX } else { 0 }
 }

@@ -4,6 +4,7 @@ use super::Tree;
 use super::build::{Aside, Image, Record};
 use super::data::Data;
 use super::divide::{Group, Load, radix_between};
+use super::format::is_link;
 use super::inner::{Child, group_log};
 use super::layout::Link;
 use super::plan::{DataPlan, Plan};
@@ -43,7 +44,7 @@ impl Tree {
             let (keys, all) = (load.keys, 0..load.keys.len());
             let fill = self.shape.fill / THINNER;
             let plan = self.shape.data(keys, all, (data.low, data.high), fill);
-            let image = Image::new(&plan, load.records);
+            let image = Image::new(&plan, load.records, load.shape.format);
             if plan.bytes >= data.bytes
                 || !image.has_room()
                 || self.replace(group, frozen, image, load.records)? == Outcome::Replaced
@@ -109,7 +110,7 @@ impl Tree {
         let slots = self.durable_slots(group.parent);
         let first = group.first ^ 1 << group.log;
         let link = Link(slots[first].load_acquire());
-        if link.0 == 0 || link.is_inner() || group_log(slots, first) != group.log {
+        if !is_link(link.0) || link.is_inner() || group_log(slots, first) != group.log {
             return Ok(None);
         }
         let (parent, log) = (group.parent, group.log);
@@ -136,7 +137,10 @@ impl Tree {
         let links = merger.nodes.map(|node| Link::data(node.offset()));
         let (head, _) = aside.inner_blocks(between, links.into_iter().enumerate())?;
         self.pm.fence();
-        let slots = self.durable_slots(left.parent);
+        let (slots, continued) = (
+            self.durable_slots(left.parent),
+            self.shape.format.continued(),
+        );
         let Some(_slots) = self.lock_group(left, merger.nodes[0]) else {
             return Ok(false);
         };
@@ -146,14 +150,14 @@ impl Tree {
         }
         self.pm.note("merge", u64::from(whole.has_lines()));
         if planted(Bug::MergeDropsRightFirst) {
-            self.pm.commit(&slots[right], 0);
+            self.pm.commit(&slots[right], continued);
         }
         // COMMIT: the node between, which has both. Before this store each has its slot; after it the left one is found one
         // level deeper than it should be.
         self.pm.commit(&slots[left.first], Link::inner(head).0);
         // COMMIT: the right one's slot, which becomes a part of the left one's group. Before this store its keys come to
         // it at once, after it by way of the node between.
-        self.pm.commit(&slots[right], 0);
+        self.pm.commit(&slots[right], continued);
         // COMMIT: the merged node, in the slot of the group. Before this store the two count, after it the one; what does
         // not count is swept.
         self.pm.commit(&slots[left.first], link.0);

@@ -44,6 +44,7 @@ mod compact;
 mod data;
 mod divide;
 mod flatten;
+mod format;
 mod inner;
 mod insert;
 mod layout;
@@ -71,6 +72,7 @@ use crate::sync::lock;
 use crate::{ApexTuning, Error, Result};
 use blocks::Blocks;
 use data::Data;
+use format::Format;
 use inner::{Child, Inner};
 use layout::{DataHeader, Extension, InnerHead, LINE_SLOTS, Offset, Slot};
 use plan::Shape;
@@ -152,9 +154,11 @@ impl Counter {
 
 impl Tree {
     fn new(core: &Arc<PoolCore>, slot: usize) -> Result<Self> {
-        let tuning = ApexTuning::from_word((core.entry(slot).shape.load() >> 32) as u32)?;
+        let entry = core.entry(slot);
+        let tuning = ApexTuning::from_word((entry.shape.load() >> 32) as u32)?;
+        let format = Format::from_word(entry.object_format.load())?;
         Ok(Self {
-            shape: Shape::of(tuning),
+            shape: Shape::of(tuning, format),
             base: core.base(),
             pm: core.pm(),
             blocks: Blocks::new(core, slot),

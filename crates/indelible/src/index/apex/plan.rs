@@ -9,6 +9,7 @@
 mod collapse;
 mod halve;
 
+use super::format::Format;
 use super::layout::{HEADER_BYTES, Radix, SLOT_BYTES};
 use super::model::{self, Model};
 use crate::ApexTuning;
@@ -62,6 +63,7 @@ pub(super) struct Shape {
     /// Records per slot in a node that has just been laid out, at most. Blocks are of twice the size each, so between half of this
     /// and this: the paper's lower density of 0.5 on average.
     pub(super) fill: f64,
+    pub(super) format: Format,
 }
 
 const REAL: Shape = Shape {
@@ -71,6 +73,7 @@ const REAL: Shape = Shape {
     group: 256,
     stash_ratio: None,
     fill: 0.65,
+    format: Format::Two,
 };
 
 /// Trees of a few hundred records have all kinds of nodes.
@@ -196,14 +199,15 @@ pub(super) enum Trend {
 }
 
 impl Shape {
-    /// What a map's tuning says.
-    pub(super) fn of(tuning: ApexTuning) -> Self {
+    /// What a map's tuning and its format say.
+    pub(super) fn of(tuning: ApexTuning, format: Format) -> Self {
         let most = u64::from(tuning.max_inner_bytes) / size_of::<Cell>() as u64;
         Self {
             max_data_bytes: SHAPE.max_data_bytes.min(tuning.max_data_bytes.into()),
             max_log_slots: SHAPE.max_log_slots.min(most.ilog2()),
             stash_ratio: tuning.stash_percent.map(|share| f64::from(share) / 100.0),
             fill: f64::from(tuning.fill_percent) / 100.0,
+            format,
             ..SHAPE
         }
     }

@@ -30,6 +30,7 @@ use super::plan::{MAX_DATA_BYTES, MAX_LOG_SLOTS, MIN_DATA_BYTES};
 use super::{Apex, Shared, Tree};
 use crate::locks::Wait;
 use crate::planted::{Bug, planted};
+use crate::pmem::Cell;
 use crate::sync::lock;
 use crate::{Error, Result, reclaim};
 use std::ptr::NonNull;
@@ -87,7 +88,9 @@ impl Tree {
             return Err(damaged(node.head, "an inner node"));
         };
         let log = group_log(slots, first);
-        if slot >= first + (1 << log) {
+        let continued = self.shape.format.continued();
+        let is_whole = |slots: &[Cell]| slots.iter().all(|slot| slot.load() == continued);
+        if slot >= first + (1 << log) || !is_whole(&slots[first + 1..first + (1 << log)]) {
             // Groups that do not tile the node: what takes a child's place could not find all slots that lead there.
             return Err(damaged(node.head, "an inner node"));
         }
@@ -133,7 +136,10 @@ impl Tree {
         let mut claims = Claims::of(self);
         let bytes = claims.add(offset)?;
         let shape = (bytes >= MIN_DATA_BYTES)
-            .then(|| self.data_header(offset).read(bytes))
+            .then(|| {
+                self.data_header(offset)
+                    .read(bytes, range.1, self.shape.format)
+            })
             .flatten();
         let Some(shape) = shape else {
             return Err(damaged(offset, "a data node"));
@@ -144,7 +150,7 @@ impl Tree {
         let extensions = self.extensions_of(offset, &mut claims)?;
         claims.keep();
         let data = Data::new(offset, bytes, &shape, range.1, &extensions);
-        self.index_stash(&data, &shape);
+        self.index_stash(&data, &shape)?;
         data.become_(State::Live);
         Ok(data)
     }
@@ -170,7 +176,7 @@ impl Tree {
     }
 
     /// Fills the stash bitmap and the overflow buckets of a node that nobody else has yet.
-    fn index_stash(&self, data: &Data, shape: &DataShape) {
+    fn index_stash(&self, data: &Data, shape: &DataShape) -> Result<()> {
         let slots = match data.stash_slots() {
             _ if planted(Bug::ExtensionsForgotten) => data.stash,
             slots => slots,
@@ -180,11 +186,16 @@ impl Tree {
                 continue;
             };
             let key = self.slot_at(at).key.load();
-            if key != data.marker() {
-                data.take_stash(slot);
-                data.add_overflow(shape.model.predict(key), key, slot);
+            if key == data.marker() {
+                continue;
             }
+            if !(data.low..=data.high).contains(&key) {
+                return Err(damaged(at, "a record of its data node"));
+            }
+            data.take_stash(slot);
+            data.add_overflow(shape.model.predict(key), key, slot);
         }
+        Ok(())
     }
 
     /// Visits every node from left to right: mirrors and counts it. Stops early, with `false`, when `go_on` says so.

@@ -569,6 +569,7 @@ mod tests {
             primary: WINDOW,
             stash: WINDOW,
             low: 0,
+            marker: u64::MAX,
         };
         let data = Data::new(1 << 20, 1 << 10, &shape, 1000, &[]);
         data.set_counted(0, 5000, 0);

@@ -25,6 +25,7 @@ use super::Tree;
 use super::build::{Aside, Built, Image, Record, block_for};
 use super::data::{Data, HEAP, PILE, State};
 use super::divide::{Group, Growth, Load, Part, radix_between};
+use super::format::is_link;
 use super::inner::{Child, Inner, group_log, group_of};
 use super::layout::{GROUP, INLINE_SLOTS, Link, Radix, SMALLEST_BLOCK};
 use super::plan::{DataPlan, MAX_LOG_SLOTS, Plan, Trend, with_room_around};
@@ -68,7 +69,7 @@ impl Drop for Frozen<'_> {
 /// The node of a plan, or a larger one, that is not full again at once.
 fn roomy(mut plan: DataPlan, load: &Load<'_>) -> Option<Image> {
     loop {
-        let image = Image::new(&plan, load.records);
+        let image = Image::new(&plan, load.records, load.shape.format);
         if image.has_room() {
             return Some(image);
         }
@@ -464,7 +465,7 @@ impl Tree {
         let kept = durable
             .iter()
             .enumerate()
-            .filter(|&(slot, link)| slot != group.first && link.load() != 0)
+            .filter(|&(slot, link)| slot != group.first && is_link(link.load()))
             .map(|(slot, link)| (growth.place(old, slot).0, Link(link.load())));
         let new = built.iter().map(|child| (child.first, child.link));
         let blocks = aside.inner_blocks(radix, kept.chain(new))?;
