@@ -145,6 +145,9 @@ pub(super) fn alone(
         let number = random.random_range(0..most);
         let dice = random.random_range(0..16);
         let operation = match (theme, dice) {
+            // Many records are gone, or have just been moved to and fro: blocks move to the front.
+            (1 | 2 | 6 | 8, 15) if i % 4 == 0 => Shrink,
+            (10, _) if i % 64 == 63 => Shrink,
             (0, 0) => numbers.remove(number),
             (0, _) => numbers.insert(number, i),
             // Neighbours, so that nodes shrink and merge; then they fill again.
@@ -315,6 +318,8 @@ pub(super) fn together(
                     _ => Get(keys.key(number / 4 * 4)),
                 },
                 (3, _) if i % 8 == 6 => Shrink,
+                // Nodes are moved while others are full, or merge, under them.
+                (2 | 4 | 6 | 8, 15) if i % 2 == 0 => Shrink,
                 // They all change several nodes, most of them under the same inner node.
                 (3, _) => numbers.many(number, random.random_range(10..40), value),
                 (8, ..13) if is_even => numbers.many(number, random.random_range(10..40), value),

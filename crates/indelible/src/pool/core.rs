@@ -192,7 +192,7 @@ impl PoolCore {
     }
 
     /// Length of the pool in extents, and how many of them are free.
-    pub(super) fn extent_counts(&self) -> (u64, u64) {
+    pub(crate) fn extent_counts(&self) -> (u64, u64) {
         let extents = lock(&self.extents);
         (extents.count, extents.free.len() as u64)
     }

@@ -2,8 +2,28 @@
 
 use super::layout::{CLASSES, Offset, SMALLEST_BLOCK};
 use crate::Result;
-use crate::pool::{PoolCore, Space};
+use crate::pool::{EXTENT_BYTES, PoolCore, Space, SpaceNeed};
+use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// Extents that the map could do without, if its blocks lay at the front of the pool.
+#[derive(Debug)]
+pub(super) struct Surplus {
+    extents: BTreeSet<u64>,
+    /// Where the pool would end.
+    end: u64,
+}
+
+impl Surplus {
+    pub(super) fn is_empty(&self) -> bool {
+        self.extents.is_empty()
+    }
+
+    /// Whether a block lies in one of the extents.
+    pub(super) fn has(&self, offset: Offset) -> bool {
+        self.extents.contains(&(offset / EXTENT_BYTES))
+    }
+}
 
 /// See the module.
 pub(super) struct Blocks {
@@ -31,6 +51,45 @@ impl Blocks {
     /// A block of `bytes`, its contents undefined.
     pub(super) fn alloc(&self, bytes: u64) -> Result<Offset> {
         self.space(bytes).alloc_beside(&self.spaces)
+    }
+
+    /// A block of `bytes` to which the contents of `old` can be moved, its contents undefined: where the pool would not end
+    /// before it, or nearer to the front than `old`. The pool does not grow.
+    pub(super) fn alloc_before(
+        &self,
+        old: Offset,
+        bytes: u64,
+        surplus: &Surplus,
+    ) -> Option<Offset> {
+        let (space, extent) = (self.space(bytes), old / EXTENT_BYTES);
+        if !surplus.has(old) {
+            // It is well where it is, and only moves because something else does.
+            return space.alloc_below(u64::MAX);
+        }
+        let end = extent.min(surplus.end);
+        space.alloc_below(end).or_else(|| space.alloc_below(extent))
+    }
+
+    /// The extents that the map could do without. What was retired has been settled.
+    pub(super) fn surplus(&self) -> Surplus {
+        let needs = self.spaces.each_ref().map(|space| space.needed());
+        let (count, free) = self.core.extent_counts();
+        let beyond = |need: &SpaceNeed| (need.all - need.needed) as u64 * need.length;
+        let end = (count - free).saturating_sub(needs.iter().map(beyond).sum());
+        let mut extents = BTreeSet::new();
+        for need in &needs {
+            let numbered = need.extents.iter().enumerate();
+            let surplus = numbered
+                .filter(|&(number, &extent)| number >= need.needed || extent + need.length > end);
+            extents.extend(surplus.map(|(_, &extent)| extent));
+        }
+        Surplus { extents, end }
+    }
+
+    /// Extents that the map has with blocks in use.
+    pub(super) fn extents(&self) -> u64 {
+        let needs = self.spaces.iter().map(|space| space.needed());
+        needs.map(|need| need.all as u64 * need.length).sum()
     }
 
     /// Gives back a block that nobody has ever seen.

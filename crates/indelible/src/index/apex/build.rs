@@ -1,6 +1,7 @@
 //! Building nodes that nobody can reach yet.
 
 use super::Tree;
+use super::blocks::Surplus;
 use super::data::{Data, State};
 use super::format::{Format, marker_of};
 use super::inner::{Child, Inner};
@@ -17,7 +18,7 @@ use std::ptr::NonNull;
 /// Words before the primary array.
 const HEADER_WORDS: usize = HEADER_BYTES as usize / 8;
 /// The word of the header that names the first extended stash block.
-const EXTENSION_WORD: usize = std::mem::offset_of!(DataHeader, extension) / 8;
+pub(super) const EXTENSION_WORD: usize = std::mem::offset_of!(DataHeader, extension) / 8;
 
 /// A key and a value.
 pub(super) type Record = (u64, u64);
@@ -246,6 +247,25 @@ impl<'a> Aside<'a> {
         let offset = self.tree.blocks.alloc(bytes)?;
         self.blocks.push((offset, bytes));
         Ok(offset)
+    }
+
+    /// A block to which the contents of `old` can be moved; see [`Blocks::alloc_before`](super::blocks::Blocks::alloc_before).
+    pub(super) fn alloc_before(
+        &mut self,
+        old: Offset,
+        bytes: u64,
+        surplus: &Surplus,
+    ) -> Option<Offset> {
+        let offset = self.tree.blocks.alloc_before(old, bytes, surplus)?;
+        self.blocks.push((offset, bytes));
+        Some(offset)
+    }
+
+    /// Takes a mirror that was made elsewhere.
+    pub(super) fn adopt(&mut self, data: Box<Data>) -> Child {
+        let child = Child::data(NonNull::from(Box::leak(data)));
+        self.mirrors.push(child);
+        child
     }
 
     /// Takes over what another thread has built.

@@ -505,6 +505,26 @@ impl Data {
             .take_while(|&block| block != 0)
     }
 
+    /// Other blocks have taken the place of the extended stash blocks, with the same records. The node is frozen.
+    pub(super) fn replace_extensions(&self, blocks: &[Offset]) {
+        for (known, &block) in self.extensions.iter().zip(blocks) {
+            known.store(block, Ordering::Release);
+        }
+    }
+
+    /// Takes over what a frozen node knows, whose records are in the same slots.
+    pub(super) fn resemble(&mut self, old: &Self) {
+        self.built = old.built;
+        self.leave_at(old.looked_at.load(Ordering::Relaxed));
+        self.is_in_order = old.is_in_order.load(Ordering::Relaxed).into();
+        for group in 0..self.group_count() {
+            if let Some(count) = old.count(group) {
+                let strays = old.groups[group].strays.load(Ordering::Relaxed);
+                self.set_counted(group, count, strays);
+            }
+        }
+    }
+
     /// Whether one more extended stash block may be added.
     pub(super) fn may_extend(&self) -> bool {
         self.extensions

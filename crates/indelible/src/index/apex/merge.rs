@@ -17,7 +17,7 @@ use std::time::Instant;
 
 /// How many times fewer records per slot a node has that has just become smaller, at most: far from where it would have to grow
 /// again.
-const THINNER: f64 = 1.5;
+pub(super) const THINNER: f64 = 1.5;
 
 /// The two halves of a group, and what is to take their place.
 struct Merger<'a> {
@@ -32,17 +32,17 @@ struct Merger<'a> {
 }
 
 impl Tree {
-    /// Merges a frozen node of few records with its neighbour, or else makes it smaller.
-    pub(super) fn thin_out(&self, frozen: &Frozen<'_>, load: &Load<'_>) -> Result<()> {
+    /// Merges a frozen node of few records with its neighbour, or else makes it smaller, but so that it has no more than `fill` records
+    /// per slot.
+    pub(super) fn thin_out(&self, frozen: &Frozen<'_>, load: &Load<'_>, fill: f64) -> Result<()> {
         let data = frozen.data;
         loop {
             let path = self.path_to(data.low)?;
             let group = self.group(&path);
-            if self.merge(group, frozen, load)? {
+            if self.merge(group, frozen, load, fill)? {
                 return self.collapse(data.low);
             }
             let (keys, all) = (load.keys, 0..load.keys.len());
-            let fill = self.shape.fill / THINNER;
             let plan = self.shape.data(keys, all, (data.low, data.high), fill);
             let image = Image::new(&plan, load.records, load.shape.format);
             if plan.bytes >= data.bytes
@@ -55,7 +55,13 @@ impl Tree {
     }
 
     /// Merges a frozen node with the one in the other half of a group of twice the size, if that is worth while.
-    fn merge(&self, group: Group<'_>, thin: &Frozen<'_>, load: &Load<'_>) -> Result<bool> {
+    fn merge(
+        &self,
+        group: Group<'_>,
+        thin: &Frozen<'_>,
+        load: &Load<'_>,
+        fill: f64,
+    ) -> Result<bool> {
         let data = thin.data;
         let Some(buddy) = self.buddy(group)? else {
             return Ok(false);
@@ -74,7 +80,7 @@ impl Tree {
         records.splice(at..at, load.records.iter().copied());
         let mut keys = Buffer::empty();
         keys.extend(records.iter().map(|&(key, _)| key));
-        let (range, fill) = ((nodes[0].low, nodes[1].high), self.shape.fill / THINNER);
+        let range = (nodes[0].low, nodes[1].high);
         let Plan::Data(plan) = self.shape.plan(&keys, range, fill, 1) else {
             return Ok(false);
         };

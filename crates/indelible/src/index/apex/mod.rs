@@ -53,6 +53,7 @@ mod model;
 mod plan;
 mod records;
 mod recover;
+mod relocate;
 mod scan;
 mod search;
 mod smo;

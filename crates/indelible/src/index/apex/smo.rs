@@ -28,6 +28,7 @@ use super::divide::{Group, Growth, Load, Part, radix_between};
 use super::format::is_link;
 use super::inner::{Child, Inner, group_log, group_of};
 use super::layout::{GROUP, INLINE_SLOTS, Link, Radix, SMALLEST_BLOCK};
+use super::merge::THINNER;
 use super::plan::{DataPlan, MAX_LOG_SLOTS, Plan, Trend, with_room_around};
 use super::records::Buffer;
 use crate::Result;
@@ -140,7 +141,7 @@ impl Tree {
         let load = Load::new(self.shape, data, &records, &keys);
         // One whose stash is full has few records and a record that finds no place: a smaller node might have none either.
         if data.is_sparse(records.len()) && data.has_stash_room() {
-            self.thin_out(&frozen, &load)?;
+            self.thin_out(&frozen, &load, self.shape.fill / THINNER)?;
             return Ok(true);
         }
         let is_pile = is_heap || load.trend != Trend::No && data.has_pile(PILE);
@@ -301,7 +302,7 @@ impl Tree {
     }
 
     /// Points a group to another child, durably and then for readers. Its slots are locked.
-    fn relink(&self, group: Group<'_>, link: Link, child: Child) {
+    pub(super) fn relink(&self, group: Group<'_>, link: Link, child: Child) {
         let slot = &self.durable_slots(group.parent)[group.first];
         if planted(Bug::SwitchBeforeCommit) && !child.is_inner() {
             group.parent.set(group.first, group.log, child);
