@@ -231,8 +231,7 @@ fn in_crowd(crowd: u64, number: u64) -> u64 {
     ((7 + crowd * 13) << 40) + 1 + number % 28
 }
 
-/// Crowds with extended stash blocks, which were taken while many inner nodes had all blocks of that size before them. Then most of
-/// the inner nodes go.
+/// Two crowds, with what is taken for them while many inner nodes have all small blocks before. Then most of the inner nodes go.
 fn extended() -> Vec<Operation> {
     let apart = (0..30).map(|key| key << 40);
     let upper: Vec<u64> = (0..40)
@@ -345,7 +344,7 @@ pub(super) fn together(
                 },
                 (3, _) if i % 8 == 6 => Shrink,
                 // Nodes are moved while others are full, or merge, under them.
-                (2 | 4 | 6 | 8, 15) if i % 2 == 0 => Shrink,
+                (2 | 4 | 6 | 8, 15) if i.is_multiple_of(2) => Shrink,
                 // They all change several nodes, most of them under the same inner node.
                 (3, _) => numbers.many(number, random.random_range(10..40), value),
                 (8, ..13) if is_even => numbers.many(number, random.random_range(10..40), value),

@@ -505,13 +505,6 @@ impl Data {
             .take_while(|&block| block != 0)
     }
 
-    /// Other blocks have taken the place of the extended stash blocks, with the same records. The node is frozen.
-    pub(super) fn replace_extensions(&self, blocks: &[Offset]) {
-        for (known, &block) in self.extensions.iter().zip(blocks) {
-            known.store(block, Ordering::Release);
-        }
-    }
-
     /// Takes over what a frozen node knows, whose records are in the same slots.
     pub(super) fn resemble(&mut self, old: &Self) {
         self.built = old.built;

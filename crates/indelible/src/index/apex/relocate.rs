@@ -3,7 +3,6 @@
 //! | what moves | what holds still meanwhile | the store that commits it |
 //! |---|---|---|
 //! | a data node, and its extended stash blocks | the node is frozen | the slot of its parent |
-//! | only extended stash blocks | the node is frozen | the header's `extension` |
 //! | an inner node: its head, and its slots | its slots and those above are locked | the slot of its parent, or the catalog's root |
 
 use super::Tree;
@@ -27,8 +26,7 @@ const EXTENSION_WORD: usize = super::build::EXTENSION_WORD;
 #[derive(Clone, Copy)]
 enum Moved {
     Data = 0,
-    Extensions = 1,
-    Inner = 2,
+    Inner = 1,
 }
 
 impl Tree {
@@ -61,10 +59,10 @@ impl Tree {
         }
     }
 
-    /// Moves a data node, or its extended stash blocks, if they are surplus and can be had.
+    /// Moves a data node with its extended stash blocks, if one of these blocks is surplus and the node can be had.
     fn move_data(&self, data: &Data, surplus: &Surplus) -> Result<bool> {
-        let is_surplus = surplus.has(data.offset());
-        if !is_surplus && !data.extensions().any(|block| surplus.has(block)) {
+        let mut blocks = data.extensions().chain([data.offset()]);
+        if !blocks.any(|block| surplus.has(block)) {
             return Ok(false);
         }
         let Some(frozen) = self.freeze(data) else {
@@ -74,12 +72,7 @@ impl Tree {
         let Some(extensions) = self.copy_extensions(&mut aside, data, surplus) else {
             return Ok(false);
         };
-        if is_surplus {
-            self.move_frozen(&frozen, aside, &extensions, surplus)
-        } else {
-            self.move_extensions(&frozen, aside, &extensions);
-            Ok(true)
-        }
+        self.move_frozen(&frozen, aside, &extensions, surplus)
     }
 
     /// Copies the extended stash blocks of a frozen node, not fenced; `None` if there is no place.
@@ -101,24 +94,6 @@ impl Tree {
             copy.fill(self.pm, next, data.marker(), records);
         }
         Some(copies)
-    }
-
-    /// Puts copies in the place of the extended stash blocks of a frozen node. Readers are in the old ones or in the copies, which are
-    /// the same until the node is opened; and who reads one that a writer no longer knows finds the group's version changed.
-    fn move_extensions(&self, frozen: &Frozen<'_>, aside: Aside<'_>, copies: &[Offset]) {
-        let data = frozen.data;
-        let old: Vec<Offset> = data.extensions().collect();
-        self.pm.fence();
-        self.pm.note("node moved", Moved::Extensions as u64);
-        let header = self.data_header(data.offset());
-        // COMMIT: the first extended stash block. Before this store the copies are not reachable, and swept; after it the node
-        // has them, with the same records, and the old blocks are swept.
-        self.pm.commit(&header.extension, copies[0]);
-        data.replace_extensions(copies);
-        for block in old {
-            self.blocks.retire(block, SMALLEST_BLOCK);
-        }
-        aside.open();
     }
 
     /// Copies a frozen node, whose extended stash blocks have been copied, to the front of the pool.
