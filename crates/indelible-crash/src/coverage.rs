@@ -103,6 +103,7 @@ pub(crate) const SOURCES: &[(&str, &str)] = &[
     source!("index/apex/insert.rs"),
     source!("index/apex/layout.rs"),
     source!("index/apex/merge.rs"),
+    source!("index/apex/relocate.rs"),
     source!("index/apex/smo.rs"),
     source!("index/lbtree/bulk.rs"),
     source!("index/lbtree/insert.rs"),

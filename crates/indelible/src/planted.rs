@@ -84,7 +84,7 @@ bugs! {
     ExtensionBeforeFill,
     /// A stash slot is given back before its record is taken out.
     ReleaseBeforeRemoval,
-    /// A removal leaves the marker of the nodes that do not begin at key 0, in all of them.
+    /// A removal leaves the marker of the nodes that do not have the highest key, in all of them.
     WrongMarker,
     /// Recovery finds the records in the stash array, and forgets those in extended stash blocks.
     ExtensionsForgotten,

@@ -3,7 +3,8 @@
 mod extents;
 
 use super::layout::{
-    CATALOG_AT, CatalogEntry, EXTENT_BYTES, MAPS, MAX_EXTENTS, NAME_BYTES, TABLE_AT, Use,
+    CATALOG_AT, CatalogEntry, EXTENT_BYTES, MAPS, MAX_EXTENTS, NAME_BYTES, OBJECT_FORMAT, TABLE_AT,
+    Use,
 };
 use super::mapping::Mapping;
 use super::space::Space;
@@ -191,7 +192,7 @@ impl PoolCore {
     }
 
     /// Length of the pool in extents, and how many of them are free.
-    pub(super) fn extent_counts(&self) -> (u64, u64) {
+    pub(crate) fn extent_counts(&self) -> (u64, u64) {
         let extents = lock(&self.extents);
         (extents.count, extents.free.len() as u64)
     }
@@ -251,6 +252,7 @@ impl PoolCore {
             .chain(&entry.zero)
             .chain([&entry.records, &entry.records_generation]);
         zeros.for_each(|cell| self.pm.store(cell, 0));
+        self.pm.store(&entry.object_format, OBJECT_FORMAT);
         self.pm
             .store(&entry.shape, shape | (name.len() as u64) << 24);
         // Durable with what is laid out next, before the entry is committed.

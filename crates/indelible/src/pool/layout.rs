@@ -27,6 +27,8 @@ pub(super) const CATALOG_AT: u64 = 2 * COPY_BYTES as u64;
 pub(super) const TABLE_AT: u64 = if SMALL { 3072 } else { 64 << 10 };
 /// Extents in a pool at most: what the table has room for, 496 GiB.
 pub(super) const MAX_EXTENTS: u64 = (EXTENT_BYTES - TABLE_AT) / 8;
+/// How the maps that are made now are laid out.
+pub(super) const OBJECT_FORMAT: u64 = 2;
 /// Bytes in the longest name of a map.
 pub(super) const NAME_BYTES: usize = 63;
 
@@ -39,7 +41,8 @@ pub(super) const NAME_BYTES: usize = 63;
 /// +16   roots     8 words for the index
 /// +80   records   number of records at the last clean close
 /// +88   records_generation   generation of that close
-/// +96   zero
+/// +96   object_format   how the index lays the map out: 0 for maps of format 1, 2 for those that are made now
+/// +104  zero
 /// +192  name      64 bytes
 /// ```
 #[repr(C, align(64))]
@@ -50,7 +53,8 @@ pub(crate) struct CatalogEntry {
     pub(crate) roots: [Cell; 8],
     pub(crate) records: Cell,
     pub(crate) records_generation: Cell,
-    pub(super) zero: [Cell; 12],
+    pub(crate) object_format: Cell,
+    pub(super) zero: [Cell; 11],
     pub(super) name: [Cell; 8],
 }
 
@@ -60,6 +64,7 @@ const _: () = {
     assert!(offset_of!(CatalogEntry, roots) == 16);
     assert!(offset_of!(CatalogEntry, records) == 80);
     assert!(offset_of!(CatalogEntry, records_generation) == 88);
+    assert!(offset_of!(CatalogEntry, object_format) == 96);
     assert!(offset_of!(CatalogEntry, name) == 192);
     assert!(CATALOG_AT + (MAPS * size_of::<CatalogEntry>()) as u64 <= TABLE_AT);
     assert!(NAME_BYTES < 64);

@@ -27,14 +27,15 @@ mod space;
 mod superblock;
 
 pub(crate) use core::PoolCore;
+pub(crate) use layout::EXTENT_BYTES;
 pub use options::PoolOptions;
-pub(crate) use space::Space;
+pub(crate) use space::{Space, SpaceNeed};
 
 use crate::index::AnyIndex;
 use crate::planted::{Bug, planted};
 use crate::pmem::Medium;
 use crate::{ApexTuning, Error, Key, Kind, Map, MapOptions, Result, Type, Value};
-use layout::{EXTENT_BYTES, NAME_BYTES};
+use layout::NAME_BYTES;
 use std::path::Path;
 use std::sync::Arc;
 

@@ -76,6 +76,19 @@ pub(crate) struct SpaceStat {
     pub(crate) dram_bytes: u64,
 }
 
+/// The extents that a space has, and how many it would need if its blocks lay side by side.
+#[derive(Clone, Debug)]
+pub(crate) struct SpaceNeed {
+    /// Those with blocks in use or in limbo, in order.
+    pub(crate) extents: Vec<u64>,
+    /// How many of them are needed.
+    pub(crate) needed: usize,
+    /// How many there are, empty ones included.
+    pub(crate) all: usize,
+    /// Extents in a row that are taken together.
+    pub(crate) length: u64,
+}
+
 /// Extents of a map from which on one is kept in stock.
 const MANY: usize = if cfg!(feature = "small") { 3 } else { 8 };
 
@@ -239,6 +252,46 @@ impl Space {
                 return Ok(extent * EXTENT_BYTES + block as u64 * self.block_bytes);
             }
             state.open.remove(&extent);
+        }
+    }
+
+    /// A block, its contents undefined, in an extent before `extent`, for moving blocks to the front of the pool. The pool does not
+    /// grow: the block comes from an extent of the space, or else from a free one of the pool. `None` if there is neither.
+    pub(crate) fn alloc_below(&self, extent: u64) -> Option<u64> {
+        let state = &mut *self.lock();
+        self.leave_limbo_if_long(state);
+        loop {
+            let lowest = match state.open.first() {
+                Some(&lowest) if lowest < extent => lowest,
+                _ => {
+                    let (owner, bytes, length) = (self.owner, self.block_bytes, self.length());
+                    let taken = (self.core).take_extents_below(owner, bytes, length, extent)?;
+                    state.add(taken, blocks_per_extent(bytes));
+                    taken
+                }
+            };
+            let block = state.extents.get_mut(&lowest);
+            if let Some(block) = block.and_then(|lowest| lowest.occupancy.alloc()) {
+                count::allocated(self.block_bytes);
+                return Some(lowest * EXTENT_BYTES + block as u64 * self.block_bytes);
+            }
+            state.open.remove(&lowest);
+        }
+    }
+
+    /// What extents the space has, and how many it needs.
+    pub(crate) fn needed(&self) -> SpaceNeed {
+        let state = self.lock();
+        let in_use = (state.extents.iter()).filter(|(_, extent)| extent.occupancy.used() > 0);
+        let used: usize = in_use
+            .clone()
+            .map(|(_, extent)| extent.occupancy.used())
+            .sum();
+        SpaceNeed {
+            extents: in_use.map(|(&number, _)| number).collect(),
+            needed: used.div_ceil(blocks_per_extent(self.block_bytes)),
+            all: state.extents.len(),
+            length: self.length(),
         }
     }
 

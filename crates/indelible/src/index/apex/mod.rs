@@ -87,6 +87,7 @@ mod compact;
 mod data;
 mod divide;
 mod flatten;
+mod format;
 mod inner;
 mod insert;
 mod layout;
@@ -95,6 +96,7 @@ mod model;
 mod plan;
 mod records;
 mod recover;
+mod relocate;
 mod scan;
 mod search;
 mod smo;
@@ -114,6 +116,7 @@ use crate::sync::lock;
 use crate::{ApexTuning, Error, Result};
 use blocks::Blocks;
 use data::DataNode;
+use format::Format;
 use inner::{Child, InnerNode};
 use layout::{DataHeader, Extension, InnerHead, LINE_SLOTS, Offset, Slot};
 use plan::NodeLimits;
@@ -198,9 +201,11 @@ impl Counter {
 
 impl Tree {
     fn new(core: &Arc<PoolCore>, slot: usize) -> Result<Self> {
-        let tuning = ApexTuning::from_word((core.entry(slot).shape.load() >> 32) as u32)?;
+        let entry = core.entry(slot);
+        let tuning = ApexTuning::from_word((entry.shape.load() >> 32) as u32)?;
+        let format = Format::from_word(entry.object_format.load())?;
         Ok(Self {
-            limits: NodeLimits::of(tuning),
+            limits: NodeLimits::of(tuning, format),
             base: core.base(),
             pm: core.pm(),
             blocks: Blocks::new(core, slot),

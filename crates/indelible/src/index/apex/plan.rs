@@ -12,6 +12,7 @@
 mod collapse;
 mod halve;
 
+use super::format::Format;
 use super::layout::{HEADER_BYTES, Radix, SLOT_BYTES};
 use super::model::{self, Model};
 use crate::ApexTuning;
@@ -72,6 +73,7 @@ pub(super) struct NodeLimits {
     /// Records per slot of a new data node, at most. The sizes of blocks are powers of two, so new nodes have between
     /// half of this and this: on average the paper's lower density of 0.5.
     pub(super) fill: f64,
+    pub(super) format: Format,
 }
 
 /// The limits of the paper: data nodes of up to 256 KiB, inner nodes of up to 16 MiB.
@@ -82,6 +84,7 @@ const REAL_LIMITS: NodeLimits = NodeLimits {
     group_slots: 256,
     stash_ratio: None,
     fill: 0.65,
+    format: Format::Two,
 };
 
 /// Small limits, so that trees of a few hundred records have all kinds of nodes.
@@ -209,14 +212,15 @@ pub(super) enum Trend {
 }
 
 impl NodeLimits {
-    /// The limits of a map with this tuning.
-    pub(super) fn of(tuning: ApexTuning) -> Self {
+    /// The limits of a map with this tuning and format.
+    pub(super) fn of(tuning: ApexTuning, format: Format) -> Self {
         let most = u64::from(tuning.max_inner_bytes) / size_of::<Cell>() as u64;
         Self {
             max_data_bytes: LIMITS.max_data_bytes.min(tuning.max_data_bytes.into()),
             max_log_slots: LIMITS.max_log_slots.min(most.ilog2()),
             stash_ratio: tuning.stash_percent.map(|share| f64::from(share) / 100.0),
             fill: f64::from(tuning.fill_percent) / 100.0,
+            format,
             ..LIMITS
         }
     }

@@ -134,18 +134,44 @@ impl PoolCore {
             Some(first) => first,
             None => self.grow(extents, length)?,
         };
+        Ok(self.assign_extents(extents, first, owner, block_bytes, length))
+    }
+
+    /// The same for extents before `end` that are free already: the pool does not grow.
+    pub(in crate::pool) fn take_extents_below(
+        &self,
+        owner: u32,
+        block_bytes: u64,
+        length: u64,
+        end: u64,
+    ) -> Option<u64> {
+        let extents = &mut *lock(&self.extents);
+        let first = first_run(&extents.free, length).filter(|&first| first + length <= end)?;
+        self.pm.note("extent taken", u64::from(length > 1));
+        Some(self.assign_extents(extents, first, owner, block_bytes, length))
+    }
+
+    /// Gives free extents to `owner`, and returns the first.
+    fn assign_extents(
+        &self,
+        extents: &mut Extents,
+        first: u64,
+        owner: u32,
+        block_bytes: u64,
+        length: u64,
+    ) -> u64 {
         (first..first + length).for_each(|extent| {
             extents.free.remove(&extent);
         });
         if length == 1 && planted(Bug::ExtentNotRecorded) {
-            return Ok(first);
+            return first;
         }
         if length == 1 {
             // COMMIT: the extent is `owner`'s. Before this store recovery finds it free; after it, unswept and its
             // owner's, or free again if the owner itself was not committed.
             self.pm
                 .commit(self.table(first), Use::blocks(owner, block_bytes).0);
-            return Ok(first);
+            return first;
         }
         for extent in first + 1..first + length {
             self.pm
@@ -157,7 +183,7 @@ impl PoolCore {
         // free; after it the head speaks for all of them.
         self.pm
             .commit(self.table(first), Use::head(owner, length).0);
-        Ok(first)
+        first
     }
 
     /// Makes the file longer, and returns the first of `length` new extents in a row.

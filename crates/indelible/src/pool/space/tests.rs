@@ -164,3 +164,28 @@ fn offsets_from_the_file_may_be_anything() {
     }
     assert_eq!(pool.core.block_bytes_of(1, block), None, "another map's");
 }
+
+#[test]
+fn blocks_below_an_extent_are_had_from_the_space_and_then_from_free_extents_and_never_by_growing() {
+    let pool = pool();
+    let bytes = EXTENT_BYTES / 2;
+    let (space, other) = (space(&pool, bytes), space(&pool, EXTENT_BYTES));
+    let blocks: Vec<u64> = (0..6).map(|_| space.alloc().unwrap()).collect();
+    let high = blocks[5] / EXTENT_BYTES;
+    assert_eq!(space.alloc_below(high), None, "all below are full");
+    // A free block below.
+    space.free_now(blocks[2]);
+    assert_eq!(space.alloc_below(high), Some(blocks[2]));
+    assert_eq!(space.alloc_below(blocks[2] / EXTENT_BYTES), None);
+    // A free extent below, which another space has given back.
+    let hole = other.alloc().unwrap();
+    let above = other.alloc().unwrap();
+    other.free_now(hole);
+    let before = pool.stat().extents;
+    assert_eq!(space.alloc_below(hole / EXTENT_BYTES), None);
+    assert_eq!(space.alloc_below(u64::MAX), Some(hole));
+    assert!(space.owns(hole) && !other.owns(hole));
+    assert_eq!(other.alloc_below(above / EXTENT_BYTES), None);
+    assert_eq!(pool.stat().extents, before);
+    assert_eq!(pool.check(), [""; 0]);
+}

@@ -432,7 +432,7 @@ fn nodes_are_as_a_tuning_says() {
         stash_percent: Some(50),
         fill_percent: 40,
     };
-    let tuned = NodeLimits::of(tuning);
+    let tuned = NodeLimits::of(tuning, Format::Two);
     let sizes = (tuned.max_data_bytes, tuned.max_log_slots);
     assert_eq!(
         (sizes, tuned.stash_ratio, tuned.fill),
