@@ -16,6 +16,7 @@ impl Suite for Testing {
             "table.grow",
             "table.insert",
             "table.load",
+            "table.move",
             "table.remove",
             "table.update",
         ]
@@ -25,6 +26,7 @@ impl Suite for Testing {
         const LIST: &[StructureChange] = &[
             StructureChange::new("block added"),
             StructureChange::new("table rebuilt"),
+            StructureChange::new("block moved"),
         ];
         LIST
     }
