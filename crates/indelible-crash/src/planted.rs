@@ -269,8 +269,13 @@ fn alone() -> usize {
 fn in_code() -> impl Iterator<Item = Mutation> {
     let kinds = Kind::all().iter().copied();
     kinds.flat_map(|kind| {
-        let bugs = common::bugs().chain(kind.suite().bugs());
-        bugs.map(move |bug| Mutation::Code(bug, kind))
+        let harmless = kind.suite().harmless_bugs();
+        let does_harm =
+            move |bug: &&'static Bug| harmless.iter().all(|&(name, _)| name != bug.name);
+        let common = common::bugs().filter(does_harm);
+        common
+            .chain(kind.suite().bugs())
+            .map(move |bug| Mutation::Code(bug, kind))
     })
 }
 

@@ -90,7 +90,7 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     type Options: EngineOptions;
 
     /// Lays out an empty object for a catalog entry that is not committed yet: what is written here cannot be reached before.
-    /// The host commits the entry afterwards.
+    /// What is flushed here needs no fence: there is one before the entry is committed.
     fn format(place: &Place, options: &Self::Options) -> Result<()>;
 
     /// Opens an object. O(1): what a crash left to be rebuilt is rebuilt on first touch and by [`sweep`](Self::sweep). `options` have

@@ -12,6 +12,11 @@ pub trait Suite: Sync {
     /// The bugs that can be planted in the engine's code.
     fn bugs(&self) -> &'static [Bug];
 
+    /// Bugs of the pool and of the host that do no harm to this engine, each with the reason.
+    fn harmless_bugs(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+
     /// The names of all commit points: every name that is given to [`Pm::commit`](crate::pmem::Pm::commit) or
     /// [`Pm::publish`](crate::pmem::Pm::publish). The checker crashes on both sides of each.
     fn commits(&self) -> &'static [&'static str];
@@ -209,7 +214,6 @@ pub mod common {
 
     /// Commit points of the pool and the host.
     pub const COMMITS: &[&str] = &[
-        "host.count",
         "pool.create",
         "pool.drop",
         "pool.free",
@@ -222,7 +226,7 @@ pub mod common {
     pub const CHECKSUMS: &[&str] = &["pool.open", "pool.grow", "pool.shrink", "pool.close"];
 
     /// Names of stores that commit nothing, but that the lists of equivalent mutants refer to.
-    pub const OTHER_NAMES: &[&str] = &["pool.free-continuations"];
+    pub const OTHER_NAMES: &[&str] = &["host.count", "pool.free-continuations"];
 
     /// Changes of structure that the histories of some kind of index have to provoke.
     pub const CHANGES: &[StructureChange] = &[
@@ -370,6 +374,9 @@ impl Keys {
     }
 }
 
+/// Keys in a batch of [`any_history`].
+const BATCH: u64 = 12;
+
 /// A history for an engine that has none of its own: on few keys, so that threads meet; theme 0 grows and shrinks the map, theme 1
 /// has everything.
 pub(crate) fn any_history(kind: Kind, theme: u64, seed: u64, size: Size) -> History {
@@ -379,6 +386,8 @@ pub(crate) fn any_history(kind: Kind, theme: u64, seed: u64, size: Size) -> Hist
     let before = random.random_range(0..most);
     let mut other = Other::Absent;
     let mut value = 0;
+    // A range names every key that there may be between its ends: batches go a little beyond the other operations.
+    let all = keys.some(0..most + BATCH);
     let mut one = |i: u64| {
         value += 1;
         let number = random.random_range(0..most);
@@ -394,10 +403,10 @@ pub(crate) fn any_history(kind: Kind, theme: u64, seed: u64, size: Size) -> Hist
             (_, 8) => CompareExchange(key, None, Some(value)),
             (_, 9) => CompareExchange(key, Some(value / 2), None),
             (_, 10) => Get(key),
-            (_, 11) => RangeOf(keys.some(0..most), value % 2 == 0),
-            (_, 12) => GetBatch(some(20)),
+            (_, 11) => RangeOf(all.clone(), value % 2 == 0),
+            (_, 12) => GetBatch(some(BATCH)),
             (_, 13) if size.threads < 2 && value % 4 == 0 => Reopen,
-            (_, 13 | 14) => InsertBatch(some(12).into_iter().map(|key| (key, value)).collect()),
+            (_, 13 | 14) => InsertBatch(some(BATCH).into_iter().map(|key| (key, value)).collect()),
             _ if size.threads > 1 => Shrink,
             _ => in_catalog(false, &mut random, &mut other),
         }

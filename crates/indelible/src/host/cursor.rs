@@ -2,6 +2,7 @@
 
 use super::Host;
 use crate::engines::{KeyValue, Ordered, ReadBuffer, Unread};
+use crate::kernels::{Kernel, Simd, SimdLevel, dispatch};
 use crate::{Error, Result};
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ pub(crate) struct Cursor<E: Ordered> {
     front: ReadBuffer<E::Bookmark>,
     /// What was read at the upper end, descending.
     back: ReadBuffer<E::Bookmark>,
+    level: SimdLevel,
 }
 
 impl<E: Ordered> Cursor<E> {
@@ -23,6 +25,7 @@ impl<E: Ordered> Cursor<E> {
             unread: bounds,
             front: ReadBuffer::default(),
             back: ReadBuffer::default(),
+            level: SimdLevel::best(),
         }
     }
 
@@ -69,8 +72,9 @@ impl<E: Ordered> Cursor<E> {
         let buffer = if UP { &mut self.front } else { &mut self.back };
         let engine = &self.host.shared.engine;
         let read = engine.read_on::<UP>(&mut self.unread, buffer, wanted);
-        let read =
-            read.and_then(|()| expect_order::<UP>(&buffer.records[buffer.start..buffer.end]));
+        let read = read.and_then(|()| {
+            expect_order::<UP>(self.level, &buffer.records[buffer.start..buffer.end])
+        });
         if let Err(error) = read {
             self.end();
             return Err(error);
@@ -86,25 +90,39 @@ impl<E: Ordered> Cursor<E> {
 }
 
 /// A range never gives records out of order: in a sound map there are none, so that disorder is damage.
-fn expect_order<const UP: bool>(records: &[KeyValue]) -> Result<()> {
-    let is_in_order = |pair: &[KeyValue]| {
+#[inline]
+fn expect_order<const UP: bool>(level: SimdLevel, records: &[KeyValue]) -> Result<()> {
+    if dispatch(level, InOrder::<UP>(records)) {
+        Ok(())
+    } else {
+        Err(disorder::<UP>(records))
+    }
+}
+
+struct InOrder<'a, const UP: bool>(&'a [KeyValue]);
+
+impl<const UP: bool> Kernel for InOrder<'_, UP> {
+    type Out = bool;
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> bool {
+        S::is_strict::<UP>(self.0)
+    }
+}
+
+#[cold]
+fn disorder<const UP: bool>(records: &[KeyValue]) -> Error {
+    let is_wrong = |pair: &&[KeyValue]| {
         if UP {
-            pair[0][0] < pair[1][0]
+            pair[0][0] >= pair[1][0]
         } else {
-            pair[0][0] > pair[1][0]
+            pair[0][0] <= pair[1][0]
         }
     };
-    // Without a branch per record: a short range must not pay for this.
-    let is_sound = records
-        .windows(2)
-        .fold(true, |is_sound, pair| is_sound & is_in_order(pair));
-    if is_sound {
-        return Ok(());
-    }
-    let pair = records.windows(2).find(|pair| !is_in_order(pair));
+    let pair = records.windows(2).find(is_wrong);
     let keys = pair.map_or([0, 0], |pair| [pair[0][0], pair[1][0]]);
-    Err(Error::Damaged(format!(
+    Error::Damaged(format!(
         "a range meets key {:#x} and then {:#x}",
         keys[0], keys[1]
-    )))
+    ))
 }

@@ -184,6 +184,27 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn is_strict<const UP: bool>(records: &[[u64; 2]]) -> bool {
+        const KEYS: u8 = 0x55;
+        let (mut at, mut wrong) = (0, 0);
+        // Four records, and the four that are one further on.
+        while let Some(five) = records.get(at..).and_then(|rest| rest.first_chunk::<5>()) {
+            // SAFETY: both loads lie in the five records; reached only through `with_avx512`.
+            wrong |= unsafe {
+                let these = _mm512_loadu_si512(five.as_ptr().cast());
+                let next = _mm512_loadu_si512(five[1..].as_ptr().cast());
+                if UP {
+                    _mm512_cmple_epu64_mask(next, these)
+                } else {
+                    _mm512_cmple_epu64_mask(these, next)
+                }
+            };
+            at += 4;
+        }
+        wrong & KEYS == 0 && Plain::is_strict::<UP>(&records[at..])
+    }
+
+    #[inline(always)]
     fn descent(records: &[[u64; 2]], from: usize) -> Option<usize> {
         const KEYS: u8 = 0x55;
         let mut at = from;

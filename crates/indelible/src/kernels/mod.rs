@@ -12,6 +12,7 @@ mod portable;
 pub(crate) use portable::Plain;
 
 use crate::concurrency::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::OnceLock;
 
 /// Eight keys in one cache line. Read while others may be writing them: what is read may be torn, and the caller
 /// validates a version afterwards.
@@ -92,6 +93,16 @@ pub(crate) trait Simd: Copy {
         count
     }
 
+    /// Whether the keys of the records ascend strictly, or descend strictly.
+    #[inline(always)]
+    fn is_strict<const UP: bool>(records: &[[u64; 2]]) -> bool {
+        // Without a branch per record: a short range must not pay for this.
+        records.windows(2).fold(true, |is_strict, pair| {
+            let [lower, upper] = if UP { [0, 1] } else { [1, 0] };
+            is_strict & (pair[lower][0] < pair[upper][0])
+        })
+    }
+
     /// The first record from `from` on whose key is above that of the next one; none if they ascend from there to the end.
     #[inline(always)]
     fn descent(records: &[[u64; 2]], from: usize) -> Option<usize> {
@@ -169,7 +180,8 @@ impl SimdLevel {
 
     /// The best that this CPU has.
     pub(crate) fn best() -> Self {
-        Self::available()[0]
+        static BEST: OnceLock<SimdLevel> = OnceLock::new();
+        *BEST.get_or_init(|| Self::available()[0])
     }
 }
 

@@ -258,3 +258,33 @@ proptest! {
         }
     }
 }
+
+struct IsStrict<'a>(&'a [[u64; 2]]);
+
+impl Kernel for IsStrict<'_> {
+    type Out = [bool; 2];
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> [bool; 2] {
+        [S::is_strict::<true>(self.0), S::is_strict::<false>(self.0)]
+    }
+}
+
+#[test]
+fn disorder_is_found_wherever_it_is() {
+    for level in SimdLevel::available() {
+        for length in 0..30_u64 {
+            let up: Vec<[u64; 2]> = (0..length).map(|i| [u64::MAX - 40 + i, 99 - i]).collect();
+            let down: Vec<[u64; 2]> = up.iter().rev().copied().collect();
+            let is_short = length < 2;
+            assert_eq!(dispatch(level, IsStrict(&up)), [true, is_short]);
+            assert_eq!(dispatch(level, IsStrict(&down)), [is_short, true]);
+            for at in 1..up.len() {
+                for mut records in [up.clone(), down.clone()] {
+                    records[at][0] = records[at - 1][0];
+                    assert_eq!(dispatch(level, IsStrict(&records)), [false, false]);
+                }
+            }
+        }
+    }
+}

@@ -331,7 +331,7 @@ impl PoolCore {
         {
             self.pm.store(cell, u64::from_le_bytes(*bytes));
         }
-        // Durable with what is laid out next, before the entry is committed.
+        // Durable with the fence before the entry is committed.
         self.pm.flush(entry);
         let mut extents = lock(&self.extents);
         let owner = extents.next_owner;
@@ -374,6 +374,8 @@ impl PoolCore {
     /// Makes a prepared entry real.
     pub(crate) fn commit_entry(&self, slot: usize) {
         self.pm.note("object created", 0);
+        // The rest of the entry, and what the engine has laid out without a fence of its own.
+        self.pm.fence();
         // COMMIT: the owner's number. Before this store recovery finds a free entry and extents without an owner, which
         // are free; after it the map exists.
         let owner = u64::from(self.owners[slot].load(Ordering::Relaxed));

@@ -35,7 +35,6 @@ impl Tree {
         let mut unpublished = UnpublishedNodes::new(self);
         let plan = self.limits.plan_tree(&[], ALL_KEYS, 1.0, 1);
         let (link, child) = unpublished.build_subtree(&plan, &[], ALL_KEYS, 0)?;
-        self.pm.fence();
         self.root.store(child.as_inner(), Ordering::Release);
         unpublished.open_for_writers();
         Ok(link)

@@ -90,7 +90,6 @@ impl Suite for Testing {
             ),
             EquivalentMutant::new(Swapped("apex.update", "*"), NO_TRANSACTION),
             EquivalentMutant::new(Swapped("apex.insert", "apex.extend"), NO_TRANSACTION),
-            EquivalentMutant::new(Swapped("apex.insert", "apex.update"), NO_TRANSACTION),
             EquivalentMutant::new(Swapped("apex.insert", "apex.root"), IN_NEW_NODE),
             EquivalentMutant::new(Swapped("apex.insert", "apex.split.*"), IN_NEW_NODE),
             EquivalentMutant::new(Swapped("apex.insert", "apex.merge.*"), IN_NEW_NODE),

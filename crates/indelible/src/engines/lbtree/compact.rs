@@ -40,10 +40,10 @@ use super::layout::{LEVELS, MAX_RECORDS, RootBlock};
 use super::leaf::Offset;
 use super::search::Spot;
 use super::{Tree, root_block_at};
+use crate::Result;
+use crate::concurrency::epochs;
 use crate::concurrency::locks::{Wait, WriteGuard};
 use crate::concurrency::sync::lock;
-use crate::concurrency::epochs;
-use crate::Result;
 
 /// Rounds of moving, at most. One is enough while nobody writes; splits that happen meanwhile take some of the free blocks
 /// that a round had counted on, and the next round counts again.

@@ -293,7 +293,7 @@ impl<'a> Leaf<'a> {
     /// [`update`](Self::update), durable after the next fence.
     pub(super) fn publish_update(self, pm: Pm, place: Place, value: u64) {
         // COMMIT: as in `update`.
-        pm.publish(&self.record(place).value, value, "lbtree.update");
+        pm.publish(&self.record(place).value, value, "lbtree.update-in-batch");
     }
 
     /// Takes a record out: one line, one fence. Section 3.1, theorem 3.1.

@@ -38,6 +38,7 @@ impl Suite for Testing {
             "lbtree.remove",
             "lbtree.switch",
             "lbtree.update",
+            "lbtree.update-in-batch",
         ]
     }
 
@@ -77,13 +78,21 @@ impl Suite for Testing {
             EquivalentMutant::new(NoFence("lbtree.directory"), LONGER_RECOVERY),
             EquivalentMutant::new(NoFence("lbtree.load.part"), OWN_FENCE),
             EquivalentMutant::new(EarlyCommit("lbtree.update"), "a value depends on nothing"),
+            EquivalentMutant::new(
+                EarlyCommit("lbtree.update-in-batch"),
+                "a value depends on nothing",
+            ),
             EquivalentMutant::new(EarlyCommit("lbtree.remove"), "a removal depends on nothing"),
             EquivalentMutant::new(
                 EarlyCommit("lbtree.relink"),
                 "the leaf that goes is empty already",
             ),
-            EquivalentMutant::new(Swapped("lbtree.update", "*"), NO_TRANSACTION),
+            EquivalentMutant::new(Swapped("lbtree.update*", "*"), NO_TRANSACTION),
             EquivalentMutant::new(Swapped("lbtree.insert", "lbtree.update"), NO_TRANSACTION),
+            EquivalentMutant::new(
+                Swapped("lbtree.insert", "lbtree.move*"),
+                "what a compaction inserts are signposts, without which recovery only takes longer",
+            ),
             EquivalentMutant::new(
                 Swapped("lbtree.insert", "pool.free"),
                 "what is freed is not the record's leaf, which is there until the write is durable",
