@@ -22,6 +22,22 @@ fn mix(mut x: u64) -> u64 {
     x ^ x >> 33
 }
 
+/// How the keys lie: the key of the record with a number, of which there are up to `2 * RECORDS`.
+type Keys = fn(u64) -> u64;
+
+/// Three hundred clusters of two thousand keys, in a mixed order.
+fn clustered(number: u64) -> u64 {
+    let number = number * 7_919 % (2 * RECORDS);
+    mix(number / 2_000) & !0xf_ffff | (number % 2_000 * 37)
+}
+
+/// All combinations of layouts and keys.
+fn layouts_and_keys() -> Vec<(MapOptions, Keys)> {
+    let with_keys =
+        |options: MapOptions| [mix as Keys, clustered].map(|keys| (options.clone(), keys));
+    layouts().into_iter().flat_map(with_keys).collect()
+}
+
 /// Whether the record with this number stays: 5 in 100, at random.
 fn stays(number: u64) -> bool {
     mix(number ^ 0x5eed).is_multiple_of(20)
@@ -38,12 +54,12 @@ fn open(path: &Path, options: &MapOptions) -> (Pool, Map<u64, u64>) {
 }
 
 /// Inserts records in a random order and removes most of them in another one.
-fn fill_and_thin(map: &Map<u64, u64>, records: u64) {
+fn fill_and_thin(map: &Map<u64, u64>, records: u64, key: Keys) {
     for number in 0..records {
-        assert_eq!(map.insert(mix(number), number).unwrap(), None);
+        assert_eq!(map.insert(key(number), number).unwrap(), None);
     }
     for number in (0..records).rev().filter(|&number| !stays(number)) {
-        assert_eq!(map.remove(mix(number)).unwrap(), Some(number));
+        assert_eq!(map.remove(key(number)).unwrap(), Some(number));
     }
 }
 
@@ -55,10 +71,10 @@ fn crash_image(path: &Path) -> std::path::PathBuf {
 }
 
 /// The records that [`fill_and_thin`] leaves.
-fn expected(records: u64) -> BTreeMap<u64, u64> {
+fn expected(records: u64, key: Keys) -> BTreeMap<u64, u64> {
     (0..records)
         .filter(|&number| stays(number))
-        .map(|number| (mix(number), number))
+        .map(|number| (key(number), number))
         .collect()
 }
 
@@ -78,7 +94,8 @@ fn assert_holds(map: &Map<u64, u64>, model: &BTreeMap<u64, u64>) {
 /// Leaves of a map, if it has leaves.
 fn leaves_of(map: &Map<u64, u64>) -> u64 {
     let stat = map.stat().unwrap();
-    stat.fact("leaves").map_or(0, |leaves| leaves.value.as_u64())
+    stat.fact("leaves")
+        .map_or(0, |leaves| leaves.value.as_u64())
 }
 
 /// Bytes of the file, and leaves, of a new pool into which these records have been loaded.
@@ -112,14 +129,15 @@ fn assert_is_small(
 
 #[test]
 fn a_thinned_map_shrinks_to_about_what_is_left() {
-    for options in &layouts() {
+    for (options, key) in &layouts_and_keys() {
+        let key = *key;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("test.pool");
         let (pool, map) = open(&path, options);
         let records = 2 * RECORDS;
-        fill_and_thin(&map, records);
+        fill_and_thin(&map, records, key);
         assert!(pool.shrink().unwrap() > 0);
-        let model = expected(records);
+        let model = expected(records, key);
         assert_holds(&map, &model);
         assert_is_small(&path, (&pool, &map), options, &model);
         assert_eq!(pool.shrink().unwrap(), 0, "all was done the first time");
@@ -128,32 +146,37 @@ fn a_thinned_map_shrinks_to_about_what_is_left() {
         drop((image, revived));
         // The map is as good as before.
         for number in 0..RECORDS {
-            map.insert(mix(number), number + 1).unwrap();
+            map.insert(key(number), number + 1).unwrap();
         }
         assert_eq!(map.check().unwrap(), [""; 0]);
         drop((map, pool));
         let (_pool, map) = open(&path, options);
         let mut model = model;
-        model.extend((0..RECORDS).map(|number| (mix(number), number + 1)));
+        model.extend((0..RECORDS).map(|number| (key(number), number + 1)));
         assert_holds(&map, &model);
     }
 }
 
 #[test]
 fn a_map_is_written_while_it_shrinks() {
-    for options in &layouts() {
+    for (options, key) in &layouts_and_keys() {
+        let key = *key;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("test.pool");
         let (pool, map) = open(&path, options);
-        fill_and_thin(&map, RECORDS);
+        fill_and_thin(&map, RECORDS, key);
         let stop = AtomicBool::new(false);
-        // Writers have keys of their own, each among all the others.
+        let kept = expected(RECORDS, key);
+        // Writers have keys of their own, each next to one that was inserted before.
         let writer = |thread: u64| {
             let mut model = BTreeMap::new();
             let mut seed = thread;
             while !stop.load(Ordering::Relaxed) {
                 seed = mix(seed + 2);
-                let key = mix(RECORDS + 2 * (seed % 2_000) + thread);
+                let key = key(seed % 2_000 * 97) & !3 | (1 + thread);
+                if kept.contains_key(&key) {
+                    continue;
+                }
                 if seed & 1 << 40 == 0 {
                     assert_eq!(map.insert(key, seed).unwrap(), model.insert(key, seed));
                 } else {
@@ -163,7 +186,6 @@ fn a_map_is_written_while_it_shrinks() {
             model
         };
         // One reads what stays, in order and by key.
-        let kept = expected(RECORDS);
         let reader = || {
             while !stop.load(Ordering::Relaxed) {
                 let all = map.iter().map(Result::unwrap);
@@ -202,5 +224,36 @@ fn a_map_is_written_while_it_shrinks() {
         pool.shrink().unwrap();
         assert_holds(&map, &model);
         assert_is_small(&path, (&pool, &map), options, &model);
+    }
+}
+
+#[test]
+fn blocks_move_to_the_holes_that_dropped_maps_leave() {
+    const RECORDS: u64 = 100_000;
+    for (options, key) in &layouts_and_keys() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("test.pool");
+        // The maps grow together, so each has blocks all over the file. The last one stays.
+        let (pool, last) = open(&path, options);
+        let others = ["0", "1", "2"].map(|name| {
+            let map = pool.map_with::<u64, u64>(name, options).unwrap();
+            (name, map)
+        });
+        for number in 0..RECORDS {
+            for (_, map) in &others {
+                assert_eq!(map.insert(key(number), number).unwrap(), None);
+            }
+            assert_eq!(last.insert(key(number), number).unwrap(), None);
+        }
+        for (name, map) in others {
+            drop(map);
+            pool.drop_map(name).unwrap();
+        }
+        pool.shrink().unwrap();
+        let model: BTreeMap<u64, u64> = (0..RECORDS).map(|number| (key(number), number)).collect();
+        assert_holds(&last, &model);
+        assert_is_small(&path, (&pool, &last), options, &model);
+        let (_image, revived) = open(&crash_image(&path), options);
+        assert_holds(&revived, &model);
     }
 }

@@ -30,9 +30,8 @@ impl<E: Engine> Shared<E> {
 
     /// Gives all extents of which no block is in use back to the pool, waiting for the readers. The caller is not pinned.
     pub(super) fn give_back(&self) {
-        self.settle();
         for space in self.engine.spaces() {
-            space.release_empty_extents();
+            space.give_back();
         }
     }
 

@@ -46,7 +46,7 @@ mod system;
 pub(crate) use core::{Object, PoolCore, Signature};
 pub(crate) use layout::{EXTENT_BYTES, NAME_BYTES, OPTION_BYTES};
 pub use options::PoolOptions;
-pub(crate) use space::Space;
+pub(crate) use space::{Space, SpaceNeed};
 
 /// What a pool promises to survive, once a call has returned.
 ///

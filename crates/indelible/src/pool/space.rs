@@ -420,7 +420,7 @@ impl Space {
     }
 
     /// Gives swept extents without a block in use back to the pool.
-    pub(crate) fn release_empty_extents(&self) {
+    fn release_empty_extents(&self) {
         self.release_empty(&mut self.lock());
     }
 
@@ -458,6 +458,12 @@ impl Space {
         }
     }
 
+    /// Gives all extents of which no block is in use back to the pool, waiting for the readers. The caller is not pinned.
+    pub(crate) fn give_back(&self) {
+        self.settle();
+        self.release_empty_extents();
+    }
+
     pub(crate) fn stat(&self) -> SpaceStat {
         let state = self.lock();
         SpaceStat {
@@ -477,5 +483,7 @@ impl Space {
 }
 
 mod compact;
+pub(crate) use compact::SpaceNeed;
+
 #[cfg(all(test, not(loom)))]
 mod tests;

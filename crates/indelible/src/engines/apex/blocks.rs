@@ -8,8 +8,28 @@
 
 use super::layout::{CLASSES, Offset, SMALLEST_BLOCK};
 use crate::Result;
-use crate::pool::{PoolCore, Space};
+use crate::pool::{EXTENT_BYTES, PoolCore, Space, SpaceNeed};
+use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// Extents that the map would not need if its blocks lay densely at the front of the pool.
+#[derive(Debug)]
+pub(super) struct Surplus {
+    extents: BTreeSet<u64>,
+    /// Where the pool would end then: an offset.
+    end: Offset,
+}
+
+impl Surplus {
+    pub(super) fn is_empty(&self) -> bool {
+        self.extents.is_empty()
+    }
+
+    /// Whether the block at `offset` lies in one of the extents.
+    pub(super) fn has(&self, offset: Offset) -> bool {
+        self.extents.contains(&(offset / EXTENT_BYTES))
+    }
+}
 
 /// One [`Space`] for each size of blocks, the smallest first.
 pub(super) struct Blocks {
@@ -41,6 +61,54 @@ impl Blocks {
     /// Allocates a block of `bytes`. Its contents are undefined.
     pub(super) fn alloc(&self, bytes: u64) -> Result<Offset> {
         self.space(bytes).alloc_beside(&self.spaces)
+    }
+
+    /// Allocates a block of `bytes` to which the contents of the block `old` can be moved; its contents are undefined.
+    /// The block lies where the pool would not have to end before it, or nearer to the front than `old`. The pool does
+    /// not grow.
+    pub(super) fn alloc_before(
+        &self,
+        old: Offset,
+        bytes: u64,
+        surplus: &Surplus,
+    ) -> Option<Offset> {
+        let (space, extent) = (self.space(bytes), old / EXTENT_BYTES * EXTENT_BYTES);
+        if !surplus.has(old) {
+            // The block need not move, and does so only because another block of the node does.
+            return space.alloc_below(u64::MAX);
+        }
+        let end = extent.min(surplus.end);
+        space.alloc_below(end).or_else(|| space.alloc_below(extent))
+    }
+
+    /// The surplus extents of the map. The caller has given back what was retired.
+    pub(super) fn surplus(&self) -> Surplus {
+        let needs = self.spaces.each_ref().map(|space| space.needed());
+        let (count, free) = self.core.extent_counts();
+        let beyond = |need: &SpaceNeed| (need.all - need.needed) as u64 * need.length;
+        let end = (count - free).saturating_sub(needs.iter().map(beyond).sum());
+        let mut extents = BTreeSet::new();
+        for need in &needs {
+            let numbered = need.extents.iter().enumerate();
+            let surplus = numbered
+                .filter(|&(number, &extent)| number >= need.needed || extent + need.length > end);
+            extents.extend(surplus.map(|(_, &extent)| extent));
+        }
+        let end = end * EXTENT_BYTES;
+        Surplus { extents, end }
+    }
+
+    /// Gives all extents of which no block is in use back to the pool, waiting for the readers. The caller is not pinned.
+    pub(super) fn give_back(&self) {
+        for space in &self.spaces {
+            space.give_back();
+        }
+    }
+
+    /// Extents that the map has.
+    pub(super) fn extents(&self) -> u64 {
+        let needs = self.spaces.iter().map(|space| space.needed());
+        needs.map(|need| need.all as u64 * need.length).sum()
     }
 
     /// Frees a block that was never reachable.

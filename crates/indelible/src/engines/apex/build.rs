@@ -18,12 +18,14 @@
 //! array, and what does not fit there to extended stash blocks.
 
 use super::Tree;
+use super::blocks::Surplus;
 use super::data::{DataNode, State};
+use super::format::{Format, marker_of};
 use super::inner::{Child, InnerNode};
 use super::layout::{
     DataGeometry, DataHeader, EXTENSION_SLOTS, Extension, GROUP_LINE_PAIRS, GROUP_SLOTS,
     HEADER_BYTES, INLINE_SLOTS, LINE_PAIR_SLOTS, Link, Offset, Radix, SMALLEST_BLOCK, WINDOW_SLOTS,
-    marker, window_of,
+    window_of,
 };
 use super::plan::{DataPlan, InnerPlan, Plan};
 use super::records::Buffer;
@@ -34,7 +36,7 @@ use std::ptr::NonNull;
 /// Words of a block before the primary array.
 const HEADER_WORDS: usize = HEADER_BYTES as usize / 8;
 /// The word of the header that links to the first extended stash block.
-const EXTENSION_WORD: usize = std::mem::offset_of!(DataHeader, extension) / 8;
+pub(super) const EXTENSION_WORD: usize = std::mem::offset_of!(DataHeader, extension) / 8;
 
 /// A key and a value.
 pub(super) type Record = (u64, u64);
@@ -61,17 +63,26 @@ pub(super) struct NodeImage {
 
 impl NodeImage {
     /// Lays out `records`, in ascending order of their keys, in the data node of `plan`.
-    pub(super) fn new(plan: &DataPlan, records: &[Record]) -> Self {
+    pub(super) fn new(plan: &DataPlan, records: &[Record], format: Format) -> Self {
+        // A data node of all keys would have no marker (data I3).
+        assert!(
+            plan.low > 0 || plan.high < u64::MAX,
+            "a data node of all keys"
+        );
+        // The marker of this node would be zero in format 2. Every boundary between data nodes is a multiple of a power
+        // of two above 1, so there is no such node.
+        debug_assert!(plan.low > 1 || plan.high < u64::MAX);
         let geometry = DataGeometry {
             model: plan.model,
             primary: plan.primary,
             stash: plan.stash,
             low: plan.low,
+            marker: marker_of(format, plan.low, plan.high),
         };
         let mut words = Buffer::of(plan.bytes as usize / 8);
-        words[..HEADER_WORDS].copy_from_slice(&DataHeader::words(&geometry));
+        words[..HEADER_WORDS].copy_from_slice(&DataHeader::words(&geometry, format));
         for slot in words[HEADER_WORDS + geometry.primary * 2..].chunks_exact_mut(2) {
-            slot.copy_from_slice(&[marker(geometry.low), 0]);
+            slot.copy_from_slice(&[geometry.marker, 0]);
         }
         let mut image = Self {
             geometry,
@@ -162,7 +173,7 @@ impl NodeImage {
     /// behind it have not.
     #[inline(always)]
     fn fill_line_pair(&mut self, first: usize, records: &[Record], count: usize) {
-        let free = [marker(self.geometry.low), 0];
+        let free = [self.geometry.marker, 0];
         let slots = &mut self.words[HEADER_WORDS..].as_chunks_mut().0[first..self.geometry.primary];
         if let (Some(two_line_pairs), Some(pair)) = (
             slots.first_chunk_mut::<{ 2 * LINE_PAIR_SLOTS }>(),
@@ -210,7 +221,7 @@ impl NodeImage {
 
     /// The slot of its window that an insert would choose.
     fn free_place(&self, predicted: usize) -> Option<usize> {
-        let (first, free) = (window_of(predicted), marker(self.geometry.low));
+        let (first, free) = (window_of(predicted), self.geometry.marker);
         let keys = &self.words[HEADER_WORDS + first * 2..];
         let mut mask = 0;
         for slot in 0..WINDOW_SLOTS {
@@ -271,6 +282,26 @@ impl<'a> UnpublishedNodes<'a> {
         Ok(offset)
     }
 
+    /// Allocates a block to which the contents of `old` can be moved, and which is freed with `self`; see
+    /// [`Blocks::alloc_before`](super::blocks::Blocks::alloc_before).
+    pub(super) fn alloc_before(
+        &mut self,
+        old: Offset,
+        bytes: u64,
+        surplus: &Surplus,
+    ) -> Option<Offset> {
+        let offset = self.tree.blocks.alloc_before(old, bytes, surplus)?;
+        self.blocks.push((offset, bytes));
+        Some(offset)
+    }
+
+    /// Takes over the mirror of a data node that was made elsewhere.
+    pub(super) fn adopt(&mut self, data: Box<DataNode>) -> Child {
+        let child = Child::data(NonNull::from(Box::leak(data)));
+        self.mirrors.push(child);
+        child
+    }
+
     /// Takes over what another thread has built.
     pub(super) fn append(&mut self, mut other: Self) {
         self.blocks.append(&mut other.blocks);
@@ -295,7 +326,10 @@ impl<'a> UnpublishedNodes<'a> {
         plan: &DataPlan,
         records: &[Record],
     ) -> Result<(Link, Child)> {
-        self.write_image(NodeImage::new(plan, records), records)
+        self.write_image(
+            NodeImage::new(plan, records, self.tree.limits.format),
+            records,
+        )
     }
 
     /// Writes a data node that has been laid out, not fenced yet, and makes its mirror, which is frozen.
@@ -346,7 +380,7 @@ impl<'a> UnpublishedNodes<'a> {
             let next = blocks.get(i + 1).copied().unwrap_or(0);
             let records = part.iter().map(|&(_, record)| record);
             let block = self.tree.extension(blocks[i]);
-            block.fill(self.tree.pm, next, marker(geometry.low), records);
+            block.fill(self.tree.pm, next, geometry.marker, records);
         }
         Ok(blocks)
     }
@@ -359,7 +393,7 @@ impl<'a> UnpublishedNodes<'a> {
         links: impl Iterator<Item = (usize, Link)>,
     ) -> Result<(Offset, Offset)> {
         let (tree, slots) = (self.tree, radix.slots());
-        let mut words = vec![0; slots];
+        let mut words = vec![tree.limits.format.continued(); slots];
         for (first, link) in links {
             words[first] = link.0;
         }
@@ -526,7 +560,7 @@ mod tests {
             stash,
             model: Model::fit(&[], primary, low, high),
         };
-        (NodeImage::new(&plan, &records), records)
+        (NodeImage::new(&plan, &records, Format::Two), records)
     }
 
     fn stashed(image: &NodeImage) -> usize {
@@ -571,9 +605,7 @@ mod tests {
         let slots: &[[u64; 2]] = image.words[HEADER_WORDS..].as_chunks().0;
         let pairs = slots[..image.geometry.primary].chunks(LINE_PAIR_SLOTS);
         for (first, pair) in (0..).step_by(LINE_PAIR_SLOTS).zip(pairs) {
-            let taken = pair
-                .iter()
-                .filter(|slot| slot[0] != marker(image.geometry.low));
+            let taken = pair.iter().filter(|slot| slot[0] != image.geometry.marker);
             assert!(taken.clone().is_sorted());
             for &[key, value] in taken {
                 let predicted = image.geometry.model.predict(key);
@@ -593,7 +625,7 @@ mod tests {
             let in_order = if may_end { last_pair } else { group.len() };
             let taken = group[..in_order]
                 .iter()
-                .filter(|slot| slot[0] != marker(image.geometry.low));
+                .filter(|slot| slot[0] != image.geometry.marker);
             assert!(taken.is_sorted());
         }
         records.sort_unstable();

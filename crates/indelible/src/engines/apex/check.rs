@@ -66,6 +66,12 @@ impl Tree {
                 return;
             };
             let size = 1 << group_log(slots, first);
+            let continued = self.limits.format.continued();
+            let others = slots[first + 1..first + size].iter();
+            let is_whole = others.clone().all(|slot| slot.load() == continued);
+            report.expect(is_whole, || {
+                format!("inner node {at:#x} has slots behind slot {first} that are neither a link nor empty")
+            });
             let child = inner.child(first);
             let is_right = child.is_cold() || child.is_inner() == link.is_inner();
             report.expect(is_right, || {

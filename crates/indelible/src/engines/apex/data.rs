@@ -47,7 +47,7 @@
 use super::bucket::{Bucket, Entry};
 use super::layout::{
     DataGeometry, EXTENSION_SLOTS, GROUP_LINE_PAIRS, GROUP_SLOTS, HEADER_BYTES, LINE_PAIR_SLOTS,
-    Offset, SLOT_BYTES, marker,
+    Offset, SLOT_BYTES,
 };
 use super::model::Model;
 use super::plan::MIN_DATA_BYTES;
@@ -85,6 +85,8 @@ pub(super) struct DataNode {
     stash_bits: Box<[AtomicU64]>,
     /// Offsets of the extended stash blocks, in the order in which they were added; 0 beyond the last.
     extensions: Box<[AtomicU64]>,
+    /// The key value of free slots (I3).
+    marker: u64,
     /// Size of the node's block.
     pub(super) bytes: u64,
     /// The lowest and the highest key that are routed to the node.
@@ -146,6 +148,7 @@ impl DataNode {
             stash: geometry.stash as u32,
             stash_bits: zeroed_words(stash_slots.div_ceil(64)),
             extensions: zeroed_words(most_extensions),
+            marker: geometry.marker,
             bytes,
             low: geometry.low,
             high,
@@ -181,7 +184,7 @@ impl DataNode {
     /// The key value that free slots of the node hold.
     #[inline(always)]
     pub(super) fn marker(&self) -> u64 {
-        marker(self.low)
+        self.marker
     }
 
     pub(super) fn group_count(&self) -> usize {
@@ -571,6 +574,19 @@ impl DataNode {
             .iter()
             .map(|block| block.load(Ordering::Acquire))
             .take_while(|&block| block != 0)
+    }
+
+    /// Takes over what is known of a frozen node whose records are in the same slots.
+    pub(super) fn copy_statistics(&mut self, old: &Self) {
+        self.built = old.built;
+        self.set_reviewed(old.records_at_review.load(Ordering::Relaxed));
+        self.is_in_order = old.is_in_order.load(Ordering::Relaxed).into();
+        for group in 0..self.group_count() {
+            if let Some(count) = old.count(group) {
+                let displaced = old.groups[group].displaced.load(Ordering::Relaxed);
+                self.set_counted(group, count, displaced);
+            }
+        }
     }
 
     /// Whether the mirror has room for one more extended stash block.

@@ -15,6 +15,7 @@
 
 use super::build::Record;
 use super::data::DataNode;
+use super::format::is_link;
 use super::inner::InnerNode;
 use super::layout::{Radix, SLOT_BYTES};
 use super::plan::{MIN_DATA_BYTES, NodeLimits, Plan, Trend, with_empty_margins};
@@ -138,7 +139,7 @@ impl Group<'_> {
     /// bytes beside those of the data nodes below. The caller is pinned.
     fn is_dense(self, slots: &[Cell]) -> bool {
         let (mut children, mut bytes) = (0, 0);
-        for first in (0..slots.len()).filter(|&slot| slots[slot].load() != 0) {
+        for first in (0..slots.len()).filter(|&slot| is_link(slots[slot].load())) {
             children += 1;
             bytes += self.bytes_below(first);
         }

@@ -17,6 +17,7 @@
 
 use super::Tree;
 use super::build::{BuiltChild, UnpublishedNodes};
+use super::format::is_link;
 use super::inner::{Child, InnerNode, group_log};
 use super::layout::Link;
 use super::plan::{InnerPlan, MIN_DATA_BYTES, NodeLimits, Plan};
@@ -43,6 +44,8 @@ const REPLAN_MIN_LEVELS_SAVED: f64 = 0.1;
 struct KeptNode {
     /// The lowest key that is routed to the node.
     low: u64,
+    /// The last one, where that may not change: the node's marker depends on it, and its mirror knows it.
+    high: Option<u64>,
     link: Link,
     /// The mirror, if the node has one.
     child: Child,
@@ -169,7 +172,7 @@ impl Tree {
             let start = inner.radix.start_of(first);
             let is_routed =
                 first == 0 || u128::from(inner.low) < start && start <= u128::from(inner.high);
-            if link.0 == 0 || !is_routed || subtree.kept.len() == REPLAN_MAX_NODES {
+            if !is_link(link.0) || !is_routed || subtree.kept.len() == REPLAN_MAX_NODES {
                 return false;
             }
             if child.is_inner() {
@@ -189,8 +192,11 @@ impl Tree {
                 subtree.levels += bytes * depth;
                 let was_empty = subtree.kept.last().is_some_and(|node| node.bytes == 0);
                 if empty_node.is_none() || !was_empty {
+                    let log = group_log(slots, first);
+                    let (low, high) = inner.radix.range_of(first, log, inner.low, inner.high);
                     subtree.kept.push(KeptNode {
-                        low: inner.radix.range_of(first, 0, inner.low, inner.high).0,
+                        low,
+                        high: (bytes > 0).then_some(high),
                         link,
                         child,
                         bytes,
@@ -234,6 +240,7 @@ fn split_empty_nodes(kept: Vec<KeptNode>) -> Vec<KeptNode> {
         {
             halved.push(KeptNode {
                 low: last >> bit << bit,
+                high: None,
                 link: Link(0),
                 child: Child::COLD,
                 bytes: 0,
@@ -273,7 +280,13 @@ fn build_subtree(
             }
             Plan::Data(node) => {
                 let node = &kept[node.first];
-                if node.low != of_child.0 {
+                let is_as_wide = node.high.is_none_or(|high| high == of_child.1);
+                if node.low != of_child.0 || !is_as_wide {
+                    debug_assert!(
+                        is_as_wide,
+                        "{:#x} to {:#x?} became {of_child:#x?}",
+                        node.low, node.high
+                    );
                     let problem = format!("there is a border at {:#x}", node.low);
                     return Err(Error::Damaged(problem));
                 }

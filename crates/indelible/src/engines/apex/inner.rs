@@ -10,6 +10,7 @@
 //! slot is mirrored.
 
 use super::data::DataNode;
+use super::format::is_link;
 use super::layout::{Link, Offset, Radix};
 use crate::kernels::prefetch;
 use crate::pmem::Cell;
@@ -218,7 +219,7 @@ pub(super) fn group_of(slots: &[Cell], slot: usize) -> Option<(usize, Link)> {
     let mut first = slot;
     loop {
         let link = slots[first].load_acquire();
-        if link != 0 {
+        if is_link(link) {
             return Some((first, Link(link)));
         }
         if first == 0 {
@@ -236,7 +237,7 @@ pub(super) fn group_log(slots: &[Cell], first: usize) -> u32 {
         let other = &slots[first + (1 << log)..first + (2 << log)];
         // In a sound node the child groups tile the slots (apex I2), so that the first slot of the other half decides.
         // The others are asked for the sake of a damaged one.
-        if other.iter().any(|slot| slot.load() != 0) {
+        if other.iter().any(|slot| is_link(slot.load())) {
             break;
         }
         log += 1;

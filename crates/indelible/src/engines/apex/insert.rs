@@ -232,7 +232,7 @@ impl Tree {
     fn publish_remove(&self, locked: &LockedGroup<'_>, place: Place, key: u64) -> usize {
         let slot = self.slot_of(locked.data, place);
         let marker = match locked.data.marker() {
-            _ if planted(Bug::WrongMarker) => 0,
+            _ if planted(Bug::WrongMarker) => u64::MAX,
             marker => marker,
         };
         // COMMIT apex.remove: the key becomes the marker. Before this store, recovery sees the record; after it, a free

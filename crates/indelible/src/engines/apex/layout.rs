@@ -8,15 +8,16 @@
 //! (head, 256 B) +64   up to 16 slots, if there are no more      slots: offset of the slots, in the head or in a block of their own
 //!
 //! slot          offset of a child's block, plus 1 if the child is an inner node
-//!               0: this slot leads to the child of the slot whose number lacks the lowest set bit, and so on
+//!               2 (in format 1: 0): this slot leads to the child of the slot whose number lacks the lowest set bit,
+//!               and so on
 //!
-//! data node     +0    word0 | base | limit | mult | bias | extension | low | zero ...
+//! data node     +0    word0 | base | limit | mult | bias | extension | low | marker | zero ...
 //! (512 B to     +128  primary array: 16-byte slots, 4 to a line
 //!  256 KiB)     ...   stash array: 16-byte slots, to the end of the block
 //!
 //!               word0: mark (16 bits), the model's shift (8), 8 bits zero, primary slots (16), stash slots (16)
 //!               base, limit, mult, bias: the model · low: the smallest key that is routed here
-//!               extension: the first extended stash block, or 0
+//!               extension: the first extended stash block, or 0 · marker: the key of free slots (in format 1: 0)
 //!
 //! extended      +0    next | zero                               next: the next extended stash block, or 0
 //! stash (256 B) +16   15 slots
@@ -24,13 +25,16 @@
 //!
 //! An inner node of 2^k slots takes a key to slot `min((key - base) >> shift, 2^k - 1)`, and keys below `base` to slot
 //! 0. A child has a *child group* of slots: a power of two of them, aligned to their number. **Only the first slot of a
-//! child group holds the link to the child**; the others hold 0. So one durable word leads to each node, and one 8-byte
+//! child group holds the link to the child**; the others hold none. So one durable word leads to each node, and one 8-byte
 //! store replaces a node. That is why structure changes need no log.
 //!
-//! A slot of a data node is free if its key is the node's *marker*, a key value outside of the range of the node: 0, or
-//! `u64::MAX` in the node whose range begins at 0. No data node has all keys in its range, so every data node has a
-//! marker. (Section 4.2 of the paper does the same.)
+//! A slot of a data node is free if its key is the node's *marker*, a key value outside of the range of the node:
+//! `u64::MAX`, or in the node that has `u64::MAX` in its range the key value before the first of its range. (In format
+//! 1: 0, or `u64::MAX` in the node whose range begins at 0.) No data node has all keys in its range, so every data node
+//! has a marker. (Section 4.2 of the paper does the same.) In format 2 neither free slots nor slots without a link are
+//! zero, so a lost page, which reads as zeros, is never taken for a part of a map: see [`format`](super::format).
 
+use super::format::{Format, marker_of};
 use super::model::Model;
 use crate::pmem::{Cell, Pm};
 use std::mem::offset_of;
@@ -83,7 +87,8 @@ pub(super) struct DataHeader {
     model: [Cell; 4],
     pub(super) extension: Cell,
     pub(super) low: Cell,
-    zero: [Cell; 9],
+    marker: Cell,
+    zero: [Cell; 8],
 }
 
 /// An extended stash block; the head of this file has the drawing.
@@ -104,6 +109,7 @@ const _: () = {
     assert!(offset_of!(DataHeader, model) == 8);
     assert!(offset_of!(DataHeader, extension) == 40);
     assert!(offset_of!(DataHeader, low) == 48);
+    assert!(offset_of!(DataHeader, marker) == 56);
     assert!(size_of::<Extension>() == 256);
     assert!(offset_of!(Extension, slots) == 16);
 };
@@ -214,18 +220,20 @@ impl InnerHead {
     }
 }
 
-/// What the header of a data node says of its arrays and its range.
+/// What the header of a data node says of its arrays and its range, and what follows from it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DataGeometry {
     pub(super) model: Model,
     pub(super) primary: usize,
     pub(super) stash: usize,
     pub(super) low: u64,
+    /// The marker of free slots.
+    pub(super) marker: u64,
 }
 
 impl DataHeader {
     /// The words of a new node's header.
-    pub(super) fn words(geometry: &DataGeometry) -> [u64; 16] {
+    pub(super) fn words(geometry: &DataGeometry, format: Format) -> [u64; 16] {
         let Model {
             base,
             limit,
@@ -239,11 +247,13 @@ impl DataHeader {
             | (geometry.stash as u64) << 48;
         let mut words = [0; 16];
         words[..7].copy_from_slice(&[word0, base, limit, mult, bias, 0, geometry.low]);
+        words[7] = format.stored_marker(geometry.marker);
         words
     }
 
-    /// What the header of a node in a block of `bytes` says; `None` if this is no valid header of a data node.
-    pub(super) fn read(&self, bytes: u64) -> Option<DataGeometry> {
+    /// What the header of a node in a block of `bytes`, whose range ends at `high`, says; `None` if this is no valid
+    /// header of a data node.
+    pub(super) fn read(&self, bytes: u64, high: u64, format: Format) -> Option<DataGeometry> {
         let word0 = self.word0.load();
         let (primary, stash) = ((word0 >> 32) as u16 as usize, (word0 >> 48) as usize);
         let slots = (bytes - HEADER_BYTES) / SLOT_BYTES;
@@ -257,11 +267,18 @@ impl DataHeader {
         }
         let words = self.model.each_ref().map(Cell::load);
         let left_shift = (word0 >> 16) as u8 as u32;
+        let low = self.low.load();
+        let marker = marker_of(format, low, high);
+        // Otherwise the node was made for another range, and its free slots would look like records.
+        if self.marker.load() != format.stored_marker(marker) {
+            return None;
+        }
         Some(DataGeometry {
             model: Model::from_words(words, left_shift, predictable_slots(primary))?,
             primary,
             stash,
-            low: self.low.load(),
+            low,
+            marker,
         })
     }
 }
@@ -281,10 +298,4 @@ pub(super) fn line_pair_of(predicted: usize) -> usize {
 #[inline(always)]
 pub(super) fn window_of(predicted: usize) -> usize {
     line_pair_of(predicted).min((predicted | (GROUP_SLOTS - 1)) + 1 - WINDOW_SLOTS)
-}
-
-/// The key value of free slots in a data node whose range begins at `low` (data I3).
-#[inline(always)]
-pub(super) fn marker(low: u64) -> u64 {
-    if low == 0 { u64::MAX } else { 0 }
 }

@@ -14,7 +14,7 @@
 //! |---|---|---|
 //! | 1. freeze L and R; write M and I; flush, fence | L and R; unreachable nodes | sweeps M and I |
 //! | 2. store the link to I in the slot of L (commit) | L by way of I, R in its slot | sweeps M |
-//! | 3. store 0 in the slot of R (commit) | L and R by way of I, one level too deep | sweeps M |
+//! | 3. remove the link from the slot of R (commit) | L and R by way of I, one level too deep | sweeps M |
 //! | 4. store the link to M in the slot of I (commit) | M | sweeps L, R and I |
 //! | 5. point the mirror to M, retire L, R and I, open M for writers | M | sweeps L, R and I |
 
@@ -23,6 +23,7 @@ use super::Tree;
 use super::build::{NodeImage, Record, UnpublishedNodes};
 use super::data::DataNode;
 use super::divide::{Group, NodeContents, intermediate_radix};
+use super::format::is_link;
 use super::inner::{Child, group_log};
 use super::layout::Link;
 use super::plan::{DataPlan, Plan};
@@ -36,7 +37,7 @@ use std::time::Instant;
 
 /// By this factor a node that has been shrunk or merged has fewer records per slot than a new one usually has, at most:
 /// so the node is far from the density at which it would have to grow again.
-const SHRINK_FILL_DIVISOR: f64 = 1.5;
+pub(super) const SHRINK_FILL_DIVISOR: f64 = 1.5;
 
 /// Two data nodes that are to be merged, and the node that takes their place.
 struct Merger<'a> {
@@ -51,25 +52,26 @@ struct Merger<'a> {
 }
 
 impl Tree {
-    /// Merges a frozen node of few records with its buddy, or else makes the node smaller.
+    /// Merges a frozen node of few records with its buddy, or else makes the node smaller. The node that takes its
+    /// place has at most `fill` records per slot.
     pub(super) fn shrink_or_merge(
         &self,
         frozen: &FrozenNode<'_>,
         contents: &NodeContents<'_>,
+        fill: f64,
     ) -> Result<()> {
         let data = frozen.data;
         loop {
             let path = self.path_to(data.low)?;
             let group = self.child_group(&path)?;
-            if self.merge(group, frozen, contents)? {
+            if self.merge(group, frozen, contents, fill)? {
                 return self.collapse(data.low);
             }
             let (keys, all) = (contents.keys, 0..contents.keys.len());
-            let fill = self.limits.fill / SHRINK_FILL_DIVISOR;
             let plan = self
                 .limits
                 .plan_data_node(keys, all, (data.low, data.high), fill);
-            let image = NodeImage::new(&plan, contents.records);
+            let image = NodeImage::new(&plan, contents.records, contents.limits.format);
             if plan.bytes >= data.bytes
                 || !image.has_spare_stash()
                 || self.replace(group, frozen, image, contents.records)? == Outcome::Replaced
@@ -85,6 +87,7 @@ impl Tree {
         group: Group<'_>,
         frozen: &FrozenNode<'_>,
         contents: &NodeContents<'_>,
+        fill: f64,
     ) -> Result<bool> {
         let data = frozen.data;
         let Some(buddy) = self.buddy(group)? else {
@@ -104,10 +107,7 @@ impl Tree {
         records.splice(at..at, contents.records.iter().copied());
         let mut keys = Buffer::empty();
         keys.extend(records.iter().map(|&(key, _)| key));
-        let (range, fill) = (
-            (nodes[0].low, nodes[1].high),
-            self.limits.fill / SHRINK_FILL_DIVISOR,
-        );
+        let range = (nodes[0].low, nodes[1].high);
         let Plan::Data(plan) = self.limits.plan_tree(&keys, range, fill, 1) else {
             return Ok(false);
         };
@@ -144,7 +144,7 @@ impl Tree {
         let slots = self.durable_slots(group.parent);
         let first = group.first ^ 1 << group.log;
         let link = Link(slots[first].load_acquire());
-        if link.0 == 0 || link.is_inner() || group_log(slots, first) != group.log {
+        if !is_link(link.0) || link.is_inner() || group_log(slots, first) != group.log {
             return Ok(None);
         }
         let (parent, log) = (group.parent, group.log);
@@ -173,6 +173,7 @@ impl Tree {
             unpublished.write_inner_node(intermediate, links.into_iter().enumerate())?;
         self.pm.fence();
         let slots = self.durable_slots(left.parent);
+        let continued = self.limits.format.continued();
         let Some(_slots) = self.lock_child_group(left, merger.nodes[0]) else {
             return Ok(false);
         };
@@ -182,7 +183,8 @@ impl Tree {
         }
         self.pm.note("merge", u64::from(whole.spans_cache_lines()));
         if planted(Bug::MergeDropsRightFirst) {
-            self.pm.commit(&slots[right], 0, "apex.merge.drop-right");
+            self.pm
+                .commit(&slots[right], continued, "apex.merge.drop-right");
         }
         // COMMIT apex.merge.between: the link to the intermediate node, in the slot of the left node. Before this store,
         // recovery sees both nodes in their slots and sweeps the new ones; after it, the left node is found by way of
@@ -192,10 +194,11 @@ impl Tree {
             Link::inner(head).0,
             "apex.merge.between",
         );
-        // COMMIT apex.merge.drop-right: the slot of the right node becomes 0, and so a part of the intermediate node's child
-        // group. Before this store, keys of the right node are routed to it directly; after it, by way of the
-        // intermediate node.
-        self.pm.commit(&slots[right], 0, "apex.merge.drop-right");
+        // COMMIT apex.merge.drop-right: the slot of the right node holds no link any more, and so becomes a part of
+        // the intermediate node's child group. Before this store, keys of the right node are routed to it directly;
+        // after it, by way of the intermediate node.
+        self.pm
+            .commit(&slots[right], continued, "apex.merge.drop-right");
         // COMMIT apex.merge.whole: the link to the merged node. Before this store, recovery sees both nodes below the
         // intermediate one and sweeps the merged one; after it, recovery sees the merged node and sweeps the other
         // three.

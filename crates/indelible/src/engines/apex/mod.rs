@@ -18,10 +18,10 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `layout`, `blocks` | blocks of the pool and what they contain; allocation |
+//! | `layout`, `format`, `blocks` | blocks of the pool and what they contain; allocation |
 //! | `inner`, `data`, `window`, `bucket`, `model` | the parts of a node |
 //! | `search`, `insert`, `batch`, `scan` | operations |
-//! | `smo`, `merge`, `flatten`, `bulk` | structure changes; `divide` and `plan` decide what they make, `build` and `records` do the work they share |
+//! | `smo`, `merge`, `flatten`, `bulk`, `compact`, `relocate` | structure changes; `divide` and `plan` decide what they make, `build` and `records` do the work they share |
 //! | `recover`, `check` | mirrors, sweep, verification |
 //!
 //! # Words
@@ -87,6 +87,7 @@ mod compact;
 mod data;
 mod divide;
 mod flatten;
+mod format;
 mod inner;
 mod insert;
 mod layout;
@@ -96,6 +97,7 @@ mod options;
 mod plan;
 mod records;
 mod recover;
+mod relocate;
 mod scan;
 mod search;
 mod smo;
@@ -117,6 +119,7 @@ use crate::pool::{PoolCore, Space};
 use crate::{Error, Result};
 use blocks::Blocks;
 use data::DataNode;
+use format::Format;
 use inner::{Child, InnerNode};
 use layout::{DataHeader, Extension, InnerHead, LINE_SLOTS, Offset, Slot};
 use plan::NodeLimits;
@@ -201,9 +204,9 @@ impl Counter {
 }
 
 impl Tree {
-    fn new(core: &Arc<PoolCore>, slot: usize, options: ApexOptions) -> Self {
+    fn new(core: &Arc<PoolCore>, slot: usize, options: ApexOptions, format: Format) -> Self {
         Self {
-            limits: NodeLimits::of(options),
+            limits: NodeLimits::of(options, format),
             base: core.base(),
             pm: core.pm(),
             blocks: Blocks::new(core, slot),
@@ -339,15 +342,15 @@ impl Engine for Index {
     type Options = ApexOptions;
 
     fn format(place: &Place, options: &ApexOptions) -> Result<()> {
-        let tree = Tree::new(&place.core, place.slot, *options);
+        let tree = Tree::new(&place.core, place.slot, *options, Format::Two);
         let root = tree.build_empty()?;
         // Needs no flush: it lies in the line of the word that commits the entry.
         tree.pm.store(tree.root_cell(), root.0);
         Ok(())
     }
 
-    fn open(place: &Place, options: ApexOptions, _: u32) -> Result<Self> {
-        let tree = Tree::new(&place.core, place.slot, options);
+    fn open(place: &Place, options: ApexOptions, format: u32) -> Result<Self> {
+        let tree = Tree::new(&place.core, place.slot, options, Format::of(format));
         tree.open_root()?;
         Ok(Self { tree })
     }
@@ -464,7 +467,7 @@ crate::pmem::planted::bugs! { "apex":
     ExtensionBeforeFill,
     /// A stash slot is given back before its record is taken out.
     ReleaseBeforeRemoval,
-    /// A removal leaves the marker of the nodes that do not begin at key 0, in all of them.
+    /// A removal leaves the marker of the nodes that do not have the highest key, in all of them.
     WrongMarker,
     /// Recovery finds the records in the stash array, and forgets those in extended stash blocks.
     ExtensionsForgotten,

@@ -142,7 +142,7 @@ impl ApexOptions {
 }
 
 impl EngineOptions for ApexOptions {
-    /// 2 since the key of free slots is never 0 in a node that does not begin at key 0; see `layout`.
+    /// 2 since neither the key of a free slot nor the word of a slot without a link is ever zero; see `format`.
     const FORMAT: u32 = 2;
 
     const LIST: &'static [OptionInfo] = &[

@@ -13,6 +13,7 @@ mod collapse;
 mod halve;
 
 use super::ApexOptions;
+use super::format::Format;
 use super::layout::{HEADER_BYTES, Radix, SLOT_BYTES};
 use super::model::{self, Model};
 use crate::concurrency::sync::lock;
@@ -73,6 +74,7 @@ pub(super) struct NodeLimits {
     /// Records per slot of a new data node, at most. The sizes of blocks are powers of two, so new nodes have between
     /// half of this and this: on average the paper's lower density of 0.5.
     pub(super) fill: f64,
+    pub(super) format: Format,
 }
 
 /// The limits of the paper: data nodes of up to 256 KiB, inner nodes of up to 16 MiB.
@@ -83,6 +85,7 @@ const REAL_LIMITS: NodeLimits = NodeLimits {
     group_slots: 256,
     stash_ratio: None,
     fill: 0.65,
+    format: Format::Two,
 };
 
 /// Small limits, so that trees of a few hundred records have all kinds of nodes.
@@ -210,14 +213,15 @@ pub(super) enum Trend {
 }
 
 impl NodeLimits {
-    /// The limits of a map with these options.
-    pub(super) fn of(options: ApexOptions) -> Self {
+    /// The limits of a map with these options and this format.
+    pub(super) fn of(options: ApexOptions, format: Format) -> Self {
         let most = u64::from(options.inner_bytes()) / size_of::<Cell>() as u64;
         Self {
             max_data_bytes: LIMITS.max_data_bytes.min(options.data_bytes().into()),
             max_log_slots: LIMITS.max_log_slots.min(most.ilog2()),
             stash_ratio: options.stash().map(|share| f64::from(share) / 100.0),
             fill: f64::from(options.fill()) / 100.0,
+            format,
             ..LIMITS
         }
     }

@@ -39,6 +39,7 @@ use super::{Bug, Tree};
 use crate::concurrency::epochs;
 use crate::concurrency::locks::Wait;
 use crate::concurrency::sync::lock;
+use crate::pmem::Cell;
 use crate::pmem::planted::planted;
 use crate::{Error, Result};
 use std::ptr::NonNull;
@@ -97,7 +98,9 @@ impl Tree {
             return Err(damaged(node.head, "an inner node"));
         };
         let log = group_log(slots, first);
-        if slot >= first + (1 << log) {
+        let continued = self.limits.format.continued();
+        let is_whole = |slots: &[Cell]| slots.iter().all(|slot| slot.load() == continued);
+        if slot >= first + (1 << log) || !is_whole(&slots[first + 1..first + (1 << log)]) {
             // The child groups do not tile the node (apex I2): a change that replaces the child would not find all
             // slots that lead to it.
             return Err(damaged(node.head, "an inner node"));
@@ -146,7 +149,10 @@ impl Tree {
         let mut claims = Claims::of(self);
         let bytes = claims.add(offset)?;
         let geometry = (bytes >= MIN_DATA_BYTES)
-            .then(|| self.data_header(offset).read(bytes))
+            .then(|| {
+                self.data_header(offset)
+                    .read(bytes, range.1, self.limits.format)
+            })
             .flatten();
         let Some(geometry) = geometry else {
             return Err(damaged(offset, "a data node"));
@@ -157,7 +163,7 @@ impl Tree {
         let extensions = self.extensions_of(offset, &mut claims)?;
         claims.keep();
         let data = DataNode::new(offset, bytes, &geometry, range.1, &extensions);
-        self.index_stash(&data, &geometry);
+        self.index_stash(&data, &geometry)?;
         data.set_state(State::Live);
         Ok(data)
     }
@@ -183,7 +189,7 @@ impl Tree {
     }
 
     /// Fills the stash bitmap and the overflow buckets of a mirror that nobody else has yet.
-    fn index_stash(&self, data: &DataNode, geometry: &DataGeometry) {
+    fn index_stash(&self, data: &DataNode, geometry: &DataGeometry) -> Result<()> {
         let slots = match data.stash_slots() {
             _ if planted(Bug::ExtensionsForgotten) => data.stash,
             slots => slots,
@@ -193,11 +199,16 @@ impl Tree {
                 continue;
             };
             let key = self.slot_at(at).key.load();
-            if key != data.marker() {
-                data.mark_stash_taken(slot);
-                data.add_overflow(geometry.model.predict(key), key, slot);
+            if key == data.marker() {
+                continue;
             }
+            if !(data.low..=data.high).contains(&key) {
+                return Err(damaged(at, "a record of its data node"));
+            }
+            data.mark_stash_taken(slot);
+            data.add_overflow(geometry.model.predict(key), key, slot);
         }
+        Ok(())
     }
 
     /// Visits every data node from left to right: mirrors it and counts its records. Returns `false`, before the end,

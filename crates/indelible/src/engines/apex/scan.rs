@@ -393,6 +393,7 @@ mod tests {
             primary: WINDOW_SLOTS,
             stash: WINDOW_SLOTS,
             low: 0,
+            marker: u64::MAX,
         };
         let data = DataNode::new(1 << 20, 1 << 10, &geometry, 1000, &[]);
         data.set_counted(0, 5000, 0);

@@ -64,8 +64,10 @@ use super::Tree;
 use super::build::{BuiltChild, NodeImage, Record, UnpublishedNodes, slots_block_bytes};
 use super::data::{DataNode, GROUP_RETRAIN_PERCENT, State, TREND_GROUP_RETRAIN_PERCENT};
 use super::divide::{Group, Growth, NodeContents, SplitPart, intermediate_radix};
+use super::format::is_link;
 use super::inner::{Child, InnerNode, group_log, group_of};
 use super::layout::{GROUP_SLOTS, INLINE_SLOTS, Link, Radix, SMALLEST_BLOCK};
+use super::merge::SHRINK_FILL_DIVISOR;
 use super::plan::{DataPlan, MAX_LOG_SLOTS, Plan, Trend, with_empty_margins};
 use super::records::Buffer;
 use crate::concurrency::locks::Wait;
@@ -109,7 +111,7 @@ impl Drop for FrozenNode<'_> {
 /// suffices.
 fn image_with_spare_stash(mut plan: DataPlan, contents: &NodeContents<'_>) -> Option<NodeImage> {
     loop {
-        let image = NodeImage::new(&plan, contents.records);
+        let image = NodeImage::new(&plan, contents.records, contents.limits.format);
         if image.has_spare_stash() {
             return Some(image);
         }
@@ -196,7 +198,8 @@ impl Tree {
         // If the stash is full, the node has few records and still no slot for one of them: a smaller node might have
         // none either.
         if data.is_under_lower_density(records.len()) && data.has_stash_room() {
-            self.shrink_or_merge(&frozen, &contents)?;
+            let fill = self.limits.fill / SHRINK_FILL_DIVISOR;
+            self.shrink_or_merge(&frozen, &contents, fill)?;
             return Ok(true);
         }
         let must_retrain = is_crowded
@@ -372,7 +375,7 @@ impl Tree {
     }
 
     /// Points a child group to another child, durably and then in the mirror. The slots of the parent are locked.
-    fn relink(&self, group: Group<'_>, link: Link, child: Child) {
+    pub(super) fn relink(&self, group: Group<'_>, link: Link, child: Child) {
         let slot = &self.durable_slots(group.parent)[group.first];
         if planted(Bug::SwitchBeforeCommit) && !child.is_inner() {
             group.parent.set(group.first, group.log, child);
@@ -555,7 +558,7 @@ impl Tree {
         let kept = durable
             .iter()
             .enumerate()
-            .filter(|&(slot, link)| slot != group.first && link.load() != 0)
+            .filter(|&(slot, link)| slot != group.first && is_link(link.load()))
             .map(|(slot, link)| (growth.new_slots_of(old, slot).0, Link(link.load())));
         let new = built.iter().map(|child| (child.first, child.link));
         let blocks = unpublished.write_inner_node(radix, kept.chain(new))?;

@@ -58,6 +58,10 @@ impl Suite for Testing {
             StructureChange::new("inner node collapsed"),
             StructureChange::new("inner nodes laid out anew"),
             StructureChange::with_variants("merge", 2),
+            // Not the root, and the root.
+            StructureChange::with_variants("subtree rebuilt", 2),
+            // A data node, and an inner node.
+            StructureChange::with_variants("node moved", 2),
             StructureChange::new("stash extended"),
             StructureChange::new("bulk load"),
         ];
@@ -65,7 +69,7 @@ impl Suite for Testing {
     }
 
     fn histories(&self) -> [u64; 2] {
-        [264, 108]
+        [288, 108]
     }
 
     fn equivalent_mutants(&self) -> &'static [EquivalentMutant] {
@@ -189,7 +193,7 @@ fn batch_beside_reader(kind: Kind) -> History {
 }
 
 /// Themes of one thread.
-const THEMES: u64 = 11;
+const THEMES: u64 = 12;
 
 /// Themes of several threads.
 const THEMES_TOGETHER: u64 = 9;
@@ -302,6 +306,7 @@ fn alone(kind: Kind, keys: Keys, theme: u64, operations: usize, random: &mut Sma
         // Keys far apart, and few of them left, so that there is much room where the next ones do not go.
         8 => apart(&numbers, random.random_range(22..40), random),
         10 => vec![lopsided()],
+        11 => extended(),
         5 | 9 => (0..size / 4)
             .map(|i| numbers.insert(1_000 + i, i))
             .collect(),
@@ -316,6 +321,9 @@ fn alone(kind: Kind, keys: Keys, theme: u64, operations: usize, random: &mut Sma
         let number = random.random_range(0..most);
         let dice = random.random_range(0..16);
         let operation = match (theme, dice) {
+            // Many records are gone, or have just been moved to and fro: blocks move to the front.
+            (1 | 2 | 6 | 8, dice) if dice == 15 && i % 4 == 0 => Shrink,
+            (10, _) if i % 64 == 63 => Shrink,
             (0, 0) => numbers.remove(number),
             (0, _) => numbers.insert(number, i),
             // Neighbours, so that nodes shrink and merge; then they fill again.
@@ -342,6 +350,10 @@ fn alone(kind: Kind, keys: Keys, theme: u64, operations: usize, random: &mut Sma
                 low -= 1;
                 numbers.insert(low, i)
             }
+            (11, _) if i % 16 == 4 => Shrink,
+            (11, ..8) => Insert(in_crowd(random.random_range(0..2), number), i),
+            (11, ..12) => Remove(in_crowd(random.random_range(0..2), number)),
+            (11, _) => Get(in_crowd(random.random_range(0..2), number)),
             (10, _) => fill_and_empty(i, backwards),
             (8, 0..2) => numbers.remove(crowd + random.random_range(0..CLUSTER)),
             (8, 2) => Reopen,
@@ -388,6 +400,27 @@ fn lopsided() -> Operation {
     let lower = (0..LOWER).map(|number| number << (63 - LOWER.ilog2()));
     let upper = (0..64).step_by(6).map(upper);
     BulkLoad(lower.chain(upper).zip(0..).collect())
+}
+
+/// A key of one of two crowds, each of which has one predicted slot in a node of keys that lie far apart.
+fn in_crowd(crowd: u64, number: u64) -> u64 {
+    ((7 + crowd * 13) << 40) + 1 + number % 28
+}
+
+/// Two crowds, whose extended stash blocks are allocated while many inner nodes have all small blocks before. Then most of these inner
+/// nodes are removed.
+fn extended() -> Vec<Operation> {
+    let apart = (0..30).map(|key| key << 40);
+    let upper: Vec<u64> = (0..40)
+        .flat_map(|inner| (0..64).map(move |key| (3 << 62) + (inner << 52) + key))
+        .collect();
+    // So many that the whole map is not rebuilt.
+    let others = (0..700).map(|key| (1 << 62) + (key << 45));
+    let keys = apart.chain(others).chain(upper.iter().copied());
+    let load = BulkLoad(keys.zip(0..).collect());
+    let crowds = (0..56).map(|number| Insert(in_crowd(number % 2, number / 2), number));
+    let gone = upper.iter().map(|&key| Remove(key));
+    std::iter::once(load).chain(crowds).chain(gone).collect()
 }
 
 /// Keys of the lower half: enough for an inner node of many slots.
@@ -486,6 +519,8 @@ fn together(kind: Kind, keys: Keys, theme: u64, size: Size, random: &mut SmallRn
                     _ => Get(keys.key(number / 4 * 4)),
                 },
                 (3, _) if i % 8 == 6 => Shrink,
+                // Nodes are moved while others are full, or merge, under them.
+                (2 | 4 | 6 | 8, 15) if i.is_multiple_of(2) => Shrink,
                 // They all change several nodes, most of them under the same inner node.
                 (3, _) => numbers.many(number, random.random_range(10..40), value),
                 (8, ..13) if is_even => numbers.many(number, random.random_range(10..40), value),

@@ -102,6 +102,7 @@ enum Step {
     Remove(u64, bool),
     Close,
     Crash,
+    Shrink,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -112,6 +113,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (1..40_u64, any::<bool>()).prop_map(|(keep, shuffled)| Step::Remove(keep, shuffled)),
         1 => Just(Step::Close),
         1 => Just(Step::Crash),
+        1 => Just(Step::Shrink),
     ]
 }
 
@@ -193,6 +195,9 @@ impl Tested {
             }
             Step::Close => self.reopen(true),
             Step::Crash => self.reopen(false),
+            Step::Shrink => {
+                self.open.as_ref().unwrap().0.shrink().unwrap();
+            }
         }
     }
 
@@ -281,6 +286,8 @@ fn every_pattern_grows_shrinks_and_grows_again() {
         tested.check();
         tested.apply(Step::Crash);
         tested.apply(Step::Remove(20, pattern % 2 == 0));
+        tested.check();
+        tested.apply(Step::Shrink);
         tested.check();
         tested.apply(Step::Insert((pattern + 5) % PATTERNS.len(), 2000, 2));
         tested.apply(Step::Remove(1, pattern % 2 == 1));

@@ -18,6 +18,7 @@
 //! | remove | 1, 1 | the block's word |
 //! | another block | 1 + 1, 2 | the catalog entry's root |
 //! | bulk load, compaction | streamed, 2 | the catalog entry's root |
+//! | a block moves, in a compaction | 16 streamed + 1, 2 | `next` of the block before it, or the catalog entry's root |
 //!
 //! One mutex protects everything, and it is held until a change is durable: so operations are linearizable, and nobody sees what
 //! may still be lost. Opening reads all blocks, O(records), unlike that of the other engines.
@@ -214,10 +215,14 @@ impl Index {
         for (words, &(key, value)) in image[2..].chunks_mut(2).zip(records) {
             words.copy_from_slice(&[key, value]);
         }
+        self.pm.stream(self.cells(offset), &image);
+    }
+
+    /// The words of a block.
+    fn cells(&self, offset: u64) -> &[Cell] {
         let block = std::ptr::from_ref(self.block(offset)).cast::<Cell>();
         // SAFETY: a block consists of cells alone.
-        let cells = unsafe { std::slice::from_raw_parts(block, image.len()) };
-        self.pm.stream(cells, &image);
+        unsafe { std::slice::from_raw_parts(block, BLOCK_BYTES as usize / 8) }
     }
 
     /// Puts a chain of new blocks with these records, which ascend, in the place of the present one.
@@ -249,6 +254,48 @@ impl Index {
             .into_iter()
             .for_each(|block| space.free_now(block));
         Ok(())
+    }
+}
+
+/// Compaction.
+impl Index {
+    /// Moves blocks to the front of the pool, as far as there are free blocks. The table has just been rebuilt, so
+    /// `state.blocks` are in the order of the chain.
+    fn move_to_front(&self, state: &mut State) {
+        let space = &self.spaces[0];
+        let Some(end) = space.packed_end(0, 1) else {
+            return;
+        };
+        let mut moved = BTreeMap::new();
+        for number in 0..state.blocks.len() {
+            let old = state.blocks[number];
+            if old < end {
+                continue;
+            }
+            let Some(new) = space.alloc_below(end) else {
+                break;
+            };
+            let image: Vec<u64> = self.cells(old).iter().map(Cell::load).collect();
+            self.pm.stream(self.cells(new), &image);
+            self.pm.fence();
+            self.pm.note("block moved", 0);
+            let link = match number.checked_sub(1) {
+                Some(before) => &self.block(state.blocks[before]).next,
+                None => self.root(),
+            };
+            // COMMIT table.move: the link to the block. Before this store recovery sees the old block, and sweeps the copy; after it,
+            // it sees the copy, which has the same records and the same next block, and sweeps the old one.
+            self.pm.commit(link, new, "table.move");
+            state.blocks[number] = new;
+            moved.insert(old, new);
+            // Everybody who looks at a block holds the mutex.
+            space.free_now(old);
+        }
+        for at in state.index.values_mut().chain(&mut state.free) {
+            if let Some(&new) = moved.get(&at.0) {
+                at.0 = new;
+            }
+        }
     }
 }
 
@@ -329,13 +376,11 @@ impl Engine for Index {
 
     fn compact(&self) -> Result<()> {
         let mut state = lock(&self.state);
-        // Twice: the first time the new blocks lie behind the old ones.
-        for _ in 0..2 {
-            let value_at = |&(block, slot): &At| self.block(block).slots[slot].value.load();
-            let records = state.index.iter().map(|(&key, at)| (key, value_at(at)));
-            let records: Vec<(u64, u64)> = records.collect();
-            self.rebuild(&mut state, &records, SLOTS)?;
-        }
+        let value_at = |&(block, slot): &At| self.block(block).slots[slot].value.load();
+        let records = state.index.iter().map(|(&key, at)| (key, value_at(at)));
+        let records: Vec<(u64, u64)> = records.collect();
+        self.rebuild(&mut state, &records, SLOTS)?;
+        self.move_to_front(&mut state);
         Ok(())
     }
 }

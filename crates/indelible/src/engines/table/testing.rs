@@ -33,6 +33,7 @@ impl Suite for Testing {
             "table.grow",
             "table.insert",
             "table.load",
+            "table.move",
             "table.remove",
             "table.update",
         ]
@@ -42,6 +43,7 @@ impl Suite for Testing {
         const LIST: &[StructureChange] = &[
             StructureChange::new("block added"),
             StructureChange::new("table rebuilt"),
+            StructureChange::new("block moved"),
         ];
         LIST
     }

@@ -4,7 +4,37 @@ use super::{Space, blocks_per_extent};
 use crate::pmem::count;
 use crate::pool::layout::EXTENT_BYTES;
 
+/// The extents that a space has, and how many it would need if its blocks lay densely.
+#[derive(Clone, Debug)]
+pub(crate) struct SpaceNeed {
+    /// The extents with blocks in use or in limbo, ascending; of runs, the first of each.
+    pub(crate) extents: Vec<u64>,
+    /// How many of these are needed.
+    pub(crate) needed: usize,
+    /// How many extents or runs there are, empty ones included.
+    pub(crate) all: usize,
+    /// Extents in a row that are taken and given back together.
+    pub(crate) length: u64,
+}
+
 impl Space {
+    /// What extents the space has, and how many it needs. An object of several spaces asks each of them, and decides for all
+    /// of them together what is to move.
+    pub(crate) fn needed(&self) -> SpaceNeed {
+        let state = self.lock();
+        let in_use = (state.extents.iter()).filter(|(_, extent)| extent.occupancy.used() > 0);
+        let used: usize = in_use
+            .clone()
+            .map(|(_, extent)| extent.occupancy.used())
+            .sum();
+        SpaceNeed {
+            extents: in_use.map(|(&number, _)| number).collect(),
+            needed: used.div_ceil(blocks_per_extent(self.block_bytes)),
+            all: state.extents.len(),
+            length: self.length(),
+        }
+    }
+
     /// Where the blocks of this space could end if they were moved to the first extents, of its own ones and of those that
     /// are free in the pool; `None` if they end there already, or if nothing is known of some extents. An offset, the begin of
     /// an extent. `shares` parts in `of` of the blocks in use are left free.
@@ -36,15 +66,16 @@ impl Space {
         is_behind.then_some(end * EXTENT_BYTES)
     }
 
-    /// A free block before `end`, the begin of an extent, if there is one or if the pool has a free extent there. The pool does
-    /// not grow.
+    /// A free block that lies, whole, before `end`, the begin of an extent, if there is one or if the pool has free extents
+    /// there. The pool does not grow.
     pub(crate) fn alloc_below(&self, end: u64) -> Option<u64> {
         let state = &mut *self.lock();
+        let (length, end) = (self.length(), end / EXTENT_BYTES);
         loop {
             let first = state.open.first().copied();
-            let Some(extent) = first.filter(|extent| *extent < end / EXTENT_BYTES) else {
-                let (length, end) = (self.length(), Some(end / EXTENT_BYTES));
-                let taken = (self.core).take_extents(self.owner, self.block_bytes, length, end);
+            let Some(extent) = first.filter(|extent| extent + length <= end) else {
+                let taken =
+                    (self.core).take_extents(self.owner, self.block_bytes, length, Some(end));
                 state.add(taken.ok()?, blocks_per_extent(self.block_bytes));
                 continue;
             };

@@ -164,3 +164,44 @@ fn offsets_from_the_file_may_be_anything() {
     }
     assert_eq!(pool.core().block_bytes_of(1, block), None, "another map's");
 }
+
+#[test]
+fn blocks_below_an_end_come_from_the_space_or_from_free_extents_and_the_pool_does_not_grow() {
+    let pool = pool();
+    let bytes = EXTENT_BYTES / 2;
+    let (space, other) = (space(&pool, bytes), space(&pool, EXTENT_BYTES));
+    let blocks: Vec<u64> = (0..6).map(|_| space.alloc().unwrap()).collect();
+    let start_of = |block: u64| block / EXTENT_BYTES * EXTENT_BYTES;
+    let high = start_of(blocks[5]);
+    assert_eq!(space.alloc_below(high), None, "all below are full");
+    // A free block below.
+    space.free_now(blocks[2]);
+    assert_eq!(space.alloc_below(high), Some(blocks[2]));
+    assert_eq!(space.alloc_below(start_of(blocks[2])), None);
+    // A free extent below, which another space has given back.
+    let hole = other.alloc().unwrap();
+    let above = other.alloc().unwrap();
+    other.free_now(hole);
+    let before = pool.stat().extents;
+    assert_eq!(space.alloc_below(hole), None);
+    assert_eq!(space.alloc_below(u64::MAX), Some(hole));
+    assert!(space.owns(hole) && !other.owns(hole));
+    assert_eq!(other.alloc_below(above), None);
+    assert_eq!(pool.stat().extents, before);
+    assert_eq!(pool.check(), [""; 0]);
+}
+
+#[test]
+fn runs_below_an_end_lie_there_whole() {
+    let pool = pool();
+    let (space, other) = (space(&pool, 2 * EXTENT_BYTES), space(&pool, EXTENT_BYTES));
+    let holes: Vec<u64> = (0..3).map(|_| other.alloc().unwrap()).collect();
+    let _last = other.alloc().unwrap();
+    holes.iter().for_each(|&hole| other.free_now(hole));
+    assert_eq!(space.alloc_below(holes[0] + EXTENT_BYTES), None);
+    let run = space.alloc_below(holes[2]);
+    assert_eq!(run, Some(holes[0]));
+    // A free block of the space itself is taken on the same condition.
+    assert_eq!(space.alloc_below(u64::MAX), None);
+    assert_eq!(pool.check(), [""; 0]);
+}

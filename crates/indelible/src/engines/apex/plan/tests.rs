@@ -431,7 +431,7 @@ fn nodes_are_as_a_tuning_says() {
         .max_inner_bytes(512)
         .stash_percent(50)
         .fill_percent(40);
-    let tuned = NodeLimits::of(options);
+    let tuned = NodeLimits::of(options, Format::Two);
     let sizes = (tuned.max_data_bytes, tuned.max_log_slots);
     assert_eq!(
         (sizes, tuned.stash_ratio, tuned.fill),
