@@ -62,14 +62,14 @@ macro_rules! folders {
 }
 ordered_engines!(folders);
 
-/// What to do with a key, once its present value is known.
+/// What a caller decides to do with a key, once it knows the present value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    /// Nothing.
+pub(crate) enum Decision {
+    /// Leave the key as it is, with its value or absent.
     Keep,
-    /// Give it this value, whether it is there or not.
+    /// Store this value, whether the key is present or not.
     Put(u64),
-    /// Take it out. (If it is not there: nothing.)
+    /// Remove the record; an absent key stays absent.
     Remove,
 }
 
@@ -164,14 +164,14 @@ pub(crate) trait Ordered: Engine {
     /// The values of `keys`, which are as many as `values`.
     fn get_batch(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()>;
 
-    /// Changes one key, in one step as seen by all others, and returns its value from before. `change` may be called
-    /// more than once; the last call counts.
+    /// Changes one key, in one step as seen by all other threads, and returns its value from before. `decide` gets the present value.
+    /// An attempt that has to begin again calls `decide` again; the last call counts.
     ///
     /// The error is in a box, so that there is little to hand on when there is none.
     fn apply(
         &self,
         key: u64,
-        change: &mut impl FnMut(Option<u64>) -> Change,
+        decide: &mut impl FnMut(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, Box<Error>>;
 
     /// Inserts records whose keys ascend; of equal keys the last one counts. `rest` loses those that are inserted: after an error

@@ -2,7 +2,7 @@
 
 use super::cursor::Cursor;
 use super::{Host, Stat};
-use crate::engines::{self, Change, Engine, KeyValue, Kind, Lookup, Place, ordered_engines};
+use crate::engines::{self, Decision, Engine, KeyValue, Kind, Lookup, Place, ordered_engines};
 use crate::pool::{Object, PoolCore, Signature};
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -151,9 +151,9 @@ macro_rules! any {
             pub(crate) fn apply(
                 &self,
                 key: u64,
-                change: impl FnMut(Option<u64>) -> Change,
+                decide: impl FnMut(Option<u64>) -> Decision,
             ) -> Result<Option<u64>, Box<Error>> {
-                each!(self, host => host.apply(key, change))
+                each!(self, host => host.apply(key, decide))
             }
 
             /// The keys ascend; equal ones are written in their order.

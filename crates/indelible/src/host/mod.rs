@@ -21,7 +21,7 @@ use MapStat as Stat;
 pub(crate) use any::{AnyCursor, AnyMap, kind_of};
 pub use check::MapStat;
 
-use crate::engines::{Change, Engine, EngineOptions, Lookup, Ordered, Place};
+use crate::engines::{Decision, Engine, EngineOptions, Lookup, Ordered, Place};
 use crate::{Error, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -147,13 +147,13 @@ impl<E: Ordered> Host<E> {
     pub(crate) fn apply(
         &self,
         key: u64,
-        mut change: impl FnMut(Option<u64>) -> Change,
+        mut decide: impl FnMut(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, Box<Error>> {
         if self.shared.place.core.is_read_only() {
             return Err(Error::ReadOnly.into());
         }
-        match self.shared.engine.apply(key, &mut change) {
-            Err(error) if matches!(*error, Error::NoSpace(_)) => self.apply_again(key, &mut change),
+        match self.shared.engine.apply(key, &mut decide) {
+            Err(error) if matches!(*error, Error::NoSpace(_)) => self.apply_again(key, &mut decide),
             result => result,
         }
     }
@@ -163,10 +163,10 @@ impl<E: Ordered> Host<E> {
     fn apply_again(
         &self,
         key: u64,
-        mut change: &mut dyn FnMut(Option<u64>) -> Change,
+        mut decide: &mut dyn FnMut(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, Box<Error>> {
         self.find_space()?;
-        self.shared.engine.apply(key, &mut change)
+        self.shared.engine.apply(key, &mut decide)
     }
 
     pub(crate) fn insert_batch(&self, records: &[(u64, u64)]) -> Result<()> {

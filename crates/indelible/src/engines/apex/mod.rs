@@ -110,7 +110,7 @@ pub use options::ApexOptions;
 use crate::concurrency::epochs::{self, Stamp};
 use crate::concurrency::records::{RecordCount, RecordLocks};
 use crate::concurrency::sync::lock;
-use crate::engines::{Change, Engine, Fact, Lookup, Ordered, Place, Report, Unread};
+use crate::engines::{Decision, Engine, Fact, Lookup, Ordered, Place, Report, Unread};
 use crate::kernels::{KeyLine, SimdLevel};
 use crate::pmem::geometry::sized;
 use crate::pmem::planted::planted;
@@ -416,9 +416,9 @@ impl Ordered for Index {
     fn apply(
         &self,
         key: u64,
-        change: &mut impl FnMut(Option<u64>) -> Change,
+        decide: &mut impl FnMut(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, Box<Error>> {
-        self.tree.apply(key, change)
+        self.tree.apply(key, decide)
     }
 
     fn insert_batch(&self, rest: &mut &[(u64, u64)]) -> Result<()> {

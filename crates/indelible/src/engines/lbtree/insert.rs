@@ -5,18 +5,18 @@ use super::Tree;
 use super::leaf::PreparedInsert;
 use super::search::LockedLeaf;
 use crate::concurrency::epochs;
-use crate::engines::Change;
+use crate::engines::Decision;
 use crate::pmem::planted::planted;
 use crate::{Error, Result};
 
 impl Tree {
-    /// Changes one key, in one step as seen by all others, and returns its value from before. `change` may be called
+    /// Changes one key, in one step as seen by all others, and returns its value from before. `decide` may be called
     /// more than once; the last call counts.
     #[inline]
     pub(super) fn apply(
         &self,
         key: u64,
-        mut change: impl FnMut(Option<u64>) -> Change,
+        mut decide: impl FnMut(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, Box<Error>> {
         let _guard = epochs::pin();
         loop {
@@ -24,9 +24,9 @@ impl Tree {
             let leaf = locked.leaf;
             let found = leaf.find(key);
             let before = found.map(|(_, value)| value);
-            match (change(before), found) {
-                (Change::Keep, _) | (Change::Remove, None) => return Ok(before),
-                (Change::Put(value), Some((place, _))) => {
+            match (decide(before), found) {
+                (Decision::Keep, _) | (Decision::Remove, None) => return Ok(before),
+                (Decision::Put(value), Some((place, _))) => {
                     if planted(Bug::UnlockBeforeFence) {
                         leaf.publish_update(self.pm, place, value);
                         drop(locked);
@@ -36,7 +36,7 @@ impl Tree {
                     }
                     return Ok(before);
                 }
-                (Change::Put(value), None) => {
+                (Decision::Put(value), None) => {
                     if leaf.is_full() {
                         self.split(locked, key)?;
                         continue;
@@ -45,7 +45,7 @@ impl Tree {
                     self.count_change(leaf.offset, key, 1);
                     return Ok(None);
                 }
-                (Change::Remove, Some((place, _))) => {
+                (Decision::Remove, Some((place, _))) => {
                     leaf.remove(self.pm, place);
                     self.count_change(leaf.offset, key, -1);
                     let left = leaf.count();
@@ -72,7 +72,7 @@ impl Tree {
             *rest = &rest[done..];
             if let Some((&(key, value), more)) = rest.split_first().filter(|_| done < SHARING) {
                 // What ended it early, a full leaf, a gap or a lock held elsewhere, is done by itself.
-                self.apply(key, |_| Change::Put(value))
+                self.apply(key, |_| Decision::Put(value))
                     .map_err(|error| *error)?;
                 *rest = more;
             }

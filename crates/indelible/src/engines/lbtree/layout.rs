@@ -41,9 +41,9 @@ const BITMAP: u128 = 0x3fff;
 const MARK: u128 = 1 << 14;
 const ALT: u128 = 1 << 15;
 
-/// A key and its value.
+/// A slot of a leaf: room for one record.
 #[repr(C, align(16))]
-pub(super) struct Record {
+pub(super) struct Slot {
     pub(super) key: Cell,
     pub(super) value: Cell,
 }
@@ -53,7 +53,7 @@ pub(super) struct Record {
 pub(super) struct Block {
     /// The header at the front.
     pub(super) front: [Cell; 2],
-    pub(super) records: [Record; SLOTS],
+    pub(super) slots: [Slot; SLOTS],
     /// Block 0: the two siblings. Other blocks: the alternative header.
     pub(super) tail: [Cell; 2],
 }
@@ -90,10 +90,10 @@ impl RootBlock {
 pub(super) const LEVELS: usize = 4;
 
 const _: () = {
-    assert!(size_of::<Record>() == 16);
+    assert!(size_of::<Slot>() == 16);
     assert!(size_of::<Block>() == BLOCK_BYTES);
     assert!(offset_of!(Block, front) == 0);
-    assert!(offset_of!(Block, records) == 16);
+    assert!(offset_of!(Block, slots) == 16);
     assert!(offset_of!(Block, tail) == 240);
     assert!(size_of::<RootBlock>() == BLOCK_BYTES);
     assert!(offset_of!(RootBlock, heads) == 0);
@@ -248,7 +248,7 @@ mod tests {
         for (line, bitmap) in LINE_SLOTS.iter().enumerate() {
             for slot in slots(*bitmap) {
                 assert_eq!(
-                    (offset_of!(Block, records) + slot * size_of::<Record>()) / 64,
+                    (offset_of!(Block, slots) + slot * size_of::<Slot>()) / 64,
                     line
                 );
             }

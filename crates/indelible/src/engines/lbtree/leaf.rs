@@ -2,7 +2,7 @@
 
 use super::Bug;
 use super::layout::{
-    BLOCK_BYTES, Block, Header, LINE_SLOTS, MAX_BLOCKS, MAX_RECORDS, Record, SLOTS, fingerprint,
+    BLOCK_BYTES, Block, Header, LINE_SLOTS, MAX_BLOCKS, MAX_RECORDS, SLOTS, Slot, fingerprint,
     slots,
 };
 use crate::kernels::{KeyLine, Simd, prefetch};
@@ -155,8 +155,8 @@ impl<'a> Leaf<'a> {
     }
 
     #[inline(always)]
-    fn record(self, place: Place) -> &'a Record {
-        &self.blocks[place.block].records[place.slot]
+    fn slot(self, place: Place) -> &'a Slot {
+        &self.blocks[place.block].slots[place.slot]
     }
 
     /// The record of `key`: its place and value. Section 3.1, algorithm 1.
@@ -184,10 +184,10 @@ impl<'a> Leaf<'a> {
         while matches != 0 {
             let slot = matches.trailing_zeros() as usize;
             point();
-            let record = self.record(Place { block, slot });
-            if record.key.load() == key {
+            let candidate = self.slot(Place { block, slot });
+            if candidate.key.load() == key {
                 point();
-                return Some((Place { block, slot }, record.value.load()));
+                return Some((Place { block, slot }, candidate.value.load()));
             }
             matches &= matches - 1;
         }
@@ -201,7 +201,7 @@ impl<'a> Leaf<'a> {
         for block in 0..self.blocks.len() {
             let matches = Header::matches(self.header_cells(block, self.alt()), print);
             prefetch(
-                &raw const self.blocks[block].records[matches.trailing_zeros() as usize % SLOTS],
+                &raw const self.blocks[block].slots[matches.trailing_zeros() as usize % SLOTS],
             );
         }
     }
@@ -227,15 +227,15 @@ impl<'a> Leaf<'a> {
         let keys = S::evens(block.lines(), among);
         // In memory, from where a key is quickly broadcast; left alone, the compiler picks them from registers.
         let each = std::hint::black_box(S::to_array(keys));
-        for (record, &key) in block.records.iter().zip(&each[1..]) {
+        for (slot, &key) in block.slots.iter().zip(&each[1..]) {
             let place = (S::below(keys, key) & among).count_ones() as usize;
-            out[place & 15] = record.load();
+            out[place & 15] = slot.load();
         }
         let largest = among & !S::below(keys, u64::MAX);
         if largest != 0 {
             // A true `u64::MAX`: something not in use may have gone to its place.
             let slot = largest.trailing_zeros() as usize - 1;
-            out[count - 1] = block.records[slot].load();
+            out[count - 1] = block.slots[slot].load();
         }
         count
     }
@@ -245,8 +245,8 @@ impl<'a> Leaf<'a> {
         let mut count = 0;
         for block in 0..self.blocks.len() {
             for slot in slots(self.header(block).bitmap()) {
-                let record = self.record(Place { block, slot });
-                out[count] = (record.key.load(), record.value.load());
+                let candidate = self.slot(Place { block, slot });
+                out[count] = (candidate.key.load(), candidate.value.load());
                 count += 1;
             }
         }
@@ -269,7 +269,7 @@ impl<'a> Leaf<'a> {
             .flat_map(move |block| {
                 slots(self.header(block).bitmap()).map(move |slot| Place { block, slot })
             })
-            .map(move |place| self.record(place).key.load())
+            .map(move |place| self.slot(place).key.load())
     }
 
     /// Calls `visit` with every record's key and whether its fingerprint is right.
@@ -277,7 +277,7 @@ impl<'a> Leaf<'a> {
         for block in 0..self.blocks.len() {
             let header = self.header(block);
             for slot in slots(header.bitmap()) {
-                let key = self.record(Place { block, slot }).key.load();
+                let key = self.slot(Place { block, slot }).key.load();
                 visit(key, header.fingerprint(slot) == fingerprint(key));
             }
         }
@@ -287,13 +287,13 @@ impl<'a> Leaf<'a> {
     #[inline(always)]
     pub(super) fn update(self, pm: Pm, place: Place, value: u64) {
         // COMMIT: the value itself. Recovery sees the old value before this store and the new one after it.
-        pm.commit(&self.record(place).value, value, "lbtree.update");
+        pm.commit(&self.slot(place).value, value, "lbtree.update");
     }
 
     /// [`update`](Self::update), durable after the next fence.
     pub(super) fn publish_update(self, pm: Pm, place: Place, value: u64) {
         // COMMIT: as in `update`.
-        pm.publish(&self.record(place).value, value, "lbtree.update-in-batch");
+        pm.publish(&self.slot(place).value, value, "lbtree.update-in-batch");
     }
 
     /// Takes a record out: one line, one fence. Section 3.1, theorem 3.1.
@@ -402,17 +402,17 @@ impl<'a> Leaf<'a> {
             (home << 8 | line << 4) as u64 | u64::from(moving),
         );
         for (to, from) in free.zip(slots(LINE_SLOTS[home])) {
-            let record = self.record(Place { block, slot: from });
+            let candidate = self.slot(Place { block, slot: from });
             self.write_record(
                 pm,
                 Place { block, slot: to },
-                record.key.load(),
-                record.value.load(),
+                candidate.key.load(),
+                candidate.value.load(),
             );
             new = new.with(to, old.fingerprint(from)).without(from);
         }
         // All of it lies in one line: that of the first slot written.
-        pm.flush(&self.record(Place { block, slot }).key);
+        pm.flush(&self.slot(Place { block, slot }).key);
         PreparedInsert {
             block,
             old,
@@ -423,7 +423,7 @@ impl<'a> Leaf<'a> {
 
     #[inline(always)]
     pub(super) fn write_record(self, pm: Pm, place: Place, key: u64, value: u64) {
-        let record = self.record(place);
+        let record = self.slot(place);
         pm.store(&record.key, key);
         pm.store(&record.value, value);
     }
@@ -525,7 +525,7 @@ impl<'a> Leaf<'a> {
                         return headers;
                     };
                     self.write_record(pm, Place { block, slot }, key, value);
-                    pm.flush(self.record(Place { block, slot }));
+                    pm.flush(self.slot(Place { block, slot }));
                     headers[block] = headers[block].with(slot, fingerprint(key));
                 }
             }
@@ -542,7 +542,7 @@ impl<'a> Leaf<'a> {
         let mut headers = self.headers();
         for (block, header) in headers.iter_mut().enumerate().take(self.blocks.len()) {
             for slot in slots(header.bitmap()) {
-                if self.record(Place { block, slot }).key.load() >= pivot {
+                if self.slot(Place { block, slot }).key.load() >= pivot {
                     *header = header.without(slot);
                 }
             }
@@ -561,14 +561,14 @@ pub(super) struct PreparedInsert {
     pub(super) moved: bool,
 }
 
-impl Record {
+impl Slot {
     /// Key and value, not necessarily of the same moment: the caller validates a version.
     #[inline(always)]
     fn load(&self) -> [u64; 2] {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::__m128i;
-            // SAFETY: a record is 16 aligned, live bytes, and both types are 16 bytes for which every bit pattern is
+            // SAFETY: a slot is 16 aligned, live bytes, and both types are 16 bytes for which every bit pattern is
             // valid. Volatile, because others may be writing.
             unsafe {
                 std::mem::transmute::<__m128i, [u64; 2]>(

@@ -53,7 +53,7 @@ pub(crate) mod testing;
 pub use options::LbTreeOptions;
 
 use crate::concurrency::records::{self, RecordCount, RecordLocks};
-use crate::engines::{Change, Engine, Fact, Lookup, Ordered, Place, Report, Unread};
+use crate::engines::{Decision, Engine, Fact, Lookup, Ordered, Place, Report, Unread};
 use crate::kernels::{Kernel, Simd, SimdLevel, dispatch};
 use crate::pmem::Pm;
 use crate::pmem::geometry::sized;
@@ -331,9 +331,9 @@ impl Ordered for Index {
     fn apply(
         &self,
         key: u64,
-        change: &mut impl FnMut(Option<u64>) -> Change,
+        decide: &mut impl FnMut(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, Box<Error>> {
-        self.tree.apply(key, change)
+        self.tree.apply(key, decide)
     }
 
     fn insert_batch(&self, rest: &mut &[(u64, u64)]) -> Result<()> {

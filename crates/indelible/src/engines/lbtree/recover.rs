@@ -27,7 +27,7 @@ use super::leaf::{Leaf, Offset};
 use super::{Bug, Tree};
 use crate::concurrency::epochs;
 use crate::concurrency::sync::{lock, nap};
-use crate::engines::Change;
+use crate::engines::Decision;
 use crate::pmem::geometry::sized_in_tests;
 use crate::pmem::planted::planted;
 use crate::{Error, Result};
@@ -62,7 +62,7 @@ impl Tree {
         let added = self
             .directory_or_create()
             .map_err(Box::new)
-            .and_then(|directory| directory.apply(low, |_| Change::Put(offset)));
+            .and_then(|directory| directory.apply(low, |_| Decision::Put(offset)));
         if let Err(error) = added {
             tracing::debug!(%error, low, "signpost not recorded");
         }
@@ -79,9 +79,9 @@ impl Tree {
         };
         let removed = directory.apply(low, |now| {
             if now == Some(offset) {
-                Change::Remove
+                Decision::Remove
             } else {
-                Change::Keep
+                Decision::Keep
             }
         });
         removed.map(drop).map_err(|error| *error)

@@ -27,7 +27,7 @@
 pub(crate) mod testing;
 
 use super::{
-    Change, Engine, EngineOptions, Fact, OptionBytes, OptionInfo, Ordered, Place, ReadBuffer,
+    Decision, Engine, EngineOptions, Fact, OptionBytes, OptionInfo, Ordered, Place, ReadBuffer,
     Report, Unread,
 };
 use crate::concurrency::records::{RecordCount, RecordLocks};
@@ -407,19 +407,19 @@ impl Ordered for Index {
     fn apply(
         &self,
         key: u64,
-        change: &mut impl FnMut(Option<u64>) -> Change,
+        decide: &mut impl FnMut(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, Box<Error>> {
         let mut state = lock(&self.state);
         let found = state.index.get(&key).copied();
         let before = found.map(|(block, slot)| self.block(block).slots[slot].value.load());
-        match (change(before), found) {
-            (Change::Keep, _) | (Change::Remove, None) => {}
-            (Change::Put(value), Some((block, slot))) => {
+        match (decide(before), found) {
+            (Decision::Keep, _) | (Decision::Remove, None) => {}
+            (Decision::Put(value), Some((block, slot))) => {
                 // COMMIT table.update: the value. Before this store recovery sees the old one, after it the new one.
                 let cell = &self.block(block).slots[slot].value;
                 self.pm.commit(cell, value, "table.update");
             }
-            (Change::Put(value), None) => {
+            (Decision::Put(value), None) => {
                 let at = self.free_slot(&mut state)?;
                 let (block, slot) = (self.block(at.0), &self.block(at.0).slots[at.1]);
                 self.pm.store(&slot.key, key);
@@ -433,7 +433,7 @@ impl Ordered for Index {
                 state.index.insert(key, at);
                 self.count.change(self.locks.entry(0), key, 1);
             }
-            (Change::Remove, Some(at)) => {
+            (Decision::Remove, Some(at)) => {
                 let block = self.block(at.0);
                 // COMMIT table.remove: the slot is free. Before this store recovery sees the record, after it a free slot.
                 let word = block.word.load() & !(1 << at.1);
@@ -448,7 +448,7 @@ impl Ordered for Index {
 
     fn insert_batch(&self, rest: &mut &[(u64, u64)]) -> Result<()> {
         while let Some((&(key, value), more)) = rest.split_first() {
-            self.apply(key, &mut |_| Change::Put(value))
+            self.apply(key, &mut |_| Decision::Put(value))
                 .map_err(|error| *error)?;
             *rest = more;
         }
