@@ -1,5 +1,7 @@
 //! What a check has found.
 
+use crate::pool::Offset;
+
 /// Problems that are told, at most: a lost page can break thousands of records.
 const MOST_PROBLEMS: usize = 1_000;
 
@@ -10,7 +12,7 @@ pub(crate) struct Report {
     /// Problems beyond [`MOST_PROBLEMS`].
     untold: u64,
     /// Every block that can be reached, with its size, in any order.
-    reachable: Vec<(u64, u64)>,
+    reachable: Vec<(Offset, u64)>,
     records: u64,
 }
 
@@ -33,7 +35,7 @@ impl Report {
     }
 
     /// A block of so many bytes can be reached.
-    pub(crate) fn reach(&mut self, offset: u64, bytes: u64) {
+    pub(crate) fn reach(&mut self, offset: Offset, bytes: u64) {
         self.reachable.push((offset, bytes));
     }
 
@@ -48,7 +50,7 @@ impl Report {
     }
 
     /// All blocks that can be reached, in order.
-    pub(crate) fn take_reachable(&mut self) -> Vec<(u64, u64)> {
+    pub(crate) fn take_reachable(&mut self) -> Vec<(Offset, u64)> {
         self.reachable.sort_unstable();
         std::mem::take(&mut self.reachable)
     }

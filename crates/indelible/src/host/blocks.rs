@@ -2,6 +2,7 @@
 
 use super::Shared;
 use crate::engines::{Engine, Report};
+use crate::pool::Offset;
 
 /// What the spaces of an object have, together.
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,7 +69,7 @@ impl<E: Engine> Shared<E> {
             let of_size = reachable
                 .iter()
                 .filter(|(_, bytes)| *bytes == space.block_bytes());
-            let blocks: Vec<u64> = of_size.map(|&(offset, _)| offset).collect();
+            let blocks: Vec<Offset> = of_size.map(|&(offset, _)| offset).collect();
             for offset in space.free_among(&blocks) {
                 report.problem(format!("block {offset:#x} is reached and free"));
             }

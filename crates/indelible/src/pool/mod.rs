@@ -38,6 +38,7 @@ mod files;
 mod layout;
 mod mapping;
 mod occupancy;
+mod offset;
 mod options;
 mod space;
 mod superblock;
@@ -45,6 +46,7 @@ mod system;
 
 pub(crate) use core::{Object, PoolCore, Signature};
 pub(crate) use layout::{EXTENT_BYTES, NAME_BYTES, OPTION_BYTES};
+pub(crate) use offset::Offset;
 pub use options::PoolOptions;
 pub(crate) use space::{Space, SpaceNeed};
 

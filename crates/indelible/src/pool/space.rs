@@ -11,6 +11,7 @@
 use super::core::PoolCore;
 use super::layout::EXTENT_BYTES;
 use super::occupancy::Occupancy;
+use super::offset::Offset;
 use crate::Result;
 use crate::concurrency::epochs::{self, Stamp};
 use crate::concurrency::sync::lock;
@@ -35,9 +36,9 @@ struct State {
     /// Swept extents with free blocks.
     open: BTreeSet<u64>,
     /// Unlinked blocks that a reader may still hold.
-    limbo: VecDeque<(Stamp, u64)>,
+    limbo: VecDeque<(Stamp, Offset)>,
     /// Blocks of unswept extents that were unlinked since the open: free once those are swept.
-    freed_early: Vec<u64>,
+    freed_early: Vec<Offset>,
 }
 
 impl State {
@@ -137,13 +138,13 @@ impl Space {
     }
 
     /// A block, its contents undefined. Grows the pool if need be.
-    pub(crate) fn alloc(&self) -> Result<u64> {
+    pub(crate) fn alloc(&self) -> Result<Offset> {
         self.alloc_beside(&[])
     }
 
     /// The same for a map that has other spaces too: before another extent is taken, they give up those of which no block is in use.
     /// A map that grows needs blocks of one size after the other, and each size would keep an extent.
-    pub(crate) fn alloc_beside(&self, others: &[Arc<Self>]) -> Result<u64> {
+    pub(crate) fn alloc_beside(&self, others: &[Arc<Self>]) -> Result<Offset> {
         let (block, is_another_extent) = {
             let mut state = self.lock();
             let before = state.open.first().copied();
@@ -156,7 +157,7 @@ impl Space {
             (block, state.open.first().copied() != before)
         };
         if is_another_extent {
-            self.stock_up(block / EXTENT_BYTES);
+            self.stock_up(block.extent());
         }
         Ok(block)
     }
@@ -198,7 +199,7 @@ impl Space {
     }
 
     /// `count` blocks, ascending, or none.
-    pub(crate) fn alloc_many(&self, count: usize) -> Result<Vec<u64>> {
+    pub(crate) fn alloc_many(&self, count: usize) -> Result<Vec<Offset>> {
         let state = &mut *self.lock();
         let mut blocks = Vec::with_capacity(count);
         for _ in 0..count {
@@ -212,7 +213,7 @@ impl Space {
         }
         blocks.sort_unstable();
         let mut last = 0;
-        for extent in blocks.iter().map(|block| block / EXTENT_BYTES) {
+        for extent in blocks.iter().map(|block| block.extent()) {
             if extent != last {
                 self.collapse(extent);
                 last = extent;
@@ -221,7 +222,7 @@ impl Space {
         Ok(blocks)
     }
 
-    fn alloc_in(&self, state: &mut State) -> Result<u64> {
+    fn alloc_in(&self, state: &mut State) -> Result<Offset> {
         self.leave_limbo_if_long(state);
         loop {
             let Some(&extent) = state.open.first() else {
@@ -234,26 +235,26 @@ impl Space {
                 .and_then(|e| e.occupancy.alloc())
             {
                 count::allocated(self.block_bytes);
-                return Ok(extent * EXTENT_BYTES + block as u64 * self.block_bytes);
+                return Ok(Offset::of_extent(extent) + block as u64 * self.block_bytes);
             }
             state.open.remove(&extent);
         }
     }
 
     /// The extent of a block, and the block's number in it.
-    fn locate(&self, offset: u64) -> (u64, usize) {
+    fn locate(&self, offset: Offset) -> (u64, usize) {
         (
-            offset / EXTENT_BYTES,
-            (offset % EXTENT_BYTES / self.block_bytes) as usize,
+            offset.extent(),
+            (offset.within_extent() / self.block_bytes) as usize,
         )
     }
 
     /// Gives back a block that nobody has ever seen.
-    pub(crate) fn free_now(&self, offset: u64) {
+    pub(crate) fn free_now(&self, offset: Offset) {
         self.free_in(&mut self.lock(), offset);
     }
 
-    fn free_in(&self, state: &mut State, offset: u64) {
+    fn free_in(&self, state: &mut State, offset: Offset) {
         let (extent, block) = self.locate(offset);
         match state.extents.get_mut(&extent) {
             Some(Extent {
@@ -263,7 +264,7 @@ impl Space {
                 let was_used = occupancy.free(block);
                 if !was_used {
                     // It stays free.
-                    tracing::error!(offset, "a block was freed twice");
+                    tracing::error!(offset = offset.get(), "a block was freed twice");
                 }
                 let is_empty = occupancy.used() == 0;
                 state.open.insert(extent);
@@ -273,7 +274,10 @@ impl Space {
             }
             Some(_) => state.freed_early.push(offset),
             // Whoever owns the block keeps it.
-            None => tracing::error!(offset, "a block is freed that is not in this space"),
+            None => tracing::error!(
+                offset = offset.get(),
+                "a block is freed that is not in this space"
+            ),
         }
     }
 
@@ -296,7 +300,7 @@ impl Space {
     }
 
     /// Gives back a block that has just been unlinked, once no reader can hold it any more.
-    pub(crate) fn retire(&self, offset: u64) {
+    pub(crate) fn retire(&self, offset: Offset) {
         let mut state = self.lock();
         if planted(Bug::ReuseWithoutEpoch) {
             return self.free_in(&mut state, offset);
@@ -331,14 +335,14 @@ impl Space {
     }
 
     /// Whether there is a block of this space at `offset`: for offsets that come from the file. O(1).
-    pub(crate) fn owns(&self, offset: u64) -> bool {
+    pub(crate) fn owns(&self, offset: Offset) -> bool {
         self.core.block_bytes_at(self.owner, offset) == Some(self.block_bytes)
     }
 
     /// Those of `blocks` that are free, as far as is known.
-    pub(crate) fn free_among(&self, blocks: &[u64]) -> Vec<u64> {
+    pub(crate) fn free_among(&self, blocks: &[Offset]) -> Vec<Offset> {
         let state = self.lock();
-        let is_free = |&offset: &u64| {
+        let is_free = |&offset: &Offset| {
             let (extent, block) = self.locate(offset);
             let extent = state.extents.get(&extent);
             extent.is_none_or(|extent| extent.swept && !extent.occupancy.is_used(block))
@@ -354,7 +358,7 @@ impl Space {
     /// Claims the block at `offset`, which [`owns`](Self::owns) approves: a link from before the open leads there. `false` if
     /// another one has led there before, or if blocks are allocated from where it lies: nothing from before the open can be in
     /// an extent that was taken since. Until then the block must not even be read: its extent may be given back at any time.
-    pub(crate) fn claim(&self, offset: u64) -> bool {
+    pub(crate) fn claim(&self, offset: Offset) -> bool {
         let (extent, block) = self.locate(offset);
         match self.lock().extents.get_mut(&extent) {
             Some(extent) if !extent.swept => extent.occupancy.mark(block),
@@ -363,7 +367,7 @@ impl Space {
     }
 
     /// Takes back a claim, if the sweep has not ended.
-    pub(crate) fn unclaim(&self, offset: u64) {
+    pub(crate) fn unclaim(&self, offset: Offset) {
         let (extent, block) = self.locate(offset);
         if let Some(extent) = self.lock().extents.get_mut(&extent)
             && !extent.swept

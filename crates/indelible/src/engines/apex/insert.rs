@@ -26,7 +26,7 @@ use super::Tree;
 use super::batch::LANES;
 use super::build::choose_free_slot;
 use super::data::{DataNode, State};
-use super::layout::{Extension, GROUP_SLOTS, LINE_PAIR_SLOTS, Slot, window_of};
+use super::layout::{Extension, GROUP_SLOTS, LINE_PAIR_SLOTS, Offset, Slot, window_of};
 use super::search::{LockedGroup, Place};
 use crate::concurrency::epochs;
 use crate::concurrency::locks::{Wait, WriteGuard};
@@ -252,9 +252,10 @@ impl Tree {
         self.pm.note("stash extended", 0);
         let block = self.blocks.alloc(size_of::<Extension>() as u64)?;
         let header = self.data_header(data.offset());
-        let next = header.extension.load();
+        let next = Offset::from_word(header.extension.load());
         if planted(Bug::ExtensionBeforeFill) {
-            self.pm.commit(&header.extension, block, "apex.extend");
+            self.pm
+                .commit(&header.extension, block.get(), "apex.extend");
         }
         self.extension(block)
             .fill(self.pm, next, data.marker(), std::iter::empty());
@@ -262,7 +263,8 @@ impl Tree {
         // COMMIT apex.extend: the header's link to the first extended stash block. Before this store, the new
         // block is unreachable and recovery sweeps it; after it, recovery sees the block, without records, and behind
         // it the older blocks.
-        self.pm.commit(&header.extension, block, "apex.extend");
+        self.pm
+            .commit(&header.extension, block.get(), "apex.extend");
         data.extend(block);
         Ok(true)
     }

@@ -244,7 +244,7 @@ impl Tree {
     #[inline(always)]
     unsafe fn at<T>(&self, offset: Offset) -> &T {
         // SAFETY: the contract; the mapping lives as long as `core`. Cells are atomics, valid for every bit pattern.
-        unsafe { &*self.base.add(offset as usize).cast_const().cast() }
+        unsafe { &*self.base.add(offset.get() as usize).cast_const().cast() }
     }
 
     fn inner_head(&self, offset: Offset) -> &InnerHead {

@@ -15,7 +15,7 @@
 use super::Tree;
 use super::data::DataNode;
 use super::layout::{
-    GROUP_SLOTS, LINE_PAIR_SLOTS, LINE_SLOTS, WINDOW_SLOTS, line_pair_of, window_of,
+    GROUP_SLOTS, LINE_PAIR_SLOTS, LINE_SLOTS, Offset, WINDOW_SLOTS, line_pair_of, window_of,
 };
 use crate::Result;
 use crate::concurrency::epochs;
@@ -251,7 +251,7 @@ impl Tree {
             data.find_overflow_between::<S>(from, to, |slot| {
                 if let Some(at) = data.stash_at(slot) {
                     prefetch(std::ptr::from_ref(self.slot_at(at)));
-                    found.push([at, 0]);
+                    found.push([at.get(), 0]);
                 }
             });
         }
@@ -263,7 +263,7 @@ impl Tree {
     fn load_stashed(&self, low: u64, span: u64, found: &mut Vec<KeyValue>) {
         let mut count = 0;
         for i in 0..found.len() {
-            let slot = self.slot_at(found[i][0]);
+            let slot = self.slot_at(Offset::from_word(found[i][0]));
             // Store the record in any case: no branch could be predicted.
             found[count] = [slot.key.load(), slot.value.load()];
             count += usize::from(found[count][0].wrapping_sub(low) <= span);
@@ -395,7 +395,7 @@ mod tests {
             low: 0,
             marker: u64::MAX,
         };
-        let data = DataNode::new(1 << 20, 1 << 10, &geometry, 1000, &[]);
+        let data = DataNode::new(Offset::from_word(1 << 20), 1 << 10, &geometry, 1000, &[]);
         data.set_counted(0, 5000, 0);
         for wanted in 0..MOST_READ {
             assert!(data.predicted_width(0, wanted) > 0);

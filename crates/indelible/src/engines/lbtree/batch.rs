@@ -10,6 +10,7 @@ use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::Version;
 use crate::kernels::{Kernel, Simd, dispatch};
+use crate::pool::Offset;
 
 /// Lookups in a group: enough to keep the memory busy, few enough for their lines to stay in the first-level cache.
 const LANES: usize = 32;
@@ -37,7 +38,7 @@ impl<'a> Lanes<'a> {
             nodes: [root; LANES],
             versions: [version; LANES],
             parents: [(root, version); LANES],
-            children: [Child::leaf(0); LANES],
+            children: [Child::leaf(Offset::NONE); LANES],
             height: root.level(),
             failed: 0,
         }
@@ -161,7 +162,7 @@ impl Kernel for GetGroup<'_> {
                 continue;
             }
             let offset = group.children[lane].offset();
-            *version = self.tree.locks.of(offset).read();
+            *version = self.tree.locks.of(offset.get()).read();
             group.check(
                 lane,
                 group.nodes[lane].lock().validate(group.versions[lane]),
@@ -179,7 +180,7 @@ impl Kernel for GetGroup<'_> {
                 .at(offset)
                 .find(self.keys[lane])
                 .map(|(_, value)| value);
-            group.check(lane, self.tree.locks.of(offset).validate(version));
+            group.check(lane, self.tree.locks.of(offset.get()).validate(version));
         }
         group.failed
     }

@@ -3,10 +3,10 @@
 use super::arena::Arena;
 use super::inner::{Child, FANOUT, Inner};
 use super::layout::LEVELS;
-use super::leaf::Offset;
 use super::{Tree, root_block_at};
 use crate::concurrency::locks::Wait;
 use crate::concurrency::sync::lock;
+use crate::pool::Offset;
 use crate::{Error, Result};
 use std::sync::Mutex;
 
@@ -45,7 +45,7 @@ impl Tree {
                 return Err(Error::NotEmpty);
             }
             let head = bottom.child(0).offset();
-            if let Some(leaf_guard) = self.locks.of(head).try_lock() {
+            if let Some(leaf_guard) = self.locks.of(head.get()).try_lock() {
                 break (root_guard, bottom_guard, leaf_guard, head);
             }
         };
@@ -132,7 +132,7 @@ impl Tree {
             let mine = &records[cut(at)..cut(at + 1)];
             // The first leaf covers everything from zero on.
             leaf.0 = if at == 0 { 0 } else { mine[0].0 };
-            let next = offsets.get(at + 1).copied().unwrap_or(0);
+            let next = offsets.get(at + 1).copied().unwrap_or(Offset::NONE);
             self.leaves.at(leaf.1).stream(self.pm, mine, next);
         };
         let parts = Mutex::new(chain.chunks_mut(PART).enumerate());
@@ -163,10 +163,12 @@ impl Tree {
     /// Every block that the load makes unreachable: the leaves of all present chains and the root block.
     fn old_blocks(&self) -> Result<Vec<Offset>> {
         let root = self.root_block()?;
-        let mut old = vec![self.core.entry(self.slot).roots[0].load()];
+        let mut old = vec![Offset::from_word(
+            self.core.entry(self.slot).roots[0].load(),
+        )];
         for head in &root.heads {
-            let mut next = head.load();
-            while next != 0 {
+            let mut next = Offset::from_word(head.load());
+            while !next.is_none() {
                 old.push(next);
                 next = self.leaf_at(next)?.next();
             }
@@ -175,15 +177,18 @@ impl Tree {
     }
 
     fn switch_root_block(&self, new: Offset, chains: &[Chain]) -> Result<()> {
-        let mut heads = [0; LEVELS];
+        let mut heads = [Offset::NONE; LEVELS];
         for (head, chain) in heads.iter_mut().zip(chains) {
             *head = chain[0].1;
         }
         root_block_at(&self.core, &self.space, new)?.fill(self.pm, heads);
         // COMMIT: the catalog entry's root. Before this store recovery sees the empty map, and all that was loaded is
         // swept; after it, it sees all records and their signposts, and the old chains are swept.
-        self.pm
-            .commit(&self.core.entry(self.slot).roots[0], new, "lbtree.load");
+        self.pm.commit(
+            &self.core.entry(self.slot).roots[0],
+            new.get(),
+            "lbtree.load",
+        );
         Ok(())
     }
 

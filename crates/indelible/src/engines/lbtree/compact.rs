@@ -37,13 +37,13 @@
 
 use super::inner::Child;
 use super::layout::{LEVELS, MAX_RECORDS, RootBlock};
-use super::leaf::Offset;
 use super::search::Spot;
 use super::{Tree, root_block_at};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::{Wait, WriteGuard};
 use crate::concurrency::sync::lock;
+use crate::pool::Offset;
 
 /// Rounds of moving, at most. One is enough while nobody writes; splits that happen meanwhile take some of the free blocks
 /// that a round had counted on, and the next round counts again.
@@ -180,7 +180,7 @@ impl Tree {
             // is swept; after it, it sees the copy, with the same records and sibling, and the old leaf is swept.
             Link::Head(root) => {
                 self.pm
-                    .commit(&root.heads[self.level], new, "lbtree.move-head");
+                    .commit(&root.heads[self.level], new.get(), "lbtree.move-head");
             }
         }
         parent.set_child(spot.slot, Child::leaf(new));
@@ -218,14 +218,14 @@ impl Tree {
     ) -> Option<(WriteGuard<'_>, Option<WriteGuard<'_>>)> {
         match *link {
             Link::Sibling { left, .. } => self.try_lock_two(left, old),
-            Link::Head(_) => Some((self.locks.of(old).try_lock()?, None)),
+            Link::Head(_) => Some((self.locks.of(old.get()).try_lock()?, None)),
         }
     }
 
     /// Moves the root block to a free block before `end`, if it is not there and there is one.
     fn move_root_block_below(&self, end: Offset) -> Result<()> {
         let entry = self.core.entry(self.slot);
-        let old = entry.roots[0].load();
+        let old = Offset::from_word(entry.roots[0].load());
         if old < end {
             return Ok(());
         }
@@ -240,15 +240,16 @@ impl Tree {
         let Some(new) = self.space.alloc_below(end) else {
             return Ok(());
         };
-        let mut heads = [0; LEVELS];
+        let mut heads = [Offset::NONE; LEVELS];
         for (head, cell) in heads.iter_mut().zip(&self.root_block()?.heads) {
-            *head = cell.load();
+            *head = Offset::from_word(cell.load());
         }
         self.pm.note("root block moved", 0);
         root_block_at(&self.core, &self.space, new)?.fill(self.pm, heads);
         // COMMIT lbtree.move-root: the catalog entry's root. Before this store recovery sees the old root block, and the copy is swept; after
         // it, it sees the copy, with the same heads, and the old one is swept.
-        self.pm.commit(&entry.roots[0], new, "lbtree.move-root");
+        self.pm
+            .commit(&entry.roots[0], new.get(), "lbtree.move-root");
         self.space.retire(old);
         Ok(())
     }
@@ -311,12 +312,14 @@ mod tests {
     /// Offsets of all blocks of the map, and the number of its directories. Nobody writes.
     fn blocks(tree: &Tree) -> (Vec<Offset>, usize) {
         let root = tree.root_block().unwrap();
-        let mut blocks = vec![tree.core.entry(tree.slot).roots[0].load()];
+        let mut blocks = vec![Offset::from_word(
+            tree.core.entry(tree.slot).roots[0].load(),
+        )];
         let mut chains = 0;
-        for head in root.heads.iter().map(|head| head.load()) {
-            chains += usize::from(head != 0);
+        for head in root.heads.iter().map(|head| Offset::from_word(head.load())) {
+            chains += usize::from(!head.is_none());
             let mut next = head;
-            while next != 0 {
+            while !next.is_none() {
                 blocks.push(next);
                 next = tree.leaf_at(next).unwrap().next();
             }
@@ -337,17 +340,17 @@ mod tests {
             let tree = tree_of(&map);
             let (before, directories) = blocks(tree);
             assert!(directories >= 2);
-            let first = EXTENT_BYTES;
-            assert!(before.iter().all(|&block| block >= 2 * first));
+            let first = Offset::of_extent(1);
+            assert!(before.iter().all(|&block| block >= Offset::of_extent(2)));
             // The first extent is free now, and all of the map goes there.
             pool.drop_map("first").unwrap();
             let used = before.len() as u64 * u64::from(leaf_bytes);
-            let end = (1 + used.div_ceil(EXTENT_BYTES)) * EXTENT_BYTES;
+            let end = Offset::of_extent(1 + used.div_ceil(EXTENT_BYTES));
             pool.shrink().unwrap();
             let (after, still) = blocks(tree);
             assert_eq!(still, directories);
             assert!(after.iter().all(|&block| (first..end).contains(&block)));
-            assert_eq!(pool.stat().file_bytes, end);
+            assert_eq!(pool.stat().file_bytes, end.get());
             assert_eq!(map.check().unwrap(), [""; 0]);
             assert_eq!(pool.check(), [""; 0]);
             let mut expected: Vec<(u64, u64)> = (0..40_000_u64)
@@ -370,7 +373,7 @@ mod tests {
         pool.shrink().unwrap();
         assert_eq!(blocks(tree), before);
         // Where blocks would have to go lies nothing of the pool.
-        tree.move_all_below(EXTENT_BYTES).unwrap();
+        tree.move_all_below(Offset::of_extent(1)).unwrap();
         assert_eq!(blocks(tree), before);
         assert_eq!(map.check().unwrap(), [""; 0]);
     }
@@ -386,7 +389,7 @@ mod tests {
             map.insert(key, key).unwrap();
         }
         let tree = tree_of(&map);
-        let end = 2 * EXTENT_BYTES;
+        let end = Offset::of_extent(2);
         let done = AtomicBool::new(false);
         let moved = std::thread::scope(|scope| {
             // Also if this thread panics, or the others would go on for ever.

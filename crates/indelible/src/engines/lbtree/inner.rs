@@ -27,11 +27,11 @@
 //!
 //! The last child is repeated in the last slot, where a search for `u64::MAX` ends: so lookups need not know the shape.
 
-use super::leaf::Offset;
 use crate::concurrency::locks::VersionLock;
 use crate::concurrency::sync::atomic::{AtomicU64, Ordering};
 use crate::kernels::{KeyLine, Simd, prefetch};
 use crate::pmem::geometry::sized_in_tests;
+use crate::pool::Offset;
 
 // Smaller under test, so that inner nodes split and merge within a few hundred operations.
 const GROUP: usize = sized_in_tests(32, 8);
@@ -84,16 +84,16 @@ impl Child {
 
     #[inline(always)]
     pub(super) fn leaf(offset: Offset) -> Self {
-        Self(offset)
+        Self(offset.get())
     }
 
     pub(super) fn gap(offset: Offset) -> Self {
-        Self(offset | Self::GAP)
+        Self(offset.get() | Self::GAP)
     }
 
     #[inline(always)]
     pub(super) fn offset(self) -> Offset {
-        self.0 & !Self::GAP
+        Offset::from_word(self.0 & !Self::GAP)
     }
 
     #[inline(always)]
@@ -582,10 +582,10 @@ mod tests {
         ) {
             let arena = Arena::new();
             let (node, _guard) = arena.alloc(0);
-            node.refill_leaves(&[(0, Child::leaf(256))]);
+            node.refill_leaves(&[(0, Child::leaf(Offset::from_word(256)))]);
             let mut model = vec![(0, 256)];
             for key in order.iter().map(|i| top - 3 * i) {
-                node.insert_leaf(dispatch(SimdLevel::Plain, Find(node, key)), key, Child::leaf(key << 8));
+                node.insert_leaf(dispatch(SimdLevel::Plain, Find(node, key)), key, Child::leaf(Offset::from_word(key << 8)));
                 model.insert(model.partition_point(|child| child.0 < key), (key, key << 8));
                 assert_holds(node, &model);
             }

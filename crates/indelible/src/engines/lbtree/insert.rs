@@ -135,7 +135,7 @@ impl Tree {
             return None;
         }
         let offset = spot.child.offset();
-        let lock = self.locks.of(offset);
+        let lock = self.locks.of(offset.get());
         if let Some(at) = held.iter().position(|locked| locked.guard.holds(lock)) {
             return Some(at).filter(|&at| held[at].leaf.offset == offset && spot.is_current());
         }

@@ -24,6 +24,7 @@
 //! There is no lock and no version in a leaf: locks live in DRAM (see `locks`), so recovery has nothing to reset.
 
 use crate::pmem::{Cell, Pm};
+use crate::pool::Offset;
 use std::mem::offset_of;
 
 /// Bytes in a block.
@@ -75,9 +76,9 @@ pub(super) struct RootBlock {
 
 impl RootBlock {
     /// Fills a root block that nobody reads yet, and persists it.
-    pub(super) fn fill(&self, pm: Pm, heads: [u64; LEVELS]) {
-        for (cell, value) in self.heads.iter().zip(heads) {
-            pm.store(cell, value);
+    pub(super) fn fill(&self, pm: Pm, heads: [Offset; LEVELS]) {
+        for (cell, head) in self.heads.iter().zip(heads) {
+            pm.store(cell, head.get());
         }
         for cell in &self.zero {
             pm.store(cell, 0);

@@ -9,9 +9,7 @@ use crate::kernels::{KeyLine, Simd, prefetch};
 use crate::pmem::planted::planted;
 use crate::pmem::schedule::point;
 use crate::pmem::{Cell, Pm};
-
-/// Offset of a leaf in the pool; 0 is none.
-pub(super) type Offset = u64;
+use crate::pool::Offset;
 
 /// How to get from offsets to leaves: the pool's base and the blocks per leaf. Small and `Copy`.
 #[derive(Clone, Copy)]
@@ -48,16 +46,16 @@ impl Leaves {
     /// pointer that `Space::owns` has approved: then it lies, whole and aligned, inside the mapping.
     #[inline(always)]
     pub(super) fn at<'a>(self, offset: Offset) -> Leaf<'a> {
-        debug_assert!(offset != 0 && offset.is_multiple_of(BLOCK_BYTES as u64));
+        debug_assert!(!offset.is_none() && offset.get().is_multiple_of(BLOCK_BYTES as u64));
         point();
         crate::pmem::expect_mapped(
-            self.base as usize + offset as usize,
+            self.base as usize + offset.get() as usize,
             self.blocks * BLOCK_BYTES,
         );
         // SAFETY: by the condition above the bytes are mapped for as long as the tree lives, and a `Block` is made of
         // atomics, for which every bit pattern is valid.
         let blocks = unsafe {
-            std::slice::from_raw_parts(self.base.add(offset as usize).cast(), self.blocks)
+            std::slice::from_raw_parts(self.base.add(offset.get() as usize).cast(), self.blocks)
         };
         Leaf { blocks, offset }
     }
@@ -65,14 +63,14 @@ impl Leaves {
     /// Asks the caches for the lines of the leaf's headers.
     #[inline(always)]
     pub(super) fn prefetch_header(self, offset: Offset) {
-        prefetch(self.base.wrapping_add(offset as usize));
+        prefetch(self.base.wrapping_add(offset.get() as usize));
     }
 
     /// Asks the caches for the whole leaf.
     #[inline(always)]
     pub(super) fn prefetch(self, offset: Offset) {
         for line in 0..self.blocks * (BLOCK_BYTES / 64) {
-            prefetch(self.base.wrapping_add(offset as usize + line * 64));
+            prefetch(self.base.wrapping_add(offset.get() as usize + line * 64));
         }
     }
 }
@@ -151,7 +149,7 @@ impl<'a> Leaf<'a> {
     /// The leaf to the right.
     #[inline(always)]
     pub(super) fn next(self) -> Offset {
-        self.blocks[0].tail[self.alt()].load_acquire()
+        Offset::from_word(self.blocks[0].tail[self.alt()].load_acquire())
     }
 
     #[inline(always)]
@@ -465,7 +463,7 @@ impl<'a> Leaf<'a> {
             }
             (words[0], words[1]) = (header.word0(), header.word1());
         }
-        words[BLOCK_BYTES / 8 - 2] = next;
+        words[BLOCK_BYTES / 8 - 2] = next.get();
         words
     }
 
@@ -481,7 +479,7 @@ impl<'a> Leaf<'a> {
             pm.store(&cells[0], header.word0());
             pm.flush(cells);
         }
-        pm.store(&self.blocks[0].tail[1 - alt], next);
+        pm.store(&self.blocks[0].tail[1 - alt], next.get());
         pm.flush(&self.blocks[0].tail[1 - alt]);
         pm.fence();
         headers[0].store_fingerprints(pm, &self.blocks[0].front, front);
@@ -502,14 +500,14 @@ impl<'a> Leaf<'a> {
         pm.note("empty leaf relinked", sibling as u64);
         // COMMIT: the sibling that counts. Before this store recovery finds the empty leaf and does this again; after
         // it the empty leaf is unreachable and is swept.
-        pm.commit(&self.blocks[0].tail[sibling], next, "lbtree.relink");
+        pm.commit(&self.blocks[0].tail[sibling], next.get(), "lbtree.relink");
     }
 
     /// Makes `copy` the sibling of a leaf whose right neighbour has been copied there, with its sibling.
     pub(super) fn follow(self, pm: Pm, copy: Offset) {
         // COMMIT lbtree.move: the sibling that counts. Before this store recovery sees the old right neighbour, and the copy is swept;
         // after it, it sees the copy, which leads to the same leaf, and the old one is swept.
-        pm.commit(&self.blocks[0].tail[self.alt()], copy, "lbtree.move");
+        pm.commit(&self.blocks[0].tail[self.alt()], copy.get(), "lbtree.move");
     }
 
     /// Writes `records` into free slots, flushes them, and returns the headers that would make them real: the first

@@ -57,12 +57,12 @@ use crate::engines::{Decision, Engine, Fact, Lookup, Ordered, Place, Report, Unr
 use crate::kernels::{Kernel, Simd, SimdLevel, dispatch};
 use crate::pmem::Pm;
 use crate::pmem::geometry::sized;
-use crate::pool::{PoolCore, Space};
+use crate::pool::{Offset, PoolCore, Space};
 use crate::{Error, Result};
 use arena::Arena;
 use inner::{Child, Inner};
 use layout::{BLOCK_BYTES, LEVELS, RootBlock};
-use leaf::{Leaves, Offset};
+use leaf::Leaves;
 use scan::{Bookmark, Buffer};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -179,7 +179,7 @@ impl Tree {
     #[inline(always)]
     fn count_change(&self, leaf: Offset, key: u64, change: i64) {
         if self.level == 0 {
-            self.count.change(self.locks.entry(leaf), key, change);
+            self.count.change(self.locks.entry(leaf.get()), key, change);
         }
     }
 
@@ -204,7 +204,8 @@ impl Kernel for FindChild<'_> {
 
 /// The root block of the catalog entry at `slot`.
 fn root_block<'a>(core: &'a PoolCore, space: &Space, slot: usize) -> Result<&'a RootBlock> {
-    root_block_at(core, space, core.entry(slot).roots[0].load_acquire())
+    let root = Offset::from_word(core.entry(slot).roots[0].load_acquire());
+    root_block_at(core, space, root)
 }
 
 /// The root block at `offset`, if that is a block of the map.
@@ -216,7 +217,7 @@ fn root_block_at<'a>(core: &'a PoolCore, space: &Space, offset: Offset) -> Resul
     }
     // SAFETY: `owns` says that the block lies, whole and aligned, in the mapping, which lives as long as `core`; a
     // `RootBlock` consists of atomics, for which every bit pattern is valid.
-    Ok(unsafe { &*core.base().add(offset as usize).cast_const().cast() })
+    Ok(unsafe { &*core.base().add(offset.get() as usize).cast_const().cast() })
 }
 
 /// An open LB+-Tree: the tree of records, below its directories.
@@ -234,10 +235,12 @@ impl Engine for Index {
         let space = core.space(place.slot, options.bytes())?;
         let leaves = Leaves::new(core.base(), options.bytes());
         let (head, root) = (space.alloc()?, space.alloc()?);
-        leaves.at(head).fill(core.pm(), &[], 0);
-        root_block_at(core, &space, root)?.fill(core.pm(), [head, 0, 0, 0]);
+        leaves.at(head).fill(core.pm(), &[], Offset::NONE);
+        root_block_at(core, &space, root)?
+            .fill(core.pm(), [head, Offset::NONE, Offset::NONE, Offset::NONE]);
         // Needs no flush: it lies in the line of the word that commits the entry.
-        core.pm().store(&core.entry(place.slot).roots[0], root);
+        core.pm()
+            .store(&core.entry(place.slot).roots[0], root.get());
         Ok(())
     }
 
@@ -247,11 +250,11 @@ impl Engine for Index {
         let heads: Vec<Offset> = root_block(core, &space, slot)?
             .heads
             .iter()
-            .map(|head| head.load_acquire())
+            .map(|head| Offset::from_word(head.load_acquire()))
             .collect();
-        space.claim(core.entry(slot).roots[0].load());
+        space.claim(Offset::from_word(core.entry(slot).roots[0].load()));
         let mut above = None;
-        for level in (0..LEVELS).rev().filter(|&level| heads[level] != 0) {
+        for level in (0..LEVELS).rev().filter(|&level| !heads[level].is_none()) {
             let tree = Tree::new(core, &space, options.bytes(), slot, level);
             let tree = tree.over(Child::gap(heads[level]))?;
             if let Some(directory) = above.take() {
@@ -292,7 +295,7 @@ impl Engine for Index {
     fn check(&self, report: &mut Report) -> Result<()> {
         let tree = &self.tree;
         report.reach(
-            tree.core.entry(tree.slot).roots[0].load(),
+            Offset::from_word(tree.core.entry(tree.slot).roots[0].load()),
             tree.leaf_bytes(),
         );
         tree.check(report)

@@ -23,13 +23,14 @@
 
 use super::inner::Child;
 use super::layout::LEVELS;
-use super::leaf::{Leaf, Offset};
+use super::leaf::Leaf;
 use super::{Bug, Tree};
 use crate::concurrency::epochs;
 use crate::concurrency::sync::{lock, nap};
 use crate::engines::Decision;
 use crate::pmem::geometry::sized_in_tests;
 use crate::pmem::planted::planted;
+use crate::pool::Offset;
 use crate::{Error, Result};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -44,11 +45,16 @@ const GIVE_WAY: Duration = Duration::from_micros(50);
 /// random: directory leaves are allocated next to the leaves that they point to.
 fn is_signpost(offset: Offset) -> bool {
     // The finalizer of MurmurHash3.
-    let mut hash = offset;
+    let mut hash = offset.get();
     for factor in [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53_u64] {
         hash = (hash ^ hash >> 33).wrapping_mul(factor);
     }
     (hash >> 33).is_multiple_of(SIGNPOST_INTERVAL)
+}
+
+/// The lowest key and the offset of the leaf that a record of a directory points to.
+fn leaf_of_signpost((low, word): (u64, u64)) -> (u64, Offset) {
+    (low, Offset::from_word(word))
 }
 
 impl Tree {
@@ -62,7 +68,7 @@ impl Tree {
         let added = self
             .directory_or_create()
             .map_err(Box::new)
-            .and_then(|directory| directory.apply(low, |_| Decision::Put(offset)));
+            .and_then(|directory| directory.apply(low, |_| Decision::Put(offset.get())));
         if let Err(error) = added {
             tracing::debug!(%error, low, "signpost not recorded");
         }
@@ -78,7 +84,7 @@ impl Tree {
             return Ok(());
         };
         let removed = directory.apply(low, |now| {
-            if now == Some(offset) {
+            if now == Some(offset.get()) {
                 Decision::Remove
             } else {
                 Decision::Keep
@@ -98,13 +104,13 @@ impl Tree {
         }
         let head = self.leaves.at(self.space.alloc()?);
         self.pm.note("directory made", self.level as u64);
-        head.fill(self.pm, &[], 0);
+        head.fill(self.pm, &[], Offset::NONE);
         self.pm.fence();
         // COMMIT: the head of the directory's chain in the root block. Before this store there is no directory and the
         // block is swept; after it there is an empty one.
         self.pm.commit(
             &self.root_block()?.heads[self.level + 1],
-            head.offset,
+            head.offset.get(),
             "lbtree.directory",
         );
         Ok(self.attach_directory(self.new_directory(head.offset)?))
@@ -125,8 +131,8 @@ impl Tree {
     pub(super) fn signposts_among(leaves: &[(u64, Offset)]) -> Vec<(u64, u64)> {
         leaves
             .iter()
-            .copied()
-            .filter(|&(_, offset)| is_signpost(offset))
+            .filter(|&&(_, offset)| is_signpost(offset))
+            .map(|&(low, offset)| (low, offset.get()))
             .collect()
     }
 
@@ -169,7 +175,7 @@ impl Tree {
         let stop = match (end, high) {
             (Some((_, offset)), _) => offset,
             (None, Some(high)) => self.leaf_offset_of(high),
-            (None, None) => 0,
+            (None, None) => Offset::NONE,
         };
         let mut claimed = Vec::new();
         let high = end.map(|(key, _)| key).or(high);
@@ -197,7 +203,7 @@ impl Tree {
         self.directory().is_none()
             && self
                 .leaf_at(head.offset())
-                .is_ok_and(|leaf| leaf.next() == 0)
+                .is_ok_and(|leaf| leaf.next().is_none())
     }
 
     fn read_gap(&self, key: u64) -> (u64, Option<u64>, Child) {
@@ -232,7 +238,7 @@ impl Tree {
             return out_of_order(here);
         }
         while next != stop {
-            if next == 0 {
+            if next.is_none() {
                 return Err(Error::Damaged(format!(
                     "the chain of leaves ends before leaf {stop:#x}"
                 )));
@@ -313,15 +319,19 @@ impl Tree {
     }
 
     fn signpost_at_or_below(&self, key: u64) -> Result<Option<(u64, Offset)>> {
-        self.directory()
-            .map_or(Ok(None), |directory| directory.record_at_or_below(key))
+        let signpost = match self.directory() {
+            Some(directory) => directory.record_at_or_below(key)?,
+            None => None,
+        };
+        Ok(signpost.map(leaf_of_signpost))
     }
 
     fn signpost_above(&self, key: u64) -> Result<Option<(u64, Offset)>> {
-        match (self.directory(), key.checked_add(1)) {
-            (Some(directory), Some(key)) => directory.record_at_or_above(key),
-            _ => Ok(None),
-        }
+        let signpost = match (self.directory(), key.checked_add(1)) {
+            (Some(directory), Some(key)) => directory.record_at_or_above(key)?,
+            _ => None,
+        };
+        Ok(signpost.map(leaf_of_signpost))
     }
 
     /// Sweeps this tree, the tree of records, and its directories.
@@ -337,8 +347,9 @@ impl Tree {
             }
         }
         if planted(Bug::SweepForgetsRoot) {
-            self.space
-                .unclaim(self.core.entry(self.slot).roots[0].load());
+            self.space.unclaim(Offset::from_word(
+                self.core.entry(self.slot).roots[0].load(),
+            ));
         }
         Ok(true)
     }
@@ -360,7 +371,7 @@ impl Tree {
             if self.level == 0 {
                 let leaf = locked.leaf;
                 self.count
-                    .count_from(&self.locks, leaf.offset, from, high, |from| {
+                    .count_from(&self.locks, leaf.offset.get(), from, high, |from| {
                         leaf.count_from(from)
                     });
             }

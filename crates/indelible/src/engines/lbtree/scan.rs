@@ -228,7 +228,7 @@ impl Tree {
         run: &mut Buffer,
     ) -> Result<(), Retry> {
         let child = spot.parent.child(slot);
-        let lock = self.locks.of(child.offset());
+        let lock = self.locks.of(child.offset().get());
         let version = lock.read();
         // While the bottom node is unchanged the leaf holds exactly the keys between its separators.
         if !spot.is_current() {

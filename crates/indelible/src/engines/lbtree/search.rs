@@ -3,13 +3,14 @@
 use super::Bug;
 use super::Tree;
 use super::inner::{Child, Inner};
-use super::leaf::{Leaf, Offset};
+use super::leaf::Leaf;
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::{Version, WriteGuard};
 use crate::engines;
 use crate::kernels::{Kernel, Simd, dispatch};
 use crate::pmem::planted::planted;
+use crate::pool::Offset;
 
 /// Why a step of a search has to be taken again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +124,7 @@ impl Tree {
         };
         let child = node.leaf_for::<S>(key);
         self.leaves.prefetch(child.offset());
-        let lock = self.locks.of(child.offset());
+        let lock = self.locks.of(child.offset().get());
         let leaf_version = lock.read();
         // While its bottom node is unchanged the leaf covers the key; a split would have to lock that node.
         if !node.lock().validate(version) {
@@ -199,7 +200,7 @@ impl Tree {
     pub(super) fn lock_leaf(&self, key: u64) -> Result<LockedLeaf<'_>> {
         loop {
             let spot = self.locate(key)?;
-            let guard = self.locks.of(spot.child.offset()).lock();
+            let guard = self.locks.of(spot.child.offset().get()).lock();
             // The leaf is locked, so it cannot be split any more; unless it was before, it covers the key.
             if spot.is_current() || planted(Bug::WriteWithoutVersion) {
                 return Ok(LockedLeaf {

@@ -15,6 +15,7 @@ use super::search::{LockedLeaf, Spot};
 use crate::Result;
 use crate::concurrency::locks::{Version, Wait, WriteGuard};
 use crate::pmem::planted::planted;
+use crate::pool::Offset;
 
 impl Tree {
     /// Splits a full leaf, on the way to inserting `key`; or does a part of it, or nothing if somebody else was
@@ -184,14 +185,14 @@ impl Tree {
     /// Locks two leaves, whose locks may be the same.
     pub(super) fn try_lock_two(
         &self,
-        left: u64,
-        right: u64,
+        left: Offset,
+        right: Offset,
     ) -> Option<(WriteGuard<'_>, Option<WriteGuard<'_>>)> {
-        let guard = self.locks.of(left).try_lock()?;
-        if guard.holds(self.locks.of(right)) || planted(Bug::MergeLocksOneLeaf) {
+        let guard = self.locks.of(left.get()).try_lock()?;
+        if guard.holds(self.locks.of(right.get())) || planted(Bug::MergeLocksOneLeaf) {
             return Some((guard, None));
         }
-        Some((guard, Some(self.locks.of(right).try_lock()?)))
+        Some((guard, Some(self.locks.of(right.get()).try_lock()?)))
     }
 
     fn fit_together(&self, left: Leaf<'_>, right: Leaf<'_>) -> bool {

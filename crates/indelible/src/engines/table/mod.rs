@@ -34,7 +34,7 @@ use crate::concurrency::records::{RecordCount, RecordLocks};
 use crate::concurrency::sync::lock;
 use crate::pmem::planted::planted;
 use crate::pmem::{Cell, Pm};
-use crate::pool::Space;
+use crate::pool::{Offset, Space};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::mem::offset_of;
@@ -103,14 +103,14 @@ impl EngineOptions for TableOptions {
 }
 
 /// Where a record is: the offset of its block, and the number of its slot.
-type At = (u64, usize);
+type At = (Offset, usize);
 
 /// What is known of the blocks, in DRAM.
 #[derive(Default)]
 struct State {
     index: BTreeMap<u64, At>,
     free: Vec<At>,
-    blocks: Vec<u64>,
+    blocks: Vec<Offset>,
 }
 
 /// An open table.
@@ -140,7 +140,7 @@ impl Index {
     }
 
     /// The block at an offset that the space allocated, or that it owns.
-    fn block(&self, offset: u64) -> &Block {
+    fn block(&self, offset: Offset) -> &Block {
         // SAFETY: by the condition above the block lies in the mapping, which lives as long as the pool, whole and aligned; a
         // `Block` consists of atomics, for which every bit pattern is valid.
         unsafe {
@@ -148,7 +148,7 @@ impl Index {
                 .place
                 .core
                 .base()
-                .add(offset as usize)
+                .add(offset.get() as usize)
                 .cast_const()
                 .cast()
         }
@@ -156,9 +156,10 @@ impl Index {
 
     /// Reads all blocks.
     fn read_chain(&self, state: &mut State) -> Result<()> {
-        let damaged = |offset: u64, what| Err(Error::Damaged(format!("block {offset:#x} {what}")));
-        let mut offset = self.root().load_acquire();
-        while offset != 0 {
+        let damaged =
+            |offset: Offset, what| Err(Error::Damaged(format!("block {offset:#x} {what}")));
+        let mut offset = Offset::from_word(self.root().load_acquire());
+        while !offset.is_none() {
             if !self.spaces[0].owns(offset) || !self.spaces[0].claim(offset) {
                 return damaged(offset, "is not a block of this map, or is reached twice");
             }
@@ -180,7 +181,7 @@ impl Index {
                     return damaged(offset, "has a key that is there already");
                 }
             }
-            offset = block.next.load();
+            offset = Offset::from_word(block.next.load());
         }
         Ok(())
     }
@@ -192,11 +193,11 @@ impl Index {
         }
         let offset = self.spaces[0].alloc()?;
         self.pm.note("block added", 0);
-        self.fill(offset, &[], self.root().load());
+        self.fill(offset, &[], Offset::from_word(self.root().load()));
         self.pm.fence();
         // COMMIT table.grow: the new block, which is empty, is the first of the chain. Before this store recovery does not reach the
         // block, and sweeps it.
-        self.pm.commit(self.root(), offset, "table.grow");
+        self.pm.commit(self.root(), offset.get(), "table.grow");
         state.blocks.push(offset);
         state
             .free
@@ -208,10 +209,10 @@ impl Index {
     }
 
     /// Writes a whole block that nobody can reach yet, past the caches.
-    fn fill(&self, offset: u64, records: &[(u64, u64)], next: u64) {
+    fn fill(&self, offset: Offset, records: &[(u64, u64)], next: Offset) {
         let mut image = [0; BLOCK_BYTES as usize / 8];
         image[0] = WRITTEN | ((1 << records.len()) - 1);
-        image[1] = next;
+        image[1] = next.get();
         for (words, &(key, value)) in image[2..].chunks_mut(2).zip(records) {
             words.copy_from_slice(&[key, value]);
         }
@@ -219,7 +220,7 @@ impl Index {
     }
 
     /// The words of a block.
-    fn cells(&self, offset: u64) -> &[Cell] {
+    fn cells(&self, offset: Offset) -> &[Cell] {
         let block = std::ptr::from_ref(self.block(offset)).cast::<Cell>();
         // SAFETY: a block consists of cells alone.
         unsafe { std::slice::from_raw_parts(block, BLOCK_BYTES as usize / 8) }
@@ -235,7 +236,7 @@ impl Index {
             self.fill(
                 offset,
                 records,
-                next.blocks.get(i + 1).copied().unwrap_or(0),
+                next.blocks.get(i + 1).copied().unwrap_or(Offset::NONE),
             );
             let keys = records.iter().zip(0..);
             next.index
@@ -246,8 +247,8 @@ impl Index {
         self.pm.note("table rebuilt", 0);
         self.pm.fence();
         // COMMIT table.load: the chain. Before this store recovery sees the old blocks, after it the new ones, and sweeps the others.
-        let first = next.blocks.first().copied().unwrap_or(0);
-        self.pm.commit(self.root(), first, "table.load");
+        let first = next.blocks.first().copied().unwrap_or(Offset::NONE);
+        self.pm.commit(self.root(), first.get(), "table.load");
         let old = std::mem::replace(state, next);
         // Everybody who looks at a block holds the mutex: nobody has seen these and is still there.
         old.blocks
@@ -285,7 +286,7 @@ impl Index {
             };
             // COMMIT table.move: the link to the block. Before this store recovery sees the old block, and sweeps the copy; after it,
             // it sees the copy, which has the same records and the same next block, and sweeps the old one.
-            self.pm.commit(link, new, "table.move");
+            self.pm.commit(link, new.get(), "table.move");
             state.blocks[number] = new;
             moved.insert(old, new);
             // Everybody who looks at a block holds the mutex.

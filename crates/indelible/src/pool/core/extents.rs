@@ -5,7 +5,7 @@ use super::growth::Growth;
 use crate::concurrency::sync::lock;
 use crate::pmem::planted::planted;
 use crate::pool::layout::{EXTENT_BYTES, Use};
-use crate::pool::{Bug, Space};
+use crate::pool::{Bug, Offset, Space};
 use crate::{Error, Result};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
@@ -209,8 +209,8 @@ impl PoolCore {
 
     /// Bytes of the block at `offset`, if the extent table says that one of `owner` lies there, whole. O(1), for offsets
     /// that come from the file: they may be anything.
-    pub(in crate::pool) fn block_bytes_at(&self, owner: u32, offset: u64) -> Option<u64> {
-        let (extent, within) = (offset / EXTENT_BYTES, offset % EXTENT_BYTES);
+    pub(in crate::pool) fn block_bytes_at(&self, owner: u32, offset: Offset) -> Option<u64> {
+        let (extent, within) = (offset.extent(), offset.within_extent());
         // The word of an extent beyond the end of the file is zero, or lies in a page that is not there yet; the
         // count is asked first.
         let count = lock(&self.extents).count;
@@ -228,7 +228,7 @@ impl PoolCore {
 
     /// Bytes of the block at `offset`, if there is one of the map at `slot`; see
     /// [`block_bytes_at`](Self::block_bytes_at). A map of several block sizes learns from it what a link leads to.
-    pub(crate) fn block_bytes_of(&self, slot: usize, offset: u64) -> Option<u64> {
+    pub(crate) fn block_bytes_of(&self, slot: usize, offset: Offset) -> Option<u64> {
         self.block_bytes_at(self.owners[slot].load(Ordering::Relaxed), offset)
     }
 
