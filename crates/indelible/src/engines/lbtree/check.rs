@@ -106,10 +106,10 @@ impl Tree {
         let Some(directory) = self.directory() else {
             return Ok(());
         };
-        let (mut unread, mut run) = (Some((0, u64::MAX)), Buffer::default());
+        let (mut unread, mut buffer) = (Some((0, u64::MAX)), Buffer::default());
         loop {
-            directory.read_on::<true>(&mut unread, &mut run, usize::MAX)?;
-            let Some([low, offset]) = run.pop() else {
+            directory.read_on::<true>(&mut unread, &mut buffer, usize::MAX)?;
+            let Some([low, offset]) = buffer.pop() else {
                 break;
             };
             let _guard = epochs::pin();

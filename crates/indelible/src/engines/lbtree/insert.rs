@@ -131,7 +131,7 @@ impl Tree {
     /// mean waiting or healing.
     fn hold_leaf<'a>(&'a self, held: &mut Vec<LockedLeaf<'a>>, key: u64) -> Option<usize> {
         let spot = self.locate_any(key);
-        if spot.child.is_gap() {
+        if spot.child.is_unindexed() {
             return None;
         }
         let offset = spot.child.offset();

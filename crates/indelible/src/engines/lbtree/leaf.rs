@@ -323,11 +323,11 @@ impl<'a> Leaf<'a> {
     #[inline(always)]
     pub(super) fn prepare_insert(self, pm: Pm, key: u64, value: u64) -> PreparedInsert {
         let alt = self.alt();
-        let (block, home) = self.choose_block(alt);
+        let (block, header_line) = self.choose_block(alt);
         let old = Header::read(self.header_cells(block, alt));
-        let free_at_home = old.free() & LINE_SLOTS[home];
-        if free_at_home != 0 {
-            let slot = free_at_home.trailing_zeros() as usize;
+        let free_beside_header = old.free() & LINE_SLOTS[header_line];
+        if free_beside_header != 0 {
+            let slot = free_beside_header.trailing_zeros() as usize;
             self.write_record(pm, Place { block, slot }, key, value);
             return PreparedInsert {
                 block,
@@ -336,7 +336,7 @@ impl<'a> Leaf<'a> {
                 moved: false,
             };
         }
-        self.prepare_in_other_line(pm, block, home, old, key, value)
+        self.prepare_in_other_line(pm, block, header_line, old, key, value)
     }
 
     /// The second half of an insert: commits it. Durable after the next fence.
@@ -359,13 +359,13 @@ impl<'a> Leaf<'a> {
     fn choose_block(self, alt: usize) -> (usize, usize) {
         let mut fallback = None;
         for block in 0..self.blocks.len() {
-            let home = if block > 0 && alt == 1 { 3 } else { 0 };
+            let header_line = if block > 0 && alt == 1 { 3 } else { 0 };
             let free = self.header(block).free();
-            if free & LINE_SLOTS[home] != 0 {
-                return (block, home);
+            if free & LINE_SLOTS[header_line] != 0 {
+                return (block, header_line);
             }
             if free != 0 && fallback.is_none() {
-                fallback = Some((block, home));
+                fallback = Some((block, header_line));
             }
         }
         // Any other slot is somebody's record.
@@ -376,14 +376,14 @@ impl<'a> Leaf<'a> {
         self,
         pm: Pm,
         block: usize,
-        home: usize,
+        header_line: usize,
         old: Header,
         key: u64,
         value: u64,
     ) -> PreparedInsert {
         // The emptiest line takes most records from the header's line, so that two-line inserts are rare.
         let emptiest = (0..4)
-            .filter(|&line| line != home)
+            .filter(|&line| line != header_line)
             .max_by_key(|&line| (old.free() & LINE_SLOTS[line]).count_ones());
         let line = emptiest.expect("invariant: a block has three lines beside its header's");
         let mut free = slots(old.free() & LINE_SLOTS[line]);
@@ -394,12 +394,12 @@ impl<'a> Leaf<'a> {
         self.write_record(pm, Place { block, slot }, key, value);
         let mut new = old.with(slot, fingerprint(key));
         let most = (old.free() & LINE_SLOTS[line]).count_ones() - 1;
-        let moving = most.min(LINE_SLOTS[home].count_ones());
+        let moving = most.min(LINE_SLOTS[header_line].count_ones());
         pm.note(
             "entry moving",
-            (home << 8 | line << 4) as u64 | u64::from(moving),
+            (header_line << 8 | line << 4) as u64 | u64::from(moving),
         );
-        for (to, from) in free.zip(slots(LINE_SLOTS[home])) {
+        for (to, from) in free.zip(slots(LINE_SLOTS[header_line])) {
             let candidate = self.slot(Place { block, slot: from });
             self.write_record(
                 pm,

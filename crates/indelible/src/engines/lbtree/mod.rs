@@ -87,9 +87,9 @@ struct Tree {
     /// 0 for the records, 1 for the directory of their signposts, and so on.
     level: usize,
     /// Held while a gap is being indexed.
-    healing: Mutex<()>,
+    indexing: Mutex<()>,
     /// Operations that wait for a gap to be indexed: the background gives way to them.
-    urgent: AtomicU32,
+    waiting_operations: AtomicU32,
     directory: OnceLock<Box<Tree>>,
     /// Held while the directory is being created.
     creating: Mutex<()>,
@@ -131,8 +131,8 @@ impl Tree {
             root,
             slot,
             level,
-            healing: Mutex::new(()),
-            urgent: AtomicU32::new(0),
+            indexing: Mutex::new(()),
+            waiting_operations: AtomicU32::new(0),
             directory: OnceLock::new(),
             creating: Mutex::new(()),
             reorganizing: Mutex::new(()),
@@ -256,7 +256,7 @@ impl Engine for Index {
         let mut above = None;
         for level in (0..LEVELS).rev().filter(|&level| !heads[level].is_none()) {
             let tree = Tree::new(core, &space, options.bytes(), slot, level);
-            let tree = tree.over(Child::gap(heads[level]))?;
+            let tree = tree.over(Child::unindexed(heads[level]))?;
             if let Some(directory) = above.take() {
                 let _ = tree.directory.set(Box::new(directory));
             }

@@ -39,7 +39,7 @@ use std::time::Duration;
 const SIGNPOST_INTERVAL: u64 = sized_in_tests(32, 4) as u64;
 
 /// How long the background keeps away from an operation that heals: as long as that takes.
-const GIVE_WAY: Duration = Duration::from_micros(50);
+const SWEEP_PAUSE: Duration = Duration::from_micros(50);
 
 /// Whether the leaf at `offset` gets a signpost. Any rule would do that both split and merge can evaluate, if it looks
 /// random: directory leaves are allocated next to the leaves that they point to.
@@ -138,31 +138,31 @@ impl Tree {
 
     /// Indexes the leaves around `key`, if they are in a gap, for an operation that cannot go on without.
     #[cold]
-    pub(super) fn heal(&self, key: u64) -> Result<()> {
-        let _urgent = Urgent::new(&self.urgent);
-        self.index_gap(key)
+    pub(super) fn index_on_demand(&self, key: u64) -> Result<()> {
+        let _waiting = WaitingOperation::new(&self.waiting_operations);
+        self.index_around(key)
     }
 
     /// Waits while an operation is healing, here or in a directory: mutexes are not fair, and the background, which
     /// heals without a pause, would keep it out. It sleeps, and does not merely yield: on the same core a thread that
     /// yields is soon back, and holds the mutex when its time is up.
-    fn give_way(&self) {
+    fn wait_for_operations(&self) {
         let mut tree = Some(self);
         while let Some(here) = tree {
-            while here.urgent.load(Ordering::Relaxed) > 0 {
-                nap(GIVE_WAY);
+            while here.waiting_operations.load(Ordering::Relaxed) > 0 {
+                nap(SWEEP_PAUSE);
             }
             tree = here.directory();
         }
     }
 
     /// Indexes the leaves around `key`, if they are in a gap.
-    fn index_gap(&self, key: u64) -> Result<()> {
-        let _healing = lock(&self.healing);
+    fn index_around(&self, key: u64) -> Result<()> {
+        let _indexing = lock(&self.indexing);
         let _guard = epochs::pin();
         // Gaps change only under the mutex above, so what is read here stays true.
-        let (low, high, child) = self.read_gap(key);
-        if !child.is_gap() {
+        let (low, high, child) = self.read_child(key);
+        if !child.is_unindexed() {
             return Ok(());
         }
         let start = self
@@ -184,7 +184,7 @@ impl Tree {
             .inspect_err(|_| claimed.iter().for_each(|&leaf| self.space.unclaim(leaf)))?;
         // From right to left, so that at every moment all that is not indexed lies in a gap.
         if let Some((end, offset)) = end {
-            self.add_separator(end, Child::gap(offset));
+            self.add_separator(end, Child::unindexed(offset));
         }
         for &(separator, offset) in found.iter().rev() {
             self.add_separator(separator, Child::leaf(offset));
@@ -192,7 +192,7 @@ impl Tree {
         if start.0 > low {
             self.add_separator(start.0, Child::leaf(start.1));
         } else {
-            self.close_gap(low, child.offset());
+            self.mark_indexed(low, child.offset());
         }
         Ok(())
     }
@@ -206,7 +206,7 @@ impl Tree {
                 .is_ok_and(|leaf| leaf.next().is_none())
     }
 
-    fn read_gap(&self, key: u64) -> (u64, Option<u64>, Child) {
+    fn read_child(&self, key: u64) -> (u64, Option<u64>, Child) {
         loop {
             let spot = self.locate_any(key);
             let gap = (spot.low(), spot.high(), spot.child);
@@ -308,7 +308,7 @@ impl Tree {
         }
     }
 
-    fn close_gap(&self, low: u64, offset: Offset) {
+    fn mark_indexed(&self, low: u64, offset: Offset) {
         loop {
             let spot = self.locate_any(low);
             if let Some(_parent) = spot.parent.lock().try_lock_at(spot.version) {
@@ -358,10 +358,10 @@ impl Tree {
     fn sweep(&self, go_on: &dyn Fn() -> bool) -> Result<bool> {
         let mut from = 0;
         while go_on() {
-            self.give_way();
+            self.wait_for_operations();
             let _guard = epochs::pin();
-            if self.locate_any(from).child.is_gap() {
-                self.index_gap(from)?;
+            if self.locate_any(from).child.is_unindexed() {
+                self.index_around(from)?;
             }
             let locked = self.lock_leaf(from)?;
             let high = locked.spot.high();
@@ -385,16 +385,16 @@ impl Tree {
 }
 
 /// Counts an operation that waits, for as long as it lives.
-struct Urgent<'a>(&'a AtomicU32);
+struct WaitingOperation<'a>(&'a AtomicU32);
 
-impl<'a> Urgent<'a> {
+impl<'a> WaitingOperation<'a> {
     fn new(waiting: &'a AtomicU32) -> Self {
         waiting.fetch_add(1, Ordering::Relaxed);
         Self(waiting)
     }
 }
 
-impl Drop for Urgent<'_> {
+impl Drop for WaitingOperation<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -18,7 +18,7 @@ pub(super) enum Retry {
     /// Somebody changed what was being read.
     Changed,
     /// The leaves that hold the key are not indexed yet; they have to be healed first.
-    Gap,
+    Unindexed,
 }
 
 /// How a lookup ended. Flat, so that it comes back in registers.
@@ -27,7 +27,7 @@ enum Lookup {
     Found(u64),
     Absent,
     Changed,
-    Gap,
+    Unindexed,
 }
 
 /// Where a search ended: a child of a bottom node, and the version that node had.
@@ -76,11 +76,11 @@ impl Tree {
         let mut end = None;
         for level in (1..=node.level()).rev() {
             // For `u64::MAX` this is the last slot, which repeats the last child.
-            let slot = node.find_in_group::<S>(node.find_group::<S>(key), key);
+            let slot = node.find_in_segment::<S>(node.find_segment::<S>(key), key);
             let child = node.node(slot);
             end = node.next_key(slot).or(end);
             if level == 1 {
-                child.prefetch_likely_group(key, node.key(slot), end.unwrap_or(u64::MAX));
+                child.prefetch_likely_segment(key, node.key(slot), end.unwrap_or(u64::MAX));
             }
             let child_version = child.lock().read();
             // The child's version was taken while its parent still pointed to it for this key.
@@ -96,9 +96,9 @@ impl Tree {
     #[inline(always)]
     pub(super) fn try_descend<S: Simd>(&self, key: u64) -> Result<Spot<'_>, Retry> {
         let (node, version, end) = self.to_bottom::<S>(key)?;
-        let group = node.find_group::<S>(key);
-        node.prefetch_group(group);
-        let slot = node.in_use(node.find_in_group::<S>(group, key));
+        let segment = node.find_segment::<S>(key);
+        node.prefetch_segment(segment);
+        let slot = node.in_use(node.find_in_segment::<S>(segment, key));
         let child = node.child(slot);
         self.leaves.prefetch(child.offset());
         let spot = Spot {
@@ -130,8 +130,8 @@ impl Tree {
         if !node.lock().validate(version) {
             return Lookup::Changed;
         }
-        if child.is_gap() {
-            return Lookup::Gap;
+        if child.is_unindexed() {
+            return Lookup::Unindexed;
         }
         let found = self.leaves.at(child.offset()).find(key);
         if !lock.validate(leaf_version) && !planted(Bug::ReadWithoutVersion) {
@@ -150,7 +150,7 @@ impl Tree {
         match dispatch(self.simd, Get { tree: self, key }) {
             Lookup::Found(value) => engines::Lookup::Found(value),
             Lookup::Absent => engines::Lookup::Absent,
-            Lookup::Changed | Lookup::Gap => engines::Lookup::Retry,
+            Lookup::Changed | Lookup::Unindexed => engines::Lookup::Retry,
         }
     }
 
@@ -165,7 +165,7 @@ impl Tree {
                 Lookup::Found(value) => return Ok(Some(value)),
                 Lookup::Absent => return Ok(None),
                 Lookup::Changed => {}
-                Lookup::Gap => self.heal(key)?,
+                Lookup::Unindexed => self.index_on_demand(key)?,
             }
         }
     }
@@ -175,10 +175,10 @@ impl Tree {
     pub(super) fn locate(&self, key: u64) -> Result<Spot<'_>> {
         loop {
             let spot = self.locate_any(key);
-            if !spot.child.is_gap() {
+            if !spot.child.is_unindexed() {
                 return Ok(spot);
             }
-            self.heal(key)?;
+            self.index_on_demand(key)?;
         }
     }
 

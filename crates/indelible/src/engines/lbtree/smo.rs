@@ -132,7 +132,7 @@ impl Tree {
     /// Merges the leaves in two neighbouring slots of `parent`, which is locked.
     fn try_merge_pair(&self, parent: &Inner, (left_slot, right_slot): (usize, usize)) -> Merge {
         let (left, right) = (parent.child(left_slot), parent.child(right_slot));
-        if left.is_gap() || right.is_gap() {
+        if left.is_unindexed() || right.is_unindexed() {
             return Merge::No;
         }
         let Some(leaf_guards) = self.try_lock_two(left.offset(), right.offset()) else {
