@@ -1,8 +1,8 @@
-//! Many lookups at once: while one waits for memory, the others go on.
+//! Batches of lookups: while one lookup waits for memory, the others go on.
 //!
-//! A group of lookups goes down the tree level by level. At each level every lookup compares the pivots and asks for the
-//! keys it will need; once all have done that, each finds its slot and asks for the child in it; then for the child's first
-//! line. So the misses of the whole group overlap.
+//! Up to 32 lookups descend the tree together, level by level; each is a *lane*. At each level every lane compares the pivots
+//! and prefetches the keys it will need; once all have done that, each finds its slot and prefetches the child in it, then
+//! the first line of that child. So the cache misses of all lanes overlap.
 
 use super::Tree;
 use super::inner::{Child, Inner};
@@ -12,10 +12,10 @@ use crate::concurrency::locks::Version;
 use crate::kernels::{Kernel, Simd, dispatch};
 use crate::pool::Offset;
 
-/// Lookups in a group: enough to keep the memory busy, few enough for their lines to stay in the first-level cache.
+/// Lookups that descend together, at most: enough to keep the memory busy, few enough for their lines to stay in the first-level cache.
 const LANES: usize = 32;
 
-/// Lookups on their way down.
+/// Lookups that descend together.
 struct Lanes<'a> {
     keys: &'a [u64],
     nodes: [&'a Inner; LANES],

@@ -1,4 +1,4 @@
-//! Bulk load: a whole map, built aside and switched in with one store.
+//! Bulk load: builds a whole map that is not reachable, and makes it the contents of the empty map with one store.
 
 use super::arena::Arena;
 use super::inner::{Child, FANOUT, Inner};
@@ -10,11 +10,11 @@ use crate::pool::Offset;
 use crate::{Error, Result};
 use std::sync::Mutex;
 
-/// Children per inner node after a bulk load: room for the first splits.
+/// Children per inner node after a bulk load: 14 of 15 slots in use, so that the first splits find room.
 const LOADED_FANOUT: usize = FANOUT * 14 / 15;
 
-/// Leaves that a thread of a bulk load writes at a time.
-const PART: usize = 1024;
+/// Leaves that a thread of a bulk load takes at a time: enough that threads seldom meet, few enough that all end at about the same time.
+const PART_LEAVES: usize = 1024;
 
 /// A loaded chain of leaves: each leaf's lowest key and offset.
 type Chain = Vec<(u64, Offset)>;
@@ -25,11 +25,11 @@ impl Tree {
         if self.record_at_or_above(0)?.is_some() {
             return Err(Error::NotEmpty);
         }
-        // A compaction of a map that is now empty is soon through.
+        // A compaction that holds this mutex soon ends, since the map is empty.
         let _reorganizing = lock(&self.reorganizing);
         self.join_empty_leaves()?;
-        // With the root and its only child locked nobody enters the tree, and with the only leaf locked nobody is still
-        // in it. The locks are tried, since others hold them while they try ours.
+        // While the root and its only child are locked, no thread can enter the tree; while the only leaf is locked, no thread
+        // is in it. The locks are tried, since others hold them while they try ours.
         let mut wait = Wait::default();
         let (root_guard, bottom_guard, leaf_guard, old_head) = loop {
             wait.step();
@@ -64,7 +64,7 @@ impl Tree {
         self.switch_root_block(root_block, &chains)?;
         self.count_change(old_head, 0, records.len() as i64);
         drop(bottom_guard);
-        self.adopt(&chains)?;
+        self.index_chains(&chains)?;
         drop((leaf_guard, root_guard));
         for offset in old {
             self.space.retire(offset);
@@ -135,12 +135,12 @@ impl Tree {
             let next = offsets.get(at + 1).copied().unwrap_or(Offset::NONE);
             self.leaves.at(leaf.1).stream(self.pm, mine, next);
         };
-        let parts = Mutex::new(chain.chunks_mut(PART).enumerate());
+        let parts = Mutex::new(chain.chunks_mut(PART_LEAVES).enumerate());
         let next_part = || lock(&parts).next();
         let work = || {
             while let Some((part, leaves)) = next_part() {
                 for (i, leaf) in leaves.iter_mut().enumerate() {
-                    write(part * PART + i, leaf);
+                    write(part * PART_LEAVES + i, leaf);
                 }
             }
             // Each thread waits for its own stores.
@@ -151,8 +151,8 @@ impl Tree {
             _ => 0,
         };
         std::thread::scope(|scope| {
-            for _ in 0..helpers.min(count / PART) {
-                // Where no thread is to be had, this one does it all.
+            for _ in 0..helpers.min(count / PART_LEAVES) {
+                // If the system has no more threads, this thread does all the work.
                 let _ = std::thread::Builder::new().spawn_scoped(scope, work);
             }
             work();
@@ -182,7 +182,7 @@ impl Tree {
             *head = chain[0].1;
         }
         root_block_at(&self.core, &self.space, new)?.fill(self.pm, heads);
-        // COMMIT: the catalog entry's root. Before this store recovery sees the empty map, and all that was loaded is
+        // COMMIT lbtree.load: the catalog entry's root. Before this store recovery sees the empty map, and all that was loaded is
         // swept; after it, it sees all records and their signposts, and the old chains are swept.
         self.pm.commit(
             &self.core.entry(self.slot).roots[0],
@@ -192,8 +192,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Builds the inner nodes over the loaded chains, this tree's (whose root is locked) and its directories'.
-    fn adopt(&self, chains: &[Chain]) -> Result<()> {
+    /// Builds the inner nodes over the loaded chains: those of this tree, whose root is locked, and those of its directories.
+    fn index_chains(&self, chains: &[Chain]) -> Result<()> {
         self.index_chain(&chains[0]);
         let mut tree = self;
         for chain in &chains[1..] {
@@ -245,8 +245,8 @@ impl Tree {
     }
 }
 
-/// Gives back all nodes below `node`, which is locked, so that nobody can come from above any more. Who is still in a
-/// child notices that its version has moved on.
+/// Frees all nodes below `node`, which is locked, so that no thread can come from above any more. A reader that is still in a
+/// child finds the version of the child changed.
 fn free_below(arena: &Arena, node: &Inner) {
     if node.level() == 0 {
         return;

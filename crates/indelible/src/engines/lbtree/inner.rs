@@ -1,7 +1,7 @@
 //! Inner nodes, in DRAM.
 //!
-//! A node is a first line and seven *segments* of up to 32 separators and children each: 57 cache lines (an odd number, so
-//! that the first lines of many nodes spread over all sets of the caches):
+//! A node consists of a first line and seven *segments* of up to 32 separators and children each: 57 cache lines (an odd
+//! number, so that the first lines of many nodes spread over all sets of the caches):
 //!
 //! ```text
 //! line 0         | lock | shape | pivot 1 | pivot 2 | ... | pivot 6 |     pivot g = first key of segment g
@@ -19,13 +19,18 @@
 //! Groups in use come first, and each of them has a child. An insert moves keys inside its segment only; when the segment is
 //! full, the children are spread evenly over all segments. Keys beyond a segment's count are `u64::MAX`.
 //!
-//! A bottom node's children are leaves, an upper node's are nodes. Three rules let a reader take a child's version before
-//! it has validated the node (and no more than that: what lies in the child may be anything until then). Nodes are never
-//! given back to the system while the tree lives; a node that was once an upper node is never used as a bottom node, nor
-//! the other way round; and every child word of an upper node is a pointer to a node of the same tree, also those not in
-//! use. So a reader that has lost its way reads old versions, finds one changed, and begins again. Versions only grow.
+//! The children of a *bottom node* are leaves, the children of an *upper node* are nodes. Three rules allow a reader to take
+//! the version of a child before it has validated the node (the reader may not use anything else of the child before that):
 //!
-//! The last child is repeated in the last slot, where a search for `u64::MAX` ends: so lookups need not know the shape.
+//! 1. Nodes are not freed while the tree lives.
+//! 2. A node that was once an upper node is never reused as a bottom node, nor the other way round.
+//! 3. Every child word of an upper node is a pointer to a node of the same tree, also in slots that are not in use.
+//!
+//! So a reader that follows an outdated pointer reads old versions, finds one of them changed, and begins again. Versions
+//! only grow.
+//!
+//! The last child is repeated in the last slot, where a search for `u64::MAX` ends, so lookups need not read the number of
+//! children.
 
 use crate::concurrency::locks::VersionLock;
 use crate::concurrency::sync::atomic::{AtomicU64, Ordering};
@@ -33,17 +38,19 @@ use crate::kernels::{KeyLine, Simd, prefetch};
 use crate::pmem::geometry::sized_in_tests;
 use crate::pool::Offset;
 
-// Smaller under test, so that inner nodes split and merge within a few hundred operations.
+// Slots in a segment, and segments in a node: 57 lines in all. Smaller under test, so that inner nodes split and merge within a few
+// hundred operations.
 const SEGMENT_SLOTS: usize = sized_in_tests(32, 8);
 const SEGMENTS: usize = sized_in_tests(7, 2);
 /// The words of the first line that are pivots, as bits.
 const PIVOTS: u8 = 0b1111_1100;
-/// Child slots of a node.
+/// Child slots of a node, used or not.
 const SLOTS: usize = SEGMENT_SLOTS * SEGMENTS;
-/// Most children of a node. Some slots stay free, so that the children are rarely spread anew.
+/// Most children of a node. Two slots per segment stay free, so that a full segment is rare: an insert into a full segment
+/// spreads all children of the node anew.
 pub(super) const FANOUT: usize = SLOTS - 2 * SEGMENTS;
 
-/// Keys, then their children.
+/// A part of a node: keys, then the children that begin at these keys.
 #[repr(C)]
 struct Segment {
     keys: [KeyLine; SEGMENT_SLOTS / 8],
@@ -59,7 +66,7 @@ struct Head {
     pivots: [AtomicU64; 6],
 }
 
-/// An inner node; see the module.
+/// An inner node. The head of this file has a drawing.
 #[repr(C)]
 pub(super) struct Inner {
     head: Head,
@@ -71,11 +78,14 @@ const _: () = {
     assert!(size_of::<Segment>() == 16 * SEGMENT_SLOTS);
     assert!(size_of::<Inner>() == 64 + 16 * SLOTS);
     assert!(SEGMENTS <= 7, "the first line has six pivots");
-    assert!(FANOUT.div_ceil(SEGMENTS) < SEGMENT_SLOTS, "spreading makes room");
+    assert!(
+        FANOUT.div_ceil(SEGMENTS) < SEGMENT_SLOTS,
+        "spreading makes room"
+    );
 };
 
-/// What a bottom node says of a child: the offset of a leaf, and whether the leaves to its right, up to the next
-/// separator, are not indexed yet.
+/// A child of a bottom node: the offset of a leaf, and whether an *unindexed range* begins there. Then the bottom node knows the
+/// first leaf of the range only; the leaves to its right, up to the next separator, are in the chain but have no separator yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Child(u64);
 
@@ -102,15 +112,15 @@ impl Child {
     }
 }
 
-/// A node's level, in byte 0, and the number of children in each of its segments, in the other bytes. A copy, which may be
-/// outdated until the node is validated; every slot that it names is inside the node.
+/// The level of a node, in byte 0, and the number of children in each of its segments, in the other bytes. This is a copy, which
+/// may be outdated until the node is validated; every slot that its functions return is inside the node.
 #[derive(Clone, Copy)]
 pub(super) struct NodeShape(u64);
 
 impl NodeShape {
     #[inline(always)]
     fn in_segment(self, segment: usize) -> usize {
-        // It never is more; the compiler should know that too.
+        // The count never exceeds the limit; `min` lets the compiler omit bounds checks.
         ((self.0 >> (8 * segment + 8)) as u8 as usize).min(SEGMENT_SLOTS)
     }
 
@@ -248,16 +258,17 @@ impl Inner {
     pub(super) fn node(&self, slot: usize) -> &Inner {
         // Acquire: the node was written before it was put here.
         let word = self.child_cell(slot).load(Ordering::Acquire);
-        // SAFETY: every child word of an upper node is a pointer to a node of the arena, which outlives its nodes (see
-        // the module's rules).
+        // SAFETY: every child word of an upper node is a pointer to a node of the arena, which frees no node while the tree lives
+        // (rules 1 and 3 at the head of this file).
         unsafe { &*(word as *const Inner) }
     }
 
     /// The slots of all children, from left to right.
     pub(super) fn slots(&self) -> impl Iterator<Item = usize> {
         let shape = self.shape();
-        (0..SEGMENTS)
-            .flat_map(move |segment| (0..shape.in_segment(segment)).map(move |i| segment * SEGMENT_SLOTS + i))
+        (0..SEGMENTS).flat_map(move |segment| {
+            (0..shape.in_segment(segment)).map(move |i| segment * SEGMENT_SLOTS + i)
+        })
     }
 
     /// The slot of the child that covers `key`.
@@ -357,9 +368,9 @@ pub(super) type Children = Vec<(u64, u64)>;
 
 /// What only the holder of the node's lock may do.
 impl Inner {
-    /// Starts the node afresh.
+    /// Makes this an empty node of `level`.
     pub(super) fn reset(&self, level: u32) {
-        // Stands in the slots not in use of an upper node, so that they too hold a node.
+        // Fills the slots not in use of an upper node, which must hold pointers to nodes too.
         let filler = if level == 0 {
             0
         } else {
@@ -372,7 +383,7 @@ impl Inner {
         self.set_pivots();
     }
 
-    /// Writes the shape, after the slots.
+    /// Stores the level and the numbers of children, after the slots have been written.
     fn set_shape(&self, shape: NodeShape) {
         self.head.shape.store(shape.0, Ordering::Relaxed);
         if shape.last() < SLOTS - 1 {
@@ -384,7 +395,8 @@ impl Inner {
         let shape = self.shape();
         for segment in 1..=self.head.pivots.len() {
             let key = if segment < SEGMENTS && shape.in_segment(segment) > 0 {
-                self.key_cell(segment * SEGMENT_SLOTS).load(Ordering::Relaxed)
+                self.key_cell(segment * SEGMENT_SLOTS)
+                    .load(Ordering::Relaxed)
             } else {
                 u64::MAX
             };
@@ -487,7 +499,7 @@ impl Inner {
         self.insert_word(slot, key, std::ptr::from_ref(node) as u64);
     }
 
-    /// Takes the child in `slot`, not the first, out; the one before it covers its keys from now on.
+    /// Removes the child in `slot`, which is not the first. The child before it covers the keys of the removed child from then on.
     pub(super) fn remove(&self, slot: usize) {
         let (segment, place) = (slot / SEGMENT_SLOTS, slot % SEGMENT_SLOTS);
         let count = self.shape().in_segment(segment);

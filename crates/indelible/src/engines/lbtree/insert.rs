@@ -1,4 +1,4 @@
-//! Every write: insert, update, remove, and what is made of them.
+//! Writes: insert, update, remove, alone and in batches.
 
 use super::Bug;
 use super::Tree;
@@ -10,7 +10,7 @@ use crate::pmem::planted::planted;
 use crate::{Error, Result};
 
 impl Tree {
-    /// Changes one key, in one step as seen by all others, and returns its value from before. `decide` may be called
+    /// Changes one key, in one step as seen by all other threads, and returns its value from before. `decide` may be called
     /// more than once; the last call counts.
     #[inline]
     pub(super) fn apply(
@@ -68,10 +68,13 @@ impl Tree {
     /// `rest` loses the records that are inserted: after an error those left are not.
     pub(super) fn insert_batch(&self, rest: &mut &[(u64, u64)]) -> Result<()> {
         while !rest.is_empty() {
-            let done = self.insert_sharing(&rest[..rest.len().min(SHARING)]);
+            let done = self.insert_sharing(&rest[..rest.len().min(FENCE_SHARING_RECORDS)]);
             *rest = &rest[done..];
-            if let Some((&(key, value), more)) = rest.split_first().filter(|_| done < SHARING) {
-                // What ended it early, a full leaf, a gap or a lock held elsewhere, is done by itself.
+            if let Some((&(key, value), more)) =
+                rest.split_first().filter(|_| done < FENCE_SHARING_RECORDS)
+            {
+                // The record that ended the shared part early is inserted alone: its leaf is full, not indexed or locked by another
+                // thread.
                 self.apply(key, |_| Decision::Put(value))
                     .map_err(|error| *error)?;
                 *rest = more;
@@ -122,13 +125,13 @@ impl Tree {
         if done > 0 {
             self.pm.fence();
         }
-        // Only now are the leaves unlocked: nobody has seen a record that could still be lost.
+        // The leaves are unlocked only now, so no thread has seen a record that could still be lost.
         drop(held);
         done
     }
 
     /// The position in `held` of the leaf that covers `key`, which is locked and added if need be; `None` if that would
-    /// mean waiting or healing.
+    /// mean waiting for a lock or indexing a range.
     fn hold_leaf<'a>(&'a self, held: &mut Vec<LockedLeaf<'a>>, key: u64) -> Option<usize> {
         let spot = self.locate_any(key);
         if spot.child.is_unindexed() {
@@ -139,7 +142,7 @@ impl Tree {
         if let Some(at) = held.iter().position(|locked| locked.guard.holds(lock)) {
             return Some(at).filter(|&at| held[at].leaf.offset == offset && spot.is_current());
         }
-        // Waiting while holding other leaves could be waiting for somebody who waits for us.
+        // To wait while holding other leaves could be a deadlock: the other thread may be waiting for one of these leaves.
         let guard = lock.try_lock()?;
         if !spot.is_current() {
             return None;
@@ -153,5 +156,5 @@ impl Tree {
     }
 }
 
-/// Records that share their fences.
-const SHARING: usize = 16;
+/// Records of a batch that share two fences, at most: all of their leaves stay locked until the second fence.
+const FENCE_SHARING_RECORDS: usize = 16;

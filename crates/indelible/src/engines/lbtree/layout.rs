@@ -1,4 +1,4 @@
-//! What lies in the pool: leaves and the root block.
+//! The layout of what lies in the pool: leaves and the root block.
 //!
 //! A leaf is `m` blocks of 256 bytes, `m` from 1 to 4 (figures 4 and 7 of the paper):
 //!
@@ -21,7 +21,7 @@
 //!
 //! Bit 14 tells an empty leaf from a page that never reached the disk: see `PoolOptions::salvage`.
 //!
-//! There is no lock and no version in a leaf: locks live in DRAM (see `locks`), so recovery has nothing to reset.
+//! There is no lock and no version in a leaf: locks lie in DRAM (see `concurrency::records`), so recovery has none to reset.
 
 use crate::pmem::{Cell, Pm};
 use crate::pool::Offset;
@@ -49,7 +49,7 @@ pub(super) struct Slot {
     pub(super) value: Cell,
 }
 
-/// 256 bytes of a leaf; see the module.
+/// 256 bytes of a leaf. The head of this file has a drawing.
 #[repr(C, align(64))]
 pub(super) struct Block {
     /// The header at the front.
@@ -59,7 +59,7 @@ pub(super) struct Block {
     pub(super) tail: [Cell; 2],
 }
 
-/// Where a map begins: what the catalog entry's first root points to.
+/// The root block of a map: the first root of the catalog entry holds its offset.
 ///
 /// ```text
 /// +0   head 0   leftmost leaf of the records
@@ -75,7 +75,7 @@ pub(super) struct RootBlock {
 }
 
 impl RootBlock {
-    /// Fills a root block that nobody reads yet, and persists it.
+    /// Fills a root block that is not reachable yet, and persists it.
     pub(super) fn fill(&self, pm: Pm, heads: [Offset; LEVELS]) {
         for (cell, head) in self.heads.iter().zip(heads) {
             pm.store(cell, head.get());
@@ -212,7 +212,7 @@ impl Header {
     }
 }
 
-/// The byte that stands for a key in the header.
+/// The one-byte hash of a key that the header holds for each slot in use.
 #[inline(always)]
 pub(super) fn fingerprint(key: u64) -> u8 {
     // The high bits of a product by an odd constant depend on all bits of the key (Fibonacci hashing).

@@ -1,4 +1,5 @@
-//! What can be done to one leaf: find, add, remove, switch. The caller holds the leaf's lock, or validates its version.
+//! Operations on one leaf. The caller of a function that writes holds the lock of the leaf; the caller of a function that reads
+//! holds the lock or validates the version of the leaf afterwards.
 
 use super::Bug;
 use super::layout::{
@@ -11,7 +12,7 @@ use crate::pmem::schedule::point;
 use crate::pmem::{Cell, Pm};
 use crate::pool::Offset;
 
-/// How to get from offsets to leaves: the pool's base and the blocks per leaf. Small and `Copy`.
+/// Turns offsets into leaves: the base of the pool's mapping and the blocks per leaf.
 #[derive(Clone, Copy)]
 pub(super) struct Leaves {
     base: *const u8,
@@ -20,7 +21,7 @@ pub(super) struct Leaves {
 
 // SAFETY: the base is the start of the pool's mapping, which the tree keeps alive; all access through it is by atomics.
 unsafe impl Send for Leaves {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Leaves {}
 
 impl Leaves {
@@ -82,7 +83,7 @@ pub(super) struct Leaf<'a> {
     pub(super) offset: Offset,
 }
 
-/// Where a record is.
+/// The slot of a record: the number of its block in the leaf, and of its slot in the block.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     block: usize,
@@ -128,7 +129,7 @@ impl<'a> Leaf<'a> {
         })
     }
 
-    /// Whether there ever was a leaf here.
+    /// Whether a leaf was ever written here.
     pub(super) fn is_marked(self) -> bool {
         Header::read(&self.blocks[0].front).is_marked()
     }
@@ -284,21 +285,21 @@ impl<'a> Leaf<'a> {
     /// Gives a record a new value: one line, one fence.
     #[inline(always)]
     pub(super) fn update(self, pm: Pm, place: Place, value: u64) {
-        // COMMIT: the value itself. Recovery sees the old value before this store and the new one after it.
+        // COMMIT lbtree.update: the value itself. Recovery sees the old value before this store and the new one after it.
         pm.commit(&self.slot(place).value, value, "lbtree.update");
     }
 
     /// [`update`](Self::update), durable after the next fence.
     pub(super) fn publish_update(self, pm: Pm, place: Place, value: u64) {
-        // COMMIT: as in `update`.
+        // COMMIT lbtree.update-in-batch: the value itself. Recovery sees the old value before this store and the new one after it.
         pm.publish(&self.slot(place).value, value, "lbtree.update-in-batch");
     }
 
-    /// Takes a record out: one line, one fence. Section 3.1, theorem 3.1.
+    /// Removes a record: one line, one fence. Section 3.1, theorem 3.1.
     #[inline(always)]
     pub(super) fn remove(self, pm: Pm, place: Place) {
         let cells = self.header_cells(place.block, self.alt());
-        // COMMIT: the bitmap without the record's bit. Recovery sees the record before this store and not after it.
+        // COMMIT lbtree.remove: the bitmap without the record's bit. Recovery sees the record before this store and not after it.
         let removed = Header::read(cells).without(place.slot).word0();
         pm.commit(&cells[0], removed, "lbtree.remove");
     }
@@ -348,7 +349,7 @@ impl<'a> Leaf<'a> {
             let between = prepared.old.word0() & prepared.new.word0();
             pm.publish(&cells[0], between, "lbtree.insert");
         }
-        // COMMIT: the bitmap with the new record's bit and with the moved records' bits changed over. Before this store
+        // COMMIT lbtree.insert: the bitmap with the new record's bit and with the moved records' bits changed over. Before this store
         // recovery sees the leaf without the record: every word written so far lies in slots not in use. After it, it
         // sees the record. The line's other words were stored before and share the flush.
         pm.publish(&cells[0], prepared.new.word0(), "lbtree.insert");
@@ -426,7 +427,7 @@ impl<'a> Leaf<'a> {
         pm.store(&record.value, value);
     }
 
-    /// Fills a leaf that nobody can see yet, and flushes it without a fence. Records go to the end of each block, so
+    /// Fills a leaf that is not reachable yet, and flushes it without a fence. Records go to the end of each block, so
     /// that the free slots are in the line of its header (section 3.3; theorem 3.5 counts on it).
     pub(super) fn fill(self, pm: Pm, records: &[(u64, u64)], next: Offset) {
         for (block, words) in self
@@ -467,7 +468,7 @@ impl<'a> Leaf<'a> {
         words
     }
 
-    /// Makes `headers` and the sibling `next` real in one step: a split without a log (section 3.3 and 3.4), or, the
+    /// Commits `headers` and the sibling `next` in one step: a split without a log (section 3.3 and 3.4), or, the
     /// other way round, a merge. `headers` are those that count now, with bits cleared for records that move out, or
     /// set for records that were written to free slots; what the new state depends on has been flushed.
     pub(super) fn switch(self, pm: Pm, headers: &Headers, next: Offset) {
@@ -483,7 +484,7 @@ impl<'a> Leaf<'a> {
         pm.flush(&self.blocks[0].tail[1 - alt]);
         pm.fence();
         headers[0].store_fingerprints(pm, &self.blocks[0].front, front);
-        // COMMIT: `alt` turns over and with it the sibling, the headers of all other blocks, and block 0's own bitmap.
+        // COMMIT lbtree.switch: `alt` changes, and with it the sibling, the headers of all other blocks, and block 0's own bitmap.
         // Before this store recovery sees the old leaf, whole: all that was written lies in the sibling, the headers
         // and the slots that do not count. After it, it sees the new state: for a split both leaves, for a merge the
         // one. Whatever block is then unreachable is found free by the sweep.
@@ -494,25 +495,25 @@ impl<'a> Leaf<'a> {
         );
     }
 
-    /// Makes `next` the sibling of a leaf whose right neighbour, being empty, goes away.
+    /// Unlinks the empty right neighbour of this leaf: `next`, the leaf behind it, becomes the sibling.
     pub(super) fn relink(self, pm: Pm, next: Offset) {
         let sibling = self.alt() ^ usize::from(planted(Bug::RelinkWrongSibling));
         pm.note("empty leaf relinked", sibling as u64);
-        // COMMIT: the sibling that counts. Before this store recovery finds the empty leaf and does this again; after
-        // it the empty leaf is unreachable and is swept.
+        // COMMIT lbtree.relink: the sibling that counts. Before this store recovery finds the empty leaf and unlinks it
+        // again; after it the empty leaf is unreachable and is swept.
         pm.commit(&self.blocks[0].tail[sibling], next.get(), "lbtree.relink");
     }
 
-    /// Makes `copy` the sibling of a leaf whose right neighbour has been copied there, with its sibling.
-    pub(super) fn follow(self, pm: Pm, copy: Offset) {
+    /// Makes `copy` the sibling of this leaf: its right neighbour has been copied there, with the sibling of the neighbour.
+    pub(super) fn relink_to_copy(self, pm: Pm, copy: Offset) {
         // COMMIT lbtree.move: the sibling that counts. Before this store recovery sees the old right neighbour, and the copy is swept;
         // after it, it sees the copy, which leads to the same leaf, and the old one is swept.
         pm.commit(&self.blocks[0].tail[self.alt()], copy.get(), "lbtree.move");
     }
 
-    /// Writes `records` into free slots, flushes them, and returns the headers that would make them real: the first
-    /// half of a merge, before [`switch`](Self::switch). There is room for them.
-    pub(super) fn prepare_adopt(self, pm: Pm, records: &[(u64, u64)]) -> Headers {
+    /// Writes `records` into free slots, flushes them, and returns the headers in which these slots are in use: the
+    /// first half of a merge, before [`switch`](Self::switch). The leaf has room for the records.
+    pub(super) fn prepare_merge(self, pm: Pm, records: &[(u64, u64)]) -> Headers {
         let mut headers = self.headers();
         let mut records = records.iter();
         // The slots of the header's line come last: the next inserts want them free.
@@ -560,7 +561,7 @@ pub(super) struct PreparedInsert {
 }
 
 impl Slot {
-    /// Key and value, not necessarily of the same moment: the caller validates a version.
+    /// Key and value. They may be of different moments, until the caller has validated the version of the leaf.
     #[inline(always)]
     fn load(&self) -> [u64; 2] {
         #[cfg(target_arch = "x86_64")]

@@ -3,9 +3,9 @@
 //!
 //! # The structure
 //!
-//! Records live in *leaves* of 256 bytes (or two to four times that) in the pool, unsorted, found by one-byte
-//! *fingerprints*. Leaves form a chain in key order. Above them are *inner nodes*, in DRAM. See [`layout`](self::layout)
-//! and [`inner`](self::inner) for drawings.
+//! Records live in *leaves* of 256, 512, 768 or 1024 bytes in the pool. They are not sorted within a leaf; a lookup finds
+//! them by one-byte *fingerprints* in the header of the leaf. The leaves form a chain in key order. The *inner nodes* above
+//! the leaves lie in DRAM. See [`layout`](self::layout) and [`inner`](self::inner) for drawings.
 //!
 //! # What commits
 //!
@@ -22,16 +22,17 @@
 //!
 //! # What readers see
 //!
-//! Readers write nothing shared. They go down by optimistic lock coupling (`search`), read a leaf, and check that the
-//! leaf's version is what it was; otherwise they begin again. Versions live in DRAM, 8192 of them, a leaf's chosen by a
-//! hash of its offset: a version in the leaf would cost a slot, or a second dirty line per write.
+//! Readers write no shared memory. They descend by optimistic lock coupling (`search`), read a leaf, and validate the
+//! version of the leaf; if the version has changed, they begin again. There are 8192 version locks, in DRAM; a hash of the
+//! offset of a leaf chooses its lock. A version inside the leaf would cost a record slot, or a second dirty line per write.
 //!
-//! A lookup costs, on top of what stays in the second-level cache, one miss in a bottom inner node and one in the leaf, whose
-//! lines are all asked for at once.
+//! A lookup costs one cache miss in a bottom inner node and one in the leaf, all of whose lines are prefetched together. The
+//! upper inner nodes and the first lines of the bottom ones stay in the second-level cache.
 //!
 //! # What recovery does
 //!
-//! Nothing, at first: see `recover` for signposts, healing on demand and the sweep in the background.
+//! Opening rebuilds nothing. Inner nodes are rebuilt on first touch and by the sweep in the background: see `recover` for
+//! signposts, indexing on demand and the sweep.
 
 mod arena;
 mod batch;
@@ -86,16 +87,16 @@ struct Tree {
     slot: usize,
     /// 0 for the records, 1 for the directory of their signposts, and so on.
     level: usize,
-    /// Held while a gap is being indexed.
+    /// Held while a part of an unindexed range is being indexed.
     indexing: Mutex<()>,
-    /// Operations that wait for a gap to be indexed: the background gives way to them.
+    /// Number of operations that wait for a range to be indexed. While there are any, the sweep sleeps.
     waiting_operations: AtomicU32,
     directory: OnceLock<Box<Tree>>,
-    /// Held while the directory is being created.
+    /// Held while the directory is being created, and while the root block moves.
     creating: Mutex<()>,
-    /// That of the records is held while chains are compacted, or replaced by a bulk load.
+    /// In the tree of records: held while chains are compacted, or replaced by a bulk load.
     reorganizing: Mutex<()>,
-    /// Counts records, if this is the tree of records.
+    /// In the tree of records: how far the records have been counted since the open.
     count: RecordCount,
     splits: AtomicU64,
 }
@@ -141,7 +142,7 @@ impl Tree {
         }
     }
 
-    /// A tree over the chain that begins at `head`: a leaf with nothing to its right, or a gap that is not indexed yet.
+    /// A tree over the chain that begins at `head`: a leaf with no leaf to its right, or the begin of an unindexed range.
     fn over(self, head: Child) -> Result<Self> {
         self.leaf_at(head.offset())?;
         let root_guard = self.root().lock().lock();

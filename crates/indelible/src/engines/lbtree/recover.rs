@@ -1,25 +1,26 @@
-//! Coming back: signposts, healing, sweeping.
+//! Recovery: signposts, indexing on demand, the sweep.
 //!
 //! # What survives
 //!
-//! The leaves survive, in a chain. The inner nodes do not. To rebuild them all would take time in proportion to the
-//! tree, so a small sample of them is durable: about one leaf in 32 is a *signpost*, a record (lowest key, leaf) in a
-//! directory, which is itself a tree of the same kind, with its own, smaller directory above it. Directories are kept
-//! up to date by the structure changes, after a split and before a merge; a missing signpost costs time and nothing
-//! else, and one that points to a leaf that is gone cannot exist.
+//! The leaves survive a crash, in a chain. The inner nodes lie in DRAM and do not. Rebuilding all inner nodes would take a
+//! time in proportion to the size of the tree, so some of their entries are durable: about one leaf in 32 has a *signpost*,
+//! a record (lowest key, offset of the leaf) in a directory. A directory is a tree of the same kind, with a smaller
+//! directory of its own. Structure changes add a signpost after a split and remove one before a merge. A missing signpost
+//! costs time and nothing else; a signpost to a leaf that has left the chain cannot exist.
 //!
-//! # Healing
+//! # Indexing on demand
 //!
-//! After an open the inner nodes know one child, the head of the chain, and call everything to its right a *gap*: not
-//! indexed yet. Whoever meets a gap asks the directory for the signposts on both sides of the key, walks the leaves
-//! between them (about 32), adds their lowest keys as separators, and goes on. So the first answer takes as long as a few dozen
-//! leaf reads, whatever the size of the tree, and a background thread does the same for the rest.
+//! After an open the inner nodes have one child, the first leaf of the chain. The leaves to the right of it are an
+//! *unindexed range*: no inner node leads to them yet. An operation on a key in an unindexed range asks the directory for the
+//! signposts on both sides of the key, walks the leaves between them (about 32), adds the lowest key of each as a separator,
+//! and goes on. So the first answer takes as long as reading a few dozen leaves, whatever the size of the tree. Meanwhile
+//! the sweep, in a thread of its own, indexes the rest.
 //!
-//! # Sweeping
+//! # The sweep
 //!
-//! Whoever indexes a leaf claims its block; when that thread is through, all blocks that are not claimed are free. A block is
-//! claimed once, and only if it was there before the open. So in a damaged pool no two leaves are the same block, and none is
-//! one that somebody is about to write.
+//! A thread that indexes a leaf claims the block of the leaf. When the sweep has visited all leaves, the blocks without a claim
+//! are free. A block can be claimed once, and only if it was in use before the open. So even in a damaged pool no two leaves are
+//! the same block, and no leaf is a block that was allocated since the open.
 
 use super::inner::Child;
 use super::layout::LEVELS;
@@ -38,11 +39,12 @@ use std::time::Duration;
 /// One leaf in this many is a signpost, on average.
 const SIGNPOST_INTERVAL: u64 = sized_in_tests(32, 4) as u64;
 
-/// How long the background keeps away from an operation that heals: as long as that takes.
+/// How long the sweep sleeps while an operation is indexing a range: about as long as indexing one range takes.
 const SWEEP_PAUSE: Duration = Duration::from_micros(50);
 
-/// Whether the leaf at `offset` gets a signpost. Any rule would do that both split and merge can evaluate, if it looks
-/// random: directory leaves are allocated next to the leaves that they point to.
+/// Whether the leaf at `offset` gets a signpost. The rule depends on the offset alone, so that a split and a merge come to the same
+/// answer. It uses a hash, because a regular pattern would meet the leaves of the directory, which are allocated between the
+/// leaves of the records.
 fn is_signpost(offset: Offset) -> bool {
     // The finalizer of MurmurHash3.
     let mut hash = offset.get();
@@ -58,7 +60,8 @@ fn leaf_of_signpost((low, word): (u64, u64)) -> (u64, Offset) {
 }
 
 impl Tree {
-    /// Records the new leaf in the directory if it is to be a signpost. Its lock or its left neighbour's is held.
+    /// Adds a signpost to the new leaf at `offset`, if that leaf is to have one. The caller holds the lock of the leaf or of its left
+    /// neighbour.
     pub(super) fn add_signpost(&self, low: u64, offset: Offset) {
         if !is_signpost(offset) || self.level + 1 == LEVELS {
             return;
@@ -74,7 +77,7 @@ impl Tree {
         }
     }
 
-    /// Takes the leaf's signpost, if it has one, out of the directory.
+    /// Removes the signpost to the leaf at `offset`, if there is one.
     pub(super) fn remove_signpost(&self, low: u64, offset: Offset) -> Result<()> {
         if !is_signpost(offset) || planted(Bug::SignpostKept) {
             return Ok(());
@@ -93,7 +96,7 @@ impl Tree {
         removed.map(drop).map_err(|error| *error)
     }
 
-    /// The directory, which is made if there is none yet.
+    /// The directory of this tree. Creates an empty one if there is none.
     fn directory_or_create(&self) -> Result<&Tree> {
         if let Some(directory) = self.directory() {
             return Ok(directory);
@@ -106,8 +109,8 @@ impl Tree {
         self.pm.note("directory made", self.level as u64);
         head.fill(self.pm, &[], Offset::NONE);
         self.pm.fence();
-        // COMMIT: the head of the directory's chain in the root block. Before this store there is no directory and the
-        // block is swept; after it there is an empty one.
+        // COMMIT lbtree.directory: the head of the directory's chain in the root block. Before this store there is no directory and
+        // the block is swept; after it there is an empty directory.
         self.pm.commit(
             &self.root_block()?.heads[self.level + 1],
             head.offset.get(),
@@ -116,18 +119,18 @@ impl Tree {
         Ok(self.attach_directory(self.new_directory(head.offset)?))
     }
 
-    /// A tree of the one leaf at `head`, to become this one's directory.
+    /// A tree of the one leaf at `head`, which is to become the directory of this tree.
     pub(super) fn new_directory(&self, head: Offset) -> Result<Tree> {
         let (leaf_bytes, level) = (self.leaf_bytes() as u32, self.level + 1);
         Tree::new(&self.core, &self.space, leaf_bytes, self.slot, level).over(Child::leaf(head))
     }
 
-    /// Makes `directory` that of this tree, which has none.
+    /// Makes `directory` the directory of this tree, which has none yet.
     pub(super) fn attach_directory(&self, directory: Tree) -> &Tree {
         self.directory.get_or_init(|| Box::new(directory))
     }
 
-    /// The signposts among `records`, the lowest keys and offsets of freshly loaded leaves.
+    /// The signposts to those of the freshly loaded `leaves`, given by lowest key and offset, that are to have one.
     pub(super) fn signposts_among(leaves: &[(u64, Offset)]) -> Vec<(u64, u64)> {
         leaves
             .iter()
@@ -136,16 +139,16 @@ impl Tree {
             .collect()
     }
 
-    /// Indexes the leaves around `key`, if they are in a gap, for an operation that cannot go on without.
+    /// Indexes the leaves around `key`, if they are in an unindexed range, for an operation that needs them. The sweep waits meanwhile.
     #[cold]
     pub(super) fn index_on_demand(&self, key: u64) -> Result<()> {
         let _waiting = WaitingOperation::new(&self.waiting_operations);
         self.index_around(key)
     }
 
-    /// Waits while an operation is healing, here or in a directory: mutexes are not fair, and the background, which
-    /// heals without a pause, would keep it out. It sleeps, and does not merely yield: on the same core a thread that
-    /// yields is soon back, and holds the mutex when its time is up.
+    /// Sleeps while an operation waits to index a range, in this tree or in a directory. Only the sweep calls this: mutexes are
+    /// not fair, and the sweep, which indexes without a pause, would keep the operation out. To yield would not be enough: on the
+    /// same core a thread that yields soon runs again, and may hold the mutex when its time slice ends.
     fn wait_for_operations(&self) {
         let mut tree = Some(self);
         while let Some(here) = tree {
@@ -156,11 +159,11 @@ impl Tree {
         }
     }
 
-    /// Indexes the leaves around `key`, if they are in a gap.
+    /// Indexes the leaves around `key`, if they are in an unindexed range: those between the nearest signposts on both sides.
     fn index_around(&self, key: u64) -> Result<()> {
         let _indexing = lock(&self.indexing);
         let _guard = epochs::pin();
-        // Gaps change only under the mutex above, so what is read here stays true.
+        // Unindexed ranges change only under `indexing`, so what is read here stays true.
         let (low, high, child) = self.read_child(key);
         if !child.is_unindexed() {
             return Ok(());
@@ -182,7 +185,7 @@ impl Tree {
         let found = self
             .walk(start, stop, high, &mut claimed)
             .inspect_err(|_| claimed.iter().for_each(|&leaf| self.space.unclaim(leaf)))?;
-        // From right to left, so that at every moment all that is not indexed lies in a gap.
+        // From right to left, so that at every moment every leaf without a separator lies in an unindexed range.
         if let Some((end, offset)) = end {
             self.add_separator(end, Child::unindexed(offset));
         }
@@ -206,18 +209,19 @@ impl Tree {
                 .is_ok_and(|leaf| leaf.next().is_none())
     }
 
+    /// The child of a bottom node that covers `key`: its lowest key, the lowest key of the next child, and the child.
     fn read_child(&self, key: u64) -> (u64, Option<u64>, Child) {
         loop {
             let spot = self.locate_any(key);
-            let gap = (spot.low(), spot.high(), spot.child);
+            let found = (spot.low(), spot.high(), spot.child);
             if spot.is_current() {
-                return gap;
+                return found;
             }
         }
     }
 
-    /// Claims `start` and the leaves to its right, up to `stop`, and returns these, each with its lowest key. Empty leaves, which a
-    /// crash can leave behind, are taken out of the chain.
+    /// Claims the leaf `start` and the leaves to its right, up to but not including `stop`. Returns the leaves to the right of
+    /// `start`, each with its lowest key. Removes empty leaves, which a crash can leave behind, from the chain.
     fn walk(
         &self,
         start: (u64, Offset),
@@ -251,10 +255,10 @@ impl Tree {
                     (last_key, here) = (top, leaf);
                 }
                 Some(_) => return out_of_order(leaf),
-                // Nothing is written through a read-only pool; the leaf is stepped over.
+                // A read-only pool is never written; the empty leaf stays in the chain and is not indexed.
                 None if self.core.is_read_only() => {}
                 None => {
-                    // Nobody else reads or writes leaves inside a gap, so no lock is needed.
+                    // Only the thread that holds `indexing` reads or writes leaves of an unindexed range, so no lock is needed.
                     here.relink(self.pm, next);
                     claimed.pop();
                     self.space.retire(leaf.offset);
@@ -264,7 +268,7 @@ impl Tree {
         Ok(found)
     }
 
-    /// The leaf at an offset read from the pool, which nobody has read yet.
+    /// The leaf at an offset read from the pool; claims the block of the leaf, which no thread has claimed before.
     fn claim_leaf(&self, offset: Offset, claimed: &mut Vec<Offset>) -> Result<Leaf<'_>> {
         if self.space.owns(offset) {
             if !self.space.claim(offset) {
@@ -308,6 +312,7 @@ impl Tree {
         }
     }
 
+    /// Replaces the unindexed range that begins at key `low` by the leaf at `offset` alone.
     fn mark_indexed(&self, low: u64, offset: Offset) {
         loop {
             let spot = self.locate_any(low);
@@ -334,13 +339,13 @@ impl Tree {
         Ok(signpost.map(leaf_of_signpost))
     }
 
-    /// Sweeps this tree, the tree of records, and its directories.
+    /// Sweeps the tree of records, which this is, and its directories. Stops early, with `false`, when `go_on` says so.
     pub(super) fn sweep_all(&self, go_on: &dyn Fn() -> bool) -> Result<bool> {
         let mut trees = vec![self];
         while let Some(directory) = trees[trees.len() - 1].directory() {
             trees.push(directory);
         }
-        // Directories first: the level below leans on them.
+        // Directories first: indexing a tree is fast only with the signposts of its directory.
         for tree in trees.into_iter().rev() {
             if !tree.sweep(go_on)? {
                 return Ok(false);
@@ -354,7 +359,8 @@ impl Tree {
         Ok(true)
     }
 
-    /// Visits every leaf from left to right: heals what is not indexed and, in the tree of records, counts it. Stops early, with `false`, when `go_on` says so.
+    /// Visits every leaf from left to right, indexes unindexed ranges and, in the tree of records, counts the records. Stops early,
+    /// with `false`, when `go_on` says so.
     fn sweep(&self, go_on: &dyn Fn() -> bool) -> Result<bool> {
         let mut from = 0;
         while go_on() {
@@ -384,7 +390,7 @@ impl Tree {
     }
 }
 
-/// Counts an operation that waits, for as long as it lives.
+/// Counts an operation that waits for a range to be indexed, from its creation until it is dropped.
 struct WaitingOperation<'a>(&'a AtomicU32);
 
 impl<'a> WaitingOperation<'a> {

@@ -3,7 +3,7 @@
 //! A range reads a few leaves at a time into a buffer: each leaf is copied, sorted and validated while the caches fetch
 //! those that follow under the same bottom node. Between two reads it holds no lock and no guard, only the key to go on
 //! from and a [`Bookmark`] in the bottom node; if that node has changed meanwhile, it comes down again from the root. So
-//! splits and merges cannot confuse it: every key belongs to exactly one leaf at any time, and no key is asked for twice.
+//! splits and merges do not disturb a range: every key belongs to exactly one leaf at any time, and no key is asked for twice.
 
 use super::Tree;
 use super::arena::NodeRef;
@@ -16,16 +16,16 @@ use crate::concurrency::locks::Version;
 use crate::engines::{ReadBuffer, Unread};
 use crate::kernels::{Kernel, Simd, dispatch};
 
-/// Leaves that the caches are asked for ahead of the one being read.
-const AHEAD: usize = 4;
+/// Leaves that are prefetched ahead of the one being read, in a range.
+const LEAVES_AHEAD: usize = 4;
 
-/// Records in a buffer. At 16 bytes each they fit into what a thread's allocator keeps at hand.
-const ROOM: usize = 64;
-/// Records that [`Leaf::copy_sorted`] writes at once, some of which do not count.
-const WINDOW: usize = 16;
+/// Records for which a buffer has room. At 16 bytes each they make 1 KiB, which the allocator hands out from a cache of the thread.
+const BUFFER_RECORDS: usize = 64;
+/// Records that [`Leaf::copy_sorted`] writes: those of one block, and up to two more that mean nothing.
+const SORTED_RECORDS: usize = 16;
 
 // A leaf always fits into an empty buffer.
-const _: () = assert!(MAX_RECORDS <= ROOM && WINDOW <= ROOM);
+const _: () = assert!(MAX_RECORDS <= BUFFER_RECORDS && SORTED_RECORDS <= BUFFER_RECORDS);
 
 /// Where in a bottom node a range goes on.
 pub(crate) struct Bookmark {
@@ -84,7 +84,7 @@ impl Tree {
     ) -> Result<()> {
         while let (Some((first, last)), true) = (*unread, buffer.is_empty()) {
             buffer.restart();
-            buffer.make_room(ROOM);
+            buffer.make_room(BUFFER_RECORDS);
             let read = {
                 let _guard = epochs::pin();
                 dispatch(
@@ -141,7 +141,7 @@ impl Tree {
                 shape.before(slot)
             }
         };
-        let full = ROOM - self.leaves.capacity().max(WINDOW);
+        let full = BUFFER_RECORDS - self.leaves.capacity().max(SORTED_RECORDS);
         for read in 0..leaves {
             if let Some(slot) = ahead {
                 self.leaves.prefetch(spot.parent.child(slot).offset());
@@ -188,7 +188,7 @@ impl Tree {
         let spot = self.try_descend::<S>(key)?;
         let shape = spot.parent.shape();
         let mut ahead = Some(spot.slot);
-        for _ in 0..AHEAD {
+        for _ in 0..LEAVES_AHEAD {
             ahead = ahead.and_then(|slot| {
                 self.leaves.prefetch(spot.parent.child(slot).offset());
                 if UP {

@@ -15,9 +15,9 @@ use crate::pool::Offset;
 /// Why a step of a search has to be taken again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Retry {
-    /// Somebody changed what was being read.
+    /// Another thread changed what was being read.
     Changed,
-    /// The leaves that hold the key are not indexed yet; they have to be healed first.
+    /// The key is in an unindexed range, which has to be indexed first.
     Unindexed,
 }
 
@@ -170,7 +170,8 @@ impl Tree {
         }
     }
 
-    /// The spot of `key`, healed: its child is a leaf that covers the key, as long as the spot is current. The caller is pinned.
+    /// The spot of `key`, indexed on demand: its child is a leaf that covers the key, as long as the spot is current. The caller is
+    /// pinned.
     #[inline(always)]
     pub(super) fn locate(&self, key: u64) -> Result<Spot<'_>> {
         loop {
@@ -182,7 +183,7 @@ impl Tree {
         }
     }
 
-    /// The spot of `key`, which may be a gap. The caller is pinned.
+    /// The spot of `key`, which may be an unindexed range. The caller is pinned.
     ///
     /// Inlined, as are its callers, so that the spot is not copied: what is read in other pieces than it was written in
     /// can be read only when the stores have left the processor, behind the fence of the write before.
@@ -212,7 +213,7 @@ impl Tree {
         }
     }
 
-    /// The offset of the leaf that covers `key`, gap or not.
+    /// The offset of the leaf that covers `key`; in an unindexed range, of the first leaf of the range.
     pub(super) fn leaf_offset_of(&self, key: u64) -> Offset {
         let _guard = epochs::pin();
         self.locate_any(key).child.offset()
