@@ -60,7 +60,7 @@ impl Mapping {
         if self.is_shared.load(Ordering::Relaxed) {
             reserved = reserve(FallocateFlags::UNSHARE_RANGE);
             if is_unsupported(reserved) {
-                // Who writes shared blocks gets blocks of his own.
+                // The file system gives a file blocks of its own when it writes shared ones.
                 self.rewrite(file, bytes.clone())?;
             }
         }
@@ -68,7 +68,7 @@ impl Mapping {
             reserved = reserve(FallocateFlags::empty());
         }
         if is_unsupported(reserved) {
-            // Writing is what reserves.
+            // On a file system without `fallocate`, writing reserves the blocks.
             self.rewrite(file, bytes.clone())?;
             return self.write_zeros(file, bytes.end);
         }

@@ -1,4 +1,4 @@
-//! What compaction asks of a space: where its blocks could end, and free blocks before that.
+//! What compaction needs of a space: where its blocks could end if they lay densely, and free blocks before that end.
 
 use super::{Space, blocks_per_extent};
 use crate::pmem::count;
@@ -8,7 +8,7 @@ use crate::pool::offset::Offset;
 /// The extents that a space has, and how many it would need if its blocks lay densely.
 #[derive(Clone, Debug)]
 pub(crate) struct SpaceNeed {
-    /// The extents with blocks in use or in limbo, ascending; of runs, the first of each.
+    /// The extents with blocks in use or retired, ascending; of each run, the first extent.
     pub(crate) extents: Vec<u64>,
     /// How many of these are needed.
     pub(crate) needed: usize,
