@@ -1,4 +1,4 @@
-//! One open map of any kind. What this costs is one branch per call, which goes the same way every time.
+//! One open map of any kind. A call costs one branch on the kind, which is predicted well: for one map it always goes one way.
 
 use super::cursor::Cursor;
 use super::{Host, Stat};
@@ -105,7 +105,7 @@ macro_rules! any {
                 each!(self, cursor => cursor.read_back())
             }
 
-            /// Ends the range at a damage.
+            /// Ends the range because of damage.
             pub(crate) fn end(&mut self) {
                 each!(self, cursor => cursor.end())
             }
@@ -123,16 +123,16 @@ macro_rules! any {
 
             #[inline(always)]
             pub(crate) fn get(&self, key: u64) -> Result<Option<u64>> {
-                // What the kinds return comes together in two registers here.
+                // The results of all kinds come back in two registers.
                 match each!(self, host => host.try_get(key)) {
                     Lookup::Found(value) => Ok(Some(value)),
                     Lookup::Absent => Ok(None),
-                    Lookup::Retry => self.get_at_last(key),
+                    Lookup::Retry => self.get_with_retries(key),
                 }
             }
 
             #[cold]
-            fn get_at_last(&self, key: u64) -> Result<Option<u64>> {
+            fn get_with_retries(&self, key: u64) -> Result<Option<u64>> {
                 each!(self, host => host.get(key))
             }
 

@@ -1,4 +1,4 @@
-//! What concerns all spaces of an object together. An object has one space for each size of its blocks.
+//! Operations on all spaces of an object together. An object has one space for each size of its blocks.
 
 use super::Shared;
 use crate::engines::{Engine, Report};
@@ -22,7 +22,7 @@ impl<E: Engine> Shared<E> {
         spaces.iter().any(|space| space.needs_sweep())
     }
 
-    /// All blocks in use have been claimed: the others are free.
+    /// Ends the sweep: all blocks in use have been claimed, so the others are free.
     pub(super) fn finish_sweep(&self) {
         for space in self.engine.spaces() {
             space.finish_sweep();

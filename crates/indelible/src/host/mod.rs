@@ -1,4 +1,4 @@
-//! The host: what every engine would otherwise spell out itself.
+//! The host: what all engines share, so that no engine has to implement it.
 //!
 //! | file | what it owns |
 //! |---|---|
@@ -28,11 +28,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 crate::pmem::planted::bugs! { "host":
-    /// The number of records at the last close is believed for as long as it stands there, whatever generation wrote it.
+    /// The number of records in the catalog is used whatever generation wrote it, and not only after a clean close.
     ForgetGeneration,
 }
 
-/// What the foreground and the thread that warms up share.
+/// What the user's threads and the thread that warms the object up share.
 struct Shared<E> {
     engine: E,
     place: Place,
@@ -105,8 +105,9 @@ impl<E: Engine> Host<E> {
         Ok(())
     }
 
-    /// Finds space for a write that failed for want of it, if there may be some: soon after an open the free blocks of old extents
-    /// are not known yet; and an extent of which no block is in use is of use to blocks of other sizes only if the pool has it.
+    /// Frees space for a write that has failed with `NoSpace`. Soon after an open, which blocks of old extents are free is not known
+    /// yet: finishes the sweep. An extent without a block in use can serve blocks of another size only after it has gone back to the
+    /// pool: gives all such extents back.
     #[cold]
     fn find_space(&self) -> Result<()> {
         if self.shared.needs_sweep() {
@@ -116,7 +117,7 @@ impl<E: Engine> Host<E> {
         Ok(())
     }
 
-    /// Does `work`, and once more with all the space that there is if it failed for want of space.
+    /// Does `work`. If it fails with `NoSpace`, frees space and does it once more.
     fn with_space(&self, mut work: impl FnMut() -> Result<()>) -> Result<()> {
         match work() {
             Err(Error::NoSpace(_)) => {
@@ -158,7 +159,7 @@ impl<E: Ordered> Host<E> {
         }
     }
 
-    /// Once more, with all the space that there is.
+    /// Applies `decide` once more, after freeing space.
     #[cold]
     fn apply_again(
         &self,
@@ -185,7 +186,7 @@ impl<E: Ordered> Host<E> {
         if let Some(at) = records.windows(2).position(|pair| pair[0].0 >= pair[1].0) {
             return Err(Error::NotAscending(at + 1));
         }
-        // The sweep must not meet nodes that come and go.
+        // The load replaces all nodes, which the sweep may not meet.
         self.shared.warm_up(&|| true)?;
         self.with_space(|| self.shared.engine.bulk_load(records, fill))
     }
