@@ -24,7 +24,7 @@ pub(crate) struct RecordLock {
 impl RecordLock {
     #[inline(always)]
     fn add(&self, change: i64) {
-        // The lock is held, so nobody else writes this number.
+        // The lock is held, so no other thread writes this number.
         let records = self.records.load(Ordering::Relaxed) + change;
         self.records.store(records, Ordering::Relaxed);
     }

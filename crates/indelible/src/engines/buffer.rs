@@ -18,8 +18,8 @@ pub(crate) const MOST_READ: usize = 256;
 pub(crate) struct ReadBuffer<B> {
     /// The records from `start` to `end` count; the others mean nothing.
     pub(crate) records: Vec<KeyValue>,
-    /// Room for an engine that reads records from two places and merges them.
-    pub(crate) aside: Vec<KeyValue>,
+    /// For an engine that reads records from two places: those of the second place, to be merged into `records`.
+    pub(crate) to_merge: Vec<KeyValue>,
     pub(crate) start: usize,
     pub(crate) end: usize,
     /// How many records this range has returned from earlier fillings of the buffer.
@@ -32,7 +32,7 @@ impl<B: Default> Default for ReadBuffer<B> {
     fn default() -> Self {
         Self {
             records: Vec::new(),
-            aside: Vec::new(),
+            to_merge: Vec::new(),
             start: 0,
             end: 0,
             given_before: 0,
@@ -100,7 +100,7 @@ impl<B> ReadBuffer<B> {
             taken
         });
         let spare = spare.unwrap_or_default();
-        (self.records, self.aside) = (spare.records, spare.aside);
+        (self.records, self.to_merge) = (spare.records, spare.to_merge);
         match spare.given[0].min(spare.given[1]) {
             0 => USUAL_READ,
             wanted => wanted.min(MOST_READ),
@@ -122,7 +122,7 @@ impl<B> ReadBuffer<B> {
 struct Spare {
     /// Their buffers: allocating and clearing new ones takes as long as a short range.
     records: Vec<KeyValue>,
-    aside: Vec<KeyValue>,
+    to_merge: Vec<KeyValue>,
     /// How many records each of the last two returned. Ranges are often as long as the one before, and reading all records at once
     /// is cheaper than in parts.
     given: [usize; 2],
@@ -130,7 +130,7 @@ struct Spare {
 
 thread_local! {
     static SPARE: Cell<Spare> = const {
-        Cell::new(Spare { records: Vec::new(), aside: Vec::new(), given: [0; 2] })
+        Cell::new(Spare { records: Vec::new(), to_merge: Vec::new(), given: [0; 2] })
     };
 }
 
@@ -145,7 +145,7 @@ impl<B> Drop for ReadBuffer<B> {
             let last = spare.take().given[1];
             spare.set(Spare {
                 records: std::mem::take(&mut self.records),
-                aside: std::mem::take(&mut self.aside),
+                to_merge: std::mem::take(&mut self.to_merge),
                 given: [last, given.max(1)],
             });
         });

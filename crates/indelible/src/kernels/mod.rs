@@ -90,7 +90,7 @@ pub(crate) trait Simd: Copy {
         out: &mut [[u64; 2]; PAIR_RECORDS],
     ) -> usize {
         let count = Self::records_between(std::slice::from_ref(pair), low, span, out);
-        (1..count).for_each(|at| put_back(out, at));
+        (1..count).for_each(|at| insert_in_order(out, at));
         count
     }
 
@@ -133,7 +133,7 @@ pub(crate) trait Simd: Copy {
 
 /// Moves the record at `at` to its place among the records before it, which are in order.
 #[inline(always)]
-pub(crate) fn put_back(records: &mut [[u64; 2]], mut at: usize) {
+pub(crate) fn insert_in_order(records: &mut [[u64; 2]], mut at: usize) {
     let record = records[at];
     while at > 0 && records[at - 1][0] > record[0] {
         records[at] = records[at - 1];

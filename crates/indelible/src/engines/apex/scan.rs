@@ -20,7 +20,7 @@ use super::layout::{
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::engines::{KeyValue, MOST_READ, ReadBuffer, Unread};
-use crate::kernels::{Kernel, KeyLine, Simd, dispatch, prefetch, put_back};
+use crate::kernels::{Kernel, KeyLine, Simd, dispatch, insert_in_order, prefetch};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -31,10 +31,10 @@ impl Buffer {
     /// Merges the records from the stash into those read since `from`, which are in order.
     #[inline(always)]
     fn merge_stashed<S: Simd>(&mut self, from: usize, up: bool) {
-        if !self.aside.is_empty() {
-            sort_tail::<S>(&mut self.aside, usize::MAX);
-            self.make_room(self.aside.len());
-            self.end = merge(&mut self.records, from..self.end, &self.aside);
+        if !self.to_merge.is_empty() {
+            sort_tail::<S>(&mut self.to_merge, usize::MAX);
+            self.make_room(self.to_merge.len());
+            self.end = merge(&mut self.records, from..self.end, &self.to_merge);
         }
         if !up {
             self.records[from..self.end].reverse();
@@ -213,7 +213,7 @@ impl Tree {
         let lines = self.lines(data, slots.start, slots.end);
         prefetch_all(lines);
         self.prefetch_beyond::<UP>(data, if UP { from } else { to }, width);
-        self.locate_stashed::<S>(data, from, to, &mut buffer.aside);
+        self.locate_stashed::<S>(data, from, to, &mut buffer.to_merge);
         buffer.make_room(lines.len() * LINE_SLOTS);
         let room = &mut buffer.records[buffer.end..];
         // The marker of free slots is outside of the range of the node, in which `low` and `high` are (data I3).
@@ -226,7 +226,7 @@ impl Tree {
         } else {
             sorted_line_pairs::<S>(pairs, low, span, room)
         };
-        self.load_stashed(low, span, &mut buffer.aside);
+        self.load_stashed(low, span, &mut buffer.to_merge);
         if !lock.validate(version) {
             return false;
         }
@@ -321,7 +321,7 @@ pub(super) fn sorted_line_pairs<S: Simd>(
             if out[at - 1][0] < out[at][0] {
                 break;
             }
-            put_back(out, at);
+            insert_in_order(out, at);
         }
         count = end;
     }
@@ -333,7 +333,7 @@ pub(super) fn sorted_line_pairs<S: Simd>(
 fn sort_tail<S: Simd>(records: &mut [KeyValue], count: usize) {
     let mut from = records.len().saturating_sub(count);
     while let Some(before) = S::descent(records, from) {
-        put_back(records, before + 1);
+        insert_in_order(records, before + 1);
         from = before + 1;
     }
 }

@@ -369,7 +369,7 @@ impl<'a> Leaf<'a> {
                 fallback = Some((block, header_line));
             }
         }
-        // Any other slot is somebody's record.
+        // Any other slot would overwrite a record.
         fallback.expect("invariant: a leaf has a free slot when a record is inserted")
     }
 
@@ -388,7 +388,7 @@ impl<'a> Leaf<'a> {
             .max_by_key(|&line| (old.free() & LINE_SLOTS[line]).count_ones());
         let line = emptiest.expect("invariant: a block has three lines beside its header's");
         let mut free = slots(old.free() & LINE_SLOTS[line]);
-        // Any other slot is somebody's record.
+        // Any other slot would overwrite a record.
         let free_slot = free.next();
         let slot =
             free_slot.expect("invariant: a block that is chosen for an insert has a free slot");

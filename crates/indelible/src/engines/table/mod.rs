@@ -20,7 +20,7 @@
 //! | bulk load, compaction | streamed, 2 | the catalog entry's root |
 //! | a block moves, in a compaction | 16 streamed + 1, 2 | `next` of the block before it, or the catalog entry's root |
 //!
-//! One mutex protects everything, and it is held until a change is durable: so operations are linearizable, and nobody sees what
+//! One mutex protects everything, and it is held until a change is durable: so operations are linearizable, and no thread sees what
 //! may still be lost. Opening reads all blocks, O(records), unlike that of the other engines.
 
 #[cfg(feature = "trace")]
@@ -40,7 +40,7 @@ use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::sync::{Arc, Mutex};
 
-/// Slots of a block: as many as the word has bits for, but for one.
+/// Slots of a block: one for each bit of the word but the highest.
 const SLOTS: usize = 63;
 const BLOCK_BYTES: u32 = 1024;
 /// The bit of a block's word that is always one.
@@ -105,7 +105,7 @@ impl EngineOptions for TableOptions {
 /// Where a record is: the offset of its block, and the number of its slot.
 type At = (Offset, usize);
 
-/// What is known of the blocks, in DRAM.
+/// The part of the table in DRAM: which blocks there are, and where the records are.
 #[derive(Default)]
 struct State {
     index: BTreeMap<u64, At>,
@@ -208,7 +208,7 @@ impl Index {
             .ok_or_else(|| Error::Damaged("no slots".into()))
     }
 
-    /// Writes a whole block that nobody can reach yet, past the caches.
+    /// Writes a whole block that is not reachable yet, past the caches.
     fn fill(&self, offset: Offset, records: &[(u64, u64)], next: Offset) {
         let mut image = [0; BLOCK_BYTES as usize / 8];
         image[0] = WRITTEN | ((1 << records.len()) - 1);
@@ -226,7 +226,7 @@ impl Index {
         unsafe { std::slice::from_raw_parts(block, BLOCK_BYTES as usize / 8) }
     }
 
-    /// Puts a chain of new blocks with these records, which ascend, in the place of the present one.
+    /// Replaces the chain of blocks by new blocks with these records, whose keys ascend.
     fn rebuild(&self, state: &mut State, records: &[(u64, u64)], per_block: usize) -> Result<()> {
         let mut next = State::default();
         let space = &self.spaces[0];
@@ -250,7 +250,7 @@ impl Index {
         let first = next.blocks.first().copied().unwrap_or(Offset::NONE);
         self.pm.commit(self.root(), first.get(), "table.load");
         let old = std::mem::replace(state, next);
-        // Everybody who looks at a block holds the mutex: nobody has seen these and is still there.
+        // A thread reads blocks only while it holds the mutex, which this thread holds: no other thread can hold an old block.
         old.blocks
             .into_iter()
             .for_each(|block| space.free_now(block));
@@ -289,7 +289,7 @@ impl Index {
             self.pm.commit(link, new.get(), "table.move");
             state.blocks[number] = new;
             moved.insert(old, new);
-            // Everybody who looks at a block holds the mutex.
+            // A thread reads blocks only while it holds the mutex, which this thread holds.
             space.free_now(old);
         }
         for at in state.index.values_mut().chain(&mut state.free) {

@@ -212,7 +212,7 @@ impl PoolCore {
         growth.remember(&self.mapping, needed, began, made)
     }
 
-    /// Reserves free extents of a file that somebody has copied.
+    /// Reserves free extents of a file that is a copy.
     fn reserve_free(&self, growth: &mut Growth, run: Range<u64>) -> Result<()> {
         growth.check_refusal(&self.mapping, run.end)?;
         let began = Instant::now();
