@@ -19,7 +19,7 @@ pub struct Memory {
 
 // SAFETY: the words are atomics, and the allocation is freed only with the value.
 unsafe impl Send for Memory {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Memory {}
 
 thread_local! {

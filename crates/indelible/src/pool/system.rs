@@ -33,7 +33,7 @@ pub(super) fn stat(path: &Path) -> Result<Stat> {
     rustix::fs::stat(path)
 }
 
-/// The same of a symbolic link itself.
+/// [`stat`] that does not follow a symbolic link.
 pub(super) fn lstat(path: &Path) -> Result<Stat> {
     fault()?;
     rustix::fs::lstat(path)

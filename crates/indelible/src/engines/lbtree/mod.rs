@@ -104,7 +104,7 @@ struct Tree {
 // SAFETY: the only field that is not `Send` and `Sync` by itself is `root`, which points into the arena that the tree keeps
 // alive, to a node that consists of atomics.
 unsafe impl Send for Tree {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Tree {}
 
 impl Tree {

@@ -162,7 +162,7 @@ impl Mapping {
         extended
     }
 
-    /// The same for one extent of a file on tmpfs.
+    /// [`extend`](Self::extend) by one extent, for a file on tmpfs.
     fn extend_in_memory(&self, from: u64) -> Result<()> {
         let to = from + EXTENT_BYTES;
         if !self.has_room(EXTENT_BYTES) {
@@ -210,8 +210,8 @@ impl Mapping {
 
 /// Holes and shared blocks of a file that another program may have written.
 impl Mapping {
-    /// Reserves the part of extent 0 that a pool of `extents` extents uses, if it is not. It is mapped, but until that is done
-    /// nothing may be read there: see the module.
+    /// Reserves the part of extent 0 that a pool of `extents` extents uses, if it is not reserved. It is mapped, but before it is
+    /// reserved nothing may be read there: on tmpfs, reading a hole takes memory, and is a signal if there is too little.
     pub(in crate::pool) fn reserve_metadata(&self, extents: u64) -> Result<()> {
         let end = metadata_end(extents);
         if self.needs_blocks() && !self.find_without_blocks(0..end)?.is_empty() {
