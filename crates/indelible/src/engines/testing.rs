@@ -52,6 +52,11 @@ pub trait Suite: Sync {
         None
     }
 
+    /// Seeds that together have all that [`rare_history`](Self::rare_history) is for.
+    fn rare_seeds(&self) -> &'static [u64] {
+        &[]
+    }
+
     /// Histories, with the seeds of their schedules, in which planted bugs are looked for besides some of each theme.
     fn hunts(&self, kind: Kind) -> Vec<(History, u64)> {
         let _ = kind;
