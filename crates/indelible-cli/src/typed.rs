@@ -167,7 +167,13 @@ pub fn info(pool: &Pool, name: &str) -> Result<MapInfo> {
 /// Opens a map with the types that the catalog records.
 pub fn open(pool: &Pool, name: &str) -> Result<Box<dyn TextMap>> {
     let info = info(pool, name)?;
-    create(pool, name, info.key, info.value, MapOptions::default().accept_any(true))
+    create(
+        pool,
+        name,
+        info.key,
+        info.value,
+        MapOptions::default().accept_any(true),
+    )
 }
 
 /// Opens or creates a map with these types.

@@ -100,6 +100,9 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     /// What can be chosen when the object is created.
     type Options: EngineOptions;
 
+    /// Whether the engine is there to be read, and not to be fast: the bench leaves it out where nobody asks for it.
+    const IS_EXAMPLE: bool = false;
+
     /// Lays out an empty object for a catalog entry that is not committed yet: what is written here cannot be reached before.
     /// What is flushed here needs no fence: there is one before the entry is committed.
     fn format(place: &Place, options: &Self::Options) -> Result<()>;

@@ -222,6 +222,7 @@ pub mod common {
         "pool.create",
         "pool.drop",
         "pool.free",
+        "pool.rename",
         "pool.take",
         "pool.take-run",
         "pool.wipe",
@@ -238,6 +239,7 @@ pub mod common {
         StructureChange::new("open"),
         StructureChange::new("object created"),
         StructureChange::new("object dropped"),
+        StructureChange::with_variants("object renamed", 2),
         StructureChange::new("extent taken"),
         StructureChange::new("extent freed"),
         StructureChange::new("file growth"),
@@ -258,7 +260,6 @@ pub mod common {
         EquivalentMutant::new(NoFlush("pool.free-continuations"), HEADLESS),
         EquivalentMutant::new(NoFence("pool.free-continuations"), HEADLESS),
         EquivalentMutant::new(EarlyCommit("pool.drop"), "a removal depends on nothing"),
-        EquivalentMutant::new(EarlyCommit("pool.free"), "a removal depends on nothing"),
         EquivalentMutant::new(EarlyCommit("pool.wipe"), "what is wiped is nobody's"),
         EquivalentMutant::new(
             EarlyCommit("pool.take"),
@@ -292,6 +293,8 @@ pub enum Operation {
     BulkLoad(Vec<(u64, u64)>),
     /// Another map is made, and with it an extent.
     CreateOther,
+    /// It gets another name, or its old one again.
+    RenameOther,
     /// It goes, and its extents are free.
     DropOther,
     Shrink,
@@ -307,7 +310,8 @@ pub enum Operation {
 
 use Operation::{
     BulkLoad, CompareExchange, CreateOther, DropOther, FreeRun, Get, GetBatch, Insert, InsertBatch,
-    InsertNew, Range as RangeOf, ReleaseMemory, Remove, Reopen, Shrink, TakeRun, Update,
+    InsertNew, Range as RangeOf, ReleaseMemory, Remove, RenameOther, Reopen, Shrink, TakeRun,
+    Update,
 };
 
 /// How the keys of a history lie in their domain.
@@ -413,6 +417,7 @@ pub(crate) fn any_history(kind: Kind, theme: u64, seed: u64, size: Size) -> Hist
             (_, 13) if size.threads < 2 && value % 4 == 0 => Reopen,
             (_, 13 | 14) => InsertBatch(some(BATCH).into_iter().map(|key| (key, value)).collect()),
             _ if size.threads > 1 => Shrink,
+            _ if other != Other::Absent && value % 2 == 0 => RenameOther,
             _ => in_catalog(false, &mut random, &mut other),
         }
     };

@@ -108,10 +108,6 @@ impl Suite for Testing {
             EquivalentMutant::new(Swapped("pool.free", "apex.replace"), OWNED),
             EquivalentMutant::new(Swapped("pool.free", "apex.root"), OWNED),
             EquivalentMutant::new(
-                Swapped("apex.replace", "pool.free"),
-                "nobody has written to the new node as yet",
-            ),
-            EquivalentMutant::new(
                 Swapped("apex.insert", "pool.free"),
                 "what is freed is not the record's node, which is there until the write is durable",
             ),
@@ -123,9 +119,8 @@ impl Suite for Testing {
             ),
             // An extent goes in the midst of an operation if another size of block needs one.
             EquivalentMutant::new(Swapped("apex.remove", "pool.free"), LET_GO),
-            EquivalentMutant::new(Swapped("apex.root", "pool.free"), LET_GO),
             EquivalentMutant::new(Swapped("apex.split.*", "pool.free"), LET_GO),
-            EquivalentMutant::new(Swapped("apex.merge.*", "pool.free"), LET_GO),
+            EquivalentMutant::seldom(Swapped("apex.merge.*", "pool.free"), LET_GO),
             EquivalentMutant::seldom(
                 Swapped("pool.take", "apex.merge.between"),
                 "the block of the intermediate node has to be the first one of the extent, which no recording has now",

@@ -302,6 +302,8 @@ impl Index {
 impl Engine for Index {
     type Options = TableOptions;
 
+    const IS_EXAMPLE: bool = true;
+
     fn format(place: &Place, _: &TableOptions) -> Result<()> {
         // A table without blocks: the catalog entry's roots are zero already.
         Self::new(place).map(drop)
