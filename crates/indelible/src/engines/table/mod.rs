@@ -23,6 +23,8 @@
 //! One mutex protects everything, and it is held until a change is durable: so operations are linearizable, and nobody sees what
 //! may still be lost. Opening reads all blocks, O(records), unlike that of the other engines.
 
+#[cfg(all(test, not(loom)))]
+pub(super) mod damage;
 #[cfg(feature = "trace")]
 pub(crate) mod testing;
 
