@@ -2,7 +2,7 @@
 //!
 //! Word 0 is the head: the number of the first node, or 0. Node `n` is the two words `8 n` (key) and `8 n + 1` (next).
 
-use indelible_crash::indelible::pmem::{Medium as Pool, Memory, Pm};
+use indelible_crash::indelible::pmem::{Medium, Memory, Pm};
 use indelible_crash::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -26,7 +26,7 @@ impl Structure for List {
     }
 
     fn recover(&self, memory: &Arc<Memory>) -> Result<Open, String> {
-        let (memory, pm) = (Arc::clone(memory), Pm::new(Pool::Pmem));
+        let (memory, pm) = (Arc::clone(memory), Pm::new(Medium::Pmem));
         let nodes = Mutex::new(memory.words()[0].load());
         Ok(Open { memory, pm, nodes })
     }
@@ -70,7 +70,7 @@ pub fn report() -> Option<String> {
                 },
             )
         },
-        medium: Medium::Pmem,
+        crash_model: CrashModel::Pmem,
         limits: Limits::default(),
         seed: 0,
         histories: 1,

@@ -8,7 +8,7 @@ use crate::record::Recording;
 use crate::recovery::{self, Way};
 use crate::report::{Failure, Place};
 use crate::tally::{Fingerprints, Tally};
-use crate::{MEMORY_BYTES, Medium, Structure};
+use crate::{CrashModel, MEMORY_BYTES, Structure};
 use indelible::pmem::Memory;
 use indelible::pmem::trace::{Action, Event};
 use rand::SeedableRng;
@@ -42,7 +42,7 @@ impl Default for Limits {
 /// Explores recordings of one structure.
 pub(crate) struct Explorer<'a, S: Structure> {
     structure: &'a S,
-    medium: Medium,
+    crash_model: CrashModel,
     limits: Limits,
     memory: Arc<Memory>,
     random: SmallRng,
@@ -77,14 +77,14 @@ struct Scene<'a, O> {
 impl<'a, S: Structure> Explorer<'a, S> {
     pub(crate) fn new(
         structure: &'a S,
-        medium: Medium,
+        crash_model: CrashModel,
         limits: Limits,
         seed: u64,
         tally: &'a Tally,
     ) -> Self {
         Self {
             structure,
-            medium,
+            crash_model,
             limits,
             memory: Arc::new(Memory::new(MEMORY_BYTES)),
             random: SmallRng::seed_from_u64(seed),
@@ -112,7 +112,11 @@ impl<'a, S: Structure> Explorer<'a, S> {
             first: 0,
             depth: 0,
         };
-        let model = Model::new(Arc::clone(&self.memory), recording.address, self.medium);
+        let model = Model::new(
+            Arc::clone(&self.memory),
+            recording.address,
+            self.crash_model,
+        );
         self.search(&scene, model, History::new(&recording.before))
     }
 
@@ -126,7 +130,7 @@ impl<'a, S: Structure> Explorer<'a, S> {
         for (at, event) in scene.events.iter().enumerate() {
             if at >= scene.from && self.limits.images_per_point > 0 && model.is_point(event) {
                 self.at_point(scene, &model, &history, &mut seen, at)?;
-                if self.medium == Medium::Process {
+                if self.crash_model == CrashModel::Process {
                     self.coverage.both_sides(event);
                 }
             }
@@ -235,7 +239,7 @@ impl<'a, S: Structure> Explorer<'a, S> {
                         Some(contents) => History::new(contents),
                         None => history.clone(),
                     };
-                    let model = Model::within(&self.memory, self.medium, image);
+                    let model = Model::within(&self.memory, self.crash_model, image);
                     result = self
                         .search(&recovery, model, before)
                         .map_err(Problem::InRecovery);

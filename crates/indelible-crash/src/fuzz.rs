@@ -6,7 +6,7 @@ use crate::explore::{Explorer, Limits};
 use crate::maps::{Keys, Maps, Operation};
 use crate::record::record;
 use crate::tally::Tally;
-use crate::{Medium, Structure, Workload};
+use crate::{CrashModel, Structure, Workload};
 use indelible::pmem::Memory;
 use indelible::{Durability, Kind, MapOptions, PoolOptions};
 use std::sync::Arc;
@@ -49,10 +49,10 @@ pub fn operations(data: &[u8]) {
         options: layouts.swap_remove(head as usize % layouts.len()),
         keys: Keys::ALL[bytes.next() as usize % Keys::ALL.len()],
     };
-    let medium = if head & 4 == 0 {
-        Medium::Pmem
+    let crash_model = if head & 4 == 0 {
+        CrashModel::Pmem
     } else {
-        Medium::Process
+        CrashModel::Process
     };
     let key = |number| structure.keys.key(number);
     let before = (0..bytes.next() % 64)
@@ -77,7 +77,8 @@ pub fn operations(data: &[u8]) {
         depth: 2,
     };
     let tally = Tally::default();
-    let result = Explorer::new(&structure, medium, limits, head, &tally).explore(&recording, 0);
+    let result =
+        Explorer::new(&structure, crash_model, limits, head, &tally).explore(&recording, 0);
     if let Err(failure) = result {
         panic!("{failure}\n{workload:?}");
     }

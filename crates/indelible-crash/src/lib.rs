@@ -13,8 +13,8 @@
 //!
 //! # What it believes
 //!
-//! [`Medium::Pmem`]: 8-byte stores are atomic; the stores to one 64-byte line arrive in program order, any prefix of them;
-//! between lines nothing is ordered but by a flush and a fence of the same thread. [`Medium::Process`]: everything executed is there,
+//! [`CrashModel::Pmem`]: 8-byte stores are atomic; the stores to one 64-byte line arrive in program order, any prefix of them;
+//! between lines nothing is ordered but by a flush and a fence of the same thread. [`CrashModel::Process`]: everything executed is there,
 //! in the order of execution; this is also what machines whose caches survive (eADR) leave. Threads are interleaved at
 //! every store, flush, fence, lock and version check, and see each other's stores at once: weaker orders of the
 //! processor's are loom's business, in the library. A change of the memory's length is atomic and durable at once, as `fallocate` with
@@ -52,12 +52,12 @@ pub use tally::Tally;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// What a crash does to what was not made durable; see the crate.
+/// Which stores that were not made durable a crash may lose. The documentation of the crate has the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Medium {
-    /// Power fails under persistent memory.
+pub enum CrashModel {
+    /// Power fails: what was not flushed and fenced may be lost, per line.
     Pmem,
-    /// The process dies.
+    /// The process dies: nothing that was executed is lost.
     Process,
 }
 

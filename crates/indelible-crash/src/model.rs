@@ -4,7 +4,7 @@
 //! prefix of them may be there; between lines nothing is ordered but by a flush and then a fence of the same thread. What a
 //! killed process leaves is simpler: everything that it executed.
 
-use crate::Medium;
+use crate::CrashModel;
 use indelible::pmem::trace::{Action, Event};
 use indelible::pmem::{LINE, Memory};
 use rand::RngExt;
@@ -39,7 +39,7 @@ pub(crate) type Choice = Vec<usize>;
 /// See the module. What is durable lies in `memory` itself.
 pub(crate) struct Model {
     pub(crate) memory: Arc<Memory>,
-    medium: Medium,
+    crash_model: CrashModel,
     base: usize,
     /// By number of the line.
     pub(crate) pending: BTreeMap<usize, Line>,
@@ -70,11 +70,11 @@ fn fingerprint_of(memory: &Memory) -> u64 {
 
 impl Model {
     /// `recorded_at` is the base address of the memory that the events speak of; `memory` is empty, as that was.
-    pub(crate) fn new(memory: Arc<Memory>, recorded_at: usize, medium: Medium) -> Self {
+    pub(crate) fn new(memory: Arc<Memory>, recorded_at: usize, crash_model: CrashModel) -> Self {
         let hash = fingerprint_of(&memory);
         Self {
             memory,
-            medium,
+            crash_model,
             base: recorded_at,
             pending: BTreeMap::new(),
             flushed: Vec::new(),
@@ -88,9 +88,9 @@ impl Model {
     }
 
     /// The model of a recovery: of an image that lies in `memory` already and has this fingerprint.
-    pub(crate) fn within(memory: &Arc<Memory>, medium: Medium, image: u64) -> Self {
+    pub(crate) fn within(memory: &Arc<Memory>, crash_model: CrashModel, image: u64) -> Self {
         Self {
-            medium,
+            crash_model,
             base: memory.base(),
             pending: BTreeMap::new(),
             flushed: Vec::new(),
@@ -112,11 +112,11 @@ impl Model {
     /// before it has to be looked at. (A store only adds to what may be there, a flush changes nothing by itself.)
     pub(crate) fn is_point(&self, event: &Event) -> bool {
         match event.action {
-            Action::Fence if self.medium == Medium::Pmem => self
+            Action::Fence if self.crash_model == CrashModel::Pmem => self
                 .flushed
                 .get(event.thread)
                 .is_some_and(|lines| !lines.is_empty()),
-            Action::Store { .. } => self.medium == Medium::Process,
+            Action::Store { .. } => self.crash_model == CrashModel::Process,
             Action::Mark(_) | Action::Length { .. } => true,
             _ => false,
         }
@@ -126,13 +126,13 @@ impl Model {
         match event.action {
             Action::Store { address, value, .. } => {
                 let word = (address - self.base) / 8;
-                if self.medium == Medium::Process {
+                if self.crash_model == CrashModel::Process {
                     self.set(word, value);
                 } else {
                     self.pend(word, value, event);
                 }
             }
-            Action::Flush { address, bytes } if self.medium == Medium::Pmem => {
+            Action::Flush { address, bytes } if self.crash_model == CrashModel::Pmem => {
                 let first = (address - self.base) / LINE;
                 if self.flushed.len() <= event.thread {
                     self.flushed.resize(event.thread + 1, Vec::new());
@@ -146,7 +146,7 @@ impl Model {
                     }
                 }
             }
-            Action::Fence if self.medium == Medium::Pmem => self.fence(event.thread),
+            Action::Fence if self.crash_model == CrashModel::Pmem => self.fence(event.thread),
             Action::Length { from, to } => self.set_length(from, to),
             _ => {}
         }

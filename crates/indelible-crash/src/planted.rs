@@ -9,7 +9,7 @@ use crate::maps::{Maps, Operation, Size};
 use crate::record::{Recording, record};
 use crate::report::Failure;
 use crate::tally::Tally;
-use crate::{Medium, Workload};
+use crate::{CrashModel, Workload};
 use indelible::Kind;
 use indelible::checker::{Bug, EquivalentMutant, Mutant, common, is_named, plant};
 use indelible::pmem::trace::{Action, Event};
@@ -311,7 +311,7 @@ fn only_in_recovery(recordings: &[(Maps, Recording<Operation>)]) -> Vec<Event> {
     };
     let (tally, mut found) = (Tally::default(), BTreeMap::new());
     for (structure, recording) in recordings.iter().take(alone()) {
-        let mut explorer = Explorer::new(structure, Medium::Pmem, limits, 0, &tally);
+        let mut explorer = Explorer::new(structure, CrashModel::Pmem, limits, 0, &tally);
         explorer.in_recovery = Some(std::mem::take(&mut found));
         if let Err(failure) = explorer.explore(recording, 0) {
             panic!("without a planted bug: {failure}");
@@ -469,7 +469,7 @@ impl Hunter {
             mutated()
                 .take_while(|_| tally.images() - before < most)
                 .find_map(|(structure, recording, from)| {
-                    Explorer::new(structure, Medium::Pmem, limits, 0, tally)
+                    Explorer::new(structure, CrashModel::Pmem, limits, 0, tally)
                         .explore(&recording, from)
                         .err()
                 })
@@ -482,7 +482,8 @@ impl Hunter {
             .take(alone())
             .take_while(|_| tally.images() < most)
             .find_map(|(structure, recording)| {
-                let mut explorer = Explorer::new(structure, Medium::Pmem, self.limits, 0, tally);
+                let mut explorer =
+                    Explorer::new(structure, CrashModel::Pmem, self.limits, 0, tally);
                 explorer.mutation = Some((mutation, MOST_RECOVERIES));
                 explorer.explore(recording, 0).err()
             })
@@ -557,7 +558,7 @@ impl Stage {
             images_per_point: self.images_per_point,
             ..limits
         };
-        Explorer::new(&*structure, Medium::Pmem, limits, 0, tally).explore(&recording, 0)
+        Explorer::new(&*structure, CrashModel::Pmem, limits, 0, tally).explore(&recording, 0)
     }
 }
 

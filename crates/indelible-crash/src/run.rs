@@ -5,7 +5,7 @@ use crate::explore::{Explorer, Limits};
 use crate::record::{guarded, record};
 use crate::report::Failure;
 use crate::tally::Tally;
-use crate::{Medium, Structure, Workload};
+use crate::{CrashModel, Structure, Workload};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ pub struct Run<'a, S: Structure> {
     #[allow(clippy::type_complexity)]
     pub history: &'a (dyn Fn(u64) -> (S, Workload<S::Operation>) + Sync),
     /// What a crash does.
-    pub medium: Medium,
+    pub crash_model: CrashModel,
     /// How far the search goes.
     pub limits: Limits,
     /// Of the first history; the others follow.
@@ -110,7 +110,7 @@ impl<S: Structure> Run<'_, S> {
                 return (Coverage::default(), Err(Failure::without_crash(problem)));
             }
         };
-        let mut explorer = Explorer::new(&*structure, self.medium, self.limits, seed, tally);
+        let mut explorer = Explorer::new(&*structure, self.crash_model, self.limits, seed, tally);
         explorer.until = until;
         explorer.coverage.histories = 1;
         for operation in &recording.operations {

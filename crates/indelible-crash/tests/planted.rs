@@ -3,7 +3,7 @@
 use indelible_crash::indelible::Kind;
 use indelible_crash::indelible::checker::plant;
 use indelible_crash::planted::{Hunt, Hunter, Mutation};
-use indelible_crash::{Limits, Medium, Run, Tally, maps};
+use indelible_crash::{CrashModel, Limits, Run, Tally, maps};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -75,7 +75,7 @@ fn a_failing_seed_fails_again_in_the_same_way() {
     let run = |seed, histories| {
         let run = Run {
             history: &|seed| maps::history(Some(Kind::LbTree), seed, 24, 2),
-            medium: Medium::Pmem,
+            crash_model: CrashModel::Pmem,
             limits: Limits {
                 images_per_point: 24,
                 ..Limits::default()

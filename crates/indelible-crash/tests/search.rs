@@ -3,7 +3,7 @@
 //! images. `indelible crash --deep` goes on for as long as it is told.
 
 use indelible_crash::indelible::Kind;
-use indelible_crash::{Coverage, Limits, Medium, Run, Tally, maps};
+use indelible_crash::{Coverage, CrashModel, Limits, Run, Tally, maps};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -26,19 +26,19 @@ const PART: u64 = 6;
 /// Histories of so many operations by so many threads.
 fn explore(
     kind: Kind,
-    medium: Medium,
+    crash_model: CrashModel,
     threads: usize,
     operations: usize,
     histories: u64,
     tally: &Tally,
 ) -> Coverage {
-    explore_from(0, kind, medium, threads, operations, histories, tally)
+    explore_from(0, kind, crash_model, threads, operations, histories, tally)
 }
 
 fn explore_from(
     seed: u64,
     kind: Kind,
-    medium: Medium,
+    crash_model: CrashModel,
     threads: usize,
     operations: usize,
     histories: u64,
@@ -46,7 +46,7 @@ fn explore_from(
 ) -> Coverage {
     let run = Run {
         history: &|seed| maps::history(Some(kind), seed, operations, threads),
-        medium,
+        crash_model,
         limits: Limits::default(),
         seed,
         histories,
@@ -58,7 +58,7 @@ fn explore_from(
         panic!("{kind}, {threads} threads of {operations} operations: {failure}");
     }
     println!(
-        "{kind}, {medium:?}, {threads} threads: images {:?}, {} distinct so far, {:?}",
+        "{kind}, {crash_model:?}, {threads} threads: images {:?}, {} distinct so far, {:?}",
         summary.coverage.images, summary.distinct, summary.elapsed
     );
     summary.coverage
@@ -70,12 +70,27 @@ fn whatever_a_crash_leaves_nothing_acknowledged_is_missing() {
     let mut coverage = Coverage::default();
     for &kind in Kind::all() {
         let [alone, together] = kind.suite().histories().map(part);
-        coverage.merge(explore(kind, Medium::Pmem, 1, 200, alone, &tally));
+        coverage.merge(explore(kind, CrashModel::Pmem, 1, 200, alone, &tally));
         for &seed in kind.suite().rare_seeds() {
-            coverage.merge(explore_from(seed, kind, Medium::Pmem, 1, 200, 1, &tally));
+            coverage.merge(explore_from(
+                seed,
+                kind,
+                CrashModel::Pmem,
+                1,
+                200,
+                1,
+                &tally,
+            ));
         }
         for threads in 2..=4 {
-            coverage.merge(explore(kind, Medium::Pmem, threads, 40, together, &tally));
+            coverage.merge(explore(
+                kind,
+                CrashModel::Pmem,
+                threads,
+                40,
+                together,
+                &tally,
+            ));
         }
     }
     let missed = coverage.changes_missed(Kind::all());
@@ -106,8 +121,8 @@ fn a_killed_process_leaves_nothing_unacknowledged_in_part() {
     for &kind in Kind::all() {
         let [alone, together] = kind.suite().histories().map(part);
         let alone = alone / 2;
-        coverage.merge(explore(kind, Medium::Process, 1, 200, alone, &tally));
-        coverage.merge(explore(kind, Medium::Process, 3, 40, together, &tally));
+        coverage.merge(explore(kind, CrashModel::Process, 1, 200, alone, &tally));
+        coverage.merge(explore(kind, CrashModel::Process, 3, 40, together, &tally));
     }
     assert!(coverage.images.iter().all(|&images| images > 100));
 }
@@ -118,7 +133,7 @@ fn a_run_repeats_from_its_seed() {
     for (kind, threads) in kinds.flat_map(|kind| [(kind, 1), (kind, 3)]) {
         let images = |_| {
             let tally = Tally::default();
-            explore(kind, Medium::Pmem, threads, 40, 16, &tally);
+            explore(kind, CrashModel::Pmem, threads, 40, 16, &tally);
             (tally.images(), tally.distinct())
         };
         let [first, second] = [0, 1].map(images);
@@ -132,7 +147,7 @@ fn recorded_histories_of_threads_are_linearizable() {
     for (kind, threads) in kinds.flat_map(|kind| (2..=4).map(move |threads| (kind, threads))) {
         let run = Run {
             history: &|seed| maps::history(Some(kind), seed, 40, threads),
-            medium: Medium::Pmem,
+            crash_model: CrashModel::Pmem,
             limits: Limits {
                 images_per_point: 0,
                 ..Limits::default()
@@ -154,7 +169,7 @@ fn recorded_histories_of_threads_are_linearizable() {
 fn a_run_ends_when_its_time_is_up_within_a_history_too() {
     let run = Run {
         history: &|seed| maps::history(None, seed, 200, 1),
-        medium: Medium::Pmem,
+        crash_model: CrashModel::Pmem,
         // Millions of images, which would take most of an hour.
         limits: Limits {
             images_per_point: 1 << 20,

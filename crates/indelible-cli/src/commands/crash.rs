@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use indelible_crash::indelible::Kind;
 use indelible_crash::planted::{Hunt, Hunter, Mutation};
-use indelible_crash::{Limits, Medium, Run, Summary, Tally, maps};
+use indelible_crash::{CrashModel, Limits, Run, Summary, Tally, maps};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -80,9 +80,9 @@ impl Crash {
         let kind = self.kind.parse::<Kind>().ok();
         let run = Run {
             history: &|seed| maps::history(kind, seed, self.ops, usize::from(self.threads)),
-            medium: match self.failing {
-                Failing::Power => Medium::Pmem,
-                Failing::Process => Medium::Process,
+            crash_model: match self.failing {
+                Failing::Power => CrashModel::Pmem,
+                Failing::Process => CrashModel::Process,
             },
             limits: self.limits(),
             seed: self.seed,

@@ -1,13 +1,14 @@
-//! Epochs: when may a block that nobody can reach any more be used again?
+//! Epochs: when may a block that has become unreachable be reused?
 //!
-//! A reader *pins* its thread before it looks at anything and unpins it afterwards. Whoever unlinks a block takes a
-//! [`Stamp`]; once every thread that was pinned at that moment has let go, the stamp has *passed* and the block may be reused.
+//! A reader *pins* its thread before it reads anything and unpins it afterwards. A thread that unlinks a block takes a
+//! [`Stamp`]. When every thread that was pinned at that moment has unpinned, the stamp has *passed*, and the block may be
+//! reused.
 //!
-//! A pin happens on every lookup. With a full fence in it the processor could not overlap neighbouring lookups, which is
-//! worth more than the lookup itself, so here a pin is one plain store, and the rare other side pays: before it looks at
-//! the pins it has the kernel run a barrier on every core of the process (Linux `membarrier`). Where that is not to be
-//! had, or not granted yet, pinning does fence. This is why the scheme is our own: crossbeam-epoch and seize issue a locked instruction per
-//! pin or unpin.
+//! Every lookup pins. With a full fence in the pin the processor could not overlap neighbouring lookups, and overlapping them
+//! saves more than a lookup costs. So a pin is one plain store, and the thread that frees blocks, which happens seldom, pays:
+//! before it reads the pins, it makes the kernel run a barrier on every core of the process (Linux `membarrier`). Where the
+//! kernel has no such barrier, or has not granted it yet, a pin has a fence. crossbeam-epoch and seize issue a locked
+//! instruction per pin or unpin; this is why they are not used here.
 
 use crate::concurrency::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -25,10 +26,10 @@ pub(crate) struct Stamp(u64);
 struct Clock(AtomicU64);
 
 impl Clock {
-    /// Pins: what is read afterwards is protected, provided the other side runs `heavy_barrier`, or `fences` is set.
+    /// Pins: what is read afterwards is protected, provided that `has_passed` uses the kernel's barrier, or that `fences` is set.
     #[inline(always)]
     fn enter(&self, pin: &Pin, fences: bool) {
-        // Acquire: who sees an epoch after a stamp also sees what was unlinked before the stamp.
+        // Acquire: a thread that reads an epoch later than a stamp also sees what was unlinked before the stamp.
         pin.0
             .store(self.0.load(Ordering::Acquire), Ordering::Relaxed);
         if fences {
@@ -49,7 +50,7 @@ impl Clock {
         Stamp(self.0.fetch_add(1, Ordering::SeqCst))
     }
 
-    /// Whether `pin`, read after a heavy barrier, does not protect what was unlinked before `stamp`.
+    /// Whether `pin`, read after the kernel's barrier or a fence, does not protect what was unlinked before `stamp`.
     fn is_past(pin: &Pin, stamp: Stamp) -> bool {
         let pinned = pin.0.load(Ordering::Acquire);
         pinned == 0 || pinned > stamp.0
@@ -74,7 +75,7 @@ mod global {
         pins: Mutex<Pins>,
     }
 
-    /// The pins of all threads there ever were; those of dead threads are handed on.
+    /// The pins of all threads that there ever were. The pins of ended threads go to new threads.
     struct Pins {
         all: Vec<&'static Pin>,
         free: Vec<&'static Pin>,
@@ -114,8 +115,8 @@ mod global {
 
     thread_local! {
         static LOCAL: Local = const { Local::new() };
-        /// Under the crash checker each thread of the system runs pools of its own: what one explorer pins is no business of
-        /// another's, or no run would repeat.
+        /// Under the crash checker each thread of the system is an explorer with pools of its own. Each has a domain of its own, since
+        /// otherwise a run of one explorer would depend on the pins of the others, and could not be repeated.
         static MODEL_DOMAIN: Cell<Option<&'static Domain>> = const { Cell::new(None) };
         static MODEL_LOCALS: [Local; MOST_THREADS] = const { [const { Local::new() }; MOST_THREADS] };
         static MODEL_SESSION: Cell<u64> = const { Cell::new(0) };
@@ -176,7 +177,7 @@ mod global {
         static RETURN: ReturnPin = const { ReturnPin };
     }
 
-    /// Hands the thread's pin on when the thread ends.
+    /// Frees the thread's pin for other threads when the thread ends.
     struct ReturnPin;
 
     impl Drop for ReturnPin {
@@ -206,7 +207,7 @@ mod global {
                 MEMBARRIER.store(GRANTED, Ordering::SeqCst);
             }
         };
-        // Without a thread it goes on with fences, which is slower and as right.
+        // Without this thread, pins have fences for ever, which is slower and correct.
         let _ = std::thread::Builder::new()
             .name("indelible-membarrier".into())
             .spawn(ask);
@@ -217,8 +218,8 @@ mod global {
     fn still_fences(local: &Local) -> bool {
         if MEMBARRIER.load(Ordering::Acquire) == GRANTED {
             local.fences.set(false);
-            // Pairs with the fence in `has_passed`: who found nothing granted there has unlinked before all that this
-            // thread reads from here on.
+            // Pairs with the fence in `has_passed`: a thread that found the barrier not granted there had unlinked its block before
+            // anything that this thread reads from here on.
             fence(Ordering::SeqCst);
         }
         local.fences.get()
@@ -288,9 +289,9 @@ mod global {
         domain().clock.stamp()
     }
 
-    /// Whether nobody holds any more what was unlinked before `stamp`. Costs a system call.
+    /// Whether no thread can hold any more what was unlinked before `stamp`. Costs a system call.
     pub(crate) fn has_passed(stamp: Stamp) -> bool {
-        // Between what was unlinked and the look at what the kernel has granted.
+        // Orders the unlinking before the load of `MEMBARRIER`.
         fence(Ordering::SeqCst);
         let granted = MEMBARRIER.load(Ordering::SeqCst) == GRANTED;
         // A failure would mean that the kernel forgot our registration; then nothing may be reused.
@@ -303,7 +304,7 @@ mod global {
             .all(|pin| Clock::is_past(pin, stamp))
     }
 
-    /// Waits until everybody who is pinned now has let go, and returns a stamp that has passed. The caller is not pinned.
+    /// Waits until every thread that is pinned now has unpinned, and returns a stamp that has passed. The caller is not pinned.
     pub(crate) fn synchronize() -> Stamp {
         debug_assert_eq!(
             with_local(|local| local.depth.get()),

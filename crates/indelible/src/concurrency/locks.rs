@@ -5,7 +5,7 @@
 //! same. If it is not, what was read may be torn, and the reader begins again. (Optimistic lock coupling, Leis et al.
 //! 2016; it takes the place of the hardware transactions in the LB+-Tree paper, section 3.1.)
 //!
-//! The version has 63 bits, so it does not come round while a reader sleeps.
+//! The version has 63 bits, so it does not return to an old value while a reader sleeps.
 
 use crate::concurrency::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::concurrency::sync::yield_now;
@@ -13,11 +13,11 @@ use crate::pmem::schedule::{self, point};
 
 const LOCKED: u64 = 1;
 
-/// What a reader remembers: the version that it must find again.
+/// The version of a lock at some moment, which a reader compares with the version after it has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version(u64);
 
-/// A version lock; see the module.
+/// A version lock: bit 0 says that a writer holds it, the rest counts writers.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub(crate) struct VersionLock(AtomicU64);
@@ -137,7 +137,7 @@ impl Drop for WriteGuard<'_> {
     }
 }
 
-/// Waits politely: a few spins first, then the rest of the time slice, since the holder may have lost its core.
+/// Waits for another thread: spins 63 times, then yields the core at each step, since the other thread may need it.
 #[derive(Default)]
 pub(crate) struct Wait {
     steps: u32,

@@ -1,4 +1,4 @@
-//! Who may read and write when: locks, epochs, and the two ways to wait for another thread.
+//! Concurrency: version locks, the locks that count records, epochs, and the two ways to wait for another thread.
 
 pub(crate) mod epochs;
 pub(crate) mod locks;

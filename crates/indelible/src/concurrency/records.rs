@@ -24,7 +24,7 @@ pub(crate) struct RecordLock {
 impl RecordLock {
     #[inline(always)]
     fn add(&self, change: i64) {
-        // The lock is held, so nobody else writes this number.
+        // The lock is held, so no other thread writes this number.
         let records = self.records.load(Ordering::Relaxed) + change;
         self.records.store(records, Ordering::Relaxed);
     }
@@ -105,7 +105,7 @@ impl RecordCount {
         if self.is_complete() {
             return;
         }
-        // A sweep that was broken off begins again at the left, where all is counted.
+        // A sweep that was stopped begins again with the lowest key; records below `counted_below` are counted already.
         let from = from.max(self.counted_below.load(Ordering::Relaxed));
         locks.entry(place).add(at_or_above(from) as i64);
         match high {

@@ -2,7 +2,7 @@
 //! to wait for another thread.
 //!
 //! Under the crash checker a scheduler may run several "threads" on one thread of the system (see
-//! [`schedule`]): there, nobody may block, and every place where another thread could come in between calls
+//! [`schedule`]): there, no thread may block, and every place where another thread could come in between calls
 //! [`schedule::point`].
 
 use crate::pmem::schedule;
@@ -14,7 +14,7 @@ pub(crate) use std::{hint::spin_loop, sync::atomic};
 #[cfg(loom)]
 pub(crate) use loom::{hint::spin_loop, sync::atomic};
 
-/// Lets other threads run, one of which the caller waits for.
+/// Lets other threads run: the caller waits for one of them.
 pub(crate) fn yield_now() {
     if schedule::wait() {
         return;
@@ -25,7 +25,7 @@ pub(crate) fn yield_now() {
     loom::thread::yield_now();
 }
 
-/// Keeps off the core for a while.
+/// Sleeps, so that other threads can use the core.
 pub(crate) fn nap(length: std::time::Duration) {
     if schedule::is_on() || cfg!(loom) {
         return yield_now();
@@ -33,7 +33,8 @@ pub(crate) fn nap(length: std::time::Duration) {
     std::thread::sleep(length);
 }
 
-/// Locks a mutex. What a panicking thread held is consistent at every step, like everything here.
+/// Locks a mutex, also after a thread has panicked while it held the mutex: what the library's mutexes protect is consistent at
+/// every step.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     schedule::point();
     while schedule::is_on() {

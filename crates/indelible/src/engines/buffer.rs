@@ -1,28 +1,28 @@
-//! What a range has read and not given out yet.
+//! The buffer of a range: records that it has read and not returned yet.
 
 use std::cell::Cell;
 
-/// A key and its value, as a range hands them on.
+/// A key and its value, as ranges return them.
 pub(crate) type KeyValue = [u64; 2];
 
 /// The keys that a range has not read yet, both ends included.
 pub(crate) type Unread = Option<(u64, u64)>;
 
-/// Records that a range reads at once where nothing is known of how many are wanted.
+/// Records that a range reads at once if nothing is known about how many the caller wants.
 const USUAL_READ: usize = 48;
 
-/// Records that a range reads at once, at most: what is read ahead of a caller who then stops is read in vain.
+/// Records that a range reads at once, at most: reading records ahead is wasted if the caller then stops.
 pub(crate) const MOST_READ: usize = 256;
 
-/// Records read and not given out yet, in the order of reading.
+/// Records read and not returned yet, in the order of reading.
 pub(crate) struct ReadBuffer<B> {
-    /// At least as many as there may be; those from `start` to `end` count.
+    /// The records from `start` to `end` count; the others mean nothing.
     pub(crate) records: Vec<KeyValue>,
-    /// Room for an engine that reads records from two places and merges them.
-    pub(crate) aside: Vec<KeyValue>,
+    /// For an engine that reads records from two places: those of the second place, to be merged into `records`.
+    pub(crate) to_merge: Vec<KeyValue>,
     pub(crate) start: usize,
     pub(crate) end: usize,
-    /// How many records this range has given out from earlier fillings.
+    /// How many records this range has returned from earlier fillings of the buffer.
     given_before: usize,
     /// What the engine remembers between two reads.
     pub(crate) bookmark: B,
@@ -32,7 +32,7 @@ impl<B: Default> Default for ReadBuffer<B> {
     fn default() -> Self {
         Self {
             records: Vec::new(),
-            aside: Vec::new(),
+            to_merge: Vec::new(),
             start: 0,
             end: 0,
             given_before: 0,
@@ -79,8 +79,8 @@ impl<B> ReadBuffer<B> {
         self.records[self.start..self.end].reverse();
     }
 
-    /// Empties the buffer, and returns how many records to read next if nobody says: in a range that has been read from before, as
-    /// many as that was so far; at its beginning, as many as the last ranges of this thread gave.
+    /// Empties the buffer, and returns how many records to read next if the caller does not say: in a range that has returned records
+    /// before, as many as it has returned so far; at its beginning, as many as the last ranges of this thread returned.
     pub(crate) fn restart(&mut self) -> usize {
         let given = self.given_before + self.end;
         (self.start, self.end, self.given_before) = (0, 0, given);
@@ -90,7 +90,7 @@ impl<B> ReadBuffer<B> {
         if !self.records.is_empty() {
             return USUAL_READ;
         }
-        // At the end of the thread there is nothing to spare.
+        // At the end of the thread its spare buffers are gone.
         let spare = SPARE.try_with(|spare| {
             let taken = spare.take();
             spare.set(Spare {
@@ -100,7 +100,7 @@ impl<B> ReadBuffer<B> {
             taken
         });
         let spare = spare.unwrap_or_default();
-        (self.records, self.aside) = (spare.records, spare.aside);
+        (self.records, self.to_merge) = (spare.records, spare.to_merge);
         match spare.given[0].min(spare.given[1]) {
             0 => USUAL_READ,
             wanted => wanted.min(MOST_READ),
@@ -117,20 +117,20 @@ impl<B> ReadBuffer<B> {
     }
 }
 
-/// What the last ranges of a thread leave to the next.
+/// What the last ranges of a thread leave for the next range.
 #[derive(Default)]
 struct Spare {
-    /// Their buffers: to allocate and clear them takes as long as a short range.
+    /// Their buffers: allocating and clearing new ones takes as long as a short range.
     records: Vec<KeyValue>,
-    aside: Vec<KeyValue>,
-    /// How many records the last two gave. Ranges are often as long as the one before, and reading all at once is
-    /// cheaper than piece by piece.
+    to_merge: Vec<KeyValue>,
+    /// How many records each of the last two returned. Ranges are often as long as the one before, and reading all records at once
+    /// is cheaper than in parts.
     given: [usize; 2],
 }
 
 thread_local! {
     static SPARE: Cell<Spare> = const {
-        Cell::new(Spare { records: Vec::new(), aside: Vec::new(), given: [0; 2] })
+        Cell::new(Spare { records: Vec::new(), to_merge: Vec::new(), given: [0; 2] })
     };
 }
 
@@ -145,7 +145,7 @@ impl<B> Drop for ReadBuffer<B> {
             let last = spare.take().given[1];
             spare.set(Spare {
                 records: std::mem::take(&mut self.records),
-                aside: std::mem::take(&mut self.aside),
+                to_merge: std::mem::take(&mut self.to_merge),
                 given: [last, given.max(1)],
             });
         });

@@ -29,9 +29,9 @@ impl std::fmt::Display for Unit {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum FactValue {
-    /// A whole one.
+    /// A whole number.
     Whole(u64),
-    /// Any.
+    /// Any number.
     Real(f64),
 }
 
@@ -45,7 +45,7 @@ impl FactValue {
         }
     }
 
-    /// The number as a whole one; a float is cut off.
+    /// The number as a whole number; the part of a float behind the point is dropped.
     #[must_use]
     pub fn as_u64(self) -> u64 {
         match self {

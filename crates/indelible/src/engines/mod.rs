@@ -6,8 +6,8 @@
 //! - [`Engine`] is what every object can do: be laid out, opened, swept after a crash, checked, described by facts, compacted.
 //! - [`Ordered`] is what an ordered index of 8-byte keys and values can do on top: look up, change, read on, load.
 //!
-//! The [host](crate::host) owns what all engines would otherwise spell out: opening and closing, the warm-up thread, the record
-//! count, retries for want of space, validation of input, cursors. The [list](ordered_engines) generates [`Kind`], the kinds' codes
+//! The [host](crate::host) owns what all engines share: opening and closing, the warm-up thread, the record count, the retry
+//! after `NoSpace`, validation of input, cursors. The [list](ordered_engines) generates [`Kind`], the kinds' codes
 //! and names, their options, and the host's dispatch. `docs/adding-an-index.md` walks through the smallest engine, `table`.
 //!
 //! Every engine folder has the same rooms: `layout`, `search`, `insert`, structure changes, `scan`, `recover`, `check`, `options`,
@@ -65,14 +65,14 @@ macro_rules! folders {
 }
 ordered_engines!(folders);
 
-/// What to do with a key, once its present value is known.
+/// What a caller decides to do with a key, once it knows the present value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    /// Nothing.
+pub(crate) enum Decision {
+    /// Leave the key as it is, with its value or absent.
     Keep,
-    /// Give it this value, whether it is there or not.
+    /// Store this value, whether the key is present or not.
     Put(u64),
-    /// Take it out. (If it is not there: nothing.)
+    /// Remove the record; an absent key stays absent.
     Remove,
 }
 
@@ -83,7 +83,7 @@ pub(crate) enum Lookup {
     Found(u64),
     /// The key is not there.
     Absent,
-    /// Another thread was in the way, or something has to be rebuilt first, or there is an error.
+    /// Another thread changed what was read, or a node has to be rebuilt first, or there is an error: `get` finds out.
     Retry,
 }
 
@@ -107,10 +107,10 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     const IS_EXAMPLE: bool = false;
 
     /// Lays out an empty object for a catalog entry that is not committed yet: what is written here cannot be reached before.
-    /// What is flushed here needs no fence: there is one before the entry is committed.
+    /// What is flushed here needs no fence, since the host fences before it commits the entry.
     fn format(place: &Place, options: &Self::Options) -> Result<()>;
 
-    /// Opens an object. O(1): what a crash left to be rebuilt is rebuilt on first touch and by [`sweep`](Self::sweep). `options` have
+    /// Opens an object. O(1): the part in DRAM is rebuilt on first use and by [`sweep`](Self::sweep). `options` have
     /// been decoded from the catalog, where `format` is the version of this engine's format that the object has.
     fn open(place: &Place, options: Self::Options, format: u32) -> Result<Self>;
 
@@ -126,11 +126,11 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     /// Whether the object is so small that [`sweep`](Self::sweep) takes no longer than to start a thread for it.
     fn sweeps_at_once(&self) -> bool;
 
-    /// Visits all that the last process left, from left to right: rebuilds it in DRAM, claims its blocks and counts its records.
-    /// Others use the object meanwhile. Stops early, with `false`, when `go_on` says so. The host then frees what was not claimed.
+    /// Visits the whole object, in the order of keys: rebuilds the part in DRAM, claims the blocks in use and counts the records.
+    /// Other threads use the object meanwhile. Stops early, with `false`, if `go_on` is false. The host then frees what was not claimed.
     fn sweep(&self, go_on: &dyn Fn() -> bool) -> Result<bool>;
 
-    /// Checks every invariant, and tells the report of every block that can be reached and of the number of records.
+    /// Checks every invariant, and reports every block that can be reached and the number of records.
     fn check(&self, report: &mut Report) -> Result<()>;
 
     /// What the object is made of. `records` is their number.
@@ -139,10 +139,10 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     /// Bytes of DRAM that the engine holds, apart from its spaces.
     fn dram_bytes(&self) -> u64;
 
-    /// Merges nodes that have few records and moves live blocks to the front of the pool. Others use the object meanwhile.
+    /// Merges nodes that have few records and moves live blocks to the front of the pool. Other threads use the object meanwhile.
     fn compact(&self) -> Result<()>;
 
-    /// Gives DRAM back that is rebuilt when it is needed, and returns how many bytes.
+    /// Frees DRAM whose contents are rebuilt when they are needed, and returns how many bytes.
     fn release_memory(&self) -> u64 {
         0
     }
@@ -156,8 +156,8 @@ pub(crate) trait Ordered: Engine {
     /// The value of `key`.
     fn get(&self, key: u64) -> Result<Option<u64>>;
 
-    /// One attempt at the same, which does not wait and nearly always succeeds. This is what a lookup costs, so it is inlined into the
-    /// user's code, behind the one branch on kinds.
+    /// One attempt to look `key` up, which does not wait and nearly always succeeds. It is inlined into the user's code, behind the one
+    /// branch on kinds, since it is nearly the whole cost of a lookup.
     #[inline]
     fn try_get(&self, key: u64) -> Lookup {
         match self.get(key) {
@@ -170,14 +170,14 @@ pub(crate) trait Ordered: Engine {
     /// The values of `keys`, which are as many as `values`.
     fn get_batch(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()>;
 
-    /// Changes one key, in one step as seen by all others, and returns its value from before. `change` may be called
-    /// more than once; the last call counts.
+    /// Changes one key, in one step as seen by all other threads, and returns its value from before. `decide` gets the present value.
+    /// An attempt that has to begin again calls `decide` again; the last call counts.
     ///
     /// The error is in a box, so that there is little to hand on when there is none.
     fn apply(
         &self,
         key: u64,
-        change: &mut impl FnMut(Option<u64>) -> Change,
+        decide: &mut impl FnMut(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, Box<Error>>;
 
     /// Inserts records whose keys ascend; of equal keys the last one counts. `rest` loses those that are inserted: after an error

@@ -52,10 +52,10 @@ pub(crate) trait EngineOptions:
     /// Validates the options, and encodes them.
     fn encode(&self) -> Result<OptionBytes>;
 
-    /// Decodes options from a catalog, which may say anything, for an object of version `format` of the engine's format.
+    /// Decodes options from a catalog entry, which may hold any bytes, for an object of version `format` of the engine's format.
     fn decode(format: u32, bytes: &OptionBytes) -> Result<Self>;
 
-    /// Options at the ends of their ranges, for tests of everything that must not depend on them.
+    /// Options at the ends of their ranges, with which all tests of the contract must pass too.
     fn extremes() -> Vec<Self>;
 }
 

@@ -1,6 +1,8 @@
 //! What a check has found.
 
-/// Problems that are told, at most: a lost page can break thousands of records.
+use crate::pool::Offset;
+
+/// Problems that a report describes, at most; it only counts the others. A lost page can break thousands of records.
 const MOST_PROBLEMS: usize = 1_000;
 
 /// What a check has found so far.
@@ -8,9 +10,9 @@ const MOST_PROBLEMS: usize = 1_000;
 pub(crate) struct Report {
     problems: Vec<String>,
     /// Problems beyond [`MOST_PROBLEMS`].
-    untold: u64,
+    not_described: u64,
     /// Every block that can be reached, with its size, in any order.
-    reachable: Vec<(u64, u64)>,
+    reachable: Vec<(Offset, u64)>,
     records: u64,
 }
 
@@ -23,7 +25,7 @@ impl Report {
         if self.problems.len() < MOST_PROBLEMS {
             self.problems.push(problem());
         } else {
-            self.untold += 1;
+            self.not_described += 1;
         }
     }
 
@@ -32,12 +34,12 @@ impl Report {
         self.expect(false, || problem);
     }
 
-    /// A block of so many bytes can be reached.
-    pub(crate) fn reach(&mut self, offset: u64, bytes: u64) {
+    /// Notes that the block at `offset`, of so many bytes, can be reached.
+    pub(crate) fn reach(&mut self, offset: Offset, bytes: u64) {
         self.reachable.push((offset, bytes));
     }
 
-    /// So many more records are there.
+    /// Adds to the number of records found.
     pub(crate) fn add_records(&mut self, records: u64) {
         self.records += records;
     }
@@ -48,15 +50,16 @@ impl Report {
     }
 
     /// All blocks that can be reached, in order.
-    pub(crate) fn take_reachable(&mut self) -> Vec<(u64, u64)> {
+    pub(crate) fn take_reachable(&mut self) -> Vec<(Offset, u64)> {
         self.reachable.sort_unstable();
         std::mem::take(&mut self.reachable)
     }
 
     /// The problems, in words; none if all is sound.
     pub(crate) fn into_problems(mut self) -> Vec<String> {
-        if self.untold > 0 {
-            self.problems.push(format!("{} problems more", self.untold));
+        if self.not_described > 0 {
+            self.problems
+                .push(format!("{} more problems", self.not_described));
         }
         self.problems
     }

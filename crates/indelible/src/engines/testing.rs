@@ -161,7 +161,7 @@ pub struct EquivalentMutant {
     pub mutant: Mutant,
     /// Why no crash shows it.
     pub reason: &'static str,
-    /// It can show, but so seldom that a change elsewhere decides whether one of the recordings has it.
+    /// A crash can show the mutation after all, but so seldom that some sets of recordings do not contain such a crash.
     pub is_seldom_found: bool,
 }
 
@@ -182,7 +182,7 @@ impl EquivalentMutant {
     }
 }
 
-/// Whether a name is that of a pattern, which is a name or the beginning of names with `*` after it.
+/// Whether `name` matches `pattern`: a whole name, or the beginning of names with `*` after it.
 #[must_use]
 pub fn is_named(name: &str, pattern: &str) -> bool {
     match pattern.strip_suffix('*') {
@@ -206,7 +206,7 @@ macro_rules! suites {
 }
 ordered_engines!(suites);
 
-/// What is not an engine's: the pool's and the host's bugs and commit points.
+/// Bugs, commit points and structure changes of the pool and the host.
 pub mod common {
     use super::Mutant::{EarlyCommit, NoFence, NoFlush, Swapped};
     use super::{EquivalentMutant, StructureChange};
@@ -260,7 +260,7 @@ pub mod common {
         EquivalentMutant::new(NoFlush("pool.free-continuations"), HEADLESS),
         EquivalentMutant::new(NoFence("pool.free-continuations"), HEADLESS),
         EquivalentMutant::new(EarlyCommit("pool.drop"), "a removal depends on nothing"),
-        EquivalentMutant::new(EarlyCommit("pool.wipe"), "what is wiped is nobody's"),
+        EquivalentMutant::new(EarlyCommit("pool.wipe"), "what is wiped has no owner"),
         EquivalentMutant::new(
             EarlyCommit("pool.take"),
             "nothing lies in the extent as yet",
@@ -276,7 +276,7 @@ pub mod common {
     ];
 }
 
-/// What can be done to it.
+/// An operation on the map of a [`History`], or on its pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Operation {
@@ -291,18 +291,18 @@ pub enum Operation {
     /// From the first to the last of these keys, which are all that there may be in between; backwards.
     Range(Vec<u64>, bool),
     BulkLoad(Vec<(u64, u64)>),
-    /// Another map is made, and with it an extent.
+    /// Another map is created, which takes an extent.
     CreateOther,
-    /// It gets another name, or its old one again.
+    /// The other map is renamed, or gets its first name again.
     RenameOther,
-    /// It goes, and its extents are free.
+    /// The other map is dropped, and its extents become free.
     DropOther,
     Shrink,
-    /// What mirrors the records in DRAM is given up.
+    /// The part of the map in DRAM is freed, as far as it can be rebuilt.
     ReleaseMemory,
-    /// The other map, which has none, takes a run of extents, as a large block would.
+    /// The other map, which has no run of extents, takes one, as a large block would.
     TakeRun(u64),
-    /// And gives it back.
+    /// The other map frees its run of extents.
     FreeRun,
     /// The pool is closed cleanly and opened again.
     Reopen,

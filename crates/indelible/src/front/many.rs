@@ -4,7 +4,7 @@ use super::map::damaged_value;
 use super::range::{damaged_record, encode_bounds};
 use super::{Key, Map, Value};
 use crate::Result;
-use crate::engines::Change;
+use crate::engines::Decision;
 use crate::host::AnyCursor;
 use std::borrow::Borrow;
 use std::ops::RangeBounds;
@@ -218,7 +218,7 @@ impl<K: Key, V: Value> Map<K, V> {
                 return Ok(removed);
             }
             for &[key, _] in chunk {
-                let before = self.index().apply(key, |_| Change::Remove);
+                let before = self.index().apply(key, |_| Decision::Remove);
                 removed += u64::from(before.map_err(|error| *error)?.is_some());
             }
         }
@@ -307,9 +307,9 @@ impl<K: Key, V: Value> Map<K, V> {
             }
             let before = self.index().apply(code, |now| {
                 if now == Some(seen) {
-                    Change::Remove
+                    Decision::Remove
                 } else {
-                    Change::Keep
+                    Decision::Keep
                 }
             });
             match before.map_err(|error| *error)? {

@@ -2,7 +2,7 @@
 
 use super::range::{damaged_record, decoded_before};
 use super::{Key, MapStat, Value};
-use crate::engines::Change;
+use crate::engines::Decision;
 use crate::host::AnyMap;
 use crate::{Error, Result};
 use std::marker::PhantomData;
@@ -222,7 +222,7 @@ impl<K: Key, V: Value> Map<K, V> {
     #[inline]
     pub fn insert(&self, key: K, value: V) -> Result<Option<V>> {
         let word = value.to_word();
-        self.write(key, |_| Change::Put(word))
+        self.write(key, |_| Decision::Put(word))
     }
 
     /// Adds `key` if it is not there, and returns whether it did; a key that is there keeps its value.
@@ -312,9 +312,9 @@ impl<K: Key, V: Value> Map<K, V> {
             // `write` has looked: every word is a value.
             let present = now.and_then(V::from_word);
             match change(present).map(V::to_word) {
-                new if new == now => Change::Keep,
-                Some(word) => Change::Put(word),
-                None => Change::Remove,
+                new if new == now => Decision::Keep,
+                Some(word) => Decision::Put(word),
+                None => Decision::Remove,
             }
         })
     }
@@ -348,9 +348,9 @@ impl<K: Key, V: Value> Map<K, V> {
     ) -> Result<CompareExchange<V>> {
         let (current, new) = (current.map(V::to_word), new.map(V::to_word));
         let before = self.apply(key, |now| match new {
-            _ if now != current => Change::Keep,
-            Some(word) => Change::Put(word),
-            None => Change::Remove,
+            _ if now != current => Decision::Keep,
+            Some(word) => Decision::Put(word),
+            None => Decision::Remove,
         })?;
         if before == current {
             return Ok(CompareExchange::Exchanged);
@@ -431,7 +431,7 @@ impl<K: Key, V: Value> Map<K, V> {
     /// # }
     /// ```
     pub fn remove(&self, key: K) -> Result<Option<V>> {
-        self.write(key, |_| Change::Remove)
+        self.write(key, |_| Decision::Remove)
     }
 
     /// Number of records.
@@ -563,10 +563,10 @@ impl<K: Key, V: Value> Map<K, V> {
 
     /// Changes one key, and returns its value from before. If the bytes there are no `V`, nothing is changed.
     #[inline]
-    fn write(&self, key: K, mut change: impl FnMut(Option<u64>) -> Change) -> Result<Option<V>> {
+    fn write(&self, key: K, mut decide: impl FnMut(Option<u64>) -> Decision) -> Result<Option<V>> {
         let before = self.apply(key, |now| match now.map(V::from_word) {
-            Some(None) => Change::Keep,
-            _ => change(now),
+            Some(None) => Decision::Keep,
+            _ => decide(now),
         })?;
         Self::value(before)
     }
@@ -575,9 +575,9 @@ impl<K: Key, V: Value> Map<K, V> {
     pub(super) fn apply(
         &self,
         key: K,
-        change: impl FnMut(Option<u64>) -> Change,
+        decide: impl FnMut(Option<u64>) -> Decision,
     ) -> Result<Option<u64>> {
-        let before = self.index.apply(key.encode()?, change);
+        let before = self.index.apply(key.encode()?, decide);
         before.map_err(|error| *error)
     }
 
@@ -604,10 +604,10 @@ pub(super) fn damaged_value<V: Value>(word: u64) -> Error {
 }
 
 #[inline(always)]
-fn put_if(condition: bool, word: u64) -> Change {
+fn put_if(condition: bool, word: u64) -> Decision {
     if condition {
-        Change::Put(word)
+        Decision::Put(word)
     } else {
-        Change::Keep
+        Decision::Keep
     }
 }

@@ -1,8 +1,8 @@
-//! One open map of any kind. What this costs is one branch per call, which goes the same way every time.
+//! One open map of any kind. A call costs one branch on the kind, which is predicted well: for one map it always goes one way.
 
 use super::cursor::Cursor;
 use super::{Host, Stat};
-use crate::engines::{self, Change, Engine, KeyValue, Kind, Lookup, Place, ordered_engines};
+use crate::engines::{self, Decision, Engine, KeyValue, Kind, Lookup, Place, ordered_engines};
 use crate::pool::{Object, PoolCore, Signature};
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -111,7 +111,7 @@ macro_rules! any {
                 each!(self, cursor => cursor.read_back())
             }
 
-            /// Ends the range at a damage.
+            /// Ends the range because of damage.
             pub(crate) fn end(&mut self) {
                 each!(self, cursor => cursor.end())
             }
@@ -129,16 +129,16 @@ macro_rules! any {
 
             #[inline(always)]
             pub(crate) fn get(&self, key: u64) -> Result<Option<u64>> {
-                // What the kinds return comes together in two registers here.
+                // The results of all kinds come back in two registers.
                 match each!(self, host => host.try_get(key)) {
                     Lookup::Found(value) => Ok(Some(value)),
                     Lookup::Absent => Ok(None),
-                    Lookup::Retry => self.get_at_last(key),
+                    Lookup::Retry => self.get_with_retries(key),
                 }
             }
 
             #[cold]
-            fn get_at_last(&self, key: u64) -> Result<Option<u64>> {
+            fn get_with_retries(&self, key: u64) -> Result<Option<u64>> {
                 each!(self, host => host.get(key))
             }
 
@@ -157,9 +157,9 @@ macro_rules! any {
             pub(crate) fn apply(
                 &self,
                 key: u64,
-                change: impl FnMut(Option<u64>) -> Change,
+                decide: impl FnMut(Option<u64>) -> Decision,
             ) -> Result<Option<u64>, Box<Error>> {
-                each!(self, host => host.apply(key, change))
+                each!(self, host => host.apply(key, decide))
             }
 
             /// The keys ascend; equal ones are written in their order.

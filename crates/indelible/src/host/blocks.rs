@@ -1,7 +1,8 @@
-//! What concerns all spaces of an object together. An object has one space for each size of its blocks.
+//! Operations on all spaces of an object together. An object has one space for each size of its blocks.
 
 use super::Shared;
 use crate::engines::{Engine, Report};
+use crate::pool::Offset;
 
 /// What the spaces of an object have, together.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,7 +22,7 @@ impl<E: Engine> Shared<E> {
         spaces.iter().any(|space| space.needs_sweep())
     }
 
-    /// All blocks in use have been claimed: the others are free.
+    /// Ends the sweep: all blocks in use have been claimed, so the others are free.
     pub(super) fn finish_sweep(&self) {
         for space in self.engine.spaces() {
             space.finish_sweep();
@@ -68,7 +69,7 @@ impl<E: Engine> Shared<E> {
             let of_size = reachable
                 .iter()
                 .filter(|(_, bytes)| *bytes == space.block_bytes());
-            let blocks: Vec<u64> = of_size.map(|&(offset, _)| offset).collect();
+            let blocks: Vec<Offset> = of_size.map(|&(offset, _)| offset).collect();
             for offset in space.free_among(&blocks) {
                 report.problem(format!("block {offset:#x} is reached and free"));
             }

@@ -1,4 +1,4 @@
-//! Checks and statistics, as far as they do not depend on the engine.
+//! The checks and statistics that do not depend on the engine.
 
 use super::{Host, Shared};
 use crate::engines::{Engine, Fact, Kind, Report};

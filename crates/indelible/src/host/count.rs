@@ -25,8 +25,8 @@ impl<E: Engine> Shared<E> {
         }
     }
 
-    /// The number of records from the catalog, if it was written at a clean close and nothing has changed since. It is taken
-    /// out of the catalog: from now on only the next close may vouch for it.
+    /// The number of records from the catalog, if it was written at a clean close and nothing has changed since. The
+    /// number in the catalog is invalid from now on; the next clean close writes a new one.
     fn take_recorded(&self) -> Option<u64> {
         let core = &self.place.core;
         let entry = core.entry(self.place.slot);
@@ -40,10 +40,10 @@ impl<E: Engine> Shared<E> {
         let forgetful = planted(Bug::ForgetGeneration);
         let records = (written != 0 && (in_this_session || at_last_close || forgetful))
             .then(|| entry.records.load())
-            // More than fit is no number that a close has written.
+            // A number of more records than fit into the pool was not written by a close.
             .filter(|&records| records <= core.length() / RECORD_BYTES);
         if !core.is_read_only() && !forgetful {
-            // Need not be durable: after a crash no number is believed.
+            // Need not be durable: after a crash the number is not used.
             core.pm().store(&entry.records_generation, 0);
         }
         records

@@ -6,7 +6,7 @@ use crate::kernels::{Kernel, Simd, SimdLevel, dispatch};
 use crate::{Error, Result};
 use std::sync::Arc;
 
-/// See the module. Between two calls it holds no lock and no guard.
+/// A range in progress, which can be read from both ends. Between two calls it holds no lock and no guard.
 pub(crate) struct Cursor<E: Ordered> {
     host: Arc<Host<E>>,
     unread: Unread,
@@ -82,14 +82,14 @@ impl<E: Ordered> Cursor<E> {
         Ok(())
     }
 
-    /// Ends the range at a damage: what was read at the other end lies beyond it.
+    /// Ends the range because of damage. Drops what was read at the other end: it lies beyond the damage.
     pub(crate) fn end(&mut self) {
         self.unread = None;
         (self.front, self.back) = (ReadBuffer::default(), ReadBuffer::default());
     }
 }
 
-/// A range never gives records out of order: in a sound map there are none, so that disorder is damage.
+/// An error if the records are out of order. In a sound map they never are, so disorder means damage.
 #[inline]
 fn expect_order<const UP: bool>(level: SimdLevel, records: &[KeyValue]) -> Result<()> {
     if dispatch(level, InOrder::<UP>(records)) {

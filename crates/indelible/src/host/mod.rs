@@ -1,4 +1,4 @@
-//! The host: what every engine would otherwise spell out itself.
+//! The host: what all engines share, so that no engine has to implement it.
 //!
 //! | file | what it owns |
 //! |---|---|
@@ -21,18 +21,18 @@ use MapStat as Stat;
 pub(crate) use any::{AnyCursor, AnyMap, kind_of};
 pub use check::MapStat;
 
-use crate::engines::{Change, Engine, EngineOptions, Lookup, Ordered, Place};
+use crate::engines::{Decision, Engine, EngineOptions, Lookup, Ordered, Place};
 use crate::{Error, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 crate::pmem::planted::bugs! { "host":
-    /// The number of records at the last close is believed for as long as it stands there, whatever generation wrote it.
+    /// The number of records in the catalog is used whatever generation wrote it, and not only after a clean close.
     ForgetGeneration,
 }
 
-/// What the foreground and the thread that warms up share.
+/// What the user's threads and the thread that warms the object up share.
 struct Shared<E> {
     engine: E,
     place: Place,
@@ -105,8 +105,9 @@ impl<E: Engine> Host<E> {
         Ok(())
     }
 
-    /// Finds space for a write that failed for want of it, if there may be some: soon after an open the free blocks of old extents
-    /// are not known yet; and an extent of which no block is in use is of use to blocks of other sizes only if the pool has it.
+    /// Frees space for a write that has failed with `NoSpace`. Soon after an open, which blocks of old extents are free is not known
+    /// yet: finishes the sweep. An extent without a block in use can serve blocks of another size only after it has gone back to the
+    /// pool: gives all such extents back.
     #[cold]
     fn find_space(&self) -> Result<()> {
         if self.shared.needs_sweep() {
@@ -116,7 +117,7 @@ impl<E: Engine> Host<E> {
         Ok(())
     }
 
-    /// Does `work`, and once more with all the space that there is if it failed for want of space.
+    /// Does `work`. If it fails with `NoSpace`, frees space and does it once more.
     fn with_space(&self, mut work: impl FnMut() -> Result<()>) -> Result<()> {
         match work() {
             Err(Error::NoSpace(_)) => {
@@ -147,26 +148,26 @@ impl<E: Ordered> Host<E> {
     pub(crate) fn apply(
         &self,
         key: u64,
-        mut change: impl FnMut(Option<u64>) -> Change,
+        mut decide: impl FnMut(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, Box<Error>> {
         if self.shared.place.core.is_read_only() {
             return Err(Error::ReadOnly.into());
         }
-        match self.shared.engine.apply(key, &mut change) {
-            Err(error) if matches!(*error, Error::NoSpace(_)) => self.apply_again(key, &mut change),
+        match self.shared.engine.apply(key, &mut decide) {
+            Err(error) if matches!(*error, Error::NoSpace(_)) => self.apply_again(key, &mut decide),
             result => result,
         }
     }
 
-    /// Once more, with all the space that there is.
+    /// Applies `decide` once more, after freeing space.
     #[cold]
     fn apply_again(
         &self,
         key: u64,
-        mut change: &mut dyn FnMut(Option<u64>) -> Change,
+        mut decide: &mut dyn FnMut(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, Box<Error>> {
         self.find_space()?;
-        self.shared.engine.apply(key, &mut change)
+        self.shared.engine.apply(key, &mut decide)
     }
 
     pub(crate) fn insert_batch(&self, records: &[(u64, u64)]) -> Result<()> {
@@ -185,7 +186,7 @@ impl<E: Ordered> Host<E> {
         if let Some(at) = records.windows(2).position(|pair| pair[0].0 >= pair[1].0) {
             return Err(Error::NotAscending(at + 1));
         }
-        // The sweep must not meet nodes that come and go.
+        // The load replaces all nodes, which the sweep may not meet.
         self.shared.warm_up(&|| true)?;
         self.with_space(|| self.shared.engine.bulk_load(records, fill))
     }

@@ -1,4 +1,4 @@
-//! The thread that rebuilds what the last process left.
+//! The thread that warms an object up: rebuilds in DRAM what the last process had there.
 
 use super::{Host, Shared};
 use crate::Result;
@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering;
 use std::thread::{Builder, JoinHandle};
 
 impl<E: Engine> Shared<E> {
-    /// Rebuilds, counts and sweeps everything that the last process left, unless `go_on` says to stop.
+    /// Warms the object up, unless it is warm: rebuilds its part in DRAM, counts its records, and frees blocks that are not in use.
+    /// Stops early if `go_on` is false.
     pub(super) fn warm_up(&self, go_on: &dyn Fn() -> bool) -> Result<()> {
         let _warming = lock(&self.warming);
         if self.is_warm.load(Ordering::Acquire) {
@@ -38,13 +39,13 @@ impl<E: Engine> Shared<E> {
                 tracing::warn!(%error, "warming up stopped");
             }
         };
-        // A small object, such as a new one, is warm at once. It also allocates the same blocks in every run then, however fast
-        // the thread would have been.
+        // A small object, such as a new one, is warmed up at once. Then it also allocates the same blocks in every run, which would
+        // otherwise depend on the speed of the thread.
         if self.engine.sweeps_at_once() {
             work();
             return None;
         }
-        // Without a thread the object works all the same: what is met cold is rebuilt on first touch.
+        // Without the thread the object works too: each part is rebuilt when it is first used.
         let name = "indelible-warm-up".to_owned();
         Builder::new().name(name).spawn(work).ok()
     }

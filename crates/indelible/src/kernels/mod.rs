@@ -1,7 +1,8 @@
 //! Comparing one key with a cache line of keys, with the widest instructions that the CPU has.
 //!
-//! Each instruction set is a file, and the files have the same functions: `portable`, `avx2`, `avx512`. The searches are generic over [`Simd`] and are compiled once per instruction set; [`dispatch`] chooses at run time.
-//! [`Plain`] needs nothing and is what other architectures run; tests run every kind that the machine has.
+//! Each instruction set has a file, and all files have the same functions: `portable`, `avx2`, `avx512`. The searches are
+//! generic over [`Simd`] and are compiled once per instruction set; [`dispatch`] chooses at run time. [`Plain`] needs no
+//! special instructions and runs on other architectures. Tests run every instruction set that the machine has.
 
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 mod avx2;
@@ -26,7 +27,7 @@ pub(crate) const LINE_RECORDS: usize = 4;
 /// Records in two cache lines.
 pub(crate) const PAIR_RECORDS: usize = 2 * LINE_RECORDS;
 
-/// Sixteen half words in one cache line, likewise.
+/// Sixteen 32-bit half words in one cache line. Read while others may be writing them, as [`KeyLine`] is.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct TagLine(pub(crate) [AtomicU32; 16]);
@@ -39,7 +40,7 @@ pub(crate) trait Simd: Copy {
     /// Bit `i` of the result says whether key `i` is `key`.
     fn equal(line: &KeyLine, key: u64) -> u32;
 
-    /// The same for the keys of two lines.
+    /// [`equal`](Self::equal) for the 16 keys of two lines.
     #[inline(always)]
     fn equal_in_pair(lines: &[KeyLine; 2], key: u64) -> u32 {
         Self::equal(&lines[0], key) | Self::equal(&lines[1], key) << 8
@@ -63,9 +64,9 @@ pub(crate) trait Simd: Copy {
         })
     }
 
-    /// Takes the records, a key and a value each, whose keys are at most `span` above `low` out of pairs of lines, and returns
-    /// how many there are. `out` has room for all records of the pairs; what is behind those that are taken means nothing.
-    /// Fast where those of a pair come first in it.
+    /// Copies the records of pairs of lines whose keys are at most `span` above `low` to `out`, and returns their number. `out` has
+    /// room for all records of the pairs; what lies behind the copied records means nothing. Fastest if the wanted records of a pair
+    /// come first in the pair.
     #[inline(always)]
     fn records_between(pairs: &[[KeyLine; 2]], low: u64, span: u64, out: &mut [[u64; 2]]) -> usize {
         assert!(out.len() >= pairs.len() * PAIR_RECORDS);
@@ -73,14 +74,14 @@ pub(crate) trait Simd: Copy {
         let lines = pairs.as_flattened().iter();
         for slot in lines.flat_map(|line| line.0.chunks_exact(2)) {
             let record = [0, 1].map(|word| slot[word].load(Ordering::Relaxed));
-            // Written in any case: whether it counts cannot be foreseen.
+            // Written in any case: a branch on whether the record counts could not be predicted.
             out[count] = record;
             count += usize::from(record[0].wrapping_sub(low) <= span);
         }
         count
     }
 
-    /// The same for one pair, and the records in order. `span` is below `u64::MAX`.
+    /// [`records_between`](Self::records_between) for one pair, with the records in order. `span` is below `u64::MAX`.
     #[inline(always)]
     fn sorted_between(
         pair: &[KeyLine; 2],
@@ -89,7 +90,7 @@ pub(crate) trait Simd: Copy {
         out: &mut [[u64; 2]; PAIR_RECORDS],
     ) -> usize {
         let count = Self::records_between(std::slice::from_ref(pair), low, span, out);
-        (1..count).for_each(|at| put_back(out, at));
+        (1..count).for_each(|at| insert_in_order(out, at));
         count
     }
 
@@ -123,16 +124,16 @@ pub(crate) trait Simd: Copy {
     /// Every second word of four lines, numbered from 0 to 15. Those not in `among` become `u64::MAX`.
     fn evens(lines: &[KeyLine; 4], among: u16) -> Self::Words;
 
-    /// Back to memory.
+    /// The words, stored in memory.
     fn to_array(words: Self::Words) -> [u64; 16];
 
     /// Bit `i` of the result says whether word `i` is less than `key`, as unsigned numbers.
     fn below(words: Self::Words, key: u64) -> u16;
 }
 
-/// Moves a record to where it belongs among those before it, which are in order.
+/// Moves the record at `at` to its place among the records before it, which are in order.
 #[inline(always)]
-pub(crate) fn put_back(records: &mut [[u64; 2]], mut at: usize) {
+pub(crate) fn insert_in_order(records: &mut [[u64; 2]], mut at: usize) {
     let record = records[at];
     while at > 0 && records[at - 1][0] > record[0] {
         records[at] = records[at - 1];
@@ -199,14 +200,14 @@ pub(crate) fn dispatch<K: Kernel>(level: SimdLevel, kernel: K) -> K::Out {
         // SAFETY: a level other than `Plain` comes from `SimdLevel::available`, which asked the CPU.
         #[cfg(all(target_arch = "x86_64", not(loom)))]
         SimdLevel::Avx512 => unsafe { avx512::with_avx512(kernel) },
-        // SAFETY: as above.
+        // SAFETY: `Avx2` comes from `SimdLevel::available`, which asked the CPU.
         #[cfg(all(target_arch = "x86_64", not(loom)))]
         SimdLevel::Avx2 => unsafe { avx2::with_avx2(kernel) },
         SimdLevel::Plain => plainly(kernel),
     }
 }
 
-/// Not inlined where it is seldom needed.
+/// Runs `kernel` without special instructions. Not inlined on x86-64, where it is seldom needed.
 #[cfg_attr(target_arch = "x86_64", inline(never))]
 #[cfg_attr(not(target_arch = "x86_64"), inline(always))]
 fn plainly<K: Kernel>(kernel: K) -> K::Out {

@@ -128,7 +128,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with the same layout; nobody can have a reference any more.
+        // SAFETY: allocated in `new` with this layout; there are no references to it any more.
         unsafe { dealloc(self.words.as_ptr().cast(), Self::layout(self.capacity)) }
     }
 }

@@ -1,9 +1,9 @@
-//! What "durable" means.
+//! Durable words: storing, flushing, fencing, committing.
 //!
-//! # The story
+//! # Overview
 //!
-//! Durable memory is made of [`Cell`]s: aligned 8-byte words. Anyone may read a cell; only a [`Pm`] can write one.
-//! A `Pm` knows its [`Medium`], and so what has to happen before a store can be trusted to survive:
+//! Durable memory is made of [`Cell`]s: aligned 8-byte words. Any thread may read a cell; only a [`Pm`] can write one.
+//! A `Pm` knows its [`Medium`], and so what has to happen before a store is durable:
 //!
 //! | medium | survives | `flush` | `fence` |
 //! |---|---|---|---|
@@ -12,8 +12,8 @@
 //! | [`Medium::Pmem`] | power loss (ADR) | `clwb` and kin | `sfence` |
 //! | [`Medium::PmemEadr`] | power loss (eADR) | nothing | `sfence` |
 //!
-//! A change is made in two steps. First everything it depends on is written to words that no reader and no recovery
-//! looks at, then flushed and fenced. Then one 8-byte store, the [`commit`](Pm::commit), makes it real. This is the
+//! A change is made in two steps. First everything that it depends on is written to words that neither readers nor recovery
+//! use, then flushed and fenced. Then one 8-byte store, the [`commit`](Pm::commit), makes the change effective. This is the
 //! "NVM atomic write section" of the LB+-Tree paper (section 2.3, definition 2.1).
 //!
 //! Two rules follow for callers:
@@ -67,7 +67,7 @@ pub enum Medium {
     PmemEadr,
 }
 
-/// The pen that writes durable words. Small, `Copy`, one per index.
+/// Writes durable words of one medium. Small and `Copy`; each index has one.
 #[derive(Clone, Copy, Debug)]
 pub struct Pm {
     medium: Medium,
@@ -77,7 +77,7 @@ pub struct Pm {
 }
 
 impl Pm {
-    /// A pen for `medium` with the best flush instruction of this CPU.
+    /// A `Pm` for `medium` with the best flush instruction of this CPU.
     #[must_use]
     pub fn new(medium: Medium) -> Self {
         Self {
@@ -87,7 +87,7 @@ impl Pm {
         }
     }
 
-    /// A pen that flushes with the given instruction, for tests and for measuring.
+    /// A `Pm` that flushes with the given instruction, for tests and for measuring.
     #[must_use]
     pub fn with_instruction(medium: Medium, instruction: FlushInstruction) -> Self {
         Self {
@@ -97,7 +97,7 @@ impl Pm {
         }
     }
 
-    /// The medium this pen writes to.
+    /// The medium that this writes to.
     #[must_use]
     pub fn medium(&self) -> Medium {
         self.medium
@@ -122,7 +122,8 @@ impl Pm {
     /// Writes `value` to `cell` after all earlier stores of this thread, and flushes its line, without a fence.
     ///
     /// The change is durable after the next [`fence`](Self::fence). Callers that share one fence between several
-    /// changes use this; everyone else wants [`commit`](Self::commit). `name` is what [`commit`](Self::commit) says.
+    /// changes use this, all others [`commit`](Self::commit). `name` is the name of the commit point, as in
+    /// [`commit`](Self::commit).
     #[inline(always)]
     #[cfg_attr(feature = "trace", track_caller)]
     pub fn publish(&self, cell: &Cell, value: u64, name: &'static str) {
@@ -139,7 +140,7 @@ impl Pm {
         }
     }
 
-    /// The 8-byte store that makes a change real: [`publish`](Self::publish) and [`fence`](Self::fence).
+    /// The 8-byte store that makes a change effective: [`publish`](Self::publish) and [`fence`](Self::fence).
     ///
     /// Everything the change depends on must have been persisted before, or lie in the same line.
     ///
@@ -152,7 +153,7 @@ impl Pm {
         self.named(name).fence();
     }
 
-    /// A pen for this medium whose stores, flushes and fences the recorder notes under `name`. Without the recorder: this pen.
+    /// A `Pm` for this medium whose stores, flushes and fences the recorder notes under `name`. Without the recorder: this `Pm`.
     #[inline(always)]
     #[must_use]
     pub fn named(self, name: &'static str) -> Self {

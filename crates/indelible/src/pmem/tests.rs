@@ -8,18 +8,18 @@ fn lines() -> Lines {
 }
 
 fn media() -> Vec<Pm> {
-    let mut pens = vec![
+    let mut writers = vec![
         Pm::new(Medium::Dram),
         Pm::new(Medium::Process),
         Pm::new(Medium::Pmem),
     ];
-    pens.push(Pm::new(Medium::PmemEadr));
-    pens.push(Pm::with_instruction(
+    writers.push(Pm::new(Medium::PmemEadr));
+    writers.push(Pm::with_instruction(
         Medium::Pmem,
         FlushInstruction::Clflush,
     ));
-    pens.push(Pm::with_instruction(Medium::Pmem, FlushInstruction::None));
-    pens
+    writers.push(Pm::with_instruction(Medium::Pmem, FlushInstruction::None));
+    writers
 }
 
 #[test]

@@ -83,7 +83,7 @@ pub fn mark(note: u64) {
     push(Action::Mark(note));
 }
 
-/// The name that a pen gives to what it writes.
+/// The name that a `Pm` gives to what it writes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Name(&'static str);
 

@@ -14,7 +14,7 @@ pub(super) fn fence(_: Name) {}
 #[inline(always)]
 pub(super) fn note(_: &'static str, _: u64) {}
 
-/// The name that a pen gives to what it writes: here, none.
+/// The name that a `Pm` gives to what it writes: here, none.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Name(());
 

@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
-/// See the module.
+/// An open pool.
 pub(crate) struct PoolCore {
     mapping: Arc<Mapping>,
     pm: Pm,
@@ -35,7 +35,7 @@ pub(crate) struct PoolCore {
     generation: AtomicU64,
     closed: AtomicBool,
     extents: Mutex<Extents>,
-    /// Locked before `extents`, by whoever makes the pool longer or shorter.
+    /// Locked before `extents` by a thread that makes the pool longer or shorter.
     growth: Mutex<Growth>,
     /// The owner number of each catalog entry, also of one that is being prepared and not committed yet.
     owners: [AtomicU32; OBJECTS],
@@ -96,7 +96,7 @@ impl PoolCore {
         mapping.map(0, length)?;
         mapping.reserve_metadata(superblock.extents)?;
         let core = Self {
-            pm: mapping.pen(medium),
+            pm: mapping.pm(medium),
             mapping: Arc::new(mapping),
             read_only: AtomicBool::new(true),
             was_clean: superblock.clean,
@@ -126,17 +126,18 @@ impl PoolCore {
         let extents = &mut *lock(&self.extents);
         self.generation.fetch_add(1, Ordering::Relaxed);
         self.pm.note("open", 0);
-        // COMMIT, by checksum: the pool is open. Before it the pool is as it was closed, or as it crashed; after it the pool
+        // COMMIT pool.open, by checksum: the pool is open. Before it the pool is as it was closed, or as it crashed; after it the pool
         // counts as crashed, which it is until it is closed.
         self.write_superblock(extents, false, "pool.open");
-        // Also if it says so already: the process that marked it may have died before it could sync.
+        // Also if the superblock says so already: the process that wrote it may have died before it could sync.
         self.mapping.sync_superblock()?;
         let pm = self.pm.named("pool.wipe");
-        // Extents of objects whose creation or removal a crash cut short.
+        // Frees extents of objects whose creation or removal a crash interrupted.
         for extent in 1..extents.count {
             let word = self.table(extent).load();
             if word != 0 && extents.free.contains(&extent) {
-                // COMMIT: the extent is free. Before this store recovery finds its owner missing and says the same.
+                // COMMIT pool.wipe: the extent is free. Before this store recovery finds that its owner does not exist, and takes the
+                // extent for free too.
                 pm.store(self.table(extent), Use::FREE.0);
                 pm.flush(self.table(extent));
             }
@@ -170,7 +171,8 @@ impl PoolCore {
     }
 
     fn catalog(&self) -> &[CatalogEntry; OBJECTS] {
-        // SAFETY: as above; the layout module asserts that the catalog fits.
+        // SAFETY: the metadata extent is mapped for as long as `self` lives, entries consist of atomics, and `layout` asserts that
+        // the catalog fits.
         unsafe { &*self.base().add(CATALOG_AT as usize).cast_const().cast() }
     }
 
@@ -180,7 +182,7 @@ impl PoolCore {
             extent < MAX_EXTENTS,
             "invariant: a pool has at most {MAX_EXTENTS} extents"
         );
-        // SAFETY: as above; the table ends where extent 0 ends.
+        // SAFETY: the metadata extent is mapped for as long as `self` lives, and the table ends where that extent ends.
         unsafe {
             &*self
                 .base()
@@ -203,7 +205,7 @@ impl PoolCore {
         self.mapping.is_model()
     }
 
-    /// Whether the pool's last word has been written.
+    /// Whether the pool is closed: nothing is written any more.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }
@@ -335,7 +337,7 @@ impl PoolCore {
         self.pm.flush(entry);
         let mut extents = lock(&self.extents);
         let owner = extents.next_owner;
-        // Numbers are not used again; four billion maps, one after the other, are more than anybody makes.
+        // Numbers are never reused. There are four billion of them.
         extents.next_owner = owner
             .checked_add(1)
             .ok_or_else(|| Error::Damaged(format!("{owner} cannot be the number of a map")))?;
@@ -371,26 +373,26 @@ impl PoolCore {
         self.pm.commit(&entry.signature, renamed, "pool.rename");
     }
 
-    /// Makes a prepared entry real.
+    /// Commits a prepared entry.
     pub(crate) fn commit_entry(&self, slot: usize) {
         self.pm.note("object created", 0);
         // The rest of the entry, and what the engine has laid out without a fence of its own.
         self.pm.fence();
-        // COMMIT: the owner's number. Before this store recovery finds a free entry and extents without an owner, which
-        // are free; after it the map exists.
+        // COMMIT pool.create: the owner's number. Before this store recovery finds a free entry and extents without an owner,
+        // which are free; after it the map exists.
         let owner = u64::from(self.owners[slot].load(Ordering::Relaxed));
         self.pm
             .commit(&self.entry(slot).owner, owner, "pool.create");
     }
 
-    /// Takes an entry out, prepared or real, and frees its extents. The map is not open.
+    /// Removes an entry, prepared or committed, and frees its extents. The map is not open.
     pub(crate) fn remove_entry(&self, slot: usize) {
         self.pm.note("object dropped", 0);
         let owner = self.owners[slot].swap(0, Ordering::Relaxed);
         if planted(Bug::DropFreesFirst) {
             self.free_all(owner);
         }
-        // COMMIT: the entry is free. Before this store recovery finds the map, whole; after it, extents without an owner.
+        // COMMIT pool.drop: the entry is free. Before this store recovery finds the map, whole; after it, extents without an owner.
         self.pm.commit(&self.entry(slot).owner, 0, "pool.drop");
         self.free_all(owner);
     }
@@ -426,7 +428,7 @@ impl PoolCore {
         }
     }
 
-    /// An object has been closed: nothing of it touches the pool any more.
+    /// Notes that the object at `slot` is closed, and does not use the pool any more.
     pub(crate) fn object_was_closed(&self, slot: usize) {
         self.registry().remove(&slot);
         self.object_closed.notify_all();
@@ -451,12 +453,12 @@ impl PoolCore {
         let growth = &mut *lock(&self.growth);
         let extents = &mut *lock(&self.extents);
         if let Err(error) = self.cut_surplus(growth, extents) {
-            // The file stays longer than it need be.
+            // The file stays longer than necessary.
             tracing::debug!(%error, "what was made ready ahead could not be cut off");
         }
         self.mapping.sync()?;
         self.pm.note("clean close", 0);
-        // COMMIT, by checksum: the pool is clean. Everything else is on the disk before this.
+        // COMMIT pool.close, by checksum: the pool is clean. Everything else is on the disk before this.
         self.write_superblock(extents, true, "pool.close");
         self.mapping.sync()
     }
@@ -468,7 +470,7 @@ impl Drop for PoolCore {
             // The pool stays marked as open: the next open takes it for crashed, which is right.
             tracing::warn!(%error, "the pool could not be closed cleanly");
         }
-        // Or the file would stay locked for as long as a thread has it.
-        lock(&self.growth).stop_ahead();
+        // The file stays locked until the thread that makes extents ready has ended too.
+        lock(&self.growth).stop_ready_ahead();
     }
 }

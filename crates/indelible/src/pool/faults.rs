@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 const RECORDS: u64 = 300;
 
-/// Extents with which a pool is large enough that a thread makes more of them ready ahead.
-const MANY: u64 = 5;
+/// Extents of a pool that is large enough for a thread to make further ones ready ahead of their use.
+const ENOUGH_FOR_READY_AHEAD: u64 = 5;
 
 /// What a workload was told to be done, and so has to be there.
 #[derive(Default)]
@@ -23,7 +23,7 @@ struct Acknowledged {
 }
 
 fn options() -> PoolOptions {
-    // Who is refused a range of addresses asks for half of it, and a range that is not unmapped stays: so not too much.
+    // Little address space: after a refusal the pool asks for half of it, and a range whose unmapping fails stays reserved.
     PoolOptions::new().max_bytes(64 << 20).clone()
 }
 
@@ -55,7 +55,7 @@ fn work(path: &Path, [kept_kind, dropped_kind]: [Kind; 2], done: &Acknowledged) 
     let pool = options().create(path)?;
     let dropped = map(&pool, "dropped", dropped_kind)?;
     insert(&dropped, RECORDS, &done.dropped)?;
-    grow(&pool, MANY)?;
+    grow(&pool, ENOUGH_FOR_READY_AHEAD)?;
     let kept = map(&pool, "kept", kept_kind)?;
     insert(&kept, RECORDS, &done.kept)?;
     grow(&pool, 2)?;

@@ -1,4 +1,4 @@
-//! Pool files by name: opened without waiting, locked, and created so that whoever finds the name finds a pool.
+//! Pool files by name: opened without waiting, locked, and created so that a file with the name is always a whole pool.
 //!
 //! A new pool is written to a file without a name (`O_TMPFILE`), which gets its name when it is whole; if the process dies
 //! before, the file is gone with it. Where the file system has no such files, the new pool has a hidden name, `.NAME.`
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// Flags of every open of what should be a file: a FIFO would wait for its other end, and a terminal take us over.
 const OPEN: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY);
 
-/// How often a hidden name is tried. Only somebody who removes leftovers just then can be in the way.
+/// Attempts to create a file under a hidden name. An attempt fails only if another process removes leftovers at that moment.
 const ATTEMPTS: usize = 8;
 
 /// Hexadecimal digits at the end of a hidden name.
@@ -115,7 +115,7 @@ impl NewFile {
             let name = self.path.with_file_name(name);
             let file = system::open(&name, flags, mode).map_err(failed)?;
             self.hidden = Some(name);
-            // Until the file is locked, somebody who removes leftovers may take it for one.
+            // Until the file is locked, a process that removes leftovers may take it for one.
             match lock_file(&file, &self.path, false) {
                 Err(Error::Locked(_)) => continue,
                 result => result?,
@@ -177,7 +177,7 @@ fn hidden_prefix(path: &Path) -> OsString {
     name
 }
 
-/// Removes what processes have left behind that died while they created a pool at `path`: nobody has it locked. A hint.
+/// Removes the hidden files of processes that died while they created a pool at `path`: files that no process has locked. A hint.
 fn remove_leftovers(path: &Path) {
     let prefix = hidden_prefix(path);
     let is_leftover = |name: &OsStr| {

@@ -33,7 +33,7 @@ pub(super) enum Backing {
     Memory(std::sync::Arc<crate::pmem::Memory>),
 }
 
-/// See the module.
+/// The bytes of a pool, mapped.
 pub(super) struct Mapping {
     base: *mut u8,
     /// Bytes of address space, a multiple of the extent size.
@@ -49,7 +49,7 @@ pub(super) struct Mapping {
 
 // SAFETY: the range belongs to this value alone; what is in it is accessed through atomics.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; parts of it are mapped and unmapped under the pool's growth lock, or by a thread that is waited for
+// SAFETY: the range is accessed through atomics; parts of it are mapped and unmapped under the pool's growth lock, or by a thread that is waited for
 // under that lock before anybody else does.
 unsafe impl Sync for Mapping {}
 
@@ -203,14 +203,14 @@ impl Mapping {
         Ok(())
     }
 
-    /// Takes the bytes from `from` to `to` out of memory and off the end of the file. Nobody uses them.
+    /// Unmaps the bytes from `from` to `to` and cuts them off the end of the file. No thread uses them.
     pub(super) fn cut(&self, from: u64, to: u64) -> Result<()> {
         if let Backing::Memory(memory) = &self.backing {
             memory.set_length(from);
             return Ok(());
         }
         let address = self.base.wrapping_add(from as usize).cast::<c_void>();
-        // SAFETY: as in `map`; the caller has waited for everybody who might still look there.
+        // SAFETY: the range lies in the reserved one, which is ours, and the caller has waited for all readers that might use it.
         unsafe {
             system::map_anonymous(
                 address,
@@ -241,7 +241,7 @@ impl Mapping {
         unsafe { system::collapse(address.cast(), EXTENT_BYTES as usize) }.is_ok()
     }
 
-    /// Has the memory of an extent that is mapped now, and not when it is first touched. A hint.
+    /// Allocates the memory of a mapped extent now, rather than when the extent is first used. A hint.
     pub(super) fn populate(&self, extent: u64) {
         let address = self.base.wrapping_add((extent * EXTENT_BYTES) as usize);
         let (address, length) = (address.cast(), EXTENT_BYTES as usize);
@@ -266,10 +266,10 @@ impl Mapping {
         !matches!(self.backing, Backing::Anonymous | Backing::File { .. })
     }
 
-    /// The pen for what is mapped here.
-    pub(super) fn pen(&self, medium: Medium) -> Pm {
+    /// The [`Pm`] that writes durable words of this mapping.
+    pub(super) fn pm(&self, medium: Medium) -> Pm {
         if self.is_model() {
-            // What a flush does is the checker's to say.
+            // The crash checker decides what a flush does.
             return Pm::with_instruction(medium, crate::pmem::FlushInstruction::None);
         }
         Pm::new(medium)

@@ -1,24 +1,24 @@
-//! Pools: where indexes live.
+//! Pools: files, or memory, in which indexes lie.
 //!
-//! # The story
+//! # Overview
 //!
-//! A pool is one file (or anonymous memory) that is mapped whole. Its first extent says what it is (two copies of the
-//! *superblock*), which maps there are (the *catalog*), and whose every other extent is (the *extent table*); see
-//! `layout` for the drawing. Extents of 2 MiB belong to one map and one block size. Which blocks in an extent are in
-//! use is not recorded anywhere: it follows from what the object can reach (see `space`).
+//! A pool is one file (or anonymous memory) that is mapped whole, in *extents* of 2 MiB. The first extent holds two copies of
+//! the *superblock* (what the pool is), the *catalog* (which maps there are), and the *extent table* (which map owns each
+//! other extent); see `layout` for the drawing. An extent belongs to one map and has blocks of one size. Which blocks of an
+//! extent are in use is recorded nowhere in the file: it follows from which blocks the map can reach (see `space`).
 //!
 //! # What commits
 //!
 //! Creating and dropping a map: the entry's owner word. Taking and freeing an extent: its word in the table. Growing,
-//! shrinking, opening and closing: the superblock, by checksum. Each is one store (or one checksum) whose both sides
-//! recovery understands; the comments marked COMMIT say how.
+//! shrinking, opening and closing: the superblock, by checksum. Each is one store (or one checksum); the comments marked
+//! COMMIT say what recovery finds if a crash comes before it, and after it.
 //!
 //! # What recovery does
 //!
 //! Opening reads the superblocks, the catalog and the extent table (8 bytes per 2 MiB: 40 KiB for 10 GB), and nothing that
-//! grows with the number of records. Extents whose owner is not in the catalog are free. The file system is asked in which
-//! stretches the file lies on the disk: extents that have holes or share their blocks with another file, since somebody has
-//! copied the file with `cp`, are reserved before anything is written (see `mapping::blocks`).
+//! grows with the number of records. Extents whose owner is not in the catalog are free. The file system is asked which
+//! parts of the file have blocks on the disk: extents that have holes or share blocks with another file, as copies by `cp` do,
+//! get blocks of their own before anything is written to them (see `mapping::blocks`).
 //!
 //! # What cannot be guarded
 //!
@@ -38,6 +38,7 @@ mod files;
 mod layout;
 mod mapping;
 mod occupancy;
+mod offset;
 mod options;
 mod space;
 mod superblock;
@@ -45,6 +46,7 @@ mod system;
 
 pub(crate) use core::{Object, PoolCore, Signature};
 pub(crate) use layout::{EXTENT_BYTES, NAME_BYTES, OPTION_BYTES};
+pub(crate) use offset::Offset;
 pub use options::PoolOptions;
 pub(crate) use space::{Space, SpaceNeed};
 

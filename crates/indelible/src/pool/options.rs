@@ -136,7 +136,7 @@ impl PoolOptions {
         self
     }
 
-    /// The permissions of a new pool's file, less the process's umask. Default `0o600`: nobody else may read it. Without
+    /// The permissions of a new pool's file, less the process's umask. Default `0o600`: no other user may read it. Without
     /// effect on a pool that exists.
     ///
     /// ```
@@ -322,7 +322,7 @@ impl PoolOptions {
         match self.open_core(path, accept) {
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
                 match self.create_core(path) {
-                    // Somebody else was faster.
+                    // Another process was faster.
                     Err(Error::Io { source, .. })
                         if source.kind() == std::io::ErrorKind::AlreadyExists =>
                     {

@@ -1,16 +1,21 @@
-//! The blocks of one map: which are in use is volatile.
+//! A space: the blocks of one size of one map. Which blocks are in use is recorded in DRAM only.
 //!
-//! An extent that existed when the pool was opened is *unswept*: nobody knows which of its blocks are in use, so none is
-//! allocated from it. The map *claims* the blocks that it reaches, each once; when its sweep is done the others are free. An
-//! extent taken since is known from the beginning, and a link that was there before has no business in it. So allocating and
-//! freeing a block persists nothing, and a crash leaks nothing; and no block has two owners, whatever the file says.
+//! An extent that the map had when the pool was opened is *unswept*: which of its blocks are in use is unknown, so no block is
+//! allocated from it. The map *claims* the blocks that it reaches, each once; at the end of the sweep the other blocks are free.
+//! Of an extent that was taken since the open, every block in use was allocated since, so a link from before the open that leads
+//! into such an extent is damage. So allocating and freeing a block persists nothing, a crash leaks no block, and no block
+//! has two owners, whatever the file says.
 //!
-//! A space has blocks of one size; a map may have several. A block larger than an extent is a *run* of extents, which the
-//! state knows by the first.
+//! A block that has just become unreachable may still be read by threads that reached it earlier. It is *retired*: freed when
+//! all these readers are gone (see `epochs`).
+//!
+//! A map of several block sizes has several spaces. A block larger than an extent is a *run* of extents, known by the number of
+//! its first extent.
 
 use super::core::PoolCore;
 use super::layout::EXTENT_BYTES;
 use super::occupancy::Occupancy;
+use super::offset::Offset;
 use crate::Result;
 use crate::concurrency::epochs::{self, Stamp};
 use crate::concurrency::sync::lock;
@@ -21,7 +26,7 @@ use crate::pool::Bug;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// See the module. Safe to use from many threads.
+/// The blocks of one size of one map. Safe to use from many threads.
 pub(crate) struct Space {
     core: Arc<PoolCore>,
     owner: u32,
@@ -34,10 +39,10 @@ struct State {
     extents: BTreeMap<u64, Extent>,
     /// Swept extents with free blocks.
     open: BTreeSet<u64>,
-    /// Unlinked blocks that a reader may still hold.
-    limbo: VecDeque<(Stamp, u64)>,
-    /// Blocks of unswept extents that were unlinked since the open: free once those are swept.
-    freed_early: Vec<u64>,
+    /// Retired blocks: unreachable, but a reader may still hold them. The oldest comes first.
+    retired: VecDeque<(Stamp, Offset)>,
+    /// Blocks of unswept extents that were freed since the open; the end of the sweep frees them.
+    freed_early: Vec<Offset>,
 }
 
 impl State {
@@ -70,7 +75,7 @@ struct Extent {
 /// What a space consists of.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SpaceStat {
-    /// Blocks in use or in limbo.
+    /// Blocks in use or retired.
     pub(crate) used_blocks: u64,
     /// Bytes of all extents.
     pub(crate) file_bytes: u64,
@@ -78,25 +83,26 @@ pub(crate) struct SpaceStat {
     pub(crate) dram_bytes: u64,
 }
 
-/// Extents of a map from which on one is kept in stock.
-const MANY: usize = sized(8, 3);
+/// Extents that a space has before it takes one more in advance: a smaller map may never need the extent.
+const STOCK_FROM_EXTENTS: usize = sized(8, 3);
 
-/// An extent that runs empty goes back to the pool if another one has this share of its blocks free: so not to and fro.
-const ROOM_TO_SPARE: usize = 4;
+/// An extent that becomes empty goes back to the pool only if another extent has a quarter of its blocks free. Otherwise the next
+/// few allocations would take an extent from the pool again.
+const SPARE_ROOM_DIVISOR: usize = 4;
 
-/// Blocks in limbo before one asks whether some can be used again, which costs a system call.
-const LIMBO: usize = sized_in_tests(64, 4);
+/// Retired blocks of a space before it asks which of them can be freed: asking costs a system call.
+const MOST_RETIRED_BLOCKS: usize = sized_in_tests(64, 4);
 
-/// Bytes in limbo from which on one asks sooner, of large blocks.
-const LIMBO_BYTES: u64 = 1 << 20;
+/// Bytes in retired blocks of a space before it asks which of them can be freed: reached first if blocks are larger than 16 KiB.
+const MOST_RETIRED_BYTES: u64 = 1 << 20;
 
-/// Blocks in an extent; of a larger block, one in the whole run.
+/// Blocks in an extent; 1 if a block is larger than an extent.
 fn blocks_per_extent(block_bytes: u64) -> usize {
     (EXTENT_BYTES / block_bytes).max(1) as usize
 }
 
 impl Space {
-    /// A space of `owner`, its extents from before unswept.
+    /// A space of the map `owner`, which has these extents from before the open. They are unswept.
     pub(super) fn new(
         core: Arc<PoolCore>,
         owner: u32,
@@ -136,43 +142,46 @@ impl Space {
         lock(&self.state)
     }
 
-    /// A block, its contents undefined. Grows the pool if need be.
-    pub(crate) fn alloc(&self) -> Result<u64> {
+    /// Allocates a block. Its contents are undefined. Grows the pool if there is no free block.
+    pub(crate) fn alloc(&self) -> Result<Offset> {
         self.alloc_beside(&[])
     }
 
-    /// The same for a map that has other spaces too: before another extent is taken, they give up those of which no block is in use.
-    /// A map that grows needs blocks of one size after the other, and each size would keep an extent.
-    pub(crate) fn alloc_beside(&self, others: &[Arc<Self>]) -> Result<u64> {
+    /// [`alloc`](Self::alloc) for a map of several spaces: before this space takes another extent, the other spaces give back their
+    /// extents of which no block is in use. A growing map needs blocks of one size after the other, and each size would keep an
+    /// empty extent.
+    pub(crate) fn alloc_beside(&self, others: &[Arc<Self>]) -> Result<Offset> {
         let (block, is_another_extent) = {
             let mut state = self.lock();
             let before = state.open.first().copied();
             if !state.has_room() && !others.is_empty() {
                 drop(state);
-                others.iter().for_each(|other| other.give_up());
+                others
+                    .iter()
+                    .for_each(|other| other.give_back_without_waiting());
                 state = self.lock();
             }
             let block = self.alloc_in(&mut state)?;
             (block, state.open.first().copied() != before)
         };
         if is_another_extent {
-            self.stock_up(block / EXTENT_BYTES);
+            self.stock_up(block.extent());
         }
         Ok(block)
     }
 
-    /// Puts the extent that blocks now come from on a huge page, and sees to it that the next one is there before it is
-    /// needed: to take one and to put it on a huge page takes half a millisecond, during which others go on here.
+    /// Puts the extent that blocks now come from on a huge page, and takes the next extent before it is needed. Both together take
+    /// half a millisecond, during which other threads can allocate.
     #[cold]
     fn stock_up(&self, current: u64) {
         self.collapse(current);
-        // An extent of few blocks is soon used up, and would often stand empty.
+        // An extent of few blocks is soon used up, and one taken in advance would often stay empty.
         if self.block_bytes > EXTENT_BYTES / 8 {
             return;
         }
         {
             let state = self.lock();
-            if state.extents.len() < MANY || state.open.len() > 1 {
+            if state.extents.len() < STOCK_FROM_EXTENTS || state.open.len() > 1 {
                 return;
             }
         }
@@ -197,8 +206,8 @@ impl Space {
         (first..first + self.length()).for_each(|extent| self.core.collapse_extent(extent));
     }
 
-    /// `count` blocks, ascending, or none.
-    pub(crate) fn alloc_many(&self, count: usize) -> Result<Vec<u64>> {
+    /// Allocates `count` blocks, ascending, or none of them.
+    pub(crate) fn alloc_many(&self, count: usize) -> Result<Vec<Offset>> {
         let state = &mut *self.lock();
         let mut blocks = Vec::with_capacity(count);
         for _ in 0..count {
@@ -212,7 +221,7 @@ impl Space {
         }
         blocks.sort_unstable();
         let mut last = 0;
-        for extent in blocks.iter().map(|block| block / EXTENT_BYTES) {
+        for extent in blocks.iter().map(|block| block.extent()) {
             if extent != last {
                 self.collapse(extent);
                 last = extent;
@@ -221,8 +230,8 @@ impl Space {
         Ok(blocks)
     }
 
-    fn alloc_in(&self, state: &mut State) -> Result<u64> {
-        self.leave_limbo_if_long(state);
+    fn alloc_in(&self, state: &mut State) -> Result<Offset> {
+        self.reuse_retired_if_many(state);
         loop {
             let Some(&extent) = state.open.first() else {
                 state.add(self.take_extent()?, blocks_per_extent(self.block_bytes));
@@ -234,26 +243,26 @@ impl Space {
                 .and_then(|e| e.occupancy.alloc())
             {
                 count::allocated(self.block_bytes);
-                return Ok(extent * EXTENT_BYTES + block as u64 * self.block_bytes);
+                return Ok(Offset::of_extent(extent) + block as u64 * self.block_bytes);
             }
             state.open.remove(&extent);
         }
     }
 
     /// The extent of a block, and the block's number in it.
-    fn locate(&self, offset: u64) -> (u64, usize) {
+    fn locate(&self, offset: Offset) -> (u64, usize) {
         (
-            offset / EXTENT_BYTES,
-            (offset % EXTENT_BYTES / self.block_bytes) as usize,
+            offset.extent(),
+            (offset.within_extent() / self.block_bytes) as usize,
         )
     }
 
-    /// Gives back a block that nobody has ever seen.
-    pub(crate) fn free_now(&self, offset: u64) {
+    /// Frees a block that was never reachable, or that no thread can hold any more.
+    pub(crate) fn free_now(&self, offset: Offset) {
         self.free_in(&mut self.lock(), offset);
     }
 
-    fn free_in(&self, state: &mut State, offset: u64) {
+    fn free_in(&self, state: &mut State, offset: Offset) {
         let (extent, block) = self.locate(offset);
         match state.extents.get_mut(&extent) {
             Some(Extent {
@@ -262,8 +271,8 @@ impl Space {
             }) => {
                 let was_used = occupancy.free(block);
                 if !was_used {
-                    // It stays free.
-                    tracing::error!(offset, "a block was freed twice");
+                    // The block stays free.
+                    tracing::error!(offset = offset.get(), "a block was freed twice");
                 }
                 let is_empty = occupancy.used() == 0;
                 state.open.insert(extent);
@@ -272,19 +281,23 @@ impl Space {
                 }
             }
             Some(_) => state.freed_early.push(offset),
-            // Whoever owns the block keeps it.
-            None => tracing::error!(offset, "a block is freed that is not in this space"),
+            // The block stays with the space that owns it.
+            None => tracing::error!(
+                offset = offset.get(),
+                "a block is freed that is not in this space"
+            ),
         }
     }
 
-    /// Whether an empty extent is not likely to be needed soon.
+    /// Whether the extent `empty`, of which no block is in use, can go back to the pool: it is not likely to be needed soon.
     fn is_spare(&self, state: &State, empty: u64) -> bool {
         if self.block_bytes >= EXTENT_BYTES {
             return true;
         }
         let has_room = |extent: &u64| {
             let room = state.extents.get(extent).map(|e| e.occupancy.room());
-            *extent != empty && room.is_some_and(|(free, blocks)| free * ROOM_TO_SPARE >= blocks)
+            *extent != empty
+                && room.is_some_and(|(free, blocks)| free * SPARE_ROOM_DIVISOR >= blocks)
         };
         state.open.iter().any(has_room)
     }
@@ -295,31 +308,31 @@ impl Space {
         self.core.free_extents(self.owner, extent);
     }
 
-    /// Gives back a block that has just been unlinked, once no reader can hold it any more.
-    pub(crate) fn retire(&self, offset: u64) {
+    /// Retires a block that has just become unreachable: frees it when no reader can hold it any more.
+    pub(crate) fn retire(&self, offset: Offset) {
         let mut state = self.lock();
         if planted(Bug::ReuseWithoutEpoch) {
             return self.free_in(&mut state, offset);
         }
-        // Under the lock, so that the blocks in limbo are in the order of their stamps.
-        state.limbo.push_back((epochs::stamp(), offset));
-        // Not only when the next block is wanted: of a size that is no longer wanted nothing would ever be given back.
-        self.leave_limbo_if_long(&mut state);
+        // The stamp is taken under the lock, so that retired blocks are in the order of their stamps.
+        state.retired.push_back((epochs::stamp(), offset));
+        // Also here, and not only in `alloc`: in a space without further allocations no retired block would ever be freed.
+        self.reuse_retired_if_many(&mut state);
     }
 
-    fn leave_limbo_if_long(&self, state: &mut State) {
-        let most = (LIMBO_BYTES / self.block_bytes) as usize;
-        if state.limbo.len() >= most.clamp(4, LIMBO) {
-            self.leave_limbo(state);
+    fn reuse_retired_if_many(&self, state: &mut State) {
+        let most = (MOST_RETIRED_BYTES / self.block_bytes) as usize;
+        if state.retired.len() >= most.clamp(4, MOST_RETIRED_BLOCKS) {
+            self.reuse_retired(state);
         }
     }
 
-    /// Frees the blocks in limbo that nobody can hold any more.
-    fn leave_limbo(&self, state: &mut State) {
-        // Half of what is there: the older a stamp, the likelier it has passed.
-        let half = state.limbo.len().div_ceil(2);
-        if epochs::has_passed(state.limbo[half - 1].0) {
-            for (_, offset) in state.limbo.drain(..half).collect::<Vec<_>>() {
+    /// Frees the older half of the retired blocks, if no reader can hold them any more.
+    fn reuse_retired(&self, state: &mut State) {
+        // Half of them: the older a stamp, the likelier it has passed.
+        let half = state.retired.len().div_ceil(2);
+        if epochs::has_passed(state.retired[half - 1].0) {
+            for (_, offset) in state.retired.drain(..half).collect::<Vec<_>>() {
                 self.free_in(state, offset);
             }
         }
@@ -330,15 +343,15 @@ impl Space {
         self.block_bytes
     }
 
-    /// Whether there is a block of this space at `offset`: for offsets that come from the file. O(1).
-    pub(crate) fn owns(&self, offset: u64) -> bool {
+    /// Whether there is a block of this space at `offset`, which comes from the file and may be anything. O(1).
+    pub(crate) fn owns(&self, offset: Offset) -> bool {
         self.core.block_bytes_at(self.owner, offset) == Some(self.block_bytes)
     }
 
     /// Those of `blocks` that are free, as far as is known.
-    pub(crate) fn free_among(&self, blocks: &[u64]) -> Vec<u64> {
+    pub(crate) fn free_among(&self, blocks: &[Offset]) -> Vec<Offset> {
         let state = self.lock();
-        let is_free = |&offset: &u64| {
+        let is_free = |&offset: &Offset| {
             let (extent, block) = self.locate(offset);
             let extent = state.extents.get(&extent);
             extent.is_none_or(|extent| extent.swept && !extent.occupancy.is_used(block))
@@ -351,10 +364,10 @@ impl Space {
         self.lock().extents.values().any(|extent| !extent.swept)
     }
 
-    /// Claims the block at `offset`, which [`owns`](Self::owns) approves: a link from before the open leads there. `false` if
-    /// another one has led there before, or if blocks are allocated from where it lies: nothing from before the open can be in
-    /// an extent that was taken since. Until then the block must not even be read: its extent may be given back at any time.
-    pub(crate) fn claim(&self, offset: u64) -> bool {
+    /// Claims the block at `offset`, of which [`owns`](Self::owns) is true: a link from before the open leads there. `false` if the
+    /// block is claimed already, or if its extent was taken since the open, where no block from before can be. Before it is
+    /// claimed, the block must not even be read: its extent may be given back at any time.
+    pub(crate) fn claim(&self, offset: Offset) -> bool {
         let (extent, block) = self.locate(offset);
         match self.lock().extents.get_mut(&extent) {
             Some(extent) if !extent.swept => extent.occupancy.mark(block),
@@ -362,8 +375,8 @@ impl Space {
         }
     }
 
-    /// Takes back a claim, if the sweep has not ended.
-    pub(crate) fn unclaim(&self, offset: u64) {
+    /// Undoes a claim, if the sweep has not ended.
+    pub(crate) fn unclaim(&self, offset: Offset) {
         let (extent, block) = self.locate(offset);
         if let Some(extent) = self.lock().extents.get_mut(&extent)
             && !extent.swept
@@ -372,7 +385,8 @@ impl Space {
         }
     }
 
-    /// Sweep: everything in use has been claimed. The rest is free; extents with nothing in them go back to the pool.
+    /// Ends the sweep: every block in use has been claimed. Frees the others, and gives extents without a block in use back to the
+    /// pool.
     pub(crate) fn finish_sweep(&self) {
         let mut swept = Vec::new();
         {
@@ -400,21 +414,21 @@ impl Space {
         }
         self.release_empty_extents();
         for extent in swept {
-            // Only now, in the background, is there time for it.
+            // Putting an extent on a huge page takes long; the sweep runs in the background, and has the time.
             if self.lock().extents.contains_key(&extent) {
                 self.collapse(extent);
             }
         }
     }
 
-    /// Gives swept extents without a block in use back to the pool, those included of which blocks are in limbo that nobody can
-    /// hold any more.
-    pub(crate) fn give_up(&self) {
+    /// Gives swept extents without a block in use back to the pool, after it has freed the retired blocks that no reader can hold
+    /// any more. Does not wait for readers; see [`give_back`](Self::give_back).
+    pub(crate) fn give_back_without_waiting(&self) {
         let state = &mut *self.lock();
         let mut before = usize::MAX;
-        while !state.limbo.is_empty() && state.limbo.len() < before {
-            before = state.limbo.len();
-            self.leave_limbo(state);
+        while !state.retired.is_empty() && state.retired.len() < before {
+            before = state.retired.len();
+            self.reuse_retired(state);
         }
         self.release_empty(state);
     }
@@ -436,24 +450,24 @@ impl Space {
         }
     }
 
-    /// The map is closed: from here on the space owns nothing, whoever still holds it.
+    /// Makes the space own nothing from here on: the map is closed.
     pub(crate) fn close(&self) {
         *self.lock() = State::default();
     }
 
-    /// More blocks than there can be.
+    /// An upper limit of the number of blocks in the space.
     pub(crate) fn most_blocks(&self) -> u64 {
         self.core.length() / self.block_bytes
     }
 
-    /// Frees everything in limbo, waiting for the readers. The caller is not pinned.
+    /// Frees all retired blocks, after waiting for the readers that may hold them. The caller is not pinned.
     pub(crate) fn settle(&self) {
-        if self.lock().limbo.is_empty() {
+        if self.lock().retired.is_empty() {
             return;
         }
         let passed = epochs::synchronize();
         let state = &mut *self.lock();
-        while let Some((_, offset)) = state.limbo.pop_front_if(|(stamp, _)| *stamp <= passed) {
+        while let Some((_, offset)) = state.retired.pop_front_if(|(stamp, _)| *stamp <= passed) {
             self.free_in(state, offset);
         }
     }

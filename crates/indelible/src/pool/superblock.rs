@@ -91,7 +91,7 @@ impl Superblock {
     pub(super) fn write(&self, pm: Pm, copies: &[Copy; 2]) {
         let words = self.words();
         for copy in Self::worse_first(copies) {
-            // What commits is not one word but the checksum, the last of these: see the module.
+            // The checksum, which is the last of these words, makes the copy valid. The head of this file says how recovery chooses.
             for (cell, word) in copy.words.iter().zip(words) {
                 pm.store(cell, word);
             }

@@ -8,7 +8,7 @@
 
 use super::layout::{CLASSES, Offset, SMALLEST_BLOCK};
 use crate::Result;
-use crate::pool::{EXTENT_BYTES, PoolCore, Space, SpaceNeed};
+use crate::pool::{PoolCore, Space, SpaceNeed};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl Surplus {
 
     /// Whether the block at `offset` lies in one of the extents.
     pub(super) fn has(&self, offset: Offset) -> bool {
-        self.extents.contains(&(offset / EXTENT_BYTES))
+        self.extents.contains(&offset.extent())
     }
 }
 
@@ -72,10 +72,10 @@ impl Blocks {
         bytes: u64,
         surplus: &Surplus,
     ) -> Option<Offset> {
-        let (space, extent) = (self.space(bytes), old / EXTENT_BYTES * EXTENT_BYTES);
+        let (space, extent) = (self.space(bytes), Offset::of_extent(old.extent()));
         if !surplus.has(old) {
             // The block need not move, and does so only because another block of the node does.
-            return space.alloc_below(u64::MAX);
+            return space.alloc_below(Offset::MAX);
         }
         let end = extent.min(surplus.end);
         space.alloc_below(end).or_else(|| space.alloc_below(extent))
@@ -94,7 +94,7 @@ impl Blocks {
                 .filter(|&(number, &extent)| number >= need.needed || extent + need.length > end);
             extents.extend(surplus.map(|(_, &extent)| extent));
         }
-        let end = end * EXTENT_BYTES;
+        let end = Offset::of_extent(end);
         Surplus { extents, end }
     }
 

@@ -341,7 +341,7 @@ impl<'a> UnpublishedNodes<'a> {
         let (tree, geometry) = (self.tree, image.geometry);
         let offset = self.alloc(image.bytes)?;
         let extensions = self.build_extensions(&geometry, &image.beyond_stash)?;
-        image.words[EXTENSION_WORD] = extensions.first().copied().unwrap_or(0);
+        image.words[EXTENSION_WORD] = extensions.first().copied().unwrap_or(Offset::NONE).get();
         let cells = tree.cells(offset, image.words.len());
         tree.pm.stream(cells, &image.words);
         let mut data = DataNode::new(offset, image.bytes, &geometry, image.high, &extensions);
@@ -377,7 +377,7 @@ impl<'a> UnpublishedNodes<'a> {
             blocks.push(self.alloc(SMALLEST_BLOCK)?);
         }
         for (i, part) in parts.iter().enumerate() {
-            let next = blocks.get(i + 1).copied().unwrap_or(0);
+            let next = blocks.get(i + 1).copied().unwrap_or(Offset::NONE);
             let records = part.iter().map(|&(_, record)| record);
             let block = self.tree.extension(blocks[i]);
             block.fill(self.tree.pm, next, geometry.marker, records);
@@ -512,7 +512,7 @@ impl Extension {
         marker: u64,
         records: impl Iterator<Item = Record>,
     ) {
-        pm.store(&self.next, next);
+        pm.store(&self.next, next.get());
         pm.store(&self.zero, 0);
         let records = records.chain(std::iter::repeat((marker, 0)));
         for (slot, (key, value)) in self.slots.iter().zip(records) {

@@ -17,7 +17,7 @@ fn add_links(file: &Words, inner: u64, links: &mut Vec<u64>) {
     for at in (0..1 << log_slots).map(|slot| slots + slot * 8) {
         let link = Link(file.get(at));
         match is_link(link.0) {
-            true if link.is_inner() => add_links(file, link.offset(), links),
+            true if link.is_inner() => add_links(file, link.offset().get(), links),
             true => links.push(at),
             false => {}
         }
@@ -29,7 +29,7 @@ impl Damage for Links {
         let root = Link(file.get(file.first_root()));
         assert!(root.is_inner());
         let mut links = Vec::new();
-        add_links(file, root.offset(), &mut links);
+        add_links(file, root.offset().get(), &mut links);
         links
     }
 
@@ -53,7 +53,7 @@ fn an_inner_node_that_begins_elsewhere_does_no_harm() {
     pool.close().unwrap();
 
     let file = Words::open(&path);
-    let root = Link(file.get(file.first_root())).offset();
+    let root = Link(file.get(file.first_root())).offset().get();
     assert!(Links.links(&file).len() > 10_000);
     let shift = file.get(root) >> 16 & 0xff;
     // Most of its slots are beyond all keys; or all borders are elsewhere.

@@ -159,14 +159,14 @@ impl DataNode {
             replaced: Mutex::default(),
         });
         for (known, &offset) in data.extensions.iter().zip(extensions) {
-            known.store(offset, Ordering::Relaxed);
+            known.store(offset.get(), Ordering::Relaxed);
         }
         data
     }
 
     /// Offset in the pool of the node's block.
     pub(super) fn offset(&self) -> Offset {
-        self.primary_at - HEADER_BYTES
+        Offset::from_word(self.primary_at.get() - HEADER_BYTES)
     }
 
     /// Offset in the pool of a slot of the primary array.
@@ -175,10 +175,10 @@ impl DataNode {
         self.primary_at + slot as u64 * SLOT_BYTES
     }
 
-    /// The offset that chooses the lock of the group of a predicted slot: the group's first slot.
+    /// What chooses the lock of the group of a predicted slot: the offset of the first slot of the group.
     #[inline(always)]
-    pub(super) fn lock_of(&self, predicted: usize) -> Offset {
-        self.slot_at(predicted & !(GROUP_SLOTS - 1))
+    pub(super) fn lock_of(&self, predicted: usize) -> u64 {
+        self.slot_at(predicted & !(GROUP_SLOTS - 1)).get()
     }
 
     /// The key value that free slots of the node hold.
@@ -563,17 +563,17 @@ impl DataNode {
         }
         let beyond = (slot - self.stash) as usize;
         let block = self.extensions.get(beyond / EXTENSION_SLOTS)?;
-        let block = block.load(Ordering::Acquire);
+        let block = Offset::from_word(block.load(Ordering::Acquire));
         let within = (1 + beyond % EXTENSION_SLOTS) as u64 * SLOT_BYTES;
-        (block != 0).then_some(block + within)
+        (!block.is_none()).then_some(block + within)
     }
 
     /// Offsets of the extended stash blocks.
     pub(super) fn extensions(&self) -> impl Iterator<Item = Offset> + '_ {
         self.extensions
             .iter()
-            .map(|block| block.load(Ordering::Acquire))
-            .take_while(|&block| block != 0)
+            .map(|block| Offset::from_word(block.load(Ordering::Acquire)))
+            .take_while(|block| !block.is_none())
     }
 
     /// Takes over what is known of a frozen node whose records are in the same slots.
@@ -599,7 +599,7 @@ impl DataNode {
     /// Adds an extended stash block, for which [`can_add_extension`](Self::can_add_extension) has found room.
     /// `extending` is held.
     pub(super) fn extend(&self, block: Offset) {
-        self.extensions[self.extensions().count()].store(block, Ordering::Release);
+        self.extensions[self.extensions().count()].store(block.get(), Ordering::Release);
     }
 
     /// Slots of the stash array and of the extended stash blocks.

@@ -26,12 +26,12 @@ use super::Tree;
 use super::batch::LANES;
 use super::build::choose_free_slot;
 use super::data::{DataNode, State};
-use super::layout::{Extension, GROUP_SLOTS, LINE_PAIR_SLOTS, Slot, window_of};
+use super::layout::{Extension, GROUP_SLOTS, LINE_PAIR_SLOTS, Offset, Slot, window_of};
 use super::search::{LockedGroup, Place};
 use crate::concurrency::epochs;
 use crate::concurrency::locks::{Wait, WriteGuard};
 use crate::concurrency::sync::lock;
-use crate::engines::Change;
+use crate::engines::Decision;
 use crate::kernels::{Kernel, Simd, dispatch};
 use crate::pmem::planted::planted;
 use crate::{Error, Result};
@@ -42,12 +42,12 @@ use std::sync::atomic::Ordering;
 const MAX_RECORDS_PER_FENCE: usize = LANES;
 
 impl Tree {
-    /// Changes the record of `key` as `change` says; see [`Ordered::apply`](crate::engines::Ordered::apply).
+    /// Changes the record of `key` as `decide` says; see [`Ordered::apply`](crate::engines::Ordered::apply).
     #[inline]
     pub(super) fn apply(
         &self,
         key: u64,
-        mut change: impl FnMut(Option<u64>) -> Change,
+        mut decide: impl FnMut(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, Box<Error>> {
         let _guard = epochs::pin();
         let (mut was_changed, mut wait) = (false, Wait::default());
@@ -55,7 +55,7 @@ impl Tree {
             let write = Write {
                 tree: self,
                 key,
-                change: &mut change,
+                decide: &mut decide,
             };
             match dispatch(self.simd, write) {
                 WriteOutcome::WasAbsent => return Ok(None),
@@ -84,7 +84,7 @@ impl Tree {
     fn try_write<S: Simd>(
         &self,
         key: u64,
-        change: &mut impl FnMut(Option<u64>) -> Change,
+        decide: &mut impl FnMut(Option<u64>) -> Decision,
     ) -> WriteOutcome {
         let Some(data) = self.data_for(key) else {
             return WriteOutcome::Cold;
@@ -100,8 +100,8 @@ impl Tree {
         }
         let (found, free) = self.locate::<S>(data, predicted, key);
         let before = found.map(|place| self.slot_of(data, place).value.load());
-        match (change(before), found, before) {
-            (Change::Put(value), Some(place), Some(before)) => {
+        match (decide(before), found, before) {
+            (Decision::Put(value), Some(place), Some(before)) => {
                 self.publish_update(data, place, value);
                 if planted(Bug::UnlockBeforeFence) {
                     drop(locked);
@@ -109,7 +109,7 @@ impl Tree {
                 self.pm.fence();
                 WriteOutcome::WasPresent(before)
             }
-            (Change::Put(value), ..) => {
+            (Decision::Put(value), ..) => {
                 let Some(place) = free_place(data, predicted, free) else {
                     return WriteOutcome::NoFreeSlot;
                 };
@@ -122,7 +122,7 @@ impl Tree {
                     WriteOutcome::WasAbsent
                 }
             }
-            (Change::Remove, Some(place), Some(before)) => {
+            (Decision::Remove, Some(place), Some(before)) => {
                 if planted(Bug::ReleaseBeforeRemoval) {
                     release(&locked, place);
                 }
@@ -252,9 +252,10 @@ impl Tree {
         self.pm.note("stash extended", 0);
         let block = self.blocks.alloc(size_of::<Extension>() as u64)?;
         let header = self.data_header(data.offset());
-        let next = header.extension.load();
+        let next = Offset::from_word(header.extension.load());
         if planted(Bug::ExtensionBeforeFill) {
-            self.pm.commit(&header.extension, block, "apex.extend");
+            self.pm
+                .commit(&header.extension, block.get(), "apex.extend");
         }
         self.extension(block)
             .fill(self.pm, next, data.marker(), std::iter::empty());
@@ -262,7 +263,8 @@ impl Tree {
         // COMMIT apex.extend: the header's link to the first extended stash block. Before this store, the new
         // block is unreachable and recovery sweeps it; after it, recovery sees the block, without records, and behind
         // it the older blocks.
-        self.pm.commit(&header.extension, block, "apex.extend");
+        self.pm
+            .commit(&header.extension, block.get(), "apex.extend");
         data.extend(block);
         Ok(true)
     }
@@ -282,7 +284,7 @@ impl Tree {
             {
                 // A full node, or a lock that another thread holds, ended the shared fence early. The record that met
                 // it is inserted by itself.
-                self.apply(key, |_| Change::Put(value))
+                self.apply(key, |_| Decision::Put(value))
                     .map_err(|error| *error)?;
                 *rest = more;
             }
@@ -383,15 +385,15 @@ enum WriteOutcome {
 struct Write<'a, F> {
     tree: &'a Tree,
     key: u64,
-    change: &'a mut F,
+    decide: &'a mut F,
 }
 
-impl<F: FnMut(Option<u64>) -> Change> Kernel for Write<'_, F> {
+impl<F: FnMut(Option<u64>) -> Decision> Kernel for Write<'_, F> {
     type Out = WriteOutcome;
 
     #[inline(always)]
     fn run<S: Simd>(self) -> WriteOutcome {
-        self.tree.try_write::<S>(self.key, self.change)
+        self.tree.try_write::<S>(self.key, self.decide)
     }
 }
 

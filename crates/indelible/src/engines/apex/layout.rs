@@ -37,10 +37,8 @@
 use super::format::{Format, marker_of};
 use super::model::Model;
 use crate::pmem::{Cell, Pm};
+pub(super) use crate::pool::Offset;
 use std::mem::offset_of;
-
-/// Offset of a block in the pool, in bytes.
-pub(super) type Offset = u64;
 
 /// Size of the smallest block, in bytes.
 pub(super) const SMALLEST_BLOCK: u64 = 256;
@@ -120,11 +118,11 @@ pub(super) struct Link(pub(super) u64);
 
 impl Link {
     pub(super) fn data(offset: Offset) -> Self {
-        Self(offset)
+        Self(offset.get())
     }
 
     pub(super) fn inner(offset: Offset) -> Self {
-        Self(offset | 1)
+        Self(offset.get() | 1)
     }
 
     pub(super) fn is_inner(self) -> bool {
@@ -132,7 +130,7 @@ impl Link {
     }
 
     pub(super) fn offset(self) -> Offset {
-        self.0 & !1
+        Offset::from_word(self.0 & !1)
     }
 }
 
@@ -196,7 +194,7 @@ impl InnerHead {
         let word0 = INNER_MARK | u64::from(radix.shift) << 16 | u64::from(radix.log_slots) << 24;
         pm.store(&self.word0, word0);
         pm.store(&self.base, radix.base);
-        pm.store(&self.slots, slots);
+        pm.store(&self.slots, slots.get());
         for cell in &self.zero {
             pm.store(cell, 0);
         }
@@ -216,7 +214,8 @@ impl InnerHead {
             shift: (word0 >> 16) as u8 as u32,
             log_slots: (word0 >> 24) as u32,
         };
-        (word0 & 0xffff == INNER_MARK && radix.is_valid(most)).then(|| (radix, self.slots.load()))
+        let slots = || Offset::from_word(self.slots.load());
+        (word0 & 0xffff == INNER_MARK && radix.is_valid(most)).then(|| (radix, slots()))
     }
 }
 

@@ -112,7 +112,7 @@ pub use options::ApexOptions;
 use crate::concurrency::epochs::{self, Stamp};
 use crate::concurrency::records::{RecordCount, RecordLocks};
 use crate::concurrency::sync::lock;
-use crate::engines::{Change, Engine, Fact, Lookup, Ordered, Place, Report, Unread};
+use crate::engines::{Decision, Engine, Fact, Lookup, Ordered, Place, Report, Unread};
 use crate::kernels::{KeyLine, SimdLevel};
 use crate::pmem::geometry::sized;
 use crate::pmem::planted::planted;
@@ -246,7 +246,7 @@ impl Tree {
     #[inline(always)]
     unsafe fn at<T>(&self, offset: Offset) -> &T {
         // SAFETY: the contract; the mapping lives as long as `core`. Cells are atomics, valid for every bit pattern.
-        unsafe { &*self.base.add(offset as usize).cast_const().cast() }
+        unsafe { &*self.base.add(offset.get() as usize).cast_const().cast() }
     }
 
     fn inner_head(&self, offset: Offset) -> &InnerHead {
@@ -418,9 +418,9 @@ impl Ordered for Index {
     fn apply(
         &self,
         key: u64,
-        change: &mut impl FnMut(Option<u64>) -> Change,
+        decide: &mut impl FnMut(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, Box<Error>> {
-        self.tree.apply(key, change)
+        self.tree.apply(key, decide)
     }
 
     fn insert_batch(&self, rest: &mut &[(u64, u64)]) -> Result<()> {

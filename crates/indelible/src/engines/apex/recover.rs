@@ -171,8 +171,8 @@ impl Tree {
     /// The offsets of a data node's extended stash blocks, in the order in which they were added.
     fn extensions_of(&self, offset: Offset, claims: &mut Claims<'_>) -> Result<Vec<Offset>> {
         let mut blocks = Vec::new();
-        let mut next = self.data_header(offset).extension.load_acquire();
-        while next != 0 {
+        let mut next = Offset::from_word(self.data_header(offset).extension.load_acquire());
+        while !next.is_none() {
             let bytes = claims.add(next)?;
             if bytes != SMALLEST_BLOCK || blocks.len() > MAX_EXTENSIONS {
                 return Err(damaged(next, "an extended stash block"));
@@ -181,7 +181,7 @@ impl Tree {
                 self.blocks.unclaim(next, bytes);
             }
             blocks.push(next);
-            next = self.extension(next).next.load_acquire();
+            next = Offset::from_word(self.extension(next).next.load_acquire());
         }
         // The block that was added last comes first in the chain, and its slots have the highest numbers.
         blocks.reverse();

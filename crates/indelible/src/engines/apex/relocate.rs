@@ -90,7 +90,7 @@ impl Tree {
             copies.push(unpublished.alloc_before(block, SMALLEST_BLOCK, surplus)?);
         }
         for (i, block) in data.extensions().enumerate() {
-            let next = copies.get(i + 1).copied().unwrap_or(0);
+            let next = copies.get(i + 1).copied().unwrap_or(Offset::NONE);
             let slots = self.extension(block).slots.iter();
             let records = slots.map(|slot| (slot.key.load(), slot.value.load()));
             let copy = self.extension(copies[i]);
@@ -118,7 +118,7 @@ impl Tree {
                 .iter()
                 .map(|cell| cell.load()),
         );
-        words[EXTENSION_WORD] = extensions.first().copied().unwrap_or(0);
+        words[EXTENSION_WORD] = extensions.first().copied().unwrap_or(Offset::NONE).get();
         self.pm.stream(self.cells(offset, count), &words);
         self.pm.fence();
         let child = unpublished.adopt(self.copy_of(data, offset, extensions));

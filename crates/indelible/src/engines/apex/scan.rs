@@ -15,12 +15,12 @@
 use super::Tree;
 use super::data::DataNode;
 use super::layout::{
-    GROUP_SLOTS, LINE_PAIR_SLOTS, LINE_SLOTS, WINDOW_SLOTS, line_pair_of, window_of,
+    GROUP_SLOTS, LINE_PAIR_SLOTS, LINE_SLOTS, Offset, WINDOW_SLOTS, line_pair_of, window_of,
 };
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::engines::{KeyValue, MOST_READ, ReadBuffer, Unread};
-use crate::kernels::{Kernel, KeyLine, Simd, dispatch, prefetch, put_back};
+use crate::kernels::{Kernel, KeyLine, Simd, dispatch, insert_in_order, prefetch};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -31,10 +31,10 @@ impl Buffer {
     /// Merges the records from the stash into those read since `from`, which are in order.
     #[inline(always)]
     fn merge_stashed<S: Simd>(&mut self, from: usize, up: bool) {
-        if !self.aside.is_empty() {
-            sort_tail::<S>(&mut self.aside, usize::MAX);
-            self.make_room(self.aside.len());
-            self.end = merge(&mut self.records, from..self.end, &self.aside);
+        if !self.to_merge.is_empty() {
+            sort_tail::<S>(&mut self.to_merge, usize::MAX);
+            self.make_room(self.to_merge.len());
+            self.end = merge(&mut self.records, from..self.end, &self.to_merge);
         }
         if !up {
             self.records[from..self.end].reverse();
@@ -213,7 +213,7 @@ impl Tree {
         let lines = self.lines(data, slots.start, slots.end);
         prefetch_all(lines);
         self.prefetch_beyond::<UP>(data, if UP { from } else { to }, width);
-        self.locate_stashed::<S>(data, from, to, &mut buffer.aside);
+        self.locate_stashed::<S>(data, from, to, &mut buffer.to_merge);
         buffer.make_room(lines.len() * LINE_SLOTS);
         let room = &mut buffer.records[buffer.end..];
         // The marker of free slots is outside of the range of the node, in which `low` and `high` are (data I3).
@@ -226,7 +226,7 @@ impl Tree {
         } else {
             sorted_line_pairs::<S>(pairs, low, span, room)
         };
-        self.load_stashed(low, span, &mut buffer.aside);
+        self.load_stashed(low, span, &mut buffer.to_merge);
         if !lock.validate(version) {
             return false;
         }
@@ -251,7 +251,7 @@ impl Tree {
             data.find_overflow_between::<S>(from, to, |slot| {
                 if let Some(at) = data.stash_at(slot) {
                     prefetch(std::ptr::from_ref(self.slot_at(at)));
-                    found.push([at, 0]);
+                    found.push([at.get(), 0]);
                 }
             });
         }
@@ -263,7 +263,7 @@ impl Tree {
     fn load_stashed(&self, low: u64, span: u64, found: &mut Vec<KeyValue>) {
         let mut count = 0;
         for i in 0..found.len() {
-            let slot = self.slot_at(found[i][0]);
+            let slot = self.slot_at(Offset::from_word(found[i][0]));
             // Store the record in any case: no branch could be predicted.
             found[count] = [slot.key.load(), slot.value.load()];
             count += usize::from(found[count][0].wrapping_sub(low) <= span);
@@ -321,7 +321,7 @@ pub(super) fn sorted_line_pairs<S: Simd>(
             if out[at - 1][0] < out[at][0] {
                 break;
             }
-            put_back(out, at);
+            insert_in_order(out, at);
         }
         count = end;
     }
@@ -333,7 +333,7 @@ pub(super) fn sorted_line_pairs<S: Simd>(
 fn sort_tail<S: Simd>(records: &mut [KeyValue], count: usize) {
     let mut from = records.len().saturating_sub(count);
     while let Some(before) = S::descent(records, from) {
-        put_back(records, before + 1);
+        insert_in_order(records, before + 1);
         from = before + 1;
     }
 }
@@ -395,7 +395,7 @@ mod tests {
             low: 0,
             marker: u64::MAX,
         };
-        let data = DataNode::new(1 << 20, 1 << 10, &geometry, 1000, &[]);
+        let data = DataNode::new(Offset::from_word(1 << 20), 1 << 10, &geometry, 1000, &[]);
         data.set_counted(0, 5000, 0);
         for wanted in 0..MOST_READ {
             assert!(data.predicted_width(0, wanted) > 0);

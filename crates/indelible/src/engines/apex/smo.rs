@@ -66,7 +66,7 @@ use super::data::{DataNode, GROUP_RETRAIN_PERCENT, State, TREND_GROUP_RETRAIN_PE
 use super::divide::{Group, Growth, NodeContents, SplitPart, intermediate_radix};
 use super::format::is_link;
 use super::inner::{Child, InnerNode, group_log, group_of};
-use super::layout::{GROUP_SLOTS, INLINE_SLOTS, Link, Radix, SMALLEST_BLOCK};
+use super::layout::{GROUP_SLOTS, INLINE_SLOTS, Link, Offset, Radix, SMALLEST_BLOCK};
 use super::merge::SHRINK_FILL_DIVISOR;
 use super::plan::{DataPlan, MAX_LOG_SLOTS, Plan, Trend, with_empty_margins};
 use super::records::Buffer;
@@ -652,7 +652,7 @@ impl Tree {
 
     /// Retires the blocks of an inner node. If the head has been damaged since it was mirrored, nothing says where the
     /// slots are; their block then stays in use until the next sweep.
-    pub(super) fn retire_inner_blocks(&self, head: u64, radix: Radix) {
+    pub(super) fn retire_inner_blocks(&self, head: Offset, radix: Radix) {
         let slots = self.inner_head(head).read(MAX_LOG_SLOTS);
         if let (Some((_, slots)), true) = (slots, radix.slots() > INLINE_SLOTS) {
             self.blocks.retire(slots, slots_block_bytes(radix.slots()));

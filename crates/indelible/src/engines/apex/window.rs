@@ -30,7 +30,7 @@ impl<'a> LinePair<'a> {
     /// The conditions of [`Window::new`] hold.
     #[inline(always)]
     pub(super) unsafe fn new(base: *mut u8, data: &DataNode, predicted: usize) -> Self {
-        let at = data.slot_at(line_pair_of(predicted)) as usize;
+        let at = data.slot_at(line_pair_of(predicted)).get() as usize;
         // SAFETY: a line pair is half of a window, to which the conditions of `Window::new` apply.
         let lines = unsafe { &*base.add(at).cast_const().cast() };
         Self { lines }
@@ -69,7 +69,12 @@ impl<'a> Window<'a> {
         let first = window_of(predicted);
         // SAFETY: the model predicted the slot, so its window lies in the primary array (data I7), and `window_of`
         // begins at a line pair. Lines consist of atomics, valid for every bit pattern.
-        let lines = unsafe { &*base.add(data.slot_at(first) as usize).cast_const().cast() };
+        let lines = unsafe {
+            &*base
+                .add(data.slot_at(first).get() as usize)
+                .cast_const()
+                .cast()
+        };
         Self { first, lines }
     }
 

@@ -1,4 +1,4 @@
-//! Where inner nodes come from.
+//! The memory of inner nodes.
 
 use super::inner::Inner;
 use crate::concurrency::locks::WriteGuard;
@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A node to look at again later, whatever has become of it by then.
+/// A reference to a node, to be used later. By then the node may have been freed and reused, so the user checks its version.
 #[derive(Clone, Copy)]
 pub(super) struct NodeRef {
     node: NonNull<Inner>,
@@ -18,12 +18,12 @@ pub(super) struct NodeRef {
 
 // SAFETY: the node consists of atomics, and only its arena gives access to it.
 unsafe impl Send for NodeRef {}
-// SAFETY: as above.
+// SAFETY: as for `Send`: the node consists of atomics.
 unsafe impl Sync for NodeRef {}
 
-/// Where inner nodes come from: chunks that are freed with the tree, and a list of nodes to use again.
+/// Allocates inner nodes from chunks of DRAM, which are freed with the tree, and keeps lists of free nodes to reuse.
 pub(super) struct Arena {
-    /// No other arena of this process has it.
+    /// A number that no other arena of this process has.
     id: u64,
     state: Mutex<ArenaState>,
 }
@@ -33,7 +33,7 @@ struct ArenaState {
     chunks: Vec<Chunk>,
     /// Nodes of the last chunk handed out so far.
     used: usize,
-    /// Free bottom nodes and free upper nodes: the one is never used as the other.
+    /// Free bottom nodes and free upper nodes. A node of one list is never used as a node of the other.
     free: [Vec<NonNull<Inner>>; 2],
 }
 
@@ -45,9 +45,10 @@ struct Chunk {
 // SAFETY: nodes consist of atomics, and the chunks are owned by the arena alone.
 unsafe impl Send for ArenaState {}
 
-/// The first chunk is small, for the many small maps; later ones have the size and alignment of a huge page.
-const FIRST_CHUNK: usize = sized(16 << 10, 4 << 10);
-const CHUNK: usize = 2 << 20;
+/// Bytes in the first chunk of an arena: small, since most maps are small.
+const FIRST_CHUNK_BYTES: usize = sized(16 << 10, 4 << 10);
+/// Bytes in each further chunk, and its alignment: those of a huge page.
+const CHUNK_BYTES: usize = 2 << 20;
 
 impl Arena {
     pub(super) fn new() -> Self {
@@ -58,13 +59,13 @@ impl Arena {
         }
     }
 
-    /// A node that nobody else knows, with nothing in it. It is locked, in case a reader still looks at what it was
-    /// before; the caller fills it and drops the guard.
+    /// An empty node that is not reachable yet. It is locked, because a reader may still look at what the node was before it was
+    /// freed; the caller fills the node and drops the guard.
     pub(super) fn alloc(&self, level: u32) -> (&Inner, WriteGuard<'_>) {
         let mut state = lock(&self.state);
         let node = state.free[usize::from(level > 0)]
             .pop()
-            .unwrap_or_else(|| state.carve());
+            .unwrap_or_else(|| state.take_unused());
         drop(state);
         // SAFETY: the node lies in a chunk, which is freed only with the arena; zeroed or used, it is a valid `Inner`.
         let node: &Inner = unsafe { node.as_ref() };
@@ -90,10 +91,10 @@ impl Arena {
         unsafe { node.node.as_ref() }
     }
 
-    /// Takes back a node that is no longer reachable and not locked.
+    /// Frees a node that is no longer reachable and not locked, so that it can be reused.
     pub(super) fn free(&self, node: &Inner) {
-        let kind = usize::from(node.level() > 0);
-        lock(&self.state).free[kind].push(NonNull::from(node));
+        let list = usize::from(node.level() > 0);
+        lock(&self.state).free[list].push(NonNull::from(node));
     }
 
     /// Bytes of DRAM in use by nodes.
@@ -111,7 +112,8 @@ impl Arena {
 }
 
 impl ArenaState {
-    fn carve(&mut self) -> NonNull<Inner> {
+    /// A node that has never been used.
+    fn take_unused(&mut self) -> NonNull<Inner> {
         let room = self
             .chunks
             .last()
@@ -128,9 +130,9 @@ impl ArenaState {
 
     fn add_chunk(&mut self) {
         let size = if self.chunks.is_empty() {
-            FIRST_CHUNK
+            FIRST_CHUNK_BYTES
         } else {
-            CHUNK
+            CHUNK_BYTES
         };
         let layout = Layout::from_size_align(size, size).expect("sizes are powers of two");
         // SAFETY: the layout has a size.
@@ -138,8 +140,8 @@ impl ArenaState {
         let Some(nodes) = NonNull::new(memory.cast()) else {
             std::alloc::handle_alloc_error(layout)
         };
-        if size == CHUNK {
-            // Before the first touch: pages that are there already stay small.
+        if size == CHUNK_BYTES {
+            // Before the first write: small pages that have been touched are not replaced by a huge page.
             // SAFETY: the range was just allocated and is whole pages; the advice changes no contents. It may fail.
             let _ = unsafe {
                 rustix::mm::madvise(memory.cast(), size, rustix::mm::Advice::LinuxHugepage)
@@ -177,9 +179,9 @@ mod tests {
         );
         assert!(std::ptr::eq(first, arena.alloc(0).0));
         let bytes = arena.bytes();
-        for _ in 0..3 * CHUNK / size_of::<Inner>() {
+        for _ in 0..3 * CHUNK_BYTES / size_of::<Inner>() {
             arena.alloc(0);
         }
-        assert!(arena.bytes() > bytes + CHUNK as u64);
+        assert!(arena.bytes() > bytes + CHUNK_BYTES as u64);
     }
 }

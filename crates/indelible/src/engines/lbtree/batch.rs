@@ -1,8 +1,8 @@
-//! Many lookups at once: while one waits for memory, the others go on.
+//! Batches of lookups: while one lookup waits for memory, the others go on.
 //!
-//! A group of lookups goes down the tree level by level. At each level every lookup compares the pivots and asks for the
-//! keys it will need; once all have done that, each finds its slot and asks for the child in it; then for the child's first
-//! line. So the misses of the whole group overlap.
+//! Up to 32 lookups descend the tree together, level by level; each is a *lane*. At each level every lane compares the pivots
+//! and prefetches the keys it will need; once all have done that, each finds its slot and prefetches the child in it, then
+//! the first line of that child. So the cache misses of all lanes overlap.
 
 use super::Tree;
 use super::inner::{Child, Inner};
@@ -10,11 +10,12 @@ use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::Version;
 use crate::kernels::{Kernel, Simd, dispatch};
+use crate::pool::Offset;
 
-/// Lookups in a group: enough to keep the memory busy, few enough for their lines to stay in the first-level cache.
+/// Lookups that descend together, at most: enough to keep the memory busy, few enough for their lines to stay in the first-level cache.
 const LANES: usize = 32;
 
-/// Lookups on their way down.
+/// Lookups that descend together.
 struct Lanes<'a> {
     keys: &'a [u64],
     nodes: [&'a Inner; LANES],
@@ -37,7 +38,7 @@ impl<'a> Lanes<'a> {
             nodes: [root; LANES],
             versions: [version; LANES],
             parents: [(root, version); LANES],
-            children: [Child::leaf(0); LANES],
+            children: [Child::leaf(Offset::NONE); LANES],
             height: root.level(),
             failed: 0,
         }
@@ -54,13 +55,13 @@ impl<'a> Lanes<'a> {
         let lanes = self.keys.len();
         let mut slots = [0; LANES];
         for level in (0..=self.height).rev() {
-            for (lane, group) in slots.iter_mut().enumerate().take(lanes) {
-                *group = self.nodes[lane].find_group::<S>(self.keys[lane]);
-                self.nodes[lane].prefetch_keys(*group);
+            for (lane, segment) in slots.iter_mut().enumerate().take(lanes) {
+                *segment = self.nodes[lane].find_segment::<S>(self.keys[lane]);
+                self.nodes[lane].prefetch_keys(*segment);
             }
             for (lane, slot) in slots.iter_mut().enumerate().take(lanes) {
                 let node = self.nodes[lane];
-                *slot = node.find_in_group::<S>(*slot, self.keys[lane]);
+                *slot = node.find_in_segment::<S>(*slot, self.keys[lane]);
                 node.prefetch_child(*slot);
             }
             for (lane, &slot) in slots.iter().enumerate().take(lanes) {
@@ -76,7 +77,7 @@ impl<'a> Lanes<'a> {
                 } else {
                     let child = node.child(slot);
                     self.children[lane] = child;
-                    self.check(lane, node.lock().validate(version) && !child.is_gap());
+                    self.check(lane, node.lock().validate(version) && !child.is_unindexed());
                     if whole_leaf {
                         tree.leaves.prefetch(child.offset());
                     } else {
@@ -111,7 +112,7 @@ impl Tree {
                 let _guard = epochs::pin();
                 dispatch(
                     self.simd,
-                    GetGroup {
+                    GetLanes {
                         tree: self,
                         keys,
                         values: &mut *values,
@@ -133,7 +134,7 @@ impl Tree {
         }
         dispatch(
             self.simd,
-            PrefetchGroup {
+            PrefetchLanes {
                 tree: self,
                 keys: &keys[..records.len().min(LANES)],
             },
@@ -141,56 +142,56 @@ impl Tree {
     }
 }
 
-struct GetGroup<'a> {
+struct GetLanes<'a> {
     tree: &'a Tree,
     keys: &'a [u64],
     values: &'a mut [Option<u64>],
 }
 
-impl Kernel for GetGroup<'_> {
+impl Kernel for GetLanes<'_> {
     /// The lookups that failed.
     type Out = u64;
 
     #[inline(always)]
     fn run<S: Simd>(self) -> u64 {
-        let mut group = Lanes::new(self.tree, self.keys);
-        group.descend::<S>(self.tree, false);
-        let mut leaf_versions = group.versions;
+        let mut lanes = Lanes::new(self.tree, self.keys);
+        lanes.descend::<S>(self.tree, false);
+        let mut leaf_versions = lanes.versions;
         for (lane, version) in leaf_versions.iter_mut().enumerate().take(self.keys.len()) {
-            if group.failed >> lane & 1 != 0 {
+            if lanes.failed >> lane & 1 != 0 {
                 continue;
             }
-            let offset = group.children[lane].offset();
-            *version = self.tree.locks.of(offset).read();
-            group.check(
+            let offset = lanes.children[lane].offset();
+            *version = self.tree.locks.of(offset.get()).read();
+            lanes.check(
                 lane,
-                group.nodes[lane].lock().validate(group.versions[lane]),
+                lanes.nodes[lane].lock().validate(lanes.versions[lane]),
             );
             self.tree.leaves.at(offset).prefetch_record(self.keys[lane]);
         }
         for (lane, &version) in leaf_versions.iter().enumerate().take(self.keys.len()) {
-            if group.failed >> lane & 1 != 0 {
+            if lanes.failed >> lane & 1 != 0 {
                 continue;
             }
-            let offset = group.children[lane].offset();
+            let offset = lanes.children[lane].offset();
             self.values[lane] = self
                 .tree
                 .leaves
                 .at(offset)
                 .find(self.keys[lane])
                 .map(|(_, value)| value);
-            group.check(lane, self.tree.locks.of(offset).validate(version));
+            lanes.check(lane, self.tree.locks.of(offset.get()).validate(version));
         }
-        group.failed
+        lanes.failed
     }
 }
 
-struct PrefetchGroup<'a> {
+struct PrefetchLanes<'a> {
     tree: &'a Tree,
     keys: &'a [u64],
 }
 
-impl Kernel for PrefetchGroup<'_> {
+impl Kernel for PrefetchLanes<'_> {
     type Out = ();
 
     #[inline(always)]

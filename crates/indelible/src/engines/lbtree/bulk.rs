@@ -1,20 +1,20 @@
-//! Bulk load: a whole map, built aside and switched in with one store.
+//! Bulk load: builds a whole map that is not reachable, and makes it the contents of the empty map with one store.
 
 use super::arena::Arena;
 use super::inner::{Child, FANOUT, Inner};
 use super::layout::LEVELS;
-use super::leaf::Offset;
 use super::{Tree, root_block_at};
 use crate::concurrency::locks::Wait;
 use crate::concurrency::sync::lock;
+use crate::pool::Offset;
 use crate::{Error, Result};
 use std::sync::Mutex;
 
-/// Children per inner node after a bulk load: room for the first splits.
+/// Children per inner node after a bulk load: 14 of 15 slots in use, so that the first splits find room.
 const LOADED_FANOUT: usize = FANOUT * 14 / 15;
 
-/// Leaves that a thread of a bulk load writes at a time.
-const PART: usize = 1024;
+/// Leaves that a thread of a bulk load takes at a time: enough that threads seldom meet, few enough that all end at about the same time.
+const PART_LEAVES: usize = 1024;
 
 /// A loaded chain of leaves: each leaf's lowest key and offset.
 type Chain = Vec<(u64, Offset)>;
@@ -25,11 +25,11 @@ impl Tree {
         if self.record_at_or_above(0)?.is_some() {
             return Err(Error::NotEmpty);
         }
-        // A compaction of a map that is now empty is soon through.
+        // A compaction that holds this mutex soon ends, since the map is empty.
         let _reorganizing = lock(&self.reorganizing);
         self.join_empty_leaves()?;
-        // With the root and its only child locked nobody enters the tree, and with the only leaf locked nobody is still
-        // in it. The locks are tried, since others hold them while they try ours.
+        // While the root and its only child are locked, no thread can enter the tree; while the only leaf is locked, no thread
+        // is in it. The locks are tried, since others hold them while they try ours.
         let mut wait = Wait::default();
         let (root_guard, bottom_guard, leaf_guard, old_head) = loop {
             wait.step();
@@ -45,7 +45,7 @@ impl Tree {
                 return Err(Error::NotEmpty);
             }
             let head = bottom.child(0).offset();
-            if let Some(leaf_guard) = self.locks.of(head).try_lock() {
+            if let Some(leaf_guard) = self.locks.of(head.get()).try_lock() {
                 break (root_guard, bottom_guard, leaf_guard, head);
             }
         };
@@ -64,7 +64,7 @@ impl Tree {
         self.switch_root_block(root_block, &chains)?;
         self.count_change(old_head, 0, records.len() as i64);
         drop(bottom_guard);
-        self.adopt(&chains)?;
+        self.index_chains(&chains)?;
         drop((leaf_guard, root_guard));
         for offset in old {
             self.space.retire(offset);
@@ -132,15 +132,15 @@ impl Tree {
             let mine = &records[cut(at)..cut(at + 1)];
             // The first leaf covers everything from zero on.
             leaf.0 = if at == 0 { 0 } else { mine[0].0 };
-            let next = offsets.get(at + 1).copied().unwrap_or(0);
+            let next = offsets.get(at + 1).copied().unwrap_or(Offset::NONE);
             self.leaves.at(leaf.1).stream(self.pm, mine, next);
         };
-        let parts = Mutex::new(chain.chunks_mut(PART).enumerate());
+        let parts = Mutex::new(chain.chunks_mut(PART_LEAVES).enumerate());
         let next_part = || lock(&parts).next();
         let work = || {
             while let Some((part, leaves)) = next_part() {
                 for (i, leaf) in leaves.iter_mut().enumerate() {
-                    write(part * PART + i, leaf);
+                    write(part * PART_LEAVES + i, leaf);
                 }
             }
             // Each thread waits for its own stores.
@@ -151,8 +151,8 @@ impl Tree {
             _ => 0,
         };
         std::thread::scope(|scope| {
-            for _ in 0..helpers.min(count / PART) {
-                // Where no thread is to be had, this one does it all.
+            for _ in 0..helpers.min(count / PART_LEAVES) {
+                // If the system has no more threads, this thread does all the work.
                 let _ = std::thread::Builder::new().spawn_scoped(scope, work);
             }
             work();
@@ -163,10 +163,12 @@ impl Tree {
     /// Every block that the load makes unreachable: the leaves of all present chains and the root block.
     fn old_blocks(&self) -> Result<Vec<Offset>> {
         let root = self.root_block()?;
-        let mut old = vec![self.core.entry(self.slot).roots[0].load()];
+        let mut old = vec![Offset::from_word(
+            self.core.entry(self.slot).roots[0].load(),
+        )];
         for head in &root.heads {
-            let mut next = head.load();
-            while next != 0 {
+            let mut next = Offset::from_word(head.load());
+            while !next.is_none() {
                 old.push(next);
                 next = self.leaf_at(next)?.next();
             }
@@ -175,20 +177,23 @@ impl Tree {
     }
 
     fn switch_root_block(&self, new: Offset, chains: &[Chain]) -> Result<()> {
-        let mut heads = [0; LEVELS];
+        let mut heads = [Offset::NONE; LEVELS];
         for (head, chain) in heads.iter_mut().zip(chains) {
             *head = chain[0].1;
         }
         root_block_at(&self.core, &self.space, new)?.fill(self.pm, heads);
-        // COMMIT: the catalog entry's root. Before this store recovery sees the empty map, and all that was loaded is
+        // COMMIT lbtree.load: the catalog entry's root. Before this store recovery sees the empty map, and all that was loaded is
         // swept; after it, it sees all records and their signposts, and the old chains are swept.
-        self.pm
-            .commit(&self.core.entry(self.slot).roots[0], new, "lbtree.load");
+        self.pm.commit(
+            &self.core.entry(self.slot).roots[0],
+            new.get(),
+            "lbtree.load",
+        );
         Ok(())
     }
 
-    /// Builds the inner nodes over the loaded chains, this tree's (whose root is locked) and its directories'.
-    fn adopt(&self, chains: &[Chain]) -> Result<()> {
+    /// Builds the inner nodes over the loaded chains: those of this tree, whose root is locked, and those of its directories.
+    fn index_chains(&self, chains: &[Chain]) -> Result<()> {
         self.index_chain(&chains[0]);
         let mut tree = self;
         for chain in &chains[1..] {
@@ -240,8 +245,8 @@ impl Tree {
     }
 }
 
-/// Gives back all nodes below `node`, which is locked, so that nobody can come from above any more. Who is still in a
-/// child notices that its version has moved on.
+/// Frees all nodes below `node`, which is locked, so that no thread can come from above any more. A reader that is still in a
+/// child finds the version of the child changed.
 fn free_below(arena: &Arena, node: &Inner) {
     if node.level() == 0 {
         return;

@@ -1,11 +1,12 @@
 //! Looking at everything: `check` and `stat`.
 
 use super::Tree;
-use super::leaf::{Leaf, Offset};
+use super::leaf::Leaf;
 use super::scan::Buffer;
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::engines::{Fact, Report};
+use crate::pool::Offset;
 use std::sync::atomic::Ordering;
 
 impl Tree {
@@ -36,7 +37,7 @@ impl Tree {
         let mut expected = {
             // A compaction may move the root block.
             let _guard = epochs::pin();
-            self.root_block()?.heads[self.level].load()
+            Offset::from_word(self.root_block()?.heads[self.level].load())
         };
         let (mut last, mut records) = (None, 0);
         let mut keys = Vec::new();
@@ -75,8 +76,8 @@ impl Tree {
             records += keys.len() as u64;
             expected = leaf.next();
         })?;
-        expected = self.skip_empty(expected, 0);
-        report.expect(expected == 0, || {
+        expected = self.skip_empty(expected, Offset::NONE);
+        report.expect(expected.is_none(), || {
             format!("the chain goes on to {expected:#x} after the last indexed leaf")
         });
         if self.level == 0 {
@@ -105,17 +106,22 @@ impl Tree {
         let Some(directory) = self.directory() else {
             return Ok(());
         };
-        let (mut unread, mut run) = (Some((0, u64::MAX)), Buffer::default());
+        let (mut unread, mut buffer) = (Some((0, u64::MAX)), Buffer::default());
         loop {
-            directory.read_on::<true>(&mut unread, &mut run, usize::MAX)?;
-            let Some([low, offset]) = run.pop() else {
+            directory.read_on::<true>(&mut unread, &mut buffer, usize::MAX)?;
+            let Some([low, offset]) = buffer.pop() else {
                 break;
             };
             let _guard = epochs::pin();
             let spot = self.locate(low)?;
-            report.expect(spot.low() == low && spot.child.offset() == offset, || {
-                format!("a signpost says that leaf {offset:#x} begins at {low:#x}, which is not so")
-            });
+            report.expect(
+                spot.low() == low && spot.child.offset().get() == offset,
+                || {
+                    format!(
+                        "a signpost says that leaf {offset:#x} begins at {low:#x}, which is not so"
+                    )
+                },
+            );
         }
         directory.check(report)
     }

@@ -29,28 +29,28 @@
 //! - *Splits and merges* of the leaf need its bottom node. A split or merge of the left neighbour may happen under another
 //!   bottom node, but needs the neighbour's lock. Once the move holds that lock it asks whether the neighbour is still the
 //!   leaf that covers the key before the moving leaf's lowest, so it does not write to a leaf that is gone.
-//! - *The new block's lock* is not taken, as in a split: nobody can reach the block before the bottom node is unlocked, and
-//!   nobody still holds it from earlier, since blocks become free only after an epoch.
-//! - *Healing* changes chains only inside gaps, and the whole map has been warmed up before.
+//! - *The new block's lock* is not taken, as in a split: no thread can reach the block before the bottom node is unlocked, and
+//!   no thread still holds the block from earlier, since blocks become free only after an epoch.
+//! - *Indexing on demand* changes chains only inside unindexed ranges. There are none: the map has been warmed up before.
 //! - *Bulk loads* replace all chains and the root block at once; `Tree::reorganizing` keeps them apart from compaction.
 //! - *Directories* are made by writing to the root block; `Tree::creating` keeps that apart from moving the root block.
 
 use super::inner::Child;
 use super::layout::{LEVELS, MAX_RECORDS, RootBlock};
-use super::leaf::Offset;
 use super::search::Spot;
 use super::{Tree, root_block_at};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::{Wait, WriteGuard};
 use crate::concurrency::sync::lock;
+use crate::pool::Offset;
 
-/// Rounds of moving, at most. One is enough while nobody writes; splits that happen meanwhile take some of the free blocks
-/// that a round had counted on, and the next round counts again.
-const ROUNDS: u64 = 4;
+/// Rounds of moving, at most. One is enough if no thread writes meanwhile. Splits take some of the free blocks that a round has
+/// counted on, and the next round counts the free blocks again; four rounds bound the time of a compaction under writers.
+const MOST_ROUNDS: u64 = 4;
 
-/// Each further round leaves this share of the blocks in use free for such splits.
-const SPARE: u64 = 16;
+/// Each further round leaves one part in 16 of the number of blocks in use free, for the splits of writers.
+const SPARE_DIVISOR: u64 = 16;
 
 impl Tree {
     /// Compacts the tree of records, its directories and the root block. Other operations go on meanwhile. The map is warm
@@ -66,9 +66,9 @@ impl Tree {
             here.merge_neighbours()?;
             tree = here.directory();
         }
-        for round in 0..ROUNDS {
+        for round in 0..MOST_ROUNDS {
             self.space.settle();
-            let Some(end) = self.space.packed_end(round, SPARE) else {
+            let Some(end) = self.space.packed_end(round, SPARE_DIVISOR) else {
                 break;
             };
             self.move_all_below(end)?;
@@ -138,11 +138,12 @@ impl Tree {
         }
     }
 
-    /// Moves the leaf of `spot`, which was current a moment ago, to a free block before `end`. See the module.
+    /// Moves the leaf of `spot`, which was current a moment ago, to a free block before `end`. The head of this file has the
+    /// steps.
     fn try_move(&self, spot: &Spot<'_>, end: Offset) -> Result<Move> {
         let (parent, low, old) = (spot.parent, spot.low(), spot.child.offset());
-        // Before anything is locked: a search that has lost its way may come to any node and wait for its lock, also one
-        // that this thread holds.
+        // Before anything is locked: a search that follows an outdated pointer may reach any node and wait for its lock, also for
+        // a lock that this thread holds.
         let link = self.link_to(spot)?;
         let Some(_leaves) = self.try_lock_ends(&link, old) else {
             return Ok(Move::Busy);
@@ -175,16 +176,16 @@ impl Tree {
         copy.fill(self.pm, &records[..count], leaf.next());
         self.pm.fence();
         match link {
-            Link::Sibling { left, .. } => self.leaves.at(left).follow(self.pm, new),
+            Link::Sibling { left, .. } => self.leaves.at(left).relink_to_copy(self.pm, new),
             // COMMIT lbtree.move-head: the head of the chain in the root block. Before this store recovery sees the old leaf, and the copy
             // is swept; after it, it sees the copy, with the same records and sibling, and the old leaf is swept.
             Link::Head(root) => {
                 self.pm
-                    .commit(&root.heads[self.level], new, "lbtree.move-head");
+                    .commit(&root.heads[self.level], new.get(), "lbtree.move-head");
             }
         }
         parent.set_child(spot.slot, Child::leaf(new));
-        // Before the bottom node is unlocked: until then nobody can merge the leaf away. The first leaf of a chain has none.
+        // While the bottom node is locked, no thread can merge the leaf away. The first leaf of a chain has no signpost.
         if low > 0 {
             self.add_signpost(low, new);
         }
@@ -218,19 +219,19 @@ impl Tree {
     ) -> Option<(WriteGuard<'_>, Option<WriteGuard<'_>>)> {
         match *link {
             Link::Sibling { left, .. } => self.try_lock_two(left, old),
-            Link::Head(_) => Some((self.locks.of(old).try_lock()?, None)),
+            Link::Head(_) => Some((self.locks.of(old.get()).try_lock()?, None)),
         }
     }
 
     /// Moves the root block to a free block before `end`, if it is not there and there is one.
     fn move_root_block_below(&self, end: Offset) -> Result<()> {
         let entry = self.core.entry(self.slot);
-        let old = entry.roots[0].load();
+        let old = Offset::from_word(entry.roots[0].load());
         if old < end {
             return Ok(());
         }
-        // Whoever makes a directory writes to the root block. A tree's lock is held before one looks for its directory, so
-        // that none is made behind this thread's back.
+        // A thread that creates a directory writes to the root block. This thread locks `creating` of a tree before it looks for the
+        // directory of the tree, so no directory is created meanwhile.
         let mut creating = vec![lock(&self.creating)];
         let mut tree = self;
         while let Some(directory) = tree.directory() {
@@ -240,15 +241,16 @@ impl Tree {
         let Some(new) = self.space.alloc_below(end) else {
             return Ok(());
         };
-        let mut heads = [0; LEVELS];
+        let mut heads = [Offset::NONE; LEVELS];
         for (head, cell) in heads.iter_mut().zip(&self.root_block()?.heads) {
-            *head = cell.load();
+            *head = Offset::from_word(cell.load());
         }
         self.pm.note("root block moved", 0);
         root_block_at(&self.core, &self.space, new)?.fill(self.pm, heads);
         // COMMIT lbtree.move-root: the catalog entry's root. Before this store recovery sees the old root block, and the copy is swept; after
         // it, it sees the copy, with the same heads, and the old one is swept.
-        self.pm.commit(&entry.roots[0], new, "lbtree.move-root");
+        self.pm
+            .commit(&entry.roots[0], new.get(), "lbtree.move-root");
         self.space.retire(old);
         Ok(())
     }
@@ -267,8 +269,8 @@ enum Link<'a> {
 }
 
 impl Link<'_> {
-    /// Whether the left neighbour, which is locked, is still in the chain. One under the same bottom node is as long as that
-    /// node, which is locked too, has not changed.
+    /// Whether the left neighbour, which is locked, is still in the chain. A neighbour under the bottom node of the moving leaf is,
+    /// since that node is locked and has not changed.
     fn is_current(&self) -> bool {
         match self {
             Self::Sibling {
@@ -284,7 +286,7 @@ enum Move {
     Done,
     /// There is no free block before the end.
     NoRoom,
-    /// A lock could not be had at once, or somebody was faster.
+    /// A lock was held by another thread, or another thread changed the leaf or its bottom node.
     Busy,
 }
 
@@ -308,15 +310,17 @@ mod tests {
         &host.engine().tree
     }
 
-    /// Offsets of all blocks of the map, and the number of its directories. Nobody writes.
+    /// Offsets of all blocks of the map, and the number of its directories. No thread writes meanwhile.
     fn blocks(tree: &Tree) -> (Vec<Offset>, usize) {
         let root = tree.root_block().unwrap();
-        let mut blocks = vec![tree.core.entry(tree.slot).roots[0].load()];
+        let mut blocks = vec![Offset::from_word(
+            tree.core.entry(tree.slot).roots[0].load(),
+        )];
         let mut chains = 0;
-        for head in root.heads.iter().map(|head| head.load()) {
-            chains += usize::from(head != 0);
+        for head in root.heads.iter().map(|head| Offset::from_word(head.load())) {
+            chains += usize::from(!head.is_none());
             let mut next = head;
-            while next != 0 {
+            while !next.is_none() {
                 blocks.push(next);
                 next = tree.leaf_at(next).unwrap().next();
             }
@@ -337,17 +341,17 @@ mod tests {
             let tree = tree_of(&map);
             let (before, directories) = blocks(tree);
             assert!(directories >= 2);
-            let first = EXTENT_BYTES;
-            assert!(before.iter().all(|&block| block >= 2 * first));
+            let first = Offset::of_extent(1);
+            assert!(before.iter().all(|&block| block >= Offset::of_extent(2)));
             // The first extent is free now, and all of the map goes there.
             pool.drop_map("first").unwrap();
             let used = before.len() as u64 * u64::from(leaf_bytes);
-            let end = (1 + used.div_ceil(EXTENT_BYTES)) * EXTENT_BYTES;
+            let end = Offset::of_extent(1 + used.div_ceil(EXTENT_BYTES));
             pool.shrink().unwrap();
             let (after, still) = blocks(tree);
             assert_eq!(still, directories);
             assert!(after.iter().all(|&block| (first..end).contains(&block)));
-            assert_eq!(pool.stat().file_bytes, end);
+            assert_eq!(pool.stat().file_bytes, end.get());
             assert_eq!(map.check().unwrap(), [""; 0]);
             assert_eq!(pool.check(), [""; 0]);
             let mut expected: Vec<(u64, u64)> = (0..40_000_u64)
@@ -370,7 +374,7 @@ mod tests {
         pool.shrink().unwrap();
         assert_eq!(blocks(tree), before);
         // Where blocks would have to go lies nothing of the pool.
-        tree.move_all_below(EXTENT_BYTES).unwrap();
+        tree.move_all_below(Offset::of_extent(1)).unwrap();
         assert_eq!(blocks(tree), before);
         assert_eq!(map.check().unwrap(), [""; 0]);
     }
@@ -386,7 +390,7 @@ mod tests {
             map.insert(key, key).unwrap();
         }
         let tree = tree_of(&map);
-        let end = 2 * EXTENT_BYTES;
+        let end = Offset::of_extent(2);
         let done = AtomicBool::new(false);
         let moved = std::thread::scope(|scope| {
             // Also if this thread panics, or the others would go on for ever.

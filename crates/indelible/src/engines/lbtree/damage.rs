@@ -1,6 +1,6 @@
 //! Links of an LB+-Tree in the file, and what only an LB+-Tree can suffer from.
 
-use super::layout::{Block, Header, Record, slots};
+use super::layout::{Block, Header, Slot, slots};
 use crate::engines::damage::{Damage, RECORDS, Words, is_damaged, key, load};
 use crate::{Kind, Pool};
 use std::mem::offset_of;
@@ -14,9 +14,9 @@ fn header(file: &Words, leaf: u64) -> Header {
 
 /// The keys of a leaf, and where they are.
 fn keys(file: &Words, leaf: u64) -> Vec<(u64, u64)> {
-    let records = leaf + offset_of!(Block, records) as u64;
+    let records = leaf + offset_of!(Block, slots) as u64;
     let mut keys: Vec<(u64, u64)> = slots(header(file, leaf).bitmap())
-        .map(|slot| records + (slot * size_of::<Record>()) as u64)
+        .map(|slot| records + (slot * size_of::<Slot>()) as u64)
         .map(|at| (file.get(at), at))
         .collect();
     keys.sort_unstable();

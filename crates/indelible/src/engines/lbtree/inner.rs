@@ -1,117 +1,127 @@
 //! Inner nodes, in DRAM.
 //!
-//! A node is a first line and seven *groups* of up to 32 separators and children each: 57 cache lines (an odd number, so
-//! that the first lines of many nodes spread over all sets of the caches):
+//! A node consists of a first line and seven *segments* of up to 32 separators and children each: 57 cache lines (an odd
+//! number, so that the first lines of many nodes spread over all sets of the caches):
 //!
 //! ```text
-//! line 0         | lock | shape | pivot 1 | pivot 2 | ... | pivot 6 |     pivot g = first key of group g
-//! line 1 + 8g    | key 0  | key 1  | ... | key 7  |                       group g: 32 keys, sorted,
+//! line 0         | lock | shape | pivot 1 | pivot 2 | ... | pivot 6 |     pivot g = first key of segment g
+//! line 1 + 8g    | key 0  | key 1  | ... | key 7  |                       segment g: 32 keys, sorted,
 //! ...            | ...                   | key 31 |
 //! line 5 + 8g    | child 0  | ...        | child 7  |                     and their children
 //! ...            | ...                   | child 31 |
 //! ```
 //!
 //! A child covers the keys from its own up to the next child's; the first key of all is the lower end of the node. A
-//! search compares the pivots, then the keys of one group, then picks the child, all without a branch. The first lines of
-//! a whole tree of 20 million records stay in the second-level cache, and the lines of a group are fetched side by side: so
+//! search compares the pivots, then the keys of one segment, then picks the child, all without a branch. The first lines of
+//! a whole tree of 20 million records stay in the second-level cache, and the lines of a segment are fetched side by side: so
 //! a node costs one miss, not two.
 //!
-//! Groups in use come first, and each of them has a child. An insert moves keys inside its group only; when the group is
-//! full, the children are spread evenly over all groups. Keys beyond a group's count are `u64::MAX`.
+//! Groups in use come first, and each of them has a child. An insert moves keys inside its segment only; when the segment is
+//! full, the children are spread evenly over all segments. Keys beyond a segment's count are `u64::MAX`.
 //!
-//! A bottom node's children are leaves, an upper node's are nodes. Three rules let a reader take a child's version before
-//! it has validated the node (and no more than that: what lies in the child may be anything until then). Nodes are never
-//! given back to the system while the tree lives; a node that was once an upper node is never used as a bottom node, nor
-//! the other way round; and every child word of an upper node is a pointer to a node of the same tree, also those not in
-//! use. So a reader that has lost its way reads old versions, finds one changed, and begins again. Versions only grow.
+//! The children of a *bottom node* are leaves, the children of an *upper node* are nodes. Three rules allow a reader to take
+//! the version of a child before it has validated the node (the reader may not use anything else of the child before that):
 //!
-//! The last child is repeated in the last slot, where a search for `u64::MAX` ends: so lookups need not know the shape.
+//! 1. Nodes are not freed while the tree lives.
+//! 2. A node that was once an upper node is never reused as a bottom node, nor the other way round.
+//! 3. Every child word of an upper node is a pointer to a node of the same tree, also in slots that are not in use.
+//!
+//! So a reader that follows an outdated pointer reads old versions, finds one of them changed, and begins again. Versions
+//! only grow.
+//!
+//! The last child is repeated in the last slot, where a search for `u64::MAX` ends, so lookups need not read the number of
+//! children.
 
-use super::leaf::Offset;
 use crate::concurrency::locks::VersionLock;
 use crate::concurrency::sync::atomic::{AtomicU64, Ordering};
 use crate::kernels::{KeyLine, Simd, prefetch};
 use crate::pmem::geometry::sized_in_tests;
+use crate::pool::Offset;
 
-// Smaller under test, so that inner nodes split and merge within a few hundred operations.
-const GROUP: usize = sized_in_tests(32, 8);
-const GROUPS: usize = sized_in_tests(7, 2);
+// Slots in a segment, and segments in a node: 57 lines in all. Smaller under test, so that inner nodes split and merge within a few
+// hundred operations.
+const SEGMENT_SLOTS: usize = sized_in_tests(32, 8);
+const SEGMENTS: usize = sized_in_tests(7, 2);
 /// The words of the first line that are pivots, as bits.
 const PIVOTS: u8 = 0b1111_1100;
-/// Child slots of a node.
-const SLOTS: usize = GROUP * GROUPS;
-/// Most children of a node. Some slots stay free, so that the children are rarely spread anew.
-pub(super) const FANOUT: usize = SLOTS - 2 * GROUPS;
+/// Child slots of a node, used or not.
+const SLOTS: usize = SEGMENT_SLOTS * SEGMENTS;
+/// Most children of a node. Two slots per segment stay free, so that a full segment is rare: an insert into a full segment
+/// spreads all children of the node anew.
+pub(super) const FANOUT: usize = SLOTS - 2 * SEGMENTS;
 
-/// Keys, then their children.
+/// A part of a node: keys, then the children that begin at these keys.
 #[repr(C)]
-struct Group {
-    keys: [KeyLine; GROUP / 8],
-    children: [AtomicU64; GROUP],
+struct Segment {
+    keys: [KeyLine; SEGMENT_SLOTS / 8],
+    children: [AtomicU64; SEGMENT_SLOTS],
 }
 
 /// The first line, kept as one line of words so that the pivots can be compared at once.
 #[repr(C, align(64))]
 struct Head {
     lock: VersionLock,
-    /// A [`Shape`].
+    /// A [`NodeShape`].
     shape: AtomicU64,
     pivots: [AtomicU64; 6],
 }
 
-/// An inner node; see the module.
+/// An inner node. The head of this file has a drawing.
 #[repr(C)]
 pub(super) struct Inner {
     head: Head,
-    groups: [Group; GROUPS],
+    segments: [Segment; SEGMENTS],
 }
 
 const _: () = {
     assert!(size_of::<Head>() == 64);
-    assert!(size_of::<Group>() == 16 * GROUP);
+    assert!(size_of::<Segment>() == 16 * SEGMENT_SLOTS);
     assert!(size_of::<Inner>() == 64 + 16 * SLOTS);
-    assert!(GROUPS <= 7, "the first line has six pivots");
-    assert!(FANOUT.div_ceil(GROUPS) < GROUP, "spreading makes room");
+    assert!(SEGMENTS <= 7, "the first line has six pivots");
+    assert!(
+        FANOUT.div_ceil(SEGMENTS) < SEGMENT_SLOTS,
+        "spreading makes room"
+    );
 };
 
-/// What a bottom node says of a child: the offset of a leaf, and whether the leaves to its right, up to the next
-/// separator, are not indexed yet.
+/// A child of a bottom node: the offset of a leaf, and whether an *unindexed range* begins there. Then the bottom node knows the
+/// first leaf of the range only; the leaves to its right, up to the next separator, are in the chain but have no separator yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Child(u64);
 
 impl Child {
-    const GAP: u64 = 1;
+    const UNINDEXED: u64 = 1;
 
     #[inline(always)]
     pub(super) fn leaf(offset: Offset) -> Self {
-        Self(offset)
+        Self(offset.get())
     }
 
-    pub(super) fn gap(offset: Offset) -> Self {
-        Self(offset | Self::GAP)
+    pub(super) fn unindexed(offset: Offset) -> Self {
+        Self(offset.get() | Self::UNINDEXED)
     }
 
     #[inline(always)]
     pub(super) fn offset(self) -> Offset {
-        self.0 & !Self::GAP
+        Offset::from_word(self.0 & !Self::UNINDEXED)
     }
 
     #[inline(always)]
-    pub(super) fn is_gap(self) -> bool {
-        self.0 & Self::GAP != 0
+    pub(super) fn is_unindexed(self) -> bool {
+        self.0 & Self::UNINDEXED != 0
     }
 }
 
-/// A node's level, in byte 0, and the number of children in each of its groups, in the other bytes. A copy, which may be
-/// outdated until the node is validated; every slot that it names is inside the node.
+/// The level of a node, in byte 0, and the number of children in each of its segments, in the other bytes. This is a copy, which
+/// may be outdated until the node is validated; every slot that its functions return is inside the node.
 #[derive(Clone, Copy)]
-pub(super) struct Shape(u64);
+pub(super) struct NodeShape(u64);
 
-impl Shape {
+impl NodeShape {
     #[inline(always)]
-    fn in_group(self, group: usize) -> usize {
-        // It never is more; the compiler should know that too.
-        ((self.0 >> (8 * group + 8)) as u8 as usize).min(GROUP)
+    fn in_segment(self, segment: usize) -> usize {
+        // The count never exceeds the limit; `min` lets the compiler omit bounds checks.
+        ((self.0 >> (8 * segment + 8)) as u8 as usize).min(SEGMENT_SLOTS)
     }
 
     /// 0 if the children are leaves.
@@ -122,11 +132,11 @@ impl Shape {
 
     /// Number of children.
     fn count(self) -> usize {
-        (0..GROUPS).map(|group| self.in_group(group)).sum()
+        (0..SEGMENTS).map(|segment| self.in_segment(segment)).sum()
     }
 
-    fn with(self, group: usize, count: usize) -> Self {
-        let shift = 8 * group + 8;
+    fn with(self, segment: usize, count: usize) -> Self {
+        let shift = 8 * segment + 8;
         Self(self.0 & !(0xff << shift) | (count as u64) << shift)
     }
 
@@ -134,18 +144,18 @@ impl Shape {
     #[inline(always)]
     pub(super) fn last(self) -> usize {
         let bytes = 8 - (self.0 | 0x100).leading_zeros() as usize / 8;
-        let group = (bytes - 2).min(GROUPS - 1);
-        group * GROUP + self.in_group(group).saturating_sub(1)
+        let segment = (bytes - 2).min(SEGMENTS - 1);
+        segment * SEGMENT_SLOTS + self.in_segment(segment).saturating_sub(1)
     }
 
     /// The slot of the next child to the right.
     #[inline(always)]
     pub(super) fn after(self, slot: usize) -> Option<usize> {
-        let (group, place) = (slot / GROUP, slot % GROUP);
-        if place + 1 < self.in_group(group) {
+        let (segment, place) = (slot / SEGMENT_SLOTS, slot % SEGMENT_SLOTS);
+        if place + 1 < self.in_segment(segment) {
             Some(slot + 1)
-        } else if group + 1 < GROUPS && self.in_group(group + 1) > 0 {
-            Some((group + 1) * GROUP)
+        } else if segment + 1 < SEGMENTS && self.in_segment(segment + 1) > 0 {
+            Some((segment + 1) * SEGMENT_SLOTS)
         } else {
             None
         }
@@ -154,12 +164,12 @@ impl Shape {
     /// The slot of the next child to the left.
     #[inline(always)]
     pub(super) fn before(self, slot: usize) -> Option<usize> {
-        let (group, place) = (slot / GROUP, slot % GROUP);
+        let (segment, place) = (slot / SEGMENT_SLOTS, slot % SEGMENT_SLOTS);
         if place > 0 {
             Some(slot - 1)
         } else {
-            let group = group.checked_sub(1)?;
-            Some(group * GROUP + self.in_group(group).saturating_sub(1))
+            let segment = segment.checked_sub(1)?;
+            Some(segment * SEGMENT_SLOTS + self.in_segment(segment).saturating_sub(1))
         }
     }
 }
@@ -172,8 +182,8 @@ impl Inner {
     }
 
     #[inline(always)]
-    pub(super) fn shape(&self) -> Shape {
-        Shape(self.head.shape.load(Ordering::Relaxed))
+    pub(super) fn shape(&self) -> NodeShape {
+        NodeShape(self.head.shape.load(Ordering::Relaxed))
     }
 
     /// Number of children.
@@ -194,10 +204,10 @@ impl Inner {
     /// The key of the child in `slot`: the lowest that it covers.
     #[inline(always)]
     pub(super) fn key(&self, slot: usize) -> u64 {
-        let (group, place) = (slot / GROUP, slot % GROUP);
-        if place == 0 && group > 0 {
+        let (segment, place) = (slot / SEGMENT_SLOTS, slot % SEGMENT_SLOTS);
+        if place == 0 && segment > 0 {
             // The same word, in a line that a search has already read.
-            self.head.pivots[group - 1].load(Ordering::Relaxed)
+            self.head.pivots[segment - 1].load(Ordering::Relaxed)
         } else {
             self.key_cell(slot).load(Ordering::Relaxed)
         }
@@ -206,15 +216,15 @@ impl Inner {
     /// The key of the next child to the right of `slot`, if there is one.
     #[inline(always)]
     pub(super) fn next_key(&self, slot: usize) -> Option<u64> {
-        let (group, place) = (slot / GROUP, slot % GROUP);
+        let (segment, place) = (slot / SEGMENT_SLOTS, slot % SEGMENT_SLOTS);
         let load = |word: Option<&AtomicU64>| word.map_or(u64::MAX, |w| w.load(Ordering::Relaxed));
-        let keys = &self.groups[group].keys;
-        let in_group = load(
+        let keys = &self.segments[segment].keys;
+        let in_segment = load(
             keys.get((place + 1) / 8)
                 .map(|line| &line.0[(place + 1) % 8]),
         );
-        // Slots and groups not in use say `u64::MAX`.
-        let next = in_group.min(load(self.head.pivots.get(group)));
+        // Slots and segments not in use say `u64::MAX`.
+        let next = in_segment.min(load(self.head.pivots.get(segment)));
         if next < u64::MAX {
             return Some(next);
         }
@@ -223,13 +233,13 @@ impl Inner {
 
     #[inline(always)]
     fn child_cell(&self, slot: usize) -> &AtomicU64 {
-        &self.groups[slot / GROUP].children[slot % GROUP]
+        &self.segments[slot / SEGMENT_SLOTS].children[slot % SEGMENT_SLOTS]
     }
 
     #[inline(always)]
     fn key_cell(&self, slot: usize) -> &AtomicU64 {
-        let place = slot % GROUP;
-        &self.groups[slot / GROUP].keys[place / 8].0[place % 8]
+        let place = slot % SEGMENT_SLOTS;
+        &self.segments[slot / SEGMENT_SLOTS].keys[place / 8].0[place % 8]
     }
 
     #[inline(always)]
@@ -248,22 +258,23 @@ impl Inner {
     pub(super) fn node(&self, slot: usize) -> &Inner {
         // Acquire: the node was written before it was put here.
         let word = self.child_cell(slot).load(Ordering::Acquire);
-        // SAFETY: every child word of an upper node is a pointer to a node of the arena, which outlives its nodes (see
-        // the module's rules).
+        // SAFETY: every child word of an upper node is a pointer to a node of the arena, which frees no node while the tree lives
+        // (rules 1 and 3 at the head of this file).
         unsafe { &*(word as *const Inner) }
     }
 
     /// The slots of all children, from left to right.
     pub(super) fn slots(&self) -> impl Iterator<Item = usize> {
         let shape = self.shape();
-        (0..GROUPS)
-            .flat_map(move |group| (0..shape.in_group(group)).map(move |i| group * GROUP + i))
+        (0..SEGMENTS).flat_map(move |segment| {
+            (0..shape.in_segment(segment)).map(move |i| segment * SEGMENT_SLOTS + i)
+        })
     }
 
     /// The slot of the child that covers `key`.
     #[inline(always)]
     pub(super) fn find<S: Simd>(&self, key: u64) -> usize {
-        self.in_use(self.find_in_group::<S>(self.find_group::<S>(key), key))
+        self.in_use(self.find_in_segment::<S>(self.find_segment::<S>(key), key))
     }
 
     /// The slot of the child that is repeated in the last slot, if it is that; `slot` otherwise.
@@ -276,29 +287,29 @@ impl Inner {
         }
     }
 
-    /// The group that covers `key`.
+    /// The segment that covers `key`.
     #[inline(always)]
-    pub(super) fn find_group<S: Simd>(&self, key: u64) -> usize {
+    pub(super) fn find_segment<S: Simd>(&self, key: u64) -> usize {
         // SAFETY: `Head` is one aligned line of eight words, all atomics.
         let line = unsafe { &*std::ptr::from_ref(&self.head).cast::<KeyLine>() };
-        let group = S::count_at_most(line, PIVOTS, key);
-        if GROUPS < 7 {
-            group.min(GROUPS - 1)
+        let segment = S::count_at_most(line, PIVOTS, key);
+        if SEGMENTS < 7 {
+            segment.min(SEGMENTS - 1)
         } else {
-            group
+            segment
         }
     }
 
-    /// Asks the caches for all lines of a group.
+    /// Asks the caches for all lines of a segment.
     #[inline(always)]
-    pub(super) fn prefetch_group(&self, group: usize) {
-        self.prefetch_keys(group);
-        self.prefetch_children(group);
+    pub(super) fn prefetch_segment(&self, segment: usize) {
+        self.prefetch_keys(segment);
+        self.prefetch_children(segment);
     }
 
     #[inline(always)]
-    pub(super) fn prefetch_keys(&self, group: usize) {
-        for line in &self.groups[group].keys {
+    pub(super) fn prefetch_keys(&self, segment: usize) {
+        for line in &self.segments[segment].keys {
             prefetch(line);
         }
     }
@@ -309,40 +320,40 @@ impl Inner {
         prefetch(self.child_cell(slot));
     }
 
-    /// Asks the caches for the group in which `key` would be if the keys from `low` to `high`, which the node covers,
+    /// Asks the caches for the segment in which `key` would be if the keys from `low` to `high`, which the node covers,
     /// were evenly spread. A guess, made while the first line is on its way.
     #[inline(always)]
-    pub(super) fn prefetch_likely_group(&self, key: u64, low: u64, high: u64) {
+    pub(super) fn prefetch_likely_segment(&self, key: u64, low: u64, high: u64) {
         let part = (key.wrapping_sub(low)) as f64 / (high.wrapping_sub(low)) as f64;
-        let group = (part * GROUPS as f64) as usize;
-        self.prefetch_group(group.min(GROUPS - 1));
+        let segment = (part * SEGMENTS as f64) as usize;
+        self.prefetch_segment(segment.min(SEGMENTS - 1));
     }
 
     #[inline(always)]
-    fn prefetch_children(&self, group: usize) {
-        for line in self.groups[group].children.chunks(8) {
+    fn prefetch_children(&self, segment: usize) {
+        for line in self.segments[segment].children.chunks(8) {
             prefetch(line.as_ptr());
         }
     }
 
-    /// The slot of the child that covers `key`, which lies in `group`; or the last slot.
+    /// The slot of the child that covers `key`, which lies in `segment`; or the last slot.
     #[inline(always)]
-    pub(super) fn find_in_group<S: Simd>(&self, group: usize, key: u64) -> usize {
+    pub(super) fn find_in_segment<S: Simd>(&self, segment: usize, key: u64) -> usize {
         let mut place = 0;
-        for (i, line) in self.groups[group].keys.iter().enumerate() {
+        for (i, line) in self.segments[segment].keys.iter().enumerate() {
             // The first key is known not to be above `key`: it is a pivot, or the lower end of the node.
             let among = if i == 0 { !1 } else { !0 };
             place += S::count_at_most(line, among, key);
         }
-        group * GROUP + place
+        segment * SEGMENT_SLOTS + place
     }
 
     /// The child of a bottom node that covers `key`, to be validated.
     #[inline(always)]
     pub(super) fn leaf_for<S: Simd>(&self, key: u64) -> Child {
-        let group = self.find_group::<S>(key);
-        self.prefetch_children(group);
-        self.child(self.find_in_group::<S>(group, key))
+        let segment = self.find_segment::<S>(key);
+        self.prefetch_children(segment);
+        self.child(self.find_in_segment::<S>(segment, key))
     }
 
     /// Asks the caches for the line that a search reads first.
@@ -357,9 +368,9 @@ pub(super) type Children = Vec<(u64, u64)>;
 
 /// What only the holder of the node's lock may do.
 impl Inner {
-    /// Starts the node afresh.
+    /// Makes this an empty node of `level`.
     pub(super) fn reset(&self, level: u32) {
-        // Stands in the slots not in use of an upper node, so that they too hold a node.
+        // Fills the slots not in use of an upper node, which must hold pointers to nodes too.
         let filler = if level == 0 {
             0
         } else {
@@ -372,8 +383,8 @@ impl Inner {
         self.set_pivots();
     }
 
-    /// Writes the shape, after the slots.
-    fn set_shape(&self, shape: Shape) {
+    /// Stores the level and the numbers of children, after the slots have been written.
+    fn set_shape(&self, shape: NodeShape) {
         self.head.shape.store(shape.0, Ordering::Relaxed);
         if shape.last() < SLOTS - 1 {
             self.set_word(SLOTS - 1, self.word(shape.last()));
@@ -382,13 +393,14 @@ impl Inner {
 
     fn set_pivots(&self) {
         let shape = self.shape();
-        for group in 1..=self.head.pivots.len() {
-            let key = if group < GROUPS && shape.in_group(group) > 0 {
-                self.key_cell(group * GROUP).load(Ordering::Relaxed)
+        for segment in 1..=self.head.pivots.len() {
+            let key = if segment < SEGMENTS && shape.in_segment(segment) > 0 {
+                self.key_cell(segment * SEGMENT_SLOTS)
+                    .load(Ordering::Relaxed)
             } else {
                 u64::MAX
             };
-            self.head.pivots[group - 1].store(key, Ordering::Relaxed);
+            self.head.pivots[segment - 1].store(key, Ordering::Relaxed);
         }
     }
 
@@ -413,29 +425,29 @@ impl Inner {
             .collect()
     }
 
-    /// Replaces the children, which are spread evenly over all groups.
+    /// Replaces the children, which are spread evenly over all segments.
     pub(super) fn refill(&self, children: &[(u64, u64)]) {
-        let (count, groups) = (children.len(), children.len().min(GROUPS));
+        let (count, segments) = (children.len(), children.len().min(SEGMENTS));
         assert!(
             count > 0 && count <= FANOUT,
             "invariant: an inner node has 1 to {FANOUT} children, not {count}"
         );
-        let mut shape = Shape(u64::from(self.level()));
-        for group in 0..GROUPS {
-            let share = if group < groups {
-                &children[count * group / groups..count * (group + 1) / groups]
+        let mut shape = NodeShape(u64::from(self.level()));
+        for segment in 0..SEGMENTS {
+            let share = if segment < segments {
+                &children[count * segment / segments..count * (segment + 1) / segments]
             } else {
                 &[]
             };
-            for place in 0..GROUP {
-                let slot = group * GROUP + place;
+            for place in 0..SEGMENT_SLOTS {
+                let slot = segment * SEGMENT_SLOTS + place;
                 match share.get(place) {
                     Some(&(key, word)) => self.set(slot, key, word),
                     // The word stays: in an upper node it is a pointer to some node.
                     None => self.set(slot, u64::MAX, self.word(slot)),
                 }
             }
-            shape = shape.with(group, share.len());
+            shape = shape.with(segment, share.len());
         }
         self.set_shape(shape);
         self.set_pivots();
@@ -461,20 +473,20 @@ impl Inner {
 
     /// Adds a child to the right of `slot`. There are fewer than [`FANOUT`].
     fn insert_word(&self, slot: usize, key: u64, word: u64) {
-        let (group, place) = (slot / GROUP, slot % GROUP + 1);
-        let count = self.shape().in_group(group);
-        if count == GROUP {
+        let (segment, place) = (slot / SEGMENT_SLOTS, slot % SEGMENT_SLOTS + 1);
+        let count = self.shape().in_segment(segment);
+        if count == SEGMENT_SLOTS {
             let mut children = self.children();
             let at = children.partition_point(|child| child.0 < key);
             children.insert(at, (key, word));
             return self.refill(&children);
         }
         for place in (place..count).rev() {
-            let from = group * GROUP + place;
+            let from = segment * SEGMENT_SLOTS + place;
             self.set(from + 1, self.key(from), self.word(from));
         }
-        self.set(group * GROUP + place, key, word);
-        self.set_shape(self.shape().with(group, count + 1));
+        self.set(segment * SEGMENT_SLOTS + place, key, word);
+        self.set_shape(self.shape().with(segment, count + 1));
     }
 
     /// Adds a leaf to the right of `slot`.
@@ -487,10 +499,10 @@ impl Inner {
         self.insert_word(slot, key, std::ptr::from_ref(node) as u64);
     }
 
-    /// Takes the child in `slot`, not the first, out; the one before it covers its keys from now on.
+    /// Removes the child in `slot`, which is not the first. The child before it covers the keys of the removed child from then on.
     pub(super) fn remove(&self, slot: usize) {
-        let (group, place) = (slot / GROUP, slot % GROUP);
-        let count = self.shape().in_group(group);
+        let (segment, place) = (slot / SEGMENT_SLOTS, slot % SEGMENT_SLOTS);
+        let count = self.shape().in_segment(segment);
         assert!(
             slot > 0 && place < count,
             "invariant: the first child of an inner node is never removed alone"
@@ -503,12 +515,12 @@ impl Inner {
                 .collect();
             return self.refill(&children);
         }
-        for to in slot..group * GROUP + count - 1 {
+        for to in slot..segment * SEGMENT_SLOTS + count - 1 {
             self.set(to, self.key(to + 1), self.word(to + 1));
         }
-        let last = group * GROUP + count - 1;
+        let last = segment * SEGMENT_SLOTS + count - 1;
         self.set(last, u64::MAX, self.word(last));
-        self.set_shape(self.shape().with(group, count - 1));
+        self.set_shape(self.shape().with(segment, count - 1));
         self.set_pivots();
     }
 }
@@ -582,10 +594,10 @@ mod tests {
         ) {
             let arena = Arena::new();
             let (node, _guard) = arena.alloc(0);
-            node.refill_leaves(&[(0, Child::leaf(256))]);
+            node.refill_leaves(&[(0, Child::leaf(Offset::from_word(256)))]);
             let mut model = vec![(0, 256)];
             for key in order.iter().map(|i| top - 3 * i) {
-                node.insert_leaf(dispatch(SimdLevel::Plain, Find(node, key)), key, Child::leaf(key << 8));
+                node.insert_leaf(dispatch(SimdLevel::Plain, Find(node, key)), key, Child::leaf(Offset::from_word(key << 8)));
                 model.insert(model.partition_point(|child| child.0 < key), (key, key << 8));
                 assert_holds(node, &model);
             }

@@ -1,22 +1,22 @@
-//! Every write: insert, update, remove, and what is made of them.
+//! Writes: insert, update, remove, alone and in batches.
 
 use super::Bug;
 use super::Tree;
 use super::leaf::PreparedInsert;
 use super::search::LockedLeaf;
 use crate::concurrency::epochs;
-use crate::engines::Change;
+use crate::engines::Decision;
 use crate::pmem::planted::planted;
 use crate::{Error, Result};
 
 impl Tree {
-    /// Changes one key, in one step as seen by all others, and returns its value from before. `change` may be called
+    /// Changes one key, in one step as seen by all other threads, and returns its value from before. `decide` may be called
     /// more than once; the last call counts.
     #[inline]
     pub(super) fn apply(
         &self,
         key: u64,
-        mut change: impl FnMut(Option<u64>) -> Change,
+        mut decide: impl FnMut(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, Box<Error>> {
         let _guard = epochs::pin();
         loop {
@@ -24,9 +24,9 @@ impl Tree {
             let leaf = locked.leaf;
             let found = leaf.find(key);
             let before = found.map(|(_, value)| value);
-            match (change(before), found) {
-                (Change::Keep, _) | (Change::Remove, None) => return Ok(before),
-                (Change::Put(value), Some((place, _))) => {
+            match (decide(before), found) {
+                (Decision::Keep, _) | (Decision::Remove, None) => return Ok(before),
+                (Decision::Put(value), Some((place, _))) => {
                     if planted(Bug::UnlockBeforeFence) {
                         leaf.publish_update(self.pm, place, value);
                         drop(locked);
@@ -36,7 +36,7 @@ impl Tree {
                     }
                     return Ok(before);
                 }
-                (Change::Put(value), None) => {
+                (Decision::Put(value), None) => {
                     if leaf.is_full() {
                         self.split(locked, key)?;
                         continue;
@@ -45,7 +45,7 @@ impl Tree {
                     self.count_change(leaf.offset, key, 1);
                     return Ok(None);
                 }
-                (Change::Remove, Some((place, _))) => {
+                (Decision::Remove, Some((place, _))) => {
                     leaf.remove(self.pm, place);
                     self.count_change(leaf.offset, key, -1);
                     let left = leaf.count();
@@ -68,11 +68,14 @@ impl Tree {
     /// `rest` loses the records that are inserted: after an error those left are not.
     pub(super) fn insert_batch(&self, rest: &mut &[(u64, u64)]) -> Result<()> {
         while !rest.is_empty() {
-            let done = self.insert_sharing(&rest[..rest.len().min(SHARING)]);
+            let done = self.insert_sharing(&rest[..rest.len().min(FENCE_SHARING_RECORDS)]);
             *rest = &rest[done..];
-            if let Some((&(key, value), more)) = rest.split_first().filter(|_| done < SHARING) {
-                // What ended it early, a full leaf, a gap or a lock held elsewhere, is done by itself.
-                self.apply(key, |_| Change::Put(value))
+            if let Some((&(key, value), more)) =
+                rest.split_first().filter(|_| done < FENCE_SHARING_RECORDS)
+            {
+                // The record that ended the shared part early is inserted alone: its leaf is full, not indexed or locked by another
+                // thread.
+                self.apply(key, |_| Decision::Put(value))
                     .map_err(|error| *error)?;
                 *rest = more;
             }
@@ -122,24 +125,24 @@ impl Tree {
         if done > 0 {
             self.pm.fence();
         }
-        // Only now are the leaves unlocked: nobody has seen a record that could still be lost.
+        // The leaves are unlocked only now, so no thread has seen a record that could still be lost.
         drop(held);
         done
     }
 
     /// The position in `held` of the leaf that covers `key`, which is locked and added if need be; `None` if that would
-    /// mean waiting or healing.
+    /// mean waiting for a lock or indexing a range.
     fn hold_leaf<'a>(&'a self, held: &mut Vec<LockedLeaf<'a>>, key: u64) -> Option<usize> {
         let spot = self.locate_any(key);
-        if spot.child.is_gap() {
+        if spot.child.is_unindexed() {
             return None;
         }
         let offset = spot.child.offset();
-        let lock = self.locks.of(offset);
+        let lock = self.locks.of(offset.get());
         if let Some(at) = held.iter().position(|locked| locked.guard.holds(lock)) {
             return Some(at).filter(|&at| held[at].leaf.offset == offset && spot.is_current());
         }
-        // Waiting while holding other leaves could be waiting for somebody who waits for us.
+        // To wait while holding other leaves could be a deadlock: the other thread may be waiting for one of these leaves.
         let guard = lock.try_lock()?;
         if !spot.is_current() {
             return None;
@@ -153,5 +156,5 @@ impl Tree {
     }
 }
 
-/// Records that share their fences.
-const SHARING: usize = 16;
+/// Records of a batch that share two fences, at most: all of their leaves stay locked until the second fence.
+const FENCE_SHARING_RECORDS: usize = 16;

@@ -1,4 +1,4 @@
-//! What lies in the pool: leaves and the root block.
+//! The layout of what lies in the pool: leaves and the root block.
 //!
 //! A leaf is `m` blocks of 256 bytes, `m` from 1 to 4 (figures 4 and 7 of the paper):
 //!
@@ -21,9 +21,10 @@
 //!
 //! Bit 14 tells an empty leaf from a page that never reached the disk: see `PoolOptions::salvage`.
 //!
-//! There is no lock and no version in a leaf: locks live in DRAM (see `locks`), so recovery has nothing to reset.
+//! There is no lock and no version in a leaf: locks lie in DRAM (see `concurrency::records`), so recovery has none to reset.
 
 use crate::pmem::{Cell, Pm};
+use crate::pool::Offset;
 use std::mem::offset_of;
 
 /// Bytes in a block.
@@ -41,24 +42,24 @@ const BITMAP: u128 = 0x3fff;
 const MARK: u128 = 1 << 14;
 const ALT: u128 = 1 << 15;
 
-/// A key and its value.
+/// A slot of a leaf: room for one record.
 #[repr(C, align(16))]
-pub(super) struct Record {
+pub(super) struct Slot {
     pub(super) key: Cell,
     pub(super) value: Cell,
 }
 
-/// 256 bytes of a leaf; see the module.
+/// 256 bytes of a leaf. The head of this file has a drawing.
 #[repr(C, align(64))]
 pub(super) struct Block {
     /// The header at the front.
     pub(super) front: [Cell; 2],
-    pub(super) records: [Record; SLOTS],
+    pub(super) slots: [Slot; SLOTS],
     /// Block 0: the two siblings. Other blocks: the alternative header.
     pub(super) tail: [Cell; 2],
 }
 
-/// Where a map begins: what the catalog entry's first root points to.
+/// The root block of a map: the first root of the catalog entry holds its offset.
 ///
 /// ```text
 /// +0   head 0   leftmost leaf of the records
@@ -74,10 +75,10 @@ pub(super) struct RootBlock {
 }
 
 impl RootBlock {
-    /// Fills a root block that nobody reads yet, and persists it.
-    pub(super) fn fill(&self, pm: Pm, heads: [u64; LEVELS]) {
-        for (cell, value) in self.heads.iter().zip(heads) {
-            pm.store(cell, value);
+    /// Fills a root block that is not reachable yet, and persists it.
+    pub(super) fn fill(&self, pm: Pm, heads: [Offset; LEVELS]) {
+        for (cell, head) in self.heads.iter().zip(heads) {
+            pm.store(cell, head.get());
         }
         for cell in &self.zero {
             pm.store(cell, 0);
@@ -90,10 +91,10 @@ impl RootBlock {
 pub(super) const LEVELS: usize = 4;
 
 const _: () = {
-    assert!(size_of::<Record>() == 16);
+    assert!(size_of::<Slot>() == 16);
     assert!(size_of::<Block>() == BLOCK_BYTES);
     assert!(offset_of!(Block, front) == 0);
-    assert!(offset_of!(Block, records) == 16);
+    assert!(offset_of!(Block, slots) == 16);
     assert!(offset_of!(Block, tail) == 240);
     assert!(size_of::<RootBlock>() == BLOCK_BYTES);
     assert!(offset_of!(RootBlock, heads) == 0);
@@ -217,7 +218,7 @@ impl Header {
     }
 }
 
-/// The byte that stands for a key in the header.
+/// The one-byte hash of a key that the header holds for each slot in use.
 #[inline(always)]
 pub(super) fn fingerprint(key: u64) -> u8 {
     // The high bits of a product by an odd constant depend on all bits of the key (Fibonacci hashing).
@@ -254,7 +255,7 @@ mod tests {
         for (line, bitmap) in LINE_SLOTS.iter().enumerate() {
             for slot in slots(*bitmap) {
                 assert_eq!(
-                    (offset_of!(Block, records) + slot * size_of::<Record>()) / 64,
+                    (offset_of!(Block, slots) + slot * size_of::<Slot>()) / 64,
                     line
                 );
             }

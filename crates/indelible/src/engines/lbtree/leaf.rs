@@ -1,19 +1,18 @@
-//! What can be done to one leaf: find, add, remove, switch. The caller holds the leaf's lock, or validates its version.
+//! Operations on one leaf. The caller of a function that writes holds the lock of the leaf; the caller of a function that reads
+//! holds the lock or validates the version of the leaf afterwards.
 
 use super::Bug;
 use super::layout::{
-    BLOCK_BYTES, Block, Header, LINE_SLOTS, MAX_BLOCKS, MAX_RECORDS, Record, SLOTS, fingerprint,
+    BLOCK_BYTES, Block, Header, LINE_SLOTS, MAX_BLOCKS, MAX_RECORDS, SLOTS, Slot, fingerprint,
     slots,
 };
 use crate::kernels::{KeyLine, Simd, prefetch};
 use crate::pmem::planted::planted;
 use crate::pmem::schedule::point;
 use crate::pmem::{Cell, Pm};
+use crate::pool::Offset;
 
-/// Offset of a leaf in the pool; 0 is none.
-pub(super) type Offset = u64;
-
-/// How to get from offsets to leaves: the pool's base and the blocks per leaf. Small and `Copy`.
+/// Turns offsets into leaves: the base of the pool's mapping and the blocks per leaf.
 #[derive(Clone, Copy)]
 pub(super) struct Leaves {
     base: *const u8,
@@ -22,7 +21,7 @@ pub(super) struct Leaves {
 
 // SAFETY: the base is the start of the pool's mapping, which the tree keeps alive; all access through it is by atomics.
 unsafe impl Send for Leaves {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Leaves {}
 
 impl Leaves {
@@ -48,16 +47,16 @@ impl Leaves {
     /// pointer that `Space::owns` has approved: then it lies, whole and aligned, inside the mapping.
     #[inline(always)]
     pub(super) fn at<'a>(self, offset: Offset) -> Leaf<'a> {
-        debug_assert!(offset != 0 && offset.is_multiple_of(BLOCK_BYTES as u64));
+        debug_assert!(!offset.is_none() && offset.get().is_multiple_of(BLOCK_BYTES as u64));
         point();
         crate::pmem::expect_mapped(
-            self.base as usize + offset as usize,
+            self.base as usize + offset.get() as usize,
             self.blocks * BLOCK_BYTES,
         );
         // SAFETY: by the condition above the bytes are mapped for as long as the tree lives, and a `Block` is made of
         // atomics, for which every bit pattern is valid.
         let blocks = unsafe {
-            std::slice::from_raw_parts(self.base.add(offset as usize).cast(), self.blocks)
+            std::slice::from_raw_parts(self.base.add(offset.get() as usize).cast(), self.blocks)
         };
         Leaf { blocks, offset }
     }
@@ -65,14 +64,14 @@ impl Leaves {
     /// Asks the caches for the lines of the leaf's headers.
     #[inline(always)]
     pub(super) fn prefetch_header(self, offset: Offset) {
-        prefetch(self.base.wrapping_add(offset as usize));
+        prefetch(self.base.wrapping_add(offset.get() as usize));
     }
 
     /// Asks the caches for the whole leaf.
     #[inline(always)]
     pub(super) fn prefetch(self, offset: Offset) {
         for line in 0..self.blocks * (BLOCK_BYTES / 64) {
-            prefetch(self.base.wrapping_add(offset as usize + line * 64));
+            prefetch(self.base.wrapping_add(offset.get() as usize + line * 64));
         }
     }
 }
@@ -84,7 +83,7 @@ pub(super) struct Leaf<'a> {
     pub(super) offset: Offset,
 }
 
-/// Where a record is.
+/// The slot of a record: the number of its block in the leaf, and of its slot in the block.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     block: usize,
@@ -130,7 +129,7 @@ impl<'a> Leaf<'a> {
         })
     }
 
-    /// Whether there ever was a leaf here.
+    /// Whether a leaf was ever written here.
     pub(super) fn is_marked(self) -> bool {
         Header::read(&self.blocks[0].front).is_marked()
     }
@@ -151,12 +150,12 @@ impl<'a> Leaf<'a> {
     /// The leaf to the right.
     #[inline(always)]
     pub(super) fn next(self) -> Offset {
-        self.blocks[0].tail[self.alt()].load_acquire()
+        Offset::from_word(self.blocks[0].tail[self.alt()].load_acquire())
     }
 
     #[inline(always)]
-    fn record(self, place: Place) -> &'a Record {
-        &self.blocks[place.block].records[place.slot]
+    fn slot(self, place: Place) -> &'a Slot {
+        &self.blocks[place.block].slots[place.slot]
     }
 
     /// The record of `key`: its place and value. Section 3.1, algorithm 1.
@@ -184,10 +183,10 @@ impl<'a> Leaf<'a> {
         while matches != 0 {
             let slot = matches.trailing_zeros() as usize;
             point();
-            let record = self.record(Place { block, slot });
-            if record.key.load() == key {
+            let candidate = self.slot(Place { block, slot });
+            if candidate.key.load() == key {
                 point();
-                return Some((Place { block, slot }, record.value.load()));
+                return Some((Place { block, slot }, candidate.value.load()));
             }
             matches &= matches - 1;
         }
@@ -201,7 +200,7 @@ impl<'a> Leaf<'a> {
         for block in 0..self.blocks.len() {
             let matches = Header::matches(self.header_cells(block, self.alt()), print);
             prefetch(
-                &raw const self.blocks[block].records[matches.trailing_zeros() as usize % SLOTS],
+                &raw const self.blocks[block].slots[matches.trailing_zeros() as usize % SLOTS],
             );
         }
     }
@@ -227,15 +226,15 @@ impl<'a> Leaf<'a> {
         let keys = S::evens(block.lines(), among);
         // In memory, from where a key is quickly broadcast; left alone, the compiler picks them from registers.
         let each = std::hint::black_box(S::to_array(keys));
-        for (record, &key) in block.records.iter().zip(&each[1..]) {
+        for (slot, &key) in block.slots.iter().zip(&each[1..]) {
             let place = (S::below(keys, key) & among).count_ones() as usize;
-            out[place & 15] = record.load();
+            out[place & 15] = slot.load();
         }
         let largest = among & !S::below(keys, u64::MAX);
         if largest != 0 {
             // A true `u64::MAX`: something not in use may have gone to its place.
             let slot = largest.trailing_zeros() as usize - 1;
-            out[count - 1] = block.records[slot].load();
+            out[count - 1] = block.slots[slot].load();
         }
         count
     }
@@ -245,8 +244,8 @@ impl<'a> Leaf<'a> {
         let mut count = 0;
         for block in 0..self.blocks.len() {
             for slot in slots(self.header(block).bitmap()) {
-                let record = self.record(Place { block, slot });
-                out[count] = (record.key.load(), record.value.load());
+                let candidate = self.slot(Place { block, slot });
+                out[count] = (candidate.key.load(), candidate.value.load());
                 count += 1;
             }
         }
@@ -269,7 +268,7 @@ impl<'a> Leaf<'a> {
             .flat_map(move |block| {
                 slots(self.header(block).bitmap()).map(move |slot| Place { block, slot })
             })
-            .map(move |place| self.record(place).key.load())
+            .map(move |place| self.slot(place).key.load())
     }
 
     /// Calls `visit` with every record's key and whether its fingerprint is right.
@@ -277,7 +276,7 @@ impl<'a> Leaf<'a> {
         for block in 0..self.blocks.len() {
             let header = self.header(block);
             for slot in slots(header.bitmap()) {
-                let key = self.record(Place { block, slot }).key.load();
+                let key = self.slot(Place { block, slot }).key.load();
                 visit(key, header.fingerprint(slot) == fingerprint(key));
             }
         }
@@ -286,21 +285,21 @@ impl<'a> Leaf<'a> {
     /// Gives a record a new value: one line, one fence.
     #[inline(always)]
     pub(super) fn update(self, pm: Pm, place: Place, value: u64) {
-        // COMMIT: the value itself. Recovery sees the old value before this store and the new one after it.
-        pm.commit(&self.record(place).value, value, "lbtree.update");
+        // COMMIT lbtree.update: the value itself. Recovery sees the old value before this store and the new one after it.
+        pm.commit(&self.slot(place).value, value, "lbtree.update");
     }
 
     /// [`update`](Self::update), durable after the next fence.
     pub(super) fn publish_update(self, pm: Pm, place: Place, value: u64) {
-        // COMMIT: as in `update`.
-        pm.publish(&self.record(place).value, value, "lbtree.update-in-batch");
+        // COMMIT lbtree.update-in-batch: the value itself. Recovery sees the old value before this store and the new one after it.
+        pm.publish(&self.slot(place).value, value, "lbtree.update-in-batch");
     }
 
-    /// Takes a record out: one line, one fence. Section 3.1, theorem 3.1.
+    /// Removes a record: one line, one fence. Section 3.1, theorem 3.1.
     #[inline(always)]
     pub(super) fn remove(self, pm: Pm, place: Place) {
         let cells = self.header_cells(place.block, self.alt());
-        // COMMIT: the bitmap without the record's bit. Recovery sees the record before this store and not after it.
+        // COMMIT lbtree.remove: the bitmap without the record's bit. Recovery sees the record before this store and not after it.
         let removed = Header::read(cells).without(place.slot).word0();
         pm.commit(&cells[0], removed, "lbtree.remove");
     }
@@ -325,11 +324,11 @@ impl<'a> Leaf<'a> {
     #[inline(always)]
     pub(super) fn prepare_insert(self, pm: Pm, key: u64, value: u64) -> PreparedInsert {
         let alt = self.alt();
-        let (block, home) = self.choose_block(alt);
+        let (block, header_line) = self.choose_block(alt);
         let old = Header::read(self.header_cells(block, alt));
-        let free_at_home = old.free() & LINE_SLOTS[home];
-        if free_at_home != 0 {
-            let slot = free_at_home.trailing_zeros() as usize;
+        let free_beside_header = old.free() & LINE_SLOTS[header_line];
+        if free_beside_header != 0 {
+            let slot = free_beside_header.trailing_zeros() as usize;
             self.write_record(pm, Place { block, slot }, key, value);
             return PreparedInsert {
                 block,
@@ -338,7 +337,7 @@ impl<'a> Leaf<'a> {
                 moved: false,
             };
         }
-        self.prepare_in_other_line(pm, block, home, old, key, value)
+        self.prepare_in_other_line(pm, block, header_line, old, key, value)
     }
 
     /// The second half of an insert: commits it. Durable after the next fence.
@@ -350,7 +349,7 @@ impl<'a> Leaf<'a> {
             let between = prepared.old.word0() & prepared.new.word0();
             pm.publish(&cells[0], between, "lbtree.insert");
         }
-        // COMMIT: the bitmap with the new record's bit and with the moved records' bits changed over. Before this store
+        // COMMIT lbtree.insert: the bitmap with the new record's bit and with the moved records' bits changed over. Before this store
         // recovery sees the leaf without the record: every word written so far lies in slots not in use. After it, it
         // sees the record. The line's other words were stored before and share the flush.
         pm.publish(&cells[0], prepared.new.word0(), "lbtree.insert");
@@ -361,16 +360,16 @@ impl<'a> Leaf<'a> {
     fn choose_block(self, alt: usize) -> (usize, usize) {
         let mut fallback = None;
         for block in 0..self.blocks.len() {
-            let home = if block > 0 && alt == 1 { 3 } else { 0 };
+            let header_line = if block > 0 && alt == 1 { 3 } else { 0 };
             let free = self.header(block).free();
-            if free & LINE_SLOTS[home] != 0 {
-                return (block, home);
+            if free & LINE_SLOTS[header_line] != 0 {
+                return (block, header_line);
             }
             if free != 0 && fallback.is_none() {
-                fallback = Some((block, home));
+                fallback = Some((block, header_line));
             }
         }
-        // Any other slot is somebody's record.
+        // Any other slot would overwrite a record.
         fallback.expect("invariant: a leaf has a free slot when a record is inserted")
     }
 
@@ -378,41 +377,41 @@ impl<'a> Leaf<'a> {
         self,
         pm: Pm,
         block: usize,
-        home: usize,
+        header_line: usize,
         old: Header,
         key: u64,
         value: u64,
     ) -> PreparedInsert {
         // The emptiest line takes most records from the header's line, so that two-line inserts are rare.
         let emptiest = (0..4)
-            .filter(|&line| line != home)
+            .filter(|&line| line != header_line)
             .max_by_key(|&line| (old.free() & LINE_SLOTS[line]).count_ones());
         let line = emptiest.expect("invariant: a block has three lines beside its header's");
         let mut free = slots(old.free() & LINE_SLOTS[line]);
-        // Any other slot is somebody's record.
+        // Any other slot would overwrite a record.
         let free_slot = free.next();
         let slot =
             free_slot.expect("invariant: a block that is chosen for an insert has a free slot");
         self.write_record(pm, Place { block, slot }, key, value);
         let mut new = old.with(slot, fingerprint(key));
         let most = (old.free() & LINE_SLOTS[line]).count_ones() - 1;
-        let moving = most.min(LINE_SLOTS[home].count_ones());
+        let moving = most.min(LINE_SLOTS[header_line].count_ones());
         pm.note(
             "entry moving",
-            (home << 8 | line << 4) as u64 | u64::from(moving),
+            (header_line << 8 | line << 4) as u64 | u64::from(moving),
         );
-        for (to, from) in free.zip(slots(LINE_SLOTS[home])) {
-            let record = self.record(Place { block, slot: from });
+        for (to, from) in free.zip(slots(LINE_SLOTS[header_line])) {
+            let candidate = self.slot(Place { block, slot: from });
             self.write_record(
                 pm,
                 Place { block, slot: to },
-                record.key.load(),
-                record.value.load(),
+                candidate.key.load(),
+                candidate.value.load(),
             );
             new = new.with(to, old.fingerprint(from)).without(from);
         }
         // All of it lies in one line: that of the first slot written.
-        pm.flush(&self.record(Place { block, slot }).key);
+        pm.flush(&self.slot(Place { block, slot }).key);
         PreparedInsert {
             block,
             old,
@@ -423,12 +422,12 @@ impl<'a> Leaf<'a> {
 
     #[inline(always)]
     pub(super) fn write_record(self, pm: Pm, place: Place, key: u64, value: u64) {
-        let record = self.record(place);
+        let record = self.slot(place);
         pm.store(&record.key, key);
         pm.store(&record.value, value);
     }
 
-    /// Fills a leaf that nobody can see yet, and flushes it without a fence. Records go to the end of each block, so
+    /// Fills a leaf that is not reachable yet, and flushes it without a fence. Records go to the end of each block, so
     /// that the free slots are in the line of its header (section 3.3; theorem 3.5 counts on it).
     pub(super) fn fill(self, pm: Pm, records: &[(u64, u64)], next: Offset) {
         for (block, words) in self
@@ -465,11 +464,11 @@ impl<'a> Leaf<'a> {
             }
             (words[0], words[1]) = (header.word0(), header.word1());
         }
-        words[BLOCK_BYTES / 8 - 2] = next;
+        words[BLOCK_BYTES / 8 - 2] = next.get();
         words
     }
 
-    /// Makes `headers` and the sibling `next` real in one step: a split without a log (section 3.3 and 3.4), or, the
+    /// Commits `headers` and the sibling `next` in one step: a split without a log (section 3.3 and 3.4), or, the
     /// other way round, a merge. `headers` are those that count now, with bits cleared for records that move out, or
     /// set for records that were written to free slots; what the new state depends on has been flushed.
     pub(super) fn switch(self, pm: Pm, headers: &Headers, next: Offset) {
@@ -481,11 +480,11 @@ impl<'a> Leaf<'a> {
             pm.store(&cells[0], header.word0());
             pm.flush(cells);
         }
-        pm.store(&self.blocks[0].tail[1 - alt], next);
+        pm.store(&self.blocks[0].tail[1 - alt], next.get());
         pm.flush(&self.blocks[0].tail[1 - alt]);
         pm.fence();
         headers[0].store_fingerprints(pm, &self.blocks[0].front, front);
-        // COMMIT: `alt` turns over and with it the sibling, the headers of all other blocks, and block 0's own bitmap.
+        // COMMIT lbtree.switch: `alt` changes, and with it the sibling, the headers of all other blocks, and block 0's own bitmap.
         // Before this store recovery sees the old leaf, whole: all that was written lies in the sibling, the headers
         // and the slots that do not count. After it, it sees the new state: for a split both leaves, for a merge the
         // one. Whatever block is then unreachable is found free by the sweep.
@@ -496,25 +495,25 @@ impl<'a> Leaf<'a> {
         );
     }
 
-    /// Makes `next` the sibling of a leaf whose right neighbour, being empty, goes away.
+    /// Unlinks the empty right neighbour of this leaf: `next`, the leaf behind it, becomes the sibling.
     pub(super) fn relink(self, pm: Pm, next: Offset) {
         let sibling = self.alt() ^ usize::from(planted(Bug::RelinkWrongSibling));
         pm.note("empty leaf relinked", sibling as u64);
-        // COMMIT: the sibling that counts. Before this store recovery finds the empty leaf and does this again; after
-        // it the empty leaf is unreachable and is swept.
-        pm.commit(&self.blocks[0].tail[sibling], next, "lbtree.relink");
+        // COMMIT lbtree.relink: the sibling that counts. Before this store recovery finds the empty leaf and unlinks it
+        // again; after it the empty leaf is unreachable and is swept.
+        pm.commit(&self.blocks[0].tail[sibling], next.get(), "lbtree.relink");
     }
 
-    /// Makes `copy` the sibling of a leaf whose right neighbour has been copied there, with its sibling.
-    pub(super) fn follow(self, pm: Pm, copy: Offset) {
+    /// Makes `copy` the sibling of this leaf: its right neighbour has been copied there, with the sibling of the neighbour.
+    pub(super) fn relink_to_copy(self, pm: Pm, copy: Offset) {
         // COMMIT lbtree.move: the sibling that counts. Before this store recovery sees the old right neighbour, and the copy is swept;
         // after it, it sees the copy, which leads to the same leaf, and the old one is swept.
-        pm.commit(&self.blocks[0].tail[self.alt()], copy, "lbtree.move");
+        pm.commit(&self.blocks[0].tail[self.alt()], copy.get(), "lbtree.move");
     }
 
-    /// Writes `records` into free slots, flushes them, and returns the headers that would make them real: the first
-    /// half of a merge, before [`switch`](Self::switch). There is room for them.
-    pub(super) fn prepare_adopt(self, pm: Pm, records: &[(u64, u64)]) -> Headers {
+    /// Writes `records` into free slots, flushes them, and returns the headers in which these slots are in use: the
+    /// first half of a merge, before [`switch`](Self::switch). The leaf has room for the records.
+    pub(super) fn prepare_merge(self, pm: Pm, records: &[(u64, u64)]) -> Headers {
         let mut headers = self.headers();
         let mut records = records.iter();
         // The slots of the header's line come last: the next inserts want them free.
@@ -525,7 +524,7 @@ impl<'a> Leaf<'a> {
                         return headers;
                     };
                     self.write_record(pm, Place { block, slot }, key, value);
-                    pm.flush(self.record(Place { block, slot }));
+                    pm.flush(self.slot(Place { block, slot }));
                     headers[block] = headers[block].with(slot, fingerprint(key));
                 }
             }
@@ -542,7 +541,7 @@ impl<'a> Leaf<'a> {
         let mut headers = self.headers();
         for (block, header) in headers.iter_mut().enumerate().take(self.blocks.len()) {
             for slot in slots(header.bitmap()) {
-                if self.record(Place { block, slot }).key.load() >= pivot {
+                if self.slot(Place { block, slot }).key.load() >= pivot {
                     *header = header.without(slot);
                 }
             }
@@ -561,14 +560,14 @@ pub(super) struct PreparedInsert {
     pub(super) moved: bool,
 }
 
-impl Record {
-    /// Key and value, not necessarily of the same moment: the caller validates a version.
+impl Slot {
+    /// Key and value. They may be of different moments, until the caller has validated the version of the leaf.
     #[inline(always)]
     fn load(&self) -> [u64; 2] {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::__m128i;
-            // SAFETY: a record is 16 aligned, live bytes, and both types are 16 bytes for which every bit pattern is
+            // SAFETY: a slot is 16 aligned, live bytes, and both types are 16 bytes for which every bit pattern is
             // valid. Volatile, because others may be writing.
             unsafe {
                 std::mem::transmute::<__m128i, [u64; 2]>(

@@ -3,9 +3,9 @@
 //!
 //! # The structure
 //!
-//! Records live in *leaves* of 256 bytes (or two to four times that) in the pool, unsorted, found by one-byte
-//! *fingerprints*. Leaves form a chain in key order. Above them are *inner nodes*, in DRAM. See [`layout`](self::layout)
-//! and [`inner`](self::inner) for drawings.
+//! Records live in *leaves* of 256, 512, 768 or 1024 bytes in the pool. They are not sorted within a leaf; a lookup finds
+//! them by one-byte *fingerprints* in the header of the leaf. The leaves form a chain in key order. The *inner nodes* above
+//! the leaves lie in DRAM. See [`layout`](self::layout) and [`inner`](self::inner) for drawings.
 //!
 //! # What commits
 //!
@@ -22,16 +22,17 @@
 //!
 //! # What readers see
 //!
-//! Readers write nothing shared. They go down by optimistic lock coupling (`search`), read a leaf, and check that the
-//! leaf's version is what it was; otherwise they begin again. Versions live in DRAM, 8192 of them, a leaf's chosen by a
-//! hash of its offset: a version in the leaf would cost a slot, or a second dirty line per write.
+//! Readers write no shared memory. They descend by optimistic lock coupling (`search`), read a leaf, and validate the
+//! version of the leaf; if the version has changed, they begin again. There are 8192 version locks, in DRAM; a hash of the
+//! offset of a leaf chooses its lock. A version inside the leaf would cost a record slot, or a second dirty line per write.
 //!
-//! A lookup costs, on top of what stays in the second-level cache, one miss in a bottom inner node and one in the leaf, whose
-//! lines are all asked for at once.
+//! A lookup costs one cache miss in a bottom inner node and one in the leaf, all of whose lines are prefetched together. The
+//! upper inner nodes and the first lines of the bottom ones stay in the second-level cache.
 //!
 //! # What recovery does
 //!
-//! Nothing, at first: see `recover` for signposts, healing on demand and the sweep in the background.
+//! Opening rebuilds nothing. Inner nodes are rebuilt on first touch and by the sweep in the background: see `recover` for
+//! signposts, indexing on demand and the sweep.
 
 mod arena;
 mod batch;
@@ -55,16 +56,16 @@ pub(crate) mod testing;
 pub use options::LbTreeOptions;
 
 use crate::concurrency::records::{self, RecordCount, RecordLocks};
-use crate::engines::{Change, Engine, Fact, Lookup, Ordered, Place, Report, Unread};
+use crate::engines::{Decision, Engine, Fact, Lookup, Ordered, Place, Report, Unread};
 use crate::kernels::{Kernel, Simd, SimdLevel, dispatch};
 use crate::pmem::Pm;
 use crate::pmem::geometry::sized;
-use crate::pool::{PoolCore, Space};
+use crate::pool::{Offset, PoolCore, Space};
 use crate::{Error, Result};
 use arena::Arena;
 use inner::{Child, Inner};
 use layout::{BLOCK_BYTES, LEVELS, RootBlock};
-use leaf::{Leaves, Offset};
+use leaf::Leaves;
 use scan::{Bookmark, Buffer};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -88,16 +89,16 @@ struct Tree {
     slot: usize,
     /// 0 for the records, 1 for the directory of their signposts, and so on.
     level: usize,
-    /// Held while a gap is being indexed.
-    healing: Mutex<()>,
-    /// Operations that wait for a gap to be indexed: the background gives way to them.
-    urgent: AtomicU32,
+    /// Held while a part of an unindexed range is being indexed.
+    indexing: Mutex<()>,
+    /// Number of operations that wait for a range to be indexed. While there are any, the sweep sleeps.
+    waiting_operations: AtomicU32,
     directory: OnceLock<Box<Tree>>,
-    /// Held while the directory is being created.
+    /// Held while the directory is being created, and while the root block moves.
     creating: Mutex<()>,
-    /// That of the records is held while chains are compacted, or replaced by a bulk load.
+    /// In the tree of records: held while chains are compacted, or replaced by a bulk load.
     reorganizing: Mutex<()>,
-    /// Counts records, if this is the tree of records.
+    /// In the tree of records: how far the records have been counted since the open.
     count: RecordCount,
     splits: AtomicU64,
 }
@@ -133,8 +134,8 @@ impl Tree {
             root,
             slot,
             level,
-            healing: Mutex::new(()),
-            urgent: AtomicU32::new(0),
+            indexing: Mutex::new(()),
+            waiting_operations: AtomicU32::new(0),
             directory: OnceLock::new(),
             creating: Mutex::new(()),
             reorganizing: Mutex::new(()),
@@ -143,7 +144,7 @@ impl Tree {
         }
     }
 
-    /// A tree over the chain that begins at `head`: a leaf with nothing to its right, or a gap that is not indexed yet.
+    /// A tree over the chain that begins at `head`: a leaf with no leaf to its right, or the begin of an unindexed range.
     fn over(self, head: Child) -> Result<Self> {
         self.leaf_at(head.offset())?;
         let root_guard = self.root().lock().lock();
@@ -181,7 +182,7 @@ impl Tree {
     #[inline(always)]
     fn count_change(&self, leaf: Offset, key: u64, change: i64) {
         if self.level == 0 {
-            self.count.change(self.locks.entry(leaf), key, change);
+            self.count.change(self.locks.entry(leaf.get()), key, change);
         }
     }
 
@@ -206,7 +207,8 @@ impl Kernel for FindChild<'_> {
 
 /// The root block of the catalog entry at `slot`.
 fn root_block<'a>(core: &'a PoolCore, space: &Space, slot: usize) -> Result<&'a RootBlock> {
-    root_block_at(core, space, core.entry(slot).roots[0].load_acquire())
+    let root = Offset::from_word(core.entry(slot).roots[0].load_acquire());
+    root_block_at(core, space, root)
 }
 
 /// The root block at `offset`, if that is a block of the map.
@@ -218,7 +220,7 @@ fn root_block_at<'a>(core: &'a PoolCore, space: &Space, offset: Offset) -> Resul
     }
     // SAFETY: `owns` says that the block lies, whole and aligned, in the mapping, which lives as long as `core`; a
     // `RootBlock` consists of atomics, for which every bit pattern is valid.
-    Ok(unsafe { &*core.base().add(offset as usize).cast_const().cast() })
+    Ok(unsafe { &*core.base().add(offset.get() as usize).cast_const().cast() })
 }
 
 /// An open LB+-Tree: the tree of records, below its directories.
@@ -236,10 +238,12 @@ impl Engine for Index {
         let space = core.space(place.slot, options.bytes())?;
         let leaves = Leaves::new(core.base(), options.bytes());
         let (head, root) = (space.alloc()?, space.alloc()?);
-        leaves.at(head).fill(core.pm(), &[], 0);
-        root_block_at(core, &space, root)?.fill(core.pm(), [head, 0, 0, 0]);
+        leaves.at(head).fill(core.pm(), &[], Offset::NONE);
+        root_block_at(core, &space, root)?
+            .fill(core.pm(), [head, Offset::NONE, Offset::NONE, Offset::NONE]);
         // Needs no flush: it lies in the line of the word that commits the entry.
-        core.pm().store(&core.entry(place.slot).roots[0], root);
+        core.pm()
+            .store(&core.entry(place.slot).roots[0], root.get());
         Ok(())
     }
 
@@ -249,13 +253,13 @@ impl Engine for Index {
         let heads: Vec<Offset> = root_block(core, &space, slot)?
             .heads
             .iter()
-            .map(|head| head.load_acquire())
+            .map(|head| Offset::from_word(head.load_acquire()))
             .collect();
-        space.claim(core.entry(slot).roots[0].load());
+        space.claim(Offset::from_word(core.entry(slot).roots[0].load()));
         let mut above = None;
-        for level in (0..LEVELS).rev().filter(|&level| heads[level] != 0) {
+        for level in (0..LEVELS).rev().filter(|&level| !heads[level].is_none()) {
             let tree = Tree::new(core, &space, options.bytes(), slot, level);
-            let tree = tree.over(Child::gap(heads[level]))?;
+            let tree = tree.over(Child::unindexed(heads[level]))?;
             if let Some(directory) = above.take() {
                 let _ = tree.directory.set(Box::new(directory));
             }
@@ -294,7 +298,7 @@ impl Engine for Index {
     fn check(&self, report: &mut Report) -> Result<()> {
         let tree = &self.tree;
         report.reach(
-            tree.core.entry(tree.slot).roots[0].load(),
+            Offset::from_word(tree.core.entry(tree.slot).roots[0].load()),
             tree.leaf_bytes(),
         );
         tree.check(report)
@@ -333,9 +337,9 @@ impl Ordered for Index {
     fn apply(
         &self,
         key: u64,
-        change: &mut impl FnMut(Option<u64>) -> Change,
+        decide: &mut impl FnMut(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, Box<Error>> {
-        self.tree.apply(key, change)
+        self.tree.apply(key, decide)
     }
 
     fn insert_batch(&self, rest: &mut &[(u64, u64)]) -> Result<()> {

@@ -1,35 +1,37 @@
-//! Coming back: signposts, healing, sweeping.
+//! Recovery: signposts, indexing on demand, the sweep.
 //!
 //! # What survives
 //!
-//! The leaves survive, in a chain. The inner nodes do not. To rebuild them all would take time in proportion to the
-//! tree, so a small sample of them is durable: about one leaf in 32 is a *signpost*, a record (lowest key, leaf) in a
-//! directory, which is itself a tree of the same kind, with its own, smaller directory above it. Directories are kept
-//! up to date by the structure changes, after a split and before a merge; a missing signpost costs time and nothing
-//! else, and one that points to a leaf that is gone cannot exist.
+//! The leaves survive a crash, in a chain. The inner nodes lie in DRAM and do not. Rebuilding all inner nodes would take a
+//! time in proportion to the size of the tree, so some of their entries are durable: about one leaf in 32 has a *signpost*,
+//! a record (lowest key, offset of the leaf) in a directory. A directory is a tree of the same kind, with a smaller
+//! directory of its own. Structure changes add a signpost after a split and remove one before a merge. A missing signpost
+//! costs time and nothing else; a signpost to a leaf that has left the chain cannot exist.
 //!
-//! # Healing
+//! # Indexing on demand
 //!
-//! After an open the inner nodes know one child, the head of the chain, and call everything to its right a *gap*: not
-//! indexed yet. Whoever meets a gap asks the directory for the signposts on both sides of the key, walks the leaves
-//! between them (about 32), adds their lowest keys as separators, and goes on. So the first answer takes as long as a few dozen
-//! leaf reads, whatever the size of the tree, and a background thread does the same for the rest.
+//! After an open the inner nodes have one child, the first leaf of the chain. The leaves to the right of it are an
+//! *unindexed range*: no inner node leads to them yet. An operation on a key in an unindexed range asks the directory for the
+//! signposts on both sides of the key, walks the leaves between them (about 32), adds the lowest key of each as a separator,
+//! and goes on. So the first answer takes as long as reading a few dozen leaves, whatever the size of the tree. Meanwhile
+//! the sweep, in a thread of its own, indexes the rest.
 //!
-//! # Sweeping
+//! # The sweep
 //!
-//! Whoever indexes a leaf claims its block; when that thread is through, all blocks that are not claimed are free. A block is
-//! claimed once, and only if it was there before the open. So in a damaged pool no two leaves are the same block, and none is
-//! one that somebody is about to write.
+//! A thread that indexes a leaf claims the block of the leaf. When the sweep has visited all leaves, the blocks without a claim
+//! are free. A block can be claimed once, and only if it was in use before the open. So even in a damaged pool no two leaves are
+//! the same block, and no leaf is a block that was allocated since the open.
 
 use super::inner::Child;
 use super::layout::LEVELS;
-use super::leaf::{Leaf, Offset};
+use super::leaf::Leaf;
 use super::{Bug, Tree};
 use crate::concurrency::epochs;
 use crate::concurrency::sync::{lock, nap};
-use crate::engines::Change;
+use crate::engines::Decision;
 use crate::pmem::geometry::sized_in_tests;
 use crate::pmem::planted::planted;
+use crate::pool::Offset;
 use crate::{Error, Result};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -37,22 +39,29 @@ use std::time::Duration;
 /// One leaf in this many is a signpost, on average.
 const SIGNPOST_INTERVAL: u64 = sized_in_tests(32, 4) as u64;
 
-/// How long the background keeps away from an operation that heals: as long as that takes.
-const GIVE_WAY: Duration = Duration::from_micros(50);
+/// How long the sweep sleeps while an operation is indexing a range: about as long as indexing one range takes.
+const SWEEP_PAUSE: Duration = Duration::from_micros(50);
 
-/// Whether the leaf at `offset` gets a signpost. Any rule would do that both split and merge can evaluate, if it looks
-/// random: directory leaves are allocated next to the leaves that they point to.
+/// Whether the leaf at `offset` gets a signpost. The rule depends on the offset alone, so that a split and a merge come to the same
+/// answer. It uses a hash, because a regular pattern would meet the leaves of the directory, which are allocated between the
+/// leaves of the records.
 fn is_signpost(offset: Offset) -> bool {
     // The finalizer of MurmurHash3.
-    let mut hash = offset;
+    let mut hash = offset.get();
     for factor in [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53_u64] {
         hash = (hash ^ hash >> 33).wrapping_mul(factor);
     }
     (hash >> 33).is_multiple_of(SIGNPOST_INTERVAL)
 }
 
+/// The lowest key and the offset of the leaf that a record of a directory points to.
+fn leaf_of_signpost((low, word): (u64, u64)) -> (u64, Offset) {
+    (low, Offset::from_word(word))
+}
+
 impl Tree {
-    /// Records the new leaf in the directory if it is to be a signpost. Its lock or its left neighbour's is held.
+    /// Adds a signpost to the new leaf at `offset`, if that leaf is to have one. The caller holds the lock of the leaf or of its left
+    /// neighbour.
     pub(super) fn add_signpost(&self, low: u64, offset: Offset) {
         if !is_signpost(offset) || self.level + 1 == LEVELS {
             return;
@@ -62,13 +71,13 @@ impl Tree {
         let added = self
             .directory_or_create()
             .map_err(Box::new)
-            .and_then(|directory| directory.apply(low, |_| Change::Put(offset)));
+            .and_then(|directory| directory.apply(low, |_| Decision::Put(offset.get())));
         if let Err(error) = added {
             tracing::debug!(%error, low, "signpost not recorded");
         }
     }
 
-    /// Takes the leaf's signpost, if it has one, out of the directory.
+    /// Removes the signpost to the leaf at `offset`, if there is one.
     pub(super) fn remove_signpost(&self, low: u64, offset: Offset) -> Result<()> {
         if !is_signpost(offset) || planted(Bug::SignpostKept) {
             return Ok(());
@@ -78,16 +87,16 @@ impl Tree {
             return Ok(());
         };
         let removed = directory.apply(low, |now| {
-            if now == Some(offset) {
-                Change::Remove
+            if now == Some(offset.get()) {
+                Decision::Remove
             } else {
-                Change::Keep
+                Decision::Keep
             }
         });
         removed.map(drop).map_err(|error| *error)
     }
 
-    /// The directory, which is made if there is none yet.
+    /// The directory of this tree. Creates an empty one if there is none.
     fn directory_or_create(&self) -> Result<&Tree> {
         if let Some(directory) = self.directory() {
             return Ok(directory);
@@ -98,65 +107,65 @@ impl Tree {
         }
         let head = self.leaves.at(self.space.alloc()?);
         self.pm.note("directory made", self.level as u64);
-        head.fill(self.pm, &[], 0);
+        head.fill(self.pm, &[], Offset::NONE);
         self.pm.fence();
-        // COMMIT: the head of the directory's chain in the root block. Before this store there is no directory and the
-        // block is swept; after it there is an empty one.
+        // COMMIT lbtree.directory: the head of the directory's chain in the root block. Before this store there is no directory and
+        // the block is swept; after it there is an empty directory.
         self.pm.commit(
             &self.root_block()?.heads[self.level + 1],
-            head.offset,
+            head.offset.get(),
             "lbtree.directory",
         );
         Ok(self.attach_directory(self.new_directory(head.offset)?))
     }
 
-    /// A tree of the one leaf at `head`, to become this one's directory.
+    /// A tree of the one leaf at `head`, which is to become the directory of this tree.
     pub(super) fn new_directory(&self, head: Offset) -> Result<Tree> {
         let (leaf_bytes, level) = (self.leaf_bytes() as u32, self.level + 1);
         Tree::new(&self.core, &self.space, leaf_bytes, self.slot, level).over(Child::leaf(head))
     }
 
-    /// Makes `directory` that of this tree, which has none.
+    /// Makes `directory` the directory of this tree, which has none yet.
     pub(super) fn attach_directory(&self, directory: Tree) -> &Tree {
         self.directory.get_or_init(|| Box::new(directory))
     }
 
-    /// The signposts among `records`, the lowest keys and offsets of freshly loaded leaves.
+    /// The signposts to those of the freshly loaded `leaves`, given by lowest key and offset, that are to have one.
     pub(super) fn signposts_among(leaves: &[(u64, Offset)]) -> Vec<(u64, u64)> {
         leaves
             .iter()
-            .copied()
-            .filter(|&(_, offset)| is_signpost(offset))
+            .filter(|&&(_, offset)| is_signpost(offset))
+            .map(|&(low, offset)| (low, offset.get()))
             .collect()
     }
 
-    /// Indexes the leaves around `key`, if they are in a gap, for an operation that cannot go on without.
+    /// Indexes the leaves around `key`, if they are in an unindexed range, for an operation that needs them. The sweep waits meanwhile.
     #[cold]
-    pub(super) fn heal(&self, key: u64) -> Result<()> {
-        let _urgent = Urgent::new(&self.urgent);
-        self.index_gap(key)
+    pub(super) fn index_on_demand(&self, key: u64) -> Result<()> {
+        let _waiting = WaitingOperation::new(&self.waiting_operations);
+        self.index_around(key)
     }
 
-    /// Waits while an operation is healing, here or in a directory: mutexes are not fair, and the background, which
-    /// heals without a pause, would keep it out. It sleeps, and does not merely yield: on the same core a thread that
-    /// yields is soon back, and holds the mutex when its time is up.
-    fn give_way(&self) {
+    /// Sleeps while an operation waits to index a range, in this tree or in a directory. Only the sweep calls this: mutexes are
+    /// not fair, and the sweep, which indexes without a pause, would keep the operation out. To yield would not be enough: on the
+    /// same core a thread that yields soon runs again, and may hold the mutex when its time slice ends.
+    fn wait_for_operations(&self) {
         let mut tree = Some(self);
         while let Some(here) = tree {
-            while here.urgent.load(Ordering::Relaxed) > 0 {
-                nap(GIVE_WAY);
+            while here.waiting_operations.load(Ordering::Relaxed) > 0 {
+                nap(SWEEP_PAUSE);
             }
             tree = here.directory();
         }
     }
 
-    /// Indexes the leaves around `key`, if they are in a gap.
-    fn index_gap(&self, key: u64) -> Result<()> {
-        let _healing = lock(&self.healing);
+    /// Indexes the leaves around `key`, if they are in an unindexed range: those between the nearest signposts on both sides.
+    fn index_around(&self, key: u64) -> Result<()> {
+        let _indexing = lock(&self.indexing);
         let _guard = epochs::pin();
-        // Gaps change only under the mutex above, so what is read here stays true.
-        let (low, high, child) = self.read_gap(key);
-        if !child.is_gap() {
+        // Unindexed ranges change only under `indexing`, so what is read here stays true.
+        let (low, high, child) = self.read_child(key);
+        if !child.is_unindexed() {
             return Ok(());
         }
         let start = self
@@ -169,16 +178,16 @@ impl Tree {
         let stop = match (end, high) {
             (Some((_, offset)), _) => offset,
             (None, Some(high)) => self.leaf_offset_of(high),
-            (None, None) => 0,
+            (None, None) => Offset::NONE,
         };
         let mut claimed = Vec::new();
         let high = end.map(|(key, _)| key).or(high);
         let found = self
             .walk(start, stop, high, &mut claimed)
             .inspect_err(|_| claimed.iter().for_each(|&leaf| self.space.unclaim(leaf)))?;
-        // From right to left, so that at every moment all that is not indexed lies in a gap.
+        // From right to left, so that at every moment every leaf without a separator lies in an unindexed range.
         if let Some((end, offset)) = end {
-            self.add_separator(end, Child::gap(offset));
+            self.add_separator(end, Child::unindexed(offset));
         }
         for &(separator, offset) in found.iter().rev() {
             self.add_separator(separator, Child::leaf(offset));
@@ -186,7 +195,7 @@ impl Tree {
         if start.0 > low {
             self.add_separator(start.0, Child::leaf(start.1));
         } else {
-            self.close_gap(low, child.offset());
+            self.mark_indexed(low, child.offset());
         }
         Ok(())
     }
@@ -197,21 +206,22 @@ impl Tree {
         self.directory().is_none()
             && self
                 .leaf_at(head.offset())
-                .is_ok_and(|leaf| leaf.next() == 0)
+                .is_ok_and(|leaf| leaf.next().is_none())
     }
 
-    fn read_gap(&self, key: u64) -> (u64, Option<u64>, Child) {
+    /// The child of a bottom node that covers `key`: its lowest key, the lowest key of the next child, and the child.
+    fn read_child(&self, key: u64) -> (u64, Option<u64>, Child) {
         loop {
             let spot = self.locate_any(key);
-            let gap = (spot.low(), spot.high(), spot.child);
+            let found = (spot.low(), spot.high(), spot.child);
             if spot.is_current() {
-                return gap;
+                return found;
             }
         }
     }
 
-    /// Claims `start` and the leaves to its right, up to `stop`, and returns these, each with its lowest key. Empty leaves, which a
-    /// crash can leave behind, are taken out of the chain.
+    /// Claims the leaf `start` and the leaves to its right, up to but not including `stop`. Returns the leaves to the right of
+    /// `start`, each with its lowest key. Removes empty leaves, which a crash can leave behind, from the chain.
     fn walk(
         &self,
         start: (u64, Offset),
@@ -232,7 +242,7 @@ impl Tree {
             return out_of_order(here);
         }
         while next != stop {
-            if next == 0 {
+            if next.is_none() {
                 return Err(Error::Damaged(format!(
                     "the chain of leaves ends before leaf {stop:#x}"
                 )));
@@ -245,10 +255,10 @@ impl Tree {
                     (last_key, here) = (top, leaf);
                 }
                 Some(_) => return out_of_order(leaf),
-                // Nothing is written through a read-only pool; the leaf is stepped over.
+                // A read-only pool is never written; the empty leaf stays in the chain and is not indexed.
                 None if self.core.is_read_only() => {}
                 None => {
-                    // Nobody else reads or writes leaves inside a gap, so no lock is needed.
+                    // Only the thread that holds `indexing` reads or writes leaves of an unindexed range, so no lock is needed.
                     here.relink(self.pm, next);
                     claimed.pop();
                     self.space.retire(leaf.offset);
@@ -258,7 +268,7 @@ impl Tree {
         Ok(found)
     }
 
-    /// The leaf at an offset read from the pool, which nobody has read yet.
+    /// The leaf at an offset read from the pool; claims the block of the leaf, which no thread has claimed before.
     fn claim_leaf(&self, offset: Offset, claimed: &mut Vec<Offset>) -> Result<Leaf<'_>> {
         if self.space.owns(offset) {
             if !self.space.claim(offset) {
@@ -302,7 +312,8 @@ impl Tree {
         }
     }
 
-    fn close_gap(&self, low: u64, offset: Offset) {
+    /// Replaces the unindexed range that begins at key `low` by the leaf at `offset` alone.
+    fn mark_indexed(&self, low: u64, offset: Offset) {
         loop {
             let spot = self.locate_any(low);
             if let Some(_parent) = spot.parent.lock().try_lock_at(spot.version) {
@@ -313,44 +324,50 @@ impl Tree {
     }
 
     fn signpost_at_or_below(&self, key: u64) -> Result<Option<(u64, Offset)>> {
-        self.directory()
-            .map_or(Ok(None), |directory| directory.record_at_or_below(key))
+        let signpost = match self.directory() {
+            Some(directory) => directory.record_at_or_below(key)?,
+            None => None,
+        };
+        Ok(signpost.map(leaf_of_signpost))
     }
 
     fn signpost_above(&self, key: u64) -> Result<Option<(u64, Offset)>> {
-        match (self.directory(), key.checked_add(1)) {
-            (Some(directory), Some(key)) => directory.record_at_or_above(key),
-            _ => Ok(None),
-        }
+        let signpost = match (self.directory(), key.checked_add(1)) {
+            (Some(directory), Some(key)) => directory.record_at_or_above(key)?,
+            _ => None,
+        };
+        Ok(signpost.map(leaf_of_signpost))
     }
 
-    /// Sweeps this tree, the tree of records, and its directories.
+    /// Sweeps the tree of records, which this is, and its directories. Stops early, with `false`, when `go_on` says so.
     pub(super) fn sweep_all(&self, go_on: &dyn Fn() -> bool) -> Result<bool> {
         let mut trees = vec![self];
         while let Some(directory) = trees[trees.len() - 1].directory() {
             trees.push(directory);
         }
-        // Directories first: the level below leans on them.
+        // Directories first: indexing a tree is fast only with the signposts of its directory.
         for tree in trees.into_iter().rev() {
             if !tree.sweep(go_on)? {
                 return Ok(false);
             }
         }
         if planted(Bug::SweepForgetsRoot) {
-            self.space
-                .unclaim(self.core.entry(self.slot).roots[0].load());
+            self.space.unclaim(Offset::from_word(
+                self.core.entry(self.slot).roots[0].load(),
+            ));
         }
         Ok(true)
     }
 
-    /// Visits every leaf from left to right: heals what is not indexed and, in the tree of records, counts it. Stops early, with `false`, when `go_on` says so.
+    /// Visits every leaf from left to right, indexes unindexed ranges and, in the tree of records, counts the records. Stops early,
+    /// with `false`, when `go_on` says so.
     fn sweep(&self, go_on: &dyn Fn() -> bool) -> Result<bool> {
         let mut from = 0;
         while go_on() {
-            self.give_way();
+            self.wait_for_operations();
             let _guard = epochs::pin();
-            if self.locate_any(from).child.is_gap() {
-                self.index_gap(from)?;
+            if self.locate_any(from).child.is_unindexed() {
+                self.index_around(from)?;
             }
             let locked = self.lock_leaf(from)?;
             let high = locked.spot.high();
@@ -360,7 +377,7 @@ impl Tree {
             if self.level == 0 {
                 let leaf = locked.leaf;
                 self.count
-                    .count_from(&self.locks, leaf.offset, from, high, |from| {
+                    .count_from(&self.locks, leaf.offset.get(), from, high, |from| {
                         leaf.count_from(from)
                     });
             }
@@ -373,17 +390,17 @@ impl Tree {
     }
 }
 
-/// Counts an operation that waits, for as long as it lives.
-struct Urgent<'a>(&'a AtomicU32);
+/// Counts an operation that waits for a range to be indexed, from its creation until it is dropped.
+struct WaitingOperation<'a>(&'a AtomicU32);
 
-impl<'a> Urgent<'a> {
+impl<'a> WaitingOperation<'a> {
     fn new(waiting: &'a AtomicU32) -> Self {
         waiting.fetch_add(1, Ordering::Relaxed);
         Self(waiting)
     }
 }
 
-impl Drop for Urgent<'_> {
+impl Drop for WaitingOperation<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -3,7 +3,7 @@
 //! A range reads a few leaves at a time into a buffer: each leaf is copied, sorted and validated while the caches fetch
 //! those that follow under the same bottom node. Between two reads it holds no lock and no guard, only the key to go on
 //! from and a [`Bookmark`] in the bottom node; if that node has changed meanwhile, it comes down again from the root. So
-//! splits and merges cannot confuse it: every key belongs to exactly one leaf at any time, and no key is asked for twice.
+//! splits and merges do not disturb a range: every key belongs to exactly one leaf at any time, and no key is asked for twice.
 
 use super::Tree;
 use super::arena::NodeRef;
@@ -16,16 +16,16 @@ use crate::concurrency::locks::Version;
 use crate::engines::{ReadBuffer, Unread};
 use crate::kernels::{Kernel, Simd, dispatch};
 
-/// Leaves that the caches are asked for ahead of the one being read.
-const AHEAD: usize = 4;
+/// Leaves that are prefetched ahead of the one being read, in a range.
+const LEAVES_AHEAD: usize = 4;
 
-/// Records in a buffer. At 16 bytes each they fit into what a thread's allocator keeps at hand.
-const ROOM: usize = 64;
-/// Records that [`Leaf::copy_sorted`] writes at once, some of which do not count.
-const WINDOW: usize = 16;
+/// Records for which a buffer has room. At 16 bytes each they make 1 KiB, which the allocator hands out from a cache of the thread.
+const BUFFER_RECORDS: usize = 64;
+/// Records that [`Leaf::copy_sorted`] writes: those of one block, and up to two more that mean nothing.
+const SORTED_RECORDS: usize = 16;
 
 // A leaf always fits into an empty buffer.
-const _: () = assert!(MAX_RECORDS <= ROOM && WINDOW <= ROOM);
+const _: () = assert!(MAX_RECORDS <= BUFFER_RECORDS && SORTED_RECORDS <= BUFFER_RECORDS);
 
 /// Where in a bottom node a range goes on.
 pub(crate) struct Bookmark {
@@ -74,17 +74,17 @@ impl Buffer {
 }
 
 impl Tree {
-    /// Reads on: fills `run`, which is empty, from the lower end of `unread` upwards or from its upper end downwards,
+    /// Reads on: fills `buffer`, which is empty, from the lower end of `unread` upwards or from its upper end downwards,
     /// until there is something in it or nothing left to read. At most `leaves` leaves.
     pub(super) fn read_on<const UP: bool>(
         &self,
         unread: &mut Unread,
-        run: &mut Buffer,
+        buffer: &mut Buffer,
         leaves: usize,
     ) -> Result<()> {
-        while let (Some((first, last)), true) = (*unread, run.is_empty()) {
-            run.restart();
-            run.make_room(ROOM);
+        while let (Some((first, last)), true) = (*unread, buffer.is_empty()) {
+            buffer.restart();
+            buffer.make_room(BUFFER_RECORDS);
             let read = {
                 let _guard = epochs::pin();
                 dispatch(
@@ -92,13 +92,13 @@ impl Tree {
                     Read::<UP> {
                         tree: self,
                         unread: &mut *unread,
-                        run: &mut *run,
+                        buffer: &mut *buffer,
                         leaves,
                     },
                 )
             };
-            if read == Err(Retry::Gap) {
-                self.heal(if UP { first } else { last })?;
+            if read == Err(Retry::Unindexed) {
+                self.index_on_demand(if UP { first } else { last })?;
             }
         }
         Ok(())
@@ -106,16 +106,16 @@ impl Tree {
 
     /// The first record whose key is `key` or above.
     pub(super) fn record_at_or_above(&self, key: u64) -> Result<Option<(u64, u64)>> {
-        let mut run = Buffer::default();
-        self.read_on::<true>(&mut Some((key, u64::MAX)), &mut run, 1)?;
-        Ok(run.pop().map(|[key, value]| (key, value)))
+        let mut buffer = Buffer::default();
+        self.read_on::<true>(&mut Some((key, u64::MAX)), &mut buffer, 1)?;
+        Ok(buffer.pop().map(|[key, value]| (key, value)))
     }
 
     /// The last record whose key is `key` or below.
     pub(super) fn record_at_or_below(&self, key: u64) -> Result<Option<(u64, u64)>> {
-        let mut run = Buffer::default();
-        self.read_on::<false>(&mut Some((0, key)), &mut run, 1)?;
-        Ok(run.pop().map(|[key, value]| (key, value)))
+        let mut buffer = Buffer::default();
+        self.read_on::<false>(&mut Some((0, key)), &mut buffer, 1)?;
+        Ok(buffer.pop().map(|[key, value]| (key, value)))
     }
 
     /// Fails only if nothing could be read.
@@ -123,13 +123,13 @@ impl Tree {
     fn try_read_on<S: Simd, const UP: bool>(
         &self,
         unread: &mut Unread,
-        run: &mut Buffer,
+        buffer: &mut Buffer,
         leaves: usize,
     ) -> Result<(), Retry> {
         let Some((mut first, mut last)) = *unread else {
             return Ok(());
         };
-        let (spot, mut slot, mut ahead) = match self.reopen(run.bookmark.take()) {
+        let (spot, mut slot, mut ahead) = match self.reopen(buffer.bookmark.take()) {
             Some(place) => place,
             None => self.begin::<S, UP>(if UP { first } else { last })?,
         };
@@ -141,7 +141,7 @@ impl Tree {
                 shape.before(slot)
             }
         };
-        let full = ROOM - self.leaves.capacity().max(WINDOW);
+        let full = BUFFER_RECORDS - self.leaves.capacity().max(SORTED_RECORDS);
         for read in 0..leaves {
             if let Some(slot) = ahead {
                 self.leaves.prefetch(spot.parent.child(slot).offset());
@@ -149,7 +149,7 @@ impl Tree {
             }
             // Before the leaf is read: reading it validates the node, and this with it.
             let (low, high) = (spot.parent.key(slot), spot.high_of(slot));
-            if let Err(retry) = self.read_leaf::<S, UP>(&spot, slot, first, last, run) {
+            if let Err(retry) = self.read_leaf::<S, UP>(&spot, slot, first, last, buffer) {
                 return if read == 0 { Err(retry) } else { Ok(()) };
             }
             match high {
@@ -165,11 +165,11 @@ impl Tree {
                 return Ok(());
             };
             slot = after;
-            if run.end > full {
+            if buffer.end > full {
                 break;
             }
         }
-        run.bookmark = Some(Bookmark {
+        buffer.bookmark = Some(Bookmark {
             parent: self.arena.remember(spot.parent),
             version: spot.version,
             slot,
@@ -188,7 +188,7 @@ impl Tree {
         let spot = self.try_descend::<S>(key)?;
         let shape = spot.parent.shape();
         let mut ahead = Some(spot.slot);
-        for _ in 0..AHEAD {
+        for _ in 0..LEAVES_AHEAD {
             ahead = ahead.and_then(|slot| {
                 self.leaves.prefetch(spot.parent.child(slot).offset());
                 if UP {
@@ -225,22 +225,22 @@ impl Tree {
         slot: usize,
         first: u64,
         last: u64,
-        run: &mut Buffer,
+        buffer: &mut Buffer,
     ) -> Result<(), Retry> {
         let child = spot.parent.child(slot);
-        let lock = self.locks.of(child.offset());
+        let lock = self.locks.of(child.offset().get());
         let version = lock.read();
         // While the bottom node is unchanged the leaf holds exactly the keys between its separators.
         if !spot.is_current() {
             return Err(Retry::Changed);
         }
-        if child.is_gap() {
-            return Err(Retry::Gap);
+        if child.is_unindexed() {
+            return Err(Retry::Unindexed);
         }
-        let before = run.end;
-        run.append::<S, UP>(self.leaves.at(child.offset()), first, last);
+        let before = buffer.end;
+        buffer.append::<S, UP>(self.leaves.at(child.offset()), first, last);
         if !lock.validate(version) {
-            run.end = before;
+            buffer.end = before;
             return Err(Retry::Changed);
         }
         Ok(())
@@ -250,7 +250,7 @@ impl Tree {
 struct Read<'a, const UP: bool> {
     tree: &'a Tree,
     unread: &'a mut Unread,
-    run: &'a mut Buffer,
+    buffer: &'a mut Buffer,
     leaves: usize,
 }
 
@@ -260,6 +260,6 @@ impl<const UP: bool> Kernel for Read<'_, UP> {
     #[inline(always)]
     fn run<S: Simd>(self) -> Self::Out {
         self.tree
-            .try_read_on::<S, UP>(self.unread, self.run, self.leaves)
+            .try_read_on::<S, UP>(self.unread, self.buffer, self.leaves)
     }
 }

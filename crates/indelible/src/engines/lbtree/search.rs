@@ -3,21 +3,22 @@
 use super::Bug;
 use super::Tree;
 use super::inner::{Child, Inner};
-use super::leaf::{Leaf, Offset};
+use super::leaf::Leaf;
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::{Version, WriteGuard};
 use crate::engines;
 use crate::kernels::{Kernel, Simd, dispatch};
 use crate::pmem::planted::planted;
+use crate::pool::Offset;
 
 /// Why a step of a search has to be taken again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Retry {
-    /// Somebody changed what was being read.
+    /// Another thread changed what was being read.
     Changed,
-    /// The leaves that hold the key are not indexed yet; they have to be healed first.
-    Gap,
+    /// The key is in an unindexed range, which has to be indexed first.
+    Unindexed,
 }
 
 /// How a lookup ended. Flat, so that it comes back in registers.
@@ -26,7 +27,7 @@ enum Lookup {
     Found(u64),
     Absent,
     Changed,
-    Gap,
+    Unindexed,
 }
 
 /// Where a search ended: a child of a bottom node, and the version that node had.
@@ -75,11 +76,11 @@ impl Tree {
         let mut end = None;
         for level in (1..=node.level()).rev() {
             // For `u64::MAX` this is the last slot, which repeats the last child.
-            let slot = node.find_in_group::<S>(node.find_group::<S>(key), key);
+            let slot = node.find_in_segment::<S>(node.find_segment::<S>(key), key);
             let child = node.node(slot);
             end = node.next_key(slot).or(end);
             if level == 1 {
-                child.prefetch_likely_group(key, node.key(slot), end.unwrap_or(u64::MAX));
+                child.prefetch_likely_segment(key, node.key(slot), end.unwrap_or(u64::MAX));
             }
             let child_version = child.lock().read();
             // The child's version was taken while its parent still pointed to it for this key.
@@ -95,9 +96,9 @@ impl Tree {
     #[inline(always)]
     pub(super) fn try_descend<S: Simd>(&self, key: u64) -> Result<Spot<'_>, Retry> {
         let (node, version, end) = self.to_bottom::<S>(key)?;
-        let group = node.find_group::<S>(key);
-        node.prefetch_group(group);
-        let slot = node.in_use(node.find_in_group::<S>(group, key));
+        let segment = node.find_segment::<S>(key);
+        node.prefetch_segment(segment);
+        let slot = node.in_use(node.find_in_segment::<S>(segment, key));
         let child = node.child(slot);
         self.leaves.prefetch(child.offset());
         let spot = Spot {
@@ -123,14 +124,14 @@ impl Tree {
         };
         let child = node.leaf_for::<S>(key);
         self.leaves.prefetch(child.offset());
-        let lock = self.locks.of(child.offset());
+        let lock = self.locks.of(child.offset().get());
         let leaf_version = lock.read();
         // While its bottom node is unchanged the leaf covers the key; a split would have to lock that node.
         if !node.lock().validate(version) {
             return Lookup::Changed;
         }
-        if child.is_gap() {
-            return Lookup::Gap;
+        if child.is_unindexed() {
+            return Lookup::Unindexed;
         }
         let found = self.leaves.at(child.offset()).find(key);
         if !lock.validate(leaf_version) && !planted(Bug::ReadWithoutVersion) {
@@ -149,7 +150,7 @@ impl Tree {
         match dispatch(self.simd, Get { tree: self, key }) {
             Lookup::Found(value) => engines::Lookup::Found(value),
             Lookup::Absent => engines::Lookup::Absent,
-            Lookup::Changed | Lookup::Gap => engines::Lookup::Retry,
+            Lookup::Changed | Lookup::Unindexed => engines::Lookup::Retry,
         }
     }
 
@@ -164,24 +165,25 @@ impl Tree {
                 Lookup::Found(value) => return Ok(Some(value)),
                 Lookup::Absent => return Ok(None),
                 Lookup::Changed => {}
-                Lookup::Gap => self.heal(key)?,
+                Lookup::Unindexed => self.index_on_demand(key)?,
             }
         }
     }
 
-    /// The spot of `key`, healed: its child is a leaf that covers the key, as long as the spot is current. The caller is pinned.
+    /// The spot of `key`, indexed on demand: its child is a leaf that covers the key, as long as the spot is current. The caller is
+    /// pinned.
     #[inline(always)]
     pub(super) fn locate(&self, key: u64) -> Result<Spot<'_>> {
         loop {
             let spot = self.locate_any(key);
-            if !spot.child.is_gap() {
+            if !spot.child.is_unindexed() {
                 return Ok(spot);
             }
-            self.heal(key)?;
+            self.index_on_demand(key)?;
         }
     }
 
-    /// The spot of `key`, which may be a gap. The caller is pinned.
+    /// The spot of `key`, which may be an unindexed range. The caller is pinned.
     ///
     /// Inlined, as are its callers, so that the spot is not copied: what is read in other pieces than it was written in
     /// can be read only when the stores have left the processor, behind the fence of the write before.
@@ -199,7 +201,7 @@ impl Tree {
     pub(super) fn lock_leaf(&self, key: u64) -> Result<LockedLeaf<'_>> {
         loop {
             let spot = self.locate(key)?;
-            let guard = self.locks.of(spot.child.offset()).lock();
+            let guard = self.locks.of(spot.child.offset().get()).lock();
             // The leaf is locked, so it cannot be split any more; unless it was before, it covers the key.
             if spot.is_current() || planted(Bug::WriteWithoutVersion) {
                 return Ok(LockedLeaf {
@@ -211,7 +213,7 @@ impl Tree {
         }
     }
 
-    /// The offset of the leaf that covers `key`, gap or not.
+    /// The offset of the leaf that covers `key`; in an unindexed range, of the first leaf of the range.
     pub(super) fn leaf_offset_of(&self, key: u64) -> Offset {
         let _guard = epochs::pin();
         self.locate_any(key).child.offset()

@@ -1,10 +1,10 @@
 //! Structure changes: splits, merges, and the inner nodes that follow them.
 //!
-//! Lock order: a leaf is locked before its bottom node is *tried*; from a node downwards locks are only ever tried, but by
-//! the bulk load, which waits downwards from a locked root. So nobody waits in a circle, and whoever fails lets go of
-//! everything and begins again. Directories are searched and changed while locks of the tree below them are held, never the
-//! other way round; that is why each tree has inner nodes of its own, and no search of a directory can stray to a locked
-//! node of the records.
+//! Lock order: a thread locks a leaf first and then *tries* to lock the bottom node of the leaf. From a node downwards locks
+//! are only tried, except by the bulk load, which waits downwards from a locked root. A thread that fails to get a lock that
+//! it tries releases all its locks and begins again. So there is no deadlock. A thread may search and change a directory
+//! while it holds locks of the tree below that directory, never the other way round. For this reason each tree has inner nodes
+//! of its own: a search of a directory that follows an outdated pointer cannot reach a locked node of the records.
 
 use super::Bug;
 use super::Tree;
@@ -15,10 +15,11 @@ use super::search::{LockedLeaf, Spot};
 use crate::Result;
 use crate::concurrency::locks::{Version, Wait, WriteGuard};
 use crate::pmem::planted::planted;
+use crate::pool::Offset;
 
 impl Tree {
-    /// Splits a full leaf, on the way to inserting `key`; or does a part of it, or nothing if somebody else was
-    /// faster. The caller searches again afterwards.
+    /// Splits a full leaf, to make room for `key`. May only split inner nodes above the leaf, or do nothing if another thread has
+    /// changed the bottom node. The caller searches again afterwards.
     ///
     /// Section 3.3, algorithm 3, with one difference. The paper writes the new record into a slot that the split
     /// frees, before the split commits: a crash in between would find the slot's old record, still valid, overwritten.
@@ -35,7 +36,7 @@ impl Tree {
             return Ok(());
         }
         let new = self.leaves.at(self.space.alloc()?);
-        // The next split will most likely get the block after this one: its lines had better be there by then.
+        // The next split will most likely get the block after this one, so prefetch its lines.
         self.leaves.prefetch(new.offset + self.leaf_bytes());
         let pivot = self.split_leaf(leaf, new, key, spot.high());
         spot.parent
@@ -131,7 +132,7 @@ impl Tree {
     /// Merges the leaves in two neighbouring slots of `parent`, which is locked.
     fn try_merge_pair(&self, parent: &Inner, (left_slot, right_slot): (usize, usize)) -> Merge {
         let (left, right) = (parent.child(left_slot), parent.child(right_slot));
-        if left.is_gap() || right.is_gap() {
+        if left.is_unindexed() || right.is_unindexed() {
             return Merge::No;
         }
         let Some(leaf_guards) = self.try_lock_two(left.offset(), right.offset()) else {
@@ -171,7 +172,7 @@ impl Tree {
         let parent = spot.parent;
         parent.count() == 1
             || pairs_at(parent, spot.slot).any(|(left, right)| {
-                // Until the node is validated the slots may be anybody's.
+                // Until the node is validated, the slots may hold other children, or none.
                 let (left, right) = (parent.child(left), parent.child(right));
                 spot.is_current()
                     && self.fit_together(
@@ -181,17 +182,17 @@ impl Tree {
             })
     }
 
-    /// Locks two leaves, whose locks may be the same.
+    /// Tries to lock two leaves. One lock may belong to both.
     pub(super) fn try_lock_two(
         &self,
-        left: u64,
-        right: u64,
+        left: Offset,
+        right: Offset,
     ) -> Option<(WriteGuard<'_>, Option<WriteGuard<'_>>)> {
-        let guard = self.locks.of(left).try_lock()?;
-        if guard.holds(self.locks.of(right)) || planted(Bug::MergeLocksOneLeaf) {
+        let guard = self.locks.of(left.get()).try_lock()?;
+        if guard.holds(self.locks.of(right.get())) || planted(Bug::MergeLocksOneLeaf) {
             return Some((guard, None));
         }
-        Some((guard, Some(self.locks.of(right).try_lock()?)))
+        Some((guard, Some(self.locks.of(right.get()).try_lock()?)))
     }
 
     fn fit_together(&self, left: Leaf<'_>, right: Leaf<'_>) -> bool {
@@ -215,7 +216,7 @@ impl Tree {
             "leaf merge"
         };
         self.pm.note(kind, u64::from(count == 0));
-        let headers = left.prepare_adopt(self.pm, &records[..count]);
+        let headers = left.prepare_merge(self.pm, &records[..count]);
         // The commit of the merge is in `switch`. Before it recovery sees both leaves; after it the left one holds all
         // records and the right one is unreachable and is swept.
         left.switch(self.pm, &headers, right.next());
@@ -300,7 +301,7 @@ impl Tree {
 
     /// Merges inner nodes that have become small, on the way to `key`, and takes levels off a root with one child.
     fn trim(&self, key: u64) {
-        // Best effort: who loses a race leaves a small node behind, which the next merge below it tries again.
+        // At most eight attempts: if other threads interfere, a small node stays, and the next merge below it tries again.
         for _ in 0..8 {
             if self.trim_once(key) {
                 return;
@@ -408,6 +409,6 @@ enum Merge {
     No,
     /// The leaf is its bottom node's only child.
     Alone,
-    /// A lock could not be had at once.
+    /// Another thread held a lock.
     Busy,
 }

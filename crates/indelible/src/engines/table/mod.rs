@@ -20,7 +20,7 @@
 //! | bulk load, compaction | streamed, 2 | the catalog entry's root |
 //! | a block moves, in a compaction | 16 streamed + 1, 2 | `next` of the block before it, or the catalog entry's root |
 //!
-//! One mutex protects everything, and it is held until a change is durable: so operations are linearizable, and nobody sees what
+//! One mutex protects everything, and it is held until a change is durable: so operations are linearizable, and no thread sees what
 //! may still be lost. Opening reads all blocks, O(records), unlike that of the other engines.
 
 #[cfg(all(test, not(loom)))]
@@ -29,20 +29,20 @@ pub(super) mod damage;
 pub(crate) mod testing;
 
 use super::{
-    Change, Engine, EngineOptions, Fact, OptionBytes, OptionInfo, Ordered, Place, ReadBuffer,
+    Decision, Engine, EngineOptions, Fact, OptionBytes, OptionInfo, Ordered, Place, ReadBuffer,
     Report, Unread,
 };
 use crate::concurrency::records::{RecordCount, RecordLocks};
 use crate::concurrency::sync::lock;
 use crate::pmem::planted::planted;
 use crate::pmem::{Cell, Pm};
-use crate::pool::Space;
+use crate::pool::{Offset, Space};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::sync::{Arc, Mutex};
 
-/// Slots of a block: as many as the word has bits for, but for one.
+/// Slots of a block: one for each bit of the word but the highest.
 const SLOTS: usize = 63;
 const BLOCK_BYTES: u32 = 1024;
 /// The bit of a block's word that is always one.
@@ -105,14 +105,14 @@ impl EngineOptions for TableOptions {
 }
 
 /// Where a record is: the offset of its block, and the number of its slot.
-type At = (u64, usize);
+type At = (Offset, usize);
 
-/// What is known of the blocks, in DRAM.
+/// The part of the table in DRAM: which blocks there are, and where the records are.
 #[derive(Default)]
 struct State {
     index: BTreeMap<u64, At>,
     free: Vec<At>,
-    blocks: Vec<u64>,
+    blocks: Vec<Offset>,
 }
 
 /// An open table.
@@ -142,7 +142,7 @@ impl Index {
     }
 
     /// The block at an offset that the space allocated, or that it owns.
-    fn block(&self, offset: u64) -> &Block {
+    fn block(&self, offset: Offset) -> &Block {
         // SAFETY: by the condition above the block lies in the mapping, which lives as long as the pool, whole and aligned; a
         // `Block` consists of atomics, for which every bit pattern is valid.
         unsafe {
@@ -150,7 +150,7 @@ impl Index {
                 .place
                 .core
                 .base()
-                .add(offset as usize)
+                .add(offset.get() as usize)
                 .cast_const()
                 .cast()
         }
@@ -158,9 +158,10 @@ impl Index {
 
     /// Reads all blocks.
     fn read_chain(&self, state: &mut State) -> Result<()> {
-        let damaged = |offset: u64, what| Err(Error::Damaged(format!("block {offset:#x} {what}")));
-        let mut offset = self.root().load_acquire();
-        while offset != 0 {
+        let damaged =
+            |offset: Offset, what| Err(Error::Damaged(format!("block {offset:#x} {what}")));
+        let mut offset = Offset::from_word(self.root().load_acquire());
+        while !offset.is_none() {
             if !self.spaces[0].owns(offset) || !self.spaces[0].claim(offset) {
                 return damaged(offset, "is not a block of this map, or is reached twice");
             }
@@ -182,7 +183,7 @@ impl Index {
                     return damaged(offset, "has a key that is there already");
                 }
             }
-            offset = block.next.load();
+            offset = Offset::from_word(block.next.load());
         }
         Ok(())
     }
@@ -194,11 +195,11 @@ impl Index {
         }
         let offset = self.spaces[0].alloc()?;
         self.pm.note("block added", 0);
-        self.fill(offset, &[], self.root().load());
+        self.fill(offset, &[], Offset::from_word(self.root().load()));
         self.pm.fence();
         // COMMIT table.grow: the new block, which is empty, is the first of the chain. Before this store recovery does not reach the
         // block, and sweeps it.
-        self.pm.commit(self.root(), offset, "table.grow");
+        self.pm.commit(self.root(), offset.get(), "table.grow");
         state.blocks.push(offset);
         state
             .free
@@ -209,11 +210,11 @@ impl Index {
             .ok_or_else(|| Error::Damaged("no slots".into()))
     }
 
-    /// Writes a whole block that nobody can reach yet, past the caches.
-    fn fill(&self, offset: u64, records: &[(u64, u64)], next: u64) {
+    /// Writes a whole block that is not reachable yet, past the caches.
+    fn fill(&self, offset: Offset, records: &[(u64, u64)], next: Offset) {
         let mut image = [0; BLOCK_BYTES as usize / 8];
         image[0] = WRITTEN | ((1 << records.len()) - 1);
-        image[1] = next;
+        image[1] = next.get();
         for (words, &(key, value)) in image[2..].chunks_mut(2).zip(records) {
             words.copy_from_slice(&[key, value]);
         }
@@ -221,13 +222,13 @@ impl Index {
     }
 
     /// The words of a block.
-    fn cells(&self, offset: u64) -> &[Cell] {
+    fn cells(&self, offset: Offset) -> &[Cell] {
         let block = std::ptr::from_ref(self.block(offset)).cast::<Cell>();
         // SAFETY: a block consists of cells alone.
         unsafe { std::slice::from_raw_parts(block, BLOCK_BYTES as usize / 8) }
     }
 
-    /// Puts a chain of new blocks with these records, which ascend, in the place of the present one.
+    /// Replaces the chain of blocks by new blocks with these records, whose keys ascend.
     fn rebuild(&self, state: &mut State, records: &[(u64, u64)], per_block: usize) -> Result<()> {
         let mut next = State::default();
         let space = &self.spaces[0];
@@ -237,7 +238,7 @@ impl Index {
             self.fill(
                 offset,
                 records,
-                next.blocks.get(i + 1).copied().unwrap_or(0),
+                next.blocks.get(i + 1).copied().unwrap_or(Offset::NONE),
             );
             let keys = records.iter().zip(0..);
             next.index
@@ -248,10 +249,10 @@ impl Index {
         self.pm.note("table rebuilt", 0);
         self.pm.fence();
         // COMMIT table.load: the chain. Before this store recovery sees the old blocks, after it the new ones, and sweeps the others.
-        let first = next.blocks.first().copied().unwrap_or(0);
-        self.pm.commit(self.root(), first, "table.load");
+        let first = next.blocks.first().copied().unwrap_or(Offset::NONE);
+        self.pm.commit(self.root(), first.get(), "table.load");
         let old = std::mem::replace(state, next);
-        // Everybody who looks at a block holds the mutex: nobody has seen these and is still there.
+        // A thread reads blocks only while it holds the mutex, which this thread holds: no other thread can hold an old block.
         old.blocks
             .into_iter()
             .for_each(|block| space.free_now(block));
@@ -287,10 +288,10 @@ impl Index {
             };
             // COMMIT table.move: the link to the block. Before this store recovery sees the old block, and sweeps the copy; after it,
             // it sees the copy, which has the same records and the same next block, and sweeps the old one.
-            self.pm.commit(link, new, "table.move");
+            self.pm.commit(link, new.get(), "table.move");
             state.blocks[number] = new;
             moved.insert(old, new);
-            // Everybody who looks at a block holds the mutex.
+            // A thread reads blocks only while it holds the mutex, which this thread holds.
             space.free_now(old);
         }
         for at in state.index.values_mut().chain(&mut state.free) {
@@ -411,19 +412,19 @@ impl Ordered for Index {
     fn apply(
         &self,
         key: u64,
-        change: &mut impl FnMut(Option<u64>) -> Change,
+        decide: &mut impl FnMut(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, Box<Error>> {
         let mut state = lock(&self.state);
         let found = state.index.get(&key).copied();
         let before = found.map(|(block, slot)| self.block(block).slots[slot].value.load());
-        match (change(before), found) {
-            (Change::Keep, _) | (Change::Remove, None) => {}
-            (Change::Put(value), Some((block, slot))) => {
+        match (decide(before), found) {
+            (Decision::Keep, _) | (Decision::Remove, None) => {}
+            (Decision::Put(value), Some((block, slot))) => {
                 // COMMIT table.update: the value. Before this store recovery sees the old one, after it the new one.
                 let cell = &self.block(block).slots[slot].value;
                 self.pm.commit(cell, value, "table.update");
             }
-            (Change::Put(value), None) => {
+            (Decision::Put(value), None) => {
                 let at = self.free_slot(&mut state)?;
                 let (block, slot) = (self.block(at.0), &self.block(at.0).slots[at.1]);
                 self.pm.store(&slot.key, key);
@@ -437,7 +438,7 @@ impl Ordered for Index {
                 state.index.insert(key, at);
                 self.count.change(self.locks.entry(0), key, 1);
             }
-            (Change::Remove, Some(at)) => {
+            (Decision::Remove, Some(at)) => {
                 let block = self.block(at.0);
                 // COMMIT table.remove: the slot is free. Before this store recovery sees the record, after it a free slot.
                 let word = block.word.load() & !(1 << at.1);
@@ -452,7 +453,7 @@ impl Ordered for Index {
 
     fn insert_batch(&self, rest: &mut &[(u64, u64)]) -> Result<()> {
         while let Some((&(key, value), more)) = rest.split_first() {
-            self.apply(key, &mut |_| Change::Put(value))
+            self.apply(key, &mut |_| Decision::Put(value))
                 .map_err(|error| *error)?;
             *rest = more;
         }

@@ -21,7 +21,7 @@ impl Suite for Testing {
         &[
             (
                 "pool.ReuseWithoutEpoch",
-                "whoever looks at a block holds the mutex",
+                "a thread reads blocks only while it holds the mutex",
             ),
             ("pool.CreateCommitsEarly", "a new table has no blocks"),
             (

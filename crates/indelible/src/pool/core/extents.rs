@@ -1,11 +1,11 @@
-//! Extents: whose each is. Where more come from: see `growth`.
+//! Extents: which are free, and which map owns each of the others. How the pool gets more extents: see `growth`.
 
 use super::PoolCore;
 use super::growth::Growth;
 use crate::concurrency::sync::lock;
 use crate::pmem::planted::planted;
 use crate::pool::layout::{EXTENT_BYTES, Use};
-use crate::pool::{Bug, Space};
+use crate::pool::{Bug, Offset, Space};
 use crate::{Error, Result};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
@@ -17,8 +17,7 @@ pub(super) struct Extents {
     /// Length of the pool in extents.
     pub(super) count: u64,
     pub(super) free: BTreeSet<u64>,
-    /// Free extents that do not have all their blocks on the disk, since somebody has copied the file: see
-    /// `Mapping::without_blocks`.
+    /// Free extents that do not have all their blocks on the disk, since the file is a copy: see `Mapping::without_blocks`.
     pub(super) without_blocks: BTreeSet<u64>,
     pub(super) sequence: u64,
     pub(super) next_owner: u32,
@@ -50,8 +49,8 @@ impl Extents {
 }
 
 impl PoolCore {
-    /// Finds out which extents are free, and the next owner number. Two maps with one number would free each other's extents,
-    /// and so would a run that says to be longer than it is.
+    /// Reads the extent table: which extents are free, and the next owner number. Refuses two maps with one number, and a run whose
+    /// head gives a wrong length: both would lead to one map freeing extents of another.
     pub(super) fn scan_extents(&self) -> Result<()> {
         let mut owners = BTreeSet::new();
         for owner in &self.owners {
@@ -66,7 +65,7 @@ impl PoolCore {
         while extent < extents.count {
             let word = Use(self.table(extent).load());
             extents.next_owner = extents.next_owner.max(word.owner());
-            // A continuation that no head speaks for is what a crash left of a large block.
+            // A continuation without a head is free: a crash interrupted the taking or freeing of a run.
             let is_used = owners.contains(&word.owner()) && !word.is_continuation();
             if !is_used {
                 extents.free.insert(extent);
@@ -89,8 +88,8 @@ impl PoolCore {
         Ok(())
     }
 
-    /// Sees to it that all extents in use have blocks of their own on the disk, before anything is stored in them. Free ones
-    /// get theirs when they are taken.
+    /// Reserves blocks on the disk for all extents in use that lack some, before anything is stored in them. For a free extent this
+    /// is done when the extent is taken.
     pub(super) fn reserve_used_extents(&self) -> Result<()> {
         let extents = &mut *lock(&self.extents);
         let without_blocks = self.mapping.without_blocks(extents.count)?;
@@ -134,7 +133,7 @@ impl PoolCore {
             return Ok(first);
         }
         if length == 1 {
-            // COMMIT: the extent is `owner`'s. Before this store recovery finds it free; after it, unswept and its
+            // COMMIT pool.take: the extent is `owner`'s. Before this store recovery finds it free; after it, unswept and its
             // owner's, or free again if the owner itself was not committed.
             self.pm.commit(
                 self.table(first),
@@ -149,7 +148,7 @@ impl PoolCore {
             self.pm.flush(self.table(extent));
         }
         self.pm.fence();
-        // COMMIT: the whole run is `owner`'s. Before this store recovery finds continuations without a head, which are
+        // COMMIT pool.take-run: the whole run is `owner`'s. Before this store recovery finds continuations without a head, which are
         // free; after it the head speaks for all of them.
         self.pm.commit(
             self.table(first),
@@ -164,7 +163,7 @@ impl PoolCore {
         self.mapping.collapse(extent);
     }
 
-    /// Gives back the extents of `owner` that the word of `first` speaks for. Nobody uses them.
+    /// Frees the extent `first` of `owner`, or the run that begins there. No thread uses it any more.
     pub(in crate::pool) fn free_extents(&self, owner: u32, first: u64) {
         let extents = &mut *lock(&self.extents);
         if first >= extents.count || Use(self.table(first).load()).owner() != owner {
@@ -176,10 +175,10 @@ impl PoolCore {
             .length()
             .min(extents.count - first);
         self.pm.note("extent freed", u64::from(length > 1));
-        // COMMIT: the run is free. Before this store recovery finds it its owner's, to be swept; after it the
+        // COMMIT pool.free: the run is free. Before this store recovery finds it its owner's, to be swept; after it the
         // continuations have no head and are free too.
         self.pm.commit(self.table(first), Use::FREE.0, "pool.free");
-        // Names what follows apart: a continuation without a head is free anyway.
+        // These stores have a name of their own, since they commit nothing: a continuation without a head is free anyway.
         let pm = self.pm.named("pool.free-continuations");
         for extent in first + 1..first + length {
             pm.store(self.table(extent), Use::FREE.0);
@@ -194,7 +193,7 @@ impl PoolCore {
         lock(&self.extents).free.range(..end).copied().collect()
     }
 
-    /// The extents of `owner`, of runs their heads, whose words are `wanted`.
+    /// The extents of `owner`, and the first extents of its runs, for whose words in the table `wanted` is true.
     pub(super) fn extents_of(&self, owner: u32, wanted: impl Fn(Use) -> bool) -> Vec<u64> {
         let extents = lock(&self.extents);
         let is_wanted = |extent: &u64| {
@@ -209,8 +208,8 @@ impl PoolCore {
 
     /// Bytes of the block at `offset`, if the extent table says that one of `owner` lies there, whole. O(1), for offsets
     /// that come from the file: they may be anything.
-    pub(in crate::pool) fn block_bytes_at(&self, owner: u32, offset: u64) -> Option<u64> {
-        let (extent, within) = (offset / EXTENT_BYTES, offset % EXTENT_BYTES);
+    pub(in crate::pool) fn block_bytes_at(&self, owner: u32, offset: Offset) -> Option<u64> {
+        let (extent, within) = (offset.extent(), offset.within_extent());
         // The word of an extent beyond the end of the file is zero, or lies in a page that is not there yet; the
         // count is asked first.
         let count = lock(&self.extents).count;
@@ -228,22 +227,22 @@ impl PoolCore {
 
     /// Bytes of the block at `offset`, if there is one of the map at `slot`; see
     /// [`block_bytes_at`](Self::block_bytes_at). A map of several block sizes learns from it what a link leads to.
-    pub(crate) fn block_bytes_of(&self, slot: usize, offset: u64) -> Option<u64> {
+    pub(crate) fn block_bytes_of(&self, slot: usize, offset: Offset) -> Option<u64> {
         self.block_bytes_at(self.owners[slot].load(Ordering::Relaxed), offset)
     }
 
     /// Cuts free extents off the end of the file, and returns how many bytes.
     pub(crate) fn shrink(&self) -> Result<u64> {
         for space in lock(&self.spaces).iter().filter_map(Weak::upgrade) {
-            space.give_up();
+            space.give_back_without_waiting();
         }
         let growth = &mut *lock(&self.growth);
-        let made = growth.stop_ahead();
+        let made = growth.stop_ready_ahead();
         growth.forget_refusal();
         let extents = &mut *lock(&self.extents);
         let used = extents.count;
         let old = self.mapping.file_extents()?.max(used);
-        // What was to be made ready may not be there: it is cut off, and not counted.
+        // Extents that were to be made ready may be mapped or not. They are cut off, and not counted.
         let mapped = old.max(made);
         let mut count = used;
         while count > 1 && extents.free.contains(&(count - 1)) {
@@ -259,20 +258,20 @@ impl PoolCore {
                 .cut(extents.count * EXTENT_BYTES, mapped * EXTENT_BYTES)?;
         }
         if extents.count < used {
-            // COMMIT: the pool's length, by checksum. Before it the free extents are still the pool's; after it the file
-            // is longer than the superblock says, which does no harm. On the disk too it must say so first.
+            // COMMIT pool.shrink: the pool's length, by checksum. Before it the free extents are still the pool's; after it the
+            // file is longer than the superblock says, which does no harm. The superblock must reach the disk before the file is cut.
             self.write_superblock(extents, false, "pool.shrink");
             self.mapping.sync_superblock()?;
         }
-        // Nobody looks there any more: a block becomes free only after every reader has let go of it.
+        // No thread reads there any more: a block becomes free only when no reader can hold it.
         self.mapping
             .cut(extents.count * EXTENT_BYTES, mapped * EXTENT_BYTES)?;
         Ok((old - extents.count) * EXTENT_BYTES)
     }
 
-    /// Cuts off what lies beyond the pool's end.
+    /// Cuts off the part of the file beyond the pool's end.
     pub(super) fn cut_surplus(&self, growth: &mut Growth, extents: &Extents) -> Result<()> {
-        let made = growth.stop_ahead();
+        let made = growth.stop_ready_ahead();
         let end = self.mapping.file_extents()?.max(made);
         if end <= extents.count {
             return Ok(());

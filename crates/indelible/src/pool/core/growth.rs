@@ -1,9 +1,9 @@
 //! Growth: where more extents come from.
 //!
-//! To make an extent *ready*, reserved in the file, mapped, and its memory had from the system, takes up to milliseconds. So
-//! of a pool that grows the next ones are made ready ahead of their use, by a thread that lives as long as that takes. They
-//! lie beyond the pool's end, and nothing says durably that they are there: a crash leaves a file that is longer than the
-//! superblock says, which does no harm.
+//! An extent is *ready* when it is reserved in the file, mapped, and backed by memory. Making an extent ready takes up to
+//! milliseconds. So while a pool grows, a thread makes the next extents ready before they are needed, and ends when that is
+//! done. These extents lie beyond the end of the pool, and no durable word mentions them: after a crash the file is longer
+//! than the superblock says, which does no harm.
 
 use super::PoolCore;
 use super::extents::{Extents, first_run};
@@ -20,41 +20,41 @@ use std::sync::{Arc, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What whoever makes the pool longer has to know. It has a lock of its own, so that others who look for an extent, or ask
-/// whose one is, do not wait while the system is asked for more.
+/// The state of growing. It has a lock of its own, so that threads that take an extent, or look up the owner of one, do not wait
+/// while another thread asks the system for more.
 #[derive(Default)]
 pub(super) struct Growth {
-    ahead: Option<Ahead>,
+    ready_ahead: Option<ReadyAhead>,
     refusal: Option<Refusal>,
 }
 
-/// A thread that makes extents beyond the pool's end ready, one after the other.
-struct Ahead {
-    /// After each one, where those that are ready end.
+/// A thread that makes extents beyond the pool's end ready ahead of their use, one after the other.
+struct ReadyAhead {
+    /// Gets a message after each extent: where the extents that are ready end.
     ready: Receiver<u64>,
-    /// Where they all will.
+    /// Where they end when the thread is done.
     to: u64,
     thread: JoinHandle<()>,
 }
 
-/// The disk was full. To ask again takes long, up to a tenth of a second on a journaling file system, and whoever has records
-/// to insert asks again at once.
+/// The disk was full. Asking again takes up to a tenth of a second on a journaling file system, and a thread that inserts
+/// records would ask again at once.
 struct Refusal {
     reason: String,
     /// How many extents the pool was to have, or more.
     needed: u64,
     until: Instant,
-    /// Bytes that the file system had left. As soon as it has more, and enough for an extent, it is asked again.
+    /// Bytes that were free in the file system. As soon as more are free, and enough for an extent, the system is asked again.
     room: Option<u64>,
 }
 
-/// How long a refusal is remembered: for ten times as long as it took, within these limits. So a thread that goes on
-/// inserting spends a tenth of its time on it at most, and space that has come back is found soon.
-const REMEMBERED: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
+/// How long a refusal is remembered, at least and at most; in between, ten times as long as the refusal took. So a thread that
+/// goes on inserting spends at most a tenth of its time on refusals, and space that has become free is found soon.
+const REFUSAL_REMEMBERED: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
 
 impl Refusal {
     fn new(mapping: &Mapping, reason: &str, needed: u64, began: Instant) -> Self {
-        let [least, most] = REMEMBERED;
+        let [least, most] = REFUSAL_REMEMBERED;
         let now = Instant::now();
         Self {
             reason: reason.into(),
@@ -74,10 +74,10 @@ impl Refusal {
 }
 
 impl Growth {
-    /// Where the extents beyond the end of a pool of `count` extents that are ready end. Waits until `needed` of all extents
-    /// are, or no more will be.
+    /// Where the extents that are ready end, in a pool of `count` extents. Waits until the first `needed` extents are ready, or the
+    /// thread has ended.
     fn ready(&mut self, count: u64, needed: u64) -> u64 {
-        let Some(ahead) = &self.ahead else {
+        let Some(ahead) = &self.ready_ahead else {
             return count;
         };
         let mut ready = count;
@@ -89,23 +89,23 @@ impl Growth {
         }
         ready = ahead.ready.try_iter().last().unwrap_or(ready);
         if ready < needed || ready == ahead.to {
-            self.stop_ahead();
+            self.stop_ready_ahead();
         }
         ready
     }
 
-    /// Has no more extents made ready, and returns the end of what may have been, if anything.
-    pub(super) fn stop_ahead(&mut self) -> u64 {
-        let Some(Ahead { ready, to, thread }) = self.ahead.take() else {
+    /// Ends the thread that makes extents ready. Returns where the extents that it may have made ready end; 0 if there is no thread.
+    pub(super) fn stop_ready_ahead(&mut self) -> u64 {
+        let Some(ReadyAhead { ready, to, thread }) = self.ready_ahead.take() else {
             return 0;
         };
-        // Now it has nobody to tell, and ends.
+        // Without a receiver, the thread ends at its next message.
         drop(ready);
         let _ = thread.join();
         to
     }
 
-    /// The disk will have more.
+    /// Forgets that the disk was full, since space is about to become free.
     pub(super) fn forget_refusal(&mut self) {
         self.refusal = None;
     }
@@ -120,7 +120,7 @@ impl Growth {
         }
     }
 
-    /// Remembers how an attempt to have `needed` extents ended that began then.
+    /// Remembers the `result` of an attempt to grow to `needed` extents, which began at `began`.
     fn remember<T>(
         &mut self,
         mapping: &Mapping,
@@ -136,17 +136,17 @@ impl Growth {
     }
 }
 
-/// Extents of a pool from which on the next ones are made ready ahead: a small pool may never need them.
-const MANY: u64 = 4;
+/// Extents that a pool has before further ones are made ready ahead of their use: a small pool may never need them.
+const READY_AHEAD_FROM_EXTENTS: u64 = 4;
 
 impl PoolCore {
-    /// Sees to it that there are `length` free extents in a row, and returns the first. Only while the pool's length changes
-    /// are the extents locked.
+    /// Grows the pool until there are `length` free extents in a row, and returns the first of them, with the extents locked. They
+    /// are not locked while this thread waits for the system.
     pub(super) fn grow(&self, length: u64) -> Result<(MutexGuard<'_, Extents>, u64)> {
         let growth = &mut *lock(&self.growth);
         loop {
             let mut extents = lock(&self.extents);
-            // Meanwhile somebody else may have grown the pool, or given some back.
+            // Meanwhile another thread may have grown the pool, or freed extents.
             if let Some(first) = extents.first_run(length) {
                 return Ok((extents, first));
             }
@@ -181,16 +181,16 @@ impl PoolCore {
             let mut extents = lock(&self.extents);
             extents.free.extend(count..end);
             extents.count = end;
-            // COMMIT: the pool's length, by checksum (see the superblock). Before it the file is longer than the superblock
+            // COMMIT pool.grow: the pool's length, by checksum (see the superblock). Before it the file is longer than the superblock
             // says, which does no harm; after it the new extents exist and are free, since a new page of the table is zero.
             self.write_superblock(&mut extents, false, "pool.grow");
             drop(extents);
-            self.look_ahead(growth, end, limit);
+            self.start_ready_ahead(growth, end, limit);
         }
     }
 
-    /// Has extents ready behind the first `count`, and returns where they end: between `ends.start`, or there is an error, and
-    /// `ends.end`, or beyond.
+    /// Makes extents ready behind the first `count`, and returns where those that are ready end: not before `ends.start`, or there is
+    /// an error; at `ends.end` if the disk has enough space, or further if more are ready already.
     fn make_longer(&self, growth: &mut Growth, count: u64, ends: Range<u64>) -> Result<u64> {
         let Range {
             start: needed,
@@ -202,7 +202,7 @@ impl PoolCore {
         }
         growth.check_refusal(&self.mapping, needed)?;
         let began = Instant::now();
-        // If the disk has less, as much as is needed.
+        // If the disk has too little space for all that is wanted, then for what is needed.
         let made = match make_ready(&self.mapping, ready, wanted) {
             Err(Error::NoSpace(_)) if wanted > needed => {
                 make_ready(&self.mapping, ready, needed).map(|()| needed)
@@ -212,7 +212,7 @@ impl PoolCore {
         growth.remember(&self.mapping, needed, began, made)
     }
 
-    /// Reserves free extents of a file that somebody has copied.
+    /// Reserves free extents of a file that is a copy.
     fn reserve_free(&self, growth: &mut Growth, run: Range<u64>) -> Result<()> {
         growth.check_refusal(&self.mapping, run.end)?;
         let began = Instant::now();
@@ -226,16 +226,20 @@ impl PoolCore {
         Ok(())
     }
 
-    /// Has the next extents made ready.
-    fn look_ahead(&self, growth: &mut Growth, from: u64, limit: u64) {
+    /// Starts a thread that makes the next extents ready, if none is running.
+    fn start_ready_ahead(&self, growth: &mut Growth, from: u64, limit: u64) {
         let to = after_next_step(from).min(limit);
-        if self.runs_alone() || from < MANY || growth.ahead.is_some() || from == to {
+        if self.runs_alone()
+            || from < READY_AHEAD_FROM_EXTENTS
+            || growth.ready_ahead.is_some()
+            || from == to
+        {
             return;
         }
         let mapping = Arc::clone(&self.mapping);
         let (tell, ready) = channel();
         let work = move || {
-            // What cannot be had, who needs it will try to have again, and say why not.
+            // On failure the thread just ends: a thread that needs the extents tries again, and returns the error.
             if reserve_table(&mapping, to).is_err() {
                 return;
             }
@@ -251,11 +255,11 @@ impl PoolCore {
             }
         };
         let thread = system::spawn("indelible-growth", work);
-        growth.ahead = thread.ok().map(|thread| Ahead { ready, to, thread });
+        growth.ready_ahead = thread.ok().map(|thread| ReadyAhead { ready, to, thread });
     }
 }
 
-/// Where a pool of `count` extents ends when it has grown: by a 64th, so that growing is rare and little stands unused.
+/// How many extents a pool of `count` has after it has grown: a 64th more, so that growing is rare and little space is unused.
 fn after_next_step(count: u64) -> u64 {
     count + (count / 64).clamp(1, 32)
 }
@@ -263,7 +267,7 @@ fn after_next_step(count: u64) -> u64 {
 /// Makes the extents from `from` to `to` ready.
 fn make_ready(mapping: &Mapping, from: u64, to: u64) -> Result<()> {
     reserve_table(mapping, to)?;
-    // Their words in the table say that they are free: whatever a shrink cuts off said so durably before.
+    // Their words in the table say "free": an extent that a shrink cuts off was durably free before.
     mapping.extend(from * EXTENT_BYTES, to * EXTENT_BYTES)
 }
 

@@ -60,7 +60,7 @@ impl Mapping {
         if self.is_shared.load(Ordering::Relaxed) {
             reserved = reserve(FallocateFlags::UNSHARE_RANGE);
             if is_unsupported(reserved) {
-                // Who writes shared blocks gets blocks of his own.
+                // The file system gives a file blocks of its own when it writes shared ones.
                 self.rewrite(file, bytes.clone())?;
             }
         }
@@ -68,7 +68,7 @@ impl Mapping {
             reserved = reserve(FallocateFlags::empty());
         }
         if is_unsupported(reserved) {
-            // Writing is what reserves.
+            // On a file system without `fallocate`, writing reserves the blocks.
             self.rewrite(file, bytes.clone())?;
             return self.write_zeros(file, bytes.end);
         }
@@ -196,8 +196,8 @@ impl Mapping {
         Some(room.f_bavail.saturating_mul(room.f_frsize))
     }
 
-    /// Gives back what an attempt to reserve the bytes from `from` to `to` has left behind. A hint: whoever opens the pool
-    /// or makes it longer copes with what lies beyond its end.
+    /// Gives back what an attempt to reserve the bytes from `from` to `to` has left behind. A hint: opening the pool,
+    /// and making it longer, allow for a file that is longer than the pool.
     fn cut_back(&self, from: u64, to: u64) {
         let Backing::File { file, .. } = &self.backing else {
             return;
@@ -208,7 +208,7 @@ impl Mapping {
     }
 }
 
-/// Holes and shared blocks of a file that somebody else may have written.
+/// Holes and shared blocks of a file that another program may have written.
 impl Mapping {
     /// Reserves the part of extent 0 that a pool of `extents` extents uses, if it is not. It is mapped, but until that is done
     /// nothing may be read there: see the module.
@@ -254,7 +254,7 @@ impl Mapping {
                 "to read the holes of {} takes memory, and its file system has too little",
                 self.path().display()
             ))),
-            // Linux before 5.14 cannot, and tells nobody what would be enough.
+            // Linux before 5.14 cannot, and offers no other way to find out.
             Ok(()) | Err(Errno::INVAL) => Ok(()),
             Err(errno) => Err(self.backing.error("read", errno)),
         }

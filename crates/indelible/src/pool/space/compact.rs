@@ -1,13 +1,14 @@
-//! What compaction asks of a space: where its blocks could end, and free blocks before that.
+//! What compaction needs of a space: where its blocks could end if they lay densely, and free blocks before that end.
 
 use super::{Space, blocks_per_extent};
 use crate::pmem::count;
 use crate::pool::layout::EXTENT_BYTES;
+use crate::pool::offset::Offset;
 
 /// The extents that a space has, and how many it would need if its blocks lay densely.
 #[derive(Clone, Debug)]
 pub(crate) struct SpaceNeed {
-    /// The extents with blocks in use or in limbo, ascending; of runs, the first of each.
+    /// The extents with blocks in use or retired, ascending; of each run, the first extent.
     pub(crate) extents: Vec<u64>,
     /// How many of these are needed.
     pub(crate) needed: usize,
@@ -41,7 +42,7 @@ impl Space {
     ///
     /// So a move always leads from the last extents of the map to lower ones, and what is left behind are whole extents,
     /// also where other maps have extents in between.
-    pub(crate) fn packed_end(&self, shares: u64, of: u64) -> Option<u64> {
+    pub(crate) fn packed_end(&self, shares: u64, of: u64) -> Option<Offset> {
         debug_assert!(self.block_bytes <= EXTENT_BYTES);
         let state = self.lock();
         let (&last, _) = state.extents.last_key_value()?;
@@ -63,14 +64,14 @@ impl Space {
             .extents
             .range(end..)
             .any(|(_, extent)| extent.occupancy.used() > 0);
-        is_behind.then_some(end * EXTENT_BYTES)
+        is_behind.then_some(Offset::of_extent(end))
     }
 
     /// A free block that lies, whole, before `end`, the begin of an extent, if there is one or if the pool has free extents
     /// there. The pool does not grow.
-    pub(crate) fn alloc_below(&self, end: u64) -> Option<u64> {
+    pub(crate) fn alloc_below(&self, end: Offset) -> Option<Offset> {
         let state = &mut *self.lock();
-        let (length, end) = (self.length(), end / EXTENT_BYTES);
+        let (length, end) = (self.length(), end.extent());
         loop {
             let first = state.open.first().copied();
             let Some(extent) = first.filter(|extent| extent + length <= end) else {
@@ -85,7 +86,7 @@ impl Space {
                 .and_then(|e| e.occupancy.alloc())
             {
                 count::allocated(self.block_bytes);
-                return Some(extent * EXTENT_BYTES + block as u64 * self.block_bytes);
+                return Some(Offset::of_extent(extent) + block as u64 * self.block_bytes);
             }
             state.open.remove(&extent);
         }

@@ -40,7 +40,7 @@ proptest! {
             if take || model.is_empty() {
                 let offset = spaces[size].alloc().unwrap();
                 let before = model.range(..offset).next_back();
-                prop_assert!(before.is_none_or(|(at, &size)| at + SIZES[size] <= offset));
+                prop_assert!(before.is_none_or(|(&at, &size)| at + SIZES[size] <= offset));
                 let after = model.range(offset..).next();
                 prop_assert!(after.is_none_or(|(&at, _)| offset + SIZES[size] <= at));
                 model.insert(offset, size);
@@ -74,7 +74,7 @@ proptest! {
 fn an_extent_that_runs_empty_is_given_back_if_another_has_room() {
     let pool = pool();
     let space = space(&pool, EXTENT_BYTES / 4);
-    let blocks: Vec<u64> = (0..8).map(|_| space.alloc().unwrap()).collect();
+    let blocks: Vec<Offset> = (0..8).map(|_| space.alloc().unwrap()).collect();
     let extents = || space.stat().file_bytes / EXTENT_BYTES;
     assert_eq!(extents(), 2);
     for &block in &blocks[..4] {
@@ -149,15 +149,15 @@ fn offsets_from_the_file_may_be_anything() {
     assert_eq!(size_at(block + 512), Some(512));
     assert_eq!(size_at(run), Some(2 * EXTENT_BYTES));
     for offset in [
-        0,
-        64,
+        Offset::NONE,
+        Offset::from_word(64),
         block + 1,
         block + 256,
         run + 64,
         run + EXTENT_BYTES,
-        pool.stat().file_bytes,
-        1 << 50,
-        u64::MAX,
+        Offset::from_word(pool.stat().file_bytes),
+        Offset::from_word(1 << 50),
+        Offset::MAX,
     ] {
         assert_eq!(size_at(offset), None, "{offset:#x}");
         assert!(!small.owns(offset) && !large.owns(offset));
@@ -170,8 +170,8 @@ fn blocks_below_an_end_come_from_the_space_or_from_free_extents_and_the_pool_doe
     let pool = pool();
     let bytes = EXTENT_BYTES / 2;
     let (space, other) = (space(&pool, bytes), space(&pool, EXTENT_BYTES));
-    let blocks: Vec<u64> = (0..6).map(|_| space.alloc().unwrap()).collect();
-    let start_of = |block: u64| block / EXTENT_BYTES * EXTENT_BYTES;
+    let blocks: Vec<Offset> = (0..6).map(|_| space.alloc().unwrap()).collect();
+    let start_of = |block: Offset| Offset::of_extent(block.extent());
     let high = start_of(blocks[5]);
     assert_eq!(space.alloc_below(high), None, "all below are full");
     // A free block below.
@@ -184,7 +184,7 @@ fn blocks_below_an_end_come_from_the_space_or_from_free_extents_and_the_pool_doe
     other.free_now(hole);
     let before = pool.stat().extents;
     assert_eq!(space.alloc_below(hole), None);
-    assert_eq!(space.alloc_below(u64::MAX), Some(hole));
+    assert_eq!(space.alloc_below(Offset::MAX), Some(hole));
     assert!(space.owns(hole) && !other.owns(hole));
     assert_eq!(other.alloc_below(above), None);
     assert_eq!(pool.stat().extents, before);
@@ -195,13 +195,13 @@ fn blocks_below_an_end_come_from_the_space_or_from_free_extents_and_the_pool_doe
 fn runs_below_an_end_lie_there_whole() {
     let pool = pool();
     let (space, other) = (space(&pool, 2 * EXTENT_BYTES), space(&pool, EXTENT_BYTES));
-    let holes: Vec<u64> = (0..3).map(|_| other.alloc().unwrap()).collect();
+    let holes: Vec<Offset> = (0..3).map(|_| other.alloc().unwrap()).collect();
     let _last = other.alloc().unwrap();
     holes.iter().for_each(|&hole| other.free_now(hole));
     assert_eq!(space.alloc_below(holes[0] + EXTENT_BYTES), None);
     let run = space.alloc_below(holes[2]);
     assert_eq!(run, Some(holes[0]));
     // A free block of the space itself is taken on the same condition.
-    assert_eq!(space.alloc_below(u64::MAX), None);
+    assert_eq!(space.alloc_below(Offset::MAX), None);
     assert_eq!(pool.check(), [""; 0]);
 }
