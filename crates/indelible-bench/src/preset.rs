@@ -55,10 +55,13 @@ const DATABASES: &[&str] = &[
     "fjall-fsync",
 ];
 
-/// The kinds of index that the general presets compare, the default kind first. A kind that is there to be read, not to be fast, is to
-/// be left out here, and only here: `bench --contestants` still takes it.
+/// The kinds of index that the general presets compare, the default kind first. A kind that is there to be read, not to be fast, is left
+/// out here, and only here: `bench --contestants` takes it.
 fn compared_kinds() -> impl Iterator<Item = Kind> {
-    Kind::all().iter().copied()
+    Kind::all()
+        .iter()
+        .copied()
+        .filter(|kind| !kind.is_example())
 }
 
 /// Each kind of index with the library's default pool.

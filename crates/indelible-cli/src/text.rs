@@ -35,19 +35,46 @@ macro_rules! by_standard_library {
     )*};
 }
 
-by_standard_library!(u64, i64, u32, i32, f64, f32);
+by_standard_library!(u64, i64, u32, i32, u16, i16, u8, i8, f64, f32, bool);
 
-impl Text for [u8; 8] {
-    /// Up to eight bytes of text, filled up with zero bytes, or `0x` and sixteen hexadecimal digits.
+impl Text for char {
+    /// One character as it is, or `U+` and the hexadecimal digits of its code point.
     fn parse(text: &str) -> Result<Self> {
-        if let Some(digits) = text.strip_prefix("0x").filter(|digits| digits.len() == 16) {
-            let number = u64::from_str_radix(digits, 16)
-                .with_context(|| format!("{} is not hexadecimal", quoted(text)))?;
-            return Ok(number.to_be_bytes());
+        let by_code = || {
+            let code = u32::from_str_radix(text.strip_prefix("U+")?, 16).ok()?;
+            char::from_u32(code)
+        };
+        let found = text.parse().ok().or_else(by_code);
+        found.with_context(|| format!("{} is not a char", quoted(text)))
+    }
+
+    fn show(&self) -> String {
+        if self.is_control() {
+            format!("U+{:04X}", u32::from(*self))
+        } else {
+            self.to_string()
         }
-        let mut bytes = [0; 8];
+    }
+}
+
+impl<const N: usize> Text for [u8; N] {
+    /// Up to N bytes of text, filled up with zero bytes, or `0x` and 2 N hexadecimal digits.
+    fn parse(text: &str) -> Result<Self> {
+        let mut bytes = [0; N];
+        let digits = text.strip_prefix("0x").map(str::as_bytes);
+        if let Some(digits) = digits.filter(|digits| digits.len() == 2 * N) {
+            for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
+                let digit = |at: usize| char::from(pair[at]).to_digit(16);
+                let (high, low) = digit(0)
+                    .zip(digit(1))
+                    .with_context(|| format!("{} is not hexadecimal", quoted(text)))?;
+                *byte = (high * 16 + low) as u8;
+            }
+            return Ok(bytes);
+        }
         let Some(start) = bytes.get_mut(..text.len()) else {
-            bail!("{} has more than 8 bytes", quoted(text))
+            let plural = if N == 1 { "" } else { "s" };
+            bail!("{} has more than {N} byte{plural}", quoted(text))
         };
         start.copy_from_slice(text.as_bytes());
         Ok(bytes)
@@ -58,9 +85,12 @@ impl Text for [u8; 8] {
             .iter()
             .rposition(|&byte| byte != 0)
             .map_or(0, |last| last + 1);
-        match std::str::from_utf8(&self[..end]) {
+        match str::from_utf8(&self[..end]) {
             Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
-            _ => format!("0x{:016x}", u64::from_be_bytes(*self)),
+            _ => {
+                let digits: String = self.iter().map(|byte| format!("{byte:02x}")).collect();
+                format!("0x{digits}")
+            }
         }
     }
 }
@@ -87,5 +117,21 @@ mod tests {
         assert!(<[u8; 8]>::parse("123456789").is_err());
         assert_eq!(i64::parse(" -5").unwrap(), -5);
         assert!(u64::parse("-5").is_err());
+        assert!(u8::parse("256").is_err() && bool::parse("1").is_err());
+        for text in ["", "\u{e9}", "0x", "0x001", "0xff00ff"] {
+            let parsed = <[u8; 3]>::parse(text);
+            match text {
+                "0x001" => assert!(parsed.is_err()),
+                _ => assert_eq!(parsed.unwrap().show(), text),
+            }
+        }
+        assert!(<[u8; 1]>::parse("0x+f").is_err());
+        for text in ["a", " ", "\u{10ffff}", "U+000A", "U+0000"] {
+            assert_eq!(char::parse(text).unwrap().show(), text);
+        }
+        assert_eq!(char::parse("U+61").unwrap(), 'a');
+        for text in ["", "ab", "U+", "U+D800", "U+110000"] {
+            assert!(char::parse(text).is_err(), "{text}");
+        }
     }
 }

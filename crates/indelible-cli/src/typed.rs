@@ -2,29 +2,83 @@
 
 use crate::text::Text;
 use anyhow::{Context, Result, bail};
-use indelible::{Key, Map, MapInfo, MapOptions, MapStat, Pool, Type, Value};
+use indelible::{Error, Key, Map, MapOptions, MapStat, Pool, Type, Value};
+use std::ops::Bound;
+
+/// How the keys or the values of one type are read and written as text, by way of the words that a map stores.
+#[derive(Clone, Copy)]
+struct Codec {
+    parse: fn(&str) -> Result<u64>,
+    /// `None` for a word that stands for nothing of the type.
+    show: fn(u64) -> Option<String>,
+}
+
+impl Codec {
+    const fn of_keys<T: Key + Text>() -> Self {
+        Self {
+            parse: |text| Ok(T::parse(text)?.encode()?),
+            show: |word| T::decode(word).map(|key| key.show()),
+        }
+    }
+
+    const fn of_values<T: Value + Text>() -> Self {
+        Self {
+            parse: |text| Ok(T::parse(text)?.to_word()),
+            show: |word| T::from_word(word).map(|value| value.show()),
+        }
+    }
+}
+
+/// A type of the library that can be typed and printed.
+struct TextType {
+    /// `None` for a type of values alone.
+    keys: Option<Codec>,
+    values: Codec,
+}
+
+impl TextType {
+    fn new(of: Type) -> Result<Self> {
+        const fn both<T: Key + Value + Text>() -> TextType {
+            TextType {
+                keys: Some(Codec::of_keys::<T>()),
+                values: Codec::of_values::<T>(),
+            }
+        }
+        Ok(match of {
+            Type::U64 => both::<u64>(),
+            Type::I64 => both::<i64>(),
+            Type::U32 => both::<u32>(),
+            Type::I32 => both::<i32>(),
+            Type::U16 => both::<u16>(),
+            Type::I16 => both::<i16>(),
+            Type::U8 => both::<u8>(),
+            Type::I8 => both::<i8>(),
+            Type::F64 => both::<f64>(),
+            Type::F32 => both::<f32>(),
+            Type::Bool => both::<bool>(),
+            Type::Char => both::<char>(),
+            Type::Bytes1 => both::<[u8; 1]>(),
+            Type::Bytes2 => both::<[u8; 2]>(),
+            Type::Bytes3 => both::<[u8; 3]>(),
+            Type::Bytes4 => both::<[u8; 4]>(),
+            Type::Bytes5 => both::<[u8; 5]>(),
+            Type::Bytes6 => both::<[u8; 6]>(),
+            Type::Bytes7 => both::<[u8; 7]>(),
+            Type::Bytes8 => both::<[u8; 8]>(),
+            Type::Unit => Self {
+                keys: None,
+                values: Codec::of_values::<()>(),
+            },
+            other => bail!("this command line does not know the type {other}"),
+        })
+    }
+}
 
 /// A map, its keys and values as text.
-pub trait TextMap {
-    /// The value of a key.
-    fn get(&self, key: &str) -> Result<Option<String>>;
-    /// Sets a value, and returns the one before.
-    fn put(&self, key: &str, value: &str) -> Result<Option<String>>;
-    /// Removes a key, and returns its value.
-    fn del(&self, key: &str) -> Result<Option<String>>;
-    /// Calls `visit` with records in order until it returns `false`.
-    fn scan(&self, scan: &Scan<'_>, visit: &mut dyn FnMut(String, String) -> bool) -> Result<()>;
-    /// Adds all rows: in bulk if the map is empty. Returns how many keys were there more than once.
-    fn load(
-        &self,
-        rows: &mut dyn Iterator<Item = Result<Row>>,
-        columns: &Columns,
-        options: &LoadOptions<'_>,
-    ) -> Result<usize>;
-    /// See [`Map::stat`].
-    fn stat(&self) -> Result<MapStat>;
-    /// See [`Map::check`].
-    fn check(&self) -> Result<Vec<String>>;
+pub struct TextMap {
+    words: Map<u64, u64>,
+    keys: Codec,
+    values: Codec,
 }
 
 /// Which records, in which order.
@@ -63,44 +117,87 @@ pub struct LoadOptions<'a> {
     pub written: &'a dyn Fn(u64),
 }
 
-impl<K: Key + Text, V: Value + Text> TextMap for Map<K, V> {
-    fn get(&self, key: &str) -> Result<Option<String>> {
-        Ok(Map::get(self, K::parse(key)?)?.map(|value| value.show()))
+impl TextMap {
+    /// Opens a map with the types that the catalog records.
+    pub fn open(pool: &Pool, name: &str) -> Result<Self> {
+        let (info, words) = pool.open_map_of_words(name)?;
+        Self::new(words, info.key, info.value)
     }
 
-    fn put(&self, key: &str, value: &str) -> Result<Option<String>> {
-        Ok(self
-            .insert(K::parse(key)?, V::parse(value)?)?
-            .map(|value| value.show()))
+    /// Opens or creates a map with these types.
+    pub fn create(
+        pool: &Pool,
+        name: &str,
+        key: Type,
+        value: Type,
+        options: MapOptions,
+    ) -> Result<Self> {
+        let words = pool.map_of_words(name, key, value, options)?;
+        Self::new(words, key, value)
     }
 
-    fn del(&self, key: &str) -> Result<Option<String>> {
-        Ok(self.remove(K::parse(key)?)?.map(|value| value.show()))
+    fn new(words: Map<u64, u64>, key: Type, value: Type) -> Result<Self> {
+        let keys = TextType::new(key)?.keys;
+        Ok(Self {
+            words,
+            keys: keys.with_context(|| format!("{key} cannot be a key"))?,
+            values: TextType::new(value)?.values,
+        })
     }
 
-    fn scan(&self, scan: &Scan<'_>, visit: &mut dyn FnMut(String, String) -> bool) -> Result<()> {
-        use std::ops::Bound;
-        let bound = |text: Option<&str>| -> Result<Bound<K>> {
-            Ok(text
-                .map(K::parse)
-                .transpose()?
-                .map_or(Bound::Unbounded, Bound::Included))
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Result<Option<String>> {
+        self.shown(self.words.get(self.key(key)?)?)
+    }
+
+    /// Sets a value, and returns the one before.
+    pub fn put(&self, key: &str, value: &str) -> Result<Option<String>> {
+        let (key, value) = (self.key(key)?, (self.values.parse)(value)?);
+        self.shown(self.words.insert(key, value)?)
+    }
+
+    /// Removes a key, and returns its value.
+    pub fn del(&self, key: &str) -> Result<Option<String>> {
+        self.shown(self.words.remove(self.key(key)?)?)
+    }
+
+    fn key(&self, text: &str) -> Result<u64> {
+        (self.keys.parse)(text)
+    }
+
+    fn shown(&self, value: Option<u64>) -> Result<Option<String>> {
+        value
+            .map(|word| show(self.values, "value", word))
+            .transpose()
+    }
+
+    /// Calls `visit` with records in order until it returns `false`.
+    pub fn scan(
+        &self,
+        scan: &Scan<'_>,
+        visit: &mut dyn FnMut(String, String) -> bool,
+    ) -> Result<()> {
+        let bound = |text: Option<&str>| -> Result<Bound<u64>> {
+            let key = text.map(|text| self.key(text)).transpose()?;
+            Ok(key.map_or(Bound::Unbounded, Bound::Included))
         };
-        let mut range = self.range((bound(scan.from)?, bound(scan.to)?))?;
+        let mut range = self.words.range((bound(scan.from)?, bound(scan.to)?))?;
         while let Some(record) = if scan.reverse {
             range.next_back()
         } else {
             range.next()
         } {
             let (key, value) = record?;
-            if !visit(key.show(), value.show()) {
+            let key = show(self.keys, "key", key)?;
+            if !visit(key, show(self.values, "value", value)?) {
                 break;
             }
         }
         Ok(())
     }
 
-    fn load(
+    /// Adds all rows: in bulk if the map is empty. Returns how many keys were there more than once.
+    pub fn load(
         &self,
         rows: &mut dyn Iterator<Item = Result<Row>>,
         columns: &Columns,
@@ -110,31 +207,33 @@ impl<K: Key + Text, V: Value + Text> TextMap for Map<K, V> {
         for row in rows {
             let row = row?;
             let place = |column: &str| format!("line {}, {column}", row.line);
-            let key = || -> Result<_> {
-                let key = K::parse(&row.key)?;
-                Ok((key.encode()?, key))
-            };
-            let (code, key) = key().with_context(|| place(&columns.key))?;
-            let value = V::parse(&row.value).with_context(|| place(&columns.value))?;
-            records.push((code, (key, value)));
+            let key = self.key(&row.key).with_context(|| place(&columns.key))?;
+            let value = (self.values.parse)(&row.value).with_context(|| place(&columns.value))?;
+            records.push((key, value));
         }
-        let repeated = load_records(self, records, options)?;
-        Ok(repeated)
+        load_records(&self.words, records, options)
     }
 
-    fn stat(&self) -> Result<MapStat> {
-        Ok(Map::stat(self)?)
+    /// See [`Map::stat`].
+    pub fn stat(&self) -> Result<MapStat> {
+        Ok(self.words.stat()?)
     }
 
-    fn check(&self) -> Result<Vec<String>> {
-        Ok(Map::check(self)?)
+    /// See [`Map::check`].
+    pub fn check(&self) -> Result<Vec<String>> {
+        Ok(self.words.check()?)
     }
 }
 
-/// Adds records, each with its encoded key: in bulk if the map is empty. Of records with the same key the last one counts.
-pub fn load_records<K: Key, V: Value>(
-    map: &Map<K, V>,
-    mut records: Vec<(u64, (K, V))>,
+fn show(codec: Codec, role: &str, word: u64) -> Result<String> {
+    let damaged = || Error::Damaged(format!("{word:#x} is no {role} of the map's type"));
+    Ok((codec.show)(word).ok_or_else(damaged)?)
+}
+
+/// Adds records of encoded words: in bulk if the map is empty. Of records with the same key the last one counts.
+pub fn load_records(
+    map: &Map<u64, u64>,
+    mut records: Vec<(u64, u64)>,
     options: &LoadOptions<'_>,
 ) -> Result<usize> {
     let all = records.len();
@@ -143,7 +242,6 @@ pub fn load_records<K: Key, V: Value>(
     records.reverse();
     records.dedup_by_key(|record| record.0);
     records.reverse();
-    let records: Vec<(K, V)> = records.into_iter().map(|(_, record)| record).collect();
     if map.is_empty()? {
         map.bulk_load(&records, options.fill)?;
         (options.written)(records.len() as u64);
@@ -156,71 +254,60 @@ pub fn load_records<K: Key, V: Value>(
     Ok(all - records.len())
 }
 
-/// What the catalog says of a map.
-pub fn info(pool: &Pool, name: &str) -> Result<MapInfo> {
-    match pool.maps().into_iter().find(|map| map.name == name) {
-        Some(map) => Ok(map),
-        None => bail!(indelible::Error::NoSuchMap(name.into())),
-    }
-}
-
-/// Opens a map with the types that the catalog records.
-pub fn open(pool: &Pool, name: &str) -> Result<Box<dyn TextMap>> {
-    let info = info(pool, name)?;
-    create(pool, name, info.key, info.value, MapOptions::default().accept_any(true))
-}
-
-/// Opens or creates a map with these types.
-pub fn create(
-    pool: &Pool,
-    name: &str,
-    key: Type,
-    value: Type,
-    options: MapOptions,
-) -> Result<Box<dyn TextMap>> {
-    match key {
-        Type::U64 => with_key::<u64>(pool, name, value, options),
-        Type::I64 => with_key::<i64>(pool, name, value, options),
-        Type::U32 => with_key::<u32>(pool, name, value, options),
-        Type::I32 => with_key::<i32>(pool, name, value, options),
-        Type::F64 => with_key::<f64>(pool, name, value, options),
-        Type::F32 => with_key::<f32>(pool, name, value, options),
-        Type::Bytes8 => with_key::<[u8; 8]>(pool, name, value, options),
-        Type::Unit => bail!("() cannot be a key"),
-        other => bail!("this command line does not know keys of type {other}"),
-    }
-}
-
-fn with_key<K: Key + Text>(
-    pool: &Pool,
-    name: &str,
-    value: Type,
-    options: MapOptions,
-) -> Result<Box<dyn TextMap>> {
-    Ok(match value {
-        Type::U64 => Box::new(pool.map_with::<K, u64>(name, options)?),
-        Type::I64 => Box::new(pool.map_with::<K, i64>(name, options)?),
-        Type::U32 => Box::new(pool.map_with::<K, u32>(name, options)?),
-        Type::I32 => Box::new(pool.map_with::<K, i32>(name, options)?),
-        Type::F64 => Box::new(pool.map_with::<K, f64>(name, options)?),
-        Type::F32 => Box::new(pool.map_with::<K, f32>(name, options)?),
-        Type::Bytes8 => Box::new(pool.map_with::<K, [u8; 8]>(name, options)?),
-        Type::Unit => Box::new(pool.map_with::<K, ()>(name, options)?),
-        other => bail!("this command line does not know values of type {other}"),
-    })
-}
-
-/// A type by its name on the command line.
+/// A type by its name on the command line: as Rust spells it, or a name that needs no quotes in a shell, `bytes4` for `[u8; 4]` and
+/// `unit` for `()`.
 pub fn type_by_name(name: &str) -> Result<Type, String> {
-    Ok(match name {
-        "u64" => Type::U64,
-        "i64" => Type::I64,
-        "u32" => Type::U32,
-        "i32" => Type::I32,
-        "f64" => Type::F64,
-        "f32" => Type::F32,
-        "bytes8" => Type::Bytes8,
-        "unit" => Type::Unit,
-        _ => return Err("known types: u64 i64 u32 i32 f64 f32 bytes8, and unit for values".into()),
-    })
+    let known = |of: &&Type| of.to_string() == name || name_for_shells(**of) == name;
+    let found = Type::all().iter().find(known);
+    found
+        .copied()
+        .ok_or_else(|| format!("known types: {}", type_names()))
+}
+
+/// [`type_by_name`] for keys.
+pub fn key_type_by_name(name: &str) -> Result<Type, String> {
+    let of = type_by_name(name)?;
+    if of.can_be_key() {
+        return Ok(of);
+    }
+    Err(format!("{of} cannot be a key"))
+}
+
+/// The names of all types, as help and errors list them.
+pub fn type_names() -> String {
+    let names = Type::all().iter().map(|&of| match of.can_be_key() {
+        true => name_for_shells(of),
+        false => format!("{} (values only)", name_for_shells(of)),
+    });
+    names.collect::<Vec<_>>().join(", ")
+}
+
+fn name_for_shells(of: Type) -> String {
+    let name = of.to_string();
+    if name == "()" {
+        return "unit".into();
+    }
+    match name.strip_prefix("[u8; ") {
+        Some(rest) => format!("bytes{}", rest.trim_end_matches(']')),
+        None => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_has_codecs_and_names() {
+        for &of in Type::all() {
+            let codecs = TextType::new(of).unwrap();
+            assert_eq!(codecs.keys.is_some(), of.can_be_key(), "{of}");
+            assert_eq!(type_by_name(&of.to_string()), Ok(of));
+            assert_eq!(type_by_name(&name_for_shells(of)), Ok(of));
+            assert_eq!(key_type_by_name(&of.to_string()).is_ok(), of.can_be_key());
+        }
+        assert_eq!(type_by_name("bytes8"), Ok(Type::Bytes8));
+        assert_eq!(type_by_name("unit"), Ok(Type::Unit));
+        assert!(type_by_name("u128").unwrap_err().contains("bytes7"));
+    }
 }

@@ -5,7 +5,8 @@ use crate::history::{Change, Saw, Steps};
 use crate::{Contents, Memory, Structure, Workload, lock};
 use Operation::{
     BulkLoad, CompareExchange, CreateOther, DropOther, FreeRun, Get, GetBatch, Insert, InsertBatch,
-    InsertNew, Range as RangeOf, ReleaseMemory, Remove, Reopen, Shrink, TakeRun, Update,
+    InsertNew, Range as RangeOf, ReleaseMemory, Remove, RenameOther, Reopen, Shrink, TakeRun,
+    Update,
 };
 use indelible::checker::History;
 pub use indelible::checker::{Keys, Operation, Size};
@@ -148,9 +149,16 @@ impl Structure for Maps {
                 open.set_other(Some(other));
                 Ok(vec![Saw::Nothing])
             }
+            RenameOther => {
+                let from = other_name(&pool).ok_or("there is no other map")?;
+                let to = OTHER_NAMES[usize::from(from == OTHER_NAMES[0])];
+                pool.rename_map(&from, to).map_err(text)?;
+                Ok(Vec::new())
+            }
             DropOther => {
                 open.set_other(None);
-                pool.drop_map("other").map_err(text)?;
+                let name = other_name(&pool).ok_or("there is no other map")?;
+                pool.drop_map(&name).map_err(text)?;
                 Ok(vec![Saw::Nothing])
             }
             Shrink => pool.shrink().map(|_| Vec::new()).map_err(text),
@@ -197,7 +205,7 @@ impl Structure for Maps {
             DropOther => Steps::one(OTHER, Change::Remove),
             TakeRun(_) => Steps::one(OTHER, Change::Update(1)),
             FreeRun => Steps::one(OTHER, Change::Update(0)),
-            Shrink | ReleaseMemory | Reopen => Steps::default(),
+            Shrink | ReleaseMemory | RenameOther | Reopen => Steps::default(),
         }
     }
 
@@ -207,13 +215,14 @@ impl Structure for Maps {
         problems.extend(pool.check());
         let mut contents: Contents = map.iter().collect::<Result<_, _>>().map_err(text)?;
         if pool.maps().len() > 1 {
-            let other = pool.open_map::<u64, u64>("other").map_err(text)?;
+            let name = other_name(&pool).ok_or("there is no other map")?;
+            let other = pool.open_map::<u64, u64>(&name).map_err(text)?;
             problems.extend(other.check().map_err(text)?);
             if other.len().map_err(text)? > 0 {
                 problems.push("the other map has records".into());
             }
             let at = contents.partition_point(|&(key, _)| key < OTHER);
-            contents.insert(at, (OTHER, pool.runs("other").map_err(text)? as u64));
+            contents.insert(at, (OTHER, pool.runs(&name).map_err(text)? as u64));
         }
         if problems.is_empty() {
             Ok(contents)
@@ -241,6 +250,18 @@ impl Structure for Maps {
             pool.abandon();
         }
     }
+}
+
+/// The names that the other map has in turn.
+const OTHER_NAMES: [&str; 2] = [
+    "other",
+    "another, with a name that is longer than a line of names",
+];
+
+/// The other map's name, if it is there.
+fn other_name(pool: &Pool) -> Option<String> {
+    let mut names = pool.maps().into_iter().map(|map| map.name);
+    names.find(|name| name != "m")
 }
 
 /// What a range from the first to the last of `keys` says of each of them.

@@ -279,8 +279,15 @@ fn in_code() -> impl Iterator<Item = Mutation> {
     })
 }
 
-/// Images in which an equivalent mutant is looked for.
-const MOST_IMAGES_IF_EQUIVALENT: u64 = 8_000;
+/// Images in which an equivalent mutant is looked for: few in the short form of the tests, which would spend most of their time on what is
+/// not to be found.
+fn most_images_if_equivalent() -> u64 {
+    if std::env::var_os("INDELIBLE_DEEP").is_some() {
+        8_000
+    } else {
+        1_500
+    }
+}
 
 /// Recoveries of one recording in which a bug is planted, at most.
 const MOST_RECOVERIES: u32 = 300;
@@ -439,7 +446,7 @@ impl Hunter {
         // Of equivalent mutants, which nobody expects to be found, a part has to do.
         let most = mutation
             .equivalent()
-            .map_or(u64::MAX, |_| MOST_IMAGES_IF_EQUIVALENT);
+            .map_or(u64::MAX, |_| most_images_if_equivalent());
         let mutated = || {
             self.in_mixed_order().filter_map(|(structure, recording)| {
                 let (events, first) = mutation.of_events(&recording.events, recording.from)?;

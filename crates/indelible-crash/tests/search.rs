@@ -1,13 +1,42 @@
-//! The short form of the search: the pool and both kinds of index, every change of structure, more than a million images.
-//! `indelible crash --deep` is the long form.
+//! The search over the pool and every kind of index. The short form, which CI runs, meets every change of structure and crashes both sides
+//! of every commit point; with INDELIBLE_DEEP=1 (`.ci/deep search`) it explores several times as many histories, more than a million
+//! images. `indelible crash --deep` goes on for as long as it is told.
 
 use indelible_crash::indelible::Kind;
 use indelible_crash::{Coverage, CrashModel, Limits, Run, Tally, maps};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+fn is_deep() -> bool {
+    std::env::var_os("INDELIBLE_DEEP").is_some()
+}
+
+/// All of so many histories, or the part of them that the short form explores.
+fn part(histories: u64) -> u64 {
+    if is_deep() {
+        histories
+    } else {
+        histories.div_ceil(PART)
+    }
+}
+
+/// The short form explores one history in so many.
+const PART: u64 = 6;
+
 /// Histories of so many operations by so many threads.
 fn explore(
+    kind: Kind,
+    crash_model: CrashModel,
+    threads: usize,
+    operations: usize,
+    histories: u64,
+    tally: &Tally,
+) -> Coverage {
+    explore_from(0, kind, crash_model, threads, operations, histories, tally)
+}
+
+fn explore_from(
+    seed: u64,
     kind: Kind,
     crash_model: CrashModel,
     threads: usize,
@@ -19,7 +48,7 @@ fn explore(
         history: &|seed| maps::history(Some(kind), seed, operations, threads),
         crash_model,
         limits: Limits::default(),
-        seed: 0,
+        seed,
         histories,
         time: None,
         workers: std::thread::available_parallelism().map_or(1, usize::from),
@@ -40,8 +69,19 @@ fn whatever_a_crash_leaves_nothing_acknowledged_is_missing() {
     let tally = Tally::default();
     let mut coverage = Coverage::default();
     for &kind in Kind::all() {
-        let [alone, together] = kind.suite().histories();
+        let [alone, together] = kind.suite().histories().map(part);
         coverage.merge(explore(kind, CrashModel::Pmem, 1, 200, alone, &tally));
+        for &seed in kind.suite().rare_seeds() {
+            coverage.merge(explore_from(
+                seed,
+                kind,
+                CrashModel::Pmem,
+                1,
+                200,
+                1,
+                &tally,
+            ));
+        }
         for threads in 2..=4 {
             coverage.merge(explore(
                 kind,
@@ -65,8 +105,13 @@ fn whatever_a_crash_leaves_nothing_acknowledged_is_missing() {
         unlisted.is_empty(),
         "in no list of commit points: {unlisted:#?}"
     );
-    assert!(coverage.images.iter().all(|&images| images > 10_000));
-    assert!(tally.distinct() > 1_000_000, "{} images", tally.distinct());
+    let [least, distinct] = if is_deep() {
+        [10_000, 1_000_000]
+    } else {
+        [1_000, 200_000]
+    };
+    assert!(coverage.images.iter().all(|&images| images > least));
+    assert!(tally.distinct() > distinct, "{} images", tally.distinct());
 }
 
 #[test]
@@ -74,12 +119,12 @@ fn a_killed_process_leaves_nothing_unacknowledged_in_part() {
     let tally = Tally::default();
     let mut coverage = Coverage::default();
     for &kind in Kind::all() {
-        let [alone, together] = kind.suite().histories();
+        let [alone, together] = kind.suite().histories().map(part);
         let alone = alone / 2;
         coverage.merge(explore(kind, CrashModel::Process, 1, 200, alone, &tally));
         coverage.merge(explore(kind, CrashModel::Process, 3, 40, together, &tally));
     }
-    assert!(coverage.images.iter().all(|&images| images > 1_000));
+    assert!(coverage.images.iter().all(|&images| images > 100));
 }
 
 #[test]
@@ -108,7 +153,7 @@ fn recorded_histories_of_threads_are_linearizable() {
                 ..Limits::default()
             },
             seed: 1_000_000,
-            histories: 4_000,
+            histories: part(4_000),
             time: None,
             workers: std::thread::available_parallelism().map_or(1, usize::from),
         };

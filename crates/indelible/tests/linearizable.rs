@@ -420,9 +420,8 @@ fn whatever_threads_do_at_once_has_an_order_that_explains_it() {
         .unwrap();
     let first = number("INDELIBLE_SEED", 0);
     for seed in first..first + number("INDELIBLE_ROUNDS", 8) {
-        round(directory.path(), Kind::Apex, seed, 2_500);
-        if seed % 4 == 0 {
-            round(directory.path(), Kind::LbTree, seed, 2_500);
+        for &kind in Kind::all() {
+            round(directory.path(), kind, seed, 2_500);
         }
     }
 }

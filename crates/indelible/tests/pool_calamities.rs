@@ -9,6 +9,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 const EXTENT: u64 = 2 << 20;
+const CATALOG: u64 = 8192;
+const TABLE: u64 = 64 << 10;
 
 struct Place {
     _directory: tempfile::TempDir,
@@ -488,5 +490,53 @@ fn damage_and_use(kind: Kind) {
         map.iter().take(2000).for_each(drop);
         let _ = map.check();
         let _ = map.len();
+    }
+}
+
+fn is_damaged(result: indelible::Result<Pool>) -> bool {
+    matches!(result, Err(Error::Damaged(_)))
+}
+
+/// Else one map's sweep, or its removal, would take extents away from another one.
+#[test]
+fn a_pool_in_which_maps_share_extents_is_refused() {
+    let place = place();
+    let path = &place.path;
+    let pool = Pool::create(path).unwrap();
+    for name in ["m", "other"] {
+        let map = pool.map::<u64, u64>(name).unwrap();
+        map.insert(1, 1).unwrap();
+    }
+    pool.close().unwrap();
+    let file = writable(path);
+    let get = |at| {
+        let mut bytes = [0; 8];
+        file.read_exact_at(&mut bytes, at).unwrap();
+        u64::from_ne_bytes(bytes)
+    };
+    let set = |at, word: u64| file.write_all_at(&word.to_ne_bytes(), at).unwrap();
+    let owners = [CATALOG, CATALOG + 256].map(get);
+    let mut table = (1..file.metadata().unwrap().len() / EXTENT).map(|extent| TABLE + extent * 8);
+    let owned = table.find(|&at| get(at) & 0xffff_ffff == owners[0]);
+    let table_word = owned.unwrap();
+    let run = |length: u64| owners[0] | 2 << 32 | length << 40;
+    for (at, damage) in [
+        (CATALOG + 256, owners[0]),
+        (CATALOG + 256, owners[0] | 1 << 40),
+        // The first extent of a run, but those behind it are others'.
+        (table_word, run(2)),
+        (table_word, run(1 << 23)),
+    ] {
+        let before = get(at);
+        set(at, damage);
+        assert!(is_damaged(Pool::open(path)), "{damage:#x} at {at:#x}");
+        assert!(is_damaged(PoolOptions::new().open_read_only(path)));
+        set(at, before);
+    }
+    let pool = Pool::open(path).unwrap();
+    assert_eq!(pool.check(), [""; 0]);
+    for name in ["m", "other"] {
+        let map = pool.open_map::<u64, u64>(name).unwrap();
+        assert_eq!(map.get(1).unwrap(), Some(1));
     }
 }

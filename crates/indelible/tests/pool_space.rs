@@ -49,13 +49,17 @@ fn a_bulk_load_without_room_is_an_error_and_leaves_nothing_behind() {
     assert!(outcomes.iter().all(|&count| count > 0), "{outcomes:?}");
 }
 
-/// Extents that have room for more than 5000 records. APEX has blocks of several sizes, and extents for each: for the root,
-/// the nodes, and nodes of twice the size which take their place.
+/// Extents that have room for more than 5000 records. Some kinds of index have blocks of several sizes, and extents for each.
 fn few_extents(kind: Kind) -> u64 {
-    match kind {
-        Kind::LbTree => 1,
-        _ => 4,
+    let pool = Pool::in_memory().unwrap();
+    let map = map_of(&pool, kind);
+    for i in 0..=5000_u64 {
+        map.insert(i.wrapping_mul(0x9e37_79b9_7f4a_7c15), i)
+            .unwrap();
     }
+    let stat = pool.stat();
+    // The first extent is the pool's own.
+    stat.extents - stat.free_extents - 1
 }
 
 fn fill_up(map: &Map<u64, u64>) -> u64 {
@@ -87,9 +91,10 @@ fn a_full_pool_is_an_error_and_loses_nothing() {
 }
 
 fn fill_a_pool(kind: Kind) {
+    let few = few_extents(kind);
     for options in [
-        PoolOptions::new().max_bytes((1 + 3 * few_extents(kind)) * EXTENT),
-        PoolOptions::new().max_bytes((1 + few_extents(kind)) * EXTENT),
+        PoolOptions::new().max_bytes((1 + 3 * few) * EXTENT),
+        PoolOptions::new().max_bytes((1 + few) * EXTENT),
     ] {
         let place = place();
         let pool = options.create(&place.path).unwrap();
@@ -153,7 +158,8 @@ fn growth_that_fails_at_every_step_in_turn_loses_nothing() {
 }
 
 fn fail_to_grow(kind: Kind) {
-    for extents in 1 + few_extents(kind)..6 + few_extents(kind) {
+    let few = few_extents(kind);
+    for extents in 1 + few..6 + few {
         let place = place();
         let pool = PoolOptions::new()
             .max_bytes(extents * EXTENT)

@@ -1,7 +1,7 @@
 //! `create`.
 
 use super::{MapArgs, PoolArguments};
-use crate::typed::{create, type_by_name};
+use crate::typed::{TextMap, key_type_by_name, type_by_name, type_names};
 use anyhow::Result;
 use clap::Args;
 use indelible::Type;
@@ -13,10 +13,9 @@ pub struct Create {
     pool: PoolArguments,
     /// Name of the map.
     map: String,
-    /// u64, i64, u32, i32, f64, f32 or bytes8.
-    #[arg(long, default_value = "u64", value_parser = type_by_name)]
+    #[arg(long, default_value = "u64", value_parser = key_type_by_name, help = format!("Type of the keys: {}", type_names()))]
     key_type: Type,
-    /// The same, or unit for a set.
+    /// Type of the values: one of those of keys, or unit for a set.
     #[arg(long, default_value = "u64", value_parser = type_by_name)]
     value_type: Type,
     #[command(flatten)]
@@ -28,7 +27,7 @@ impl Create {
     pub fn run(self) -> Result<bool> {
         let options = self.new.options();
         self.pool.change(&self.map, |pool| {
-            create(pool, &self.map, self.key_type, self.value_type, options)?;
+            TextMap::create(pool, &self.map, self.key_type, self.value_type, options)?;
             Ok(true)
         })
     }

@@ -2,7 +2,7 @@
 
 use super::open_to_read;
 use crate::output::Output;
-use crate::typed;
+use crate::typed::TextMap;
 use anyhow::Result;
 use clap::Args;
 use indelible::{FactValue, MapStat, Pool, PoolOptions};
@@ -23,19 +23,22 @@ impl Stat {
     pub fn run(self, output: &Output) -> Result<bool> {
         let pool = open_to_read(&self.pool)?;
         if let Some(map) = &self.map {
-            let stat = typed::open(&pool, map)?.stat()?;
+            let stat = TextMap::open(&pool, map)?.stat()?;
             output.facts(&format!("map {map}"), &map_facts(&stat))?;
             return Ok(true);
         }
         let stat = pool.stat();
         let mut rows = Vec::new();
         for map in pool.maps() {
-            let stat = typed::open(&pool, &map.name)?.stat()?;
+            let stat = TextMap::open(&pool, &map.name)?.stat()?;
             let types = format!("{} to {}", map.key, map.value);
+            // As `--kind` takes it.
+            let options = map.options.to_string();
+            let kind = options.strip_prefix("kind=").unwrap_or(&options);
             let fill = stat.fact("fill").map(|fill| fill.value.as_f64());
             rows.push(vec![
                 json!(map.name),
-                json!(map.options.to_string()),
+                json!(kind),
                 json!(types),
                 json!(stat.records),
                 json!(stat.file_bytes),
@@ -127,7 +130,7 @@ impl Check {
         let mut sound = of_pool.is_empty();
         add("(the pool)", shown(of_pool));
         for map in pool.maps() {
-            let findings = typed::open(&pool, &map.name)?.check()?;
+            let findings = TextMap::open(&pool, &map.name)?.check()?;
             if findings.is_empty() {
                 add(&map.name, vec!["sound".into()]);
             } else {

@@ -3,7 +3,9 @@
 use super::{MapArgs, PoolArguments};
 use crate::output::Output;
 use crate::text::quoted;
-use crate::typed::{self, Columns, LoadOptions, Row, type_by_name};
+use crate::typed::{
+    self, Columns, LoadOptions, Row, TextMap, key_type_by_name, type_by_name, type_names,
+};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use indelible::{Pool, Type};
@@ -31,10 +33,9 @@ pub struct Load {
     /// Column of the values; default: the number of the row, from 0.
     #[arg(long)]
     value: Option<String>,
-    /// u64, i64, u32, i32, f64, f32 or bytes8.
-    #[arg(long, default_value = "u64", value_parser = type_by_name)]
+    #[arg(long, default_value = "u64", value_parser = key_type_by_name, help = format!("Type of the keys: {}", type_names()))]
     key_type: Type,
-    /// The same, or unit.
+    /// Type of the values: one of those of keys, or unit for a set.
     #[arg(long, default_value = "u64", value_parser = type_by_name)]
     value_type: Type,
     /// The CSV file has no line with names.
@@ -105,7 +106,7 @@ impl Load {
     }
 
     fn load_csv(&self, pool: &Pool, output: &Output) -> Result<(u64, usize)> {
-        let map = typed::create(
+        let map = TextMap::create(
             pool,
             &self.map,
             self.key_type,
@@ -174,7 +175,7 @@ impl Load {
         let mut records = Vec::with_capacity(count as usize);
         for (position, key) in (0_u64..).zip(keys) {
             let key = key?;
-            records.push((key, (key, position)));
+            records.push((key, position));
             if position.is_multiple_of(1 << 16) {
                 progress.set_position(position);
             }

@@ -2,7 +2,7 @@
 
 use super::open_to_read;
 use crate::output::{Output, note};
-use crate::typed;
+use crate::typed::{self, TextMap};
 use anyhow::Result;
 use clap::Args;
 use indelible::Pool;
@@ -25,7 +25,7 @@ impl Get {
     /// Runs the command.
     pub fn run(self, output: &Output) -> Result<bool> {
         let pool = open_to_read(&self.pool)?;
-        let map = typed::open(&pool, &self.map)?;
+        let map = TextMap::open(&pool, &self.map)?;
         let mut all_there = true;
         let mut rows = Vec::new();
         for key in self.keys {
@@ -70,7 +70,7 @@ impl Put {
     /// Runs the command.
     pub fn run(self, output: &Output) -> Result<bool> {
         let pool = Pool::open(&self.pool)?;
-        let map = typed::open(&pool, &self.map)?;
+        let map = TextMap::open(&pool, &self.map)?;
         let before = map.put(&self.key, &self.value)?;
         output.done("the record was set");
         drop(map);
@@ -98,7 +98,7 @@ impl Del {
     /// Runs the command.
     pub fn run(self, output: &Output) -> Result<bool> {
         let pool = Pool::open(&self.pool)?;
-        let map = typed::open(&pool, &self.map)?;
+        let map = TextMap::open(&pool, &self.map)?;
         // All are removed before any is printed: an output that fails does not leave it half done.
         let mut removed = Vec::new();
         let mut all = || -> Result<()> {
@@ -152,7 +152,7 @@ impl Scan {
     /// Runs the command.
     pub fn run(self, output: &Output) -> Result<bool> {
         let pool = open_to_read(&self.pool)?;
-        let map = typed::open(&pool, &self.map)?;
+        let map = TextMap::open(&pool, &self.map)?;
         let scan = typed::Scan {
             from: self.from.as_deref(),
             to: self.to.as_deref(),

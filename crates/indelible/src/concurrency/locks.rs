@@ -219,7 +219,7 @@ mod loom_tests {
         });
     }
 
-    /// How a node is copied while others write (APEX): it is frozen, then each of its locks is taken once. A writer looks
+    /// How a node is copied while others write: it is frozen, then each of its locks is taken once. A writer looks
     /// at the state under its lock.
     struct Node {
         lock: VersionLock,

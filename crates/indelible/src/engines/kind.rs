@@ -1,7 +1,7 @@
 //! Which kinds of index there are.
 
 use super::option::{EngineOptions, OptionBytes};
-use super::{OptionInfo, ordered_engines};
+use super::{Engine, OptionInfo, ordered_engines};
 use crate::{Error, Result};
 
 macro_rules! kinds {
@@ -34,6 +34,14 @@ macro_rules! kinds {
             pub const fn description(self) -> &'static str {
                 match self {
                     $(Self::$variant => concat!($first, $($more,)*).trim_ascii(),)+
+                }
+            }
+
+            /// Whether the kind is an example for those who write an engine, and not meant to be fast.
+            #[must_use]
+            pub const fn is_example(self) -> bool {
+                match self {
+                    $(Self::$variant => <super::$folder::Index as Engine>::IS_EXAMPLE,)+
                 }
             }
 

@@ -11,9 +11,12 @@
 //! and names, their options, and the host's dispatch. `docs/adding-an-index.md` walks through the smallest engine, `table`.
 //!
 //! Every engine folder has the same rooms: `layout`, `search`, `insert`, structure changes, `scan`, `recover`, `check`, `options`,
-//! and `testing`, what the crash checker needs: planted bugs, commit points, names of structure changes, histories.
+//! `testing`, what the crash checker needs: planted bugs, commit points, names of structure changes, histories; and `damage`, how tests
+//! break links in the file.
 
 mod buffer;
+#[cfg(all(test, not(loom)))]
+mod damage;
 mod facts;
 mod kind;
 mod option;
@@ -99,6 +102,9 @@ pub(crate) struct Place {
 pub(crate) trait Engine: Send + Sync + Sized + 'static {
     /// What can be chosen when the object is created.
     type Options: EngineOptions;
+
+    /// Whether the engine is there to be read, and not to be fast: the bench leaves it out where nobody asks for it.
+    const IS_EXAMPLE: bool = false;
 
     /// Lays out an empty object for a catalog entry that is not committed yet: what is written here cannot be reached before.
     /// What is flushed here needs no fence, since the host fences before it commits the entry.
@@ -191,3 +197,8 @@ pub(crate) trait Ordered: Engine {
         wanted: Option<usize>,
     ) -> Result<()>;
 }
+
+/// Once more, with small nodes.
+#[cfg(all(test, not(loom)))]
+#[path = "../../tests/linearizable.rs"]
+mod linearizable;

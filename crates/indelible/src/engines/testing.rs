@@ -52,6 +52,11 @@ pub trait Suite: Sync {
         None
     }
 
+    /// Seeds that together have all that [`rare_history`](Self::rare_history) is for.
+    fn rare_seeds(&self) -> &'static [u64] {
+        &[]
+    }
+
     /// Histories, with the seeds of their schedules, in which planted bugs are looked for besides some of each theme.
     fn hunts(&self, kind: Kind) -> Vec<(History, u64)> {
         let _ = kind;
@@ -217,6 +222,7 @@ pub mod common {
         "pool.create",
         "pool.drop",
         "pool.free",
+        "pool.rename",
         "pool.take",
         "pool.take-run",
         "pool.wipe",
@@ -233,6 +239,7 @@ pub mod common {
         StructureChange::new("open"),
         StructureChange::new("object created"),
         StructureChange::new("object dropped"),
+        StructureChange::with_variants("object renamed", 2),
         StructureChange::new("extent taken"),
         StructureChange::new("extent freed"),
         StructureChange::new("file growth"),
@@ -253,7 +260,6 @@ pub mod common {
         EquivalentMutant::new(NoFlush("pool.free-continuations"), HEADLESS),
         EquivalentMutant::new(NoFence("pool.free-continuations"), HEADLESS),
         EquivalentMutant::new(EarlyCommit("pool.drop"), "a removal depends on nothing"),
-        EquivalentMutant::new(EarlyCommit("pool.free"), "a removal depends on nothing"),
         EquivalentMutant::new(EarlyCommit("pool.wipe"), "what is wiped has no owner"),
         EquivalentMutant::new(
             EarlyCommit("pool.take"),
@@ -287,6 +293,8 @@ pub enum Operation {
     BulkLoad(Vec<(u64, u64)>),
     /// Another map is created, which takes an extent.
     CreateOther,
+    /// The other map is renamed, or gets its first name again.
+    RenameOther,
     /// The other map is dropped, and its extents become free.
     DropOther,
     Shrink,
@@ -302,7 +310,8 @@ pub enum Operation {
 
 use Operation::{
     BulkLoad, CompareExchange, CreateOther, DropOther, FreeRun, Get, GetBatch, Insert, InsertBatch,
-    InsertNew, Range as RangeOf, ReleaseMemory, Remove, Reopen, Shrink, TakeRun, Update,
+    InsertNew, Range as RangeOf, ReleaseMemory, Remove, RenameOther, Reopen, Shrink, TakeRun,
+    Update,
 };
 
 /// How the keys of a history lie in their domain.
@@ -408,6 +417,7 @@ pub(crate) fn any_history(kind: Kind, theme: u64, seed: u64, size: Size) -> Hist
             (_, 13) if size.threads < 2 && value % 4 == 0 => Reopen,
             (_, 13 | 14) => InsertBatch(some(BATCH).into_iter().map(|key| (key, value)).collect()),
             _ if size.threads > 1 => Shrink,
+            _ if other != Other::Absent && value % 2 == 0 => RenameOther,
             _ => in_catalog(false, &mut random, &mut other),
         }
     };

@@ -1,5 +1,6 @@
 //! The public face: pools, maps, ranges, options, types of keys and values. Everything is documented and typed here, and done below.
 
+mod catalog;
 mod many;
 mod map;
 mod open;
@@ -7,12 +8,13 @@ mod options;
 mod pool;
 mod range;
 mod types;
+mod words;
 
 pub use crate::host::MapStat;
 pub use crate::pool::PoolOptions;
+pub(crate) use catalog::accept_if_whole;
 pub use map::{CompareExchange, Map};
 pub use options::MapOptions;
-pub(crate) use pool::accept_if_whole;
 pub use pool::{MapInfo, Pool, PoolStat};
 pub use range::{Keys, Range, Values};
 pub use types::{Key, Newtype, Type, Value};

@@ -1,11 +1,10 @@
 //! Pools: the file and the maps in it.
 
+use super::catalog::{expect_name, open_at};
 use super::{Key, Map, MapOptions, Type, Value};
-use crate::engines::{AnyOptions, Kind, Place};
-use crate::host::{AnyMap, kind_of};
+use crate::engines::Kind;
 use crate::pmem::Medium;
-use crate::pmem::planted::planted;
-use crate::pool::{Bug, EXTENT_BYTES, NAME_BYTES, OPTION_BYTES, PoolCore, PoolOptions, Signature};
+use crate::pool::{EXTENT_BYTES, PoolCore, PoolOptions};
 use crate::{Error, Result};
 use std::path::Path;
 use std::sync::Arc;
@@ -35,7 +34,7 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone)]
 pub struct Pool {
-    core: Arc<PoolCore>,
+    pub(super) core: Arc<PoolCore>,
 }
 
 impl std::fmt::Debug for Pool {
@@ -252,21 +251,8 @@ impl Pool {
         name: &str,
         options: impl Into<MapOptions>,
     ) -> Result<Map<K, V>> {
-        let options = options.into();
-        let encoded = options.any().encode()?;
-        loop {
-            match self.find(name) {
-                Ok(slot) if !options.accepts_any() => self.expect_options(slot, &options)?,
-                Ok(_) => {}
-                Err(_) if self.core.is_read_only() => return Err(Error::ReadOnly),
-                Err(_) => self.create_map::<K, V>(name, &options, encoded)?,
-            }
-            match self.open_map(name) {
-                // Dropped by another thread in between.
-                Err(Error::NoSuchMap(_)) => {}
-                result => return result,
-            }
-        }
+        self.open_or_create(name, [K::TYPE, V::TYPE], &options.into())
+            .map(Map::new)
     }
 
     /// Opens the map `name`, whatever its kind of index. O(1).
@@ -288,71 +274,8 @@ impl Pool {
     /// # }
     /// ```
     pub fn open_map<K: Key, V: Value>(&self, name: &str) -> Result<Map<K, V>> {
-        loop {
-            let slot = self.find(name)?;
-            expect_types::<K, V>(name, &self.core.signature(slot))?;
-            // While the registry is unlocked in here the map may be dropped.
-            if let Some(map) = open_at(&self.core, slot, || self.find(name).ok() == Some(slot))? {
-                return Ok(Map::new(map));
-            }
-        }
-    }
-
-    pub(crate) fn find(&self, name: &str) -> Result<usize> {
-        self.core
-            .slots()
-            .find(|&slot| self.core.has_name(slot, name))
-            .ok_or_else(|| Error::NoSuchMap(name.into()))
-    }
-
-    fn expect_options(&self, slot: usize, wanted: &MapOptions) -> Result<()> {
-        let Some(found) = options_of(&self.core.signature(slot))? else {
-            // Opening it says why it cannot be opened.
-            return Ok(());
-        };
-        if found.any() == wanted.any() {
-            return Ok(());
-        }
-        Err(Error::OtherOptions {
-            name: self.core.name_of(slot),
-            found: found.to_string(),
-            wanted: wanted.to_string(),
-        })
-    }
-
-    fn create_map<K: Key, V: Value>(
-        &self,
-        name: &str,
-        options: &MapOptions,
-        encoded: [u8; OPTION_BYTES],
-    ) -> Result<()> {
-        expect_name(name)?;
-        let _objects = self.core.registry();
-        if self.find(name).is_ok() {
-            return Ok(());
-        }
-        let signature = Signature {
-            kind: options.kind() as u8,
-            types: [K::TYPE as u8, V::TYPE as u8],
-            object_format: options.any().format(),
-            options: encoded,
-        };
-        let slot = self.core.prepare_entry(name, signature)?;
-        if planted(Bug::CreateCommitsEarly) {
-            self.core.commit_entry(slot);
-        }
-        let place = Place {
-            core: Arc::clone(&self.core),
-            slot,
-        };
-        match AnyMap::format(&place, options.any()) {
-            Ok(()) => self.core.commit_entry(slot),
-            Err(error) => {
-                self.core.remove_entry(slot);
-                return Err(error);
-            }
-        }
-        Ok(())
+        let types = Some([K::TYPE, V::TYPE]);
+        self.open_as(name, types).map(|(_, map)| Map::new(map))
     }
 
     /// The maps in the pool, those of a later version apart. O(maps).
@@ -371,16 +294,7 @@ impl Pool {
     #[must_use]
     pub fn maps(&self) -> Vec<MapInfo> {
         let _objects = self.core.registry();
-        let info = |slot| {
-            let signature = self.core.signature(slot);
-            let [key, value] = signature.types.map(Type::from_code);
-            Some(MapInfo {
-                name: self.core.name_of(slot),
-                key: key?,
-                value: value?,
-                options: options_of(&signature).ok()??,
-            })
-        };
+        let info = |slot| self.info(slot);
         self.core.slots().filter_map(info).collect()
     }
 
@@ -586,75 +500,4 @@ impl Pool {
             Err(core) => Err(Error::InUse(core.path().display().to_string())),
         }
     }
-}
-
-/// The map of a catalog entry, open: the one that is, or opened now. `None` if it is not there any more, as `is_there` says with the
-/// registry of open objects locked.
-fn open_at(
-    core: &Arc<PoolCore>,
-    slot: usize,
-    is_there: impl Fn() -> bool,
-) -> Result<Option<AnyMap>> {
-    let place = Place {
-        core: Arc::clone(core),
-        slot,
-    };
-    let (mut objects, open) = core.open_object(core.registry(), slot);
-    if let Some(object) = open {
-        return AnyMap::from_object(&place, object).map(Some);
-    }
-    if !is_there() {
-        return Ok(None);
-    }
-    let map = AnyMap::open(place)?;
-    objects.insert(slot, Arc::downgrade(&map.object()));
-    Ok(Some(map))
-}
-
-/// Salvage: opens every map, without writing anything, and checks it.
-pub(crate) fn accept_if_whole(core: &Arc<PoolCore>) -> Result<()> {
-    for slot in core.slots().collect::<Vec<_>>() {
-        let place = Place {
-            core: Arc::clone(core),
-            slot,
-        };
-        let map = AnyMap::open(place)?;
-        if let Some(problem) = map.check()?.into_iter().next() {
-            let name = core.name_of(slot);
-            return Err(Error::Damaged(format!("map {name:?}: {problem}")));
-        }
-    }
-    Ok(())
-}
-
-fn expect_name(name: &str) -> Result<()> {
-    if name.is_empty() || name.len() > NAME_BYTES {
-        return Err(Error::BadName(name.len()));
-    }
-    Ok(())
-}
-
-/// Kind and options of a map in the catalog; `None` for a kind that this version does not know.
-fn options_of(signature: &Signature) -> Result<Option<MapOptions>> {
-    let Some(kind) = kind_of(signature) else {
-        return Ok(None);
-    };
-    let format = signature.object_format.max(1);
-    AnyOptions::decode(kind, format, &signature.options).map(|options| Some(options.into()))
-}
-
-/// Whether a map in the catalog has the types that are asked for.
-fn expect_types<K: Key, V: Value>(name: &str, signature: &Signature) -> Result<()> {
-    if kind_of(signature).is_some() && signature.types == [K::TYPE as u8, V::TYPE as u8] {
-        return Ok(());
-    }
-    let found = match signature.types.map(Type::from_code) {
-        [Some(key), Some(value)] if kind_of(signature).is_some() => format!("{key} to {value}"),
-        _ => "something that this version does not know".into(),
-    };
-    Err(Error::WrongType {
-        name: name.into(),
-        found,
-        wanted: format!("{} to {}", K::TYPE, V::TYPE),
-    })
 }

@@ -82,6 +82,19 @@ macro_rules! type_codes {
 each_type!(type_codes);
 
 impl Type {
+    /// Whether keys can be of this type, and not only values. Only [`Type::Unit`] cannot.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use indelible::Type;
+    /// assert!(Type::Char.can_be_key() && !Type::Unit.can_be_key());
+    /// ```
+    #[must_use]
+    pub const fn can_be_key(self) -> bool {
+        !matches!(self, Self::Unit)
+    }
+
     /// The type with this code in the catalog, if this version knows it.
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {

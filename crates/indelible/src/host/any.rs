@@ -59,6 +59,12 @@ macro_rules! any {
                 }
             }
 
+            /// Whether both are handles to one open map.
+            #[cfg(all(test, not(loom)))]
+            pub(crate) fn is_same(&self, other: &Self) -> bool {
+                Arc::ptr_eq(&self.object(), &other.object())
+            }
+
             pub(crate) fn kind(&self) -> Kind {
                 match self {
                     $(Self::$variant(_) => Kind::$variant,)+

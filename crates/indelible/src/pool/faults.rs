@@ -51,12 +51,12 @@ fn grow(pool: &Pool, extents: u64) -> Result<()> {
 }
 
 /// Creates a pool, grows it, shrinks it, closes it, and opens and checks it.
-fn work(path: &Path, done: &Acknowledged) -> Result<()> {
+fn work(path: &Path, [kept_kind, dropped_kind]: [Kind; 2], done: &Acknowledged) -> Result<()> {
     let pool = options().create(path)?;
-    let dropped = map(&pool, "dropped", Kind::Apex)?;
+    let dropped = map(&pool, "dropped", dropped_kind)?;
     insert(&dropped, RECORDS, &done.dropped)?;
     grow(&pool, ENOUGH_FOR_READY_AHEAD)?;
-    let kept = map(&pool, "kept", Kind::LbTree)?;
+    let kept = map(&pool, "kept", kept_kind)?;
     insert(&kept, RECORDS, &done.kept)?;
     grow(&pool, 2)?;
     drop(dropped);
@@ -67,12 +67,12 @@ fn work(path: &Path, done: &Acknowledged) -> Result<()> {
     drop(kept);
     pool.close()?;
     let pool = options().open(path)?;
-    let kept = map(&pool, "kept", Kind::LbTree)?;
+    let kept = map(&pool, "kept", kept_kind)?;
     assert_eq!(kept.check()?, [""; 0]);
     drop(kept);
     pool.close()?;
     let pool = options().open_read_only(path)?;
-    let kept = map(&pool, "kept", Kind::LbTree)?;
+    let kept = map(&pool, "kept", kept_kind)?;
     assert_eq!(kept.len()?, done.kept.get());
     Ok(())
 }
@@ -93,7 +93,7 @@ fn assert_holds(map: &Map<u64, u64>, records: u64) {
 }
 
 /// Opens the pool, without faults, and looks for what was acknowledged.
-fn assert_whole(path: &Path, done: &Acknowledged) {
+fn assert_whole(path: &Path, kind: Kind, done: &Acknowledged) {
     let pool = match options().open(path) {
         // It was not created.
         Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
@@ -112,19 +112,29 @@ fn assert_whole(path: &Path, done: &Acknowledged) {
         assert_holds(&pool.open_map("dropped").unwrap(), done.dropped.get());
     }
     // And it goes on.
-    let map = map(&pool, "kept", Kind::LbTree).unwrap();
+    let map = map(&pool, "kept", kind).unwrap();
     map.insert(u64::MAX, 1).unwrap();
     drop(map);
     pool.close().unwrap();
 }
 
-/// Lets each call in turn fail in this way, or each `step`-th one, until there is no such call.
+/// Lets each call in turn fail in this way, or each `step`-th one, until there is no such call; with two kinds of index. With other pairs
+/// of kinds, fewer calls fail: most of what is called does not depend on the kinds.
 fn fail_each_call(errno: Errno, parent: &Path, step: usize) {
+    let all = Kind::all();
+    let others = all.iter().skip(1).chain(all.iter().take(1));
+    for (pair, (&kept, &dropped)) in all.iter().zip(others).enumerate() {
+        let step = if pair == 0 { step } else { 7 * step };
+        fail_each_call_with([kept, dropped], errno, parent, step);
+    }
+}
+
+fn fail_each_call_with(kinds: [Kind; 2], errno: Errno, parent: &Path, step: usize) {
     for failing in (1..).step_by(step) {
         let directory = tempfile::tempdir_in(parent).unwrap();
         let path = directory.path().join("faults.pool");
         let done = Acknowledged::default();
-        let (result, was_reached) = faults::at(failing, errno, || work(&path, &done));
+        let (result, was_reached) = faults::at(failing, errno, || work(&path, kinds, &done));
         if !was_reached {
             result.unwrap();
             return assert!(failing > 100, "only {failing} calls");
@@ -139,7 +149,7 @@ fn fail_each_call(errno: Errno, parent: &Path, step: usize) {
             );
             assert!(!error.to_string().contains("faults.pool."), "{error}");
         }
-        assert_whole(&path, &done);
+        assert_whole(&path, kinds[0], &done);
         let names: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
         assert_eq!(
             names.len(),

@@ -69,8 +69,8 @@ pub(super) struct Slot {
 #[repr(C, align(256))]
 pub(super) struct InnerHead {
     word0: Cell,
-    base: Cell,
-    slots: Cell,
+    pub(super) base: Cell,
+    pub(super) slots: Cell,
     zero: [Cell; 5],
     pub(super) inline: [Cell; INLINE_SLOTS],
     rest: [Cell; 8],

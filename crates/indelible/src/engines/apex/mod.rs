@@ -84,6 +84,8 @@ mod build;
 mod bulk;
 mod check;
 mod compact;
+#[cfg(all(test, not(loom)))]
+pub(super) mod damage;
 mod data;
 mod divide;
 mod flatten;
@@ -477,8 +479,3 @@ crate::pmem::planted::bugs! { "apex":
 
 #[cfg(all(test, not(loom)))]
 mod tests;
-
-/// Once more, with small nodes.
-#[cfg(all(test, not(loom)))]
-#[path = "../../../tests/linearizable.rs"]
-mod linearizable;

@@ -23,6 +23,8 @@ const NO_TRANSACTION: &str = "a batch is not one transaction";
 const IN_NEW_NODE: &str = "what takes the node's place has it, too";
 const NOT_RETURNED: &str = "the write has not returned";
 const LET_GO: &str = "everybody had let go of what was in it before the operation began";
+const SAME_RECORDS: &str = "both lead to the same records";
+const OWNED: &str = "an extent that is found owned is swept";
 const NODE_BETWEEN: &str = "the node between leads there as well";
 
 impl Suite for Testing {
@@ -100,10 +102,11 @@ impl Suite for Testing {
             EquivalentMutant::new(Swapped("apex.extend", "apex.insert"), NOT_RETURNED),
             EquivalentMutant::new(Swapped("apex.replace", "apex.update"), NOT_RETURNED),
             EquivalentMutant::new(Swapped("apex.replace", "apex.root"), IN_NEW_NODE),
-            EquivalentMutant::new(
-                Swapped("apex.replace", "pool.free"),
-                "nobody has written to the new node as yet",
-            ),
+            // A compaction replaces one node after the other, and what each store leads to was durable before the store.
+            EquivalentMutant::new(Swapped("apex.replace", "apex.merge.between"), SAME_RECORDS),
+            EquivalentMutant::new(Swapped("apex.root", "apex.replace"), SAME_RECORDS),
+            EquivalentMutant::new(Swapped("pool.free", "apex.replace"), OWNED),
+            EquivalentMutant::new(Swapped("pool.free", "apex.root"), OWNED),
             EquivalentMutant::new(
                 Swapped("apex.insert", "pool.free"),
                 "what is freed is not the record's node, which is there until the write is durable",
@@ -116,9 +119,12 @@ impl Suite for Testing {
             ),
             // An extent goes in the midst of an operation if another size of block needs one.
             EquivalentMutant::new(Swapped("apex.remove", "pool.free"), LET_GO),
-            EquivalentMutant::new(Swapped("apex.root", "pool.free"), LET_GO),
             EquivalentMutant::new(Swapped("apex.split.*", "pool.free"), LET_GO),
-            EquivalentMutant::new(Swapped("apex.merge.*", "pool.free"), LET_GO),
+            EquivalentMutant::seldom(Swapped("apex.merge.*", "pool.free"), LET_GO),
+            EquivalentMutant::seldom(
+                Swapped("pool.take", "apex.merge.between"),
+                "the block of the intermediate node has to be the first one of the extent, which no recording has now",
+            ),
             EquivalentMutant::seldom(
                 Swapped("apex.replace", "pool.take"),
                 "another thread has to write to the new node, and return, in between",

@@ -111,6 +111,12 @@ impl Header {
         Self(u128::from(cells[0].load()) | u128::from(cells[1].load()) << 64)
     }
 
+    /// The header that these two words of a file are.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn from_words([word0, word1]: [u64; 2]) -> Self {
+        Self(u128::from(word0) | u128::from(word1) << 64)
+    }
+
     /// Writes the second word, which means nothing for slots whose bit is clear, if it differs from `old`.
     #[inline(always)]
     pub(super) fn store_fingerprints(self, pm: Pm, cells: &[Cell; 2], old: Self) {

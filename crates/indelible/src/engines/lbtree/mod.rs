@@ -39,6 +39,8 @@ mod batch;
 mod bulk;
 mod check;
 mod compact;
+#[cfg(all(test, not(loom)))]
+pub(super) mod damage;
 mod inner;
 mod insert;
 mod layout;

@@ -137,6 +137,11 @@ impl Suite for Testing {
         (size.threads < 2 && seed % 64 == 63).then(|| tall(kind, seed, size.operations))
     }
 
+    fn rare_seeds(&self) -> &'static [u64] {
+        // A map that grows, and one that shrinks.
+        &[63, 127]
+    }
+
     fn hunts(&self, kind: Kind) -> Vec<(History, u64)> {
         // Both threads split, and need another extent.
         let last = THEMES_TOGETHER - 1;

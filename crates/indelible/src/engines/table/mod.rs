@@ -23,6 +23,8 @@
 //! One mutex protects everything, and it is held until a change is durable: so operations are linearizable, and no thread sees what
 //! may still be lost. Opening reads all blocks, O(records), unlike that of the other engines.
 
+#[cfg(all(test, not(loom)))]
+pub(super) mod damage;
 #[cfg(feature = "trace")]
 pub(crate) mod testing;
 
@@ -302,6 +304,8 @@ impl Index {
 
 impl Engine for Index {
     type Options = TableOptions;
+
+    const IS_EXAMPLE: bool = true;
 
     fn format(place: &Place, _: &TableOptions) -> Result<()> {
         // A table without blocks: the catalog entry's roots are zero already.

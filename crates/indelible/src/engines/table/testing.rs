@@ -13,6 +13,10 @@ impl Suite for Testing {
         Bug::ALL
     }
 
+    fn histories(&self) -> [u64; 2] {
+        [600, 240]
+    }
+
     fn harmless_bugs(&self) -> &'static [(&'static str, &'static str)] {
         &[
             (

@@ -1,4 +1,4 @@
-//! Memory that is given back is rebuilt on first touch, whatever else is going on.
+//! Memory that an APEX gives back is rebuilt on first touch, whatever else is going on.
 
 use indelible::{Kind, Pool};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,13 +63,4 @@ fn a_map_gives_memory_back_beside_readers_and_writers() {
     assert_eq!(map.len().unwrap(), before.records);
     assert_eq!(map.iter().count() as u64, before.records);
     assert_eq!(map.check().unwrap(), [""; 0]);
-}
-
-#[test]
-fn a_map_without_such_memory_gives_nothing_back() {
-    let pool = Pool::in_memory().unwrap();
-    let map = pool.map_with::<u64, u64>("m", Kind::LbTree).unwrap();
-    map.insert(1, 2).unwrap();
-    assert_eq!(map.release_memory(), 0);
-    assert_eq!(map.get(1).unwrap(), Some(2));
 }

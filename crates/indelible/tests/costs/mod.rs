@@ -1,0 +1,40 @@
+//! What tests of the cost of operations share.
+
+#![allow(dead_code, reason = "no test needs all of it")]
+
+use indelible::pmem::count::{self, Counts};
+use indelible::{Kind, Map, Pool};
+
+pub fn mix(mut x: u64) -> u64 {
+    x = (x ^ x >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    x = (x ^ x >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    x ^ x >> 33
+}
+
+/// What a change costs that writes one line.
+pub fn one_line() -> Counts {
+    let mut one = Counts::default();
+    (one.lines_flushed, one.fences, one.blocks_written) = (1, 1, 1);
+    one
+}
+
+pub fn cost<T>(work: impl FnOnce() -> T) -> Counts {
+    let before = count::here();
+    work();
+    count::here() - before
+}
+
+/// A map in memory.
+pub fn new_map(kind: Kind) -> Map<u64, u64> {
+    Pool::in_memory().unwrap().map_with("m", kind).unwrap()
+}
+
+/// A map of 200,000 records, bulk loaded.
+pub fn loaded(kind: Kind, fill: f64) -> Map<u64, u64> {
+    let map = new_map(kind);
+    let mut keys: Vec<u64> = (0..200_000).map(mix).collect();
+    keys.sort_unstable();
+    map.bulk_load(keys.iter().map(|&key| (key, key)), fill)
+        .unwrap();
+    map
+}
