@@ -33,6 +33,9 @@ pub struct Open {
 /// Stands for the other map in the contents: how many runs of extents it has, if it is there. No history has it as a key.
 const OTHER: u64 = 0x07e2_0000_0000_0e55;
 
+/// In the contents if the other map has its second name. The key after [`OTHER`], and no history's either.
+const SECOND_NAME: u64 = OTHER + 1;
+
 fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
@@ -149,17 +152,16 @@ impl Structure for Maps {
                 open.set_other(Some(other));
                 Ok(vec![Saw::Nothing])
             }
-            RenameOther => {
-                let from = other_name(&pool).ok_or("there is no other map")?;
-                let to = OTHER_NAMES[usize::from(from == OTHER_NAMES[0])];
-                pool.rename_map(&from, to).map_err(text)?;
-                Ok(Vec::new())
+            RenameOther(to_second) => {
+                let [from, to] = [!to_second, *to_second].map(|n| OTHER_NAMES[usize::from(n)]);
+                pool.rename_map(from, to).map_err(text)?;
+                Ok(vec![Saw::Nothing])
             }
             DropOther => {
                 open.set_other(None);
                 let name = other_name(&pool).ok_or("there is no other map")?;
-                pool.drop_map(&name).map_err(text)?;
-                Ok(vec![Saw::Nothing])
+                pool.drop_map(name).map_err(text)?;
+                Ok(vec![Saw::Nothing; 2])
             }
             Shrink => pool.shrink().map(|_| Vec::new()).map_err(text),
             ReleaseMemory => {
@@ -202,10 +204,17 @@ impl Structure for Maps {
             InsertBatch(records) => puts(records, false),
             BulkLoad(records) => puts(records, true),
             CreateOther => Steps::one(OTHER, Change::PutNew(0)),
-            DropOther => Steps::one(OTHER, Change::Remove),
+            RenameOther(true) => Steps::one(SECOND_NAME, Change::Put(1)),
+            RenameOther(false) => Steps::one(SECOND_NAME, Change::Remove),
+            DropOther => Steps {
+                steps: [OTHER, SECOND_NAME]
+                    .map(|key| (key, Change::Remove))
+                    .to_vec(),
+                atomic: true,
+            },
             TakeRun(_) => Steps::one(OTHER, Change::Update(1)),
             FreeRun => Steps::one(OTHER, Change::Update(0)),
-            Shrink | ReleaseMemory | RenameOther | Reopen => Steps::default(),
+            Shrink | ReleaseMemory | Reopen => Steps::default(),
         }
     }
 
@@ -215,14 +224,17 @@ impl Structure for Maps {
         problems.extend(pool.check());
         let mut contents: Contents = map.iter().collect::<Result<_, _>>().map_err(text)?;
         if pool.maps().len() > 1 {
-            let name = other_name(&pool).ok_or("there is no other map")?;
-            let other = pool.open_map::<u64, u64>(&name).map_err(text)?;
+            let name = other_name(&pool).ok_or("the other map has neither of its names")?;
+            let other = pool.open_map::<u64, u64>(name).map_err(text)?;
             problems.extend(other.check().map_err(text)?);
             if other.len().map_err(text)? > 0 {
                 problems.push("the other map has records".into());
             }
             let at = contents.partition_point(|&(key, _)| key < OTHER);
-            contents.insert(at, (OTHER, pool.runs(&name).map_err(text)? as u64));
+            contents.insert(at, (OTHER, pool.runs(name).map_err(text)? as u64));
+            if name == OTHER_NAMES[1] {
+                contents.insert(at + 1, (SECOND_NAME, 1));
+            }
         }
         if problems.is_empty() {
             Ok(contents)
@@ -258,10 +270,11 @@ const OTHER_NAMES: [&str; 2] = [
     "another, with a name that is longer than a line of names",
 ];
 
-/// The other map's name, if it is there.
-fn other_name(pool: &Pool) -> Option<String> {
-    let mut names = pool.maps().into_iter().map(|map| map.name);
-    names.find(|name| name != "m")
+/// Which of its names the other map has, if it is there.
+fn other_name(pool: &Pool) -> Option<&'static str> {
+    let maps = pool.maps();
+    let is_used = |name: &&str| maps.iter().any(|map| map.name == *name);
+    OTHER_NAMES.into_iter().find(is_used)
 }
 
 /// What a range from the first to the last of `keys` says of each of them.

@@ -293,8 +293,8 @@ pub enum Operation {
     BulkLoad(Vec<(u64, u64)>),
     /// Another map is created, which takes an extent.
     CreateOther,
-    /// The other map is renamed, or gets its first name again.
-    RenameOther,
+    /// The other map gets its second name, or its first one again.
+    RenameOther(bool),
     /// The other map is dropped, and its extents become free.
     DropOther,
     Shrink,
@@ -393,7 +393,7 @@ pub(crate) fn any_history(kind: Kind, theme: u64, seed: u64, size: Size) -> Hist
     let keys = Keys::ALL[random.random_range(0..Keys::ALL.len())];
     let most: u64 = [20, 60, 120][random.random_range(0..3)];
     let before = random.random_range(0..most);
-    let mut other = Other::Absent;
+    let (mut other, mut has_second_name) = (Other::Absent, false);
     let mut value = 0;
     // A range names every key that there may be between its ends: batches go a little beyond the other operations.
     let all = keys.some(0..most + BATCH);
@@ -417,8 +417,15 @@ pub(crate) fn any_history(kind: Kind, theme: u64, seed: u64, size: Size) -> Hist
             (_, 13) if size.threads < 2 && value % 4 == 0 => Reopen,
             (_, 13 | 14) => InsertBatch(some(BATCH).into_iter().map(|key| (key, value)).collect()),
             _ if size.threads > 1 => Shrink,
-            _ if other != Other::Absent && value % 2 == 0 => RenameOther,
-            _ => in_catalog(false, &mut random, &mut other),
+            _ if other != Other::Absent && value % 2 == 0 => {
+                has_second_name = !has_second_name;
+                RenameOther(has_second_name)
+            }
+            _ => {
+                let operation = in_catalog(false, &mut random, &mut other);
+                has_second_name &= other != Other::Absent;
+                operation
+            }
         }
     };
     let threads = size.threads.max(1) as u64;
