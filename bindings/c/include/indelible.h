@@ -74,7 +74,8 @@ typedef enum indelible_status {
   INDELIBLE_STATUS_LOCKED = -4,
   /**
    * The file cannot be used as wished: not a pool, of a newer format or another machine, open when the machine itself
-   * went down, not on persistent memory, or the map is of another type.
+   * went down, not on persistent memory, or the map has another type, another kind or other
+   * options.
    */
   INDELIBLE_STATUS_REFUSED = -5,
   /**
@@ -206,7 +207,7 @@ enum indelible_status indelible_pool_close(struct indelible_pool *pool);
  * Opens the map `name` (1 to 63 bytes of UTF-8) of `pool`, and creates it if it is not there.
  *
  * The handle is written to `map` on INDELIBLE_STATUS_OK and to be closed with indelible_map_close. A map can be opened
- * any number of times.
+ * any number of times. A map that is there is opened whatever its kind and its options are.
  *
  * # Safety
  *
@@ -218,10 +219,11 @@ enum indelible_status indelible_map_open(const struct indelible_pool *pool,
 
 /**
  * As indelible_map_open, but `options` says how a new map is laid out: the name of a kind of index (`lbtree`), or a list
- * of settings that begins with the kind (`kind=lbtree,leaf=512`). Null or an empty string means the defaults.
+ * of settings that begins with the kind (`kind=lbtree,leaf=512`). Null or an empty string is indelible_map_open.
  *
- * A map that is there is opened as it was made, whatever `options` says. Options that make no sense are refused with
- * INDELIBLE_STATUS_INVALID all the same; indelible_last_error() then names the kinds that there are.
+ * A map that is there with another kind or other options is refused with INDELIBLE_STATUS_REFUSED, and
+ * indelible_last_error() then names both. Options that make no sense are refused with INDELIBLE_STATUS_INVALID, and
+ * indelible_last_error() names what there is.
  *
  * # Safety
  *

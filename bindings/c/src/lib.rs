@@ -1,6 +1,6 @@
 //! A C interface to [`indelible`]: maps from `u64` to `u64`.
 //!
-//! # The story
+//! # Overview
 //!
 //! Handles are boxes whose address the caller keeps; closing one gives the box back. Every function is `guarded`: a
 //! failure becomes a [`Status`] and a message that the thread can ask for, and so does a panic, which must not unwind into

@@ -22,7 +22,7 @@ pub struct Record {
 /// Opens the map `name` (1 to 63 bytes of UTF-8) of `pool`, and creates it if it is not there.
 ///
 /// The handle is written to `map` on INDELIBLE_STATUS_OK and to be closed with indelible_map_close. A map can be opened
-/// any number of times.
+/// any number of times. A map that is there is opened whatever its kind and its options are.
 ///
 /// # Safety
 ///
@@ -35,15 +35,16 @@ pub unsafe extern "C" fn indelible_map_open(
 ) -> Status {
     guarded(|| {
         // SAFETY: the caller's, word for word.
-        unsafe { open(pool, name, MapOptions::default(), map) }
+        unsafe { open(pool, name, MapOptions::default().accept_any(true), map) }
     })
 }
 
 /// As indelible_map_open, but `options` says how a new map is laid out: the name of a kind of index (`lbtree`), or a list
-/// of settings that begins with the kind (`kind=lbtree,leaf=512`). Null or an empty string means the defaults.
+/// of settings that begins with the kind (`kind=lbtree,leaf=512`). Null or an empty string is indelible_map_open.
 ///
-/// A map that is there is opened as it was made, whatever `options` says. Options that make no sense are refused with
-/// INDELIBLE_STATUS_INVALID all the same; indelible_last_error() then names the kinds that there are.
+/// A map that is there with another kind or other options is refused with INDELIBLE_STATUS_REFUSED, and
+/// indelible_last_error() then names both. Options that make no sense are refused with INDELIBLE_STATUS_INVALID, and
+/// indelible_last_error() names what there is.
 ///
 /// # Safety
 ///
@@ -56,13 +57,15 @@ pub unsafe extern "C" fn indelible_map_open_with(
     map: *mut *mut MapHandle,
 ) -> Status {
     guarded(|| {
-        let options = if options.is_null() {
-            MapOptions::default()
+        let text = if options.is_null() {
+            ""
         } else {
             // SAFETY: the caller's, word for word.
-            let text = unsafe { string(options, "options")? };
-            utf8(text, "options")?.parse::<MapOptions>()?
+            utf8(unsafe { string(options, "options")? }, "options")?
         };
+        let options = text
+            .parse::<MapOptions>()?
+            .accept_any(text.trim().is_empty());
         // SAFETY: the caller's, word for word.
         unsafe { open(pool, name, options, map) }
     })

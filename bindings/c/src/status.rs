@@ -25,7 +25,8 @@ pub enum Status {
     /// The pool is open elsewhere, in this process or in another.
     Locked = -4,
     /// The file cannot be used as wished: not a pool, of a newer format or another machine, open when the machine itself
-    /// went down, not on persistent memory, or the map is of another type.
+    /// went down, not on persistent memory, or the map has another type, another kind or other
+    /// options.
     Refused = -5,
     /// A checksum or an invariant of the file does not hold.
     Damaged = -6,
@@ -68,6 +69,7 @@ impl From<Error> for Failure {
             | Error::IncompatibleMachine(_)
             | Error::MachineWentDown
             | Error::NoPowerLossSafety(_)
+            | Error::OtherOptions { .. }
             | Error::WrongType { .. } => Status::Refused,
             Error::Damaged(_) | Error::Truncated { .. } => Status::Damaged,
             Error::InUse(_) => Status::InUse,

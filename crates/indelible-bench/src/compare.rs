@@ -117,7 +117,7 @@ pub enum Verdict {
 
 /// A change of one of ours.
 #[derive(Clone, Debug)]
-pub struct Change {
+pub struct Difference {
     /// What was measured.
     pub metric: Metric,
     /// How many places it sums up.
@@ -142,7 +142,7 @@ pub struct Comparison {
     /// Why the runs may not be comparable.
     pub warnings: Vec<String>,
     /// All changes of ours.
-    pub changes: Vec<Change>,
+    pub changes: Vec<Difference>,
     /// What does not jitter: counts, space, lost records, failures.
     pub facts: Vec<Fact>,
     /// The median drift of the machine, and the strongest one in a phase; logarithms. None without controls.
@@ -160,7 +160,7 @@ impl Comparison {
     }
 
     /// Changes beyond the noise.
-    pub fn beyond_noise(&self) -> impl Iterator<Item = &Change> {
+    pub fn beyond_noise(&self) -> impl Iterator<Item = &Difference> {
         self.changes.iter().filter(|c| c.verdict != Verdict::Same)
     }
 }
@@ -290,10 +290,10 @@ fn strongest(drifts: Vec<f64>) -> Option<(f64, f64)> {
 
 impl Found {
     /// All changes of ours at a level. The errors of groups are stretched as far as those of the controls' groups must be.
-    fn level(&self, metric: Metric, level: Level) -> Vec<Change> {
+    fn level(&self, metric: Metric, level: Level) -> Vec<Difference> {
         let mut groups: BTreeMap<(String, String), Vec<usize>> = BTreeMap::new();
         for (at, (contestant, place)) in self.spots.iter().enumerate() {
-            // Controls stay apart: how far they stray is what says how far runs do.
+            // Controls stay apart: how far they differ says how far two runs differ without a change.
             let contestant = match level {
                 Level::Ours if self.ours[at] => "all of ours",
                 _ => contestant,
@@ -319,7 +319,7 @@ impl Found {
         let change = |((contestant, what), places): (&(String, String), &Vec<usize>)| {
             let estimate = sum(places);
             let noise = (limit * estimate.error).max(metric.least());
-            Change {
+            Difference {
                 metric,
                 level,
                 contestant: contestant.clone(),

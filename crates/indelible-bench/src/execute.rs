@@ -1,7 +1,7 @@
 //! The loops that are timed.
 
 use crate::index::Index;
-use crate::workload::{Kind, Kinds, Script, scan_length, value_of};
+use crate::workload::{Kinds, OperationKind, Script, scan_length, value_of};
 use hdrhistogram::Histogram;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -177,9 +177,9 @@ impl<'script> Cursor<'script> {
 
     /// Operations that a step of this kind stands for.
     #[inline]
-    fn weight(&self, kind: Kind) -> usize {
+    fn weight(&self, kind: OperationKind) -> usize {
         match kind {
-            Kind::GetBatch | Kind::InsertBatch => self.script.batch_size,
+            OperationKind::GetBatch | OperationKind::InsertBatch => self.script.batch_size,
             _ => 1,
         }
     }
@@ -187,20 +187,20 @@ impl<'script> Cursor<'script> {
 
 /// One step. Returns its hits.
 #[inline(always)]
-fn step<I: Index + ?Sized>(index: &I, kind: Kind, cursor: &mut Cursor) -> u64 {
+fn step<I: Index + ?Sized>(index: &I, kind: OperationKind, cursor: &mut Cursor) -> u64 {
     match kind {
-        Kind::Get => u64::from(black_box(index.get(cursor.key())).is_some()),
-        Kind::Insert => {
+        OperationKind::Get => u64::from(black_box(index.get(cursor.key())).is_some()),
+        OperationKind::Insert => {
             let key = cursor.key();
             index.insert(key, value_of(key));
             1
         }
-        Kind::Update => {
+        OperationKind::Update => {
             let key = cursor.key();
             u64::from(index.update(key, !value_of(key)))
         }
-        Kind::Remove => u64::from(index.remove(cursor.key())),
-        Kind::Scan => {
+        OperationKind::Remove => u64::from(index.remove(cursor.key())),
+        OperationKind::Scan => {
             let (key, most) = (cursor.key(), cursor.script.scan_size);
             let varies = cursor.script.scan_varies;
             let length = if varies { scan_length(key, most) } else { most };
@@ -208,13 +208,13 @@ fn step<I: Index + ?Sized>(index: &I, kind: Kind, cursor: &mut Cursor) -> u64 {
             index.scan(key, length, &mut cursor.page);
             black_box(&cursor.page).len() as u64
         }
-        Kind::GetBatch => index.get_batch(cursor.keys()) as u64,
-        Kind::InsertBatch => {
+        OperationKind::GetBatch => index.get_batch(cursor.keys()) as u64,
+        OperationKind::InsertBatch => {
             let records = cursor.records();
             index.insert_batch(records);
             records.len() as u64
         }
-        Kind::ReadModifyWrite => {
+        OperationKind::ReadModifyWrite => {
             let key = cursor.key();
             let hit = black_box(index.get(key)).is_some();
             u64::from(hit && index.update(key, !value_of(key)))
@@ -226,11 +226,17 @@ fn step<I: Index + ?Sized>(index: &I, kind: Kind, cursor: &mut Cursor) -> u64 {
 pub(crate) fn run<I: Index + ?Sized>(index: &I, script: &Script, meter: &mut Meter) {
     match &script.kinds {
         // A loop per kind: in each the kind is known, and the match in `step` goes away.
-        Kinds::All(Kind::Get, steps) => run_kind(index, script, meter, *steps, || Kind::Get),
-        Kinds::All(Kind::Insert, steps) => run_kind(index, script, meter, *steps, || Kind::Insert),
-        Kinds::All(Kind::Update, steps) => run_kind(index, script, meter, *steps, || Kind::Update),
-        Kinds::All(Kind::GetBatch, steps) => {
-            run_kind(index, script, meter, *steps, || Kind::GetBatch);
+        Kinds::All(OperationKind::Get, steps) => {
+            run_kind(index, script, meter, *steps, || OperationKind::Get)
+        }
+        Kinds::All(OperationKind::Insert, steps) => {
+            run_kind(index, script, meter, *steps, || OperationKind::Insert)
+        }
+        Kinds::All(OperationKind::Update, steps) => {
+            run_kind(index, script, meter, *steps, || OperationKind::Update)
+        }
+        Kinds::All(OperationKind::GetBatch, steps) => {
+            run_kind(index, script, meter, *steps, || OperationKind::GetBatch);
         }
         Kinds::All(kind, steps) => run_kind(index, script, meter, *steps, || *kind),
         Kinds::Each(kinds) => {
@@ -248,7 +254,7 @@ fn run_kind<I: Index + ?Sized>(
     script: &Script,
     meter: &mut Meter,
     steps: usize,
-    mut kind: impl FnMut() -> Kind,
+    mut kind: impl FnMut() -> OperationKind,
 ) {
     let mut cursor = Cursor::new(script);
     let mut left = steps;
@@ -275,7 +281,7 @@ pub(crate) fn run_timed<I: Index + ?Sized>(
     sampler: &mut Sampler,
 ) {
     let mut cursor = Cursor::new(script);
-    let mut do_step = |kind: Kind, meter: &mut Meter| {
+    let mut do_step = |kind: OperationKind, meter: &mut Meter| {
         let operations = cursor.weight(kind);
         let hits = if sampler.is_due() {
             let start = Instant::now();

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 /// The end of `--help`.
 const EXIT_CODES: &str = "\
-Exit codes: 0 done; 1 it failed, or a key is missing, or something is not sound; 2 the command line is wrong; 141 whoever reads \
+Exit codes: 0 done; 1 it failed, or a key is missing, or something is not sound; 2 the command line is wrong; 141 the program that reads \
 the standard output has gone away, as in `indelible scan POOL MAP | head -1` (what was changed before stays changed); 130 or 143 \
 a bench was stopped by Ctrl-C or SIGTERM.";
 

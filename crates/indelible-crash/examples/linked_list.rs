@@ -60,7 +60,7 @@ impl Structure for List {
 
 /// Looks for the bug.
 pub fn report() -> Option<String> {
-    let run = Run {
+    let run = Search {
         history: &|_| {
             (
                 List,

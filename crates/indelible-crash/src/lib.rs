@@ -1,6 +1,6 @@
 //! A model checker for programs on persistent memory: it proves crash safety by search.
 //!
-//! # The story
+//! # Overview
 //!
 //! A structure that writes only through [`Pm`](indelible::pmem::Pm) is *recorded*: operations are run, by one thread or by
 //! several under a deterministic scheduler, and every store, flush and fence is noted. Then the recording is replayed into a
@@ -46,7 +46,7 @@ pub use indelible;
 pub use indelible::checker::lock;
 pub use indelible::pmem::Memory;
 pub use report::{Failure, MissingLine, Place};
-pub use run::{Run, Summary};
+pub use run::{Search, Summary};
 pub use tally::Tally;
 
 use std::fmt::Debug;

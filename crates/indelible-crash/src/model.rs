@@ -36,7 +36,7 @@ pub(crate) struct Line {
 /// How much of each pending line has arrived: a number of stores for each.
 pub(crate) type Choice = Vec<usize>;
 
-/// See the module. What is durable lies in `memory` itself.
+/// The memory at one point of a recording: `memory` has what is durable for certain, the other fields what may have arrived.
 pub(crate) struct Model {
     pub(crate) memory: Arc<Memory>,
     crash_model: CrashModel,

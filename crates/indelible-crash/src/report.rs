@@ -129,7 +129,7 @@ pub struct Failure {
     pub lines: Vec<MissingLine>,
     /// If the crash happened in a recovery: where the crashes before it did, the last one first.
     pub outer: Vec<Place>,
-    /// The history's seed, with which it happens again, if it is one of a [`Run`](crate::Run)'s.
+    /// The history's seed, with which it happens again, if it is one of a [`Search`](crate::Search)'s.
     pub seed: Option<u64>,
 }
 

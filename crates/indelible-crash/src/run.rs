@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What to run.
-pub struct Run<'a, S: Structure> {
+pub struct Search<'a, S: Structure> {
     /// The structure and what is done to it, from a seed.
     #[allow(clippy::type_complexity)]
     pub history: &'a (dyn Fn(u64) -> (S, Workload<S::Operation>) + Sync),
@@ -42,7 +42,7 @@ pub struct Summary {
     pub failure: Option<Box<Failure>>,
 }
 
-impl<S: Structure> Run<'_, S> {
+impl<S: Structure> Search<'_, S> {
     /// Runs until all histories are explored, the time is up, or something is wrong.
     ///
     /// `tally` tells, meanwhile, how far it is; so does the number of histories begun.

@@ -3,7 +3,7 @@
 use indelible_crash::indelible::Kind;
 use indelible_crash::indelible::checker::plant;
 use indelible_crash::planted::{Hunt, Hunter, Mutation};
-use indelible_crash::{CrashModel, Limits, Run, Tally, maps};
+use indelible_crash::{CrashModel, Limits, Search, Tally, maps};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -73,7 +73,7 @@ fn the_report_names_the_operation_the_event_the_lines_and_the_source() {
 #[test]
 fn a_failing_seed_fails_again_in_the_same_way() {
     let run = |seed, histories| {
-        let run = Run {
+        let run = Search {
             history: &|seed| maps::history(Some(Kind::LbTree), seed, 24, 2),
             crash_model: CrashModel::Pmem,
             limits: Limits {

@@ -3,7 +3,7 @@
 //! images. `indelible crash --deep` goes on for as long as it is told.
 
 use indelible_crash::indelible::Kind;
-use indelible_crash::{Coverage, CrashModel, Limits, Run, Tally, maps};
+use indelible_crash::{Coverage, CrashModel, Limits, Search, Tally, maps};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ fn explore_from(
     histories: u64,
     tally: &Tally,
 ) -> Coverage {
-    let run = Run {
+    let run = Search {
         history: &|seed| maps::history(Some(kind), seed, operations, threads),
         crash_model,
         limits: Limits::default(),
@@ -145,7 +145,7 @@ fn a_run_repeats_from_its_seed() {
 fn recorded_histories_of_threads_are_linearizable() {
     let kinds = Kind::all().iter().copied();
     for (kind, threads) in kinds.flat_map(|kind| (2..=4).map(move |threads| (kind, threads))) {
-        let run = Run {
+        let run = Search {
             history: &|seed| maps::history(Some(kind), seed, 40, threads),
             crash_model: CrashModel::Pmem,
             limits: Limits {
@@ -167,7 +167,7 @@ fn recorded_histories_of_threads_are_linearizable() {
 
 #[test]
 fn a_run_ends_when_its_time_is_up_within_a_history_too() {
-    let run = Run {
+    let run = Search {
         history: &|seed| maps::history(None, seed, 200, 1),
         crash_model: CrashModel::Pmem,
         // Millions of images, which would take most of an hour.

@@ -1,6 +1,6 @@
 //! A comparison for a terminal of 100 columns.
 
-use super::{Change, Comparison, Level, Metric, Verdict};
+use super::{Comparison, Difference, Level, Metric, Verdict};
 use crate::report::format::{self, wrap};
 use crate::report::table::{Line, Table, Value, WIDTH};
 
@@ -60,7 +60,7 @@ pub fn verdict(comparison: &Comparison) -> String {
 
 /// Whole contestants and phases of the rate are always listed, the rest if it is beyond the noise.
 fn table(comparison: &Comparison, metric: Metric, all: bool) -> Table {
-    let shown = |c: &&Change| {
+    let shown = |c: &&Difference| {
         let summed_up = metric == Metric::Rate && c.level != Level::Place;
         let whole = matches!(c.level, Level::Ours | Level::Contestant);
         c.metric == metric && (all || summed_up || whole || c.verdict != Verdict::Same)
@@ -81,7 +81,7 @@ fn table(comparison: &Comparison, metric: Metric, all: bool) -> Table {
     }
 }
 
-fn line(change: &Change) -> Line {
+fn line(change: &Difference) -> Line {
     let what = match change.level {
         Level::Ours | Level::Contestant => "everything",
         Level::Phase | Level::Place => &change.what,

@@ -16,7 +16,7 @@ fn share(seeds: u64, holds: impl Fn(u64) -> bool) -> f64 {
     (0..seeds).filter(|&seed| holds(seed)).count() as f64 / seeds as f64
 }
 
-fn slower(change: &Change) -> bool {
+fn slower(change: &Difference) -> bool {
     change.metric == Metric::Rate && change.verdict == Verdict::Worse
 }
 
@@ -77,7 +77,8 @@ fn ten_percent_everywhere_is_seen() {
             let (a, mut b) = twice(seed, rounds);
             scale(&mut b, 0.9, |o, _| o.contestant == "indelible");
             let found = compare(&a, &b);
-            let whole = |c: &Change| c.level == Level::Contestant && c.contestant == "indelible";
+            let whole =
+                |c: &Difference| c.level == Level::Contestant && c.contestant == "indelible";
             found.got_worse() && found.changes.iter().any(|c| whole(c) && slower(c))
         });
         assert!(seen >= 0.99, "{rounds} rounds: seen in {seen}");

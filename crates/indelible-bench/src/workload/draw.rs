@@ -1,6 +1,6 @@
 //! Drawing the operations of a phase.
 
-use super::{KINDS, Keys, Kind, Kinds, Present, Script, Supply, shares, value_of};
+use super::{KINDS, Keys, Kinds, OperationKind, Present, Script, Supply, shares, value_of};
 use crate::plan::{Arrival, Distribution, Phase};
 use anyhow::{Result, ensure};
 use rand::{RngExt, SeedableRng, rngs::Xoshiro256PlusPlus};
@@ -46,18 +46,18 @@ pub fn draw(
 }
 
 /// Kinds that take keys that are there.
-const READS: [Kind; 5] = [
-    Kind::Get,
-    Kind::GetBatch,
-    Kind::Update,
-    Kind::Scan,
-    Kind::ReadModifyWrite,
+const READS: [OperationKind; 5] = [
+    OperationKind::Get,
+    OperationKind::GetBatch,
+    OperationKind::Update,
+    OperationKind::Scan,
+    OperationKind::ReadModifyWrite,
 ];
 
 /// How many keys a step takes.
-fn width(kind: Kind, phase: &Phase) -> usize {
+fn width(kind: OperationKind, phase: &Phase) -> usize {
     match kind {
-        Kind::GetBatch | Kind::InsertBatch => phase.batch_size as usize,
+        OperationKind::GetBatch | OperationKind::InsertBatch => phase.batch_size as usize,
         _ => 1,
     }
 }
@@ -94,7 +94,7 @@ fn draw_kinds(phase: &Phase, operations: usize, seed: u64) -> Kinds {
 
 impl Kinds {
     /// How many steps are of one of these kinds.
-    fn count(&self, wanted: &[Kind]) -> usize {
+    fn count(&self, wanted: &[OperationKind]) -> usize {
         match self {
             Self::All(kind, steps) if wanted.contains(kind) => *steps,
             Self::All(..) => 0,
@@ -103,7 +103,7 @@ impl Kinds {
     }
 
     /// The kinds, one by one.
-    fn iter(&self) -> Box<dyn Iterator<Item = Kind> + '_> {
+    fn iter(&self) -> Box<dyn Iterator<Item = OperationKind> + '_> {
         match self {
             Self::All(kind, steps) => Box::new(std::iter::repeat_n(*kind, *steps)),
             Self::Each(steps) => Box::new(steps.iter().copied()),
@@ -121,8 +121,8 @@ fn new_keys(
     let counts: Vec<usize> = kinds
         .iter()
         .map(|kinds| {
-            kinds.count(&[Kind::Insert])
-                + kinds.count(&[Kind::InsertBatch]) * phase.batch_size as usize
+            kinds.count(&[OperationKind::Insert])
+                + kinds.count(&[OperationKind::InsertBatch]) * phase.batch_size as usize
         })
         .collect();
     if phase.arrival == Arrival::Dense && counts.iter().any(|&count| count > 0) {
@@ -145,7 +145,11 @@ fn new_keys(
 fn removals(kinds: &[Kinds], keys: &Keys, supply: &mut Supply) -> Result<Vec<Vec<u64>>> {
     kinds
         .iter()
-        .map(|kinds| Ok(supply.remove(keys, kinds.count(&[Kind::Remove]))?.to_vec()))
+        .map(|kinds| {
+            Ok(supply
+                .remove(keys, kinds.count(&[OperationKind::Remove]))?
+                .to_vec())
+        })
         .collect()
 }
 
@@ -155,24 +159,24 @@ fn write(phase: &Phase, kinds: Kinds, new: &[u64], gone: &[u64], mut pick: Pick)
     let (mut new_at, mut gone_at) = (0, 0);
     for kind in kinds.iter() {
         match kind {
-            Kind::Insert => {
+            OperationKind::Insert => {
                 keys.push(new[new_at]);
                 new_at += 1;
             }
-            Kind::InsertBatch => {
+            OperationKind::InsertBatch => {
                 let batch = &new[new_at..new_at + phase.batch_size as usize];
                 records.extend(batch.iter().map(|&key| (key, value_of(key))));
                 new_at += batch.len();
             }
-            Kind::Remove => {
+            OperationKind::Remove => {
                 keys.push(gone[gone_at]);
                 gone_at += 1;
             }
-            Kind::GetBatch => {
+            OperationKind::GetBatch => {
                 keys.extend((0..phase.batch_size).map(|_| pick.lookup(&new[..new_at])))
             }
-            Kind::Get => keys.push(pick.lookup(&new[..new_at])),
-            Kind::Scan | Kind::Update | Kind::ReadModifyWrite => {
+            OperationKind::Get => keys.push(pick.lookup(&new[..new_at])),
+            OperationKind::Scan | OperationKind::Update | OperationKind::ReadModifyWrite => {
                 keys.push(pick.present(&new[..new_at]));
             }
         }

@@ -16,7 +16,7 @@ use crate::plan::Mix;
 /// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum OperationKind {
     /// A lookup.
     Get,
     /// An insert of a new key.
@@ -36,15 +36,15 @@ pub enum Kind {
 }
 
 /// All kinds, in the order of [`shares`].
-pub const KINDS: [Kind; 8] = [
-    Kind::Get,
-    Kind::Insert,
-    Kind::Update,
-    Kind::Remove,
-    Kind::Scan,
-    Kind::GetBatch,
-    Kind::InsertBatch,
-    Kind::ReadModifyWrite,
+pub const KINDS: [OperationKind; 8] = [
+    OperationKind::Get,
+    OperationKind::Insert,
+    OperationKind::Update,
+    OperationKind::Remove,
+    OperationKind::Scan,
+    OperationKind::GetBatch,
+    OperationKind::InsertBatch,
+    OperationKind::ReadModifyWrite,
 ];
 
 /// The shares of a mix, in the order of [`KINDS`].
@@ -83,14 +83,14 @@ pub struct Script {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kinds {
     /// As many steps of one kind: the loop over them has no branch that depends on the kind.
-    All(Kind, usize),
+    All(OperationKind, usize),
     /// One by one.
-    Each(Vec<Kind>),
+    Each(Vec<OperationKind>),
 }
 
 impl Default for Kinds {
     fn default() -> Self {
-        Self::All(Kind::Get, 0)
+        Self::All(OperationKind::Get, 0)
     }
 }
 

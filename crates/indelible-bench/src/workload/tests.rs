@@ -105,14 +105,22 @@ fn threads_share_the_operations_and_never_insert_or_remove_the_same_key() {
                 panic!("a mix")
             };
             let single = kinds.iter().zip(script_keys(&script));
-            for (_, key) in single.filter(|(kind, _)| matches!(kind, Kind::Insert | Kind::Remove)) {
+            for (_, key) in single
+                .filter(|(kind, _)| matches!(kind, OperationKind::Insert | OperationKind::Remove))
+            {
                 assert!(changed.insert(key), "{key} twice");
             }
             for &(key, value) in &script.records {
                 assert!(changed.insert(key), "{key} twice");
                 assert_eq!(value, value_of(key));
             }
-            let weight = |kind| if kind == Kind::InsertBatch { 10 } else { 1 };
+            let weight = |kind| {
+                if kind == OperationKind::InsertBatch {
+                    10
+                } else {
+                    1
+                }
+            };
             let operations: usize = kinds.iter().map(|&kind| weight(kind)).sum();
             assert!((2666..2680).contains(&operations), "{operations}");
         }
@@ -125,8 +133,8 @@ fn script_keys(script: &Script) -> Vec<u64> {
         panic!("a mix")
     };
     let mut keys = script.keys.iter();
-    let key = |&kind: &Kind| {
-        if kind == Kind::InsertBatch {
+    let key = |&kind: &OperationKind| {
+        if kind == OperationKind::InsertBatch {
             0
         } else {
             *keys.next().unwrap()
@@ -147,7 +155,10 @@ fn shares_of_a_mix_are_shares_of_the_operations_batches_included() {
     let Kinds::Each(kinds) = scripts(&phase, 1).remove(0).kinds else {
         panic!("a mix")
     };
-    let single = kinds.iter().filter(|&&kind| kind == Kind::Get).count();
+    let single = kinds
+        .iter()
+        .filter(|&&kind| kind == OperationKind::Get)
+        .count();
     assert!((45_000..55_000).contains(&single), "{single}");
 }
 
@@ -238,7 +249,7 @@ fn the_latest_are_the_own_inserts_of_the_thread() {
     let mut there: BTreeSet<u64> = keys.loaded().iter().copied().collect();
     let (mut young, mut reads) = (0, 0);
     for (kind, &key) in kinds.iter().zip(&script.keys) {
-        if *kind == Kind::Insert {
+        if *kind == OperationKind::Insert {
             there.insert(key);
         } else {
             assert!(there.contains(&key), "read before its insert");

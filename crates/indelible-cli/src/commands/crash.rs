@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use indelible_crash::indelible::Kind;
 use indelible_crash::planted::{Hunt, Hunter, Mutation};
-use indelible_crash::{CrashModel, Limits, Run, Summary, Tally, maps};
+use indelible_crash::{CrashModel, Limits, Search, Summary, Tally, maps};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -78,7 +78,7 @@ impl Crash {
             return self.plant_bugs(output);
         }
         let kind = self.kind.parse::<Kind>().ok();
-        let run = Run {
+        let run = Search {
             history: &|seed| maps::history(kind, seed, self.ops, usize::from(self.threads)),
             crash_model: match self.failing {
                 Failing::Power => CrashModel::Pmem,

@@ -43,7 +43,7 @@ impl Demo {
         let directory = directory.context("make a directory for the pools")?;
         let indexed = index_cities(directory.path(), &self.new.options())?;
         if !output.json {
-            output.line(format_args!("{}\n", indexed.story.join("\n")))?;
+            output.line(format_args!("{}\n", indexed.narration.join("\n")))?;
             output.line(format_args!(
                 "Now {} threads write to a second pool, in a process of their own, which is killed (SIGKILL)\n\
                  while they write. After each kill the pool is opened again and compared, record by record,\n\
@@ -70,7 +70,7 @@ impl Demo {
 
 /// What indexing the cities showed.
 struct Indexed {
-    story: Vec<String>,
+    narration: Vec<String>,
     facts: Vec<(&'static str, Value)>,
 }
 
@@ -109,7 +109,7 @@ fn index_cities(directory: &Path, options: &MapOptions) -> Result<Indexed> {
     let near = neighbours(&map, &cities, zurich)?;
     let first_answer = start.elapsed();
     let per_insert = |count: u64| count as f64 / cities.len() as f64;
-    let story = vec![
+    let narration = vec![
         format!(
             "Indexed {} places from GeoNames by their place on a Hilbert curve, one insert each, in {:.0} ms.",
             grouped(cities.len() as u64),
@@ -144,7 +144,7 @@ fn index_cities(directory: &Path, options: &MapOptions) -> Result<Indexed> {
             json!(first_answer.as_secs_f64() * 1e3),
         ),
     ];
-    Ok(Indexed { story, facts })
+    Ok(Indexed { narration, facts })
 }
 
 /// The names of the three places before and after `city` on the curve.

@@ -74,7 +74,7 @@ pub(super) struct DataNode {
     pub(super) model: Model,
     /// Offset in the pool of the primary array.
     primary_at: Offset,
-    groups: Box<[Group]>,
+    groups: Box<[SlotGroup]>,
     /// A [`State`].
     state: AtomicU32,
     /// Slots in the primary array.
@@ -109,7 +109,7 @@ pub(super) struct DataNode {
 
 /// What DRAM knows of 256 slots of the primary array; the head of this file has the drawing.
 #[repr(C, align(16))]
-struct Group {
+struct SlotGroup {
     word: AtomicU64,
     displaced: AtomicU64,
 }
@@ -141,7 +141,7 @@ impl DataNode {
             model: geometry.model,
             primary_at: offset + HEADER_BYTES,
             groups: (0..geometry.primary.div_ceil(GROUP_SLOTS))
-                .map(|_| Group::uncounted())
+                .map(|_| SlotGroup::uncounted())
                 .collect(),
             state: AtomicU32::new(State::Frozen as u32),
             primary: geometry.primary as u32,
@@ -249,7 +249,7 @@ impl DataNode {
     }
 }
 
-impl Group {
+impl SlotGroup {
     /// A group whose records have not been counted: any of them may be displaced (I4).
     fn uncounted() -> Self {
         Self {
@@ -519,7 +519,7 @@ impl DataNode {
     /// Sets the number of records of a group and its displaced word. The group's lock is held, or nobody else has the
     /// node.
     pub(super) fn set_counted(&self, group: usize, records: usize, displaced: u64) {
-        let Group {
+        let SlotGroup {
             word,
             displaced: known,
         } = &self.groups[group];

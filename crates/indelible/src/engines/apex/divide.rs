@@ -90,7 +90,7 @@ impl<'a> NodeContents<'a> {
 
 /// A child group: the slots of an inner node that lead to one child, from `first` on, `1 << log` of them.
 #[derive(Clone, Copy)]
-pub(super) struct Group<'a> {
+pub(super) struct ChildGroup<'a> {
     pub(super) parent: &'a InnerNode,
     pub(super) first: usize,
     pub(super) log: u32,
@@ -107,7 +107,7 @@ pub(super) struct SplitPart {
     pub(super) plan: Plan,
 }
 
-impl Group<'_> {
+impl ChildGroup<'_> {
     fn radix(self) -> Radix {
         self.parent.radix
     }
@@ -341,7 +341,7 @@ impl Group<'_> {
 }
 
 /// The radix of an intermediate node for a child group: two slots, one for each half.
-pub(super) fn intermediate_radix(group: Group<'_>) -> Radix {
+pub(super) fn intermediate_radix(group: ChildGroup<'_>) -> Radix {
     let radix = group.radix();
     Radix {
         base: u64::try_from(radix.start_of(group.first))

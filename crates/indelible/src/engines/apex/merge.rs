@@ -22,7 +22,7 @@ use super::Bug;
 use super::Tree;
 use super::build::{NodeImage, Record, UnpublishedNodes};
 use super::data::DataNode;
-use super::divide::{Group, NodeContents, intermediate_radix};
+use super::divide::{ChildGroup, NodeContents, intermediate_radix};
 use super::format::is_link;
 use super::inner::{Child, group_log};
 use super::layout::Link;
@@ -42,7 +42,7 @@ pub(super) const SHRINK_FILL_DIVISOR: f64 = 1.5;
 /// Two data nodes that are to be merged, and the node that takes their place.
 struct Merger<'a> {
     /// The child group of the left node, and the first slot of the right node's.
-    left: Group<'a>,
+    left: ChildGroup<'a>,
     right: usize,
     nodes: [&'a DataNode; 2],
     records: Vec<Record>,
@@ -84,7 +84,7 @@ impl Tree {
     /// Merges a frozen node with its buddy, if one data node of less space has room for the records of both.
     fn merge(
         &self,
-        group: Group<'_>,
+        group: ChildGroup<'_>,
         frozen: &FrozenNode<'_>,
         contents: &NodeContents<'_>,
         fill: f64,
@@ -117,7 +117,7 @@ impl Tree {
         }
         let first = group.first & !(1 << group.log);
         self.join(&Merger {
-            left: Group { first, ..group },
+            left: ChildGroup { first, ..group },
             right: first | 1 << group.log,
             nodes,
             records,
@@ -128,12 +128,12 @@ impl Tree {
 
     /// The buddy of a node: the data node whose child group is the other half of an aligned group of twice the size.
     /// `None` if there is no such node.
-    fn buddy<'a>(&'a self, group: Group<'a>) -> Result<Option<&'a DataNode>> {
+    fn buddy<'a>(&'a self, group: ChildGroup<'a>) -> Result<Option<&'a DataNode>> {
         let radix = group.parent.radix;
         if group.log >= radix.log_slots || radix.shift + group.log >= 63 {
             return Ok(None);
         }
-        let merged = Group {
+        let merged = ChildGroup {
             first: group.first & !(1 << group.log),
             log: group.log + 1,
             ..group
@@ -163,7 +163,7 @@ impl Tree {
         let Merger { left, right, .. } = *merger;
         let mut unpublished = UnpublishedNodes::new(self);
         let (link, child) = unpublished.build_data_node(&merger.plan, &merger.records)?;
-        let whole = Group {
+        let whole = ChildGroup {
             log: left.log + 1,
             ..left
         };

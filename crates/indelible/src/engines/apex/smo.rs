@@ -63,7 +63,7 @@ use super::Bug;
 use super::Tree;
 use super::build::{BuiltChild, NodeImage, Record, UnpublishedNodes, slots_block_bytes};
 use super::data::{DataNode, GROUP_RETRAIN_PERCENT, State, TREND_GROUP_RETRAIN_PERCENT};
-use super::divide::{Group, Growth, NodeContents, SplitPart, intermediate_radix};
+use super::divide::{ChildGroup, Growth, NodeContents, SplitPart, intermediate_radix};
 use super::format::is_link;
 use super::inner::{Child, InnerNode, group_log, group_of};
 use super::layout::{GROUP_SLOTS, INLINE_SLOTS, Link, Offset, Radix, SMALLEST_BLOCK};
@@ -249,13 +249,13 @@ impl Tree {
     }
 
     /// The child group of the data node that a path leads to, in its parent.
-    pub(super) fn child_group<'a>(&self, path: &Path<'a>) -> Result<Group<'a>> {
+    pub(super) fn child_group<'a>(&self, path: &Path<'a>) -> Result<ChildGroup<'a>> {
         let step = &path.steps[path.steps.len() - 1];
         let slots = self.durable_slots(step.inner);
         let Some((first, _)) = group_of(slots, step.slot) else {
             return Err(no_child(step));
         };
-        Ok(Group {
+        Ok(ChildGroup {
             parent: step.inner,
             first,
             log: group_log(slots, first),
@@ -266,7 +266,7 @@ impl Tree {
     /// dead (I5).
     pub(super) fn lock_child_group<'a>(
         &self,
-        group: Group<'a>,
+        group: ChildGroup<'a>,
         data: &DataNode,
     ) -> Option<MutexGuard<'a, ()>> {
         let guard = lock(&group.parent.changing);
@@ -279,7 +279,7 @@ impl Tree {
     fn grow_or_split(
         &self,
         path: &Path<'_>,
-        group: Group<'_>,
+        group: ChildGroup<'_>,
         frozen: &FrozenNode<'_>,
         contents: &NodeContents<'_>,
     ) -> Result<Outcome> {
@@ -347,7 +347,7 @@ impl Tree {
     /// Replaces a frozen data node by another one: expansion, retraining or contraction.
     pub(super) fn replace(
         &self,
-        group: Group<'_>,
+        group: ChildGroup<'_>,
         frozen: &FrozenNode<'_>,
         image: NodeImage,
         records: &[Record],
@@ -375,7 +375,7 @@ impl Tree {
     }
 
     /// Points a child group to another child, durably and then in the mirror. The slots of the parent are locked.
-    pub(super) fn relink(&self, group: Group<'_>, link: Link, child: Child) {
+    pub(super) fn relink(&self, group: ChildGroup<'_>, link: Link, child: Child) {
         let slot = &self.durable_slots(group.parent)[group.first];
         if planted(Bug::SwitchBeforeCommit) && !child.is_inner() {
             group.parent.set(group.first, group.log, child);
@@ -391,7 +391,7 @@ impl Tree {
     /// Replaces a frozen data node by an inner node with several data nodes below.
     fn split_downwards(
         &self,
-        group: Group<'_>,
+        group: ChildGroup<'_>,
         frozen: &FrozenNode<'_>,
         plan: &Plan,
         contents: &NodeContents<'_>,
@@ -415,7 +415,7 @@ impl Tree {
     /// Splits a frozen data node between slots of its parent: a sideways split.
     fn divide(
         &self,
-        group: Group<'_>,
+        group: ChildGroup<'_>,
         frozen: &FrozenNode<'_>,
         contents: &NodeContents<'_>,
     ) -> Result<Outcome> {
@@ -469,7 +469,7 @@ impl Tree {
     fn build_intermediate(
         &self,
         unpublished: &mut UnpublishedNodes<'_>,
-        group: Group<'_>,
+        group: ChildGroup<'_>,
         built: &[BuiltChild],
         split: &mut SplitStores,
     ) -> Result<Link> {
@@ -478,7 +478,7 @@ impl Tree {
         }
         let (log, radix) = (group.log - 1, intermediate_radix(group));
         let middle = group.first + (1 << log);
-        let right = Group {
+        let right = ChildGroup {
             first: middle,
             log,
             ..group
@@ -488,7 +488,7 @@ impl Tree {
         let mut further = SplitStores::default();
         let left = self.build_intermediate(
             unpublished,
-            Group { log, ..group },
+            ChildGroup { log, ..group },
             built_left,
             &mut further,
         )?;
@@ -529,7 +529,7 @@ impl Tree {
     fn grow_parent(
         &self,
         path: &Path<'_>,
-        group: Group<'_>,
+        group: ChildGroup<'_>,
         growth: Growth,
         frozen: &FrozenNode<'_>,
         contents: &NodeContents<'_>,
@@ -621,7 +621,7 @@ impl Tree {
         let Some((first, _)) = group_of(slots, step.slot) else {
             return Err(no_child(step));
         };
-        let group = Group {
+        let group = ChildGroup {
             parent: step.inner,
             first,
             log: group_log(slots, first),

@@ -38,7 +38,7 @@ const SLOT_BYTES: u64 = 8;
 
 /// An aligned group of slots of a planned inner node.
 #[derive(Clone, Copy)]
-struct Group {
+struct PlannedGroup {
     /// The first slot.
     slot: usize,
     /// The first key of the first slot.
@@ -51,7 +51,7 @@ struct Group {
     high: u64,
 }
 
-impl Group {
+impl PlannedGroup {
     /// All slots of an inner node that begins at `branch`.
     fn of(branch: &Branch, low: u64, high: u64) -> Self {
         Self {
@@ -135,7 +135,7 @@ impl Partitioner<'_> {
         let mut children = Vec::new();
         self.visit_halves(
             branch,
-            Group::of(branch, low, high),
+            PlannedGroup::of(branch, low, high),
             shift,
             &mut |group, part| {
                 let child = match part {
@@ -167,7 +167,7 @@ impl Partitioner<'_> {
         let width = branch.reach + 1;
         for log_slots in 1..=width.min(self.limits.max_log_slots) {
             let (mut children, mut deeper) = (0, 0.0);
-            let group = Group::of(branch, low, high);
+            let group = PlannedGroup::of(branch, low, high);
             self.visit_halves(branch, group, width - log_slots, &mut |_, part| {
                 children += 1;
                 if let Some(Partition::Branch(branch)) = part {
@@ -198,9 +198,9 @@ impl Partitioner<'_> {
     fn visit_halves(
         &self,
         branch: &Branch,
-        group: Group,
+        group: PlannedGroup,
         shift: u32,
-        visit: &mut dyn FnMut(Group, Option<&Partition>),
+        visit: &mut dyn FnMut(PlannedGroup, Option<&Partition>),
     ) {
         let [left, right] = group.halves(shift);
         self.visit(&branch.halves[0], left, shift, visit);
@@ -212,9 +212,9 @@ impl Partitioner<'_> {
     fn visit(
         &self,
         part: &Partition,
-        group: Group,
+        group: PlannedGroup,
         shift: u32,
-        visit: &mut dyn FnMut(Group, Option<&Partition>),
+        visit: &mut dyn FnMut(PlannedGroup, Option<&Partition>),
     ) {
         let branch = match part {
             Partition::Branch(branch)
@@ -239,7 +239,7 @@ impl Partitioner<'_> {
 
     /// Whether the group is halved where `branch` is, or the halves that are skipped on the way to `branch` may become
     /// data nodes without keys. Otherwise the group becomes a child group of its own, with an inner node below.
-    fn can_be_halved_at(&self, branch: &Branch, shift: u32, group: Group) -> bool {
+    fn can_be_halved_at(&self, branch: &Branch, shift: u32, group: PlannedGroup) -> bool {
         if branch.middle == group.middle() {
             return true;
         }
