@@ -180,9 +180,16 @@ pub(crate) trait Ordered: Engine {
         decide: &mut impl FnMut(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, Box<Error>>;
 
-    /// Inserts records whose keys ascend; of equal keys the last one counts. `rest` loses those that are inserted: after an error
-    /// the others are not.
-    fn insert_batch(&self, rest: &mut &[(u64, u64)]) -> Result<()>;
+    /// How many records [`insert_sharing_fence`](Self::insert_sharing_fence) inserts at most; 0 for an engine that has none.
+    const RECORDS_PER_FENCE: usize = 0;
+
+    /// Inserts as many of the first of `records` as can share fences, and returns how many those were. Keys ascend; of equal keys the
+    /// last one counts. The record at which it stops early, because its node is full or locked say, is one that the host inserts by
+    /// [`apply`](Self::apply).
+    fn insert_sharing_fence(&self, records: &[(u64, u64)]) -> usize {
+        let _ = records;
+        0
+    }
 
     /// Fills the empty map with records whose keys ascend strictly, to the share `fill` of each node. One store commits all of it.
     fn bulk_load(&self, records: &[(u64, u64)], fill: f64) -> Result<()>;

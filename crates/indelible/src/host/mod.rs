@@ -173,7 +173,28 @@ impl<E: Ordered> Host<E> {
     pub(crate) fn insert_batch(&self, records: &[(u64, u64)]) -> Result<()> {
         self.expect_writable()?;
         let mut rest = records;
-        self.with_space(|| self.shared.engine.insert_batch(&mut rest))
+        self.with_space(|| self.insert_all(&mut rest))
+    }
+
+    /// Inserts records whose keys ascend. `rest` loses those that are inserted: after an error the others are not.
+    fn insert_all(&self, rest: &mut &[(u64, u64)]) -> Result<()> {
+        let engine = &self.shared.engine;
+        while !rest.is_empty() {
+            let most = rest.len().min(E::RECORDS_PER_FENCE);
+            let done = engine.insert_sharing_fence(&rest[..most]);
+            *rest = &rest[done..];
+            if done > 0 && done == E::RECORDS_PER_FENCE {
+                continue;
+            }
+            // The record that cannot share a fence is inserted by itself.
+            if let Some((&(key, value), more)) = rest.split_first() {
+                engine
+                    .apply(key, &mut |_| Decision::Put(value))
+                    .map_err(|error| *error)?;
+                *rest = more;
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn bulk_load(&self, records: &[(u64, u64)], fill: f64) -> Result<()> {

@@ -39,7 +39,7 @@ use std::sync::atomic::Ordering;
 
 /// Most records of a batch that share a fence: as many as one group of interleaved lookups prepares, so few that their
 /// lines stay in the first-level cache until the fence.
-const MAX_RECORDS_PER_FENCE: usize = LANES;
+pub(super) const MAX_RECORDS_PER_FENCE: usize = LANES;
 
 impl Tree {
     /// Changes the record of `key` as `decide` says; see [`Ordered::apply`](crate::engines::Ordered::apply).
@@ -269,31 +269,13 @@ impl Tree {
         Ok(true)
     }
 
-    /// Inserts records in ascending order of their keys, equal keys one after the other; see `Map::insert_batch`.
+    /// Inserts as many of the first of `records` as can share a fence, and returns how many those were. Keys ascend, equal
+    /// keys one after the other.
     ///
-    /// Up to [`MAX_RECORDS_PER_FENCE`] records share a fence: their groups are locked, the records are written and
-    /// flushed, and after the fence the groups are unlocked. So no reader sees a record before it is durable.
-    ///
-    /// Records that have been inserted are taken out of `rest`: after an error `rest` has those that were not inserted.
-    pub(super) fn insert_batch(&self, rest: &mut &[(u64, u64)]) -> Result<()> {
-        while !rest.is_empty() {
-            let done = self.insert_under_one_fence(&rest[..rest.len().min(MAX_RECORDS_PER_FENCE)]);
-            *rest = &rest[done..];
-            if let Some((&(key, value), more)) =
-                rest.split_first().filter(|_| done < MAX_RECORDS_PER_FENCE)
-            {
-                // A full node, or a lock that another thread holds, ended the shared fence early. The record that met
-                // it is inserted by itself.
-                self.apply(key, |_| Decision::Put(value))
-                    .map_err(|error| *error)?;
-                *rest = more;
-            }
-        }
-        Ok(())
-    }
-
-    /// Inserts a prefix of `records` that can share a fence, and returns its length.
-    fn insert_under_one_fence(&self, records: &[(u64, u64)]) -> usize {
+    /// The groups of the records are locked, the records are written and flushed, and after the fence the groups are
+    /// unlocked. So no reader sees a record before it is durable. A full node, or a lock that another thread holds, ends the
+    /// shared fence early.
+    pub(super) fn insert_sharing_fence(&self, records: &[(u64, u64)]) -> usize {
         let _guard = epochs::pin();
         let lanes = self.find_windows(records);
         let mut guards: Vec<WriteGuard<'_>> = Vec::with_capacity(records.len());

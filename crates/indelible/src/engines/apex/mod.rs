@@ -423,8 +423,10 @@ impl Ordered for Index {
         self.tree.apply(key, decide)
     }
 
-    fn insert_batch(&self, rest: &mut &[(u64, u64)]) -> Result<()> {
-        self.tree.insert_batch(rest)
+    const RECORDS_PER_FENCE: usize = insert::MAX_RECORDS_PER_FENCE;
+
+    fn insert_sharing_fence(&self, records: &[(u64, u64)]) -> usize {
+        self.tree.insert_sharing_fence(records)
     }
 
     fn bulk_load(&self, records: &[(u64, u64)], fill: f64) -> Result<()> {

@@ -59,32 +59,13 @@ impl Tree {
         }
     }
 
-    /// Inserts records in ascending key order, equal keys after one another; see `Map::insert_batch`.
+    /// Inserts as many of the first of `records` as can share two fences, and returns how many those were. Keys ascend, equal keys one
+    /// after the other.
     ///
-    /// Sixteen records share two fences. Their leaves are locked; records that share a line with their header are
-    /// committed at once, the others are written to free slots and committed after the first fence; after the second
-    /// one the leaves are unlocked. No reader sees a record before it is durable.
-    ///
-    /// `rest` loses the records that are inserted: after an error those left are not.
-    pub(super) fn insert_batch(&self, rest: &mut &[(u64, u64)]) -> Result<()> {
-        while !rest.is_empty() {
-            let done = self.insert_sharing(&rest[..rest.len().min(FENCE_SHARING_RECORDS)]);
-            *rest = &rest[done..];
-            if let Some((&(key, value), more)) =
-                rest.split_first().filter(|_| done < FENCE_SHARING_RECORDS)
-            {
-                // The record that ended the shared part early is inserted alone: its leaf is full, not indexed or locked by another
-                // thread.
-                self.apply(key, |_| Decision::Put(value))
-                    .map_err(|error| *error)?;
-                *rest = more;
-            }
-        }
-        Ok(())
-    }
-
-    /// Inserts as many of `records` as can share their fences, and returns how many that was.
-    fn insert_sharing(&self, records: &[(u64, u64)]) -> usize {
+    /// The leaves are locked; records that share a line with their header are committed at once, the others are written to free
+    /// slots and committed after the first fence; after the second one the leaves are unlocked. No reader sees a record before it is
+    /// durable. A leaf that is full, not indexed, or locked by another thread ends the shared part early.
+    pub(super) fn insert_sharing_fence(&self, records: &[(u64, u64)]) -> usize {
         let _guard = epochs::pin();
         let mut held: Vec<LockedLeaf<'_>> = Vec::with_capacity(records.len());
         // Inserts whose commit waits for the first shared fence, with the position of their leaf in `held`.
@@ -157,4 +138,4 @@ impl Tree {
 }
 
 /// Records of a batch that share two fences, at most: all of their leaves stay locked until the second fence.
-const FENCE_SHARING_RECORDS: usize = 16;
+pub(super) const FENCE_SHARING_RECORDS: usize = 16;

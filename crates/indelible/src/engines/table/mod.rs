@@ -451,15 +451,6 @@ impl Ordered for Index {
         Ok(before)
     }
 
-    fn insert_batch(&self, rest: &mut &[(u64, u64)]) -> Result<()> {
-        while let Some((&(key, value), more)) = rest.split_first() {
-            self.apply(key, &mut |_| Decision::Put(value))
-                .map_err(|error| *error)?;
-            *rest = more;
-        }
-        Ok(())
-    }
-
     fn bulk_load(&self, records: &[(u64, u64)], fill: f64) -> Result<()> {
         let mut state = lock(&self.state);
         if !state.index.is_empty() {
