@@ -198,11 +198,13 @@ fn a_load_that_fails_leaves_nothing_behind() {
         "load p m none.csv",
         "load p m bad.csv --value nothing",
         "load p m none.bin --format sosd",
-        "load p m good.csv --leaf-bytes 100",
         "load p m good.csv --fill 7",
-        "create p m --leaf-bytes 100",
+        // Refused before anything is done.
+        "load p m good.csv --kind lbtree,leaf=100",
+        "create p m --kind lbtree,leaf=100",
     ] {
-        assert_eq!(cli.run(line).0, Some(1), "{line}");
+        let code = if line.contains("--kind") { 2 } else { 1 };
+        assert_eq!(cli.run(line).0, Some(code), "{line}");
         let left = std::fs::read_dir(cli.directory.path()).unwrap().count();
         assert_eq!(left, 2, "{line}: the two files and no pool");
     }
@@ -308,7 +310,7 @@ fn options_of_new_maps_are_the_same_everywhere() {
     assert_eq!(cli.run(&format!("{crash} all")).0, Some(0));
     assert_eq!(cli.run(&format!("{crash} both")).0, Some(2));
     assert_eq!(cli.run("create p m --kind all").0, Some(2));
-    let torture = "torture --kills 2 --within-ms 5 --leaf-bytes 512 --directory .";
+    let torture = "torture --kills 2 --within-ms 5 --kind lbtree,leaf=512 --directory .";
     let (code, err) = cli.run(torture);
     assert_eq!(code, Some(0), "{err}");
 }

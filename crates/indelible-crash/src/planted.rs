@@ -285,7 +285,7 @@ fn most_images_if_equivalent() -> u64 {
     if std::env::var_os("INDELIBLE_DEEP").is_some() {
         8_000
     } else {
-        1_500
+        500
     }
 }
 
