@@ -237,16 +237,24 @@ impl Space {
                 state.add(self.take_extent()?, blocks_per_extent(self.block_bytes));
                 continue;
             };
-            if let Some(block) = state
-                .extents
-                .get_mut(&extent)
-                .and_then(|e| e.occupancy.alloc())
-            {
-                count::allocated(self.block_bytes);
-                return Ok(Offset::of_extent(extent) + block as u64 * self.block_bytes);
+            if let Some(block) = self.alloc_in_extent(state, extent) {
+                return Ok(block);
             }
-            state.open.remove(&extent);
         }
+    }
+
+    /// A block of `extent`, which is open. If none is free, the extent is not open any more.
+    fn alloc_in_extent(&self, state: &mut State, extent: u64) -> Option<Offset> {
+        let block = state
+            .extents
+            .get_mut(&extent)
+            .and_then(|extent| extent.occupancy.alloc());
+        let Some(block) = block else {
+            state.open.remove(&extent);
+            return None;
+        };
+        count::allocated(self.block_bytes);
+        Some(Offset::of_extent(extent) + block as u64 * self.block_bytes)
     }
 
     /// The extent of a block, and the block's number in it.

@@ -1,7 +1,6 @@
 //! What compaction needs of a space: where its blocks could end if they lay densely, and free blocks before that end.
 
 use super::{Space, blocks_per_extent};
-use crate::pmem::count;
 use crate::pool::layout::EXTENT_BYTES;
 use crate::pool::offset::Offset;
 
@@ -80,15 +79,9 @@ impl Space {
                 state.add(taken.ok()?, blocks_per_extent(self.block_bytes));
                 continue;
             };
-            if let Some(block) = state
-                .extents
-                .get_mut(&extent)
-                .and_then(|e| e.occupancy.alloc())
-            {
-                count::allocated(self.block_bytes);
-                return Some(Offset::of_extent(extent) + block as u64 * self.block_bytes);
+            if let Some(block) = self.alloc_in_extent(state, extent) {
+                return Some(block);
             }
-            state.open.remove(&extent);
         }
     }
 }
