@@ -209,19 +209,10 @@ impl<K: Key, V: Value> Map<K, V> {
     /// # }
     /// ```
     pub fn remove_range(&self, bounds: impl RangeBounds<K>) -> Result<u64> {
-        self.index().expect_writable()?;
-        let mut cursor = AnyCursor::new(self.index().clone(), encode_bounds(&bounds)?);
-        let mut removed = 0;
-        loop {
-            let chunk = cursor.next_chunk(usize::MAX)?;
-            if chunk.is_empty() {
-                return Ok(removed);
-            }
-            for &[key, _] in chunk {
-                let before = self.index().apply(key, |_| Decision::Remove);
-                removed += u64::from(before.map_err(|error| *error)?.is_some());
-            }
-        }
+        self.remove_each(&bounds, |[key, _]| {
+            let before = self.index().apply(key, |_| Decision::Remove);
+            Ok(before.map_err(|error| *error)?.is_some())
+        })
     }
 
     /// Removes all records, one after the other, and returns how many it removed: [`remove_range(..)`](Self::remove_range).
@@ -275,19 +266,30 @@ impl<K: Key, V: Value> Map<K, V> {
         bounds: impl RangeBounds<K>,
         mut keep: impl FnMut(&K, &V) -> bool,
     ) -> Result<u64> {
+        self.remove_each(&bounds, |[code, word]| {
+            let Some(key) = K::decode(code) else {
+                return Err(damaged_record::<K, V>([code, word]));
+            };
+            self.remove_unless(code, word, |value| keep(&key, value))
+        })
+    }
+
+    /// Calls `remove` for each record in `bounds`, in ascending order, and returns how often it says that it has removed one.
+    fn remove_each(
+        &self,
+        bounds: &impl RangeBounds<K>,
+        mut remove: impl FnMut([u64; 2]) -> Result<bool>,
+    ) -> Result<u64> {
         self.index().expect_writable()?;
-        let mut cursor = AnyCursor::new(self.index().clone(), encode_bounds(&bounds)?);
+        let mut cursor = AnyCursor::new(self.index().clone(), encode_bounds(bounds)?);
         let mut removed = 0;
         loop {
             let chunk = cursor.next_chunk(usize::MAX)?;
             if chunk.is_empty() {
                 return Ok(removed);
             }
-            for &[code, word] in chunk {
-                let Some(key) = K::decode(code) else {
-                    return Err(damaged_record::<K, V>([code, word]));
-                };
-                removed += u64::from(self.remove_unless(code, word, |value| keep(&key, value))?);
+            for &record in chunk {
+                removed += u64::from(remove(record)?);
             }
         }
     }
