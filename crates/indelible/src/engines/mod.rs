@@ -167,8 +167,15 @@ pub(crate) trait Ordered: Engine {
         }
     }
 
-    /// The values of `keys`, which are as many as `values`.
-    fn get_batch(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()>;
+    /// How many keys [`look_up_together`](Self::look_up_together) takes at most: from 1 to 64.
+    const LOOKUPS_TOGETHER: usize = 1;
+
+    /// Looks up keys together, so that their waits for memory overlap, and stores their values in `values`, which are as many. Returns a
+    /// mask of the lookups that have to be done again, each by itself: the host calls [`get`](Self::get) for these.
+    fn look_up_together(&self, keys: &[u64], values: &mut [Option<u64>]) -> u64 {
+        let _ = (keys, values);
+        u64::MAX
+    }
 
     /// Changes one key, in one step as seen by all other threads, and returns its value from before. `decide` gets the present value.
     /// An attempt that has to begin again calls `decide` again; the last call counts.

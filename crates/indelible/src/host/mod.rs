@@ -140,7 +140,15 @@ impl<E: Ordered> Host<E> {
     }
 
     pub(crate) fn get_batch(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
-        self.shared.engine.get_batch(keys, values)
+        let engine = &self.shared.engine;
+        let lookups = keys.chunks(E::LOOKUPS_TOGETHER);
+        for (keys, values) in lookups.zip(values.chunks_mut(E::LOOKUPS_TOGETHER)) {
+            let failed = engine.look_up_together(keys, values);
+            for at in (0..keys.len()).filter(|at| failed >> at & 1 != 0) {
+                values[at] = engine.get(keys[at])?;
+            }
+        }
+        Ok(())
     }
 
     /// See [`Ordered::apply`].

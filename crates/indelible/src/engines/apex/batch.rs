@@ -9,7 +9,6 @@ use super::Bug;
 use super::Tree;
 use super::data::DataNode;
 use super::inner::{Child, InnerNode};
-use crate::Result;
 use crate::concurrency::epochs;
 use crate::kernels::{Kernel, Simd, dispatch, prefetch};
 use crate::pmem::planted::planted;
@@ -80,25 +79,11 @@ impl Tree {
         lanes
     }
 
-    /// Looks up `keys`, and stores their values in `values`.
-    pub(super) fn get_batch(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
-        for (keys, values) in keys.chunks(LANES).zip(values.chunks_mut(LANES)) {
-            let failed = {
-                let _guard = epochs::pin();
-                dispatch(
-                    self.simd,
-                    GetLanes {
-                        tree: self,
-                        keys,
-                        values: &mut *values,
-                    },
-                )
-            };
-            for lane in (0..keys.len()).filter(|lane| failed >> lane & 1 != 0) {
-                values[lane] = self.get(keys[lane])?;
-            }
-        }
-        Ok(())
+    /// See [`Ordered::look_up_together`](crate::engines::Ordered::look_up_together).
+    pub(super) fn look_up_together(&self, keys: &[u64], values: &mut [Option<u64>]) -> u64 {
+        let _guard = epochs::pin();
+        let tree = self;
+        dispatch(self.simd, GetLanes { tree, keys, values })
     }
 
     /// Descends to the data nodes of at most [`LANES`] `records`, and prefetches what inserting them reads. The caller

@@ -6,14 +6,13 @@
 
 use super::Tree;
 use super::inner::{Child, Inner};
-use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::Version;
 use crate::kernels::{Kernel, Simd, dispatch};
 use crate::pool::Offset;
 
 /// Lookups that descend together, at most: enough to keep the memory busy, few enough for their lines to stay in the first-level cache.
-const LANES: usize = 32;
+pub(super) const LANES: usize = 32;
 
 /// Lookups that descend together.
 struct Lanes<'a> {
@@ -105,25 +104,11 @@ impl<'a> Lanes<'a> {
 }
 
 impl Tree {
-    /// The values of `keys`.
-    pub(super) fn get_batch(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
-        for (keys, values) in keys.chunks(LANES).zip(values.chunks_mut(LANES)) {
-            let failed = {
-                let _guard = epochs::pin();
-                dispatch(
-                    self.simd,
-                    GetLanes {
-                        tree: self,
-                        keys,
-                        values: &mut *values,
-                    },
-                )
-            };
-            for lane in (0..keys.len()).filter(|lane| failed >> lane & 1 != 0) {
-                values[lane] = self.get(keys[lane])?;
-            }
-        }
-        Ok(())
+    /// See [`Ordered::look_up_together`](crate::engines::Ordered::look_up_together).
+    pub(super) fn look_up_together(&self, keys: &[u64], values: &mut [Option<u64>]) -> u64 {
+        let _guard = epochs::pin();
+        let tree = self;
+        dispatch(self.simd, GetLanes { tree, keys, values })
     }
 
     /// Brings the leaves of `records` to the caches. The caller is pinned.

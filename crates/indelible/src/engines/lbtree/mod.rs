@@ -329,8 +329,10 @@ impl Ordered for Index {
         self.tree.look_up(key)
     }
 
-    fn get_batch(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
-        self.tree.get_batch(keys, values)
+    const LOOKUPS_TOGETHER: usize = batch::LANES;
+
+    fn look_up_together(&self, keys: &[u64], values: &mut [Option<u64>]) -> u64 {
+        self.tree.look_up_together(keys, values)
     }
 
     #[inline]

@@ -401,13 +401,6 @@ impl Ordered for Index {
         Ok(at.map(|&(block, slot)| self.block(block).slots[slot].value.load()))
     }
 
-    fn get_batch(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
-        for (value, &key) in values.iter_mut().zip(keys) {
-            *value = self.get(key)?;
-        }
-        Ok(())
-    }
-
     #[inline(never)]
     fn apply(
         &self,
