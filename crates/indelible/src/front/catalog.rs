@@ -169,8 +169,8 @@ fn options_of(signature: &Signature) -> Result<Option<MapOptions>> {
     let Some(kind) = kind_of(signature) else {
         return Ok(None);
     };
-    let format = signature.object_format.max(1);
-    AnyOptions::decode(kind, format, &signature.options).map(|options| Some(options.into()))
+    AnyOptions::decode(kind, signature.object_format, &signature.options)
+        .map(|options| Some(options.into()))
 }
 
 /// Whether a map in the catalog has the types that are asked for, or any that this version knows.

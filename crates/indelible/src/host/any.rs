@@ -1,7 +1,7 @@
 //! One open map of any kind. A call costs one branch on the kind, which is predicted well: for one map it always goes one way.
 
 use super::cursor::Cursor;
-use super::{Host, Stat};
+use super::{Host, MapStat};
 use crate::engines::{self, Decision, Engine, KeyValue, Kind, Lookup, Place, ordered_engines};
 use crate::pool::{Object, PoolCore, Signature};
 use crate::{Error, Result};
@@ -191,7 +191,7 @@ macro_rules! any {
                 each!(self, host => host.check())
             }
 
-            pub(crate) fn stat(&self) -> Result<Stat> {
+            pub(crate) fn stat(&self) -> Result<MapStat> {
                 each!(self, host => host.stat(self.kind()))
             }
         }

@@ -17,7 +17,6 @@ mod count;
 mod cursor;
 mod warm_up;
 
-use MapStat as Stat;
 pub(crate) use any::{AnyCursor, AnyMap, kind_of};
 pub use check::MapStat;
 
@@ -53,8 +52,7 @@ impl<E: Engine> Host<E> {
     /// Opens the object of a catalog entry. O(1).
     pub(crate) fn open(place: Place) -> Result<Arc<Self>> {
         let signature = place.core.signature(place.slot);
-        // Format 1 of the pool is version 1 of each engine's format.
-        let format = signature.object_format.max(1);
+        let format = signature.object_format;
         if format > E::Options::FORMAT {
             return Err(Error::NewerFormat {
                 found: format,

@@ -60,7 +60,7 @@ pub(crate) struct Signature {
     pub(crate) kind: u8,
     /// Codes of the types of keys and values.
     pub(crate) types: [u8; 2],
-    /// Version of the engine's own format; 0 in pools of format 1.
+    /// Version of the engine's own format; 1 for objects from pools of format 1.
     pub(crate) object_format: u32,
     /// What the engine encoded when the object was created.
     pub(crate) options: [u8; OPTION_BYTES],
@@ -274,7 +274,8 @@ impl PoolCore {
         Signature {
             kind,
             types: [key, value],
-            object_format,
+            // Format 1 of the pool is version 1 of each engine's format.
+            object_format: object_format.max(1),
             options,
         }
     }
