@@ -75,7 +75,7 @@ impl From<Error> for Failure {
             Error::InUse(_) => Status::InUse,
             Error::NotEmpty => Status::NotEmpty,
             Error::NotAscending(_) => Status::NotAscending,
-            Error::BadName(_) | Error::BadOption(_) => Status::Invalid,
+            Error::BadName(_) | Error::BadOption(_) | Error::BadGeometry(_) => Status::Invalid,
             _ => Status::Other,
         };
         Self {

@@ -113,6 +113,9 @@ pub enum Error {
          key and keep one of each key, or use `extend` or `insert_batch`, which take any order"
     )]
     NotAscending(usize),
+    /// A geometry has a coordinate that is NaN, or a box has its lower corner above its upper one.
+    #[error("no geometry: {0}; NaN is refused, and so are boxes whose lower corner is above the upper one")]
+    BadGeometry(String),
     /// An option is outside its range.
     #[error("{0}")]
     BadOption(String),

@@ -15,6 +15,8 @@ mod host;
 mod kernels;
 pub mod pmem;
 mod pool;
+#[allow(dead_code)]
+mod spatial;
 
 pub use engines::options::*;
 pub use engines::{Fact, FactValue, Kind, OptionInfo, Unit};
@@ -24,3 +26,4 @@ pub use front::{
     PoolStat, Range, Type, Value, Values,
 };
 pub use pool::Durability;
+pub use spatial::{Box2, Box3, Geometry, Point2, Point3};

@@ -21,6 +21,7 @@ mod facts;
 mod kind;
 mod option;
 mod report;
+mod spatial;
 #[cfg(feature = "trace")]
 pub mod testing;
 
@@ -31,6 +32,8 @@ pub use kind::Kind;
 pub use option::OptionInfo;
 pub(crate) use option::{EngineOptions, OptionBytes, bytes_text, parse_bytes, parse_number};
 pub(crate) use report::Report;
+#[allow(unused_imports)]
+pub(crate) use spatial::{Nearest, Neighbour, Spatial};
 
 use crate::concurrency::records::{RecordCount, RecordLocks};
 use crate::pool::{PoolCore, Space};

@@ -1,0 +1,93 @@
+//! What a spatial index can do.
+
+use super::Engine;
+use crate::Result;
+use crate::spatial::{Geometry, Metric, Rect};
+
+/// A record that a search for the nearest records has found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Neighbour<G> {
+    /// The distance as the metric compares distances: see [`Metric::comparable`].
+    pub(crate) distance: f64,
+    pub(crate) shape: G,
+    pub(crate) payload: u64,
+}
+
+impl<G: Geometry> Neighbour<G> {
+    /// The order in which neighbours are reported: by distance, and records at the same distance by payload and by coordinates.
+    pub(crate) fn compare(&self, other: &Self) -> std::cmp::Ordering {
+        let coordinates = |shape: &G| {
+            let shape = *shape;
+            (0..G::COORDINATES).map(move |i| shape.coordinate(i))
+        };
+        self.distance
+            .total_cmp(&other.distance)
+            .then(self.payload.cmp(&other.payload))
+            .then_with(|| {
+                coordinates(&self.shape)
+                    .zip(coordinates(&other.shape))
+                    .map(|(a, b)| a.total_cmp(&b))
+                    .find(|order| order.is_ne())
+                    .unwrap_or(std::cmp::Ordering::Equal)
+            })
+    }
+}
+
+/// What is asked of a search for the nearest records.
+pub(crate) struct Nearest<'a, G> {
+    /// How many records are wanted, at least 1.
+    pub(crate) wanted: usize,
+    /// Greatest distance, included, as the metric compares distances.
+    pub(crate) within: f64,
+    /// Report records only that come at or after this one.
+    pub(crate) from: Option<Neighbour<G>>,
+    /// Report records only that this accepts.
+    pub(crate) accepts: &'a mut dyn FnMut(&G, u64) -> bool,
+}
+
+/// What a spatial index of geometries of one type, with 8 bytes beside each, can do. The host has checked that the pool may be
+/// written, and that geometries are what [`accept`](crate::spatial::accept) returns.
+///
+/// The index is a multiset: the same geometry may be inserted with the same payload several times, and is then there several times.
+pub(crate) trait Spatial<G: Geometry>: Engine {
+    /// Adds a record. Durable when it returns.
+    fn insert(&self, shape: &G, payload: u64) -> Result<()>;
+
+    /// Adds records, which may share fences: all are durable when it returns. After an error any subset of them is there.
+    fn insert_batch(&self, records: &[(G, u64)]) -> Result<()> {
+        let mut records = records.iter();
+        records.try_for_each(|(shape, payload)| self.insert(shape, *payload))
+    }
+
+    /// Removes one record equal to this one; `false` if there is none.
+    fn remove(&self, shape: &G, payload: u64) -> Result<bool>;
+
+    /// Moves one record to another place, in one step as seen by all other threads and by recovery; `false` if it is not there.
+    fn relocate(&self, payload: u64, from: &G, to: &G) -> Result<bool>;
+
+    /// Adds to `found` all records that meet one of `windows`, edges included, and that `accepts` returns `true` for. A record that is
+    /// there throughout is found exactly once, wherever it is relocated to meanwhile.
+    fn search(
+        &self,
+        windows: &[Rect],
+        accepts: &mut dyn FnMut(&G, u64) -> bool,
+        found: &mut Vec<(G, u64)>,
+    ) -> Result<()>;
+
+    /// Adds the nearest records to `found`, in order, fewer than wanted only if there are no more.
+    fn nearest<M: Metric>(
+        &self,
+        metric: &M,
+        request: &mut Nearest<'_, G>,
+        found: &mut Vec<Neighbour<G>>,
+    ) -> Result<()>;
+
+    /// A box that contains all records, and may be larger after removals; `None` for an empty index.
+    fn bounds(&self) -> Result<Option<Rect>>;
+
+    /// Fills the empty index with records in any order, to the share `fill` of each node. One store commits all of it.
+    fn bulk_load(&self, records: Vec<(G, u64)>, fill: f64) -> Result<()>;
+
+    /// The boxes of the leaves with their numbers of records, in the order of the leaves: for drawings.
+    fn leaves(&self) -> Result<Vec<(Rect, usize)>>;
+}
