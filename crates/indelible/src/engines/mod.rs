@@ -14,6 +14,7 @@
 //! `testing`, what the crash checker needs: planted bugs, commit points, names of structure changes, histories; and `damage`, how tests
 //! break links in the file.
 
+pub(crate) mod arena;
 mod buffer;
 #[cfg(all(test, not(loom)))]
 mod damage;
