@@ -2,12 +2,20 @@
 //!
 //! | file | what it owns |
 //! |---|---|
+//! | `grid` | the map from coordinates to cells, and from points to Hilbert codes |
+//! | `hilbert` | the Hilbert curve: from cells to codes and back |
 //! | `metric` | distances from a point, and lower bounds of them |
+//! | `quadrant` | aligned sets of cells, which are intervals of codes; the next code in a window |
 //! | `shape` | points and boxes in two and three dimensions, and the box that bounds them |
 
+mod grid;
+mod hilbert;
 mod metric;
+mod quadrant;
 mod shape;
 
+pub(crate) use grid::{Grid, centre};
 pub(crate) use metric::Metric;
+pub(crate) use quadrant::Quadrant;
 pub use shape::{Box2, Box3, Geometry, Point2, Point3};
 pub(crate) use shape::{MAX_AXES, MAX_COORDINATES, Rect, accept};
