@@ -19,6 +19,7 @@ mod buffer;
 #[cfg(all(test, not(loom)))]
 mod damage;
 mod facts;
+pub(crate) mod hilbert;
 mod kind;
 mod option;
 mod report;

@@ -11,11 +11,13 @@
 mod grid;
 mod hilbert;
 mod metric;
+mod outward;
 mod quadrant;
 mod shape;
 
 pub(crate) use grid::{Grid, centre};
 pub(crate) use metric::Metric;
+pub(crate) use outward::{f32_above, f32_below};
 pub(crate) use quadrant::Quadrant;
 pub use shape::{Box2, Box3, Geometry, Point2, Point3};
 pub(crate) use shape::{MAX_AXES, MAX_COORDINATES, Rect, accept};

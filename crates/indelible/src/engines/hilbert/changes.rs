@@ -44,6 +44,9 @@ impl Drop for Pause<'_> {
 impl Changes {
     /// Begins a change, unless a search keeps changes from beginning.
     pub(super) fn try_begin(&self) -> Option<Change<'_>> {
+        if self.paused_by.load(Ordering::Relaxed) != 0 {
+            return None;
+        }
         // Sequentially consistent, as in `pause`: of a change that begins and a search that pauses one sees the other.
         self.begun.fetch_add(1, Ordering::SeqCst);
         let change = Change(self);

@@ -151,6 +151,13 @@ impl Reach {
         Ok(())
     }
 
+    /// Notes the reach of a new root block.
+    pub(super) fn set(&self, reach: [f64; MAX_AXES]) {
+        for (now, reach) in self.now.iter().zip(reach) {
+            now.store(reach.to_bits(), Ordering::Release);
+        }
+    }
+
     /// Keeps the reach as it is until the result is dropped.
     pub(super) fn hold(&self) -> std::sync::MutexGuard<'_, ()> {
         lock(&self.raising)

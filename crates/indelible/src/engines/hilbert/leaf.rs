@@ -218,6 +218,24 @@ impl<'a, G: Geometry> Leaf<'a, G> {
         &self.words[first..first + Shape::<G>::WORDS]
     }
 
+    /// The records whose boxes meet `window`, as bits.
+    #[inline(always)]
+    pub(super) fn meeting(self, window: &Rect) -> u64 {
+        let mut meets = 0;
+        for slot in 0..Shape::<G>::RECORDS {
+            let cells = self.cells(slot);
+            let coordinate = |i: usize| f64::from_bits(cells[i].load());
+            // Without a branch per record: which records are met cannot be predicted.
+            let mut is_met = true;
+            for axis in 0..G::AXES {
+                is_met &= coordinate(axis) <= window.high[axis];
+                is_met &= coordinate(G::COORDINATES - G::AXES + axis) >= window.low[axis];
+            }
+            meets |= u64::from(is_met) << slot;
+        }
+        meets & self.bitmap()
+    }
+
     /// The records of the leaf with their slots.
     pub(super) fn records(self) -> impl Iterator<Item = (usize, Record)> {
         slots(self.bitmap()).map(move |slot| (slot, self.record(slot)))

@@ -40,8 +40,6 @@ mod bulk;
 mod changes;
 mod check;
 mod compact;
-#[cfg(all(test, not(loom)))]
-pub(super) mod damage;
 mod grid;
 mod inner;
 mod insert;
@@ -53,8 +51,6 @@ mod recover;
 mod scan;
 mod search;
 mod smo;
-#[cfg(feature = "trace")]
-pub(crate) mod testing;
 
 pub use options::HilbertOptions;
 
@@ -71,7 +67,7 @@ use changes::Changes;
 use grid::Reach;
 use inner::{Bounds, Child, Entry, Inner};
 use layout::{INTENTS, LEAF_BYTES, RootBlock, RootWords};
-use leaf::{Leaf, Leaves};
+use leaf::Leaves;
 use search::LockedLeaf;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};

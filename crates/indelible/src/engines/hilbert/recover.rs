@@ -30,10 +30,10 @@ use std::time::Duration;
 const SWEEP_PAUSE: Duration = Duration::from_micros(50);
 
 /// A leaf found on a walk: where it begins, and its box.
-struct Found {
-    low: Key,
-    offset: Offset,
-    bounds: Bounds,
+pub(super) struct Found {
+    pub(super) low: Key,
+    pub(super) offset: Offset,
+    pub(super) bounds: Bounds,
 }
 
 /// The smallest and the greatest key of a leaf, and its box.
@@ -364,7 +364,7 @@ struct Locked {
 
 /// Gives leaves that begin with equal records different keys, evenly spread over the keys that stand for these records. `false` if
 /// there are more such leaves than keys. `start` and `high` are where the leaf before them and the leaf after them begin.
-fn spread_equals(start: Key, high: Option<Key>, found: &mut [Found]) -> bool {
+pub(super) fn spread_equals(start: Key, high: Option<Key>, found: &mut [Found]) -> bool {
     let mut at = 0;
     let mut before = start;
     while at < found.len() {

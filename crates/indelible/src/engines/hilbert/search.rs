@@ -5,7 +5,7 @@ use super::inner::{Bounds, Child, Inner, Key, fence_after_enlarging};
 use super::leaf::Leaf;
 use crate::Result;
 use crate::concurrency::locks::{Version, WriteGuard};
-use crate::kernels::{Kernel, Simd, dispatch};
+use crate::kernels::{Kernel, Simd, SimdLevel, dispatch};
 use crate::spatial::Geometry;
 
 /// Levels of inner nodes, at most: with the smallest nodes, half full, more leaves than a pool can hold.
@@ -34,6 +34,15 @@ impl<'a> Path<'a> {
     pub(super) fn is_current(&self) -> bool {
         let mut nodes = self.nodes[..self.length].iter().flatten();
         nodes.all(|(node, version)| node.lock().validate(*version))
+    }
+
+    /// Whether all boxes on the way to `key` contain `bounds`.
+    pub(super) fn contains(&self, bounds: &Bounds, key: Key) -> bool {
+        let mut nodes = self.nodes[..self.length].iter().flatten();
+        nodes.all(|(node, _)| {
+            let slot = dispatch(SimdLevel::best(), Find { node, key });
+            node.bounds(slot).contains(bounds)
+        })
     }
 
     /// Makes the boxes of the nodes on the path as small as what lies below them allows, from the bottom upwards. Gives up where another thread
@@ -201,13 +210,13 @@ pub(super) struct LockedLeaf<'a, G> {
     pub(super) high: Option<Key>,
 }
 
-struct Descend<'a, G> {
+struct Descend<'a, 'b, G> {
     tree: &'a Tree<G>,
     key: Key,
-    bounds: Option<&'a Bounds>,
+    bounds: Option<&'b Bounds>,
 }
 
-impl<'a, G: Geometry> Kernel for Descend<'a, G> {
+impl<'a, G: Geometry> Kernel for Descend<'a, '_, G> {
     type Out = Result<Spot<'a>, Changed>;
 
     #[inline(always)]
