@@ -2,12 +2,15 @@
 //!
 //! | file | what it owns |
 //! |---|---|
+//! | `coordinates` | what coordinates mean: the plane, or degrees on the sphere; which geometries and windows there are |
 //! | `metric` | distances from a point, and lower bounds of them |
 //! | `shape` | points and boxes in two and three dimensions, and the box that bounds them |
 
+mod coordinates;
 mod metric;
 mod shape;
 
-pub(crate) use metric::Metric;
-pub use shape::{Box2, Box3, Geometry, Point2, Point3};
-pub(crate) use shape::{MAX_AXES, MAX_COORDINATES, Rect, accept};
+pub(crate) use coordinates::{Coordinates, Windows};
+pub(crate) use metric::{Euclidean, Metric, Sphere};
+pub use shape::{Box2, Box3, Geometry, GeometryType, Point2, Point3};
+pub(crate) use shape::{MAX_AXES, MAX_COORDINATES, Rect, accept, with_geometry};
