@@ -316,8 +316,8 @@ impl<G: Geometry> Spatial<G> for Index<G> {
         self.tree.bounds()
     }
 
-    fn bulk_load(&self, records: Vec<(G, u64)>, fill: f64) -> Result<()> {
-        self.tree.bulk_load(&records, fill)
+    fn bulk_load(&self, records: &mut [(G, u64)], fill: f64) -> Result<()> {
+        self.tree.bulk_load(records, fill)
     }
 
     fn leaves(&self) -> Result<Vec<(Rect, usize)>> {
