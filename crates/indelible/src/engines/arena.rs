@@ -190,7 +190,28 @@ impl<N> Drop for ArenaState<N> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::engines::lbtree::inner::Inner;
+    use std::sync::atomic::AtomicU32;
+
+    #[derive(Default)]
+    struct Inner {
+        lock: VersionLock,
+        level: AtomicU32,
+    }
+
+    // SAFETY: both fields are atomics.
+    unsafe impl Node for Inner {
+        fn lock(&self) -> &VersionLock {
+            &self.lock
+        }
+
+        fn level(&self) -> u32 {
+            self.level.load(Ordering::Relaxed)
+        }
+
+        fn reset(&self, level: u32) {
+            self.level.store(level, Ordering::Relaxed);
+        }
+    }
 
     #[test]
     fn freed_nodes_are_used_again_for_what_they_were() {

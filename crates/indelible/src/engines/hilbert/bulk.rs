@@ -156,7 +156,7 @@ impl<G: Geometry> Tree<G> {
             Record::new(shape, *payload)
         };
         let key_at = |at: usize| key_of(coded[at].0, record_at(at).tie() & !(ORDINALS as u64));
-        let nothing = |&offset: &Offset| Found { low: 0, offset, bounds: Bounds::NOTHING };
+        let nothing = |&offset: &Offset| Found { low: 0, shares_first: false, offset, bounds: Bounds::NOTHING };
         let mut chain: Vec<Found> = offsets.iter().map(nothing).collect();
         let write = |at: usize, leaf: &mut Found| {
             let (from, to) = (cut(at), cut(at + 1));
@@ -165,6 +165,7 @@ impl<G: Geometry> Tree<G> {
                 // The first leaf covers everything from zero on.
                 let begins_code = coded[from].0 > coded[from - 1].0;
                 leaf.low = if begins_code { key_of(coded[from].0, 0) } else { key_at(from) };
+                leaf.shares_first = !begins_code && leaf.low == key_at(from - 1);
             }
             let rects = mine.iter().map(Record::rect::<G>);
             leaf.bounds = Bounds::of(&rects.fold(Rect::NOTHING, |all, rect| all.join(&rect)));

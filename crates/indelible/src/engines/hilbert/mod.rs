@@ -52,6 +52,9 @@ mod scan;
 mod search;
 mod smo;
 
+#[cfg(all(test, not(loom)))]
+mod tests;
+
 pub use options::HilbertOptions;
 
 use crate::concurrency::records::{self, RecordCount, RecordLocks};

@@ -32,6 +32,8 @@ const SWEEP_PAUSE: Duration = Duration::from_micros(50);
 /// A leaf found on a walk: where it begins, and its box.
 pub(super) struct Found {
     pub(super) low: Key,
+    /// Whether the leaf before has records with the key of this one's first.
+    pub(super) shares_first: bool,
     pub(super) offset: Offset,
     pub(super) bounds: Bounds,
 }
@@ -203,7 +205,9 @@ impl<G: Geometry> Tree<G> {
                 Some(ends) if ends.first >= last & !ORDINALS && is_below(ends.last) => {
                     let begins_code = code_of(ends.first) > code_of(last);
                     let low = if begins_code { key_of(code_of(ends.first), 0) } else { ends.first };
-                    found.push(Found { low, offset: leaf.offset, bounds: ends.bounds });
+                    let shares_first = ends.first == last;
+                    let (offset, bounds) = (leaf.offset, ends.bounds);
+                    found.push(Found { low, shares_first, offset, bounds });
                     (last, here) = (ends.last, leaf);
                 }
                 Some(_) => return out_of_order(leaf),
@@ -370,7 +374,7 @@ pub(super) fn spread_equals(start: Key, high: Option<Key>, found: &mut [Found]) 
     while at < found.len() {
         let base = found[at].low & !ORDINALS;
         let run = found[at..].iter().take_while(|leaf| leaf.low & !ORDINALS == base).count();
-        if run > 1 || found[at].low <= before {
+        if run > 1 || found[at].shares_first {
             let first = before.max(base);
             let last = (high.unwrap_or(Key::MAX) - 1).min(base | ORDINALS);
             let Some(room) = last.checked_sub(first).filter(|&room| room >= run as Key) else {

@@ -609,7 +609,7 @@ mod tests {
             removals in orders(),
             top in prop_oneof![Just(1_000), Just(u64::MAX)],
         ) {
-            let arena = Arena::new();
+            let arena = Arena::<Inner>::new();
             let (node, _guard) = arena.alloc(0);
             node.refill_leaves(&[(0, Child::leaf(Offset::from_word(256)))]);
             let mut model = vec![(0, 256)];

@@ -41,7 +41,7 @@ mod compact;
 pub(crate) mod directory;
 #[cfg(all(test, not(loom)))]
 pub(super) mod damage;
-pub(super) mod inner;
+mod inner;
 mod insert;
 mod layout;
 mod leaf;
