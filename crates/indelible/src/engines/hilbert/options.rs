@@ -60,13 +60,15 @@ impl HilbertOptions {
         self
     }
 
-    /// The extent of the grid, unless it has to be learned.
-    #[allow(dead_code, reason = "the grid asks")]
-    pub(super) fn declared(&self) -> Option<Rect> {
-        match &self.extent {
-            Some(extent) => Some(extent.rect()),
-            None => self.coordinates.extent(),
-        }
+    /// The extent of the grid, the lower corner and then the upper one, unless it has to be learned.
+    #[allow(dead_code, reason = "the placeholder of the engine has no grid")]
+    pub(super) fn corners(&self) -> Option<[f64; MAX_COORDINATES]> {
+        let rect = match &self.extent {
+            Some(extent) => extent.rect(),
+            None => self.coordinates.extent()?,
+        };
+        let ([a, b, c], [d, e, f]) = (rect.low, rect.high);
+        Some([a, b, c, d, e, f])
     }
 }
 
@@ -306,10 +308,9 @@ mod tests {
         let corner = |x| Point2::new(x, 0.1);
         let options =
             HilbertOptions::default().extent(Box2::new(corner(-0.1), Point2::new(0.3, 0.7)));
-        let rect = options.declared().unwrap();
-        assert!(rect.low[0] <= -0.1 && rect.low[1] <= 0.1);
-        assert!(rect.high[0] >= 0.3 && rect.high[1] >= 0.7);
-        assert!(rect.low[0] > -0.100_001 && rect.high[1] < 0.700_001);
+        let [west, south, _, east, north, _] = options.corners().unwrap();
+        assert!(west <= -0.1 && south <= 0.1 && east >= 0.3 && north >= 0.7);
+        assert!(west > -0.100_001 && north < 0.700_001);
     }
 
     #[test]
@@ -334,7 +335,7 @@ mod tests {
         ] {
             assert!(matches!(bad.encode(), Err(Error::BadOption(_))), "{bad:?}");
         }
-        let world = default.lonlat().declared().unwrap();
-        assert_eq!((world.low[0], world.high[1]), (-180.0, 90.0));
+        let world = default.lonlat().corners();
+        assert_eq!(world, Some([-180.0, -90.0, 0.0, 180.0, 90.0, 0.0]));
     }
 }
