@@ -169,7 +169,9 @@ fn apply<G: Geometry>(
             let records = records.into_iter();
             let records: Vec<(G, u64)> = records.map(|(raw, of)| (shape(raw), of)).collect();
             spatial.insert_batch(&records).unwrap();
-            records.iter().for_each(|&(of, payload)| model.insert(of, payload));
+            records
+                .iter()
+                .for_each(|&(of, payload)| model.insert(of, payload));
         }
         Operation::Remove(at) => {
             if let Some((of, payload)) = existing(model, at) {
@@ -179,7 +181,10 @@ fn apply<G: Geometry>(
         }
         Operation::RemoveAny(raw, payload) => {
             let of: G = shape(raw);
-            assert_eq!(spatial.remove(of, payload).unwrap(), model.remove(of, payload));
+            assert_eq!(
+                spatial.remove(of, payload).unwrap(),
+                model.remove(of, payload)
+            );
         }
         Operation::Relocate(at, raw) => {
             if let Some((from, payload)) = existing(model, at) {
@@ -194,7 +199,13 @@ fn apply<G: Geometry>(
         Operation::Near(centre, other) => assert_distances(spatial, model, field, centre, other),
         Operation::Windows(windows) => assert_windows(spatial, model, &windows),
         Operation::Everything => {
-            let nothing_is_beyond = |i: usize| if i < G::AXES { f64::NEG_INFINITY } else { f64::INFINITY };
+            let nothing_is_beyond = |i: usize| {
+                if i < G::AXES {
+                    f64::NEG_INFINITY
+                } else {
+                    f64::INFINITY
+                }
+            };
             let everywhere = G::Window::from_coordinates(nothing_is_beyond);
             let found = spatial.intersecting(everywhere).unwrap();
             assert_eq!(found.len() as u64, spatial.len().unwrap());
@@ -217,7 +228,8 @@ fn assert_sound<G: Geometry>(spatial: &Spatial<G>, model: &Model<G>) {
     match (spatial.bounds().unwrap(), model.bounds()) {
         (Some(found), Some([low, high])) => {
             let [found_low, found_high] = corners(&found);
-            let holds = |axis: usize| found_low[axis] <= low[axis] && high[axis] <= found_high[axis];
+            let holds =
+                |axis: usize| found_low[axis] <= low[axis] && high[axis] <= found_high[axis];
             assert!((0..G::AXES).all(holds), "{found:?} {low:?} {high:?}");
         }
         (found, wanted) => assert!(wanted.is_none(), "{found:?} {wanted:?}"),
@@ -263,7 +275,10 @@ fn assert_distances<G: Geometry>(
     );
     for (found, (of, _)) in &all {
         let wanted = distance(&centre, of);
-        assert!(is_close(*found, wanted), "{centre:?} {of:?}: {found} for {wanted}");
+        assert!(
+            is_close(*found, wanted),
+            "{centre:?} {of:?}: {found} for {wanted}"
+        );
     }
     for pair in all.windows(2) {
         assert!(pair[0].0 <= pair[1].0, "{pair:?}");
@@ -297,17 +312,24 @@ fn nearest<G: Geometry>(
     found: impl Iterator<Item = indelible::Result<(f64, indelible::Record<G>)>>,
 ) -> Vec<(f64, (G, u64))> {
     let found = found.map(Result::unwrap);
-    found.map(|(distance, of)| (distance, (of.shape, of.payload))).collect()
+    found
+        .map(|(distance, of)| (distance, (of.shape, of.payload)))
+        .collect()
 }
 
 /// Joins with a part of the records, in both orders.
 fn assert_same_pairs<G: Geometry>(spatial: &Spatial<G>, model: &Model<G>) {
     let pool = Pool::in_memory().unwrap();
-    let other = pool.spatial_with::<G::Window>("other", spatial.kind()).unwrap();
+    let other = pool
+        .spatial_with::<G::Window>("other", spatial.kind())
+        .unwrap();
     let some = model.records.iter().step_by(7);
     let windows = some.map(|(of, payload)| {
         let [low, high] = corners(of);
-        let edge = |i: usize| i.checked_sub(G::AXES).map_or_else(|| low[i], |axis| high[axis]);
+        let edge = |i: usize| {
+            i.checked_sub(G::AXES)
+                .map_or_else(|| low[i], |axis| high[axis])
+        };
         (G::Window::from_coordinates(edge), *payload)
     });
     let windows: Vec<(G::Window, u64)> = windows.collect();
@@ -322,11 +344,15 @@ fn assert_same_pairs<G: Geometry>(spatial: &Spatial<G>, model: &Model<G>) {
     };
     wanted.sort_by(order);
     let found = spatial.join(&other).unwrap().map(Result::unwrap);
-    let mut found: Vec<_> = found.map(|(a, b)| ((a.shape, a.payload), (b.shape, b.payload))).collect();
+    let mut found: Vec<_> = found
+        .map(|(a, b)| ((a.shape, a.payload), (b.shape, b.payload)))
+        .collect();
     found.sort_by(order);
     assert_eq!(found, wanted);
     let found = other.join(spatial).unwrap().map(Result::unwrap);
-    let mut found: Vec<_> = found.map(|(b, a)| ((a.shape, a.payload), (b.shape, b.payload))).collect();
+    let mut found: Vec<_> = found
+        .map(|(b, a)| ((a.shape, a.payload), (b.shape, b.payload)))
+        .collect();
     found.sort_by(order);
     assert_eq!(found, wanted);
 }
@@ -334,10 +360,16 @@ fn assert_same_pairs<G: Geometry>(spatial: &Spatial<G>, model: &Model<G>) {
 /// Every kind of index of the plane or of space that can hold `G`, as it is and with all that can be chosen at its ends.
 fn layouts<G: Geometry>() -> Vec<SpatialOptions> {
     let all = SpatialKind::all().iter().copied();
-    let all = all.flat_map(|kind| SpatialOptions::extremes(kind).into_iter().chain([kind.into()]));
+    let all = all.flat_map(|kind| {
+        SpatialOptions::extremes(kind)
+            .into_iter()
+            .chain([kind.into()])
+    });
     let in_plane = all.filter(|options| options.get("coordinates").as_deref() != Some("lonlat"));
     let can_be = |options: &SpatialOptions| {
-        let made = Pool::in_memory().unwrap().spatial_with::<G>("s", options.clone());
+        let made = Pool::in_memory()
+            .unwrap()
+            .spatial_with::<G>("s", options.clone());
         assert!(matches!(made, Ok(_) | Err(Error::BadOption(_))), "{made:?}");
         made.is_ok()
     };
@@ -416,7 +448,10 @@ fn bulk_load_gives_the_index_that_inserts_would() {
                 let mut model = Model::default();
                 for i in 0..count {
                     let spread = |by: u64| (i as u64 * by % 10_007) as f64;
-                    model.insert(shape(([spread(31), spread(577), spread(7919)], [2.0; 3])), i as u64 % 999);
+                    model.insert(
+                        shape(([spread(31), spread(577), spread(7919)], [2.0; 3])),
+                        i as u64 % 999,
+                    );
                 }
                 let refused = spatial.bulk_load(&model.records, 1.5);
                 assert!(matches!(refused, Err(Error::BadOption(_))));
@@ -464,7 +499,10 @@ fn equal_records(count: u64) {
         }
         assert_eq!(spatial.check().unwrap(), [""; 0]);
         assert_eq!(spatial.at_point(here).unwrap().len() as u64, count);
-        let nearest = spatial.nearest(Point2::new(0.0, 0.0)).unwrap().map(Result::unwrap);
+        let nearest = spatial
+            .nearest(Point2::new(0.0, 0.0))
+            .unwrap()
+            .map(Result::unwrap);
         let payloads: Vec<u64> = nearest.map(|(_, record)| record.payload).collect();
         assert!(payloads.is_sorted());
         assert_eq!(payloads.len() as u64, count);

@@ -47,7 +47,9 @@ fn what_is_no_geometry_is_refused_by_every_operation_and_changes_nothing() {
         ] {
             assert!(is_bad(points.intersecting(bad)));
             assert!(is_bad(points.contained_in(bad)));
-            assert!(is_bad(points.query_batch(&[window(0.0, 0.0, 1.0, 1.0), bad])));
+            assert!(is_bad(
+                points.query_batch(&[window(0.0, 0.0, 1.0, 1.0), bad])
+            ));
             assert!(is_bad(boxes.insert(bad, 1)));
             assert!(is_bad(boxes.bulk_load([(bad, 1)], 0.7)));
         }
@@ -76,7 +78,9 @@ fn edges_infinities_and_both_zeros_are_defined() {
         let boxes = pool.spatial_with::<Box2>("boxes", kind).unwrap();
         boxes.insert(window(-0.0, 0.0, 1.0, 1.0), 1).unwrap();
         boxes.insert(window(1.0, 1.0, 2.0, 2.0), 2).unwrap();
-        boxes.insert(window(-INFINITY, 5.0, INFINITY, 5.0), 3).unwrap();
+        boxes
+            .insert(window(-INFINITY, 5.0, INFINITY, 5.0), 3)
+            .unwrap();
         let payloads = |found: indelible::Records<Box2>| {
             let mut payloads: Vec<u64> = found.map(|record| record.payload).collect();
             payloads.sort_unstable();
@@ -95,7 +99,11 @@ fn edges_infinities_and_both_zeros_are_defined() {
         let bounds = boxes.bounds().unwrap().unwrap();
         assert_eq!((bounds.low.x, bounds.high.x), (-INFINITY, INFINITY));
         assert!(boxes.remove(window(0.0, -0.0, 1.0, 1.0), 1).unwrap());
-        assert!(boxes.remove(window(-INFINITY, 5.0, INFINITY, 5.0), 3).unwrap());
+        assert!(
+            boxes
+                .remove(window(-INFINITY, 5.0, INFINITY, 5.0), 3)
+                .unwrap()
+        );
         assert_eq!(payloads(boxes.intersecting(everything).unwrap()), [2]);
     }
 }
@@ -107,7 +115,11 @@ fn maps_and_spatial_indexes_have_their_names_from_one_set_and_are_told_apart() {
         let map = pool.map::<u64, u64>("map").unwrap();
         let shops = pool.spatial_with::<Point2>("shops", kind).unwrap();
         let wrong = |error: Error| match error {
-            Error::WrongType { name, found, wanted } => [name, found, wanted],
+            Error::WrongType {
+                name,
+                found,
+                wanted,
+            } => [name, found, wanted],
             other => panic!("{other:?}"),
         };
         let of_points = "a spatial index of point2";
@@ -127,8 +139,14 @@ fn maps_and_spatial_indexes_have_their_names_from_one_set_and_are_told_apart() {
             wrong(pool.open_spatial::<Box3>("shops").unwrap_err()),
             ["shops", of_points, "a spatial index of box3"]
         );
-        assert_eq!(wrong(pool.open_map_of_words("shops").unwrap_err())[1], of_points);
-        assert_eq!(wrong(pool.rename_map("shops", "new").unwrap_err())[1], of_points);
+        assert_eq!(
+            wrong(pool.open_map_of_words("shops").unwrap_err())[1],
+            of_points
+        );
+        assert_eq!(
+            wrong(pool.rename_map("shops", "new").unwrap_err())[1],
+            of_points
+        );
         drop(shops);
         assert_eq!(wrong(pool.drop_map("shops").unwrap_err())[1], of_points);
 
@@ -146,7 +164,10 @@ fn maps_and_spatial_indexes_have_their_names_from_one_set_and_are_told_apart() {
         assert!(matches!(taken, Err(Error::NameTaken(_))));
         pool.rename_object("shops", "places").unwrap();
         pool.rename_object("map", "numbers").unwrap();
-        assert_eq!(names(&pool), (vec!["numbers".into()], vec!["places".into()]));
+        assert_eq!(
+            names(&pool),
+            (vec!["numbers".into()], vec!["places".into()])
+        );
         let places = pool.open_spatial::<Point2>("places").unwrap();
         places.insert(point(1.0, 2.0), 3).unwrap();
         pool.shrink().unwrap();
@@ -172,7 +193,10 @@ fn every_type_of_geometry_is_recorded() {
             let shape = G::from_coordinates(|i| i as f64);
             made.insert(shape, 7).unwrap();
             let found = pool.open_spatial::<G>(&name).unwrap();
-            let record = found.at_point(G::Point::from_coordinates(|i| i as f64)).unwrap().next();
+            let record = found
+                .at_point(G::Point::from_coordinates(|i| i as f64))
+                .unwrap()
+                .next();
             assert_eq!(record, Some(indelible::Record { shape, payload: 7 }));
             assert_eq!((found.name(), found.kind()), (name.as_str(), kind));
             let info = pool.spatials().into_iter().find(|info| info.name == name);
@@ -186,7 +210,10 @@ fn every_type_of_geometry_is_recorded() {
     check::<Box2>(&pool);
     check::<Box3>(&pool);
     assert_eq!(GeometryType::all().len(), 4);
-    assert!(matches!("circle".parse::<GeometryType>(), Err(Error::BadOption(_))));
+    assert!(matches!(
+        "circle".parse::<GeometryType>(),
+        Err(Error::BadOption(_))
+    ));
 }
 
 #[test]
@@ -196,16 +223,25 @@ fn options_are_kept_and_compared() {
     let pool = Pool::create(&path).unwrap();
     let globe = HilbertOptions::default().lonlat();
     let made = pool.spatial_with::<Point2>("globe", globe).unwrap();
-    assert_eq!(made.options().to_string(), "kind=hilbert,coordinates=lonlat");
+    assert_eq!(
+        made.options().to_string(),
+        "kind=hilbert,coordinates=lonlat"
+    );
     let plain = pool.spatial_with::<Point2>("globe", SpatialKind::Hilbert);
     assert!(matches!(plain, Err(Error::OtherOptions { .. })));
     let any = SpatialOptions::default().accept_any(true);
-    assert_eq!(pool.spatial_with::<Point2>("globe", any).unwrap().options(), &globe.into());
+    assert_eq!(
+        pool.spatial_with::<Point2>("globe", any).unwrap().options(),
+        &globe.into()
+    );
     drop(made);
     pool.close().unwrap();
     let pool = PoolOptions::new().open_read_only(&path).unwrap();
     let globe = pool.open_spatial::<Point2>("globe").unwrap();
-    assert_eq!(globe.options().get("coordinates").as_deref(), Some("lonlat"));
+    assert_eq!(
+        globe.options().get("coordinates").as_deref(),
+        Some("lonlat")
+    );
     let here = point(1.0, 1.0);
     for refused in [
         globe.insert(here, 1).err(),

@@ -56,8 +56,12 @@ fn along<G: Geometry>(window: &Box2, shape: &G) -> (bool, bool) {
         east += 360.0;
     }
     let turns = [-360.0, 0.0, 360.0].map(|turn| (low + turn, high + turn));
-    let meets = turns.iter().any(|(low, high)| *low <= east && west <= *high);
-    let holds = turns.iter().any(|(low, high)| west <= *low && *high <= east);
+    let meets = turns
+        .iter()
+        .any(|(low, high)| *low <= east && west <= *high);
+    let holds = turns
+        .iter()
+        .any(|(low, high)| west <= *low && *high <= east);
     (meets, holds)
 }
 
@@ -81,12 +85,24 @@ fn assert_windows<G: Geometry<Point = Point2, Window = Box2>>(
     window: Box2,
 ) {
     let wanted = sorted(model.matching(|of| meets(&window, of)));
-    assert_eq!(pairs(spatial.intersecting(window).unwrap()), wanted, "{window:?}");
+    assert_eq!(
+        pairs(spatial.intersecting(window).unwrap()),
+        wanted,
+        "{window:?}"
+    );
     let wanted = sorted(model.matching(|of| holds(&window, of)));
-    assert_eq!(pairs(spatial.contained_in(window).unwrap()), wanted, "{window:?}");
+    assert_eq!(
+        pairs(spatial.contained_in(window).unwrap()),
+        wanted,
+        "{window:?}"
+    );
     let at = Box2::new(window.low, window.low);
     let wanted = sorted(model.matching(|of| meets(&at, of)));
-    assert_eq!(pairs(spatial.at_point(window.low).unwrap()), wanted, "{at:?}");
+    assert_eq!(
+        pairs(spatial.at_point(window.low).unwrap()),
+        wanted,
+        "{at:?}"
+    );
 }
 
 fn assert_metres<G: Geometry<Point = Point2, Window = Box2>>(
@@ -97,18 +113,34 @@ fn assert_metres<G: Geometry<Point = Point2, Window = Box2>>(
 ) {
     let all = spatial.nearest(from).unwrap().map(Result::unwrap);
     let all: Vec<(f64, (G, u64))> = all.map(|(far, of)| (far, (of.shape, of.payload))).collect();
-    assert_eq!(sorted(all.iter().map(|of| of.1)), sorted(model.records.clone()));
+    assert_eq!(
+        sorted(all.iter().map(|of| of.1)),
+        sorted(model.records.clone())
+    );
     for pair in all.windows(2) {
         assert!(pair[0].0 <= pair[1].0, "{pair:?}");
     }
     for (far, (shape, _)) in &all {
         let [least, most] = metres_to([from.x, from.y], shape);
-        assert!(least <= *far && *far <= most, "{from:?} {shape:?}: {far} not in {least}..{most}");
+        assert!(
+            least <= *far && *far <= most,
+            "{from:?} {shape:?}: {far} not in {least}..{most}"
+        );
     }
     let near = all.iter().filter(|of| of.0 <= within).map(|of| of.1);
-    assert_eq!(pairs(spatial.within_distance(from, within).unwrap()), sorted(near));
-    let near = spatial.nearest(from).unwrap().within(within).unwrap().map(Result::unwrap);
-    let near: Vec<(f64, (G, u64))> = near.map(|(far, of)| (far, (of.shape, of.payload))).collect();
+    assert_eq!(
+        pairs(spatial.within_distance(from, within).unwrap()),
+        sorted(near)
+    );
+    let near = spatial
+        .nearest(from)
+        .unwrap()
+        .within(within)
+        .unwrap()
+        .map(Result::unwrap);
+    let near: Vec<(f64, (G, u64))> = near
+        .map(|(far, of)| (far, (of.shape, of.payload)))
+        .collect();
     assert_eq!(near, all[..near.len()]);
     assert!(all[near.len()..].iter().all(|of| of.0 > within));
 }
@@ -117,7 +149,9 @@ fn assert_metres<G: Geometry<Point = Point2, Window = Box2>>(
 fn layouts() -> Vec<SpatialOptions> {
     let all = SpatialKind::all().iter().copied();
     let globes = all.flat_map(|kind| {
-        let plain = SpatialOptions::from(kind).set("coordinates", "lonlat").unwrap();
+        let plain = SpatialOptions::from(kind)
+            .set("coordinates", "lonlat")
+            .unwrap();
         SpatialOptions::extremes(kind).into_iter().chain([plain])
     });
     globes
@@ -139,7 +173,9 @@ fn run<G: Geometry<Point = Point2, Window = Box2>>(
         for &(shape, payload) in inserted {
             spatial.insert(shape, payload).unwrap();
         }
-        shapes.iter().for_each(|&(shape, payload)| model.insert(shape, payload));
+        shapes
+            .iter()
+            .for_each(|&(shape, payload)| model.insert(shape, payload));
         for &window in &windows {
             assert_windows(&spatial, &model, window);
         }
@@ -151,7 +187,12 @@ fn run<G: Geometry<Point = Point2, Window = Box2>>(
 }
 
 fn distances() -> impl Strategy<Value = Vec<(Point2, f64)>> {
-    let metres = prop_oneof![Just(0.0), 0.0..100_000.0, 0.0..21_000_000.0, Just(f64::INFINITY)];
+    let metres = prop_oneof![
+        Just(0.0),
+        0.0..100_000.0,
+        0.0..21_000_000.0,
+        Just(f64::INFINITY)
+    ];
     proptest::collection::vec((place(), metres), 1..4)
 }
 
@@ -195,12 +236,18 @@ fn what_is_not_on_the_globe_is_refused() {
                 places.at_point(bad).err(),
                 areas.insert(Box2::new(bad, bad), 1).err(),
             ] {
-                assert!(matches!(refused, Some(Error::BadGeometry(_))), "{bad:?} {refused:?}");
+                assert!(
+                    matches!(refused, Some(Error::BadGeometry(_))),
+                    "{bad:?} {refused:?}"
+                );
             }
         }
         let across = window(170.0, 0.0, -170.0, 1.0);
         let refused = areas.insert(across, 1);
-        assert!(matches!(refused, Err(Error::BadGeometry(_))), "stored boxes cannot cross");
+        assert!(
+            matches!(refused, Err(Error::BadGeometry(_))),
+            "stored boxes cannot cross"
+        );
         for bad in [
             window(0.0, 1.0, 1.0, 0.0),
             window(0.0, 0.0, 1.0, 91.0),
@@ -210,7 +257,13 @@ fn what_is_not_on_the_globe_is_refused() {
             let refused = places.intersecting(bad).err();
             assert!(matches!(refused, Some(Error::BadGeometry(_))), "{bad:?}");
         }
-        assert!(places.intersecting(window(170.0, 0.0, 190.0, 1.0)).unwrap().next().is_none());
+        assert!(
+            places
+                .intersecting(window(170.0, 0.0, 190.0, 1.0))
+                .unwrap()
+                .next()
+                .is_none()
+        );
         places.insert(Point2::new(179.5, 0.5), 1).unwrap();
         assert_eq!(places.intersecting(across).unwrap().len(), 1);
         let endless = f64::INFINITY;
@@ -234,7 +287,9 @@ fn the_antimeridian_and_the_poles_are_no_borders_for_distances() {
         assert_eq!(payloads(-179.9, 0.0), [1, 2, 3]);
         assert_eq!(payloads(-90.0, 89.5), [3, 2, 1]);
         // A fifth of a degree of the equator.
-        let near = places.within_distance(Point2::new(-179.9, 0.0), 22_300.0).unwrap();
+        let near = places
+            .within_distance(Point2::new(-179.9, 0.0), 22_300.0)
+            .unwrap();
         assert_eq!(near.map(|of| of.payload).collect::<Vec<_>>(), [1]);
     }
 }

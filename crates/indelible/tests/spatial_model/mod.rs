@@ -90,7 +90,10 @@ pub fn metres_to<G: Geometry>(from: [f64; 2], shape: &G) -> [f64; 2] {
     }
     let longest_edge = (east - west).max(north - south).to_radians() * EARTH;
     let between = longest_edge / f64::from(STEPS) / 2.0;
-    [(least - between) * (1.0 - 1e-9) - 1e-3, least * (1.0 + 1e-9) + 1e-3]
+    [
+        (least - between) * (1.0 - 1e-9) - 1e-3,
+        least * (1.0 + 1e-9) + 1e-3,
+    ]
 }
 
 /// A spatial index.
@@ -154,5 +157,6 @@ pub fn compare<G: Geometry>(a: &(G, u64), b: &(G, u64)) -> std::cmp::Ordering {
     let coordinates = |i: usize| a.0.coordinate(i).total_cmp(&b.0.coordinate(i));
     let mut orders = (0..G::COORDINATES).map(coordinates);
     let of_shapes = orders.find(|order| order.is_ne());
-    a.1.cmp(&b.1).then(of_shapes.unwrap_or(std::cmp::Ordering::Equal))
+    a.1.cmp(&b.1)
+        .then(of_shapes.unwrap_or(std::cmp::Ordering::Equal))
 }

@@ -143,7 +143,12 @@ impl<G: Geometry> Spatial<G> {
     /// ```
     pub fn contained_in(&self, window: G::Window) -> Result<Records<G>> {
         let windows = self.coordinates.windows(&window)?;
-        let contains = |rect: &Rect| windows.as_slice().iter().any(|window| window.contains(rect));
+        let contains = |rect: &Rect| {
+            windows
+                .as_slice()
+                .iter()
+                .any(|window| window.contains(rect))
+        };
         self.search(&windows, contains)
     }
 

@@ -173,7 +173,7 @@ fn beside(place: f64, own: f64, near: i8, exponent: u8) -> f64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500_000))]
+    #![proptest_config(ProptestConfig::with_cases(20_000))]
 
     #[test]
     fn a_bound_is_below_what_its_box_contains(
