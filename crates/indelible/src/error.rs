@@ -115,7 +115,7 @@ pub enum Error {
     )]
     NotAscending(usize),
     /// A geometry has a coordinate that is NaN, or a box has its lower corner above its upper one; or a longitude or a latitude is not on
-    /// the globe; or distances are to be measured from a point that is infinitely far away.
+    /// the globe.
     #[error(
         "no geometry: {0}; NaN is refused, and so are boxes whose lower corner is above the upper one"
     )]

@@ -55,7 +55,8 @@ pub(crate) struct Nearest<'a, G> {
 }
 
 /// What a spatial index of geometries of one type, with 8 bytes beside each, can do. The host has checked that the pool may be
-/// written; the front, that geometries are what [`Coordinates::accept`] returns, and windows are no NaN and not inverted.
+/// written; the front, that geometries are what [`Coordinates::accept`] returns, and that
+/// windows are not inverted and have no NaN.
 ///
 /// The index is a multiset: the same geometry may be inserted with the same payload several times, and is then there several times.
 pub(crate) trait Spatial<G: Geometry>: Engine {

@@ -46,10 +46,11 @@ use std::borrow::Borrow;
 ///
 /// - `x` is the longitude, from −180 to 180, and `y` the latitude, from −90 to 90, in degrees.
 /// - Distances are metres on a sphere with the earth's mean radius, 6,371,008.8 m.
-/// - A window whose western edge (`low.x`) is east of its eastern one (`high.x`) crosses the antimeridian. A box that is stored cannot:
-///   store two.
-/// - Windows compare degrees as numbers: longitude 180 is in a window that ends at 180 and not in one that begins at −180. A window across
-///   the antimeridian includes both.
+/// - A window whose western edge (`low.x`) is east of its eastern one (`high.x`) crosses the antimeridian; its longitudes may also lie
+///   beyond it, from −360 to 360. A box that is stored cannot cross the antimeridian: store two.
+/// - The longitudes 180 and −180 are one meridian, for distances and for windows. [`remove`](Self::remove), [`relocate`](Self::relocate) and
+///   [`join`](Self::join) compare numbers.
+/// - A pole is one place for distances. For windows it has the longitude that it is stored with.
 ///
 /// # Concurrency and durability
 ///

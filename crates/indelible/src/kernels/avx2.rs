@@ -3,8 +3,9 @@
 use super::portable::Plain;
 use super::{Kernel, KeyLine, Simd, TagLine};
 use std::arch::x86_64::{
-    _CMP_LE_OQ, __m256, __m256i, _mm256_cmp_ps, _mm256_movemask_ps, _mm256_set1_ps, _mm256_and_si256, _mm256_castsi256_pd, _mm256_cmpeq_epi64, _mm256_cmpgt_epi64,
-    _mm256_loadu_si256, _mm256_movemask_pd, _mm256_set1_epi64x, _mm256_xor_si256,
+    __m256, __m256i, _CMP_LE_OQ, _mm256_and_si256, _mm256_castsi256_pd, _mm256_cmp_ps,
+    _mm256_cmpeq_epi64, _mm256_cmpgt_epi64, _mm256_loadu_si256, _mm256_movemask_pd,
+    _mm256_movemask_ps, _mm256_set1_epi64x, _mm256_set1_ps, _mm256_xor_si256,
 };
 
 /// Runs `kernel` compiled for AVX2.
@@ -66,9 +67,8 @@ impl Simd for Avx2 {
                 .cast::<[__m256; 2]>()
                 .read_volatile();
             let limit = _mm256_set1_ps(limit);
-            let [low, high] = halves.map(|half| {
-                _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_LE_OQ>(half, limit)) as u32
-            });
+            let [low, high] = halves
+                .map(|half| _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_LE_OQ>(half, limit)) as u32);
             low | high << 8
         }
     }

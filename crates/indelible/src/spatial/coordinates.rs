@@ -1,6 +1,6 @@
 //! What coordinates mean.
 
-use super::{Geometry, MAX_AXES, Rect, accept};
+use super::{Euclidean, Geometry, Rect, Sphere, Windows, accept, lonlat_windows};
 use crate::{Error, Result};
 
 /// What the coordinates of a spatial index mean.
@@ -18,27 +18,6 @@ const WORLD: Rect = Rect {
     low: [-180.0, -90.0, 0.0],
     high: [180.0, 90.0, 0.0],
 };
-
-/// A window, as one box or, across the antimeridian, as two.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Windows {
-    rects: [Rect; 2],
-    are: usize,
-}
-
-impl Windows {
-    fn one(rect: Rect) -> Self {
-        Self {
-            rects: [rect; 2],
-            are: 1,
-        }
-    }
-
-    /// The boxes, of which no two have a point in common.
-    pub(crate) fn rects(&self) -> &[Rect] {
-        &self.rects[..self.are]
-    }
-}
 
 impl Coordinates {
     /// The extent of all coordinates, if it is known.
@@ -61,57 +40,54 @@ impl Coordinates {
         Ok(shape)
     }
 
-    /// The point, from which distances are measured: as [`accept`](Self::accept) has it, and finite.
-    pub(crate) fn centre<P: Geometry>(self, point: &P) -> Result<[f64; MAX_AXES]> {
-        let point = self.accept(point)?;
-        let centre = Rect::of(&point).low;
-        if centre.iter().all(|coordinate| coordinate.is_finite()) {
-            return Ok(centre);
-        }
-        Err(Error::BadGeometry(format!(
-            "{point:?}, infinitely far away, to measure distances from"
-        )))
-    }
-
-    /// The boxes of a window. A window of longitudes and latitudes whose western edge is east of its eastern one crosses the
-    /// antimeridian; its edges may be infinite.
+    /// The boxes of a window, whose edges may be infinite. A window of longitudes and latitudes whose western edge is east of its eastern one
+    /// crosses the antimeridian, where the longitudes 180 and -180 are one.
     pub(crate) fn windows<W: Geometry>(self, window: &W) -> Result<Windows> {
         let rect = Rect::of(window);
-        if self == Self::Plane || rect.low[0] <= rect.high[0] {
-            let rect = Rect::of(&accept(window)?);
-            return Ok(Windows::one(rect)).and_then(|windows| self.on_the_globe(window, windows));
+        let refused = || Error::BadGeometry(format!("{window:?} as a window"));
+        match self {
+            Self::Plane => Ok(Windows::one(Rect::of(&accept(window)?))),
+            Self::LonLat => {
+                let west = instead_of(f64::NEG_INFINITY, rect.low[0], WORLD.low[0]);
+                let south = instead_of(f64::NEG_INFINITY, rect.low[1], WORLD.low[1]);
+                let east = instead_of(f64::INFINITY, rect.high[0], WORLD.high[0]);
+                let north = instead_of(f64::INFINITY, rect.high[1], WORLD.high[1]);
+                lonlat_windows(west, south, east, north).map_err(|_| refused())
+            }
         }
-        let (mut west, mut east) = (rect, rect);
-        west.high[0] = WORLD.high[0];
-        east.low[0] = WORLD.low[0];
-        let is_window = |rect: &Rect| (0..W::AXES).all(|axis| rect.low[axis] <= rect.high[axis]);
-        if !is_window(&west) || !is_window(&east) {
-            return Err(Error::BadGeometry(format!("{window:?}")));
-        }
-        let windows = Windows {
-            rects: [west, east],
-            are: 2,
-        };
-        self.on_the_globe(window, windows)
     }
 
-    /// An error if a finite edge of a window is not a longitude or a latitude.
-    fn on_the_globe<W: Geometry>(self, window: &W, windows: Windows) -> Result<Windows> {
-        let is_out = |axis: usize, edge: f64| {
-            edge.is_finite() && !(WORLD.low[axis]..=WORLD.high[axis]).contains(&edge)
-        };
-        let rects = windows.rects();
-        let has_outer = |rect: &Rect| {
-            (0..W::AXES).any(|axis| is_out(axis, rect.low[axis]) || is_out(axis, rect.high[axis]))
-        };
-        if self == Self::LonLat && rects.iter().any(has_outer) {
-            return Err(Error::BadGeometry(format!(
-                "{window:?}, where longitudes are from -180 to 180 and latitudes from -90 to 90"
-            )));
-        }
-        Ok(windows)
+    /// How distances from a point are measured, which may be infinite unless coordinates are longitudes and latitudes.
+    pub(crate) fn metric<P: Geometry>(self, point: &P) -> Result<AnyMetric> {
+        let [x, y, z] = Rect::of(&self.accept(point)?).low;
+        Ok(match self {
+            Self::Plane => AnyMetric::Euclidean(Euclidean { point: [x, y, z] }),
+            Self::LonLat => AnyMetric::Sphere(Sphere::new(x, y)?),
+        })
     }
 }
+
+/// `edge`, unless it is `infinity`.
+fn instead_of(infinity: f64, edge: f64, finite: f64) -> f64 {
+    if edge == infinity { finite } else { edge }
+}
+
+/// How distances are measured, and from where.
+pub(crate) enum AnyMetric {
+    Euclidean(Euclidean),
+    Sphere(Sphere),
+}
+
+/// Does the work with the metric inside.
+macro_rules! with_metric {
+    ($any:expr, $metric:ident => $work:expr) => {
+        match $any {
+            $crate::spatial::AnyMetric::Euclidean($metric) => $work,
+            $crate::spatial::AnyMetric::Sphere($metric) => $work,
+        }
+    };
+}
+pub(crate) use with_metric;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -126,17 +102,12 @@ mod tests {
     fn windows_across_the_antimeridian_are_two() {
         let across = window(170.0, -10.0, -170.0, 10.0);
         let windows = Coordinates::LonLat.windows(&across).unwrap();
-        let rect = |of: Box2| Rect::of(&of);
-        assert_eq!(
-            windows.rects(),
-            [
-                rect(window(170.0, -10.0, 180.0, 10.0)),
-                rect(window(-180.0, -10.0, -170.0, 10.0))
-            ]
-        );
+        let edges = windows.as_slice().iter().map(|of| [of.low[0], of.high[0]]);
+        let edges: Vec<[f64; 2]> = edges.collect();
+        assert_eq!(edges, [[170.0, 180.0], [-180.0, -170.0]]);
         let plain = window(-10.0, -10.0, 10.0, 10.0);
         let windows = Coordinates::LonLat.windows(&plain).unwrap();
-        assert_eq!(windows.rects(), [rect(plain)]);
+        assert_eq!(windows.as_slice().len(), 1);
         assert!(Coordinates::Plane.windows(&across).is_err());
     }
 
@@ -148,7 +119,6 @@ mod tests {
             assert!(coordinates.windows(&everything).is_ok());
             for bad in [
                 window(0.0, 1.0, 1.0, 0.0),
-                window(1.0, 1.0, 0.0, 0.0),
                 window(f64::NAN, 0.0, 1.0, 1.0),
                 window(0.0, 0.0, 1.0, f64::NAN),
                 window(infinity, 0.0, 1.0, 1.0),
@@ -158,28 +128,14 @@ mod tests {
                 assert!(matches!(refused, Err(Error::BadGeometry(_))), "{bad:?}");
             }
         }
-        for bad in [
-            window(0.0, 0.0, 1.0, 90.5),
-            window(-181.0, 0.0, 1.0, 1.0),
-            window(181.0, 0.0, 1.0, 1.0),
-        ] {
+        for bad in [window(0.0, 0.0, 1.0, 90.5), window(-361.0, 0.0, 1.0, 1.0)] {
             assert!(Coordinates::LonLat.windows(&bad).is_err(), "{bad:?}");
         }
-        assert!(Coordinates::LonLat.accept(&Point2::new(0.0, 90.5)).is_err());
-        assert!(
-            Coordinates::LonLat
-                .accept(&Point2::new(180.0, -90.0))
-                .is_ok()
-        );
-        assert!(
-            Coordinates::Plane
-                .accept(&Point2::new(infinity, 900.0))
-                .is_ok()
-        );
-        assert!(
-            Coordinates::Plane
-                .centre(&Point2::new(infinity, 0.0))
-                .is_err()
-        );
+        let (north, pole) = (Point2::new(0.0, 90.5), Point2::new(180.0, -90.0));
+        assert!(Coordinates::LonLat.accept(&north).is_err());
+        assert!(Coordinates::LonLat.metric(&north).is_err());
+        assert!(Coordinates::LonLat.accept(&pole).is_ok());
+        let far = Point2::new(infinity, 900.0);
+        assert!(Coordinates::Plane.accept(&far).is_ok() && Coordinates::Plane.metric(&far).is_ok());
     }
 }

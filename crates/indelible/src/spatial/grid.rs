@@ -279,4 +279,4 @@ pub(crate) fn centre<G: Geometry>(shape: &G) -> [f64; MAX_AXES] {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

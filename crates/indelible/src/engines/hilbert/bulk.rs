@@ -103,7 +103,10 @@ impl<G: Geometry> Tree<G> {
             if before == (1, 1, 1) {
                 return Ok(());
             }
-            if !self.locate(0).is_ok_and(|spot| self.leaves.at(spot.child.offset()).count() == 0) {
+            if !self
+                .locate(0)
+                .is_ok_and(|spot| self.leaves.at(spot.child.offset()).count() == 0)
+            {
                 return Err(Error::NotEmpty);
             }
             self.merge(0);
@@ -156,7 +159,12 @@ impl<G: Geometry> Tree<G> {
             Record::new(shape, *payload)
         };
         let key_at = |at: usize| key_of(coded[at].0, record_at(at).tie() & !(ORDINALS as u64));
-        let nothing = |&offset: &Offset| Found { low: 0, shares_first: false, offset, bounds: Bounds::NOTHING };
+        let nothing = |&offset: &Offset| Found {
+            low: 0,
+            shares_first: false,
+            offset,
+            bounds: Bounds::NOTHING,
+        };
         let mut chain: Vec<Found> = offsets.iter().map(nothing).collect();
         let write = |at: usize, leaf: &mut Found| {
             let (from, to) = (cut(at), cut(at + 1));
@@ -164,7 +172,11 @@ impl<G: Geometry> Tree<G> {
             if at > 0 {
                 // The first leaf covers everything from zero on.
                 let begins_code = coded[from].0 > coded[from - 1].0;
-                leaf.low = if begins_code { key_of(coded[from].0, 0) } else { key_at(from) };
+                leaf.low = if begins_code {
+                    key_of(coded[from].0, 0)
+                } else {
+                    key_at(from)
+                };
                 leaf.shares_first = !begins_code && leaf.low == key_at(from - 1);
             }
             let rects = mine.iter().map(Record::rect::<G>);
@@ -188,8 +200,12 @@ impl<G: Geometry> Tree<G> {
         if spread_equals(first[0].low, None, rest) {
             return Ok(chain);
         }
-        offsets.iter().for_each(|&offset| self.space.free_now(offset));
-        Err(Error::BadOption("a bulk load of too many records of one code".into()))
+        offsets
+            .iter()
+            .for_each(|&offset| self.space.free_now(offset));
+        Err(Error::BadOption(
+            "a bulk load of too many records of one code".into(),
+        ))
     }
 
     fn switch_root(

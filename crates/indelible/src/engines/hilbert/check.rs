@@ -42,7 +42,10 @@ impl<G: Geometry> Tree<G> {
         self.for_each_leaf(|spot, leaf| {
             expected = self.skip_empty(expected, leaf.offset);
             report.expect(expected == leaf.offset, || {
-                format!("leaf {:#x} is indexed where the chain has {expected:#x}", leaf.offset)
+                format!(
+                    "leaf {:#x} is indexed where the chain has {expected:#x}",
+                    leaf.offset
+                )
             });
             report.expect(self.space.owns(leaf.offset), || {
                 format!("leaf {:#x} is not the index's own", leaf.offset)
@@ -78,12 +81,13 @@ impl<G: Geometry> Tree<G> {
             report.expect(is_sound, || format!("{} is no geometry", place()));
             let belongs = key | ORDINALS >= low && high.is_none_or(|high| key < high);
             report.expect(belongs, || format!("{} does not belong there", place()));
-            report.expect(key | ORDINALS >= before, || format!("{} is out of order", place()));
+            report.expect(key | ORDINALS >= before, || {
+                format!("{} is out of order", place())
+            });
             let wanted = super::grid::Reach::of(&record.shape::<G>());
-            report.expect(
-                (0..G::AXES).all(|axis| wanted[axis] <= reach[axis]),
-                || format!("{} is larger than the index says", place()),
-            );
+            report.expect((0..G::AXES).all(|axis| wanted[axis] <= reach[axis]), || {
+                format!("{} is larger than the index says", place())
+            });
             let bounds = Bounds::of(&rect);
             report.expect(spot.path.contains(&bounds, low), || {
                 format!("{} lies outside of a box above it", place())
@@ -126,7 +130,9 @@ impl<G: Geometry> Tree<G> {
             let low = key_of(code, 0);
             let spot = self.locate(low)?;
             report.expect(spot.low() == low && spot.child.offset() == offset, || {
-                format!("a signpost says that leaf {offset:#x} begins at {code:#x}, which is not so")
+                format!(
+                    "a signpost says that leaf {offset:#x} begins at {code:#x}, which is not so"
+                )
             });
         }
         self.directory.check(report)

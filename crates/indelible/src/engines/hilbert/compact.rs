@@ -153,7 +153,10 @@ impl<G: Geometry> Tree<G> {
         };
         let spot = self.locate(key)?;
         let left = spot.child.offset();
-        Ok(Link::Sibling { left, spot: Some(spot) })
+        Ok(Link::Sibling {
+            left,
+            spot: Some(spot),
+        })
     }
 
     /// Locks the leaf at `old` and the one that leads to it, if a leaf does.
@@ -242,7 +245,9 @@ impl Link<'_> {
     /// since that node is locked and has not changed.
     fn is_current(&self) -> bool {
         match self {
-            Self::Sibling { spot: Some(spot), .. } => spot.is_current(),
+            Self::Sibling {
+                spot: Some(spot), ..
+            } => spot.is_current(),
             _ => true,
         }
     }

@@ -32,7 +32,11 @@ pub(super) fn read<G: Geometry>(root: &RootBlock) -> Result<OnceLock<Grid>> {
             }
             let _ = grid.set(Grid::new(&extent, G::AXES));
         }
-        other => return Err(Error::Damaged(format!("a spatial index has grid {other:#x}"))),
+        other => {
+            return Err(Error::Damaged(format!(
+                "a spatial index has grid {other:#x}"
+            )));
+        }
     }
     Ok(grid)
 }

@@ -166,11 +166,19 @@ pub(super) struct Entry {
 
 impl Entry {
     pub(super) fn leaf(key: Key, child: Child, bounds: Bounds) -> Self {
-        Self { key, word: child.0, bounds }
+        Self {
+            key,
+            word: child.0,
+            bounds,
+        }
     }
 
     pub(super) fn node(key: Key, node: &Inner, bounds: Bounds) -> Self {
-        Self { key, word: std::ptr::from_ref(node) as u64, bounds }
+        Self {
+            key,
+            word: std::ptr::from_ref(node) as u64,
+            bounds,
+        }
     }
 }
 
@@ -274,7 +282,11 @@ impl Inner {
             all |= u64::from(meets) << (16 * line);
         }
         let count = self.count();
-        if count < 64 { all & ((1 << count) - 1) } else { all }
+        if count < 64 {
+            all & ((1 << count) - 1)
+        } else {
+            all
+        }
     }
 
     /// Makes the box of the child in `slot` contain `bounds`. The caller holds no lock; the head of this file says what it does afterwards.
@@ -311,16 +323,13 @@ impl Inner {
     pub(super) fn prefetch_bounds<const AXES: usize>(&self) {
         prefetch(&raw const self.lock);
         for axis in 0..AXES {
-            for line in self.bounds[axis].iter().chain(&self.bounds[MAX_AXES + axis]) {
+            for line in self.bounds[axis]
+                .iter()
+                .chain(&self.bounds[MAX_AXES + axis])
+            {
                 prefetch(line);
             }
         }
-    }
-
-    /// The lower ends or the negated upper ends of all children on one axis: see [`Bounds`].
-    #[inline(always)]
-    pub(super) fn bound_lines(&self, bound: usize) -> &[TagLine; BOUND_LINES] {
-        &self.bounds[bound]
     }
 }
 
@@ -335,20 +344,33 @@ impl Inner {
     /// Makes this an empty node of `level`.
     pub(super) fn reset(&self, level: u32) {
         // Fills the slots not in use of an upper node, which must hold pointers to nodes too.
-        let filler = if level == 0 { 0 } else { std::ptr::from_ref(self) as u64 };
+        let filler = if level == 0 {
+            0
+        } else {
+            std::ptr::from_ref(self) as u64
+        };
         for slot in 0..FANOUT {
-            self.set(slot, &Entry { key: Key::MAX, word: filler, bounds: Bounds::NOTHING });
+            self.set(
+                slot,
+                &Entry {
+                    key: Key::MAX,
+                    word: filler,
+                    bounds: Bounds::NOTHING,
+                },
+            );
         }
         self.shape.store(level.into(), Ordering::Relaxed);
     }
 
     fn set_count(&self, count: usize) {
         let level = u64::from(self.level());
-        self.shape.store(level | (count as u64) << 32, Ordering::Relaxed);
+        self.shape
+            .store(level | (count as u64) << 32, Ordering::Relaxed);
     }
 
     fn set(&self, slot: usize, entry: &Entry) {
-        self.code_cell(slot).store(code_of(entry.key), Ordering::Relaxed);
+        self.code_cell(slot)
+            .store(code_of(entry.key), Ordering::Relaxed);
         self.ties[slot].store(entry.key as u64, Ordering::Relaxed);
         // Release: a reader that follows a pointer to a node finds the node written.
         self.children[slot].store(entry.word, Ordering::Release);
@@ -362,7 +384,8 @@ impl Inner {
     /// Replaces the box of a child, which may become smaller.
     pub(super) fn set_bounds(&self, slot: usize, bounds: &Bounds) {
         for (i, bound) in bounds.0.iter().enumerate() {
-            self.bound_cell(i, slot).store(bound.to_bits(), Ordering::Relaxed);
+            self.bound_cell(i, slot)
+                .store(bound.to_bits(), Ordering::Relaxed);
         }
     }
 
@@ -398,13 +421,23 @@ impl Inner {
     /// Makes a slot one that is not in use. The child word stays: in an upper node it is a pointer to some node.
     fn clear(&self, slot: usize) {
         let word = self.children[slot].load(Ordering::Relaxed);
-        self.set(slot, &Entry { key: Key::MAX, word, bounds: Bounds::NOTHING });
+        self.set(
+            slot,
+            &Entry {
+                key: Key::MAX,
+                word,
+                bounds: Bounds::NOTHING,
+            },
+        );
     }
 
     /// Adds a child to the right of `slot`. There are fewer than [`FANOUT`].
     pub(super) fn insert(&self, slot: usize, entry: &Entry) {
         let count = self.count();
-        assert!(count < FANOUT, "invariant: a full inner node is split before a child is added");
+        assert!(
+            count < FANOUT,
+            "invariant: a full inner node is split before a child is added"
+        );
         for from in (slot + 1..count).rev() {
             self.set(from + 1, &self.entry(from));
         }

@@ -165,7 +165,11 @@ impl<G: Geometry> Tree<G> {
                 return Ok(Relocation::Busy);
             }
             let done = from.leaf.replace(self.pm, slot, new);
-            return Ok(if done { Relocation::Done } else { Relocation::Busy });
+            return Ok(if done {
+                Relocation::Done
+            } else {
+                Relocation::Busy
+            });
         }
         if covers {
             self.split(from, key)?;
@@ -204,7 +208,10 @@ impl<G: Geometry> Tree<G> {
         let Some(_change) = self.relocations.try_begin() else {
             return Ok(Relocation::Busy);
         };
-        let target = LockedTarget { leaf: to, is_counted: spot.child.is_counted() };
+        let target = LockedTarget {
+            leaf: to,
+            is_counted: spot.child.is_counted(),
+        };
         self.relocate_between(&from, slot, &target, new)?;
         let left = from.leaf.count();
         drop((to_guard, from));
@@ -244,7 +251,8 @@ impl<G: Geometry> Tree<G> {
         self.pm.commit(&intent.state, 1, "hilbert.relocate");
         for (leaf, (_, word)) in [to.leaf, from.leaf].into_iter().zip(stores) {
             // COMMIT hilbert.relocate.leaf: recovery does both of these stores, whichever of them it finds done.
-            self.pm.publish(leaf.commit_cell(), word, "hilbert.relocate.leaf");
+            self.pm
+                .publish(leaf.commit_cell(), word, "hilbert.relocate.leaf");
         }
         self.pm.named("hilbert.relocate.leaf").fence();
         // COMMIT hilbert.relocated: from here on recovery leaves both leaves as they are, which others may change again.
@@ -264,7 +272,10 @@ impl<G: Geometry> Tree<G> {
                 let mut taken = lock(&self.intents);
                 if let Some(number) = (0..INTENTS).find(|&number| !taken[number]) {
                     taken[number] = true;
-                    return TakenIntent { number, all: &self.intents };
+                    return TakenIntent {
+                        number,
+                        all: &self.intents,
+                    };
                 }
             }
             wait.step();

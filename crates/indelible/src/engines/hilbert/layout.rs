@@ -77,7 +77,8 @@ impl<G: Geometry> Shape<G> {
     /// Bits of the records in the other lines.
     pub(super) const FAR_BITS: u64 = Self::ALL_BITS & !Self::FRONT_BITS & !Self::ARRIVAL_BITS;
 
-    const FITS: () = assert!(Self::RECORDS <= MAX_RECORDS && Self::FAR > 0 && Self::WORDS <= MAX_WORDS);
+    const FITS: () =
+        assert!(Self::RECORDS <= MAX_RECORDS && Self::FAR > 0 && Self::WORDS <= MAX_WORDS);
 
     /// The first word of record `slot`.
     #[inline(always)]
@@ -192,7 +193,11 @@ impl RootBlock {
             pm.store(cell, 0);
         }
         for intent in &self.intents {
-            for cell in [&intent.state].into_iter().chain(&intent.stores).chain(&intent.zero) {
+            for cell in [&intent.state]
+                .into_iter()
+                .chain(&intent.stores)
+                .chain(&intent.zero)
+            {
                 pm.store(cell, 0);
             }
         }

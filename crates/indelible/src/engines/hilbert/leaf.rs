@@ -77,7 +77,10 @@ unsafe impl<G> Sync for Leaves<G> {}
 
 impl<G: Geometry> Leaves<G> {
     pub(super) fn new(base: *const u8) -> Self {
-        Self { base, geometry: PhantomData }
+        Self {
+            base,
+            geometry: PhantomData,
+        }
     }
 
     /// The leaf at `offset`, which must come from a validated inner node, from the allocator, or from a durable
@@ -90,7 +93,11 @@ impl<G: Geometry> Leaves<G> {
         // SAFETY: by the condition above the bytes are mapped for as long as the tree lives, and cells are atomics, for which every bit
         // pattern is valid.
         let words = unsafe { &*self.base.add(offset.get() as usize).cast() };
-        Leaf { words, offset, geometry: PhantomData }
+        Leaf {
+            words,
+            offset,
+            geometry: PhantomData,
+        }
     }
 
     /// Asks the caches for the whole leaf.
@@ -205,7 +212,10 @@ impl<'a, G: Geometry> Leaf<'a, G> {
     pub(super) fn record(self, slot: usize) -> Record {
         let first = Shape::<G>::word_of(slot);
         let mut record = [0; MAX_WORDS];
-        for (word, cell) in record.iter_mut().zip(&self.words[first..first + Shape::<G>::WORDS]) {
+        for (word, cell) in record
+            .iter_mut()
+            .zip(&self.words[first..first + Shape::<G>::WORDS])
+        {
             *word = cell.load();
         }
         Record(record)
@@ -288,11 +298,18 @@ impl<'a, G: Geometry> Leaf<'a, G> {
         let room = free.count_ones() as usize;
         let near = Shape::<G>::NEAR;
         // Records of line 1 can only leave it all together.
-        let moving = if room > 2 * near { 2 * near } else { near.min(room - 1) };
+        let moving = if room > 2 * near {
+            2 * near
+        } else {
+            near.min(room - 1)
+        };
         let mut bitmap = header.bitmap::<G>();
         let mut lines = 0;
         let mut to = slots(free);
-        let mut place = || to.next().expect("invariant: a leaf has a free slot when a record is inserted");
+        let mut place = || {
+            to.next()
+                .expect("invariant: a leaf has a free slot when a record is inserted")
+        };
         let slot = place();
         lines |= self.write(pm, slot, record);
         bitmap |= 1 << slot;
@@ -321,9 +338,17 @@ impl<'a, G: Geometry> Leaf<'a, G> {
         let header = self.header();
         if 1 << slot & Shape::<G>::ARRIVAL_BITS != 0 {
             let bit = 1_u64 << (slot - Shape::<G>::NEAR) << Header::shift(header.turn());
-            pm.publish(&self.words[LINE_WORDS], header.word1 & !bit, "hilbert.arrival");
+            pm.publish(
+                &self.words[LINE_WORDS],
+                header.word1 & !bit,
+                "hilbert.arrival",
+            );
         } else {
-            pm.publish(&self.words[0], header.word0 & !(1 << slot), "hilbert.change");
+            pm.publish(
+                &self.words[0],
+                header.word0 & !(1 << slot),
+                "hilbert.change",
+            );
         }
     }
 
@@ -338,7 +363,11 @@ impl<'a, G: Geometry> Leaf<'a, G> {
             let bit = 1_u64 << to;
             let lines = Shape::<G>::lines_of(to);
             let same_word = (bit & Shape::<G>::ARRIVAL_BITS != 0) == is_arrival;
-            (!same_word, bit & Shape::<G>::FRONT_BITS == 0, lines.count_ones())
+            (
+                !same_word,
+                bit & Shape::<G>::FRONT_BITS == 0,
+                lines.count_ones(),
+            )
         };
         let Some(to) = slots(free).min_by_key(cost) else {
             return false;
@@ -477,7 +506,10 @@ impl<'a, G: Geometry> Leaf<'a, G> {
         // Lines 0 and 1 come last: the next inserts want them free.
         for record in records {
             let free = Shape::<G>::ALL_BITS & !bitmap;
-            assert!(free != 0, "invariant: a merge moves no more records than the left leaf has room for");
+            assert!(
+                free != 0,
+                "invariant: a merge moves no more records than the left leaf has room for"
+            );
             let slot = 63 - free.leading_zeros() as usize;
             lines |= self.write(pm, slot, record);
             bitmap |= 1 << slot;
@@ -490,13 +522,18 @@ impl<'a, G: Geometry> Leaf<'a, G> {
         let sibling = self.header().alt() ^ usize::from(planted(Bug::RelinkWrongSibling));
         // COMMIT hilbert.relink: the sibling that counts. Before this store recovery sees the old neighbour; after it the new one, which leads to
         // the same leaf. The block that is then unreachable is swept.
-        pm.commit(&self.words[Shape::<G>::sibling(sibling)], next.get(), "hilbert.relink");
+        pm.commit(
+            &self.words[Shape::<G>::sibling(sibling)],
+            next.get(),
+            "hilbert.relink",
+        );
     }
 
     /// The box of all records.
     pub(super) fn rect(self) -> Rect {
-        self.records()
-            .fold(Rect::NOTHING, |all, (_, record)| all.join(&record.rect::<G>()))
+        self.records().fold(Rect::NOTHING, |all, (_, record)| {
+            all.join(&record.rect::<G>())
+        })
     }
 }
 

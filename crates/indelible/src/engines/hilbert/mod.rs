@@ -206,7 +206,9 @@ fn root_block<'a>(core: &'a PoolCore, space: &Space, slot: usize) -> Result<&'a 
 /// The root block at `offset`, if that is a block of the index.
 fn root_block_at<'a>(core: &'a PoolCore, space: &Space, offset: Offset) -> Result<&'a RootBlock> {
     if !space.owns(offset) {
-        return Err(Error::Damaged(format!("{offset:#x} is not the root of this index")));
+        return Err(Error::Damaged(format!(
+            "{offset:#x} is not the root of this index"
+        )));
     }
     // SAFETY: `owns` says that the block lies, whole and aligned, in the mapping, which lives as long as `core`; a
     // `RootBlock` consists of atomics, for which every bit pattern is valid.
@@ -228,7 +230,9 @@ impl<G: Geometry> Engine for Index<G> {
         let pm = core.pm();
         let space = core.space(place.slot, LEAF_BYTES as u32)?;
         let (head, root) = (space.alloc()?, space.alloc()?);
-        Leaves::<G>::new(core.base()).at(head).fill(pm, &[], Offset::NONE);
+        Leaves::<G>::new(core.base())
+            .at(head)
+            .fill(pm, &[], Offset::NONE);
         let words = RootWords {
             head,
             extent: options.corners(),

@@ -121,7 +121,8 @@ impl<G: Geometry> Tree<G> {
                 }
                 Ok(best)
                     if self.structure.are_none_since(structure)
-                        && (_in_place.is_some() || self.relocations.are_none_since(relocations)) =>
+                        && (_in_place.is_some()
+                            || self.relocations.are_none_since(relocations)) =>
                 {
                     found.extend(best.into_sorted_vec().into_iter().map(|last| last.0));
                     return Ok(());
@@ -139,10 +140,14 @@ impl<G: Geometry> Tree<G> {
         metric: &M,
         request: &mut Nearest<'_, G>,
     ) -> Result<Result<BinaryHeap<Last<G>>, Obstacle>> {
-        let mut best: BinaryHeap<Last<G>> = BinaryHeap::with_capacity(request.wanted.min(1 << 10) + 1);
+        let mut best: BinaryHeap<Last<G>> =
+            BinaryHeap::with_capacity(request.wanted.min(1 << 10) + 1);
         let mut heap: BinaryHeap<Candidate<'_>> = BinaryHeap::with_capacity(64);
         let root = self.root();
-        heap.push(Candidate { distance: 0.0, place: Place::Node(root, root.lock().read(), None) });
+        heap.push(Candidate {
+            distance: 0.0,
+            place: Place::Node(root, root.lock().read(), None),
+        });
         while let Some(Candidate { distance, place }) = heap.pop() {
             if distance > limit(&best, request) {
                 break;
@@ -156,10 +161,12 @@ impl<G: Geometry> Tree<G> {
                     self.open_leaf(metric, offset, request, &mut best);
                     Ok(())
                 }
-                Place::Gap(low, quadrant) => match self.open_gap(metric, low, quadrant, &mut heap)? {
-                    Some(key) => Err(Obstacle::Unindexed(key)),
-                    None => Ok(()),
-                },
+                Place::Gap(low, quadrant) => {
+                    match self.open_gap(metric, low, quadrant, &mut heap)? {
+                        Some(key) => Err(Obstacle::Unindexed(key)),
+                        None => Ok(()),
+                    }
+                }
             };
             if let Err(obstacle) = next {
                 return Ok(Err(obstacle));
@@ -190,7 +197,10 @@ impl<G: Geometry> Tree<G> {
             }
             let child = node.child(slot);
             if !child.is_unindexed() {
-                heap.push(Candidate { distance, place: Place::Leaf(child.offset()) });
+                heap.push(Candidate {
+                    distance,
+                    place: Place::Leaf(child.offset()),
+                });
                 continue;
             }
             let (low, high) = (node.key(slot), node.next_key(slot).or(end));
@@ -203,10 +213,17 @@ impl<G: Geometry> Tree<G> {
             let last = high.map_or(u64::MAX, |high| code_of(high - 1));
             for quadrant in grid.covering(code_of(low), last) {
                 let distance = metric.bound(&self.reached_from(&grid.rect(&quadrant)));
-                heap.push(Candidate { distance, place: Place::Gap(low, quadrant) });
+                heap.push(Candidate {
+                    distance,
+                    place: Place::Gap(low, quadrant),
+                });
             }
         }
-        if node.lock().validate(version) { Ok(()) } else { Err(Obstacle::Changed) }
+        if node.lock().validate(version) {
+            Ok(())
+        } else {
+            Err(Obstacle::Changed)
+        }
     }
 
     /// The box of all that can have its centre in `rect`, of what was there at the open.
@@ -250,7 +267,10 @@ impl<G: Geometry> Tree<G> {
         };
         for child in quadrant.children() {
             let distance = metric.bound(&self.reached_from(&grid.rect(&child)));
-            heap.push(Candidate { distance, place: Place::Gap(low, child) });
+            heap.push(Candidate {
+                distance,
+                place: Place::Gap(low, child),
+            });
         }
         Ok(None)
     }
@@ -285,8 +305,14 @@ impl<G: Geometry> Tree<G> {
                 if distance > limit(best, request) {
                     continue;
                 }
-                let neighbour = Neighbour { distance, shape: *shape, payload: *payload };
-                let is_early = request.from.is_some_and(|from| neighbour.compare(&from).is_lt());
+                let neighbour = Neighbour {
+                    distance,
+                    shape: *shape,
+                    payload: *payload,
+                };
+                let is_early = request
+                    .from
+                    .is_some_and(|from| neighbour.compare(&from).is_lt());
                 if is_early || !(request.accepts)(shape, *payload) {
                     continue;
                 }

@@ -2,7 +2,9 @@
 
 use crate::engines::{EngineOptions, OptionBytes, OptionInfo, SpatialEngineOptions};
 use crate::pool::OPTION_BYTES;
-use crate::spatial::{Coordinates, Geometry, MAX_AXES, MAX_COORDINATES, Rect};
+use crate::spatial::{
+    Coordinates, Geometry, MAX_AXES, MAX_COORDINATES, Rect, f32_above, f32_below,
+};
 use crate::{Error, Result};
 
 /// How a new Hilbert index is laid out.
@@ -79,8 +81,8 @@ impl Extent {
         let rect = Rect::of(shape);
         Self {
             axes: axes_of(shape),
-            low: rect.low.map(round_down),
-            high: rect.high.map(|edge| -round_down(-edge)),
+            low: rect.low.map(|edge| f32_below(edge) + 0.0),
+            high: rect.high.map(|edge| f32_above(edge) + 0.0),
         }
     }
 
@@ -101,17 +103,6 @@ impl Extent {
             .extent()
             .is_none_or(|world| self.axes == 2 && world.contains(&self.rect()));
         (0..self.axes).all(is_wide) && fits
-    }
-}
-
-/// The greatest `f32` that is not above `edge`.
-fn round_down(edge: f64) -> f32 {
-    let nearest = edge as f32;
-    if f64::from(nearest) > edge {
-        nearest.next_down()
-    } else {
-        // Without the sign of a negative zero.
-        nearest + 0.0
     }
 }
 
@@ -291,8 +282,9 @@ fn parse_extent(text: &str) -> Result<Option<Extent>> {
         high: [0.0; MAX_AXES],
     };
     for axis in 0..axes {
-        extent.low[axis] = round_down(edges[axis]);
-        extent.high[axis] = -round_down(-edges[axis + axes]) + 0.0;
+        // Without the sign of a negative zero.
+        extent.low[axis] = f32_below(edges[axis]) + 0.0;
+        extent.high[axis] = f32_above(edges[axis + axes]) + 0.0;
     }
     Ok(Some(extent))
 }

@@ -161,7 +161,11 @@ impl<G: Geometry> Tree<G> {
         let mut records = leaf.records().map(|(_, record)| record);
         let of = |record: Record| {
             let key = self.key(&record);
-            Ends { first: key, last: key, bounds: Bounds::of(&record.rect::<G>()) }
+            Ends {
+                first: key,
+                last: key,
+                bounds: Bounds::of(&record.rect::<G>()),
+            }
         };
         let first = of(records.next()?);
         Some(records.map(of).fold(first, |all, one| Ends {
@@ -204,10 +208,19 @@ impl<G: Geometry> Tree<G> {
             match self.ends(leaf) {
                 Some(ends) if ends.first >= last & !ORDINALS && is_below(ends.last) => {
                     let begins_code = code_of(ends.first) > code_of(last);
-                    let low = if begins_code { key_of(code_of(ends.first), 0) } else { ends.first };
+                    let low = if begins_code {
+                        key_of(code_of(ends.first), 0)
+                    } else {
+                        ends.first
+                    };
                     let shares_first = ends.first == last;
                     let (offset, bounds) = (leaf.offset, ends.bounds);
-                    found.push(Found { low, shares_first, offset, bounds });
+                    found.push(Found {
+                        low,
+                        shares_first,
+                        offset,
+                        bounds,
+                    });
                     (last, here) = (ends.last, leaf);
                 }
                 Some(_) => return out_of_order(leaf),
@@ -248,11 +261,15 @@ impl<G: Geometry> Tree<G> {
     /// The leaf at an offset read from the pool.
     pub(super) fn leaf_at(&self, offset: Offset) -> Result<Leaf<'_, G>> {
         if !self.space.owns(offset) {
-            return Err(Error::Damaged(format!("{offset:#x} is not a leaf of this index")));
+            return Err(Error::Damaged(format!(
+                "{offset:#x} is not a leaf of this index"
+            )));
         }
         let leaf = self.leaves.at(offset);
         if !leaf.is_marked() {
-            return Err(Error::Damaged(format!("leaf {offset:#x} was never written")));
+            return Err(Error::Damaged(format!(
+                "leaf {offset:#x} was never written"
+            )));
         }
         Ok(leaf)
     }
@@ -309,10 +326,11 @@ impl<G: Geometry> Tree<G> {
                 self.index_around(from)?;
             }
             let locked = self.lock_leaf(from, None)?;
-            let Locked { last_of_node, high } = match self.count_leaf(&locked.spot, locked.leaf, locked.high) {
-                Some(counted) => counted,
-                None => continue,
-            };
+            let Locked { last_of_node, high } =
+                match self.count_leaf(&locked.spot, locked.leaf, locked.high) {
+                    Some(counted) => counted,
+                    None => continue,
+                };
             drop(locked);
             if last_of_node {
                 self.tighten(from);
@@ -373,7 +391,10 @@ pub(super) fn spread_equals(start: Key, high: Option<Key>, found: &mut [Found]) 
     let mut before = start;
     while at < found.len() {
         let base = found[at].low & !ORDINALS;
-        let run = found[at..].iter().take_while(|leaf| leaf.low & !ORDINALS == base).count();
+        let run = found[at..]
+            .iter()
+            .take_while(|leaf| leaf.low & !ORDINALS == base)
+            .count();
         if run > 1 || found[at].shares_first {
             let first = before.max(base);
             let last = (high.unwrap_or(Key::MAX) - 1).min(base | ORDINALS);
@@ -385,7 +406,11 @@ pub(super) fn spread_equals(start: Key, high: Option<Key>, found: &mut [Found]) 
             }
             // With little room, even steps may be none.
             for i in at..at + run {
-                let least = if i == 0 { before + 1 } else { found[i - 1].low + 1 };
+                let least = if i == 0 {
+                    before + 1
+                } else {
+                    found[i - 1].low + 1
+                };
                 found[i].low = found[i].low.max(least);
             }
             if found[at + run - 1].low > last {

@@ -111,13 +111,24 @@ impl<G: Geometry> Tree<G> {
             }
         };
         let limits = [Bounds::limits(first), Bounds::limits(second)];
-        let mut search = Search { tree: self, windows, limits, from: 0, found };
+        let mut search = Search {
+            tree: self,
+            windows,
+            limits,
+            from: 0,
+            found,
+        };
         let mut wait = Wait::default();
         loop {
             let before = search.from;
             let visit = {
                 let _guard = epochs::pin();
-                dispatch(self.simd, VisitFrom { search: &mut search })
+                dispatch(
+                    self.simd,
+                    VisitFrom {
+                        search: &mut search,
+                    },
+                )
             };
             match visit {
                 Visit::Done => return Ok(()),
@@ -141,7 +152,11 @@ impl<'a, G: Geometry> Search<'a, G> {
                 node.meeting::<S, 3>(limits)
             };
         }
-        if self.from > low { children & !0 << node.find::<S>(self.from) } else { children }
+        if self.from > low {
+            children & !0 << node.find::<S>(self.from)
+        } else {
+            children
+        }
     }
 
     #[inline(always)]
@@ -150,10 +165,20 @@ impl<'a, G: Geometry> Search<'a, G> {
         let root = tree.root();
         let version = root.lock().read();
         let children = self.children_of::<S>(root, 0);
-        let mut levels = [Level { node: root, version, children, end: None }; MOST_LEVELS];
+        let mut levels = [Level {
+            node: root,
+            version,
+            children,
+            end: None,
+        }; MOST_LEVELS];
         let (mut depth, mut leaves) = (0, 0);
         loop {
-            let Level { node, version, children, end } = levels[depth];
+            let Level {
+                node,
+                version,
+                children,
+                end,
+            } = levels[depth];
             if children == 0 {
                 // What the node covers has been visited, as of its version.
                 if !node.lock().validate(version) {
@@ -191,7 +216,12 @@ impl<'a, G: Geometry> Search<'a, G> {
                     return Visit::Again;
                 }
                 let children = self.children_of::<S>(child, low);
-                levels[depth] = Level { node: child, version: child_version, children, end: child_end };
+                levels[depth] = Level {
+                    node: child,
+                    version: child_version,
+                    children,
+                    end: child_end,
+                };
                 if child.level() == 0 {
                     for ahead in slots(children).take(LEAVES_AHEAD) {
                         tree.leaves.prefetch(child.child(ahead).offset());
@@ -215,7 +245,10 @@ impl<'a, G: Geometry> Search<'a, G> {
                     None => continue,
                 }
             }
-            if self.read(tree.leaves.at(child.offset()), child, leaf_version).is_err() {
+            if self
+                .read(tree.leaves.at(child.offset()), child, leaf_version)
+                .is_err()
+            {
                 return Visit::Again;
             }
             leaves += 1;

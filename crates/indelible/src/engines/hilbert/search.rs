@@ -24,7 +24,10 @@ pub(super) struct Path<'a> {
 
 impl<'a> Path<'a> {
     fn push(&mut self, node: &'a Inner, version: Version) {
-        assert!(self.length < MOST_LEVELS, "invariant: a tree has at most {MOST_LEVELS} levels");
+        assert!(
+            self.length < MOST_LEVELS,
+            "invariant: a tree has at most {MOST_LEVELS} levels"
+        );
         self.nodes[self.length] = Some((node, version));
         self.length += 1;
     }
@@ -106,7 +109,10 @@ impl<G: Geometry> Tree<G> {
     fn try_descend<S: Simd>(&self, key: Key, bounds: Option<&Bounds>) -> Result<Spot<'_>, Changed> {
         let mut node = self.root();
         let mut version = node.lock().read();
-        let mut path = Path { nodes: [None; MOST_LEVELS], length: 0 };
+        let mut path = Path {
+            nodes: [None; MOST_LEVELS],
+            length: 0,
+        };
         let (mut end, mut grew) = (None, false);
         loop {
             path.push(node, version);
@@ -127,7 +133,14 @@ impl<G: Geometry> Tree<G> {
                 if grew {
                     fence_after_enlarging();
                 }
-                let spot = Spot { parent: node, version, slot, child, end, path };
+                let spot = Spot {
+                    parent: node,
+                    version,
+                    slot,
+                    child,
+                    end,
+                    path,
+                };
                 return Ok(spot);
             }
             let child = node.node(slot);
@@ -153,7 +166,14 @@ impl<G: Geometry> Tree<G> {
     #[inline(always)]
     pub(super) fn locate_for(&self, key: Key, bounds: Option<&Bounds>) -> Spot<'_> {
         loop {
-            if let Ok(spot) = dispatch(self.simd, Descend { tree: self, key, bounds }) {
+            if let Ok(spot) = dispatch(
+                self.simd,
+                Descend {
+                    tree: self,
+                    key,
+                    bounds,
+                },
+            ) {
                 return spot;
             }
         }
@@ -193,7 +213,13 @@ impl<G: Geometry> Tree<G> {
             };
             if is_current {
                 let leaf = self.leaves.at(spot.child.offset());
-                return Ok(LockedLeaf { spot, leaf, guard, low, high });
+                return Ok(LockedLeaf {
+                    spot,
+                    leaf,
+                    guard,
+                    low,
+                    high,
+                });
             }
         }
     }

@@ -34,7 +34,13 @@ impl<G: Geometry> Tree<G> {
     /// changed the bottom node. The caller searches again afterwards.
     #[cold]
     pub(super) fn split(&self, locked: LockedLeaf<'_, G>, key: Key) -> Result<()> {
-        let LockedLeaf { spot, leaf, guard, low, high } = locked;
+        let LockedLeaf {
+            spot,
+            leaf,
+            guard,
+            low,
+            high,
+        } = locked;
         if self.grid.get().is_none() {
             return self.choose_grid(leaf);
         }
@@ -60,7 +66,8 @@ impl<G: Geometry> Tree<G> {
             return Ok(());
         };
         let new = self.leaves.at(self.space.alloc()?);
-        self.leaves.prefetch(new.offset + super::layout::LEAF_BYTES as u64);
+        self.leaves
+            .prefetch(new.offset + super::layout::LEAF_BYTES as u64);
         self.split_leaf(leaf, new, &sorted[at..]);
         let box_of = |part: &[Sorted]| {
             let rects = part.iter().map(|record| &record.rect);
@@ -70,7 +77,8 @@ impl<G: Geometry> Tree<G> {
         // the version of the parent changed, and begins again.
         spot.parent.set_bounds(spot.slot, &box_of(&sorted[..at]));
         let child = Child::leaf(new.offset, spot.child.is_counted());
-        spot.parent.insert(spot.slot, &Entry::leaf(pivot, child, box_of(&sorted[at..])));
+        spot.parent
+            .insert(spot.slot, &Entry::leaf(pivot, child, box_of(&sorted[at..])));
         self.splits.fetch_add(1, Ordering::Relaxed);
         if pivot & ORDINALS != 0 {
             self.splits_of_equals.fetch_add(1, Ordering::Relaxed);
@@ -93,9 +101,14 @@ impl<G: Geometry> Tree<G> {
     /// Moves the records of `moving` to `new`.
     fn split_leaf(&self, leaf: Leaf<'_, G>, new: Leaf<'_, G>, moving: &[Sorted]) {
         self.pm.note("leaf split", u64::from(moving.is_empty()));
-        let records: Vec<Record> = moving.iter().map(|sorted| leaf.record(sorted.slot)).collect();
+        let records: Vec<Record> = moving
+            .iter()
+            .map(|sorted| leaf.record(sorted.slot))
+            .collect();
         new.fill(self.pm, &records, leaf.next());
-        let moved = moving.iter().fold(0, |bits, sorted| bits | 1_u64 << sorted.slot);
+        let moved = moving
+            .iter()
+            .fold(0, |bits, sorted| bits | 1_u64 << sorted.slot);
         let header = leaf.header();
         // The commit of the split is in `replace_bitmap`. Before it recovery sees the old leaf, whole, and the new block is swept; after it,
         // it sees both leaves. What is flushed there carries the fence for the new leaf too.
@@ -143,7 +156,14 @@ impl<G: Geometry> Tree<G> {
             let code = code_of(sorted[at].key);
             // The shorter key, if it divides as well: only a leaf that begins with a new code can have a signpost.
             let begins_code = code > code_of(sorted[at - 1].key);
-            return Some((if begins_code { key_of(code, 0) } else { sorted[at].key }, at));
+            return Some((
+                if begins_code {
+                    key_of(code, 0)
+                } else {
+                    sorted[at].key
+                },
+                at,
+            ));
         }
         // All records have one smallest key: any of them may go to either side.
         let first = low.max(sorted[0].key);
@@ -215,12 +235,18 @@ impl<G: Geometry> Tree<G> {
         let Some(_leaves) = self.try_lock_two(left.offset(), right.offset()) else {
             return Merge::Busy;
         };
-        let (left, right) = (self.leaves.at(left.offset()), self.leaves.at(right.offset()));
+        let (left, right) = (
+            self.leaves.at(left.offset()),
+            self.leaves.at(right.offset()),
+        );
         if !Self::fit_together(left, right) || left.next() != right.offset {
             return Merge::No;
         }
         // A signpost must never point to a leaf that is gone. It goes first: a missing one does no harm.
-        if self.remove_signpost(parent.key(slot + 1), right.offset).is_err() {
+        if self
+            .remove_signpost(parent.key(slot + 1), right.offset)
+            .is_err()
+        {
             return Merge::No;
         }
         if planted(Bug::FreeTooEarly) {
@@ -242,7 +268,9 @@ impl<G: Geometry> Tree<G> {
         if !planted(Bug::FreeTooEarly) {
             self.space.retire(right.offset);
         }
-        Merge::Done { parent_is_small: parent.count() <= FANOUT / 4 }
+        Merge::Done {
+            parent_is_small: parent.count() <= FANOUT / 4,
+        }
     }
 
     /// Whether [`merge`](Self::merge) of the leaf of `spot` may do something. Takes no lock, so it holds only if the spot is
@@ -352,7 +380,10 @@ impl<G: Geometry> Tree<G> {
         node.refill(&entries[..from]);
         // Both nodes and their parent are locked, and were before the boxes below were read.
         parent.set_bounds(slot, &node.bounds_of_all());
-        parent.insert(slot, &Entry::node(entries[from].key, new, new.bounds_of_all()));
+        parent.insert(
+            slot,
+            &Entry::node(entries[from].key, new, new.bounds_of_all()),
+        );
     }
 
     /// The root keeps its address: its children move to a new node, which becomes its only child. It is an upper node
@@ -458,7 +489,9 @@ impl<G: Geometry> Tree<G> {
 fn margin(rect: &Rect) -> f64 {
     let sides = rect.low.iter().zip(&rect.high);
     // The box of nothing has negative sides, and a box at infinity has one that is NaN, which `max` and `min` replace.
-    sides.map(|(low, high)| (high - low).max(0.0).min(f64::MAX)).sum()
+    sides
+        .map(|(low, high)| (high - low).max(0.0).min(f64::MAX))
+        .sum()
 }
 
 /// The slots of left neighbours in pairs: a child and its right neighbour, then its left neighbour and the child, as far as there are any.

@@ -66,7 +66,11 @@ impl Random for Box3 {
     fn at_random(random: &mut SmallRng, side: u64) -> Self {
         let low = Point3::at_random(random, side);
         let more = Point3::at_random(random, side / 8 + 1);
-        let high = Point3::new(low.x + more.x.abs(), low.y + more.y.abs(), low.z + more.z.abs());
+        let high = Point3::new(
+            low.x + more.x.abs(),
+            low.y + more.y.abs(),
+            low.z + more.z.abs(),
+        );
         Self::new(low, high)
     }
 
@@ -81,7 +85,9 @@ impl Random for Box3 {
 
 fn sorted<G: Geometry>(mut records: Vec<(G, u64)>) -> Vec<(G, u64)> {
     let key = |(shape, payload): &(G, u64)| {
-        let words: Vec<u64> = (0..G::COORDINATES).map(|i| shape.coordinate(i).to_bits()).collect();
+        let words: Vec<u64> = (0..G::COORDINATES)
+            .map(|i| shape.coordinate(i).to_bits())
+            .collect();
         (*payload, words)
     };
     records.sort_unstable_by_key(key);
@@ -117,7 +123,10 @@ fn changes_and_searches<G: Random>(seed: u64, side: u64, steps: usize) {
             }
             0..60 => {
                 let (shape, payload) = model.swap_remove(at);
-                assert!(index.remove(shape, payload).unwrap(), "{shape:?} {payload} is not there");
+                assert!(
+                    index.remove(shape, payload).unwrap(),
+                    "{shape:?} {payload} is not there"
+                );
             }
             60..80 if !model.is_empty() => {
                 let (from, payload) = model[at];
@@ -127,8 +136,11 @@ fn changes_and_searches<G: Random>(seed: u64, side: u64, steps: usize) {
             }
             80..96 => {
                 let window = G::around(&mut random, side);
-                let expected: Vec<_> =
-                    model.iter().filter(|(shape, _)| meets::<G>(&window, shape)).copied().collect();
+                let expected: Vec<_> = model
+                    .iter()
+                    .filter(|(shape, _)| meets::<G>(&window, shape))
+                    .copied()
+                    .collect();
                 assert_eq!(window_of(&index, window), sorted(expected));
             }
             96 => assert!(!index.remove(G::at_random(&mut random, side), 77).unwrap()),
@@ -180,12 +192,18 @@ fn points_and_boxes_are_found_whatever_happened_before() {
 fn loaded_records_are_found_and_change() {
     let mut random = SmallRng::seed_from_u64(5);
     let pool = Pool::in_memory().unwrap();
-    let index = pool.spatial_with::<Point2>("s", HilbertOptions::default()).unwrap();
-    let model: Vec<(Point2, u64)> =
-        (0..20_000).map(|i| (Point2::at_random(&mut random, 1 << 20), i % 3)).collect();
+    let index = pool
+        .spatial_with::<Point2>("s", HilbertOptions::default())
+        .unwrap();
+    let model: Vec<(Point2, u64)> = (0..20_000)
+        .map(|i| (Point2::at_random(&mut random, 1 << 20), i % 3))
+        .collect();
     index.bulk_load(model.clone(), 0.7).unwrap();
     assert_eq!(index.check().unwrap(), [""; 0]);
-    assert_eq!(window_of(&index, Point2::everything()), sorted(model.clone()));
+    assert_eq!(
+        window_of(&index, Point2::everything()),
+        sorted(model.clone())
+    );
     for (shape, payload) in &model {
         assert!(index.remove(*shape, *payload).unwrap());
     }

@@ -119,7 +119,9 @@ impl Directory {
 
     /// Visits all leaves of the directory, and of those above it, and claims their blocks. `false` if `go_on` ended it early.
     pub(crate) fn sweep(&self, go_on: &dyn Fn() -> bool) -> Result<bool> {
-        self.tree.get().map_or(Ok(true), |tree| tree.sweep_all(go_on))
+        self.tree
+            .get()
+            .map_or(Ok(true), |tree| tree.sweep_all(go_on))
     }
 
     /// See [`Engine::check`](crate::engines::Engine::check).

@@ -38,9 +38,9 @@ mod batch;
 mod bulk;
 mod check;
 mod compact;
-pub(crate) mod directory;
 #[cfg(all(test, not(loom)))]
 pub(super) mod damage;
+pub(crate) mod directory;
 mod inner;
 mod insert;
 mod layout;

@@ -3,7 +3,7 @@
 use super::{Record, Records, Spatial};
 use crate::engines;
 use crate::host::AnySpatial;
-use crate::spatial::{Coordinates, Euclidean, Geometry, Metric, Sphere};
+use crate::spatial::{AnyMetric, Geometry, Metric, with_metric};
 use crate::{Error, Result};
 
 /// Records that an iteration asks for at first.
@@ -13,52 +13,24 @@ const FIRST_BLOCK: usize = 16;
 /// searches together cost a third more than the last one.
 const GROWTH: usize = 4;
 
-/// How distances are measured, and from where.
-enum AnyMetric {
-    Euclidean(Euclidean),
-    Sphere(Sphere),
+/// A distance as the metric compares distances.
+fn comparable_of(metric: &AnyMetric, distance: f64) -> Result<f64> {
+    // A comparison with NaN is false.
+    if distance >= 0.0 {
+        return Ok(with_metric!(metric, metric => metric.comparable_of(distance)));
+    }
+    Err(Error::BadDistance(distance))
 }
 
-/// Does the work with the metric inside.
-macro_rules! each {
-    ($any:expr, $metric:ident => $work:expr) => {
-        match $any {
-            AnyMetric::Euclidean($metric) => $work,
-            AnyMetric::Sphere($metric) => $work,
-        }
-    };
-}
-
-impl AnyMetric {
-    fn new<P: Geometry>(coordinates: Coordinates, point: &P) -> Result<Self> {
-        let centre = coordinates.centre(point)?;
-        Ok(match coordinates {
-            Coordinates::Plane => Self::Euclidean(Euclidean::new(centre)),
-            Coordinates::LonLat => Self::Sphere(Sphere::new(centre)),
-        })
-    }
-
-    fn distance(&self, comparable: f64) -> f64 {
-        each!(self, metric => metric.distance(comparable))
-    }
-
-    fn comparable_of(&self, distance: f64) -> Result<f64> {
-        // A comparison with NaN is false.
-        if distance >= 0.0 {
-            return Ok(each!(self, metric => metric.comparable_of(distance)));
-        }
-        Err(Error::BadDistance(distance))
-    }
-
-    fn nearest<G: Geometry>(
-        &self,
-        index: &AnySpatial<G>,
-        request: &mut engines::Nearest<'_, G>,
-    ) -> Result<Vec<engines::Neighbour<G>>> {
-        let mut found = Vec::new();
-        each!(self, metric => index.nearest(metric, request, &mut found))?;
-        Ok(found)
-    }
+/// The records that `request` asks for.
+fn find<G: Geometry>(
+    index: &AnySpatial<G>,
+    metric: &AnyMetric,
+    request: &mut engines::Nearest<'_, G>,
+) -> Result<Vec<engines::Neighbour<G>>> {
+    let mut found = Vec::new();
+    with_metric!(metric, metric => index.nearest(metric, request, &mut found))?;
+    Ok(found)
 }
 
 /// What a [`Nearest`] asks of each record.
@@ -120,7 +92,7 @@ impl<'a, G: Geometry> Nearest<'a, G> {
     fn new(spatial: &Spatial<G>, point: &G::Point) -> Result<Self> {
         Ok(Self {
             index: spatial.index.clone(),
-            metric: AnyMetric::new(spatial.coordinates, point)?,
+            metric: spatial.coordinates.metric(point)?,
             within: f64::INFINITY,
             accepts: None,
             block: Vec::new().into_iter(),
@@ -151,7 +123,7 @@ impl<'a, G: Geometry> Nearest<'a, G> {
     /// # }
     /// ```
     pub fn within(mut self, distance: f64) -> Result<Self> {
-        self.within = self.metric.comparable_of(distance)?;
+        self.within = comparable_of(&self.metric, distance)?;
         Ok(self)
     }
 
@@ -195,7 +167,7 @@ impl<'a, G: Geometry> Nearest<'a, G> {
             from: self.last.map(|(last, _)| last),
             accepts: &mut accepts,
         };
-        let mut found = self.metric.nearest(&self.index, &mut request)?;
+        let mut found = find(&self.index, &self.metric, &mut request)?;
         self.is_read = found.len() < wanted;
         if let Some((last, equal)) = &self.last {
             // The search begins with the record that was returned last: what is equal to it has been returned as often as counted.
@@ -227,7 +199,8 @@ impl<G: Geometry> Iterator for Nearest<'_, G> {
                     shape: next.shape,
                     payload: next.payload,
                 };
-                return Some(Ok((self.metric.distance(next.distance), record)));
+                let distance = with_metric!(&self.metric, metric => metric.distance(next.distance));
+                return Some(Ok((distance, record)));
             }
             if self.is_read {
                 return None;
@@ -246,12 +219,13 @@ impl<G: Geometry> std::iter::FusedIterator for Nearest<'_, G> {}
 impl<G: Geometry> Spatial<G> {
     /// The records in the order of their distances from `point`: an iterator, which yields the distances too.
     ///
-    /// The distance to a box is that to its nearest point, 0 inside. See [`Nearest`] for the order, the units and the costs, and for how to
+    /// The distance to a box is that to its nearest point, 0 inside. Two coordinates that are the same infinity are at distance 0 from each other;
+    /// from any other number an infinite one is infinitely far. See [`Nearest`] for the order, the units and the costs, and for how to
     /// [bound](Nearest::within) and to [filter](Nearest::matching).
     ///
     /// # Errors
     ///
-    /// [`Error::BadGeometry`], also for a point that is infinitely far away; what goes wrong later, the iterator yields.
+    /// [`Error::BadGeometry`]; what goes wrong later, the iterator yields.
     ///
     /// # Examples
     ///
@@ -271,16 +245,15 @@ impl<G: Geometry> Spatial<G> {
         Nearest::new(self, &point)
     }
 
-    /// The records that are at most `distance` away from `point`, the nearest first. The distance is in the unit of the coordinates; in metres,
-    /// if they are [longitudes and latitudes](Self#coordinates).
+    /// The records that are at most `distance` away from `point`, in no particular order. The distance is in the unit of the coordinates; in
+    /// metres, if they are [longitudes and latitudes](Self#coordinates).
     ///
-    /// The records are collected: O(hits) memory. Each record that is there, in one place, during the whole call is found exactly once.
-    /// [`nearest`](Self::nearest) with [`within`](Nearest::within) yields the distances too.
+    /// As [`intersecting`](Self::intersecting): the records are collected, and each that is there during the whole call is found exactly once.
+    /// [`nearest`](Self::nearest) with [`within`](Nearest::within) finds the same records in the order of their distances, and yields those.
     ///
     /// # Errors
     ///
-    /// [`Error::BadDistance`] if `distance` is NaN or negative, [`Error::BadGeometry`], also for a point that is infinitely far away, and those of
-    /// [every method](Self#errors).
+    /// [`Error::BadDistance`] if `distance` is NaN or negative, and those of [every method](Self#errors).
     ///
     /// # Examples
     ///
@@ -296,17 +269,15 @@ impl<G: Geometry> Spatial<G> {
     /// # }
     /// ```
     pub fn within_distance(&self, point: G::Point, distance: f64) -> Result<Records<G>> {
-        let metric = AnyMetric::new(self.coordinates, &point)?;
-        let mut request = engines::Nearest {
-            wanted: usize::MAX,
-            within: metric.comparable_of(distance)?,
-            from: None,
-            accepts: &mut |_, _| true,
-        };
-        let found = metric.nearest(&self.index, &mut request)?.into_iter();
-        Ok(Records::new(
-            found.map(|of| (of.shape, of.payload)).collect(),
-        ))
+        let metric = self.coordinates.metric(&point)?;
+        let within = comparable_of(&metric, distance)?;
+        let mut found = Vec::new();
+        with_metric!(&metric, metric => {
+            let mut is_within = |shape: &G, _: u64| metric.comparable(shape) <= within;
+            let windows = metric.windows(distance);
+            self.index.search(windows.as_slice(), &mut is_within, &mut found)?;
+        });
+        Ok(Records::new(found))
     }
 
     /// The nearest records, at most so many.
@@ -315,13 +286,13 @@ impl<G: Geometry> Spatial<G> {
         point: G::Point,
         wanted: usize,
     ) -> Result<Vec<engines::Neighbour<G>>> {
-        let metric = AnyMetric::new(self.coordinates, &point)?;
+        let metric = self.coordinates.metric(&point)?;
         let mut request = engines::Nearest {
             wanted,
             within: f64::INFINITY,
             from: None,
             accepts: &mut |_, _| true,
         };
-        metric.nearest(&self.index, &mut request)
+        find(&self.index, &metric, &mut request)
     }
 }

@@ -143,14 +143,18 @@ impl<G: Geometry> Spatial<G> {
     /// ```
     pub fn contained_in(&self, window: G::Window) -> Result<Records<G>> {
         let windows = self.coordinates.windows(&window)?;
-        let contains = |rect: &Rect| windows.rects().iter().any(|window| window.contains(rect));
+        let contains = |rect: &Rect| {
+            windows
+                .as_slice()
+                .iter()
+                .any(|window| window.contains(rect))
+        };
         self.search(&windows, contains)
     }
 
     /// The records that contain `point`, on an edge or inside, in no particular order.
     ///
-    /// For points: the records that are there. In an index of longitudes and latitudes `point` is compared as numbers are, so at longitude 180
-    /// nothing of longitude −180 is found. As [`intersecting`](Self::intersecting).
+    /// For points: the records that are there. As [`intersecting`](Self::intersecting).
     ///
     /// # Errors
     ///
@@ -211,7 +215,7 @@ impl<G: Geometry> Spatial<G> {
         let mut found = Vec::new();
         let mut accepts = |shape: &G, _: u64| accepts(&Rect::of(shape));
         self.index
-            .search(windows.rects(), &mut accepts, &mut found)?;
+            .search(windows.as_slice(), &mut accepts, &mut found)?;
         Ok(Records::new(found))
     }
 }

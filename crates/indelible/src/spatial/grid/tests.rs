@@ -52,7 +52,7 @@ fn near(axis: &Axis, x: f64, place: u8, ulps: i8) -> f64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(50_000))]
+    #![proptest_config(ProptestConfig::with_cases(20_000))]
 
     #[test]
     fn cells_never_descend(extent in extent(), axes in 2usize..=3, a in number(), b in number(), places: (u8, u8), ulps: (i8, i8)) {
