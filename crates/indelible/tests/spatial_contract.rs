@@ -423,7 +423,6 @@ macro_rules! contract {
                 }
 
                 #[test]
-                #[ignore = "the placeholder of the Hilbert index is volatile"]
                 fn $durable(layout: usize, history in history(true)) {
                     run::<$G>(layout, history);
                 }

@@ -89,7 +89,7 @@ impl<G: Geometry> Tree<G> {
                 format!("{} is larger than the index says", place())
             });
             let bounds = Bounds::of(&rect);
-            report.expect(spot.path.contains(&bounds, low), || {
+            report.expect(spot.path.contains(&bounds, low, G::AXES), || {
                 format!("{} lies outside of a box above it", place())
             });
             *last = (*last).max(key);

@@ -93,16 +93,20 @@ impl Bounds {
         Self(std::array::from_fn(|i| self.0[i].min(other.0[i])))
     }
 
-    /// Whether `other` lies in this box.
-    #[inline(always)]
-    pub(super) fn contains(&self, other: &Self) -> bool {
-        (0..BOUNDS).fold(true, |all, i| all & (self.0[i] <= other.0[i]))
+    /// Whether `other` lies in this box, on the first axes.
+    pub(super) fn contains(&self, other: &Self, axes: usize) -> bool {
+        (0..axes)
+            .flat_map(|axis| [axis, MAX_AXES + axis])
+            .all(|i| self.0[i] <= other.0[i])
     }
 
-    pub(super) fn rect(&self) -> Rect {
+    /// The box, with the first axes; it lies at zero on the others, whose bounds nobody keeps.
+    #[inline(always)]
+    pub(super) fn rect(&self, axes: usize) -> Rect {
+        let bound = |i: usize, axis: usize| if axis < axes { self.0[i].into() } else { 0.0 };
         Rect {
-            low: std::array::from_fn(|axis| self.0[axis].into()),
-            high: std::array::from_fn(|axis| (-self.0[MAX_AXES + axis]).into()),
+            low: std::array::from_fn(|axis| bound(axis, axis)),
+            high: std::array::from_fn(|axis| 0.0 - bound(MAX_AXES + axis, axis)),
         }
     }
 }

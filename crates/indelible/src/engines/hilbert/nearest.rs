@@ -185,7 +185,7 @@ impl<G: Geometry> Tree<G> {
     ) -> Result<(), Obstacle> {
         let is_bottom = node.level() == 0;
         for slot in 0..node.count() {
-            let distance = metric.bound(&node.bounds(slot).rect());
+            let distance = metric.bound(&node.bounds(slot).rect(G::AXES));
             if distance > limit {
                 continue;
             }

@@ -40,11 +40,11 @@ impl<'a> Path<'a> {
     }
 
     /// Whether all boxes on the way to `key` contain `bounds`.
-    pub(super) fn contains(&self, bounds: &Bounds, key: Key) -> bool {
+    pub(super) fn contains(&self, bounds: &Bounds, key: Key, axes: usize) -> bool {
         let mut nodes = self.nodes[..self.length].iter().flatten();
         nodes.all(|(node, _)| {
             let slot = dispatch(SimdLevel::best(), Find { node, key });
-            node.bounds(slot).contains(bounds)
+            node.bounds(slot).contains(bounds, axes)
         })
     }
 
