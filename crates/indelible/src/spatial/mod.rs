@@ -21,10 +21,12 @@ mod shape;
 mod sphere;
 
 pub(crate) use coordinates::{AnyMetric, Coordinates, with_metric};
+#[allow(unused_imports, reason = "for engines")]
 pub(crate) use grid::{Grid, centre};
 pub(crate) use metric::{Euclidean, Metric, Windows};
 pub(crate) use outward::{f32_above, f32_below};
 pub(crate) use quadrant::Quadrant;
 pub use shape::{Box2, Box3, Geometry, GeometryType, Point2, Point3};
 pub(crate) use shape::{MAX_AXES, MAX_COORDINATES, Rect, accept, with_geometry};
+#[allow(unused_imports, reason = "for engines")]
 pub(crate) use sphere::{EARTH_RADIUS, Sphere, lonlat_windows};
