@@ -24,6 +24,7 @@ pub(crate) use coordinates::{AnyMetric, Coordinates, with_metric};
 #[allow(unused_imports, reason = "for engines")]
 pub(crate) use grid::{Grid, centre};
 pub(crate) use metric::{Euclidean, Metric, Windows};
+#[allow(unused_imports, reason = "for engines")]
 pub(crate) use outward::{f32_above, f32_below};
 pub(crate) use quadrant::Quadrant;
 pub use shape::{Box2, Box3, Geometry, GeometryType, Point2, Point3};
