@@ -115,7 +115,7 @@ impl Sphere {
     }
 
     /// What is compared for the nearest point of a box.
-    fn to_box(&self, rect: &Rect) -> f64 {
+    fn nearest_of(&self, rect: &Rect) -> f64 {
         let (south, north) = (
             rect.low[1].clamp(-90.0, 90.0),
             rect.high[1].clamp(-90.0, 90.0),
@@ -154,12 +154,12 @@ impl Sphere {
 impl Metric for Sphere {
     #[inline]
     fn comparable<G: Geometry>(&self, shape: &G) -> f64 {
-        self.to_box(&Rect::of(shape))
+        self.nearest_of(&Rect::of(shape))
     }
 
     #[inline]
     fn bound(&self, rect: &Rect) -> f64 {
-        let nearest = self.to_box(rect);
+        let nearest = self.nearest_of(rect);
         if nearest == f64::INFINITY {
             // Only the antipode is that far, and what is close to it is only nearly so.
             return f64::MAX;
