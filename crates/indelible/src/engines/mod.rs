@@ -241,3 +241,13 @@ pub(crate) trait Ordered: Engine {
 #[cfg(all(test, not(loom)))]
 #[path = "../../tests/linearizable.rs"]
 mod linearizable;
+
+/// Once more, with small nodes.
+#[cfg(all(test, not(loom)))]
+#[path = "../../tests/spatial_contract.rs"]
+mod spatial_contract;
+
+/// Once more, with small nodes.
+#[cfg(all(test, not(loom)))]
+#[path = "../../tests/spatial_threads.rs"]
+mod spatial_threads;

@@ -308,3 +308,52 @@ pub(super) fn expect_no_spatial(core: &PoolCore, slot: usize) -> Result<()> {
         _ => Ok(()),
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn signature(kind: u8, types: [u8; 2]) -> Signature {
+        Signature {
+            kind,
+            types,
+            object_format: 1,
+            options: [0; OPTION_BYTES],
+        }
+    }
+
+    #[test]
+    fn no_code_of_the_catalog_is_read_as_something_of_the_other_family() {
+        let words = Holds::Map([Type::U64, Type::Unit]);
+        for &kind in Kind::all() {
+            let found = signature(kind as u8, words.codes());
+            assert_eq!(Holds::of(&found), Some(words));
+            for &geometry in GeometryType::all() {
+                let codes = Holds::Spatial(geometry).codes();
+                assert_eq!(Holds::of(&signature(kind as u8, codes)), None);
+            }
+        }
+        for &kind in SpatialKind::all() {
+            assert_eq!(Holds::of(&signature(kind as u8, words.codes())), None);
+            for &geometry in GeometryType::all() {
+                let holds = Holds::Spatial(geometry);
+                let [code, payload] = holds.codes();
+                let found = signature(kind as u8, [code, payload]);
+                assert_eq!(Holds::of(&found), Some(holds));
+                // Another type of payload, or of geometry, is one of a later version.
+                assert_eq!(Holds::of(&signature(kind as u8, [code, 2])), None);
+                assert_eq!(Holds::of(&signature(kind as u8, [200, payload])), None);
+                assert_eq!(Type::from_code(code), None);
+            }
+        }
+        let unknown = signature(200, words.codes());
+        assert_eq!(Holds::of(&unknown), None);
+        let refused = expect_holds("m", &unknown, Some(words));
+        match refused {
+            Err(Error::WrongType { found, .. }) => {
+                assert_eq!(found, "something that this version does not know");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -274,7 +274,7 @@ mod tests {
             "extent=0:0:1:x",
             "extent=0:0:0:1",
             "extent=0:0:1:inf",
-            "extent=0:0:0:1:1:1",
+            "extent=0:0:0:1:1",
             "coordinates=polar",
             "coordinates=lonlat,extent=0:0:0:1:1:1",
             "coordinates=lonlat,extent=0:0:1:100",

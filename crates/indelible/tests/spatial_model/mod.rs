@@ -9,12 +9,14 @@ pub const EARTH: f64 = 6_371_008.8;
 
 /// The lower and the upper corner of a geometry or of a window; zero on a third axis that it has not.
 pub fn corners<G: Geometry>(shape: &G) -> [[f64; 3]; 2] {
-    let mut corners = [[0.0; 3]; 2];
-    for axis in 0..G::AXES {
-        corners[0][axis] = shape.coordinate(axis);
-        corners[1][axis] = shape.coordinate(axis + G::COORDINATES - G::AXES);
-    }
-    corners
+    let from = |first: usize| {
+        let mut corner = [0.0; 3];
+        for (axis, edge) in corner.iter_mut().take(G::AXES).enumerate() {
+            *edge = shape.coordinate(first + axis);
+        }
+        corner
+    };
+    [from(0), from(G::COORDINATES - G::AXES)]
 }
 
 pub fn intersects<A: Geometry, B: Geometry>(a: &A, b: &B) -> bool {

@@ -2,9 +2,7 @@
 
 use crate::engines::{EngineOptions, OptionBytes, OptionInfo, SpatialEngineOptions};
 use crate::pool::OPTION_BYTES;
-use crate::spatial::{
-    Coordinates, Geometry, MAX_AXES, MAX_COORDINATES, Rect, f32_above, f32_below,
-};
+use crate::spatial::{Coordinates, Geometry, MAX_AXES, MAX_COORDINATES, Rect};
 use crate::{Error, Result};
 
 /// How a new Hilbert index is laid out.
@@ -32,7 +30,7 @@ pub struct HilbertOptions {
     extent: Option<Extent>,
 }
 
-/// A declared extent, as it is stored: rounded outwards to `f32`.
+/// A declared extent, as it is stored.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Extent {
     axes: usize,
@@ -44,8 +42,8 @@ impl HilbertOptions {
     /// Declares where nearly all records will lie: a [`Box2`](crate::Box2) for geometries with two axes, a [`Box3`](crate::Box3) for those
     /// with three. Default: learned from the records; for longitudes and latitudes, the whole globe.
     ///
-    /// The edges are rounded outwards to `f32`. They have to be finite, and the box wider than nothing on each axis: otherwise the index
-    /// cannot be created.
+    /// The edges are rounded to `f32`. They have to be finite then, and the box wider than nothing on each axis: otherwise the index cannot be
+    /// created.
     #[must_use]
     pub fn extent(mut self, extent: impl Geometry) -> Self {
         self.extent = Some(Extent::around(&extent));
@@ -81,8 +79,8 @@ impl Extent {
         let rect = Rect::of(shape);
         Self {
             axes: axes_of(shape),
-            low: rect.low.map(|edge| f32_below(edge) + 0.0),
-            high: rect.high.map(|edge| f32_above(edge) + 0.0),
+            low: rect.low.map(rounded),
+            high: rect.high.map(rounded),
         }
     }
 
@@ -104,6 +102,12 @@ impl Extent {
             .is_none_or(|world| self.axes == 2 && world.contains(&self.rect()));
         (0..self.axes).all(is_wide) && fits
     }
+}
+
+/// The nearest `f32`, without the sign of a negative zero. The text of an extent is rounded in the same way, so that it is read as it is
+/// written.
+fn rounded(edge: f64) -> f32 {
+    edge as f32 + 0.0
 }
 
 /// What the fifth word of the options is if the extent has not three axes: the bits of a NaN, which no edge has, and flags.
@@ -282,9 +286,8 @@ fn parse_extent(text: &str) -> Result<Option<Extent>> {
         high: [0.0; MAX_AXES],
     };
     for axis in 0..axes {
-        // Without the sign of a negative zero.
-        extent.low[axis] = f32_below(edges[axis]) + 0.0;
-        extent.high[axis] = f32_above(edges[axis + axes]) + 0.0;
+        extent.low[axis] = rounded(edges[axis]);
+        extent.high[axis] = rounded(edges[axis + axes]);
     }
     Ok(Some(extent))
 }
@@ -295,13 +298,18 @@ mod tests {
     use crate::{Box2, Box3, Point2, Point3};
 
     #[test]
-    fn extents_are_rounded_outwards() {
+    fn extents_are_rounded_and_read_as_they_are_written() {
         let corner = |x| Point2::new(x, 0.1);
         let options =
             HilbertOptions::default().extent(Box2::new(corner(-0.1), Point2::new(0.3, 0.7)));
         let [west, south, _, east, north, _] = options.corners().unwrap();
-        assert!(west <= -0.1 && south <= 0.1 && east >= 0.3 && north >= 0.7);
-        assert!(west > -0.100_001 && north < 0.700_001);
+        let edges = [west, south, east, north].map(|edge| edge as f32);
+        assert_eq!(edges, [-0.1, 0.1, 0.3, 0.7]);
+        let text = EngineOptions::get(&options, "extent");
+        assert_eq!(text, "-0.1:0.1:0.3:0.7");
+        let mut read = HilbertOptions::default();
+        read.set("extent", &text).unwrap();
+        assert_eq!(read, options);
     }
 
     #[test]

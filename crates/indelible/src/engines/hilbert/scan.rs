@@ -12,6 +12,7 @@ use super::Bug;
 use super::Tree;
 use super::changes::MOST_FAILURES;
 use super::inner::{Bounds, Child, Inner, Key, code_of, key_of};
+use super::insert::ORDINALS;
 use super::leaf::{Leaf, slots};
 use super::search::Changed;
 use crate::Result;
@@ -42,6 +43,9 @@ struct Level<'a> {
 enum Visit {
     /// All has been visited.
     Done,
+    /// A leaf has been merged with one that had been visited, and records that are equal lie on both sides of the key that has been reached: begin
+    /// again.
+    Restart,
     /// Go on from the key that has been reached: a node has changed, or it is time to let others reuse blocks.
     Again,
     /// The key lies in an unindexed range, which has to be indexed first.
@@ -111,6 +115,7 @@ impl<G: Geometry> Tree<G> {
             }
         };
         let limits = [Bounds::limits(first), Bounds::limits(second)];
+        let first_found = found.len();
         let mut search = Search {
             tree: self,
             windows,
@@ -133,6 +138,10 @@ impl<G: Geometry> Tree<G> {
             match visit {
                 Visit::Done => return Ok(()),
                 Visit::Index(key) => self.index_on_demand(key)?,
+                Visit::Restart => {
+                    search.from = 0;
+                    search.found.truncate(first_found);
+                }
                 Visit::Again if search.from == before => wait.step(),
                 Visit::Again => {}
             }
@@ -245,25 +254,36 @@ impl<'a, G: Geometry> Search<'a, G> {
                     None => continue,
                 }
             }
+            if self.from > low && self.from & ORDINALS != 0 {
+                return Visit::Restart;
+            }
             if self
-                .read(tree.leaves.at(child.offset()), child, leaf_version)
+                .read(tree.leaves.at(child.offset()), child, leaf_version, low)
                 .is_err()
             {
                 return Visit::Again;
             }
+            let Some(end) = child_end else {
+                // Nothing lies to the right of the last leaf.
+                return Visit::Done;
+            };
+            self.from = self.from.max(end);
             leaves += 1;
-            if let Some(end) = child_end {
-                self.from = self.from.max(end);
-                if leaves == LEAVES_PER_PIN {
-                    return Visit::Again;
-                }
+            if leaves == LEAVES_PER_PIN {
+                return Visit::Again;
             }
         }
     }
 
     /// Adds the records of a leaf that meet the windows, if it can be read whole at once.
     #[inline(always)]
-    fn read(&mut self, leaf: Leaf<'_, G>, child: Child, version: Version) -> Result<(), Changed> {
+    fn read(
+        &mut self,
+        leaf: Leaf<'_, G>,
+        child: Child,
+        version: Version,
+        low: Key,
+    ) -> Result<(), Changed> {
         let before = self.found.len();
         let mut meets = leaf.meeting(&self.windows[0]);
         if let Some(second) = self.windows.get(1) {
@@ -271,6 +291,10 @@ impl<'a, G: Geometry> Search<'a, G> {
         }
         for slot in slots(meets) {
             let record = leaf.record(slot);
+            // A leaf that was merged with a visited one has records that were found there.
+            if self.from > low && self.tree.key(&record) < self.from {
+                continue;
+            }
             self.found.push((record.shape(), record.payload::<G>()));
         }
         let lock = self.tree.locks.of(child.offset().get());

@@ -232,3 +232,33 @@ fn equal_records_are_counted() {
     }
     assert!(!index.remove(at, 7).unwrap());
 }
+
+/// The sweep changes the inner nodes while searches come by.
+#[test]
+fn a_search_beside_the_sweep_finds_every_record_once() {
+    const RECORDS: u64 = 300;
+    let directory = tempfile::tempdir().unwrap();
+    let (path, image) = (
+        directory.path().join("a.pool"),
+        directory.path().join("b.pool"),
+    );
+    let pool = PoolOptions::new().create(&path).unwrap();
+    let index = pool.spatial::<Point2>("s").unwrap();
+    let mut random = SmallRng::seed_from_u64(6);
+    for payload in 0..RECORDS {
+        index
+            .insert(Point2::at_random(&mut random, 1 << 30), payload)
+            .unwrap();
+    }
+    for _ in 0..if cfg!(debug_assertions) { 20 } else { 200 } {
+        std::fs::copy(&path, &image).unwrap();
+        let pool = PoolOptions::new().open(&image).unwrap();
+        let index = pool.open_spatial::<Point2>("s").unwrap();
+        for _ in 0..6 {
+            let found = index.intersecting(Point2::everything()).unwrap();
+            let mut payloads: Vec<u64> = found.map(|record| record.payload).collect();
+            payloads.sort_unstable();
+            assert!(payloads.into_iter().eq(0..RECORDS));
+        }
+    }
+}
