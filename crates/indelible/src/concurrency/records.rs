@@ -22,8 +22,9 @@ pub(crate) struct RecordLock {
 }
 
 impl RecordLock {
+    /// Counts records added, or with a negative number removed, under this lock, which the caller holds.
     #[inline(always)]
-    fn add(&self, change: i64) {
+    pub(crate) fn add(&self, change: i64) {
         // The lock is held, so no other thread writes this number.
         let records = self.records.load(Ordering::Relaxed) + change;
         self.records.store(records, Ordering::Relaxed);
@@ -76,6 +77,11 @@ impl RecordCount {
     /// Starts from a number known since the last clean close.
     pub(crate) fn begin_with(&self, locks: &RecordLocks, records: u64) {
         locks.entry(0).add(records as i64);
+        self.complete.store(true, Ordering::Release);
+    }
+
+    /// Everything has been counted, by an engine that keeps track of that itself.
+    pub(crate) fn complete(&self) {
         self.complete.store(true, Ordering::Release);
     }
 

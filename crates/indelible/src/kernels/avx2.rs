@@ -1,10 +1,11 @@
 //! AVX2: a line of keys in two registers. What AVX2 has no instruction for is done as in [`portable`](super::portable).
 
 use super::portable::Plain;
-use super::{Kernel, KeyLine, Simd};
+use super::{Kernel, KeyLine, Simd, TagLine};
 use std::arch::x86_64::{
-    __m256i, _mm256_and_si256, _mm256_castsi256_pd, _mm256_cmpeq_epi64, _mm256_cmpgt_epi64,
-    _mm256_loadu_si256, _mm256_movemask_pd, _mm256_set1_epi64x, _mm256_xor_si256,
+    __m256, __m256i, _CMP_LE_OQ, _mm256_and_si256, _mm256_castsi256_pd, _mm256_cmp_ps,
+    _mm256_cmpeq_epi64, _mm256_cmpgt_epi64, _mm256_loadu_si256, _mm256_movemask_pd,
+    _mm256_movemask_ps, _mm256_set1_epi64x, _mm256_set1_ps, _mm256_xor_si256,
 };
 
 /// Runs `kernel` compiled for AVX2.
@@ -55,6 +56,20 @@ impl Simd for Avx2 {
                 _mm256_movemask_pd(_mm256_castsi256_pd(equal)) as u32
             };
             equal(keys[0]) | equal(keys[1]) << 4
+        }
+    }
+
+    #[inline(always)]
+    fn floats_at_most(line: &TagLine, limit: f32) -> u32 {
+        // SAFETY: as in `Avx512::load`; reached only through `with_avx2`.
+        unsafe {
+            let halves = std::ptr::from_ref(line)
+                .cast::<[__m256; 2]>()
+                .read_volatile();
+            let limit = _mm256_set1_ps(limit);
+            let [low, high] = halves
+                .map(|half| _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_LE_OQ>(half, limit)) as u32);
+            low | high << 8
         }
     }
 

@@ -3,12 +3,13 @@
 use super::portable::Plain;
 use super::{Kernel, KeyLine, PAIR_RECORDS, Simd, TagLine};
 use std::arch::x86_64::{
-    __m512i, _mm512_add_epi64, _mm512_cmpeq_epi64_mask, _mm512_cmpgt_epu64_mask,
-    _mm512_cmple_epu32_mask, _mm512_cmple_epu64_mask, _mm512_cmplt_epu64_mask, _mm512_kunpackb,
-    _mm512_loadu_si512, _mm512_mask_blend_epi64, _mm512_mask_permutexvar_epi64,
-    _mm512_maskz_compress_epi64, _mm512_permutex2var_epi64, _mm512_permutexvar_epi64,
-    _mm512_set_epi64, _mm512_set1_epi32, _mm512_set1_epi64, _mm512_storeu_si512, _mm512_sub_epi32,
-    _mm512_sub_epi64, _mm512_testn_epi32_mask, _mm512_xor_si512, _pdep_u32,
+    __m512i, _CMP_LE_OQ, _mm512_add_epi64, _mm512_castsi512_ps, _mm512_cmp_ps_mask,
+    _mm512_cmpeq_epi64_mask, _mm512_cmpgt_epu64_mask, _mm512_cmple_epu32_mask,
+    _mm512_cmple_epu64_mask, _mm512_cmplt_epu64_mask, _mm512_kunpackb, _mm512_loadu_si512,
+    _mm512_mask_blend_epi64, _mm512_mask_permutexvar_epi64, _mm512_maskz_compress_epi64,
+    _mm512_permutex2var_epi64, _mm512_permutexvar_epi64, _mm512_set_epi64, _mm512_set1_epi32,
+    _mm512_set1_epi64, _mm512_set1_ps, _mm512_storeu_si512, _mm512_sub_epi32, _mm512_sub_epi64,
+    _mm512_testn_epi32_mask, _mm512_xor_si512, _pdep_u32,
 };
 
 /// Runs `kernel` compiled for AVX-512.
@@ -76,6 +77,18 @@ impl Simd for Avx512 {
                 .each_ref()
                 .map(|line| u16::from(_mm512_cmpeq_epi64_mask(Self::load(line), key)));
             u32::from(_mm512_kunpackb(high, low))
+        }
+    }
+
+    #[inline(always)]
+    fn floats_at_most(line: &TagLine, limit: f32) -> u32 {
+        // SAFETY: reached only through `with_avx512`.
+        unsafe {
+            let floats = _mm512_castsi512_ps(Self::load_tags(line));
+            u32::from(_mm512_cmp_ps_mask::<_CMP_LE_OQ>(
+                floats,
+                _mm512_set1_ps(limit),
+            ))
         }
     }
 

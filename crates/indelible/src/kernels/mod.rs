@@ -64,6 +64,15 @@ pub(crate) trait Simd: Copy {
         })
     }
 
+    /// Bit `i` of the result says whether half word `i`, taken as a float, is at most `limit`; neither is NaN.
+    #[inline(always)]
+    fn floats_at_most(line: &TagLine, limit: f32) -> u32 {
+        line.0.iter().enumerate().fold(0, |mask, (i, word)| {
+            let is_at_most = f32::from_bits(word.load(Ordering::Relaxed)) <= limit;
+            mask | (u32::from(is_at_most) << i)
+        })
+    }
+
     /// Copies the records of pairs of lines whose keys are at most `span` above `low` to `out`, and returns their number. `out` has
     /// room for all records of the pairs; what lies behind the copied records means nothing. Fastest if the wanted records of a pair
     /// come first in the pair.

@@ -34,6 +34,7 @@
 
 use crate::concurrency::locks::VersionLock;
 use crate::concurrency::sync::atomic::{AtomicU64, Ordering};
+use crate::engines::arena::Node;
 use crate::kernels::{KeyLine, Simd, prefetch};
 use crate::pmem::geometry::sized_in_tests;
 use crate::pool::Offset;
@@ -363,6 +364,22 @@ impl Inner {
     }
 }
 
+// SAFETY: `Inner` consists of atomics alone.
+unsafe impl Node for Inner {
+    #[inline(always)]
+    fn lock(&self) -> &VersionLock {
+        self.lock()
+    }
+
+    fn level(&self) -> u32 {
+        self.level()
+    }
+
+    fn reset(&self, level: u32) {
+        self.reset(level);
+    }
+}
+
 /// Children with their keys, copied out of a node.
 pub(super) type Children = Vec<(u64, u64)>;
 
@@ -528,7 +545,7 @@ impl Inner {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::engines::lbtree::arena::Arena;
+    use crate::engines::arena::Arena;
     use crate::kernels::{Kernel, SimdLevel, dispatch};
     use proptest::prelude::*;
 
@@ -592,7 +609,7 @@ mod tests {
             removals in orders(),
             top in prop_oneof![Just(1_000), Just(u64::MAX)],
         ) {
-            let arena = Arena::new();
+            let arena = Arena::<Inner>::new();
             let (node, _guard) = arena.alloc(0);
             node.refill_leaves(&[(0, Child::leaf(Offset::from_word(256)))]);
             let mut model = vec![(0, 256)];

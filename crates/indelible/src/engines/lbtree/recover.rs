@@ -45,7 +45,7 @@ const SWEEP_PAUSE: Duration = Duration::from_micros(50);
 /// Whether the leaf at `offset` gets a signpost. The rule depends on the offset alone, so that a split and a merge come to the same
 /// answer. It uses a hash, because a regular pattern would meet the leaves of the directory, which are allocated between the
 /// leaves of the records.
-fn is_signpost(offset: Offset) -> bool {
+pub(super) fn is_signpost(offset: Offset) -> bool {
     // The finalizer of MurmurHash3.
     let mut hash = offset.get();
     for factor in [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53_u64] {

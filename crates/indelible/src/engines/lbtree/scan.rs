@@ -6,13 +6,14 @@
 //! splits and merges do not disturb a range: every key belongs to exactly one leaf at any time, and no key is asked for twice.
 
 use super::Tree;
-use super::arena::NodeRef;
+use super::inner::Inner;
 use super::layout::MAX_RECORDS;
 use super::leaf::Leaf;
 use super::search::{Retry, Spot};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::Version;
+use crate::engines::arena::NodeRef;
 use crate::engines::{ReadBuffer, Unread};
 use crate::kernels::{Kernel, Simd, dispatch};
 
@@ -29,7 +30,7 @@ const _: () = assert!(MAX_RECORDS <= BUFFER_RECORDS && SORTED_RECORDS <= BUFFER_
 
 /// Where in a bottom node a range goes on.
 pub(crate) struct Bookmark {
-    parent: NodeRef,
+    parent: NodeRef<Inner>,
     version: Version,
     slot: usize,
     /// The next leaf to ask the caches for.
