@@ -23,4 +23,5 @@ pub use front::{
     CompareExchange, Key, Keys, Map, MapInfo, MapOptions, MapStat, Newtype, Pool, PoolOptions,
     PoolStat, Range, Type, Value, Values,
 };
+pub use kernels::{kernel, kernels};
 pub use pool::Durability;
