@@ -510,7 +510,7 @@ impl Hunter {
                 let mut stages = STAGES_IN_TURN.iter();
                 stages.find_map(|stage| explore(stage, stage.part(turn)))
             })
-            .or_else(|| explore(&LAST_STAGE, 0..LAST_STAGE.histories));
+            .or_else(|| explore(&LAST_STAGE, RARE.histories..LAST_STAGE.histories));
         plant(None);
         failure
     }
@@ -575,17 +575,23 @@ impl Stage {
 }
 
 /// Several threads, without crashes; one thread, with; several, with; several, without, on a theme in which blocks and extents come and
-/// go under readers. A bug shows itself in the first histories of one of these stages, and may never do so in another one. So they
+/// go under readers, and on one in which places are rare. A bug shows itself in the first histories of one of these stages, and may never do so in another one. So they
 /// take turns.
-const STAGES_IN_TURN: [Stage; 4] = [
+const STAGES_IN_TURN: [Stage; 5] = [
     Stage::new(4_000, 24, 2, 0, None),
     Stage::new(48, 60, 1, 96, None),
     Stage::new(400, 24, 2, 24, None),
     Stage::new(4_000, 24, 2, 0, Some(6)),
+    RARE,
 ];
 
 /// Turns of each stage: as many as the shortest one has histories.
 const TURNS: u64 = 48;
 
-/// What is left for bugs that no other stage shows: many histories of a theme in which places are rare.
-const LAST_STAGE: Stage = Stage::new(20_000, 24, 2, 0, Some(3));
+const RARE: Stage = Stage::new(4_000, 24, 2, 0, Some(3));
+
+/// For bugs that no turn shows: [`RARE`] goes on.
+const LAST_STAGE: Stage = Stage {
+    histories: 20_000,
+    ..RARE
+};
