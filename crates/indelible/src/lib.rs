@@ -27,5 +27,6 @@ pub use front::{
     Nearest, Newtype, Pool, PoolOptions, PoolStat, Range, Record, Records, Spatial, SpatialInfo,
     SpatialOptions, SpatialStat, Type, Value, Values,
 };
+pub use kernels::{kernel, kernels};
 pub use pool::Durability;
 pub use spatial::{Box2, Box3, Geometry, GeometryType, Point2, Point3};

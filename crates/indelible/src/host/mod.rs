@@ -59,6 +59,7 @@ pub(crate) struct Host<E: Engine> {
 impl<E: Engine> Host<E> {
     /// Opens the object of a catalog entry. O(1).
     pub(crate) fn open(place: Place) -> Result<Arc<Self>> {
+        crate::kernels::expect_kernel()?;
         let signature = place.core.signature(place.slot);
         let format = signature.object_format;
         if format > E::Options::FORMAT {

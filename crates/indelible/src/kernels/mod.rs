@@ -2,18 +2,21 @@
 //!
 //! Each instruction set has a file, and all files have the same functions: `portable`, `avx2`, `avx512`. The searches are
 //! generic over [`Simd`] and are compiled once per instruction set; [`dispatch`] chooses at run time. [`Plain`] needs no
-//! special instructions and runs on other architectures. Tests run every instruction set that the machine has.
+//! special instructions and runs on other architectures. Tests run every instruction set that the machine has, and `choice` lets
+//! a process choose another one than the best.
 
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 mod avx2;
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 mod avx512;
+mod choice;
 mod portable;
 
+pub(crate) use choice::expect_kernel;
+pub use choice::{kernel, kernels};
 pub(crate) use portable::Plain;
 
 use crate::concurrency::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::OnceLock;
 
 /// Eight keys in one cache line. Read while others may be writing them: what is read may be torn, and the caller
 /// validates a version afterwards.
@@ -186,12 +189,6 @@ impl SimdLevel {
         }
         levels.push(Self::Plain);
         levels
-    }
-
-    /// The best that this CPU has.
-    pub(crate) fn best() -> Self {
-        static BEST: OnceLock<SimdLevel> = OnceLock::new();
-        *BEST.get_or_init(|| Self::available()[0])
     }
 }
 
