@@ -344,7 +344,14 @@ impl<'a> UnpublishedNodes<'a> {
         image.words[EXTENSION_WORD] = extensions.first().copied().unwrap_or(Offset::NONE).get();
         let cells = tree.cells(offset, image.words.len());
         tree.pm.stream(cells, &image.words);
-        let mut data = DataNode::new(offset, image.bytes, &geometry, image.high, &extensions);
+        let mut data = DataNode::new(
+            offset,
+            image.bytes,
+            &geometry,
+            image.high,
+            &extensions,
+            tree.first_lock(offset),
+        );
         data.built = (records.first().zip(records.last()))
             .map(|(first, last)| (records.len(), first.0, last.0));
         data.set_reviewed(records.len());

@@ -24,9 +24,8 @@
 use super::Bug;
 use super::Tree;
 use super::batch::LANES;
-use super::build::choose_free_slot;
 use super::data::{DataNode, State};
-use super::layout::{Extension, GROUP_SLOTS, LINE_PAIR_SLOTS, Offset, Slot, window_of};
+use super::layout::{Extension, GROUP_SLOTS, LINE_PAIR_SLOTS, Offset, Slot};
 use super::search::{LockedGroup, Place};
 use crate::concurrency::epochs;
 use crate::concurrency::locks::{Wait, WriteGuard};
@@ -284,7 +283,7 @@ impl Tree {
             let Some((data, predicted)) = lanes.get(lane) else {
                 break;
             };
-            let lock = self.locks.entry(data.lock_of(predicted));
+            let lock = self.lock_of(data, predicted);
             // As the keys ascend, the lock is most often the last one that was taken.
             let guard = match (guards.iter()).rposition(|guard| guard.holds(&lock.version)) {
                 Some(at) => guards.swap_remove(at),
@@ -388,7 +387,7 @@ struct Locate<'a> {
 }
 
 impl Kernel for Locate<'_> {
-    type Out = (Option<Place>, u32);
+    type Out = (Option<Place>, Option<usize>);
 
     #[inline(always)]
     fn run<S: Simd>(self) -> Self::Out {
@@ -396,12 +395,11 @@ impl Kernel for Locate<'_> {
     }
 }
 
-/// A free place for a new record of the locked group: in its window, or else in the stash.
+/// A free place for a new record of the locked group: the slot `free` of its window, or else in the stash.
 #[inline(always)]
-fn free_place(data: &DataNode, predicted: usize, free: u32) -> Option<Place> {
-    let first = window_of(predicted);
-    match choose_free_slot(free, predicted - first) {
-        Some(slot) => Some(Place::Primary(first + slot)),
+fn free_place(data: &DataNode, predicted: usize, free: Option<usize>) -> Option<Place> {
+    match free {
+        Some(slot) => Some(Place::Primary(slot)),
         None => data.claim_stash(predicted).map(Place::Stash),
     }
 }
