@@ -60,9 +60,15 @@ impl Child {
     }
 
     /// The data node that the child is.
+    ///
+    /// # Safety
+    ///
+    /// [`is_data`](Self::is_data) is true.
     #[inline(always)]
-    pub(super) fn as_data_tagged(self) -> *mut DataNode {
+    pub(super) unsafe fn as_data_tagged(self) -> *mut DataNode {
         debug_assert!(self.is_data());
+        // SAFETY: the caller has asked for the tag, and a tagged pointer is not null.
+        unsafe { std::hint::assert_unchecked(self.0 != DATA) };
         (self.0 - DATA) as *mut DataNode
     }
 

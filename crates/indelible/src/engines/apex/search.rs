@@ -18,7 +18,7 @@ use super::Bug;
 use super::Tree;
 use super::data::DataNode;
 use super::inner::Child;
-use super::layout::{GROUP_SLOTS, LINE_PAIR_SLOTS, Offset, SLOT_BYTES, Slot, line_pair_of};
+use super::layout::{GROUP_SLOTS, Offset, Slot};
 use super::window::{LinePair, Window};
 use crate::Result;
 use crate::concurrency::epochs;
@@ -40,11 +40,22 @@ enum Waited {
     Cold,
 }
 
-/// A slot of a data node: of the primary array, or of the stash.
+/// Where a slot lies, as seen from a predicted slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    Primary(usize),
+    /// In the line pair of the predicted slot.
+    Predicted,
+    /// In the other line pair of the window.
+    Other,
+    /// In the stash: the number of the stash slot.
     Stash(u32),
+}
+
+/// A slot of a data node.
+#[derive(Clone, Copy)]
+pub(super) struct Spot<'a> {
+    pub(super) slot: &'a Slot,
+    pub(super) place: Place,
 }
 
 /// The group of a key's predicted slot, locked.
@@ -299,62 +310,45 @@ impl Tree {
     /// Where the record of `key` is, and, if it is nowhere, a free slot of its window: one of the line pair of the predicted slot, or
     /// else one of the other line pair. The group is locked.
     #[inline(always)]
-    pub(super) fn locate<S: Simd>(
-        &self,
+    pub(super) fn locate<'a, S: Simd>(
+        &'a self,
         data: &DataNode,
         predicted: usize,
         key: u64,
-    ) -> (Option<Place>, Option<usize>) {
-        let (first, marker) = (line_pair_of(predicted), data.marker());
-        let pair = self.line_pair(data, predicted);
-        let [equal, free] = pair.equal_to_either::<S>([key, marker]);
-        if equal != 0 {
-            return (Some(Place::Primary(first + slot_in_pair::<S>(equal))), None);
-        }
-        let free = (free != 0).then(|| first + slot_in_pair::<S>(free));
-        // If this line pair is full, the record of a new key will be displaced, so the other half is needed too.
-        if free.is_none() || data.has_displaced(predicted) {
-            let window = self.window(data, predicted);
-            let half = 1 - window.predicted_half(predicted);
-            let first = window.first + half * LINE_PAIR_SLOTS;
-            let [equal, free_there] = window.line_pair(half).equal_to_either::<S>([key, marker]);
-            if equal != 0 {
-                return (Some(Place::Primary(first + slot_in_pair::<S>(equal))), None);
-            }
-            let free_there = || (free_there != 0).then(|| first + slot_in_pair::<S>(free_there));
-            let stashed = if data.has_stashed(predicted) {
-                self.find_in_stash::<S>(data, predicted, key)
-            } else {
-                None
-            };
-            let found = stashed.map(|(slot, _)| Place::Stash(slot));
-            return (found, free.or_else(free_there));
-        }
-        (None, free)
-    }
-
-    /// The slot at a place of a data node.
-    #[inline(always)]
-    pub(super) fn slot_of(&self, data: &DataNode, place: Place) -> &Slot {
-        let offset = match place {
-            Place::Primary(slot) => data.slot_at(slot),
-            // An overflow entry or a claim gave the number, so the slot exists (data I5). Writing any other slot would
-            // overwrite another record.
-            Place::Stash(slot) => data.stash_at(slot).expect("data I5: a stash slot exists"),
+    ) -> (Option<Spot<'a>>, Option<Spot<'a>>) {
+        let marker = data.marker();
+        let in_pair = |pair: LinePair<'a>, place| {
+            let found = pair.equal_to_either::<S>([key, marker]);
+            found.map(|slots| {
+                (slots != 0).then(|| Spot {
+                    slot: pair.slot::<S>(slots),
+                    place,
+                })
+            })
         };
-        self.slot_at(offset)
+        let [found, free] = in_pair(self.line_pair(data, predicted), Place::Predicted);
+        // If this line pair is full, the record of a new key will be displaced, so the other half is needed too.
+        if found.is_some() || free.is_some() && !data.has_displaced(predicted) {
+            return (found, free);
+        }
+        let window = self.window(data, predicted);
+        let other = window.line_pair(1 - window.predicted_half(predicted));
+        let [found, free_in_other] = in_pair(other, Place::Other);
+        if found.is_some() || !data.has_stashed(predicted) {
+            return (found, free.or(free_in_other));
+        }
+        let stashed = self.find_in_stash::<S>(data, predicted, key);
+        let found = stashed.map(|(number, slot)| Spot {
+            slot,
+            place: Place::Stash(number),
+        });
+        (found, free.or(free_in_other))
     }
 
     /// Retires the mirror of a data node that is no longer reachable.
     pub(super) fn retire_data_mirror(&self, data: &DataNode) {
         self.retire_mirror(Child::data(std::ptr::NonNull::from(data)));
     }
-}
-
-/// The slot of a line pair that comes first in a result of [`LinePair::equal`], which is not 0.
-#[inline(always)]
-fn slot_in_pair<S: Simd>(slots: u32) -> usize {
-    S::first_of(slots) / SLOT_BYTES as usize
 }
 
 /// An attempt to look up a key, with the vector instructions of the machine.

@@ -6,9 +6,8 @@
 //! reads the other half of the window only if that line pair has displaced records.
 
 use super::data::DataNode;
-use super::layout::{LINE_PAIR_SLOTS, WINDOW_SLOTS, line_pair_of, window_of};
+use super::layout::{LINE_PAIR_SLOTS, Slot, WINDOW_SLOTS, line_pair_of, window_of};
 use crate::kernels::{KeyLine, Simd, prefetch};
-use crate::concurrency::sync::atomic::{AtomicU64, Ordering};
 
 /// A line pair, half a window.
 #[derive(Clone, Copy)]
@@ -45,12 +44,14 @@ impl<'a> LinePair<'a> {
     /// The value in the first slot of `slots`, a result of [`equal`](Self::equal) that is not 0.
     #[inline(always)]
     pub(super) fn value<S: Simd>(self, slots: u32) -> u64 {
-        // SAFETY: `first_of` names one of the eight records of the line pair, whose second word is the value. Lines consist of atomics.
-        let value: &AtomicU64 = unsafe {
-            let record = std::ptr::from_ref(self.lines).byte_add(S::first_of(slots));
-            &*record.cast::<AtomicU64>().add(1)
-        };
-        value.load(Ordering::Relaxed)
+        self.slot::<S>(slots).value.load()
+    }
+
+    /// The first slot of `slots`, a result of [`equal`](Self::equal) that is not 0.
+    #[inline(always)]
+    pub(super) fn slot<S: Simd>(self, slots: u32) -> &'a Slot {
+        // SAFETY: `first_of` names one of the eight slots of the line pair. Both consist of words that are atomics.
+        unsafe { &*std::ptr::from_ref(self.lines).byte_add(S::first_of(slots)).cast() }
     }
 
     /// Prefetches the line pair.
