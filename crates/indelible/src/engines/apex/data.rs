@@ -85,6 +85,9 @@ pub(super) struct DataNode {
     pub(super) stash: u32,
     /// One bit for each slot of the stash array, then for each slot of the extended stash: set while the slot is taken.
     stash_bits: Box<[AtomicU64]>,
+    /// One bit for each of the first 64 words of the stash bitmap: set when all slots of the word have been taken, and cleared when one
+    /// is released. A hint: searches for a free slot pass over these words at first.
+    full_words: AtomicU64,
     /// Offsets of the extended stash blocks, in the order in which they were added; 0 beyond the last.
     extensions: Box<[AtomicU64]>,
     /// The key value of free slots (I3).
@@ -156,6 +159,7 @@ impl DataNode {
             primary: geometry.primary as u32,
             stash: geometry.stash as u32,
             stash_bits: zeroed_words(stash_slots.div_ceil(64)),
+            full_words: AtomicU64::new(0),
             extensions: zeroed_words(most_extensions),
             marker: geometry.marker,
             bytes,
@@ -634,28 +638,46 @@ impl DataNode {
         let slots = self.stash_slots();
         let words = slots.div_ceil(64);
         let near = predicted as u32 * self.stash / self.primary / 64;
-        for index in (near..words).chain(0..near) {
-            let word = &self.stash_bits[index as usize];
-            let in_use = (slots - index * 64).min(64);
-            let mut bits = word.load(Ordering::Relaxed);
-            loop {
-                let free = bits.trailing_ones();
-                if free >= in_use {
-                    break;
-                }
-                // Writers of other groups may claim slots of the same word.
-                match word.compare_exchange_weak(
-                    bits,
-                    bits | 1 << free,
-                    Ordering::Acquire,
-                    Ordering::Relaxed,
-                ) {
-                    Ok(_) => return Some(index * 64 + free),
-                    Err(now) => bits = now,
-                }
+        if near < 64 {
+            let full = self.full_words.load(Ordering::Relaxed);
+            let likely = near + (!full >> near).trailing_zeros();
+            if likely < words.min(64)
+                && let Some(slot) = self.claim_in_word(likely, slots)
+            {
+                return Some(slot);
             }
         }
-        None
+        (near..words)
+            .chain(0..near)
+            .find_map(|index| self.claim_in_word(index, slots))
+    }
+
+    /// Claims a free one of the stash slots that a word of the stash bitmap stands for. `slots` is the number of all.
+    #[inline(always)]
+    fn claim_in_word(&self, index: u32, slots: u32) -> Option<u32> {
+        let word = &self.stash_bits[index as usize];
+        let in_use = (slots - index * 64).min(64);
+        let mut bits = word.load(Ordering::Relaxed);
+        loop {
+            let free = bits.trailing_ones();
+            if free >= in_use {
+                // An extended stash block may add slots to a word that ends early.
+                if free == 64 && index < 64 {
+                    self.full_words.fetch_or(1 << index, Ordering::Relaxed);
+                }
+                return None;
+            }
+            // Writers of other groups may claim slots of the same word.
+            match word.compare_exchange_weak(
+                bits,
+                bits | 1 << free,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Some(index * 64 + free),
+                Err(now) => bits = now,
+            }
+        }
     }
 
     /// Sets the bit of a stash slot that holds a record, of a node that nobody else has yet.
@@ -681,6 +703,10 @@ impl DataNode {
     pub(super) fn release_stash(&self, slot: u32) {
         let word = &self.stash_bits[(slot / 64) as usize];
         word.fetch_and(!(1 << (slot % 64)), Ordering::Release);
+        if slot / 64 < 64 {
+            self.full_words
+                .fetch_and(!(1 << (slot / 64)), Ordering::Relaxed);
+        }
     }
 }
 

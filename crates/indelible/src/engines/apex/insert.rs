@@ -465,11 +465,13 @@ fn release(locked: &LockedGroup<'_>, place: Place) {
     }
 }
 
-/// Whether a node may be too full, of which a group has just got a record.
+/// Whether a node may be too full, of which a group has just got a record. As the answer takes a pass over all groups of the node, only
+/// every eighth record of a group asks for it.
 #[inline(always)]
 fn may_be_too_full(data: &DataNode, place: Place, records: usize) -> bool {
     // While records find free slots in their windows, there is no reason to rebuild the node.
     matches!(place, Place::Stash(_))
+        && records.is_multiple_of(8)
         && data.is_group_over_density(records)
         && (data.is_group_crowded(records)
             || data
