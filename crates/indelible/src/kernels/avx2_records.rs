@@ -8,6 +8,9 @@
 //!
 //! Every function is reached only through `with_avx2`, after the CPU was asked for AVX2. Loads are volatile because others may be writing;
 //! what is torn is discarded by the caller's version check.
+//!
+//! The code has neither closures nor `array::map`: the compiler does not always inline these into functions for AVX2, and to call one
+//! for each register costs more than the work.
 
 use super::portable::Plain;
 use super::{KeyLine, PAIR_RECORDS, Simd};
@@ -50,7 +53,7 @@ pub(super) fn with_key(pair: &[KeyLine; 2], key: u64) -> u32 {
 #[inline(always)]
 pub(super) fn with_either_key(pair: &[KeyLine; 2], two: [u64; 2]) -> [u32; 2] {
     let keys = keys(load(pair));
-    two.map(|key| equal(keys, key))
+    [equal(keys, two[0]), equal(keys, two[1])]
 }
 
 #[inline(always)]
@@ -58,7 +61,8 @@ fn equal(keys: [__m256i; 2], key: u64) -> u32 {
     // SAFETY: reached only through `with_avx2`.
     unsafe {
         let key = _mm256_set1_epi64x(key as i64);
-        let [low, high] = keys.map(|keys| _mm256_cmpeq_epi64(keys, key));
+        let low = _mm256_cmpeq_epi64(keys[0], key);
+        let high = _mm256_cmpeq_epi64(keys[1], key);
         // Saturated to half its width, each lane is all ones or all zeros as before.
         _mm256_movemask_epi8(_mm256_packs_epi32(low, high)) as u32
     }
@@ -114,7 +118,9 @@ pub(super) fn records_between(
     let mut count = 0;
     for pair in pairs {
         let halves = load(pair);
-        let [left, right] = keys(halves).map(|keys| mask(in_order(beyond(above(keys, low), span))));
+        let [left, right] = keys(halves);
+        let left = mask(in_order(beyond(above(left, low), span)));
+        let right = mask(in_order(beyond(above(right, low), span)));
         let wanted = !(left | right << 4) & 0xff;
         if wanted & (wanted + 1) == 0 {
             // They come first.
@@ -122,9 +128,10 @@ pub(super) fn records_between(
             // one behind the `count` of the pairs before it.
             unsafe {
                 let to = out.as_mut_ptr().add(count).cast::<__m256i>();
-                for (i, half) in halves.into_iter().enumerate() {
-                    _mm256_storeu_si256(to.add(i), half);
-                }
+                _mm256_storeu_si256(to, halves[0]);
+                _mm256_storeu_si256(to.add(1), halves[1]);
+                _mm256_storeu_si256(to.add(2), halves[2]);
+                _mm256_storeu_si256(to.add(3), halves[3]);
             }
             count += wanted.count_ones() as usize;
         } else {
@@ -133,6 +140,22 @@ pub(super) fn records_between(
         }
     }
     count
+}
+
+/// Adds one to each of the counts whose key is above the key in all lanes of `one`.
+#[inline(always)]
+fn add_above(
+    counts: (__m256i, __m256i),
+    keys: (__m256i, __m256i),
+    one: __m256i,
+) -> (__m256i, __m256i) {
+    // SAFETY: reached only through `with_avx2`.
+    unsafe {
+        (
+            _mm256_sub_epi64(counts.0, _mm256_cmpgt_epi64(keys.0, one)),
+            _mm256_sub_epi64(counts.1, _mm256_cmpgt_epi64(keys.1, one)),
+        )
+    }
 }
 
 /// See [`Simd::sorted_between`]. Each record is compared with all others, and so has its place in the order counted.
@@ -147,40 +170,73 @@ pub(super) fn sorted_between(
     // SAFETY: reached only through `with_avx2`; the loads and stores of records lie in `records` and in `out`, as a place is below 8: no
     // key is above itself.
     unsafe {
+        // What is not between is farther than all that is: `span` is below `u64::MAX`.
         let far = _mm256_set1_epi64x(i64::MAX);
-        let (mut unwanted, mut above_low) = ([0; 2], [far; 2]);
-        for (half, keys) in keys(halves).into_iter().enumerate() {
-            let above = above(keys, low);
-            let beyond = beyond(above, span);
-            unwanted[half] = mask(beyond);
-            // What is not between is farther than all that is: `span` is below `u64::MAX`.
-            above_low[half] = _mm256_blendv_epi8(above, far, beyond);
-        }
-        let mut places = [_mm256_setzero_si256(); 2];
-        for keys in above_low {
-            let each = [
-                _mm256_permute4x64_epi64::<0b00_00_00_00>(keys),
-                _mm256_permute4x64_epi64::<0b01_01_01_01>(keys),
-                _mm256_permute4x64_epi64::<0b10_10_10_10>(keys),
-                _mm256_permute4x64_epi64::<0b11_11_11_11>(keys),
-            ];
-            for one in each {
-                for half in 0..2 {
-                    let is_above = _mm256_cmpgt_epi64(above_low[half], one);
-                    places[half] = _mm256_sub_epi64(places[half], is_above);
-                }
-            }
+        let [left, right] = keys(halves);
+        let (left, right) = (above(left, low), above(right, low));
+        let (left_beyond, right_beyond) = (beyond(left, span), beyond(right, span));
+        let left = _mm256_blendv_epi8(left, far, left_beyond);
+        let right = _mm256_blendv_epi8(right, far, right_beyond);
+        let mut places = (_mm256_setzero_si256(), _mm256_setzero_si256());
+        for keys in [left, right] {
+            places = add_above(
+                places,
+                (left, right),
+                _mm256_permute4x64_epi64::<0x00>(keys),
+            );
+            places = add_above(
+                places,
+                (left, right),
+                _mm256_permute4x64_epi64::<0x55>(keys),
+            );
+            places = add_above(
+                places,
+                (left, right),
+                _mm256_permute4x64_epi64::<0xaa>(keys),
+            );
+            places = add_above(
+                places,
+                (left, right),
+                _mm256_permute4x64_epi64::<0xff>(keys),
+            );
         }
         // In bytes.
-        let places: [u64; 8] =
-            std::mem::transmute(places.map(|places| _mm256_slli_epi64::<4>(places)));
-        let records = std::ptr::from_ref(&halves).cast::<[u64; 2]>();
+        let (left, right) = (
+            _mm256_slli_epi64::<4>(places.0),
+            _mm256_slli_epi64::<4>(places.1),
+        );
+        let places: [u64; 8] = std::mem::transmute([left, right]);
+        let from = std::ptr::from_ref(&halves).cast::<[u64; 2]>();
         let to = out.as_mut_ptr();
-        for (record, lane) in [0, 2, 1, 3, 4, 6, 5, 7].into_iter().enumerate() {
-            let record = _mm_loadu_si128(records.add(record).cast());
+        for (record, lane) in [
+            (0, 0),
+            (1, 2),
+            (2, 1),
+            (3, 3),
+            (4, 4),
+            (5, 6),
+            (6, 5),
+            (7, 7),
+        ] {
+            let record = _mm_loadu_si128(from.add(record).cast());
             _mm_storeu_si128(to.byte_add(places[lane] as usize).cast(), record);
         }
-        PAIR_RECORDS - (unwanted[0] | unwanted[1] << 4).count_ones() as usize
+        let unwanted = mask(left_beyond) | mask(right_beyond) << 4;
+        PAIR_RECORDS - unwanted.count_ones() as usize
+    }
+}
+
+/// For the words of two of five records, from number `first` on, whether each is above that of the next record.
+#[inline(always)]
+fn pairs_above(five: &[[u64; 2]; 5], first: usize, sign: __m256i) -> u32 {
+    // SAFETY: both loads lie in the five records; reached only through `with_avx2`.
+    unsafe {
+        let these = _mm256_loadu_si256(five[first..].as_ptr().cast());
+        let next = _mm256_loadu_si256(five[first + 1..].as_ptr().cast());
+        mask(_mm256_cmpgt_epi64(
+            _mm256_xor_si256(these, sign),
+            _mm256_xor_si256(next, sign),
+        ))
     }
 }
 
@@ -192,17 +248,13 @@ pub(super) fn descent(records: &[[u64; 2]], from: usize) -> Option<usize> {
     // SAFETY: reached only through `with_avx2`.
     let sign = unsafe { _mm256_set1_epi64x(i64::MIN) };
     // Four records, and the four that are one further on.
-    while let Some(five) = records.get(at..).and_then(|rest| rest.first_chunk::<5>()) {
-        let is_above = [0, 2].map(|two| {
-            // SAFETY: both loads lie in the five records; reached only through `with_avx2`.
-            unsafe {
-                let these = _mm256_loadu_si256(five[two..].as_ptr().cast());
-                let next = _mm256_loadu_si256(five[two + 1..].as_ptr().cast());
-                let [these, next] = [these, next].map(|keys| _mm256_xor_si256(keys, sign));
-                mask(_mm256_cmpgt_epi64(these, next))
-            }
-        });
-        let above = (is_above[0] | is_above[1] << 4) & KEYS;
+    while at + 5 <= records.len() {
+        let Some(five) = records[at..].first_chunk::<5>() else {
+            break;
+        };
+        let left = pairs_above(five, 0, sign);
+        let right = pairs_above(five, 2, sign);
+        let above = (left | right << 4) & KEYS;
         if above != 0 {
             return Some(at + above.trailing_zeros() as usize / 2);
         }
