@@ -30,7 +30,8 @@ impl Pin {
 
     #[inline(always)]
     fn set_depth(&self, depth: u32) {
-        self.depth.store(depth, std::sync::atomic::Ordering::Relaxed);
+        self.depth
+            .store(depth, std::sync::atomic::Ordering::Relaxed);
     }
 }
 

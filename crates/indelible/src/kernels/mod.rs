@@ -1,6 +1,6 @@
 //! Comparing one key with a cache line of keys, with the widest instructions that the CPU has.
 //!
-//! Each instruction set has a file, and all files have the same functions: `portable`, `avx2`, `avx512`. The searches are
+//! Each instruction set has a file, and all files have the same functions: `portable`, `avx2` (with `avx2_records`), `avx512`. The searches are
 //! generic over [`Simd`] and are compiled once per instruction set; [`dispatch`] chooses at run time. [`Plain`] needs no
 //! special instructions and runs on other architectures. Tests run every instruction set that the machine has.
 

@@ -308,10 +308,7 @@ impl DataNode {
     /// only.
     #[inline(always)]
     pub(super) fn has_displaced(&self, predicted: usize) -> bool {
-        self.group(predicted)
-            .displaced
-            .load(Ordering::Relaxed)
-            & Self::line_pair_bit(predicted)
+        self.group(predicted).displaced.load(Ordering::Relaxed) & Self::line_pair_bit(predicted)
             != 0
     }
 
@@ -319,22 +316,14 @@ impl DataNode {
     /// bucket.
     #[inline(always)]
     pub(super) fn has_stashed(&self, predicted: usize) -> bool {
-        self.group(predicted)
-            .displaced
-            .load(Ordering::Relaxed)
-            & Self::stash_bit(predicted)
-            != 0
+        self.group(predicted).displaced.load(Ordering::Relaxed) & Self::stash_bit(predicted) != 0
     }
 
     /// Whether a record with its predicted slot from `from` to `to`, both of one group, may be in the stash.
     #[inline(always)]
     pub(super) fn has_stashed_between(&self, from: usize, to: usize) -> bool {
         let bits = (Self::stash_bit(to) - Self::stash_bit(from)) | Self::stash_bit(to);
-        self.group(from)
-            .displaced
-            .load(Ordering::Relaxed)
-            & bits
-            != 0
+        self.group(from).displaced.load(Ordering::Relaxed) & bits != 0
     }
 
     /// Whether all bits of `displaced` are set in the group's displaced word.

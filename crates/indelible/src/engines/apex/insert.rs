@@ -221,7 +221,9 @@ impl Tree {
     fn claim_stash(&self, data: &DataNode, predicted: usize) -> Option<Spot<'_>> {
         let number = data.claim_stash(predicted)?;
         // Writing any other slot would overwrite another record.
-        let at = data.stash_at(number).expect("data I5: a claimed stash slot exists");
+        let at = data
+            .stash_at(number)
+            .expect("data I5: a claimed stash slot exists");
         Some(Spot {
             slot: self.slot_at(at),
             place: Place::Stash(number),

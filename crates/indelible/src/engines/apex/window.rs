@@ -51,7 +51,11 @@ impl<'a> LinePair<'a> {
     #[inline(always)]
     pub(super) fn slot<S: Simd>(self, slots: u32) -> &'a Slot {
         // SAFETY: `first_of` names one of the eight slots of the line pair. Both consist of words that are atomics.
-        unsafe { &*std::ptr::from_ref(self.lines).byte_add(S::first_of(slots)).cast() }
+        unsafe {
+            &*std::ptr::from_ref(self.lines)
+                .byte_add(S::first_of(slots))
+                .cast()
+        }
     }
 
     /// Prefetches the line pair.
