@@ -1,7 +1,7 @@
 //! AVX2: a line of keys in two registers. What AVX2 has no instruction for is done as in [`portable`](super::portable).
 
 use super::portable::Plain;
-use super::{Kernel, KeyLine, Simd, TagLine};
+use super::{Kernel, KeyLine, PAIR_RECORDS, Simd, TagLine, avx2_records};
 use std::arch::x86_64::{
     __m256, __m256i, _CMP_LE_OQ, _mm256_and_si256, _mm256_castsi256_pd, _mm256_cmp_ps,
     _mm256_cmpeq_epi64, _mm256_cmpgt_epi64, _mm256_loadu_si256, _mm256_movemask_pd,
@@ -67,10 +67,46 @@ impl Simd for Avx2 {
                 .cast::<[__m256; 2]>()
                 .read_volatile();
             let limit = _mm256_set1_ps(limit);
-            let [low, high] = halves
-                .map(|half| _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_LE_OQ>(half, limit)) as u32);
+            // No closure: the compiler does not inline intrinsics into one.
+            let low = _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_LE_OQ>(halves[0], limit)) as u32;
+            let high = _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_LE_OQ>(halves[1], limit)) as u32;
             low | high << 8
         }
+    }
+
+    #[inline(always)]
+    fn with_key(pair: &[KeyLine; 2], key: u64) -> u32 {
+        avx2_records::with_key(pair, key)
+    }
+
+    #[inline(always)]
+    fn with_either_key(pair: &[KeyLine; 2], two: [u64; 2]) -> [u32; 2] {
+        avx2_records::with_either_key(pair, two)
+    }
+
+    #[inline(always)]
+    fn first_of(records: u32) -> usize {
+        avx2_records::first_of(records)
+    }
+
+    #[inline(always)]
+    fn records_between(pairs: &[[KeyLine; 2]], low: u64, span: u64, out: &mut [[u64; 2]]) -> usize {
+        avx2_records::records_between(pairs, low, span, out)
+    }
+
+    #[inline(always)]
+    fn sorted_between(
+        pair: &[KeyLine; 2],
+        low: u64,
+        span: u64,
+        out: &mut [[u64; 2]; PAIR_RECORDS],
+    ) -> usize {
+        avx2_records::sorted_between(pair, low, span, out)
+    }
+
+    #[inline(always)]
+    fn descent(records: &[[u64; 2]], from: usize) -> Option<usize> {
+        avx2_records::descent(records, from)
     }
 
     // The compiler does well with these.

@@ -1,12 +1,14 @@
 //! Comparing one key with a cache line of keys, with the widest instructions that the CPU has.
 //!
-//! Each instruction set has a file, and all files have the same functions: `portable`, `avx2`, `avx512`. The searches are
+//! Each instruction set has a file, and all files have the same functions: `portable`, `avx2` (with `avx2_records`), `avx512`. The searches are
 //! generic over [`Simd`] and are compiled once per instruction set; [`dispatch`] chooses at run time. [`Plain`] needs no
 //! special instructions and runs on other architectures. Tests run every instruction set that the machine has, and `choice` lets
 //! a process choose another one than the best.
 
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 mod avx2;
+#[cfg(all(target_arch = "x86_64", not(loom)))]
+mod avx2_records;
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 mod avx512;
 mod choice;
@@ -26,6 +28,9 @@ pub(crate) struct KeyLine(pub(crate) [AtomicU64; 8]);
 
 /// Records, a key and a value each, in one cache line.
 pub(crate) const LINE_RECORDS: usize = 4;
+
+/// Bytes of a record.
+pub(crate) const RECORD_BYTES: usize = 64 / LINE_RECORDS;
 
 /// Records in two cache lines.
 pub(crate) const PAIR_RECORDS: usize = 2 * LINE_RECORDS;
@@ -47,6 +52,27 @@ pub(crate) trait Simd: Copy {
     #[inline(always)]
     fn equal_in_pair(lines: &[KeyLine; 2], key: u64) -> u32 {
         Self::equal(&lines[0], key) | Self::equal(&lines[1], key) << 8
+    }
+
+    /// Which of the eight records of two lines have this key: 0 for none. Which bits stand for which record depends on the instruction
+    /// set, and [`first_of`](Self::first_of) knows it.
+    #[inline(always)]
+    fn with_key(pair: &[KeyLine; 2], key: u64) -> u32 {
+        const KEY_WORDS: u32 = 0x5555;
+        Self::equal_in_pair(pair, key) & KEY_WORDS
+    }
+
+    /// [`with_key`](Self::with_key) for two keys.
+    #[inline(always)]
+    fn with_either_key(pair: &[KeyLine; 2], two: [u64; 2]) -> [u32; 2] {
+        two.map(|key| Self::with_key(pair, key))
+    }
+
+    /// How many bytes into its pair of lines one of the records begins that a result of [`with_key`](Self::with_key) stands for, which is
+    /// not 0.
+    #[inline(always)]
+    fn first_of(records: u32) -> usize {
+        records.trailing_zeros() as usize / 2 * RECORD_BYTES
     }
 
     /// Bit `i` of the result says whether half word `i` is `tag`, as far as the bits in `among` go.

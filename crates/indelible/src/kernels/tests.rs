@@ -29,6 +29,20 @@ impl Kernel for EqualInPair<'_> {
     }
 }
 
+struct WithKey<'a>(&'a [KeyLine; 2], [u64; 2]);
+
+impl Kernel for WithKey<'_> {
+    /// Where the first record with either key begins, and where one with the first key.
+    type Out = [Option<usize>; 3];
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Self::Out {
+        let first = |records: u32| (records != 0).then(|| S::first_of(records));
+        let [one, other] = S::with_either_key(self.0, self.1).map(first);
+        [one, other, first(S::with_key(self.0, self.1[0]))]
+    }
+}
+
 struct RecordsBetween<'a>(&'a [[KeyLine; 2]], u64, u64);
 
 impl Kernel for RecordsBetween<'_> {
@@ -170,6 +184,26 @@ proptest! {
             records.copied().filter(|record| (low..=high).contains(&record[0])).collect();
         for level in SimdLevel::available() {
             prop_assert_eq!(&dispatch(level, RecordsBetween(&pairs, low, high - low)), &expected, "{:?}", level);
+        }
+    }
+
+    #[test]
+    fn every_instruction_set_finds_the_record_with_a_key(words in proptest::array::uniform16(0..40_u64), two in proptest::array::uniform2(0..40_u64)) {
+        // Keys that are there once or not at all, and values that look like keys.
+        let mut words = words;
+        for i in (0..16).step_by(2) {
+            words[i] += 40 * (i as u64 % 4);
+        }
+        let line = |at: usize| KeyLine(std::array::from_fn(|i| AtomicU64::new(words[at + i])));
+        let pair = [line(0), line(8)];
+        for level in SimdLevel::available() {
+            let found = dispatch(level, WithKey(&pair, two));
+            prop_assert_eq!(found[0], found[2]);
+            for (key, found) in two.into_iter().zip(found) {
+                let is_there = (0..16).step_by(2).any(|i| words[i] == key);
+                prop_assert_eq!(found.is_some(), is_there, "{:?}", level);
+                prop_assert!(found.is_none_or(|at| at % RECORD_BYTES == 0 && words[at / 8] == key), "{:?}", level);
+            }
         }
     }
 
