@@ -3,8 +3,9 @@
 use super::portable::Plain;
 use super::{Kernel, KeyLine, Simd};
 use std::arch::x86_64::{
-    __m256i, _mm256_and_si256, _mm256_castsi256_pd, _mm256_cmpeq_epi64, _mm256_cmpgt_epi64,
-    _mm256_loadu_si256, _mm256_movemask_pd, _mm256_set1_epi64x, _mm256_xor_si256,
+    __m256i, _mm256_and_si256, _mm256_castsi256_pd, _mm256_castsi256_ps, _mm256_cmpeq_epi64,
+    _mm256_cmpgt_epi64, _mm256_loadu_si256, _mm256_movemask_pd, _mm256_movemask_ps,
+    _mm256_set1_epi64x, _mm256_shuffle_ps, _mm256_xor_si256,
 };
 
 /// Runs `kernel` compiled for AVX2.
@@ -39,6 +40,26 @@ impl Simd for Avx2 {
                 _mm256_movemask_pd(_mm256_castsi256_pd(greater)) as u32
             };
             !(above(keys[0]) | above(keys[1]) << 4) & 0xff
+        }
+    }
+
+    #[inline(always)]
+    fn count_at_most(line: &KeyLine, among: u8, key: u64) -> usize {
+        // SAFETY: as in `Avx512::load`; reached only through `with_avx2`.
+        unsafe {
+            let keys = std::ptr::from_ref(line)
+                .cast::<[__m256i; 2]>()
+                .read_volatile();
+            let flip = _mm256_set1_epi64x(i64::MIN);
+            let key = _mm256_xor_si256(_mm256_set1_epi64x(key as i64), flip);
+            let above = keys.map(|half| {
+                _mm256_castsi256_ps(_mm256_cmpgt_epi64(_mm256_xor_si256(half, flip), key))
+            });
+            // One half of each result, all eight in one register. They come in the order 0, 1, 4, 5, 2, 3, 6, 7, and `among` with them.
+            let above = _mm256_movemask_ps(_mm256_shuffle_ps::<0b10_00_10_00>(above[0], above[1]));
+            let among = u32::from(among);
+            let among = among & 0b1100_0011 | among >> 2 & 0b1100 | (among & 0b1100) << 2;
+            (!above as u32 & among).count_ones() as usize
         }
     }
 

@@ -214,6 +214,21 @@ fn plainly<K: Kernel>(kernel: K) -> K::Out {
     kernel.run::<Plain>()
 }
 
+/// The whole part of a number that fits `i32`. For others, and for what is no number, any number.
+#[inline(always)]
+pub(crate) fn whole_part(number: f32) -> i32 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_mm_cvttss_si32, _mm_set_ss};
+        // SAFETY: SSE is part of x86-64.
+        unsafe { _mm_cvttss_si32(_mm_set_ss(number)) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        number as i32
+    }
+}
+
 /// Asks the caches for the line at `address`. Any address is allowed.
 #[inline(always)]
 pub(crate) fn prefetch<T>(address: *const T) {

@@ -34,7 +34,7 @@
 
 use crate::concurrency::locks::VersionLock;
 use crate::concurrency::sync::atomic::{AtomicU64, Ordering};
-use crate::kernels::{KeyLine, Simd, prefetch};
+use crate::kernels::{KeyLine, Simd, prefetch, whole_part};
 use crate::pmem::geometry::sized_in_tests;
 use crate::pool::Offset;
 
@@ -174,6 +174,28 @@ impl NodeShape {
     }
 }
 
+/// A slot as a search finds it: its segment, and its place in the segment.
+#[derive(Clone, Copy)]
+pub(super) struct Position {
+    segment: usize,
+    place: usize,
+}
+
+impl Position {
+    #[inline(always)]
+    fn of(slot: usize) -> Self {
+        Self {
+            segment: slot / SEGMENT_SLOTS,
+            place: slot % SEGMENT_SLOTS,
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn slot(self) -> usize {
+        self.segment * SEGMENT_SLOTS + self.place
+    }
+}
+
 impl Inner {
     /// The node's version lock.
     #[inline(always)]
@@ -247,6 +269,12 @@ impl Inner {
         self.child_cell(slot).load(Ordering::Relaxed)
     }
 
+    #[inline(always)]
+    fn word_at(&self, at: Position) -> u64 {
+        // Acquire: a node was written before it was put here.
+        self.segments[at.segment].children[at.place].load(Ordering::Acquire)
+    }
+
     /// The child in `slot` of a bottom node.
     #[inline(always)]
     pub(super) fn child(&self, slot: usize) -> Child {
@@ -256,8 +284,13 @@ impl Inner {
     /// The node in `slot` of an upper node. It may be the wrong one, unless this node's version is checked afterwards.
     #[inline(always)]
     pub(super) fn node(&self, slot: usize) -> &Inner {
-        // Acquire: the node was written before it was put here.
-        let word = self.child_cell(slot).load(Ordering::Acquire);
+        self.node_at(Position::of(slot))
+    }
+
+    /// [`node`](Self::node) at a position.
+    #[inline(always)]
+    pub(super) fn node_at(&self, at: Position) -> &Inner {
+        let word = self.word_at(at);
         // SAFETY: every child word of an upper node is a pointer to a node of the arena, which frees no node while the tree lives
         // (rules 1 and 3 at the head of this file).
         unsafe { &*(word as *const Inner) }
@@ -274,7 +307,13 @@ impl Inner {
     /// The slot of the child that covers `key`.
     #[inline(always)]
     pub(super) fn find<S: Simd>(&self, key: u64) -> usize {
-        self.in_use(self.find_in_segment::<S>(self.find_segment::<S>(key), key))
+        self.in_use(self.find_position::<S>(key).slot())
+    }
+
+    /// Where the child is that covers `key`; or the last slot.
+    #[inline(always)]
+    pub(super) fn find_position<S: Simd>(&self, key: u64) -> Position {
+        self.find_in_segment::<S>(self.find_segment::<S>(key), key)
     }
 
     /// The slot of the child that is repeated in the last slot, if it is that; `slot` otherwise.
@@ -320,13 +359,24 @@ impl Inner {
         prefetch(self.child_cell(slot));
     }
 
-    /// Asks the caches for the segment in which `key` would be if the keys from `low` to `high`, which the node covers,
-    /// were evenly spread. A guess, made while the first line is on its way.
+    /// Asks the caches for the segment of the bottom node at a position in which `key` would be if that node's keys were evenly spread.
+    /// A guess, made while the first line of that node is on its way; so nothing here need be validated.
     #[inline(always)]
-    pub(super) fn prefetch_likely_segment(&self, key: u64, low: u64, high: u64) {
-        let part = (key.wrapping_sub(low)) as f64 / (high.wrapping_sub(low)) as f64;
-        let segment = (part * SEGMENTS as f64) as usize;
-        self.prefetch_segment(segment.min(SEGMENTS - 1));
+    pub(super) fn prefetch_likely_segment(&self, at: Position, key: u64) {
+        let keys = &self.segments[at.segment].keys;
+        let key_at = |place: usize| keys[place / 8].0[place % 8].load(Ordering::Relaxed);
+        let low = key_at(at.place);
+        let mut high = key_at((at.place + 1) % SEGMENT_SLOTS);
+        if high == u64::MAX {
+            // The last child of a segment. That of the last segment ends where a node further up says, which is not looked up.
+            let pivot = self.head.pivots.get(at.segment);
+            high = pivot.map_or(u64::MAX, |pivot| pivot.load(Ordering::Relaxed));
+        }
+        // Halves, because a signed number is converted by one instruction.
+        let half = |distance: u64| (distance >> 1) as i64 as f32;
+        let part = half(key.wrapping_sub(low)) / half(high.wrapping_sub(low));
+        let segment = whole_part(part * SEGMENTS as f32) as u32 as usize;
+        self.node_at(at).prefetch_segment(segment.min(SEGMENTS - 1));
     }
 
     #[inline(always)]
@@ -336,16 +386,17 @@ impl Inner {
         }
     }
 
-    /// The slot of the child that covers `key`, which lies in `segment`; or the last slot.
+    /// Where the child is that covers `key`, which lies in `segment`; or the last slot.
     #[inline(always)]
-    pub(super) fn find_in_segment<S: Simd>(&self, segment: usize, key: u64) -> usize {
-        let mut place = 0;
-        for (i, line) in self.segments[segment].keys.iter().enumerate() {
-            // The first key is known not to be above `key`: it is a pivot, or the lower end of the node.
-            let among = if i == 0 { !1 } else { !0 };
-            place += S::count_at_most(line, among, key);
-        }
-        segment * SEGMENT_SLOTS + place
+    pub(super) fn find_in_segment<S: Simd>(&self, segment: usize, key: u64) -> Position {
+        let keys = &self.segments[segment].keys;
+        // Fewer instructions than comparing all lines: the first keys of the lines say which line to compare.
+        let is_at_or_after = |line: &KeyLine| usize::from(line.0[0].load(Ordering::Relaxed) <= key);
+        let line: usize = keys[1..].iter().map(is_at_or_after).sum();
+        let line = line.min(keys.len() - 1);
+        // The first key of the line is known not to be above `key`. In the first line it is a pivot, or the lower end of the node.
+        let place = line * 8 + S::count_at_most(&keys[line], !1, key);
+        Position { segment, place }
     }
 
     /// The child of a bottom node that covers `key`, to be validated.
@@ -353,7 +404,7 @@ impl Inner {
     pub(super) fn leaf_for<S: Simd>(&self, key: u64) -> Child {
         let segment = self.find_segment::<S>(key);
         self.prefetch_children(segment);
-        self.child(self.find_in_segment::<S>(segment, key))
+        Child(self.word_at(self.find_in_segment::<S>(segment, key)))
     }
 
     /// Asks the caches for the line that a search reads first.

@@ -70,8 +70,13 @@ impl Leaves {
     /// Asks the caches for the whole leaf.
     #[inline(always)]
     pub(super) fn prefetch(self, offset: Offset) {
-        for line in 0..self.blocks * (BLOCK_BYTES / 64) {
-            prefetch(self.base.wrapping_add(offset.get() as usize + line * 64));
+        let leaf = self.base.wrapping_add(offset.get() as usize);
+        const BLOCK_LINES: usize = BLOCK_BYTES / 64;
+        for line in 0..BLOCK_LINES {
+            prefetch(leaf.wrapping_add(line * 64));
+        }
+        for line in BLOCK_LINES..self.blocks * BLOCK_LINES {
+            prefetch(leaf.wrapping_add(line * 64));
         }
     }
 }

@@ -185,7 +185,7 @@ impl Tree {
         &self,
         key: u64,
     ) -> Result<(Spot<'_>, usize, Option<usize>), Retry> {
-        let spot = self.try_descend::<S>(key)?;
+        let spot = self.try_descend::<S, _>(key)?;
         let shape = spot.parent.shape();
         let mut ahead = Some(spot.slot);
         for _ in 0..LEAVES_AHEAD {
