@@ -118,17 +118,45 @@ pub(crate) trait Simd: Copy {
         (Self::at_most(line, key) & u32::from(among)).count_ones() as usize
     }
 
-    /// Sixteen words in registers.
-    type Words: Copy;
+    /// For each of the sixteen records of four lines, how many of the records in `among` have a smaller key. For a record that is not in
+    /// `among`, the number of all that are, or of all whose key is not `u64::MAX`. The first and the last record are not in `among`.
+    ///
+    /// The keys are at most `span` above `low`, which may save comparing all of their bits. Other keys, which mean damage, may get any
+    /// ranks from 0 to [`MOST_RANKED`].
+    ///
+    /// All records are treated alike, in `among` or not, so that neither their number nor the order of their keys can mislead a branch.
+    fn ranks(lines: &[KeyLine; 4], among: u16, low: u64, span: u64) -> Ranks;
+}
 
-    /// Every second word of four lines, numbered from 0 to 15. Those not in `among` become `u64::MAX`.
-    fn evens(lines: &[KeyLine; 4], among: u16) -> Self::Words;
+/// The rank of each of sixteen records, doubled. None is above [`MOST_RANKED`].
+#[repr(C, align(32))]
+pub(crate) struct Ranks([u16; 2 * PAIR_RECORDS]);
 
-    /// The words, stored in memory.
-    fn to_array(words: Self::Words) -> [u64; 16];
+/// Records that [`Simd::ranks`] ranks, at most: all sixteen but the first and the last.
+pub(crate) const MOST_RANKED: usize = 14;
 
-    /// Bit `i` of the result says whether word `i` is less than `key`, as unsigned numbers.
-    fn below(words: Self::Words, key: u64) -> u16;
+impl Ranks {
+    /// The rank of a record.
+    #[inline(always)]
+    pub(crate) fn of(&self, record: usize) -> usize {
+        usize::from(self.0[record]) / 2
+    }
+
+    /// Stores `record`, of which this is the number, at its rank.
+    #[inline(always)]
+    pub(crate) fn put(&self, number: usize, record: [u64; 2], out: &mut [[u64; 2]; 16]) {
+        let word = usize::from(self.0[number]);
+        debug_assert!(word <= 2 * MOST_RANKED);
+        // SAFETY: a rank is a number of up to 14 comparisons, so the record goes into one of the first 15 places of `out`. Ranks are
+        // doubled, and `out` taken as words, because the processor multiplies an index by 8 and not by 16.
+        unsafe {
+            out.as_mut_ptr()
+                .cast::<u64>()
+                .add(word)
+                .cast::<[u64; 2]>()
+                .write(record)
+        }
+    }
 }
 
 /// Moves the record at `at` to its place among the records before it, which are in order.

@@ -161,6 +161,30 @@ impl NodeShape {
         }
     }
 
+    /// A slot about `by` children to the right of `slot`: a hint.
+    #[inline(always)]
+    pub(super) fn skip(self, slot: usize, by: usize) -> usize {
+        let (segment, place) = (slot / SEGMENT_SLOTS, slot % SEGMENT_SLOTS + by);
+        let count = self.in_segment(segment);
+        let slot = if place < count {
+            slot + by
+        } else {
+            (segment + 1) * SEGMENT_SLOTS + (place - count)
+        };
+        slot.min(SLOTS - 1)
+    }
+
+    /// A slot about `by` children to the left of `slot`: a hint.
+    #[inline(always)]
+    pub(super) fn skip_back(self, slot: usize, by: usize) -> usize {
+        let (segment, place) = (slot / SEGMENT_SLOTS, slot % SEGMENT_SLOTS);
+        if place >= by || segment == 0 {
+            return slot.saturating_sub(by);
+        }
+        let place = (self.in_segment(segment - 1) + place).saturating_sub(by);
+        (segment - 1) * SEGMENT_SLOTS + place
+    }
+
     /// The slot of the next child to the left.
     #[inline(always)]
     pub(super) fn before(self, slot: usize) -> Option<usize> {

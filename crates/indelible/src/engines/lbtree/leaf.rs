@@ -216,30 +216,32 @@ impl<'a> Leaf<'a> {
     }
 
     /// Copies the records of a leaf of one block to `out`, sorted, and returns their number. What lies beyond means
-    /// nothing.
+    /// nothing. The keys that the leaf covers are at most `span` above `low`.
     ///
-    /// All slots are treated alike, in use or not, so that neither their number nor the order of their keys can mislead
-    /// a branch: each record goes to the place that the number of smaller keys says, and those of slots not in use,
-    /// whose key counts as `u64::MAX`, behind all others.
+    /// Each record goes to the place that the number of smaller keys says, and what is in slots not in use, whose key counts as
+    /// `u64::MAX`, behind all others.
     #[inline(always)]
-    pub(super) fn copy_sorted<S: Simd>(self, out: &mut [[u64; 2]; 16]) -> usize {
+    pub(super) fn copy_sorted<S: Simd>(
+        self,
+        low: u64,
+        span: u64,
+        out: &mut [[u64; 2]; 16],
+    ) -> usize {
         let block = &self.blocks[0];
         let in_use = Header::read(&block.front).bitmap();
         let count = in_use.count_ones() as usize;
-        // Keys are the second to fifteenth of the even words; before them is the header, behind them a sibling.
-        let among = in_use << 1;
-        let keys = S::evens(block.lines(), among);
-        // In memory, from where a key is quickly broadcast; left alone, the compiler picks them from registers.
-        let each = std::hint::black_box(S::to_array(keys));
-        for (slot, &key) in block.slots.iter().zip(&each[1..]) {
-            let place = (S::below(keys, key) & among).count_ones() as usize;
-            out[place & 15] = slot.load();
+        // As sixteen records: the first is the header, the last the siblings.
+        let ranks = S::ranks(block.lines(), in_use << 1, low, span);
+        for (slot, record) in block.slots.iter().enumerate() {
+            ranks.put(slot + 1, record.load(), out);
         }
-        let largest = among & !S::below(keys, u64::MAX);
-        if largest != 0 {
-            // A true `u64::MAX`: something not in use may have gone to its place.
-            let slot = largest.trailing_zeros() as usize - 1;
-            out[count - 1] = block.slots[slot].load();
+        // The header counts as `u64::MAX` too, so all records have smaller keys, if not one has that very key.
+        if ranks.of(0) < count {
+            let mut in_use = slots(in_use);
+            // What is in a slot not in use may have gone to its place.
+            if let Some(largest) = in_use.find(|&slot| block.slots[slot].key.load() == u64::MAX) {
+                out[count - 1] = block.slots[largest].load();
+            }
         }
         count
     }

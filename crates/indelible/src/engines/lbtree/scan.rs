@@ -7,43 +7,60 @@
 
 use super::Tree;
 use super::arena::NodeRef;
+use super::inner::{Child, NodeShape};
 use super::layout::MAX_RECORDS;
 use super::leaf::Leaf;
 use super::search::{Retry, Spot};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::Version;
-use crate::engines::{ReadBuffer, Unread};
+use crate::engines::{MOST_READ, ReadBuffer, Unread};
 use crate::kernels::{Kernel, Simd, dispatch};
 
 /// Leaves that are prefetched ahead of the one being read, in a range.
 const LEAVES_AHEAD: usize = 4;
 
-/// Records for which a buffer has room. At 16 bytes each they make 1 KiB, which the allocator hands out from a cache of the thread.
-const BUFFER_RECORDS: usize = 64;
 /// Records that [`Leaf::copy_sorted`] writes: those of one block, and up to two more that mean nothing.
 const SORTED_RECORDS: usize = 16;
-
-// A leaf always fits into an empty buffer.
-const _: () = assert!(MAX_RECORDS <= BUFFER_RECORDS && SORTED_RECORDS <= BUFFER_RECORDS);
 
 /// Where in a bottom node a range goes on.
 pub(crate) struct Bookmark {
     parent: NodeRef,
     version: Version,
     slot: usize,
-    /// The next leaf to ask the caches for.
-    ahead: Option<usize>,
     end: Option<u64>,
+}
+
+/// How much to read at once: until so many records have been read, and at most so many leaves.
+#[derive(Clone, Copy)]
+pub(super) struct Portion {
+    pub(super) records: Option<usize>,
+    pub(super) leaves: usize,
+}
+
+impl Portion {
+    /// One leaf that has records.
+    const ONE_LEAF: Self = Self {
+        records: Some(1),
+        leaves: 1,
+    };
+}
+
+/// The keys of a leaf or of a range: from the lowest to the highest.
+#[derive(Clone, Copy)]
+struct Keys {
+    first: u64,
+    last: u64,
 }
 
 /// Records read and not given out yet.
 pub(super) type Buffer = ReadBuffer<Option<Bookmark>>;
 
 impl Buffer {
-    /// Adds the records of `leaf` whose keys lie between `first` and `last`, in order.
+    /// Adds the records of `leaf`, which covers the keys `covered`, as far as their keys are `wanted`, in order.
     #[inline(always)]
-    fn append<S: Simd, const UP: bool>(&mut self, leaf: Leaf<'_>, first: u64, last: u64) {
+    fn append<S: Simd, const UP: bool>(&mut self, leaf: Leaf<'_>, covered: Keys, wanted: Keys) {
+        let Keys { first, last } = wanted;
         let free = &mut self.records[self.end..];
         let mut count = 0;
         if !leaf.is_one_block() {
@@ -54,7 +71,11 @@ impl Buffer {
                 *to = [record.0, record.1];
             }
         } else if let Some(window) = free.first_chunk_mut() {
-            count = leaf.copy_sorted::<S>(window);
+            count = leaf.copy_sorted::<S>(
+                covered.first,
+                covered.last.wrapping_sub(covered.first),
+                window,
+            );
         }
         let mut added = &mut free[..count];
         if added.first().is_some_and(|record| record[0] < first) {
@@ -75,16 +96,18 @@ impl Buffer {
 
 impl Tree {
     /// Reads on: fills `buffer`, which is empty, from the lower end of `unread` upwards or from its upper end downwards,
-    /// until there is something in it or nothing left to read. At most `leaves` leaves.
+    /// until there is something in it or nothing left to read.
     pub(super) fn read_on<const UP: bool>(
         &self,
         unread: &mut Unread,
         buffer: &mut Buffer,
-        leaves: usize,
+        portion: Portion,
     ) -> Result<()> {
         while let (Some((first, last)), true) = (*unread, buffer.is_empty()) {
-            buffer.restart();
-            buffer.make_room(BUFFER_RECORDS);
+            let usual = buffer.restart();
+            let records = portion.records.unwrap_or(usual).min(MOST_READ);
+            // The last leaf may bring more records than are wanted.
+            buffer.make_room(records + self.leaves.capacity().max(SORTED_RECORDS));
             let read = {
                 let _guard = epochs::pin();
                 dispatch(
@@ -93,7 +116,8 @@ impl Tree {
                         tree: self,
                         unread: &mut *unread,
                         buffer: &mut *buffer,
-                        leaves,
+                        records,
+                        leaves: portion.leaves,
                     },
                 )
             };
@@ -107,14 +131,14 @@ impl Tree {
     /// The first record whose key is `key` or above.
     pub(super) fn record_at_or_above(&self, key: u64) -> Result<Option<(u64, u64)>> {
         let mut buffer = Buffer::default();
-        self.read_on::<true>(&mut Some((key, u64::MAX)), &mut buffer, 1)?;
+        self.read_on::<true>(&mut Some((key, u64::MAX)), &mut buffer, Portion::ONE_LEAF)?;
         Ok(buffer.pop().map(|[key, value]| (key, value)))
     }
 
     /// The last record whose key is `key` or below.
     pub(super) fn record_at_or_below(&self, key: u64) -> Result<Option<(u64, u64)>> {
         let mut buffer = Buffer::default();
-        self.read_on::<false>(&mut Some((0, key)), &mut buffer, 1)?;
+        self.read_on::<false>(&mut Some((0, key)), &mut buffer, Portion::ONE_LEAF)?;
         Ok(buffer.pop().map(|[key, value]| (key, value)))
     }
 
@@ -124,48 +148,52 @@ impl Tree {
         &self,
         unread: &mut Unread,
         buffer: &mut Buffer,
-        leaves: usize,
+        (records, leaves): (usize, usize),
     ) -> Result<(), Retry> {
-        let Some((mut first, mut last)) = *unread else {
+        let Some((first, last)) = *unread else {
             return Ok(());
         };
-        let (spot, mut slot, mut ahead) = match self.reopen(buffer.bookmark.take()) {
+        let mut wanted = Keys { first, last };
+        let (spot, shape) = match self.reopen(buffer.bookmark.take()) {
             Some(place) => place,
             None => self.begin::<S, UP>(if UP { first } else { last })?,
         };
-        let shape = spot.parent.shape();
-        let next = |slot| {
-            if UP {
-                shape.after(slot)
-            } else {
-                shape.before(slot)
-            }
-        };
-        let full = BUFFER_RECORDS - self.leaves.capacity().max(SORTED_RECORDS);
+        let mut slot = spot.slot;
         for read in 0..leaves {
-            if let Some(slot) = ahead {
-                self.leaves.prefetch(spot.parent.child(slot).offset());
-                ahead = next(slot);
-            }
+            self.leaves
+                .prefetch(ahead::<UP>(&spot, shape, slot).offset());
             // Before the leaf is read: reading it validates the node, and this with it.
-            let (low, high) = (spot.parent.key(slot), spot.high_of(slot));
-            if let Err(retry) = self.read_leaf::<S, UP>(&spot, slot, first, last, buffer) {
+            let above = shape.after(slot);
+            let high = above.map(|slot| spot.parent.key(slot)).or(spot.end);
+            let covered = Keys {
+                first: spot.parent.key(slot),
+                // Keys of a leaf ascend, unless the node has changed.
+                last: high.map_or(u64::MAX, |high| high.wrapping_sub(1)),
+            };
+            if let Err(retry) = self.read_leaf::<S, UP>(&spot, slot, covered, wanted, buffer) {
                 return if read == 0 { Err(retry) } else { Ok(()) };
             }
-            match high {
-                Some(high) if UP && high <= last => first = high,
-                _ if !UP && low > first => last = low - 1,
-                _ => {
+            let next = if UP {
+                if covered.last >= wanted.last {
                     *unread = None;
                     return Ok(());
                 }
-            }
-            *unread = Some((first, last));
-            let Some(after) = next(slot) else {
+                wanted.first = covered.last + 1;
+                above
+            } else {
+                if covered.first <= wanted.first {
+                    *unread = None;
+                    return Ok(());
+                }
+                wanted.last = covered.first - 1;
+                shape.before(slot)
+            };
+            *unread = Some((wanted.first, wanted.last));
+            let Some(next) = next else {
                 return Ok(());
             };
-            slot = after;
-            if buffer.end > full {
+            slot = next;
+            if buffer.end >= records {
                 break;
             }
         }
@@ -173,7 +201,6 @@ impl Tree {
             parent: self.arena.remember(spot.parent),
             version: spot.version,
             slot,
-            ahead,
             end: spot.end,
         });
         Ok(())
@@ -181,29 +208,28 @@ impl Tree {
 
     /// Goes down to `key`, and asks the caches for the first leaves after it.
     #[inline(always)]
-    fn begin<S: Simd, const UP: bool>(
-        &self,
-        key: u64,
-    ) -> Result<(Spot<'_>, usize, Option<usize>), Retry> {
+    fn begin<S: Simd, const UP: bool>(&self, key: u64) -> Result<(Spot<'_>, NodeShape), Retry> {
         let spot = self.try_descend::<S, _>(key)?;
         let shape = spot.parent.shape();
-        let mut ahead = Some(spot.slot);
-        for _ in 0..LEAVES_AHEAD {
-            ahead = ahead.and_then(|slot| {
-                self.leaves.prefetch(spot.parent.child(slot).offset());
+        let mut next = Some(spot.slot);
+        for _ in 1..LEAVES_AHEAD {
+            next = next.and_then(|slot| {
                 if UP {
                     shape.after(slot)
                 } else {
                     shape.before(slot)
                 }
             });
+            if let Some(slot) = next {
+                self.leaves.prefetch(spot.parent.child(slot).offset());
+            }
         }
-        Ok((spot, spot.slot, ahead))
+        Ok((spot, shape))
     }
 
     /// Where a bookmark points, if its node has not changed since. The caller is pinned.
     #[inline(always)]
-    fn reopen(&self, bookmark: Option<Bookmark>) -> Option<(Spot<'_>, usize, Option<usize>)> {
+    fn reopen(&self, bookmark: Option<Bookmark>) -> Option<(Spot<'_>, NodeShape)> {
         let bookmark = bookmark?;
         let parent = self.arena.recall(bookmark.parent);
         let spot = Spot {
@@ -213,8 +239,8 @@ impl Tree {
             child: parent.child(bookmark.slot),
             end: bookmark.end,
         };
-        spot.is_current()
-            .then_some((spot, bookmark.slot, bookmark.ahead))
+        let shape = parent.shape();
+        spot.is_current().then_some((spot, shape))
     }
 
     /// Appends one leaf's records, in order, if it can be read whole at once.
@@ -223,8 +249,8 @@ impl Tree {
         &self,
         spot: &Spot<'_>,
         slot: usize,
-        first: u64,
-        last: u64,
+        covered: Keys,
+        wanted: Keys,
         buffer: &mut Buffer,
     ) -> Result<(), Retry> {
         let child = spot.parent.child(slot);
@@ -238,7 +264,7 @@ impl Tree {
             return Err(Retry::Unindexed);
         }
         let before = buffer.end;
-        buffer.append::<S, UP>(self.leaves.at(child.offset()), first, last);
+        buffer.append::<S, UP>(self.leaves.at(child.offset()), covered, wanted);
         if !lock.validate(version) {
             buffer.end = before;
             return Err(Retry::Changed);
@@ -247,10 +273,21 @@ impl Tree {
     }
 }
 
+/// The child some leaves ahead of the one in `slot`, to ask the caches for. Where there is none, any child.
+#[inline(always)]
+fn ahead<const UP: bool>(spot: &Spot<'_>, shape: NodeShape, slot: usize) -> Child {
+    spot.parent.child(if UP {
+        shape.skip(slot, LEAVES_AHEAD)
+    } else {
+        shape.skip_back(slot, LEAVES_AHEAD)
+    })
+}
+
 struct Read<'a, const UP: bool> {
     tree: &'a Tree,
     unread: &'a mut Unread,
     buffer: &'a mut Buffer,
+    records: usize,
     leaves: usize,
 }
 
@@ -260,6 +297,6 @@ impl<const UP: bool> Kernel for Read<'_, UP> {
     #[inline(always)]
     fn run<S: Simd>(self) -> Self::Out {
         self.tree
-            .try_read_on::<S, UP>(self.unread, self.buffer, self.leaves)
+            .try_read_on::<S, UP>(self.unread, self.buffer, (self.records, self.leaves))
     }
 }
