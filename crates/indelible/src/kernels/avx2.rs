@@ -107,24 +107,8 @@ unsafe fn rank_by_parts(fours: &[__m256i; 4], among: u16, low: u64, span: u64) -
 /// The CPU has AVX2.
 #[cold]
 #[target_feature(enable = "avx2")]
-unsafe fn rank_by_keys(fours: &[__m256i; 4], among: u16) -> Ranks {
-    // SAFETY: four registers and sixteen words are the same bytes.
-    let mut keys = unsafe { std::mem::transmute::<[__m256i; 4], [u64; 16]>(*fours) };
-    // Where the key of a record is.
-    let place = |record: usize| record / 4 * 4 + [0, 2, 1, 3][record % 4];
-    for record in (0..16).filter(|record| among >> record & 1 == 0) {
-        keys[place(record)] = u64::MAX;
-    }
-    let mut ranks = Ranks([0; 16]);
-    for (record, rank) in ranks.0.iter_mut().enumerate() {
-        let key = keys[place(record)];
-        // The first and the last record do not count, and their places are the first and the last.
-        let smaller = keys[1..=MOST_RANKED]
-            .iter()
-            .map(|&other| u16::from(other < key));
-        *rank = 2 * smaller.sum::<u16>();
-    }
-    ranks
+unsafe fn rank_by_keys(lines: &[KeyLine; 4], among: u16) -> Ranks {
+    Plain::ranks(lines, among, 0, u64::MAX)
 }
 
 /// AVX2.
@@ -199,7 +183,7 @@ impl Simd for Avx2 {
             }
             match rank_by_parts(&fours, among, low, span) {
                 Some(ranks) => ranks,
-                None => rank_by_keys(&fours, among),
+                None => rank_by_keys(lines, among),
             }
         }
     }

@@ -161,30 +161,6 @@ impl NodeShape {
         }
     }
 
-    /// A slot about `by` children to the right of `slot`: a hint.
-    #[inline(always)]
-    pub(super) fn skip(self, slot: usize, by: usize) -> usize {
-        let (segment, place) = (slot / SEGMENT_SLOTS, slot % SEGMENT_SLOTS + by);
-        let count = self.in_segment(segment);
-        let slot = if place < count {
-            slot + by
-        } else {
-            (segment + 1) * SEGMENT_SLOTS + (place - count)
-        };
-        slot.min(SLOTS - 1)
-    }
-
-    /// A slot about `by` children to the left of `slot`: a hint.
-    #[inline(always)]
-    pub(super) fn skip_back(self, slot: usize, by: usize) -> usize {
-        let (segment, place) = (slot / SEGMENT_SLOTS, slot % SEGMENT_SLOTS);
-        if place >= by || segment == 0 {
-            return slot.saturating_sub(by);
-        }
-        let place = (self.in_segment(segment - 1) + place).saturating_sub(by);
-        (segment - 1) * SEGMENT_SLOTS + place
-    }
-
     /// The slot of the next child to the left.
     #[inline(always)]
     pub(super) fn before(self, slot: usize) -> Option<usize> {
@@ -435,6 +411,114 @@ impl Inner {
     #[inline(always)]
     pub(super) fn prefetch(&self) {
         prefetch(&raw const self.head);
+    }
+}
+
+/// A walk over the children of a node, from one to its neighbour. What it says has to be validated, as the node.
+#[derive(Clone, Copy)]
+pub(super) struct Walk<'a> {
+    node: &'a Inner,
+    shape: NodeShape,
+    at: Position,
+    /// Children in this segment.
+    count: usize,
+}
+
+impl Inner {
+    /// A walk that begins at `slot`.
+    #[inline(always)]
+    pub(super) fn walk_from(&self, slot: usize) -> Walk<'_> {
+        let (shape, at) = (self.shape(), Position::of(slot));
+        let count = shape.in_segment(at.segment);
+        Walk {
+            node: self,
+            shape,
+            at,
+            count,
+        }
+    }
+}
+
+impl Walk<'_> {
+    /// Goes to the next child to the right or to the left; `false` if there is none in this node.
+    #[inline(always)]
+    pub(super) fn step<const UP: bool>(&mut self) -> bool {
+        if UP && self.at.place + 1 < self.count {
+            self.at.place += 1;
+            return true;
+        }
+        if !UP && self.at.place > 0 {
+            self.at.place -= 1;
+            return true;
+        }
+        let slot = self.at.slot();
+        let next = if UP {
+            self.shape.after(slot)
+        } else {
+            self.shape.before(slot)
+        };
+        let Some(next) = next else {
+            return false;
+        };
+        self.at = Position::of(next);
+        self.count = self.shape.in_segment(self.at.segment);
+        true
+    }
+
+    #[inline(always)]
+    pub(super) fn slot(&self) -> usize {
+        self.at.slot()
+    }
+
+    /// The lowest key that the child covers.
+    #[inline(always)]
+    pub(super) fn key(&self) -> u64 {
+        let place = self.at.place % SEGMENT_SLOTS;
+        self.node.segments[self.at.segment].keys[place / 8].0[place % 8].load(Ordering::Relaxed)
+    }
+
+    /// The child of a bottom node.
+    #[inline(always)]
+    pub(super) fn child(&self) -> Child {
+        self.child_at(self.at)
+    }
+
+    #[inline(always)]
+    fn child_at(&self, at: Position) -> Child {
+        let children = &self.node.segments[at.segment].children;
+        Child(children[at.place % SEGMENT_SLOTS].load(Ordering::Relaxed))
+    }
+
+    /// About the child that comes after `by` steps, to ask the caches for.
+    #[inline(always)]
+    pub(super) fn ahead<const UP: bool>(&self, by: usize) -> Child {
+        let Position { segment, place } = self.at;
+        let at = if UP && place + by < self.count {
+            Position {
+                segment,
+                place: place + by,
+            }
+        } else if !UP && place >= by {
+            Position {
+                segment,
+                place: place - by,
+            }
+        } else if UP {
+            // In the next segment, after what is left of this one.
+            let place = (place + by).saturating_sub(self.count);
+            Position {
+                segment: (segment + 1).min(SEGMENTS - 1),
+                place,
+            }
+        } else {
+            let segment = segment.saturating_sub(1);
+            let count = self.shape.in_segment(segment) + place;
+            Position {
+                segment,
+                place: count.saturating_sub(by),
+            }
+        };
+        self.child_at(at)
     }
 }
 

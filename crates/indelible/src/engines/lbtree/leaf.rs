@@ -231,7 +231,8 @@ impl<'a> Leaf<'a> {
         let in_use = Header::read(&block.front).bitmap();
         let count = in_use.count_ones() as usize;
         // As sixteen records: the first is the header, the last the siblings.
-        let ranks = S::ranks(block.lines(), in_use << 1, low, span);
+        // In memory; left alone, the compiler picks the ranks from registers.
+        let ranks = std::hint::black_box(S::ranks(block.lines(), in_use << 1, low, span));
         for (slot, record) in block.slots.iter().enumerate() {
             ranks.put(slot + 1, record.load(), out);
         }

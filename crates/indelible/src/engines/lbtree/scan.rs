@@ -7,7 +7,7 @@
 
 use super::Tree;
 use super::arena::NodeRef;
-use super::inner::{Child, NodeShape};
+use super::inner::Child;
 use super::layout::MAX_RECORDS;
 use super::leaf::Leaf;
 use super::search::{Retry, Spot};
@@ -154,82 +154,85 @@ impl Tree {
             return Ok(());
         };
         let mut wanted = Keys { first, last };
-        let (spot, shape) = match self.reopen(buffer.bookmark.take()) {
-            Some(place) => place,
+        let spot = match self.reopen(buffer.bookmark.take()) {
+            Some(spot) => spot,
             None => self.begin::<S, UP>(if UP { first } else { last })?,
         };
-        let mut slot = spot.slot;
-        for read in 0..leaves {
+        // The step after the leaf being read. All that the node says counts only once it has been validated, which reading a leaf does.
+        let mut walk = spot.parent.walk_from(spot.slot);
+        let mut child = spot.child;
+        let mut covered = Keys {
+            first: spot.low(),
+            last: spot.high().map_or(u64::MAX, |high| high.wrapping_sub(1)),
+        };
+        let mut left = leaves;
+        let stop = loop {
             self.leaves
-                .prefetch(ahead::<UP>(&spot, shape, slot).offset());
-            // Before the leaf is read: reading it validates the node, and this with it.
-            let above = shape.after(slot);
-            let high = above.map(|slot| spot.parent.key(slot)).or(spot.end);
-            let covered = Keys {
-                first: spot.parent.key(slot),
-                // Keys of a leaf ascend, unless the node has changed.
-                last: high.map_or(u64::MAX, |high| high.wrapping_sub(1)),
-            };
-            if let Err(retry) = self.read_leaf::<S, UP>(&spot, slot, covered, wanted, buffer) {
-                return if read == 0 { Err(retry) } else { Ok(()) };
+                .prefetch(walk.ahead::<UP>(LEAVES_AHEAD).offset());
+            let has_next = walk.step::<UP>();
+            if UP {
+                let high = if has_next { Some(walk.key()) } else { spot.end };
+                covered.last = high.map_or(u64::MAX, |high| high.wrapping_sub(1));
             }
-            let next = if UP {
+            if let Err(retry) = self.read_leaf::<S, UP>(&spot, child, covered, wanted, buffer) {
+                break Stop::At(retry);
+            }
+            if UP {
                 if covered.last >= wanted.last {
-                    *unread = None;
-                    return Ok(());
+                    break Stop::AtEndOfRange;
                 }
                 wanted.first = covered.last + 1;
-                above
+                covered.first = wanted.first;
             } else {
                 if covered.first <= wanted.first {
-                    *unread = None;
-                    return Ok(());
+                    break Stop::AtEndOfRange;
                 }
                 wanted.last = covered.first - 1;
-                shape.before(slot)
-            };
-            *unread = Some((wanted.first, wanted.last));
-            let Some(next) = next else {
-                return Ok(());
-            };
-            slot = next;
-            if buffer.end >= records {
-                break;
+                covered.last = wanted.last;
+            }
+            left -= 1;
+            if !has_next {
+                break Stop::AtEndOfNode;
+            }
+            if buffer.end >= records || left == 0 {
+                break Stop::Full;
+            }
+            child = walk.child();
+            if !UP {
+                covered.first = walk.key();
+            }
+        };
+        *unread = Some((wanted.first, wanted.last));
+        match stop {
+            Stop::At(retry) if left == leaves => return Err(retry),
+            Stop::At(_) | Stop::AtEndOfNode => {}
+            Stop::AtEndOfRange => *unread = None,
+            Stop::Full => {
+                buffer.bookmark = Some(Bookmark {
+                    parent: self.arena.remember(spot.parent),
+                    version: spot.version,
+                    slot: walk.slot(),
+                    end: spot.end,
+                });
             }
         }
-        buffer.bookmark = Some(Bookmark {
-            parent: self.arena.remember(spot.parent),
-            version: spot.version,
-            slot,
-            end: spot.end,
-        });
         Ok(())
     }
 
     /// Goes down to `key`, and asks the caches for the first leaves after it.
     #[inline(always)]
-    fn begin<S: Simd, const UP: bool>(&self, key: u64) -> Result<(Spot<'_>, NodeShape), Retry> {
+    fn begin<S: Simd, const UP: bool>(&self, key: u64) -> Result<Spot<'_>, Retry> {
         let spot = self.try_descend::<S, _>(key)?;
-        let shape = spot.parent.shape();
-        let mut next = Some(spot.slot);
-        for _ in 1..LEAVES_AHEAD {
-            next = next.and_then(|slot| {
-                if UP {
-                    shape.after(slot)
-                } else {
-                    shape.before(slot)
-                }
-            });
-            if let Some(slot) = next {
-                self.leaves.prefetch(spot.parent.child(slot).offset());
-            }
+        let walk = spot.parent.walk_from(spot.slot);
+        for by in 1..LEAVES_AHEAD {
+            self.leaves.prefetch(walk.ahead::<UP>(by).offset());
         }
-        Ok((spot, shape))
+        Ok(spot)
     }
 
     /// Where a bookmark points, if its node has not changed since. The caller is pinned.
     #[inline(always)]
-    fn reopen(&self, bookmark: Option<Bookmark>) -> Option<(Spot<'_>, NodeShape)> {
+    fn reopen(&self, bookmark: Option<Bookmark>) -> Option<Spot<'_>> {
         let bookmark = bookmark?;
         let parent = self.arena.recall(bookmark.parent);
         let spot = Spot {
@@ -239,8 +242,7 @@ impl Tree {
             child: parent.child(bookmark.slot),
             end: bookmark.end,
         };
-        let shape = parent.shape();
-        spot.is_current().then_some((spot, shape))
+        spot.is_current().then_some(spot)
     }
 
     /// Appends one leaf's records, in order, if it can be read whole at once.
@@ -248,12 +250,11 @@ impl Tree {
     fn read_leaf<S: Simd, const UP: bool>(
         &self,
         spot: &Spot<'_>,
-        slot: usize,
+        child: Child,
         covered: Keys,
         wanted: Keys,
         buffer: &mut Buffer,
     ) -> Result<(), Retry> {
-        let child = spot.parent.child(slot);
         let lock = self.locks.of(child.offset().get());
         let version = lock.read();
         // While the bottom node is unchanged the leaf holds exactly the keys between its separators.
@@ -273,14 +274,14 @@ impl Tree {
     }
 }
 
-/// The child some leaves ahead of the one in `slot`, to ask the caches for. Where there is none, any child.
-#[inline(always)]
-fn ahead<const UP: bool>(spot: &Spot<'_>, shape: NodeShape, slot: usize) -> Child {
-    spot.parent.child(if UP {
-        shape.skip(slot, LEAVES_AHEAD)
-    } else {
-        shape.skip_back(slot, LEAVES_AHEAD)
-    })
+/// Why a range does not read the next leaf now.
+enum Stop {
+    AtEndOfRange,
+    AtEndOfNode,
+    /// As much has been read as was wanted.
+    Full,
+    /// The leaf could not be read.
+    At(Retry),
 }
 
 struct Read<'a, const UP: bool> {
