@@ -8,7 +8,6 @@
 use super::Tree;
 use super::arena::NodeRef;
 use super::inner::Child;
-use super::layout::MAX_RECORDS;
 use super::leaf::Leaf;
 use super::search::{Retry, Spot};
 use crate::Result;
@@ -20,8 +19,8 @@ use crate::kernels::{Kernel, Simd, dispatch};
 /// Leaves that are prefetched ahead of the one being read, in a range.
 const LEAVES_AHEAD: usize = 4;
 
-/// Records that [`Leaf::copy_sorted`] writes: those of one block, and up to two more that mean nothing.
-const SORTED_RECORDS: usize = 16;
+/// Places that [`Leaf::copy_sorted`] writes, beyond those for all records of a leaf.
+const SPARE_PLACES: usize = 2;
 
 /// Where in a bottom node a range goes on.
 pub(crate) struct Bookmark {
@@ -62,21 +61,8 @@ impl Buffer {
     fn append<S: Simd, const UP: bool>(&mut self, leaf: Leaf<'_>, covered: Keys, wanted: Keys) {
         let Keys { first, last } = wanted;
         let free = &mut self.records[self.end..];
-        let mut count = 0;
-        if !leaf.is_one_block() {
-            let mut records = [(0, 0); MAX_RECORDS];
-            count = leaf.copy_to(&mut records);
-            records[..count].sort_unstable_by_key(|record| record.0);
-            for (to, record) in free.iter_mut().zip(&records[..count]) {
-                *to = [record.0, record.1];
-            }
-        } else if let Some(window) = free.first_chunk_mut() {
-            count = leaf.copy_sorted::<S>(
-                covered.first,
-                covered.last.wrapping_sub(covered.first),
-                window,
-            );
-        }
+        let span = covered.last.wrapping_sub(covered.first);
+        let count = leaf.copy_sorted::<S>(covered.first, span, free);
         let mut added = &mut free[..count];
         if added.first().is_some_and(|record| record[0] < first) {
             let below = added.partition_point(|record| record[0] < first);
@@ -107,7 +93,7 @@ impl Tree {
             let usual = buffer.restart();
             let records = portion.records.unwrap_or(usual).min(MOST_READ);
             // The last leaf may bring more records than are wanted.
-            buffer.make_room(records + self.leaves.capacity().max(SORTED_RECORDS));
+            buffer.make_room(records + self.leaves.capacity() + SPARE_PLACES);
             let read = {
                 let _guard = epochs::pin();
                 dispatch(
