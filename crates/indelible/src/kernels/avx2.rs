@@ -117,40 +117,20 @@ pub(super) struct Avx2;
 
 impl Simd for Avx2 {
     #[inline(always)]
-    fn at_most(line: &KeyLine, key: u64) -> u32 {
+    fn count_below(line: &KeyLine, among: u8, bound: i64) -> usize {
         // SAFETY: as in `Avx512::load`; reached only through `with_avx2`.
         unsafe {
-            let keys = std::ptr::from_ref(line)
+            let words = std::ptr::from_ref(line)
                 .cast::<[__m256i; 2]>()
                 .read_volatile();
-            // AVX2 compares signed: flipping the top bit of both sides makes that the unsigned order.
-            let flip = _mm256_set1_epi64x(i64::MIN);
-            let key = _mm256_xor_si256(_mm256_set1_epi64x(key as i64), flip);
-            let above = |half: __m256i| {
-                let greater = _mm256_cmpgt_epi64(_mm256_xor_si256(half, flip), key);
-                _mm256_movemask_pd(_mm256_castsi256_pd(greater)) as u32
-            };
-            !(above(keys[0]) | above(keys[1]) << 4) & 0xff
-        }
-    }
-
-    #[inline(always)]
-    fn count_at_most(line: &KeyLine, among: u8, key: u64) -> usize {
-        // SAFETY: as in `Avx512::load`; reached only through `with_avx2`.
-        unsafe {
-            let keys = std::ptr::from_ref(line)
-                .cast::<[__m256i; 2]>()
-                .read_volatile();
-            let flip = _mm256_set1_epi64x(i64::MIN);
-            let key = _mm256_xor_si256(_mm256_set1_epi64x(key as i64), flip);
-            let above = keys.map(|half| {
-                _mm256_castsi256_ps(_mm256_cmpgt_epi64(_mm256_xor_si256(half, flip), key))
-            });
+            let bound = _mm256_set1_epi64x(bound);
+            let low = _mm256_castsi256_ps(_mm256_cmpgt_epi64(bound, words[0]));
+            let high = _mm256_castsi256_ps(_mm256_cmpgt_epi64(bound, words[1]));
             // One half of each result, all eight in one register. They come in the order 0, 1, 4, 5, 2, 3, 6, 7, and `among` with them.
-            let above = _mm256_movemask_ps(_mm256_shuffle_ps::<0b10_00_10_00>(above[0], above[1]));
+            let below = _mm256_movemask_ps(_mm256_shuffle_ps::<0b10_00_10_00>(low, high));
             let among = u32::from(among);
             let among = among & 0b1100_0011 | among >> 2 & 0b1100 | (among & 0b1100) << 2;
-            (!above as u32 & among).count_ones() as usize
+            (below as u32 & among).count_ones() as usize
         }
     }
 

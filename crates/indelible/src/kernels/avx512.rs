@@ -4,12 +4,13 @@ use super::portable::Plain;
 use super::{Kernel, KeyLine, MOST_RANKED, PAIR_RECORDS, Ranks, Simd, TagLine};
 use std::arch::x86_64::{
     __m128i, __m512i, _mm512_add_epi64, _mm512_cmpeq_epi64_mask, _mm512_cmpgt_epu64_mask,
-    _mm512_cmple_epu32_mask, _mm512_cmple_epu64_mask, _mm512_cmplt_epu64_mask,
-    _mm512_cvtepi64_epi16, _mm512_kunpackb, _mm512_loadu_si512, _mm512_mask_add_epi64,
-    _mm512_mask_blend_epi64, _mm512_mask_permutexvar_epi64, _mm512_maskz_compress_epi64,
-    _mm512_permutex2var_epi64, _mm512_permutexvar_epi64, _mm512_set_epi64, _mm512_set1_epi32,
-    _mm512_set1_epi64, _mm512_setzero_si512, _mm512_storeu_si512, _mm512_sub_epi32,
-    _mm512_sub_epi64, _mm512_testn_epi32_mask, _mm512_xor_si512, _pdep_u32,
+    _mm512_cmple_epu32_mask, _mm512_cmple_epu64_mask, _mm512_cmplt_epi64_mask,
+    _mm512_cmplt_epu64_mask, _mm512_cvtepi64_epi16, _mm512_kunpackb, _mm512_loadu_si512,
+    _mm512_mask_add_epi64, _mm512_mask_blend_epi64, _mm512_mask_permutexvar_epi64,
+    _mm512_maskz_compress_epi64, _mm512_permutex2var_epi64, _mm512_permutexvar_epi64,
+    _mm512_set_epi64, _mm512_set1_epi32, _mm512_set1_epi64, _mm512_setzero_si512,
+    _mm512_storeu_si512, _mm512_sub_epi32, _mm512_sub_epi64, _mm512_testn_epi32_mask,
+    _mm512_xor_si512, _pdep_u32,
 };
 
 /// Runs `kernel` compiled for AVX-512.
@@ -53,10 +54,11 @@ impl Avx512 {
 
 impl Simd for Avx512 {
     #[inline(always)]
-    fn at_most(line: &KeyLine, key: u64) -> u32 {
-        let keys = Self::load(line);
+    fn count_below(line: &KeyLine, among: u8, bound: i64) -> usize {
+        let words = Self::load(line);
         // SAFETY: reached only through `with_avx512`.
-        unsafe { u32::from(_mm512_cmple_epu64_mask(keys, _mm512_set1_epi64(key as i64))) }
+        let below = unsafe { _mm512_cmplt_epi64_mask(words, _mm512_set1_epi64(bound)) };
+        (below & among).count_ones() as usize
     }
 
     #[inline(always)]

@@ -34,9 +34,6 @@ pub(crate) struct TagLine(pub(crate) [AtomicU32; 16]);
 
 /// One instruction set.
 pub(crate) trait Simd: Copy {
-    /// Bit `i` of the result says whether key `i` is at most `key`, as unsigned numbers.
-    fn at_most(line: &KeyLine, key: u64) -> u32;
-
     /// Bit `i` of the result says whether key `i` is `key`.
     fn equal(line: &KeyLine, key: u64) -> u32;
 
@@ -112,11 +109,8 @@ pub(crate) trait Simd: Copy {
             .map(|next| next - 1)
     }
 
-    /// How many of the keys in `line` whose bit is set in `among` are at most `key`.
-    #[inline(always)]
-    fn count_at_most(line: &KeyLine, among: u8, key: u64) -> usize {
-        (Self::at_most(line, key) & u32::from(among)).count_ones() as usize
-    }
+    /// How many of the words in `line` whose bit is set in `among` are below `bound`, as signed numbers: the comparison that AVX2 has.
+    fn count_below(line: &KeyLine, among: u8, bound: i64) -> usize;
 
     /// For each of the sixteen records of four lines, how many of the records in `among` have a smaller key. For a record that is not in
     /// `among`, the number of all that are, or of all whose key is not `u64::MAX`. The first and the last record are not in `among`.

@@ -9,9 +9,10 @@ pub(crate) struct Plain;
 
 impl Simd for Plain {
     #[inline(always)]
-    fn at_most(line: &KeyLine, key: u64) -> u32 {
-        line.0.iter().enumerate().fold(0, |mask, (i, word)| {
-            mask | (u32::from(word.load(Ordering::Relaxed) <= key) << i)
+    fn count_below(line: &KeyLine, among: u8, bound: i64) -> usize {
+        line.0.iter().enumerate().fold(0, |count, (i, word)| {
+            let is_below = (word.load(Ordering::Relaxed) as i64) < bound;
+            count + usize::from(is_below & (among >> i & 1 != 0))
         })
     }
 

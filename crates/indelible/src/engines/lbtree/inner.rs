@@ -17,7 +17,10 @@
 //! a node costs one miss, not two.
 //!
 //! Groups in use come first, and each of them has a child. An insert moves keys inside its segment only; when the segment is
-//! full, the children are spread evenly over all segments. Keys beyond a segment's count are `u64::MAX`.
+//! full, the children are spread evenly over all segments.
+//!
+//! A word of a node that stands for a key is its [`bound`]: the signed comparison, the only one that AVX2 has, then says in one instruction
+//! whether a key is at or after that key. Words that are not in use are above every key.
 //!
 //! The children of a *bottom node* are leaves, the children of an *upper node* are nodes. Three rules allow a reader to take
 //! the version of a child before it has validated the node (the reader may not use anything else of the child before that):
@@ -29,8 +32,6 @@
 //! So a reader that follows an outdated pointer reads old versions, finds one of them changed, and begins again. Versions
 //! only grow.
 //!
-//! The last child is repeated in the last slot, where a search for `u64::MAX` ends, so lookups need not read the number of
-//! children.
 
 use crate::concurrency::locks::VersionLock;
 use crate::concurrency::sync::atomic::{AtomicU64, Ordering};
@@ -49,6 +50,29 @@ const SLOTS: usize = SEGMENT_SLOTS * SEGMENTS;
 /// Most children of a node. Two slots per segment stay free, so that a full segment is rare: an insert into a full segment
 /// spreads all children of the node anew.
 pub(super) const FANOUT: usize = SLOTS - 2 * SEGMENTS;
+
+/// The word that stands for the first key of a child: the key less one, with the highest bit flipped. As signed numbers, it is below
+/// [`probe`] of a key if that key is at or after the child's. The key 0 needs no such word: only the first child of a node can have it, and
+/// the words of first children are not compared. So what would stand for it means that a slot is not in use.
+#[inline(always)]
+fn bound(key: u64) -> u64 {
+    key.wrapping_sub(1) ^ 1 << 63
+}
+
+/// The key that a word stands for.
+#[inline(always)]
+fn key_of(bound: u64) -> u64 {
+    (bound ^ 1 << 63).wrapping_add(1)
+}
+
+/// What the words of a node are compared with in a search for a key.
+#[inline(always)]
+fn probe(key: u64) -> i64 {
+    (key ^ 1 << 63) as i64
+}
+
+/// The word of a slot or of a segment without children: above every [`probe`], or equal to it.
+const UNUSED: u64 = i64::MAX as u64;
 
 /// A part of a node: keys, then the children that begin at these keys.
 #[repr(C)]
@@ -227,30 +251,27 @@ impl Inner {
     #[inline(always)]
     pub(super) fn key(&self, slot: usize) -> u64 {
         let (segment, place) = (slot / SEGMENT_SLOTS, slot % SEGMENT_SLOTS);
-        if place == 0 && segment > 0 {
+        key_of(if place == 0 && segment > 0 {
             // The same word, in a line that a search has already read.
             self.head.pivots[segment - 1].load(Ordering::Relaxed)
         } else {
             self.key_cell(slot).load(Ordering::Relaxed)
-        }
+        })
     }
 
     /// The key of the next child to the right of `slot`, if there is one.
     #[inline(always)]
     pub(super) fn next_key(&self, slot: usize) -> Option<u64> {
         let (segment, place) = (slot / SEGMENT_SLOTS, slot % SEGMENT_SLOTS);
-        let load = |word: Option<&AtomicU64>| word.map_or(u64::MAX, |w| w.load(Ordering::Relaxed));
+        let load =
+            |word: Option<&AtomicU64>| word.map_or(UNUSED, |w| w.load(Ordering::Relaxed)) as i64;
         let keys = &self.segments[segment].keys;
         let in_segment = load(
             keys.get((place + 1) / 8)
                 .map(|line| &line.0[(place + 1) % 8]),
         );
-        // Slots and segments not in use say `u64::MAX`.
-        let next = in_segment.min(load(self.head.pivots.get(segment)));
-        if next < u64::MAX {
-            return Some(next);
-        }
-        self.shape().after(slot).map(|next| self.key(next))
+        let next = in_segment.min(load(self.head.pivots.get(segment))) as u64;
+        (next != UNUSED).then(|| key_of(next))
     }
 
     #[inline(always)]
@@ -307,23 +328,13 @@ impl Inner {
     /// The slot of the child that covers `key`.
     #[inline(always)]
     pub(super) fn find<S: Simd>(&self, key: u64) -> usize {
-        self.in_use(self.find_position::<S>(key).slot())
+        self.find_position::<S>(key).slot()
     }
 
-    /// Where the child is that covers `key`; or the last slot.
+    /// Where the child is that covers `key`.
     #[inline(always)]
     pub(super) fn find_position<S: Simd>(&self, key: u64) -> Position {
         self.find_in_segment::<S>(self.find_segment::<S>(key), key)
-    }
-
-    /// The slot of the child that is repeated in the last slot, if it is that; `slot` otherwise.
-    #[inline(always)]
-    pub(super) fn in_use(&self, slot: usize) -> usize {
-        if slot < SLOTS - 1 {
-            slot
-        } else {
-            self.shape().last()
-        }
     }
 
     /// The segment that covers `key`.
@@ -331,7 +342,7 @@ impl Inner {
     pub(super) fn find_segment<S: Simd>(&self, key: u64) -> usize {
         // SAFETY: `Head` is one aligned line of eight words, all atomics.
         let line = unsafe { &*std::ptr::from_ref(&self.head).cast::<KeyLine>() };
-        let segment = S::count_at_most(line, PIVOTS, key);
+        let segment = S::count_below(line, PIVOTS, probe(key));
         if SEGMENTS < 7 {
             segment.min(SEGMENTS - 1)
         } else {
@@ -367,14 +378,14 @@ impl Inner {
         let key_at = |place: usize| keys[place / 8].0[place % 8].load(Ordering::Relaxed);
         let low = key_at(at.place);
         let mut high = key_at((at.place + 1) % SEGMENT_SLOTS);
-        if high == u64::MAX {
+        if high == UNUSED {
             // The last child of a segment. That of the last segment ends where a node further up says, which is not looked up.
             let pivot = self.head.pivots.get(at.segment);
-            high = pivot.map_or(u64::MAX, |pivot| pivot.load(Ordering::Relaxed));
+            high = pivot.map_or(UNUSED, |pivot| pivot.load(Ordering::Relaxed));
         }
         // Halves, because a signed number is converted by one instruction.
         let half = |distance: u64| (distance >> 1) as i64 as f32;
-        let part = half(key.wrapping_sub(low)) / half(high.wrapping_sub(low));
+        let part = half((probe(key) as u64).wrapping_sub(low)) / half(high.wrapping_sub(low));
         let segment = whole_part(part * SEGMENTS as f32) as u32 as usize;
         self.node_at(at).prefetch_segment(segment.min(SEGMENTS - 1));
     }
@@ -386,16 +397,20 @@ impl Inner {
         }
     }
 
-    /// Where the child is that covers `key`, which lies in `segment`; or the last slot.
+    /// Where the child is that covers `key`, which lies in `segment`.
     #[inline(always)]
     pub(super) fn find_in_segment<S: Simd>(&self, segment: usize, key: u64) -> Position {
         let keys = &self.segments[segment].keys;
         // Fewer instructions than comparing all lines: the first keys of the lines say which line to compare.
-        let is_at_or_after = |line: &KeyLine| usize::from(line.0[0].load(Ordering::Relaxed) <= key);
-        let line: usize = keys[1..].iter().map(is_at_or_after).sum();
-        let line = line.min(keys.len() - 1);
+        let probe = probe(key);
+        let mut line = 0;
+        for (i, first) in keys.iter().enumerate().skip(1) {
+            if (first.0[0].load(Ordering::Relaxed) as i64) < probe {
+                line = i;
+            }
+        }
         // The first key of the line is known not to be above `key`. In the first line it is a pivot, or the lower end of the node.
-        let place = line * 8 + S::count_at_most(&keys[line], !1, key);
+        let place = line * 8 + S::count_below(&keys[line], !1, probe);
         Position { segment, place }
     }
 
@@ -474,7 +489,8 @@ impl Walk<'_> {
     #[inline(always)]
     pub(super) fn key(&self) -> u64 {
         let place = self.at.place % SEGMENT_SLOTS;
-        self.node.segments[self.at.segment].keys[place / 8].0[place % 8].load(Ordering::Relaxed)
+        let keys = &self.node.segments[self.at.segment].keys;
+        key_of(keys[place / 8].0[place % 8].load(Ordering::Relaxed))
     }
 
     /// The child of a bottom node.
@@ -536,18 +552,16 @@ impl Inner {
             std::ptr::from_ref(self) as u64
         };
         for slot in 0..SLOTS {
-            self.set(slot, u64::MAX, filler);
+            self.set_unused(slot);
+            self.set_word(slot, filler);
         }
         self.head.shape.store(u64::from(level), Ordering::Relaxed);
         self.set_pivots();
     }
 
-    /// Stores the level and the numbers of children, after the slots have been written.
+    /// Stores the level and the numbers of children.
     fn set_shape(&self, shape: NodeShape) {
         self.head.shape.store(shape.0, Ordering::Relaxed);
-        if shape.last() < SLOTS - 1 {
-            self.set_word(SLOTS - 1, self.word(shape.last()));
-        }
     }
 
     fn set_pivots(&self) {
@@ -557,7 +571,7 @@ impl Inner {
                 self.key_cell(segment * SEGMENT_SLOTS)
                     .load(Ordering::Relaxed)
             } else {
-                u64::MAX
+                UNUSED
             };
             self.head.pivots[segment - 1].store(key, Ordering::Relaxed);
         }
@@ -568,13 +582,17 @@ impl Inner {
     }
 
     fn set(&self, slot: usize, key: u64, word: u64) {
-        self.key_cell(slot).store(key, Ordering::Relaxed);
+        self.key_cell(slot).store(bound(key), Ordering::Relaxed);
         self.set_word(slot, word);
+    }
+
+    /// Says that a slot has no child. The word stays: in an upper node it is a pointer to some node.
+    fn set_unused(&self, slot: usize) {
+        self.key_cell(slot).store(UNUSED, Ordering::Relaxed);
     }
 
     pub(super) fn set_child(&self, slot: usize, child: Child) {
         self.set_word(slot, child.0);
-        self.set_shape(self.shape());
     }
 
     /// Copies all children out.
@@ -602,8 +620,7 @@ impl Inner {
                 let slot = segment * SEGMENT_SLOTS + place;
                 match share.get(place) {
                     Some(&(key, word)) => self.set(slot, key, word),
-                    // The word stays: in an upper node it is a pointer to some node.
-                    None => self.set(slot, u64::MAX, self.word(slot)),
+                    None => self.set_unused(slot),
                 }
             }
             shape = shape.with(segment, share.len());
@@ -678,7 +695,7 @@ impl Inner {
             self.set(to, self.key(to + 1), self.word(to + 1));
         }
         let last = segment * SEGMENT_SLOTS + count - 1;
-        self.set(last, u64::MAX, self.word(last));
+        self.set_unused(last);
         self.set_shape(self.shape().with(segment, count - 1));
         self.set_pivots();
     }

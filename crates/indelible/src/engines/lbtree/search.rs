@@ -105,7 +105,6 @@ impl Tree {
         let mut end = E::OF_ROOT;
         let mut level = node.level();
         while level > 0 {
-            // For `u64::MAX` this is the last slot, which repeats the last child.
             let at = node.find_position::<S>(key);
             let child = node.node_at(at);
             end = end.of_child(node, at.slot());
@@ -129,7 +128,7 @@ impl Tree {
         let (node, version, end) = self.to_bottom::<S, E>(key)?;
         let segment = node.find_segment::<S>(key);
         node.prefetch_segment(segment);
-        let slot = node.in_use(node.find_in_segment::<S>(segment, key).slot());
+        let slot = node.find_in_segment::<S>(segment, key).slot();
         let child = node.child(slot);
         self.leaves.prefetch(child.offset());
         let spot = Spot {
