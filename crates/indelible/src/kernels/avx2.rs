@@ -4,13 +4,14 @@ use super::portable::Plain;
 use super::{Kernel, KeyLine, MOST_RANKED, Ranks, Simd};
 use std::arch::x86_64::{
     __m128i, __m256i, _mm_add_epi64, _mm_cvtsi32_si128, _mm_cvtsi128_si32, _mm_extract_epi16,
-    _mm_unpackhi_epi16, _mm_unpacklo_epi16, _mm256_and_si256, _mm256_blendv_epi8,
-    _mm256_castsi256_pd, _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cmpeq_epi16,
-    _mm256_cmpeq_epi64, _mm256_cmpgt_epi16, _mm256_cmpgt_epi64, _mm256_extracti128_si256,
-    _mm256_loadu_si256, _mm256_movemask_pd, _mm256_movemask_ps, _mm256_packus_epi32,
-    _mm256_sad_epu8, _mm256_set_epi16, _mm256_set1_epi16, _mm256_set1_epi64x, _mm256_setzero_si256,
-    _mm256_shuffle_ps, _mm256_slli_epi16, _mm256_srl_epi64, _mm256_sub_epi16, _mm256_sub_epi64,
-    _mm256_unpacklo_epi64, _mm256_xor_si256,
+    _mm_unpackhi_epi16, _mm_unpacklo_epi16, _mm256_and_si256, _mm256_blendv_epi8, _mm256_blendv_pd,
+    _mm256_castpd_si256, _mm256_castsi256_pd, _mm256_castsi256_ps, _mm256_castsi256_si128,
+    _mm256_cmpeq_epi16, _mm256_cmpeq_epi64, _mm256_cmpgt_epi16, _mm256_cmpgt_epi64,
+    _mm256_extracti128_si256, _mm256_loadu_si256, _mm256_movemask_pd, _mm256_movemask_ps,
+    _mm256_packus_epi32, _mm256_sad_epu8, _mm256_set_epi16, _mm256_set_epi64x, _mm256_set1_epi16,
+    _mm256_set1_epi64x, _mm256_setzero_si256, _mm256_shuffle_ps, _mm256_slli_epi16,
+    _mm256_sllv_epi64, _mm256_srl_epi64, _mm256_sub_epi16, _mm256_sub_epi64, _mm256_unpacklo_epi64,
+    _mm256_xor_si256,
 };
 
 /// Runs `kernel` compiled for AVX2.
@@ -105,10 +106,44 @@ unsafe fn rank_by_parts(fours: &[__m256i; 4], among: u16, low: u64, span: u64) -
 /// # Safety
 ///
 /// The CPU has AVX2.
-#[cold]
+#[inline(never)]
 #[target_feature(enable = "avx2")]
-unsafe fn rank_by_keys(lines: &[KeyLine; 4], among: u16) -> Ranks {
-    Plain::ranks(lines, among, 0, u64::MAX)
+unsafe fn rank_by_keys(fours: [__m256i; 4], among: u16) -> Ranks {
+    let mut keys = fours;
+    let sign = _mm256_set1_epi64x(i64::MIN);
+    let unused = _mm256_set1_epi64x(!i64::from(among));
+    let largest = _mm256_castsi256_pd(_mm256_set1_epi64x(i64::MAX));
+    for (i, four) in keys.iter_mut().enumerate() {
+        // The bit of each record becomes the sign, by which `blendv` chooses.
+        let first = 63 - 4 * i as i64;
+        let bits = _mm256_set_epi64x(first - 3, first - 1, first - 2, first);
+        let unused = _mm256_castsi256_pd(_mm256_sllv_epi64(unused, bits));
+        // With the signs flipped, the signed comparison orders unsigned numbers.
+        let flipped = _mm256_castsi256_pd(_mm256_xor_si256(*four, sign));
+        *four = _mm256_castpd_si256(_mm256_blendv_pd(flipped, largest, unused));
+    }
+    // SAFETY: four registers and sixteen words are the same bytes.
+    let each =
+        std::hint::black_box(unsafe { std::mem::transmute::<[__m256i; 4], [i64; 16]>(keys) });
+    let mut counts = [_mm256_setzero_si256(); 4];
+    // The first and the last record stand first and last here too, and do not count.
+    for other in &each[1..=MOST_RANKED] {
+        let other = _mm256_set1_epi64x(*other);
+        for (count, &four) in counts.iter_mut().zip(&keys) {
+            // A comparison that holds gives -1.
+            *count = _mm256_sub_epi64(*count, _mm256_cmpgt_epi64(four, other));
+        }
+    }
+    // SAFETY: four registers and sixteen words are the same bytes.
+    let counts = unsafe { std::mem::transmute::<[__m256i; 4], [u64; 16]>(counts) };
+    let mut ranks = Ranks([0; 16]);
+    for (four, counts) in ranks.0.chunks_exact_mut(4).zip(counts.chunks_exact(4)) {
+        // A register has the records 0, 2, 1 and 3 of four.
+        for (rank, from) in four.iter_mut().zip([0, 2, 1, 3]) {
+            *rank = 2 * counts[from] as u16;
+        }
+    }
+    ranks
 }
 
 /// AVX2.
@@ -163,7 +198,7 @@ impl Simd for Avx2 {
             }
             match rank_by_parts(&fours, among, low, span) {
                 Some(ranks) => ranks,
-                None => rank_by_keys(lines, among),
+                None => rank_by_keys(fours, among),
             }
         }
     }
