@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! line 0            | lock | shape | 48 bytes unused |
-//! codes             64 words, sorted: the code at which each child begins; those of slots not in use are u64::MAX
+//! codes             64 words, sorted: the code at which each child begins; those of slots not in use are u64::MAX (stored less 2^63)
 //! ties              64 words: the second half of the key at which each child begins
 //! children          64 words
 //! bounds            for each axis 64 times the lower end of the child's box (f32), then 64 times the negated upper end
@@ -57,6 +57,17 @@ pub(super) fn code_of(key: Key) -> u64 {
 
 pub(super) fn key_of(code: u64, tie: u64) -> Key {
     Key::from(code) << 64 | Key::from(tie)
+}
+
+/// A code as a node stores it: so that codes are in order as signed numbers, which AVX2 compares.
+#[inline(always)]
+fn signed(code: u64) -> i64 {
+    code as i64 ^ i64::MIN
+}
+
+#[inline(always)]
+fn unsigned(stored: u64) -> u64 {
+    stored ^ 1 << 63
 }
 
 /// The box of a child: the lower ends by axis, then the negated upper ends, rounded so that the box contains what it stands for.
@@ -222,7 +233,7 @@ impl Inner {
     #[inline(always)]
     pub(super) fn key(&self, slot: usize) -> Key {
         key_of(
-            self.code_cell(slot).load(Ordering::Relaxed),
+            unsigned(self.code_cell(slot).load(Ordering::Relaxed)),
             self.ties[slot].load(Ordering::Relaxed),
         )
     }
@@ -258,16 +269,16 @@ impl Inner {
     /// The slot of the child that covers `key`.
     #[inline(always)]
     pub(super) fn find<S: Simd>(&self, key: Key) -> usize {
-        let code = code_of(key);
-        let at_most: usize = self
-            .codes
-            .iter()
-            .map(|line| S::count_at_most(line, 0xff, code))
-            .sum();
-        // The first child covers everything below the second one; slots not in use hold the greatest code.
-        let mut slot = at_most.min(self.count()).max(1) - 1;
-        while slot > 0 && self.key(slot) > key {
-            slot -= 1;
+        let bound = signed(code_of(key));
+        let mut below = 0;
+        // No closure: the compiler does not inline intrinsics into one.
+        for line in &self.codes {
+            below += S::count_below(line, 0xff, bound);
+        }
+        // The first child covers everything below the second one. Few children begin with one code.
+        let mut slot = below.min(self.count()).max(1) - 1;
+        while slot + 1 < self.count() && self.key(slot + 1) <= key {
+            slot += 1;
         }
         slot
     }
@@ -374,7 +385,7 @@ impl Inner {
 
     fn set(&self, slot: usize, entry: &Entry) {
         self.code_cell(slot)
-            .store(code_of(entry.key), Ordering::Relaxed);
+            .store(signed(code_of(entry.key)) as u64, Ordering::Relaxed);
         self.ties[slot].store(entry.key as u64, Ordering::Relaxed);
         // Release: a reader that follows a pointer to a node finds the node written.
         self.children[slot].store(entry.word, Ordering::Release);

@@ -66,7 +66,7 @@ use crate::{Error, Result};
 use inner::{Child, Inner};
 use layout::{BLOCK_BYTES, LEVELS, RootBlock};
 use leaf::Leaves;
-use scan::{Bookmark, Buffer};
+use scan::{Bookmark, Buffer, Portion};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -359,9 +359,13 @@ impl Ordered for Index {
         &self,
         unread: &mut Unread,
         buffer: &mut Buffer,
-        _: Option<usize>,
+        wanted: Option<usize>,
     ) -> Result<()> {
-        self.tree.read_on::<UP>(unread, buffer, usize::MAX)
+        let portion = Portion {
+            records: wanted,
+            leaves: usize::MAX,
+        };
+        self.tree.read_on::<UP>(unread, buffer, portion)
     }
 }
 
