@@ -43,7 +43,7 @@ impl<G: Geometry> Tree<G> {
         match self.grid.get() {
             Some(grid) => {
                 let code = grid.code_of(&record.shape::<G>());
-                key_of(code, record.tie() & !(ORDINALS as u64))
+                key_of(code, record.tie::<G>() & !(ORDINALS as u64))
             }
             None => 0,
         }
@@ -205,7 +205,7 @@ impl<G: Geometry> Tree<G> {
             return Ok(Relocation::Busy);
         }
         // Not waited for: a search that keeps relocations from beginning waits for the locks of this thread.
-        let Some(_change) = self.relocations.try_begin() else {
+        let Some(change) = self.relocations.try_begin() else {
             return Ok(Relocation::Busy);
         };
         let target = LockedTarget {
@@ -214,7 +214,8 @@ impl<G: Geometry> Tree<G> {
         };
         self.relocate_between(&from, slot, &target, new)?;
         let left = from.leaf.count();
-        drop((to_guard, from));
+        // A merge may have to wait for a search, and that search for this relocation.
+        drop((change, to_guard, from));
         if Self::is_worth_merging(left) {
             self.merge(low);
         }

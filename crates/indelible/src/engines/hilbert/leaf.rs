@@ -5,7 +5,8 @@ use super::Bug;
 use super::layout::{
     ALT, LEAF_BYTES, LEAF_WORDS, LINE_WORDS, MARK, MAX_RECORDS, MAX_WORDS, Shape, TURN,
 };
-use crate::kernels::prefetch;
+use crate::concurrency::sync::atomic::AtomicU64;
+use crate::kernels::{Simd, prefetch};
 use crate::pmem::planted::planted;
 use crate::pmem::schedule::point;
 use crate::pmem::{Cell, Pm};
@@ -46,13 +47,13 @@ impl Record {
     /// A hash of all words, which orders records of one code. Records that are equal have equal hashes, and nothing else is asked of it:
     /// records of one code and one hash are found too, if more slowly.
     #[inline(always)]
-    pub(super) fn tie(&self) -> u64 {
+    pub(super) fn tie<G: Geometry>(&self) -> u64 {
         // Each step is invertible, so that no word is lost; the multiplier is that of Fibonacci hashing.
         let mix = |hash: u64, word: &u64| {
             let mixed = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             mixed ^ mixed >> 32
         };
-        self.0.iter().fold(0, mix)
+        self.0[..G::COORDINATES + 1].iter().fold(0, mix)
     }
 }
 
@@ -221,6 +222,19 @@ impl<'a, G: Geometry> Leaf<'a, G> {
         Record(record)
     }
 
+    /// The geometry of the record in `slot`, as [`record`](Self::record).
+    #[inline(always)]
+    pub(super) fn shape(self, slot: usize) -> G {
+        let cells = self.cells(slot);
+        G::from_coordinates(|i| f64::from_bits(cells[i].load()))
+    }
+
+    /// The payload of the record in `slot`.
+    #[inline(always)]
+    pub(super) fn payload(self, slot: usize) -> u64 {
+        self.cells(slot)[G::COORDINATES].load()
+    }
+
     /// The cells of the record in `slot`.
     #[inline(always)]
     pub(super) fn cells(self, slot: usize) -> &'a [Cell] {
@@ -230,20 +244,43 @@ impl<'a, G: Geometry> Leaf<'a, G> {
 
     /// The records whose boxes meet `window`, as bits.
     #[inline(always)]
-    pub(super) fn meeting(self, window: &Rect) -> u64 {
+    pub(super) fn meeting<S: Simd>(self, window: &Rect) -> u64 {
+        let near = Shape::<G>::NEAR;
         let mut meets = 0;
-        for slot in 0..Shape::<G>::RECORDS {
-            let cells = self.cells(slot);
-            let coordinate = |i: usize| f64::from_bits(cells[i].load());
-            // Without a branch per record: which records are met cannot be predicted.
-            let mut is_met = true;
-            for axis in 0..G::AXES {
-                is_met &= coordinate(axis) <= window.high[axis];
-                is_met &= coordinate(G::COORDINATES - G::AXES + axis) >= window.low[axis];
+        for slot in 0..2 * near {
+            meets |= u64::from(self.meets(slot, window)) << slot;
+        }
+        let far = &self.words[2 * LINE_WORDS..];
+        if G::COORDINATES == 2 {
+            let (low, high) = (
+                [window.low[0], window.low[1]],
+                [window.high[0], window.high[1]],
+            );
+            // SAFETY: a cell is one atomic word and nothing else, so that three of them are laid out as three atomic words.
+            let points = unsafe {
+                let (points, _) = far.as_chunks::<3>();
+                std::slice::from_raw_parts(points.as_ptr().cast::<[AtomicU64; 3]>(), points.len())
+            };
+            meets |= S::points_between(points, low, high) << (2 * near);
+        } else {
+            for slot in 2 * near..Shape::<G>::RECORDS {
+                meets |= u64::from(self.meets(slot, window)) << slot;
             }
-            meets |= u64::from(is_met) << slot;
         }
         meets & self.bitmap()
+    }
+
+    /// Whether the box of the record in `slot` meets `window`. Without a branch: which records are met cannot be predicted.
+    #[inline(always)]
+    fn meets(self, slot: usize, window: &Rect) -> bool {
+        let cells = self.cells(slot);
+        let mut is_met = true;
+        for axis in 0..G::AXES {
+            let low = f64::from_bits(cells[axis].load());
+            let high = f64::from_bits(cells[G::COORDINATES - G::AXES + axis].load());
+            is_met &= (low <= window.high[axis]) & (high >= window.low[axis]);
+        }
+        is_met
     }
 
     /// The records of the leaf with their slots.
@@ -253,9 +290,10 @@ impl<'a, G: Geometry> Leaf<'a, G> {
 
     /// A slot that holds this record.
     pub(super) fn find(self, record: &Record) -> Option<usize> {
+        let payload = record.0[G::COORDINATES];
         slots(self.bitmap()).find(|&slot| {
             point();
-            self.record(slot) == *record
+            self.cells(slot)[G::COORDINATES].load() == payload && self.record(slot) == *record
         })
     }
 

@@ -6,10 +6,12 @@ use super::leaf::Leaf;
 use crate::Result;
 use crate::concurrency::locks::{Version, WriteGuard};
 use crate::kernels::{Kernel, Simd, SimdLevel, dispatch};
+use crate::pmem::geometry::sized_in_tests;
 use crate::spatial::Geometry;
 
-/// Levels of inner nodes, at most: with the smallest nodes, half full, more leaves than a pool can hold.
-const MOST_LEVELS: usize = 24;
+/// Levels of inner nodes, at most. The tree grows when the root is full, and with it most nodes below: eight levels are more leaves than a pool
+/// can hold. Nodes are smaller under test.
+pub(super) const MOST_LEVELS: usize = sized_in_tests(8, 24);
 
 /// Another thread changed what was being read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
