@@ -112,15 +112,7 @@ impl<G: Geometry> Tree<G> {
             let (structure, relocations) = (self.structure.read(), self.relocations.read());
             let attempt = {
                 let _guard = epochs::pin();
-                let tree = self;
-                dispatch(
-                    self.simd,
-                    TryNearest {
-                        tree,
-                        metric,
-                        request,
-                    },
-                )
+                self.try_nearest(metric, request)
             };
             match attempt? {
                 Err(Obstacle::Unindexed(key)) => {
@@ -144,8 +136,7 @@ impl<G: Geometry> Tree<G> {
         }
     }
 
-    #[inline(always)]
-    fn try_nearest<S: Simd, M: Metric>(
+    fn try_nearest<M: Metric>(
         &self,
         metric: &M,
         request: &mut Nearest<'_, G>,
@@ -164,9 +155,7 @@ impl<G: Geometry> Tree<G> {
                 Place::Node(node, version, end) => {
                     let opened = (node, version, end);
                     if let Some(nearby) = nearby {
-                        self.open_node::<S, M>(
-                            metric, nearby, opened, request, &mut best, &mut queue,
-                        )
+                        self.open_node(metric, nearby, opened, request, &mut best, &mut queue)
                     } else {
                         self.open_node_slowly(metric, opened, limit, &mut queue)
                     }
@@ -193,7 +182,7 @@ impl<G: Geometry> Tree<G> {
     ///
     /// As long as too few records are known, there is no distance to leave children out by. Then the nearest child is opened at once, down to
     /// a leaf, before the others are considered.
-    fn open_node<'a, S: Simd, M: Metric>(
+    fn open_node<'a, M: Metric>(
         &'a self,
         metric: &M,
         nearby: Nearby,
@@ -205,13 +194,15 @@ impl<G: Geometry> Tree<G> {
         let (node, version, end) = opened;
         let count = node.count();
         let mut bounds = [[0.0; 16]; BOUND_LINES];
-        for (line, bounds) in bounds.iter_mut().enumerate() {
-            *bounds = if G::AXES == 2 {
-                node.square_bounds::<S, 2>(line, &nearby.up, &nearby.down)
-            } else {
-                node.square_bounds::<S, 3>(line, &nearby.up, &nearby.down)
-            };
-        }
+        dispatch(
+            self.simd,
+            SquareBounds {
+                node,
+                nearby,
+                axes: G::AXES,
+                bounds: &mut bounds,
+            },
+        );
         let bounds = &bounds.as_flattened()[..count];
         let mut opened_first = None;
         if best.len() < request.wanted && count > 0 {
@@ -219,7 +210,7 @@ impl<G: Geometry> Tree<G> {
             if node.level() > 0 {
                 let child = node.node(first);
                 let opened = (child, child.lock().read(), node.next_key(first).or(end));
-                self.open_node::<S, M>(metric, nearby, opened, request, best, queue)?;
+                self.open_node(metric, nearby, opened, request, best, queue)?;
                 opened_first = Some(first);
             } else if !node.child(first).is_unindexed() {
                 self.open_leaf(metric, node.child(first).offset(), request, best);
@@ -413,18 +404,27 @@ impl<G: Geometry> Tree<G> {
 /// A node with its version, and where the node to its right begins.
 type Opened<'a> = (&'a Inner, Version, Option<Key>);
 
-struct TryNearest<'t, 'r, 'q, G, M> {
-    tree: &'t Tree<G>,
-    metric: &'t M,
-    request: &'r mut Nearest<'q, G>,
+/// The bounds of all children of a node. The search around it calls itself, so that it cannot be compiled for an instruction set as a whole.
+struct SquareBounds<'a> {
+    node: &'a Inner,
+    nearby: Nearby,
+    axes: usize,
+    bounds: &'a mut [[f32; 16]; BOUND_LINES],
 }
 
-impl<G: Geometry, M: Metric> Kernel for TryNearest<'_, '_, '_, G, M> {
-    type Out = Result<Result<BinaryHeap<Last<G>>, Obstacle>>;
+impl Kernel for SquareBounds<'_> {
+    type Out = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self) -> Self::Out {
-        self.tree.try_nearest::<S, M>(self.metric, self.request)
+    fn run<S: Simd>(self) {
+        let Nearby { up, down } = self.nearby;
+        for (line, bounds) in self.bounds.iter_mut().enumerate() {
+            *bounds = if self.axes == 2 {
+                self.node.square_bounds::<S, 2>(line, &up, &down)
+            } else {
+                self.node.square_bounds::<S, 3>(line, &up, &down)
+            };
+        }
     }
 }
 
