@@ -400,3 +400,57 @@ fn remove_orphans(parent: &Path) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Load, Mix, Phase};
+
+    fn outcome(phases: &[(&str, u64, u64)]) -> Outcome {
+        let measured = |&(phase, operations, hits): &(&str, u64, u64)| Measured {
+            phase: String::from(phase),
+            operations,
+            hits,
+            ..Measured::default()
+        };
+        Outcome {
+            phases: phases.iter().map(measured).collect(),
+            ..Outcome::default()
+        }
+    }
+
+    #[test]
+    fn a_contestant_that_finds_other_points_fails() {
+        let experiment = Experiment {
+            name: "points".into(),
+            data: "points:uniform".into(),
+            records: 10,
+            load: Load::Random,
+            contestants: Vec::new(),
+            phases: vec![
+                Phase::new("window", Mix::WINDOW, 100),
+                Phase::new("insert", Mix::INSERT, 100),
+                Phase::new("nearest", Mix::NEAREST, 100),
+            ],
+            recovery: 0,
+            recovery_threads: 1,
+        };
+        let first = [
+            ("window", 100, 2400),
+            ("insert", 100, 100),
+            ("nearest", 100, 1000),
+        ];
+        let mut outcomes = [
+            outcome(&first),
+            outcome(&first),
+            outcome(&[("window", 100, 2399)]),
+            outcome(&[first[0], first[1], ("nearest", 100, 999)]),
+            // Only as far as it came, and among other points afterwards: nothing to compare.
+            outcome(&[("window", 99, 2300), first[1], ("nearest", 100, 999)]),
+            outcome(&[first[0], ("nearest", 100, 999)]),
+        ];
+        find_disagreements(&experiment, &mut outcomes);
+        let failed = outcomes.map(|outcome| outcome.error.is_some());
+        assert_eq!(failed, [false, false, true, true, false, false]);
+    }
+}
