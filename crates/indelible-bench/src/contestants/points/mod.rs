@@ -22,9 +22,8 @@ mod tests;
 pub(super) use ours::contestants as ours;
 pub use ours::name_of;
 
-use super::Contestant;
 #[cfg(feature = "peers")]
-use super::{Open, Survives};
+use super::{Contestant, Open, Survives};
 use indelible::SpatialOptions;
 
 /// What only spatial contestants have.
