@@ -429,10 +429,17 @@ impl RunArguments {
             recovery: if workload.recovery { u32::MAX } else { 0 },
             recovery_threads: 1,
         };
+        let quick = Preset::Quick.plan(scale);
+        let is_spatial = workload.data.iter().all(Source::is_spatial);
         Ok(Plan {
             name: "custom".into(),
+            contestants: if is_spatial {
+                preset::spatial_contestants()
+            } else {
+                quick.contestants
+            },
             experiments: workload.data.iter().map(experiment).collect(),
-            ..Preset::Quick.plan(scale)
+            ..quick
         })
     }
 }
