@@ -97,10 +97,15 @@ fn points_of_a_csv_file_are_loaded_and_searched() {
     );
     assert_eq!(
         cli.ok("query p shops --near 135.4983,34.7055 --within 5km"),
-        "135.4959,34.7025\t11\t399.205\n135.5023,34.6687\t12\t4108.123\n"
+        "135.4959,34.7025\t11\t399.265\n135.5023,34.6687\t12\t4108.29\n"
     );
     assert_eq!(cli.found("query p shops").len(), 5);
-    assert_eq!(cli.ok("query p shops --near -171,-13 --k 2").lines().count(), 2);
+    assert_eq!(
+        cli.ok("query p shops --near -171,-13 --k 2")
+            .lines()
+            .count(),
+        2
+    );
     assert_eq!(cli.ok("query p shops --near 0,0 --within 20m"), "");
     let line = cli.ok("--json query p shops --near 139.7671,35.6812 --k 1");
     assert_eq!(
@@ -138,7 +143,10 @@ fn bounding_boxes_of_features_are_loaded_and_searched() {
         "10,8,12,11\t2\n"
     );
     cli.ok("load p areas parks.geojson --payload area");
-    assert_eq!(cli.found("query p areas"), ["0,0,4,3\t40", "10,8,12,11\t60"]);
+    assert_eq!(
+        cli.found("query p areas"),
+        ["0,0,4,3\t40", "10,8,12,11\t60"]
+    );
     // In the plane, if one says so.
     cli.ok("load p plane parks.geojson --kind hilbert --payload id");
     assert_eq!(
@@ -148,7 +156,10 @@ fn bounding_boxes_of_features_are_loaded_and_searched() {
     let features: serde_json::Value =
         serde_json::from_str(&cli.ok("query p plane --at 1,1 --geojson")).unwrap();
     let ring = &features["features"][0]["geometry"]["coordinates"][0];
-    assert_eq!(ring.to_string(), "[[0.0,0.0],[4.0,0.0],[4.0,3.0],[0.0,3.0],[0.0,0.0]]");
+    assert_eq!(
+        ring.to_string(),
+        "[[0.0,0.0],[4.0,0.0],[4.0,3.0],[0.0,3.0],[0.0,0.0]]"
+    );
 }
 
 #[test]
@@ -166,7 +177,10 @@ fn indexes_of_every_geometry_are_created_changed_listed_and_dropped() {
         cli.ok(&format!("relocate p {geometry} 5 {here} {there}"));
         let absent = cli.fails(1, &format!("relocate p {geometry} 5 {here} {there}"));
         assert_eq!(absent, format!("{here} with this payload: not there\n"));
-        assert_eq!(cli.ok(&format!("query p {geometry}")), format!("{there}\t5\n"));
+        assert_eq!(
+            cli.ok(&format!("query p {geometry}")),
+            format!("{there}\t5\n")
+        );
         cli.fails(1, &format!("remove p {geometry} {there} 6"));
         cli.ok(&format!("remove p {geometry} {there} 5"));
         assert_eq!(cli.ok(&format!("query p {geometry}")), "");
@@ -181,7 +195,10 @@ fn indexes_of_every_geometry_are_created_changed_listed_and_dropped() {
         .iter()
         .map(|object| object["object"].as_str().unwrap())
         .collect();
-    assert_eq!(names, ["numbers", "point2", "point3", "box2", "box3", "desks"]);
+    assert_eq!(
+        names,
+        ["numbers", "point2", "point3", "box2", "box3", "desks"]
+    );
     assert_eq!(listed[0]["types"], "u64 to u64");
     assert_eq!(listed[5]["kind"], "hilbert,extent=0:0:80:25");
     let stat = cli.json("--json stat p");
@@ -190,12 +207,18 @@ fn indexes_of_every_geometry_are_created_changed_listed_and_dropped() {
     assert_eq!(stat["spatials"][3]["geometry"], "box3");
     assert_eq!(stat["spatials"][3]["records"], 1);
     let desks = cli.json("--json stat p desks");
-    assert_eq!((&desks["records"], &desks["bounds"]), (&1.into(), &"3,4,3,4".into()));
+    assert_eq!(
+        (&desks["records"], &desks["bounds"]),
+        (&1.into(), &"3,4,3,4".into())
+    );
     assert!(cli.ok("stat p").contains("desks"));
     cli.ok("rename p desks tables");
     cli.ok("rename p numbers figures");
     let checked = cli.ok("check p");
-    assert!(checked.contains("tables") && checked.contains("figures"), "{checked}");
+    assert!(
+        checked.contains("tables") && checked.contains("figures"),
+        "{checked}"
+    );
     cli.ok("drop p tables");
     cli.ok("rm p figures");
     cli.ok("shrink p");
@@ -210,26 +233,65 @@ fn what_cannot_be_is_said_in_plain_words_and_changes_nothing() {
     cli.write("parks.geojson", PARKS);
     cli.write("bad.csv", "lon,lat\n1,2\n3,north\n");
     cli.write("far.csv", "lon,lat\n1,2\n3,91\n");
-    cli.write("bad.geojson", r#"{"type": "Feature", "geometry": {"type": "Circle"}}"#);
-    cli.write("deep.geojson", r#"{"type": "LineString", "coordinates": [1, 2]}"#);
+    cli.write(
+        "bad.geojson",
+        r#"{"type": "Feature", "geometry": {"type": "Circle"}}"#,
+    );
+    cli.write(
+        "deep.geojson",
+        r#"{"type": "LineString", "coordinates": [1, 2]}"#,
+    );
     for (line, said) in [
         ("load p s none.csv --lon lon --lat lat", "none.csv"),
         ("load p s none.geojson", "none.geojson"),
-        ("load p s shops.csv --lon east --lat lat", "there is no column \"east\""),
-        ("load p s bad.csv --lon lon --lat lat", "bad.csv: line 3, column 2 (\"lat\"): \"north\" is not a f64"),
-        ("load p s far.csv --lon lon --lat lat", "latitudes from -90 to 90"),
-        ("load p s shops.csv --lon lon --lat lat --payload name", "\"Umeda\" is not a u64"),
-        ("load p s shops.csv --lon lon --lat lat --kind lbtree", "spatial indexes are: hilbert"),
+        (
+            "load p s shops.csv --lon east --lat lat",
+            "there is no column \"east\"",
+        ),
+        (
+            "load p s bad.csv --lon lon --lat lat",
+            "bad.csv: line 3, column 2 (\"lat\"): \"north\" is not a f64",
+        ),
+        (
+            "load p s far.csv --lon lon --lat lat",
+            "latitudes from -90 to 90",
+        ),
+        (
+            "load p s shops.csv --lon lon --lat lat --payload name",
+            "\"Umeda\" is not a u64",
+        ),
+        (
+            "load p s shops.csv --lon lon --lat lat --kind lbtree",
+            "spatial indexes are: hilbert",
+        ),
         ("load p s shops.csv --kind hilbert", "--lon and --lat"),
-        ("load p s bad.geojson", "feature 0: \"Circle\" is no type of geometry"),
+        (
+            "load p s bad.geojson",
+            "feature 0: \"Circle\" is no type of geometry",
+        ),
         ("load p s deep.geojson", "not lists of numbers as deep"),
-        ("load p s parks.geojson --geometry point2", "feature 0: a Polygon is no point"),
-        ("load p s parks.geojson --payload name", "feature 0: there is no property \"name\""),
-        ("load p s shops.csv --format geojson", "shops.csv is not JSON"),
-        ("load p s parks.geojson --format sosd --lon 1 --lat 2", "SOSD"),
+        (
+            "load p s parks.geojson --geometry point2",
+            "feature 0: a Polygon is no point",
+        ),
+        (
+            "load p s parks.geojson --payload name",
+            "feature 0: there is no property \"name\"",
+        ),
+        (
+            "load p s shops.csv --format geojson",
+            "shops.csv is not JSON",
+        ),
+        (
+            "load p s parks.geojson --format sosd --lon 1 --lat 2",
+            "SOSD",
+        ),
         ("create p s --kind hilbert", "say which with --geometry"),
         ("create p s --geometry box2 --kind apex", "is a map"),
-        ("create p s --geometry point3 --kind hilbert,coordinates=lonlat", ""),
+        (
+            "create p s --geometry point3 --kind hilbert,coordinates=lonlat",
+            "",
+        ),
     ] {
         let err = cli.fails(1, line);
         assert!(err.contains(said), "{line}: {err}");
@@ -257,14 +319,26 @@ fn what_cannot_be_is_said_in_plain_words_and_changes_nothing() {
         ("insert p plane 1,2,3 4", "has 3 numbers; a point2 is X,Y"),
         ("insert p plane 1,NaN 4", "NaN"),
         ("insert p globe 3,3,1,1 4", "Box2"),
-        ("insert p globe 170,0,190,1 4", "longitudes are from -180 to 180"),
+        (
+            "insert p globe 170,0,190,1 4",
+            "longitudes are from -180 to 180",
+        ),
         ("query p plane --near 1,2 --within 5km", "without a unit"),
-        ("query p globe --near 1,2 --within 5miles", "is not a distance"),
+        (
+            "query p globe --near 1,2 --within 5miles",
+            "is not a distance",
+        ),
         ("query p globe --near 1,2 --within -5", "-5"),
         ("query p globe --near 1,2 --k 0", "no records"),
-        ("load p plane shops.csv --lon lon --lat lat", "say --x and --y"),
-        ("load p globe shops.csv --x lon --y lat --geometry box2", "not a box2"),
-        ("draw p plane -o empty.svg", "no record"),
+        (
+            "load p plane shops.csv --lon lon --lat lat",
+            "say --x and --y",
+        ),
+        (
+            "load p globe shops.csv --x lon --y lat --geometry box2",
+            "not a box2",
+        ),
+        ("draw p plane -o empty.svg", "nothing to draw"),
         ("rename p m plane", "plane"),
     ] {
         let err = cli.fails(1, line);
@@ -283,15 +357,26 @@ fn a_picture_has_dots_and_the_rectangles_of_leaves() {
     cli.write("grid.csv", &rows);
     cli.ok("load p grid grid.csv --no-header --x 1 --y 2");
     let facts = cli.json("--json draw p grid -o grid.svg --dots 1000");
-    assert_eq!((&facts["records"], &facts["records_drawn"]), (&3000.into(), &1000.into()));
+    assert_eq!(
+        (&facts["records"], &facts["records_drawn"]),
+        (&3000.into(), &1000.into())
+    );
     let svg = std::fs::read_to_string(cli.path("grid.svg")).unwrap();
     let leaves = facts["leaves"].as_u64().unwrap();
     assert!(leaves > 50, "{leaves}");
     // One more is the background.
     assert_eq!(svg.matches("<rect ").count() as u64, leaves + 1);
     assert_eq!(svg.matches("h0").count(), 1000);
-    assert!(svg.contains("grid: 3,000 point2 records in"), "{}", &svg[..400]);
+    assert!(
+        svg.contains("grid (point2), records: 3,000, leaves: "),
+        "{}",
+        &svg[..400]
+    );
     assert!(svg.ends_with("</svg>\n") && !svg.contains("NaN") && !svg.contains("inf"));
+    // A part of it.
+    let part = cli.json("--json draw p grid -o part.svg --window 0,0,15,10");
+    assert_eq!(part["records"], 11 * 11);
+    assert!(part["leaves"].as_u64().unwrap() < leaves / 2, "{part}");
     // One point, and boxes.
     cli.ok("create p one --geometry point3");
     cli.ok("insert p one 5,5,5 1");

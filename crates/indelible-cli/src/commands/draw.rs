@@ -34,6 +34,9 @@ pub struct Draw {
     /// The picture.
     #[arg(short, long, value_name = "FILE.svg")]
     output: PathBuf,
+    /// Draw only this part: W,S,E,N, the lower corner and then the upper one.
+    #[arg(long, value_name = "W,S,E,N", allow_hyphen_values = true)]
+    window: Option<String>,
     /// Records to draw at most; of more, every second or third and so on is drawn.
     #[arg(long, default_value_t = 20_000)]
     dots: usize,
@@ -59,32 +62,46 @@ impl Draw {
     }
 
     fn picture<G: Geometry>(&self, index: &Spatial<G>) -> Result<Picture> {
-        let leaves: Vec<[f64; 4]> = index
-            .leaves()?
-            .iter()
+        let window = match &self.window {
+            Some(window) => shapes::parse::<G::Window>(window)?,
+            None => everything::<G>(),
+        };
+        let seen = shapes::flat(&window);
+        ensure!(
+            seen[0] <= seen[2],
+            "a picture cannot cross the antimeridian: draw two"
+        );
+        let leaves = index.leaves()?.into_iter();
+        let leaves: Vec<[f64; 4]> = leaves
             .filter(|(_, records)| *records > 0)
-            .map(|(rect, _)| shapes::flat(rect))
+            .map(|(rect, _)| shapes::flat(&rect))
+            .filter(|leaf| meet(leaf, &seen))
             .collect();
         let records: Vec<[f64; 4]> = index
-            .intersecting(everything::<G>())?
+            .intersecting(window)?
             .map(|record| shapes::flat(&record.shape))
             .collect();
         let every = records.len().div_ceil(self.dots.max(1)).max(1);
         let sample: Vec<[f64; 4]> = records.iter().step_by(every).copied().collect();
-        let frame = Frame::around(&records)
-            .with_context(|| format!("{} has no record with finite coordinates", self.name))?;
-        let title = format!(
-            "{}: {} {} records in {} leaves{}",
+        let frame = if is_finite(&seen) {
+            Frame::around(&[seen])
+        } else {
+            Frame::around(&records)
+        };
+        let frame = frame.with_context(|| {
+            let name = &self.name;
+            format!("there is nothing to draw: {name} has no record with finite coordinates there")
+        })?;
+        let mut title = format!(
+            "{} ({}), records: {}, leaves: {}",
             self.name,
-            grouped(records.len() as u64),
             G::NAME,
+            grouped(records.len() as u64),
             grouped(leaves.len() as u64),
-            if every > 1 {
-                format!(", {} of the records drawn", grouped(sample.len() as u64))
-            } else {
-                String::new()
-            }
         );
+        if every > 1 {
+            title += &format!(", records drawn: {}", grouped(sample.len() as u64));
+        }
         Ok(Picture {
             svg: frame.svg(&title, &leaves, &sample, G::COORDINATES == G::AXES)?,
             records: records.len(),
@@ -92,6 +109,15 @@ impl Draw {
             leaves: leaves.len(),
         })
     }
+}
+
+fn is_finite(of: &[f64; 4]) -> bool {
+    of.iter().all(|edge| edge.is_finite())
+}
+
+/// Whether two boxes have a point in common.
+fn meet(a: &[f64; 4], b: &[f64; 4]) -> bool {
+    (0..2).all(|axis| a[axis] <= b[axis + 2] && b[axis] <= a[axis + 2])
 }
 
 /// What was drawn.
@@ -106,16 +132,14 @@ struct Picture {
 struct Frame {
     low: [f64; 2],
     high: [f64; 2],
-    /// Pixels for each unit of the coordinates.
-    scale: [f64; 2],
+    /// Height in pixels.
+    height: f64,
 }
 
 impl Frame {
     /// The frame of all boxes with finite coordinates, if there are any.
-    fn around(boxes: &[[f64; 4]]) -> Result<Self> {
-        let finite = boxes
-            .iter()
-            .filter(|of| of.iter().all(|edge| edge.is_finite()));
+    fn around(boxes: &[[f64; 4]]) -> Option<Self> {
+        let finite = boxes.iter().filter(|of| is_finite(of));
         let (mut low, mut high) = ([f64::INFINITY; 2], [f64::NEG_INFINITY; 2]);
         for of in finite {
             for axis in 0..2 {
@@ -123,25 +147,35 @@ impl Frame {
                 high[axis] = high[axis].max(of[axis + 2]);
             }
         }
-        ensure!(low[0] <= high[0], "nothing to draw");
-        let span = [0, 1].map(|axis| (high[axis] - low[axis]).clamp(f64::MIN_POSITIVE, f64::MAX));
-        // One scale for both axes, unless the picture would be a strip.
-        let height = (span[1] / span[0] * WIDTH).clamp(HEIGHTS[0], HEIGHTS[1]);
-        let scale = [WIDTH / span[0], height / span[1]];
-        Ok(Self { low, high, scale })
+        if low[0] > high[0] {
+            return None;
+        }
+        // One scale for both axes, unless the picture would be a strip. Halves, since a difference may be too large for a number.
+        let [across, upwards] = [0, 1].map(|axis| high[axis] / 2.0 - low[axis] / 2.0);
+        let ratio = upwards / across;
+        let height = if ratio.is_finite() {
+            (ratio * WIDTH).clamp(HEIGHTS[0], HEIGHTS[1])
+        } else {
+            HEIGHTS[0]
+        };
+        Some(Self { low, high, height })
     }
 
-    fn height(&self) -> f64 {
-        ((self.high[1] - self.low[1]) * self.scale[1]).max(HEIGHTS[0])
+    /// Where a coordinate lies between the edges of the frame, from 0 to 1; what lies outside is at an edge.
+    fn share(&self, axis: usize, coordinate: f64) -> f64 {
+        let (low, high) = (self.low[axis], self.high[axis]);
+        let span = high / 2.0 - low / 2.0;
+        if span > 0.0 {
+            (coordinate.clamp(low, high) / 2.0 - low / 2.0) / span
+        } else {
+            0.5
+        }
     }
 
     /// Left, top, right and bottom in pixels: north is up.
     fn place(&self, of: &[f64; 4]) -> [f64; 4] {
-        let x =
-            |x: f64| MARGIN + (x.clamp(self.low[0], self.high[0]) - self.low[0]) * self.scale[0];
-        let y = |y: f64| {
-            TITLE + MARGIN + (self.high[1] - y.clamp(self.low[1], self.high[1])) * self.scale[1]
-        };
+        let x = |x: f64| MARGIN + self.share(0, x) * WIDTH;
+        let y = |y: f64| TITLE + MARGIN + (1.0 - self.share(1, y)) * self.height;
         [x(of[0]), y(of[3]), x(of[2]), y(of[1])]
     }
 
@@ -152,7 +186,7 @@ impl Frame {
         records: &[[f64; 4]],
         are_points: bool,
     ) -> Result<String> {
-        let (width, height) = (WIDTH + 2.0 * MARGIN, self.height() + TITLE + 2.0 * MARGIN);
+        let (width, height) = (WIDTH + 2.0 * MARGIN, self.height + TITLE + 2.0 * MARGIN);
         let title = title.replace('&', "&amp;").replace('<', "&lt;");
         let mut svg = String::new();
         writeln!(
@@ -170,7 +204,7 @@ impl Frame {
         if are_points {
             // One path of dots: a line of no length with a round cap is a dot.
             svg.push_str(
-                "</g>\n<path fill=\"none\" stroke=\"#111\" stroke-width=\"1.1\" stroke-linecap=\"round\" d=\"",
+                "</g>\n<path fill=\"none\" stroke=\"#111\" stroke-width=\"1\" stroke-linecap=\"round\" d=\"",
             );
             for record in records
                 .iter()

@@ -147,7 +147,12 @@ pub struct Query {
     #[arg(long, value_name = "RECORDS", requires = "near")]
     k: Option<usize>,
     /// With --near: only records at most so far away: 500m or 5km on the globe, a number without a unit in the plane.
-    #[arg(long, value_name = "DISTANCE", requires = "near")]
+    #[arg(
+        long,
+        value_name = "DISTANCE",
+        allow_hyphen_values = true,
+        requires = "near"
+    )]
     within: Option<String>,
     /// Print a feature collection of GeoJSON.
     #[arg(long, conflicts_with = "json")]
