@@ -2,7 +2,12 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use indelible::Geometry;
+use indelible_bench::data::files::open;
+use serde::Deserializer;
+use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
+use std::fmt::{self, Formatter};
+use std::io::BufReader;
 use std::path::Path;
 
 use crate::shapes::MAX_AXES;
@@ -11,101 +16,188 @@ use crate::text::quoted;
 /// Most geometry collections inside each other: what is deeper is refused and does not exhaust the stack.
 const MAX_DEPTH: usize = 32;
 
-/// The features of a file.
+/// The features of a file that have a geometry.
 pub struct Features {
-    features: Vec<Value>,
+    shapes: Vec<Shape>,
+    /// How many features have no geometry.
+    empty: usize,
+}
+
+/// The bounding box of a feature, and what is stored beside it.
+struct Shape {
+    bounds: Bounds,
+    /// Its place in the file, from 0.
+    number: usize,
+    is_point: bool,
+    payload: u64,
 }
 
 /// The bounding box of the positions that have been seen.
 struct Bounds {
     low: [f64; MAX_AXES],
     high: [f64; MAX_AXES],
-    positions: usize,
+    /// The number of axes that all positions have; 0 if there is no position.
+    axes: usize,
 }
 
 impl Features {
-    /// Reads a file whose top is a feature collection, a feature, or a geometry.
-    pub fn read(path: &Path) -> Result<Self> {
-        let name = || path.display().to_string();
-        let text = std::fs::read(path).with_context(|| format!("open {}", path.display()))?;
-        let mut top: Value = serde_json::from_slice(&text)
-            .with_context(|| format!("{} is not JSON", path.display()))?;
-        let features = match top["type"].as_str() {
-            Some("FeatureCollection") => match top["features"].take() {
-                Value::Array(features) => features,
-                _ => bail!("{}: a feature collection without \"features\"", name()),
-            },
-            Some("Feature") => vec![top],
-            Some(_) => vec![serde_json::json!({"type": "Feature", "geometry": top})],
-            None => bail!("{} is not GeoJSON: its top has no \"type\"", name()),
+    /// Reads a file whose top is a feature collection, a feature, or a geometry. Features are read one after the other, so that a file may be
+    /// larger than memory. The payload is the number of the feature, from 0, or what `payload` names: the feature's `id`, or one of its
+    /// properties.
+    pub fn read(path: &Path, payload: Option<&str>) -> Result<Self> {
+        let name = path.display();
+        let mut features = Self {
+            shapes: Vec::new(),
+            empty: 0,
         };
-        Ok(Self { features })
+        let reader = BufReader::with_capacity(1 << 20, open(path)?);
+        let mut reader = serde_json::Deserializer::from_reader(reader);
+        let top = Top {
+            features: &mut features,
+            payload,
+        };
+        let read = reader.deserialize_map(top).and_then(|top| {
+            reader.end()?;
+            Ok(top)
+        });
+        let top = match read {
+            Ok(top) => top,
+            // What is JSON, but not GeoJSON.
+            Err(error) if error.is_data() => return Err(error).with_context(|| name.to_string()),
+            Err(error) => return Err(error).with_context(|| format!("{name} is not JSON")),
+        };
+        let top = Value::Object(top);
+        match top["type"].as_str() {
+            Some("FeatureCollection") if top["features"].is_null() => {
+                bail!("{name}: a feature collection without \"features\"")
+            }
+            Some("FeatureCollection") => {}
+            Some("Feature") => features
+                .add(&top, payload)
+                .with_context(|| name.to_string())?,
+            Some(_) => {
+                let feature = serde_json::json!({"type": "Feature", "geometry": top});
+                features
+                    .add(&feature, payload)
+                    .with_context(|| name.to_string())?;
+            }
+            None => bail!("{name} is not GeoJSON: its top has no \"type\""),
+        }
+        Ok(features)
+    }
+
+    fn add(&mut self, feature: &Value, payload: Option<&str>) -> Result<()> {
+        let number = self.shapes.len() + self.empty;
+        let place = || format!("feature {number}");
+        let Some(bounds) = bounds_of(feature).with_context(place)? else {
+            self.empty += 1;
+            return Ok(());
+        };
+        let payload = match payload {
+            None => number as u64,
+            Some(name) => payload_of(feature, name).with_context(place)?,
+        };
+        let is_point = feature["geometry"]["type"] == "Point";
+        self.shapes.push(Shape {
+            bounds,
+            number,
+            is_point,
+            payload,
+        });
+        Ok(())
+    }
+
+    /// How many features have no geometry.
+    pub fn empty(&self) -> usize {
+        self.empty
     }
 
     /// Whether every feature that has a geometry is a single point.
     pub fn are_points(&self) -> bool {
-        let mut kinds = self
-            .features
-            .iter()
-            .map(|feature| &feature["geometry"])
-            .filter(|geometry| !geometry.is_null())
-            .map(|geometry| geometry["type"].as_str());
-        kinds.all(|kind| kind == Some("Point"))
+        self.shapes.iter().all(|shape| shape.is_point)
     }
 
-    /// The bounding boxes of all features that have a geometry, and how many have none. The payload is the number of the feature, from 0,
-    /// or what `payload` names: the feature's `id`, or one of its properties.
-    pub fn records<G: Geometry>(&self, payload: Option<&str>) -> Result<(Vec<(G, u64)>, usize)> {
-        let mut records = Vec::with_capacity(self.features.len());
-        let mut empty = 0;
-        for (number, feature) in self.features.iter().enumerate() {
-            let place = || format!("feature {number}");
-            let Some(shape) = shape_of(feature).with_context(place)? else {
-                empty += 1;
-                continue;
-            };
-            let payload = match payload {
-                None => number as u64,
-                Some(name) => payload_of(feature, name).with_context(place)?,
-            };
-            records.push((shape, payload));
-        }
-        Ok((records, empty))
+    /// The bounding boxes as geometries of an index, with what is stored beside them.
+    pub fn records<G: Geometry>(&self) -> Result<Vec<(G, u64)>> {
+        let record = |shape: &Shape| {
+            let place = || format!("feature {}", shape.number);
+            Ok((shape.bounds.shape().with_context(place)?, shape.payload))
+        };
+        self.shapes.iter().map(record).collect()
     }
 }
 
-/// The bounding box of a feature as a geometry; `None` if the feature has none.
-fn shape_of<G: Geometry>(feature: &Value) -> Result<Option<G>> {
+/// Reads the top of a file: adds the elements of `features`, and returns all other members.
+struct Top<'a> {
+    features: &'a mut Features,
+    payload: Option<&'a str>,
+}
+
+impl<'de> Visitor<'de> for Top<'_> {
+    type Value = serde_json::Map<String, Value>;
+
+    fn expecting(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of GeoJSON")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut members: A) -> Result<Self::Value, A::Error> {
+        let mut others = serde_json::Map::new();
+        while let Some(name) = members.next_key::<String>()? {
+            let value = if name == "features" {
+                members.next_value_seed(&mut self)?;
+                // It stands for the elements that have been added.
+                Value::Bool(true)
+            } else {
+                members.next_value()?
+            };
+            others.insert(name, value);
+        }
+        Ok(others)
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for &mut Top<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, elements: D) -> Result<(), D::Error> {
+        elements.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for &mut Top<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of features")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
+        while let Some(feature) = elements.next_element::<Value>()? {
+            let added = self.features.add(&feature, self.payload);
+            added.map_err(|error| A::Error::custom(format!("{error:#}")))?;
+        }
+        Ok(())
+    }
+}
+
+/// The bounding box of a feature; `None` if the feature has no geometry, or one without positions.
+fn bounds_of(feature: &Value) -> Result<Option<Bounds>> {
     ensure!(
         feature["type"] == "Feature",
         "its \"type\" is {}, not \"Feature\"",
         feature["type"]
     );
-    let mut bounds = Bounds {
-        low: [f64::INFINITY; MAX_AXES],
-        high: [f64::NEG_INFINITY; MAX_AXES],
-        positions: 0,
-    };
     let geometry = &feature["geometry"];
     if geometry.is_null() {
         return Ok(None);
     }
-    bounds.add_geometry(geometry, G::AXES, 0)?;
-    if bounds.positions == 0 {
-        return Ok(None);
-    }
-    let is_point = G::COORDINATES == G::AXES;
-    ensure!(
-        !is_point || bounds.low == bounds.high,
-        "a {} is no point; its bounding box fits an index of box{}",
-        geometry["type"].as_str().unwrap_or("geometry"),
-        G::AXES
-    );
-    let shape = G::from_coordinates(|i| match i.checked_sub(G::AXES) {
-        None => bounds.low[i],
-        Some(axis) => bounds.high[axis],
-    });
-    Ok(Some(shape))
+    let mut bounds = Bounds {
+        low: [f64::INFINITY; MAX_AXES],
+        high: [f64::NEG_INFINITY; MAX_AXES],
+        axes: 0,
+    };
+    bounds.add_geometry(geometry, 0)?;
+    Ok((bounds.axes > 0).then_some(bounds))
 }
 
 /// A whole number that is not negative, or the text of one.
@@ -130,7 +222,28 @@ fn payload_of(feature: &Value, name: &str) -> Result<u64> {
 }
 
 impl Bounds {
-    fn add_geometry(&mut self, geometry: &Value, axes: usize, depth: usize) -> Result<()> {
+    /// The box as a geometry of an index.
+    fn shape<G: Geometry>(&self) -> Result<G> {
+        ensure!(
+            self.axes >= G::AXES,
+            "a position has {} numbers, and a {} needs {}",
+            self.axes,
+            G::NAME,
+            G::AXES
+        );
+        let is_point = G::COORDINATES == G::AXES;
+        ensure!(
+            !is_point || self.low[..G::AXES] == self.high[..G::AXES],
+            "it is no point; its bounding box fits an index of box{}",
+            G::AXES
+        );
+        Ok(G::from_coordinates(|i| match i.checked_sub(G::AXES) {
+            None => self.low[i],
+            Some(axis) => self.high[axis],
+        }))
+    }
+
+    fn add_geometry(&mut self, geometry: &Value, depth: usize) -> Result<()> {
         ensure!(
             depth < MAX_DEPTH,
             "geometry collections in {MAX_DEPTH} levels"
@@ -144,45 +257,40 @@ impl Bounds {
                 let Some(members) = geometry["geometries"].as_array() else {
                     bail!("a geometry collection without \"geometries\"");
                 };
-                for member in members {
-                    self.add_geometry(member, axes, depth + 1)?;
-                }
-                return Ok(());
+                let mut members = members.iter();
+                return members.try_for_each(|member| self.add_geometry(member, depth + 1));
             }
             Some(other) => bail!("{} is no type of geometry", quoted(other)),
             None => bail!("its geometry has no \"type\""),
         };
-        self.add_coordinates(&geometry["coordinates"], depth_of_coordinates, axes)
+        self.add_coordinates(&geometry["coordinates"], depth_of_coordinates)
     }
 
-    fn add_coordinates(&mut self, coordinates: &Value, depth: usize, axes: usize) -> Result<()> {
+    fn add_coordinates(&mut self, coordinates: &Value, depth: usize) -> Result<()> {
         let Some(list) = coordinates.as_array() else {
             bail!("its coordinates are not lists of numbers as deep as its type asks for");
         };
         if depth > 0 {
-            return list
-                .iter()
-                .try_for_each(|inner| self.add_coordinates(inner, depth - 1, axes));
+            let mut inner = list.iter();
+            return inner.try_for_each(|inner| self.add_coordinates(inner, depth - 1));
         }
         // An empty point is how some programs write that there is none.
         if list.is_empty() {
             return Ok(());
         }
-        self.positions += 1;
-        for axis in 0..axes {
-            let Some(coordinate) = list.get(axis).and_then(Value::as_f64) else {
-                bail!(
-                    "the position {} has not {axes} numbers",
-                    quoted(&coordinates.to_string())
-                );
-            };
+        // RFC 7946: numbers after the third one have no meaning.
+        let axes = list.len().min(MAX_AXES);
+        let refused = || format!("{} is no position", quoted(&coordinates.to_string()));
+        ensure!(axes >= 2, refused());
+        for (axis, coordinate) in list[..axes].iter().enumerate() {
+            let coordinate = coordinate.as_f64().with_context(refused)?;
             self.low[axis] = self.low[axis].min(coordinate);
             self.high[axis] = self.high[axis].max(coordinate);
         }
-        // Axes that the index has not stay equal, so that a point is one.
-        for axis in axes..MAX_AXES {
-            (self.low[axis], self.high[axis]) = (0.0, 0.0);
-        }
+        self.axes = match self.axes {
+            0 => axes,
+            before => before.min(axes),
+        };
         Ok(())
     }
 }

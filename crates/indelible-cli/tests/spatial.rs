@@ -267,12 +267,12 @@ fn what_cannot_be_is_said_in_plain_words_and_changes_nothing() {
         ("load p s shops.csv --kind hilbert", "--lon and --lat"),
         (
             "load p s bad.geojson",
-            "feature 0: \"Circle\" is no type of geometry",
+            "bad.geojson: feature 0: \"Circle\" is no type of geometry",
         ),
         ("load p s deep.geojson", "not lists of numbers as deep"),
         (
             "load p s parks.geojson --geometry point2",
-            "feature 0: a Polygon is no point",
+            "feature 0: it is no point; its bounding box fits an index of box2",
         ),
         (
             "load p s parks.geojson --payload name",

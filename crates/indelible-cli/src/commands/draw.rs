@@ -20,6 +20,9 @@ const MARGIN: f64 = 12.0;
 const TITLE: f64 = 28.0;
 /// Least side of a rectangle, so that a leaf of records in one place is seen.
 const LEAST_SIDE: f64 = 0.5;
+/// Dots in a picture whose dots are one pixel wide, and the width of the largest dots.
+const DOTS_OF_ONE_PIXEL: f64 = 18_000.0;
+const LARGEST_DOT: f64 = 3.5;
 
 /// Draw a spatial index.
 ///
@@ -203,9 +206,13 @@ impl Frame {
         }
         if are_points {
             // One path of dots: a line of no length with a round cap is a dot.
-            svg.push_str(
-                "</g>\n<path fill=\"none\" stroke=\"#111\" stroke-width=\"1\" stroke-linecap=\"round\" d=\"",
-            );
+            // The fewer the larger, so that few are seen and many do not cover the leaves.
+            let dot = (DOTS_OF_ONE_PIXEL / records.len().max(1) as f64).sqrt();
+            let dot = dot.clamp(1.0, LARGEST_DOT);
+            write!(
+                svg,
+                "</g>\n<path fill=\"none\" stroke=\"#111\" stroke-width=\"{dot:.1}\" stroke-linecap=\"round\" d=\"",
+            )?;
             for record in records
                 .iter()
                 .filter(|of| of.iter().all(|edge| edge.is_finite()))

@@ -109,7 +109,7 @@ impl Load<'_> {
                 self.shapes.columns().is_empty(),
                 "GeoJSON says itself where the coordinates are: leave out --lon, --lat, --x, --y and --z"
             );
-            let features = Features::read(self.file)?;
+            let features = Features::read(self.file, self.shapes.payload.as_deref())?;
             let default = if features.are_points() {
                 GeometryType::Point2
             } else {
@@ -117,8 +117,8 @@ impl Load<'_> {
             };
             let geometry = self.shapes.geometry.or(known).unwrap_or(default);
             return with_geometry!(geometry, G => {
-                let (records, empty) = features.records::<G>(self.shapes.payload.as_deref()).with_context(in_file)?;
-                Ok((self.write(pool, records)?, empty))
+                let records = features.records::<G>().with_context(in_file)?;
+                Ok((self.write(pool, records)?, features.empty()))
             });
         };
         let reader = csv::ReaderBuilder::new()
