@@ -289,7 +289,10 @@ fn stat_check_rm_and_shrink_see_the_same_pool() {
         cli.fails("rm p.pool big")
             .contains("nothing is named \"big\"")
     );
-    assert!(cli.fails("get p.pool big 1").contains("no map"));
+    assert!(
+        cli.fails("get p.pool big 1")
+            .contains("nothing is named \"big\"")
+    );
 }
 
 #[test]
