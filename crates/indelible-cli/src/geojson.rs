@@ -41,8 +41,8 @@ struct Bounds {
 }
 
 impl Features {
-    /// Reads a file whose top is a feature collection, a feature, or a geometry. Features are read one after the other, so that a file may be
-    /// larger than memory. The payload is the number of the feature, from 0, or what `payload` names: the feature's `id`, or one of its
+    /// Reads a file whose top is a feature collection, a feature, or a geometry. Features are read one after the other: memory is needed
+    /// for their boxes alone. The payload is the number of the feature, from 0, or what `payload` names: the feature's `id`, or one of its
     /// properties.
     pub fn read(path: &Path, payload: Option<&str>) -> Result<Self> {
         let name = path.display();
