@@ -23,6 +23,45 @@ pub enum Change {
     Remove,
     /// Sets the value to the second if it is the first.
     Exchange(Option<u64>, Option<u64>),
+    /// The value is four [`Counts`]: one more at this place.
+    Add(u8),
+    /// One less at this place, if there is one.
+    Take(u8),
+    /// One less at the first place and one more at the second, if there is one at the first.
+    Move(u8, u8),
+}
+
+/// How many records of one payload there are at each of four places: one word of a register, 16 bits for each place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts(pub u64);
+
+impl Counts {
+    /// How many there are at a place.
+    #[must_use]
+    pub fn at(self, place: u8) -> u64 {
+        self.0 >> (16 * place) & 0xffff
+    }
+
+    /// With as many more at a place, which are at most `u16::MAX` then.
+    #[must_use]
+    pub fn with(self, more: u64, place: u8) -> Self {
+        Self(self.0 + (more << (16 * place)))
+    }
+
+    /// With one less at a place, if there is one.
+    fn without(self, place: u8) -> Option<Self> {
+        (self.at(place) > 0).then(|| Self(self.0 - (1 << (16 * place))))
+    }
+
+    fn of(value: Option<u64>) -> Self {
+        Self(value.unwrap_or(0))
+    }
+
+    /// As the value of a register: nothing if there is no record.
+    #[must_use]
+    pub fn value(self) -> Option<u64> {
+        (self.0 > 0).then_some(self.0)
+    }
 }
 
 impl Change {
@@ -35,6 +74,15 @@ impl Change {
             Self::Remove => None,
             Self::Exchange(from, to) if now == from => to,
             Self::Exchange(..) => now,
+            Self::Add(place) => Counts::of(now).with(1, place).value(),
+            Self::Take(place) => match Counts::of(now).without(place) {
+                Some(less) => less.value(),
+                None => now,
+            },
+            Self::Move(from, to) => match Counts::of(now).without(from) {
+                Some(less) => less.with(1, to).value(),
+                None => now,
+            },
         }
     }
 }
@@ -68,6 +116,10 @@ pub enum Saw {
     Value(Option<u64>),
     /// Whether there was one.
     Presence(bool),
+    /// Whether there was a record at a place.
+    PresenceAt(u8, bool),
+    /// At each place at least so many records, and at most so many.
+    Between(Counts, Counts),
 }
 
 impl Saw {
@@ -76,6 +128,11 @@ impl Saw {
             Self::Nothing => true,
             Self::Value(value) => value == before,
             Self::Presence(presence) => presence == before.is_some(),
+            Self::PresenceAt(place, presence) => presence == (Counts::of(before).at(place) > 0),
+            Self::Between(least, most) => (0..4).all(|place| {
+                let count = Counts::of(before).at(place);
+                (least.at(place)..=most.at(place)).contains(&count)
+            }),
         }
     }
 }
@@ -405,6 +462,29 @@ fn list(allowed: &[Option<u64>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_moved_is_at_one_place_at_every_moment() {
+        let at = |place| Counts::default().with(1, place);
+        let mut history = History::new(&[(1, at(0).0)]);
+        history
+            .invoke(0, &Steps::one(1, Change::Move(0, 2)))
+            .unwrap();
+        assert!(history.allows(&[(1, at(0).0)]).is_ok());
+        assert!(history.allows(&[(1, at(2).0)]).is_ok());
+        assert!(history.allows(&[(1, at(0).with(1, 2).0)]).is_err());
+        assert!(history.allows(&[]).is_err());
+        let look = |saw| {
+            let mut history = history.clone();
+            history.invoke(1, &Steps::one(1, Change::Get)).unwrap();
+            history.returned(1, &[Saw::Between(saw, saw)])
+        };
+        assert!(look(at(0)).is_ok() && look(at(2)).is_ok());
+        assert!(look(Counts::default()).is_err() && look(at(0).with(1, 2)).is_err());
+        history.returned(0, &[Saw::PresenceAt(0, true)]).unwrap();
+        assert!(history.allows(&[(1, at(0).0)]).is_err());
+        assert!(history.allows(&[(1, at(2).0)]).is_ok());
+    }
 
     #[test]
     fn what_has_returned_stays_and_what_is_in_flight_may_go() {

@@ -74,7 +74,7 @@ fn the_report_names_the_operation_the_event_the_lines_and_the_source() {
 fn a_failing_seed_fails_again_in_the_same_way() {
     let run = |seed, histories| {
         let run = Search {
-            history: &|seed| maps::history(Some(Kind::LbTree), seed, 24, 2),
+            history: &|seed| maps::history(Kind::LbTree, seed, 24, 2),
             crash_model: CrashModel::Pmem,
             limits: Limits {
                 images_per_point: 24,
