@@ -178,7 +178,12 @@ impl Register {
                     continue;
                 }
                 let mut next = state.clone();
-                next.done.push((step, state.value));
+                // What an addition found is not asked: states that differ in that alone are one.
+                let found = match change {
+                    Change::Add(_) => None,
+                    _ => state.value,
+                };
+                next.done.push((step, found));
                 next.done.sort_unstable();
                 next.value = change.after(state.value);
                 if !self.states.contains(&next) {

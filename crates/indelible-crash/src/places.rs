@@ -23,6 +23,8 @@ pub struct Spatials<G> {
     pub options: SpatialOptions,
     /// Where records lie.
     pub places: Places,
+    /// The places of each payload, which would take long to compute each time.
+    corners: Arc<[[Corners; Places::PLACES as usize]]>,
     geometry: PhantomData<fn() -> G>,
 }
 
@@ -31,6 +33,7 @@ impl<G> Clone for Spatials<G> {
         Self {
             options: self.options.clone(),
             places: self.places,
+            corners: Arc::clone(&self.corners),
             geometry: PhantomData,
         }
     }
@@ -104,9 +107,12 @@ impl<G: Geometry> Spatials<G> {
     pub(crate) fn from_history(
         history: History<SpatialKind>,
     ) -> (Self, Workload<SpatialOperation>) {
+        let places = history.keys;
+        let of = |payload| std::array::from_fn(|place| places.corners(payload, place as u8));
         let structure = Self {
             options: history.options,
-            places: history.keys,
+            places,
+            corners: (0..places.payloads).map(of).collect(),
             geometry: PhantomData,
         };
         let workload = Workload {
@@ -116,14 +122,18 @@ impl<G: Geometry> Spatials<G> {
         (structure, workload)
     }
 
+    fn corners(&self, payload: u64, place: u8) -> &Corners {
+        &self.corners[payload as usize][usize::from(place)]
+    }
+
     fn shape(&self, payload: u64, place: u8) -> G {
-        shape(&self.places.corners(payload, place))
+        shape(self.corners(payload, place))
     }
 
     /// The places of a payload that meet a box, as counts that are 0 or `u16::MAX`.
     fn meeting(&self, payload: u64, [low, high]: &Corners) -> Counts {
         let meets = |place: &u8| {
-            let corners = self.places.corners(payload, *place);
+            let corners = self.corners(payload, *place);
             (0..G::AXES).all(|axis| {
                 // A point has no upper corner of its own.
                 corners[0][axis] <= high[axis] && corners[1][axis] >= low[axis]
@@ -149,6 +159,9 @@ impl<G: Geometry> Spatials<G> {
     ) -> Result<BTreeMap<u64, Counts>, String> {
         let mut all: BTreeMap<u64, Counts> = BTreeMap::new();
         for Record { shape, payload, .. } in records {
+            if payload >= self.places.payloads {
+                return Err(format!("payload {payload} is there, which nobody inserted"));
+            }
             let is_here = |place: &u8| self.shape(payload, *place) == shape;
             let place = (0..Places::PLACES)
                 .find(is_here)
@@ -202,8 +215,8 @@ impl<G: Geometry> Spatials<G> {
         let saw = (0..self.places.payloads).map(|payload| {
             let found = found.get(&payload).copied().unwrap_or_default();
             let unknown = (0..Places::PLACES).filter(|&place| {
-                let corners = self.places.corners(payload, place);
-                let distance = distance(&corners, point, G::AXES);
+                let corners = self.corners(payload, place);
+                let distance = distance(corners, point, G::AXES);
                 !is_complete && (distance >= last * (1.0 - ROUNDING) || distance.is_nan())
             });
             let most = unknown.fold(found.0, |most, place| most | 0xffff << (16 * place));

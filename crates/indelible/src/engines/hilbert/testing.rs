@@ -72,7 +72,7 @@ impl Suite<SpatialKind> for Testing {
     }
 
     fn histories(&self) -> [u64; 2] {
-        [240, 160]
+        [48, 48]
     }
 
     fn equivalent_mutants(&self) -> &'static [EquivalentMutant] {
