@@ -313,7 +313,7 @@ impl<G: Geometry> Structure for Spatials<G> {
             atomic,
         };
         let looks = |payloads: &mut dyn Iterator<Item = u64>| Steps {
-            steps: payloads.map(|payload| (payload, Change::Get)).collect(),
+            steps: payloads.map(|payload| (payload, Change::Look)).collect(),
             atomic: false,
         };
         match operation {

@@ -72,7 +72,7 @@ impl Suite<SpatialKind> for Testing {
     }
 
     fn histories(&self) -> [u64; 2] {
-        [48, 48]
+        [48, 24]
     }
 
     fn equivalent_mutants(&self) -> &'static [EquivalentMutant] {
