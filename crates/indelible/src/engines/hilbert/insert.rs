@@ -251,6 +251,9 @@ impl<G: Geometry> Tree<G> {
         // place; after it, recovery does both stores, and the record is in its new place only.
         self.pm.commit(&intent.state, 1, "hilbert.relocate");
         for (leaf, (_, word)) in [to.leaf, from.leaf].into_iter().zip(stores) {
+            if planted(Bug::IntentClearedEarly) {
+                self.pm.commit(&intent.state, 0, "hilbert.relocated");
+            }
             // COMMIT hilbert.relocate.leaf: recovery does both of these stores, whichever of them it finds done.
             self.pm
                 .publish(leaf.commit_cell(), word, "hilbert.relocate.leaf");

@@ -325,7 +325,14 @@ impl<'a, G: Geometry> Leaf<'a, G> {
         if near != 0 {
             let slot = near.trailing_zeros() as usize;
             self.write(pm, slot, record);
-            return self.replace_bitmap(pm, header, header.bitmap::<G>() | 1 << slot, 0, None);
+            return self.replace_bitmap(
+                pm,
+                header,
+                header.bitmap::<G>() | 1 << slot,
+                0,
+                None,
+                false,
+            );
         }
         self.insert_far(pm, header, free, record);
     }
@@ -361,14 +368,21 @@ impl<'a, G: Geometry> Leaf<'a, G> {
             let cleared = header.word0 & !Shape::<G>::FRONT_BITS;
             pm.publish(&self.words[0], cleared, "hilbert.change");
         }
-        self.replace_bitmap(pm, header, bitmap, lines, None);
+        self.replace_bitmap(pm, header, bitmap, lines, None, false);
     }
 
     /// Removes the record in `slot`.
     #[inline(always)]
     pub(super) fn remove(self, pm: Pm, slot: usize) {
         let header = self.header();
-        self.replace_bitmap(pm, header, header.bitmap::<G>() & !(1 << slot), 0, None);
+        self.replace_bitmap(
+            pm,
+            header,
+            header.bitmap::<G>() & !(1 << slot),
+            0,
+            None,
+            false,
+        );
     }
 
     /// [`remove`](Self::remove) without the fence, as a bug that can be planted.
@@ -412,12 +426,20 @@ impl<'a, G: Geometry> Leaf<'a, G> {
         };
         let lines = self.write(pm, to, record);
         pm.note("relocation within a leaf", 0);
-        self.replace_bitmap(pm, header, (bitmap | 1 << to) & !(1 << slot), lines, None);
+        self.replace_bitmap(
+            pm,
+            header,
+            (bitmap | 1 << to) & !(1 << slot),
+            lines,
+            None,
+            false,
+        );
         true
     }
 
     /// Makes `bitmap` the records of the leaf, and `next` its sibling if there is one, with one store. `lines` have been written and not
-    /// flushed, in slots that are not in use yet.
+    /// flushed, in slots that are not in use yet; other lines, elsewhere, on which the change depends, have been flushed without a fence if
+    /// `is_fence_due`.
     #[inline(always)]
     pub(super) fn replace_bitmap(
         self,
@@ -426,6 +448,7 @@ impl<'a, G: Geometry> Leaf<'a, G> {
         bitmap: u64,
         lines: u32,
         next: Option<Offset>,
+        is_fence_due: bool,
     ) {
         let near = Shape::<G>::NEAR;
         let arrivals = bitmap >> near & Shape::<G>::FRONT_BITS;
@@ -434,7 +457,7 @@ impl<'a, G: Geometry> Leaf<'a, G> {
         if word0 == now.word0 && next.is_none() {
             // Only line 1 changes. What is not valid under this turn is cleared as well: so it is clean when the turn changes.
             let word1 = MARK | arrivals << Header::shift(now.turn());
-            self.flush_before(pm, lines & !0b10);
+            self.flush_before(pm, lines & !0b10, is_fence_due);
             // COMMIT hilbert.arrival: the bits of line 1. Before this store recovery sees the leaf without the change; after it with it. The
             // record in line 1 was stored before, and shares the flush.
             return pm.commit(&self.words[LINE_WORDS], word1, "hilbert.arrival");
@@ -455,17 +478,17 @@ impl<'a, G: Geometry> Leaf<'a, G> {
             pm.store(&self.words[sibling], next.get());
             lines |= 1 << (sibling / LINE_WORDS);
         }
-        self.flush_before(pm, lines & !1);
+        self.flush_before(pm, lines & !1, is_fence_due);
         // COMMIT hilbert.change: the bitmap, with `turn` and `alt`: an insert, a removal, a relocation within the leaf, a split or a merge.
         // Before this store recovery sees the old leaf, whole: all that was written lies in slots, in bits of line 1 and in the sibling that
         // do not count. After it, it sees the new state. What was written in line 0 was stored before, and shares the flush.
         pm.commit(&self.words[0], word0, "hilbert.change");
     }
 
-    /// Persists the lines on which a commit depends, if there are any.
+    /// Persists the lines on which a commit depends, if there are any, with those that only lack a fence.
     #[inline(always)]
-    fn flush_before(self, pm: Pm, lines: u32) {
-        if lines != 0 {
+    fn flush_before(self, pm: Pm, lines: u32, is_fence_due: bool) {
+        if lines != 0 || is_fence_due {
             self.flush(pm, lines);
             pm.named("hilbert.records").fence();
         }
@@ -552,7 +575,7 @@ impl<'a, G: Geometry> Leaf<'a, G> {
             lines |= self.write(pm, slot, record);
             bitmap |= 1 << slot;
         }
-        self.replace_bitmap(pm, header, bitmap, lines, Some(next));
+        self.replace_bitmap(pm, header, bitmap, lines, Some(next), false);
     }
 
     /// Unlinks the empty right neighbour of this leaf, or replaces it by a copy: `next` becomes the sibling.
