@@ -184,18 +184,19 @@ impl<G: Geometry> Tree<G> {
             let next = offsets.get(at + 1).copied().unwrap_or(Offset::NONE);
             self.leaves.at(leaf.offset).stream(self.pm, &mine, next);
         };
-        let parts = Mutex::new(chain.chunks_mut(PART_LEAVES).enumerate());
-        let next_part = || lock(&parts).next();
-        in_parallel(self.threads(count / PART_LEAVES), || {
-            while let Some((part, leaves)) = next_part() {
-                for (i, leaf) in leaves.iter_mut().enumerate() {
-                    write(part * PART_LEAVES + i, leaf);
+        {
+            let parts = Mutex::new(chain.chunks_mut(PART_LEAVES).enumerate());
+            let next_part = || lock(&parts).next();
+            in_parallel(self.threads(count / PART_LEAVES), || {
+                while let Some((part, leaves)) = next_part() {
+                    for (i, leaf) in leaves.iter_mut().enumerate() {
+                        write(part * PART_LEAVES + i, leaf);
+                    }
                 }
-            }
-            // Each thread waits for its own stores.
-            self.pm.named("hilbert.load.part").fence();
-        });
-        drop(parts);
+                // Each thread waits for its own stores.
+                self.pm.named("hilbert.load.part").fence();
+            });
+        }
         let (first, rest) = chain.split_at_mut(1);
         if spread_equals(first[0].low, None, rest) {
             return Ok(chain);
@@ -357,7 +358,6 @@ fn sort_parts<G: Geometry>(
             part.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| tie(a).cmp(&tie(b))));
         }
     });
-    drop(parts);
     divided
 }
 

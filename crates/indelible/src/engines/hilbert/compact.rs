@@ -229,6 +229,7 @@ impl<G: Geometry> Drop for FreeIntents<'_, G> {
 }
 
 /// What leads to a leaf.
+#[allow(clippy::large_enum_variant, reason = "one at a time, on the stack")]
 enum Link<'a> {
     /// The sibling of the leaf at `left`. If that leaf is under another bottom node, where it was found.
     Sibling {

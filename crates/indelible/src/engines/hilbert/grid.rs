@@ -100,9 +100,24 @@ impl Reach {
         })
     }
 
-    /// What records that lie in unindexed ranges do not exceed.
-    pub(super) fn at_open(&self) -> [f64; MAX_AXES] {
-        self.at_open
+    /// The box in which all records that were there at the open and have their centres in `rect` lie; and, the other way round, in which the
+    /// centres lie of all those that meet `rect`.
+    pub(super) fn widened(&self, rect: &Rect) -> Rect {
+        let mut wide = *rect;
+        let sides = wide.low.iter_mut().zip(&mut wide.high);
+        for ((low, high), &reach) in sides.zip(&self.at_open) {
+            if reach > 0.0 {
+                // One step further, for the rounding of the difference; infinity less infinity is not a number.
+                let (below, above) = ((*low - reach).next_down(), (*high + reach).next_up());
+                *low = if below.is_nan() {
+                    f64::NEG_INFINITY
+                } else {
+                    below
+                };
+                *high = if above.is_nan() { f64::INFINITY } else { above };
+            }
+        }
+        wide
     }
 
     /// What all records do not exceed.
@@ -139,10 +154,10 @@ impl Reach {
         // A compaction that moves the root block holds this mutex too.
         let _raising = lock(&self.raising);
         let root = tree.root_block()?;
-        for axis in 0..MAX_AXES {
-            if wanted[axis] > self.now()[axis] {
+        for (axis, &wanted) in wanted.iter().enumerate() {
+            if wanted > self.now()[axis] {
                 tree.pm.note("reach raised", 0);
-                let word = wanted[axis].to_bits();
+                let word = wanted.to_bits();
                 if planted(Bug::ReachTooLate) {
                     self.now[axis].store(word, Ordering::Release);
                     continue;

@@ -20,7 +20,7 @@ use crate::concurrency::locks::{Version, Wait};
 use crate::engines::{Nearest, Neighbour};
 use crate::kernels::{Kernel, Simd, dispatch};
 use crate::pool::Offset;
-use crate::spatial::{Geometry, MAX_AXES, Metric, Quadrant, Rect, f32_above, f32_below};
+use crate::spatial::{Geometry, MAX_AXES, Metric, Quadrant, f32_above, f32_below};
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
@@ -294,25 +294,10 @@ impl<G: Geometry> Tree<G> {
         };
         let last = high.map_or(u64::MAX, |high| code_of(high - 1));
         for quadrant in grid.covering(code_of(low), last) {
-            let bound = metric.bound(&self.reached_from(&grid.rect(&quadrant)));
+            let bound = metric.bound(&self.reach.widened(&grid.rect(&quadrant)));
             queue.push(f32_below(bound), Place::Gap(low, quadrant));
         }
         Ok(())
-    }
-
-    /// The box of all that can have its centre in `rect`, of what was there at the open.
-    fn reached_from(&self, rect: &Rect) -> Rect {
-        let reach = self.reach.at_open();
-        let mut wide = *rect;
-        for axis in 0..G::AXES {
-            if reach[axis] > 0.0 {
-                let low = (rect.low[axis] - reach[axis]).next_down();
-                let high = (rect.high[axis] + reach[axis]).next_up();
-                wide.low[axis] = if low.is_nan() { f64::NEG_INFINITY } else { low };
-                wide.high[axis] = if high.is_nan() { f64::INFINITY } else { high };
-            }
-        }
-        wide
     }
 
     /// Divides a quadrant of an unindexed range, or returns a key around which the range has to be indexed.
@@ -340,7 +325,7 @@ impl<G: Geometry> Tree<G> {
             return Ok(Some(low));
         };
         for child in quadrant.children() {
-            let bound = metric.bound(&self.reached_from(&grid.rect(&child)));
+            let bound = metric.bound(&self.reach.widened(&grid.rect(&child)));
             queue.push(f32_below(bound), Place::Gap(low, child));
         }
         Ok(None)

@@ -363,18 +363,7 @@ impl<G: Geometry> Tree<G> {
     /// no grid, and so only one leaf.
     pub(super) fn cells_of(&self, window: &Rect) -> Option<([u32; MAX_AXES], [u32; MAX_AXES])> {
         let grid: &Grid = self.grid.get()?;
-        let reach = self.reach.at_open();
-        let mut wide = *window;
-        for axis in 0..MAX_AXES {
-            if reach[axis] > 0.0 {
-                // One step further, for the rounding of the difference; infinity less infinity is not a number.
-                let low = (window.low[axis] - reach[axis]).next_down();
-                let high = (window.high[axis] + reach[axis]).next_up();
-                wide.low[axis] = if low.is_nan() { f64::NEG_INFINITY } else { low };
-                wide.high[axis] = if high.is_nan() { f64::INFINITY } else { high };
-            }
-        }
-        Some(grid.window_cells(&wide))
+        Some(grid.window_cells(&self.reach.widened(window)))
     }
 }
 

@@ -486,6 +486,7 @@ impl<G: Geometry> Tree<G> {
 }
 
 /// Half the circumference of a box in two dimensions, and its like in three. Never NaN.
+#[allow(clippy::manual_clamp, reason = "`clamp` keeps what is not a number")]
 fn margin(rect: &Rect) -> f64 {
     let sides = rect.low.iter().zip(&rect.high);
     // The box of nothing has negative sides, and a box at infinity has one that is NaN, which `max` and `min` replace.

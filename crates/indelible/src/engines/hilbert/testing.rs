@@ -243,7 +243,6 @@ fn tall(kind: SpatialKind, seed: u64, operations: usize) -> SpatialHistory {
             .chain(removals().take(removed))
             .collect(),
         threads: vec![recorded],
-        ..History::new(kind)
     }
 }
 

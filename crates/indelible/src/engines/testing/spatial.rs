@@ -192,7 +192,7 @@ impl Family for SpatialKind {
         let per_thread = (size.operations / threads).max(1) as u64;
         let mut other = OtherIndex::Absent;
         let mut one = |i: u64| match theme {
-            0 if i / keys.payloads % 2 == 0 => Insert(i % keys.payloads, 0),
+            0 if (i / keys.payloads).is_multiple_of(2) => Insert(i % keys.payloads, 0),
             0 => Remove(i % keys.payloads, 0),
             _ => anything(keys, threads == 1, &mut random, &mut other),
         };
