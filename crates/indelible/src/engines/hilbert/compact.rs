@@ -178,7 +178,9 @@ impl<G: Geometry> Tree<G> {
             return Ok(());
         }
         // What writes to the root block: new directories, larger records, relocations, and the choice of the grid, for which the first leaf is
-        // locked.
+        // locked. The leaf comes first: a relocation waits for an intent, and a split for the directory, while they hold locks of leaves.
+        let _guard = epochs::pin();
+        let _first = self.lock_leaf(0, None)?;
         let _held = (self.directory.hold(), self.reach.hold());
         let mut wait = Wait::default();
         let _intents = loop {
@@ -191,8 +193,6 @@ impl<G: Geometry> Tree<G> {
             drop(intents);
             wait.step();
         };
-        let _guard = epochs::pin();
-        let _first = self.lock_leaf(0, None)?;
         let Some(new) = self.space.alloc_below(end) else {
             return Ok(());
         };
