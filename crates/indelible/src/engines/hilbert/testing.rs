@@ -95,7 +95,7 @@ impl Suite<SpatialKind> for Testing {
     }
 
     fn rare_history(&self, kind: SpatialKind, seed: u64, size: Size) -> Option<SpatialHistory> {
-        (size.threads < 2 && seed % 64 == 63).then(|| tall(kind, seed, size.operations))
+        (size.threads < 2 && seed % 64 == 63).then(|| tall(seed, size.operations))
     }
 
     fn rare_seeds(&self) -> &'static [u64] {
@@ -216,7 +216,7 @@ fn load(keys: Places, random: &mut SmallRng) -> Vec<(u64, u8)> {
 }
 
 /// An index with so many leaves that its root gets another level as it grows, or loses it as it shrinks.
-fn tall(kind: SpatialKind, seed: u64, operations: usize) -> SpatialHistory {
+fn tall(seed: u64, operations: usize) -> SpatialHistory {
     let operations = operations as u64;
     let grows = (seed / 64).is_multiple_of(2);
     let loaded = if grows { 1_500 } else { 1_800 };
