@@ -94,7 +94,7 @@ impl Suite<SpatialKind> for Testing {
         with_extent(history, &mut random)
     }
 
-    fn rare_history(&self, kind: SpatialKind, seed: u64, size: Size) -> Option<SpatialHistory> {
+    fn rare_history(&self, _: SpatialKind, seed: u64, size: Size) -> Option<SpatialHistory> {
         (size.threads < 2 && seed % 64 == 63).then(|| tall(seed, size.operations))
     }
 
