@@ -186,7 +186,7 @@ impl<G: Geometry> Spatials<G> {
         let saw = payloads.iter().map(|payload| {
             let found = found.get(payload).copied().unwrap_or_default();
             // Places outside of the window may have any number.
-            let unknown = u64::MAX & !self.meeting(*payload, window).0;
+            let unknown = !self.meeting(*payload, window).0;
             Saw::Between(found, Counts(found.0 | unknown))
         });
         Ok(saw.collect())
