@@ -22,8 +22,8 @@ pub use engines::options::*;
 pub use engines::{Fact, FactValue, Kind, OptionInfo, Unit};
 pub use error::{Error, Result};
 pub use front::{
-    CompareExchange, Key, Keys, Map, MapInfo, MapOptions, MapStat, Newtype, Pool, PoolOptions,
-    PoolStat, Range, Type, Value, Values,
+    CompareExchange, Key, Keys, LogStat, Map, MapInfo, MapOptions, MapStat, Newtype, Pool,
+    PoolOptions, PoolStat, Range, Type, Value, Values,
 };
 pub use pool::Durability;
 pub use spatial::{Box2, Box3, Geometry, Point2, Point3};

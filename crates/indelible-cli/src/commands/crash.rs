@@ -38,9 +38,12 @@ pub struct Crash {
     /// Histories: 128, or as many as there is time for with --deep.
     #[arg(long)]
     histories: Option<u64>,
-    /// What fails: the power under persistent memory, or the process.
+    /// What fails: the power, or the process.
     #[arg(long, value_enum, default_value_t = Failing::Power)]
     failing: Failing,
+    /// What the pool is on when the power fails: persistent memory, or a disk, where it has a log.
+    #[arg(long, value_enum, default_value_t = Medium::Pmem)]
+    medium: Medium,
     /// Images at one point at most; beyond that a sample.
     #[arg(long)]
     images: Option<usize>,
@@ -71,6 +74,12 @@ enum Failing {
     Process,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Medium {
+    Pmem,
+    Disk,
+}
+
 impl Crash {
     /// Runs the command; the exit code is 1 if something is wrong.
     pub fn run(self, output: &Output) -> Result<bool> {
@@ -79,10 +88,15 @@ impl Crash {
         }
         let kind = self.kind.parse::<Kind>().ok();
         let run = Search {
-            history: &|seed| maps::history(kind, seed, self.ops, usize::from(self.threads)),
-            crash_model: match self.failing {
-                Failing::Power => CrashModel::Pmem,
-                Failing::Process => CrashModel::Process,
+            history: &|seed| {
+                let is_on_disk = self.medium == Medium::Disk;
+                maps::history_on(is_on_disk, kind, seed, [self.ops, self.threads.into()])
+            },
+            crash_model: match (self.failing, self.medium) {
+                (Failing::Power, Medium::Pmem) => CrashModel::Pmem,
+                // A process that dies leaves the whole log, which is one of the prefixes that the power may leave.
+                (_, Medium::Disk) => CrashModel::Disk,
+                (Failing::Process, Medium::Pmem) => CrashModel::Process,
             },
             limits: self.limits(),
             seed: self.seed,
@@ -100,10 +114,11 @@ impl Crash {
             if let Some(seed) = failure.seed {
                 let Self { ops, threads, .. } = &self;
                 let (kind, failing) = (&self.kind, name_of(&self.failing));
+                let medium = name_of(&self.medium);
                 let images = self.limits().images_per_point;
                 let deep = if self.deep { " --deep" } else { "" };
                 note(format_args!(
-                    "again: indelible crash --kind {kind} --ops {ops} --threads {threads} --failing {failing} --images {images} --seed {seed} --histories 1{deep}"
+                    "again: indelible crash --kind {kind} --ops {ops} --threads {threads} --failing {failing} --medium {medium} --images {images} --seed {seed} --histories 1{deep}"
                 ));
             }
         }

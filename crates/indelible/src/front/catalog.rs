@@ -107,14 +107,11 @@ impl Pool {
             core: Arc::clone(&self.core),
             slot,
         };
-        match AnyMap::format(&place, options.any()) {
-            Ok(()) => self.core.commit_entry(slot),
-            Err(error) => {
-                self.core.remove_entry(slot);
-                return Err(error);
-            }
-        }
-        Ok(())
+        self.core.durably(|| {
+            AnyMap::format(&place, options.any())
+                .inspect(|()| self.core.commit_entry(slot))
+                .inspect_err(|_| self.core.remove_entry(slot))
+        })
     }
 }
 

@@ -15,6 +15,6 @@ pub use crate::pool::PoolOptions;
 pub(crate) use catalog::accept_if_whole;
 pub use map::{CompareExchange, Map};
 pub use options::MapOptions;
-pub use pool::{MapInfo, Pool, PoolStat};
+pub use pool::{LogStat, MapInfo, Pool, PoolStat};
 pub use range::{Keys, Range, Values};
 pub use types::{Key, Newtype, Type, Value};

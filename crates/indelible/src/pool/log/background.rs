@@ -1,0 +1,107 @@
+//! The threads of a log: one keeps segments ready for records, and applies records; in a pool with
+//! [`Durability::Interval`](crate::Durability::Interval) another one syncs the log at intervals.
+
+use super::Log;
+use crate::Result;
+use crate::concurrency::sync::lock;
+use crate::pool::system;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Segments that are kept prepared, so that no thread that appends has to wait for one.
+const PREPARED_SEGMENTS: usize = 2;
+
+/// How full the log is when operations begin to be delayed, so that the applier keeps up before it is full.
+const THROTTLED_FROM: f64 = 0.7;
+
+/// The longest delay of one operation, when the log is full.
+const LONGEST_DELAY: Duration = Duration::from_millis(5);
+
+/// The running threads of a log.
+pub(crate) struct Threads {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Threads {
+    /// Starts them; `interval` is the time between two syncs, if nobody waits for them.
+    pub(crate) fn start(log: &Arc<Log>, interval: Option<Duration>) -> Result<Self> {
+        let mut this = Self {
+            stop: Arc::default(),
+            threads: Vec::new(),
+        };
+        let stop = Arc::clone(&this.stop);
+        let tended = Arc::clone(log);
+        this.spawn("indelible-applier", move || {
+            let _ = tended.tender.set(std::thread::current());
+            while !stop.load(Ordering::Relaxed) {
+                // After a failure every operation returns the error; there is nothing left to do.
+                if !tended.tend().unwrap_or(false) {
+                    std::thread::park();
+                }
+            }
+        })?;
+        if let Some(interval) = interval {
+            let (synced, stop) = (Arc::clone(log), Arc::clone(&this.stop));
+            this.spawn("indelible-sync", move || {
+                while !stop.load(Ordering::Relaxed) {
+                    std::thread::park_timeout(interval);
+                    // An error makes every operation fail from here on.
+                    let _ = synced.sync();
+                }
+            })?;
+        }
+        Ok(this)
+    }
+
+    fn spawn(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+        let thread = system::spawn(name, work).map_err(|source| crate::Error::Io {
+            action: "start a thread for the log of",
+            path: "the pool".into(),
+            source,
+        })?;
+        self.threads.push(thread);
+        Ok(())
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Log {
+    /// Prepares a segment or applies records, if need be; whether it was.
+    pub(super) fn tend(&self) -> Result<bool> {
+        self.expect_sound()?;
+        let applier = &mut *lock(&self.applier);
+        let (prepared, used) = {
+            let appender = lock(&self.appender);
+            (appender.prepared.len(), appender.used.len())
+        };
+        let most = self.device.most_segments();
+        if prepared < PREPARED_SEGMENTS && self.add_segment()? {
+            return Ok(true);
+        }
+        if used > most / 2 {
+            self.apply_all(applier)?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Delays an operation that has given its locks back, if the applier does not keep up.
+    pub(super) fn throttle(&self) {
+        let over = (self.fullness() - THROTTLED_FROM) / (1.0 - THROTTLED_FROM);
+        if over > 0.0 {
+            std::thread::sleep(LONGEST_DELAY.mul_f64(over.min(1.0)));
+        }
+    }
+}
