@@ -74,6 +74,10 @@ impl<E: Engine> Host<E> {
             warming: Mutex::default(),
         });
         shared.begin_count();
+        if shared.gate.is_some() {
+            // Appends what was stored without a fence, before other threads store there.
+            shared.place.core.pm().fence();
+        }
         let background = shared.warm_up_in_background();
         Ok(Arc::new(Self { shared, background }))
     }

@@ -120,7 +120,7 @@ pub(super) fn capture(journal: &'static Journal, cell: &Cell, value: u64) {
 
 /// Appends what this thread has stored since its last fence.
 #[inline]
-pub(super) fn fence() {
+pub(crate) fn fence() {
     let _ = BATCH.try_with(|batch| batch.borrow_mut().append());
 }
 

@@ -109,6 +109,12 @@ pub(super) fn fsync(file: &File) -> Result<()> {
     retry_on_intr(|| rustix::fs::fsync(file))
 }
 
+/// Asks for a part of a file to be read into the page cache. A hint.
+pub(super) fn read_ahead(file: &File, at: u64, length: u64) {
+    let length = std::num::NonZeroU64::new(length);
+    let _ = rustix::fs::fadvise(file, at, length, rustix::fs::Advice::WillNeed);
+}
+
 /// Copies a part of a file to the same place in another one; returns how much.
 pub(super) fn copy_range(from: &File, to: &File, at: u64, length: u64) -> Result<u64> {
     fault()?;

@@ -46,7 +46,10 @@ impl PoolCore {
             uuid: self.uuid,
             generation: self.generation(),
         };
-        let log = Arc::new(Log::begin_in(identity, file, &self.mapping)?);
+        let Some(data) = self.mapping.file() else {
+            return Ok(());
+        };
+        let log = Arc::new(Log::begin_in(identity, file, data, self.mapping.path())?);
         let (is_strict, interval) = match self.promise {
             Promise::LoggedAtIntervals(interval) => {
                 (false, Some(Duration::from_millis(interval.into())))

@@ -26,6 +26,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Words of the two copies of the superblock.
 const SUPERBLOCK_WORDS: u64 = 2 * COPY_BYTES as u64 / 8;
 
+/// Words of a page.
+const PAGE_WORDS: u64 = 4096 / 8;
+
 /// Segments whose records are written before the pool's file is synced: few enough that segments become free again at short
 /// intervals, and enough that words which are written often are written once.
 const SEGMENTS_PER_ROUND: u64 = 8;
@@ -38,8 +41,8 @@ pub(super) struct Applier {
     /// Kept for their memory.
     words: Vec<Word>,
     bytes: Vec<u8>,
-    /// Words written, for the statistics.
-    pub(super) applied_words: u64,
+    /// Whether places are announced before they are written.
+    reads_ahead: bool,
 }
 
 impl Applier {
@@ -51,8 +54,15 @@ impl Applier {
             superblocks_changed: false,
             words: Vec::new(),
             bytes: Vec::new(),
-            applied_words: 0,
+            reads_ahead: false,
         })
+    }
+
+    /// Announces all places before it writes them: after a crash the file is not in the page cache, and a page has to be read before a
+    /// part of it is written. So the disk reads many pages at a time.
+    pub(super) fn reading_ahead(mut self) -> Self {
+        self.reads_ahead = true;
+        self
     }
 
     /// Notes the words of a batch.
@@ -67,13 +77,21 @@ impl Applier {
         // Stable: of the values of one word, the last one stays behind the others.
         self.words.sort_by_key(|&(at, _)| at);
         let words = std::mem::take(&mut self.words);
+        if self.reads_ahead {
+            let mut page = u64::MAX;
+            for &(at, _) in &words {
+                if at / PAGE_WORDS != page && at * 8 < length {
+                    page = at / PAGE_WORDS;
+                    data.expect_write(at * 8);
+                }
+            }
+        }
         let mut rest = &words[..];
         while let Some((&(at, value), more)) = rest.split_first() {
             rest = more;
             if rest.first().is_some_and(|next| next.0 == at) {
                 continue;
             }
-            self.applied_words += 1;
             if at < SUPERBLOCK_WORDS {
                 let at = at as usize * 8;
                 self.superblocks[at..at + 8].copy_from_slice(&value.to_ne_bytes());
@@ -96,7 +114,6 @@ impl Applier {
                 if rest.first().is_some_and(|later| later.0 == at) {
                     continue;
                 }
-                self.applied_words += 1;
                 self.bytes.extend(value.to_ne_bytes());
                 next = at + 1;
             }

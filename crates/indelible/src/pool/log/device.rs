@@ -3,15 +3,16 @@
 
 use super::record::{self, Header, SECTOR_WORDS, SEGMENT_BYTES, SEGMENT_WORDS};
 use crate::pool::files::io_error;
-use crate::pool::mapping::Mapping;
 use crate::pool::system;
 use crate::{Error, Result};
 use rustix::fs::OFlags;
 use rustix::mm::{MapFlags, ProtFlags};
+use std::borrow::Borrow;
 use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 /// The file that has the segments of the log.
 pub(super) trait LogDevice: Send + Sync {
@@ -38,6 +39,11 @@ pub(super) trait LogDevice: Send + Sync {
 
     /// Waits until everything that was stored before the call is on the disk.
     fn sync(&self) -> Result<()>;
+
+    /// [`sync`](Self::sync) for a thread that does not sync for the operations. An error has to reach both.
+    fn sync_beside(&self) -> Result<()> {
+        self.sync()
+    }
 }
 
 /// The file of the pool, as the log writes it.
@@ -50,47 +56,56 @@ pub(super) trait DataFile: Send + Sync {
     fn sync(&self) -> Result<()>;
 
     fn length(&self) -> Result<u64>;
+
+    /// A hint that this place is about to be written, and has to be read before.
+    fn expect_write(&self, _at: u64) {}
 }
 
-impl DataFile for Arc<Mapping> {
+/// A pool's file.
+pub(super) struct PlainFile<F: Borrow<File>> {
+    pub(super) file: F,
+    pub(super) path: PathBuf,
+}
+
+impl PlainFile<File> {
+    /// The file of an open pool, once more. Linux tells each opening of a file by itself of an error: if the applier and a thread that
+    /// makes the pool longer shared one, a sync of the latter would take the error of a sync of the former.
+    pub(super) fn reopened(file: &File, path: &Path) -> Result<Self> {
+        let opened = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let again = system::open(&opened, OFlags::RDWR, 0)
+            .map_err(|errno| io_error("open", path, errno))?;
+        Ok(Self {
+            file: again,
+            path: path.to_owned(),
+        })
+    }
+}
+
+impl<F: Borrow<File>> PlainFile<F> {
+    fn io(&self, action: &'static str) -> impl Fn(rustix::io::Errno) -> Error + '_ {
+        move |errno| io_error(action, &self.path, errno)
+    }
+}
+
+impl<F: Borrow<File> + Send + Sync> DataFile for PlainFile<F> {
     fn read(&self, bytes: &mut [u8], at: u64) -> Result<()> {
-        self.read_file(bytes, at)
+        system::read_at(self.file.borrow(), bytes, at).map_err(self.io("read"))
     }
 
     fn write(&self, bytes: &[u8], at: u64) -> Result<()> {
-        self.write_file(bytes, at)
+        system::write_at(self.file.borrow(), bytes, at).map_err(self.io("write"))
     }
 
     fn sync(&self) -> Result<()> {
-        Mapping::sync(self)
+        system::fsync(self.file.borrow()).map_err(self.io("sync"))
     }
 
     fn length(&self) -> Result<u64> {
-        self.file_bytes()
-    }
-}
-
-/// A pool's file that is not mapped.
-pub(super) struct PlainFile<'a> {
-    pub(super) file: &'a File,
-    pub(super) path: &'a Path,
-}
-
-impl DataFile for PlainFile<'_> {
-    fn read(&self, bytes: &mut [u8], at: u64) -> Result<()> {
-        system::read_at(self.file, bytes, at).map_err(|errno| io_error("read", self.path, errno))
+        system::length(self.file.borrow()).map_err(self.io("look at"))
     }
 
-    fn write(&self, bytes: &[u8], at: u64) -> Result<()> {
-        system::write_at(self.file, bytes, at).map_err(|errno| io_error("write", self.path, errno))
-    }
-
-    fn sync(&self) -> Result<()> {
-        system::fsync(self.file).map_err(|errno| io_error("sync", self.path, errno))
-    }
-
-    fn length(&self) -> Result<u64> {
-        system::length(self.file).map_err(|errno| io_error("look at", self.path, errno))
+    fn expect_write(&self, at: u64) {
+        system::read_ahead(self.file.borrow(), at, 4096);
     }
 }
 
@@ -107,6 +122,8 @@ pub(crate) fn log_path(path: &Path) -> PathBuf {
 /// The log's file, mapped segment by segment.
 pub(crate) struct LogFile {
     file: File,
+    /// The file once more, for syncs beside those that operations wait for. See [`PlainFile::reopened`].
+    beside: File,
     path: PathBuf,
     /// As many as there can be; the first ones are mapped.
     slots: Box<[OnceLock<Segment>]>,
@@ -135,10 +152,13 @@ impl LogFile {
         };
         let file = system::open(&path, flags, create.unwrap_or(0))
             .map_err(|errno| io_error("open", &path, errno))?;
+        let beside = system::open(&path, OFlags::RDWR | OFlags::NOFOLLOW, 0)
+            .map_err(|errno| io_error("open", &path, errno))?;
         let length = system::length(&file).map_err(|errno| io_error("look at", &path, errno))?;
         let there = (length / SEGMENT_BYTES) as usize;
         let this = Self {
             file,
+            beside,
             path,
             slots: (0..most.max(there)).map(|_| OnceLock::new()).collect(),
         };
@@ -226,14 +246,25 @@ impl LogDevice for LogFile {
         // journal too, and takes several times as long.
         let zeros = vec![0; SEGMENT_BYTES as usize];
         let at = slot as u64 * SEGMENT_BYTES;
-        system::write_at(&self.file, &zeros, at).map_err(self.io("grow"))?;
-        system::fsync(&self.file).map_err(self.io("sync"))?;
-        self.map(slot)?;
-        Ok(true)
+        // Without the space, or the memory, the log stays as long as it is.
+        let written = system::write_at(&self.beside, &zeros, at).map_err(self.io("grow"));
+        if let Err(error) = written {
+            tracing::debug!(%error, "the log cannot be made longer");
+            return Ok(false);
+        }
+        system::fsync(&self.beside).map_err(self.io("sync"))?;
+        let mapped = self.map(slot);
+        Ok(mapped
+            .inspect_err(|error| tracing::debug!(%error, "the log cannot be made longer"))
+            .is_ok())
     }
 
     fn sync(&self) -> Result<()> {
         system::fdatasync(&self.file).map_err(self.io("sync"))
+    }
+
+    fn sync_beside(&self) -> Result<()> {
+        system::fdatasync(&self.beside).map_err(self.io("sync"))
     }
 }
 

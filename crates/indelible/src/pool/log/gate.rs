@@ -135,7 +135,12 @@ impl Gate {
     fn take_position(&self) -> u64 {
         match &self.waiting {
             Waiting::Model(_) => trace::take_appended(),
-            _ => journal::take_position(),
+            _ => {
+                // What was stored without a fence needs none, such as a hint. It must not be appended at some later time, after what
+                // other threads store there.
+                journal::fence();
+                journal::take_position()
+            }
         }
     }
 

@@ -53,15 +53,15 @@ pub(crate) use recover::{Recovered, recover, verify};
 use crate::concurrency::sync::lock;
 use crate::pmem::journal::{Sink, Word};
 use crate::pmem::planted::planted;
-use crate::pool::mapping::Mapping;
 use crate::{Error, Result};
-use device::{DataFile, LogDevice, put};
+use device::{DataFile, LogDevice, PlainFile, put};
 use record::{Encoded, HEADER_WORDS, RECORD_WORDS, SECTOR_WORDS, SEGMENT_BYTES, SEGMENT_WORDS};
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::Thread;
 
 crate::pmem::planted::bugs! { "log":
@@ -153,7 +153,12 @@ impl Log {
         device: Box<dyn LogDevice>,
         data: Box<dyn DataFile>,
     ) -> Result<Self> {
-        while device.segments() < LEAST_SEGMENTS && device.add_segment()? {}
+        while device.segments() < LEAST_SEGMENTS {
+            if !device.add_segment()? {
+                let bytes = LEAST_SEGMENTS as u64 * SEGMENT_BYTES;
+                return Err(Error::NoSpace(format!("a log needs {bytes} bytes")));
+            }
+        }
         let applier = apply::Applier::new(&*data)?;
         let log = Self {
             identity,
@@ -197,13 +202,15 @@ impl Log {
         Ok(file)
     }
 
-    /// Begins a log for a pool in that file.
-    pub(in crate::pool) fn begin_in(
+    /// Begins a log in that file for the pool in `data`, which is at `path`.
+    pub(crate) fn begin_in(
         identity: Identity,
         file: LogFile,
-        mapping: &Arc<Mapping>,
+        data: &File,
+        path: &Path,
     ) -> Result<Self> {
-        Self::begin(identity, Box::new(file), Box::new(Arc::clone(mapping)))
+        let data = PlainFile::reopened(data, path)?;
+        Self::begin(identity, Box::new(file), Box::new(data))
     }
 
     /// Removes the log of a pool that is clean, or that has none any more. A hint: a log that stays is not looked at.
@@ -215,7 +222,7 @@ impl Log {
     fn prepare(&self, ordinal: u64, slot: usize) -> Result<()> {
         put(self.device.segment(slot), 0, &self.identity.header(ordinal));
         if !planted(Bug::HeaderNotSynced) {
-            self.device.sync()?;
+            self.device.sync_beside()?;
         }
         lock(&self.appender).prepared.push_back(slot);
         Ok(())

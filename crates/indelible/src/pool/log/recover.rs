@@ -95,7 +95,7 @@ pub(super) fn apply_to(
     identity: &Identity,
 ) -> Result<Recovered> {
     let length = data.length()?;
-    let applier = std::cell::RefCell::new(Applier::new(data)?);
+    let applier = std::cell::RefCell::new(Applier::new(data)?.reading_ahead());
     let recovered = read_all(
         device,
         identity,
@@ -121,7 +121,10 @@ impl Log {
         let end = self.appended();
         self.wait_for(end)?;
         copy()?;
-        let data = PlainFile { file, path };
+        let data = PlainFile {
+            file,
+            path: path.to_owned(),
+        };
         let mut copied = Applier::new(&data)?;
         let begin = self.applied();
         let used = self.used_segments();
@@ -163,7 +166,11 @@ fn open(path: &Path, identity: &Identity) -> Result<LogFile> {
 /// Applies the log of a pool that was not closed to its file. Doing so again changes nothing.
 pub(crate) fn recover(path: &Path, file: &File, identity: &Identity) -> Result<Recovered> {
     let device = open(path, identity)?;
-    let recovered = recover_from(&device, &PlainFile { file, path }, identity)?;
+    let data = PlainFile {
+        file,
+        path: path.to_owned(),
+    };
+    let recovered = recover_from(&device, &data, identity)?;
     tracing::info!(
         records = recovered.records,
         bytes = recovered.bytes,

@@ -481,6 +481,7 @@ impl Trial {
         let device = Box::new(self.disk.clone());
         let log = Log::begin(self.identity(), device, Box::new(Data(self.disk.clone())))?;
         let mut positions = Vec::new();
+        let is_lazy = self.random.one_in(2);
         for _ in 0..self.random.below(300) {
             match self.random.below(10) {
                 0..5 => positions.push(self.append(&log)),
@@ -493,8 +494,10 @@ impl Trial {
                     log.sync()?;
                     self.acknowledged = positions.len();
                 }
-                7 => drop(log.tend()?),
-                8 if self.random.one_in(4) => {
+                7 if !is_lazy => drop(log.tend()?),
+                // Another thread may append between the steps of the applier.
+                7 => self.apply_one_segment(&log)?,
+                8 if !is_lazy && self.random.one_in(4) => {
                     log.drain()?;
                     self.acknowledged = positions.len();
                 }
@@ -514,6 +517,12 @@ impl Trial {
         let ordinal = log.appended() / SEGMENT_BYTES;
         self.met.reused += ordinal.saturating_sub(SEGMENTS as u64 - 1);
         Ok(())
+    }
+
+    /// Applies what is durable of the oldest segment.
+    fn apply_one_segment(&self, log: &Log) -> Result<()> {
+        let end = (log.applied() / SEGMENT_BYTES + 1) * SEGMENT_BYTES;
+        log.apply_until(&mut lock(&log.applier), end.min(log.durable()))
     }
 
     /// Appends a batch, which has the number of the batch in its first word.
