@@ -486,18 +486,22 @@ impl PoolCore {
         }
         let growth = &mut *lock(&self.growth);
         let extents = &mut *lock(&self.extents);
+        self.pm.note("clean close", 0);
+        // COMMIT pool.close, by checksum: the pool is clean. Everything else is on the disk before this.
+        if self.promise.is_logged() {
+            return self.end_log(growth, extents);
+        }
+        self.cut_surplus_if_possible(growth, extents);
+        self.mapping.sync()?;
+        self.write_superblock(extents, true, "pool.close");
+        self.mapping.sync()
+    }
+
+    fn cut_surplus_if_possible(&self, growth: &mut Growth, extents: &Extents) {
         if let Err(error) = self.cut_surplus(growth, extents) {
             // The file stays longer than necessary.
             tracing::debug!(%error, "what was made ready ahead could not be cut off");
         }
-        self.pm.note("clean close", 0);
-        // COMMIT pool.close, by checksum: the pool is clean. Everything else is on the disk before this.
-        if self.promise.is_logged() {
-            return self.end_log(extents);
-        }
-        self.mapping.sync()?;
-        self.write_superblock(extents, true, "pool.close");
-        self.mapping.sync()
     }
 }
 

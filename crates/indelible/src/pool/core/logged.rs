@@ -2,6 +2,7 @@
 
 use super::PoolCore;
 use super::extents::Extents;
+use super::growth::Growth;
 use crate::concurrency::sync::lock;
 use crate::pmem::trace;
 use crate::pool::files::{NewFile, io_error};
@@ -83,11 +84,12 @@ impl PoolCore {
     }
 
     /// Applies the whole log to the file, marks the pool as clean, and removes the log.
-    pub(super) fn end_log(&self, extents: &mut Extents) -> Result<()> {
+    pub(super) fn end_log(&self, growth: &mut Growth, extents: &mut Extents) -> Result<()> {
         // What this thread has stored and not fenced, such as a hint.
         self.pm.fence();
         if self.mapping.is_model() {
             trace::durable(trace::appended());
+            self.cut_surplus_if_possible(growth, extents);
             self.write_superblock(extents, true, "pool.close");
             trace::durable(trace::appended());
             return Ok(());
@@ -98,6 +100,8 @@ impl PoolCore {
         };
         log.drain()?;
         self.drop_log();
+        // Not before the superblock is in the file that says that the pool ends there: if the log has failed, an older one is.
+        self.cut_surplus_if_possible(growth, extents);
         self.write_superblock_directly(extents, true)?;
         Log::remove_file(self.mapping.path());
         Ok(())

@@ -26,8 +26,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Words of the two copies of the superblock.
 const SUPERBLOCK_WORDS: u64 = 2 * COPY_BYTES as u64 / 8;
 
-/// Words of a page.
-const PAGE_WORDS: u64 = 4096 / 8;
+/// Bytes of a page, the unit of the page cache.
+const PAGE_BYTES: u64 = 4096;
+const PAGE_WORDS: u64 = PAGE_BYTES / 8;
+
+/// Puts words into the bytes that begin at `begin` of the file.
+fn patch(bytes: &mut [u8], begin: u64, words: &[Word]) {
+    for &(at, value) in words {
+        let at = (at * 8 - begin) as usize;
+        bytes[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+    }
+}
 
 /// Segments whose records are written before the pool's file is synced: few enough that segments become free again at short
 /// intervals, and enough that words which are written often are written once.
@@ -86,41 +95,50 @@ impl Applier {
                 }
             }
         }
-        let mut rest = &words[..];
-        while let Some((&(at, value), more)) = rest.split_first() {
-            rest = more;
-            if rest.first().is_some_and(|next| next.0 == at) {
-                continue;
+        let (superblocks, others) =
+            words.split_at(words.partition_point(|word| word.0 < SUPERBLOCK_WORDS));
+        self.note_superblocks(superblocks);
+        for page in others.chunk_by(|a, b| a.0 / PAGE_WORDS == b.0 / PAGE_WORDS) {
+            if page[0].0 * 8 < length {
+                self.write_page(data, length, page)?;
             }
-            if at < SUPERBLOCK_WORDS {
-                let at = at as usize * 8;
-                self.superblocks[at..at + 8].copy_from_slice(&value.to_ne_bytes());
-                self.superblocks_changed = true;
-                continue;
-            }
-            if (at + 1) * 8 > length {
-                break;
-            }
-            // Words side by side are written by one call.
-            let begin = at * 8;
-            self.bytes.clear();
-            self.bytes.extend(value.to_ne_bytes());
-            let mut next = at + 1;
-            while let Some((&(at, value), more)) = rest.split_first() {
-                if at != next || (at + 1) * 8 > length {
-                    break;
-                }
-                rest = more;
-                if rest.first().is_some_and(|later| later.0 == at) {
-                    continue;
-                }
-                self.bytes.extend(value.to_ne_bytes());
-                next = at + 1;
-            }
-            data.write(&self.bytes, begin)?;
         }
         self.words = words;
         self.words.clear();
+        Ok(())
+    }
+
+    fn note_superblocks(&mut self, words: &[Word]) {
+        for &(at, value) in words {
+            let at = at as usize * 8;
+            self.superblocks[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+        }
+        self.superblocks_changed |= !words.is_empty();
+    }
+
+    /// Writes words of one page, in order; of those with one place the last one counts.
+    fn write_page(&mut self, data: &dyn DataFile, length: u64, words: &[Word]) -> Result<()> {
+        let runs = words.chunk_by(|a, b| b.0 - a.0 <= 1);
+        let page = words[0].0 / PAGE_WORDS * PAGE_BYTES;
+        let is_whole = page >= SUPERBLOCK_WORDS * 8 && page + PAGE_BYTES <= length;
+        // Two calls for the page, or one for each run.
+        if is_whole && runs.clone().count() > 2 {
+            self.bytes.clear();
+            self.bytes.resize(PAGE_BYTES as usize, 0);
+            data.read(&mut self.bytes, page)?;
+            patch(&mut self.bytes, page, words);
+            return data.write(&self.bytes, page);
+        }
+        for run in runs {
+            let (begin, end) = (run[0].0 * 8, (run[run.len() - 1].0 + 1) * 8);
+            if end > length {
+                break;
+            }
+            self.bytes.clear();
+            self.bytes.resize((end - begin) as usize, 0);
+            patch(&mut self.bytes, begin, run);
+            data.write(&self.bytes, begin)?;
+        }
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 //! [`Durability::Interval`](crate::Durability::Interval) another one syncs the log at intervals.
 
 use super::Log;
+use super::record::SEGMENT_BYTES;
 use crate::Result;
 use crate::concurrency::sync::lock;
 use crate::pool::system;
@@ -13,8 +14,8 @@ use std::time::Duration;
 /// Segments that are kept prepared, so that no thread that appends has to wait for one.
 const PREPARED_SEGMENTS: usize = 2;
 
-/// How full the log is when operations begin to be delayed, so that the applier keeps up before it is full.
-const THROTTLED_FROM: f64 = 0.7;
+/// How full the log is, in percent, when operations begin to be delayed, so that the applier keeps up before it is full.
+const THROTTLED_FROM_PERCENT: u64 = 70;
 
 /// The longest delay of one operation, when the log is full.
 const LONGEST_DELAY: Duration = Duration::from_millis(5);
@@ -97,11 +98,24 @@ impl Log {
         Ok(false)
     }
 
+    /// Bytes of log that are not applied, beyond which operations are delayed.
+    pub(super) fn throttled_from(most_segments: usize) -> u64 {
+        most_segments as u64 * SEGMENT_BYTES * THROTTLED_FROM_PERCENT / 100
+    }
+
     /// Delays an operation that has given its locks back, if the applier does not keep up.
+    #[inline]
     pub(super) fn throttle(&self) {
-        let over = (self.fullness() - THROTTLED_FROM) / (1.0 - THROTTLED_FROM);
-        if over > 0.0 {
-            std::thread::sleep(LONGEST_DELAY.mul_f64(over.min(1.0)));
+        let used = self.appended() - self.applied();
+        if used > self.throttled_from {
+            self.delay(used);
         }
+    }
+
+    #[cold]
+    fn delay(&self, used: u64) {
+        let most = self.device.most_segments() as u64 * SEGMENT_BYTES;
+        let share = (used - self.throttled_from) as f64 / (most - self.throttled_from) as f64;
+        std::thread::sleep(LONGEST_DELAY.mul_f64(share.min(1.0)));
     }
 }

@@ -270,7 +270,8 @@ impl LogDevice for LogFile {
 
 /// Stores words to a segment, in order.
 pub(super) fn put(segment: &[AtomicU64], at: usize, words: &[u64]) {
-    for (cell, &word) in segment[at..at + words.len()].iter().zip(words) {
-        cell.store(word, Ordering::Relaxed);
+    let cells = &segment[at..at + words.len()];
+    for at in 0..words.len() {
+        cells[at].store(words[at], Ordering::Relaxed);
     }
 }

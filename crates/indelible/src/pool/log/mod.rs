@@ -105,6 +105,8 @@ pub(crate) struct Log {
     /// Held while records are applied, and by a backup.
     applier: Mutex<apply::Applier>,
     failure: OnceLock<String>,
+    /// Bytes that are not applied, beyond which operations are delayed.
+    throttled_from: u64,
     /// The thread that keeps segments prepared, if there is one.
     tender: OnceLock<Thread>,
 }
@@ -175,6 +177,7 @@ impl Log {
             synced: Condvar::new(),
             applier: Mutex::new(applier),
             failure: OnceLock::new(),
+            throttled_from: Self::throttled_from(device.most_segments()),
             tender: OnceLock::new(),
             device,
         };
@@ -259,9 +262,8 @@ impl Log {
         loop {
             self.expect_sound()?;
             let mut appender = lock(&self.appender);
-            if appender.at + encoded.words.len() > SEGMENT_WORDS
-                && !self.next_segment(&mut appender)
-            {
+            let length = encoded.words().len();
+            if appender.at + length > SEGMENT_WORDS && !self.next_segment(&mut appender) {
                 // The log is full. Whoever holds locks meanwhile does not keep the applier waiting, which takes none.
                 drop(appender);
                 self.make_room()?;
@@ -271,10 +273,10 @@ impl Log {
             let segment = self.device.segment(appender.current().1);
             let at = appender.at;
             // The words before the head, so that a killed process leaves no head without its payload.
-            put(segment, at + 2, &encoded.words[2..]);
-            put(segment, at + 1, &encoded.words[1..2]);
-            put(segment, at, &encoded.words[..1]);
-            appender.at += encoded.words.len();
+            let (head, payload) = encoded.words().split_at(RECORD_WORDS);
+            put(segment, at + RECORD_WORDS, payload);
+            put(segment, at, head);
+            appender.at += length;
             let end = appender.position();
             self.appended.store(end, Ordering::Release);
             return Ok(end);
@@ -362,13 +364,6 @@ impl Log {
         }
         self.durable.fetch_max(end, Ordering::AcqRel);
         Ok(())
-    }
-
-    /// How full the log is, from 0.0 to 1.0.
-    fn fullness(&self) -> f64 {
-        let most = self.device.most_segments() as u64 * SEGMENT_BYTES;
-        let used = self.appended() - self.applied.load(Ordering::Acquire);
-        used as f64 / most as f64
     }
 }
 

@@ -118,36 +118,47 @@ impl Header {
 /// A batch, encoded, except for what depends on its position.
 #[derive(Default)]
 pub(super) struct Encoded {
-    /// Two words for the head, then the payload.
-    pub(super) words: Vec<u64>,
+    /// Two words for the head, then the payload, then words that do not count. Kept for its memory.
+    buffer: Vec<u64>,
+    length: usize,
     digest: u64,
 }
 
 impl Encoded {
     /// Encodes a batch.
     pub(super) fn set(&mut self, batch: &[Word]) {
-        self.words.clear();
-        self.words.extend([0; RECORD_WORDS]);
-        let mut run = 0;
-        let mut next = u64::MAX;
+        // Every word may be a run of its own.
+        let most = RECORD_WORDS + 2 * batch.len();
+        if self.buffer.len() < most {
+            self.buffer.resize(most, 0);
+        }
+        let words = &mut self.buffer[..most];
+        let (mut run, mut length, mut next) = (0, RECORD_WORDS, u64::MAX);
         for &(at, value) in batch {
-            if at == next {
-                self.words[run] += 1 << PLACE_BITS;
-            } else {
-                run = self.words.len();
-                self.words.push(at | 1 << PLACE_BITS);
+            if at != next {
+                run = length;
+                words[run] = at;
+                length += 1;
             }
-            self.words.push(value);
+            words[run] += 1 << PLACE_BITS;
+            words[length] = value;
+            length += 1;
             next = at + 1;
         }
-        self.digest = digest(self.words[RECORD_WORDS..].iter().copied());
+        self.digest = digest(words[RECORD_WORDS..length].iter().copied());
+        self.length = length;
+    }
+
+    /// The words of the record.
+    pub(super) fn words(&self) -> &[u64] {
+        &self.buffer[..self.length]
     }
 
     /// Completes the head, for this position.
     pub(super) fn seal(&mut self, identity: &Identity, position: u64) {
-        let head = (self.words.len() - RECORD_WORDS) as u64 | BATCH << 32;
-        self.words[0] = head;
-        self.words[1] = identity.seal(self.digest, head, position);
+        let head = (self.length - RECORD_WORDS) as u64 | BATCH << 32;
+        self.buffer[0] = head;
+        self.buffer[1] = identity.seal(self.digest, head, position);
     }
 }
 

@@ -18,8 +18,8 @@ fn write(segment: &[AtomicU64], at: usize, batch: &[Word]) -> usize {
     let mut encoded = Encoded::default();
     encoded.set(batch);
     encoded.seal(&IDENTITY, at as u64 * 8);
-    super::put(segment, at, &encoded.words);
-    encoded.words.len()
+    super::put(segment, at, encoded.words());
+    encoded.words().len()
 }
 
 fn read(segment: &[AtomicU64], identity: &Identity, ordinal: u64, at: usize) -> Option<Vec<Word>> {
