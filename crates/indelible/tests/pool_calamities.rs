@@ -156,7 +156,7 @@ fn a_newer_format_is_refused_by_name() {
     let file = writable(&place.path);
     let mut bytes = [0; 104];
     file.read_exact_at(&mut bytes, 0).unwrap();
-    bytes[8] = 3;
+    bytes[8] = 4;
     let checksum = u64::from(crc32fast::hash(&bytes[..96]));
     bytes[96..].copy_from_slice(&checksum.to_ne_bytes());
     file.write_all_at(&bytes, 0).unwrap();
@@ -164,8 +164,8 @@ fn a_newer_format_is_refused_by_name() {
     assert!(matches!(
         Pool::open(&place.path),
         Err(Error::NewerFormat {
-            found: 3,
-            supported: 2
+            found: 4,
+            supported: 3
         })
     ));
 }

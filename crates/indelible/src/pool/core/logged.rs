@@ -7,7 +7,7 @@ use crate::concurrency::sync::lock;
 use crate::pmem::trace;
 use crate::pool::files::{NewFile, io_error};
 use crate::pool::layout::{COPY_BYTES, EXTENT_BYTES};
-use crate::pool::log::{Gate, Identity, Log, Threads};
+use crate::pool::log::{Gate, Identity, Log, Threads, Way};
 use crate::pool::superblock::{Promise, Superblock};
 use crate::pool::system;
 use crate::{Error, Result};
@@ -41,7 +41,14 @@ impl PoolCore {
         }
         // What lies there may be anything, and extents that the pool grows by are zero in the image.
         self.mapping.cut_file(extents.count * EXTENT_BYTES)?;
-        let file = Log::open_file(self.mapping.path(), self.uuid, self.log_bytes)?;
+        let (is_strict, interval) = match self.promise {
+            Promise::LoggedAtIntervals(interval) => {
+                (false, Some(Duration::from_millis(interval.into())))
+            }
+            _ => (true, None),
+        };
+        let way = if is_strict { Way::Written } else { Way::Shared };
+        let file = Log::open_file(self.mapping.path(), self.uuid, self.log_bytes, way)?;
         self.write_superblock_directly(extents, false)?;
         let identity = Identity {
             uuid: self.uuid,
@@ -51,12 +58,6 @@ impl PoolCore {
             return Ok(());
         };
         let log = Arc::new(Log::begin_in(identity, file, data, self.mapping.path())?);
-        let (is_strict, interval) = match self.promise {
-            Promise::LoggedAtIntervals(interval) => {
-                (false, Some(Duration::from_millis(interval.into())))
-            }
-            _ => (true, None),
-        };
         let threads = Threads::start(&log, interval)?;
         let _ = self.gate.set(Arc::new(Gate::new(&log, is_strict)));
         if let Some(journal) = self.journal {

@@ -292,11 +292,14 @@ impl Log {
 
     /// Applies everything that has been appended up to now.
     pub(super) fn apply_all(&self, applier: &mut Applier) -> Result<()> {
+        let payload = self.payload.load(Ordering::Relaxed);
         let to = self.appended();
         if !planted(Bug::ApplierAheadOfSync) {
             self.wait_for(to)?;
         }
-        self.apply_until(applier, to)
+        self.apply_until(applier, to)?;
+        self.applied_payload.store(payload, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Makes the log one segment longer; `false` if it may not be.

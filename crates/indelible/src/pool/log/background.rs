@@ -2,7 +2,7 @@
 //! [`Durability::Interval`](crate::Durability::Interval) another one syncs the log at intervals.
 
 use super::Log;
-use super::record::SEGMENT_BYTES;
+use super::record::{SEGMENT_BYTES, SEGMENT_WORDS};
 use crate::Result;
 use crate::concurrency::sync::lock;
 use crate::pool::system;
@@ -16,6 +16,9 @@ const PREPARED_SEGMENTS: usize = 2;
 
 /// How full the log is, in percent, when operations begin to be delayed, so that the applier keeps up before it is full.
 const THROTTLED_FROM_PERCENT: u64 = 70;
+
+/// A log of which less than one part in this many is records is applied rather than made longer.
+const LEAN_SHARE: usize = 4;
 
 /// The longest delay of one operation, when the log is full.
 const LONGEST_DELAY: Duration = Duration::from_millis(5);
@@ -88,14 +91,24 @@ impl Log {
             (appender.prepared.len(), appender.used.len())
         };
         let most = self.device.most_segments();
-        if prepared < PREPARED_SEGMENTS && self.add_segment()? {
+        let is_short = prepared < PREPARED_SEGMENTS;
+        let is_lean = used > 1 && is_short && self.is_lean(used);
+        if is_short && !is_lean && self.add_segment()? {
             return Ok(true);
         }
-        if used > most / 2 {
+        if is_lean || used > most / 2 {
             self.apply_all(applier)?;
             return Ok(true);
         }
         Ok(false)
+    }
+
+    /// Whether the log is mostly padding: then to apply it is cheaper than to make it longer. So it is where a single thread waits
+    /// for each of its operations.
+    fn is_lean(&self, used_segments: usize) -> bool {
+        let words =
+            self.payload.load(Ordering::Relaxed) - self.applied_payload.load(Ordering::Relaxed);
+        words < (used_segments * SEGMENT_WORDS / LEAN_SHARE) as u64
     }
 
     /// Bytes of log that are not applied, beyond which operations are delayed.

@@ -9,6 +9,7 @@ use rustix::fs::OFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::borrow::Borrow;
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -22,8 +23,12 @@ pub(super) trait LogDevice: Send + Sync {
     /// How many segments there may be.
     fn most_segments(&self) -> usize;
 
-    /// A segment. What is stored to it outlives the process, and is on the disk after the next [`sync`](Self::sync).
+    /// A segment. What is stored to it, and then [written out](Self::write_out), outlives the process, and is on the disk after the next
+    /// [`sync`](Self::sync).
     fn segment(&self, slot: usize) -> &[AtomicU64];
+
+    /// Gives these words of a segment to the system.
+    fn write_out(&self, slot: usize, words: Range<usize>) -> Result<()>;
 
     /// Makes the file one segment longer. The new segment is on the disk, so that to write it needs no space. `false` if there are as
     /// many as there can be.
@@ -127,6 +132,17 @@ pub(crate) struct LogFile {
     path: PathBuf,
     /// As many as there can be; the first ones are mapped.
     slots: Box<[OnceLock<Segment>]>,
+    way: Way,
+}
+
+/// How words get from memory into the log's file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// The memory is the file's: what is stored outlives the process at once. For operations that return before a sync, and for recovery.
+    Shared,
+    /// By a call before each sync. A sync of pages that were written so takes half as long as one of pages that were stored to. For operations
+    /// that wait for the sync: what has not been written out when the process dies has not been acknowledged.
+    Written,
 }
 
 struct Segment(*mut AtomicU64);
@@ -145,7 +161,7 @@ impl Drop for Segment {
 
 impl LogFile {
     /// Opens the log's file at `path`, whole segments of which are mapped: at most `most`. Creates it if `create` says so.
-    pub(super) fn open(path: PathBuf, most: usize, create: Option<u32>) -> Result<Self> {
+    pub(super) fn open(path: PathBuf, most: usize, create: Option<u32>, way: Way) -> Result<Self> {
         let flags = match create {
             Some(_) => OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CREATE,
             None => OFlags::RDWR | OFlags::NOFOLLOW,
@@ -161,6 +177,7 @@ impl LogFile {
             beside,
             path,
             slots: (0..most.max(there)).map(|_| OnceLock::new()).collect(),
+            way,
         };
         (0..there).try_for_each(|slot| this.map(slot))?;
         Ok(this)
@@ -171,13 +188,17 @@ impl LogFile {
     }
 
     fn map(&self, slot: usize) -> Result<()> {
+        let flags = match self.way {
+            Way::Shared => MapFlags::SHARED,
+            Way::Written => MapFlags::PRIVATE,
+        };
         // SAFETY: a new mapping at an address of the kernel's choice.
         let mapped = unsafe {
             system::map(
                 std::ptr::null_mut(),
                 SEGMENT_BYTES as usize,
                 ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
+                flags,
                 &self.file,
                 slot as u64 * SEGMENT_BYTES,
             )
@@ -235,6 +256,18 @@ impl LogDevice for LogFile {
             .expect("invariant: only segments that are there are asked for");
         // SAFETY: the segment is mapped with this length for as long as `self` lives, and atomics may be shared.
         unsafe { std::slice::from_raw_parts(segment.0, SEGMENT_WORDS) }
+    }
+
+    fn write_out(&self, slot: usize, words: Range<usize>) -> Result<()> {
+        if self.way == Way::Shared {
+            return Ok(());
+        }
+        let at = slot as u64 * SEGMENT_BYTES + words.start as u64 * 8;
+        let words = self.segment(slot)[words].iter();
+        let bytes: Vec<u8> = words
+            .flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes())
+            .collect();
+        system::write_at(&self.file, &bytes, at).map_err(self.io("write"))
     }
 
     fn add_segment(&self) -> Result<bool> {

@@ -45,7 +45,7 @@ pub(crate) mod simulate;
 mod tests;
 
 pub(crate) use background::Threads;
-pub(crate) use device::{LogFile, log_path};
+pub(crate) use device::{LogFile, Way, log_path};
 pub(crate) use gate::Gate;
 pub(crate) use record::Identity;
 pub(crate) use recover::{Recovered, recover, verify};
@@ -105,6 +105,9 @@ pub(crate) struct Log {
     /// Held while records are applied, and by a backup.
     applier: Mutex<apply::Applier>,
     failure: OnceLock<String>,
+    /// Words of all batches so far, and of those that were applied.
+    payload: AtomicU64,
+    applied_payload: AtomicU64,
     /// Bytes that are not applied, beyond which operations are delayed.
     throttled_from: u64,
     /// The thread that keeps segments prepared, if there is one.
@@ -177,6 +180,8 @@ impl Log {
             synced: Condvar::new(),
             applier: Mutex::new(applier),
             failure: OnceLock::new(),
+            payload: AtomicU64::new(0),
+            applied_payload: AtomicU64::new(0),
             throttled_from: Self::throttled_from(device.most_segments()),
             tender: OnceLock::new(),
             device,
@@ -197,9 +202,9 @@ impl Log {
     }
 
     /// Opens the file for the log of the pool at `path`, or creates it. What it has must be from this pool.
-    pub(crate) fn open_file(path: &Path, uuid: [u64; 2], bytes: u64) -> Result<LogFile> {
+    pub(crate) fn open_file(path: &Path, uuid: [u64; 2], bytes: u64, way: Way) -> Result<LogFile> {
         let most = (bytes / SEGMENT_BYTES).max(LEAST_SEGMENTS as u64) as usize;
-        let file = LogFile::open(log_path(path), most, Some(0o600))?;
+        let file = LogFile::open(log_path(path), most, Some(0o600), way)?;
         file.expect_own(uuid)?;
         file.sync_name()?;
         Ok(file)
@@ -224,6 +229,7 @@ impl Log {
     /// Writes the header of a free segment, and offers it for records when the header is on the disk (I3).
     fn prepare(&self, ordinal: u64, slot: usize) -> Result<()> {
         put(self.device.segment(slot), 0, &self.identity.header(ordinal));
+        self.device.write_out(slot, 0..8)?;
         if !planted(Bug::HeaderNotSynced) {
             self.device.sync_beside()?;
         }
@@ -277,6 +283,9 @@ impl Log {
             put(segment, at + RECORD_WORDS, payload);
             put(segment, at, head);
             appender.at += length;
+            // Only this thread writes it now.
+            let payload = self.payload.load(Ordering::Relaxed) + length as u64;
+            self.payload.store(payload, Ordering::Relaxed);
             let end = appender.position();
             self.appended.store(end, Ordering::Release);
             return Ok(end);
@@ -356,8 +365,24 @@ impl Log {
         self.expect_sound()
     }
 
+    /// Gives the log between two positions to the system.
+    fn write_out(&self, from: u64, to: u64) -> Result<()> {
+        let used = self.used_segments();
+        for &(ordinal, slot) in &used {
+            let begin = ordinal * SEGMENT_BYTES;
+            let word = |position: u64| (position.saturating_sub(begin) / 8) as usize;
+            let words = word(from).max(HEADER_WORDS)..word(to).min(SEGMENT_WORDS);
+            if !words.is_empty() {
+                self.device.write_out(slot, words)?;
+            }
+        }
+        Ok(())
+    }
+
     fn sync_now(&self) -> Result<()> {
         let end = self.pad();
+        let written = self.write_out(self.durable(), end);
+        self.fail(written)?;
         match self.device.sync() {
             Err(error) if !planted(Bug::SyncErrorIgnored) => return self.fail(Err(error)),
             _ => {}

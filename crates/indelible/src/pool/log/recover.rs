@@ -5,7 +5,7 @@
 //! where there is no whole record: that is where the log ends, whatever may follow.
 
 use super::apply::{Applier, Reader};
-use super::device::{DataFile, LogDevice, LogFile, PlainFile};
+use super::device::{DataFile, LogDevice, LogFile, PlainFile, Way};
 use super::record::{HEADER_WORDS, Header, Identity, SEGMENT_BYTES};
 use super::{Bug, Log, log_path};
 use crate::concurrency::sync::lock;
@@ -142,7 +142,7 @@ impl Log {
 /// Opens the log of the pool at `path`, whose superblock names this session.
 fn open(path: &Path, identity: &Identity) -> Result<LogFile> {
     let log = log_path(path);
-    let device = match LogFile::open(log.clone(), 0, None) {
+    let device = match LogFile::open(log.clone(), 0, None, Way::Shared) {
         Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
             return Err(Error::NoLog(log));
         }

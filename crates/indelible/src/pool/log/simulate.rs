@@ -201,14 +201,21 @@ impl Sim {
 #[derive(Clone)]
 struct Disk {
     sim: Arc<Mutex<Sim>>,
+    /// What is mapped: the page cache of the file, or a copy that is written out.
     log: Arc<[AtomicU64]>,
+    is_shared: bool,
 }
 
 impl Disk {
-    fn new(random: Random) -> Self {
+    fn new(random: Random, is_shared: bool) -> Self {
         let log = SimFile::new(SEGMENTS * SEGMENT_WORDS);
         Self {
-            log: Arc::clone(&log.current),
+            log: if is_shared {
+                Arc::clone(&log.current)
+            } else {
+                (0..log.current.len()).map(|_| AtomicU64::new(0)).collect()
+            },
+            is_shared,
             sim: Arc::new(Mutex::new(Sim {
                 log,
                 data: SimFile::new(DATA_WORDS),
@@ -233,6 +240,9 @@ impl Disk {
             }
             sim.is_off = false;
             sim.fails = 0;
+            for (to, from) in self.log.iter().zip(sim.log.current.iter()) {
+                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
         });
     }
 
@@ -266,6 +276,25 @@ impl LogDevice for Disk {
 
     fn add_segment(&self) -> Result<bool> {
         Ok(false)
+    }
+
+    fn write_out(&self, slot: usize, words: Range<usize>) -> Result<()> {
+        if self.is_shared {
+            return Ok(());
+        }
+        let begin = slot * SEGMENT_WORDS;
+        self.failing(|sim| {
+            let fails = sim.fails();
+            for at in begin + words.start..begin + words.end {
+                if fails && sim.random.one_in(4) {
+                    return Err(failed());
+                }
+                let word = self.log[at].load(Ordering::Relaxed);
+                sim.log.current[at].store(word, Ordering::Relaxed);
+            }
+            sim.log.touch(begin + words.start..begin + words.end);
+            Ok(())
+        })
     }
 
     fn touch(&self, slot: usize) {

@@ -49,6 +49,8 @@ struct Trial {
     base: Vec<u64>,
     batches: Vec<Vec<Word>>,
     acknowledged: usize,
+    /// The log has failed in this session, and takes no batches any more.
+    has_failed: bool,
     met: Met,
 }
 
@@ -67,7 +69,8 @@ enum End {
 /// What is wrong, in words.
 pub fn trial(seed: u64) -> Result<Met, String> {
     let mut random = Random(seed);
-    let disk = Disk::new(Random(random.next()));
+    let is_shared = random.one_in(2);
+    let disk = Disk::new(Random(random.next()), is_shared);
     let superblock = Superblock {
         uuid: [random.next(), random.next()],
         sequence: 1,
@@ -82,6 +85,7 @@ pub fn trial(seed: u64) -> Result<Met, String> {
         base: Vec::new(),
         batches: Vec::new(),
         acknowledged: 0,
+        has_failed: false,
         met: Met::default(),
         disk,
         random,
@@ -159,6 +163,7 @@ impl Trial {
         let before = (self.superblock.generation, self.superblock.sequence);
         self.batches.clear();
         self.acknowledged = 0;
+        self.has_failed = false;
         self.base.clone_from(&self.image);
         self.write_superblock()?;
         debug_assert_eq!(before.0, self.superblock.generation);
@@ -230,11 +235,13 @@ impl Trial {
             self.image[at as usize] = value;
         }
         self.batches.push(batch.clone());
-        log.append(&batch)
+        let position = log.append(&batch);
+        self.has_failed |= position == u64::MAX;
+        position
     }
 
     /// Recovers the pool after whatever has happened, perhaps in several attempts, and looks at what is there.
-    fn recover(&mut self, end: &End) -> Result<(), String> {
+    fn recover(&mut self, mut end: &End) -> Result<(), String> {
         loop {
             let calls = self.random.below(60);
             let is_cut = self.random.one_in(3);
@@ -250,6 +257,7 @@ impl Trial {
                         return Err(format!("no recovery: {error}"));
                     }
                     self.met.recoveries_cut += 1;
+                    end = &End::Cut;
                     self.disk.restart();
                 }
             }
@@ -298,11 +306,9 @@ impl Trial {
                 self.acknowledged
             ));
         }
-        if *end != End::Cut && count != self.batches.len() && self.disk.with(|sim| sim.fails == 0) {
-            let is_sound = self.batches.len() == self.acknowledged;
-            if is_sound {
-                return Err("the process died, and a batch is missing".into());
-            }
+        let loses_nothing = *end == End::Died && self.disk.is_shared && !self.has_failed;
+        if loses_nothing && count != self.batches.len() {
+            return Err("the process died, and a batch is missing".into());
         }
         let mut expected = self.base.clone();
         for &(at, value) in self.batches[..count].iter().flatten() {
