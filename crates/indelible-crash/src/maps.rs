@@ -89,7 +89,9 @@ impl Open {
             drop(map);
             pool.close().map_err(text)?;
         }
-        let pool = options(self.is_on_disk).open_memory(&self.memory).map_err(text)?;
+        let pool = options(self.is_on_disk)
+            .open_memory(&self.memory)
+            .map_err(text)?;
         let map = pool.open_map("m").map_err(text)?;
         *handles = Some((pool, map));
         Ok(())
@@ -101,7 +103,9 @@ impl Structure for Maps {
     type Operation = Operation;
 
     fn create(&self, memory: &Arc<Memory>) -> Result<Open, String> {
-        let pool = options(self.is_on_disk).create_memory(memory).map_err(text)?;
+        let pool = options(self.is_on_disk)
+            .create_memory(memory)
+            .map_err(text)?;
         let map = pool.map_with("m", self.options.clone()).map_err(text)?;
         // So that its first extent is used as well.
         map.warm_up().map_err(text)?;

@@ -65,7 +65,9 @@ pub enum Error {
     NoLog(PathBuf),
     /// A write to the pool's log, or from the log to the pool, failed. The pool takes no more writes; what was acknowledged is safe, and
     /// is there when the pool is opened again.
-    #[error("the pool takes no more writes, since the disk has failed: {0}; close it and open it again")]
+    #[error(
+        "the pool takes no more writes, since the disk has failed: {0}; close it and open it again"
+    )]
     LogFailed(String),
     /// The disk is full, or the pool has reached its size limit. Nothing was changed.
     #[error("no space: {0}")]
@@ -121,7 +123,9 @@ pub enum Error {
     )]
     NotAscending(usize),
     /// A geometry has a coordinate that is NaN, or a box has its lower corner above its upper one.
-    #[error("no geometry: {0}; NaN is refused, and so are boxes whose lower corner is above the upper one")]
+    #[error(
+        "no geometry: {0}; NaN is refused, and so are boxes whose lower corner is above the upper one"
+    )]
     BadGeometry(String),
     /// An option is outside its range.
     #[error("{0}")]

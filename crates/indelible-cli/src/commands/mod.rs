@@ -31,7 +31,9 @@ pub struct PoolArguments {
 
 /// [`Durability`] on the command line.
 pub fn durability(text: &str) -> Result<Durability, String> {
-    let millis = text.strip_suffix("ms").and_then(|digits| digits.parse().ok());
+    let millis = text
+        .strip_suffix("ms")
+        .and_then(|digits| digits.parse().ok());
     match (text, millis) {
         ("process", _) => Ok(Durability::Process),
         ("power-loss", _) => Ok(Durability::PowerLoss),
