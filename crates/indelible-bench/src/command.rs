@@ -114,6 +114,10 @@ struct RunArguments {
     /// other options of its kind of index: `indelible@leaf=512`.
     #[arg(long, visible_alias = "only", value_delimiter = ',')]
     contestants: Vec<String>,
+    /// Kernels, which compare keys with `portable`, `avx2` or `avx512` instructions: each contestant of ours takes part once with each of
+    /// them, as `NAME@kernel=KERNEL`. Without this option ours use the best that the machine has, or the one that INDELIBLE_KERNEL names.
+    #[arg(long, value_delimiter = ',')]
+    kernel: Vec<String>,
     /// How often everything is measured.
     #[arg(long)]
     rounds: Option<u32>,
@@ -374,6 +378,13 @@ impl RunArguments {
             plan.experiments
                 .iter_mut()
                 .for_each(|experiment| experiment.contestants.clear());
+        }
+        if !self.kernel.is_empty() {
+            let experiments = plan.experiments.iter_mut();
+            let lists = experiments.map(|experiment| &mut experiment.contestants);
+            for names in lists.chain([&mut plan.contestants]) {
+                *names = contestants::with_kernels(names, &self.kernel)?;
+            }
         }
         ensure!(plan.rounds > 0, "--rounds must be at least 1");
         let share = 0.0..1.0;

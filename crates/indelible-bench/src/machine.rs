@@ -5,9 +5,10 @@ use std::fs;
 use std::hint::black_box;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Instant;
 
-/// What the kernel says about this machine, and about these directories.
+/// What the system says about this machine, and about these directories.
 #[must_use]
 pub fn describe(directories: &[&Path]) -> Machine {
     let field = |file: &str, name: &str| -> Option<String> {
@@ -33,6 +34,7 @@ pub fn describe(directories: &[&Path]) -> Machine {
             .join(", "),
         system: format!("{} {}", std::env::consts::OS, kernel.trim()),
         build: format!("indelible {}, {profile}", env!("CARGO_PKG_VERSION")),
+        kernel: indelible::kernel().unwrap_or_default().to_owned(),
     }
 }
 
@@ -90,11 +92,17 @@ pub fn date() -> String {
 pub fn probe_memory() -> Probe {
     const LINES: usize = 4 << 20;
     const READS: u64 = 500_000;
-    let mut lines = vec![[0_u64; 8]; LINES];
-    for (i, line) in lines.iter_mut().enumerate() {
+    // Kept until the process ends: memory that is freed before a measurement disturbs the measurement.
+    static MEMORY: OnceLock<Vec<[u64; 8]>> = OnceLock::new();
+    let lines = MEMORY.get_or_init(|| {
         // A full cycle through all lines: the multiplier and increment meet the Hull-Dobell conditions.
-        line[0] = (i as u64).wrapping_mul(0x5851_f42d).wrapping_add(12345) % LINES as u64;
-    }
+        let next = |i: u64| i.wrapping_mul(0x5851_f42d).wrapping_add(12345) % LINES as u64;
+        let mut lines = vec![[0; 8]; LINES];
+        for (i, line) in lines.iter_mut().enumerate() {
+            line[0] = next(i as u64);
+        }
+        lines
+    });
     let nanoseconds = |reads: &dyn Fn() -> u64| {
         let start = Instant::now();
         black_box(reads());

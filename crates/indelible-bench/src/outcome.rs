@@ -38,13 +38,27 @@ pub struct Machine {
     pub cores: u32,
     /// Bytes of memory.
     pub memory_bytes: u64,
-    /// The kernel.
+    /// The operating system.
     pub system: String,
     /// The directories of contestants' files, and the file systems that they are on.
     #[serde(default)]
     pub files: String,
     /// The version of indelible, and the kind of build.
     pub build: String,
+    /// The kernel of indelible that contestants use whose names do not say another one: `avx512`, `avx2` or `portable`.
+    #[serde(default)]
+    pub kernel: String,
+}
+
+impl Machine {
+    /// The build and the kernel. Files that older versions wrote do not say the kernel.
+    #[must_use]
+    pub fn build_and_kernel(&self) -> String {
+        match self.kernel.as_str() {
+            "" => self.build.clone(),
+            kernel => format!("{}, kernel {kernel}", self.build),
+        }
+    }
 }
 
 /// A contestant, for readers of the file.

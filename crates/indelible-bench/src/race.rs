@@ -10,7 +10,7 @@ use crate::plan::{Experiment, Plan};
 use crate::report::format;
 use crate::stop::Stop;
 use crate::workload::Keys;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Write};
@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 const LAST_WORDS: Duration = Duration::from_millis(20);
 /// Characters of a line that tells of a measurement.
 const LINE: usize = 100;
+/// The variable by which the library lets its kernel be chosen.
+const KERNEL: &str = "INDELIBLE_KERNEL";
 /// What our directories' names begin with; the rest is the number of the process.
 const DIRECTORY: &str = "indelible-bench-";
 
@@ -180,8 +182,18 @@ fn describe(plan: &Plan) -> Result<Vec<Described>> {
             names.push(name);
         }
     }
+    let available = indelible::kernels();
+    // Also if the environment names one that the machine has not.
+    indelible::kernel()?;
     let describe = |name: &String| {
         let contestant = entrant(name)?;
+        if let Some(kernel) = contestant.kernel.as_deref() {
+            ensure!(
+                available.contains(&kernel),
+                "{name}: this machine has no kernel {kernel:?}, but {}",
+                available.join(", ")
+            );
+        }
         Ok(Described {
             is_ours: contestant.is_ours(),
             name: contestant.name,
@@ -281,8 +293,10 @@ fn measure(job: &Job, options: &Options, home: &Home) -> Outcome {
 /// Runs a child until it says its outcome, and kills it if that is its fate.
 fn child(job: &Job, options: &Options, home: &Home) -> Result<Outcome> {
     let said = home.path.join("stderr");
+    let kernel = entrant(&job.contestant)?.kernel;
     let mut child = Command::new(std::env::current_exe()?)
         .args(&options.child)
+        .envs(kernel.map(|kernel| (KERNEL, kernel)))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(File::create(&said)?)

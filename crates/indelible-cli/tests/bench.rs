@@ -318,6 +318,47 @@ fn a_run_that_is_killed_leaves_what_it_measured() {
 }
 
 #[test]
+fn kernels_are_measured_side_by_side_or_chosen_by_the_environment() {
+    let directory = tempfile::tempdir().unwrap();
+    let kernels = indelible::kernels();
+    let list = kernels.join(",");
+    let words = ["--contestants", "btreemap,indelible", "--kernel", &list];
+    let (_, run) = run(directory.path(), "a.json", &words);
+    let mut expected = vec!["btreemap".to_owned()];
+    expected.extend(
+        kernels
+            .iter()
+            .map(|kernel| format!("indelible@kernel={kernel}")),
+    );
+    assert_eq!(run.plan.contestants, expected);
+    assert!(run.outcomes.iter().all(|outcome| outcome.error.is_none()));
+    assert_eq!(run.machine.kernel, kernels[0]);
+    let words = [
+        "--contestants",
+        "indelible",
+        "-n",
+        "100",
+        "-p",
+        "100",
+        "--rounds",
+        "1",
+    ];
+    let forced = |kernel: &str| {
+        Command::new(env!("CARGO_BIN_EXE_indelible"))
+            .arg("bench")
+            .args(words)
+            .current_dir(directory.path())
+            .env("INDELIBLE_KERNEL", kernel)
+            .output()
+            .unwrap()
+    };
+    let printed = text(&forced("portable"));
+    assert!(printed.contains("kernel portable"), "{printed}");
+    let output = forced("avx1024");
+    assert!(!output.status.success() && text(&output).contains("INDELIBLE_KERNEL=avx1024"));
+}
+
+#[test]
 fn what_fails_is_said_and_the_others_go_on() {
     let directory = tempfile::tempdir().unwrap();
     let pools = directory.path().to_str().unwrap();
@@ -363,6 +404,11 @@ fn nonsense_is_refused_by_name() {
             "Skew factor",
         ),
         (vec!["-t", "0"], "at least one thread"),
+        (
+            vec!["--contestants", "indelible", "--kernel", "avx1024"],
+            "avx1024",
+        ),
+        (vec!["--contestants", "btreemap@kernel=avx2"], "no options"),
         (vec!["-d", "1", "-n", "10", "-p", "100"], "may be removed"),
         (vec!["report", "nowhere.json"], "nowhere.json"),
     ] {

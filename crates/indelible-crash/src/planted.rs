@@ -15,6 +15,7 @@ use indelible::checker::{Bug, EquivalentMutant, Mutant, common, is_named, plant}
 use indelible::pmem::trace::{Action, Event};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Formatter};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A place in the library that writes, flushes or fences.
@@ -501,10 +502,15 @@ impl Hunter {
 
     fn in_code(&self, bug: &'static Bug, kind: Kind, tally: &Tally) -> Option<Box<Failure>> {
         plant(Some(bug));
-        let failure = STAGES.iter().find_map(|stage| {
-            (0..stage.histories)
-                .find_map(|seed| stage.explore(kind, seed, self.limits, tally).err())
-        });
+        let explore = |stage: &Stage, mut histories: Range<u64>| {
+            histories.find_map(|seed| stage.explore(kind, seed, self.limits, tally).err())
+        };
+        let failure = (0..TURNS)
+            .find_map(|turn| {
+                let mut stages = STAGES_IN_TURN.iter();
+                stages.find_map(|stage| explore(stage, stage.part(turn)))
+            })
+            .or_else(|| explore(&LAST_STAGE, RARE.histories..LAST_STAGE.histories));
         plant(None);
         failure
     }
@@ -537,6 +543,12 @@ impl Stage {
         }
     }
 
+    /// The histories of a turn.
+    fn part(&self, turn: u64) -> Range<u64> {
+        let begin_of = |turn| self.histories * turn / TURNS;
+        begin_of(turn)..begin_of(turn + 1)
+    }
+
     fn explore(
         &self,
         kind: Kind,
@@ -562,13 +574,24 @@ impl Stage {
     }
 }
 
-/// Several threads, without crashes, for a short while; one thread, with; several, without; several, with; and many of two themes:
-/// in one blocks and extents come and go under readers, in the other places are rare.
-const STAGES: [Stage; 6] = [
-    Stage::new(400, 24, 2, 0, None),
-    Stage::new(48, 60, 1, 96, None),
+/// Several threads, without crashes; one thread, with; several, with; several, without, on a theme in which blocks and extents come and
+/// go under readers, and on one in which places are rare. A bug shows itself in the first histories of one of these stages, and may never do so in another one. So they
+/// take turns.
+const STAGES_IN_TURN: [Stage; 5] = [
     Stage::new(4_000, 24, 2, 0, None),
+    Stage::new(48, 60, 1, 96, None),
     Stage::new(400, 24, 2, 24, None),
     Stage::new(4_000, 24, 2, 0, Some(6)),
-    Stage::new(20_000, 24, 2, 0, Some(3)),
+    RARE,
 ];
+
+/// Turns of each stage: as many as the shortest one has histories.
+const TURNS: u64 = 48;
+
+const RARE: Stage = Stage::new(4_000, 24, 2, 0, Some(3));
+
+/// For bugs that no turn shows: [`RARE`] goes on.
+const LAST_STAGE: Stage = Stage {
+    histories: 20_000,
+    ..RARE
+};

@@ -78,43 +78,44 @@ pub enum Error {
     /// NaN has no place in an order.
     #[error("NaN cannot be a key")]
     NanKey,
-    /// No map of that name.
-    #[error("there is no map named {0:?}")]
+    /// No object of that name: no map, and no spatial index.
+    #[error("nothing is named {0:?}")]
     NoSuchMap(String),
-    /// The map exists with other key or value types.
-    #[error("map {name:?} holds {found}, not {wanted}")]
+    /// The map exists with other key or value types, or the spatial index with another type of geometry; or a map was asked for where a
+    /// spatial index is, or the other way round.
+    #[error("{name:?} holds {found}, not {wanted}")]
     WrongType {
-        /// Name of the map.
+        /// Name of the object.
         name: String,
         /// What it holds.
         found: String,
         /// What was asked for.
         wanted: String,
     },
-    /// The map exists with another kind of index or other options than the caller asked for.
-    #[error("map {name:?} is there with {found}, not with {wanted}")]
+    /// The map or the spatial index exists with another kind of index or other options than the caller asked for.
+    #[error("{name:?} is there with {found}, not with {wanted}")]
     OtherOptions {
-        /// Name of the map.
+        /// Name of the object.
         name: String,
         /// What it was created with.
         found: String,
         /// What was asked for.
         wanted: String,
     },
-    /// A map of that name is there already.
-    #[error("there is a map named {0:?} already")]
+    /// An object of that name is there already.
+    #[error("the name {0:?} is taken")]
     NameTaken(String),
     /// A name must have 1 to 63 bytes.
-    #[error("a map's name has 1 to 63 bytes, this one has {0}")]
+    #[error("a name has 1 to 63 bytes, this one has {0}")]
     BadName(usize),
     /// The catalog is full.
-    #[error("the pool holds its maximum of {0} maps")]
+    #[error("the pool holds its maximum of {0} maps and spatial indexes")]
     TooManyMaps(usize),
-    /// The map or the pool has live handles, so it cannot be dropped, closed or shrunk.
+    /// The object or the pool has live handles, so it cannot be dropped, closed or shrunk.
     #[error("{0} is in use")]
     InUse(String),
-    /// Bulk load needs an empty map.
-    #[error("bulk load needs an empty map")]
+    /// Bulk load needs an empty map, or an empty spatial index.
+    #[error("bulk load needs an empty map or an empty spatial index")]
     NotEmpty,
     /// Bulk load needs strictly ascending keys.
     #[error(
@@ -122,11 +123,15 @@ pub enum Error {
          key and keep one of each key, or use `extend` or `insert_batch`, which take any order"
     )]
     NotAscending(usize),
-    /// A geometry has a coordinate that is NaN, or a box has its lower corner above its upper one.
+    /// A geometry has a coordinate that is NaN, or a box has its lower corner above its upper one; or a longitude or a latitude is not on
+    /// the globe.
     #[error(
         "no geometry: {0}; NaN is refused, and so are boxes whose lower corner is above the upper one"
     )]
     BadGeometry(String),
+    /// A distance is NaN or negative.
+    #[error("a distance is zero or more, not {0}")]
+    BadDistance(f64),
     /// An option is outside its range.
     #[error("{0}")]
     BadOption(String),

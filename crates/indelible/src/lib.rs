@@ -19,11 +19,14 @@ mod pool;
 mod spatial;
 
 pub use engines::options::*;
-pub use engines::{Fact, FactValue, Kind, OptionInfo, Unit};
+pub use engines::spatial_options::*;
+pub use engines::{Fact, FactValue, IndexKind, Kind, OptionInfo, SpatialKind, Unit};
 pub use error::{Error, Result};
 pub use front::{
-    CompareExchange, Key, Keys, LogStat, Map, MapInfo, MapOptions, MapStat, Newtype, Pool,
-    PoolOptions, PoolStat, Range, Type, Value, Values,
+    CompareExchange, IndexOptions, IndexStat, Join, Key, Keys, LogStat, Map, MapInfo, MapOptions, MapStat,
+    Nearest, Newtype, Pool, PoolOptions, PoolStat, Range, Record, Records, Spatial, SpatialInfo,
+    SpatialOptions, SpatialStat, Type, Value, Values,
 };
+pub use kernels::{kernel, kernels};
 pub use pool::Durability;
-pub use spatial::{Box2, Box3, Geometry, Point2, Point3};
+pub use spatial::{Box2, Box3, Geometry, GeometryType, Point2, Point3};

@@ -296,3 +296,30 @@ fn the_log_of_a_pool_that_was_not_closed_is_read_without_changing_it() {
     pool.close().unwrap();
     assert_eq!(PoolOptions::new().verify_log(&place.path).unwrap(), None);
 }
+
+#[test]
+fn spatial_indexes_share_the_log() {
+    use indelible::{Box2, Point2};
+    for durability in [Durability::PowerLoss, INTERVAL] {
+        let place = place();
+        let pool = options(durability).create(&place.path).unwrap();
+        let places = pool.spatial::<Point2>("places").unwrap();
+        let records = if durability == INTERVAL { 3000 } else { 100 };
+        let point = |i: u64| Point2::new((i * 7 % 1000) as f64, (i * 13 % 1000) as f64);
+        for i in 0..records {
+            places.insert(point(i), i).unwrap();
+        }
+        places.remove(point(0), 0).unwrap();
+        let copy = after_death(&place);
+        let pool = Pool::open(&copy.path).unwrap();
+        let copied = pool.open_spatial::<Point2>("places").unwrap();
+        assert_eq!(copied.len().unwrap(), records - 1);
+        let everything = Box2::new(Point2::new(-1.0, -1.0), Point2::new(1001.0, 1001.0));
+        let mut found: Vec<u64> = (copied.intersecting(everything).unwrap())
+            .map(|record| record.payload)
+            .collect();
+        found.sort_unstable();
+        assert!(found.into_iter().eq(1..records));
+        assert_eq!(copied.check().unwrap(), [""; 0]);
+    }
+}

@@ -37,6 +37,7 @@ pub(super) fn warnings(a: &Run, b: &Run) -> Vec<String> {
     differs("memory", &gib(one.memory_bytes), &gib(other.memory_bytes));
     differs("the system", &one.system, &other.system);
     differs("the build", &one.build, &other.build);
+    differs("the kernel", &one.kernel, &other.kernel);
     differs(
         "the seed",
         &a.plan.seed.to_string(),

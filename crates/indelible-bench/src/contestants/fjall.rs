@@ -25,6 +25,7 @@ pub(super) fn contestants() -> Vec<Contestant> {
         about: about.into(),
         survives,
         map: None,
+        kernel: None,
         has_batches: true,
         create,
         open: Some(open),

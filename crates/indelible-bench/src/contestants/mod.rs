@@ -75,6 +75,8 @@ pub struct Contestant {
     pub survives: Survives,
     /// The kind of index and its options, if it is indelible itself.
     pub map: Option<MapOptions>,
+    /// The kernel that its process is made to use, if it is indelible itself; else the process chooses.
+    pub kernel: Option<String>,
     /// Whether it has batches of its own, so that measuring them means something.
     pub has_batches: bool,
     /// Makes an empty one.
@@ -134,7 +136,8 @@ pub fn all() -> Vec<Contestant> {
 }
 
 /// The contestant called `NAME` or `NAME@OPTION=VALUE`, where the latter is `NAME` with other options of its kind of index. Further
-/// options follow after a `+`: `indelible@leaf=512`, `NAME@OPTION=VALUE+OPTION=VALUE`.
+/// options follow after a `+`: `indelible@leaf=512`, `NAME@OPTION=VALUE+OPTION=VALUE`. The option `kernel`, which every kind of index of
+/// ours has, is the kernel that the contestant's process uses; whether the machine has it is known when the process runs.
 ///
 /// # Errors
 ///
@@ -148,10 +151,30 @@ pub fn entrant(name: &str) -> Result<Contestant> {
         bail!("{name:?}: {plain} has no options");
     };
     let with_options = ours::with_options(map, options);
-    contestant.map = Some(with_options.with_context(|| format!("{name:?}"))?);
+    let (map, kernel) = with_options.with_context(|| format!("{name:?}"))?;
+    (contestant.map, contestant.kernel) = (Some(map), kernel);
     contestant.about = format!("{}, with {options}", contestant.about);
     contestant.name = name.into();
     Ok(contestant)
+}
+
+/// The names of contestants with each of these kernels in turn: those that are not ours stay as they are.
+///
+/// # Errors
+///
+/// If there is no contestant of one of the names.
+pub fn with_kernels(names: &[String], kernels: &[String]) -> Result<Vec<String>> {
+    let mut all = Vec::new();
+    for name in names {
+        if !entrant(name)?.is_ours() {
+            all.push(name.clone());
+            continue;
+        }
+        let separator = if name.contains('@') { '+' } else { '@' };
+        let kernels = kernels.iter();
+        all.extend(kernels.map(|kernel| format!("{name}{separator}kernel={kernel}")));
+    }
+    Ok(all)
 }
 
 /// The contestant called `name`.

@@ -14,6 +14,7 @@ pub(super) fn contestant() -> Contestant {
         about: "does nothing and answers yes to everything: the bench's own overhead".into(),
         survives: Survives::Nothing,
         map: None,
+        kernel: None,
         has_batches: true,
         create: |_| Ok(Box::new(Nothing)),
         open: None,

@@ -41,6 +41,7 @@ fn of_kind(kind: Kind) -> [Contestant; 5] {
         about: about("in anonymous memory"),
         survives: Survives::Nothing,
         map: Some(kind.into()),
+        kernel: None,
         has_batches: true,
         create: |place| index(&PoolOptions::new().in_memory()?, place),
         open: None,
@@ -82,17 +83,24 @@ fn of_kind(kind: Kind) -> [Contestant; 5] {
 }
 
 /// The options that follow the `@` in the name of a contestant: the grammar of [`MapOptions`] with `+` for the comma, because a
-/// list of contestants has commas of its own.
+/// list of contestants has commas of its own. `kernel=NAME` is no option of the map, but says which kernel the process uses.
 ///
 /// # Errors
 ///
 /// If the kind of index has no such option, or cannot read its value. Whether a map can have these options is known when it is made.
-pub(super) fn with_options(options: MapOptions, text: &str) -> Result<MapOptions> {
-    text.split('+').try_fold(options, |options, setting| {
+pub(super) fn with_options(
+    mut options: MapOptions,
+    text: &str,
+) -> Result<(MapOptions, Option<String>)> {
+    let mut kernel = None;
+    for setting in text.split('+') {
         // A setting without a value is no option, or not a value that the option takes: the library says which.
-        let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
-        Ok(options.set(name, value)?)
-    })
+        match setting.split_once('=').unwrap_or((setting, "")) {
+            ("kernel", name) => kernel = Some(name.to_owned()),
+            (name, value) => options = options.set(name, value)?,
+        }
+    }
+    Ok((options, kernel))
 }
 
 /// The file of a contestant's pool.
@@ -218,7 +226,10 @@ mod tests {
         for &kind in Kind::all() {
             for options in MapOptions::extremes(kind) {
                 let read = with_options(kind.into(), &text(&options));
-                assert_eq!(read.unwrap(), options);
+                assert_eq!(read.unwrap(), (options.clone(), None));
+                let text = format!("{}+kernel=avx2", text(&options));
+                let read = with_options(kind.into(), text.trim_start_matches('+'));
+                assert_eq!(read.unwrap(), (options, Some("avx2".to_owned())));
             }
             for wrong in ["", "512", "nonsense=1", "="] {
                 assert!(with_options(kind.into(), wrong).is_err(), "{kind}@{wrong}");

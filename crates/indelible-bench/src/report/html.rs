@@ -81,7 +81,7 @@ fn head(run: &Run) -> String {
         ),
         ("Memory", format!("{gib:.0} GiB")),
         ("System", machine.system.clone()),
-        ("Build", machine.build.clone()),
+        ("Build", machine.build_and_kernel()),
         ("Date", format!("{} UTC, took {minutes:.0} min", run.date)),
         (
             "Method",

@@ -125,6 +125,7 @@ fn machine() -> Machine {
         files: "/dev/shm on tmpfs, /tmp on ext4".into(),
         system: "Linux 6.18.44".into(),
         build: "rustc 1.95.0, indelible 0.1.0".into(),
+        kernel: "avx512".into(),
     }
 }
 

@@ -73,7 +73,10 @@ fn heading(canvas: &Canvas, run: &Run, experiment: &ExperimentSummary, plot: Plo
     let rounds = run.plan.rounds;
     let where_ = format!(
         "median of {rounds} rounds · {}, {} cores · {} · {}",
-        machine.cpu, machine.cores, machine.build, run.date
+        machine.cpu,
+        machine.cores,
+        machine.build_and_kernel(),
+        run.date
     );
     let style = Style::new(11.5, Ink::Muted, Anchor::Left);
     canvas.text((20.0, 46.0), &fit(&where_, 11.5, room), style);

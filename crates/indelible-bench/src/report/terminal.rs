@@ -81,7 +81,7 @@ pub fn head(run: &Run) -> Vec<String> {
             machine.memory_bytes as f64 / f64::from(1 << 30),
             machine.system
         ),
-        machine.build.clone(),
+        machine.build_and_kernel(),
         format!("$ {}", run.command),
     ];
     whole.into_iter().chain(stopped).collect()

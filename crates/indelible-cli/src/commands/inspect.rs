@@ -52,6 +52,8 @@ impl Stat {
             ("generation", json!(stat.generation)),
             ("medium", json!(format!("{:?}", stat.medium))),
             ("clean when opened", json!(stat.clean_at_open)),
+            // Not of the pool, but of the process that reads it.
+            ("kernel", json!(indelible::kernel()?)),
         ];
         let columns = ["map", "kind", "types", "records", "file bytes", "fill"];
         if output.json {

@@ -12,10 +12,28 @@
 
 use crate::concurrency::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// One thread's pin: 0, or the epoch in which it pinned. A cache line each.
+/// One thread's pin. A cache line each.
 #[repr(align(64))]
-#[derive(Debug)]
-struct Pin(AtomicU64);
+#[derive(Debug, Default)]
+struct Pin {
+    /// 0, or the epoch in which the thread pinned.
+    epoch: AtomicU64,
+    /// How many guards the thread has. Nobody else reads it: it lies here so that a guard has one address.
+    depth: std::sync::atomic::AtomicU32,
+}
+
+impl Pin {
+    #[inline(always)]
+    fn depth(&self) -> u32 {
+        self.depth.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn set_depth(&self, depth: u32) {
+        self.depth
+            .store(depth, std::sync::atomic::Ordering::Relaxed);
+    }
+}
 
 /// The moment at which something was unlinked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,7 +48,7 @@ impl Clock {
     #[inline(always)]
     fn enter(&self, pin: &Pin, fences: bool) {
         // Acquire: a thread that reads an epoch later than a stamp also sees what was unlinked before the stamp.
-        pin.0
+        pin.epoch
             .store(self.0.load(Ordering::Acquire), Ordering::Relaxed);
         if fences {
             fence(Ordering::SeqCst);
@@ -42,7 +60,7 @@ impl Clock {
     /// Unpins: all reads before are done.
     #[inline(always)]
     fn leave(pin: &Pin) {
-        pin.0.store(0, Ordering::Release);
+        pin.epoch.store(0, Ordering::Release);
     }
 
     /// A stamp for what the caller has just unlinked.
@@ -52,7 +70,7 @@ impl Clock {
 
     /// Whether `pin`, read after the kernel's barrier or a fence, does not protect what was unlinked before `stamp`.
     fn is_past(pin: &Pin, stamp: Stamp) -> bool {
-        let pinned = pin.0.load(Ordering::Acquire);
+        let pinned = pin.epoch.load(Ordering::Acquire);
         pinned == 0 || pinned > stamp.0
     }
 }
@@ -96,16 +114,17 @@ mod global {
 
     struct Local {
         pin: Cell<Option<&'static Pin>>,
-        depth: Cell<u32>,
         fences: Cell<bool>,
+        /// The same pin, once pins of this thread need no fence.
+        unfenced: Cell<Option<&'static Pin>>,
     }
 
     impl Local {
         const fn new() -> Self {
             Self {
                 pin: Cell::new(None),
-                depth: Cell::new(0),
                 fences: Cell::new(true),
+                unfenced: Cell::new(None),
             }
         }
     }
@@ -159,7 +178,6 @@ mod global {
         MODEL_LOCALS.with(|locals| {
             for local in locals {
                 local.pin.set(None);
-                local.depth.set(0);
             }
         });
         // Not `sync::lock`, which would let the scheduler switch threads in the middle of this.
@@ -168,7 +186,8 @@ mod global {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         for pin in &pins.all {
-            pin.0.store(0, Ordering::Relaxed);
+            pin.epoch.store(0, Ordering::Relaxed);
+            pin.set_depth(0);
         }
         pins.free = pins.all.clone();
     }
@@ -182,7 +201,10 @@ mod global {
 
     impl Drop for ReturnPin {
         fn drop(&mut self) {
-            let pin = with_local(|local| local.pin.take());
+            let pin = with_local(|local| {
+                local.unfenced.set(None);
+                local.pin.take()
+            });
             lock(&domain().pins).free.extend(pin);
         }
     }
@@ -218,6 +240,7 @@ mod global {
     fn still_fences(local: &Local) -> bool {
         if MEMBARRIER.load(Ordering::Acquire) == GRANTED {
             local.fences.set(false);
+            local.unfenced.set(local.pin.get());
             // Pairs with the fence in `has_passed`: a thread that found the barrier not granted there had unlinked its block before
             // anything that this thread reads from here on.
             fence(Ordering::SeqCst);
@@ -231,7 +254,7 @@ mod global {
         let mut pins = lock(&domain().pins);
         let pin = pins.free.pop().unwrap_or_else(|| {
             // One line per thread that ever lived at the same time as others, never freed.
-            let pin: &'static Pin = Box::leak(Box::new(Pin(AtomicU64::new(0))));
+            let pin: &'static Pin = Box::leak(Box::default());
             pins.all.push(pin);
             pin
         });
@@ -258,8 +281,8 @@ mod global {
                 Some(pin) => pin,
                 None => register(local),
             };
-            let depth = local.depth.get();
-            local.depth.set(depth + 1);
+            let depth = pin.depth();
+            pin.set_depth(depth + 1);
             if depth == 0 {
                 let fences = local.fences.get() && still_fences(local);
                 domain().clock.enter(pin, fences);
@@ -271,16 +294,53 @@ mod global {
         })
     }
 
+    /// The thread is pinned for as long as this lives. Guards that the thread makes meanwhile end before this one does.
+    pub(crate) struct BriefGuard {
+        pin: &'static Pin,
+        // The guard unpins the thread it was made on.
+        not_send: PhantomData<*const ()>,
+    }
+
+    impl Drop for BriefGuard {
+        #[inline(always)]
+        fn drop(&mut self) {
+            debug_assert_eq!(self.pin.depth(), 1, "a guard has outlived a brief one");
+            self.pin.set_depth(0);
+            Clock::leave(self.pin);
+        }
+    }
+
+    /// [`pin`], if that takes only a few instructions: if the thread is not pinned, has pinned before, and needs no fence. (Under the
+    /// crash checker a fence does not count.)
+    #[inline(always)]
+    pub(crate) fn try_pin() -> Option<BriefGuard> {
+        point();
+        with_local(|local| {
+            let pin = if schedule::IS_POSSIBLE {
+                local.pin.get()?
+            } else {
+                local.unfenced.get()?
+            };
+            if pin.depth() != 0 {
+                return None;
+            }
+            pin.set_depth(1);
+            domain().clock.enter(pin, schedule::IS_POSSIBLE);
+            Some(BriefGuard {
+                pin,
+                not_send: PhantomData,
+            })
+        })
+    }
+
     impl Drop for Guard {
         #[inline]
         fn drop(&mut self) {
-            with_local(|local| {
-                let depth = local.depth.get() - 1;
-                local.depth.set(depth);
-                if depth == 0 {
-                    Clock::leave(self.pin);
-                }
-            });
+            let depth = self.pin.depth() - 1;
+            self.pin.set_depth(depth);
+            if depth == 0 {
+                Clock::leave(self.pin);
+            }
         }
     }
 
@@ -307,7 +367,7 @@ mod global {
     /// Waits until every thread that is pinned now has unpinned, and returns a stamp that has passed. The caller is not pinned.
     pub(crate) fn synchronize() -> Stamp {
         debug_assert_eq!(
-            with_local(|local| local.depth.get()),
+            with_local(|local| local.pin.get().map_or(0, Pin::depth)),
             0,
             "a pinned thread would wait for itself"
         );
@@ -321,14 +381,20 @@ mod global {
 }
 
 #[cfg(not(loom))]
-pub(crate) use global::{has_passed, pin, stamp, synchronize};
+pub(crate) use global::{BriefGuard, has_passed, pin, stamp, synchronize, try_pin};
 
 /// The model checker runs the clock alone (below), not the whole library.
 #[cfg(loom)]
 mod global {
     use super::Stamp;
 
+    pub(crate) type BriefGuard = ();
+
     pub(crate) fn pin() {}
+
+    pub(crate) fn try_pin() -> Option<BriefGuard> {
+        None
+    }
 
     pub(crate) fn stamp() -> Stamp {
         Stamp(0)
@@ -344,7 +410,7 @@ mod global {
 }
 
 #[cfg(loom)]
-pub(crate) use global::{has_passed, pin, stamp, synchronize};
+pub(crate) use global::{BriefGuard, has_passed, pin, stamp, synchronize, try_pin};
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -384,7 +450,7 @@ mod loom_tests {
     fn loom_a_block_is_not_reused_while_a_reader_can_hold_it() {
         loom::model(|| {
             let clock = Arc::new(Clock(AtomicU64::new(1)));
-            let pin = Arc::new(Pin(AtomicU64::new(0)));
+            let pin = Arc::new(Pin::default());
             let link = Arc::new(AtomicU64::new(1));
             let block = Arc::new(AtomicU64::new(7));
             let reader = {

@@ -39,6 +39,14 @@ impl VersionLock {
         self.read_slow()
     }
 
+    /// The current version; `None` while a writer holds the lock.
+    #[inline(always)]
+    pub(crate) fn try_read(&self) -> Option<Version> {
+        point();
+        let word = self.0.load(Ordering::Acquire);
+        (word & LOCKED == 0).then_some(Version(word))
+    }
+
     #[cold]
     fn read_slow(&self) -> Version {
         let mut wait = Wait::default();

@@ -22,8 +22,9 @@ pub(crate) struct RecordLock {
 }
 
 impl RecordLock {
+    /// Counts records added, or with a negative number removed, under this lock, which the caller holds.
     #[inline(always)]
-    fn add(&self, change: i64) {
+    pub(crate) fn add(&self, change: i64) {
         // The lock is held, so no other thread writes this number.
         let records = self.records.load(Ordering::Relaxed) + change;
         self.records.store(records, Ordering::Relaxed);
@@ -33,23 +34,40 @@ impl RecordLock {
 /// Locks for any number of places, chosen by a hash of the place's offset.
 pub(crate) struct RecordLocks {
     locks: Box<[RecordLock]>,
+    /// One less than the number of locks.
+    mask: usize,
     shift: u32,
 }
 
 impl RecordLocks {
     /// `count` locks, a power of two above one.
     pub(crate) fn new(count: usize) -> Self {
-        debug_assert!(count > 1 && count.is_power_of_two());
+        assert!(count > 1 && count.is_power_of_two());
         Self {
+            mask: count - 1,
             locks: (0..count).map(|_| RecordLock::default()).collect(),
             shift: 64 - count.ilog2(),
         }
     }
 
+    /// The number of the lock of the place at an offset.
+    #[inline(always)]
+    pub(crate) fn number_of(&self, place: u64) -> usize {
+        ((place >> 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
+    }
+
+    /// A lock by its number; numbers above that of the last lock begin again with the first. For places of which there are many in a row:
+    /// to remember the number of the first one's lock and to count on from there takes less than to hash each.
+    #[inline(always)]
+    pub(crate) fn numbered(&self, number: usize) -> &RecordLock {
+        // SAFETY: the number of locks is a power of two, and `mask` is one less.
+        unsafe { self.locks.get_unchecked(number & self.mask) }
+    }
+
     /// The lock of the place at an offset, with its number of records.
     #[inline(always)]
     pub(crate) fn entry(&self, place: u64) -> &RecordLock {
-        &self.locks[((place >> 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize]
+        self.numbered(self.number_of(place))
     }
 
     /// The lock of the place at an offset.
@@ -79,6 +97,11 @@ impl RecordCount {
         self.complete.store(true, Ordering::Release);
     }
 
+    /// Everything has been counted, by an engine that keeps track of that itself.
+    pub(crate) fn complete(&self) {
+        self.complete.store(true, Ordering::Release);
+    }
+
     pub(crate) fn is_complete(&self) -> bool {
         self.complete.load(Ordering::Acquire)
     }
@@ -102,12 +125,23 @@ impl RecordCount {
         high: Option<u64>,
         at_or_above: impl FnOnce(u64) -> usize,
     ) {
+        self.count_under(locks.entry(place), from, high, at_or_above);
+    }
+
+    /// [`count_from`](Self::count_from), where the number goes to `lock`, which is held.
+    pub(crate) fn count_under(
+        &self,
+        lock: &RecordLock,
+        from: u64,
+        high: Option<u64>,
+        at_or_above: impl FnOnce(u64) -> usize,
+    ) {
         if self.is_complete() {
             return;
         }
         // A sweep that was stopped begins again with the lowest key; records below `counted_below` are counted already.
         let from = from.max(self.counted_below.load(Ordering::Relaxed));
-        locks.entry(place).add(at_or_above(from) as i64);
+        lock.add(at_or_above(from) as i64);
         match high {
             Some(high) => self.counted_below.store(high.max(from), Ordering::Relaxed),
             None => self.complete.store(true, Ordering::Release),

@@ -5,15 +5,18 @@
 //!
 //! - [`Engine`] is what every object can do: be laid out, opened, swept after a crash, checked, described by facts, compacted.
 //! - [`Ordered`] is what an ordered index of 8-byte keys and values can do on top: look up, change, read on, load.
+//! - [`Spatial`] is what a spatial index of points or boxes can do on top: add, remove, move, search in windows, find the nearest.
 //!
 //! The [host](crate::host) owns what all engines share: opening and closing, the warm-up thread, the record count, the retry
-//! after `NoSpace`, validation of input, cursors. The [list](ordered_engines) generates [`Kind`], the kinds' codes
-//! and names, their options, and the host's dispatch. `docs/adding-an-index.md` walks through the smallest engine, `table`.
+//! after `NoSpace`, validation of input, cursors. There is one list for each family of engines: the list of
+//! [ordered](ordered_engines) ones generates [`Kind`], and that of [spatial](spatial_engines) ones [`SpatialKind`], with the codes, the
+//! names and the options of the kinds, and the host's dispatch. `docs/adding-an-index.md` walks through the smallest engine, `table`.
 //!
 //! Every engine folder has the same rooms: `layout`, `search`, `insert`, structure changes, `scan`, `recover`, `check`, `options`,
 //! `testing`, what the crash checker needs: planted bugs, commit points, names of structure changes, histories; and `damage`, how tests
 //! break links in the file.
 
+pub(crate) mod arena;
 mod buffer;
 #[cfg(all(test, not(loom)))]
 mod damage;
@@ -27,13 +30,12 @@ pub mod testing;
 
 pub(crate) use buffer::{KeyValue, MOST_READ, ReadBuffer, Unread};
 pub use facts::{Fact, FactValue, Unit};
-pub(crate) use kind::AnyOptions;
-pub use kind::Kind;
+pub(crate) use kind::{AnyOptions, AnySpatialOptions, FamilyOptions};
+pub use kind::{IndexKind, Kind, SpatialKind};
 pub use option::OptionInfo;
 pub(crate) use option::{EngineOptions, OptionBytes, bytes_text, parse_bytes, parse_number};
 pub(crate) use report::Report;
-#[allow(unused_imports)]
-pub(crate) use spatial::{Nearest, Neighbour, Spatial};
+pub(crate) use spatial::{Nearest, Neighbour, Spatial, SpatialEngineOptions};
 
 use crate::concurrency::records::{RecordCount, RecordLocks};
 use crate::pool::{PoolCore, Space};
@@ -42,9 +44,12 @@ use std::sync::Arc;
 
 /// The list of ordered indexes: variant, code in the catalog, name, folder, type of its options. The text becomes the documentation
 /// of the variant of [`Kind`], and what the command line says of the kind.
+///
+/// The first argument is the macro that gets the list. What is in braces after it comes before the list.
 macro_rules! ordered_engines {
-    ($use_list:ident) => {
+    ($use_list:ident $(, { $($before:tt)* })?) => {
         $use_list! {
+            $($($before)*)?
             /// The LB+-Tree (Liu, Chen and Wang, PVLDB 13(7), 2020): good at everything on any keys, and so the default.
             LbTree = 1, "lbtree", lbtree, LbTreeOptions;
             /// APEX (Lu, Ding, Lo, Minhas and Wang, PVLDB 15(3), 2021), a learned index: faster lookups of keys that are spread in some regular way.
@@ -56,17 +61,37 @@ macro_rules! ordered_engines {
 }
 pub(crate) use ordered_engines;
 
+/// The list of spatial indexes, as that of [ordered](ordered_engines) ones. Both have their codes from one range of numbers.
+macro_rules! spatial_engines {
+    ($use_list:ident $(, { $($before:tt)* })?) => {
+        $use_list! {
+            $($($before)*)?
+            /// Leaves in the order of a Hilbert curve, with rectangles above them in DRAM: the LB+-Tree for places, and the default.
+            Hilbert = 16, "hilbert", hilbert, HilbertOptions;
+        }
+    };
+}
+pub(crate) use spatial_engines;
+
 macro_rules! folders {
-    ($($(#[$doc:meta])+ $variant:ident = $code:literal, $name:literal, $folder:ident, $options:ident;)+) => {
+    (
+        $types:ident;
+        $($(#[$doc:meta])+ $variant:ident = $code:literal, $name:literal, $folder:ident, $options:ident;)+
+    ) => {
         $(pub(crate) mod $folder;)+
 
         /// The types of the engines' options, public.
-        pub(crate) mod options {
+        pub(crate) mod $types {
             $(pub use super::$folder::$options;)+
         }
     };
 }
-ordered_engines!(folders);
+ordered_engines!(folders, {
+    options;
+});
+spatial_engines!(folders, {
+    spatial_options;
+});
 
 /// What a caller decides to do with a key, once it knows the present value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,9 +130,6 @@ pub(crate) struct Place {
 pub(crate) trait Engine: Send + Sync + Sized + 'static {
     /// What can be chosen when the object is created.
     type Options: EngineOptions;
-
-    /// Whether the engine is there to be read, and not to be fast: the bench leaves it out where nobody asks for it.
-    const IS_EXAMPLE: bool = false;
 
     /// Lays out an empty object for a catalog entry that is not committed yet: what is written here cannot be reached before.
     /// What is flushed here needs no fence, since the host fences before it commits the entry.
@@ -219,3 +241,13 @@ pub(crate) trait Ordered: Engine {
 #[cfg(all(test, not(loom)))]
 #[path = "../../tests/linearizable.rs"]
 mod linearizable;
+
+/// Once more, with small nodes.
+#[cfg(all(test, not(loom)))]
+#[path = "../../tests/spatial_contract.rs"]
+mod spatial_contract;
+
+/// Once more, with small nodes.
+#[cfg(all(test, not(loom)))]
+#[path = "../../tests/spatial_threads.rs"]
+mod spatial_threads;

@@ -33,7 +33,7 @@ pub struct OptionInfo {
     pub meaning: &'static str,
 }
 
-/// The options of one engine.
+/// The options of one engine, and what the list of kinds has to know of the engine.
 pub(crate) trait EngineOptions:
     Clone + Default + PartialEq + std::fmt::Debug + Send + Sync + 'static
 {
@@ -42,6 +42,9 @@ pub(crate) trait EngineOptions:
 
     /// What there is to choose.
     const LIST: &'static [OptionInfo];
+
+    /// Whether the engine is there to be read, and not to be fast: the bench leaves it out where nobody asks for it.
+    const IS_EXAMPLE: bool = false;
 
     /// Sets the option `name`, which is one of [`LIST`](Self::LIST). An error says what is wrong with `value`.
     fn set(&mut self, name: &str, value: &str) -> Result<()>;

@@ -1,8 +1,17 @@
 //! What a spatial index can do.
 
-use super::Engine;
+use super::{Engine, EngineOptions};
 use crate::Result;
-use crate::spatial::{Geometry, Metric, Rect};
+use crate::spatial::{Coordinates, Geometry, Metric, Rect};
+
+/// What the options of a spatial engine say to the host, which does not know the engine.
+pub(crate) trait SpatialEngineOptions: EngineOptions {
+    /// What the coordinates of the index mean.
+    fn coordinates(&self) -> Coordinates;
+
+    /// [`Error::BadOption`](crate::Error::BadOption) if geometries with so many axes cannot be indexed with these options.
+    fn expect_axes(&self, axes: usize) -> Result<()>;
+}
 
 /// A record that a search for the nearest records has found.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,17 +55,22 @@ pub(crate) struct Nearest<'a, G> {
 }
 
 /// What a spatial index of geometries of one type, with 8 bytes beside each, can do. The host has checked that the pool may be
-/// written, and that geometries are what [`accept`](crate::spatial::accept) returns.
+/// written; the front, that geometries are what [`Coordinates::accept`] returns, and that
+/// windows are not inverted and have no NaN.
 ///
 /// The index is a multiset: the same geometry may be inserted with the same payload several times, and is then there several times.
 pub(crate) trait Spatial<G: Geometry>: Engine {
     /// Adds a record. Durable when it returns.
     fn insert(&self, shape: &G, payload: u64) -> Result<()>;
 
-    /// Adds records, which may share fences: all are durable when it returns. After an error any subset of them is there.
-    fn insert_batch(&self, records: &[(G, u64)]) -> Result<()> {
-        let mut records = records.iter();
-        records.try_for_each(|(shape, payload)| self.insert(shape, *payload))
+    /// Adds records, in any order; they may share fences, and all are durable when it returns. Takes out of `records` what it has added:
+    /// after an error those that are left have not been added, so that the host can try again.
+    fn insert_batch(&self, records: &mut Vec<(G, u64)>) -> Result<()> {
+        while let Some((shape, payload)) = records.last() {
+            self.insert(shape, *payload)?;
+            records.pop();
+        }
+        Ok(())
     }
 
     /// Removes one record equal to this one; `false` if there is none.
@@ -86,7 +100,10 @@ pub(crate) trait Spatial<G: Geometry>: Engine {
     fn bounds(&self) -> Result<Option<Rect>>;
 
     /// Fills the empty index with records in any order, to the share `fill` of each node. One store commits all of it.
-    fn bulk_load(&self, records: Vec<(G, u64)>, fill: f64) -> Result<()>;
+    ///
+    /// The engine may bring the records into another order; after an error all of them are still there, so that the host can try again.
+    /// [`Error::NotEmpty`](crate::Error::NotEmpty) if the index is not empty.
+    fn bulk_load(&self, records: &mut [(G, u64)], fill: f64) -> Result<()>;
 
     /// The boxes of the leaves with their numbers of records, in the order of the leaves: for drawings.
     fn leaves(&self) -> Result<Vec<(Rect, usize)>>;

@@ -1,48 +1,95 @@
-//! Maps in the catalog of a pool: found by name, compared with what is asked for, created, opened once.
+//! Objects in the catalog of a pool: found by name, compared with what is asked for, created, opened once.
 
-use super::{MapInfo, MapOptions, Pool, Type};
-use crate::engines::{AnyOptions, Place};
-use crate::host::{AnyMap, kind_of};
+use super::{IndexOptions, MapInfo, Pool, SpatialInfo, Type};
+use crate::engines::{FamilyOptions, IndexKind, Kind, Place, SpatialKind};
+use crate::host::{AnyMap, AnySpatial, Handle};
 use crate::pmem::planted::planted;
 use crate::pool::{Bug, NAME_BYTES, OPTION_BYTES, PoolCore, Signature};
+use crate::spatial::{GeometryType, with_geometry};
 use crate::{Error, Result};
 use std::sync::Arc;
 
 /// Type of the keys, and of the values.
 pub(super) type Types = [Type; 2];
 
+/// What an object holds, as the catalog records it beside the kind of its engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holds {
+    /// Keys and values of these types.
+    Map(Types),
+    /// Geometries of this type, and payloads of 8 bytes.
+    Spatial(GeometryType),
+}
+
+impl Holds {
+    /// What a catalog entry says, if this version knows it.
+    pub(super) fn of(signature: &Signature) -> Option<Self> {
+        let [first, second] = signature.types;
+        if Kind::from_code(signature.kind).is_some() {
+            return Some(Self::Map([
+                Type::from_code(first)?,
+                Type::from_code(second)?,
+            ]));
+        }
+        SpatialKind::from_code(signature.kind)?;
+        let geometry = GeometryType::from_code(first)?;
+        (second == Type::U64 as u8).then_some(Self::Spatial(geometry))
+    }
+
+    fn codes(self) -> [u8; 2] {
+        match self {
+            Self::Map(types) => types.map(|of| of as u8),
+            Self::Spatial(geometry) => [geometry as u8, Type::U64 as u8],
+        }
+    }
+}
+
+impl std::fmt::Display for Holds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Map([key, value]) => write!(f, "{key} to {value}"),
+            Self::Spatial(geometry) => write!(f, "a spatial index of {geometry}"),
+        }
+    }
+}
+
 impl Pool {
-    /// Opens a map, creating it if it is not there.
-    pub(super) fn open_or_create(
+    /// Opens an object, creating it if it is not there.
+    pub(super) fn open_or_create<H: Handle>(
         &self,
         name: &str,
-        types: Types,
-        options: &MapOptions,
-    ) -> Result<AnyMap> {
+        holds: Holds,
+        options: &IndexOptions<H::Kind>,
+    ) -> Result<H> {
         let encoded = options.any().encode()?;
         loop {
             match self.find(name) {
                 Ok(slot) if !options.accepts_any() => self.expect_options(slot, options)?,
                 Ok(_) => {}
                 Err(_) if self.core.is_read_only() => return Err(Error::ReadOnly),
-                Err(_) => self.create_map(name, types, options, encoded)?,
+                Err(_) => self.create_object::<H>(name, holds, options, encoded)?,
             }
-            match self.open_as(name, Some(types)) {
+            match self.open_as(name, Some(holds)) {
                 // Dropped by another thread in between.
                 Err(Error::NoSuchMap(_)) => {}
-                result => return result.map(|(_, map)| map),
+                result => return result.map(|(_, object)| object),
             }
         }
     }
 
-    /// Opens a map that has these types; any that this version knows for `None`. Returns its catalog entry as well.
-    pub(super) fn open_as(&self, name: &str, types: Option<Types>) -> Result<(usize, AnyMap)> {
+    /// Opens an object that holds this; for `None` a map of any types that this version knows. Returns its catalog entry as well.
+    pub(super) fn open_as<H: Handle>(
+        &self,
+        name: &str,
+        holds: Option<Holds>,
+    ) -> Result<(usize, H)> {
         loop {
             let slot = self.find(name)?;
-            expect_types(name, &self.core.signature(slot), types)?;
-            // While the registry is unlocked in here the map may be dropped.
-            if let Some(map) = open_at(&self.core, slot, || self.find(name).ok() == Some(slot))? {
-                return Ok((slot, map));
+            expect_holds(name, &self.core.signature(slot), holds)?;
+            // While the registry is unlocked in here the object may be dropped.
+            if let Some(object) = open_at(&self.core, slot, || self.find(name).ok() == Some(slot))?
+            {
+                return Ok((slot, object));
             }
         }
     }
@@ -54,20 +101,35 @@ impl Pool {
             .ok_or_else(|| Error::NoSuchMap(name.into()))
     }
 
-    /// What the catalog says of a map; `None` for one of a later version.
-    pub(super) fn info(&self, slot: usize) -> Option<MapInfo> {
+    /// What the catalog says of a map; `None` for one of a later version, and for an object of another family.
+    pub(super) fn map_info(&self, slot: usize) -> Option<MapInfo> {
         let signature = self.core.signature(slot);
-        let [key, value] = signature.types.map(Type::from_code);
+        let Holds::Map([key, value]) = Holds::of(&signature)? else {
+            return None;
+        };
         Some(MapInfo {
             name: self.core.name_of(slot),
-            key: key?,
-            value: value?,
+            key,
+            value,
             options: options_of(&signature).ok()??,
         })
     }
 
-    fn expect_options(&self, slot: usize, wanted: &MapOptions) -> Result<()> {
-        let Some(found) = options_of(&self.core.signature(slot))? else {
+    /// What the catalog says of a spatial index; `None` for one of a later version, and for an object of another family.
+    pub(super) fn spatial_info(&self, slot: usize) -> Option<SpatialInfo> {
+        let signature = self.core.signature(slot);
+        let Holds::Spatial(geometry) = Holds::of(&signature)? else {
+            return None;
+        };
+        Some(SpatialInfo {
+            name: self.core.name_of(slot),
+            geometry,
+            options: options_of(&signature).ok()??,
+        })
+    }
+
+    fn expect_options<K: IndexKind>(&self, slot: usize, wanted: &IndexOptions<K>) -> Result<()> {
+        let Some(found) = options_of::<K>(&self.core.signature(slot))? else {
             // Opening it says why it cannot be opened.
             return Ok(());
         };
@@ -81,11 +143,11 @@ impl Pool {
         })
     }
 
-    fn create_map(
+    fn create_object<H: Handle>(
         &self,
         name: &str,
-        types: Types,
-        options: &MapOptions,
+        holds: Holds,
+        options: &IndexOptions<H::Kind>,
         encoded: [u8; OPTION_BYTES],
     ) -> Result<()> {
         expect_name(name)?;
@@ -94,8 +156,8 @@ impl Pool {
             return Ok(());
         }
         let signature = Signature {
-            kind: options.kind() as u8,
-            types: types.map(|of| of as u8),
+            kind: options.kind().code(),
+            types: holds.codes(),
             object_format: options.any().format(),
             options: encoded,
         };
@@ -108,47 +170,94 @@ impl Pool {
             slot,
         };
         self.core.durably(|| {
-            AnyMap::format(&place, options.any())
+            H::format(&place, options.any())
                 .inspect(|()| self.core.commit_entry(slot))
                 .inspect_err(|_| self.core.remove_entry(slot))
         })
     }
 }
 
-/// The map of a catalog entry, open: the one that is, or opened now. `None` if it is not there any more, as `is_there` says with the
+/// The object of a catalog entry, open: the one that is, or opened now. `None` if it is not there any more, as `is_there` says with the
 /// registry of open objects locked.
-pub(super) fn open_at(
+fn open_at<H: Handle>(
     core: &Arc<PoolCore>,
     slot: usize,
     is_there: impl Fn() -> bool,
-) -> Result<Option<AnyMap>> {
+) -> Result<Option<H>> {
     let place = Place {
         core: Arc::clone(core),
         slot,
     };
     let (mut objects, open) = core.open_object(core.registry(), slot);
     if let Some(object) = open {
-        return AnyMap::from_object(&place, object).map(Some);
+        let object = H::from_object(kind_at::<H::Kind>(core, slot)?, object);
+        return object.map(Some).ok_or_else(|| {
+            let name = core.name_of(slot);
+            Error::Damaged(format!("the catalog entry of {name:?} has changed"))
+        });
     }
     if !is_there() {
         return Ok(None);
     }
-    let map = AnyMap::open(place)?;
-    objects.insert(slot, Arc::downgrade(&map.object()));
-    Ok(Some(map))
+    let kind = kind_at::<H::Kind>(core, slot)?;
+    let object = H::open(place, kind)?;
+    objects.insert(slot, Arc::downgrade(&object.object()));
+    Ok(Some(object))
 }
 
-/// Salvage: opens every map, without writing anything, and checks it.
+/// The kind of a catalog entry.
+fn kind_at<K: IndexKind>(core: &PoolCore, slot: usize) -> Result<K> {
+    K::from_code(core.signature(slot).kind).ok_or_else(|| unknown(core, slot))
+}
+
+fn unknown(core: &PoolCore, slot: usize) -> Error {
+    let name = core.name_of(slot);
+    Error::Damaged(format!(
+        "{name:?} is of a kind that this version does not know"
+    ))
+}
+
+/// Does `$work` with `$H` as the type of the handles to the object of a catalog entry, of whatever family.
+macro_rules! with_handle {
+    ($core:expr, $slot:expr, $H:ident => $work:expr) => {
+        match Holds::of(&$core.signature($slot)) {
+            Some(Holds::Map(_)) => {
+                type $H = AnyMap;
+                $work
+            }
+            Some(Holds::Spatial(geometry)) => with_geometry!(geometry, G => {
+                type $H = AnySpatial<G>;
+                $work
+            }),
+            None => Err(unknown($core, $slot)),
+        }
+    };
+}
+
+/// Compacts the object of a catalog entry, unless it is not there any more.
+pub(super) fn compact_at(core: &Arc<PoolCore>, slot: usize) -> Result<()> {
+    let is_there = || core.slots().any(|other| other == slot);
+    with_handle!(core, slot, H => {
+        match open_at::<H>(core, slot, is_there)? {
+            Some(object) => object.upkeep().compact(),
+            None => Ok(()),
+        }
+    })
+}
+
+/// Salvage: opens every object, without writing anything, and checks it.
 pub(crate) fn accept_if_whole(core: &Arc<PoolCore>) -> Result<()> {
     for slot in core.slots().collect::<Vec<_>>() {
         let place = Place {
             core: Arc::clone(core),
             slot,
         };
-        let map = AnyMap::open(place)?;
-        if let Some(problem) = map.check()?.into_iter().next() {
+        let problems = with_handle!(core, slot, H => {
+            H::open(place, kind_at(core, slot)?)?.upkeep().check()
+        })?;
+        if let Some(problem) = problems.into_iter().next() {
             let name = core.name_of(slot);
-            return Err(Error::Damaged(format!("map {name:?}: {problem}")));
+            return Err(Error::Damaged(format!("{name:?}: {problem}")));
         }
     }
     Ok(())
@@ -161,29 +270,87 @@ pub(super) fn expect_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Kind and options of a map in the catalog; `None` for a kind that this version does not know.
-fn options_of(signature: &Signature) -> Result<Option<MapOptions>> {
-    let Some(kind) = kind_of(signature) else {
+/// Kind and options of an object in the catalog; `None` for a kind of another family, or one that this version does not know.
+pub(super) fn options_of<K: IndexKind>(signature: &Signature) -> Result<Option<IndexOptions<K>>> {
+    let Some(kind) = K::from_code(signature.kind) else {
         return Ok(None);
     };
-    AnyOptions::decode(kind, signature.object_format, &signature.options)
-        .map(|options| Some(options.into()))
+    K::Options::decode(kind, signature.object_format, &signature.options)
+        .map(|options| Some(IndexOptions::from_any(options)))
 }
 
-/// Whether a map in the catalog has the types that are asked for, or any that this version knows.
-fn expect_types(name: &str, signature: &Signature, wanted: Option<Types>) -> Result<()> {
-    let found = match signature.types.map(Type::from_code) {
-        [Some(key), Some(value)] if kind_of(signature).is_some() => Some([key, value]),
-        _ => None,
-    };
-    if found.is_some() && (wanted.is_none() || wanted == found) {
-        return Ok(());
+/// Whether an object in the catalog holds what is asked for; for `None`, whether it is a map that this version knows.
+fn expect_holds(name: &str, signature: &Signature, wanted: Option<Holds>) -> Result<()> {
+    let found = Holds::of(signature);
+    match (found, wanted) {
+        (Some(Holds::Map(_)), None) => return Ok(()),
+        (Some(found), Some(wanted)) if found == wanted => return Ok(()),
+        _ => {}
     }
-    let in_words = |[key, value]: Types| format!("{key} to {value}");
-    let or = |types: Option<Types>, unknown: &str| types.map_or_else(|| unknown.into(), in_words);
+    let or = |holds: Option<Holds>, other: &str| {
+        holds.map_or_else(|| other.to_owned(), |holds| holds.to_string())
+    };
     Err(Error::WrongType {
         name: name.into(),
         found: or(found, "something that this version does not know"),
-        wanted: or(wanted, "types that this version knows"),
+        wanted: or(wanted, "keys and values of types that this version knows"),
     })
+}
+
+/// [`Error::WrongType`] if the object of a catalog entry is known and no map.
+pub(super) fn expect_no_spatial(core: &PoolCore, slot: usize) -> Result<()> {
+    let signature = core.signature(slot);
+    match Holds::of(&signature) {
+        Some(Holds::Spatial(_)) => expect_holds(&core.name_of(slot), &signature, None),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn signature(kind: u8, types: [u8; 2]) -> Signature {
+        Signature {
+            kind,
+            types,
+            object_format: 1,
+            options: [0; OPTION_BYTES],
+        }
+    }
+
+    #[test]
+    fn no_code_of_the_catalog_is_read_as_something_of_the_other_family() {
+        let words = Holds::Map([Type::U64, Type::Unit]);
+        for &kind in Kind::all() {
+            let found = signature(kind as u8, words.codes());
+            assert_eq!(Holds::of(&found), Some(words));
+            for &geometry in GeometryType::all() {
+                let codes = Holds::Spatial(geometry).codes();
+                assert_eq!(Holds::of(&signature(kind as u8, codes)), None);
+            }
+        }
+        for &kind in SpatialKind::all() {
+            assert_eq!(Holds::of(&signature(kind as u8, words.codes())), None);
+            for &geometry in GeometryType::all() {
+                let holds = Holds::Spatial(geometry);
+                let [code, payload] = holds.codes();
+                let found = signature(kind as u8, [code, payload]);
+                assert_eq!(Holds::of(&found), Some(holds));
+                // Another type of payload, or of geometry, is one of a later version.
+                assert_eq!(Holds::of(&signature(kind as u8, [code, 2])), None);
+                assert_eq!(Holds::of(&signature(kind as u8, [200, payload])), None);
+                assert_eq!(Type::from_code(code), None);
+            }
+        }
+        let unknown = signature(200, words.codes());
+        assert_eq!(Holds::of(&unknown), None);
+        let refused = expect_holds("m", &unknown, Some(words));
+        match refused {
+            Err(Error::WrongType { found, .. }) => {
+                assert_eq!(found, "something that this version does not know");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! The public face: pools, maps, ranges, options, types of keys and values. Everything is documented and typed here, and done below.
+//! The public face: pools, maps, ranges, spatial indexes, options, types of keys and values. Everything is documented and typed here, and done below.
 
 mod catalog;
 mod many;
@@ -7,14 +7,16 @@ mod open;
 mod options;
 mod pool;
 mod range;
+mod spatial;
 mod types;
 mod words;
 
-pub use crate::host::MapStat;
+pub use crate::host::{IndexStat, MapStat, SpatialStat};
 pub use crate::pool::PoolOptions;
 pub(crate) use catalog::accept_if_whole;
 pub use map::{CompareExchange, Map};
-pub use options::MapOptions;
+pub use options::{IndexOptions, MapOptions, SpatialOptions};
 pub use pool::{LogStat, MapInfo, Pool, PoolStat};
 pub use range::{Keys, Range, Values};
+pub use spatial::{Join, Nearest, Record, Records, Spatial, SpatialInfo};
 pub use types::{Key, Newtype, Type, Value};

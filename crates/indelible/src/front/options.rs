@@ -1,6 +1,6 @@
-//! What can be chosen when a map is created.
+//! What can be chosen when an index is created.
 
-use crate::engines::{AnyOptions, Kind};
+use crate::engines::{FamilyOptions, IndexKind, Kind, SpatialKind};
 use crate::{Error, Result};
 
 /// The kind of index of a new map, and how the map is laid out. The choice is recorded in the pool.
@@ -22,41 +22,75 @@ use crate::{Error, Result};
 /// # Ok(())
 /// # }
 /// ```
+pub type MapOptions = IndexOptions<Kind>;
+
+/// The kind of a new spatial index, and how the index is laid out. The choice is recorded in the pool.
+///
+/// It is made from a [`SpatialKind`], from the typed options of one kind (such as [`HilbertOptions`](crate::HilbertOptions)), or from
+/// text, as [`MapOptions`] is.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> indelible::Result<()> {
+/// use indelible::{HilbertOptions, Point2, Pool, SpatialOptions};
+/// let from_text: SpatialOptions = "kind=hilbert,coordinates=lonlat".parse()?;
+/// assert_eq!(from_text, HilbertOptions::default().lonlat().into());
+/// let shops = Pool::in_memory()?.spatial_with::<Point2>("shops", from_text)?;
+/// assert_eq!(shops.options().get("coordinates").as_deref(), Some("lonlat"));
+/// # Ok(())
+/// # }
+/// ```
+pub type SpatialOptions = IndexOptions<SpatialKind>;
+
+/// The kind of a new index, and how the index is laid out: [`MapOptions`] for maps, [`SpatialOptions`] for spatial indexes.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> indelible::Result<()> {
+/// use indelible::{IndexKind, IndexOptions, MapOptions, SpatialOptions};
+/// fn describe<K: IndexKind>(options: &IndexOptions<K>) -> String {
+///     format!("{}: {options}", options.kind().description())
+/// }
+/// println!("{}", describe(&MapOptions::default()));
+/// println!("{}", describe(&SpatialOptions::default()));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq)]
-pub struct MapOptions {
-    any: AnyOptions,
+pub struct IndexOptions<K: IndexKind> {
+    any: K::Options,
     accept_any: bool,
 }
 
-impl Default for MapOptions {
+impl<K: IndexKind> Default for IndexOptions<K> {
     /// The default kind of index with its default options.
     fn default() -> Self {
-        Kind::default().into()
+        K::default().into()
     }
 }
 
-impl From<Kind> for MapOptions {
-    fn from(kind: Kind) -> Self {
-        AnyOptions::of(kind).into()
+impl<K: IndexKind> From<K> for IndexOptions<K> {
+    fn from(kind: K) -> Self {
+        Self::from_any(K::Options::of(kind))
     }
 }
 
-impl From<&Self> for MapOptions {
+impl<K: IndexKind> From<&Self> for IndexOptions<K> {
     fn from(options: &Self) -> Self {
         options.clone()
     }
 }
 
-impl From<AnyOptions> for MapOptions {
-    fn from(any: AnyOptions) -> Self {
+impl<K: IndexKind> IndexOptions<K> {
+    pub(crate) fn from_any(any: K::Options) -> Self {
         Self {
             any,
             accept_any: false,
         }
     }
-}
 
-impl MapOptions {
     /// The kind of index.
     ///
     /// # Examples
@@ -69,11 +103,11 @@ impl MapOptions {
     /// # }
     /// ```
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> K {
         self.any.kind()
     }
 
-    /// Sets one option by name, as on a command line; see [`Kind::options`] for those that there are.
+    /// Sets one option by name, as on a command line; see [`Kind::options`] and [`SpatialKind::options`] for those that there are.
     ///
     /// # Errors
     ///
@@ -115,7 +149,7 @@ impl MapOptions {
             .then(|| self.any.get(name))
     }
 
-    /// Opens a map that is there whatever its kind of index and its options are, instead of returning
+    /// Opens an index that is there whatever its kind of index and its options are, instead of returning
     /// [`Error::OtherOptions`]. Default: no.
     ///
     /// # Examples
@@ -140,12 +174,12 @@ impl MapOptions {
     /// Options of a kind of index at the ends of their ranges: for tests of what must not depend on them.
     #[doc(hidden)]
     #[must_use]
-    pub fn extremes(kind: Kind) -> Vec<Self> {
-        let options = AnyOptions::extremes(kind);
-        options.into_iter().map(Self::from).collect()
+    pub fn extremes(kind: K) -> Vec<Self> {
+        let options = K::Options::extremes(kind);
+        options.into_iter().map(Self::from_any).collect()
     }
 
-    pub(crate) fn any(&self) -> &AnyOptions {
+    pub(crate) fn any(&self) -> &K::Options {
         &self.any
     }
 
@@ -154,7 +188,7 @@ impl MapOptions {
     }
 }
 
-impl std::str::FromStr for MapOptions {
+impl<K: IndexKind> std::str::FromStr for IndexOptions<K> {
     type Err = Error;
 
     /// Parses `kind=NAME,option=value,...`; `kind=` may be left out. Without a kind: the default kind.
@@ -163,21 +197,21 @@ impl std::str::FromStr for MapOptions {
         let kind = match parts.peek() {
             Some(&"") => {
                 parts.next();
-                Kind::default()
+                K::default()
             }
             Some(first) => match first.split_once('=') {
                 Some(("kind", name)) => {
                     parts.next();
                     name.parse()?
                 }
-                Some(_) => Kind::default(),
+                Some(_) => K::default(),
                 None => {
                     let name = *first;
                     parts.next();
                     name.parse()?
                 }
             },
-            None => Kind::default(),
+            None => K::default(),
         };
         let mut options = Self::from(kind);
         for part in parts {
@@ -191,11 +225,11 @@ impl std::str::FromStr for MapOptions {
     }
 }
 
-impl std::fmt::Display for MapOptions {
+impl<K: IndexKind> std::fmt::Display for IndexOptions<K> {
     /// The kind, and the options that differ from the defaults, as [`from_str`](std::str::FromStr::from_str) reads them.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "kind={}", self.kind())?;
-        let default = AnyOptions::of(self.kind());
+        let default = K::Options::of(self.kind());
         for option in self.kind().options() {
             let value = self.any.get(option.name);
             if value != default.get(option.name) {
@@ -210,23 +244,42 @@ impl std::fmt::Display for MapOptions {
 mod tests {
     use super::*;
 
-    #[test]
-    fn options_are_read_as_they_are_written() {
-        for &kind in Kind::all() {
-            for options in MapOptions::extremes(kind).into_iter().chain([kind.into()]) {
-                assert_eq!(options.to_string().parse::<MapOptions>().unwrap(), options);
+    fn options_are_read_as_they_are_written<K: IndexKind>() {
+        type Options<K> = IndexOptions<K>;
+        for &kind in K::all() {
+            let all = Options::extremes(kind).into_iter().chain([kind.into()]);
+            for options in all {
+                assert_eq!(options.to_string().parse::<Options<K>>().unwrap(), options);
             }
-            assert_eq!(kind.name().parse::<MapOptions>().unwrap(), kind.into());
+            assert_eq!(kind.name().parse::<Options<K>>().unwrap(), kind.into());
         }
-        assert_eq!("".parse::<MapOptions>().unwrap(), MapOptions::default());
-        for bad in [
-            "kind=",
-            "kind=none",
-            "nonsense=1",
-            "kind=lbtree,leaf",
-            "leaf=x",
-        ] {
+        assert_eq!("".parse::<Options<K>>().unwrap(), Options::default());
+        for bad in ["kind=", "kind=none", "nonsense=1"] {
+            let refused = bad.parse::<Options<K>>();
+            assert!(matches!(refused, Err(Error::BadOption(_))), "{bad}");
+        }
+    }
+
+    #[test]
+    fn options_of_both_families_are_read_as_they_are_written() {
+        options_are_read_as_they_are_written::<Kind>();
+        options_are_read_as_they_are_written::<SpatialKind>();
+        for bad in ["kind=lbtree,leaf", "leaf=x", "kind=hilbert"] {
             let refused = bad.parse::<MapOptions>();
+            assert!(matches!(refused, Err(Error::BadOption(_))), "{bad}");
+        }
+        for bad in [
+            "kind=lbtree",
+            "extent=1:2",
+            "extent=0:0:1:x",
+            "extent=0:0:0:1",
+            "extent=0:0:1:inf",
+            "extent=0:0:0:1:1",
+            "coordinates=polar",
+            "coordinates=lonlat,extent=0:0:0:1:1:1",
+            "coordinates=lonlat,extent=0:0:1:100",
+        ] {
+            let refused = bad.parse::<SpatialOptions>();
             assert!(matches!(refused, Err(Error::BadOption(_))), "{bad}");
         }
     }

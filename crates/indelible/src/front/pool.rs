@@ -1,6 +1,6 @@
-//! Pools: the file and the maps in it.
+//! Pools: the file and the objects in it.
 
-use super::catalog::{expect_name, open_at};
+use super::catalog::{Holds, compact_at, expect_name, expect_no_spatial};
 use super::{Key, Map, MapOptions, Type, Value};
 use crate::engines::Kind;
 use crate::pmem::Medium;
@@ -9,7 +9,7 @@ use crate::{Error, Result};
 use std::path::Path;
 use std::sync::Arc;
 
-/// An open pool: a handle. Cloning it is cheap; the pool is closed when the last handle, to it or to one of its maps, is
+/// An open pool: a handle. Cloning it is cheap; the pool is closed when the last handle, to it or to one of its objects, is
 /// dropped.
 ///
 /// Closing syncs everything to the file and marks the pool as clean. [`close`](Self::close) does the same and tells
@@ -274,7 +274,7 @@ impl Pool {
         name: &str,
         options: impl Into<MapOptions>,
     ) -> Result<Map<K, V>> {
-        self.open_or_create(name, [K::TYPE, V::TYPE], &options.into())
+        self.open_or_create(name, Holds::Map([K::TYPE, V::TYPE]), &options.into())
             .map(Map::new)
     }
 
@@ -297,11 +297,12 @@ impl Pool {
     /// # }
     /// ```
     pub fn open_map<K: Key, V: Value>(&self, name: &str) -> Result<Map<K, V>> {
-        let types = Some([K::TYPE, V::TYPE]);
-        self.open_as(name, types).map(|(_, map)| Map::new(map))
+        let holds = Holds::Map([K::TYPE, V::TYPE]);
+        self.open_as(name, Some(holds))
+            .map(|(_, map)| Map::new(map))
     }
 
-    /// The maps in the pool, those of a later version apart. O(maps).
+    /// The maps in the pool, those of a later version apart. O(objects). [`spatials`](Self::spatials) lists the spatial indexes.
     ///
     /// # Examples
     ///
@@ -317,17 +318,17 @@ impl Pool {
     #[must_use]
     pub fn maps(&self) -> Vec<MapInfo> {
         let _objects = self.core.registry();
-        let info = |slot| self.info(slot);
+        let info = |slot| self.map_info(slot);
         self.core.slots().filter_map(info).collect()
     }
 
     /// Gives the map `from` the name `to`. Open handles stay valid; [`Map`]'s debug text goes on naming it `from`.
     ///
-    /// O(maps). Durable when the call returns; after a crash the map has one name or the other.
+    /// O(objects). Durable when the call returns; after a crash the map has one name or the other.
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchMap`], [`Error::NameTaken`], [`Error::BadName`], [`Error::ReadOnly`].
+    /// Those of [`rename_object`](Self::rename_object), and [`Error::WrongType`] if `from` is a spatial index.
     ///
     /// # Examples
     ///
@@ -342,12 +343,47 @@ impl Pool {
     /// # }
     /// ```
     pub fn rename_map(&self, from: &str, to: &str) -> Result<()> {
+        self.rename_if(from, to, expect_no_spatial)
+    }
+
+    /// Gives the object `from`, a map or a spatial index, the name `to`. Open handles stay valid; their debug text goes on naming it
+    /// `from`.
+    ///
+    /// O(objects). Durable when the call returns; after a crash the object has one name or the other.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchMap`], [`Error::NameTaken`], [`Error::BadName`], [`Error::ReadOnly`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// use indelible::{Point2, Pool};
+    /// let pool = Pool::in_memory()?;
+    /// pool.spatial::<Point2>("new")?;
+    /// pool.rename_object("new", "shops")?;
+    /// assert_eq!(pool.spatials()[0].name, "shops");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn rename_object(&self, from: &str, to: &str) -> Result<()> {
+        self.rename_if(from, to, |_, _| Ok(()))
+    }
+
+    fn rename_if(
+        &self,
+        from: &str,
+        to: &str,
+        may: impl Fn(&PoolCore, usize) -> Result<()>,
+    ) -> Result<()> {
         if self.core.is_read_only() {
             return Err(Error::ReadOnly);
         }
         expect_name(to)?;
         let _objects = self.core.registry();
         let slot = self.find(from)?;
+        may(&self.core, slot)?;
         if from == to {
             return Ok(());
         }
@@ -366,7 +402,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchMap`], [`Error::ReadOnly`], [`Error::InUse`] while a handle to it lives.
+    /// Those of [`drop_object`](Self::drop_object), and [`Error::WrongType`] if `name` is a spatial index.
     ///
     /// # Examples
     ///
@@ -381,18 +417,49 @@ impl Pool {
     /// # }
     /// ```
     pub fn drop_map(&self, name: &str) -> Result<()> {
+        self.drop_if(name, expect_no_spatial)
+    }
+
+    /// Removes the object `name`, a map or a spatial index, and frees its space.
+    ///
+    /// O(extents), whatever is in the object. Durable when the call returns; after a crash the object is there whole or not at all.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchMap`], [`Error::ReadOnly`], [`Error::InUse`] while a handle to it lives.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// use indelible::{Point2, Pool};
+    /// let pool = Pool::in_memory()?;
+    /// drop(pool.spatial::<Point2>("shops")?);
+    /// pool.drop_object("shops")?;
+    /// assert!(pool.spatials().is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn drop_object(&self, name: &str) -> Result<()> {
+        self.drop_if(name, |_, _| Ok(()))
+    }
+
+    fn drop_if(&self, name: &str, may: impl Fn(&PoolCore, usize) -> Result<()>) -> Result<()> {
         if self.core.is_read_only() {
             return Err(Error::ReadOnly);
         }
         let objects = self.core.registry();
         let slot = self.find(name)?;
+        may(&self.core, slot)?;
         let (objects, open) = self.core.open_object(objects, slot);
         if open.is_some() {
             // The handle may be the last one, and dropping it locks the registry.
             drop(objects);
-            return Err(Error::InUse(format!("map {name:?}")));
+            return Err(Error::InUse(format!("{name:?}")));
         }
+        // While the registry was unlocked in there, the object may have been dropped, and another one created.
         if self.find(name)? == slot {
+            may(&self.core, slot)?;
             return self.core.durably(|| {
                 self.core.remove_entry(slot);
                 Ok(())
@@ -401,8 +468,9 @@ impl Pool {
         Ok(())
     }
 
-    /// Compacts every map (nodes that have few records are merged, and live blocks move to the front of the file), then cuts free
-    /// extents off the end of the file. Returns the bytes given back. O(records); all maps can be used meanwhile.
+    /// Compacts every map and every spatial index (nodes that have few records are merged, and live blocks move to the front of the file), then cuts free
+    /// extents off the end of the file. Returns the bytes given back. O(records); all of them can be
+    /// used meanwhile.
     ///
     /// # Errors
     ///
@@ -426,16 +494,13 @@ impl Pool {
             return Err(Error::ReadOnly);
         }
         for slot in self.core.slots().collect::<Vec<_>>() {
-            let is_there = || self.core.slots().any(|other| other == slot);
-            if let Some(map) = open_at(&self.core, slot, is_there)? {
-                map.compact()?;
-            }
+            compact_at(&self.core, slot)?;
         }
         self.core.shrink()
     }
 
-    /// Checks what the pool knows of itself, apart from its maps (see [`Map::check`](crate::Map::check)): that every extent
-    /// is either free or a map's. Returns what is wrong, in words; empty means sound. O(extents).
+    /// Checks what the pool knows of itself, apart from its objects (see [`Map::check`](crate::Map::check) and
+    /// [`Spatial::check`](crate::Spatial::check)): that every extent is either free or an object's. Returns what is wrong, in words; empty means sound. O(extents).
     ///
     /// # Examples
     ///
@@ -540,7 +605,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Error::InUse`] while other handles, to the pool or to its maps, live; [`Error::Io`] if the sync fails.
+    /// [`Error::InUse`] while other handles, to the pool or to its objects, live; [`Error::Io`] if the sync fails.
     ///
     /// # Examples
     ///

@@ -1,5 +1,6 @@
 //! Maps whose types are known only at run time: for tools.
 
+use super::catalog::Holds;
 use super::{Map, MapInfo, MapOptions, Pool, Type};
 use crate::{Error, Result};
 
@@ -50,7 +51,7 @@ impl Pool {
         if !key.can_be_key() {
             return Err(Error::BadOption(format!("{key} cannot be a key")));
         }
-        self.open_or_create(name, [key, value], &options.into())
+        self.open_or_create(name, Holds::Map([key, value]), &options.into())
             .map(Map::new)
     }
 
@@ -82,7 +83,7 @@ impl Pool {
     pub fn open_map_of_words(&self, name: &str) -> Result<(MapInfo, Map<u64, u64>)> {
         let (slot, map) = self.open_as(name, None)?;
         // The open map keeps its catalog entry, so the entry is still that of the map.
-        let info = self.info(slot).ok_or_else(|| {
+        let info = self.map_info(slot).ok_or_else(|| {
             Error::Damaged(format!("the catalog entry of map {name:?} has changed"))
         })?;
         Ok((info, Map::new(map)))

@@ -1,9 +1,10 @@
 //! One open map of any kind. A call costs one branch on the kind, which is predicted well: for one map it always goes one way.
 
 use super::cursor::Cursor;
+use super::handle::{Handle, Upkeep};
 use super::{Host, MapStat};
 use crate::engines::{self, Decision, Engine, KeyValue, Kind, Lookup, Place, ordered_engines};
-use crate::pool::{Object, PoolCore, Signature};
+use crate::pool::Object;
 use crate::{Error, Result};
 use std::sync::Arc;
 
@@ -24,9 +25,10 @@ macro_rules! any {
             };
         }
 
-        impl AnyMap {
-            /// Lays out an empty map for the catalog entry of `place`, which is not committed yet.
-            pub(crate) fn format(place: &Place, options: &engines::AnyOptions) -> Result<()> {
+        impl Handle for AnyMap {
+            type Kind = Kind;
+
+            fn format(place: &Place, options: &engines::AnyOptions) -> Result<()> {
                 match options {
                     $(engines::AnyOptions::$variant(options) => {
                         <engines::$folder::Index as Engine>::format(place, options)
@@ -34,41 +36,40 @@ macro_rules! any {
                 }
             }
 
-            /// Opens the map of the catalog entry of `place`. O(1).
-            pub(crate) fn open(place: Place) -> Result<Self> {
-                Ok(match kind_at(&place.core, place.slot)? {
+            fn open(place: Place, kind: Kind) -> Result<Self> {
+                Ok(match kind {
                     $(Kind::$variant => Self::$variant(Host::open(place)?),)+
                 })
             }
 
-            /// The open map that `object` is, which has been found at the catalog entry of `place`.
-            pub(crate) fn from_object(place: &Place, object: Arc<Object>) -> Result<Self> {
-                let map = match kind_at(&place.core, place.slot)? {
+            fn from_object(kind: Kind, object: Arc<Object>) -> Option<Self> {
+                match kind {
                     $(Kind::$variant => object.downcast().ok().map(Self::$variant),)+
-                };
-                map.ok_or_else(|| {
-                    let name = place.core.name_of(place.slot);
-                    Error::Damaged(format!("the catalog entry of map {name:?} has changed"))
-                })
+                }
             }
 
-            /// The map as the pool's registry of open objects knows it.
-            pub(crate) fn object(&self) -> Arc<Object> {
+            fn object(&self) -> Arc<Object> {
                 match self {
                     $(Self::$variant(host) => Arc::<Host<engines::$folder::Index>>::clone(host),)+
                 }
             }
 
+            fn upkeep(&self) -> &dyn Upkeep {
+                each!(self, host => &**host)
+            }
+
+            fn kind(&self) -> Kind {
+                match self {
+                    $(Self::$variant(_) => Kind::$variant,)+
+                }
+            }
+        }
+
+        impl AnyMap {
             /// Whether both are handles to one open map.
             #[cfg(all(test, not(loom)))]
             pub(crate) fn is_same(&self, other: &Self) -> bool {
                 Arc::ptr_eq(&self.object(), &other.object())
-            }
-
-            pub(crate) fn kind(&self) -> Kind {
-                match self {
-                    $(Self::$variant(_) => Kind::$variant,)+
-                }
             }
         }
 
@@ -183,10 +184,6 @@ macro_rules! any {
                 each!(self, host => host.release_memory())
             }
 
-            pub(crate) fn compact(&self) -> Result<()> {
-                each!(self, host => host.compact())
-            }
-
             pub(crate) fn check(&self) -> Result<Vec<String>> {
                 each!(self, host => host.check())
             }
@@ -198,17 +195,3 @@ macro_rules! any {
     };
 }
 ordered_engines!(any);
-
-/// The kind of a catalog entry, if this version knows it.
-pub(crate) fn kind_of(signature: &Signature) -> Option<Kind> {
-    Kind::from_code(signature.kind)
-}
-
-fn kind_at(core: &PoolCore, slot: usize) -> Result<Kind> {
-    kind_of(&core.signature(slot)).ok_or_else(|| {
-        let name = core.name_of(slot);
-        Error::Damaged(format!(
-            "map {name:?} is of a kind that this version does not know"
-        ))
-    })
-}

@@ -1,11 +1,17 @@
 //! The checks and statistics that do not depend on the engine.
 
 use super::{Host, Shared};
-use crate::engines::{Engine, Fact, Kind, Report};
+use crate::engines::{Engine, Fact, IndexKind, Kind, Report, SpatialKind};
 use crate::{Error, Result};
 use std::sync::atomic::Ordering;
 
 /// What a map is made of, from [`Map::stat`](crate::Map::stat).
+pub type MapStat = IndexStat<Kind>;
+
+/// What a spatial index is made of, from [`Spatial::stat`](crate::Spatial::stat).
+pub type SpatialStat = IndexStat<SpatialKind>;
+
+/// What an index is made of: [`MapStat`] of a map, [`SpatialStat`] of a spatial index.
 ///
 /// What only some kinds of index have are [facts](Fact): numbers with a name, a unit and a meaning, which a program can print without
 /// knowing the kind.
@@ -26,14 +32,14 @@ use std::sync::atomic::Ordering;
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct MapStat {
+pub struct IndexStat<K: IndexKind> {
     /// The kind of index.
-    pub kind: Kind,
+    pub kind: K,
     /// Records.
     pub records: u64,
-    /// Bytes of the file that belong to this map: its extents, whole.
+    /// Bytes of the file that belong to this index: its extents, whole.
     pub file_bytes: u64,
-    /// Bytes of DRAM that this map holds: inner nodes, locks, and what says which blocks are in use.
+    /// Bytes of DRAM that this index holds: inner nodes, locks, and what says which blocks are in use.
     pub dram_bytes: u64,
     /// Whether all that a crash left to be rebuilt has been rebuilt since the pool was opened.
     pub warm: bool,
@@ -41,7 +47,7 @@ pub struct MapStat {
     pub facts: Vec<Fact>,
 }
 
-impl MapStat {
+impl<K: IndexKind> IndexStat<K> {
     /// The fact of this name, if the kind of index has it.
     #[must_use]
     pub fn fact(&self, name: &str) -> Option<&Fact> {
@@ -56,12 +62,12 @@ impl<E: Engine> Host<E> {
     }
 
     /// See [`Map::stat`](crate::Map::stat).
-    pub(crate) fn stat(&self, kind: Kind) -> Result<MapStat> {
+    pub(crate) fn stat<K: IndexKind>(&self, kind: K) -> Result<IndexStat<K>> {
         let shared = &self.shared;
         let records = shared.records()?;
         let facts = shared.engine.facts(records)?;
         let usage = shared.usage();
-        Ok(MapStat {
+        Ok(IndexStat {
             kind,
             records,
             file_bytes: usage.file_bytes,

@@ -8,17 +8,25 @@
 //! | `blocks` | what concerns all spaces of an object together |
 //! | `check` | checks and statistics that do not depend on the engine |
 //! | `cursor` | a range in progress, from both ends |
-//! | `any` | one object of any kind: the only branch on kinds, generated from the list of engines |
+//! | `handle` | what the catalog and the pool have to know of an open object of whatever family |
+//! | `any` | one map of any kind: the only branch on kinds, generated from the list of engines |
+//! | `spatial` | what the host adds to a spatial engine |
+//! | `any_spatial` | one spatial index of any kind, as `any` |
 
 mod any;
+mod any_spatial;
 mod blocks;
 mod check;
 mod count;
 mod cursor;
+mod handle;
+mod spatial;
 mod warm_up;
 
-pub(crate) use any::{AnyCursor, AnyMap, kind_of};
-pub use check::MapStat;
+pub(crate) use any::{AnyCursor, AnyMap};
+pub(crate) use any_spatial::AnySpatial;
+pub use check::{IndexStat, MapStat, SpatialStat};
+pub(crate) use handle::Handle;
 
 use crate::engines::{Decision, Engine, EngineOptions, Lookup, Ordered, Place};
 use crate::pool::Gate;
@@ -54,6 +62,7 @@ pub(crate) struct Host<E: Engine> {
 impl<E: Engine> Host<E> {
     /// Opens the object of a catalog entry. O(1).
     pub(crate) fn open(place: Place) -> Result<Arc<Self>> {
+        crate::kernels::expect_kernel()?;
         let signature = place.core.signature(place.slot);
         let format = signature.object_format;
         if format > E::Options::FORMAT {
@@ -84,6 +93,11 @@ impl<E: Engine> Host<E> {
 
     pub(crate) fn name(&self) -> &str {
         &self.shared.name
+    }
+
+    /// The number of the catalog entry.
+    pub(crate) fn slot(&self) -> usize {
+        self.shared.place.slot
     }
 
     pub(crate) fn len(&self) -> Result<u64> {
@@ -124,7 +138,7 @@ impl<E: Engine> Host<E> {
     }
 
     /// Does `work`. If it fails with `NoSpace`, frees space and does it once more.
-    fn with_space(&self, mut work: impl FnMut() -> Result<()>) -> Result<()> {
+    fn with_space<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         match work() {
             Err(Error::NoSpace(_)) => {
                 self.find_space()?;
@@ -272,11 +286,7 @@ impl<E: Ordered> Host<E> {
 
     pub(crate) fn bulk_load(&self, records: &[(u64, u64)], fill: f64) -> Result<()> {
         self.expect_writable()?;
-        if !(0.1..=1.0).contains(&fill) {
-            return Err(Error::BadOption(format!(
-                "a fill factor lies between 0.1 and 1.0, not at {fill}"
-            )));
-        }
+        expect_fill(fill)?;
         if let Some(at) = records.windows(2).position(|pair| pair[0].0 >= pair[1].0) {
             return Err(Error::NotAscending(at + 1));
         }
@@ -285,6 +295,16 @@ impl<E: Ordered> Host<E> {
         let core = &self.shared.place.core;
         core.durably(|| self.with_space(|| self.shared.engine.bulk_load(records, fill)))
     }
+}
+
+/// An error unless `fill` is the share of a node that a bulk load may fill.
+fn expect_fill(fill: f64) -> Result<()> {
+    if !(0.1..=1.0).contains(&fill) {
+        return Err(Error::BadOption(format!(
+            "a fill factor lies between 0.1 and 1.0, not at {fill}"
+        )));
+    }
+    Ok(())
 }
 
 impl<E: Engine> Drop for Host<E> {

@@ -1,10 +1,17 @@
 //! AVX2: a line of keys in two registers. What AVX2 has no instruction for is done as in [`portable`](super::portable).
 
 use super::portable::Plain;
-use super::{Kernel, KeyLine, Simd};
+use super::{Kernel, KeyLine, MOST_RANKED, PAIR_RECORDS, Ranks, Simd, TagLine, avx2_records};
 use std::arch::x86_64::{
-    __m256i, _mm256_and_si256, _mm256_castsi256_pd, _mm256_cmpeq_epi64, _mm256_cmpgt_epi64,
-    _mm256_loadu_si256, _mm256_movemask_pd, _mm256_set1_epi64x, _mm256_xor_si256,
+    __m128i, __m256, __m256i, _CMP_LE_OQ, _mm_add_epi64, _mm_cvtsi32_si128, _mm_cvtsi128_si32,
+    _mm_extract_epi16, _mm_unpackhi_epi16, _mm_unpacklo_epi16, _mm256_and_si256,
+    _mm256_blendv_epi8, _mm256_blendv_pd, _mm256_castpd_si256, _mm256_castsi256_pd,
+    _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cmp_ps, _mm256_cmpeq_epi16,
+    _mm256_cmpeq_epi64, _mm256_cmpgt_epi16, _mm256_cmpgt_epi64, _mm256_extracti128_si256,
+    _mm256_loadu_si256, _mm256_movemask_pd, _mm256_movemask_ps, _mm256_packus_epi32,
+    _mm256_sad_epu8, _mm256_set_epi16, _mm256_set_epi64x, _mm256_set1_epi16, _mm256_set1_epi64x,
+    _mm256_set1_ps, _mm256_setzero_si256, _mm256_shuffle_ps, _mm256_slli_epi16, _mm256_sllv_epi64,
+    _mm256_srl_epi64, _mm256_sub_epi16, _mm256_sub_epi64, _mm256_unpacklo_epi64, _mm256_xor_si256,
 };
 
 /// Runs `kernel` compiled for AVX2.
@@ -17,28 +24,148 @@ pub(super) unsafe fn with_avx2<K: Kernel>(kernel: K) -> K::Out {
     kernel.run::<Avx2>()
 }
 
+/// [`Simd::ranks`] by a part of each key: the 14 bits below the highest that keys at most `span` above `low` can differ in. So one register
+/// holds the parts of all sixteen keys. `None` if two of the parts are equal.
+///
+/// # Safety
+///
+/// The CPU has AVX2, and so has the caller.
+#[inline(always)]
+unsafe fn rank_by_parts(fours: &[__m256i; 4], among: u16, low: u64, span: u64) -> Option<Ranks> {
+    // SAFETY: by the contract above; `Ranks` is one register, and aligned like one.
+    unsafe {
+        let low = _mm256_set1_epi64x(low as i64);
+        let shift = _mm_cvtsi32_si128(50_u32.saturating_sub(span.leading_zeros()) as i32);
+        let part = |four| _mm256_srl_epi64(_mm256_sub_epi64(four, low), shift);
+        // The parts of the records with even numbers, then of those with odd ones.
+        let parts = _mm256_packus_epi32(
+            _mm256_packus_epi32(part(fours[0]), part(fours[1])),
+            _mm256_packus_epi32(part(fours[2]), part(fours[3])),
+        );
+        const fn bit(record: usize) -> i16 {
+            (1_u16 << record) as i16
+        }
+        let bits = _mm256_set_epi16(
+            bit(15),
+            bit(13),
+            bit(11),
+            bit(9),
+            bit(7),
+            bit(5),
+            bit(3),
+            bit(1),
+            bit(14),
+            bit(12),
+            bit(10),
+            bit(8),
+            bit(6),
+            bit(4),
+            bit(2),
+            bit(0),
+        );
+        let is_used = _mm256_cmpeq_epi16(
+            _mm256_and_si256(_mm256_set1_epi16(among as i16), bits),
+            bits,
+        );
+        let parts = _mm256_blendv_epi8(_mm256_set1_epi16(i16::MAX), parts, is_used);
+        // In memory, from where one part is quickly broadcast; left alone, the compiler picks them from the register.
+        let each: [i16; 16] =
+            std::hint::black_box(std::mem::transmute::<__m256i, [i16; 16]>(parts));
+        let mut counts = _mm256_setzero_si256();
+        // The first and the last record stand first and last here too, and do not count.
+        for other in &each[1..=MOST_RANKED] {
+            // A comparison that holds gives -1.
+            counts = _mm256_sub_epi16(counts, _mm256_cmpgt_epi16(parts, _mm256_set1_epi16(*other)));
+        }
+        // The ranks of n different parts are 0 to n - 1, and those of the other records n. Equal parts would make the sum smaller.
+        let sums = _mm256_sad_epu8(counts, _mm256_setzero_si256());
+        let sums = _mm_add_epi64(
+            _mm256_castsi256_si128(sums),
+            _mm256_extracti128_si256::<1>(sums),
+        );
+        let sum = _mm_cvtsi128_si32(sums) + _mm_extract_epi16::<4>(sums);
+        let used = among.count_ones() as i32;
+        if 2 * sum != used * (31 - used) {
+            return None;
+        }
+        let counts = _mm256_slli_epi16::<1>(counts);
+        let (even, odd) = (
+            _mm256_castsi256_si128(counts),
+            _mm256_extracti128_si256::<1>(counts),
+        );
+        let mut ranks = Ranks([0; 16]);
+        let stored = ranks.0.as_mut_ptr().cast::<__m128i>();
+        stored.write(_mm_unpacklo_epi16(even, odd));
+        stored.add(1).write(_mm_unpackhi_epi16(even, odd));
+        Some(ranks)
+    }
+}
+
+/// [`Simd::ranks`] by the whole keys.
+///
+/// # Safety
+///
+/// The CPU has AVX2.
+#[inline(never)]
+#[target_feature(enable = "avx2")]
+unsafe fn rank_by_keys(fours: [__m256i; 4], among: u16) -> Ranks {
+    let mut keys = fours;
+    let sign = _mm256_set1_epi64x(i64::MIN);
+    let unused = _mm256_set1_epi64x(!i64::from(among));
+    let largest = _mm256_castsi256_pd(_mm256_set1_epi64x(i64::MAX));
+    for (i, four) in keys.iter_mut().enumerate() {
+        // The bit of each record becomes the sign, by which `blendv` chooses.
+        let first = 63 - 4 * i as i64;
+        let bits = _mm256_set_epi64x(first - 3, first - 1, first - 2, first);
+        let unused = _mm256_castsi256_pd(_mm256_sllv_epi64(unused, bits));
+        // With the signs flipped, the signed comparison orders unsigned numbers.
+        let flipped = _mm256_castsi256_pd(_mm256_xor_si256(*four, sign));
+        *four = _mm256_castpd_si256(_mm256_blendv_pd(flipped, largest, unused));
+    }
+    // SAFETY: four registers and sixteen words are the same bytes.
+    let each =
+        std::hint::black_box(unsafe { std::mem::transmute::<[__m256i; 4], [i64; 16]>(keys) });
+    let mut counts = [_mm256_setzero_si256(); 4];
+    // The first and the last record stand first and last here too, and do not count.
+    for other in &each[1..=MOST_RANKED] {
+        let other = _mm256_set1_epi64x(*other);
+        for (count, &four) in counts.iter_mut().zip(&keys) {
+            // A comparison that holds gives -1.
+            *count = _mm256_sub_epi64(*count, _mm256_cmpgt_epi64(four, other));
+        }
+    }
+    // SAFETY: four registers and sixteen words are the same bytes.
+    let counts = unsafe { std::mem::transmute::<[__m256i; 4], [u64; 16]>(counts) };
+    let mut ranks = Ranks([0; 16]);
+    for (four, counts) in ranks.0.chunks_exact_mut(4).zip(counts.chunks_exact(4)) {
+        // A register has the records 0, 2, 1 and 3 of four.
+        for (rank, from) in four.iter_mut().zip([0, 2, 1, 3]) {
+            *rank = 2 * counts[from] as u16;
+        }
+    }
+    ranks
+}
+
 /// AVX2.
 #[derive(Clone, Copy)]
 pub(super) struct Avx2;
 
 impl Simd for Avx2 {
-    type Words = [u64; 16];
-
     #[inline(always)]
-    fn at_most(line: &KeyLine, key: u64) -> u32 {
+    fn count_below(line: &KeyLine, among: u8, bound: i64) -> usize {
         // SAFETY: as in `Avx512::load`; reached only through `with_avx2`.
         unsafe {
-            let keys = std::ptr::from_ref(line)
+            let words = std::ptr::from_ref(line)
                 .cast::<[__m256i; 2]>()
                 .read_volatile();
-            // AVX2 compares signed: flipping the top bit of both sides makes that the unsigned order.
-            let flip = _mm256_set1_epi64x(i64::MIN);
-            let key = _mm256_xor_si256(_mm256_set1_epi64x(key as i64), flip);
-            let above = |half: __m256i| {
-                let greater = _mm256_cmpgt_epi64(_mm256_xor_si256(half, flip), key);
-                _mm256_movemask_pd(_mm256_castsi256_pd(greater)) as u32
-            };
-            !(above(keys[0]) | above(keys[1]) << 4) & 0xff
+            let bound = _mm256_set1_epi64x(bound);
+            let low = _mm256_castsi256_ps(_mm256_cmpgt_epi64(bound, words[0]));
+            let high = _mm256_castsi256_ps(_mm256_cmpgt_epi64(bound, words[1]));
+            // One half of each result, all eight in one register. They come in the order 0, 1, 4, 5, 2, 3, 6, 7, and `among` with them.
+            let below = _mm256_movemask_ps(_mm256_shuffle_ps::<0b10_00_10_00>(low, high));
+            let among = u32::from(among);
+            let among = among & 0b1100_0011 | among >> 2 & 0b1100 | (among & 0b1100) << 2;
+            (below as u32 & among).count_ones() as usize
         }
     }
 
@@ -58,21 +185,72 @@ impl Simd for Avx2 {
         }
     }
 
-    // The compiler does well with these.
-
     #[inline(always)]
-    fn evens(lines: &[KeyLine; 4], among: u16) -> [u64; 16] {
-        Plain::evens(lines, among)
+    fn floats_at_most(line: &TagLine, limit: f32) -> u32 {
+        // SAFETY: as in `Avx512::load`; reached only through `with_avx2`.
+        unsafe {
+            let halves = std::ptr::from_ref(line)
+                .cast::<[__m256; 2]>()
+                .read_volatile();
+            let limit = _mm256_set1_ps(limit);
+            // No closure: the compiler does not inline intrinsics into one.
+            let low = _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_LE_OQ>(halves[0], limit)) as u32;
+            let high = _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_LE_OQ>(halves[1], limit)) as u32;
+            low | high << 8
+        }
     }
 
     #[inline(always)]
-    fn to_array(words: [u64; 16]) -> [u64; 16] {
-        words
+    fn with_key(pair: &[KeyLine; 2], key: u64) -> u32 {
+        avx2_records::with_key(pair, key)
     }
 
     #[inline(always)]
-    fn below(words: [u64; 16], key: u64) -> u16 {
-        Plain::below(words, key)
+    fn with_either_key(pair: &[KeyLine; 2], two: [u64; 2]) -> [u32; 2] {
+        avx2_records::with_either_key(pair, two)
+    }
+
+    #[inline(always)]
+    fn first_of(records: u32) -> usize {
+        avx2_records::first_of(records)
+    }
+
+    #[inline(always)]
+    fn records_between(pairs: &[[KeyLine; 2]], low: u64, span: u64, out: &mut [[u64; 2]]) -> usize {
+        avx2_records::records_between(pairs, low, span, out)
+    }
+
+    #[inline(always)]
+    fn sorted_between(
+        pair: &[KeyLine; 2],
+        low: u64,
+        span: u64,
+        out: &mut [[u64; 2]; PAIR_RECORDS],
+    ) -> usize {
+        avx2_records::sorted_between(pair, low, span, out)
+    }
+
+    #[inline(always)]
+    fn descent(records: &[[u64; 2]], from: usize) -> Option<usize> {
+        avx2_records::descent(records, from)
+    }
+
+    #[inline(always)]
+    fn ranks(lines: &[KeyLine; 4], among: u16, low: u64, span: u64) -> Ranks {
+        let pairs = lines.as_ptr().cast::<[__m256i; 2]>();
+        // SAFETY: as in `Avx512::load`; each line is a pair of registers; reached only through `with_avx2`.
+        unsafe {
+            let mut fours = [_mm256_setzero_si256(); 4];
+            for (i, four) in fours.iter_mut().enumerate() {
+                let records = pairs.add(i).read_volatile();
+                // The keys of records 0, 2, 1 and 3.
+                *four = _mm256_unpacklo_epi64(records[0], records[1]);
+            }
+            match rank_by_parts(&fours, among, low, span) {
+                Some(ranks) => ranks,
+                None => rank_by_keys(fours, among),
+            }
+        }
     }
 
     #[inline(always)]

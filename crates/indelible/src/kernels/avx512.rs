@@ -1,13 +1,15 @@
 //! AVX-512: a line of keys in one register.
 
 use super::portable::Plain;
-use super::{Kernel, KeyLine, PAIR_RECORDS, Simd, TagLine};
+use super::{Kernel, KeyLine, MOST_RANKED, PAIR_RECORDS, Ranks, Simd, TagLine};
 use std::arch::x86_64::{
-    __m512i, _mm512_add_epi64, _mm512_cmpeq_epi64_mask, _mm512_cmpgt_epu64_mask,
-    _mm512_cmple_epu32_mask, _mm512_cmple_epu64_mask, _mm512_cmplt_epu64_mask, _mm512_kunpackb,
-    _mm512_loadu_si512, _mm512_mask_blend_epi64, _mm512_mask_permutexvar_epi64,
-    _mm512_maskz_compress_epi64, _mm512_permutex2var_epi64, _mm512_permutexvar_epi64,
-    _mm512_set_epi64, _mm512_set1_epi32, _mm512_set1_epi64, _mm512_storeu_si512, _mm512_sub_epi32,
+    __m128i, __m512i, _CMP_LE_OQ, _mm512_add_epi64, _mm512_castsi512_ps, _mm512_cmp_ps_mask,
+    _mm512_cmpeq_epi64_mask, _mm512_cmpgt_epu64_mask, _mm512_cmple_epu32_mask,
+    _mm512_cmple_epu64_mask, _mm512_cmplt_epi64_mask, _mm512_cmplt_epu64_mask,
+    _mm512_cvtepi64_epi16, _mm512_kunpackb, _mm512_loadu_si512, _mm512_mask_add_epi64,
+    _mm512_mask_blend_epi64, _mm512_mask_permutexvar_epi64, _mm512_maskz_compress_epi64,
+    _mm512_permutex2var_epi64, _mm512_permutexvar_epi64, _mm512_set_epi64, _mm512_set1_epi32,
+    _mm512_set1_epi64, _mm512_set1_ps, _mm512_setzero_si512, _mm512_storeu_si512, _mm512_sub_epi32,
     _mm512_sub_epi64, _mm512_testn_epi32_mask, _mm512_xor_si512, _pdep_u32,
 };
 
@@ -51,13 +53,12 @@ impl Avx512 {
 }
 
 impl Simd for Avx512 {
-    type Words = [__m512i; 2];
-
     #[inline(always)]
-    fn at_most(line: &KeyLine, key: u64) -> u32 {
-        let keys = Self::load(line);
+    fn count_below(line: &KeyLine, among: u8, bound: i64) -> usize {
+        let words = Self::load(line);
         // SAFETY: reached only through `with_avx512`.
-        unsafe { u32::from(_mm512_cmple_epu64_mask(keys, _mm512_set1_epi64(key as i64))) }
+        let below = unsafe { _mm512_cmplt_epi64_mask(words, _mm512_set1_epi64(bound)) };
+        (below & among).count_ones() as usize
     }
 
     #[inline(always)]
@@ -76,6 +77,18 @@ impl Simd for Avx512 {
                 .each_ref()
                 .map(|line| u16::from(_mm512_cmpeq_epi64_mask(Self::load(line), key)));
             u32::from(_mm512_kunpackb(high, low))
+        }
+    }
+
+    #[inline(always)]
+    fn floats_at_most(line: &TagLine, limit: f32) -> u32 {
+        // SAFETY: reached only through `with_avx512`.
+        unsafe {
+            let floats = _mm512_castsi512_ps(Self::load_tags(line));
+            u32::from(_mm512_cmp_ps_mask::<_CMP_LE_OQ>(
+                floats,
+                _mm512_set1_ps(limit),
+            ))
         }
     }
 
@@ -225,39 +238,33 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn evens(lines: &[KeyLine; 4], among: u16) -> [__m512i; 2] {
+    fn ranks(lines: &[KeyLine; 4], among: u16, _: u64, _: u64) -> Ranks {
         let lines = lines.each_ref().map(Self::load);
-        // SAFETY: reached only through `with_avx512`.
+        let mut ranks = Ranks([0; 16]);
+        // SAFETY: reached only through `with_avx512`; both types are the same 128 bytes, and a half of `ranks` is 16 bytes.
         unsafe {
             let max = _mm512_set1_epi64(-1);
-            [
-                _mm512_mask_blend_epi64(among as u8, max, Self::evens_of(lines[0], lines[1])),
-                _mm512_mask_blend_epi64(
-                    (among >> 8) as u8,
-                    max,
-                    Self::evens_of(lines[2], lines[3]),
-                ),
-            ]
+            let of = |half: usize| Self::evens_of(lines[2 * half], lines[2 * half + 1]);
+            let [low, high] = among.to_le_bytes();
+            let halves = [
+                _mm512_mask_blend_epi64(low, max, of(0)),
+                _mm512_mask_blend_epi64(high, max, of(1)),
+            ];
+            // In memory, from where a comparison broadcasts one key; left alone, the compiler picks them from registers.
+            let each = std::hint::black_box(std::mem::transmute::<[__m512i; 2], [u64; 16]>(halves));
+            let two = _mm512_set1_epi64(2);
+            let mut counts = [_mm512_setzero_si512(); 2];
+            for &other in &each[1..=MOST_RANKED] {
+                let other = _mm512_set1_epi64(other as i64);
+                for (count, &half) in counts.iter_mut().zip(&halves) {
+                    let is_above = _mm512_cmpgt_epu64_mask(half, other);
+                    *count = _mm512_mask_add_epi64(*count, is_above, *count, two);
+                }
+            }
+            let stored = ranks.0.as_mut_ptr().cast::<__m128i>();
+            stored.write(_mm512_cvtepi64_epi16(counts[0]));
+            stored.add(1).write(_mm512_cvtepi64_epi16(counts[1]));
         }
-    }
-
-    #[inline(always)]
-    fn to_array(words: [__m512i; 2]) -> [u64; 16] {
-        // SAFETY: both are 128 bytes for which every bit pattern is valid.
-        unsafe { std::mem::transmute(words) }
-    }
-
-    #[inline(always)]
-    fn below(words: [__m512i; 2], key: u64) -> u16 {
-        // SAFETY: reached only through `with_avx512`.
-        unsafe {
-            let key = _mm512_set1_epi64(key as i64);
-            let mut low = u32::from(_mm512_cmplt_epu64_mask(words[0], key));
-            let mut high = u32::from(_mm512_cmplt_epu64_mask(words[1], key));
-            // Opaque to the optimizer, which would gather the masks of several calls in a vector to count their
-            // bits there, at several times the cost.
-            std::arch::asm!("/* {0:e} {1:e} */", inlateout(reg) low, inlateout(reg) high, options(pure, nomem, nostack, preserves_flags));
-            (low | high << 8) as u16
-        }
+        ranks
     }
 }

@@ -1,19 +1,24 @@
 //! Comparing one key with a cache line of keys, with the widest instructions that the CPU has.
 //!
-//! Each instruction set has a file, and all files have the same functions: `portable`, `avx2`, `avx512`. The searches are
+//! Each instruction set has a file, and all files have the same functions: `portable`, `avx2` (with `avx2_records`), `avx512`. The searches are
 //! generic over [`Simd`] and are compiled once per instruction set; [`dispatch`] chooses at run time. [`Plain`] needs no
-//! special instructions and runs on other architectures. Tests run every instruction set that the machine has.
+//! special instructions and runs on other architectures. Tests run every instruction set that the machine has, and `choice` lets
+//! a process choose another one than the best.
 
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 mod avx2;
 #[cfg(all(target_arch = "x86_64", not(loom)))]
+mod avx2_records;
+#[cfg(all(target_arch = "x86_64", not(loom)))]
 mod avx512;
+mod choice;
 mod portable;
 
+pub(crate) use choice::expect_kernel;
+pub use choice::{kernel, kernels};
 pub(crate) use portable::Plain;
 
 use crate::concurrency::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::OnceLock;
 
 /// Eight keys in one cache line. Read while others may be writing them: what is read may be torn, and the caller
 /// validates a version afterwards.
@@ -23,6 +28,9 @@ pub(crate) struct KeyLine(pub(crate) [AtomicU64; 8]);
 
 /// Records, a key and a value each, in one cache line.
 pub(crate) const LINE_RECORDS: usize = 4;
+
+/// Bytes of a record.
+pub(crate) const RECORD_BYTES: usize = 64 / LINE_RECORDS;
 
 /// Records in two cache lines.
 pub(crate) const PAIR_RECORDS: usize = 2 * LINE_RECORDS;
@@ -34,9 +42,6 @@ pub(crate) struct TagLine(pub(crate) [AtomicU32; 16]);
 
 /// One instruction set.
 pub(crate) trait Simd: Copy {
-    /// Bit `i` of the result says whether key `i` is at most `key`, as unsigned numbers.
-    fn at_most(line: &KeyLine, key: u64) -> u32;
-
     /// Bit `i` of the result says whether key `i` is `key`.
     fn equal(line: &KeyLine, key: u64) -> u32;
 
@@ -44,6 +49,27 @@ pub(crate) trait Simd: Copy {
     #[inline(always)]
     fn equal_in_pair(lines: &[KeyLine; 2], key: u64) -> u32 {
         Self::equal(&lines[0], key) | Self::equal(&lines[1], key) << 8
+    }
+
+    /// Which of the eight records of two lines have this key: 0 for none. Which bits stand for which record depends on the instruction
+    /// set, and [`first_of`](Self::first_of) knows it.
+    #[inline(always)]
+    fn with_key(pair: &[KeyLine; 2], key: u64) -> u32 {
+        const KEY_WORDS: u32 = 0x5555;
+        Self::equal_in_pair(pair, key) & KEY_WORDS
+    }
+
+    /// [`with_key`](Self::with_key) for two keys.
+    #[inline(always)]
+    fn with_either_key(pair: &[KeyLine; 2], two: [u64; 2]) -> [u32; 2] {
+        two.map(|key| Self::with_key(pair, key))
+    }
+
+    /// How many bytes into its pair of lines one of the records begins that a result of [`with_key`](Self::with_key) stands for, which is
+    /// not 0.
+    #[inline(always)]
+    fn first_of(records: u32) -> usize {
+        records.trailing_zeros() as usize / 2 * RECORD_BYTES
     }
 
     /// Bit `i` of the result says whether half word `i` is `tag`, as far as the bits in `among` go.
@@ -61,6 +87,15 @@ pub(crate) trait Simd: Copy {
         line.0.iter().enumerate().fold(0, |mask, (i, word)| {
             let is_between = word.load(Ordering::Relaxed).wrapping_sub(low) <= span;
             mask | (u32::from(is_between) << i)
+        })
+    }
+
+    /// Bit `i` of the result says whether half word `i`, taken as a float, is at most `limit`; neither is NaN.
+    #[inline(always)]
+    fn floats_at_most(line: &TagLine, limit: f32) -> u32 {
+        line.0.iter().enumerate().fold(0, |mask, (i, word)| {
+            let is_at_most = f32::from_bits(word.load(Ordering::Relaxed)) <= limit;
+            mask | (u32::from(is_at_most) << i)
         })
     }
 
@@ -112,23 +147,48 @@ pub(crate) trait Simd: Copy {
             .map(|next| next - 1)
     }
 
-    /// How many of the keys in `line` whose bit is set in `among` are at most `key`.
+    /// How many of the words in `line` whose bit is set in `among` are below `bound`, as signed numbers: the comparison that AVX2 has.
+    fn count_below(line: &KeyLine, among: u8, bound: i64) -> usize;
+
+    /// For each of the sixteen records of four lines, how many of the records in `among` have a smaller key. For a record that is not in
+    /// `among`, the number of all that are, or of all whose key is not `u64::MAX`. The first and the last record are not in `among`.
+    ///
+    /// The keys are at most `span` above `low`, which may save comparing all of their bits. Other keys, which mean damage, may get any
+    /// ranks from 0 to [`MOST_RANKED`].
+    ///
+    /// All records are treated alike, in `among` or not, so that neither their number nor the order of their keys can mislead a branch.
+    fn ranks(lines: &[KeyLine; 4], among: u16, low: u64, span: u64) -> Ranks;
+}
+
+/// The rank of each of sixteen records, doubled. None is above [`MOST_RANKED`].
+#[repr(C, align(32))]
+pub(crate) struct Ranks([u16; 2 * PAIR_RECORDS]);
+
+/// Records that [`Simd::ranks`] ranks, at most: all sixteen but the first and the last.
+pub(crate) const MOST_RANKED: usize = 14;
+
+impl Ranks {
+    /// The rank of a record.
     #[inline(always)]
-    fn count_at_most(line: &KeyLine, among: u8, key: u64) -> usize {
-        (Self::at_most(line, key) & u32::from(among)).count_ones() as usize
+    pub(crate) fn of(&self, record: usize) -> usize {
+        usize::from(self.0[record]) / 2
     }
 
-    /// Sixteen words in registers.
-    type Words: Copy;
-
-    /// Every second word of four lines, numbered from 0 to 15. Those not in `among` become `u64::MAX`.
-    fn evens(lines: &[KeyLine; 4], among: u16) -> Self::Words;
-
-    /// The words, stored in memory.
-    fn to_array(words: Self::Words) -> [u64; 16];
-
-    /// Bit `i` of the result says whether word `i` is less than `key`, as unsigned numbers.
-    fn below(words: Self::Words, key: u64) -> u16;
+    /// Stores `record`, of which this is the number, at its rank.
+    #[inline(always)]
+    pub(crate) fn put(&self, number: usize, record: [u64; 2], out: &mut [[u64; 2]; 16]) {
+        let word = usize::from(self.0[number]);
+        debug_assert!(word <= 2 * MOST_RANKED);
+        // SAFETY: a rank is a number of up to 14 comparisons, so the record goes into one of the first 15 places of `out`. Ranks are
+        // doubled, and `out` taken as words, because the processor multiplies an index by 8 and not by 16.
+        unsafe {
+            out.as_mut_ptr()
+                .cast::<u64>()
+                .add(word)
+                .cast::<[u64; 2]>()
+                .write(record)
+        }
+    }
 }
 
 /// Moves the record at `at` to its place among the records before it, which are in order.
@@ -178,12 +238,6 @@ impl SimdLevel {
         levels.push(Self::Plain);
         levels
     }
-
-    /// The best that this CPU has.
-    pub(crate) fn best() -> Self {
-        static BEST: OnceLock<SimdLevel> = OnceLock::new();
-        *BEST.get_or_init(|| Self::available()[0])
-    }
 }
 
 /// Work that is compiled once per instruction set.
@@ -212,6 +266,21 @@ pub(crate) fn dispatch<K: Kernel>(level: SimdLevel, kernel: K) -> K::Out {
 #[cfg_attr(not(target_arch = "x86_64"), inline(always))]
 fn plainly<K: Kernel>(kernel: K) -> K::Out {
     kernel.run::<Plain>()
+}
+
+/// The whole part of a number that fits `i32`. For others, and for what is no number, any number.
+#[inline(always)]
+pub(crate) fn whole_part(number: f32) -> i32 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_mm_cvttss_si32, _mm_set_ss};
+        // SAFETY: SSE is part of x86-64.
+        unsafe { _mm_cvttss_si32(_mm_set_ss(number)) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        number as i32
+    }
 }
 
 /// Asks the caches for the line at `address`. Any address is allowed.

@@ -3,17 +3,16 @@
 use super::*;
 use proptest::prelude::*;
 
-struct AtMost<'a>(&'a KeyLine, u64);
+struct InLine<'a>(&'a KeyLine, u64);
 
-impl Kernel for AtMost<'_> {
-    type Out = (u32, u32, usize);
+impl Kernel for InLine<'_> {
+    type Out = (u32, usize);
 
     #[inline(always)]
     fn run<S: Simd>(self) -> Self::Out {
         (
-            S::at_most(self.0, self.1),
             S::equal(self.0, self.1),
-            S::count_at_most(self.0, AMONG, self.1),
+            S::count_below(self.0, AMONG, self.1 as i64),
         )
     }
 }
@@ -26,6 +25,20 @@ impl Kernel for EqualInPair<'_> {
     #[inline(always)]
     fn run<S: Simd>(self) -> Self::Out {
         S::equal_in_pair(self.0, self.1)
+    }
+}
+
+struct WithKey<'a>(&'a [KeyLine; 2], [u64; 2]);
+
+impl Kernel for WithKey<'_> {
+    /// Where the first record with either key begins, and where one with the first key.
+    type Out = [Option<usize>; 3];
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Self::Out {
+        let first = |records: u32| (records != 0).then(|| S::first_of(records));
+        let [one, other] = S::with_either_key(self.0, self.1).map(first);
+        [one, other, first(S::with_key(self.0, self.1[0]))]
     }
 }
 
@@ -89,15 +102,15 @@ impl Kernel for HalfWordsBetween<'_> {
     }
 }
 
-struct Evens<'a>(&'a [KeyLine; 4], u16, u64);
+struct RanksOf<'a>(&'a [KeyLine; 4], u16, u64, u64);
 
-impl Kernel for Evens<'_> {
-    type Out = ([u64; 16], u16);
+impl Kernel for RanksOf<'_> {
+    type Out = [usize; 16];
 
     #[inline(always)]
     fn run<S: Simd>(self) -> Self::Out {
-        let words = S::evens(self.0, self.1);
-        (S::to_array(words), S::below(words, self.2))
+        let ranks = S::ranks(self.0, self.1, self.2, self.3);
+        std::array::from_fn(|record| ranks.of(record))
     }
 }
 
@@ -114,22 +127,19 @@ const WORDS: [u64; 8] = [
 ];
 
 #[test]
-fn every_instruction_set_compares_as_unsigned_numbers() {
+fn every_instruction_set_compares_a_line() {
     let line = KeyLine(WORDS.map(AtomicU64::new));
     for level in SimdLevel::available() {
         for key in WORDS {
-            let expected = (0..8)
-                .filter(|&i| WORDS[i] <= key)
-                .map(|i| 1 << i)
-                .sum::<u32>();
+            let is_below = |&i: &usize| AMONG >> i & 1 != 0 && (WORDS[i] as i64) < key as i64;
+            let count = (0..8).filter(is_below).count();
             let equal = (0..8)
                 .filter(|&i| WORDS[i] == key)
                 .map(|i| 1 << i)
                 .sum::<u32>();
-            let count = (expected & u32::from(AMONG)).count_ones() as usize;
             assert_eq!(
-                dispatch(level, AtMost(&line, key)),
-                (expected, equal, count),
+                dispatch(level, InLine(&line, key)),
+                (equal, count),
                 "{level:?} {key:#x}"
             );
         }
@@ -170,6 +180,26 @@ proptest! {
             records.copied().filter(|record| (low..=high).contains(&record[0])).collect();
         for level in SimdLevel::available() {
             prop_assert_eq!(&dispatch(level, RecordsBetween(&pairs, low, high - low)), &expected, "{:?}", level);
+        }
+    }
+
+    #[test]
+    fn every_instruction_set_finds_the_record_with_a_key(words in proptest::array::uniform16(0..40_u64), two in proptest::array::uniform2(0..40_u64)) {
+        // Keys that are there once or not at all, and values that look like keys.
+        let mut words = words;
+        for i in (0..16).step_by(2) {
+            words[i] += 40 * (i as u64 % 4);
+        }
+        let line = |at: usize| KeyLine(std::array::from_fn(|i| AtomicU64::new(words[at + i])));
+        let pair = [line(0), line(8)];
+        for level in SimdLevel::available() {
+            let found = dispatch(level, WithKey(&pair, two));
+            prop_assert_eq!(found[0], found[2]);
+            for (key, found) in two.into_iter().zip(found) {
+                let is_there = (0..16).step_by(2).any(|i| words[i] == key);
+                prop_assert_eq!(found.is_some(), is_there, "{:?}", level);
+                prop_assert!(found.is_none_or(|at| at % RECORD_BYTES == 0 && words[at / 8] == key), "{:?}", level);
+            }
         }
     }
 
@@ -243,18 +273,28 @@ proptest! {
     }
 
     #[test]
-    fn every_instruction_set_picks_and_compares_alike(
-        words in proptest::collection::vec(prop_oneof![proptest::sample::select(&WORDS[..]), any::<u64>()], 32),
-        key in prop_oneof![proptest::sample::select(&WORDS[..]), any::<u64>()],
+    fn every_instruction_set_ranks_alike(
+        words in proptest::collection::vec(prop_oneof![proptest::sample::select(&WORDS[..]), 0..9_u64, any::<u64>()], 32),
         among: u16,
     ) {
+        let among = among & 0x7ffe;
         let lines: [KeyLine; 4] =
             std::array::from_fn(|i| KeyLine(std::array::from_fn(|j| AtomicU64::new(words[8 * i + j]))));
-        let evens: [u64; 16] =
+        let keys: [u64; 16] =
             std::array::from_fn(|i| if among >> i & 1 != 0 { words[2 * i] } else { u64::MAX });
-        let below = (0..16).filter(|&i| evens[i] < key).map(|i| 1 << i).sum::<u16>();
+        let expected: [usize; 16] =
+            std::array::from_fn(|i| keys.iter().filter(|&&other| other < keys[i]).count());
+        let ranked = || (1..15).filter(|i| among >> i & 1 != 0).map(|i| keys[i]);
+        let (low, high) = (ranked().min().unwrap_or(0), ranked().max().unwrap_or(0));
         for level in SimdLevel::available() {
-            prop_assert_eq!(dispatch(level, Evens(&lines, among, key)), (evens, below), "{:?}", level);
+            for (low, high) in [(low, high), (0, u64::MAX), (low / 2, high)] {
+                let mut ranks = dispatch(level, RanksOf(&lines, among, low, high - low));
+                for record in (0..16).filter(|i| among >> i & 1 == 0) {
+                    prop_assert!([expected[record], among.count_ones() as usize].contains(&ranks[record]));
+                    ranks[record] = expected[record];
+                }
+                prop_assert_eq!(ranks, expected, "{:?}", level);
+            }
         }
     }
 }

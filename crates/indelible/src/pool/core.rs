@@ -68,7 +68,7 @@ pub(crate) type Registry<'a> = MutexGuard<'a, HashMap<usize, WeakObject>>;
 pub(crate) struct Signature {
     /// Code of the kind of engine.
     pub(crate) kind: u8,
-    /// Codes of the types of keys and values.
+    /// Codes of the types of keys and values, or of geometries and payloads.
     pub(crate) types: [u8; 2],
     /// Version of the engine's own format; 1 for objects from pools of format 1.
     pub(crate) object_format: u32,

@@ -36,8 +36,9 @@ pub(crate) const OPTION_BYTES: usize = 24;
 ///
 /// ```text
 /// +0    owner        the object's number, unique among all that are or were in the pool; 0: the entry is free
-/// +8    signature    byte 0 kind of engine · 1 key type · 2 value type · 3 length of the name (bits 0..5), and which of the
-///                    two names counts (bit 7) · 4..7 zero; in pools of format 1 the first four bytes of the options
+/// +8    signature    byte 0 kind of engine · 1 key type, or type of geometry · 2 value type, or type of payload · 3 length of the
+///                    name (bits 0..5), and which of the two names counts (bit 7) · 4..7 zero; in pools of format 1 the first four
+///                    bytes of the options
 /// +16   roots        8 words for the engine
 /// +80   records      number of records at the last clean close
 /// +88   records_generation   generation of that close

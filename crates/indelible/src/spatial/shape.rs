@@ -12,6 +12,111 @@ mod sealed {
     pub trait Sealed {}
 }
 
+macro_rules! geometry_types {
+    ($($(#[$doc:meta])+ $variant:ident = $code:literal;)+) => {
+        /// The type of the geometries of a spatial index, as the catalog records it.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// # fn main() -> indelible::Result<()> {
+        /// use indelible::{Box3, Geometry, GeometryType};
+        /// assert_eq!(Box3::TYPE, GeometryType::Box3);
+        /// assert_eq!(Box3::TYPE.to_string(), "box3");
+        /// assert_eq!("box3".parse::<GeometryType>()?, GeometryType::Box3);
+        /// assert_eq!(GeometryType::Box3.axes(), 3);
+        /// # Ok(())
+        /// # }
+        /// ```
+        // The codes of types of keys and values are below 128: so no word of the catalog is read as both.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        #[repr(u8)]
+        pub enum GeometryType {
+            $($(#[$doc])+ $variant = $code,)+
+        }
+
+        impl GeometryType {
+            /// All types of this version, in the order of their codes.
+            #[must_use]
+            pub const fn all() -> &'static [Self] {
+                &[$(Self::$variant,)+]
+            }
+
+            /// The name of the type on a command line: `point2`.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $variant::NAME,)+
+                }
+            }
+
+            /// Number of axes: 2 or 3.
+            #[must_use]
+            pub const fn axes(self) -> usize {
+                match self {
+                    $(Self::$variant => $variant::AXES,)+
+                }
+            }
+        }
+
+        $(impl sealed::Sealed for $variant {})+
+
+        /// Does the work with `$G` as the type that a [`GeometryType`] stands for.
+        macro_rules! with_geometry {
+            ($of:expr, $G:ident => $work:expr) => {
+                match $of {
+                    $($crate::spatial::GeometryType::$variant => {
+                        type $G = $crate::spatial::$variant;
+                        $work
+                    })+
+                }
+            };
+        }
+        pub(crate) use with_geometry;
+    };
+}
+geometry_types! {
+    /// [`Point2`]
+    Point2 = 129;
+    /// [`Point3`]
+    Point3 = 130;
+    /// [`Box2`]
+    Box2 = 131;
+    /// [`Box3`]
+    Box3 = 132;
+}
+
+impl GeometryType {
+    /// The type with this code in the catalog, if this version knows it.
+    pub(crate) fn from_code(code: u8) -> Option<Self> {
+        let all = Self::all().iter().copied();
+        all.into_iter().find(|known| *known as u8 == code)
+    }
+}
+
+impl std::fmt::Display for GeometryType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl std::str::FromStr for GeometryType {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let known = Self::all();
+        let found = known.iter().copied().find(|of| of.name() == name);
+        found.ok_or_else(|| {
+            let known: Vec<&str> = known.iter().map(|of| of.name()).collect();
+            let known = known.join(", ");
+            Error::BadOption(format!(
+                "{name:?} is no type of geometry; known are {known}"
+            ))
+        })
+    }
+}
+
 /// A geometry that a spatial index can hold: [`Point2`], [`Point3`], [`Box2`] or [`Box3`].
 ///
 /// Coordinates are `f64`. Infinite ones are allowed; NaN, and boxes whose lower corner is above the upper one on some axis, are refused with
@@ -27,6 +132,15 @@ pub trait Geometry:
 
     /// The name of the type on a command line: `point2`.
     const NAME: &'static str;
+
+    /// The type's code in the catalog.
+    const TYPE: GeometryType;
+
+    /// A point with as many axes: [`Point2`] or [`Point3`].
+    type Point: Geometry<Point = Self::Point, Window = Self::Window>;
+
+    /// A box with as many axes, which is what searches take: [`Box2`] or [`Box3`].
+    type Window: Geometry<Point = Self::Point, Window = Self::Window>;
 
     /// Coordinate `i`: those of the lower corner by axis, then, for a box, those of the upper corner.
     #[doc(hidden)]
@@ -107,11 +221,14 @@ impl Box3 {
     }
 }
 
-impl sealed::Sealed for Point2 {}
 impl Geometry for Point2 {
     const AXES: usize = 2;
     const COORDINATES: usize = 2;
     const NAME: &'static str = "point2";
+    const TYPE: GeometryType = GeometryType::Point2;
+
+    type Point = Point2;
+    type Window = Box2;
 
     #[inline(always)]
     fn coordinate(&self, i: usize) -> f64 {
@@ -124,11 +241,14 @@ impl Geometry for Point2 {
     }
 }
 
-impl sealed::Sealed for Point3 {}
 impl Geometry for Point3 {
     const AXES: usize = 3;
     const COORDINATES: usize = 3;
     const NAME: &'static str = "point3";
+    const TYPE: GeometryType = GeometryType::Point3;
+
+    type Point = Point3;
+    type Window = Box3;
 
     #[inline(always)]
     fn coordinate(&self, i: usize) -> f64 {
@@ -141,11 +261,14 @@ impl Geometry for Point3 {
     }
 }
 
-impl sealed::Sealed for Box2 {}
 impl Geometry for Box2 {
     const AXES: usize = 2;
     const COORDINATES: usize = 4;
     const NAME: &'static str = "box2";
+    const TYPE: GeometryType = GeometryType::Box2;
+
+    type Point = Point2;
+    type Window = Box2;
 
     #[inline(always)]
     fn coordinate(&self, i: usize) -> f64 {
@@ -158,11 +281,14 @@ impl Geometry for Box2 {
     }
 }
 
-impl sealed::Sealed for Box3 {}
 impl Geometry for Box3 {
     const AXES: usize = 3;
     const COORDINATES: usize = 6;
     const NAME: &'static str = "box3";
+    const TYPE: GeometryType = GeometryType::Box3;
+
+    type Point = Point3;
+    type Window = Box3;
 
     #[inline(always)]
     fn coordinate(&self, i: usize) -> f64 {
@@ -202,6 +328,15 @@ impl Rect {
             rect.high[axis] = shape.coordinate(axis + G::COORDINATES - G::AXES);
         }
         rect
+    }
+
+    /// The box as a geometry; its third axis is left out if there are two.
+    #[inline(always)]
+    pub(crate) fn window<W: Geometry>(&self) -> W {
+        W::from_coordinates(|i| match i.checked_sub(W::AXES) {
+            None => self.low[i],
+            Some(axis) => self.high[axis],
+        })
     }
 
     /// The smallest box that contains both.

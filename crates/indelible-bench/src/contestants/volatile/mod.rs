@@ -33,6 +33,7 @@ fn volatile(name: &str, about: &str, create: Open) -> Contestant {
         about: about.into(),
         survives: Survives::Nothing,
         map: None,
+        kernel: None,
         has_batches: false,
         create,
         open: None,

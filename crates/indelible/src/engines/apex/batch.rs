@@ -73,7 +73,7 @@ impl Tree {
                     let window = self.window(data, predicted);
                     window.prefetch_half(window.predicted_half(predicted));
                 }
-                prefetch(std::ptr::from_ref(self.locks.of(data.lock_of(predicted))));
+                prefetch(std::ptr::from_ref(self.lock_of(data, predicted)));
             }
         }
         lanes
@@ -126,7 +126,7 @@ impl Kernel for GetLanes<'_> {
                 continue;
             };
             let predicted = lanes.predicted[lane];
-            let lock = tree.locks.of(data.lock_of(predicted));
+            let lock = &tree.lock_of(data, predicted).version;
             let version = lock.read();
             *value = tree.find_value::<S>(data, predicted, key);
             let is_torn = !lock.validate(version) && !planted(Bug::ReadWithoutVersion);

@@ -219,7 +219,7 @@ impl NodeImage {
         self.words[at + 1] = value;
     }
 
-    /// The slot of its window that an insert would choose.
+    /// The slot of its window for a record that found no room where it belongs.
     fn free_place(&self, predicted: usize) -> Option<usize> {
         let (first, free) = (window_of(predicted), self.geometry.marker);
         let keys = &self.words[HEADER_WORDS + first * 2..];
@@ -231,12 +231,10 @@ impl NodeImage {
     }
 }
 
-/// Which free slot of a window an insert takes. `free` has two bits for each slot, and the predicted slot is slot `at`
-/// of the window. The insert takes the next free slot of the line pair of the predicted slot, else the first free slot
-/// of this line pair, else the first one of the other line pair. So most lookups find their key in the line pair of its
-/// predicted slot. The function has no branch, as none could be predicted.
-#[inline(always)]
-pub(super) fn choose_free_slot(free: u32, at: usize) -> Option<usize> {
+/// Which free slot of a window a record gets. `free` has two bits for each slot, and the predicted slot is slot `at` of
+/// the window: the next free slot of the line pair of the predicted slot, else the first free slot of this line pair,
+/// else the first one of the other line pair. So most lookups find their key in the line pair of its predicted slot.
+fn choose_free_slot(free: u32, at: usize) -> Option<usize> {
     const PAIR: u32 = LINE_PAIR_SLOTS as u32;
     let (pair, within) = (at as u32 & PAIR, at as u32 % PAIR);
     // The line pair of the predicted slot to the lower half of the word, and the predicted slot to the front of that
@@ -344,7 +342,14 @@ impl<'a> UnpublishedNodes<'a> {
         image.words[EXTENSION_WORD] = extensions.first().copied().unwrap_or(Offset::NONE).get();
         let cells = tree.cells(offset, image.words.len());
         tree.pm.stream(cells, &image.words);
-        let mut data = DataNode::new(offset, image.bytes, &geometry, image.high, &extensions);
+        let mut data = DataNode::new(
+            offset,
+            image.bytes,
+            &geometry,
+            image.high,
+            &extensions,
+            tree.first_lock(offset),
+        );
         data.built = (records.first().zip(records.last()))
             .map(|(first, last)| (records.len(), first.0, last.0));
         data.set_reviewed(records.len());

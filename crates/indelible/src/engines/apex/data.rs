@@ -17,7 +17,7 @@
 //! of a node after an open reads only its stash.
 //!
 //! ```text
-//! line 0, read by every lookup    model (40) | primary array (8) | groups (16)
+//! line 0, read by every lookup    model (40) | number of the first lock (4) | slots (4) | primary array (8) | groups (8)
 //! line 1, read by writers         state, sizes, stash bitmap
 //!
 //! group (one per 256 slots)
@@ -72,17 +72,22 @@ pub(super) enum State {
 #[repr(C, align(64))]
 pub(super) struct DataNode {
     pub(super) model: Model,
+    /// The number of the version lock of the first group.
+    first_lock: u32,
+    /// Slots in the primary array.
+    pub(super) primary: u32,
     /// Offset in the pool of the primary array.
     primary_at: Offset,
     groups: Box<[SlotGroup]>,
     /// A [`State`].
     state: AtomicU32,
-    /// Slots in the primary array.
-    pub(super) primary: u32,
     /// Slots in the stash array.
     pub(super) stash: u32,
     /// One bit for each slot of the stash array, then for each slot of the extended stash: set while the slot is taken.
     stash_bits: Box<[AtomicU64]>,
+    /// One bit for each of the first 64 words of the stash bitmap: set when all slots of the word have been taken, and cleared when one
+    /// is released. A hint: searches for a free slot pass over these words at first.
+    full_words: AtomicU64,
     /// Offsets of the extended stash blocks, in the order in which they were added; 0 beyond the last.
     extensions: Box<[AtomicU64]>,
     /// The key value of free slots (I3).
@@ -114,6 +119,10 @@ struct SlotGroup {
     displaced: AtomicU64,
 }
 
+/// From the lock of one group of a node to that of the next: so many that the two lie in different cache lines, and odd, so that no
+/// two groups of a node have one lock.
+const LOCKS_BETWEEN_GROUPS: usize = 5;
+
 /// The displaced word has one bit per line pair in each of its halves.
 const _: () = assert!(GROUP_LINE_PAIRS <= 32);
 
@@ -123,7 +132,8 @@ const UNCOUNTED: u64 = 0xffff;
 const BUCKET_BITS: u64 = (1 << 48) - 1;
 
 impl DataNode {
-    /// A frozen node in the block at `offset`, with the extended stash blocks `extensions`. Its overflow buckets are
+    /// A frozen node in the block at `offset`, with the extended stash blocks `extensions`; `first_lock` is the number of the lock of its
+    /// first group. Its overflow buckets are
     /// empty and its groups uncounted: the caller fills them.
     pub(super) fn new(
         offset: Offset,
@@ -131,6 +141,7 @@ impl DataNode {
         geometry: &DataGeometry,
         high: u64,
         extensions: &[Offset],
+        first_lock: usize,
     ) -> Box<Self> {
         // Room for as many more blocks as `prefers_extended_stash` asks for before the node is rebuilt.
         let more_extensions =
@@ -139,6 +150,7 @@ impl DataNode {
         let stash_slots = geometry.stash + most_extensions * EXTENSION_SLOTS;
         let data = Box::new(Self {
             model: geometry.model,
+            first_lock: first_lock as u32,
             primary_at: offset + HEADER_BYTES,
             groups: (0..geometry.primary.div_ceil(GROUP_SLOTS))
                 .map(|_| SlotGroup::uncounted())
@@ -147,6 +159,7 @@ impl DataNode {
             primary: geometry.primary as u32,
             stash: geometry.stash as u32,
             stash_bits: zeroed_words(stash_slots.div_ceil(64)),
+            full_words: AtomicU64::new(0),
             extensions: zeroed_words(most_extensions),
             marker: geometry.marker,
             bytes,
@@ -175,10 +188,10 @@ impl DataNode {
         self.primary_at + slot as u64 * SLOT_BYTES
     }
 
-    /// What chooses the lock of the group of a predicted slot: the offset of the first slot of the group.
+    /// The number of the lock of the group of a predicted slot.
     #[inline(always)]
-    pub(super) fn lock_of(&self, predicted: usize) -> u64 {
-        self.slot_at(predicted & !(GROUP_SLOTS - 1)).get()
+    pub(super) fn lock_of(&self, predicted: usize) -> usize {
+        self.first_lock as usize + predicted / GROUP_SLOTS * LOCKS_BETWEEN_GROUPS
     }
 
     /// The key value that free slots of the node hold.
@@ -249,6 +262,18 @@ impl DataNode {
     }
 }
 
+/// The model predicts only slots of the primary array (data I7), so what is indexed by predicted slots needs no check.
+impl DataNode {
+    /// The group of a predicted slot.
+    #[inline(always)]
+    fn group(&self, predicted: usize) -> &SlotGroup {
+        debug_assert!(predicted < self.primary as usize);
+        // SAFETY: every 256 slots of the primary array have a group, and by data I7 the model predicts no other slots. Callers pass
+        // results of `predict`, or slots below `primary`.
+        unsafe { self.groups.get_unchecked(predicted / GROUP_SLOTS) }
+    }
+}
+
 impl SlotGroup {
     /// A group whose records have not been counted: any of them may be displaced (I4).
     fn uncounted() -> Self {
@@ -283,10 +308,7 @@ impl DataNode {
     /// only.
     #[inline(always)]
     pub(super) fn has_displaced(&self, predicted: usize) -> bool {
-        self.groups[predicted / GROUP_SLOTS]
-            .displaced
-            .load(Ordering::Relaxed)
-            & Self::line_pair_bit(predicted)
+        self.group(predicted).displaced.load(Ordering::Relaxed) & Self::line_pair_bit(predicted)
             != 0
     }
 
@@ -294,22 +316,14 @@ impl DataNode {
     /// bucket.
     #[inline(always)]
     pub(super) fn has_stashed(&self, predicted: usize) -> bool {
-        self.groups[predicted / GROUP_SLOTS]
-            .displaced
-            .load(Ordering::Relaxed)
-            & Self::stash_bit(predicted)
-            != 0
+        self.group(predicted).displaced.load(Ordering::Relaxed) & Self::stash_bit(predicted) != 0
     }
 
     /// Whether a record with its predicted slot from `from` to `to`, both of one group, may be in the stash.
     #[inline(always)]
     pub(super) fn has_stashed_between(&self, from: usize, to: usize) -> bool {
         let bits = (Self::stash_bit(to) - Self::stash_bit(from)) | Self::stash_bit(to);
-        self.groups[from / GROUP_SLOTS]
-            .displaced
-            .load(Ordering::Relaxed)
-            & bits
-            != 0
+        self.group(from).displaced.load(Ordering::Relaxed) & bits != 0
     }
 
     /// Whether all bits of `displaced` are set in the group's displaced word.
@@ -326,7 +340,7 @@ impl DataNode {
     /// Sets bits of the displaced word of a predicted slot's group. The group's lock is held.
     #[inline(always)]
     fn set_displaced_bits(&self, predicted: usize, bits: u64) {
-        let displaced = &self.groups[predicted / GROUP_SLOTS].displaced;
+        let displaced = &self.group(predicted).displaced;
         displaced.store(displaced.load(Ordering::Relaxed) | bits, Ordering::Relaxed);
     }
 }
@@ -537,7 +551,7 @@ impl DataNode {
     /// records have not been counted. The group's lock is held.
     #[inline(always)]
     pub(super) fn change_count(&self, predicted: usize, change: i64) -> Option<usize> {
-        let group = &self.groups[predicted / GROUP_SLOTS].word;
+        let group = &self.group(predicted).word;
         let word = group.load(Ordering::Relaxed);
         if word >> 48 == UNCOUNTED {
             return None;
@@ -613,28 +627,46 @@ impl DataNode {
         let slots = self.stash_slots();
         let words = slots.div_ceil(64);
         let near = predicted as u32 * self.stash / self.primary / 64;
-        for index in (near..words).chain(0..near) {
-            let word = &self.stash_bits[index as usize];
-            let in_use = (slots - index * 64).min(64);
-            let mut bits = word.load(Ordering::Relaxed);
-            loop {
-                let free = bits.trailing_ones();
-                if free >= in_use {
-                    break;
-                }
-                // Writers of other groups may claim slots of the same word.
-                match word.compare_exchange_weak(
-                    bits,
-                    bits | 1 << free,
-                    Ordering::Acquire,
-                    Ordering::Relaxed,
-                ) {
-                    Ok(_) => return Some(index * 64 + free),
-                    Err(now) => bits = now,
-                }
+        if near < 64 {
+            let full = self.full_words.load(Ordering::Relaxed);
+            let likely = near + (!full >> near).trailing_zeros();
+            if likely < words.min(64)
+                && let Some(slot) = self.claim_in_word(likely, slots)
+            {
+                return Some(slot);
             }
         }
-        None
+        (near..words)
+            .chain(0..near)
+            .find_map(|index| self.claim_in_word(index, slots))
+    }
+
+    /// Claims a free one of the stash slots that a word of the stash bitmap stands for. `slots` is the number of all.
+    #[inline(always)]
+    fn claim_in_word(&self, index: u32, slots: u32) -> Option<u32> {
+        let word = &self.stash_bits[index as usize];
+        let in_use = (slots - index * 64).min(64);
+        let mut bits = word.load(Ordering::Relaxed);
+        loop {
+            let free = bits.trailing_ones();
+            if free >= in_use {
+                // An extended stash block may add slots to a word that ends early.
+                if free == 64 && index < 64 {
+                    self.full_words.fetch_or(1 << index, Ordering::Relaxed);
+                }
+                return None;
+            }
+            // Writers of other groups may claim slots of the same word.
+            match word.compare_exchange_weak(
+                bits,
+                bits | 1 << free,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Some(index * 64 + free),
+                Err(now) => bits = now,
+            }
+        }
     }
 
     /// Sets the bit of a stash slot that holds a record, of a node that nobody else has yet.
@@ -660,6 +692,10 @@ impl DataNode {
     pub(super) fn release_stash(&self, slot: u32) {
         let word = &self.stash_bits[(slot / 64) as usize];
         word.fetch_and(!(1 << (slot % 64)), Ordering::Release);
+        if slot / 64 < 64 {
+            self.full_words
+                .fetch_and(!(1 << (slot / 64)), Ordering::Relaxed);
+        }
     }
 }
 

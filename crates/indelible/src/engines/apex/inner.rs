@@ -22,19 +22,20 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Child(usize);
 
-/// The tag of pointers to inner nodes. Mirrors are aligned to lines, so the bit is free.
-const INNER: usize = 1;
+/// The tag of pointers to data nodes. Mirrors are aligned to lines, so the bit is free. A descent that meets the tag is at its end, and
+/// need not ask whether the child is cold.
+const DATA: usize = 1;
 
 impl Child {
     /// A child without a mirror.
     pub(super) const COLD: Self = Self(0);
 
     pub(super) fn data(node: NonNull<DataNode>) -> Self {
-        Self(node.as_ptr() as usize)
+        Self(node.as_ptr() as usize | DATA)
     }
 
     pub(super) fn inner(node: NonNull<InnerNode>) -> Self {
-        Self(node.as_ptr() as usize | INNER)
+        Self(node.as_ptr() as usize)
     }
 
     #[inline(always)]
@@ -44,19 +45,37 @@ impl Child {
 
     #[inline(always)]
     pub(super) fn is_inner(self) -> bool {
-        self.0 & INNER != 0
+        self.0 & DATA == 0 && !self.is_cold()
+    }
+
+    #[inline(always)]
+    pub(super) fn is_data(self) -> bool {
+        self.0 & DATA != 0
     }
 
     /// The data node, if the child is no inner node. Null if the slot is cold.
     #[inline(always)]
     pub(super) fn as_data(self) -> *mut DataNode {
-        self.0 as *mut DataNode
+        (self.0 & !DATA) as *mut DataNode
+    }
+
+    /// The data node that the child is.
+    ///
+    /// # Safety
+    ///
+    /// [`is_data`](Self::is_data) is true.
+    #[inline(always)]
+    pub(super) unsafe fn as_data_tagged(self) -> *mut DataNode {
+        debug_assert!(self.is_data());
+        // SAFETY: the caller has asked for the tag, and a tagged pointer is not null.
+        unsafe { std::hint::assert_unchecked(self.0 != DATA) };
+        (self.0 - DATA) as *mut DataNode
     }
 
     /// The inner node, if the child is one.
     #[inline(always)]
     pub(super) fn as_inner(self) -> *mut InnerNode {
-        (self.0 & !INNER) as *mut InnerNode
+        self.0 as *mut InnerNode
     }
 
     /// Frees the mirror of the node, and not those below it.

@@ -24,10 +24,9 @@
 use super::Bug;
 use super::Tree;
 use super::batch::LANES;
-use super::build::choose_free_slot;
 use super::data::{DataNode, State};
-use super::layout::{Extension, GROUP_SLOTS, LINE_PAIR_SLOTS, Offset, Slot, window_of};
-use super::search::{LockedGroup, Place};
+use super::layout::{Extension, GROUP_SLOTS, Offset, Slot};
+use super::search::{LockedGroup, Place, Spot};
 use crate::concurrency::epochs;
 use crate::concurrency::locks::{Wait, WriteGuard};
 use crate::concurrency::sync::lock;
@@ -47,17 +46,34 @@ impl Tree {
     pub(super) fn apply(
         &self,
         key: u64,
-        mut decide: impl FnMut(Option<u64>) -> Decision,
+        decide: &mut impl FnMut(Option<u64>) -> Decision,
+    ) -> Result<Option<u64>, Box<Error>> {
+        let write = Write {
+            tree: self,
+            key,
+            decide: &mut *decide,
+            is_pinned: false,
+        };
+        match dispatch(self.simd, write) {
+            WriteOutcome::WasAbsent => Ok(None),
+            WriteOutcome::WasPresent(value) => Ok(Some(value)),
+            outcome => self.apply_further(key, decide, outcome),
+        }
+    }
+
+    /// Goes on after a first attempt with this outcome, which has not written, or after which the node may have to change.
+    #[cold]
+    #[inline(never)]
+    fn apply_further(
+        &self,
+        key: u64,
+        decide: &mut dyn FnMut(Option<u64>) -> Decision,
+        mut outcome: WriteOutcome,
     ) -> Result<Option<u64>, Box<Error>> {
         let _guard = epochs::pin();
         let (mut was_changed, mut wait) = (false, Wait::default());
         loop {
-            let write = Write {
-                tree: self,
-                key,
-                decide: &mut decide,
-            };
-            match dispatch(self.simd, write) {
+            match outcome {
                 WriteOutcome::WasAbsent => return Ok(None),
                 WriteOutcome::WasPresent(value) => return Ok(Some(value)),
                 WriteOutcome::InsertedTooFull => {
@@ -73,7 +89,15 @@ impl Tree {
                 WriteOutcome::NoFreeSlot => was_changed = self.make_space(key, was_changed)?,
                 WriteOutcome::Cold => self.mirror_toward(key)?,
                 WriteOutcome::Frozen => wait.step(),
+                WriteOutcome::NotPinned => {}
             }
+            let write = Write {
+                tree: self,
+                key,
+                decide: &mut *decide,
+                is_pinned: true,
+            };
+            outcome = dispatch(self.simd, write);
         }
     }
 
@@ -84,7 +108,7 @@ impl Tree {
     fn try_write<S: Simd>(
         &self,
         key: u64,
-        decide: &mut impl FnMut(Option<u64>) -> Decision,
+        decide: &mut (impl FnMut(Option<u64>) -> Decision + ?Sized),
     ) -> WriteOutcome {
         let Some(data) = self.data_for(key) else {
             return WriteOutcome::Cold;
@@ -99,10 +123,10 @@ impl Tree {
             return WriteOutcome::Frozen;
         }
         let (found, free) = self.locate::<S>(data, predicted, key);
-        let before = found.map(|place| self.slot_of(data, place).value.load());
+        let before = found.map(|spot| spot.slot.value.load());
         match (decide(before), found, before) {
-            (Decision::Put(value), Some(place), Some(before)) => {
-                self.publish_update(data, place, value);
+            (Decision::Put(value), Some(spot), Some(before)) => {
+                self.publish_update(spot.slot, value);
                 if planted(Bug::UnlockBeforeFence) {
                     drop(locked);
                 }
@@ -110,26 +134,26 @@ impl Tree {
                 WriteOutcome::WasPresent(before)
             }
             (Decision::Put(value), ..) => {
-                let Some(place) = free_place(data, predicted, free) else {
+                let Some(spot) = self.free_spot(data, predicted, free) else {
                     return WriteOutcome::NoFreeSlot;
                 };
-                let records = self.publish_insert(&locked, place, key, value);
+                let records = self.publish_insert(&locked, spot, key, value);
                 self.pm.fence();
                 drop(locked);
-                if may_be_too_full(data, place, records) {
+                if may_be_too_full(data, spot.place, records) {
                     WriteOutcome::InsertedTooFull
                 } else {
                     WriteOutcome::WasAbsent
                 }
             }
-            (Decision::Remove, Some(place), Some(before)) => {
+            (Decision::Remove, Some(spot), Some(before)) => {
                 if planted(Bug::ReleaseBeforeRemoval) {
-                    release(&locked, place);
+                    release(&locked, spot.place);
                 }
-                let records = self.publish_remove(&locked, place, key);
+                let records = self.publish_remove(&locked, spot.slot, key);
                 self.pm.fence();
                 if !planted(Bug::ReleaseBeforeRemoval) {
-                    release(&locked, place);
+                    release(&locked, spot.place);
                 }
                 drop(locked);
                 if may_be_too_sparse(data, records) {
@@ -175,26 +199,51 @@ impl Tree {
     }
 
     /// Stores another value in a record, durable with the next fence. The group is locked.
-    fn publish_update(&self, data: &DataNode, place: Place, value: u64) {
+    #[inline(always)]
+    fn publish_update(&self, slot: &Slot, value: u64) {
         // COMMIT apex.update: the value. Before this store, recovery sees the old value; after it, the new value.
-        self.pm
-            .publish(&self.slot_of(data, place).value, value, "apex.update");
+        self.pm.publish(&slot.value, value, "apex.update");
     }
 
-    /// Writes a record to a free place, durable with the next fence, and returns how many records the group has now.
+    /// A free slot for a new record of the locked group: `free`, a slot of its window, or else one of the stash.
+    #[inline(always)]
+    fn free_spot<'a>(
+        &'a self,
+        data: &DataNode,
+        predicted: usize,
+        free: Option<Spot<'a>>,
+    ) -> Option<Spot<'a>> {
+        free.or_else(|| self.claim_stash(data, predicted))
+    }
+
+    /// Claims a free stash slot.
+    #[inline(never)]
+    fn claim_stash(&self, data: &DataNode, predicted: usize) -> Option<Spot<'_>> {
+        let number = data.claim_stash(predicted)?;
+        // Writing any other slot would overwrite another record.
+        let at = data
+            .stash_at(number)
+            .expect("data I5: a claimed stash slot exists");
+        Some(Spot {
+            slot: self.slot_at(at),
+            place: Place::Stash(number),
+        })
+    }
+
+    /// Writes a record to a free slot, durable with the next fence, and returns how many records the group has now.
     /// The group is locked.
     #[inline(always)]
     fn publish_insert(
         &self,
         locked: &LockedGroup<'_>,
-        place: Place,
+        spot: Spot<'_>,
         key: u64,
         value: u64,
     ) -> usize {
         let Slot {
             key: key_cell,
             value: value_cell,
-        } = self.slot_of(locked.data, place);
+        } = spot.slot;
         if planted(Bug::KeyBeforeValue) {
             self.pm.store(key_cell, key);
         }
@@ -202,10 +251,9 @@ impl Tree {
         // COMMIT apex.insert: the key. Before this store, the slot's key is the marker and recovery sees a free slot;
         // after it, recovery sees the record with its value, which was stored earlier in the same cache line.
         self.pm.publish(key_cell, key, "apex.insert");
-        match place {
-            Place::Primary(slot)
-                if slot / LINE_PAIR_SLOTS == locked.predicted / LINE_PAIR_SLOTS => {}
-            Place::Primary(_) => locked.data.mark_displaced(locked.predicted),
+        match spot.place {
+            Place::Predicted => {}
+            Place::Other => locked.data.mark_displaced(locked.predicted),
             Place::Stash(slot) => locked.data.add_overflow(locked.predicted, key, slot),
         }
         if locked.data.is_in_order.load(Ordering::Relaxed) {
@@ -229,8 +277,7 @@ impl Tree {
 
     /// Removes a record, durable with the next fence, and returns how many records the group has now. The group is
     /// locked.
-    fn publish_remove(&self, locked: &LockedGroup<'_>, place: Place, key: u64) -> usize {
-        let slot = self.slot_of(locked.data, place);
+    fn publish_remove(&self, locked: &LockedGroup<'_>, slot: &Slot, key: u64) -> usize {
         let marker = match locked.data.marker() {
             _ if planted(Bug::WrongMarker) => u64::MAX,
             marker => marker,
@@ -284,7 +331,7 @@ impl Tree {
             let Some((data, predicted)) = lanes.get(lane) else {
                 break;
             };
-            let lock = self.locks.entry(data.lock_of(predicted));
+            let lock = self.lock_of(data, predicted);
             // As the keys ascend, the lock is most often the last one that was taken.
             let guard = match (guards.iter()).rposition(|guard| guard.holds(&lock.version)) {
                 Some(at) => guards.swap_remove(at),
@@ -332,14 +379,14 @@ impl Tree {
             key,
         };
         let (found, free) = dispatch(self.simd, locate);
-        if let Some(place) = found {
-            self.publish_update(data, place, value);
+        if let Some(spot) = found {
+            self.publish_update(spot.slot, value);
             return true;
         }
-        let Some(place) = free_place(data, predicted, free) else {
+        let Some(spot) = self.free_spot(data, predicted, free) else {
             return false;
         };
-        self.publish_insert(locked, place, key, value);
+        self.publish_insert(locked, spot, key, value);
         true
     }
 }
@@ -361,21 +408,36 @@ enum WriteOutcome {
     Cold,
     /// A structure change has frozen the node, or has replaced it.
     Frozen,
+    /// The thread is not pinned, and pinning it takes more than a few instructions.
+    NotPinned,
 }
 
 /// An attempt to write, with the vector instructions of the machine.
-struct Write<'a, F> {
+struct Write<'a, F: ?Sized> {
     tree: &'a Tree,
     key: u64,
     decide: &'a mut F,
+    /// The caller is pinned.
+    is_pinned: bool,
 }
 
-impl<F: FnMut(Option<u64>) -> Decision> Kernel for Write<'_, F> {
+impl<F: FnMut(Option<u64>) -> Decision + ?Sized> Kernel for Write<'_, F> {
     type Out = WriteOutcome;
 
     #[inline(always)]
     fn run<S: Simd>(self) -> WriteOutcome {
-        self.tree.try_write::<S>(self.key, self.decide)
+        let guard = if self.is_pinned {
+            None
+        } else {
+            let guard = epochs::try_pin();
+            if guard.is_none() {
+                return WriteOutcome::NotPinned;
+            }
+            guard
+        };
+        let outcome = self.tree.try_write::<S>(self.key, self.decide);
+        drop(guard);
+        outcome
     }
 }
 
@@ -387,22 +449,12 @@ struct Locate<'a> {
     key: u64,
 }
 
-impl Kernel for Locate<'_> {
-    type Out = (Option<Place>, u32);
+impl<'a> Kernel for Locate<'a> {
+    type Out = (Option<Spot<'a>>, Option<Spot<'a>>);
 
     #[inline(always)]
     fn run<S: Simd>(self) -> Self::Out {
         self.tree.locate::<S>(self.data, self.predicted, self.key)
-    }
-}
-
-/// A free place for a new record of the locked group: in its window, or else in the stash.
-#[inline(always)]
-fn free_place(data: &DataNode, predicted: usize, free: u32) -> Option<Place> {
-    let first = window_of(predicted);
-    match choose_free_slot(free, predicted - first) {
-        Some(slot) => Some(Place::Primary(first + slot)),
-        None => data.claim_stash(predicted).map(Place::Stash),
     }
 }
 
@@ -415,11 +467,13 @@ fn release(locked: &LockedGroup<'_>, place: Place) {
     }
 }
 
-/// Whether a node may be too full, of which a group has just got a record.
+/// Whether a node may be too full, of which a group has just got a record. As the answer takes a pass over all groups of the node, only
+/// every eighth record of a group asks for it.
 #[inline(always)]
 fn may_be_too_full(data: &DataNode, place: Place, records: usize) -> bool {
     // While records find free slots in their windows, there is no reason to rebuild the node.
     matches!(place, Place::Stash(_))
+        && records.is_multiple_of(8)
         && data.is_group_over_density(records)
         && (data.is_group_crowded(records)
             || data

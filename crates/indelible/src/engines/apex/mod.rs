@@ -132,8 +132,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// Version locks of a map. A group chooses its lock by a hash of its place, and each lock counts the records written
-/// under it.
+/// Version locks of a map. The place of a data node is hashed to the number of the lock of its first group, from which the numbers of
+/// the other groups' locks are counted on. Each lock counts the records written under it.
 const LOCKS: usize = sized(8192, 64);
 
 /// Retired mirrors that wait for readers before a thread asks whether some can be freed: the question costs a system

@@ -162,7 +162,14 @@ impl Tree {
         }
         let extensions = self.extensions_of(offset, &mut claims)?;
         claims.keep();
-        let data = DataNode::new(offset, bytes, &geometry, range.1, &extensions);
+        let data = DataNode::new(
+            offset,
+            bytes,
+            &geometry,
+            range.1,
+            &extensions,
+            self.first_lock(offset),
+        );
         self.index_stash(&data, &geometry)?;
         data.set_state(State::Live);
         Ok(data)
@@ -242,8 +249,8 @@ impl Tree {
     fn count_groups(&self, data: &DataNode, from: u64) -> bool {
         let mut first_key = from;
         for group in 0..data.group_count() {
-            let place = data.lock_of(group * GROUP_SLOTS);
-            let _lock = self.locks.of(place).lock();
+            let lock = self.lock_of(data, group * GROUP_SLOTS);
+            let _locked = lock.version.lock();
             if data.state() != State::Live {
                 return false;
             }
@@ -254,10 +261,9 @@ impl Tree {
                 // Groups beyond the node's keys have no keys of their own.
                 .filter(|&key| key <= data.high);
             let end = next.or_else(|| data.high.checked_add(1));
-            self.count
-                .count_from(&self.locks, place, first_key, end, |from| {
-                    keys.iter().filter(|&&key| key >= from).count()
-                });
+            self.count.count_under(lock, first_key, end, |from| {
+                keys.iter().filter(|&&key| key >= from).count()
+            });
             match end {
                 Some(end) => first_key = end,
                 None => first_key = u64::MAX,

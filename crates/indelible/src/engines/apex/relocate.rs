@@ -146,7 +146,14 @@ impl Tree {
             low: data.low,
             marker: data.marker(),
         };
-        let mut copy = DataNode::new(offset, data.bytes, &geometry, data.high, extensions);
+        let mut copy = DataNode::new(
+            offset,
+            data.bytes,
+            &geometry,
+            data.high,
+            extensions,
+            self.first_lock(offset),
+        );
         for slot in 0..data.stash_slots() {
             let key = data.stash_at(slot).map(|at| self.slot_at(at).key.load());
             if let Some(key) = key.filter(|&key| key != data.marker()) {

@@ -207,7 +207,7 @@ impl Tree {
         buffer: &mut Buffer,
     ) -> bool {
         let ((from, to), (low, high)) = (chunk.predicted, chunk.keys);
-        let lock = self.locks.of(data.lock_of(from));
+        let lock = &self.lock_of(data, from).version;
         let version = lock.read();
         let slots = chunk.slots(data);
         let lines = self.lines(data, slots.start, slots.end);
@@ -395,7 +395,7 @@ mod tests {
             low: 0,
             marker: u64::MAX,
         };
-        let data = DataNode::new(Offset::from_word(1 << 20), 1 << 10, &geometry, 1000, &[]);
+        let data = DataNode::new(Offset::from_word(1 << 20), 1 << 10, &geometry, 1000, &[], 0);
         data.set_counted(0, 5000, 0);
         for wanted in 0..MOST_READ {
             assert!(data.predicted_width(0, wanted) > 0);

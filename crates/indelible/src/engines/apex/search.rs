@@ -6,7 +6,7 @@
 //! there, and the line pair has displaced records, the lookup compares the other line pair of the window, and then the
 //! stash slots that the overflow bucket names.
 //!
-//! A lookup takes no lock. The lookup pins an epoch, so that no node is freed under it; takes the version of the lock
+//! A lookup takes no lock. It pins an epoch, so that no node is freed under it; takes the version of the lock
 //! of the predicted slot's group; reads; and validates the version. If a writer held the lock meanwhile, the lookup
 //! starts again. Slots of inner nodes need no validation: a structure change replaces a pointer with one store, and the
 //! old node stays readable and unchanged.
@@ -18,20 +18,20 @@ use super::Bug;
 use super::Tree;
 use super::data::DataNode;
 use super::inner::Child;
-use super::layout::{GROUP_SLOTS, Slot};
+use super::layout::{GROUP_SLOTS, Offset, Slot};
 use super::window::{LinePair, Window};
 use crate::Result;
 use crate::concurrency::epochs;
-use crate::concurrency::locks::WriteGuard;
+use crate::concurrency::locks::{Version, WriteGuard};
 use crate::concurrency::records::RecordLock;
-use crate::engines;
+use crate::engines::Lookup;
 use crate::kernels::{Kernel, Simd, dispatch};
 use crate::pmem::planted::planted;
 use crate::pmem::schedule::point;
 
-/// The result of a lookup. A flat enum, because an `Option` in a `Result` would be returned through memory.
+/// The result of an attempt that may wait for a writer. A flat enum, because an `Option` in a `Result` would be returned through memory.
 #[derive(Clone, Copy)]
-enum Lookup {
+enum Waited {
     Found(u64),
     Absent,
     /// A writer held the group's lock meanwhile.
@@ -40,11 +40,22 @@ enum Lookup {
     Cold,
 }
 
-/// A slot of a data node: of the primary array, or of the stash.
+/// Where a slot lies, as seen from a predicted slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    Primary(usize),
+    /// In the line pair of the predicted slot.
+    Predicted,
+    /// In the other line pair of the window.
+    Other,
+    /// In the stash: the number of the stash slot.
     Stash(u32),
+}
+
+/// A slot of a data node.
+#[derive(Clone, Copy)]
+pub(super) struct Spot<'a> {
+    pub(super) slot: &'a Slot,
+    pub(super) place: Place,
 }
 
 /// The group of a key's predicted slot, locked.
@@ -60,12 +71,16 @@ impl Tree {
     #[inline(always)]
     pub(super) fn data_for(&self, key: u64) -> Option<&DataNode> {
         let mut child = self.root().child_for(key);
-        while child.is_inner() {
+        while !child.is_data() {
+            if child.is_cold() {
+                return None;
+            }
             // SAFETY: the caller is pinned, so no node that it reaches is freed before it unpins (apex I5).
             child = unsafe { &*child.as_inner() }.child_for(key);
         }
-        // SAFETY: the caller is pinned (apex I5); the pointer of a cold child is null.
-        unsafe { child.as_data().as_ref() }
+        // SAFETY: the caller is pinned (apex I5), and the tag says that the pointer is one to a data node. Taking the tag off by
+        // subtraction costs nothing: it becomes a part of the addresses of the node's fields.
+        Some(unsafe { &*child.as_data_tagged() })
     }
 
     /// The data node for `key`, after mirroring the nodes of the path that have no mirror. The caller is pinned.
@@ -86,21 +101,100 @@ impl Tree {
         unsafe { Window::new(self.base, data, predicted) }
     }
 
-    /// One attempt to look up `key`. Few instructions depend on each of the lines read here, so that the processor
-    /// begins the next lookup while this one waits for memory.
+    /// The lock of the group of a predicted slot, with its number of records.
+    #[inline(always)]
+    pub(super) fn lock_of(&self, data: &DataNode, predicted: usize) -> &RecordLock {
+        self.locks.numbered(data.lock_of(predicted))
+    }
+
+    /// The number of the lock of the first group of the data node at `offset`.
+    pub(super) fn first_lock(&self, offset: Offset) -> usize {
+        self.locks.number_of(offset.get())
+    }
+
+    /// One attempt to look up `key`, which waits for no writer. Nearly all lookups end here: the record is in the line pair of its
+    /// predicted slot. The processor begins the next lookup while this one waits for memory, if only few instructions lie in between. So
+    /// all other work is in functions that take over from here, and this one saves no registers for them.
     #[inline(always)]
     fn try_get<S: Simd>(&self, key: u64) -> Lookup {
+        let Some(guard) = epochs::try_pin() else {
+            return self.look_up_slowly(key);
+        };
         let Some(data) = self.data_for(key) else {
-            return Lookup::Cold;
+            drop(guard);
+            return Lookup::Retry;
         };
         let predicted = data.model.predict(key);
-        let lock = self.locks.of(data.lock_of(predicted));
+        let lock = &self.lock_of(data, predicted).version;
+        let Some(version) = lock.try_read() else {
+            drop(guard);
+            return Lookup::Retry;
+        };
+        let pair = self.line_pair(data, predicted);
+        let equal = pair.equal::<S>(key);
+        point();
+        if equal == 0 {
+            return self.look_up_displaced(guard, data, key, version);
+        }
+        let value = pair.value::<S>(equal);
+        let is_whole = lock.validate(version) || planted(Bug::ReadWithoutVersion);
+        drop(guard);
+        if is_whole {
+            Lookup::Found(value)
+        } else {
+            Lookup::Retry
+        }
+    }
+
+    /// Goes on with a lookup whose key is not in the line pair of its predicted slot. `guard` has pinned the thread since before `data`
+    /// was reached, and `version` was taken before the line pair was read.
+    #[inline(never)]
+    fn look_up_displaced(
+        &self,
+        guard: epochs::BriefGuard,
+        data: &DataNode,
+        key: u64,
+        version: Version,
+    ) -> Lookup {
+        // Predicted once more: the caller has no register left for the slot.
+        let predicted = data.model.predict(key);
+        let found = self.displaced_value(data, predicted, key);
+        let lock = &self.lock_of(data, predicted).version;
+        let is_whole = lock.validate(version) || planted(Bug::ReadWithoutVersion);
+        drop(guard);
+        match found {
+            _ if !is_whole => Lookup::Retry,
+            Some(value) => Lookup::Found(value),
+            None => Lookup::Absent,
+        }
+    }
+
+    /// One attempt to look up `key` where [`try_get`](Self::try_get) may not: the thread is pinned already, or pins with a fence.
+    #[cold]
+    #[inline(never)]
+    fn look_up_slowly(&self, key: u64) -> Lookup {
+        let _guard = epochs::pin();
+        match dispatch(self.simd, WaitingGet { tree: self, key }) {
+            Waited::Found(value) => Lookup::Found(value),
+            Waited::Absent => Lookup::Absent,
+            Waited::Changed | Waited::Cold => Lookup::Retry,
+        }
+    }
+
+    /// One attempt to look up `key`, which waits while a writer holds the group's lock. The caller is pinned.
+    #[inline(always)]
+    fn get_waiting<S: Simd>(&self, key: u64) -> Waited {
+        let Some(data) = self.data_for(key) else {
+            return Waited::Cold;
+        };
+        let predicted = data.model.predict(key);
+        let lock = &self.lock_of(data, predicted).version;
         let version = lock.read();
         let found = self.find_value::<S>(data, predicted, key);
         if !lock.validate(version) && !planted(Bug::ReadWithoutVersion) {
-            return Lookup::Changed;
+            return Waited::Changed;
         }
-        found.map_or(Lookup::Absent, Lookup::Found)
+        found.map_or(Waited::Absent, Waited::Found)
     }
 
     /// The value of `key`. The caller validates the version of the group's lock.
@@ -111,12 +205,11 @@ impl Tree {
         predicted: usize,
         key: u64,
     ) -> Option<u64> {
-        // SAFETY: the mirror was made for a block of this pool, and its model predicted the slot (data I7).
-        let pair = unsafe { LinePair::new(self.base, data, predicted) };
+        let pair = self.line_pair(data, predicted);
         let equal = pair.equal::<S>(key);
         point();
         if equal != 0 {
-            return Some(pair.value(equal));
+            return Some(pair.value::<S>(equal));
         }
         self.find_displaced(data, predicted, key)
     }
@@ -124,6 +217,12 @@ impl Tree {
     /// The value of `key` if its record is displaced. The caller validates the version of the group's lock.
     #[inline(never)]
     fn find_displaced(&self, data: &DataNode, predicted: usize, key: u64) -> Option<u64> {
+        self.displaced_value(data, predicted, key)
+    }
+
+    /// [`find_displaced`](Self::find_displaced), inlined.
+    #[inline(always)]
+    fn displaced_value(&self, data: &DataNode, predicted: usize, key: u64) -> Option<u64> {
         point();
         if !data.has_displaced(predicted) {
             return None;
@@ -155,24 +254,19 @@ impl Tree {
 
     /// One attempt to find `key`.
     #[inline(always)]
-    pub(super) fn look_up(&self, key: u64) -> engines::Lookup {
-        let _guard = epochs::pin();
-        match dispatch(self.simd, Get { tree: self, key }) {
-            Lookup::Found(value) => engines::Lookup::Found(value),
-            Lookup::Absent => engines::Lookup::Absent,
-            Lookup::Changed | Lookup::Cold => engines::Lookup::Retry,
-        }
+    pub(super) fn look_up(&self, key: u64) -> Lookup {
+        dispatch(self.simd, Get { tree: self, key })
     }
 
     /// The value of `key`, or `None` if there is no record.
     pub(super) fn get(&self, key: u64) -> Result<Option<u64>> {
         loop {
             let _guard = epochs::pin();
-            match dispatch(self.simd, Get { tree: self, key }) {
-                Lookup::Found(value) => return Ok(Some(value)),
-                Lookup::Absent => return Ok(None),
-                Lookup::Changed => {}
-                Lookup::Cold => self.mirror_toward(key)?,
+            match dispatch(self.simd, WaitingGet { tree: self, key }) {
+                Waited::Found(value) => return Ok(Some(value)),
+                Waited::Absent => return Ok(None),
+                Waited::Changed => {}
+                Waited::Cold => self.mirror_toward(key)?,
             }
         }
     }
@@ -184,7 +278,7 @@ impl Tree {
         data: &'a DataNode,
         predicted: usize,
     ) -> LockedGroup<'a> {
-        let lock = self.locks.entry(data.lock_of(predicted));
+        let lock = self.lock_of(data, predicted);
         LockedGroup {
             data,
             predicted,
@@ -193,12 +287,19 @@ impl Tree {
         }
     }
 
+    /// The line pair of a predicted slot.
+    #[inline(always)]
+    fn line_pair(&self, data: &DataNode, predicted: usize) -> LinePair<'_> {
+        // SAFETY: the mirror was made for a block of this pool, and its model predicted the slot (data I7).
+        unsafe { LinePair::new(self.base, data, predicted) }
+    }
+
     /// Prefetches what a write of a key with this predicted slot reads.
     #[inline(always)]
     pub(super) fn prefetch_to_write(&self, data: &DataNode, predicted: usize) {
-        let window = self.window(data, predicted);
-        window.prefetch_half(window.predicted_half(predicted));
+        self.line_pair(data, predicted).prefetch();
         if data.has_displaced(predicted) {
+            let window = self.window(data, predicted);
             window.prefetch_half(1 - window.predicted_half(predicted));
             if data.has_stashed(predicted) {
                 data.prefetch_overflow(predicted / GROUP_SLOTS);
@@ -206,47 +307,42 @@ impl Tree {
         }
     }
 
-    /// Where the record of `key` is, and a mask of free slots of its window: those of the line pair of the predicted
-    /// slot, and, if this line pair is full or has displaced records, those of the other line pair. The group is
-    /// locked.
+    /// Where the record of `key` is, and, if it is nowhere, a free slot of its window: one of the line pair of the predicted slot, or
+    /// else one of the other line pair. The group is locked.
     #[inline(always)]
-    pub(super) fn locate<S: Simd>(
-        &self,
+    pub(super) fn locate<'a, S: Simd>(
+        &'a self,
         data: &DataNode,
         predicted: usize,
         key: u64,
-    ) -> (Option<Place>, u32) {
-        let window = self.window(data, predicted);
-        let (predicted_half, marker) = (window.predicted_half(predicted), data.marker());
-        let mut equal = window.equal_in_half::<S>(predicted_half, key);
-        let mut free = window.equal_in_half::<S>(predicted_half, marker);
-        let mut stashed = None;
+    ) -> (Option<Spot<'a>>, Option<Spot<'a>>) {
+        let marker = data.marker();
+        let in_pair = |pair: LinePair<'a>, place| {
+            let found = pair.equal_to_either::<S>([key, marker]);
+            found.map(|slots| {
+                (slots != 0).then(|| Spot {
+                    slot: pair.slot::<S>(slots),
+                    place,
+                })
+            })
+        };
+        let [found, free] = in_pair(self.line_pair(data, predicted), Place::Predicted);
         // If this line pair is full, the record of a new key will be displaced, so the other half is needed too.
-        if data.has_displaced(predicted) || free == 0 {
-            equal |= window.equal_in_half::<S>(1 - predicted_half, key);
-            free |= window.equal_in_half::<S>(1 - predicted_half, marker);
-            if equal == 0 && data.has_stashed(predicted) {
-                stashed = self.find_in_stash::<S>(data, predicted, key);
-            }
+        if found.is_some() || free.is_some() && !data.has_displaced(predicted) {
+            return (found, free);
         }
-        let found = if equal != 0 {
-            Some(Place::Primary(window.slot(equal)))
-        } else {
-            stashed.map(|(slot, _)| Place::Stash(slot))
-        };
-        (found, free)
-    }
-
-    /// The slot at a place of a data node.
-    #[inline(always)]
-    pub(super) fn slot_of(&self, data: &DataNode, place: Place) -> &Slot {
-        let offset = match place {
-            Place::Primary(slot) => data.slot_at(slot),
-            // An overflow entry or a claim gave the number, so the slot exists (data I5). Writing any other slot would
-            // overwrite another record.
-            Place::Stash(slot) => data.stash_at(slot).expect("data I5: a stash slot exists"),
-        };
-        self.slot_at(offset)
+        let window = self.window(data, predicted);
+        let other = window.line_pair(1 - window.predicted_half(predicted));
+        let [found, free_in_other] = in_pair(other, Place::Other);
+        if found.is_some() || !data.has_stashed(predicted) {
+            return (found, free.or(free_in_other));
+        }
+        let stashed = self.find_in_stash::<S>(data, predicted, key);
+        let found = stashed.map(|(number, slot)| Spot {
+            slot,
+            place: Place::Stash(number),
+        });
+        (found, free.or(free_in_other))
     }
 
     /// Retires the mirror of a data node that is no longer reachable.
@@ -270,6 +366,21 @@ impl Kernel for Get<'_> {
     }
 }
 
+/// [`Get`], by an attempt that waits for writers.
+struct WaitingGet<'a> {
+    tree: &'a Tree,
+    key: u64,
+}
+
+impl Kernel for WaitingGet<'_> {
+    type Out = Waited;
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Self::Out {
+        self.tree.get_waiting::<S>(self.key)
+    }
+}
+
 /// A search for a displaced record, with the vector instructions of the machine.
 struct FindDisplaced<'a> {
     tree: &'a Tree,
@@ -287,7 +398,7 @@ impl Kernel for FindDisplaced<'_> {
         let pair = window.line_pair(1 - window.predicted_half(self.predicted));
         let equal = pair.equal::<S>(self.key);
         if equal != 0 {
-            return Some(pair.value(equal));
+            return Some(pair.value::<S>(equal));
         }
         if !self.data.has_stashed(self.predicted) {
             return None;

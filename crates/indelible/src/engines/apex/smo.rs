@@ -243,7 +243,7 @@ impl Tree {
             }
             // A writer that held this lock before may have seen the state `Live`; a writer that acquires it from here
             // on sees `Frozen`.
-            drop(self.locks.of(data.lock_of(group * GROUP_SLOTS)).lock());
+            drop(self.lock_of(data, group * GROUP_SLOTS).version.lock());
         }
         Some(frozen)
     }

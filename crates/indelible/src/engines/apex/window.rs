@@ -4,17 +4,10 @@
 //! neighbouring line pairs, 16 slots: the line pair of the predicted slot of a key, and the next one, or at the end of
 //! a group the one before. Most records lie in the line pair of their predicted slot, so a search looks there first and
 //! reads the other half of the window only if that line pair has displaced records.
-//!
-//! A comparison gives a mask with two bits for each slot, of which the even one stands for the key and the odd one,
-//! always 0, for the value.
 
 use super::data::DataNode;
-use super::layout::{LINE_PAIR_SLOTS, WINDOW_SLOTS, line_pair_of, window_of};
+use super::layout::{LINE_PAIR_SLOTS, Slot, WINDOW_SLOTS, line_pair_of, window_of};
 use crate::kernels::{KeyLine, Simd, prefetch};
-use std::sync::atomic::Ordering;
-
-/// The bits of a mask that stand for keys, for the 16 words of a line pair.
-const KEY_WORDS: u32 = 0x5555;
 
 /// A line pair, half a window.
 #[derive(Clone, Copy)]
@@ -36,17 +29,41 @@ impl<'a> LinePair<'a> {
         Self { lines }
     }
 
-    /// Which slots of the line pair have this key: a mask with two bits for each slot.
+    /// Which slots of the line pair have this key; see [`Simd::with_key`].
     #[inline(always)]
     pub(super) fn equal<S: Simd>(self, key: u64) -> u32 {
-        S::equal_in_pair(self.lines, key) & KEY_WORDS
+        S::with_key(self.lines, key)
     }
 
-    /// The value in the slot of the lowest bit of `mask`, which is not 0.
+    /// Which slots of the line pair have either key; see [`Simd::with_either_key`].
     #[inline(always)]
-    pub(super) fn value(self, mask: u32) -> u64 {
-        let word = (mask.trailing_zeros() + 1) as usize % (LINE_PAIR_SLOTS * 2);
-        self.lines[word / 8].0[word % 8].load(Ordering::Relaxed)
+    pub(super) fn equal_to_either<S: Simd>(self, two: [u64; 2]) -> [u32; 2] {
+        S::with_either_key(self.lines, two)
+    }
+
+    /// The value in the first slot of `slots`, a result of [`equal`](Self::equal) that is not 0.
+    #[inline(always)]
+    pub(super) fn value<S: Simd>(self, slots: u32) -> u64 {
+        self.slot::<S>(slots).value.load()
+    }
+
+    /// The first slot of `slots`, a result of [`equal`](Self::equal) that is not 0.
+    #[inline(always)]
+    pub(super) fn slot<S: Simd>(self, slots: u32) -> &'a Slot {
+        // SAFETY: `first_of` names one of the eight slots of the line pair. Both consist of words that are atomics.
+        unsafe {
+            &*std::ptr::from_ref(self.lines)
+                .byte_add(S::first_of(slots))
+                .cast()
+        }
+    }
+
+    /// Prefetches the line pair.
+    #[inline(always)]
+    pub(super) fn prefetch(self) {
+        for line in self.lines {
+            prefetch(std::ptr::from_ref(line));
+        }
     }
 }
 
@@ -92,23 +109,9 @@ impl<'a> Window<'a> {
         LinePair { lines }
     }
 
-    /// Which slots of one half have this key: a mask with two bits for each slot of the window.
-    #[inline(always)]
-    pub(super) fn equal_in_half<S: Simd>(self, half: usize, key: u64) -> u32 {
-        self.line_pair(half).equal::<S>(key) << (half * 16)
-    }
-
-    /// The slot of the primary array that the lowest bit of `mask` stands for.
-    #[inline(always)]
-    pub(super) fn slot(self, mask: u32) -> usize {
-        self.first + mask.trailing_zeros() as usize / 2
-    }
-
     /// Prefetches one half of the window.
     #[inline(always)]
     pub(super) fn prefetch_half(self, half: usize) {
-        for line in &self.lines[half] {
-            prefetch(std::ptr::from_ref(line));
-        }
+        self.line_pair(half).prefetch();
     }
 }

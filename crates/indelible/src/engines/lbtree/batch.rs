@@ -60,7 +60,7 @@ impl<'a> Lanes<'a> {
             }
             for (lane, slot) in slots.iter_mut().enumerate().take(lanes) {
                 let node = self.nodes[lane];
-                *slot = node.find_in_segment::<S>(*slot, self.keys[lane]);
+                *slot = node.find_in_segment::<S>(*slot, self.keys[lane]).slot();
                 node.prefetch_child(*slot);
             }
             for (lane, &slot) in slots.iter().enumerate().take(lanes) {

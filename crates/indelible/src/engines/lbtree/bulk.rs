@@ -1,11 +1,11 @@
 //! Bulk load: builds a whole map that is not reachable, and makes it the contents of the empty map with one store.
 
-use super::arena::Arena;
 use super::inner::{Child, FANOUT, Inner};
 use super::layout::LEVELS;
 use super::{Tree, root_block_at};
 use crate::concurrency::locks::Wait;
 use crate::concurrency::sync::lock;
+use crate::engines::arena::Arena;
 use crate::pool::Offset;
 use crate::{Error, Result};
 use std::sync::Mutex;
@@ -247,7 +247,7 @@ impl Tree {
 
 /// Frees all nodes below `node`, which is locked, so that no thread can come from above any more. A reader that is still in a
 /// child finds the version of the child changed.
-fn free_below(arena: &Arena, node: &Inner) {
+fn free_below(arena: &Arena<Inner>, node: &Inner) {
     if node.level() == 0 {
         return;
     }

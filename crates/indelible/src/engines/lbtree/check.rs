@@ -2,7 +2,7 @@
 
 use super::Tree;
 use super::leaf::Leaf;
-use super::scan::Buffer;
+use super::scan::{Buffer, Portion};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::engines::{Fact, Report};
@@ -108,7 +108,11 @@ impl Tree {
         };
         let (mut unread, mut buffer) = (Some((0, u64::MAX)), Buffer::default());
         loop {
-            directory.read_on::<true>(&mut unread, &mut buffer, usize::MAX)?;
+            let portion = Portion {
+                records: None,
+                leaves: usize::MAX,
+            };
+            directory.read_on::<true>(&mut unread, &mut buffer, portion)?;
             let Some([low, offset]) = buffer.pop() else {
                 break;
             };

@@ -77,6 +77,19 @@ impl Tree {
         Ok(())
     }
 
+    /// [`compact`](Self::compact) of a directory of another engine, which this is, and of the directories above it.
+    pub(super) fn compact_as_directory(&self, end: Offset) -> Result<()> {
+        let mut tree = Some(self);
+        while let Some(here) = tree {
+            here.merge_neighbours()?;
+            if !here.move_leaves_below(end)? {
+                return Ok(());
+            }
+            tree = here.directory();
+        }
+        Ok(())
+    }
+
     /// Merges leaves with their neighbours, from left to right, as long as the records of two fit into one.
     fn merge_neighbours(&self) -> Result<()> {
         let mut from = 0;

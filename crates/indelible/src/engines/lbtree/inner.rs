@@ -17,7 +17,10 @@
 //! a node costs one miss, not two.
 //!
 //! Groups in use come first, and each of them has a child. An insert moves keys inside its segment only; when the segment is
-//! full, the children are spread evenly over all segments. Keys beyond a segment's count are `u64::MAX`.
+//! full, the children are spread evenly over all segments.
+//!
+//! A word of a node that stands for a key is its [`bound`]: the signed comparison, the only one that AVX2 has, then says in one instruction
+//! whether a key is at or after that key. Words that are not in use are above every key.
 //!
 //! The children of a *bottom node* are leaves, the children of an *upper node* are nodes. Three rules allow a reader to take
 //! the version of a child before it has validated the node (the reader may not use anything else of the child before that):
@@ -29,12 +32,13 @@
 //! So a reader that follows an outdated pointer reads old versions, finds one of them changed, and begins again. Versions
 //! only grow.
 //!
-//! The last child is repeated in the last slot, where a search for `u64::MAX` ends, so lookups need not read the number of
-//! children.
+
+mod walk;
 
 use crate::concurrency::locks::VersionLock;
 use crate::concurrency::sync::atomic::{AtomicU64, Ordering};
-use crate::kernels::{KeyLine, Simd, prefetch};
+use crate::engines::arena::Node;
+use crate::kernels::{KeyLine, Simd, prefetch, whole_part};
 use crate::pmem::geometry::sized_in_tests;
 use crate::pool::Offset;
 
@@ -49,6 +53,29 @@ const SLOTS: usize = SEGMENT_SLOTS * SEGMENTS;
 /// Most children of a node. Two slots per segment stay free, so that a full segment is rare: an insert into a full segment
 /// spreads all children of the node anew.
 pub(super) const FANOUT: usize = SLOTS - 2 * SEGMENTS;
+
+/// The word that stands for the first key of a child: the key less one, with the highest bit flipped. As signed numbers, it is below
+/// [`probe`] of a key if that key is at or after the child's. The key 0 needs no such word: only the first child of a node can have it, and
+/// the words of first children are not compared. So what would stand for it means that a slot is not in use.
+#[inline(always)]
+fn bound(key: u64) -> u64 {
+    key.wrapping_sub(1) ^ 1 << 63
+}
+
+/// The key that a word stands for.
+#[inline(always)]
+fn key_of(bound: u64) -> u64 {
+    (bound ^ 1 << 63).wrapping_add(1)
+}
+
+/// What the words of a node are compared with in a search for a key.
+#[inline(always)]
+fn probe(key: u64) -> i64 {
+    (key ^ 1 << 63) as i64
+}
+
+/// The word of a slot or of a segment without children: above every [`probe`], or equal to it.
+const UNUSED: u64 = i64::MAX as u64;
 
 /// A part of a node: keys, then the children that begin at these keys.
 #[repr(C)]
@@ -174,6 +201,28 @@ impl NodeShape {
     }
 }
 
+/// A slot as a search finds it: its segment, and its place in the segment.
+#[derive(Clone, Copy)]
+pub(super) struct Position {
+    segment: usize,
+    place: usize,
+}
+
+impl Position {
+    #[inline(always)]
+    fn of(slot: usize) -> Self {
+        Self {
+            segment: slot / SEGMENT_SLOTS,
+            place: slot % SEGMENT_SLOTS,
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn slot(self) -> usize {
+        self.segment * SEGMENT_SLOTS + self.place
+    }
+}
+
 impl Inner {
     /// The node's version lock.
     #[inline(always)]
@@ -205,30 +254,27 @@ impl Inner {
     #[inline(always)]
     pub(super) fn key(&self, slot: usize) -> u64 {
         let (segment, place) = (slot / SEGMENT_SLOTS, slot % SEGMENT_SLOTS);
-        if place == 0 && segment > 0 {
+        key_of(if place == 0 && segment > 0 {
             // The same word, in a line that a search has already read.
             self.head.pivots[segment - 1].load(Ordering::Relaxed)
         } else {
             self.key_cell(slot).load(Ordering::Relaxed)
-        }
+        })
     }
 
     /// The key of the next child to the right of `slot`, if there is one.
     #[inline(always)]
     pub(super) fn next_key(&self, slot: usize) -> Option<u64> {
         let (segment, place) = (slot / SEGMENT_SLOTS, slot % SEGMENT_SLOTS);
-        let load = |word: Option<&AtomicU64>| word.map_or(u64::MAX, |w| w.load(Ordering::Relaxed));
+        let load =
+            |word: Option<&AtomicU64>| word.map_or(UNUSED, |w| w.load(Ordering::Relaxed)) as i64;
         let keys = &self.segments[segment].keys;
         let in_segment = load(
             keys.get((place + 1) / 8)
                 .map(|line| &line.0[(place + 1) % 8]),
         );
-        // Slots and segments not in use say `u64::MAX`.
-        let next = in_segment.min(load(self.head.pivots.get(segment)));
-        if next < u64::MAX {
-            return Some(next);
-        }
-        self.shape().after(slot).map(|next| self.key(next))
+        let next = in_segment.min(load(self.head.pivots.get(segment))) as u64;
+        (next != UNUSED).then(|| key_of(next))
     }
 
     #[inline(always)]
@@ -247,6 +293,12 @@ impl Inner {
         self.child_cell(slot).load(Ordering::Relaxed)
     }
 
+    #[inline(always)]
+    fn word_at(&self, at: Position) -> u64 {
+        // Acquire: a node was written before it was put here.
+        self.segments[at.segment].children[at.place].load(Ordering::Acquire)
+    }
+
     /// The child in `slot` of a bottom node.
     #[inline(always)]
     pub(super) fn child(&self, slot: usize) -> Child {
@@ -256,8 +308,13 @@ impl Inner {
     /// The node in `slot` of an upper node. It may be the wrong one, unless this node's version is checked afterwards.
     #[inline(always)]
     pub(super) fn node(&self, slot: usize) -> &Inner {
-        // Acquire: the node was written before it was put here.
-        let word = self.child_cell(slot).load(Ordering::Acquire);
+        self.node_at(Position::of(slot))
+    }
+
+    /// [`node`](Self::node) at a position.
+    #[inline(always)]
+    pub(super) fn node_at(&self, at: Position) -> &Inner {
+        let word = self.word_at(at);
         // SAFETY: every child word of an upper node is a pointer to a node of the arena, which frees no node while the tree lives
         // (rules 1 and 3 at the head of this file).
         unsafe { &*(word as *const Inner) }
@@ -274,17 +331,13 @@ impl Inner {
     /// The slot of the child that covers `key`.
     #[inline(always)]
     pub(super) fn find<S: Simd>(&self, key: u64) -> usize {
-        self.in_use(self.find_in_segment::<S>(self.find_segment::<S>(key), key))
+        self.find_position::<S>(key).slot()
     }
 
-    /// The slot of the child that is repeated in the last slot, if it is that; `slot` otherwise.
+    /// Where the child is that covers `key`.
     #[inline(always)]
-    pub(super) fn in_use(&self, slot: usize) -> usize {
-        if slot < SLOTS - 1 {
-            slot
-        } else {
-            self.shape().last()
-        }
+    pub(super) fn find_position<S: Simd>(&self, key: u64) -> Position {
+        self.find_in_segment::<S>(self.find_segment::<S>(key), key)
     }
 
     /// The segment that covers `key`.
@@ -292,7 +345,7 @@ impl Inner {
     pub(super) fn find_segment<S: Simd>(&self, key: u64) -> usize {
         // SAFETY: `Head` is one aligned line of eight words, all atomics.
         let line = unsafe { &*std::ptr::from_ref(&self.head).cast::<KeyLine>() };
-        let segment = S::count_at_most(line, PIVOTS, key);
+        let segment = S::count_below(line, PIVOTS, probe(key));
         if SEGMENTS < 7 {
             segment.min(SEGMENTS - 1)
         } else {
@@ -320,13 +373,24 @@ impl Inner {
         prefetch(self.child_cell(slot));
     }
 
-    /// Asks the caches for the segment in which `key` would be if the keys from `low` to `high`, which the node covers,
-    /// were evenly spread. A guess, made while the first line is on its way.
+    /// Asks the caches for the segment of the bottom node at a position in which `key` would be if that node's keys were evenly spread.
+    /// A guess, made while the first line of that node is on its way; so nothing here need be validated.
     #[inline(always)]
-    pub(super) fn prefetch_likely_segment(&self, key: u64, low: u64, high: u64) {
-        let part = (key.wrapping_sub(low)) as f64 / (high.wrapping_sub(low)) as f64;
-        let segment = (part * SEGMENTS as f64) as usize;
-        self.prefetch_segment(segment.min(SEGMENTS - 1));
+    pub(super) fn prefetch_likely_segment(&self, at: Position, key: u64) {
+        let keys = &self.segments[at.segment].keys;
+        let key_at = |place: usize| keys[place / 8].0[place % 8].load(Ordering::Relaxed);
+        let low = key_at(at.place);
+        let mut high = key_at((at.place + 1) % SEGMENT_SLOTS);
+        if high == UNUSED {
+            // The last child of a segment. That of the last segment ends where a node further up says, which is not looked up.
+            let pivot = self.head.pivots.get(at.segment);
+            high = pivot.map_or(UNUSED, |pivot| pivot.load(Ordering::Relaxed));
+        }
+        // Halves, because a signed number is converted by one instruction.
+        let half = |distance: u64| (distance >> 1) as i64 as f32;
+        let part = half((probe(key) as u64).wrapping_sub(low)) / half(high.wrapping_sub(low));
+        let segment = whole_part(part * SEGMENTS as f32) as u32 as usize;
+        self.node_at(at).prefetch_segment(segment.min(SEGMENTS - 1));
     }
 
     #[inline(always)]
@@ -336,16 +400,21 @@ impl Inner {
         }
     }
 
-    /// The slot of the child that covers `key`, which lies in `segment`; or the last slot.
+    /// Where the child is that covers `key`, which lies in `segment`.
     #[inline(always)]
-    pub(super) fn find_in_segment<S: Simd>(&self, segment: usize, key: u64) -> usize {
-        let mut place = 0;
-        for (i, line) in self.segments[segment].keys.iter().enumerate() {
-            // The first key is known not to be above `key`: it is a pivot, or the lower end of the node.
-            let among = if i == 0 { !1 } else { !0 };
-            place += S::count_at_most(line, among, key);
+    pub(super) fn find_in_segment<S: Simd>(&self, segment: usize, key: u64) -> Position {
+        let keys = &self.segments[segment].keys;
+        // Fewer instructions than comparing all lines: the first keys of the lines say which line to compare.
+        let probe = probe(key);
+        let mut line = 0;
+        for (i, first) in keys.iter().enumerate().skip(1) {
+            if (first.0[0].load(Ordering::Relaxed) as i64) < probe {
+                line = i;
+            }
         }
-        segment * SEGMENT_SLOTS + place
+        // The first key of the line is known not to be above `key`. In the first line it is a pivot, or the lower end of the node.
+        let place = line * 8 + S::count_below(&keys[line], !1, probe);
+        Position { segment, place }
     }
 
     /// The child of a bottom node that covers `key`, to be validated.
@@ -353,13 +422,29 @@ impl Inner {
     pub(super) fn leaf_for<S: Simd>(&self, key: u64) -> Child {
         let segment = self.find_segment::<S>(key);
         self.prefetch_children(segment);
-        self.child(self.find_in_segment::<S>(segment, key))
+        Child(self.word_at(self.find_in_segment::<S>(segment, key)))
     }
 
     /// Asks the caches for the line that a search reads first.
     #[inline(always)]
     pub(super) fn prefetch(&self) {
         prefetch(&raw const self.head);
+    }
+}
+
+// SAFETY: `Inner` consists of atomics alone.
+unsafe impl Node for Inner {
+    #[inline(always)]
+    fn lock(&self) -> &VersionLock {
+        self.lock()
+    }
+
+    fn level(&self) -> u32 {
+        self.level()
+    }
+
+    fn reset(&self, level: u32) {
+        self.reset(level);
     }
 }
 
@@ -377,18 +462,16 @@ impl Inner {
             std::ptr::from_ref(self) as u64
         };
         for slot in 0..SLOTS {
-            self.set(slot, u64::MAX, filler);
+            self.set_unused(slot);
+            self.set_word(slot, filler);
         }
         self.head.shape.store(u64::from(level), Ordering::Relaxed);
         self.set_pivots();
     }
 
-    /// Stores the level and the numbers of children, after the slots have been written.
+    /// Stores the level and the numbers of children.
     fn set_shape(&self, shape: NodeShape) {
         self.head.shape.store(shape.0, Ordering::Relaxed);
-        if shape.last() < SLOTS - 1 {
-            self.set_word(SLOTS - 1, self.word(shape.last()));
-        }
     }
 
     fn set_pivots(&self) {
@@ -398,7 +481,7 @@ impl Inner {
                 self.key_cell(segment * SEGMENT_SLOTS)
                     .load(Ordering::Relaxed)
             } else {
-                u64::MAX
+                UNUSED
             };
             self.head.pivots[segment - 1].store(key, Ordering::Relaxed);
         }
@@ -409,13 +492,17 @@ impl Inner {
     }
 
     fn set(&self, slot: usize, key: u64, word: u64) {
-        self.key_cell(slot).store(key, Ordering::Relaxed);
+        self.key_cell(slot).store(bound(key), Ordering::Relaxed);
         self.set_word(slot, word);
+    }
+
+    /// Says that a slot has no child. The word stays: in an upper node it is a pointer to some node.
+    fn set_unused(&self, slot: usize) {
+        self.key_cell(slot).store(UNUSED, Ordering::Relaxed);
     }
 
     pub(super) fn set_child(&self, slot: usize, child: Child) {
         self.set_word(slot, child.0);
-        self.set_shape(self.shape());
     }
 
     /// Copies all children out.
@@ -443,8 +530,7 @@ impl Inner {
                 let slot = segment * SEGMENT_SLOTS + place;
                 match share.get(place) {
                     Some(&(key, word)) => self.set(slot, key, word),
-                    // The word stays: in an upper node it is a pointer to some node.
-                    None => self.set(slot, u64::MAX, self.word(slot)),
+                    None => self.set_unused(slot),
                 }
             }
             shape = shape.with(segment, share.len());
@@ -519,94 +605,11 @@ impl Inner {
             self.set(to, self.key(to + 1), self.word(to + 1));
         }
         let last = segment * SEGMENT_SLOTS + count - 1;
-        self.set(last, u64::MAX, self.word(last));
+        self.set_unused(last);
         self.set_shape(self.shape().with(segment, count - 1));
         self.set_pivots();
     }
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use crate::engines::lbtree::arena::Arena;
-    use crate::kernels::{Kernel, SimdLevel, dispatch};
-    use proptest::prelude::*;
-
-    struct Find<'a>(&'a Inner, u64);
-
-    impl Kernel for Find<'_> {
-        type Out = usize;
-
-        #[inline(always)]
-        fn run<S: Simd>(self) -> usize {
-            self.0.find::<S>(self.1)
-        }
-    }
-
-    /// The node holds `model` and finds it.
-    fn assert_holds(node: &Inner, model: &[(u64, u64)]) {
-        assert_eq!(node.children(), model);
-        assert_eq!(node.count(), model.len());
-        let shape = node.shape();
-        let mut slot = Some(0);
-        for (i, &(key, _)) in model.iter().enumerate() {
-            let here = slot.expect("a slot for every child");
-            assert_eq!(node.key(here), key);
-            assert_eq!(shape.before(here).is_some(), i > 0);
-            slot = shape.after(here);
-            assert!(slot.is_none_or(|next| shape.before(next) == Some(here)));
-        }
-        assert_eq!(slot, None);
-        let probes = model
-            .iter()
-            .flat_map(|&(k, _)| [k.saturating_sub(1), k, k.saturating_add(1)])
-            .chain([0, u64::MAX]);
-        for probe in probes {
-            let expected = model.partition_point(|child| child.0 <= probe).max(1) - 1;
-            for level in SimdLevel::available() {
-                let slot = dispatch(level, Find(node, probe));
-                assert_eq!(
-                    (node.key(slot), node.word(slot)),
-                    model[expected],
-                    "{level:?} {probe} in {model:?}"
-                );
-            }
-        }
-    }
-
-    /// The numbers below `FANOUT - 1`, ascending, descending or in any order.
-    fn orders() -> impl Strategy<Value = Vec<u64>> {
-        let ascending: Vec<u64> = (0..FANOUT as u64 - 1).collect();
-        let descending: Vec<u64> = ascending.iter().rev().copied().collect();
-        prop_oneof![
-            Just(ascending.clone()),
-            Just(descending),
-            Just(ascending).prop_shuffle()
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn nodes_find_what_they_hold_at_every_size_and_at_the_ends_of_the_domain(
-            order in orders(),
-            removals in orders(),
-            top in prop_oneof![Just(1_000), Just(u64::MAX)],
-        ) {
-            let arena = Arena::new();
-            let (node, _guard) = arena.alloc(0);
-            node.refill_leaves(&[(0, Child::leaf(Offset::from_word(256)))]);
-            let mut model = vec![(0, 256)];
-            for key in order.iter().map(|i| top - 3 * i) {
-                node.insert_leaf(dispatch(SimdLevel::Plain, Find(node, key)), key, Child::leaf(Offset::from_word(key << 8)));
-                model.insert(model.partition_point(|child| child.0 < key), (key, key << 8));
-                assert_holds(node, &model);
-            }
-            prop_assert!(node.is_full());
-            for key in removals.iter().map(|i| top - 3 * i) {
-                node.remove(dispatch(SimdLevel::Plain, Find(node, key)));
-                model.retain(|child| child.0 != key);
-                assert_holds(node, &model);
-            }
-        }
-    }
-}
+mod tests;

@@ -114,7 +114,7 @@ impl Tree {
     /// The position in `held` of the leaf that covers `key`, which is locked and added if need be; `None` if that would
     /// mean waiting for a lock or indexing a range.
     fn hold_leaf<'a>(&'a self, held: &mut Vec<LockedLeaf<'a>>, key: u64) -> Option<usize> {
-        let spot = self.locate_any(key);
+        let spot = self.locate_any::<()>(key);
         if spot.child.is_unindexed() {
             return None;
         }

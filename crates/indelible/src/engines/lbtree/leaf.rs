@@ -1,12 +1,14 @@
 //! Operations on one leaf. The caller of a function that writes holds the lock of the leaf; the caller of a function that reads
 //! holds the lock or validates the version of the leaf afterwards.
 
+mod sort;
+
 use super::Bug;
 use super::layout::{
     BLOCK_BYTES, Block, Header, LINE_SLOTS, MAX_BLOCKS, MAX_RECORDS, SLOTS, Slot, fingerprint,
     slots,
 };
-use crate::kernels::{KeyLine, Simd, prefetch};
+use crate::kernels::{KeyLine, prefetch};
 use crate::pmem::planted::planted;
 use crate::pmem::schedule::point;
 use crate::pmem::{Cell, Pm};
@@ -70,8 +72,13 @@ impl Leaves {
     /// Asks the caches for the whole leaf.
     #[inline(always)]
     pub(super) fn prefetch(self, offset: Offset) {
-        for line in 0..self.blocks * (BLOCK_BYTES / 64) {
-            prefetch(self.base.wrapping_add(offset.get() as usize + line * 64));
+        let leaf = self.base.wrapping_add(offset.get() as usize);
+        const BLOCK_LINES: usize = BLOCK_BYTES / 64;
+        for line in 0..BLOCK_LINES {
+            prefetch(leaf.wrapping_add(line * 64));
+        }
+        for line in BLOCK_LINES..self.blocks * BLOCK_LINES {
+            prefetch(leaf.wrapping_add(line * 64));
         }
     }
 }
@@ -208,35 +215,6 @@ impl<'a> Leaf<'a> {
     #[inline(always)]
     pub(super) fn is_one_block(self) -> bool {
         self.blocks.len() == 1
-    }
-
-    /// Copies the records of a leaf of one block to `out`, sorted, and returns their number. What lies beyond means
-    /// nothing.
-    ///
-    /// All slots are treated alike, in use or not, so that neither their number nor the order of their keys can mislead
-    /// a branch: each record goes to the place that the number of smaller keys says, and those of slots not in use,
-    /// whose key counts as `u64::MAX`, behind all others.
-    #[inline(always)]
-    pub(super) fn copy_sorted<S: Simd>(self, out: &mut [[u64; 2]; 16]) -> usize {
-        let block = &self.blocks[0];
-        let in_use = Header::read(&block.front).bitmap();
-        let count = in_use.count_ones() as usize;
-        // Keys are the second to fifteenth of the even words; before them is the header, behind them a sibling.
-        let among = in_use << 1;
-        let keys = S::evens(block.lines(), among);
-        // In memory, from where a key is quickly broadcast; left alone, the compiler picks them from registers.
-        let each = std::hint::black_box(S::to_array(keys));
-        for (slot, &key) in block.slots.iter().zip(&each[1..]) {
-            let place = (S::below(keys, key) & among).count_ones() as usize;
-            out[place & 15] = slot.load();
-        }
-        let largest = among & !S::below(keys, u64::MAX);
-        if largest != 0 {
-            // A true `u64::MAX`: something not in use may have gone to its place.
-            let slot = largest.trailing_zeros() as usize - 1;
-            out[count - 1] = block.slots[slot].load();
-        }
-        count
     }
 
     /// Copies all records, in no order, to `out` and returns their number.

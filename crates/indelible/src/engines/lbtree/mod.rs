@@ -34,13 +34,13 @@
 //! Opening rebuilds nothing. Inner nodes are rebuilt on first touch and by the sweep in the background: see `recover` for
 //! signposts, indexing on demand and the sweep.
 
-mod arena;
 mod batch;
 mod bulk;
 mod check;
 mod compact;
 #[cfg(all(test, not(loom)))]
 pub(super) mod damage;
+pub(crate) mod directory;
 mod inner;
 mod insert;
 mod layout;
@@ -56,17 +56,17 @@ pub(crate) mod testing;
 pub use options::LbTreeOptions;
 
 use crate::concurrency::records::{self, RecordCount, RecordLocks};
+use crate::engines::arena::Arena;
 use crate::engines::{Decision, Engine, Fact, Lookup, Ordered, Place, Report, Unread};
 use crate::kernels::{Kernel, Simd, SimdLevel, dispatch};
 use crate::pmem::Pm;
 use crate::pmem::geometry::sized;
 use crate::pool::{Offset, PoolCore, Space};
 use crate::{Error, Result};
-use arena::Arena;
 use inner::{Child, Inner};
 use layout::{BLOCK_BYTES, LEVELS, RootBlock};
 use leaf::Leaves;
-use scan::{Bookmark, Buffer};
+use scan::{Bookmark, Buffer, Portion};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -82,7 +82,7 @@ struct Tree {
     leaves: Leaves,
     simd: SimdLevel,
     locks: RecordLocks,
-    arena: Arena,
+    arena: Arena<Inner>,
     /// The root never moves: growing and shrinking change what is in it.
     root: NonNull<Inner>,
     /// The map's place in the catalog.
@@ -359,9 +359,13 @@ impl Ordered for Index {
         &self,
         unread: &mut Unread,
         buffer: &mut Buffer,
-        _: Option<usize>,
+        wanted: Option<usize>,
     ) -> Result<()> {
-        self.tree.read_on::<UP>(unread, buffer, usize::MAX)
+        let portion = Portion {
+            records: wanted,
+            leaves: usize::MAX,
+        };
+        self.tree.read_on::<UP>(unread, buffer, portion)
     }
 }
 

@@ -45,7 +45,7 @@ const SWEEP_PAUSE: Duration = Duration::from_micros(50);
 /// Whether the leaf at `offset` gets a signpost. The rule depends on the offset alone, so that a split and a merge come to the same
 /// answer. It uses a hash, because a regular pattern would meet the leaves of the directory, which are allocated between the
 /// leaves of the records.
-fn is_signpost(offset: Offset) -> bool {
+pub(super) fn is_signpost(offset: Offset) -> bool {
     // The finalizer of MurmurHash3.
     let mut hash = offset.get();
     for factor in [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53_u64] {
@@ -202,7 +202,7 @@ impl Tree {
 
     /// Whether all records are in one leaf, and there is no directory.
     pub(super) fn has_one_leaf(&self) -> bool {
-        let head = self.locate_any(0).child;
+        let head = self.locate_any::<()>(0).child;
         self.directory().is_none()
             && self
                 .leaf_at(head.offset())
@@ -315,7 +315,7 @@ impl Tree {
     /// Replaces the unindexed range that begins at key `low` by the leaf at `offset` alone.
     fn mark_indexed(&self, low: u64, offset: Offset) {
         loop {
-            let spot = self.locate_any(low);
+            let spot = self.locate_any::<()>(low);
             if let Some(_parent) = spot.parent.lock().try_lock_at(spot.version) {
                 spot.parent.set_child(spot.slot, Child::leaf(offset));
                 return;
@@ -366,10 +366,10 @@ impl Tree {
         while go_on() {
             self.wait_for_operations();
             let _guard = epochs::pin();
-            if self.locate_any(from).child.is_unindexed() {
+            if self.locate_any::<()>(from).child.is_unindexed() {
                 self.index_around(from)?;
             }
-            let locked = self.lock_leaf(from)?;
+            let locked = self.lock_leaf::<Option<u64>>(from)?;
             let high = locked.spot.high();
             if !locked.spot.is_current() {
                 continue;

@@ -11,6 +11,7 @@ use crate::engines;
 use crate::kernels::{Kernel, Simd, dispatch};
 use crate::pmem::planted::planted;
 use crate::pool::Offset;
+use std::marker::PhantomData;
 
 /// Why a step of a search has to be taken again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,24 +31,52 @@ enum Lookup {
     Unindexed,
 }
 
+/// What a search remembers of the upper end of the node that it has reached: with `Option<u64>`, the lower end of the node to the
+/// right, if there is one; with `()`, nothing, which costs nothing. Lookups and writes of one key need no ends.
+pub(super) trait UpperEnd: Copy {
+    /// The end of the root: there is no node to its right.
+    const OF_ROOT: Self;
+
+    /// The end of the child of `node` in `slot`, if this is the end of `node`.
+    fn of_child(self, node: &Inner, slot: usize) -> Self;
+}
+
+impl UpperEnd for () {
+    const OF_ROOT: Self = ();
+
+    #[inline(always)]
+    fn of_child(self, _: &Inner, _: usize) {}
+}
+
+impl UpperEnd for Option<u64> {
+    const OF_ROOT: Self = None;
+
+    #[inline(always)]
+    fn of_child(self, node: &Inner, slot: usize) -> Self {
+        node.next_key(slot).or(self)
+    }
+}
+
 /// Where a search ended: a child of a bottom node, and the version that node had.
 #[derive(Clone, Copy)]
-pub(super) struct Spot<'a> {
+pub(super) struct Spot<'a, E = Option<u64>> {
     pub(super) parent: &'a Inner,
     pub(super) version: Version,
     pub(super) slot: usize,
     pub(super) child: Child,
-    /// The lower end of the node to the right of `parent`, if there is one.
-    pub(super) end: Option<u64>,
+    /// The upper end of `parent`.
+    pub(super) end: E,
 }
 
-impl<'a> Spot<'a> {
+impl<E: UpperEnd> Spot<'_, E> {
     /// Whether the bottom node is still what it was when the search ended there.
     #[inline(always)]
     pub(super) fn is_current(&self) -> bool {
         self.parent.lock().validate(self.version)
     }
+}
 
+impl Spot<'_> {
     /// The smallest key that the child covers.
     pub(super) fn low(&self) -> u64 {
         self.parent.key(self.slot)
@@ -61,26 +90,26 @@ impl<'a> Spot<'a> {
     /// [`high`](Self::high) of the child in `slot` of the same bottom node.
     #[inline(always)]
     pub(super) fn high_of(&self, slot: usize) -> Option<u64> {
-        self.parent.next_key(slot).or(self.end)
+        self.end.of_child(self.parent, slot)
     }
 }
 
 impl Tree {
-    /// The bottom node that covers `key`, its version, and the lower end of the node to its right, if there is one.
+    /// The bottom node that covers `key`, its version, and its upper end.
     ///
     /// Optimistic lock coupling: every node's version is taken before its parent's is checked.
     #[inline(always)]
-    fn to_bottom<S: Simd>(&self, key: u64) -> Result<(&Inner, Version, Option<u64>), Retry> {
+    fn to_bottom<S: Simd, E: UpperEnd>(&self, key: u64) -> Result<(&Inner, Version, E), Retry> {
         let mut node = self.root();
         let mut version = node.lock().read();
-        let mut end = None;
-        for level in (1..=node.level()).rev() {
-            // For `u64::MAX` this is the last slot, which repeats the last child.
-            let slot = node.find_in_segment::<S>(node.find_segment::<S>(key), key);
-            let child = node.node(slot);
-            end = node.next_key(slot).or(end);
+        let mut end = E::OF_ROOT;
+        let mut level = node.level();
+        while level > 0 {
+            let at = node.find_position::<S>(key);
+            let child = node.node_at(at);
+            end = end.of_child(node, at.slot());
             if level == 1 {
-                child.prefetch_likely_segment(key, node.key(slot), end.unwrap_or(u64::MAX));
+                node.prefetch_likely_segment(at, key);
             }
             let child_version = child.lock().read();
             // The child's version was taken while its parent still pointed to it for this key.
@@ -88,17 +117,18 @@ impl Tree {
                 return Err(Retry::Changed);
             }
             (node, version) = (child, child_version);
+            level -= 1;
         }
         Ok((node, version, end))
     }
 
     /// The bottom node's child that covers `key`. The caller is pinned.
     #[inline(always)]
-    pub(super) fn try_descend<S: Simd>(&self, key: u64) -> Result<Spot<'_>, Retry> {
-        let (node, version, end) = self.to_bottom::<S>(key)?;
+    pub(super) fn try_descend<S: Simd, E: UpperEnd>(&self, key: u64) -> Result<Spot<'_, E>, Retry> {
+        let (node, version, end) = self.to_bottom::<S, E>(key)?;
         let segment = node.find_segment::<S>(key);
         node.prefetch_segment(segment);
-        let slot = node.in_use(node.find_in_segment::<S>(segment, key));
+        let slot = node.find_in_segment::<S>(segment, key).slot();
         let child = node.child(slot);
         self.leaves.prefetch(child.offset());
         let spot = Spot {
@@ -119,7 +149,7 @@ impl Tree {
     /// it waits; that is worth more than any one of these lines.
     #[inline(always)]
     fn try_get<S: Simd>(&self, key: u64) -> Lookup {
-        let Ok((node, version, _)) = self.to_bottom::<S>(key) else {
+        let Ok((node, version, ())) = self.to_bottom::<S, ()>(key) else {
             return Lookup::Changed;
         };
         let child = node.leaf_for::<S>(key);
@@ -173,7 +203,7 @@ impl Tree {
     /// The spot of `key`, indexed on demand: its child is a leaf that covers the key, as long as the spot is current. The caller is
     /// pinned.
     #[inline(always)]
-    pub(super) fn locate(&self, key: u64) -> Result<Spot<'_>> {
+    pub(super) fn locate<E: UpperEnd>(&self, key: u64) -> Result<Spot<'_, E>> {
         loop {
             let spot = self.locate_any(key);
             if !spot.child.is_unindexed() {
@@ -188,9 +218,14 @@ impl Tree {
     /// Inlined, as are its callers, so that the spot is not copied: what is read in other pieces than it was written in
     /// can be read only when the stores have left the processor, behind the fence of the write before.
     #[inline(always)]
-    pub(super) fn locate_any(&self, key: u64) -> Spot<'_> {
+    pub(super) fn locate_any<E: UpperEnd>(&self, key: u64) -> Spot<'_, E> {
         loop {
-            if let Ok(spot) = dispatch(self.simd, Descend { tree: self, key }) {
+            let descend = Descend {
+                tree: self,
+                key,
+                end: PhantomData,
+            };
+            if let Ok(spot) = dispatch(self.simd, descend) {
                 return spot;
             }
         }
@@ -198,7 +233,7 @@ impl Tree {
 
     /// The leaf that covers `key`, locked. The caller is pinned.
     #[inline(always)]
-    pub(super) fn lock_leaf(&self, key: u64) -> Result<LockedLeaf<'_>> {
+    pub(super) fn lock_leaf<E: UpperEnd>(&self, key: u64) -> Result<LockedLeaf<'_, E>> {
         loop {
             let spot = self.locate(key)?;
             let guard = self.locks.of(spot.child.offset().get()).lock();
@@ -216,13 +251,13 @@ impl Tree {
     /// The offset of the leaf that covers `key`; in an unindexed range, of the first leaf of the range.
     pub(super) fn leaf_offset_of(&self, key: u64) -> Offset {
         let _guard = epochs::pin();
-        self.locate_any(key).child.offset()
+        self.locate_any::<()>(key).child.offset()
     }
 }
 
 /// A leaf and the right to write it.
-pub(super) struct LockedLeaf<'a> {
-    pub(super) spot: Spot<'a>,
+pub(super) struct LockedLeaf<'a, E = ()> {
+    pub(super) spot: Spot<'a, E>,
     pub(super) leaf: Leaf<'a>,
     pub(super) guard: WriteGuard<'a>,
 }
@@ -241,16 +276,17 @@ impl Kernel for Get<'_> {
     }
 }
 
-struct Descend<'a> {
+struct Descend<'a, E> {
     tree: &'a Tree,
     key: u64,
+    end: PhantomData<E>,
 }
 
-impl<'a> Kernel for Descend<'a> {
-    type Out = Result<Spot<'a>, Retry>;
+impl<'a, E: UpperEnd> Kernel for Descend<'a, E> {
+    type Out = Result<Spot<'a, E>, Retry>;
 
     #[inline(always)]
     fn run<S: Simd>(self) -> Self::Out {
-        self.tree.try_descend::<S>(self.key)
+        self.tree.try_descend::<S, E>(self.key)
     }
 }

@@ -38,7 +38,7 @@ impl Tree {
         let new = self.leaves.at(self.space.alloc()?);
         // The next split will most likely get the block after this one, so prefetch its lines.
         self.leaves.prefetch(new.offset + self.leaf_bytes());
-        let pivot = self.split_leaf(leaf, new, key, spot.high());
+        let pivot = self.split_leaf(leaf, new, key);
         spot.parent
             .insert_leaf(spot.slot, pivot, Child::leaf(new.offset));
         self.split_happened();
@@ -47,13 +47,13 @@ impl Tree {
     }
 
     /// Moves the upper half of `leaf` to `new` and returns the key that divides them.
-    fn split_leaf(&self, leaf: Leaf<'_>, new: Leaf<'_>, key: u64, high: Option<u64>) -> u64 {
+    fn split_leaf(&self, leaf: Leaf<'_>, new: Leaf<'_>, key: u64) -> u64 {
         let mut records = [(0, 0); MAX_RECORDS];
         let count = leaf.copy_to(&mut records);
         let records = &mut records[..count];
         records.sort_unstable_by_key(|&(key, _)| key);
         // Ascending keys are the commonest real workload: at the right end nothing moves, and the full leaf stays full.
-        let at_the_end = high.is_none() && key > records[count - 1].0;
+        let at_the_end = leaf.next().is_none() && key > records[count - 1].0;
         let (pivot, moving) = if at_the_end {
             (key, &[][..])
         } else {
@@ -110,7 +110,7 @@ impl Tree {
     }
 
     fn try_merge(&self, key: u64) -> Merge {
-        let spot = self.locate_any(key);
+        let spot = self.locate_any::<()>(key);
         let parent = spot.parent;
         let Some(parent_guard) = parent.lock().try_lock_at(spot.version) else {
             return Merge::Busy;

@@ -79,6 +79,7 @@ pub struct TableOptions;
 impl EngineOptions for TableOptions {
     const FORMAT: u32 = 1;
     const LIST: &'static [OptionInfo] = &[];
+    const IS_EXAMPLE: bool = true;
 
     fn set(&mut self, _: &str, _: &str) -> Result<()> {
         Ok(())
@@ -304,8 +305,6 @@ impl Index {
 
 impl Engine for Index {
     type Options = TableOptions;
-
-    const IS_EXAMPLE: bool = true;
 
     fn format(place: &Place, _: &TableOptions) -> Result<()> {
         // A table without blocks: the catalog entry's roots are zero already.

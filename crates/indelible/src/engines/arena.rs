@@ -1,7 +1,6 @@
-//! The memory of inner nodes.
+//! The memory of inner nodes, which lie in DRAM.
 
-use super::inner::Inner;
-use crate::concurrency::locks::WriteGuard;
+use crate::concurrency::locks::{VersionLock, WriteGuard};
 use crate::concurrency::sync::lock;
 use crate::pmem::geometry::sized;
 use std::alloc::Layout;
@@ -9,66 +8,91 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// An inner node, as far as its memory is concerned.
+///
+/// # Safety
+///
+/// The node consists of atomics alone, so that all-zero bytes are a node, and any thread may have a reference to it.
+pub(crate) unsafe trait Node {
+    fn lock(&self) -> &VersionLock;
+
+    /// 0 if the children are leaves.
+    fn level(&self) -> u32;
+
+    /// Makes this an empty node of `level`. The caller holds its lock.
+    fn reset(&self, level: u32);
+}
+
 /// A reference to a node, to be used later. By then the node may have been freed and reused, so the user checks its version.
-#[derive(Clone, Copy)]
-pub(super) struct NodeRef {
-    node: NonNull<Inner>,
+pub(crate) struct NodeRef<N> {
+    node: NonNull<N>,
     arena: u64,
 }
 
-// SAFETY: the node consists of atomics, and only its arena gives access to it.
-unsafe impl Send for NodeRef {}
-// SAFETY: as for `Send`: the node consists of atomics.
-unsafe impl Sync for NodeRef {}
-
-/// Allocates inner nodes from chunks of DRAM, which are freed with the tree, and keeps lists of free nodes to reuse.
-pub(super) struct Arena {
-    /// A number that no other arena of this process has.
-    id: u64,
-    state: Mutex<ArenaState>,
+impl<N> Clone for NodeRef<N> {
+    fn clone(&self) -> Self {
+        *self
+    }
 }
 
-#[derive(Default)]
-struct ArenaState {
-    chunks: Vec<Chunk>,
+impl<N> Copy for NodeRef<N> {}
+
+// SAFETY: the node consists of atomics, and only its arena gives access to it.
+unsafe impl<N: Node> Send for NodeRef<N> {}
+// SAFETY: as for `Send`: the node consists of atomics.
+unsafe impl<N: Node> Sync for NodeRef<N> {}
+
+/// Allocates inner nodes from chunks of DRAM, which are freed with the tree, and keeps lists of free nodes to reuse.
+pub(crate) struct Arena<N> {
+    /// A number that no other arena of this process has.
+    id: u64,
+    state: Mutex<ArenaState<N>>,
+}
+
+struct ArenaState<N> {
+    chunks: Vec<Chunk<N>>,
     /// Nodes of the last chunk handed out so far.
     used: usize,
     /// Free bottom nodes and free upper nodes. A node of one list is never used as a node of the other.
-    free: [Vec<NonNull<Inner>>; 2],
+    free: [Vec<NonNull<N>>; 2],
 }
 
-struct Chunk {
-    nodes: NonNull<Inner>,
+struct Chunk<N> {
+    nodes: NonNull<N>,
     layout: Layout,
 }
 
 // SAFETY: nodes consist of atomics, and the chunks are owned by the arena alone.
-unsafe impl Send for ArenaState {}
+unsafe impl<N: Node> Send for ArenaState<N> {}
 
 /// Bytes in the first chunk of an arena: small, since most maps are small.
 const FIRST_CHUNK_BYTES: usize = sized(16 << 10, 4 << 10);
 /// Bytes in each further chunk, and its alignment: those of a huge page.
 const CHUNK_BYTES: usize = 2 << 20;
 
-impl Arena {
-    pub(super) fn new() -> Self {
+impl<N: Node> Arena<N> {
+    pub(crate) fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
-            state: Mutex::default(),
+            state: Mutex::new(ArenaState {
+                chunks: Vec::new(),
+                used: 0,
+                free: [Vec::new(), Vec::new()],
+            }),
         }
     }
 
     /// An empty node that is not reachable yet. It is locked, because a reader may still look at what the node was before it was
     /// freed; the caller fills the node and drops the guard.
-    pub(super) fn alloc(&self, level: u32) -> (&Inner, WriteGuard<'_>) {
+    pub(crate) fn alloc(&self, level: u32) -> (&N, WriteGuard<'_>) {
         let mut state = lock(&self.state);
         let node = state.free[usize::from(level > 0)]
             .pop()
             .unwrap_or_else(|| state.take_unused());
         drop(state);
-        // SAFETY: the node lies in a chunk, which is freed only with the arena; zeroed or used, it is a valid `Inner`.
-        let node: &Inner = unsafe { node.as_ref() };
+        // SAFETY: the node lies in a chunk, which is freed only with the arena; zeroed or used, it is a valid node.
+        let node: &N = unsafe { node.as_ref() };
         let guard = node.lock().lock();
         node.reset(level);
         (node, guard)
@@ -76,7 +100,7 @@ impl Arena {
 
     /// Remembers `node`, which is one of this arena's: a tree sees no others.
     #[inline(always)]
-    pub(super) fn remember(&self, node: &Inner) -> NodeRef {
+    pub(crate) fn remember(&self, node: &N) -> NodeRef<N> {
         NodeRef {
             node: NonNull::from(node),
             arena: self.id,
@@ -85,20 +109,20 @@ impl Arena {
 
     /// The node that this arena remembered. It may have been freed and used again: the caller checks its version.
     #[inline(always)]
-    pub(super) fn recall(&self, node: NodeRef) -> &Inner {
+    pub(crate) fn recall(&self, node: NodeRef<N>) -> &N {
         assert_eq!(node.arena, self.id, "a node of another tree");
         // SAFETY: the node lies in a chunk of this arena, which is freed only with the arena.
         unsafe { node.node.as_ref() }
     }
 
     /// Frees a node that is no longer reachable and not locked, so that it can be reused.
-    pub(super) fn free(&self, node: &Inner) {
+    pub(crate) fn free(&self, node: &N) {
         let list = usize::from(node.level() > 0);
         lock(&self.state).free[list].push(NonNull::from(node));
     }
 
     /// Bytes of DRAM in use by nodes.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         let state = lock(&self.state);
         let whole: usize = state
             .chunks
@@ -107,17 +131,17 @@ impl Arena {
             .skip(1)
             .map(|chunk| chunk.layout.size())
             .sum();
-        (whole + state.used * size_of::<Inner>()) as u64
+        (whole + state.used * size_of::<N>()) as u64
     }
 }
 
-impl ArenaState {
+impl<N> ArenaState<N> {
     /// A node that has never been used.
-    fn take_unused(&mut self) -> NonNull<Inner> {
+    fn take_unused(&mut self) -> NonNull<N> {
         let room = self
             .chunks
             .last()
-            .map_or(0, |chunk| chunk.layout.size() / size_of::<Inner>());
+            .map_or(0, |chunk| chunk.layout.size() / size_of::<N>());
         if self.used == room {
             self.add_chunk();
         }
@@ -147,14 +171,14 @@ impl ArenaState {
                 rustix::mm::madvise(memory.cast(), size, rustix::mm::Advice::LinuxHugepage)
             };
         }
-        // SAFETY: the range was just allocated. All-zero bytes are a valid `Inner`: it consists of atomic words.
+        // SAFETY: the range was just allocated. All-zero bytes are a valid node: it consists of atomic words.
         unsafe { memory.write_bytes(0, size) };
         self.chunks.push(Chunk { nodes, layout });
         self.used = 0;
     }
 }
 
-impl Drop for ArenaState {
+impl<N> Drop for ArenaState<N> {
     fn drop(&mut self) {
         for chunk in &self.chunks {
             // SAFETY: allocated with this layout in `add_chunk`, and the tree, which alone had references, is gone.
@@ -166,10 +190,32 @@ impl Drop for ArenaState {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicU32;
+
+    #[derive(Default)]
+    struct Inner {
+        lock: VersionLock,
+        level: AtomicU32,
+    }
+
+    // SAFETY: both fields are atomics.
+    unsafe impl Node for Inner {
+        fn lock(&self) -> &VersionLock {
+            &self.lock
+        }
+
+        fn level(&self) -> u32 {
+            self.level.load(Ordering::Relaxed)
+        }
+
+        fn reset(&self, level: u32) {
+            self.level.store(level, Ordering::Relaxed);
+        }
+    }
 
     #[test]
     fn freed_nodes_are_used_again_for_what_they_were() {
-        let arena = Arena::new();
+        let arena = Arena::<Inner>::new();
         let (first, guard) = arena.alloc(0);
         drop(guard);
         arena.free(first);

@@ -1,0 +1,382 @@
+//! Bulk load: builds a whole index that is not reachable, and makes it the contents of the empty index with one store.
+
+use super::grid::{Reach, extent_of};
+use super::inner::{Bounds, Child, Entry, FANOUT, Inner, key_of};
+use super::insert::ORDINALS;
+use super::layout::{RootWords, Shape};
+use super::leaf::Record;
+use super::recover::{Found, spread_equals};
+use super::{Tree, root_block_at};
+use crate::concurrency::epochs;
+use crate::concurrency::locks::Wait;
+use crate::concurrency::sync::lock;
+use crate::engines::arena::Arena;
+use crate::pool::Offset;
+use crate::spatial::{Geometry, Grid, MAX_AXES, Rect, centre};
+use crate::{Error, Result};
+use std::sync::Mutex;
+
+/// Children per inner node after a bulk load: 14 of 16 slots in use, so that the first splits find room.
+const LOADED_FANOUT: usize = FANOUT * 14 / 16;
+
+/// Leaves that a thread of a bulk load takes at a time: enough that threads seldom meet, few enough that all end at about the same time.
+const PART_LEAVES: usize = 512;
+
+/// Bits of a code by which records are divided before each part is sorted, by all threads.
+const DIVIDING_BITS: u32 = 11;
+
+/// A record to sort: its code, and its number among the records.
+type Coded = (u64, u32);
+
+impl<G: Geometry> Tree<G> {
+    /// See [`Spatial::bulk_load`](crate::engines::Spatial::bulk_load).
+    pub(super) fn bulk_load(&self, records: &[(G, u64)], fill: f64) -> Result<()> {
+        if u32::try_from(records.len()).is_err() {
+            return Err(Error::BadOption(format!(
+                "a bulk load takes at most {} records, not {}",
+                u32::MAX,
+                records.len()
+            )));
+        }
+        // A compaction that holds this mutex soon ends, since the index is empty.
+        let _reorganizing = lock(&self.reorganizing);
+        let _guard = epochs::pin();
+        self.join_empty_leaves()?;
+        let _change = self.structure.begin();
+        // While the root and its only child are locked, no thread can enter the tree; while the only leaf is locked, no thread
+        // is in it. The locks are tried, since others hold them while they try ours.
+        let mut wait = Wait::default();
+        let (root_guard, bottom_guard, leaf_guard, head) = loop {
+            wait.step();
+            let root_guard = self.root().lock().lock();
+            if self.root().level() > 1 || self.root().count() > 1 {
+                return Err(Error::NotEmpty);
+            }
+            let bottom = self.root().node(0);
+            let Some(bottom_guard) = bottom.lock().try_lock() else {
+                continue;
+            };
+            if bottom.count() > 1 {
+                return Err(Error::NotEmpty);
+            }
+            let head = bottom.child(0).offset();
+            if let Some(leaf_guard) = self.locks.of(head.get()).try_lock() {
+                break (root_guard, bottom_guard, leaf_guard, head);
+            }
+        };
+        if self.leaves.at(head).count() > 0 {
+            return Err(Error::NotEmpty);
+        }
+        if records.is_empty() {
+            return Ok(());
+        }
+        self.pm.note("bulk load", 0);
+        // While no directory can be made, the root block keeps the heads that are copied.
+        let held = (self.reach.hold(), self.directory.hold());
+        let extent = self.extent_for(records)?;
+        let grid = Grid::new(&extent, G::AXES);
+        let coded = sort(&grid, records, self.threads(records.len() / PART_LEAVES));
+        let old_root = self.root_offset();
+        let root = self.space.alloc()?;
+        let chain = self
+            .build_chain(records, &coded, fill)
+            .inspect_err(|_| self.space.free_now(root))?;
+        self.switch_root(root, &chain, &extent, records)?;
+        let _ = self.grid.set(grid);
+        drop(held);
+        self.locks.entry(head.get()).add(records.len() as i64);
+        drop(bottom_guard);
+        self.index_chain(&chain);
+        drop((leaf_guard, root_guard));
+        for leaf in &chain[1..] {
+            self.add_signpost(leaf.low, leaf.offset);
+        }
+        self.space.retire(old_root);
+        self.space.retire(head);
+        Ok(())
+    }
+
+    /// An index whose records were all removed may still have several empty leaves; merging makes them one.
+    fn join_empty_leaves(&self) -> Result<()> {
+        loop {
+            let before = self.nodes_at_the_left();
+            if before == (1, 1, 1) {
+                return Ok(());
+            }
+            if !self
+                .locate(0)
+                .is_ok_and(|spot| self.leaves.at(spot.child.offset()).count() == 0)
+            {
+                return Err(Error::NotEmpty);
+            }
+            self.merge(0);
+            if self.nodes_at_the_left() == before {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The root's level and count, and its first child's count.
+    fn nodes_at_the_left(&self) -> (u32, usize, usize) {
+        let root = self.root();
+        (root.level(), root.count(), root.node(0).count())
+    }
+
+    /// Threads that share the work of a load, if it has so many parts.
+    fn threads(&self, parts: usize) -> usize {
+        match std::thread::available_parallelism() {
+            Ok(threads) if !self.core.runs_alone() => threads.get().min(parts).max(1),
+            _ => 1,
+        }
+    }
+
+    /// The extent of the grid: as it was chosen, or by these records.
+    fn extent_for(&self, records: &[(G, u64)]) -> Result<Rect> {
+        let root = self.root_block()?;
+        if self.grid.get().is_some() {
+            let word = |i: usize| f64::from_bits(root.extent[i].load());
+            return Ok(Rect {
+                low: std::array::from_fn(word),
+                high: std::array::from_fn(|axis| word(MAX_AXES + axis)),
+            });
+        }
+        let centres = records.iter().fold(Rect::NOTHING, |all, (shape, _)| {
+            let at = centre(shape);
+            all.join(&Rect { low: at, high: at })
+        });
+        Ok(extent_of(&centres))
+    }
+
+    /// Writes the leaves of the chain, which nothing leads to as yet.
+    fn build_chain(&self, records: &[(G, u64)], coded: &[Coded], fill: f64) -> Result<Vec<Found>> {
+        // Rounded up, so that leaves are not emptier than asked for.
+        let per_leaf = (Shape::<G>::RECORDS as f64 * fill).ceil().max(1.0) as usize;
+        let count = coded.len().div_ceil(per_leaf);
+        let offsets = self.space.alloc_many(count)?;
+        let cut = |at: usize| (coded.len() as u128 * at as u128 / count as u128) as usize;
+        let record_at = |at: usize| {
+            let (shape, payload) = &records[coded[at].1 as usize];
+            Record::new(shape, *payload)
+        };
+        let key_at = |at: usize| key_of(coded[at].0, record_at(at).tie() & !(ORDINALS as u64));
+        let nothing = |&offset: &Offset| Found {
+            low: 0,
+            shares_first: false,
+            offset,
+            bounds: Bounds::NOTHING,
+        };
+        let mut chain: Vec<Found> = offsets.iter().map(nothing).collect();
+        let write = |at: usize, leaf: &mut Found| {
+            let (from, to) = (cut(at), cut(at + 1));
+            let mine: Vec<Record> = (from..to).map(record_at).collect();
+            if at > 0 {
+                // The first leaf covers everything from zero on.
+                let begins_code = coded[from].0 > coded[from - 1].0;
+                leaf.low = if begins_code {
+                    key_of(coded[from].0, 0)
+                } else {
+                    key_at(from)
+                };
+                leaf.shares_first = !begins_code && leaf.low == key_at(from - 1);
+            }
+            let rects = mine.iter().map(Record::rect::<G>);
+            leaf.bounds = Bounds::of(&rects.fold(Rect::NOTHING, |all, rect| all.join(&rect)));
+            let next = offsets.get(at + 1).copied().unwrap_or(Offset::NONE);
+            self.leaves.at(leaf.offset).stream(self.pm, &mine, next);
+        };
+        let parts = Mutex::new(chain.chunks_mut(PART_LEAVES).enumerate());
+        let next_part = || lock(&parts).next();
+        in_parallel(self.threads(count / PART_LEAVES), || {
+            while let Some((part, leaves)) = next_part() {
+                for (i, leaf) in leaves.iter_mut().enumerate() {
+                    write(part * PART_LEAVES + i, leaf);
+                }
+            }
+            // Each thread waits for its own stores.
+            self.pm.named("hilbert.load.part").fence();
+        });
+        drop(parts);
+        let (first, rest) = chain.split_at_mut(1);
+        if spread_equals(first[0].low, None, rest) {
+            return Ok(chain);
+        }
+        offsets
+            .iter()
+            .for_each(|&offset| self.space.free_now(offset));
+        Err(Error::BadOption(
+            "a bulk load of too many records of one code".into(),
+        ))
+    }
+
+    fn switch_root(
+        &self,
+        new: Offset,
+        chain: &[Found],
+        extent: &Rect,
+        records: &[(G, u64)],
+    ) -> Result<()> {
+        let mut reach = self.reach.now();
+        if G::COORDINATES > G::AXES {
+            for (shape, _) in records {
+                for (axis, of) in Reach::of(shape).into_iter().enumerate() {
+                    reach[axis] = reach[axis].max(of);
+                }
+            }
+        }
+        let old = self.root_block()?;
+        let mut words = [0.0; 2 * MAX_AXES];
+        words[..MAX_AXES].copy_from_slice(&extent.low);
+        words[MAX_AXES..].copy_from_slice(&extent.high);
+        let block = root_block_at(&self.core, &self.space, new)?;
+        block.fill(
+            self.pm,
+            &RootWords {
+                head: chain[0].offset,
+                extent: Some(words),
+                reach,
+                directories: std::array::from_fn(|i| Offset::from_word(old.directories[i].load())),
+            },
+        );
+        self.pm.named("hilbert.load").fence();
+        // COMMIT hilbert.load: the catalog entry's root. Before this store recovery sees the empty index, and all that was loaded is swept; after
+        // it, it sees all records, and the old root block and the empty leaf are swept.
+        self.pm.commit(
+            &self.core.entry(self.place.slot).roots[0],
+            new.get(),
+            "hilbert.load",
+        );
+        self.reach.set(reach);
+        Ok(())
+    }
+
+    /// Replaces all inner nodes below the root, which is locked.
+    fn index_chain(&self, chain: &[Found]) {
+        free_below(&self.arena, self.root());
+        let is_counted = self.count.is_complete();
+        let entry = |leaf: &Found| {
+            let child = Child::leaf(leaf.offset, is_counted);
+            Entry::leaf(leaf.low, child, leaf.bounds)
+        };
+        let mut entries: Vec<Entry> = chain.iter().map(entry).collect();
+        let mut level = 0;
+        while level == 0 || entries.len() > FANOUT {
+            let above = even_parts(&entries, LOADED_FANOUT).map(|children| {
+                let (node, _guard) = self.arena.alloc(level);
+                node.refill(children);
+                Entry::node(children[0].key, node, node.bounds_of_all())
+            });
+            entries = above.collect();
+            level += 1;
+        }
+        self.root().reset(level);
+        self.root().refill(&entries);
+    }
+}
+
+/// Runs `work` in so many threads, this one among them.
+fn in_parallel(threads: usize, work: impl Fn() + Sync) {
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            // If the system has no more threads, the others do all the work.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, &work);
+        }
+        work();
+    });
+}
+
+/// The records' codes and numbers, in the order of keys.
+fn sort<G: Geometry>(grid: &Grid, records: &[(G, u64)], threads: usize) -> Vec<Coded> {
+    let mut coded: Vec<Coded> = vec![(0, 0); records.len()];
+    let part = records.len().div_ceil(threads * 8).max(1);
+    {
+        let work = Mutex::new(coded.chunks_mut(part).enumerate());
+        let next = || lock(&work).next();
+        in_parallel(threads, || {
+            while let Some((number, coded)) = next() {
+                for (i, coded) in coded.iter_mut().enumerate() {
+                    let at = number * part + i;
+                    *coded = (grid.code_of(&records[at].0), at as u32);
+                }
+            }
+        });
+    }
+    let coded = divide(grid, &coded);
+    sort_parts(coded, records, threads)
+}
+
+/// The number of the part that a code belongs to.
+fn part_of(grid: &Grid, code: u64) -> usize {
+    let bits = 64 - grid.last_code().leading_zeros();
+    (code >> (bits - DIVIDING_BITS)) as usize
+}
+
+/// The records divided into parts by the first bits of their codes, and where the parts end.
+fn divide(grid: &Grid, coded: &[Coded]) -> (Vec<Coded>, Vec<usize>) {
+    let mut ends = vec![0; 1 << DIVIDING_BITS];
+    for &(code, _) in coded {
+        ends[part_of(grid, code)] += 1;
+    }
+    let mut begin = 0;
+    for end in &mut ends {
+        begin += std::mem::replace(end, begin);
+    }
+    let mut divided = vec![(0, 0); coded.len()];
+    for record in coded {
+        // What is the begin of a part becomes its end, record by record.
+        let at = &mut ends[part_of(grid, record.0)];
+        divided[*at] = *record;
+        *at += 1;
+    }
+    (divided, ends)
+}
+
+fn sort_parts<G: Geometry>(
+    (mut divided, ends): (Vec<Coded>, Vec<usize>),
+    records: &[(G, u64)],
+    threads: usize,
+) -> Vec<Coded> {
+    let tie = |&(_, at): &Coded| {
+        let (shape, payload) = &records[at as usize];
+        Record::new(shape, *payload).tie()
+    };
+    let mut parts = Vec::new();
+    let (mut rest, mut begin) = (&mut divided[..], 0);
+    for end in ends {
+        let (part, more) = rest.split_at_mut(end - begin);
+        if part.len() > 1 {
+            parts.push(part);
+        }
+        (rest, begin) = (more, end);
+    }
+    // Large parts first, so that all threads end at about the same time.
+    parts.sort_unstable_by_key(|part| part.len());
+    let parts = Mutex::new(parts);
+    let next = || lock(&parts).pop();
+    in_parallel(threads, || {
+        while let Some(part) = next() {
+            part.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| tie(a).cmp(&tie(b))));
+        }
+    });
+    drop(parts);
+    divided
+}
+
+/// Frees all nodes below `node`, which is locked, so that no thread can come from above any more. A reader that is still in a
+/// child finds the version of the child changed.
+fn free_below(arena: &Arena<Inner>, node: &Inner) {
+    if node.level() == 0 {
+        return;
+    }
+    for child in (0..node.count()).map(|slot| node.node(slot)) {
+        let guard = child.lock().lock();
+        free_below(arena, child);
+        drop(guard);
+        arena.free(child);
+    }
+}
+
+/// Cuts `items` into parts of about the same size, none larger than `most`.
+fn even_parts<T>(items: &[T], most: usize) -> impl Iterator<Item = &[T]> {
+    let parts = items.len().div_ceil(most);
+    (0..parts).map(move |i| &items[items.len() * i / parts..items.len() * (i + 1) / parts])
+}

@@ -1,0 +1,267 @@
+//! From a key to its leaf.
+
+use super::Tree;
+use super::inner::{Bounds, Child, Inner, Key, fence_after_enlarging};
+use super::leaf::Leaf;
+use crate::Result;
+use crate::concurrency::locks::{Version, WriteGuard};
+use crate::kernels::{Kernel, Simd, SimdLevel, dispatch};
+use crate::spatial::Geometry;
+
+/// Levels of inner nodes, at most: with the smallest nodes, half full, more leaves than a pool can hold.
+const MOST_LEVELS: usize = 24;
+
+/// Another thread changed what was being read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Changed;
+
+/// The nodes from the root to a bottom node, with the versions that they had.
+#[derive(Clone, Copy)]
+pub(super) struct Path<'a> {
+    nodes: [Option<(&'a Inner, Version)>; MOST_LEVELS],
+    length: usize,
+}
+
+impl<'a> Path<'a> {
+    fn push(&mut self, node: &'a Inner, version: Version) {
+        assert!(
+            self.length < MOST_LEVELS,
+            "invariant: a tree has at most {MOST_LEVELS} levels"
+        );
+        self.nodes[self.length] = Some((node, version));
+        self.length += 1;
+    }
+
+    /// Whether no node has changed since.
+    #[inline(always)]
+    pub(super) fn is_current(&self) -> bool {
+        let mut nodes = self.nodes[..self.length].iter().flatten();
+        nodes.all(|(node, version)| node.lock().validate(*version))
+    }
+
+    /// Whether all boxes on the way to `key` contain `bounds`.
+    pub(super) fn contains(&self, bounds: &Bounds, key: Key, axes: usize) -> bool {
+        let mut nodes = self.nodes[..self.length].iter().flatten();
+        nodes.all(|(node, _)| {
+            let slot = dispatch(SimdLevel::best(), Find { node, key });
+            node.bounds(slot).contains(bounds, axes)
+        })
+    }
+
+    /// Makes the boxes of the nodes on the path as small as what lies below them allows, from the bottom upwards. Gives up where another thread
+    /// is in the way: a larger box only costs time.
+    pub(super) fn tighten(&self) {
+        for pair in self.nodes[..self.length].windows(2).rev() {
+            let [Some((parent, version)), Some((node, _))] = pair else {
+                return;
+            };
+            let Some(_parent) = parent.lock().try_lock_at(*version) else {
+                return;
+            };
+            let Some(_node) = node.lock().try_lock() else {
+                return;
+            };
+            let slot = (0..parent.count()).find(|&slot| std::ptr::eq(parent.node(slot), *node));
+            if let Some(slot) = slot {
+                // Both nodes are locked, and were before the boxes below were read.
+                parent.set_bounds(slot, &node.bounds_of_all());
+            }
+        }
+    }
+}
+
+/// Where a search ended: a child of a bottom node, and the way there.
+#[derive(Clone, Copy)]
+pub(super) struct Spot<'a> {
+    pub(super) parent: &'a Inner,
+    pub(super) version: Version,
+    pub(super) slot: usize,
+    pub(super) child: Child,
+    /// The key at which the node to the right of `parent` begins, if there is one.
+    pub(super) end: Option<Key>,
+    pub(super) path: Path<'a>,
+}
+
+impl<'a> Spot<'a> {
+    /// Whether the bottom node is still what it was when the search ended there.
+    #[inline(always)]
+    pub(super) fn is_current(&self) -> bool {
+        self.parent.lock().validate(self.version)
+    }
+
+    /// The smallest key that the child covers.
+    pub(super) fn low(&self) -> Key {
+        self.parent.key(self.slot)
+    }
+
+    /// The smallest key that the child does not cover, if there is one.
+    pub(super) fn high(&self) -> Option<Key> {
+        self.parent.next_key(self.slot).or(self.end)
+    }
+}
+
+impl<G: Geometry> Tree<G> {
+    /// The bottom node's child that covers `key`. With `bounds` the boxes on the way are enlarged to contain them: the caller
+    /// validates the path before it commits. The caller is pinned.
+    ///
+    /// Optimistic lock coupling: every node's version is taken before its parent's is checked.
+    #[inline(always)]
+    fn try_descend<S: Simd>(&self, key: Key, bounds: Option<&Bounds>) -> Result<Spot<'_>, Changed> {
+        let mut node = self.root();
+        let mut version = node.lock().read();
+        let mut path = Path {
+            nodes: [None; MOST_LEVELS],
+            length: 0,
+        };
+        let (mut end, mut grew) = (None, false);
+        loop {
+            path.push(node, version);
+            let slot = node.find::<S>(key);
+            end = node.next_key(slot).or(end);
+            if let Some(bounds) = bounds {
+                grew |= if G::AXES == 2 {
+                    node.enlarge::<2>(slot, bounds)
+                } else {
+                    node.enlarge::<3>(slot, bounds)
+                };
+            }
+            if node.level() == 0 {
+                let child = node.child(slot);
+                if !node.lock().validate(version) {
+                    return Err(Changed);
+                }
+                if grew {
+                    fence_after_enlarging();
+                }
+                let spot = Spot {
+                    parent: node,
+                    version,
+                    slot,
+                    child,
+                    end,
+                    path,
+                };
+                return Ok(spot);
+            }
+            let child = node.node(slot);
+            child.prefetch_keys();
+            if bounds.is_some() {
+                child.prefetch_bounds::<2>();
+            }
+            let child_version = child.lock().read();
+            // The child's version was taken while its parent still pointed to it for this key.
+            if !node.lock().validate(version) {
+                return Err(Changed);
+            }
+            (node, version) = (child, child_version);
+        }
+    }
+
+    /// The spot of `key`, which may be an unindexed range. The caller is pinned.
+    #[inline(always)]
+    pub(super) fn locate_any(&self, key: Key) -> Spot<'_> {
+        self.locate_for(key, None)
+    }
+
+    #[inline(always)]
+    pub(super) fn locate_for(&self, key: Key, bounds: Option<&Bounds>) -> Spot<'_> {
+        loop {
+            if let Ok(spot) = dispatch(
+                self.simd,
+                Descend {
+                    tree: self,
+                    key,
+                    bounds,
+                },
+            ) {
+                return spot;
+            }
+        }
+    }
+
+    /// The spot of `key`, indexed on demand. The caller is pinned.
+    #[inline(always)]
+    pub(super) fn locate(&self, key: Key) -> Result<Spot<'_>> {
+        loop {
+            let spot = self.locate_any(key);
+            if !spot.child.is_unindexed() {
+                return Ok(spot);
+            }
+            self.index_on_demand(key)?;
+        }
+    }
+
+    /// The leaf that covers `key`, locked. With `bounds`, all boxes above the leaf contain them, until the leaf is unlocked. The caller is
+    /// pinned.
+    #[inline(always)]
+    pub(super) fn lock_leaf(&self, key: Key, bounds: Option<&Bounds>) -> Result<LockedLeaf<'_, G>> {
+        loop {
+            let spot = self.locate_for(key, bounds);
+            if spot.child.is_unindexed() {
+                self.index_on_demand(key)?;
+                continue;
+            }
+            self.leaves.prefetch_front(spot.child.offset());
+            // Before the path is validated: another leaf of the same node may split at any time.
+            let (low, high) = (spot.low(), spot.high());
+            let guard = self.locks.of(spot.child.offset().get()).lock();
+            // The leaf is locked, so it cannot be split any more; unless it was before, it covers the key. Nodes above may have got smaller boxes
+            // meanwhile.
+            let is_current = match bounds {
+                Some(_) => spot.path.is_current(),
+                None => spot.is_current(),
+            };
+            if is_current {
+                let leaf = self.leaves.at(spot.child.offset());
+                return Ok(LockedLeaf {
+                    spot,
+                    leaf,
+                    guard,
+                    low,
+                    high,
+                });
+            }
+        }
+    }
+}
+
+/// A leaf and the right to write it.
+pub(super) struct LockedLeaf<'a, G> {
+    pub(super) spot: Spot<'a>,
+    pub(super) leaf: Leaf<'a, G>,
+    pub(super) guard: WriteGuard<'a>,
+    /// The smallest key that the leaf covers.
+    pub(super) low: Key,
+    /// The smallest key that the leaf does not cover, if there is one.
+    pub(super) high: Option<Key>,
+}
+
+struct Descend<'a, 'b, G> {
+    tree: &'a Tree<G>,
+    key: Key,
+    bounds: Option<&'b Bounds>,
+}
+
+impl<'a, G: Geometry> Kernel for Descend<'a, '_, G> {
+    type Out = Result<Spot<'a>, Changed>;
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Self::Out {
+        self.tree.try_descend::<S>(self.key, self.bounds)
+    }
+}
+
+/// The slot of the child that covers `key`.
+pub(super) struct Find<'a> {
+    pub(super) node: &'a Inner,
+    pub(super) key: Key,
+}
+
+impl Kernel for Find<'_> {
+    type Out = usize;
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> usize {
+        self.node.find::<S>(self.key)
+    }
+}

@@ -1,0 +1,264 @@
+//! The whole index against a list of records.
+
+use crate::{Box2, Box3, Geometry, HilbertOptions, Point2, Point3, Pool, PoolOptions, Spatial};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+/// Random geometries of one type, in a square or cube of side `side`.
+trait Random: Geometry {
+    fn at_random(random: &mut SmallRng, side: u64) -> Self;
+    fn everything() -> Self::Window;
+    fn around(random: &mut SmallRng, side: u64) -> Self::Window;
+}
+
+fn coordinate(random: &mut SmallRng, side: u64) -> f64 {
+    random.random_range(0..side) as f64 / 4.0 - side as f64 / 8.0
+}
+
+impl Random for Point2 {
+    fn at_random(random: &mut SmallRng, side: u64) -> Self {
+        Self::new(coordinate(random, side), coordinate(random, side))
+    }
+
+    fn everything() -> Box2 {
+        let inf = f64::INFINITY;
+        Box2::new(Self::new(-inf, -inf), Self::new(inf, inf))
+    }
+
+    fn around(random: &mut SmallRng, side: u64) -> Box2 {
+        Box2::at_random(random, side)
+    }
+}
+
+impl Random for Box2 {
+    fn at_random(random: &mut SmallRng, side: u64) -> Self {
+        let low = Point2::at_random(random, side);
+        let more = Point2::at_random(random, side / 8 + 1);
+        Self::new(low, Point2::new(low.x + more.x.abs(), low.y + more.y.abs()))
+    }
+
+    fn everything() -> Self {
+        Point2::everything()
+    }
+
+    fn around(random: &mut SmallRng, side: u64) -> Self {
+        Self::at_random(random, side)
+    }
+}
+
+impl Random for Point3 {
+    fn at_random(random: &mut SmallRng, side: u64) -> Self {
+        let [x, y, z] = [0; 3].map(|_: u8| coordinate(random, side));
+        Self::new(x, y, z)
+    }
+
+    fn everything() -> Box3 {
+        let inf = f64::INFINITY;
+        Box3::new(Self::new(-inf, -inf, -inf), Self::new(inf, inf, inf))
+    }
+
+    fn around(random: &mut SmallRng, side: u64) -> Box3 {
+        Box3::at_random(random, side)
+    }
+}
+
+impl Random for Box3 {
+    fn at_random(random: &mut SmallRng, side: u64) -> Self {
+        let low = Point3::at_random(random, side);
+        let more = Point3::at_random(random, side / 8 + 1);
+        let high = Point3::new(
+            low.x + more.x.abs(),
+            low.y + more.y.abs(),
+            low.z + more.z.abs(),
+        );
+        Self::new(low, high)
+    }
+
+    fn everything() -> Self {
+        Point3::everything()
+    }
+
+    fn around(random: &mut SmallRng, side: u64) -> Self {
+        Self::at_random(random, side)
+    }
+}
+
+fn sorted<G: Geometry>(mut records: Vec<(G, u64)>) -> Vec<(G, u64)> {
+    let key = |(shape, payload): &(G, u64)| {
+        let words: Vec<u64> = (0..G::COORDINATES)
+            .map(|i| shape.coordinate(i).to_bits())
+            .collect();
+        (*payload, words)
+    };
+    records.sort_unstable_by_key(key);
+    records
+}
+
+fn window_of<G: Geometry>(index: &Spatial<G>, window: G::Window) -> Vec<(G, u64)> {
+    let found = index.intersecting(window).unwrap();
+    sorted(found.map(|record| (record.shape, record.payload)).collect())
+}
+
+fn meets<G: Geometry>(window: &G::Window, shape: &G) -> bool {
+    crate::spatial::Rect::of(window).intersects(&crate::spatial::Rect::of(shape))
+}
+
+/// Random changes and searches, across closings and crashes of the pool.
+fn changes_and_searches<G: Random>(seed: u64, side: u64, steps: usize) {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.pool");
+    let mut pool = PoolOptions::new().create(&path).unwrap();
+    let mut index = pool.spatial::<G>("s").unwrap();
+    let mut model: Vec<(G, u64)> = Vec::new();
+    for step in 0..steps {
+        // Grows at first, and shrinks at the end.
+        let growing = random.random_range(0_usize..steps * 2) > step;
+        let at = random.random_range(0..model.len().max(1));
+        match random.random_range(0..100) {
+            0..60 if growing || model.is_empty() => {
+                let (shape, payload) = (G::at_random(&mut random, side), random.random_range(0..4));
+                index.insert(shape, payload).unwrap();
+                model.push((shape, payload));
+            }
+            0..60 => {
+                let (shape, payload) = model.swap_remove(at);
+                assert!(
+                    index.remove(shape, payload).unwrap(),
+                    "{shape:?} {payload} is not there"
+                );
+            }
+            60..80 if !model.is_empty() => {
+                let (from, payload) = model[at];
+                let to = G::at_random(&mut random, side);
+                assert!(index.relocate(payload, from, to).unwrap());
+                model[at].0 = to;
+            }
+            80..96 => {
+                let window = G::around(&mut random, side);
+                let expected: Vec<_> = model
+                    .iter()
+                    .filter(|(shape, _)| meets::<G>(&window, shape))
+                    .copied()
+                    .collect();
+                assert_eq!(window_of(&index, window), sorted(expected));
+            }
+            96 => assert!(!index.remove(G::at_random(&mut random, side), 77).unwrap()),
+            97 if random.random_range(0..8_u32) == 0 => {
+                drop(index);
+                pool = reopen(pool, &path, random.random());
+                index = pool.spatial("s").unwrap();
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(window_of(&index, G::everything()), sorted(model.clone()));
+    assert_eq!(index.check().unwrap(), [""; 0]);
+    assert_eq!(index.len().unwrap(), model.len() as u64);
+    for (shape, payload) in model {
+        assert!(index.remove(shape, payload).unwrap());
+    }
+    assert_eq!(index.check().unwrap(), [""; 0]);
+    assert!(index.is_empty().unwrap());
+    drop(index);
+    pool.shrink().unwrap();
+    assert_eq!(pool.check(), [""; 0]);
+}
+
+fn reopen(pool: Pool, path: &std::path::Path, cleanly: bool) -> Pool {
+    if cleanly {
+        pool.close().unwrap();
+    } else {
+        // What a crash would leave at this moment.
+        let image = path.with_extension("image");
+        std::fs::copy(path, &image).unwrap();
+        drop(pool);
+        std::fs::rename(&image, path).unwrap();
+    }
+    PoolOptions::new().open(path).unwrap()
+}
+
+#[test]
+fn points_and_boxes_are_found_whatever_happened_before() {
+    for (seed, side) in [(1, 4), (2, 40), (3, 4_000), (4, 1 << 40)] {
+        changes_and_searches::<Point2>(seed, side, 3_000);
+        changes_and_searches::<Box2>(seed, side, 3_000);
+        changes_and_searches::<Point3>(seed, side, 3_000);
+        changes_and_searches::<Box3>(seed, side, 3_000);
+    }
+}
+
+#[test]
+fn loaded_records_are_found_and_change() {
+    let mut random = SmallRng::seed_from_u64(5);
+    let pool = Pool::in_memory().unwrap();
+    let index = pool
+        .spatial_with::<Point2>("s", HilbertOptions::default())
+        .unwrap();
+    let model: Vec<(Point2, u64)> = (0..20_000)
+        .map(|i| (Point2::at_random(&mut random, 1 << 20), i % 3))
+        .collect();
+    index.bulk_load(model.clone(), 0.7).unwrap();
+    assert_eq!(index.check().unwrap(), [""; 0]);
+    assert_eq!(
+        window_of(&index, Point2::everything()),
+        sorted(model.clone())
+    );
+    for (shape, payload) in &model {
+        assert!(index.remove(*shape, *payload).unwrap());
+    }
+    assert!(index.is_empty().unwrap());
+    index.bulk_load(model, 0.7).unwrap();
+    assert_eq!(index.len().unwrap(), 20_000);
+    assert_eq!(index.check().unwrap(), [""; 0]);
+}
+
+/// One geometry with one payload, so often that the records fill many leaves.
+#[test]
+fn equal_records_are_counted() {
+    let pool = Pool::in_memory().unwrap();
+    let index = pool.spatial::<Point2>("s").unwrap();
+    let at = Point2::new(3.0, 4.0);
+    for _ in 0..5_000 {
+        index.insert(at, 7).unwrap();
+    }
+    assert_eq!(index.check().unwrap(), [""; 0]);
+    assert_eq!(window_of(&index, Point2::everything()).len(), 5_000);
+    for left in (0..5_000).rev() {
+        assert!(index.remove(at, 7).unwrap());
+        if left % 1_000 == 0 {
+            assert_eq!(index.check().unwrap(), [""; 0]);
+        }
+    }
+    assert!(!index.remove(at, 7).unwrap());
+}
+
+/// The sweep changes the inner nodes while searches come by.
+#[test]
+fn a_search_beside_the_sweep_finds_every_record_once() {
+    const RECORDS: u64 = 300;
+    let directory = tempfile::tempdir().unwrap();
+    let (path, image) = (
+        directory.path().join("a.pool"),
+        directory.path().join("b.pool"),
+    );
+    let pool = PoolOptions::new().create(&path).unwrap();
+    let index = pool.spatial::<Point2>("s").unwrap();
+    let mut random = SmallRng::seed_from_u64(6);
+    for payload in 0..RECORDS {
+        index
+            .insert(Point2::at_random(&mut random, 1 << 30), payload)
+            .unwrap();
+    }
+    for _ in 0..if cfg!(debug_assertions) { 20 } else { 200 } {
+        std::fs::copy(&path, &image).unwrap();
+        let pool = PoolOptions::new().open(&image).unwrap();
+        let index = pool.open_spatial::<Point2>("s").unwrap();
+        for _ in 0..6 {
+            let found = index.intersecting(Point2::everything()).unwrap();
+            let mut payloads: Vec<u64> = found.map(|record| record.payload).collect();
+            payloads.sort_unstable();
+            assert!(payloads.into_iter().eq(0..RECORDS));
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Searches in windows, and what they have found.
+
+use super::Spatial;
+use crate::Result;
+use crate::spatial::{Geometry, Rect, Windows};
+
+/// A record of a spatial index.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> indelible::Result<()> {
+/// use indelible::{Point2, Pool, Record};
+/// let places = Pool::in_memory()?.spatial::<Point2>("places")?;
+/// let here = Point2::new(1.0, 2.0);
+/// places.insert(here, 10)?;
+/// assert_eq!(places.at_point(here)?.next(), Some(Record { shape: here, payload: 10 }));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Record<G> {
+    /// The point or the box.
+    pub shape: G,
+    /// What was stored beside it.
+    pub payload: u64,
+}
+
+impl<G> From<(G, u64)> for Record<G> {
+    fn from((shape, payload): (G, u64)) -> Self {
+        Self { shape, payload }
+    }
+}
+
+/// The records that a search has found: an iterator that knows its length.
+///
+/// The search is over when the iterator is there; it holds the records, and nothing of the index.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> indelible::Result<()> {
+/// use indelible::{Box2, Point2, Pool};
+/// let places = Pool::in_memory()?.spatial::<Point2>("places")?;
+/// places.insert(Point2::new(1.0, 2.0), 10)?;
+/// let found = places.intersecting(Box2::new(Point2::new(0.0, 0.0), Point2::new(9.0, 9.0)))?;
+/// assert_eq!(found.len(), 1);
+/// for record in found {
+///     println!("{:?}: {}", record.shape, record.payload);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Records<G> {
+    found: std::vec::IntoIter<(G, u64)>,
+}
+
+impl<G> Records<G> {
+    pub(super) fn new(found: Vec<(G, u64)>) -> Self {
+        Self {
+            found: found.into_iter(),
+        }
+    }
+}
+
+impl<G> Iterator for Records<G> {
+    type Item = Record<G>;
+
+    fn next(&mut self) -> Option<Record<G>> {
+        self.found.next().map(Record::from)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.found.size_hint()
+    }
+}
+
+impl<G> DoubleEndedIterator for Records<G> {
+    fn next_back(&mut self) -> Option<Record<G>> {
+        self.found.next_back().map(Record::from)
+    }
+}
+
+impl<G> ExactSizeIterator for Records<G> {}
+impl<G> std::iter::FusedIterator for Records<G> {}
+
+/// Searches in windows.
+impl<G: Geometry> Spatial<G> {
+    /// The records that have a point in common with `window`, in no particular order. Edges and faces belong to both.
+    ///
+    /// Edges of the window may be infinite. In an index of longitudes and latitudes the window may
+    /// [cross the antimeridian](Self#coordinates).
+    ///
+    /// The records are collected: O(hits) memory. O(log n + hits) for small windows and shapes that overlap little. Each record that is there
+    /// during the whole call is found exactly once.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every method](Self#errors).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # use indelible::{Box2, Point2, Pool};
+    /// # let parks = Pool::in_memory()?.spatial::<Box2>("parks")?;
+    /// let square = |low: f64, high: f64| Box2::new(Point2::new(low, low), Point2::new(high, high));
+    /// parks.insert(square(0.0, 3.0), 10)?;
+    /// parks.insert(square(4.0, 5.0), 20)?;
+    /// assert_eq!(parks.intersecting(square(2.0, 4.0))?.len(), 2);
+    /// assert_eq!(parks.intersecting(square(f64::NEG_INFINITY, f64::INFINITY))?.len(), 2);
+    /// assert!(parks.intersecting(square(2.0, 1.0)).is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn intersecting(&self, window: G::Window) -> Result<Records<G>> {
+        let windows = self.coordinates.windows(&window)?;
+        self.search(&windows, |_| true)
+    }
+
+    /// The records that lie in `window` with all of their points, in no particular order. Edges and faces belong to both.
+    ///
+    /// As [`intersecting`](Self::intersecting), which is the same for points.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every method](Self#errors).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # use indelible::{Box2, Point2, Pool};
+    /// # let parks = Pool::in_memory()?.spatial::<Box2>("parks")?;
+    /// let square = |low: f64, high: f64| Box2::new(Point2::new(low, low), Point2::new(high, high));
+    /// parks.insert(square(0.0, 3.0), 10)?;
+    /// parks.insert(square(4.0, 5.0), 20)?;
+    /// let inside: Vec<u64> = parks.contained_in(square(2.0, 5.0))?.map(|park| park.payload).collect();
+    /// assert_eq!(inside, [20]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn contained_in(&self, window: G::Window) -> Result<Records<G>> {
+        let windows = self.coordinates.windows(&window)?;
+        let contains = |rect: &Rect| {
+            windows
+                .as_slice()
+                .iter()
+                .any(|window| window.contains(rect))
+        };
+        self.search(&windows, contains)
+    }
+
+    /// The records that contain `point`, on an edge or inside, in no particular order.
+    ///
+    /// For points: the records that are there. As [`intersecting`](Self::intersecting).
+    ///
+    /// # Errors
+    ///
+    /// Those of [every method](Self#errors).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # use indelible::{Box2, Point2, Pool};
+    /// # let parks = Pool::in_memory()?.spatial::<Box2>("parks")?;
+    /// parks.insert(Box2::new(Point2::new(0.0, 0.0), Point2::new(3.0, 3.0)), 10)?;
+    /// assert_eq!(parks.at_point(Point2::new(1.0, 3.0))?.len(), 1);
+    /// assert_eq!(parks.at_point(Point2::new(1.0, 3.1))?.len(), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn at_point(&self, point: G::Point) -> Result<Records<G>> {
+        let point = self.coordinates.accept(&point)?;
+        let window: G::Window = Rect::of(&point).window();
+        self.intersecting(window)
+    }
+
+    /// The records that have a point in common with each of `windows`, in the order of the windows: as [`intersecting`](Self::intersecting) for
+    /// each of them.
+    ///
+    /// Each search is a step by itself; the batch is not one snapshot.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every method](Self#errors); nothing is searched after [`Error::BadGeometry`](crate::Error::BadGeometry).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # use indelible::{Box2, Point2, Pool};
+    /// # let places = Pool::in_memory()?.spatial::<Point2>("places")?;
+    /// places.insert(Point2::new(1.0, 1.0), 10)?;
+    /// let square = |low: f64, high: f64| Box2::new(Point2::new(low, low), Point2::new(high, high));
+    /// let found = places.query_batch(&[square(0.0, 1.0), square(2.0, 3.0)])?;
+    /// assert_eq!((found[0].len(), found[1].len()), (1, 0));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn query_batch(&self, windows: &[G::Window]) -> Result<Vec<Records<G>>> {
+        let windows: Result<Vec<Windows>> = windows
+            .iter()
+            .map(|window| self.coordinates.windows(window))
+            .collect();
+        let windows = windows?;
+        let searches = windows.iter().map(|windows| self.search(windows, |_| true));
+        searches.collect()
+    }
+
+    /// The records that meet one of `windows` and whose boxes `accepts` returns `true` for.
+    fn search(&self, windows: &Windows, accepts: impl Fn(&Rect) -> bool) -> Result<Records<G>> {
+        let mut found = Vec::new();
+        let mut accepts = |shape: &G, _: u64| accepts(&Rect::of(shape));
+        self.index
+            .search(windows.as_slice(), &mut accepts, &mut found)?;
+        Ok(Records::new(found))
+    }
+}

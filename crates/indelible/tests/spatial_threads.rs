@@ -1,0 +1,140 @@
+//! Searches while other threads write: what is there throughout is found exactly once, and a record that moves is in one place.
+
+use indelible::{Box2, Point2, Pool, Spatial, SpatialKind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+/// Records that nobody touches: payloads below this.
+const STILL: u64 = 2_000;
+/// Records that are moved from place to place, each by one thread: payloads from here on.
+const MOVING: u64 = 1_000_000;
+const MOVERS: u64 = 64;
+const WRITERS: u64 = 3;
+/// How often a reader searches.
+const SEARCHES: u64 = 200;
+
+fn square(low: f64, high: f64) -> Box2 {
+    Box2::new(Point2::new(low, low), Point2::new(high, high))
+}
+
+/// A number from 0 to below 1 that looks random.
+fn spread(number: u64) -> f64 {
+    (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+fn place(number: u64) -> Point2 {
+    Point2::new(spread(number) * 100.0, spread(number ^ 0xffff_0000) * 100.0)
+}
+
+/// Inserts and removes records of its own, and moves those of its movers, until told to stop.
+fn write(spatial: &Spatial<Point2>, writer: u64, stop: &AtomicBool) {
+    let own = |round: u64| (place(round * WRITERS + writer), 10_000 + writer);
+    let movers = (0..MOVERS).filter(|mover| mover % WRITERS == writer);
+    let mut movers: Vec<(u64, u64)> = movers.map(|mover| (mover, mover)).collect();
+    let mut round = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let (shape, payload) = own(round);
+        spatial.insert(shape, payload).unwrap();
+        if round >= 500 {
+            let (shape, payload) = own(round - 500);
+            assert!(spatial.remove(shape, payload).unwrap());
+        }
+        let at = round as usize % movers.len();
+        let (mover, from) = movers[at];
+        let to = from + MOVERS * (round % 7 + 1);
+        let moved = spatial.relocate(MOVING + mover, place(from), place(to));
+        assert!(moved.unwrap());
+        movers[at].1 = to;
+        round += 1;
+    }
+}
+
+/// Searches, and looks for what must be there.
+fn read(spatial: &Spatial<Point2>, reader: u64) {
+    let everything = square(-1.0, 101.0);
+    for round in 0..SEARCHES {
+        let found = spatial.intersecting(everything).unwrap();
+        let mut payloads: Vec<u64> = found.map(|record| record.payload).collect();
+        payloads.retain(|payload| *payload < STILL || *payload >= MOVING);
+        payloads.sort_unstable();
+        let wanted = (0..STILL).chain(MOVING..MOVING + MOVERS);
+        assert!(
+            payloads.iter().copied().eq(wanted),
+            "{} of them",
+            payloads.len()
+        );
+
+        let low = spread(round ^ reader << 32) * 80.0;
+        let window = square(low, low + 20.0);
+        let is_in = |at: Point2| {
+            let edges = low..=low + 20.0;
+            edges.contains(&at.x) && edges.contains(&at.y)
+        };
+        let wanted: Vec<u64> = (0..STILL).filter(|still| is_in(place(*still))).collect();
+        let found = spatial.intersecting(window).unwrap();
+        let mut payloads: Vec<u64> = found.map(|record| record.payload).collect();
+        payloads.retain(|payload| *payload < STILL);
+        payloads.sort_unstable();
+        assert_eq!(payloads, wanted);
+
+        let nearest = spatial.nearest(Point2::new(low, 50.0)).unwrap();
+        let mut nearest: Vec<(f64, u64)> = nearest
+            .within(30.0)
+            .unwrap()
+            .map(|found| found.map(|(distance, of)| (distance, of.payload)).unwrap())
+            .collect();
+        assert!(nearest.is_sorted_by(|a, b| a.0 <= b.0));
+        nearest.retain(|(_, payload)| *payload < STILL);
+        let distance = |still: u64| (place(still).x - low).hypot(place(still).y - 50.0);
+        let wanted = (0..STILL).filter(|still| distance(*still) < 29.999).count();
+        assert!(nearest.len() >= wanted);
+        let mut payloads: Vec<u64> = nearest.iter().map(|(_, payload)| *payload).collect();
+        payloads.sort_unstable();
+        payloads.dedup();
+        assert_eq!(payloads.len(), nearest.len(), "none comes twice");
+    }
+}
+
+#[test]
+fn searches_beside_writers_find_what_is_there_exactly_once() {
+    for &kind in SpatialKind::all() {
+        let pool = Pool::in_memory().unwrap();
+        let spatial = pool.spatial_with::<Point2>("s", kind).unwrap();
+        for still in 0..STILL {
+            spatial.insert(place(still), still).unwrap();
+        }
+        for mover in 0..MOVERS {
+            spatial.insert(place(mover), MOVING + mover).unwrap();
+        }
+        let (stop, reading) = (AtomicBool::new(false), AtomicU64::new(2));
+        thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                let (spatial, stop) = (&spatial, &stop);
+                scope.spawn(move || write(spatial, writer, stop));
+            }
+            for reader in 0..2 {
+                let (spatial, stop, reading) = (&spatial, &stop, &reading);
+                scope.spawn(move || {
+                    // Also if the reader finds something wrong, so that the test ends.
+                    let _last = Last { stop, reading };
+                    read(spatial, reader);
+                });
+            }
+        });
+        assert_eq!(spatial.check().unwrap(), [""; 0]);
+    }
+}
+
+/// The last reader to end stops the writers.
+struct Last<'a> {
+    stop: &'a AtomicBool,
+    reading: &'a AtomicU64,
+}
+
+impl Drop for Last<'_> {
+    fn drop(&mut self) {
+        if self.reading.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
