@@ -394,10 +394,14 @@ impl Log {
 
 impl Sink for Log {
     fn append(&self, words: &[Word]) -> u64 {
-        ENCODED.with_borrow_mut(|encoded| {
+        let append = |encoded: &mut Encoded| {
             encoded.set(words);
             // If the log has failed, every public operation says so; nothing is acknowledged any more.
             self.append_encoded(encoded).unwrap_or(u64::MAX)
-        })
+        };
+        ENCODED
+            .try_with(|encoded| append(&mut encoded.borrow_mut()))
+            // The thread is ending.
+            .unwrap_or_else(|_| append(&mut Encoded::default()))
     }
 }
