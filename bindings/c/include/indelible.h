@@ -1,5 +1,5 @@
 /*
- * Indelible for C and C++: maps from uint64_t to uint64_t that outlive the process.
+ * Indelible for C and C++: maps from uint64_t to uint64_t, and spatial indexes, that outlive the process.
  *
  * Made by cbindgen from bindings/c/src; the test `header` compares. Do not edit.
  *
@@ -9,7 +9,7 @@
  * indelible_last_error() says why. A null pointer is refused with INDELIBLE_STATUS_INVALID, unless the
  * function says what it means. No call unwinds into its caller.
  *
- * All functions may be called by any number of threads at once, with the same handles. The exceptions are the two that
+ * All functions may be called by any number of threads at once, with the same handles. The exceptions are those that
  * close a handle: it must not be in use elsewhere, nor be used again.
  */
 
@@ -40,7 +40,27 @@
 #define INDELIBLE_DURABILITY_POWER_LOSS_FORCED 3
 
 /**
- * What became of a call. Below zero: it failed; a map that it was to change is as before, unless it is
+ * Points of the plane, or of longitudes and latitudes.
+ */
+#define INDELIBLE_POINT2 1
+
+/**
+ * Points of space.
+ */
+#define INDELIBLE_POINT3 2
+
+/**
+ * Boxes of the plane, or of longitudes and latitudes.
+ */
+#define INDELIBLE_BOX2 3
+
+/**
+ * Boxes of space.
+ */
+#define INDELIBLE_BOX3 4
+
+/**
+ * What became of a call. Below zero: it failed; what it was to change is as before, unless it is
  * INDELIBLE_STATUS_PANIC.
  */
 typedef enum indelible_status {
@@ -49,7 +69,7 @@ typedef enum indelible_status {
    */
   INDELIBLE_STATUS_OK = 0,
   /**
-   * The key is not there; nothing was changed.
+   * The key or the record is not there; nothing was changed.
    */
   INDELIBLE_STATUS_ABSENT = 1,
   /**
@@ -57,7 +77,7 @@ typedef enum indelible_status {
    */
   INDELIBLE_STATUS_PRESENT = 2,
   /**
-   * A pointer is null, a name is not UTF-8 or too long, or a number is outside its range.
+   * A pointer is null, a name is not UTF-8 or too long, a number is outside its range, or corners make no box.
    */
   INDELIBLE_STATUS_INVALID = -1,
   /**
@@ -74,7 +94,7 @@ typedef enum indelible_status {
   INDELIBLE_STATUS_LOCKED = -4,
   /**
    * The file cannot be used as wished: not a pool, of a newer format or another machine, open when the machine itself
-   * went down, not on persistent memory, or the map has another type, another kind or other
+   * went down, not on persistent memory, or the map or the spatial index has another type, another kind or other
    * options.
    */
   INDELIBLE_STATUS_REFUSED = -5,
@@ -116,6 +136,11 @@ typedef struct indelible_map indelible_map;
 typedef struct indelible_pool indelible_pool;
 
 /**
+ * An open spatial index.
+ */
+typedef struct indelible_spatial indelible_spatial;
+
+/**
  * A record: 16 bytes.
  */
 typedef struct indelible_record {
@@ -128,6 +153,41 @@ typedef struct indelible_record {
    */
   uint64_t value;
 } indelible_record;
+
+/**
+ * A box by its corners: 48 bytes. A point is a box whose corners are equal.
+ *
+ * With longitudes and latitudes, `low[0]` is the western edge, `low[1]` the southern, `high[0]` the eastern, `high[1]` the northern. Of a
+ * geometry with two axes the third numbers are not looked at, and written as 0.
+ */
+typedef struct indelible_box {
+  /**
+   * The lower corner.
+   */
+  double low[3];
+  /**
+   * The upper corner.
+   */
+  double high[3];
+} indelible_box;
+
+/**
+ * A record that a search has found: 64 bytes.
+ */
+typedef struct indelible_spatial_record {
+  /**
+   * The point or the box.
+   */
+  struct indelible_box shape;
+  /**
+   * What is stored beside it.
+   */
+  uint64_t payload;
+  /**
+   * Its distance from the point of indelible_spatial_nearest; 0 from other searches.
+   */
+  double distance;
+} indelible_spatial_record;
 
 #ifdef __cplusplus
 extern "C" {
@@ -333,6 +393,134 @@ enum indelible_status indelible_bulk_load(const struct indelible_map *map,
  * `map` is open; `count` can be written.
  */
 enum indelible_status indelible_len(const struct indelible_map *map, uint64_t *count);
+
+/**
+ * Opens the spatial index `name` (1 to 63 bytes of UTF-8) of `pool`, and creates it if it is not there.
+ *
+ * `geometry` is one of INDELIBLE_POINT2, _POINT3, _BOX2, _BOX3. `options` says how a new index is laid out
+ * (`kind=hilbert,coordinates=lonlat`), as for indelible_map_open_with: null or an empty string means the defaults, and
+ * opens an index that is there whatever its options are. With `coordinates=lonlat` coordinates are degrees of longitude
+ * and latitude, and distances are metres.
+ *
+ * The handle is written to `index` on INDELIBLE_STATUS_OK and to be closed with indelible_spatial_close. An index of
+ * another geometry, with other options than asked for, or a map of this name is refused with INDELIBLE_STATUS_REFUSED.
+ *
+ * # Safety
+ *
+ * `pool` is open; `name` and, unless it is null, `options` end with a zero byte; `index` can be written.
+ */
+enum indelible_status indelible_spatial_open(const struct indelible_pool *pool,
+                                             const char *name,
+                                             uint32_t geometry,
+                                             const char *options,
+                                             struct indelible_spatial **index);
+
+/**
+ * Closes a spatial index.
+ *
+ * # Safety
+ *
+ * `index` came from indelible_spatial_open, is not in use by another thread, and is not used afterwards.
+ */
+enum indelible_status indelible_spatial_close(struct indelible_spatial *index);
+
+/**
+ * Adds a record, also if there is an equal one. INDELIBLE_STATUS_INVALID: a coordinate is NaN or off the globe, a lower
+ * edge lies above the upper one, or the corners of a point differ. When the call returns, the change is as durable as the
+ * pool promises; so it is with the other calls that change something.
+ *
+ * # Safety
+ *
+ * `index` is open; `shape` can be read.
+ */
+enum indelible_status indelible_spatial_insert(const struct indelible_spatial *index,
+                                               const struct indelible_box *shape,
+                                               uint64_t payload);
+
+/**
+ * Removes one record with this shape and this payload, or returns INDELIBLE_STATUS_ABSENT if there is none.
+ *
+ * # Safety
+ *
+ * `index` is open; `shape` can be read.
+ */
+enum indelible_status indelible_spatial_remove(const struct indelible_spatial *index,
+                                               const struct indelible_box *shape,
+                                               uint64_t payload);
+
+/**
+ * Moves one record with this payload from one shape to another, in one atomic step, or returns INDELIBLE_STATUS_ABSENT
+ * and changes nothing if there is none.
+ *
+ * Other threads see the record in one of the two places, never in both; after a crash it is in one of them.
+ *
+ * # Safety
+ *
+ * `index` is open; `from` and `to` can be read.
+ */
+enum indelible_status indelible_spatial_relocate(const struct indelible_spatial *index,
+                                                 uint64_t payload,
+                                                 const struct indelible_box *from,
+                                                 const struct indelible_box *to);
+
+/**
+ * Finds the records that have a point in common with `window`, edges included, in no particular order. Copies at most
+ * `capacity` of them to `records`, and writes to `count` how many there are: if that is more than `capacity`, ask again
+ * with more room. Edges of the window may be infinite. A window of longitudes whose western edge is east of its eastern
+ * one crosses the antimeridian.
+ *
+ * On failure nothing is written.
+ *
+ * # Safety
+ *
+ * `index` is open; `window` can be read; `capacity` records can be written to `records`, and `count`.
+ */
+enum indelible_status indelible_spatial_intersecting(const struct indelible_spatial *index,
+                                                     const struct indelible_box *window,
+                                                     struct indelible_spatial_record *records,
+                                                     size_t capacity,
+                                                     size_t *count);
+
+/**
+ * As indelible_spatial_intersecting, but finds the records that lie in `window` with all of their points.
+ *
+ * # Safety
+ *
+ * As for indelible_spatial_intersecting.
+ */
+enum indelible_status indelible_spatial_contained(const struct indelible_spatial *index,
+                                                  const struct indelible_box *window,
+                                                  struct indelible_spatial_record *records,
+                                                  size_t capacity,
+                                                  size_t *count);
+
+/**
+ * Copies the records nearest to `point`, a box whose corners are equal, to `records` in the order of their distances, at
+ * most `capacity` of them, and their number to `count`. `within` is the greatest distance, INFINITY for any; distances are
+ * in the unit of the coordinates, or in metres with `coordinates=lonlat`.
+ *
+ * On failure nothing is written.
+ *
+ * # Safety
+ *
+ * `index` is open; `point` can be read; `capacity` records can be written to `records`, and `count`.
+ */
+enum indelible_status indelible_spatial_nearest(const struct indelible_spatial *index,
+                                                const struct indelible_box *point,
+                                                double within,
+                                                struct indelible_spatial_record *records,
+                                                size_t capacity,
+                                                size_t *count);
+
+/**
+ * Writes the number of records to `count`. The first call after a crash waits until all have been counted; the others
+ * take no time.
+ *
+ * # Safety
+ *
+ * `index` is open; `count` can be written.
+ */
+enum indelible_status indelible_spatial_len(const struct indelible_spatial *index, uint64_t *count);
 
 #ifdef __cplusplus
 }  // extern "C"

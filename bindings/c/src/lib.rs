@@ -1,4 +1,4 @@
-//! A C interface to [`indelible`]: maps from `u64` to `u64`.
+//! A C interface to [`indelible`]: maps from `u64` to `u64`, and spatial indexes.
 //!
 //! # Overview
 //!
@@ -11,9 +11,12 @@
 mod map;
 mod pointers;
 mod pool;
+mod spatial;
 mod status;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_spatial;
 
 pub use map::{
     MapHandle, Record, indelible_bulk_load, indelible_get, indelible_insert, indelible_insert_new,
@@ -25,5 +28,11 @@ pub use pool::{
     INDELIBLE_DURABILITY_PROCESS, INDELIBLE_DURABILITY_RECORDED, PoolHandle, indelible_pool_close,
     indelible_pool_create, indelible_pool_in_memory, indelible_pool_open,
     indelible_pool_open_or_create,
+};
+pub use spatial::{
+    INDELIBLE_BOX2, INDELIBLE_BOX3, INDELIBLE_POINT2, INDELIBLE_POINT3, SpatialBox, SpatialHandle,
+    SpatialRecord, indelible_spatial_close, indelible_spatial_contained, indelible_spatial_insert,
+    indelible_spatial_intersecting, indelible_spatial_len, indelible_spatial_nearest,
+    indelible_spatial_open, indelible_spatial_relocate, indelible_spatial_remove,
 };
 pub use status::{Status, indelible_last_error};

@@ -1,10 +1,10 @@
 //! Maps.
 
-use crate::pointers::{elements, place, room, shared, string, taken};
+use crate::pointers::{elements, place, room, shared, string, taken, utf8};
 use crate::pool::PoolHandle;
 use crate::status::{Failure, Status, guarded};
 use indelible::{Map, MapOptions};
-use std::ffi::{CStr, c_char};
+use std::ffi::c_char;
 
 /// An open map.
 pub struct MapHandle(Map<u64, u64>);
@@ -69,12 +69,6 @@ pub unsafe extern "C" fn indelible_map_open_with(
         // SAFETY: the caller's, word for word.
         unsafe { open(pool, name, options, map) }
     })
-}
-
-/// A string that must be UTF-8.
-fn utf8<'a>(text: &'a CStr, name: &str) -> Result<&'a str, Failure> {
-    text.to_str()
-        .map_err(|_| Failure::invalid(format!("`{name}` is not UTF-8")))
 }
 
 /// # Safety

@@ -56,6 +56,23 @@ pub(crate) unsafe fn string<'a>(text: *const c_char, name: &str) -> Result<&'a C
     Ok(unsafe { CStr::from_ptr(text.as_ptr()) })
 }
 
+/// A string that must be UTF-8.
+pub(crate) fn utf8<'a>(text: &'a CStr, name: &str) -> Result<&'a str, Failure> {
+    text.to_str()
+        .map_err(|_| Failure::invalid(format!("`{name}` is not UTF-8")))
+}
+
+/// A copy of a plain value.
+///
+/// # Safety
+///
+/// `value` is null, or can be read and does not change meanwhile.
+pub(crate) unsafe fn value<T: Copy>(value: *const T, name: &str) -> Result<T, Failure> {
+    let value = not_null(value.cast_mut(), name)?;
+    // SAFETY: not null, so by contract it can be read.
+    Ok(unsafe { value.read() })
+}
+
 /// Elements to read.
 ///
 /// # Safety

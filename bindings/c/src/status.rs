@@ -5,18 +5,18 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What became of a call. Below zero: it failed; a map that it was to change is as before, unless it is
+/// What became of a call. Below zero: it failed; what it was to change is as before, unless it is
 /// INDELIBLE_STATUS_PANIC.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// Done.
     Ok = 0,
-    /// The key is not there; nothing was changed.
+    /// The key or the record is not there; nothing was changed.
     Absent = 1,
     /// The key is there already; nothing was changed.
     Present = 2,
-    /// A pointer is null, a name is not UTF-8 or too long, or a number is outside its range.
+    /// A pointer is null, a name is not UTF-8 or too long, a number is outside its range, or corners make no box.
     Invalid = -1,
     /// The operating system refused a file operation.
     Io = -2,
@@ -25,7 +25,7 @@ pub enum Status {
     /// The pool is open elsewhere, in this process or in another.
     Locked = -4,
     /// The file cannot be used as wished: not a pool, of a newer format or another machine, open when the machine itself
-    /// went down, not on persistent memory, or the map has another type, another kind or other
+    /// went down, not on persistent memory, or the map or the spatial index has another type, another kind or other
     /// options.
     Refused = -5,
     /// A checksum or an invariant of the file does not hold.
@@ -75,7 +75,10 @@ impl From<Error> for Failure {
             Error::InUse(_) => Status::InUse,
             Error::NotEmpty => Status::NotEmpty,
             Error::NotAscending(_) => Status::NotAscending,
-            Error::BadName(_) | Error::BadOption(_) | Error::BadGeometry(_) => Status::Invalid,
+            Error::BadName(_)
+            | Error::BadOption(_)
+            | Error::BadGeometry(_)
+            | Error::BadDistance(_) => Status::Invalid,
             _ => Status::Other,
         };
         Self {

@@ -4,13 +4,13 @@ use crate::*;
 use std::ffi::{CStr, CString};
 use std::ptr::{null, null_mut};
 
-fn last_error() -> String {
+pub(crate) fn last_error() -> String {
     // SAFETY: the message stays until this thread's next call that fails.
     let message = unsafe { CStr::from_ptr(indelible_last_error()) };
     message.to_str().unwrap().to_owned()
 }
 
-fn in_memory() -> *mut PoolHandle {
+pub(crate) fn in_memory() -> *mut PoolHandle {
     let mut pool = null_mut();
     // SAFETY: a local variable to write to.
     let status = unsafe { indelible_pool_in_memory(0, &mut pool) };

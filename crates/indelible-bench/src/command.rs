@@ -9,15 +9,15 @@ use crate::data::{self, Source};
 use crate::job;
 use crate::machine;
 use crate::outcome::Run;
-use crate::plan::{Experiment, Plan};
-use crate::preset::{Preset, Scale};
+use crate::plan::{Experiment, Phase, Plan};
+use crate::preset::{self, Preset, Scale};
 use crate::race::{self, Options};
 use crate::report::plots::Plot;
 use crate::report::{html, markdown, svg, terminal};
 use crate::stop::Stop;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
-use indelible::Kind;
+use indelible::{IndexKind, Kind, SpatialKind};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write;
@@ -253,14 +253,21 @@ fn list(out: &mut dyn Write) -> Result<bool> {
         out,
         "\nOptions of the kinds of index, for NAME@OPTION=VALUE:"
     )?;
-    for kind in Kind::all() {
+    list_options::<Kind>(out)?;
+    list_options::<SpatialKind>(out)?;
+    Ok(true)
+}
+
+/// The kinds of index of a family, and their options.
+fn list_options<K: IndexKind>(out: &mut dyn Write) -> Result<()> {
+    for kind in K::all() {
         writeln!(out, "{kind}: {}", kind.description())?;
         for option in kind.options() {
             let (name, values) = (option.name, option.values);
             writeln!(out, "    {name:8} {}: {values}", option.meaning)?;
         }
     }
-    Ok(true)
+    Ok(())
 }
 
 fn read(path: &Path) -> Result<Run> {
@@ -402,8 +409,14 @@ impl RunArguments {
             experiment
                 .check()
                 .with_context(|| experiment.name.clone())?;
+            let source: Source = experiment.data.parse()?;
+            let searches = experiment.phases.iter().any(Phase::is_spatial);
+            ensure!(
+                source.is_spatial() || !searches,
+                "{source} has no points to search for: --data points:SET"
+            );
             for name in plan.contestants_of(experiment) {
-                contestants::entrant(name)?;
+                contestants::entrant(name)?.check_data(&source)?;
             }
         }
         Ok(plan)
@@ -418,15 +431,26 @@ impl RunArguments {
             data: source.to_string(),
             records: self.records.unwrap_or(1_000_000),
             load: workload.load(),
-            contestants: Vec::new(),
+            contestants: if source.is_spatial() {
+                preset::spatial_contestants()
+            } else {
+                Vec::new()
+            },
             phases: phases.clone(),
             recovery: if workload.recovery { u32::MAX } else { 0 },
             recovery_threads: 1,
         };
+        let quick = Preset::Quick.plan(scale);
+        let is_spatial = workload.data.iter().all(Source::is_spatial);
         Ok(Plan {
             name: "custom".into(),
+            contestants: if is_spatial {
+                preset::spatial_contestants()
+            } else {
+                quick.contestants
+            },
             experiments: workload.data.iter().map(experiment).collect(),
-            ..Preset::Quick.plan(scale)
+            ..quick
         })
     }
 }

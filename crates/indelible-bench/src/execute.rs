@@ -1,5 +1,6 @@
 //! The loops that are timed.
 
+use crate::data::points;
 use crate::index::Index;
 use crate::workload::{Kinds, OperationKind, Script, scan_length, value_of};
 use hdrhistogram::Histogram;
@@ -143,6 +144,8 @@ struct Cursor<'script> {
     record: usize,
     /// What a scan has found.
     page: Vec<(u64, u64)>,
+    /// What a search for points has found.
+    found: Vec<u64>,
 }
 
 impl<'script> Cursor<'script> {
@@ -152,6 +155,7 @@ impl<'script> Cursor<'script> {
             key: 0,
             record: 0,
             page: Vec::with_capacity(script.scan_size),
+            found: Vec::new(),
         }
     }
 
@@ -219,6 +223,18 @@ fn step<I: Index + ?Sized>(index: &I, kind: OperationKind, cursor: &mut Cursor) 
             let hit = black_box(index.get(key)).is_some();
             u64::from(hit && index.update(key, !value_of(key)))
         }
+        OperationKind::Window => {
+            let (low, high) = points::window(cursor.key(), cursor.script.window_side);
+            cursor.found.clear();
+            index.window(low, high, &mut cursor.found);
+            black_box(&cursor.found).len() as u64
+        }
+        OperationKind::Nearest => {
+            let point = points::beside(cursor.key(), cursor.script.window_side);
+            cursor.found.clear();
+            index.nearest(point, cursor.script.neighbours, &mut cursor.found);
+            black_box(&cursor.found).len() as u64
+        }
     }
 }
 
@@ -237,6 +253,12 @@ pub(crate) fn run<I: Index + ?Sized>(index: &I, script: &Script, meter: &mut Met
         }
         Kinds::All(OperationKind::GetBatch, steps) => {
             run_kind(index, script, meter, *steps, || OperationKind::GetBatch);
+        }
+        Kinds::All(OperationKind::Window, steps) => {
+            run_kind(index, script, meter, *steps, || OperationKind::Window);
+        }
+        Kinds::All(OperationKind::Nearest, steps) => {
+            run_kind(index, script, meter, *steps, || OperationKind::Nearest);
         }
         Kinds::All(kind, steps) => run_kind(index, script, meter, *steps, || *kind),
         Kinds::Each(kinds) => {

@@ -1,10 +1,12 @@
 //! What a contestant can do.
 
+use crate::data::points::Point;
 use crate::execute::{self, Meter, Sampler};
 use crate::outcome::Statistics;
 use crate::workload::Script;
 
-/// An ordered map from `u64` to `u64`, as every contestant is seen by the bench. All methods may be called by many
+/// A map from `u64` to `u64`, as every contestant is seen by the bench: ordered by key, or, if the contestant is spatial, of points that
+/// the keys stand for ([`crate::data::points`]). Spatial contestants have no scans, and load records in any order. All methods may be called by many
 /// threads at once. A contestant that fails panics: its job ends, and the others go on.
 pub trait Index: Send + Sync {
     /// The value of a key.
@@ -28,6 +30,14 @@ pub trait Index: Send + Sync {
         records
             .iter()
             .for_each(|&(key, value)| self.insert(key, value));
+    }
+    /// Appends the values of the points in a window, edges included, to `page`, in any order. Spatial contestants only.
+    fn window(&self, _low: Point, _high: Point, _page: &mut Vec<u64>) {
+        unimplemented!("a map of keys has no windows")
+    }
+    /// Appends the values of the `count` points nearest to `point` to `page`, the nearest first. Spatial contestants only.
+    fn nearest(&self, _point: Point, _count: usize, _page: &mut Vec<u64>) {
+        unimplemented!("a map of keys has no distances")
     }
     /// Fills the empty map with sorted records, its nodes as full as `fill` says. False if it cannot.
     fn bulk_load(&self, _records: &[(u64, u64)], _fill: f64) -> bool {

@@ -141,7 +141,7 @@ fn measure(
     keys: &Keys,
     outcome: &mut Outcome,
 ) -> Result<Box<dyn Index>> {
-    let records = ordered_records(job, keys);
+    let records = ordered_records(job, contestant, keys);
     machine::forget_peak();
     let (resident, anonymous) = (machine::of_process("VmRSS"), machine::of_process("RssAnon"));
     let index = (contestant.create)(place)?;
@@ -173,10 +173,9 @@ fn measure(
         is_strict: contestant.is_ours(),
     };
     for phase in &job.experiment.phases {
-        let batches = phase.mix.get_batch + phase.mix.insert_batch > 0.0;
         for &threads in &phase.threads {
             setting.seed = setting.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            if batches && !contestant.has_batches {
+            if !contestant.can(&phase.mix) {
                 // Later phases have the same keys for everybody.
                 let _ = supply.set_aside(phase, threads);
                 continue;
@@ -193,11 +192,14 @@ fn measure(
 }
 
 /// The records of a load that wants them in an order of their own, made before memory is measured.
-fn ordered_records(job: &Job, keys: &Keys) -> Option<Vec<(u64, u64)>> {
+fn ordered_records(job: &Job, contestant: &Contestant, keys: &Keys) -> Option<Vec<(u64, u64)>> {
     let record = |&key: &u64| (key, value_of(key));
     let sorted = || keys.sorted().iter();
+    let random = || keys.loaded().iter().map(record).collect();
     match job.experiment.load {
-        Load::Random => None,
+        Load::Random => loads_at_once(contestant).then(random),
+        // An order of one coordinate would be no help, and points come in any.
+        Load::Bulk { .. } if contestant.points.is_some() => Some(random()),
         Load::Ascending | Load::Bulk { .. } => Some(sorted().map(record).collect()),
         Load::Descending => Some(sorted().rev().map(record).collect()),
         Load::Interleaved { runs } => {
@@ -205,6 +207,12 @@ fn ordered_records(job: &Job, keys: &Keys) -> Option<Vec<(u64, u64)>> {
             Some(runs.iter().map(record).collect())
         }
     }
+}
+
+/// Whether the contestant is bulk-loaded whatever the experiment says.
+fn loads_at_once(contestant: &Contestant) -> bool {
+    let points = contestant.points.as_ref();
+    points.is_some_and(|points| points.loads_at_once)
 }
 
 /// Sorted keys, cut into equal runs, the first keys of all runs before the second ones.
@@ -242,6 +250,12 @@ fn load(
             if !index.bulk_load(records, fill) {
                 insert(records);
             }
+        }
+        (_, Some(records)) if loads_at_once(contestant) => {
+            ensure!(
+                index.bulk_load(records, 1.0),
+                "it has no bulk load, and nothing else"
+            );
         }
         (_, Some(records)) => insert(records),
         (_, None) => {

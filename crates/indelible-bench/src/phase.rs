@@ -93,7 +93,8 @@ pub fn run(
 
 /// Whether everything was found that had to be.
 fn check(phase: &Phase, measured: &Measured) -> Result<()> {
-    let may_miss = phase.missing > 0.0 || phase.mix.remove > 0.0 || phase.mix.scan > 0.0;
+    let may_miss =
+        phase.missing > 0.0 || phase.mix.remove > 0.0 || phase.mix.scan > 0.0 || phase.is_spatial();
     let missed = measured.operations.saturating_sub(measured.hits);
     ensure!(
         may_miss || missed == 0,

@@ -158,6 +158,12 @@ impl Phase {
         }
     }
 
+    /// Whether it searches for points, so that its keys must be points.
+    #[must_use]
+    pub fn is_spatial(&self) -> bool {
+        self.mix.window + self.mix.nearest > 0.0
+    }
+
     /// Keys that steps with this share of the operations take, in batches of up to `batch`, at most.
     fn keys_for(&self, share: f64, threads: u32, batch: u32) -> u64 {
         if share <= 0.0 {
@@ -248,6 +254,12 @@ pub struct Phase {
     pub scan_varies: bool,
     /// Keys per batch.
     pub batch_size: u32,
+    /// Loaded points that a window contains on average.
+    #[serde(default)]
+    pub window_hits: u32,
+    /// Points that a search for the nearest ones asks for.
+    #[serde(default)]
+    pub neighbours: u32,
     /// The share of operations whose latency is taken in a pass of its own; 0 for no such pass.
     pub latency_sampling: f64,
 }
@@ -271,6 +283,12 @@ pub struct Mix {
     pub insert_batch: f64,
     /// A lookup, then an update of the same key (YCSB F).
     pub read_modify_write: f64,
+    /// Searches for the points in a window; of sets of points only.
+    #[serde(default)]
+    pub window: f64,
+    /// Searches for the nearest points; of sets of points only.
+    #[serde(default)]
+    pub nearest: f64,
 }
 
 /// Which of the present keys an operation takes.

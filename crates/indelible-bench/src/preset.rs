@@ -1,6 +1,9 @@
 //! Plans with names: from two and a half minutes on a laptop to the figures of the papers.
 
 mod papers;
+mod spatial;
+
+pub use spatial::everybody as spatial_contestants;
 
 use crate::contestants;
 use crate::plan::{Arrival, Distribution, Experiment, Load, Mix, Phase, Plan};
@@ -28,6 +31,12 @@ pub enum Preset {
     /// Writes that survive a power cut, on a disk (`--dir` says where): one thread, 64 threads, batches; and those that survive it after
     /// 10 ms.
     Durable,
+    /// Spatial indexes and their peers on real and made-up points: bulk load, inserts, windows, nearest points, removals and
+    /// mixes, one thread and all.
+    Spatial,
+    /// "Spatial indexes on non-volatile memory" (R-trees), figures 4 to 6 and 8: inserts of 100,000 to 500,000 points, 1 to 32
+    /// threads that insert or search, flushes of leaves only, and the recovery that the paper left out.
+    PaperRtree,
 }
 
 /// What a preset can be asked to do otherwise.
@@ -103,6 +112,11 @@ impl Preset {
             }
             Self::Adversarial => ("adversarial", 3, every_kind(), adversarial(scale)),
             Self::Durable => ("durable", 3, durable_contestants(), durable(scale)),
+            Self::Spatial => ("spatial", 3, spatial::everybody(), spatial::spatial(scale)),
+            Self::PaperRtree => {
+                let contestants = spatial::paper_contestants();
+                ("paper-rtree", 3, contestants, spatial::paper(scale))
+            }
         };
         Plan {
             name: name.into(),
@@ -138,6 +152,8 @@ impl Phase {
             scan_size: 100,
             scan_varies: false,
             batch_size: 1024,
+            window_hits: 24,
+            neighbours: 10,
             latency_sampling: 0.0,
         }
     }
@@ -220,6 +236,16 @@ impl Mix {
         insert_batch: 1.0,
         ..Self::NONE
     };
+    /// Searches in windows only.
+    pub const WINDOW: Self = Self {
+        window: 1.0,
+        ..Self::NONE
+    };
+    /// Searches for the nearest points only.
+    pub const NEAREST: Self = Self {
+        nearest: 1.0,
+        ..Self::NONE
+    };
     const NONE: Self = Self {
         get: 0.0,
         insert: 0.0,
@@ -229,6 +255,8 @@ impl Mix {
         get_batch: 0.0,
         insert_batch: 0.0,
         read_modify_write: 0.0,
+        window: 0.0,
+        nearest: 0.0,
     };
 
     /// Lookups and inserts.
@@ -237,6 +265,18 @@ impl Mix {
         Self {
             get,
             insert: 1.0 - get,
+            ..Self::NONE
+        }
+    }
+
+    /// Searches in windows; what is left is inserts and removals, as many of each.
+    #[must_use]
+    pub fn window_and_changes(window: f64) -> Self {
+        let change = (1.0 - window) / 2.0;
+        Self {
+            window,
+            insert: change,
+            remove: change,
             ..Self::NONE
         }
     }
@@ -499,9 +539,12 @@ mod tests {
                 let what = format!("{}, {}", plan.name, experiment.name);
                 assert!(names.insert(&experiment.name), "{what} is there twice");
                 experiment.check().expect(&what);
-                experiment.data.parse::<Source>().expect(&what);
+                let source: Source = experiment.data.parse().expect(&what);
+                let searches = experiment.phases.iter().any(Phase::is_spatial);
+                assert!(source.is_spatial() || !searches, "{what}");
                 for name in plan.contestants_of(experiment) {
-                    entrant(name).expect(&what);
+                    let contestant = entrant(name).expect(&what);
+                    contestant.check_data(&source).expect(&what);
                 }
             }
         }

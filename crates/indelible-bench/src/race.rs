@@ -89,6 +89,7 @@ pub fn run(
         let entrants = plan.contestants_of(experiment);
         // Each round begins with another one, so that nobody always runs in the same place.
         let first = round as usize * entrants.len().div_ceil(plan.rounds as usize);
+        let of_this_round = run.outcomes.len();
         for turn in 0..entrants.len() {
             let name = &entrants[(first + turn) % entrants.len()];
             let what = format!("round {}, {}, {name}", round + 1, experiment.name);
@@ -106,11 +107,39 @@ pub fn run(
             progress.has_measured(&what, &outcome);
             run.outcomes.push(outcome);
         }
+        find_disagreements(experiment, &mut run.outcomes[of_this_round..]);
         run.seconds = start.elapsed().as_secs_f64();
         save(&run)?;
     }
     progress.ends();
     Ok(run)
+}
+
+/// Searches for points must have found equally much in all contestants that have done equally much so far. Others have searched in other
+/// places, or among other points.
+fn find_disagreements(experiment: &Experiment, outcomes: &mut [Outcome]) {
+    let searches = |name: &str| {
+        let phase = experiment.phases.iter().find(|phase| phase.name == name);
+        phase.is_some_and(|phase| phase.mix.window + phase.mix.nearest >= 1.0)
+    };
+    let is_same = |a: &Measured, b: &Measured| {
+        (&a.phase, a.threads, a.operations) == (&b.phase, b.threads, b.operations)
+    };
+    let Some((first, others)) = outcomes.split_first_mut() else {
+        return;
+    };
+    for other in others {
+        let pairs = first.phases.iter().zip(&other.phases);
+        let mut pairs = pairs.take_while(|(a, b)| is_same(a, b));
+        let differ = pairs.find(|(a, b)| searches(&a.phase) && a.hits != b.hits);
+        if let Some((a, b)) = differ
+            && other.error.is_none()
+        {
+            let (phase, first) = (&a.phase, &first.contestant);
+            let found = format!("{phase}: it found {} points, {first} {}", b.hits, a.hits);
+            other.error = Some(found);
+        }
+    }
 }
 
 /// What a run tells while it goes on: a bar on a terminal, else a line for each measurement.
@@ -382,5 +411,59 @@ fn remove_orphans(parent: &Path) {
         if is_orphan {
             let _ = fs::remove_dir_all(entry.path());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Load, Mix, Phase};
+
+    fn outcome(phases: &[(&str, u64, u64)]) -> Outcome {
+        let measured = |&(phase, operations, hits): &(&str, u64, u64)| Measured {
+            phase: String::from(phase),
+            operations,
+            hits,
+            ..Measured::default()
+        };
+        Outcome {
+            phases: phases.iter().map(measured).collect(),
+            ..Outcome::default()
+        }
+    }
+
+    #[test]
+    fn a_contestant_that_finds_other_points_fails() {
+        let experiment = Experiment {
+            name: "points".into(),
+            data: "points:uniform".into(),
+            records: 10,
+            load: Load::Random,
+            contestants: Vec::new(),
+            phases: vec![
+                Phase::new("window", Mix::WINDOW, 100),
+                Phase::new("insert", Mix::INSERT, 100),
+                Phase::new("nearest", Mix::NEAREST, 100),
+            ],
+            recovery: 0,
+            recovery_threads: 1,
+        };
+        let first = [
+            ("window", 100, 2400),
+            ("insert", 100, 100),
+            ("nearest", 100, 1000),
+        ];
+        let mut outcomes = [
+            outcome(&first),
+            outcome(&first),
+            outcome(&[("window", 100, 2399)]),
+            outcome(&[first[0], first[1], ("nearest", 100, 999)]),
+            // Only as far as it came, and among other points afterwards: nothing to compare.
+            outcome(&[("window", 99, 2300), first[1], ("nearest", 100, 999)]),
+            outcome(&[first[0], ("nearest", 100, 999)]),
+        ];
+        find_disagreements(&experiment, &mut outcomes);
+        let failed = outcomes.map(|outcome| outcome.error.is_some());
+        assert_eq!(failed, [false, false, true, true, false, false]);
     }
 }

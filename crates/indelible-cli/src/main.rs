@@ -1,4 +1,4 @@
-//! The command line of indelible: pools and maps without writing a program.
+//! The command line of indelible: pools, maps and spatial indexes without writing a program.
 
 // `println!` and `eprintln!` panic when their stream is closed or full: everything goes through `output`.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -6,7 +6,9 @@
 mod commands;
 #[cfg(test)]
 mod documented;
+mod geojson;
 mod output;
+mod shapes;
 mod text;
 mod torture;
 mod typed;
@@ -23,7 +25,7 @@ Exit codes: 0 done; 1 it failed, or a key is missing, or something is not sound;
 the standard output has gone away, as in `indelible scan POOL MAP | head -1` (what was changed before stays changed); 130 or 143 \
 a bench was stopped by Ctrl-C or SIGTERM.";
 
-/// Persistent ordered maps that you can kill.
+/// Persistent ordered maps and spatial indexes that you can kill.
 #[derive(Parser)]
 #[command(name = "indelible", version, about, after_help = EXIT_CODES)]
 struct Arguments {
@@ -38,9 +40,9 @@ struct Arguments {
 enum Command {
     /// Index 144,563 cities, kill the writers in mid-flight again and again, and prove that nothing was lost.
     Demo(commands::demo::Demo),
-    /// Load a CSV or SOSD file into a map.
+    /// Load a CSV or SOSD file into a map, or a CSV or GeoJSON file into a spatial index.
     Load(commands::load::Load),
-    /// Create an empty map.
+    /// Create an empty map, or an empty spatial index.
     Create(commands::create::Create),
     /// Print the values of keys; exit code 1 if one is missing.
     Get(commands::records::Get),
@@ -50,11 +52,26 @@ enum Command {
     Del(commands::records::Del),
     /// Print records in key order.
     Scan(commands::records::Scan),
-    /// What a pool and its maps consist of.
+    /// Add a point or a box to a spatial index.
+    Insert(commands::spatial::Insert),
+    /// Remove a point or a box from a spatial index; exit code 1 if it is not there.
+    Remove(commands::spatial::Remove),
+    /// Move a point or a box of a spatial index, in one atomic step; exit code 1 if it is not there.
+    Relocate(commands::spatial::Relocate),
+    /// Search a spatial index: in a window, at a point, or the nearest.
+    Query(commands::spatial::Query),
+    /// Draw a spatial index as an SVG picture: its records, and the rectangles of its leaves.
+    Draw(commands::draw::Draw),
+    /// The maps and the spatial indexes of a pool.
+    List(commands::inspect::List),
+    /// What a pool, its maps and its spatial indexes consist of.
     Stat(commands::inspect::Stat),
     /// Check every invariant of a pool; exit code 1 if one does not hold.
     Check(commands::inspect::Check),
-    /// Remove a map and free its space.
+    /// Give a map or a spatial index another name.
+    Rename(commands::inspect::Rename),
+    /// Remove a map or a spatial index and free its space.
+    #[command(visible_alias = "drop")]
     Rm(commands::inspect::Rm),
     /// Cut free space off the end of a pool.
     Shrink(commands::inspect::Shrink),
@@ -71,6 +88,9 @@ enum Command {
     /// The child that gets killed.
     #[command(name = "__writer", hide = true)]
     Writer(torture::Writer),
+    /// The child of the demo that indexes places and gets killed.
+    #[command(name = "__places", hide = true)]
+    Places(commands::places::Places),
 }
 
 fn main() -> ExitCode {
@@ -112,6 +132,13 @@ fn run(command: Command, output: &Output) -> Result<u8> {
         Command::Put(put) => put.run(output),
         Command::Del(del) => del.run(output),
         Command::Scan(scan) => scan.run(output),
+        Command::Insert(insert) => insert.run(output),
+        Command::Remove(remove) => remove.run(output),
+        Command::Relocate(relocate) => relocate.run(output),
+        Command::Query(query) => query.run(output),
+        Command::Draw(draw) => draw.run(output),
+        Command::List(list) => list.run(output),
+        Command::Rename(rename) => rename.run(),
         Command::Stat(stat) => stat.run(output),
         Command::Check(check) => check.run(output),
         Command::Rm(rm) => rm.run(),
@@ -122,6 +149,7 @@ fn run(command: Command, output: &Output) -> Result<u8> {
         Command::Crash(crash) => crash.run(output),
         Command::Bench(bench) => return bench.run(&["bench"], &mut *output.writer()),
         Command::Writer(writer) => writer.run(),
+        Command::Places(places) => places.run(output),
     };
     Ok(u8::from(!is_well?))
 }

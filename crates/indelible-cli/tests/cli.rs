@@ -285,8 +285,14 @@ fn stat_check_rm_and_shrink_see_the_same_pool() {
     cli.ok("shrink p.pool");
     assert!(std::fs::metadata(cli.path("p.pool")).unwrap().len() < before);
     assert_eq!(cli.ok("scan p.pool kept"), "-7\t\n");
-    assert!(cli.fails("rm p.pool big").contains("no map"));
-    assert!(cli.fails("get p.pool big 1").contains("no map"));
+    assert!(
+        cli.fails("rm p.pool big")
+            .contains("nothing is named \"big\"")
+    );
+    assert!(
+        cli.fails("get p.pool big 1")
+            .contains("nothing is named \"big\"")
+    );
 }
 
 #[test]

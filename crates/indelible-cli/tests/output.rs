@@ -76,10 +76,11 @@ impl Cli {
 }
 
 /// Command lines that print and change nothing.
-const PRINTING: [&str; 14] = [
+const PRINTING: [&str; 15] = [
     "get p m 1 2 3",
     "scan p m",
     "--json scan p m --limit 3",
+    "list p",
     "stat p",
     "--json stat p",
     "stat p m",

@@ -1,8 +1,7 @@
 //! What a run has looked at.
 
 use crate::model::Model;
-use indelible::Kind;
-use indelible::checker::{StructureChange, common};
+use indelible::checker::{AnyKind, StructureChange, common};
 use indelible::pmem::trace::{Action, Event};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -79,36 +78,30 @@ impl Coverage {
 /// The names of all commit points of the pool, the host and the engines of `kinds`, but for those of the superblock, which commits by
 /// its checksum.
 #[must_use]
-pub fn commit_points(kinds: &[Kind]) -> BTreeSet<&'static str> {
-    let of_engines = kinds.iter().flat_map(|kind| kind.suite().commits());
+pub fn commit_points(kinds: &[AnyKind]) -> BTreeSet<&'static str> {
+    let of_engines = kinds.iter().flat_map(|kind| kind.commits());
     common::COMMITS.iter().chain(of_engines).copied().collect()
 }
 
 impl Coverage {
     /// The commit points that were not crashed on both sides.
     #[must_use]
-    pub fn commits_missed(&self, kinds: &[Kind]) -> Vec<&'static str> {
+    pub fn commits_missed(&self, kinds: &[AnyKind]) -> Vec<&'static str> {
         let points = commit_points(kinds).into_iter();
         points.filter(|name| !self.commits.contains(name)).collect()
     }
 
     /// The changes of structure that no history had, or not in as many variants as there are.
     #[must_use]
-    pub fn changes_missed(&self, kinds: &[Kind]) -> Vec<String> {
-        let of_engines = kinds.iter().flat_map(|kind| kind.suite().changes());
-        let missed = |change: &&StructureChange| {
-            let variants = self.changes.get(change.name);
-            let met = variants.map_or(0, |met| met.keys().filter(|&&v| (change.counts)(v)).count());
-            (met < change.variants)
-                .then(|| format!("{}: {met} of {} variants", change.name, change.variants))
-        };
+    pub fn changes_missed(&self, kinds: &[AnyKind]) -> Vec<String> {
+        let of_engines = kinds.iter().flat_map(|kind| kind.changes());
         let all = common::CHANGES.iter().chain(of_engines);
-        all.filter_map(|change| missed(&change)).collect()
+        all.filter_map(|change| self.missed(change)).collect()
     }
 
     /// Names that were written under and that no list of commit points has.
     #[must_use]
-    pub fn commits_unlisted(&self, kinds: &[Kind]) -> Vec<&'static str> {
+    pub fn commits_unlisted(&self, kinds: &[AnyKind]) -> Vec<&'static str> {
         let listed = commit_points(kinds);
         let is_listed = |name: &&str| {
             name.is_empty()
@@ -118,5 +111,28 @@ impl Coverage {
         };
         let names = self.commits.iter().copied();
         names.filter(|name| !is_listed(name)).collect()
+    }
+
+    /// What histories of one kind of index have not reached of what belongs to its engine: commit points that were not crashed on both
+    /// sides, and changes of structure.
+    #[must_use]
+    pub fn missed_of_engine(&self, kind: AnyKind) -> Vec<String> {
+        let commits = kind.commits().iter();
+        let commits = commits.filter(|name| !self.commits.contains(*name));
+        let commits = commits.map(|name| (*name).to_owned());
+        commits
+            .chain(
+                kind.changes()
+                    .iter()
+                    .filter_map(|change| self.missed(change)),
+            )
+            .collect()
+    }
+
+    fn missed(&self, change: &StructureChange) -> Option<String> {
+        let variants = self.changes.get(change.name);
+        let met = variants.map_or(0, |met| met.keys().filter(|&&v| (change.counts)(v)).count());
+        (met < change.variants)
+            .then(|| format!("{}: {met} of {} variants", change.name, change.variants))
     }
 }

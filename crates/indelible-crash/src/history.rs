@@ -23,18 +23,68 @@ pub enum Change {
     Remove,
     /// Sets the value to the second if it is the first.
     Exchange(Option<u64>, Option<u64>),
+    /// Looks at many registers, and not at one moment: a search of many leaves.
+    Look,
+    /// The value is four [`Counts`]: one more at this place.
+    Add(u8),
+    /// One less at this place, if there is one.
+    Take(u8),
+    /// One less at the first place and one more at the second, if there is one at the first.
+    Move(u8, u8),
+}
+
+/// How many records of one payload there are at each of four places: one word of a register, 16 bits for each place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts(pub u64);
+
+impl Counts {
+    /// How many there are at a place.
+    #[must_use]
+    pub fn at(self, place: u8) -> u64 {
+        self.0 >> (16 * place) & 0xffff
+    }
+
+    /// With as many more at a place, which are at most `u16::MAX` then.
+    #[must_use]
+    pub fn with(self, more: u64, place: u8) -> Self {
+        Self(self.0 + (more << (16 * place)))
+    }
+
+    /// With one less at a place, if there is one.
+    fn without(self, place: u8) -> Option<Self> {
+        (self.at(place) > 0).then(|| Self(self.0 - (1 << (16 * place))))
+    }
+
+    fn of(value: Option<u64>) -> Self {
+        Self(value.unwrap_or(0))
+    }
+
+    /// As the value of a register: nothing if there is no record.
+    #[must_use]
+    pub fn value(self) -> Option<u64> {
+        (self.0 > 0).then_some(self.0)
+    }
 }
 
 impl Change {
     pub(crate) fn after(self, now: Option<u64>) -> Option<u64> {
         match self {
-            Self::Get => now,
+            Self::Get | Self::Look => now,
             Self::Put(value) => Some(value),
             Self::PutNew(value) => now.or(Some(value)),
             Self::Update(value) => now.and(Some(value)),
             Self::Remove => None,
             Self::Exchange(from, to) if now == from => to,
             Self::Exchange(..) => now,
+            Self::Add(place) => Counts::of(now).with(1, place).value(),
+            Self::Take(place) => match Counts::of(now).without(place) {
+                Some(less) => less.value(),
+                None => now,
+            },
+            Self::Move(from, to) => match Counts::of(now).without(from) {
+                Some(less) => less.with(1, to).value(),
+                None => now,
+            },
         }
     }
 }
@@ -68,6 +118,10 @@ pub enum Saw {
     Value(Option<u64>),
     /// Whether there was one.
     Presence(bool),
+    /// Whether there was a record at a place.
+    PresenceAt(u8, bool),
+    /// At each place at least so many records, and at most so many.
+    Between(Counts, Counts),
 }
 
 impl Saw {
@@ -76,6 +130,11 @@ impl Saw {
             Self::Nothing => true,
             Self::Value(value) => value == before,
             Self::Presence(presence) => presence == before.is_some(),
+            Self::PresenceAt(place, presence) => presence == (Counts::of(before).at(place) > 0),
+            Self::Between(least, most) => (0..4).all(|place| {
+                let count = Counts::of(before).at(place);
+                (least.at(place)..=most.at(place)).contains(&count)
+            }),
         }
     }
 }
@@ -88,9 +147,44 @@ struct State {
     done: Vec<(usize, Option<u64>)>,
 }
 
+/// A look that is under way. It reads leaf by leaf, and so not at one moment: of several records of a payload each is seen as it was when its
+/// leaf was read. What it has to see is every record that is there throughout, and none that was at no time; and, of a payload with one record that
+/// is only relocated meanwhile, that record once.
+#[derive(Clone, Copy, Debug)]
+struct Watch {
+    step: usize,
+    /// At each place, the records that are there throughout, at least.
+    least: Counts,
+    /// At each place, the records that are there at some time, at most.
+    most: Counts,
+    /// Whether there is one record at most, which is neither added nor taken out meanwhile: then it is seen as at one moment.
+    is_at_one_moment: bool,
+}
+
+impl Watch {
+    /// Another step has begun.
+    fn meet(&mut self, change: Change) {
+        match change {
+            Change::Add(place) => self.most = self.most.with(1, place),
+            Change::Take(place) => self.least = self.least.without(place).unwrap_or(self.least),
+            Change::Move(from, to) => {
+                self.least = self.least.without(from).unwrap_or(self.least);
+                self.most = self.most.with(1, to);
+            }
+            _ => {}
+        }
+        self.is_at_one_moment &= !matches!(change, Change::Add(_) | Change::Take(_));
+    }
+
+    fn allows(&self, least: Counts, most: Counts) -> bool {
+        (0..4).all(|at| least.at(at) <= self.most.at(at) && most.at(at) >= self.least.at(at))
+    }
+}
+
 /// One key.
 #[derive(Clone, Debug)]
 struct Register {
+    watches: Vec<Watch>,
     states: Vec<State>,
     /// Steps in flight, ascending: number, number of the operation's first step, change.
     in_flight: Vec<(usize, usize, Change)>,
@@ -100,6 +194,7 @@ impl Register {
     fn new(value: Option<u64>) -> Self {
         let done = Vec::new();
         Self {
+            watches: Vec::new(),
             states: vec![State { value, done }],
             in_flight: Vec::new(),
         }
@@ -121,7 +216,12 @@ impl Register {
                     continue;
                 }
                 let mut next = state.clone();
-                next.done.push((step, state.value));
+                // What an addition found is not asked: states that differ in that alone are one.
+                let found = match change {
+                    Change::Add(_) => None,
+                    _ => state.value,
+                };
+                next.done.push((step, found));
                 next.done.sort_unstable();
                 next.value = change.after(state.value);
                 if !self.states.contains(&next) {
@@ -132,8 +232,48 @@ impl Register {
         }
     }
 
+    /// A step begins.
+    fn begin(&mut self, step: usize, first: usize, change: Change) {
+        for watch in &mut self.watches {
+            watch.meet(change);
+        }
+        if change == Change::Look {
+            let values = self.allowed();
+            let all = || values.iter().map(|&value| Counts::of(value));
+            let by_place = |choose: fn(u64, u64) -> u64, from: u64| {
+                (0..4).fold(Counts::default(), |counts, place| {
+                    let chosen = all().map(|counts| counts.at(place)).fold(from, choose);
+                    counts.with(chosen, place)
+                })
+            };
+            let is_moved_only = |&(.., change): &(usize, usize, Change)| {
+                !matches!(change, Change::Add(_) | Change::Take(_))
+            };
+            let has_one = |counts: Counts| (0..4).map(|place| counts.at(place)).sum::<u64>() <= 1;
+            self.watches.push(Watch {
+                step,
+                least: by_place(u64::min, 0xffff),
+                most: by_place(u64::max, 0),
+                is_at_one_moment: self.in_flight.iter().all(is_moved_only) && all().all(has_one),
+            });
+        }
+        self.in_flight.push((step, first, change));
+    }
+
     /// The step has returned. `false` if no order explains what it saw.
     fn returned(&mut self, step: usize, saw: Saw) -> bool {
+        let mut saw = saw;
+        if let Some(at) = self.watches.iter().position(|watch| watch.step == step) {
+            let watch = self.watches.swap_remove(at);
+            if let Saw::Between(least, most) = saw {
+                if !watch.allows(least, most) {
+                    return false;
+                }
+                if !watch.is_at_one_moment {
+                    saw = Saw::Nothing;
+                }
+            }
+        }
         self.close();
         self.in_flight.retain(|&(other, ..)| other != step);
         let mut states = Vec::new();
@@ -210,7 +350,7 @@ impl History {
                 .registers
                 .entry(key)
                 .or_insert_with(|| Register::new(None));
-            register.in_flight.push((step, first, change));
+            register.begin(step, first, change);
         }
         if is_whole {
             let mut whole: BTreeMap<u64, (Option<u64>, Option<u64>)> = BTreeMap::new();
@@ -405,6 +545,29 @@ fn list(allowed: &[Option<u64>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_moved_is_at_one_place_at_every_moment() {
+        let at = |place| Counts::default().with(1, place);
+        let mut history = History::new(&[(1, at(0).0)]);
+        history
+            .invoke(0, &Steps::one(1, Change::Move(0, 2)))
+            .unwrap();
+        assert!(history.allows(&[(1, at(0).0)]).is_ok());
+        assert!(history.allows(&[(1, at(2).0)]).is_ok());
+        assert!(history.allows(&[(1, at(0).with(1, 2).0)]).is_err());
+        assert!(history.allows(&[]).is_err());
+        let look = |saw| {
+            let mut history = history.clone();
+            history.invoke(1, &Steps::one(1, Change::Look)).unwrap();
+            history.returned(1, &[Saw::Between(saw, saw)])
+        };
+        assert!(look(at(0)).is_ok() && look(at(2)).is_ok());
+        assert!(look(Counts::default()).is_err() && look(at(0).with(1, 2)).is_err());
+        history.returned(0, &[Saw::PresenceAt(0, true)]).unwrap();
+        assert!(history.allows(&[(1, at(0).0)]).is_err());
+        assert!(history.allows(&[(1, at(2).0)]).is_ok());
+    }
 
     #[test]
     fn what_has_returned_stays_and_what_is_in_flight_may_go() {

@@ -27,12 +27,14 @@
 //!
 //! Implement [`Structure`]; `examples/linked_list.rs` is one, with a bug.
 
+pub mod any;
 mod coverage;
 mod explore;
 pub mod fuzz;
 mod history;
 pub mod maps;
 mod model;
+pub mod places;
 pub mod planted;
 mod record;
 mod recovery;
@@ -42,7 +44,7 @@ mod tally;
 
 pub use coverage::{Coverage, commit_points};
 pub use explore::Limits;
-pub use history::{Change, Saw, Steps};
+pub use history::{Change, Counts, Saw, Steps};
 /// The library as the checker sees it: recorded, and with small nodes.
 pub use indelible;
 /// Locks a mutex, letting other threads of the scheduler run until it can be had.

@@ -8,7 +8,7 @@ use Operation::{
     InsertNew, Range as RangeOf, ReleaseMemory, Remove, RenameOther, Reopen, Shrink, TakeRun,
     Update,
 };
-use indelible::checker::History;
+use indelible::checker::{Family, History};
 pub use indelible::checker::{Keys, Operation, Size};
 use indelible::{Durability, Kind, Map, MapOptions, Pool, PoolOptions};
 use std::sync::{Arc, Mutex};
@@ -34,16 +34,16 @@ pub struct Open {
 }
 
 /// Stands for the other map in the contents: how many runs of extents it has, if it is there. No history has it as a key.
-const OTHER: u64 = 0x07e2_0000_0000_0e55;
+pub(crate) const OTHER: u64 = 0x07e2_0000_0000_0e55;
 
 /// In the contents if the other map has its second name. The key after [`OTHER`], and no history's either.
-const SECOND_NAME: u64 = OTHER + 1;
+pub(crate) const SECOND_NAME: u64 = OTHER + 1;
 
-fn text(error: impl std::fmt::Display) -> String {
+pub(crate) fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-fn options(is_on_disk: bool) -> PoolOptions {
+pub(crate) fn options(is_on_disk: bool) -> PoolOptions {
     PoolOptions::new()
         .durability(Durability::PowerLoss)
         .force_power_loss_protocol(!is_on_disk)
@@ -274,7 +274,7 @@ impl Structure for Maps {
 }
 
 /// The names that the other map has in turn.
-const OTHER_NAMES: [&str; 2] = [
+pub(crate) const OTHER_NAMES: [&str; 2] = [
     "other",
     "another, with a name that is longer than a line of names",
 ];
@@ -333,7 +333,7 @@ impl Maps {
 #[must_use]
 pub fn history_on(
     is_on_disk: bool,
-    kind: Option<Kind>,
+    kind: Kind,
     seed: u64,
     [operations, threads]: [usize; 2],
 ) -> (Maps, Workload<Operation>) {
@@ -341,28 +341,29 @@ pub fn history_on(
     (Maps { is_on_disk, ..maps }, workload)
 }
 
-/// The history of a seed: `operations` of them by `threads` threads. Seeds take turns at the themes of histories, and, if no
-/// kind of index is given, at those first.
+/// The history of a seed for maps of one kind: see [`any::history`](crate::any::history).
 #[must_use]
 pub fn history(
-    kind: Option<Kind>,
+    kind: Kind,
     seed: u64,
     operations: usize,
     threads: usize,
 ) -> (Maps, Workload<Operation>) {
-    let Some(kind) = kind else {
-        let kinds = Kind::all();
-        let kind = kinds[seed as usize % kinds.len()];
-        return history(Some(kind), seed / kinds.len() as u64, operations, threads);
-    };
+    Maps::from_history(of_seed(kind, seed, operations, threads))
+}
+
+/// The history of a seed for an index of one kind.
+pub(crate) fn of_seed<K: Family>(
+    kind: K,
+    seed: u64,
+    operations: usize,
+    threads: usize,
+) -> History<K> {
     let size = Size {
         operations,
         threads,
     };
-    let rare = kind.suite().rare_history(kind, seed, size);
-    let history = rare.unwrap_or_else(|| {
-        let theme = seed % kind.suite().themes(threads);
-        kind.suite().history(kind, theme, seed, size)
-    });
-    Maps::from_history(history)
+    let suite = kind.suite();
+    let rare = suite.rare_history(kind, seed, size);
+    rare.unwrap_or_else(|| suite.history(kind, seed % suite.themes(threads), seed, size))
 }

@@ -3,15 +3,14 @@
 //! Most are planted in recordings: what the program did is left as it was, but a flush or a fence is taken out, or a commit
 //! is moved to where it comes too early. The rest are in the code (see [`Bug`]).
 
+use crate::CrashModel;
+use crate::any::{self, Any, AnyOperation, Made};
 use crate::coverage::commit_points;
 use crate::explore::{Explorer, Limits};
-use crate::maps::{Maps, Operation, Size};
 use crate::record::{Recording, record};
 use crate::report::Failure;
 use crate::tally::Tally;
-use crate::{CrashModel, Workload};
-use indelible::Kind;
-use indelible::checker::{Bug, EquivalentMutant, Mutant, common, is_named, plant};
+use indelible::checker::{AnyKind, Bug, EquivalentMutant, Mutant, Size, common, is_named, plant};
 use indelible::pmem::trace::{Action, Event};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Formatter};
@@ -68,8 +67,8 @@ pub enum Mutation {
     EarlyCommit(Site),
     /// The first of two commits in a row of an operation is durable only after the second.
     Swapped(Site, Site),
-    /// Wrong code, with maps of one kind of index.
-    Code(&'static Bug, Kind),
+    /// Wrong code, with one kind of index.
+    Code(&'static Bug, AnyKind),
 }
 
 impl Display for Mutation {
@@ -88,8 +87,8 @@ impl Mutation {
     /// The entry of the lists of equivalent mutants that says why no crash shows this one, if there is one.
     #[must_use]
     pub fn equivalent(self) -> Option<&'static EquivalentMutant> {
-        let engines = Kind::all().iter().map(|kind| kind.suite());
-        let of_engines = engines.flat_map(|suite| suite.equivalent_mutants());
+        let kinds = AnyKind::all().into_iter();
+        let of_engines = kinds.flat_map(|kind| kind.equivalent_mutants());
         common::EQUIVALENT
             .iter()
             .chain(of_engines)
@@ -211,7 +210,7 @@ fn swap(events: &mut Vec<Event>, at: usize, a: Site, b: Site) -> Option<(usize, 
 /// Whether the event is a store that commits something, by itself. (A superblock commits by its checksum.)
 fn is_commit(event: &Event) -> bool {
     thread_local! {
-        static POINTS: BTreeSet<&'static str> = commit_points(Kind::all());
+        static POINTS: BTreeSet<&'static str> = commit_points(&AnyKind::all());
     }
     !event.name.is_empty() && is_store(event) && POINTS.with(|points| points.contains(event.name))
 }
@@ -246,9 +245,9 @@ pub struct Hunt {
     pub images: u64,
 }
 
-/// Finds planted bugs in maps and their pool.
+/// Finds planted bugs in indexes and their pool.
 pub struct Hunter {
-    recordings: Vec<(Maps, Recording<Operation>)>,
+    recordings: Vec<(Any, Recording<AnyOperation>)>,
     /// One event of each kind and line of source that only recoveries have.
     in_recovery: Vec<Event>,
     limits: Limits,
@@ -262,20 +261,20 @@ impl Default for Hunter {
 
 /// Recordings that recoveries are taken from: of one thread, two of each theme.
 fn alone() -> usize {
-    let themes = Kind::all().iter().map(|kind| kind.suite().themes(1));
+    let themes = AnyKind::all().into_iter().map(|kind| kind.themes(1));
     2 * themes.sum::<u64>() as usize
 }
 
 /// The bugs in the code, each with the kinds of index that can have it.
 fn in_code() -> impl Iterator<Item = Mutation> {
-    let kinds = Kind::all().iter().copied();
+    let kinds = AnyKind::all().into_iter();
     kinds.flat_map(|kind| {
-        let harmless = kind.suite().harmless_bugs();
+        let harmless = kind.harmless_bugs();
         let does_harm =
             move |bug: &&'static Bug| harmless.iter().all(|&(name, _)| name != bug.name);
         let common = common::bugs().filter(does_harm);
         common
-            .chain(kind.suite().bugs())
+            .chain(kind.bugs())
             .map(move |bug| Mutation::Code(bug, kind))
     })
 }
@@ -294,17 +293,14 @@ fn most_images_if_equivalent() -> u64 {
 const MOST_RECOVERIES: u32 = 300;
 
 /// What a workload does, recorded. Panics if it is wrong without any planted bug.
-fn recorded(
-    (structure, workload): (Maps, Workload<Operation>),
-    seed: u64,
-) -> (Maps, Recording<Operation>) {
+fn recorded((structure, workload): Made, seed: u64) -> (Any, Recording<AnyOperation>) {
     let recording = record(&Arc::new(structure.clone()), &workload, seed)
         .unwrap_or_else(|error| panic!("{structure:?}, seed {seed}: {error}"));
     (structure, recording)
 }
 
 /// Recoveries of some images have flushes, fences and commits that no recording has.
-fn only_in_recovery(recordings: &[(Maps, Recording<Operation>)]) -> Vec<Event> {
+fn only_in_recovery(recordings: &[(Any, Recording<AnyOperation>)]) -> Vec<Event> {
     let limits = Limits {
         images_per_point: 12,
         nested_every: u64::MAX,
@@ -341,15 +337,15 @@ impl Hunter {
     /// If one of them is wrong without any planted bug.
     #[must_use]
     pub fn new() -> Self {
-        let of_theme = |(kind, theme, seed, size): (Kind, u64, u64, Size)| {
-            let history = kind.suite().history(kind, theme, seed, size);
-            recorded(Maps::from_history(history), seed)
+        let of_theme = |(kind, theme, seed, size): (AnyKind, u64, u64, Size)| {
+            recorded(any::of_theme(kind, theme, seed, size), seed)
         };
-        let kinds = Kind::all().iter().copied();
+        let all_kinds = AnyKind::all();
+        let kinds = all_kinds.iter().copied();
         let some = |rounds, size: Size| {
             let all = (0..rounds).flat_map(|round| kinds.clone().map(move |kind| (round, kind)));
             all.flat_map(move |(round, kind)| {
-                let themes = kind.suite().themes(size.threads);
+                let themes = kind.themes(size.threads);
                 (0..themes).map(move |theme| (kind, theme, round * themes + theme, size))
             })
         };
@@ -357,11 +353,11 @@ impl Hunter {
             operations: 40,
             threads: 2,
         };
-        let of_engines = kinds.clone().flat_map(|kind| kind.suite().hunts(kind));
+        let of_engines = kinds.clone().flat_map(any::hunts);
         let recordings: Vec<_> = some(4, Size::alone(150))
             .chain(some(4, two))
             .map(of_theme)
-            .chain(of_engines.map(|(history, seed)| recorded(Maps::from_history(history), seed)))
+            .chain(of_engines.map(|(made, seed)| recorded(made, seed)))
             .collect();
         let in_recovery = only_in_recovery(&recordings);
         Self {
@@ -491,7 +487,7 @@ impl Hunter {
     }
 
     /// All recordings, those that are alike far apart: what only one sort of them shows is found soon.
-    fn in_mixed_order(&self) -> impl Iterator<Item = &(Maps, Recording<Operation>)> {
+    fn in_mixed_order(&self) -> impl Iterator<Item = &(Any, Recording<AnyOperation>)> {
         let count = self.recordings.len();
         let is_coprime =
             |step: &usize| (2..=*step).all(|n| !step.is_multiple_of(n) || !count.is_multiple_of(n));
@@ -500,7 +496,7 @@ impl Hunter {
         (0..count).map(move |i| &self.recordings[i * step % count])
     }
 
-    fn in_code(&self, bug: &'static Bug, kind: Kind, tally: &Tally) -> Option<Box<Failure>> {
+    fn in_code(&self, bug: &'static Bug, kind: AnyKind, tally: &Tally) -> Option<Box<Failure>> {
         plant(Some(bug));
         let explore = |stage: &Stage, mut histories: Range<u64>| {
             histories.find_map(|seed| stage.explore(kind, seed, self.limits, tally).err())
@@ -551,19 +547,18 @@ impl Stage {
 
     fn explore(
         &self,
-        kind: Kind,
+        kind: AnyKind,
         seed: u64,
         limits: Limits,
         tally: &Tally,
     ) -> Result<(), Box<Failure>> {
-        let themes = kind.suite().themes(self.threads);
+        let themes = kind.themes(self.threads);
         let theme = self.theme.unwrap_or(seed) % themes;
         let size = Size {
             operations: self.operations,
             threads: self.threads,
         };
-        let history = kind.suite().history(kind, theme, seed, size);
-        let (structure, workload) = Maps::from_history(history);
+        let (structure, workload) = any::of_theme(kind, theme, seed, size);
         let structure = Arc::new(structure);
         let recording = record(&structure, &workload, seed).map_err(Failure::without_crash)?;
         let limits = Limits {

@@ -12,7 +12,7 @@ fn is_deep() -> bool {
 
 fn search(kind: Kind, threads: usize, operations: usize, histories: u64, tally: &Tally) -> Summary {
     let run = Search {
-        history: &|seed| maps::history_on(true, Some(kind), seed, [operations, threads]),
+        history: &|seed| maps::history_on(true, kind, seed, [operations, threads]),
         crash_model: CrashModel::Disk,
         limits: Limits::default(),
         seed: 0,

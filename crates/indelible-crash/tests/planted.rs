@@ -1,7 +1,7 @@
 //! A check that cannot fail is a defect: every bug that can be planted is found, or does no harm and says why.
 
 use indelible_crash::indelible::Kind;
-use indelible_crash::indelible::checker::plant;
+use indelible_crash::indelible::checker::{AnyKind, plant};
 use indelible_crash::planted::{Hunt, Hunter, Mutation};
 use indelible_crash::{CrashModel, Limits, Search, Tally, maps};
 use std::sync::Mutex;
@@ -14,12 +14,34 @@ fn hunt_all(hunter: &Hunter, mutations: &[Mutation]) -> Vec<Hunt> {
             scope.spawn(|| {
                 while let Some(&mutation) = mutations.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let hunt = hunter.hunt(mutation);
+                    let outcome = hunt.failure.as_ref().map(|failure| &failure.problem);
+                    println!("{mutation}: {outcome:?} after {} images", hunt.images);
                     hunts.lock().unwrap().push(hunt);
                 }
             });
         }
     });
     hunts.into_inner().unwrap()
+}
+
+#[test]
+fn every_bug_in_the_code_of_a_spatial_engine_is_found() {
+    let hunter = Hunter::new();
+    let is_spatial = |mutation: &Mutation| match mutation {
+        Mutation::Code(bug, AnyKind::Spatial(kind)) => {
+            kind.suite().bugs().iter().any(|own| own.name == bug.name)
+        }
+        _ => false,
+    };
+    let mutations: Vec<Mutation> = hunter.mutations().into_iter().filter(is_spatial).collect();
+    assert!(!mutations.is_empty());
+    let hunts = hunt_all(&hunter, &mutations);
+    let holes: Vec<String> = hunts
+        .iter()
+        .filter(|hunt| hunt.failure.is_none())
+        .map(|hunt| hunt.mutation.to_string())
+        .collect();
+    assert!(holes.is_empty(), "not found: {holes:#?}");
 }
 
 #[test]
@@ -74,7 +96,7 @@ fn the_report_names_the_operation_the_event_the_lines_and_the_source() {
 fn a_failing_seed_fails_again_in_the_same_way() {
     let run = |seed, histories| {
         let run = Search {
-            history: &|seed| maps::history(Some(Kind::LbTree), seed, 24, 2),
+            history: &|seed| maps::history(Kind::LbTree, seed, 24, 2),
             crash_model: CrashModel::Pmem,
             limits: Limits {
                 images_per_point: 24,

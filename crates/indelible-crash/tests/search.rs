@@ -2,8 +2,8 @@
 //! of every commit point; with INDELIBLE_DEEP=1 (`.ci/deep search`) it explores several times as many histories, more than a million
 //! images. `indelible crash --deep` goes on for as long as it is told.
 
-use indelible_crash::indelible::Kind;
-use indelible_crash::{Coverage, CrashModel, Limits, Search, Tally, maps};
+use indelible_crash::indelible::checker::AnyKind;
+use indelible_crash::{Coverage, CrashModel, Limits, Search, Tally, any};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ const PART: u64 = 6;
 
 /// Histories of so many operations by so many threads.
 fn explore(
-    kind: Kind,
+    kind: AnyKind,
     crash_model: CrashModel,
     threads: usize,
     operations: usize,
@@ -37,7 +37,7 @@ fn explore(
 
 fn explore_from(
     seed: u64,
-    kind: Kind,
+    kind: AnyKind,
     crash_model: CrashModel,
     threads: usize,
     operations: usize,
@@ -45,7 +45,7 @@ fn explore_from(
     tally: &Tally,
 ) -> Coverage {
     let run = Search {
-        history: &|seed| maps::history(Some(kind), seed, operations, threads),
+        history: &|seed| any::history(Some(kind), seed, operations, threads),
         crash_model,
         limits: Limits::default(),
         seed,
@@ -64,43 +64,70 @@ fn explore_from(
     summary.coverage
 }
 
+/// The search form for one kind.
+fn search(kind: AnyKind, tally: &Tally) -> Coverage {
+    let mut coverage = Coverage::default();
+    let [alone, together] = kind.histories().map(part);
+    coverage.merge(explore(kind, CrashModel::Pmem, 1, 200, alone, tally));
+    for &seed in kind.rare_seeds() {
+        coverage.merge(explore_from(seed, kind, CrashModel::Pmem, 1, 200, 1, tally));
+    }
+    for threads in 2..=4 {
+        coverage.merge(explore(
+            kind,
+            CrashModel::Pmem,
+            threads,
+            40,
+            together,
+            tally,
+        ));
+    }
+    coverage
+}
+
+#[test]
+fn whatever_a_crash_leaves_of_a_spatial_index_nothing_acknowledged_is_missing() {
+    for kind in AnyKind::all() {
+        if let AnyKind::Map(_) = kind {
+            continue;
+        }
+        let tally = Tally::default();
+        let coverage = search(kind, &tally);
+        let missed = coverage.missed_of_engine(kind);
+        assert!(missed.is_empty(), "{kind}: not met: {missed:#?}");
+        let unlisted = coverage.commits_unlisted(&AnyKind::all());
+        assert!(
+            unlisted.is_empty(),
+            "{kind}: in no list of commit points: {unlisted:#?}"
+        );
+        let least = if is_deep() { 500_000 } else { 100_000 };
+        assert!(
+            tally.distinct() > least,
+            "{kind}: {} images",
+            tally.distinct()
+        );
+    }
+}
+
 #[test]
 fn whatever_a_crash_leaves_nothing_acknowledged_is_missing() {
     let tally = Tally::default();
     let mut coverage = Coverage::default();
-    for &kind in Kind::all() {
-        let [alone, together] = kind.suite().histories().map(part);
-        coverage.merge(explore(kind, CrashModel::Pmem, 1, 200, alone, &tally));
-        for &seed in kind.suite().rare_seeds() {
-            coverage.merge(explore_from(
-                seed,
-                kind,
-                CrashModel::Pmem,
-                1,
-                200,
-                1,
-                &tally,
-            ));
-        }
-        for threads in 2..=4 {
-            coverage.merge(explore(
-                kind,
-                CrashModel::Pmem,
-                threads,
-                40,
-                together,
-                &tally,
-            ));
-        }
+    let kinds: Vec<AnyKind> = AnyKind::all()
+        .into_iter()
+        .filter(|kind| matches!(kind, AnyKind::Map(_)))
+        .collect();
+    for &kind in &kinds {
+        coverage.merge(search(kind, &tally));
     }
-    let missed = coverage.changes_missed(Kind::all());
+    let missed = coverage.changes_missed(&kinds);
     assert!(
         missed.is_empty(),
         "changes of structure not met: {missed:#?}"
     );
-    let missed = coverage.commits_missed(Kind::all());
+    let missed = coverage.commits_missed(&kinds);
     assert!(missed.is_empty(), "not crashed on both sides: {missed:#?}");
-    let unlisted = coverage.commits_unlisted(Kind::all());
+    let unlisted = coverage.commits_unlisted(&kinds);
     assert!(
         unlisted.is_empty(),
         "in no list of commit points: {unlisted:#?}"
@@ -118,8 +145,8 @@ fn whatever_a_crash_leaves_nothing_acknowledged_is_missing() {
 fn a_killed_process_leaves_nothing_unacknowledged_in_part() {
     let tally = Tally::default();
     let mut coverage = Coverage::default();
-    for &kind in Kind::all() {
-        let [alone, together] = kind.suite().histories().map(part);
+    for kind in AnyKind::all() {
+        let [alone, together] = kind.histories().map(part);
         let alone = alone / 2;
         coverage.merge(explore(kind, CrashModel::Process, 1, 200, alone, &tally));
         coverage.merge(explore(kind, CrashModel::Process, 3, 40, together, &tally));
@@ -129,7 +156,7 @@ fn a_killed_process_leaves_nothing_unacknowledged_in_part() {
 
 #[test]
 fn a_run_repeats_from_its_seed() {
-    let kinds = Kind::all().iter().copied();
+    let kinds = AnyKind::all().into_iter();
     for (kind, threads) in kinds.flat_map(|kind| [(kind, 1), (kind, 3)]) {
         let images = |_| {
             let tally = Tally::default();
@@ -143,10 +170,10 @@ fn a_run_repeats_from_its_seed() {
 
 #[test]
 fn recorded_histories_of_threads_are_linearizable() {
-    let kinds = Kind::all().iter().copied();
+    let kinds = AnyKind::all().into_iter();
     for (kind, threads) in kinds.flat_map(|kind| (2..=4).map(move |threads| (kind, threads))) {
         let run = Search {
-            history: &|seed| maps::history(Some(kind), seed, 40, threads),
+            history: &|seed| any::history(Some(kind), seed, 40, threads),
             crash_model: CrashModel::Pmem,
             limits: Limits {
                 images_per_point: 0,
@@ -168,7 +195,7 @@ fn recorded_histories_of_threads_are_linearizable() {
 #[test]
 fn a_run_ends_when_its_time_is_up_within_a_history_too() {
     let run = Search {
-        history: &|seed| maps::history(None, seed, 200, 1),
+        history: &|seed| any::history(None, seed, 200, 1),
         crash_model: CrashModel::Pmem,
         // Millions of images, which would take most of an hour.
         limits: Limits {

@@ -52,6 +52,18 @@ pub(super) struct WorkloadArguments {
     /// Ratio of inserts in batches.
     #[arg(long, visible_alias = "batch-insert-ratio", default_value_t = 0.0)]
     batch_insert_ratio: f64,
+    /// Ratio of searches for the points in a window; with `--data points:...`.
+    #[arg(long, visible_alias = "window-ratio", default_value_t = 0.0)]
+    window_ratio: f64,
+    /// Ratio of searches for the nearest points; with `--data points:...`.
+    #[arg(long, visible_alias = "nearest-ratio", default_value_t = 0.0)]
+    nearest_ratio: f64,
+    /// Points that a window contains on average.
+    #[arg(long, visible_alias = "window-hits", default_value_t = 24)]
+    window_hits: u32,
+    /// Points that a search for the nearest ones asks for.
+    #[arg(long, default_value_t = 10)]
+    neighbours: u32,
     /// Keys per batch.
     #[arg(long, visible_alias = "batch-size", default_value_t = 1024)]
     batch_size: u32,
@@ -181,6 +193,8 @@ impl WorkloadArguments {
             phase.missing = self.missing;
             phase.scan_size = self.scan_size;
             phase.batch_size = self.batch_size;
+            phase.window_hits = self.window_hits;
+            phase.neighbours = self.neighbours;
         }
         let share = 0.0..=1.0;
         ensure!(share.contains(&self.missing), "--missing is from 0 to 1");
@@ -194,8 +208,15 @@ impl WorkloadArguments {
         );
         ensure!(self.seconds > 0.0, "--seconds must be above 0");
         ensure!(
-            self.batch_size > 0 && self.scan_size > 0,
-            "a batch and a scan have at least one record"
+            [
+                self.batch_size,
+                self.scan_size,
+                self.window_hits,
+                self.neighbours
+            ]
+            .iter()
+            .all(|&records| records > 0),
+            "a batch, a scan, a window and a search for neighbours have at least one record"
         );
         Ok(phases)
     }
@@ -209,6 +230,8 @@ impl WorkloadArguments {
             self.scan_ratio,
             self.batch_read_ratio,
             self.batch_insert_ratio,
+            self.window_ratio,
+            self.nearest_ratio,
         ];
         let sum: f64 = others.iter().sum();
         let get = self.read_ratio.unwrap_or((1.0 - sum).max(0.0));
@@ -228,6 +251,8 @@ impl WorkloadArguments {
             get_batch: self.batch_read_ratio,
             insert_batch: self.batch_insert_ratio,
             read_modify_write: 0.0,
+            window: self.window_ratio,
+            nearest: self.nearest_ratio,
         };
         let distribution = self.distribution()?;
         let arrival = match self.arrival {
@@ -273,6 +298,8 @@ fn name_of(mix: &Mix) -> String {
         "get_batch",
         "insert_batch",
         "rmw",
+        "window",
+        "nearest",
     ];
     let parts: Vec<(f64, &str)> = crate::workload::shares(mix)
         .into_iter()

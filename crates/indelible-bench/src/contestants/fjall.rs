@@ -26,6 +26,7 @@ pub(super) fn contestants() -> Vec<Contestant> {
         survives,
         map: None,
         kernel: None,
+        points: None,
         has_batches: true,
         create,
         open: Some(open),

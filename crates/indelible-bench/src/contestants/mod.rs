@@ -9,6 +9,7 @@
 //! | `ours` | each kind of index of indelible: in memory, on a file, with the power-loss protocol, and with a log |
 //! | `nothing` | the bench itself |
 //! | `volatile` | structures that live in the memory of the process: the standard library's, and peers |
+//! | `points` | spatial indexes: each kind of indelible's, and peers |
 //! | `redb`, `lmdb`, `fjall` | databases, each with its fastest setting and with one that waits for the medium |
 //!
 //! Without the feature `peers` only the first two and the standard library's `BTreeMap` are there.
@@ -19,6 +20,7 @@ mod fjall;
 mod lmdb;
 mod nothing;
 mod ours;
+mod points;
 #[cfg(feature = "peers")]
 mod redb;
 mod volatile;
@@ -27,10 +29,13 @@ mod volatile;
 mod tests;
 
 pub use ours::name_of;
+pub use points::{OfPoints, name_of as name_of_spatial};
 
+use crate::data::Source;
 use crate::index::Index;
+use crate::plan::Mix;
 use anyhow::{Context, Result, bail};
-use indelible::MapOptions;
+use indelible::{MapOptions, SpatialOptions};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -62,6 +67,8 @@ pub struct Place {
     pub directory: PathBuf,
     /// The kind of index and its options, if it is indelible itself.
     pub map: Option<MapOptions>,
+    /// The same for its spatial indexes.
+    pub spatial: Option<SpatialOptions>,
 }
 
 /// A structure that can be measured.
@@ -77,6 +84,8 @@ pub struct Contestant {
     pub map: Option<MapOptions>,
     /// The kernel that its process is made to use, if it is indelible itself; else the process chooses.
     pub kernel: Option<String>,
+    /// What only spatial contestants have.
+    pub points: Option<OfPoints>,
     /// Whether it has batches of its own, so that measuring them means something.
     pub has_batches: bool,
     /// Makes an empty one.
@@ -89,7 +98,45 @@ impl Contestant {
     /// Whether it is indelible itself.
     #[must_use]
     pub fn is_ours(&self) -> bool {
-        self.map.is_some()
+        self.map.is_some() || self.spatial().is_some()
+    }
+
+    /// The kind of spatial index and its options, if it is one of indelible's.
+    #[must_use]
+    pub fn spatial(&self) -> Option<&SpatialOptions> {
+        self.points.as_ref()?.options.as_ref()
+    }
+
+    /// Whether it has all operations of a mix.
+    #[must_use]
+    pub fn can(&self, mix: &Mix) -> bool {
+        let has_batches = self.has_batches || mix.get_batch + mix.insert_batch == 0.0;
+        let has_kinds = match &self.points {
+            None => mix.window + mix.nearest == 0.0,
+            Some(points) => {
+                let writes = mix.changes_structure() || mix.update + mix.read_modify_write > 0.0;
+                mix.scan == 0.0
+                    && (points.has_windows || mix.window == 0.0)
+                    && (points.is_mutable || !writes)
+            }
+        };
+        has_batches && has_kinds
+    }
+
+    /// Why it cannot take part in an experiment with this data, if it cannot.
+    ///
+    /// # Errors
+    ///
+    /// If one has points and the other one has not.
+    pub fn check_data(&self, source: &Source) -> Result<()> {
+        let name = &self.name;
+        match (&self.points, source.is_spatial()) {
+            (Some(_), false) => {
+                bail!("{name} holds points, and {source} has none: --data points:SET")
+            }
+            (None, true) => bail!("{name} does not hold points, and {source} has nothing else"),
+            _ => Ok(()),
+        }
     }
 
     /// Whether every write waits for a sync of a file.
@@ -111,6 +158,7 @@ impl Contestant {
         Place {
             directory,
             map: self.map.clone(),
+            spatial: self.spatial().cloned(),
         }
     }
 }
@@ -122,6 +170,7 @@ pub type Open = fn(&Place) -> Result<Box<dyn Index>>;
 #[must_use]
 pub fn all() -> Vec<Contestant> {
     let mut all = ours::contestants();
+    all.extend(points::ours());
     all.extend(volatile::contestants());
     #[cfg(feature = "peers")]
     for database in [
@@ -131,6 +180,8 @@ pub fn all() -> Vec<Contestant> {
     ] {
         all.extend(database);
     }
+    #[cfg(feature = "peers")]
+    all.extend(points::peers());
     all.push(nothing::contestant());
     all
 }
@@ -147,12 +198,17 @@ pub fn entrant(name: &str) -> Result<Contestant> {
         return find(name);
     };
     let mut contestant = find(plain)?;
-    let Some(map) = contestant.map.take() else {
+    let of_points = contestant.points.as_mut();
+    if let Some(map) = contestant.map.take() {
+        let with_options = ours::with_options(map, options);
+        let (map, kernel) = with_options.with_context(|| format!("{name:?}"))?;
+        (contestant.map, contestant.kernel) = (Some(map), kernel);
+    } else if let Some(spatial) = of_points.and_then(|points| points.options.as_mut()) {
+        let with_options = ours::with_options(spatial.clone(), options);
+        (*spatial, contestant.kernel) = with_options.with_context(|| format!("{name:?}"))?;
+    } else {
         bail!("{name:?}: {plain} has no options");
-    };
-    let with_options = ours::with_options(map, options);
-    let (map, kernel) = with_options.with_context(|| format!("{name:?}"))?;
-    (contestant.map, contestant.kernel) = (Some(map), kernel);
+    }
     contestant.about = format!("{}, with {options}", contestant.about);
     contestant.name = name.into();
     Ok(contestant)

@@ -15,6 +15,7 @@ pub(super) fn contestant() -> Contestant {
         survives: Survives::Nothing,
         map: None,
         kernel: None,
+        points: None,
         has_batches: true,
         create: |_| Ok(Box::new(Nothing)),
         open: None,

@@ -4,7 +4,9 @@ use super::{Contestant, Place, Survives};
 use crate::index::Index;
 use crate::outcome::{Fact, Number, Statistics};
 use anyhow::{Context, Result};
-use indelible::{Durability, FactValue, Kind, Map, MapOptions, MapStat, Pool, PoolOptions};
+use indelible::{
+    Durability, FactValue, IndexKind, IndexOptions, IndexStat, Kind, Map, Pool, PoolOptions,
+};
 use std::time::Duration;
 
 /// A map in a pool of its own.
@@ -42,6 +44,7 @@ fn of_kind(kind: Kind) -> [Contestant; 5] {
         survives: Survives::Nothing,
         map: Some(kind.into()),
         kernel: None,
+        points: None,
         has_batches: true,
         create: |place| index(&PoolOptions::new().in_memory()?, place),
         open: None,
@@ -82,16 +85,16 @@ fn of_kind(kind: Kind) -> [Contestant; 5] {
     [dram, file, pmem, disk, disk_10ms]
 }
 
-/// The options that follow the `@` in the name of a contestant: the grammar of [`MapOptions`] with `+` for the comma, because a
+/// The options that follow the `@` in the name of a contestant: the grammar of [`IndexOptions`] with `+` for the comma, because a
 /// list of contestants has commas of its own. `kernel=NAME` is no option of the map, but says which kernel the process uses.
 ///
 /// # Errors
 ///
 /// If the kind of index has no such option, or cannot read its value. Whether a map can have these options is known when it is made.
-pub(super) fn with_options(
-    mut options: MapOptions,
+pub(super) fn with_options<K: IndexKind>(
+    mut options: IndexOptions<K>,
     text: &str,
-) -> Result<(MapOptions, Option<String>)> {
+) -> Result<(IndexOptions<K>, Option<String>)> {
     let mut kernel = None;
     for setting in text.split('+') {
         // A setting without a value is no option, or not a value that the option takes: the library says which.
@@ -104,12 +107,12 @@ pub(super) fn with_options(
 }
 
 /// The file of a contestant's pool.
-fn pool(place: &Place) -> std::path::PathBuf {
+pub(super) fn pool(place: &Place) -> std::path::PathBuf {
     place.directory.join("pool")
 }
 
 /// The protocol of persistent memory on any file: measures what it costs.
-fn power_loss() -> PoolOptions {
+pub(super) fn power_loss() -> PoolOptions {
     let mut options = PoolOptions::new();
     options
         .durability(Durability::PowerLoss)
@@ -183,8 +186,8 @@ impl Index for Ours {
     }
 }
 
-impl From<MapStat> for Statistics {
-    fn from(stat: MapStat) -> Self {
+impl<K: IndexKind> From<IndexStat<K>> for Statistics {
+    fn from(stat: IndexStat<K>) -> Self {
         Self {
             kind: stat.kind.to_string(),
             records: stat.records,
@@ -213,6 +216,7 @@ impl From<indelible::Fact> for Fact {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use indelible::MapOptions;
 
     /// As a command line would have them.
     fn text(options: &MapOptions) -> String {
@@ -225,14 +229,17 @@ mod tests {
     fn options_are_read_as_the_library_writes_them() {
         for &kind in Kind::all() {
             for options in MapOptions::extremes(kind) {
-                let read = with_options(kind.into(), &text(&options));
+                let read = with_options(MapOptions::from(kind), &text(&options));
                 assert_eq!(read.unwrap(), (options.clone(), None));
                 let text = format!("{}+kernel=avx2", text(&options));
-                let read = with_options(kind.into(), text.trim_start_matches('+'));
+                let read = with_options(MapOptions::from(kind), text.trim_start_matches('+'));
                 assert_eq!(read.unwrap(), (options, Some("avx2".to_owned())));
             }
             for wrong in ["", "512", "nonsense=1", "="] {
-                assert!(with_options(kind.into(), wrong).is_err(), "{kind}@{wrong}");
+                assert!(
+                    with_options(MapOptions::from(kind), wrong).is_err(),
+                    "{kind}@{wrong}"
+                );
             }
         }
     }

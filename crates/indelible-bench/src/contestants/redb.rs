@@ -29,6 +29,7 @@ pub(super) fn contestants() -> Vec<Contestant> {
         survives,
         map: None,
         kernel: None,
+        points: None,
         has_batches: true,
         create,
         open,

@@ -7,6 +7,7 @@
 //!   them have a knob: `piecewise:N` takes about `N` lines, and `cascade:P` goes from uniform keys to the hardest there
 //!   are. `exponential`, `sawtooth`, `low-bits` and `clustered` are there to hurt structures that trust a straight line.
 //! - **Real places** (`places.rs`): the carried file of 144,563 cities ([`cities`]), grown to any size.
+//! - **Points** ([`points`]): keys that stand for points, for spatial indexes: made up, the cities, or from a file.
 //! - **Files** ([`files`]): SOSD's binary format, and columns of CSV files.
 //!
 //! A source and a seed give the same keys on every machine: random bits come from a generator whose algorithm is fixed,
@@ -17,12 +18,13 @@ mod draw;
 pub mod files;
 pub mod hardness;
 mod places;
+pub mod points;
 mod source;
 mod synthetic;
 #[cfg(test)]
 mod tests;
 
-pub use source::{KNOWN, Source};
+pub use source::{KNOWN, PointSet, Source};
 
 use anyhow::Result;
 use draw::Random;
@@ -50,6 +52,7 @@ pub fn generate(source: &Source, count: usize, seed: u64) -> Result<Vec<u64>> {
         Source::Longitudes => places::longitudes(count, random),
         Source::LonLat => places::lon_lat(count, random),
         Source::Hilbert => places::hilbert(count, random),
+        Source::Points(set) => points::generate(set, count, random),
         Source::Sosd(path) => draw::choose(files::sosd_keys(path)?, count, random),
         Source::Csv { path, column } => draw::choose(files::csv_keys(path, column)?, count, random),
     }

@@ -67,10 +67,25 @@ pub enum Source {
         /// The column's name, without a colon, or its number from 1.
         column: String,
     },
+    /// Points on the globe, for spatial indexes.
+    Points(PointSet),
+}
+
+/// A set of points on the globe. As text: `cities`, `uniform`, `clustered`, or the path of a file.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PointSet {
+    /// The carried places, grown by jitter.
+    Cities,
+    /// Uniform in longitude and in latitude.
+    Uniform,
+    /// Normally distributed around [`super::points::CLUSTERS`] centres, each with a width of its own.
+    Clustered,
+    /// The positions of a CSV, GeoJSON or TopoJSON file, grown by jitter.
+    File(PathBuf),
 }
 
 /// All sources: how each is written, and a line about it.
-pub const KNOWN: [(&str, &str); 15] = [
+pub const KNOWN: [(&str, &str); 16] = [
     ("dense", "0, 1, 2, ..."),
     ("uniform", "uniform over 64 bits"),
     ("normal", "normal, 16 standard deviations to either end"),
@@ -103,6 +118,10 @@ pub const KNOWN: [(&str, &str); 15] = [
     (
         "csv:FILE:COLUMN",
         "a column by its name or its number from 1",
+    ),
+    (
+        "points[:SET]",
+        "points for spatial indexes: cities, uniform, clustered, or a FILE of CSV, GeoJSON or TopoJSON",
     ),
 ];
 
@@ -138,6 +157,13 @@ fn parse(text: &str) -> Result<Source> {
         "cascade" => Source::Cascade {
             share: number(argument, 0.3)?,
         },
+        "points" => Source::Points(match argument.unwrap_or("cities") {
+            "cities" => PointSet::Cities,
+            "uniform" => PointSet::Uniform,
+            "clustered" => PointSet::Clustered,
+            "" => bail!("it needs a set or a file: points:FILE"),
+            path => PointSet::File(path.into()),
+        }),
         "sosd" => Source::Sosd(argument.context("it needs a file: sosd:FILE")?.into()),
         "csv" => {
             // The column follows the last colon: a path may have some.
@@ -216,7 +242,19 @@ impl fmt::Display for Source {
             Self::Hilbert => f.write_str("hilbert"),
             Self::Sosd(path) => write!(f, "sosd:{}", path.display()),
             Self::Csv { path, column } => write!(f, "csv:{}:{column}", path.display()),
+            Self::Points(PointSet::Cities) => f.write_str("points:cities"),
+            Self::Points(PointSet::Uniform) => f.write_str("points:uniform"),
+            Self::Points(PointSet::Clustered) => f.write_str("points:clustered"),
+            Self::Points(PointSet::File(path)) => write!(f, "points:{}", path.display()),
         }
+    }
+}
+
+impl Source {
+    /// Whether its keys stand for points.
+    #[must_use]
+    pub fn is_spatial(&self) -> bool {
+        matches!(self, Self::Points(_))
     }
 }
 

@@ -54,7 +54,7 @@ fn keys_are_those_that_they_have_always_been() {
     assert_eq!(sums, pinned);
 }
 
-const PINNED: [(&str, u64); 13] = [
+const PINNED: [(&str, u64); 14] = [
     ("dense", 0xed72_38e5_7f94_cf98),
     ("uniform", 0x4c86_4029_d4d4_d7ef),
     ("normal", 0x4db0_1307_55f8_e800),
@@ -68,6 +68,7 @@ const PINNED: [(&str, u64); 13] = [
     ("longitudes", 0x3e5f_e319_fc99_c642),
     ("lon-lat", 0x1117_ac44_06da_d1fa),
     ("hilbert", 0x39fb_86a0_94c5_43fb),
+    ("points:cities", 0xf179_1960_f5d7_7684),
 ];
 
 #[test]

@@ -165,6 +165,8 @@ fn experiment(name: &str, data: &str) -> Experiment {
         scan_size: 100,
         scan_varies: false,
         batch_size: 64,
+        window_hits: 24,
+        neighbours: 10,
         latency_sampling: 0.1,
     };
     Experiment {

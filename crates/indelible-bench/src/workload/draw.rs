@@ -36,22 +36,32 @@ pub fn draw(
         !reads || supply.present(keys).count() > 0,
         "no keys are left to look up"
     );
+    let window_side = if phase.is_spatial() {
+        keys.window_side(phase.window_hits)
+    } else {
+        0
+    };
     let scripts = kinds.into_iter().zip(news).zip(goners).enumerate();
     Ok(scripts
         .map(|(thread, ((kinds, new), gone))| {
             let pick = Pick::new(phase, keys, supply, new.len(), seed ^ !(thread as u64));
-            write(phase, kinds, &new, &gone, pick)
+            Script {
+                window_side,
+                ..write(phase, kinds, &new, &gone, pick)
+            }
         })
         .collect())
 }
 
 /// Kinds that take keys that are there.
-const READS: [OperationKind; 5] = [
+const READS: [OperationKind; 7] = [
     OperationKind::Get,
     OperationKind::GetBatch,
     OperationKind::Update,
     OperationKind::Scan,
     OperationKind::ReadModifyWrite,
+    OperationKind::Window,
+    OperationKind::Nearest,
 ];
 
 /// How many keys a step takes.
@@ -176,7 +186,11 @@ fn write(phase: &Phase, kinds: Kinds, new: &[u64], gone: &[u64], mut pick: Pick)
                 keys.extend((0..phase.batch_size).map(|_| pick.lookup(&new[..new_at])))
             }
             OperationKind::Get => keys.push(pick.lookup(&new[..new_at])),
-            OperationKind::Scan | OperationKind::Update | OperationKind::ReadModifyWrite => {
+            OperationKind::Scan
+            | OperationKind::Update
+            | OperationKind::ReadModifyWrite
+            | OperationKind::Window
+            | OperationKind::Nearest => {
                 keys.push(pick.present(&new[..new_at]));
             }
         }
@@ -188,6 +202,8 @@ fn write(phase: &Phase, kinds: Kinds, new: &[u64], gone: &[u64], mut pick: Pick)
         batch_size: phase.batch_size as usize,
         scan_size: phase.scan_size as usize,
         scan_varies: phase.scan_varies,
+        window_side: 0,
+        neighbours: phase.neighbours as usize,
     }
 }
 

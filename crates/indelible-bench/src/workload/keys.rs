@@ -1,11 +1,12 @@
 //! The keys of an experiment, and which of them are there.
 
+use crate::data::points;
 use crate::plan::{Arrival, Phase};
 use anyhow::{Result, ensure};
 use rand::seq::SliceRandom;
 use rand::{SeedableRng, rngs::Xoshiro256PlusPlus};
 use std::borrow::Cow;
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -18,6 +19,8 @@ pub struct Keys {
     missing: usize,
     sorted: OnceCell<Vec<u64>>,
     all_sorted: OnceCell<Vec<u64>>,
+    /// The number of points that a window should contain, and the side of such windows.
+    window_side: Cell<Option<(u32, u32)>>,
 }
 
 impl Keys {
@@ -38,6 +41,7 @@ impl Keys {
             missing,
             sorted: OnceCell::new(),
             all_sorted: OnceCell::new(),
+            window_side: Cell::new(None),
         }
     }
 
@@ -70,6 +74,20 @@ impl Keys {
             sorted.sort_unstable();
             sorted
         })
+    }
+
+    /// The side of square windows around loaded points that contain this many loaded points on average, in steps of
+    /// [`points`].
+    #[must_use]
+    pub fn window_side(&self, hits: u32) -> u32 {
+        if let Some((of, side)) = self.window_side.get()
+            && of == hits
+        {
+            return side;
+        }
+        let side = points::window_side(self.loaded(), self.sorted(), hits);
+        self.window_side.set(Some((hits, side)));
+        side
     }
 
     /// Keys that are inserted later, in random order.

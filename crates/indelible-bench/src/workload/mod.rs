@@ -33,10 +33,14 @@ pub enum OperationKind {
     InsertBatch,
     /// A lookup, then an update of the same key.
     ReadModifyWrite,
+    /// A search for the points in a window.
+    Window,
+    /// A search for the nearest points.
+    Nearest,
 }
 
 /// All kinds, in the order of [`shares`].
-pub const KINDS: [OperationKind; 8] = [
+pub const KINDS: [OperationKind; 10] = [
     OperationKind::Get,
     OperationKind::Insert,
     OperationKind::Update,
@@ -45,11 +49,13 @@ pub const KINDS: [OperationKind; 8] = [
     OperationKind::GetBatch,
     OperationKind::InsertBatch,
     OperationKind::ReadModifyWrite,
+    OperationKind::Window,
+    OperationKind::Nearest,
 ];
 
 /// The shares of a mix, in the order of [`KINDS`].
 #[must_use]
-pub fn shares(mix: &Mix) -> [f64; 8] {
+pub fn shares(mix: &Mix) -> [f64; 10] {
     [
         mix.get,
         mix.insert,
@@ -59,6 +65,8 @@ pub fn shares(mix: &Mix) -> [f64; 8] {
         mix.get_batch,
         mix.insert_batch,
         mix.read_modify_write,
+        mix.window,
+        mix.nearest,
     ]
 }
 
@@ -77,6 +85,10 @@ pub struct Script {
     pub scan_size: usize,
     /// Whether scans have all lengths from 1 to `scan_size`, as YCSB's have.
     pub scan_varies: bool,
+    /// The side of a window, in steps of [`crate::data::points`]; 0 if there are no searches for points.
+    pub window_side: u32,
+    /// Points that a search for the nearest ones asks for.
+    pub neighbours: usize,
 }
 
 /// Kinds of the steps of a script.

@@ -1,12 +1,13 @@
 //! `crash`.
 
-use super::kinds;
 use crate::output::{Output, grouped, note};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
+use indelible_crash::any::Any;
 use indelible_crash::indelible::Kind;
+use indelible_crash::indelible::checker::AnyKind;
 use indelible_crash::planted::{Hunt, Hunter, Mutation};
-use indelible_crash::{CrashModel, Limits, Search, Summary, Tally, maps};
+use indelible_crash::{CrashModel, Limits, Search, Summary, Tally, any};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -61,11 +62,17 @@ pub struct Crash {
     plant: Option<String>,
 }
 
+/// The names of all kinds of index.
+fn kinds() -> String {
+    let names: Vec<&str> = AnyKind::all().into_iter().map(AnyKind::name).collect();
+    names.join(", ")
+}
+
 fn kind_or_all(name: &str) -> Result<String, indelible_crash::indelible::Error> {
     if name == ALL {
         return Ok(name.into());
     }
-    Ok(name.parse::<Kind>()?.to_string())
+    Ok(name.parse::<AnyKind>()?.to_string())
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -86,11 +93,26 @@ impl Crash {
         if self.planted || self.plant.is_some() {
             return self.plant_bugs(output);
         }
-        let kind = self.kind.parse::<Kind>().ok();
+        let kind = self.kind.parse::<AnyKind>().ok();
+        ensure!(
+            self.medium == Medium::Pmem || !matches!(kind, Some(AnyKind::Spatial(_))),
+            "spatial indexes are not searched on a disk yet"
+        );
         let run = Search {
             history: &|seed| {
-                let is_on_disk = self.medium == Medium::Disk;
-                maps::history_on(is_on_disk, kind, seed, [self.ops, self.threads.into()])
+                let kind = if self.medium == Medium::Disk && kind.is_none() {
+                    // Spatial indexes are not searched on a disk yet.
+                    let kinds = Kind::all();
+                    Some(AnyKind::Map(kinds[seed as usize % kinds.len()]))
+                } else {
+                    kind
+                };
+                let (mut index, workload) =
+                    any::history(kind, seed, self.ops, usize::from(self.threads));
+                if let Any::Maps(maps) = &mut index {
+                    maps.is_on_disk = self.medium == Medium::Disk;
+                }
+                (index, workload)
             },
             crash_model: match (self.failing, self.medium) {
                 (Failing::Power, Medium::Pmem) => CrashModel::Pmem,
@@ -204,10 +226,10 @@ impl Crash {
                 }
             })
             .collect();
-        let kind = self.kind.parse::<Kind>().ok();
-        let kinds = kind.as_ref().map_or(Kind::all(), std::slice::from_ref);
-        let commits = indelible_crash::commit_points(kinds);
-        let missed = coverage.commits_missed(kinds);
+        let kind = self.kind.parse::<AnyKind>().ok();
+        let kinds = kind.map_or_else(AnyKind::all, |kind| vec![kind]);
+        let commits = indelible_crash::commit_points(&kinds);
+        let missed = coverage.commits_missed(&kinds);
         let missed: Vec<String> = missed.into_iter().map(String::from).collect();
         let [images, in_recovery, deeper] = coverage.images;
         let list = |items: Vec<String>| {

@@ -1,33 +1,44 @@
 //! `create`.
 
-use super::{MapArgs, PoolArguments};
+use super::{ObjectArgs, PoolArguments};
+use crate::shapes::with_geometry;
 use crate::typed::{TextMap, key_type_by_name, type_by_name, type_names};
 use anyhow::Result;
 use clap::Args;
-use indelible::Type;
+use indelible::{GeometryType, SpatialOptions, Type};
 
-/// Create an empty map.
+/// Create an empty map, or an empty spatial index.
 #[derive(Args)]
 pub struct Create {
     #[command(flatten)]
     pool: PoolArguments,
-    /// Name of the map.
-    map: String,
+    /// Name of the map or of the spatial index.
+    name: String,
+    /// Create a spatial index of such shapes: point2, point3, box2 or box3.
+    #[arg(long, conflicts_with_all = ["key_type", "value_type"])]
+    geometry: Option<GeometryType>,
     #[arg(long, default_value = "u64", value_parser = key_type_by_name, help = format!("Type of the keys: {}", type_names()))]
     key_type: Type,
     /// Type of the values: one of those of keys, or unit for a set.
     #[arg(long, default_value = "u64", value_parser = type_by_name)]
     value_type: Type,
     #[command(flatten)]
-    new: MapArgs,
+    new: ObjectArgs,
 }
 
 impl Create {
     /// Runs the command.
     pub fn run(self) -> Result<bool> {
-        let options = self.new.options();
-        self.pool.change(&self.map, |pool| {
-            TextMap::create(pool, &self.map, self.key_type, self.value_type, options)?;
+        if let Some(geometry) = self.geometry {
+            let options = self.new.of_spatial(SpatialOptions::default())?;
+            return self.pool.change(&self.name, |pool| {
+                with_geometry!(geometry, G => anyhow::Ok(pool.spatial_with::<G>(&self.name, options)?.len()?))?;
+                Ok(true)
+            });
+        }
+        let options = self.new.of_map()?;
+        self.pool.change(&self.name, |pool| {
+            TextMap::create(pool, &self.name, self.key_type, self.value_type, options)?;
             Ok(true)
         })
     }

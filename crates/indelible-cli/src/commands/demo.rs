@@ -1,6 +1,6 @@
-//! `demo`: the main job on real data, with kills.
+//! `demo`: the main job on real data, with kills; `places` has its spatial act.
 
-use super::MapArgs;
+use super::{MapArgs, places};
 use crate::output::{Output, grouped};
 use crate::torture::{Outcome, Victim};
 use anyhow::{Context, Result, ensure};
@@ -41,7 +41,11 @@ impl Demo {
             None => builder.tempdir(),
         };
         let directory = directory.context("make a directory for the pools")?;
-        let indexed = index_cities(directory.path(), &self.new.options())?;
+        let mut indexed = index_cities(directory.path(), &self.new.options())?;
+        let places = places::act(directory.path())?;
+        indexed.narration.push(String::new());
+        indexed.narration.extend(places.narration);
+        indexed.facts.extend(places.facts);
         if !output.json {
             output.line(format_args!("{}\n", indexed.narration.join("\n")))?;
             output.line(format_args!(

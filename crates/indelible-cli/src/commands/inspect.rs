@@ -1,50 +1,112 @@
-//! `stat`, `check`, `rm`, `shrink`.
+//! `list`, `stat`, `check`, `rename`, `rm`, `shrink`: both families of objects.
 
 use super::open_to_read;
 use crate::output::Output;
+use crate::shapes::{self, with_geometry};
 use crate::typed::TextMap;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Args;
-use indelible::{FactValue, MapStat, Pool, PoolOptions};
+use indelible::{FactValue, IndexKind, IndexStat, Pool, PoolOptions};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// What a pool and its maps consist of.
+/// The columns that say what an object is.
+const IDENTITY: [&str; 3] = ["object", "kind", "types"];
+
+/// What an object is, in the columns of [`IDENTITY`].
+struct Object {
+    name: String,
+    /// As `--kind` takes it.
+    kind: String,
+    types: String,
+    is_map: bool,
+}
+
+impl Object {
+    /// All objects of a pool, maps first.
+    fn all(pool: &Pool) -> Vec<Self> {
+        let kind = |options: String| options.strip_prefix("kind=").unwrap_or(&options).to_owned();
+        let maps = pool.maps().into_iter().map(|map| Self {
+            kind: kind(map.options.to_string()),
+            types: format!("{} to {}", map.key, map.value),
+            name: map.name,
+            is_map: true,
+        });
+        let spatials = pool.spatials().into_iter().map(|index| Self {
+            kind: kind(index.options.to_string()),
+            types: index.geometry.to_string(),
+            name: index.name,
+            is_map: false,
+        });
+        maps.chain(spatials).collect()
+    }
+
+    fn identity(&self) -> Vec<Value> {
+        vec![json!(self.name), json!(self.kind), json!(self.types)]
+    }
+
+    /// Its records, its bytes in the file, and the share of its leaves that is used.
+    fn measures(&self, pool: &Pool) -> Result<Vec<Value>> {
+        fn of<K: IndexKind>(stat: &IndexStat<K>) -> Vec<Value> {
+            let fill = stat.fact("fill").map(|fill| fill.value.as_f64());
+            vec![
+                json!(stat.records),
+                json!(stat.file_bytes),
+                json!(fill.map(|fill| (fill * 1000.0).round() / 1000.0)),
+            ]
+        }
+        if self.is_map {
+            return Ok(of(&TextMap::open(pool, &self.name)?.stat()?));
+        }
+        let info = shapes::expect(pool, &self.name)?;
+        with_geometry!(info.geometry, G => Ok(of(&pool.open_spatial::<G>(&self.name)?.stat()?)))
+    }
+
+    fn check(&self, pool: &Pool) -> Result<Vec<String>> {
+        if self.is_map {
+            return TextMap::open(pool, &self.name)?.check();
+        }
+        let info = shapes::expect(pool, &self.name)?;
+        with_geometry!(info.geometry, G => Ok(pool.open_spatial::<G>(&self.name)?.check()?))
+    }
+}
+
+/// The maps and the spatial indexes of a pool. None is opened.
+#[derive(Args)]
+pub struct List {
+    /// The pool file.
+    pool: PathBuf,
+}
+
+impl List {
+    /// Runs the command.
+    pub fn run(self, output: &Output) -> Result<bool> {
+        let pool = open_to_read(&self.pool)?;
+        let objects = Object::all(&pool);
+        let rows: Vec<Vec<Value>> = objects.iter().map(Object::identity).collect();
+        output.table(&IDENTITY, &rows)?;
+        Ok(true)
+    }
+}
+
+/// What a pool, its maps and its spatial indexes consist of.
 #[derive(Args)]
 pub struct Stat {
     /// The pool file.
     pool: PathBuf,
-    /// Only this map, in detail.
-    map: Option<String>,
+    /// Only this map or spatial index, in detail.
+    #[arg(value_name = "NAME")]
+    object: Option<String>,
 }
 
 impl Stat {
     /// Runs the command.
     pub fn run(self, output: &Output) -> Result<bool> {
         let pool = open_to_read(&self.pool)?;
-        if let Some(map) = &self.map {
-            let stat = TextMap::open(&pool, map)?.stat()?;
-            output.facts(&format!("map {map}"), &map_facts(&stat))?;
-            return Ok(true);
+        if let Some(name) = &self.object {
+            return stat_of(&pool, name, output);
         }
         let stat = pool.stat();
-        let mut rows = Vec::new();
-        for map in pool.maps() {
-            let stat = TextMap::open(&pool, &map.name)?.stat()?;
-            let types = format!("{} to {}", map.key, map.value);
-            // As `--kind` takes it.
-            let options = map.options.to_string();
-            let kind = options.strip_prefix("kind=").unwrap_or(&options);
-            let fill = stat.fact("fill").map(|fill| fill.value.as_f64());
-            rows.push(vec![
-                json!(map.name),
-                json!(kind),
-                json!(types),
-                json!(stat.records),
-                json!(stat.file_bytes),
-                json!(fill.map(|fill| (fill * 1000.0).round() / 1000.0)),
-            ]);
-        }
         let facts = [
             ("file bytes", json!(stat.file_bytes)),
             ("extents of 2 MiB", json!(stat.extents)),
@@ -55,30 +117,59 @@ impl Stat {
             // Not of the pool, but of the process that reads it.
             ("kernel", json!(indelible::kernel()?)),
         ];
-        let columns = ["map", "kind", "types", "records", "file bytes", "fill"];
-        if output.json {
-            let maps: Vec<Value> = rows
-                .into_iter()
-                .map(|row| {
-                    Value::Object(
-                        columns
-                            .iter()
-                            .map(|column| (*column).to_owned())
-                            .zip(row)
-                            .collect(),
-                    )
-                })
-                .collect();
-            output.facts("", &[&facts[..], &[("maps", Value::Array(maps))]].concat())?;
-        } else {
-            output.facts(&format!("pool {}", self.pool.display()), &facts)?;
-            output.table(&columns, &rows)?;
+        let mut rows = Vec::new();
+        for object in Object::all(&pool) {
+            let row = [object.identity(), object.measures(&pool)?].concat();
+            rows.push((object.is_map, row));
         }
+        let measures = ["records", "file bytes", "fill"];
+        if !output.json {
+            output.facts(&format!("pool {}", self.pool.display()), &facts)?;
+            let rows: Vec<Vec<Value>> = rows.into_iter().map(|(_, row)| row).collect();
+            output.table(&[&IDENTITY[..], &measures[..]].concat(), &rows)?;
+            return Ok(true);
+        }
+        // An array for each family; what an object is called there says which one.
+        let family = |maps: bool, called: &str, types: &str| {
+            let names = [&[called, "kind", types], &measures[..]].concat();
+            let object = |row: &Vec<Value>| {
+                let names = names.iter().map(|name| (*name).to_owned());
+                Value::Object(names.zip(row.iter().cloned()).collect())
+            };
+            let rows = rows.iter().filter(|(is_map, _)| *is_map == maps);
+            Value::Array(rows.map(|(_, row)| object(row)).collect())
+        };
+        let families = [
+            ("maps", family(true, "map", "types")),
+            ("spatials", family(false, "spatial", "geometry")),
+        ];
+        output.facts("", &[&facts[..], &families[..]].concat())?;
         Ok(true)
     }
 }
 
-fn map_facts(stat: &MapStat) -> Vec<(&'static str, Value)> {
+/// Prints what one object consists of.
+fn stat_of(pool: &Pool, name: &str, output: &Output) -> Result<bool> {
+    let Some(info) = shapes::find(pool, name) else {
+        let stat = TextMap::open(pool, name)?.stat()?;
+        output.facts(&format!("map {name}"), &facts_of(&stat))?;
+        return Ok(true);
+    };
+    with_geometry!(info.geometry, G => {
+        let index = pool.open_spatial::<G>(name)?;
+        let mut facts = vec![
+            ("geometry", json!(info.geometry.to_string())),
+            ("options", json!(info.options.to_string())),
+        ];
+        facts.extend(facts_of(&index.stat()?));
+        let bounds = index.bounds()?.map(|bounds| shapes::show(&bounds));
+        facts.push(("bounds", bounds.map_or(Value::Null, Value::String)));
+        output.facts(&format!("spatial index {name}"), &facts)
+    })?;
+    Ok(true)
+}
+
+fn facts_of<K: IndexKind>(stat: &IndexStat<K>) -> Vec<(&'static str, Value)> {
     let per_record = |bytes: u64| json!(bytes as f64 / stat.records.max(1) as f64);
     let mut facts = vec![
         ("kind", json!(stat.kind.to_string())),
@@ -131,17 +222,17 @@ impl Check {
         let of_pool = pool.check();
         let mut sound = of_pool.is_empty();
         add("(the pool)", shown(of_pool));
-        for map in pool.maps() {
-            let findings = TextMap::open(&pool, &map.name)?.check()?;
+        for object in Object::all(&pool) {
+            let findings = object.check(&pool)?;
             if findings.is_empty() {
-                add(&map.name, vec!["sound".into()]);
+                add(&object.name, vec!["sound".into()]);
             } else {
                 sound = false;
-                add(&map.name, shown(findings));
+                add(&object.name, shown(findings));
             }
         }
         let closed = pool.close();
-        output.table(&["map", "finding"], &rows)?;
+        output.table(&["object", "finding"], &rows)?;
         closed?;
         Ok(sound)
     }
@@ -194,26 +285,48 @@ fn form_of(finding: &str) -> String {
     form
 }
 
-/// Remove a map.
+/// Remove a map or a spatial index.
 #[derive(Args)]
 pub struct Rm {
     /// The pool file.
     pool: PathBuf,
-    /// Name of the map.
-    map: String,
+    /// Name of the map or of the spatial index.
+    name: String,
 }
 
 impl Rm {
     /// Runs the command.
     pub fn run(self) -> Result<bool> {
         let pool = Pool::open(&self.pool)?;
-        pool.drop_map(&self.map)?;
+        pool.drop_object(&self.name)?;
         pool.close()?;
         Ok(true)
     }
 }
 
-/// Compact the maps of a pool, and cut free space off its end.
+/// Give a map or a spatial index another name.
+#[derive(Args)]
+pub struct Rename {
+    /// The pool file.
+    pool: PathBuf,
+    /// Name of the map or of the spatial index.
+    from: String,
+    /// Its new name.
+    to: String,
+}
+
+impl Rename {
+    /// Runs the command.
+    pub fn run(self) -> Result<bool> {
+        let pool = Pool::open(&self.pool)?;
+        ensure!(self.from != self.to, "both names are {:?}", self.from);
+        pool.rename_object(&self.from, &self.to)?;
+        pool.close()?;
+        Ok(true)
+    }
+}
+
+/// Compact the maps and the spatial indexes of a pool, and cut free space off its end.
 #[derive(Args)]
 pub struct Shrink {
     /// The pool file.

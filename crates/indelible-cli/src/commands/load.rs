@@ -1,6 +1,6 @@
 //! `load`.
 
-use super::{MapArgs, PoolArguments};
+use super::{ObjectArgs, PoolArguments, load_shapes};
 use crate::output::Output;
 use crate::text::quoted;
 use crate::typed::{
@@ -15,18 +15,19 @@ use std::io::BufReader;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Load a CSV or SOSD file into a map.
+/// Load a CSV or SOSD file into a map, or a CSV or GeoJSON file into a spatial index.
 #[derive(Args)]
 pub struct Load {
     #[command(flatten)]
     pool: PoolArguments,
-    /// Name of the map, which is created if it is not there.
+    /// Name of the map or of the spatial index, which is created if it is not there.
     map: String,
     /// The file.
     file: PathBuf,
-    /// CSV, or SOSD's binary format: a count, then that many keys, u64 or u32 little-endian each.
-    #[arg(long, value_enum, default_value = "csv")]
-    format: Format,
+    /// CSV; SOSD's binary format: a count, then that many keys, u64 or u32 little-endian each; or GeoJSON, for spatial indexes. Default:
+    /// GeoJSON if the file's name ends with .geojson, otherwise CSV.
+    #[arg(long, value_enum)]
+    format: Option<Format>,
     /// Column of the keys: its name, or its number from 1.
     #[arg(long, default_value = "1")]
     key: String,
@@ -48,11 +49,13 @@ pub struct Load {
     #[arg(long, default_value_t = 0.7)]
     fill: f64,
     #[command(flatten)]
-    new: MapArgs,
+    shapes: load_shapes::ShapeArgs,
+    #[command(flatten)]
+    new: ObjectArgs,
 }
 
 /// A column by its number, and its name if it has one.
-fn described(header: &csv::StringRecord, at: usize) -> String {
+pub(super) fn described(header: &csv::StringRecord, at: usize) -> String {
     match header.get(at) {
         Some(name) => format!("column {} ({})", at + 1, quoted(name)),
         None => format!("column {}", at + 1),
@@ -76,15 +79,19 @@ fn delimiter(text: &str) -> Result<u8, String> {
 enum Format {
     Csv,
     Sosd,
+    Geojson,
 }
 
 impl Load {
     /// Runs the command.
     pub fn run(self, output: &Output) -> Result<bool> {
         let start = Instant::now();
-        let load = |pool: &Pool| match self.format {
-            Format::Csv => self.load_csv(pool, output),
+        if self.is_spatial() {
+            return self.load_shapes(output);
+        }
+        let load = |pool: &Pool| match self.format() {
             Format::Sosd => self.load_sosd(pool, output),
+            _ => self.load_csv(pool, output),
         };
         let (records, repeated) = self.pool.change(&self.map, load)?;
         output.done("the records were loaded");
@@ -105,13 +112,51 @@ impl Load {
         Ok(true)
     }
 
+    fn format(&self) -> Format {
+        let is_geojson = self
+            .file
+            .extension()
+            .is_some_and(|ending| ending == "geojson");
+        self.format.unwrap_or(if is_geojson {
+            Format::Geojson
+        } else {
+            Format::Csv
+        })
+    }
+
+    /// Whether the command line asks for a spatial index.
+    fn is_spatial(&self) -> bool {
+        let is_geojson = matches!(self.format(), Format::Geojson);
+        is_geojson || self.shapes.are_given() || self.new.is_spatial()
+    }
+
+    fn load_shapes(&self, output: &Output) -> Result<bool> {
+        let source = match self.format() {
+            Format::Geojson => load_shapes::Source::Geojson,
+            Format::Csv => load_shapes::Source::Csv {
+                has_header: !self.no_header,
+                delimiter: self.delimiter,
+            },
+            Format::Sosd => bail!("a SOSD file has keys and no coordinates"),
+        };
+        let load = load_shapes::Load {
+            name: &self.map,
+            file: &self.file,
+            source,
+            shapes: &self.shapes,
+            fill: self.fill,
+            new: &self.new,
+        };
+        load.run(&self.pool, output)
+    }
+
     fn load_csv(&self, pool: &Pool, output: &Output) -> Result<(u64, usize)> {
         let map = TextMap::create(
             pool,
             &self.map,
             self.key_type,
             self.value_type,
-            self.new.options(),
+            self.new.of_map()?,
         )?;
         let file = open(&self.file)?;
         let name = self.file.display().to_string();
@@ -180,7 +225,7 @@ impl Load {
                 progress.set_position(position);
             }
         }
-        let map = pool.map_with::<u64, u64>(&self.map, self.new.options())?;
+        let map = pool.map_with::<u64, u64>(&self.map, self.new.of_map()?)?;
         let written = |records| progress.inc(records);
         let repeated = typed::load_records(
             &map,

@@ -3,15 +3,21 @@
 pub mod crash;
 pub mod create;
 pub mod demo;
+pub mod draw;
 pub mod inspect;
 pub mod load;
+pub mod load_shapes;
+pub mod places;
 pub mod records;
+pub mod spatial;
 pub mod torture;
 
 use crate::output::note;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
-use indelible::{Durability, Error, Kind, MapOptions, Pool, PoolOptions};
+use indelible::{
+    Durability, Error, IndexKind, Kind, MapOptions, Pool, PoolOptions, SpatialKind, SpatialOptions,
+};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -43,11 +49,12 @@ pub fn durability(text: &str) -> Result<Durability, String> {
 }
 
 impl PoolArguments {
-    /// Opens the pool for writing, or creates it, has `work` change the map of this name, and closes the pool. If that fails, a pool
-    /// or a map that was not there before is removed again.
-    pub fn change<T>(&self, map: &str, work: impl FnOnce(&Pool) -> Result<T>) -> Result<T> {
+    /// Opens the pool for writing, or creates it, has `work` change the object of this name, and closes the pool. If that fails, a pool
+    /// or an object that was not there before is removed again.
+    pub fn change<T>(&self, name: &str, work: impl FnOnce(&Pool) -> Result<T>) -> Result<T> {
         let (pool, is_new_pool) = self.open_or_create()?;
-        let is_new_map = pool.maps().iter().all(|known| known.name != map);
+        let is_new = pool.maps().iter().all(|known| known.name != name)
+            && pool.spatials().iter().all(|known| known.name != name);
         let result = work(&pool);
         match &result {
             Ok(_) => pool.close()?,
@@ -59,7 +66,7 @@ impl PoolArguments {
                 }
             }
             Err(_) => {
-                let removed = match is_new_map.then(|| pool.drop_map(map)) {
+                let removed = match is_new.then(|| pool.drop_object(name)) {
                     None | Some(Err(Error::NoSuchMap(_))) => Ok(()),
                     Some(removed) => removed,
                 };
@@ -123,17 +130,129 @@ impl MapArgs {
     }
 }
 
+/// What a new object of either family is, for the commands that make both.
+#[derive(Args, Clone)]
+pub struct ObjectArgs {
+    #[arg(
+        long = "kind",
+        value_name = "KIND[,OPTION=VALUE...]",
+        help = format!("Kind of index of a new object; maps: {}; spatial indexes: {}", kinds(), spatial_kinds()),
+        long_help = long_help_of_objects()
+    )]
+    options: Option<ObjectOptions>,
+}
+
+/// The options of a new map or of a new spatial index.
+#[derive(Clone)]
+enum ObjectOptions {
+    Map(MapOptions),
+    Spatial(SpatialOptions),
+}
+
+impl std::str::FromStr for ObjectOptions {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let of_map = match text.parse() {
+            Ok(options) => return Ok(Self::Map(options)),
+            Err(error) => error,
+        };
+        let of_spatial = match text.parse() {
+            Ok(options) => return Ok(Self::Spatial(options)),
+            Err(error) => error,
+        };
+        let first = text.split(',').next().unwrap_or_default().trim();
+        let kind = first.strip_prefix("kind=").unwrap_or(first);
+        let is_option = kind.contains('=');
+        let is_of_spatial = |name: &str| {
+            let default = SpatialKind::default();
+            let mut options = default.options().iter();
+            options.any(|option| option.name == name)
+        };
+        // The family that the text names is the one that is explained.
+        let is_spatial = match kind.split_once('=') {
+            Some((name, _)) => is_of_spatial(name.trim()),
+            None => kind.parse::<SpatialKind>().is_ok(),
+        };
+        Err(if is_spatial {
+            of_spatial.to_string()
+        } else if is_option || kind.parse::<Kind>().is_ok() {
+            of_map.to_string()
+        } else {
+            format!("{of_map}; of spatial indexes: {}", spatial_kinds())
+        })
+    }
+}
+
+impl ObjectArgs {
+    /// The options of a new map; a map that is there has to be as the command line says, unless it says nothing.
+    pub fn of_map(&self) -> Result<MapOptions> {
+        match &self.options {
+            None => Ok(MapOptions::default().accept_any(true)),
+            // The default by its name says nothing, as `MapArgs` has it.
+            Some(ObjectOptions::Map(options)) => {
+                let says_nothing = *options == MapOptions::default();
+                Ok(options.clone().accept_any(says_nothing))
+            }
+            Some(ObjectOptions::Spatial(options)) => bail!(
+                "{options} is a spatial index, which has a geometry: say which with --geometry"
+            ),
+        }
+    }
+
+    /// The options of a new spatial index, `default` if the command line says nothing; then an index that is there may be any.
+    pub fn of_spatial(&self, default: SpatialOptions) -> Result<SpatialOptions> {
+        match &self.options {
+            None => Ok(default.accept_any(true)),
+            Some(ObjectOptions::Spatial(options)) => Ok(options.clone()),
+            Some(ObjectOptions::Map(options)) => {
+                bail!(
+                    "{options} is a map; spatial indexes are: {}",
+                    spatial_kinds()
+                )
+            }
+        }
+    }
+
+    /// Whether the command line asks for a spatial index.
+    pub fn is_spatial(&self) -> bool {
+        matches!(self.options, Some(ObjectOptions::Spatial(_)))
+    }
+}
+
+/// The names of all kinds of spatial index.
+fn spatial_kinds() -> String {
+    let names: Vec<&str> = SpatialKind::all().iter().map(|kind| kind.name()).collect();
+    names.join(", ")
+}
+
+/// Every kind of both families with its options.
+fn long_help_of_objects() -> String {
+    let default = (Kind::default(), SpatialKind::default());
+    format!(
+        "Kind of index of a new object, and its options, separated by commas. Default: {} for maps, {} for spatial indexes.\n{}{}",
+        default.0,
+        default.1,
+        help_of_kinds::<Kind>(),
+        help_of_kinds::<SpatialKind>()
+    )
+}
+
 /// The names of all kinds of index.
 pub fn kinds() -> String {
     let names: Vec<&str> = Kind::all().iter().map(|kind| kind.name()).collect();
     names.join(", ")
 }
 
-/// Every kind with its options.
+/// Every kind of map with its options.
 fn long_help() -> String {
-    let mut help =
-        String::from("Kind of index of a new map, and its options, separated by commas.\n");
-    for kind in Kind::all() {
+    let kinds = help_of_kinds::<Kind>();
+    format!("Kind of index of a new map, and its options, separated by commas.\n{kinds}")
+}
+
+fn help_of_kinds<K: IndexKind>() -> String {
+    let mut help = String::new();
+    for kind in K::all() {
         help.push_str(&format!("\n{kind}: {}\n", kind.description()));
         for option in kind.options() {
             let (name, values, meaning) = (option.name, option.values, option.meaning);

@@ -1,14 +1,41 @@
 //! What an engine brings for the crash checker, and what all engines share of it. Compiled only with the `trace` feature.
 
-use super::{Kind, ordered_engines};
-use crate::MapOptions;
+mod any;
+mod spatial;
+
+pub use any::AnyKind;
+pub use spatial::{Corners, EVERYTHING, Lay, Places, SpatialOperation, axes};
+pub(crate) use spatial::{
+    OtherIndex, anything, batch as spatial_batch, in_catalog as in_spatial_catalog,
+    nearest as nearest_some, only_loads_into_empty as only_loads_places_into_empty,
+};
+
+use super::{IndexKind, Kind, SpatialKind, ordered_engines, spatial_engines};
+use crate::IndexOptions;
 use crate::pmem::planted::Bug;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+/// A family of kinds of index, as the crash checker sees it: what is done to an index of the family, and where its records lie.
+pub trait Family: IndexKind {
+    /// Where the records of a history lie.
+    type Keys: Copy + std::fmt::Debug + PartialEq + Send + Sync + 'static;
+    /// What can be done to an index, or to its pool.
+    type Operation: Clone + std::fmt::Debug + PartialEq + Send + Sync + 'static;
+
+    /// What the crash checker has to know of this kind.
+    fn suite(self) -> &'static dyn Suite<Self>;
+
+    /// Where records lie if a history does not say.
+    fn usual_keys() -> Self::Keys;
+
+    /// A history for an engine that has none of its own.
+    fn any_history(self, theme: u64, seed: u64, size: Size) -> History<Self>;
+}
+
 /// What the crash checker has to know of an engine: its planted bugs, its commit points, and histories that provoke its changes of
 /// structure. Each engine's `testing` module has one.
-pub trait Suite: Sync {
+pub trait Suite<K: Family = Kind>: Sync {
     /// The bugs that can be planted in the engine's code.
     fn bugs(&self) -> &'static [Bug];
 
@@ -42,12 +69,12 @@ pub trait Suite: Sync {
     }
 
     /// A history of one theme, below [`themes`](Self::themes).
-    fn history(&self, kind: Kind, theme: u64, seed: u64, size: Size) -> History {
-        any_history(kind, theme, seed, size)
+    fn history(&self, kind: K, theme: u64, seed: u64, size: Size) -> History<K> {
+        kind.any_history(theme, seed, size)
     }
 
     /// In place of the ordinary history of a seed, one that would be too slow to have often.
-    fn rare_history(&self, kind: Kind, seed: u64, size: Size) -> Option<History> {
+    fn rare_history(&self, kind: K, seed: u64, size: Size) -> Option<History<K>> {
         let _ = (kind, seed, size);
         None
     }
@@ -58,13 +85,13 @@ pub trait Suite: Sync {
     }
 
     /// Histories, with the seeds of their schedules, in which planted bugs are looked for besides some of each theme.
-    fn hunts(&self, kind: Kind) -> Vec<(History, u64)> {
+    fn hunts(&self, kind: K) -> Vec<(History<K>, u64)> {
         let _ = kind;
         Vec::new()
     }
 
     /// What fills a pool that is then damaged, so that it has nodes of every sort.
-    fn varied(&self, kind: Kind) -> History {
+    fn varied(&self, kind: K) -> History<K> {
         let mut history = self.history(kind, 0, 0, Size::alone(200));
         let operations = history.threads.drain(..).flatten();
         history.before.extend(operations);
@@ -117,24 +144,24 @@ impl Size {
     }
 }
 
-/// What is done to a map "m" and its pool.
+/// What is done to an index "m" and its pool.
 #[derive(Clone, Debug)]
-pub struct History {
-    /// How the map is created.
-    pub options: MapOptions,
-    /// The keys that are used.
-    pub keys: Keys,
+pub struct History<K: Family = Kind> {
+    /// How the index is created.
+    pub options: IndexOptions<K>,
+    /// The keys that are used, or where records lie.
+    pub keys: K::Keys,
     /// Before the recording.
-    pub before: Vec<Operation>,
+    pub before: Vec<K::Operation>,
     /// Under the recorder: what each thread does.
-    pub threads: Vec<Vec<Operation>>,
+    pub threads: Vec<Vec<K::Operation>>,
 }
 
-impl History {
-    pub(crate) fn new(kind: Kind) -> Self {
+impl<K: Family> History<K> {
+    pub(crate) fn new(kind: K) -> Self {
         Self {
             options: kind.into(),
-            keys: Keys::Dense,
+            keys: K::usual_keys(),
             before: Vec::new(),
             threads: Vec::new(),
         }
@@ -192,11 +219,11 @@ pub fn is_named(name: &str, pattern: &str) -> bool {
 }
 
 macro_rules! suites {
-    ($($(#[$doc:meta])+ $variant:ident = $code:literal, $name:literal, $folder:ident, $options:ident;)+) => {
-        impl Kind {
+    ($Kind:ident; $($(#[$doc:meta])+ $variant:ident = $code:literal, $name:literal, $folder:ident, $options:ident;)+) => {
+        impl $Kind {
             /// What the crash checker has to know of this kind.
             #[must_use]
-            pub fn suite(self) -> &'static dyn Suite {
+            pub fn suite(self) -> &'static dyn Suite<Self> {
                 match self {
                     $(Self::$variant => &super::$folder::testing::Testing,)+
                 }
@@ -204,7 +231,29 @@ macro_rules! suites {
         }
     };
 }
-ordered_engines!(suites);
+ordered_engines!(suites, {
+    Kind;
+});
+spatial_engines!(suites, {
+    SpatialKind;
+});
+
+impl Family for Kind {
+    type Keys = Keys;
+    type Operation = Operation;
+
+    fn suite(self) -> &'static dyn Suite {
+        Self::suite(self)
+    }
+
+    fn usual_keys() -> Keys {
+        Keys::Dense
+    }
+
+    fn any_history(self, theme: u64, seed: u64, size: Size) -> History {
+        any_history(self, theme, seed, size)
+    }
+}
 
 /// Bugs, commit points and structure changes of the pool and the host.
 pub mod common {

@@ -2,16 +2,20 @@
 
 use super::portable::Plain;
 use super::{Kernel, KeyLine, MOST_RANKED, PAIR_RECORDS, Ranks, Simd, TagLine, avx2_records};
+use crate::concurrency::sync::atomic::AtomicU64;
 use std::arch::x86_64::{
     __m128i, __m256, __m256i, _CMP_LE_OQ, _mm_add_epi64, _mm_cvtsi32_si128, _mm_cvtsi128_si32,
-    _mm_extract_epi16, _mm_unpackhi_epi16, _mm_unpacklo_epi16, _mm256_and_si256,
-    _mm256_blendv_epi8, _mm256_blendv_pd, _mm256_castpd_si256, _mm256_castsi256_pd,
-    _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cmp_ps, _mm256_cmpeq_epi16,
-    _mm256_cmpeq_epi64, _mm256_cmpgt_epi16, _mm256_cmpgt_epi64, _mm256_extracti128_si256,
-    _mm256_loadu_si256, _mm256_movemask_pd, _mm256_movemask_ps, _mm256_packus_epi32,
-    _mm256_sad_epu8, _mm256_set_epi16, _mm256_set_epi64x, _mm256_set1_epi16, _mm256_set1_epi64x,
-    _mm256_set1_ps, _mm256_setzero_si256, _mm256_shuffle_ps, _mm256_slli_epi16, _mm256_sllv_epi64,
-    _mm256_srl_epi64, _mm256_sub_epi16, _mm256_sub_epi64, _mm256_unpacklo_epi64, _mm256_xor_si256,
+    _mm_extract_epi16, _mm_unpackhi_epi16, _mm_unpacklo_epi16, _mm256_add_ps, _mm256_and_pd,
+    _mm256_and_si256, _mm256_blend_pd, _mm256_blendv_epi8, _mm256_blendv_pd, _mm256_castpd_si256,
+    _mm256_castsi256_pd, _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cmp_pd, _mm256_cmp_ps,
+    _mm256_cmpeq_epi16, _mm256_cmpeq_epi64, _mm256_cmpgt_epi16, _mm256_cmpgt_epi64,
+    _mm256_extracti128_si256, _mm256_loadu_pd, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_max_ps,
+    _mm256_movemask_pd, _mm256_movemask_ps, _mm256_mul_ps, _mm256_packus_epi32,
+    _mm256_permute2f128_pd, _mm256_sad_epu8, _mm256_set_epi16, _mm256_set_epi64x, _mm256_set_pd,
+    _mm256_set1_epi16, _mm256_set1_epi64x, _mm256_set1_ps, _mm256_setzero_ps, _mm256_setzero_si256,
+    _mm256_shuffle_pd, _mm256_shuffle_ps, _mm256_slli_epi16, _mm256_sllv_epi64, _mm256_srl_epi64,
+    _mm256_storeu_ps, _mm256_sub_epi16, _mm256_sub_epi64, _mm256_sub_ps, _mm256_unpacklo_epi64,
+    _mm256_xor_si256,
 };
 
 /// Runs `kernel` compiled for AVX2.
@@ -182,6 +186,70 @@ impl Simd for Avx2 {
                 _mm256_movemask_pd(_mm256_castsi256_pd(equal)) as u32
             };
             equal(keys[0]) | equal(keys[1]) << 4
+        }
+    }
+
+    #[inline(always)]
+    fn points_between(points: &[[AtomicU64; 3]], low: [f64; 2], high: [f64; 2]) -> u64 {
+        let (fours, rest) = points.as_chunks::<4>();
+        let mut between = 0;
+        // SAFETY: reached only through `with_avx2`. Four points are three times 32 live bytes. Others may be writing: what is read may be torn,
+        // and the caller's version check discards the result.
+        unsafe {
+            let lows = _mm256_set_pd(low[1], low[0], low[1], low[0]);
+            let highs = _mm256_set_pd(high[1], high[0], high[1], high[0]);
+            for (i, four) in fours.iter().enumerate() {
+                let words = std::ptr::from_ref(four).cast::<f64>();
+                // Points 0 to 3 are a[0..2], a[3] and b[0], b[2..4], c[1..3].
+                let a = _mm256_loadu_pd(words);
+                let b = _mm256_loadu_pd(words.add(4));
+                let c = _mm256_loadu_pd(words.add(8));
+                let even = _mm256_blend_pd::<0b1100>(a, b);
+                let xs = _mm256_permute2f128_pd::<0x21>(a, c);
+                let ys = _mm256_blend_pd::<0b1100>(b, c);
+                let odd = _mm256_shuffle_pd::<0b0101>(xs, ys);
+                let even = _mm256_and_pd(
+                    _mm256_cmp_pd::<_CMP_LE_OQ>(lows, even),
+                    _mm256_cmp_pd::<_CMP_LE_OQ>(even, highs),
+                );
+                let odd = _mm256_and_pd(
+                    _mm256_cmp_pd::<_CMP_LE_OQ>(lows, odd),
+                    _mm256_cmp_pd::<_CMP_LE_OQ>(odd, highs),
+                );
+                // Both coordinates of a point have to lie between.
+                let even = _mm256_movemask_pd(even) as u64;
+                let odd = _mm256_movemask_pd(odd) as u64;
+                let four = even & even >> 1 & 0b101 | (odd & odd >> 1 & 0b101) << 1;
+                between |= four << (4 * i);
+            }
+        }
+        between | Plain::points_between(rest, low, high) << (4 * fours.len())
+    }
+
+    #[inline(always)]
+    fn add_squares(low: &TagLine, negated: &TagLine, up: f32, down: f32, sums: &mut [f32; 16]) {
+        // SAFETY: reached only through `with_avx2`; the lines and the sums are 64 live bytes. The loads of lines are volatile as in
+        // `Avx512::load`.
+        unsafe {
+            let low = std::ptr::from_ref(low)
+                .cast::<[__m256; 2]>()
+                .read_volatile();
+            let negated = std::ptr::from_ref(negated)
+                .cast::<[__m256; 2]>()
+                .read_volatile();
+            let (up, down, zero) = (
+                _mm256_set1_ps(up),
+                _mm256_set1_ps(down),
+                _mm256_setzero_ps(),
+            );
+            for half in 0..2 {
+                let before = _mm256_sub_ps(low[half], up);
+                let behind = _mm256_add_ps(negated[half], down);
+                let gap = _mm256_max_ps(_mm256_max_ps(before, behind), zero);
+                let place = sums.as_mut_ptr().add(8 * half);
+                let sum = _mm256_add_ps(_mm256_loadu_ps(place), _mm256_mul_ps(gap, gap));
+                _mm256_storeu_ps(place, sum);
+            }
         }
     }
 

@@ -2,15 +2,19 @@
 
 use super::portable::Plain;
 use super::{Kernel, KeyLine, MOST_RANKED, PAIR_RECORDS, Ranks, Simd, TagLine};
+use crate::concurrency::sync::atomic::AtomicU64;
 use std::arch::x86_64::{
-    __m128i, __m512i, _CMP_LE_OQ, _mm512_add_epi64, _mm512_castsi512_ps, _mm512_cmp_ps_mask,
-    _mm512_cmpeq_epi64_mask, _mm512_cmpgt_epu64_mask, _mm512_cmple_epu32_mask,
-    _mm512_cmple_epu64_mask, _mm512_cmplt_epi64_mask, _mm512_cmplt_epu64_mask,
-    _mm512_cvtepi64_epi16, _mm512_kunpackb, _mm512_loadu_si512, _mm512_mask_add_epi64,
-    _mm512_mask_blend_epi64, _mm512_mask_permutexvar_epi64, _mm512_maskz_compress_epi64,
-    _mm512_permutex2var_epi64, _mm512_permutexvar_epi64, _mm512_set_epi64, _mm512_set1_epi32,
-    _mm512_set1_epi64, _mm512_set1_ps, _mm512_setzero_si512, _mm512_storeu_si512, _mm512_sub_epi32,
-    _mm512_sub_epi64, _mm512_testn_epi32_mask, _mm512_xor_si512, _pdep_u32,
+    __m128i, __m512i, _CMP_LE_OQ, _mm512_add_epi64, _mm512_add_ps, _mm512_castsi512_ps,
+    _mm512_cmp_pd_mask, _mm512_cmp_ps_mask, _mm512_cmpeq_epi64_mask, _mm512_cmpgt_epu64_mask,
+    _mm512_cmple_epu32_mask, _mm512_cmple_epu64_mask, _mm512_cmplt_epi64_mask,
+    _mm512_cmplt_epu64_mask, _mm512_cvtepi64_epi16, _mm512_kunpackb, _mm512_loadu_pd,
+    _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mask_add_epi64, _mm512_mask_blend_epi64,
+    _mm512_mask_cmp_pd_mask, _mm512_mask_permutexvar_epi64, _mm512_maskz_compress_epi64,
+    _mm512_max_ps, _mm512_mul_ps, _mm512_permutex2var_epi64, _mm512_permutex2var_pd,
+    _mm512_permutexvar_epi64, _mm512_set_epi64, _mm512_set1_epi32, _mm512_set1_epi64,
+    _mm512_set1_pd, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_storeu_ps,
+    _mm512_storeu_si512, _mm512_sub_epi32, _mm512_sub_epi64, _mm512_sub_ps,
+    _mm512_testn_epi32_mask, _mm512_xor_si512, _pdep_u32,
 };
 
 /// Runs `kernel` compiled for AVX-512.
@@ -89,6 +93,51 @@ impl Simd for Avx512 {
                 floats,
                 _mm512_set1_ps(limit),
             ))
+        }
+    }
+
+    #[inline(always)]
+    fn points_between(points: &[[AtomicU64; 3]], low: [f64; 2], high: [f64; 2]) -> u64 {
+        let (eights, rest) = points.as_chunks::<8>();
+        let mut between = 0;
+        // SAFETY: reached only through `with_avx512`. Eight points are three times 64 live bytes. Others may be writing: what is read may be torn, and the
+        // caller's version check discards the result.
+        unsafe {
+            let (low_x, high_x) = (_mm512_set1_pd(low[0]), _mm512_set1_pd(high[0]));
+            let (low_y, high_y) = (_mm512_set1_pd(low[1]), _mm512_set1_pd(high[1]));
+            let first_x = _mm512_set_epi64(0, 0, 15, 12, 9, 6, 3, 0);
+            let then_x = _mm512_set_epi64(13, 10, 5, 4, 3, 2, 1, 0);
+            let first_y = _mm512_set_epi64(0, 0, 0, 13, 10, 7, 4, 1);
+            let then_y = _mm512_set_epi64(14, 11, 8, 4, 3, 2, 1, 0);
+            for (i, eight) in eights.iter().enumerate() {
+                let words = std::ptr::from_ref(eight).cast::<f64>();
+                let a = _mm512_loadu_pd(words);
+                let b = _mm512_loadu_pd(words.add(8));
+                let c = _mm512_loadu_pd(words.add(16));
+                let x = _mm512_permutex2var_pd(_mm512_permutex2var_pd(a, first_x, b), then_x, c);
+                let y = _mm512_permutex2var_pd(_mm512_permutex2var_pd(a, first_y, b), then_y, c);
+                let mask = _mm512_cmp_pd_mask::<_CMP_LE_OQ>(low_x, x);
+                let mask = _mm512_mask_cmp_pd_mask::<_CMP_LE_OQ>(mask, x, high_x);
+                let mask = _mm512_mask_cmp_pd_mask::<_CMP_LE_OQ>(mask, low_y, y);
+                let mask = _mm512_mask_cmp_pd_mask::<_CMP_LE_OQ>(mask, y, high_y);
+                between |= u64::from(mask) << (8 * i);
+            }
+        }
+        between | Plain::points_between(rest, low, high) << (8 * eights.len())
+    }
+
+    #[inline(always)]
+    fn add_squares(low: &TagLine, negated: &TagLine, up: f32, down: f32, sums: &mut [f32; 16]) {
+        // SAFETY: reached only through `with_avx512`; the sums are 64 live bytes.
+        unsafe {
+            let low = _mm512_castsi512_ps(Self::load_tags(low));
+            let negated = _mm512_castsi512_ps(Self::load_tags(negated));
+            let before = _mm512_sub_ps(low, _mm512_set1_ps(up));
+            let behind = _mm512_add_ps(negated, _mm512_set1_ps(down));
+            let gap = _mm512_max_ps(_mm512_max_ps(before, behind), _mm512_setzero_ps());
+            let sum = _mm512_loadu_ps(sums.as_ptr());
+            let sum = _mm512_add_ps(sum, _mm512_mul_ps(gap, gap));
+            _mm512_storeu_ps(sums.as_mut_ptr(), sum);
         }
     }
 

@@ -90,6 +90,33 @@ pub(crate) trait Simd: Copy {
         })
     }
 
+    /// Bit `i` of the result says whether point `i`, of two coordinates (f64) and a word that does not matter, lies between `low` and `high`,
+    /// edges included; at most 64 points. Without a branch: which points do cannot be predicted.
+    #[inline(always)]
+    fn points_between(points: &[[AtomicU64; 3]], low: [f64; 2], high: [f64; 2]) -> u64 {
+        let mut between = 0;
+        for (i, point) in points.iter().enumerate() {
+            let x = f64::from_bits(point[0].load(Ordering::Relaxed));
+            let y = f64::from_bits(point[1].load(Ordering::Relaxed));
+            let is_between = (low[0] <= x) & (x <= high[0]) & (low[1] <= y) & (y <= high[1]);
+            between |= u64::from(is_between) << i;
+        }
+        between
+    }
+
+    /// Squares of the distances, in one dimension, from a point to sixteen intervals, added to `sums`. `low` are the lower ends, `negated` the
+    /// upper ends with the other sign; the point lies between `down` and `up`, which are finite. No distance is too large, but for the rounding
+    /// of three operations.
+    #[inline(always)]
+    fn add_squares(low: &TagLine, negated: &TagLine, up: f32, down: f32, sums: &mut [f32; 16]) {
+        for (i, sum) in sums.iter_mut().enumerate() {
+            let before = f32::from_bits(low.0[i].load(Ordering::Relaxed)) - up;
+            let behind = f32::from_bits(negated.0[i].load(Ordering::Relaxed)) + down;
+            let gap = before.max(behind).max(0.0);
+            *sum += gap * gap;
+        }
+    }
+
     /// Bit `i` of the result says whether half word `i`, taken as a float, is at most `limit`; neither is NaN.
     #[inline(always)]
     fn floats_at_most(line: &TagLine, limit: f32) -> u32 {

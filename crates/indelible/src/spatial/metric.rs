@@ -14,6 +14,12 @@ pub(crate) trait Metric {
     /// A lower bound of [`comparable`](Self::comparable) for all geometries in a box.
     fn bound(&self, rect: &Rect) -> f64;
 
+    /// The point, if comparable distances are squares of distances to it, as far as squares are finite and not denormal: a search may then
+    /// compute bounds by itself, many at a time.
+    fn square_from(&self) -> Option<[f64; MAX_AXES]> {
+        None
+    }
+
     /// The distance that a comparable one stands for.
     fn distance(&self, comparable: f64) -> f64;
 
@@ -206,6 +212,10 @@ impl Metric for Euclidean {
     }
 
     #[inline]
+    fn square_from(&self) -> Option<[f64; MAX_AXES]> {
+        Some(self.point)
+    }
+
     fn distance(&self, comparable: f64) -> f64 {
         let squeezed = |bits: u64, from: u64| f64::from_bits((bits << SQUEEZE_SHIFT) + from).sqrt();
         if comparable == f64::INFINITY || comparable <= 0.0 {

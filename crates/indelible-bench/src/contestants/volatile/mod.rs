@@ -34,6 +34,7 @@ fn volatile(name: &str, about: &str, create: Open) -> Contestant {
         survives: Survives::Nothing,
         map: None,
         kernel: None,
+        points: None,
         has_batches: false,
         create,
         open: None,

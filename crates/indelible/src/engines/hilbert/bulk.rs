@@ -158,7 +158,7 @@ impl<G: Geometry> Tree<G> {
             let (shape, payload) = &records[coded[at].1 as usize];
             Record::new(shape, *payload)
         };
-        let key_at = |at: usize| key_of(coded[at].0, record_at(at).tie() & !(ORDINALS as u64));
+        let key_at = |at: usize| key_of(coded[at].0, record_at(at).tie::<G>() & !(ORDINALS as u64));
         let nothing = |&offset: &Offset| Found {
             low: 0,
             shares_first: false,
@@ -337,7 +337,7 @@ fn sort_parts<G: Geometry>(
 ) -> Vec<Coded> {
     let tie = |&(_, at): &Coded| {
         let (shape, payload) = &records[at as usize];
-        Record::new(shape, *payload).tie()
+        Record::new(shape, *payload).tie::<G>()
     };
     let mut parts = Vec::new();
     let (mut rest, mut begin) = (&mut divided[..], 0);

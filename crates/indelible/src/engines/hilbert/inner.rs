@@ -44,7 +44,7 @@ use crate::spatial::{MAX_AXES, Rect, f32_above, f32_below};
 /// Most children of a node: as many as a word has bits. Fewer under test, so that inner nodes split and merge within a few hundred operations.
 pub(super) const FANOUT: usize = sized_in_tests(64, 16);
 const KEY_LINES: usize = FANOUT / 8;
-const BOUND_LINES: usize = FANOUT / 16;
+pub(super) const BOUND_LINES: usize = FANOUT / 16;
 /// Bounds of a box: two for each axis.
 const BOUNDS: usize = 2 * MAX_AXES;
 
@@ -322,6 +322,30 @@ impl Inner {
             }
         }
         grew
+    }
+
+    /// Lower bounds of the squares of the distances from a point to the boxes of 16 children: those from `16 * line` on. The point lies between
+    /// `down` and `up` on each axis.
+    #[inline(always)]
+    pub(super) fn square_bounds<S: Simd, const AXES: usize>(
+        &self,
+        line: usize,
+        up: &[f32; MAX_AXES],
+        down: &[f32; MAX_AXES],
+    ) -> [f32; 16] {
+        let mut sums = [0.0; 16];
+        for axis in 0..AXES {
+            let (low, negated) = (
+                &self.bounds[axis][line],
+                &self.bounds[MAX_AXES + axis][line],
+            );
+            S::add_squares(low, negated, up[axis], down[axis], &mut sums);
+        }
+        for sum in &mut sums {
+            // Less than the square by more than the rounding of all operations; a square that is too large for an f32 is above the greatest one.
+            *sum = (*sum * (1.0 - 32.0 * f32::EPSILON)).min(f32::MAX);
+        }
+        sums
     }
 
     /// Asks the caches for the lines that a search by key reads.

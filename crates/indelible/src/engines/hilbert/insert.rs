@@ -43,7 +43,7 @@ impl<G: Geometry> Tree<G> {
         match self.grid.get() {
             Some(grid) => {
                 let code = grid.code_of(&record.shape::<G>());
-                key_of(code, record.tie() & !(ORDINALS as u64))
+                key_of(code, record.tie::<G>() & !(ORDINALS as u64))
             }
             None => 0,
         }
@@ -205,7 +205,7 @@ impl<G: Geometry> Tree<G> {
             return Ok(Relocation::Busy);
         }
         // Not waited for: a search that keeps relocations from beginning waits for the locks of this thread.
-        let Some(_change) = self.relocations.try_begin() else {
+        let Some(change) = self.relocations.try_begin() else {
             return Ok(Relocation::Busy);
         };
         let target = LockedTarget {
@@ -214,7 +214,8 @@ impl<G: Geometry> Tree<G> {
         };
         self.relocate_between(&from, slot, &target, new)?;
         let left = from.leaf.count();
-        drop((to_guard, from));
+        // A merge may have to wait for a search, and that search for this relocation.
+        drop((change, to_guard, from));
         if Self::is_worth_merging(left) {
             self.merge(low);
         }
@@ -250,6 +251,9 @@ impl<G: Geometry> Tree<G> {
         // place; after it, recovery does both stores, and the record is in its new place only.
         self.pm.commit(&intent.state, 1, "hilbert.relocate");
         for (leaf, (_, word)) in [to.leaf, from.leaf].into_iter().zip(stores) {
+            if planted(Bug::IntentClearedEarly) {
+                self.pm.commit(&intent.state, 0, "hilbert.relocated");
+            }
             // COMMIT hilbert.relocate.leaf: recovery does both of these stores, whichever of them it finds done.
             self.pm
                 .publish(leaf.commit_cell(), word, "hilbert.relocate.leaf");

@@ -5,7 +5,8 @@ use super::Bug;
 use super::layout::{
     ALT, LEAF_BYTES, LEAF_WORDS, LINE_WORDS, MARK, MAX_RECORDS, MAX_WORDS, Shape, TURN,
 };
-use crate::kernels::prefetch;
+use crate::concurrency::sync::atomic::AtomicU64;
+use crate::kernels::{Simd, prefetch};
 use crate::pmem::planted::planted;
 use crate::pmem::schedule::point;
 use crate::pmem::{Cell, Pm};
@@ -46,13 +47,13 @@ impl Record {
     /// A hash of all words, which orders records of one code. Records that are equal have equal hashes, and nothing else is asked of it:
     /// records of one code and one hash are found too, if more slowly.
     #[inline(always)]
-    pub(super) fn tie(&self) -> u64 {
+    pub(super) fn tie<G: Geometry>(&self) -> u64 {
         // Each step is invertible, so that no word is lost; the multiplier is that of Fibonacci hashing.
         let mix = |hash: u64, word: &u64| {
             let mixed = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             mixed ^ mixed >> 32
         };
-        self.0.iter().fold(0, mix)
+        self.0[..G::COORDINATES + 1].iter().fold(0, mix)
     }
 }
 
@@ -221,6 +222,19 @@ impl<'a, G: Geometry> Leaf<'a, G> {
         Record(record)
     }
 
+    /// The geometry of the record in `slot`, as [`record`](Self::record).
+    #[inline(always)]
+    pub(super) fn shape(self, slot: usize) -> G {
+        let cells = self.cells(slot);
+        G::from_coordinates(|i| f64::from_bits(cells[i].load()))
+    }
+
+    /// The payload of the record in `slot`.
+    #[inline(always)]
+    pub(super) fn payload(self, slot: usize) -> u64 {
+        self.cells(slot)[G::COORDINATES].load()
+    }
+
     /// The cells of the record in `slot`.
     #[inline(always)]
     pub(super) fn cells(self, slot: usize) -> &'a [Cell] {
@@ -230,20 +244,43 @@ impl<'a, G: Geometry> Leaf<'a, G> {
 
     /// The records whose boxes meet `window`, as bits.
     #[inline(always)]
-    pub(super) fn meeting(self, window: &Rect) -> u64 {
+    pub(super) fn meeting<S: Simd>(self, window: &Rect) -> u64 {
+        let near = Shape::<G>::NEAR;
         let mut meets = 0;
-        for slot in 0..Shape::<G>::RECORDS {
-            let cells = self.cells(slot);
-            let coordinate = |i: usize| f64::from_bits(cells[i].load());
-            // Without a branch per record: which records are met cannot be predicted.
-            let mut is_met = true;
-            for axis in 0..G::AXES {
-                is_met &= coordinate(axis) <= window.high[axis];
-                is_met &= coordinate(G::COORDINATES - G::AXES + axis) >= window.low[axis];
+        for slot in 0..2 * near {
+            meets |= u64::from(self.meets(slot, window)) << slot;
+        }
+        let far = &self.words[2 * LINE_WORDS..];
+        if G::COORDINATES == 2 {
+            let (low, high) = (
+                [window.low[0], window.low[1]],
+                [window.high[0], window.high[1]],
+            );
+            // SAFETY: a cell is one atomic word and nothing else, so that three of them are laid out as three atomic words.
+            let points = unsafe {
+                let (points, _) = far.as_chunks::<3>();
+                std::slice::from_raw_parts(points.as_ptr().cast::<[AtomicU64; 3]>(), points.len())
+            };
+            meets |= S::points_between(points, low, high) << (2 * near);
+        } else {
+            for slot in 2 * near..Shape::<G>::RECORDS {
+                meets |= u64::from(self.meets(slot, window)) << slot;
             }
-            meets |= u64::from(is_met) << slot;
         }
         meets & self.bitmap()
+    }
+
+    /// Whether the box of the record in `slot` meets `window`. Without a branch: which records are met cannot be predicted.
+    #[inline(always)]
+    fn meets(self, slot: usize, window: &Rect) -> bool {
+        let cells = self.cells(slot);
+        let mut is_met = true;
+        for axis in 0..G::AXES {
+            let low = f64::from_bits(cells[axis].load());
+            let high = f64::from_bits(cells[G::COORDINATES - G::AXES + axis].load());
+            is_met &= (low <= window.high[axis]) & (high >= window.low[axis]);
+        }
+        is_met
     }
 
     /// The records of the leaf with their slots.
@@ -253,9 +290,10 @@ impl<'a, G: Geometry> Leaf<'a, G> {
 
     /// A slot that holds this record.
     pub(super) fn find(self, record: &Record) -> Option<usize> {
+        let payload = record.0[G::COORDINATES];
         slots(self.bitmap()).find(|&slot| {
             point();
-            self.record(slot) == *record
+            self.cells(slot)[G::COORDINATES].load() == payload && self.record(slot) == *record
         })
     }
 
@@ -287,7 +325,14 @@ impl<'a, G: Geometry> Leaf<'a, G> {
         if near != 0 {
             let slot = near.trailing_zeros() as usize;
             self.write(pm, slot, record);
-            return self.replace_bitmap(pm, header, header.bitmap::<G>() | 1 << slot, 0, None);
+            return self.replace_bitmap(
+                pm,
+                header,
+                header.bitmap::<G>() | 1 << slot,
+                0,
+                None,
+                false,
+            );
         }
         self.insert_far(pm, header, free, record);
     }
@@ -323,14 +368,21 @@ impl<'a, G: Geometry> Leaf<'a, G> {
             let cleared = header.word0 & !Shape::<G>::FRONT_BITS;
             pm.publish(&self.words[0], cleared, "hilbert.change");
         }
-        self.replace_bitmap(pm, header, bitmap, lines, None);
+        self.replace_bitmap(pm, header, bitmap, lines, None, false);
     }
 
     /// Removes the record in `slot`.
     #[inline(always)]
     pub(super) fn remove(self, pm: Pm, slot: usize) {
         let header = self.header();
-        self.replace_bitmap(pm, header, header.bitmap::<G>() & !(1 << slot), 0, None);
+        self.replace_bitmap(
+            pm,
+            header,
+            header.bitmap::<G>() & !(1 << slot),
+            0,
+            None,
+            false,
+        );
     }
 
     /// [`remove`](Self::remove) without the fence, as a bug that can be planted.
@@ -374,12 +426,20 @@ impl<'a, G: Geometry> Leaf<'a, G> {
         };
         let lines = self.write(pm, to, record);
         pm.note("relocation within a leaf", 0);
-        self.replace_bitmap(pm, header, (bitmap | 1 << to) & !(1 << slot), lines, None);
+        self.replace_bitmap(
+            pm,
+            header,
+            (bitmap | 1 << to) & !(1 << slot),
+            lines,
+            None,
+            false,
+        );
         true
     }
 
     /// Makes `bitmap` the records of the leaf, and `next` its sibling if there is one, with one store. `lines` have been written and not
-    /// flushed, in slots that are not in use yet.
+    /// flushed, in slots that are not in use yet; other lines, elsewhere, on which the change depends, have been flushed without a fence if
+    /// `is_fence_due`.
     #[inline(always)]
     pub(super) fn replace_bitmap(
         self,
@@ -388,6 +448,7 @@ impl<'a, G: Geometry> Leaf<'a, G> {
         bitmap: u64,
         lines: u32,
         next: Option<Offset>,
+        is_fence_due: bool,
     ) {
         let near = Shape::<G>::NEAR;
         let arrivals = bitmap >> near & Shape::<G>::FRONT_BITS;
@@ -396,7 +457,7 @@ impl<'a, G: Geometry> Leaf<'a, G> {
         if word0 == now.word0 && next.is_none() {
             // Only line 1 changes. What is not valid under this turn is cleared as well: so it is clean when the turn changes.
             let word1 = MARK | arrivals << Header::shift(now.turn());
-            self.flush_before(pm, lines & !0b10);
+            self.flush_before(pm, lines & !0b10, is_fence_due);
             // COMMIT hilbert.arrival: the bits of line 1. Before this store recovery sees the leaf without the change; after it with it. The
             // record in line 1 was stored before, and shares the flush.
             return pm.commit(&self.words[LINE_WORDS], word1, "hilbert.arrival");
@@ -417,17 +478,17 @@ impl<'a, G: Geometry> Leaf<'a, G> {
             pm.store(&self.words[sibling], next.get());
             lines |= 1 << (sibling / LINE_WORDS);
         }
-        self.flush_before(pm, lines & !1);
+        self.flush_before(pm, lines & !1, is_fence_due);
         // COMMIT hilbert.change: the bitmap, with `turn` and `alt`: an insert, a removal, a relocation within the leaf, a split or a merge.
         // Before this store recovery sees the old leaf, whole: all that was written lies in slots, in bits of line 1 and in the sibling that
         // do not count. After it, it sees the new state. What was written in line 0 was stored before, and shares the flush.
         pm.commit(&self.words[0], word0, "hilbert.change");
     }
 
-    /// Persists the lines on which a commit depends, if there are any.
+    /// Persists the lines on which a commit depends, if there are any, with those that only lack a fence.
     #[inline(always)]
-    fn flush_before(self, pm: Pm, lines: u32) {
-        if lines != 0 {
+    fn flush_before(self, pm: Pm, lines: u32, is_fence_due: bool) {
+        if lines != 0 || is_fence_due {
             self.flush(pm, lines);
             pm.named("hilbert.records").fence();
         }
@@ -514,7 +575,7 @@ impl<'a, G: Geometry> Leaf<'a, G> {
             lines |= self.write(pm, slot, record);
             bitmap |= 1 << slot;
         }
-        self.replace_bitmap(pm, header, bitmap, lines, Some(next));
+        self.replace_bitmap(pm, header, bitmap, lines, Some(next), false);
     }
 
     /// Unlinks the empty right neighbour of this leaf, or replaces it by a copy: `next` becomes the sibling.

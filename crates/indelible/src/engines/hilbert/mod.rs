@@ -52,6 +52,8 @@ mod scan;
 mod search;
 mod smo;
 
+#[cfg(feature = "trace")]
+pub(crate) mod testing;
 #[cfg(all(test, not(loom)))]
 mod tests;
 

@@ -10,19 +10,22 @@
 
 use super::Tree;
 use super::changes::MOST_FAILURES;
-use super::inner::{Inner, Key, code_of, key_of};
+use super::inner::{BOUND_LINES, Inner, Key, code_of, key_of};
 use super::layout::MAX_RECORDS;
+use super::leaf::slots;
 use super::search::Changed;
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::{Version, Wait};
 use crate::engines::{Nearest, Neighbour};
+use crate::kernels::{Kernel, Simd, dispatch};
 use crate::pool::Offset;
-use crate::spatial::{Geometry, Metric, Quadrant, Rect};
-use std::cmp::Ordering;
+use crate::spatial::{Geometry, MAX_AXES, Metric, Quadrant, Rect, f32_above, f32_below};
+use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-/// What the heap holds.
+/// What is still to be searched.
+#[derive(Clone, Copy)]
 enum Place<'a> {
     /// A node, its version, and where the node to its right begins.
     Node(&'a Inner, Version, Option<Key>),
@@ -31,30 +34,28 @@ enum Place<'a> {
     Gap(Key, Quadrant),
 }
 
-/// A place with a lower bound of the distance to what lies there.
-struct Candidate<'a> {
-    distance: f64,
-    place: Place<'a>,
+/// Places in the order of the least distance that something there can have.
+#[derive(Default)]
+struct Queue<'a> {
+    /// The bits of a distance (f32, at least 0, so that bits are in the order of distances), and below them the number of a place.
+    heap: BinaryHeap<Reverse<u64>>,
+    places: Vec<Place<'a>>,
 }
 
-impl PartialEq for Candidate<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
+impl<'a> Queue<'a> {
+    #[inline(always)]
+    fn push(&mut self, bound: f32, place: Place<'a>) {
+        let number = self.places.len() as u64;
+        self.places.push(place);
+        self.heap
+            .push(Reverse(u64::from(bound.to_bits()) << 32 | number));
     }
-}
 
-impl Eq for Candidate<'_> {}
-
-impl PartialOrd for Candidate<'_> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Candidate<'_> {
-    /// The nearest is the greatest.
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.distance.total_cmp(&self.distance)
+    /// The nearest place, with its bound.
+    fn pop(&mut self) -> Option<(f64, Place<'a>)> {
+        let Reverse(first) = self.heap.pop()?;
+        let bound = f32::from_bits((first >> 32) as u32);
+        Some((bound.into(), self.places[first as u32 as usize]))
     }
 }
 
@@ -140,29 +141,31 @@ impl<G: Geometry> Tree<G> {
         metric: &M,
         request: &mut Nearest<'_, G>,
     ) -> Result<Result<BinaryHeap<Last<G>>, Obstacle>> {
-        let mut best: BinaryHeap<Last<G>> =
-            BinaryHeap::with_capacity(request.wanted.min(1 << 10) + 1);
-        let mut heap: BinaryHeap<Candidate<'_>> = BinaryHeap::with_capacity(64);
+        let mut best = BinaryHeap::with_capacity(request.wanted.min(1 << 10) + 1);
+        let mut queue = Queue::default();
+        let nearby = around(metric);
         let root = self.root();
-        heap.push(Candidate {
-            distance: 0.0,
-            place: Place::Node(root, root.lock().read(), None),
-        });
-        while let Some(Candidate { distance, place }) = heap.pop() {
-            if distance > limit(&best, request) {
+        queue.push(0.0, Place::Node(root, root.lock().read(), None));
+        while let Some((bound, place)) = queue.pop() {
+            let limit = limit(&best, request);
+            if bound > limit {
                 break;
             }
             let next = match place {
                 Place::Node(node, version, end) => {
-                    let limit = limit(&best, request);
-                    self.open_node(metric, (node, version, end), limit, &mut heap)
+                    let opened = (node, version, end);
+                    if let Some(nearby) = nearby {
+                        self.open_node(metric, nearby, opened, request, &mut best, &mut queue)
+                    } else {
+                        self.open_node_slowly(metric, opened, limit, &mut queue)
+                    }
                 }
                 Place::Leaf(offset) => {
                     self.open_leaf(metric, offset, request, &mut best);
                     Ok(())
                 }
                 Place::Gap(low, quadrant) => {
-                    match self.open_gap(metric, low, quadrant, &mut heap)? {
+                    match self.open_gap(metric, low, quadrant, &mut queue)? {
                         Some(key) => Err(Obstacle::Unindexed(key)),
                         None => Ok(()),
                     }
@@ -175,48 +178,49 @@ impl<G: Geometry> Tree<G> {
         Ok(Ok(best))
     }
 
-    /// Replaces a node by its children.
+    /// Replaces a node by its children: computes the bounds of 16 children at once.
+    ///
+    /// As long as too few records are known, there is no distance to leave children out by. Then the nearest child is opened at once, down to
+    /// a leaf, before the others are considered.
     fn open_node<'a, M: Metric>(
         &'a self,
         metric: &M,
-        (node, version, end): (&'a Inner, Version, Option<Key>),
-        limit: f64,
-        heap: &mut BinaryHeap<Candidate<'a>>,
+        nearby: Nearby,
+        opened: Opened<'a>,
+        request: &mut Nearest<'_, G>,
+        best: &mut BinaryHeap<Last<G>>,
+        queue: &mut Queue<'a>,
     ) -> Result<(), Obstacle> {
-        let is_bottom = node.level() == 0;
-        for slot in 0..node.count() {
-            let distance = metric.bound(&node.bounds(slot).rect(G::AXES));
-            if distance > limit {
-                continue;
+        let (node, version, end) = opened;
+        let count = node.count();
+        let mut bounds = [[0.0; 16]; BOUND_LINES];
+        dispatch(
+            self.simd,
+            SquareBounds {
+                node,
+                nearby,
+                axes: G::AXES,
+                bounds: &mut bounds,
+            },
+        );
+        let bounds = &bounds.as_flattened()[..count];
+        let mut opened_first = None;
+        if best.len() < request.wanted && count > 0 {
+            let first = (1..count).fold(0, |a, b| if bounds[b] < bounds[a] { b } else { a });
+            if node.level() > 0 {
+                let child = node.node(first);
+                let opened = (child, child.lock().read(), node.next_key(first).or(end));
+                self.open_node(metric, nearby, opened, request, best, queue)?;
+                opened_first = Some(first);
+            } else if !node.child(first).is_unindexed() {
+                self.open_leaf(metric, node.child(first).offset(), request, best);
+                opened_first = Some(first);
             }
-            if !is_bottom {
-                let child = node.node(slot);
-                let place = Place::Node(child, child.lock().read(), node.next_key(slot).or(end));
-                heap.push(Candidate { distance, place });
-                continue;
-            }
-            let child = node.child(slot);
-            if !child.is_unindexed() {
-                heap.push(Candidate {
-                    distance,
-                    place: Place::Leaf(child.offset()),
-                });
-                continue;
-            }
-            let (low, high) = (node.key(slot), node.next_key(slot).or(end));
-            if !node.lock().validate(version) {
-                return Err(Obstacle::Changed);
-            }
-            let Some(grid) = self.grid.get() else {
-                return Err(Obstacle::Unindexed(low));
-            };
-            let last = high.map_or(u64::MAX, |high| code_of(high - 1));
-            for quadrant in grid.covering(code_of(low), last) {
-                let distance = metric.bound(&self.reached_from(&grid.rect(&quadrant)));
-                heap.push(Candidate {
-                    distance,
-                    place: Place::Gap(low, quadrant),
-                });
+        }
+        let limit = limit(best, request);
+        for (slot, &bound) in bounds.iter().enumerate() {
+            if f64::from(bound) <= limit && opened_first != Some(slot) {
+                self.push_child(metric, opened, slot, bound, queue)?;
             }
         }
         if node.lock().validate(version) {
@@ -224,6 +228,76 @@ impl<G: Geometry> Tree<G> {
         } else {
             Err(Obstacle::Changed)
         }
+    }
+
+    /// [`open_node`](Self::open_node) for other metrics, and for points far away.
+    #[cold]
+    fn open_node_slowly<'a, M: Metric>(
+        &'a self,
+        metric: &M,
+        opened: Opened<'a>,
+        limit: f64,
+        queue: &mut Queue<'a>,
+    ) -> Result<(), Obstacle> {
+        let (node, version, _) = opened;
+        for slot in 0..node.count() {
+            let bound = metric.bound(&node.bounds(slot).rect(G::AXES));
+            if bound <= limit {
+                self.push_child(metric, opened, slot, f32_below(bound), queue)?;
+            }
+        }
+        if node.lock().validate(version) {
+            Ok(())
+        } else {
+            Err(Obstacle::Changed)
+        }
+    }
+
+    #[inline(always)]
+    fn push_child<'a, M: Metric>(
+        &'a self,
+        metric: &M,
+        (node, version, end): Opened<'a>,
+        slot: usize,
+        bound: f32,
+        queue: &mut Queue<'a>,
+    ) -> Result<(), Obstacle> {
+        if node.level() > 0 {
+            let child = node.node(slot);
+            let place = Place::Node(child, child.lock().read(), node.next_key(slot).or(end));
+            queue.push(bound, place);
+            return Ok(());
+        }
+        let child = node.child(slot);
+        if child.is_unindexed() {
+            return self.push_gap(metric, (node, version, end), slot, queue);
+        }
+        queue.push(bound, Place::Leaf(child.offset()));
+        Ok(())
+    }
+
+    /// Adds the quadrants that make up an unindexed range.
+    #[cold]
+    fn push_gap<'a, M: Metric>(
+        &'a self,
+        metric: &M,
+        (node, version, end): Opened<'a>,
+        slot: usize,
+        queue: &mut Queue<'a>,
+    ) -> Result<(), Obstacle> {
+        let (low, high) = (node.key(slot), node.next_key(slot).or(end));
+        if !node.lock().validate(version) {
+            return Err(Obstacle::Changed);
+        }
+        let Some(grid) = self.grid.get() else {
+            return Err(Obstacle::Unindexed(low));
+        };
+        let last = high.map_or(u64::MAX, |high| code_of(high - 1));
+        for quadrant in grid.covering(code_of(low), last) {
+            let bound = metric.bound(&self.reached_from(&grid.rect(&quadrant)));
+            queue.push(f32_below(bound), Place::Gap(low, quadrant));
+        }
+        Ok(())
     }
 
     /// The box of all that can have its centre in `rect`, of what was there at the open.
@@ -247,7 +321,7 @@ impl<G: Geometry> Tree<G> {
         metric: &M,
         low: Key,
         quadrant: Quadrant,
-        heap: &mut BinaryHeap<Candidate<'a>>,
+        queue: &mut Queue<'a>,
     ) -> Result<Option<Key>> {
         let (first, last) = quadrant.codes();
         let is_between_signposts = match self.directory.above(first)? {
@@ -266,11 +340,8 @@ impl<G: Geometry> Tree<G> {
             return Ok(Some(low));
         };
         for child in quadrant.children() {
-            let distance = metric.bound(&self.reached_from(&grid.rect(&child)));
-            heap.push(Candidate {
-                distance,
-                place: Place::Gap(low, child),
-            });
+            let bound = metric.bound(&self.reached_from(&grid.rect(&child)));
+            queue.push(f32_below(bound), Place::Gap(low, child));
         }
         Ok(None)
     }
@@ -288,32 +359,36 @@ impl<G: Geometry> Tree<G> {
         best: &mut BinaryHeap<Last<G>>,
     ) {
         let lock = self.locks.of(offset.get());
-        let mut records = [None; MAX_RECORDS];
+        let limit_before = limit(best, request);
         loop {
+            let mut candidates = [(0.0, 0); MAX_RECORDS];
+            let mut count = 0;
             let version = lock.read();
             let leaf = self.leaves.at(offset);
-            let mut count = 0;
-            for (_, record) in leaf.records() {
-                records[count] = Some((record.shape::<G>(), record.payload::<G>()));
-                count += 1;
+            for slot in slots(leaf.bitmap()) {
+                let distance = metric.comparable(&leaf.shape(slot));
+                // Written in any case: which records are near enough cannot be predicted.
+                candidates[count] = (distance, slot);
+                count += usize::from(distance <= limit_before);
+            }
+            let mut near = [None; MAX_RECORDS];
+            for (near, &(distance, slot)) in near.iter_mut().zip(&candidates[..count]) {
+                *near = Some((distance, leaf.shape(slot), leaf.payload(slot)));
             }
             if !lock.validate(version) {
                 continue;
             }
-            for (shape, payload) in records[..count].iter().flatten() {
-                let distance = metric.comparable(shape);
-                if distance > limit(best, request) {
-                    continue;
-                }
+            for (distance, shape, payload) in near[..count].iter().flatten().copied() {
+                let is_far = distance > limit(best, request);
                 let neighbour = Neighbour {
                     distance,
-                    shape: *shape,
-                    payload: *payload,
+                    shape,
+                    payload,
                 };
                 let is_early = request
                     .from
                     .is_some_and(|from| neighbour.compare(&from).is_lt());
-                if is_early || !(request.accepts)(shape, *payload) {
+                if is_far || is_early || !(request.accepts)(&shape, payload) {
                     continue;
                 }
                 best.push(Last(neighbour));
@@ -324,6 +399,50 @@ impl<G: Geometry> Tree<G> {
             return;
         }
     }
+}
+
+/// A node with its version, and where the node to its right begins.
+type Opened<'a> = (&'a Inner, Version, Option<Key>);
+
+/// The bounds of all children of a node. The search around it calls itself, so that it cannot be compiled for an instruction set as a whole.
+struct SquareBounds<'a> {
+    node: &'a Inner,
+    nearby: Nearby,
+    axes: usize,
+    bounds: &'a mut [[f32; 16]; BOUND_LINES],
+}
+
+impl Kernel for SquareBounds<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let Nearby { up, down } = self.nearby;
+        for (line, bounds) in self.bounds.iter_mut().enumerate() {
+            *bounds = if self.axes == 2 {
+                self.node.square_bounds::<S, 2>(line, &up, &down)
+            } else {
+                self.node.square_bounds::<S, 3>(line, &up, &down)
+            };
+        }
+    }
+}
+
+/// A point, rounded up and rounded down.
+#[derive(Clone, Copy)]
+struct Nearby {
+    up: [f32; MAX_AXES],
+    down: [f32; MAX_AXES],
+}
+
+/// The point of a metric whose comparable distances are squares; none if it is so far away that squares of f32 would not do.
+fn around<M: Metric>(metric: &M) -> Option<Nearby> {
+    let point = metric.square_from()?;
+    let is_near = point.iter().all(|x| x.abs() < 1e30);
+    is_near.then(|| Nearby {
+        up: point.map(f32_above),
+        down: point.map(f32_below),
+    })
 }
 
 /// The greatest distance that is still of interest.

@@ -14,16 +14,13 @@ use super::changes::MOST_FAILURES;
 use super::inner::{Bounds, Child, Inner, Key, code_of, key_of};
 use super::insert::ORDINALS;
 use super::leaf::{Leaf, slots};
-use super::search::Changed;
+use super::search::{Changed, MOST_LEVELS};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::{Version, Wait};
 use crate::kernels::{Kernel, Simd, dispatch};
 use crate::pmem::planted::planted;
 use crate::spatial::{Geometry, Rect};
-
-/// Levels of inner nodes, at most; see `search`.
-const MOST_LEVELS: usize = 24;
 
 /// Leaves that are prefetched when a bottom node has been searched.
 const LEAVES_AHEAD: usize = 3;
@@ -258,7 +255,7 @@ impl<'a, G: Geometry> Search<'a, G> {
                 return Visit::Restart;
             }
             if self
-                .read(tree.leaves.at(child.offset()), child, leaf_version, low)
+                .read::<S>(tree.leaves.at(child.offset()), child, leaf_version, low)
                 .is_err()
             {
                 return Visit::Again;
@@ -277,7 +274,7 @@ impl<'a, G: Geometry> Search<'a, G> {
 
     /// Adds the records of a leaf that meet the windows, if it can be read whole at once.
     #[inline(always)]
-    fn read(
+    fn read<S: Simd>(
         &mut self,
         leaf: Leaf<'_, G>,
         child: Child,
@@ -285,9 +282,9 @@ impl<'a, G: Geometry> Search<'a, G> {
         low: Key,
     ) -> Result<(), Changed> {
         let before = self.found.len();
-        let mut meets = leaf.meeting(&self.windows[0]);
+        let mut meets = leaf.meeting::<S>(&self.windows[0]);
         if let Some(second) = self.windows.get(1) {
-            meets |= leaf.meeting(second);
+            meets |= leaf.meeting::<S>(second);
         }
         for slot in slots(meets) {
             let record = leaf.record(slot);

@@ -1,15 +1,19 @@
 //! From a key to its leaf.
 
+use super::Bug;
 use super::Tree;
 use super::inner::{Bounds, Child, Inner, Key, fence_after_enlarging};
 use super::leaf::Leaf;
 use crate::Result;
 use crate::concurrency::locks::{Version, WriteGuard};
 use crate::kernels::{Kernel, Simd, SimdLevel, dispatch};
+use crate::pmem::geometry::sized_in_tests;
+use crate::pmem::planted::planted;
 use crate::spatial::Geometry;
 
-/// Levels of inner nodes, at most: with the smallest nodes, half full, more leaves than a pool can hold.
-const MOST_LEVELS: usize = 24;
+/// Levels of inner nodes, at most. The tree grows when the root is full, and with it most nodes below: eight levels are more leaves than a pool
+/// can hold. Nodes are smaller under test.
+pub(super) const MOST_LEVELS: usize = sized_in_tests(8, 24);
 
 /// Another thread changed what was being read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,6 +212,9 @@ impl<G: Geometry> Tree<G> {
             // The leaf is locked, so it cannot be split any more; unless it was before, it covers the key. Nodes above may have got smaller boxes
             // meanwhile.
             let is_current = match bounds {
+                Some(_) if planted(Bug::BoxesNotValidated) => {
+                    self.locate_any(key).child == spot.child
+                }
                 Some(_) => spot.path.is_current(),
                 None => spot.is_current(),
             };

@@ -111,9 +111,9 @@ impl<G: Geometry> Tree<G> {
             .fold(0, |bits, sorted| bits | 1_u64 << sorted.slot);
         let header = leaf.header();
         // The commit of the split is in `replace_bitmap`. Before it recovery sees the old leaf, whole, and the new block is swept; after it,
-        // it sees both leaves. What is flushed there carries the fence for the new leaf too.
+        // it sees both leaves. The new leaf gets its fence there too.
         let stays = header.bitmap::<G>() & !moved;
-        leaf.replace_bitmap(self.pm, header, stays, 0, Some(new.offset));
+        leaf.replace_bitmap(self.pm, header, stays, 0, Some(new.offset), true);
     }
 
     /// Where to split sorted records for `key`: the key at which the right leaf begins, and the first record that goes there. Between 30 and

@@ -1,0 +1,225 @@
+//! `load` into a spatial index: from columns of a CSV file, or from GeoJSON.
+
+use super::load::described;
+use super::{ObjectArgs, PoolArguments};
+use crate::geojson::Features;
+use crate::output::Output;
+use crate::shapes::{self, with_geometry};
+use crate::text::Text;
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use indelible::{Geometry, GeometryType, HilbertOptions, Pool, SpatialOptions};
+use indelible_bench::data::files::{column, open};
+use serde_json::json;
+use std::io::BufReader;
+use std::path::Path;
+use std::time::Instant;
+
+/// Where the coordinates are.
+#[derive(Args)]
+pub struct ShapeArgs {
+    /// Load points into a spatial index: the column of the longitudes, by its name or its number from 1.
+    #[arg(long, value_name = "COLUMN", requires = "lat", conflicts_with_all = ["x", "key", "value"])]
+    lon: Option<String>,
+    /// The column of the latitudes.
+    #[arg(long, value_name = "COLUMN", requires = "lon")]
+    lat: Option<String>,
+    /// As --lon, for points of the plane or of space.
+    #[arg(long, value_name = "COLUMN", requires = "y", conflicts_with_all = ["key", "value"])]
+    x: Option<String>,
+    /// As --lat, for points of the plane or of space.
+    #[arg(long, value_name = "COLUMN", requires = "x")]
+    y: Option<String>,
+    /// The column of the third coordinate, for points of space.
+    #[arg(long, value_name = "COLUMN", requires = "x")]
+    z: Option<String>,
+    /// What is stored beside each shape: a column of a CSV file, or the `id` or a property of GeoJSON features, a whole number. Default: the
+    /// number of the row or the feature, from 0.
+    #[arg(long, value_name = "COLUMN")]
+    payload: Option<String>,
+    /// Type of the shapes of a new spatial index from GeoJSON: box2 stores bounding boxes. Default: point2 if all features are points,
+    /// otherwise box2.
+    #[arg(long)]
+    geometry: Option<GeometryType>,
+}
+
+impl ShapeArgs {
+    /// Whether the command line has one of these options.
+    pub fn are_given(&self) -> bool {
+        let given = [&self.lon, &self.x, &self.payload];
+        given.iter().any(|option| option.is_some()) || self.geometry.is_some()
+    }
+
+    /// The columns of the coordinates.
+    fn columns(&self) -> Vec<&str> {
+        let all = [&self.lon, &self.lat, &self.x, &self.y, &self.z];
+        all.into_iter().filter_map(Option::as_deref).collect()
+    }
+}
+
+/// What kind of file the shapes come from.
+pub enum Source {
+    Csv { has_header: bool, delimiter: u8 },
+    Geojson,
+}
+
+/// A load into a spatial index.
+pub struct Load<'a> {
+    pub name: &'a str,
+    pub file: &'a Path,
+    pub source: Source,
+    pub shapes: &'a ShapeArgs,
+    pub fill: f64,
+    pub new: &'a ObjectArgs,
+}
+
+impl Load<'_> {
+    /// Runs the command.
+    pub fn run(&self, pool: &PoolArguments, output: &Output) -> Result<bool> {
+        let start = Instant::now();
+        let (loaded, empty) = pool.change(self.name, |pool| self.load(pool, output))?;
+        output.done("the records were loaded");
+        let seconds = start.elapsed().as_secs_f64();
+        let mut facts = vec![
+            ("records read", json!(loaded)),
+            ("seconds", json!(seconds)),
+            (
+                "records per second",
+                json!((loaded as f64 / seconds) as u64),
+            ),
+        ];
+        if matches!(self.source, Source::Geojson) {
+            facts.insert(1, ("features without geometry", json!(empty)));
+        }
+        let title = format!("loaded {} into {}", self.file.display(), self.name);
+        output.facts(&title, &facts)?;
+        Ok(true)
+    }
+
+    /// Returns how many records were loaded, and how many features have no geometry.
+    fn load(&self, pool: &Pool, output: &Output) -> Result<(usize, usize)> {
+        let known = shapes::find(pool, self.name).map(|info| info.geometry);
+        let in_file = || format!("{}", self.file.display());
+        let Source::Csv {
+            has_header,
+            delimiter,
+        } = self.source
+        else {
+            ensure!(
+                self.shapes.columns().is_empty(),
+                "GeoJSON says itself where the coordinates are: leave out --lon, --lat, --x, --y and --z"
+            );
+            let features = Features::read(self.file, self.shapes.payload.as_deref())?;
+            let default = if features.are_points() {
+                GeometryType::Point2
+            } else {
+                GeometryType::Box2
+            };
+            let geometry = self.shapes.geometry.or(known).unwrap_or(default);
+            return with_geometry!(geometry, G => {
+                let records = features.records::<G>().with_context(in_file)?;
+                Ok((self.write(pool, records)?, features.empty()))
+            });
+        };
+        let reader = csv::ReaderBuilder::new()
+            .has_headers(has_header)
+            .delimiter(delimiter)
+            .from_reader(BufReader::new(open(self.file)?));
+        let geometry = match self.shapes.columns().len() {
+            2 => GeometryType::Point2,
+            3 => GeometryType::Point3,
+            _ => bail!(
+                "say which columns have the coordinates: --lon and --lat, or --x, --y and --z"
+            ),
+        };
+        if let Some(asked) = self.shapes.geometry.filter(|&asked| asked != geometry) {
+            bail!("columns of a CSV file make a {geometry}, not a {asked}");
+        }
+        with_geometry!(geometry, G => {
+            let records = self.read_csv::<G>(reader, has_header, output).with_context(in_file)?;
+            Ok((self.write(pool, records)?, 0))
+        })
+    }
+
+    fn read_csv<G: Geometry>(
+        &self,
+        mut reader: csv::Reader<BufReader<std::fs::File>>,
+        has_header: bool,
+        output: &Output,
+    ) -> Result<Vec<(G, u64)>> {
+        let progress = output.progress(std::fs::metadata(self.file)?.len(), "reading");
+        let header = if has_header {
+            reader.headers()?.clone()
+        } else {
+            csv::StringRecord::new()
+        };
+        let columns = self.shapes.columns().into_iter();
+        let columns: Vec<usize> = columns
+            .map(|name| column(&header, name))
+            .collect::<Result<_>>()?;
+        let payload = self.shapes.payload.as_deref();
+        let payload = payload.map(|name| column(&header, name)).transpose()?;
+        let mut records = Vec::new();
+        for (number, row) in reader.records().enumerate() {
+            let row = row?;
+            let line = row.position().map_or(0, csv::Position::line);
+            progress.set_position(row.position().map_or(0, csv::Position::byte));
+            let mut point = [0.0; shapes::MAX_AXES];
+            for (axis, &at) in columns.iter().enumerate() {
+                point[axis] = cell(&row, line, &header, at)?;
+            }
+            let payload = match payload {
+                None => number as u64,
+                Some(at) => cell(&row, line, &header, at)?,
+            };
+            records.push((G::from_coordinates(|i| point[i]), payload));
+        }
+        progress.finish_and_clear();
+        Ok(records)
+    }
+
+    /// Adds the records: in bulk if the index is empty.
+    fn write<G: Geometry>(&self, pool: &Pool, records: Vec<(G, u64)>) -> Result<usize> {
+        // Longitudes and latitudes, unless the columns are those of a plane. GeoJSON has no others.
+        let is_lonlat = self.shapes.x.is_none() && G::AXES == 2;
+        let default = match is_lonlat {
+            true => SpatialOptions::from(HilbertOptions::default().lonlat()),
+            false => SpatialOptions::default(),
+        };
+        let options = self.new.of_spatial(default)?;
+        let index = pool.spatial_with::<G>(self.name, options)?;
+        if shapes::is_lonlat(&index) {
+            ensure!(
+                self.shapes.x.is_none(),
+                "{} has longitudes and latitudes: say --lon and --lat instead of --x and --y",
+                self.name
+            );
+        } else {
+            ensure!(
+                self.shapes.lon.is_none(),
+                "{} has coordinates of the plane: say --x and --y instead of --lon and --lat",
+                self.name
+            );
+        }
+        let count = records.len();
+        if index.is_empty()? {
+            index.bulk_load(records, self.fill)?;
+        } else {
+            index.insert_batch(&records)?;
+        }
+        Ok(count)
+    }
+}
+
+/// The cell of a row, parsed.
+fn cell<T: Text>(
+    row: &csv::StringRecord,
+    line: u64,
+    header: &csv::StringRecord,
+    at: usize,
+) -> Result<T> {
+    let text = row
+        .get(at)
+        .with_context(|| format!("line {line} has no {}", described(header, at)))?;
+    T::parse(text).with_context(|| format!("line {line}, {}", described(header, at)))
+}
