@@ -30,7 +30,7 @@
 #define INDELIBLE_DURABILITY_PROCESS 1
 
 /**
- * A change survives power loss too. Refused unless the file lies on persistent memory (DAX).
+ * A change survives power loss too. On a file that is not on persistent memory (DAX) the pool has a log beside it; refused in memory (tmpfs).
  */
 #define INDELIBLE_DURABILITY_POWER_LOSS 2
 

@@ -11,7 +11,7 @@ use std::path::Path;
 pub const INDELIBLE_DURABILITY_RECORDED: u32 = 0;
 /// A change survives the death of the process (kill -9) once its call has returned. The file may lie anywhere.
 pub const INDELIBLE_DURABILITY_PROCESS: u32 = 1;
-/// A change survives power loss too. Refused unless the file lies on persistent memory (DAX).
+/// A change survives power loss too. On a file that is not on persistent memory (DAX) the pool has a log beside it; refused in memory (tmpfs).
 pub const INDELIBLE_DURABILITY_POWER_LOSS: u32 = 2;
 /// Flushes and fences as with power loss, on any file. For measurements: an ordinary file survives no power loss by it.
 pub const INDELIBLE_DURABILITY_POWER_LOSS_FORCED: u32 = 3;

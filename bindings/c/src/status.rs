@@ -61,7 +61,7 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let status = match error {
-            Error::Io { .. } => Status::Io,
+            Error::Io { .. } | Error::LogFailed(_) => Status::Io,
             Error::NoSpace(_) | Error::TooManyMaps(_) => Status::NoSpace,
             Error::Locked(_) => Status::Locked,
             Error::NotAPool(_)
@@ -71,7 +71,7 @@ impl From<Error> for Failure {
             | Error::NoPowerLossSafety(_)
             | Error::OtherOptions { .. }
             | Error::WrongType { .. } => Status::Refused,
-            Error::Damaged(_) | Error::Truncated { .. } => Status::Damaged,
+            Error::Damaged(_) | Error::Truncated { .. } | Error::NoLog(_) => Status::Damaged,
             Error::InUse(_) => Status::InUse,
             Error::NotEmpty => Status::NotEmpty,
             Error::NotAscending(_) => Status::NotAscending,

@@ -28,6 +28,9 @@ pub enum Preset {
     PaperApex,
     /// Sets of keys, and orders of inserting them, that hurt learned indexes: every kind of index of ours.
     Adversarial,
+    /// Writes that survive a power cut, on a disk (`--dir` says where): one thread, 64 threads, batches; and those that survive it after
+    /// 10 ms.
+    Durable,
     /// Spatial indexes and their peers on real and made-up points: bulk load, inserts, windows, nearest points, removals and
     /// mixes, one thread and all.
     Spatial,
@@ -108,6 +111,7 @@ impl Preset {
                 ("paper-apex", 3, contestants, papers::apex(scale))
             }
             Self::Adversarial => ("adversarial", 3, every_kind(), adversarial(scale)),
+            Self::Durable => ("durable", 3, durable_contestants(), durable(scale)),
             Self::Spatial => ("spatial", 3, spatial::everybody(), spatial::spatial(scale)),
             Self::PaperRtree => {
                 let contestants = spatial::paper_contestants();
@@ -469,6 +473,34 @@ fn adversarial(scale: &Scale) -> Vec<Experiment> {
     ];
     let experiment = |(name, data, load)| experiment(name, data, records, load, phases.clone());
     sets.map(experiment).into()
+}
+
+/// Each kind of index with a log and without one, and the databases.
+fn durable_contestants() -> Vec<String> {
+    let promises = ["-disk", "-disk-10ms", ""];
+    let ours = every_kind()
+        .into_iter()
+        .flat_map(|name| promises.map(|promise| format!("{name}{promise}")));
+    ours.chain(known(DATABASES)).collect()
+}
+
+/// By the clock, since a sync of the disk takes a thousand times as long as an insert without one.
+fn durable(scale: &Scale) -> Vec<Experiment> {
+    let records = scale.records.unwrap_or(1_000_000);
+    let operations = scale.operations.unwrap_or(2_000_000);
+    let threads = or(&scale.threads, &[1, 64]);
+    let short = |phase: Phase| phase.at_most(3.0);
+    let phases = vec![
+        short(Phase::new("get", Mix::GET, operations)),
+        short(
+            Phase::new("insert", Mix::INSERT, operations)
+                .threads(&threads)
+                .with_latency(),
+        ),
+        short(Phase::new("insert_batch", Mix::INSERT_BATCH, operations)),
+    ];
+    let load = Load::Bulk { fill: 0.7 };
+    vec![experiment("durable", "uniform", records, load, phases)]
 }
 
 /// So many of the records can be removed with each number of threads that a tenth is left.

@@ -1,7 +1,7 @@
 //! The race: every round, every experiment, every contestant, each in a process of its own.
 
 use crate::console::{explain, note};
-use crate::contestants::{Survives, entrant};
+use crate::contestants::entrant;
 use crate::data::{self, Source};
 use crate::job::{Job, Task};
 use crate::machine;
@@ -274,8 +274,7 @@ fn job(
 ) -> Result<Job> {
     let contestant = entrant(name)?;
     // Ours obeys the same protocol on any medium; a database that syncs is measured on a medium that can be synced.
-    let waits = contestant.survives == Survives::PowerCut && !contestant.is_ours();
-    let place = if waits { disk } else { home };
+    let place = if contestant.needs_disk() { disk } else { home };
     let killable = round < experiment.recovery && contestant.open.is_some();
     Ok(Job {
         experiment: experiment.clone(),

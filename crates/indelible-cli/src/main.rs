@@ -75,6 +75,10 @@ enum Command {
     Rm(commands::inspect::Rm),
     /// Cut free space off the end of a pool.
     Shrink(commands::inspect::Shrink),
+    /// Copy a pool that has a log to a new file, by itself.
+    Backup(commands::inspect::Backup),
+    /// Read the log of a pool that was not closed, and change nothing.
+    Verify(commands::inspect::Verify),
     /// Kill writers over and over, and compare what is there with what was acknowledged.
     Torture(commands::torture::Torture),
     /// Search what crashes could leave, image by image, and prove that nothing is lost.
@@ -139,6 +143,8 @@ fn run(command: Command, output: &Output) -> Result<u8> {
         Command::Check(check) => check.run(output),
         Command::Rm(rm) => rm.run(),
         Command::Shrink(shrink) => shrink.run(output),
+        Command::Backup(backup) => backup.run(),
+        Command::Verify(verify) => verify.run(output),
         Command::Torture(torture) => torture.run(output),
         Command::Crash(crash) => crash.run(output),
         Command::Bench(bench) => return bench.run(&["bench"], &mut *output.writer()),

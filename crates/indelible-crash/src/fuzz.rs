@@ -48,6 +48,7 @@ pub fn operations(data: &[u8]) {
     let structure = Maps {
         options: layouts.swap_remove(head as usize % layouts.len()),
         keys: Keys::ALL[bytes.next() as usize % Keys::ALL.len()],
+        is_on_disk: false,
     };
     let crash_model = if head & 4 == 0 {
         CrashModel::Pmem

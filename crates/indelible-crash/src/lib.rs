@@ -20,6 +20,9 @@
 //! processor's are loom's business, in the library. A change of the memory's length is atomic and durable at once, as `fallocate` with
 //! `fsync` is.
 //!
+//! [`CrashModel::Disk`]: a prefix of the log, at least as far as an operation has waited for it, and all further ones. What a disk can
+//! do to the bytes of the log is searched elsewhere: see `indelible::checker::trial`.
+//!
 //! # A structure of your own
 //!
 //! Implement [`Structure`]; `examples/linked_list.rs` is one, with a bug.
@@ -61,6 +64,8 @@ pub enum CrashModel {
     Pmem,
     /// The process dies: nothing that was executed is lost.
     Process,
+    /// Power fails under a pool with a log, on a disk: what was appended to the log and is not durable may be lost, from some batch on.
+    Disk,
 }
 
 /// Bytes that a structure under the checker may use.

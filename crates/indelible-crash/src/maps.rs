@@ -20,11 +20,14 @@ pub struct Maps {
     pub options: MapOptions,
     /// The keys that are used.
     pub keys: Keys,
+    /// The pool has a log, as on a disk.
+    pub is_on_disk: bool,
 }
 
 /// An open pool and its map.
 pub struct Open {
     memory: Arc<Memory>,
+    is_on_disk: bool,
     handles: Mutex<Option<(Pool, Map<u64, u64>)>>,
     /// The other map, if it has been made and is open.
     other: Mutex<Option<Map<u64, u64>>>,
@@ -40,10 +43,10 @@ pub(crate) fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-pub(crate) fn options() -> PoolOptions {
+pub(crate) fn options(is_on_disk: bool) -> PoolOptions {
     PoolOptions::new()
         .durability(Durability::PowerLoss)
-        .force_power_loss_protocol(true)
+        .force_power_loss_protocol(!is_on_disk)
         .boot_identity([7; 16])
         .to_owned()
 }
@@ -55,14 +58,16 @@ impl Maps {
         Self {
             options: kind.into(),
             keys: Keys::Dense,
+            is_on_disk: false,
         }
     }
 }
 
 impl Open {
-    fn new(memory: &Arc<Memory>, pool: Pool, map: Map<u64, u64>) -> Self {
+    fn new(memory: &Arc<Memory>, is_on_disk: bool, pool: Pool, map: Map<u64, u64>) -> Self {
         Self {
             memory: Arc::clone(memory),
+            is_on_disk,
             handles: Mutex::new(Some((pool, map))),
             other: Mutex::new(None),
         }
@@ -84,7 +89,9 @@ impl Open {
             drop(map);
             pool.close().map_err(text)?;
         }
-        let pool = options().open_memory(&self.memory).map_err(text)?;
+        let pool = options(self.is_on_disk)
+            .open_memory(&self.memory)
+            .map_err(text)?;
         let map = pool.open_map("m").map_err(text)?;
         *handles = Some((pool, map));
         Ok(())
@@ -96,17 +103,19 @@ impl Structure for Maps {
     type Operation = Operation;
 
     fn create(&self, memory: &Arc<Memory>) -> Result<Open, String> {
-        let pool = options().create_memory(memory).map_err(text)?;
+        let pool = options(self.is_on_disk)
+            .create_memory(memory)
+            .map_err(text)?;
         let map = pool.map_with("m", self.options.clone()).map_err(text)?;
         // So that its first extent is used as well.
         map.warm_up().map_err(text)?;
-        Ok(Open::new(memory, pool, map))
+        Ok(Open::new(memory, self.is_on_disk, pool, map))
     }
 
     fn recover(&self, memory: &Arc<Memory>) -> Result<Open, String> {
-        let pool = options().open_memory(memory).map_err(text)?;
+        let pool = options(self.is_on_disk).open_memory(memory).map_err(text)?;
         let map = pool.open_map("m").map_err(text)?;
-        Ok(Open::new(memory, pool, map))
+        Ok(Open::new(memory, self.is_on_disk, pool, map))
     }
 
     fn run(&self, open: &Open, operation: &Operation) -> Result<Vec<Saw>, String> {
@@ -310,6 +319,7 @@ impl Maps {
         let structure = Self {
             options: history.options,
             keys: history.keys,
+            is_on_disk: false,
         };
         let workload = Workload {
             before: history.before,
@@ -317,6 +327,18 @@ impl Maps {
         };
         (structure, workload)
     }
+}
+
+/// [`history`], on a disk or on persistent memory.
+#[must_use]
+pub fn history_on(
+    is_on_disk: bool,
+    kind: Kind,
+    seed: u64,
+    [operations, threads]: [usize; 2],
+) -> (Maps, Workload<Operation>) {
+    let (maps, workload) = history(kind, seed, operations, threads);
+    (Maps { is_on_disk, ..maps }, workload)
 }
 
 /// The history of a seed for maps of one kind: see [`any::history`](crate::any::history).

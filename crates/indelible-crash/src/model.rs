@@ -3,8 +3,12 @@
 //! On persistent memory 8-byte stores are atomic. The stores to one 64-byte line reach memory in program order, so any
 //! prefix of them may be there; between lines nothing is ordered but by a flush and then a fence of the same thread. What a
 //! killed process leaves is simpler: everything that it executed.
+//!
+//! On a disk the memory is what the log makes of it: a crash leaves a prefix of the batches that were appended, as far as they are
+//! durable for certain, or further. Each batch is written to the bytes of a record here, and read from them, by the library's own code.
 
 use crate::CrashModel;
+use indelible::checker::through_the_log;
 use indelible::pmem::trace::{Action, Event};
 use indelible::pmem::{LINE, Memory};
 use rand::RngExt;
@@ -46,7 +50,14 @@ pub(crate) struct Model {
     /// For each thread, the lines that it has flushed since its last fence, and how many stores they had.
     flushed: Vec<Vec<(usize, usize)>>,
     hash: u64,
+    /// On a disk, what each thread has stored since its last fence. What is appended and not durable is in `pending`, as one line.
+    batches: Vec<Vec<Store>>,
+    /// Where each appended batch ends in that line, and its number.
+    ends: Vec<(usize, u64)>,
 }
+
+/// On a disk, the only line of `pending`: all stores that were appended, in the order of the log.
+const LOG: usize = 0;
 
 /// A fingerprint of a word at its place; all of an image's, together, identify it.
 fn fingerprint(word: usize, value: u64) -> u64 {
@@ -79,6 +90,8 @@ impl Model {
             pending: BTreeMap::new(),
             flushed: Vec::new(),
             hash,
+            batches: Vec::new(),
+            ends: Vec::new(),
         }
     }
 
@@ -95,6 +108,8 @@ impl Model {
             pending: BTreeMap::new(),
             flushed: Vec::new(),
             hash: image,
+            batches: Vec::new(),
+            ends: Vec::new(),
             memory: Arc::clone(memory),
         }
     }
@@ -117,6 +132,8 @@ impl Model {
                 .get(event.thread)
                 .is_some_and(|lines| !lines.is_empty()),
             Action::Store { .. } => self.crash_model == CrashModel::Process,
+            // Before this, less of the log may have arrived.
+            Action::Durable(number) => self.ends.first().is_some_and(|end| end.1 <= number),
             Action::Mark(_) | Action::Length { .. } => true,
             _ => false,
         }
@@ -128,6 +145,16 @@ impl Model {
                 let word = (address - self.base) / 8;
                 if self.crash_model == CrashModel::Process {
                     self.set(word, value);
+                } else if self.crash_model == CrashModel::Disk {
+                    let store = Store {
+                        word,
+                        value,
+                        thread: event.thread,
+                        name: event.name,
+                        source: event.source,
+                        change: 0,
+                    };
+                    self.batch_of(event.thread).push(store);
                 } else {
                     self.pend(word, value, event);
                 }
@@ -147,6 +174,14 @@ impl Model {
                 }
             }
             Action::Fence if self.crash_model == CrashModel::Pmem => self.fence(event.thread),
+            Action::Fence if self.crash_model == CrashModel::Disk => self.append(event.thread),
+            Action::Appended(number) => {
+                // Without a batch, if the thread had stored nothing.
+                if let Some(end) = self.ends.last_mut().filter(|end| end.1 == 0) {
+                    end.1 = number;
+                }
+            }
+            Action::Durable(number) => self.make_durable(number),
             Action::Length { from, to } => self.set_length(from, to),
             _ => {}
         }
@@ -169,6 +204,58 @@ impl Model {
             source: event.source,
             change,
         });
+    }
+
+    fn batch_of(&mut self, thread: usize) -> &mut Vec<Store> {
+        if self.batches.len() <= thread {
+            self.batches.resize(thread + 1, Vec::new());
+        }
+        &mut self.batches[thread]
+    }
+
+    /// On a disk, what `thread` has stored since its last fence is appended to the log.
+    fn append(&mut self, thread: usize) {
+        let batch = std::mem::take(self.batch_of(thread));
+        if batch.is_empty() {
+            return;
+        }
+        let words: Vec<(u64, u64)> = batch.iter().map(|s| (s.word as u64, s.value)).collect();
+        let read = through_the_log(&words).expect("the log reads what it has written");
+        let line = self.pending.entry(LOG).or_default();
+        let mut change = line.stores.last().map_or(0, |store| store.change);
+        for (mut store, (word, value)) in batch.into_iter().zip(read) {
+            (store.word, store.value) = (word as usize, value);
+            let same_word = |other: &&Store| other.word == store.word;
+            let before = line.stores.iter().rev().find(same_word);
+            let before = before.map_or_else(|| self.memory.words()[store.word].load(), |s| s.value);
+            change ^= fingerprint(store.word, before) ^ fingerprint(store.word, value);
+            store.change = change;
+            line.stores.push(store);
+        }
+        self.ends.push((line.stores.len(), 0));
+    }
+
+    /// On a disk, the batches up to this number have reached it.
+    fn make_durable(&mut self, number: u64) {
+        let count = self.ends.iter().take_while(|end| end.1 <= number).count();
+        let Some(&(stores, _)) = self.ends[..count].last() else {
+            return;
+        };
+        let Some(mut line) = self.pending.remove(&LOG) else {
+            return;
+        };
+        let arrived = line.stores[stores - 1].change;
+        for store in line.stores.drain(..stores) {
+            self.set(store.word, store.value);
+        }
+        self.ends.drain(..count);
+        self.ends.iter_mut().for_each(|end| end.0 -= stores);
+        if !line.stores.is_empty() {
+            line.stores
+                .iter_mut()
+                .for_each(|store| store.change ^= arrived);
+            self.pending.insert(LOG, line);
+        }
     }
 
     /// What `thread` has flushed is durable now.
@@ -206,8 +293,9 @@ impl Model {
         for at in cut {
             self.set(at, 0);
         }
+        let is_log = self.crash_model == CrashModel::Disk;
         self.pending
-            .retain(|&number, _| ((number * LINE) as u64) < to);
+            .retain(|&number, _| is_log || ((number * LINE) as u64) < to);
         for lines in &mut self.flushed {
             lines.retain(|&(number, _)| ((number * LINE) as u64) < to);
         }
@@ -249,6 +337,13 @@ impl Model {
         random: &mut SmallRng,
         mut visit: impl FnMut(&Choice) -> bool,
     ) {
+        if self.crash_model == CrashModel::Disk {
+            // Every prefix of the log.
+            let ends = self.ends.iter().map(|end| end.0);
+            let mut choices = std::iter::once(0).chain(ends).map(|end| vec![end]);
+            choices.all(|choice| visit(&choice));
+            return;
+        }
         let lengths: Vec<usize> = self
             .pending
             .values()

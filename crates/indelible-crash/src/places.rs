@@ -68,7 +68,7 @@ impl<G: Geometry> Open<G> {
             drop(index);
             pool.close().map_err(text)?;
         }
-        let pool = options().open_memory(&self.memory).map_err(text)?;
+        let pool = options(false).open_memory(&self.memory).map_err(text)?;
         let index = pool.open_spatial("m").map_err(text)?;
         *handles = Some((pool, index));
         Ok(())
@@ -231,7 +231,7 @@ impl<G: Geometry> Structure for Spatials<G> {
     type Operation = SpatialOperation;
 
     fn create(&self, memory: &Arc<Memory>) -> Result<Open<G>, String> {
-        let pool = options().create_memory(memory).map_err(text)?;
+        let pool = options(false).create_memory(memory).map_err(text)?;
         let index = pool.spatial_with("m", self.options.clone()).map_err(text)?;
         // So that its first extent is used as well.
         index.warm_up().map_err(text)?;
@@ -239,7 +239,7 @@ impl<G: Geometry> Structure for Spatials<G> {
     }
 
     fn recover(&self, memory: &Arc<Memory>) -> Result<Open<G>, String> {
-        let pool = options().open_memory(memory).map_err(text)?;
+        let pool = options(false).open_memory(memory).map_err(text)?;
         let index = pool.open_spatial("m").map_err(text)?;
         Ok(Open::new(memory, pool, index))
     }

@@ -40,6 +40,8 @@ impl Place {
             Some(Action::Store { value, .. }) => format!("a store of {value:#x}"),
             Some(Action::Flush { .. }) => "a flush".into(),
             Some(Action::Fence) => "a fence".into(),
+            Some(Action::Appended(number)) => format!("batch {number} is appended to the log"),
+            Some(Action::Durable(number)) => format!("the log is durable up to batch {number}"),
             Some(Action::Length { from, to }) => format!("the length going from {from} to {to}"),
             Some(Action::Note { change, .. }) => change.into(),
             Some(Action::Mark(mark)) if mark % 2 == 0 => "the next operation begins".into(),
@@ -103,10 +105,10 @@ pub struct MissingLine {
 /// The lines that had not arrived, for a choice.
 pub(crate) fn lines(model: &Model, choice: &Choice) -> Vec<MissingLine> {
     let mut missing = Vec::new();
-    for ((&number, line), &count) in model.pending.iter().zip(choice) {
+    for (line, &count) in model.pending.values().zip(choice) {
         if let Some(first) = line.stores.get(count) {
             missing.push(MissingLine {
-                offset: number * LINE,
+                offset: first.word * 8 / LINE * LINE,
                 source: first.source,
                 store: (first.word * 8, first.value),
                 stores: (line.stores.len() - count, line.stores.len()),

@@ -4,6 +4,8 @@ pub use crate::engines::testing::*;
 pub use crate::pmem::planted::{Bug, plant};
 pub use crate::pmem::schedule::{MOST_THREADS, Scheduler, set};
 
+pub use crate::pool::{Met, through_the_log, trial};
+
 use crate::pmem::Memory;
 use crate::{Pool, PoolOptions, Result};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,6 +14,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// [point](Scheduler::point) has to be locked in this way.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     crate::concurrency::sync::lock(mutex)
+}
+
+/// Bugs of the log that the search finds with [`CrashModel::Disk`](../../indelible_crash/enum.CrashModel.html), and those that
+/// [`trial`] finds.
+#[must_use]
+pub fn disk_bugs() -> [Vec<&'static Bug>; 2] {
+    let in_search = |bug: &&Bug| ["log.NoWait", "log.ReadersDoNotWait"].contains(&bug.name);
+    let (searched, tried): (Vec<_>, Vec<_>) = crate::pool::LOG_BUGS.iter().partition(in_search);
+    [crate::pmem::BUGS.iter().chain(searched).collect(), tried]
 }
 
 impl PoolOptions {
@@ -48,7 +59,8 @@ impl Pool {
     ///
     /// [`Error::NoSuchMap`](crate::Error::NoSuchMap), [`Error::NoSpace`](crate::Error::NoSpace).
     pub fn take_run(&self, name: &str, extents: u64) -> Result<()> {
-        self.core().take_run(self.find(name)?, extents)
+        let core = self.core();
+        core.durably(|| core.take_run(self.find(name)?, extents))
     }
 
     /// Runs that the map `name` has.
@@ -66,8 +78,11 @@ impl Pool {
     ///
     /// [`Error::NoSuchMap`](crate::Error::NoSuchMap).
     pub fn free_runs(&self, name: &str) -> Result<()> {
-        self.core().free_runs(self.find(name)?);
-        Ok(())
+        let core = self.core();
+        core.durably(|| {
+            core.free_runs(self.find(name)?);
+            Ok(())
+        })
     }
 
     /// Makes this pool and its maps forget that they must be closed: dropping them writes nothing any more. A crash.

@@ -60,6 +60,15 @@ pub enum Error {
     /// Power-loss safety was asked for on a file that cannot give it.
     #[error("this file cannot survive power loss: {0}")]
     NoPowerLossSafety(&'static str),
+    /// A pool that was not closed lacks its log, without which the pool's file is not whole.
+    #[error("{} is missing: the pool was not closed, and its file is not whole without this log", .0.display())]
+    NoLog(PathBuf),
+    /// A write to the pool's log, or from the log to the pool, failed. The pool takes no more writes; what was acknowledged is safe, and
+    /// is there when the pool is opened again.
+    #[error(
+        "the pool takes no more writes, since the disk has failed: {0}; close it and open it again"
+    )]
+    LogFailed(String),
     /// The disk is full, or the pool has reached its size limit. Nothing was changed.
     #[error("no space: {0}")]
     NoSpace(String),

@@ -6,7 +6,7 @@
 //!
 //! | file | contestants |
 //! |---|---|
-//! | `ours` | each kind of index of indelible: in memory, on a file, and with the power-loss protocol |
+//! | `ours` | each kind of index of indelible: in memory, on a file, with the power-loss protocol, and with a log |
 //! | `nothing` | the bench itself |
 //! | `volatile` | structures that live in the memory of the process: the standard library's, and peers |
 //! | `points` | spatial indexes: each kind of indelible's, and peers |
@@ -137,6 +137,19 @@ impl Contestant {
             (None, true) => bail!("{name} does not hold points, and {source} has nothing else"),
             _ => Ok(()),
         }
+    }
+
+    /// Whether every write waits for a sync of a file.
+    #[must_use]
+    pub fn waits_for_sync(&self) -> bool {
+        // The protocol of persistent memory waits for cache lines.
+        self.survives == Survives::PowerCut && !self.name.contains("-pmem")
+    }
+
+    /// Whether it syncs files, so that it is measured on a disk.
+    #[must_use]
+    pub fn needs_disk(&self) -> bool {
+        self.waits_for_sync() || (self.is_ours() && self.name.contains("-disk"))
     }
 
     /// A place for it in `directory`.

@@ -7,20 +7,22 @@ use anyhow::{Context, Result};
 use indelible::{
     Durability, FactValue, IndexKind, IndexOptions, IndexStat, Kind, Map, Pool, PoolOptions,
 };
+use std::time::Duration;
 
 /// A map in a pool of its own.
 struct Ours {
     map: Map<u64, u64>,
 }
 
-/// The three contestants of each kind of index, in the order of the library's list, which begins with the default kind.
+/// The five contestants of each kind of index, in the order of the library's list, which begins with the default kind.
 pub(super) fn contestants() -> Vec<Contestant> {
     let kinds = Kind::all().iter().copied();
     kinds.flat_map(of_kind).collect()
 }
 
 /// The contestant of a kind of index that uses the library's default pool: `indelible` for the default kind, `indelible-KIND` for
-/// another kind. Two more contestants of each kind have this name and an ending: `-dram` promises less, `-pmem` more.
+/// another kind. Four more contestants of each kind have this name and an ending: `-dram` promises less, `-pmem`, `-disk` and
+/// `-disk-10ms` more.
 #[must_use]
 pub fn name_of(kind: Kind) -> String {
     if kind == Kind::default() {
@@ -30,7 +32,7 @@ pub fn name_of(kind: Kind) -> String {
     }
 }
 
-fn of_kind(kind: Kind) -> [Contestant; 3] {
+fn of_kind(kind: Kind) -> [Contestant; 5] {
     let name = name_of(kind);
     let about = |pool: &str| {
         let version = env!("CARGO_PKG_VERSION");
@@ -65,7 +67,22 @@ fn of_kind(kind: Kind) -> [Contestant; 3] {
         name: format!("{name}-pmem"),
         ..dram.clone()
     };
-    [dram, file, pmem]
+    let disk = Contestant {
+        about: about("Durability::PowerLoss with a log, as on any disk"),
+        survives: Survives::PowerCut,
+        create: |place| index(&logged(Durability::PowerLoss).create(pool(place))?, place),
+        open: Some(|place| reopened(&PoolOptions::new().open(pool(place))?)),
+        name: format!("{name}-disk"),
+        ..dram.clone()
+    };
+    let disk_10ms = Contestant {
+        about: about("Durability::Interval(10 ms) with a log, as on any disk"),
+        survives: Survives::Kill,
+        create: |place| index(&logged(TEN_MILLIS).create(pool(place))?, place),
+        name: format!("{name}-disk-10ms"),
+        ..disk.clone()
+    };
+    [dram, file, pmem, disk, disk_10ms]
 }
 
 /// The options that follow the `@` in the name of a contestant: the grammar of [`IndexOptions`] with `+` for the comma, because a
@@ -100,6 +117,15 @@ pub(super) fn power_loss() -> PoolOptions {
     options
         .durability(Durability::PowerLoss)
         .force_power_loss_protocol(true);
+    options
+}
+
+const TEN_MILLIS: Durability = Durability::Interval(Duration::from_millis(10));
+
+/// A pool with a log, also where files are memory, on which the databases run too.
+fn logged(durability: Durability) -> PoolOptions {
+    let mut options = PoolOptions::new();
+    options.durability(durability).log_anywhere(true);
     options
 }
 

@@ -41,7 +41,7 @@ fn maps() -> impl Iterator<Item = Contestant> {
 
 /// Whether every write waits for a disk.
 fn is_slow(contestant: &Contestant) -> bool {
-    contestant.survives == Survives::PowerCut && !contestant.is_ours()
+    contestant.waits_for_sync()
 }
 
 fn model_scan(model: &BTreeMap<u64, u64>, from: u64, count: usize) -> Vec<(u64, u64)> {
@@ -192,9 +192,9 @@ fn ours_say_what_they_are_made_of_and_others_do_not() {
 
 /// Contestants of ours have the kind of index that their names say, with the options that follow the names.
 #[test]
-fn every_kind_has_three_contestants_with_any_options() {
+fn every_kind_has_five_contestants_with_any_options() {
     for &kind in Kind::all() {
-        for ending in ["", "-dram", "-pmem"] {
+        for ending in ["", "-dram", "-pmem", "-disk", "-disk-10ms"] {
             let name = format!("{}{ending}", name_of(kind));
             let contestant = entrant(&name).expect("a contestant");
             assert_eq!(contestant.map, Some(kind.into()), "{name}");

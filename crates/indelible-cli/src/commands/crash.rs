@@ -1,8 +1,10 @@
 //! `crash`.
 
 use crate::output::{Output, grouped, note};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
+use indelible_crash::any::Any;
+use indelible_crash::indelible::Kind;
 use indelible_crash::indelible::checker::AnyKind;
 use indelible_crash::planted::{Hunt, Hunter, Mutation};
 use indelible_crash::{CrashModel, Limits, Search, Summary, Tally, any};
@@ -37,9 +39,12 @@ pub struct Crash {
     /// Histories: 128, or as many as there is time for with --deep.
     #[arg(long)]
     histories: Option<u64>,
-    /// What fails: the power under persistent memory, or the process.
+    /// What fails: the power, or the process.
     #[arg(long, value_enum, default_value_t = Failing::Power)]
     failing: Failing,
+    /// What the pool is on when the power fails: persistent memory, or a disk, where it has a log.
+    #[arg(long, value_enum, default_value_t = Medium::Pmem)]
+    medium: Medium,
     /// Images at one point at most; beyond that a sample.
     #[arg(long)]
     images: Option<usize>,
@@ -76,6 +81,12 @@ enum Failing {
     Process,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Medium {
+    Pmem,
+    Disk,
+}
+
 impl Crash {
     /// Runs the command; the exit code is 1 if something is wrong.
     pub fn run(self, output: &Output) -> Result<bool> {
@@ -83,11 +94,31 @@ impl Crash {
             return self.plant_bugs(output);
         }
         let kind = self.kind.parse::<AnyKind>().ok();
+        ensure!(
+            self.medium == Medium::Pmem || !matches!(kind, Some(AnyKind::Spatial(_))),
+            "spatial indexes are not searched on a disk yet"
+        );
         let run = Search {
-            history: &|seed| any::history(kind, seed, self.ops, usize::from(self.threads)),
-            crash_model: match self.failing {
-                Failing::Power => CrashModel::Pmem,
-                Failing::Process => CrashModel::Process,
+            history: &|seed| {
+                let kind = if self.medium == Medium::Disk && kind.is_none() {
+                    // Spatial indexes are not searched on a disk yet.
+                    let kinds = Kind::all();
+                    Some(AnyKind::Map(kinds[seed as usize % kinds.len()]))
+                } else {
+                    kind
+                };
+                let (mut index, workload) =
+                    any::history(kind, seed, self.ops, usize::from(self.threads));
+                if let Any::Maps(maps) = &mut index {
+                    maps.is_on_disk = self.medium == Medium::Disk;
+                }
+                (index, workload)
+            },
+            crash_model: match (self.failing, self.medium) {
+                (Failing::Power, Medium::Pmem) => CrashModel::Pmem,
+                // A process that dies leaves the whole log, which is one of the prefixes that the power may leave.
+                (_, Medium::Disk) => CrashModel::Disk,
+                (Failing::Process, Medium::Pmem) => CrashModel::Process,
             },
             limits: self.limits(),
             seed: self.seed,
@@ -105,10 +136,11 @@ impl Crash {
             if let Some(seed) = failure.seed {
                 let Self { ops, threads, .. } = &self;
                 let (kind, failing) = (&self.kind, name_of(&self.failing));
+                let medium = name_of(&self.medium);
                 let images = self.limits().images_per_point;
                 let deep = if self.deep { " --deep" } else { "" };
                 note(format_args!(
-                    "again: indelible crash --kind {kind} --ops {ops} --threads {threads} --failing {failing} --images {images} --seed {seed} --histories 1{deep}"
+                    "again: indelible crash --kind {kind} --ops {ops} --threads {threads} --failing {failing} --medium {medium} --images {images} --seed {seed} --histories 1{deep}"
                 ));
             }
         }

@@ -348,3 +348,48 @@ impl Shrink {
         Ok(true)
     }
 }
+
+/// Copy a pool that has a log to a new file, by itself.
+#[derive(Args)]
+pub struct Backup {
+    /// The pool file, which no process has open. (A program that has it open calls `Pool::backup`.)
+    pool: PathBuf,
+    /// The new file.
+    to: PathBuf,
+}
+
+impl Backup {
+    /// Runs the command.
+    pub fn run(self) -> Result<bool> {
+        let pool = Pool::open(&self.pool)?;
+        pool.backup(&self.to)?;
+        pool.close()?;
+        // Whether it is whole is seen when it is opened.
+        PoolOptions::new().open_read_only(&self.to)?;
+        Ok(true)
+    }
+}
+
+/// Read the log of a pool that was not closed, and change nothing; exit code 1 if the log is missing, or not this pool's.
+#[derive(Args)]
+pub struct Verify {
+    /// The pool file.
+    pool: PathBuf,
+}
+
+impl Verify {
+    /// Runs the command.
+    pub fn run(self, output: &Output) -> Result<bool> {
+        match PoolOptions::new().verify_log(&self.pool)? {
+            Some(log) => {
+                let facts = [
+                    ("whole records", json!(log.records)),
+                    ("bytes", json!(log.bytes)),
+                ];
+                output.facts("the log is applied when the pool is opened", &facts)?;
+            }
+            None => output.facts("the pool needs no log", &[])?,
+        }
+        Ok(true)
+    }
+}

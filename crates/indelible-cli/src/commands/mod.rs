@@ -14,31 +14,38 @@ pub mod torture;
 
 use crate::output::note;
 use anyhow::{Result, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use indelible::{
     Durability, Error, IndexKind, Kind, MapOptions, Pool, PoolOptions, SpatialKind, SpatialOptions,
 };
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Options of commands that may create a pool.
 #[derive(Args)]
 pub struct PoolArguments {
     /// The pool file.
     pool: PathBuf,
-    /// What the pool shall survive.
-    #[arg(long, value_enum)]
-    durability: Option<Promise>,
+    /// What the pool shall survive: `process`, `power-loss`, or an interval such as `10ms`, after which what was written survives power loss.
+    #[arg(long, value_parser = durability)]
+    durability: Option<Durability>,
     /// With `--durability power-loss`: flush and fence, but accept a file that is not on persistent memory (for tests).
     #[arg(long)]
     force_power_loss_protocol: bool,
 }
 
 /// [`Durability`] on the command line.
-#[derive(Clone, Copy, ValueEnum)]
-enum Promise {
-    Process,
-    PowerLoss,
+pub fn durability(text: &str) -> Result<Durability, String> {
+    let millis = text
+        .strip_suffix("ms")
+        .and_then(|digits| digits.parse().ok());
+    match (text, millis) {
+        ("process", _) => Ok(Durability::Process),
+        ("power-loss", _) => Ok(Durability::PowerLoss),
+        (_, Some(millis)) => Ok(Durability::Interval(Duration::from_millis(millis))),
+        _ => Err("expected process, power-loss, or a number of milliseconds such as 10ms".into()),
+    }
 }
 
 impl PoolArguments {
@@ -74,11 +81,9 @@ impl PoolArguments {
     /// The pool, and whether this call has created it.
     fn open_or_create(&self) -> Result<(Pool, bool)> {
         let mut options = PoolOptions::new();
-        match self.durability {
-            Some(Promise::Process) => options.durability(Durability::Process),
-            Some(Promise::PowerLoss) => options.durability(Durability::PowerLoss),
-            None => &mut options,
-        };
+        if let Some(durability) = self.durability {
+            options.durability(durability);
+        }
         options.force_power_loss_protocol(self.force_power_loss_protocol);
         let failed = |error: &Error, kind| match error {
             Error::Io { source, .. } => source.kind() == kind,

@@ -1,11 +1,11 @@
 //! `torture`.
 
-use super::MapArgs;
+use super::{MapArgs, durability};
 use crate::output::{Output, note};
 use crate::torture::Victim;
 use anyhow::Result;
 use clap::Args;
-use indelible::PoolOptions;
+use indelible::{Durability, PoolOptions};
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,6 +21,9 @@ pub struct Torture {
     threads: u64,
     #[command(flatten)]
     new: MapArgs,
+    /// What the pools promise: `process`, `power-loss`, or an interval such as `10ms`. The last two have a log on a disk.
+    #[arg(long, value_parser = durability, default_value = "process")]
+    durability: Durability,
     /// Where the pool goes: a directory on tmpfs or on a disk. Default: the system's directory for temporary files.
     #[arg(long)]
     directory: Option<PathBuf>,
@@ -59,9 +62,11 @@ impl Torture {
                     let directory = tempfile::Builder::new()
                         .prefix("indelible-torture-")
                         .tempdir_in(parent)?;
+                    let mut options = PoolOptions::new();
+                    options.durability(self.durability);
                     let new = Victim::new(
                         directory.path(),
-                        PoolOptions::new(),
+                        options,
                         self.new.clone(),
                         self.threads,
                         seed ^ kill,

@@ -169,14 +169,11 @@ impl Pool {
             core: Arc::clone(&self.core),
             slot,
         };
-        match H::format(&place, options.any()) {
-            Ok(()) => self.core.commit_entry(slot),
-            Err(error) => {
-                self.core.remove_entry(slot);
-                return Err(error);
-            }
-        }
-        Ok(())
+        self.core.durably(|| {
+            H::format(&place, options.any())
+                .inspect(|()| self.core.commit_entry(slot))
+                .inspect_err(|_| self.core.remove_entry(slot))
+        })
     }
 }
 

@@ -16,7 +16,7 @@ pub use crate::pool::PoolOptions;
 pub(crate) use catalog::accept_if_whole;
 pub use map::{CompareExchange, Map};
 pub use options::{IndexOptions, MapOptions, SpatialOptions};
-pub use pool::{MapInfo, Pool, PoolStat};
+pub use pool::{LogStat, MapInfo, Pool, PoolStat};
 pub use range::{Keys, Range, Values};
 pub use spatial::{Join, Nearest, Record, Records, Spatial, SpatialInfo};
 pub use types::{Key, Newtype, Type, Value};

@@ -1,6 +1,6 @@
 //! Opening pools: the public methods of [`PoolOptions`].
 
-use super::{Pool, accept_if_whole};
+use super::{LogStat, Pool, accept_if_whole};
 use crate::Result;
 use crate::pool::PoolOptions;
 use std::path::Path;
@@ -133,6 +133,33 @@ impl PoolOptions {
     /// ```
     pub fn open_read_only(&self, path: impl AsRef<Path>) -> Result<Pool> {
         self.open_read_only_core(path.as_ref()).map(Pool::over)
+    }
+
+    /// Reads the log of the pool at `path`, which was not closed, from the first whole record to the last, and changes nothing. `None` if the
+    /// pool was closed, or has no log. O(log).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`open`](Self::open), and [`Error::NoLog`](crate::Error::NoLog).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("a.pool");
+    /// use indelible::PoolOptions;
+    /// drop(PoolOptions::new().create(&path)?);
+    /// assert_eq!(PoolOptions::new().verify_log(&path)?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn verify_log(&self, path: impl AsRef<Path>) -> Result<Option<LogStat>> {
+        let found = self.log_of(path.as_ref())?;
+        Ok(found.map(|found| LogStat {
+            records: found.records,
+            bytes: found.bytes,
+        }))
     }
 
     /// A pool in anonymous memory, which survives nothing.

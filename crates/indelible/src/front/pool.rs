@@ -79,6 +79,29 @@ impl MapInfo {
     }
 }
 
+/// What is in the log of a pool that was not closed, from [`PoolOptions::verify_log`].
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> indelible::Result<()> {
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let path = directory.path().join("a.pool");
+/// use indelible::{Pool, PoolOptions};
+/// drop(Pool::create(&path)?);
+/// assert_eq!(PoolOptions::new().verify_log(&path)?, None);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LogStat {
+    /// Whole records, each the words that one thread wrote between two of its fences.
+    pub records: u64,
+    /// Bytes from the first of them to the end of the last.
+    pub bytes: u64,
+}
+
 /// What a pool is, from [`Pool::stat`].
 ///
 /// # Examples
@@ -367,8 +390,10 @@ impl Pool {
         if self.find(to).is_ok() {
             return Err(Error::NameTaken(to.into()));
         }
-        self.core.rename_entry(slot, to);
-        Ok(())
+        self.core.durably(|| {
+            self.core.rename_entry(slot, to);
+            Ok(())
+        })
     }
 
     /// Removes the map `name` and frees its space.
@@ -435,7 +460,10 @@ impl Pool {
         // While the registry was unlocked in there, the object may have been dropped, and another one created.
         if self.find(name)? == slot {
             may(&self.core, slot)?;
-            self.core.remove_entry(slot);
+            return self.core.durably(|| {
+                self.core.remove_entry(slot);
+                Ok(())
+            });
         }
         Ok(())
     }
@@ -515,7 +543,8 @@ impl Pool {
     }
 
     /// Waits until everything written so far is on the disk, and not only in the page cache. A pool with
-    /// [`Durability::PowerLoss`](crate::Durability::PowerLoss) needs no such call; one with
+    /// [`Durability::PowerLoss`](crate::Durability::PowerLoss) needs no such call; in one with
+    /// [`Durability::Interval`](crate::Durability::Interval), what was written before the call survives a power cut from here on; one with
     /// [`Durability::Process`](crate::Durability::Process) remains refused after a power cut while it is open: what this does is to make
     /// the next close short.
     ///
@@ -538,6 +567,38 @@ impl Pool {
     /// ```
     pub fn sync(&self) -> Result<()> {
         self.core.sync()
+    }
+
+    /// Copies the pool to a new file at `path`, while it goes on being used. The copy is that of a pool that was closed: a file by itself,
+    /// with everything that was written before the call, and perhaps more. On file systems that can, it shares the blocks of the pool.
+    ///
+    /// Only for pools with a log ([`Durability::PowerLoss`](crate::Durability::PowerLoss) on a disk, and
+    /// [`Durability::Interval`](crate::Durability::Interval)). O(file). Meanwhile the log is not used again: if it gets full, writes wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadOption`] for a pool without a log, [`Error::Io`] (the file exists, say), [`Error::NoSpace`],
+    /// [`Error::LogFailed`]. After an error there is no file.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let directory = tempfile::tempdir_in(".").unwrap();
+    /// # let path = directory.path().join("a.pool");
+    /// # let copy = directory.path().join("copy.pool");
+    /// use indelible::{Durability, Pool};
+    /// let pool = Pool::options().durability(Durability::PowerLoss).create(&path)?;
+    /// let map = pool.map::<u64, u64>("m")?;
+    /// map.insert(1, 10)?;
+    /// pool.backup(&copy)?;
+    /// map.insert(1, 11)?;
+    /// assert_eq!(Pool::open(&copy)?.open_map::<u64, u64>("m")?.get(1)?, Some(10));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn backup(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.core.backup(path.as_ref())
     }
 
     /// Closes the pool: syncs it and marks it as clean. Dropping the last handle does the same, but cannot report errors.

@@ -116,7 +116,7 @@ macro_rules! any_spatial {
                 accepts: &mut dyn FnMut(&G, u64) -> bool,
                 found: &mut Vec<(G, u64)>,
             ) -> Result<()> {
-                each!(self, host => host.reader().search(windows, accepts, found))
+                each!(self, host => host.settled(host.reader().search(windows, accepts, found)))
             }
 
             /// See [`Spatial::nearest`].
@@ -127,15 +127,15 @@ macro_rules! any_spatial {
                 request: &mut Nearest<'_, G>,
                 found: &mut Vec<Neighbour<G>>,
             ) -> Result<()> {
-                each!(self, host => host.reader().nearest(metric, request, found))
+                each!(self, host => host.settled(host.reader().nearest(metric, request, found)))
             }
 
             pub(crate) fn bounds(&self) -> Result<Option<Rect>> {
-                each!(self, host => host.reader::<G>().bounds())
+                each!(self, host => host.settled(host.reader::<G>().bounds()))
             }
 
             pub(crate) fn leaves(&self) -> Result<Vec<(Rect, usize)>> {
-                each!(self, host => host.reader::<G>().leaves())
+                each!(self, host => host.settled(host.reader::<G>().leaves()))
             }
 
             pub(crate) fn expect_writable(&self) -> Result<()> {

@@ -13,7 +13,9 @@ impl<E: Engine> Shared<E> {
         if !count.is_complete() {
             self.warm_up(&|| true)?;
         }
-        Ok(count.total(self.engine.locks()))
+        let total = count.total(self.engine.locks());
+        self.after_reading_anything()?;
+        Ok(total)
     }
 
     /// Begins with the number of the last clean close, if there is one.

@@ -72,6 +72,7 @@ impl<E: Ordered> Cursor<E> {
         let buffer = if UP { &mut self.front } else { &mut self.back };
         let engine = &self.host.shared.engine;
         let read = engine.read_on::<UP>(&mut self.unread, buffer, wanted);
+        let read = read.and_then(|()| self.host.shared.after_reading_anything());
         let read = read.and_then(|()| {
             expect_order::<UP>(self.level, &buffer.records[buffer.start..buffer.end])
         });

@@ -29,6 +29,7 @@ pub use check::{IndexStat, MapStat, SpatialStat};
 pub(crate) use handle::Handle;
 
 use crate::engines::{Decision, Engine, EngineOptions, Lookup, Ordered, Place};
+use crate::pool::Gate;
 use crate::{Error, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -42,6 +43,8 @@ crate::pmem::planted::bugs! { "host":
 /// What the user's threads and the thread that warms the object up share.
 struct Shared<E> {
     engine: E,
+    /// What operations wait for, if the pool has a log.
+    gate: Option<Arc<Gate>>,
     place: Place,
     name: String,
     stop: AtomicBool,
@@ -72,6 +75,7 @@ impl<E: Engine> Host<E> {
         let engine = E::open(&place, options, format)?;
         let shared = Arc::new(Shared {
             engine,
+            gate: place.core.gate().cloned(),
             name: place.core.name_of(place.slot),
             place,
             stop: AtomicBool::new(false),
@@ -79,6 +83,10 @@ impl<E: Engine> Host<E> {
             warming: Mutex::default(),
         });
         shared.begin_count();
+        if shared.gate.is_some() {
+            // Appends what was stored without a fence, before other threads store there.
+            shared.place.core.pm().fence();
+        }
         let background = shared.warm_up_in_background();
         Ok(Arc::new(Self { shared, background }))
     }
@@ -141,14 +149,42 @@ impl<E: Engine> Host<E> {
     }
 }
 
+impl<E: Engine> Shared<E> {
+    /// Waits until whatever was read is durable, if the pool promises that.
+    #[inline]
+    fn after_reading_anything(&self) -> Result<()> {
+        match &self.gate {
+            None => Ok(()),
+            Some(gate) => gate.after_reading_anything(),
+        }
+    }
+}
+
 impl<E: Ordered> Host<E> {
     #[inline(always)]
     pub(crate) fn try_get(&self, key: u64) -> Lookup {
-        self.shared.engine.try_get(key)
+        let found = self.shared.engine.try_get(key);
+        match &self.shared.gate {
+            None => found,
+            // What was found is not durable yet: `get` waits.
+            Some(gate) if !gate.is_settled(key) => Lookup::Retry,
+            Some(_) => found,
+        }
     }
 
     pub(crate) fn get(&self, key: u64) -> Result<Option<u64>> {
-        self.shared.engine.get(key)
+        let value = self.shared.engine.get(key)?;
+        self.after_reading(&[key])?;
+        Ok(value)
+    }
+
+    /// Waits until what was read of `keys` is durable, if the pool promises that.
+    #[inline]
+    fn after_reading(&self, keys: &[u64]) -> Result<()> {
+        match &self.shared.gate {
+            None => Ok(()),
+            Some(gate) => gate.after_reading(keys),
+        }
     }
 
     pub(crate) fn get_batch(&self, keys: &[u64], values: &mut [Option<u64>]) -> Result<()> {
@@ -160,7 +196,7 @@ impl<E: Ordered> Host<E> {
                 values[at] = engine.get(keys[at])?;
             }
         }
-        Ok(())
+        self.after_reading(keys)
     }
 
     /// See [`Ordered::apply`].
@@ -173,6 +209,30 @@ impl<E: Ordered> Host<E> {
         if self.shared.place.core.is_read_only() {
             return Err(Error::ReadOnly.into());
         }
+        match &self.shared.gate {
+            None => self.apply_now(key, decide),
+            Some(gate) => self.apply_durably(gate, key, &mut decide),
+        }
+    }
+
+    /// [`apply`](Self::apply) in a pool with a log: returns when the change, or what was read, is durable.
+    #[inline(never)]
+    fn apply_durably(
+        &self,
+        gate: &Gate,
+        key: u64,
+        decide: &mut dyn FnMut(Option<u64>) -> Decision,
+    ) -> Result<Option<u64>, Box<Error>> {
+        let pm = self.shared.place.core.pm();
+        gate.write(std::iter::once(key), pm, || self.apply_now(key, decide))
+    }
+
+    #[inline(always)]
+    fn apply_now(
+        &self,
+        key: u64,
+        mut decide: impl FnMut(Option<u64>) -> Decision,
+    ) -> Result<Option<u64>, Box<Error>> {
         match self.shared.engine.apply(key, &mut decide) {
             Err(error) if matches!(*error, Error::NoSpace(_)) => self.apply_again(key, &mut decide),
             result => result,
@@ -193,7 +253,14 @@ impl<E: Ordered> Host<E> {
     pub(crate) fn insert_batch(&self, records: &[(u64, u64)]) -> Result<()> {
         self.expect_writable()?;
         let mut rest = records;
-        self.with_space(|| self.insert_all(&mut rest))
+        let mut insert = || self.with_space(|| self.insert_all(&mut rest));
+        match &self.shared.gate {
+            None => insert(),
+            Some(gate) => {
+                let keys = records.iter().map(|&(key, _)| key);
+                gate.write(keys, self.shared.place.core.pm(), insert)
+            }
+        }
     }
 
     /// Inserts records whose keys ascend. `rest` loses those that are inserted: after an error the others are not.
@@ -225,7 +292,8 @@ impl<E: Ordered> Host<E> {
         }
         // The load replaces all nodes, which the sweep may not meet.
         self.shared.warm_up(&|| true)?;
-        self.with_space(|| self.shared.engine.bulk_load(records, fill))
+        let core = &self.shared.place.core;
+        core.durably(|| self.with_space(|| self.shared.engine.bulk_load(records, fill)))
     }
 }
 

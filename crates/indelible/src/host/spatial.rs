@@ -13,7 +13,9 @@ impl<E: Engine> Host<E> {
         E: Spatial<G>,
     {
         self.expect_writable()?;
-        self.with_space(|| self.shared.engine.insert(shape, payload))
+        self.durably(payload, || {
+            self.with_space(|| self.shared.engine.insert(shape, payload))
+        })
     }
 
     /// Adds records, in an order of the engine's choice.
@@ -22,7 +24,8 @@ impl<E: Engine> Host<E> {
         E: Spatial<G>,
     {
         self.expect_writable()?;
-        self.with_space(|| self.shared.engine.insert_batch(&mut records))
+        let core = &self.shared.place.core;
+        core.durably(|| self.with_space(|| self.shared.engine.insert_batch(&mut records)))
     }
 
     /// Removes one record equal to this one, if there is one.
@@ -31,7 +34,9 @@ impl<E: Engine> Host<E> {
         E: Spatial<G>,
     {
         self.expect_writable()?;
-        self.with_space(|| self.shared.engine.remove(shape, payload))
+        self.durably(payload, || {
+            self.with_space(|| self.shared.engine.remove(shape, payload))
+        })
     }
 
     /// Moves one record, if it is there.
@@ -40,7 +45,9 @@ impl<E: Engine> Host<E> {
         E: Spatial<G>,
     {
         self.expect_writable()?;
-        self.with_space(|| self.shared.engine.relocate(payload, from, to))
+        self.durably(payload, || {
+            self.with_space(|| self.shared.engine.relocate(payload, from, to))
+        })
     }
 
     /// Fills the empty index.
@@ -56,7 +63,25 @@ impl<E: Engine> Host<E> {
         expect_fill(fill)?;
         // The load replaces all nodes, which the sweep may not meet.
         self.shared.warm_up(&|| true)?;
-        self.with_space(|| self.shared.engine.bulk_load(&mut records, fill))
+        let core = &self.shared.place.core;
+        core.durably(|| self.with_space(|| self.shared.engine.bulk_load(&mut records, fill)))
+    }
+
+    /// Does work on records with this payload, and waits until it is durable, if the pool promises that.
+    #[inline]
+    fn durably<T>(&self, payload: u64, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        match &self.shared.gate {
+            None => work(),
+            Some(gate) => gate.write(std::iter::once(payload), self.shared.place.core.pm(), work),
+        }
+    }
+
+    /// Waits until what a search has read is durable, if the pool promises that.
+    #[inline]
+    pub(crate) fn settled<T>(&self, read: Result<T>) -> Result<T> {
+        let read = read?;
+        self.shared.after_reading_anything()?;
+        Ok(read)
     }
 
     /// The engine, for what only reads.

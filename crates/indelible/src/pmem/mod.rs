@@ -11,6 +11,7 @@
 //! | [`Medium::Process`] | death of the process | nothing | order for the compiler |
 //! | [`Medium::Pmem`] | power loss (ADR) | `clwb` and kin | `sfence` |
 //! | [`Medium::PmemEadr`] | power loss (eADR) | nothing | `sfence` |
+//! | [`Medium::Disk`] | power loss, once the log is durable | nothing | appends what the thread has stored to the pool's log |
 //!
 //! A change is made in two steps. First everything that it depends on is written to words that neither readers nor recovery
 //! use, then flushed and fenced. Then one 8-byte store, the [`commit`](Pm::commit), makes the change effective. This is the
@@ -28,6 +29,7 @@ mod cell;
 pub mod count;
 mod flush;
 pub(crate) mod geometry;
+pub(crate) mod journal;
 #[cfg(feature = "trace")]
 mod memory;
 pub(crate) mod planted;
@@ -36,7 +38,7 @@ pub(crate) mod schedule;
 pub mod trace;
 #[cfg(not(feature = "trace"))]
 #[path = "untraced.rs"]
-mod trace;
+pub(crate) mod trace;
 
 pub use cell::Cell;
 pub use flush::FlushInstruction;
@@ -47,6 +49,8 @@ pub(crate) use memory::expect_mapped;
 #[cfg(not(feature = "trace"))]
 pub(crate) use trace::{Memory, expect_mapped};
 
+use journal::Journal;
+use planted::planted;
 use schedule::point;
 use trace::Name;
 
@@ -65,7 +69,19 @@ pub enum Medium {
     Pmem,
     /// Persistent memory whose power-fail domain includes the CPU caches (eADR): a fence is enough.
     PmemEadr,
+    /// An image in memory, and a log of words on a disk: a fence appends what the thread has stored, and does not wait for the
+    /// disk. The public operation waits, after it has given its locks back.
+    Disk,
 }
+
+planted::bugs! { "pmem":
+    /// On a disk, a batch is appended to the log after its thread has given its locks back.
+    AppendAfterUnlock,
+}
+
+/// The bugs that can be planted in this folder.
+#[cfg(feature = "trace")]
+pub(crate) const BUGS: &[planted::Bug] = Bug::ALL;
 
 /// Writes durable words of one medium. Small and `Copy`; each index has one.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +90,8 @@ pub struct Pm {
     instruction: FlushInstruction,
     /// What the recorder calls what is written; see [`named`](Pm::named).
     name: Name,
+    /// On [`Medium::Disk`], where stores are noted; nowhere in the memory of the crash checker, which has a recorder instead.
+    journal: Option<&'static Journal>,
 }
 
 impl Pm {
@@ -84,6 +102,7 @@ impl Pm {
             medium,
             instruction: FlushInstruction::detect(),
             name: Name::default(),
+            journal: None,
         }
     }
 
@@ -94,6 +113,15 @@ impl Pm {
             medium,
             instruction,
             name: Name::default(),
+            journal: None,
+        }
+    }
+
+    /// A `Pm` for a pool on a disk, whose stores are noted in `journal`.
+    pub(crate) fn journaled(journal: &'static Journal) -> Self {
+        Self {
+            journal: Some(journal),
+            ..Self::with_instruction(Medium::Disk, FlushInstruction::None)
         }
     }
 
@@ -117,6 +145,15 @@ impl Pm {
         point();
         trace::store(cell, value, self.name);
         cell.set_relaxed(value);
+        self.capture(cell, value);
+    }
+
+    /// On a disk, notes what was stored.
+    #[inline(always)]
+    fn capture(&self, cell: &Cell, value: u64) {
+        if let Some(journal) = self.journal {
+            journal::capture(journal, cell, value);
+        }
     }
 
     /// Writes `value` to `cell` after all earlier stores of this thread, and flushes its line, without a fence.
@@ -131,6 +168,7 @@ impl Pm {
         point();
         trace::store(cell, value, named.name);
         cell.set_release(value);
+        named.capture(cell, value);
         named.flush_cell(cell);
         // Later stores may reuse what this one has made free, so they must not overtake it.
         if cfg!(target_arch = "x86_64") {
@@ -205,14 +243,34 @@ impl Pm {
     pub fn fence(&self) {
         point();
         count::fenced();
-        trace::fence(self.name);
+        if self.keeps_back() {
+            return;
+        }
+        trace::fence(self.name, self.medium);
         match self.medium {
             // A killed process leaves every store that it executed, so only the compiler must keep the order.
             Medium::Dram | Medium::Process => {
                 std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
             }
             Medium::Pmem | Medium::PmemEadr => flush::store_fence(),
+            Medium::Disk => journal::fence(),
         }
+    }
+
+    /// Appends what a planted bug has kept back at the fence. Does nothing without that bug.
+    #[inline(always)]
+    #[cfg_attr(feature = "trace", track_caller)]
+    pub(crate) fn fence_after_unlock(&self) {
+        if self.keeps_back() {
+            point();
+            trace::fence(self.name, self.medium);
+        }
+    }
+
+    /// Whether a planted bug is at work, in the operations of a history of several threads.
+    #[inline(always)]
+    fn keeps_back(&self) -> bool {
+        planted(Bug::AppendAfterUnlock) && self.medium == Medium::Disk && schedule::is_on()
     }
 
     /// [`flush`](Self::flush), then [`fence`](Self::fence).
@@ -233,6 +291,14 @@ impl Pm {
         assert_eq!(cells.len(), values.len());
         let lines = flush::lines_of(cells.as_ptr() as usize, size_of_val(cells));
         count::streamed(&lines);
+        if self.medium == Medium::Disk {
+            // The image is ordinary memory, and every word is noted.
+            cells
+                .iter()
+                .zip(values)
+                .for_each(|(cell, &value)| self.store(cell, value));
+            return;
+        }
         for (cell, &value) in cells.iter().zip(values) {
             trace::store(cell, value, self.name);
             flush::stream(cell, value);

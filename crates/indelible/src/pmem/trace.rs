@@ -4,9 +4,9 @@
 //! the crash checker replays what it gets. Threads that a [scheduler](super::schedule) runs share a recording, in which
 //! each event names its thread.
 
-use super::Cell;
 use super::schedule;
-use std::cell::RefCell;
+use super::{Cell as Word, Medium};
+use std::cell::{Cell, RefCell};
 use std::panic::Location;
 
 /// What happened.
@@ -30,6 +30,10 @@ pub enum Action {
     },
     /// A store fence.
     Fence,
+    /// On a disk, after a fence: the batch of this thread was appended to the log as the one of this number.
+    Appended(u64),
+    /// On a disk: the batches up to this number are durable.
+    Durable(u64),
     /// The memory's length changed, durably. What was cut off is gone; what was added is zero.
     Length {
         /// Bytes before.
@@ -63,6 +67,10 @@ pub struct Event {
 
 thread_local! {
     static RECORD: RefCell<Option<Vec<Event>>> = const { RefCell::new(None) };
+    /// Batches that were appended to the log of a disk on this thread of the system, ever.
+    static APPENDED: Cell<u64> = const { Cell::new(0) };
+    /// The number of the last one of each thread of the scheduler.
+    static LAST_APPENDED: RefCell<[u64; schedule::MOST_THREADS]> = const { RefCell::new([0; schedule::MOST_THREADS]) };
 }
 
 /// Starts a new recording on this thread of the system, dropping any that was running. `events` is used for it, emptied.
@@ -101,7 +109,7 @@ pub(super) fn note(change: &'static str, variant: u64) {
 }
 
 #[track_caller]
-pub(super) fn store(cell: &Cell, value: u64, name: Name) {
+pub(super) fn store(cell: &Word, value: u64, name: Name) {
     let action = Action::Store {
         address: std::ptr::from_ref(cell) as usize,
         value,
@@ -116,8 +124,29 @@ pub(super) fn flush(address: usize, bytes: usize, name: Name) {
 }
 
 #[track_caller]
-pub(super) fn fence(name: Name) {
+pub(super) fn fence(name: Name, medium: Medium) {
     push_named(Action::Fence, name);
+    if medium == Medium::Disk {
+        APPENDED.set(APPENDED.get() + 1);
+        LAST_APPENDED.with_borrow_mut(|last| last[schedule::thread()] = APPENDED.get());
+        push(Action::Appended(APPENDED.get()));
+    }
+}
+
+/// The number of the last batch that a thread of this recording has appended.
+pub(crate) fn appended() -> u64 {
+    APPENDED.get()
+}
+
+/// The number of the last batch that the current thread has appended since the last call; 0 if it has appended none.
+pub(crate) fn take_appended() -> u64 {
+    LAST_APPENDED.with_borrow_mut(|last| std::mem::take(&mut last[schedule::thread()]))
+}
+
+/// Records that the batches up to this number are durable.
+#[track_caller]
+pub(crate) fn durable(number: u64) {
+    push(Action::Durable(number));
 }
 
 #[track_caller]

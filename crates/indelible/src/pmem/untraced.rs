@@ -1,6 +1,6 @@
 //! The recorder and the memory of the crash checker, in builds without them: functions that do nothing, and a type without values.
 
-use super::Cell;
+use super::{Cell, Medium};
 
 #[inline(always)]
 pub(super) fn store(_: &Cell, _: u64, _: Name) {}
@@ -9,7 +9,20 @@ pub(super) fn store(_: &Cell, _: u64, _: Name) {}
 pub(super) fn flush(_: usize, _: usize, _: Name) {}
 
 #[inline(always)]
-pub(super) fn fence(_: Name) {}
+pub(super) fn fence(_: Name, _: Medium) {}
+
+#[inline(always)]
+pub(crate) fn appended() -> u64 {
+    0
+}
+
+#[inline(always)]
+pub(crate) fn take_appended() -> u64 {
+    0
+}
+
+#[inline(always)]
+pub(crate) fn durable(_: u64) {}
 
 #[inline(always)]
 pub(super) fn note(_: &'static str, _: u64) {}

@@ -3,6 +3,7 @@
 
 mod extents;
 mod growth;
+mod logged;
 
 use super::layout::{
     CATALOG_AT, CatalogEntry, EXTENT_BYTES, MAX_EXTENTS, NAME_BYTES, OBJECTS, OPTION_BYTES,
@@ -13,15 +14,18 @@ use super::space::Space;
 use super::superblock::{Copy, Promise, Superblock};
 use crate::concurrency::sync::lock;
 use crate::pmem::planted::planted;
+use crate::pmem::journal::Journal;
 use crate::pmem::{Cell, Medium, Pm};
 use crate::pool::Bug;
+use crate::pool::log::Gate;
 use crate::{Error, Result};
 use extents::Extents;
 use growth::Growth;
+use logged::OpenLog;
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// An open pool.
 pub(crate) struct PoolCore {
@@ -42,6 +46,12 @@ pub(crate) struct PoolCore {
     open_objects: Mutex<HashMap<usize, WeakObject>>,
     object_closed: Condvar,
     spaces: Mutex<Vec<Weak<Space>>>,
+    /// In a pool with a log, from [`begin_writing`](PoolCore::begin_writing) to the close.
+    log: Mutex<Option<OpenLog>>,
+    gate: OnceLock<Arc<Gate>>,
+    journal: Option<&'static Journal>,
+    /// Bytes that the log may have at most.
+    log_bytes: u64,
 }
 
 /// An open object, whatever its type; the layers above know which.
@@ -75,6 +85,7 @@ pub(super) struct Opening {
     pub(super) medium: Medium,
     pub(super) superblock: Superblock,
     pub(super) boot: [u64; 2],
+    pub(super) log_bytes: u64,
 }
 
 impl PoolCore {
@@ -85,6 +96,7 @@ impl PoolCore {
             medium,
             superblock,
             boot,
+            log_bytes,
         } = opening;
         let length = superblock.extents * EXTENT_BYTES;
         if length > mapping.reserved() {
@@ -95,8 +107,14 @@ impl PoolCore {
         }
         mapping.map(0, length)?;
         mapping.reserve_metadata(superblock.extents)?;
+        let is_logged = medium == Medium::Disk && !mapping.is_model();
+        let journal = is_logged.then(|| Journal::new(mapping.base() as usize));
         let core = Self {
-            pm: mapping.pm(medium),
+            pm: journal.map_or_else(|| mapping.pm(medium), Pm::journaled),
+            journal,
+            log: Mutex::default(),
+            gate: OnceLock::new(),
+            log_bytes,
             mapping: Arc::new(mapping),
             read_only: AtomicBool::new(true),
             was_clean: superblock.clean,
@@ -128,9 +146,13 @@ impl PoolCore {
         self.pm.note("open", 0);
         // COMMIT pool.open, by checksum: the pool is open. Before it the pool is as it was closed, or as it crashed; after it the pool
         // counts as crashed, which it is until it is closed.
-        self.write_superblock(extents, false, "pool.open");
-        // Also if the superblock says so already: the process that wrote it may have died before it could sync.
-        self.mapping.sync_superblock()?;
+        if self.promise.is_logged() {
+            self.begin_log(extents)?;
+        } else {
+            self.write_superblock(extents, false, "pool.open");
+            // Also if the superblock says so already: the process that wrote it may have died before it could sync.
+            self.mapping.sync_superblock()?;
+        }
         let pm = self.pm.named("pool.wipe");
         // Frees extents of objects whose creation or removal a crash interrupted.
         for extent in 1..extents.count {
@@ -152,8 +174,13 @@ impl PoolCore {
     }
 
     fn write_superblock(&self, extents: &mut Extents, clean: bool, name: &'static str) {
+        let superblock = self.next_superblock(extents, clean);
+        superblock.write(self.pm.named(name), self.superblocks());
+    }
+
+    fn next_superblock(&self, extents: &mut Extents, clean: bool) -> Superblock {
         extents.sequence += 1;
-        let superblock = Superblock {
+        Superblock {
             uuid: self.uuid,
             sequence: extents.sequence,
             generation: self.generation(),
@@ -161,8 +188,7 @@ impl PoolCore {
             clean,
             boot: self.boot,
             extents: extents.count,
-        };
-        superblock.write(self.pm.named(name), self.superblocks());
+        }
     }
 
     fn superblocks(&self) -> &[Copy; 2] {
@@ -225,6 +251,10 @@ impl PoolCore {
 
     pub(super) fn mapping(&self) -> &Mapping {
         &self.mapping
+    }
+
+    pub(super) fn promise(&self) -> Promise {
+        self.promise
     }
 
     /// Where the pool lives, for messages.
@@ -440,7 +470,10 @@ impl PoolCore {
 impl PoolCore {
     /// Waits until all of the file is on the disk, or in the persistent memory.
     pub(crate) fn sync(&self) -> Result<()> {
-        self.mapping.sync()
+        match self.open_log() {
+            Some(log) => log.sync(),
+            None => self.mapping.sync(),
+        }
     }
 
     /// Syncs everything and marks the pool as cleanly closed.
@@ -453,15 +486,22 @@ impl PoolCore {
         }
         let growth = &mut *lock(&self.growth);
         let extents = &mut *lock(&self.extents);
+        self.pm.note("clean close", 0);
+        // COMMIT pool.close, by checksum: the pool is clean. Everything else is on the disk before this.
+        if self.promise.is_logged() {
+            return self.end_log(growth, extents);
+        }
+        self.cut_surplus_if_possible(growth, extents);
+        self.mapping.sync()?;
+        self.write_superblock(extents, true, "pool.close");
+        self.mapping.sync()
+    }
+
+    fn cut_surplus_if_possible(&self, growth: &mut Growth, extents: &Extents) {
         if let Err(error) = self.cut_surplus(growth, extents) {
             // The file stays longer than necessary.
             tracing::debug!(%error, "what was made ready ahead could not be cut off");
         }
-        self.mapping.sync()?;
-        self.pm.note("clean close", 0);
-        // COMMIT pool.close, by checksum: the pool is clean. Everything else is on the disk before this.
-        self.write_superblock(extents, true, "pool.close");
-        self.mapping.sync()
     }
 }
 
@@ -471,6 +511,7 @@ impl Drop for PoolCore {
             // The pool stays marked as open: the next open takes it for crashed, which is right.
             tracing::warn!(%error, "the pool could not be closed cleanly");
         }
+        self.drop_log();
         // The file stays locked until the thread that makes extents ready has ended too.
         lock(&self.growth).stop_ready_ahead();
     }

@@ -2,7 +2,7 @@
 
 use super::layout::EXTENT_BYTES;
 use super::system::faults;
-use crate::{Error, Kind, Map, Pool, PoolOptions, Result};
+use crate::{Durability, Error, Kind, Map, Pool, PoolOptions, Result};
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -22,9 +22,14 @@ struct Acknowledged {
     drop_begun: Cell<bool>,
 }
 
-fn options() -> PoolOptions {
+fn options(durability: Durability) -> PoolOptions {
     // Little address space: after a refusal the pool asks for half of it, and a range whose unmapping fails stays reserved.
-    PoolOptions::new().max_bytes(64 << 20).clone()
+    let mut options = PoolOptions::new();
+    options
+        .max_bytes(64 << 20)
+        .durability(durability)
+        .log_anywhere(true);
+    options
 }
 
 fn map(pool: &Pool, name: &str, kind: Kind) -> Result<Map<u64, u64>> {
@@ -51,7 +56,13 @@ fn grow(pool: &Pool, extents: u64) -> Result<()> {
 }
 
 /// Creates a pool, grows it, shrinks it, closes it, and opens and checks it.
-fn work(path: &Path, [kept_kind, dropped_kind]: [Kind; 2], done: &Acknowledged) -> Result<()> {
+fn work(
+    path: &Path,
+    durability: Durability,
+    [kept_kind, dropped_kind]: [Kind; 2],
+    done: &Acknowledged,
+) -> Result<()> {
+    let options = || options(durability);
     let pool = options().create(path)?;
     let dropped = map(&pool, "dropped", dropped_kind)?;
     insert(&dropped, RECORDS, &done.dropped)?;
@@ -93,12 +104,12 @@ fn assert_holds(map: &Map<u64, u64>, records: u64) {
 }
 
 /// Opens the pool, without faults, and looks for what was acknowledged.
-fn assert_whole(path: &Path, kind: Kind, done: &Acknowledged) {
-    let pool = match options().open(path) {
+fn assert_whole(path: &Path, durability: Durability, kind: Kind, done: &Acknowledged) {
+    let pool = match options(durability).open(path) {
         // It was not created.
         Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
             assert_eq!(done.kept.get(), 0);
-            options().create(path).unwrap()
+            options(durability).create(path).unwrap()
         }
         pool => pool.unwrap(),
     };
@@ -121,20 +132,31 @@ fn assert_whole(path: &Path, kind: Kind, done: &Acknowledged) {
 /// Lets each call in turn fail in this way, or each `step`-th one, until there is no such call; with two kinds of index. With other pairs
 /// of kinds, fewer calls fail: most of what is called does not depend on the kinds.
 fn fail_each_call(errno: Errno, parent: &Path, step: usize) {
+    fail_each_call_of(Durability::Process, errno, parent, step);
+}
+
+fn fail_each_call_of(durability: Durability, errno: Errno, parent: &Path, step: usize) {
     let all = Kind::all();
     let others = all.iter().skip(1).chain(all.iter().take(1));
     for (pair, (&kept, &dropped)) in all.iter().zip(others).enumerate() {
         let step = if pair == 0 { step } else { 7 * step };
-        fail_each_call_with([kept, dropped], errno, parent, step);
+        fail_each_call_with([kept, dropped], durability, errno, parent, step);
     }
 }
 
-fn fail_each_call_with(kinds: [Kind; 2], errno: Errno, parent: &Path, step: usize) {
+fn fail_each_call_with(
+    kinds: [Kind; 2],
+    durability: Durability,
+    errno: Errno,
+    parent: &Path,
+    step: usize,
+) {
     for failing in (1..).step_by(step) {
         let directory = tempfile::tempdir_in(parent).unwrap();
         let path = directory.path().join("faults.pool");
         let done = Acknowledged::default();
-        let (result, was_reached) = faults::at(failing, errno, || work(&path, kinds, &done));
+        let (result, was_reached) =
+            faults::at(failing, errno, || work(&path, durability, kinds, &done));
         if !was_reached {
             result.unwrap();
             return assert!(failing > 100, "only {failing} calls");
@@ -143,13 +165,16 @@ fn fail_each_call_with(kinds: [Kind; 2], errno: Errno, parent: &Path, step: usiz
             assert!(
                 matches!(
                     error,
-                    Error::Io { .. } | Error::NoSpace(_) | Error::NoPowerLossSafety(_)
+                    Error::Io { .. }
+                        | Error::NoSpace(_)
+                        | Error::NoPowerLossSafety(_)
+                        | Error::LogFailed(_)
                 ),
                 "{errno:?} of call {failing}: {error}"
             );
-            assert!(!error.to_string().contains("faults.pool."), "{error}");
+            assert!(!error.to_string().contains("/.faults.pool."), "{error}");
         }
-        assert_whole(&path, kinds[0], &done);
+        assert_whole(&path, durability, kinds[0], &done);
         let names: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
         assert_eq!(
             names.len(),
@@ -189,4 +214,13 @@ fn every_call_that_fails_once_by_a_broken_disk_is_an_error_and_loses_nothing() {
 #[test]
 fn every_call_that_is_not_supported_once_is_an_error_or_done_without() {
     fail_each_call(Errno::OPNOTSUPP, &memory(), 1);
+}
+
+#[test]
+fn every_call_that_fails_once_in_a_pool_with_a_log_is_an_error_and_loses_nothing() {
+    let interval = Durability::Interval(std::time::Duration::from_millis(1));
+    // Most calls are syncs that operations wait for, one like the other.
+    fail_each_call_of(Durability::PowerLoss, Errno::IO, &memory(), 11);
+    fail_each_call_of(interval, Errno::IO, &memory(), 5);
+    fail_each_call_of(interval, Errno::NOSPC, &memory(), 5);
 }

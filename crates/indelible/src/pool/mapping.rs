@@ -5,6 +5,7 @@
 
 mod blocks;
 
+use super::files::io_error;
 use super::layout::{EXTENT_BYTES, TABLE_AT};
 use super::system;
 use crate::pmem::{Medium, Pm};
@@ -25,12 +26,22 @@ pub(super) enum Backing {
         file: File,
         path: PathBuf,
         read_only: bool,
-        /// Map with `MAP_SYNC`: stores reach persistent memory without the page cache.
-        sync: bool,
+        access: Access,
     },
     /// The crash checker's stand-in for a file on persistent memory. Other builds have no value of this type.
     #[allow(dead_code, reason = "only the crash checker makes one")]
     Memory(std::sync::Arc<crate::pmem::Memory>),
+}
+
+/// How stores reach the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Through the page cache, at a time of the kernel's choice.
+    PageCache,
+    /// At once: the file is on persistent memory, mapped with `MAP_SYNC`.
+    Direct,
+    /// Not at all: the memory is a private image of the file, which is written only from the pool's log.
+    Image,
 }
 
 /// The bytes of a pool, mapped.
@@ -54,7 +65,10 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 /// What `statfs` calls tmpfs, where files are memory.
-const TMPFS: u64 = 0x0102_1994;
+pub(super) const TMPFS: u64 = 0x0102_1994;
+
+/// What `statfs` calls ramfs, likewise.
+pub(super) const RAMFS: u64 = 0x8584_58f6;
 
 impl Mapping {
     /// Reserves addresses for up to `max_bytes`, of which the pool has `used` already, with nothing mapped yet.
@@ -78,6 +92,7 @@ impl Mapping {
         let fair = fair_share().max(used).max(EXTENT_BYTES);
         let mut reserved = max_bytes.min(fair).next_multiple_of(EXTENT_BYTES);
         let is_on_tmpfs = backing.is_on_tmpfs();
+        let is_image = backing.is_image();
         loop {
             // One extent more, so that the start can be aligned.
             let length = (reserved + EXTENT_BYTES) as usize;
@@ -92,7 +107,7 @@ impl Mapping {
                         base: aligned.cast(),
                         reserved,
                         is_on_tmpfs,
-                        is_memory_file: huge_pages && is_on_tmpfs,
+                        is_memory_file: huge_pages && is_on_tmpfs && !is_image,
                         is_shared: AtomicBool::new(false),
                         backing,
                         huge_pages,
@@ -153,6 +168,17 @@ impl Mapping {
 
     /// Maps the bytes from `from` to `to`, both multiples of the extent size.
     pub(super) fn map(&self, from: u64, to: u64) -> Result<()> {
+        self.map_as(from, to, false)
+    }
+
+    /// [`map`](Self::map), of bytes that the file has not had before, and which are zero there.
+    fn map_new(&self, from: u64, to: u64) -> Result<()> {
+        self.map_as(from, to, self.backing.is_image())
+    }
+
+    /// `without_file`: the bytes are zero in the file, and an image of them needs nothing of it. Unlike a private mapping of a file,
+    /// anonymous memory can be put on huge pages.
+    fn map_as(&self, from: u64, to: u64, without_file: bool) -> Result<()> {
         if self.is_model() {
             return Ok(());
         }
@@ -166,20 +192,20 @@ impl Mapping {
                 Backing::File {
                     file,
                     read_only,
-                    sync,
+                    access,
                     ..
-                } => {
+                } if !without_file => {
                     let protection = if *read_only { ProtFlags::READ } else { both };
-                    let shared = if *sync {
-                        MapFlags::SHARED_VALIDATE | MapFlags::SYNC
-                    } else {
-                        MapFlags::SHARED
+                    let sharing = match access {
+                        Access::PageCache => MapFlags::SHARED,
+                        Access::Direct => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
+                        Access::Image => RESERVE,
                     };
                     system::map(
                         address,
                         length,
                         protection,
-                        shared | MapFlags::FIXED,
+                        sharing | MapFlags::FIXED,
                         file,
                         from,
                     )
@@ -220,9 +246,9 @@ impl Mapping {
             )
         }
         .map_err(|errno| self.backing.error("unmap a part of", errno))?;
-        if let Backing::File { file, sync, .. } = &self.backing {
+        if let Backing::File { file, .. } = &self.backing {
             system::ftruncate(file, from).map_err(|errno| self.backing.error("shrink", errno))?;
-            if *sync {
+            if self.backing.syncs_length() {
                 // As when it grows: on persistent memory stores do not wait for the file's length.
                 return self.sync();
             }
@@ -285,6 +311,63 @@ impl Mapping {
         }
     }
 
+    /// Makes the file end at `length` if it is longer. Nothing is mapped behind that.
+    pub(super) fn cut_file(&self, length: u64) -> Result<()> {
+        let Backing::File { file, .. } = &self.backing else {
+            return Ok(());
+        };
+        if self.file_bytes()? > length {
+            system::ftruncate(file, length).map_err(|errno| self.backing.error("shrink", errno))?;
+        }
+        Ok(())
+    }
+
+    /// Length of the file in bytes; 0 without a file.
+    pub(super) fn file_bytes(&self) -> Result<u64> {
+        let Backing::File { file, .. } = &self.backing else {
+            return Ok(0);
+        };
+        system::length(file).map_err(|errno| self.backing.error("look at", errno))
+    }
+
+    /// Reads from the file, and not from the image.
+    pub(super) fn read_file(&self, bytes: &mut [u8], at: u64) -> Result<()> {
+        let Backing::File { file, .. } = &self.backing else {
+            return Ok(());
+        };
+        system::read_at(file, bytes, at).map_err(|errno| self.backing.error("read", errno))
+    }
+
+    /// Copies the file, as long as it is now, to a new one: with shared blocks where the file system can.
+    pub(super) fn copy_file(&self, from: &File, to: &File, path: &Path) -> Result<()> {
+        let failed = |errno| io_error("write", path, errno);
+        let end = self.file_bytes()?;
+        let mut at = 0;
+        while at < end {
+            match system::copy_range(from, to, at, (end - at).min(COPIED_AT_ONCE)) {
+                Ok(0) => break,
+                Ok(copied) => at += copied,
+                // Not every pair of file systems can.
+                Err(Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {
+                    let mut bytes = vec![0; (end - at).min(1 << 20) as usize];
+                    self.read_file(&mut bytes, at)?;
+                    system::write_at(to, &bytes, at).map_err(failed)?;
+                    at += bytes.len() as u64;
+                }
+                Err(errno) => return Err(failed(errno)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes to the file, and not to the image.
+    pub(super) fn write_file(&self, bytes: &[u8], at: u64) -> Result<()> {
+        let Backing::File { file, .. } = &self.backing else {
+            return Ok(());
+        };
+        system::write_at(file, bytes, at).map_err(|errno| self.backing.error("write", errno))
+    }
+
     /// Waits until the metadata extent's first pages are on the disk.
     pub(super) fn sync_superblock(&self) -> Result<()> {
         if !matches!(self.backing, Backing::File { .. }) {
@@ -295,6 +378,9 @@ impl Mapping {
             .map_err(|errno| self.backing.error("sync", errno))
     }
 }
+
+/// Bytes that one call copies at most, so that it can be interrupted.
+const COPIED_AT_ONCE: u64 = 64 << 20;
 
 const RESERVE: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
 const ANONYMOUS: MapFlags = MapFlags::PRIVATE
@@ -317,6 +403,25 @@ fn fair_share() -> u64 {
 }
 
 impl Backing {
+    fn is_image(&self) -> bool {
+        matches!(
+            self,
+            Self::File {
+                access: Access::Image,
+                ..
+            }
+        )
+    }
+
+    /// Whether a change of the file's length is to be on the disk before anything that depends on it: what depends on it may be
+    /// durable before the next sync of the file.
+    fn syncs_length(&self) -> bool {
+        let Self::File { access, .. } = self else {
+            return false;
+        };
+        *access != Access::PageCache
+    }
+
     fn is_on_tmpfs(&self) -> bool {
         let Self::File { file, .. } = self else {
             return false;

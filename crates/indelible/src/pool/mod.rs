@@ -36,6 +36,7 @@ mod core;
 mod faults;
 mod files;
 mod layout;
+mod log;
 mod mapping;
 mod occupancy;
 mod offset;
@@ -46,6 +47,9 @@ mod system;
 
 pub(crate) use core::{Object, PoolCore, Signature};
 pub(crate) use layout::{EXTENT_BYTES, NAME_BYTES, OPTION_BYTES};
+pub(crate) use log::Gate;
+#[cfg(feature = "trace")]
+pub use log::simulate::{Met, through_the_log, trial};
 pub(crate) use offset::Offset;
 pub use options::PoolOptions;
 pub(crate) use space::{Space, SpaceNeed};
@@ -60,7 +64,7 @@ pub(crate) use space::{Space, SpaceNeed};
 /// # let directory = tempfile::tempdir().unwrap();
 /// # let path = directory.path().join("safe.pool");
 /// match PoolOptions::new().durability(Durability::PowerLoss).create(&path) {
-///     Ok(_) => println!("on persistent memory"),
+///     Ok(_) => println!("on a disk, or on persistent memory"),
 ///     Err(Error::NoPowerLossSafety(why)) => println!("not here: {why}"),
 ///     Err(error) => return Err(error),
 /// }
@@ -75,10 +79,24 @@ pub enum Durability {
     /// the next open ([`Error::MachineWentDown`](crate::Error::MachineWentDown)); once closed cleanly it is good across reboots.
     #[default]
     Process,
-    /// Power loss too. Needs a file on persistent memory (DAX, mapped with `MAP_SYNC`); a commit costs a cache-line
-    /// write-back and a fence, or on eADR machines a fence. Asking for it where it cannot be had is an error.
+    /// Power loss too: a call returns when what it has written, or read, survives a power cut.
+    ///
+    /// On persistent memory (DAX, mapped with `MAP_SYNC`) a commit costs a cache-line write-back and a fence, or on eADR
+    /// machines a fence. On any other disk the pool has a log beside it, in `PATH.log`, and a call waits for a sync of the log, which
+    /// it shares with all calls that wait at that time. The log is removed at a clean close. On a file in memory (tmpfs) it is an error.
     PowerLoss,
+    /// Power loss too, with a delay: a call returns at once. A power cut may lose what was written in about this interval before it (the
+    /// interval, and the time that a sync takes), and nothing in the middle: what is left is a state that the pool was in. The death of the
+    /// process loses nothing. [`Pool::sync`](crate::Pool::sync) waits until everything written so far is safe.
+    ///
+    /// The pool has a log, as with [`PowerLoss`](Self::PowerLoss) on a disk, also on persistent memory. Intervals are rounded down to
+    /// milliseconds, and are at least one.
+    Interval(std::time::Duration),
 }
+
+/// The bugs that can be planted in the log.
+#[cfg(feature = "trace")]
+pub(crate) const LOG_BUGS: &[crate::pmem::planted::Bug] = log::Bug::ALL;
 
 crate::pmem::planted::bugs! { "pool":
     /// Blocks that were unlinked are free at once, under readers that hold them.

@@ -3,12 +3,14 @@
 use super::core::{Opening, PoolCore};
 use super::files::{NewFile, io_error, lock_file, open_file};
 use super::layout::{COPY_BYTES, EXTENT_BYTES, TABLE_AT};
-use super::mapping::{Backing, Mapping};
+use super::log::{self, Identity, Log};
+use super::mapping::{Access, Backing, Mapping, RAMFS, TMPFS};
 use super::superblock::{Promise, Superblock};
 use super::{Durability, system};
 use crate::pmem::{FlushInstruction, Medium};
 use crate::{Error, Result};
 use rustix::fs::OFlags;
+use rustix::mm::{MapFlags, ProtFlags};
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -40,6 +42,8 @@ pub struct PoolOptions {
     salvage: bool,
     huge_pages: bool,
     boot: Option<[u8; 16]>,
+    log_bytes: u64,
+    log_anywhere: bool,
 }
 
 impl Default for PoolOptions {
@@ -50,6 +54,9 @@ impl Default for PoolOptions {
 
 /// Address space reserved unless `max_bytes` says otherwise: more than the format's limit.
 const DEFAULT_MAX_BYTES: u64 = 512 << 30;
+
+/// Bytes that a log may have: what is written again after a power cut before the pool can be used, a second or less from an SSD.
+const DEFAULT_LOG_BYTES: u64 = 64 << 20;
 
 impl PoolOptions {
     /// The defaults: `Durability::Process` for a new pool and as recorded for an existing one, room for 496 GiB, huge pages
@@ -74,6 +81,8 @@ impl PoolOptions {
             salvage: false,
             huge_pages: true,
             boot: None,
+            log_bytes: DEFAULT_LOG_BYTES,
+            log_anywhere: false,
         }
     }
 
@@ -193,6 +202,35 @@ impl PoolOptions {
         self
     }
 
+    /// The most bytes that the log of a pool may have, which lies beside the pool in `PATH.log`: with [`Durability::PowerLoss`] on a file
+    /// that is not on persistent memory, and with [`Durability::Interval`]. Default 64 MiB, at least 4 MiB. When the log is half full, its
+    /// older half is written into the pool's file; a longer log writes words that change often less often, and takes longer to apply
+    /// after a power cut.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let directory = tempfile::tempdir_in(".").unwrap();
+    /// # let path = directory.path().join("a.pool");
+    /// use indelible::{Durability, PoolOptions};
+    /// let mut options = PoolOptions::new();
+    /// let pool = options.durability(Durability::PowerLoss).log_bytes(16 << 20).create(&path)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn log_bytes(&mut self, bytes: u64) -> &mut Self {
+        self.log_bytes = bytes;
+        self
+    }
+
+    /// Accept a file in memory (tmpfs) for a pool with a log, which survives no power cut there. For tests.
+    #[doc(hidden)]
+    pub fn log_anywhere(&mut self, yes: bool) -> &mut Self {
+        self.log_anywhere = yes;
+        self
+    }
+
     /// Pretend that the machine has this boot identity. For tests.
     #[doc(hidden)]
     pub fn boot_identity(&mut self, boot: [u8; 16]) -> &mut Self {
@@ -204,23 +242,42 @@ impl PoolOptions {
     pub(crate) fn create_core(&self, path: &Path) -> Result<Arc<PoolCore>> {
         let name = || random_uuid().map(|[a, b]| format!("{a:016x}{b:016x}"));
         let (new, file) = NewFile::create(path, self.mode, name)?;
-        let core = self.create_in(file, path)?;
+        let (core, promise) = self.create_in(file, path)?;
+        if !promise.is_logged() {
+            core.begin_writing()?;
+        } else if system::lstat(&log::log_path(path)).err() != Some(rustix::io::Errno::NOENT) {
+            // The log of a pool that was moved away, or removed.
+            let taken = rustix::io::Errno::EXIST;
+            return Err(io_error("create", &log::log_path(path), taken));
+        }
         if let Some(file) = core.mapping().file() {
             new.publish(file)?;
+        }
+        if promise.is_logged() {
+            // The pool has its name, and is clean, before it has a log: so a crash leaves no log without a pool.
+            core.begin_writing().inspect_err(|_| {
+                Log::remove_file(path);
+                let _ = system::unlink(path);
+            })?;
         }
         Ok(core)
     }
 
-    fn create_in(&self, file: File, path: &Path) -> Result<Arc<PoolCore>> {
+    /// A new pool that is not open for writing yet.
+    fn create_in(&self, file: File, path: &Path) -> Result<(Arc<PoolCore>, Promise)> {
         let durability = self.durability.unwrap_or_default();
-        let (promise, medium) = self.promise(durability)?;
+        let (promise, medium) = self.promise(durability, Some(&file))?;
         let backing = Backing::File {
             file,
             path: path.to_owned(),
             read_only: false,
-            sync: promise == Promise::PowerLoss,
+            access: access_of(promise),
         };
-        self.create_over(backing, medium, self.fresh(random_uuid()?, promise))
+        let core = self.create_over(backing, medium, self.fresh(random_uuid()?, promise))?;
+        if promise.is_logged() {
+            core.write_new_superblock()?;
+        }
+        Ok((core, promise))
     }
 
     /// What the superblock of a new pool says.
@@ -250,10 +307,9 @@ impl PoolOptions {
             medium,
             superblock,
             boot: self.boot_words(),
+            log_bytes: self.log_bytes,
         };
-        let core = PoolCore::open(opening)?;
-        core.begin_writing()?;
-        Ok(Arc::new(core))
+        PoolCore::open(opening).map(Arc::new)
     }
 
     /// Opens an existing pool for reading and writing. O(1) in the number of records, unless the file has holes or shares
@@ -265,19 +321,35 @@ impl PoolOptions {
     }
 
     fn open_locked(&self, file: File, path: &Path, accept: Accept) -> Result<Arc<PoolCore>> {
-        let superblock = read_superblock(&file, path)?;
-        self.open_over(superblock, accept, |promise| Backing::File {
+        let mut superblock = read_superblock(&file, path)?;
+        let has_log = !superblock.clean && superblock.promise.is_logged();
+        if has_log {
+            let identity = Identity {
+                uuid: superblock.uuid,
+                generation: superblock.generation,
+            };
+            log::recover(path, &file, &identity)?;
+            // The pool may have grown since.
+            superblock = read_superblock(&file, path)?;
+        }
+        let probe = file.try_clone().ok();
+        let core = self.open_over(superblock, accept, probe.as_ref(), |promise| Backing::File {
             file,
             path: path.to_owned(),
             read_only: false,
-            sync: promise == Promise::PowerLoss,
-        })
+            access: access_of(promise),
+        })?;
+        if has_log && !core.promise().is_logged() {
+            Log::remove_file(path);
+        }
+        Ok(core)
     }
 
     fn open_over(
         &self,
         mut superblock: Superblock,
         accept: Accept,
+        file: Option<&File>,
         backing: impl FnOnce(Promise) -> Backing,
     ) -> Result<Arc<PoolCore>> {
         // Where the system does not tell, no boot is the same.
@@ -289,7 +361,7 @@ impl PoolOptions {
         let mut changed = false;
         let medium = match self.durability {
             Some(durability) => {
-                let (promise, medium) = self.promise(durability)?;
+                let (promise, medium) = self.promise(durability, file)?;
                 changed = superblock.promise != promise;
                 superblock.promise = promise;
                 medium
@@ -304,6 +376,7 @@ impl PoolOptions {
             medium,
             superblock,
             boot: self.boot_words(),
+            log_bytes: self.log_bytes,
         };
         let core = Arc::new(PoolCore::open(opening)?);
         if went_down {
@@ -347,7 +420,7 @@ impl PoolOptions {
             file,
             path: path.to_owned(),
             read_only: true,
-            sync: false,
+            access: Access::PageCache,
         };
         let used = superblock.bytes();
         let mapping = Mapping::reserve(backing, used, self.max_bytes, self.huge_pages)?;
@@ -357,14 +430,32 @@ impl PoolOptions {
             medium: Medium::Process,
             superblock,
             boot,
+            log_bytes: 0,
         };
         Ok(Arc::new(PoolCore::open(opening)?))
+    }
+
+    /// Reads the log of a pool that was not closed, and changes nothing. `None` for a pool that has no log, or needs none.
+    pub(crate) fn log_of(&self, path: &Path) -> Result<Option<log::Recovered>> {
+        let file = open_file(path, OFlags::RDONLY)?;
+        lock_file(&file, path, true)?;
+        let superblock = read_superblock(&file, path)?;
+        if superblock.clean || !superblock.promise.is_logged() {
+            return Ok(None);
+        }
+        let identity = Identity {
+            uuid: superblock.uuid,
+            generation: superblock.generation,
+        };
+        log::verify(path, &identity).map(Some)
     }
 
     /// A pool in anonymous memory, which survives nothing.
     pub(crate) fn in_memory_core(&self) -> Result<Arc<PoolCore>> {
         let superblock = self.fresh(random_uuid()?, Promise::Process);
-        self.create_over(Backing::Anonymous, Medium::Dram, superblock)
+        let core = self.create_over(Backing::Anonymous, Medium::Dram, superblock)?;
+        core.begin_writing()?;
+        Ok(core)
     }
 
     /// Creates a pool in `memory`, which is zero. For the crash checker.
@@ -373,9 +464,11 @@ impl PoolOptions {
         &self,
         memory: &Arc<crate::pmem::Memory>,
     ) -> Result<Arc<PoolCore>> {
-        let (promise, medium) = self.promise(self.durability.unwrap_or_default())?;
+        let (promise, medium) = self.promise(self.durability.unwrap_or_default(), None)?;
         let superblock = self.fresh([1, 2], promise);
-        self.create_over(Backing::Memory(Arc::clone(memory)), medium, superblock)
+        let core = self.create_over(Backing::Memory(Arc::clone(memory)), medium, superblock)?;
+        core.begin_writing()?;
+        Ok(core)
     }
 
     /// Opens the pool in `memory`, whose first bytes are `first`. For the crash checker.
@@ -389,15 +482,29 @@ impl PoolOptions {
         let length = memory.length();
         let first = &first[..first.len().min(length as usize)];
         let superblock = Superblock::read(Path::new("(memory)"), first, length)?;
-        self.open_over(superblock, accept, |_| Backing::Memory(Arc::clone(memory)))
+        self.open_over(superblock, accept, None, |_| {
+            Backing::Memory(Arc::clone(memory))
+        })
     }
 
-    fn promise(&self, durability: Durability) -> Result<(Promise, Medium)> {
+    /// What to promise for a file, and the medium that keeps the promise. Without a file, for the memory of the crash checker.
+    fn promise(&self, durability: Durability, file: Option<&File>) -> Result<(Promise, Medium)> {
         let promise = match durability {
             Durability::Process => Promise::Process,
             Durability::PowerLoss if self.force_power_loss_protocol => Promise::ForcedPowerLoss,
-            Durability::PowerLoss => Promise::PowerLoss,
+            Durability::PowerLoss if file.is_some_and(is_persistent_memory) => Promise::PowerLoss,
+            Durability::PowerLoss => Promise::Logged,
+            Durability::Interval(interval) => {
+                let millis = interval.as_millis().clamp(1, u32::MAX.into());
+                Promise::LoggedAtIntervals(millis as u32)
+            }
         };
+        let is_in_memory = || file.is_some_and(is_in_memory);
+        if promise.is_logged() && !self.log_anywhere && is_in_memory() {
+            return Err(Error::NoPowerLossSafety(
+                "it is in memory (tmpfs), and not on a disk",
+            ));
+        }
         Ok((promise, medium_of(promise)?))
     }
 
@@ -413,6 +520,9 @@ fn medium_of(promise: Promise) -> Result<Medium> {
     if promise == Promise::Process {
         return Ok(Medium::Process);
     }
+    if promise.is_logged() {
+        return Ok(Medium::Disk);
+    }
     if FlushInstruction::detect() == FlushInstruction::None {
         return Err(Error::NoPowerLossSafety(
             "this CPU has no instruction to write a cache line back",
@@ -423,6 +533,34 @@ fn medium_of(promise: Promise) -> Result<Medium> {
     } else {
         Medium::Pmem
     })
+}
+
+/// How stores to a pool reach its file.
+fn access_of(promise: Promise) -> Access {
+    match promise {
+        Promise::PowerLoss => Access::Direct,
+        Promise::Logged | Promise::LoggedAtIntervals(_) => Access::Image,
+        Promise::Process | Promise::ForcedPowerLoss => Access::PageCache,
+    }
+}
+
+/// Whether the file can be mapped so that stores reach persistent memory without the page cache.
+fn is_persistent_memory(file: &File) -> bool {
+    let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
+    // SAFETY: a new mapping at an address of the kernel's choice, which nobody accesses.
+    let mapped =
+        unsafe { system::map(std::ptr::null_mut(), 4096, ProtFlags::READ, flags, file, 0) };
+    let Ok(address) = mapped else {
+        return false;
+    };
+    // SAFETY: the mapping just made.
+    let _ = unsafe { system::unmap(address, 4096) };
+    true
+}
+
+/// Whether the file is on a file system whose files are memory.
+fn is_in_memory(file: &File) -> bool {
+    system::file_system(file).is_ok_and(|system| [TMPFS, RAMFS].contains(&system))
 }
 
 /// Whether the platform says that its caches survive power loss, for every region of persistent memory.

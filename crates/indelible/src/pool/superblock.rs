@@ -3,17 +3,21 @@
 //! ```text
 //! copy A at 0, copy B at 4096, 4096 bytes each, of which the first 104 count:
 //! +0   magic        "INDELIBL"
-//! +8   format       bits 0..31 version (1 or 2), bits 32..63 line size (64)
+//! +8   format       bits 0..31 version (1 or 2; 3 if the pool has a log), bits 32..63 line size (64)
 //! +16  endianness   0x0102030405060708
 //! +24  uuid         16 bytes
 //! +40  sequence     of two valid copies the higher one counts
 //! +48  generation   one more at every open for writing
-//! +56  durability   1 process, 2 power loss, 3 power-loss protocol forced on an ordinary file
+//! +56  durability   bits 0..31: 1 process, 2 power loss, 3 power-loss protocol forced on an ordinary file, 4 power loss with a log,
+//!                   5 power loss with a log that is synced at intervals; bits 32..63: of 5, the interval in milliseconds
 //! +64  clean        1 after a clean close, 0 while open for writing
 //! +72  boot         16 bytes: the boot identity of the machine that has, or last had, the pool open for writing
 //! +88  extents      length of the pool in extents of 2 MiB, including extent 0
 //! +96  checksum     CRC-32 of bytes 0..96; in all versions
 //! ```
+//!
+//! A pool with a log has the session's generation in the file before its log has records. So the superblock is written into the
+//! file directly at open and at close, a copy at a time; in between it changes as other words do, through the log.
 //!
 //! A change is written to copy A, persisted, then to copy B, persisted. There is no 8-byte commit here: the checksum is what
 //! makes a copy valid. A crash while A is written leaves B, which is the state before; a crash while B is written leaves
@@ -21,16 +25,19 @@
 
 use super::layout::{COPY_BYTES, EXTENT_BYTES, MAX_EXTENTS};
 use crate::pmem::planted::planted;
-use crate::pmem::{Cell, LINE, Pm};
+use crate::pmem::{Cell, LINE, Medium, Pm};
 use crate::pool::Bug;
 use crate::{Error, Result};
 use std::path::Path;
 
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"INDELIBL");
-/// Newest version of the format, and what is written. Format 1 had the options of a map in the upper half of the word at +8 of its
+/// Newest version of the format. Versions that do not know logs must not open a pool whose log has not been applied: pools with a log are of
+/// format 3, all others of format 2. Format 1 had the options of a map in the upper half of the word at +8 of its
 /// catalog entry and no version of the object's format: both are told by the zero at +96. A pool of format 1 becomes one of format
 /// 2 when it is opened for writing.
-pub(super) const FORMAT: u32 = 2;
+pub(super) const FORMAT: u32 = 3;
+/// The version of pools without a log.
+const FORMAT_WITHOUT_LOG: u32 = 2;
 const ENDIANNESS: u64 = 0x0102_0304_0506_0708;
 /// Words that count, the checksum the last of them.
 const WORDS: usize = 13;
@@ -44,27 +51,66 @@ pub(super) struct Copy {
 
 const _: () = assert!(size_of::<Copy>() == COPY_BYTES);
 
+#[cfg(any(all(test, not(loom)), feature = "trace"))]
+impl Copy {
+    /// A copy outside any pool.
+    pub(super) fn from_words(words: [Cell; COPY_BYTES / 8]) -> Self {
+        Self { words }
+    }
+
+    pub(super) fn cells(&self) -> &[Cell; COPY_BYTES / 8] {
+        &self.words
+    }
+}
+
+
 /// Promises that a pool can be made for, as the superblock records them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u64)]
 pub(super) enum Promise {
-    Process = 1,
-    PowerLoss = 2,
+    Process,
+    /// On persistent memory.
+    PowerLoss,
     /// Flushes and fences as for power loss, on a file whose pages are in the page cache all the same.
-    ForcedPowerLoss = 3,
+    ForcedPowerLoss,
+    /// Power loss, by a log.
+    Logged,
+    /// Power loss, by a log that is synced after this many milliseconds.
+    LoggedAtIntervals(u32),
 }
 
 impl Promise {
     fn from_word(word: u64) -> Option<Self> {
-        [Self::Process, Self::PowerLoss, Self::ForcedPowerLoss]
-            .into_iter()
-            .find(|known| *known as u64 == word)
+        let interval = (word >> 32) as u32;
+        match word as u32 {
+            1 => Some(Self::Process),
+            2 => Some(Self::PowerLoss),
+            3 => Some(Self::ForcedPowerLoss),
+            4 => Some(Self::Logged),
+            5 => return Some(Self::LoggedAtIntervals(interval)),
+            _ => None,
+        }
+        .filter(|_| interval == 0)
+    }
+
+    fn word(self) -> u64 {
+        match self {
+            Self::Process => 1,
+            Self::PowerLoss => 2,
+            Self::ForcedPowerLoss => 3,
+            Self::Logged => 4,
+            Self::LoggedAtIntervals(interval) => 5 | u64::from(interval) << 32,
+        }
+    }
+
+    /// Whether the pool has a log.
+    pub(super) fn is_logged(self) -> bool {
+        matches!(self, Self::Logged | Self::LoggedAtIntervals(_))
     }
 
     /// Whether the pool's bytes go to the disk in no particular order, so that they are worth nothing if the machine
     /// goes down while the pool is open.
     pub(super) fn is_page_cached(self) -> bool {
-        self != Self::PowerLoss
+        matches!(self, Self::Process | Self::ForcedPowerLoss)
     }
 }
 
@@ -99,6 +145,34 @@ impl Superblock {
         }
     }
 
+    /// Writes both copies to the image, and each with `write` to its place in the file, for good, before the next one.
+    pub(super) fn write_directly(
+        &self,
+        copies: &[Copy; 2],
+        mut write: impl FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        // What is in the file already is not logged.
+        let pm = Pm::new(Medium::Process);
+        let words = self.words();
+        for copy in Self::worse_first(copies) {
+            for (cell, word) in copy.words.iter().zip(words) {
+                pm.store(cell, word);
+            }
+            let is_second = std::ptr::eq(copy, &copies[1]);
+            write(
+                u64::from(is_second) * COPY_BYTES as u64,
+                &self.bytes_of_copy(),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// What a copy has in the file.
+    pub(super) fn bytes_of_copy(&self) -> Vec<u8> {
+        let words = self.words();
+        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
     fn worse_first(copies: &[Copy; 2]) -> [&Copy; 2] {
         let sequence = |copy: &Copy| {
             let words = std::array::from_fn(|i| copy.words[i].load());
@@ -114,16 +188,21 @@ impl Superblock {
         }
     }
 
-    fn words(&self) -> [u64; WORDS] {
+    pub(super) fn words(&self) -> [u64; WORDS] {
+        let version = if self.promise.is_logged() {
+            FORMAT
+        } else {
+            FORMAT_WITHOUT_LOG
+        };
         let mut words = [
             MAGIC,
-            u64::from(FORMAT) | (LINE as u64) << 32,
+            u64::from(version) | (LINE as u64) << 32,
             ENDIANNESS,
             self.uuid[0],
             self.uuid[1],
             self.sequence,
             self.generation,
-            self.promise as u64,
+            self.promise.word(),
             u64::from(self.clean),
             self.boot[0],
             self.boot[1],
@@ -223,7 +302,6 @@ fn checksum(words: &[u64; WORDS]) -> u64 {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::pmem::Medium;
 
     fn sample(sequence: u64) -> Superblock {
         Superblock {
@@ -332,10 +410,10 @@ mod tests {
             read(&copy.repeat(2))
         };
         assert!(matches!(
-            with(&|w| w[1] += 1),
+            with(&|w| w[1] += 2),
             Err(Error::NewerFormat {
-                found: 3,
-                supported: 2
+                found: 4,
+                supported: 3
             })
         ));
         assert!(matches!(

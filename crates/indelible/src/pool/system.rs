@@ -109,6 +109,26 @@ pub(super) fn fsync(file: &File) -> Result<()> {
     retry_on_intr(|| rustix::fs::fsync(file))
 }
 
+/// Asks for a part of a file to be read into the page cache. A hint.
+pub(super) fn read_ahead(file: &File, at: u64, length: u64) {
+    let length = std::num::NonZeroU64::new(length);
+    let _ = rustix::fs::fadvise(file, at, length, rustix::fs::Advice::WillNeed);
+}
+
+/// Copies a part of a file to the same place in another one; returns how much.
+pub(super) fn copy_range(from: &File, to: &File, at: u64, length: u64) -> Result<u64> {
+    fault()?;
+    let (mut there, mut here) = (at, at);
+    rustix::fs::copy_file_range(from, Some(&mut there), to, Some(&mut here), length as usize)
+        .map(|copied| copied as u64)
+}
+
+/// [`fsync`] without what is not needed to read the file again.
+pub(super) fn fdatasync(file: &File) -> Result<()> {
+    fault()?;
+    retry_on_intr(|| rustix::fs::fdatasync(file))
+}
+
 pub(super) fn flock(file: &File, operation: FlockOperation) -> Result<()> {
     fault()?;
     retry_on_intr(|| rustix::fs::flock(file, operation))

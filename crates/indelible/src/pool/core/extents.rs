@@ -261,7 +261,7 @@ impl PoolCore {
             // COMMIT pool.shrink: the pool's length, by checksum. Before it the free extents are still the pool's; after it the
             // file is longer than the superblock says, which does no harm. The superblock must reach the disk before the file is cut.
             self.write_superblock(extents, false, "pool.shrink");
-            self.mapping.sync_superblock()?;
+            self.superblock_to_disk()?;
         }
         // No thread reads there any more: a block becomes free only when no reader can hold it.
         self.mapping

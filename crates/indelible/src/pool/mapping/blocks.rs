@@ -44,10 +44,12 @@ impl Mapping {
             memory.set_length(memory.length().max(to));
         }
         match &self.backing {
-            Backing::File { file, sync, .. } => {
+            Backing::File { file, .. } => {
                 self.allocate_in(file, from..to)?;
-                // On persistent memory a store may be durable before the length of the file is.
-                if *sync { self.sync() } else { Ok(()) }
+                if self.backing.syncs_length() {
+                    return self.sync();
+                }
+                Ok(())
             }
             _ => Ok(()),
         }
@@ -153,7 +155,7 @@ impl Mapping {
                 .step_by(EXTENT_BYTES as usize)
                 .try_for_each(|at| self.extend_in_memory(at))
         } else {
-            self.allocate(from, to).and_then(|()| self.map(from, to))
+            self.allocate(from, to).and_then(|()| self.map_new(from, to))
         };
         if extended.is_err() {
             // Others may need what this attempt had already got, and nothing may stay mapped that has no blocks.

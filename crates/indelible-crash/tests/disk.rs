@@ -1,0 +1,101 @@
+//! Pools with a log: the search over what a power cut leaves of the log, the trials of the log on a simulated disk, and the bugs that can
+//! be planted in both.
+
+use indelible_crash::indelible::Kind;
+use indelible_crash::indelible::checker::{Met, disk_bugs, plant, trial};
+use indelible_crash::{CrashModel, Limits, Search, Summary, Tally, maps};
+use std::sync::atomic::AtomicU64;
+
+fn is_deep() -> bool {
+    std::env::var_os("INDELIBLE_DEEP").is_some()
+}
+
+fn search(kind: Kind, threads: usize, operations: usize, histories: u64, tally: &Tally) -> Summary {
+    let run = Search {
+        history: &|seed| maps::history_on(true, kind, seed, [operations, threads]),
+        crash_model: CrashModel::Disk,
+        limits: Limits::default(),
+        seed: 0,
+        histories,
+        time: None,
+        // On this thread, for which bugs are planted.
+        workers: 1,
+    };
+    run.go(tally, &AtomicU64::new(0))
+}
+
+#[test]
+fn whatever_a_power_cut_leaves_of_the_log_nothing_acknowledged_is_missing() {
+    let [alone, together, least] = if is_deep() {
+        [600, 4_000, 1_000_000]
+    } else {
+        [60, 400, 100_000]
+    };
+    let tally = Tally::default();
+    std::thread::scope(|scope| {
+        for &kind in Kind::all() {
+            let tally = &tally;
+            scope.spawn(move || {
+                for threads in 1..=4 {
+                    let (operations, histories) = if threads == 1 {
+                        (200, alone)
+                    } else {
+                        (40, together)
+                    };
+                    let summary = search(kind, threads, operations, histories, tally);
+                    if let Some(failure) = summary.failure {
+                        panic!("{kind}, {threads} threads: {failure}");
+                    }
+                    println!(
+                        "{kind}, {threads} threads: {:?}, {:?}",
+                        summary.coverage.images, summary.elapsed
+                    );
+                }
+            });
+        }
+    });
+    println!("{} distinct images", tally.distinct());
+    assert!(tally.distinct() > least, "{} images", tally.distinct());
+}
+
+#[test]
+fn every_bug_planted_between_the_operations_and_the_log_is_found_with_every_kind() {
+    let [bugs, _] = disk_bugs();
+    for bug in bugs {
+        for &kind in Kind::all() {
+            plant(Some(bug));
+            let found = (2..=3)
+                .find_map(|threads| search(kind, threads, 40, 2_000, &Tally::default()).failure);
+            plant(None);
+            let found = found.unwrap_or_else(|| panic!("{} was not found with {kind}", bug.name));
+            println!(
+                "{} ({kind}): {}",
+                bug.name,
+                found.to_string().lines().next().unwrap_or("")
+            );
+        }
+    }
+}
+
+#[test]
+fn every_bug_planted_in_the_log_is_found_on_a_simulated_disk() {
+    let [_, bugs] = disk_bugs();
+    for bug in bugs {
+        plant(Some(bug));
+        let found = (0..4_000).find_map(|seed| Some((seed, trial(seed).err()?)));
+        plant(None);
+        let (seed, problem) = found.unwrap_or_else(|| panic!("{} was not found", bug.name));
+        println!("{}: seed {seed}: {problem}", bug.name);
+    }
+}
+
+#[test]
+fn a_simulated_disk_loses_nothing_acknowledged() {
+    let trials = if is_deep() { 100_000 } else { 500 };
+    let mut cuts = 0;
+    for seed in 1_000_000..1_000_000 + trials {
+        let met: Met = trial(seed).unwrap_or_else(|problem| panic!("seed {seed}: {problem}"));
+        cuts += met.cuts;
+    }
+    assert!(cuts > trials);
+}

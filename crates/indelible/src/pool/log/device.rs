@@ -1,0 +1,310 @@
+//! What the log needs of a disk: a file of segments that is mapped, and the pool's file that records are applied to. Tests have
+//! other ones, see `simulate`.
+
+use super::record::{self, Header, SECTOR_WORDS, SEGMENT_BYTES, SEGMENT_WORDS};
+use crate::pool::files::io_error;
+use crate::pool::system;
+use crate::{Error, Result};
+use rustix::fs::OFlags;
+use rustix::mm::{MapFlags, ProtFlags};
+use std::borrow::Borrow;
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The file that has the segments of the log.
+pub(super) trait LogDevice: Send + Sync {
+    /// How many segments there are.
+    fn segments(&self) -> usize;
+
+    /// How many segments there may be.
+    fn most_segments(&self) -> usize;
+
+    /// A segment. What is stored to it, and then [written out](Self::write_out), outlives the process, and is on the disk after the next
+    /// [`sync`](Self::sync).
+    fn segment(&self, slot: usize) -> &[AtomicU64];
+
+    /// Gives these words of a segment to the system.
+    fn write_out(&self, slot: usize, words: Range<usize>) -> Result<()>;
+
+    /// Makes the file one segment longer. The new segment is on the disk, so that to write it needs no space. `false` if there are as
+    /// many as there can be.
+    fn add_segment(&self) -> Result<bool>;
+
+    /// Makes the next sync write the whole segment, also if a sync of an earlier process has failed: its pages may count as written
+    /// then, and are not.
+    fn touch(&self, slot: usize) {
+        for page in self.segment(slot).chunks(SECTOR_WORDS) {
+            page[0].store(page[0].load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until everything that was stored before the call is on the disk.
+    fn sync(&self) -> Result<()>;
+
+    /// [`sync`](Self::sync) for a thread that does not sync for the operations. An error has to reach both.
+    fn sync_beside(&self) -> Result<()> {
+        self.sync()
+    }
+}
+
+/// The file of the pool, as the log writes it.
+pub(super) trait DataFile: Send + Sync {
+    fn read(&self, bytes: &mut [u8], at: u64) -> Result<()>;
+
+    fn write(&self, bytes: &[u8], at: u64) -> Result<()>;
+
+    /// Waits until everything that was written before the call is on the disk.
+    fn sync(&self) -> Result<()>;
+
+    fn length(&self) -> Result<u64>;
+
+    /// A hint that this place is about to be written, and has to be read before.
+    fn expect_write(&self, _at: u64) {}
+}
+
+/// A pool's file.
+pub(super) struct PlainFile<F: Borrow<File>> {
+    pub(super) file: F,
+    pub(super) path: PathBuf,
+}
+
+impl PlainFile<File> {
+    /// The file of an open pool, once more. Linux tells each opening of a file by itself of an error: if the applier and a thread that
+    /// makes the pool longer shared one, a sync of the latter would take the error of a sync of the former.
+    pub(super) fn reopened(file: &File, path: &Path) -> Result<Self> {
+        let opened = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let again = system::open(&opened, OFlags::RDWR, 0)
+            .map_err(|errno| io_error("open", path, errno))?;
+        Ok(Self {
+            file: again,
+            path: path.to_owned(),
+        })
+    }
+}
+
+impl<F: Borrow<File>> PlainFile<F> {
+    fn io(&self, action: &'static str) -> impl Fn(rustix::io::Errno) -> Error + '_ {
+        move |errno| io_error(action, &self.path, errno)
+    }
+}
+
+impl<F: Borrow<File> + Send + Sync> DataFile for PlainFile<F> {
+    fn read(&self, bytes: &mut [u8], at: u64) -> Result<()> {
+        system::read_at(self.file.borrow(), bytes, at).map_err(self.io("read"))
+    }
+
+    fn write(&self, bytes: &[u8], at: u64) -> Result<()> {
+        system::write_at(self.file.borrow(), bytes, at).map_err(self.io("write"))
+    }
+
+    fn sync(&self) -> Result<()> {
+        system::fsync(self.file.borrow()).map_err(self.io("sync"))
+    }
+
+    fn length(&self) -> Result<u64> {
+        system::length(self.file.borrow()).map_err(self.io("look at"))
+    }
+
+    fn expect_write(&self, at: u64) {
+        system::read_ahead(self.file.borrow(), at, 4096);
+    }
+}
+
+/// Where the log of the pool at `path` lies: beside it, in `PATH.log`.
+///
+/// It is not in the pool's own file, since a sync of a file waits for everything that was written to that file: an operation that
+/// waits for the log would wait for what the applier has just written as well.
+pub(crate) fn log_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".log");
+    name.into()
+}
+
+/// The log's file, mapped segment by segment.
+pub(crate) struct LogFile {
+    file: File,
+    /// The file once more, for syncs beside those that operations wait for. See [`PlainFile::reopened`].
+    beside: File,
+    path: PathBuf,
+    /// As many as there can be; the first ones are mapped.
+    slots: Box<[OnceLock<Segment>]>,
+    way: Way,
+}
+
+/// How words get from memory into the log's file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// The memory is the file's: what is stored outlives the process at once. For operations that return before a sync, and for recovery.
+    Shared,
+    /// By a call before each sync. A sync of pages that were written so takes half as long as one of pages that were stored to. For operations
+    /// that wait for the sync: what has not been written out when the process dies has not been acknowledged.
+    Written,
+}
+
+struct Segment(*mut AtomicU64);
+
+// SAFETY: the mapping is the value's own, and consists of atomics.
+unsafe impl Send for Segment {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Segment {}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `LogFile::map` with this length, and there are no references to it any more.
+        let _ = unsafe { system::unmap(self.0.cast(), SEGMENT_BYTES as usize) };
+    }
+}
+
+impl LogFile {
+    /// Opens the log's file at `path`, whole segments of which are mapped: at most `most`. Creates it if `create` says so.
+    pub(super) fn open(path: PathBuf, most: usize, create: Option<u32>, way: Way) -> Result<Self> {
+        let flags = match create {
+            Some(_) => OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CREATE,
+            None => OFlags::RDWR | OFlags::NOFOLLOW,
+        };
+        let file = system::open(&path, flags, create.unwrap_or(0))
+            .map_err(|errno| io_error("open", &path, errno))?;
+        let beside = system::open(&path, OFlags::RDWR | OFlags::NOFOLLOW, 0)
+            .map_err(|errno| io_error("open", &path, errno))?;
+        let length = system::length(&file).map_err(|errno| io_error("look at", &path, errno))?;
+        let there = (length / SEGMENT_BYTES) as usize;
+        let this = Self {
+            file,
+            beside,
+            path,
+            slots: (0..most.max(there)).map(|_| OnceLock::new()).collect(),
+            way,
+        };
+        (0..there).try_for_each(|slot| this.map(slot))?;
+        Ok(this)
+    }
+
+    fn io(&self, action: &'static str) -> impl Fn(rustix::io::Errno) -> Error + '_ {
+        move |errno| io_error(action, &self.path, errno)
+    }
+
+    fn map(&self, slot: usize) -> Result<()> {
+        let flags = match self.way {
+            Way::Shared => MapFlags::SHARED,
+            Way::Written => MapFlags::PRIVATE,
+        };
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let mapped = unsafe {
+            system::map(
+                std::ptr::null_mut(),
+                SEGMENT_BYTES as usize,
+                ProtFlags::READ | ProtFlags::WRITE,
+                flags,
+                &self.file,
+                slot as u64 * SEGMENT_BYTES,
+            )
+        };
+        let mapped = mapped.map_err(self.io("map"))?;
+        // Segments are added by one thread at a time, so the slot is empty.
+        let _ = self.slots[slot].set(Segment(mapped.cast()));
+        Ok(())
+    }
+
+    /// Refuses a file that is not a log of the pool with this uuid, and not empty either: it would be overwritten.
+    pub(super) fn expect_own(&self, uuid: [u64; 2]) -> Result<()> {
+        for slot in 0..self.segments() {
+            let segment = self.segment(slot);
+            let is_own = match Header::read(segment) {
+                Some(header) => header.identity.uuid == uuid,
+                // A process that dies while it makes the log longer leaves zeros, and power that fails while a header is written a
+                // part of it.
+                None => [0, record::MAGIC].contains(&segment[0].load(Ordering::Relaxed)),
+            };
+            if !is_own {
+                return Err(self.io("create")(rustix::io::Errno::EXIST));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the name of the file durable.
+    pub(super) fn sync_name(&self) -> Result<()> {
+        let directory = self.path.parent().filter(|p| !p.as_os_str().is_empty());
+        let directory = directory.unwrap_or(Path::new("."));
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        match system::open(directory, flags, 0) {
+            // Who may not list the directory may create files in it all the same.
+            Err(rustix::io::Errno::ACCESS) => Ok(()),
+            directory => directory
+                .and_then(|directory| system::fsync(&directory))
+                .map_err(self.io("sync")),
+        }
+    }
+}
+
+impl LogDevice for LogFile {
+    fn segments(&self) -> usize {
+        self.slots.iter().take_while(|s| s.get().is_some()).count()
+    }
+
+    fn most_segments(&self) -> usize {
+        self.slots.len()
+    }
+
+    fn segment(&self, slot: usize) -> &[AtomicU64] {
+        let segment = self.slots[slot]
+            .get()
+            .expect("invariant: only segments that are there are asked for");
+        // SAFETY: the segment is mapped with this length for as long as `self` lives, and atomics may be shared.
+        unsafe { std::slice::from_raw_parts(segment.0, SEGMENT_WORDS) }
+    }
+
+    fn write_out(&self, slot: usize, words: Range<usize>) -> Result<()> {
+        if self.way == Way::Shared {
+            return Ok(());
+        }
+        let at = slot as u64 * SEGMENT_BYTES + words.start as u64 * 8;
+        let words = self.segment(slot)[words].iter();
+        let bytes: Vec<u8> = words
+            .flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes())
+            .collect();
+        system::write_at(&self.file, &bytes, at).map_err(self.io("write"))
+    }
+
+    fn add_segment(&self) -> Result<bool> {
+        let slot = self.segments();
+        if slot == self.slots.len() {
+            return Ok(false);
+        }
+        // Written, and not only reserved: a sync of blocks that are reserved and were never written has to write the file system's
+        // journal too, and takes several times as long.
+        let zeros = vec![0; SEGMENT_BYTES as usize];
+        let at = slot as u64 * SEGMENT_BYTES;
+        // Without the space, or the memory, the log stays as long as it is.
+        let written = system::write_at(&self.beside, &zeros, at).map_err(self.io("grow"));
+        if let Err(error) = written {
+            tracing::debug!(%error, "the log cannot be made longer");
+            return Ok(false);
+        }
+        system::fsync(&self.beside).map_err(self.io("sync"))?;
+        let mapped = self.map(slot);
+        Ok(mapped
+            .inspect_err(|error| tracing::debug!(%error, "the log cannot be made longer"))
+            .is_ok())
+    }
+
+    fn sync(&self) -> Result<()> {
+        system::fdatasync(&self.file).map_err(self.io("sync"))
+    }
+
+    fn sync_beside(&self) -> Result<()> {
+        system::fdatasync(&self.beside).map_err(self.io("sync"))
+    }
+}
+
+/// Stores words to a segment, in order.
+pub(super) fn put(segment: &[AtomicU64], at: usize, words: &[u64]) {
+    let cells = &segment[at..at + words.len()];
+    for at in 0..words.len() {
+        cells[at].store(words[at], Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,261 @@
+//! What operations wait for: the gate between the log and those who call.
+//!
+//! With [`Durability::PowerLoss`](crate::Durability::PowerLoss) a write returns when its last record is durable, and a reader returns
+//! what it has read when that is durable. Both wait after all locks have been given back, here and nowhere else, so that no
+//! engine knows of it.
+//!
+//! A reader does not know which record made what it has read. So each key has a *place* in a table, chosen by a hash. A write
+//! announces itself in the places of its keys before it begins, and leaves there the position of its last record when it is done. A
+//! reader looks at the place *after* it has read. If a write is under way there, the value may be that write's, whose record has
+//! been appended then: the reader waits for everything that has been appended. Otherwise it waits for the place's position, which
+//! is nearly always durable already.
+//!
+//! Why the reader sees the announcement of the write whose value it has read: the announcement comes before the stores of the write,
+//! the writer gives its lock back after them, and the reader has seen the lock given back.
+//!
+//! With [`Durability::Interval`](crate::Durability::Interval) nobody waits; a write only learns whether the log has failed.
+
+use super::{Bug, Log};
+use crate::pmem::planted::planted;
+use crate::pmem::{journal, schedule, trace};
+use crate::{Error, Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Places of a pool, a power of two: 64 KiB, so that a reader seldom meets a write to another key.
+const PLACES: usize = crate::pmem::geometry::sized(4096, 64);
+
+/// What is known of the writes to some keys.
+#[derive(Default)]
+struct Place {
+    /// Writes under way.
+    writes: AtomicU64,
+    /// Where the records of those that are done ended, at most.
+    position: AtomicU64,
+}
+
+impl Place {
+    fn begin(&self) {
+        self.writes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn end(&self, position: u64) {
+        self.position.fetch_max(position, Ordering::Release);
+        self.writes.fetch_sub(1, Ordering::Release);
+    }
+
+    /// What a reader has to wait for; `None` if a write is under way.
+    fn position(&self) -> Option<u64> {
+        // In this order: a write that ends in between has left its position.
+        match self.writes.load(Ordering::Acquire) {
+            0 => Some(self.position.load(Ordering::Acquire)),
+            _ => None,
+        }
+    }
+}
+
+/// The gate of one pool.
+pub(crate) struct Gate {
+    waiting: Waiting,
+    places: Box<[Place]>,
+    /// The place of all keys at once, for writes that do not say which keys they change.
+    all: Place,
+}
+
+enum Waiting {
+    /// Operations wait for the log.
+    Strict(Arc<Log>),
+    /// Operations do not wait.
+    Later(Arc<Log>),
+    /// The crash checker decides what is durable. The number of the last batch that somebody has waited for.
+    Model(AtomicU64),
+}
+
+impl Gate {
+    /// A gate for a pool with this log.
+    pub(crate) fn new(log: &Arc<Log>, is_strict: bool) -> Self {
+        Self::with(if is_strict {
+            Waiting::Strict(Arc::clone(log))
+        } else {
+            Waiting::Later(Arc::clone(log))
+        })
+    }
+
+    /// A gate for a pool in the memory of the crash checker.
+    pub(crate) fn model() -> Self {
+        Self::with(Waiting::Model(AtomicU64::new(trace::appended())))
+    }
+
+    fn with(waiting: Waiting) -> Self {
+        Self {
+            waiting,
+            places: (0..PLACES).map(|_| Place::default()).collect(),
+            all: Place::default(),
+        }
+    }
+
+    fn place(&self, key: u64) -> &Place {
+        let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        &self.places[hash as usize % PLACES]
+    }
+
+    fn durable(&self) -> u64 {
+        match &self.waiting {
+            Waiting::Strict(log) | Waiting::Later(log) => log.durable(),
+            Waiting::Model(durable) => durable.load(Ordering::Relaxed),
+        }
+    }
+
+    fn appended(&self) -> u64 {
+        match &self.waiting {
+            Waiting::Strict(log) | Waiting::Later(log) => log.appended(),
+            Waiting::Model(_) => trace::appended(),
+        }
+    }
+
+    fn wait_for(&self, position: u64) -> Result<()> {
+        if position <= self.durable() {
+            return Ok(());
+        }
+        match &self.waiting {
+            Waiting::Strict(log) => log.wait_for(position),
+            Waiting::Later(_) => Ok(()),
+            Waiting::Model(durable) => {
+                // Others run while this thread waits.
+                schedule::point();
+                if durable.fetch_max(position, Ordering::Relaxed) < position {
+                    trace::durable(position);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Where the records of this thread end that it has appended since the last call; 0 if it has appended none.
+    fn take_position(&self) -> u64 {
+        match &self.waiting {
+            Waiting::Model(_) => trace::take_appended(),
+            _ => {
+                // What was stored without a fence needs none, such as a hint. It must not be appended at some later time, after what
+                // other threads store there.
+                journal::fence();
+                journal::take_position()
+            }
+        }
+    }
+
+    /// Waits until what this thread has read of `keys` is durable.
+    pub(crate) fn after_reading(&self, keys: &[u64]) -> Result<()> {
+        if planted(Bug::ReadersDoNotWait) || matches!(self.waiting, Waiting::Later(_)) {
+            return Ok(());
+        }
+        let places = keys.iter().map(|&key| self.place(key));
+        let position = places.chain([&self.all]).try_fold(0, |most, place| {
+            place.position().map(|position| most.max(position))
+        });
+        self.wait_for(position.unwrap_or_else(|| self.appended()))
+    }
+
+    /// Whether [`after_reading`](Self::after_reading) of this key would not wait.
+    #[inline]
+    pub(crate) fn is_settled(&self, key: u64) -> bool {
+        if planted(Bug::ReadersDoNotWait) || matches!(self.waiting, Waiting::Later(_)) {
+            return true;
+        }
+        let durable = self.durable();
+        [self.place(key), &self.all]
+            .iter()
+            .all(|place| place.position().is_some_and(|at| at <= durable))
+    }
+
+    /// Waits until everything that this thread can have read is durable.
+    pub(crate) fn after_reading_anything(&self) -> Result<()> {
+        if planted(Bug::ReadersDoNotWait) || matches!(self.waiting, Waiting::Later(_)) {
+            return Ok(());
+        }
+        self.wait_for(self.appended())
+    }
+
+    /// Does `work`, which may change the values of `keys`, and waits until what it has written is durable, or what it has read if it has
+    /// written nothing.
+    pub(crate) fn write<T, E: From<Error>>(
+        &self,
+        keys: impl Iterator<Item = u64> + Clone,
+        pm: crate::pmem::Pm,
+        work: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.before_writing()?;
+        if let Waiting::Later(log) = &self.waiting {
+            // No reader asks for the places.
+            let result = work();
+            journal::fence();
+            log.throttle();
+            log.expect_sound()?;
+            return result;
+        }
+        keys.clone().for_each(|key| self.place(key).begin());
+        self.take_position();
+        let result = work();
+        pm.fence_after_unlock();
+        let position = self.take_position();
+        keys.clone()
+            .for_each(|key| self.place(key).end(self.left_by(position)));
+        // Also after an error: it may come after a part of the work.
+        self.after_writing(position)?;
+        if position == 0 {
+            keys.into_iter()
+                .try_for_each(|key| self.after_reading(&[key]))?;
+        }
+        result
+    }
+
+    /// [`write`](Self::write) for work that does not say which keys it changes.
+    pub(crate) fn write_anything<T>(
+        &self,
+        pm: crate::pmem::Pm,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        self.before_writing()?;
+        self.all.begin();
+        let result = work();
+        pm.fence_after_unlock();
+        self.take_position();
+        // Other threads may have worked for this one.
+        let position = self.appended();
+        self.all.end(position);
+        self.after_writing(position)?;
+        result
+    }
+
+    /// What a write that has appended up to `position` leaves in its places.
+    fn left_by(&self, position: u64) -> u64 {
+        // A log that has failed gives no position; readers then go by what is durable.
+        if position == u64::MAX {
+            self.appended()
+        } else {
+            position
+        }
+    }
+
+    fn before_writing(&self) -> Result<()> {
+        match &self.waiting {
+            Waiting::Strict(log) | Waiting::Later(log) => log.expect_sound(),
+            Waiting::Model(_) => Ok(()),
+        }
+    }
+
+    fn after_writing(&self, position: u64) -> Result<()> {
+        match &self.waiting {
+            Waiting::Strict(log) => log.throttle(),
+            Waiting::Later(log) => {
+                log.throttle();
+                return log.expect_sound();
+            }
+            Waiting::Model(_) => {}
+        }
+        if position == 0 || planted(Bug::NoWait) {
+            return Ok(());
+        }
+        self.wait_for(position)
+    }
+}

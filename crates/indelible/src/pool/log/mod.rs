@@ -1,0 +1,407 @@
+//! The log of a pool on a disk: what makes an ordinary file survive a power cut.
+//!
+//! # Overview
+//!
+//! Operations work on an *image* of the pool in memory, which is a private mapping of the pool's file: what is stored there never
+//! reaches the file by itself. What a thread stores it appends to the *log* as one record per fence, before it gives its locks
+//! back (see `pmem::journal`). The log is a file of its own, `PATH.log`. When the log is on the disk as far as the operation's last record,
+//! the operation is durable. The *applier* writes the words of durable records into the pool's file, and when they are on the disk,
+//! the part of the log that had them is used again.
+//!
+//! | file | what it owns |
+//! |---|---|
+//! | this one | appending, waiting for the disk (group commit), failure |
+//! | `record` | the bytes of segments and records |
+//! | `apply` | writing records into the pool's file: by the applier, after a crash, and for a backup |
+//! | `recover` | finding the records after a crash |
+//! | `gate` | what operations wait for, and what readers may see |
+//! | `device` | the two files |
+//! | `simulate` | a disk that is cut off at any moment, for tests and the crash checker |
+//!
+//! # Invariants
+//!
+//! - I1. A record is appended before the locks are given back under which its words were stored. So records that write one word are
+//!   in the log in the order of the stores, and every prefix of the log is a state that persistent memory could have after a crash.
+//! - I2. The pool's file gets only words of durable records (`applied <= durable <= appended`). So whatever prefix of the log a crash
+//!   leaves, it reaches at least as far as what is in the file.
+//! - I3. A segment gets records only after its header is on the disk; headers are written one at a time, in the order of their ordinals,
+//!   over the oldest segment that is free. So the segments of a session that a crash leaves have consecutive ordinals.
+//! - I4. A segment is free once all of its records are applied and the pool's file is synced. To apply records again that have been
+//!   applied does no harm, if all that follow them are applied too.
+//! - I5. Every sync ends at a sector's end: padding fills the rest. What has been acknowledged is never written again, so that
+//!   a write that the power cut tears cannot damage it.
+//! - I6. If a sync or a write fails, the pool takes no more writes. A failed sync is not repeated: the kernel may have marked the pages
+//!   as clean, and then a second sync succeeds without having written them.
+
+mod apply;
+mod background;
+mod device;
+mod gate;
+mod record;
+mod recover;
+#[cfg(any(all(test, not(loom)), feature = "trace"))]
+pub(crate) mod simulate;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub(crate) use background::Threads;
+pub(crate) use device::{LogFile, Way, log_path};
+pub(crate) use gate::Gate;
+pub(crate) use record::Identity;
+pub(crate) use recover::{Recovered, recover, verify};
+
+use crate::concurrency::sync::lock;
+use crate::pmem::journal::{Sink, Word};
+use crate::pmem::planted::planted;
+use crate::{Error, Result};
+use device::{DataFile, LogDevice, PlainFile, put};
+use record::{Encoded, HEADER_WORDS, RECORD_WORDS, SECTOR_WORDS, SEGMENT_BYTES, SEGMENT_WORDS};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::thread::Thread;
+
+crate::pmem::planted::bugs! { "log":
+    /// An operation returns before its records are durable.
+    NoWait,
+    /// Readers see what is not durable.
+    ReadersDoNotWait,
+    /// The applier writes records into the pool's file that are not durable.
+    ApplierAheadOfSync,
+    /// A segment is used again before the pool's file is synced.
+    FreedBeforeSync,
+    /// Checksums depend neither on the generation nor on the position.
+    ChecksumNotSeeded,
+    /// Records are taken for whole whatever their checksum.
+    ChecksumIgnored,
+    /// A segment gets records before its header is durable.
+    HeaderNotSynced,
+    /// After a crash, records are applied before the log is synced.
+    RecoveryAheadOfSync,
+    /// What a sync acknowledges shares a sector with what is appended next.
+    NoPadding,
+    /// A failed sync counts as one that succeeded.
+    SyncErrorIgnored,
+}
+
+/// The log of an open pool.
+pub(crate) struct Log {
+    identity: Identity,
+    device: Box<dyn LogDevice>,
+    data: Box<dyn DataFile>,
+    appender: Mutex<Appender>,
+    /// Position after the last record that has been appended.
+    appended: AtomicU64,
+    /// Position up to which the log is on the disk.
+    durable: AtomicU64,
+    /// Position up to which records are in the pool's file, on the disk.
+    applied: AtomicU64,
+    /// Whether a thread is syncing the log; the others wait for it.
+    syncing: Mutex<bool>,
+    synced: Condvar,
+    /// Held while records are applied, and by a backup.
+    applier: Mutex<apply::Applier>,
+    failure: OnceLock<String>,
+    /// Words of all batches so far, and of those that were applied.
+    payload: AtomicU64,
+    applied_payload: AtomicU64,
+    /// Bytes that are not applied, beyond which operations are delayed.
+    throttled_from: u64,
+    /// The thread that keeps segments prepared, if there is one.
+    tender: OnceLock<Thread>,
+}
+
+/// Where the next record goes.
+struct Appender {
+    /// Segments from the oldest that is not free to the one that is written now: ordinal and slot.
+    used: VecDeque<(u64, usize)>,
+    /// Slots whose headers are on the disk, for the ordinals that come next.
+    prepared: VecDeque<usize>,
+    /// The word in the last segment where the next record goes.
+    at: usize,
+}
+
+impl Appender {
+    /// The segment that is written now.
+    fn current(&self) -> (u64, usize) {
+        *self
+            .used
+            .back()
+            .expect("invariant: a log always has a segment that is written")
+    }
+
+    /// The ordinal of the segment that is to be prepared next. Segments that are taken into use meanwhile change nothing in it.
+    fn next_ordinal(&self) -> u64 {
+        self.current().0 + self.prepared.len() as u64 + 1
+    }
+
+    fn position(&self) -> u64 {
+        self.current().0 * SEGMENT_BYTES + self.at as u64 * 8
+    }
+}
+
+/// Segments that a log has at least.
+pub(crate) const LEAST_SEGMENTS: usize = 4;
+
+thread_local! {
+    static ENCODED: RefCell<Encoded> = RefCell::new(Encoded::default());
+}
+
+impl Log {
+    /// Begins a log of a new session on `device`, whose contents are not needed any more. The superblock that has the session's
+    /// generation is on the disk already.
+    fn begin(
+        identity: Identity,
+        device: Box<dyn LogDevice>,
+        data: Box<dyn DataFile>,
+    ) -> Result<Self> {
+        while device.segments() < LEAST_SEGMENTS {
+            if !device.add_segment()? {
+                let bytes = LEAST_SEGMENTS as u64 * SEGMENT_BYTES;
+                return Err(Error::NoSpace(format!("a log needs {bytes} bytes")));
+            }
+        }
+        let applier = apply::Applier::new(&*data)?;
+        let log = Self {
+            identity,
+            data,
+            appender: Mutex::new(Appender {
+                used: VecDeque::new(),
+                prepared: VecDeque::new(),
+                at: HEADER_WORDS,
+            }),
+            appended: AtomicU64::new(0),
+            durable: AtomicU64::new(0),
+            applied: AtomicU64::new(0),
+            syncing: Mutex::new(false),
+            synced: Condvar::new(),
+            applier: Mutex::new(applier),
+            failure: OnceLock::new(),
+            payload: AtomicU64::new(0),
+            applied_payload: AtomicU64::new(0),
+            throttled_from: Self::throttled_from(device.most_segments()),
+            tender: OnceLock::new(),
+            device,
+        };
+        for slot in 0..log.device.segments() {
+            log.prepare(slot as u64, slot)?;
+        }
+        let first = lock(&log.appender)
+            .prepared
+            .pop_front()
+            .expect("invariant: a log has segments");
+        lock(&log.appender).used.push_back((0, first));
+        let begin = HEADER_WORDS as u64 * 8;
+        for position in [&log.appended, &log.durable, &log.applied] {
+            position.store(begin, Ordering::Release);
+        }
+        Ok(log)
+    }
+
+    /// Opens the file for the log of the pool at `path`, or creates it. What it has must be from this pool.
+    pub(crate) fn open_file(path: &Path, uuid: [u64; 2], bytes: u64, way: Way) -> Result<LogFile> {
+        let most = (bytes / SEGMENT_BYTES).max(LEAST_SEGMENTS as u64) as usize;
+        let file = LogFile::open(log_path(path), most, Some(0o600), way)?;
+        file.expect_own(uuid)?;
+        file.sync_name()?;
+        Ok(file)
+    }
+
+    /// Begins a log in that file for the pool in `data`, which is at `path`.
+    pub(crate) fn begin_in(
+        identity: Identity,
+        file: LogFile,
+        data: &File,
+        path: &Path,
+    ) -> Result<Self> {
+        let data = PlainFile::reopened(data, path)?;
+        Self::begin(identity, Box::new(file), Box::new(data))
+    }
+
+    /// Removes the log of a pool that is clean, or that has none any more. A hint: a log that stays is not looked at.
+    pub(crate) fn remove_file(path: &Path) {
+        let _ = crate::pool::system::unlink(&log_path(path));
+    }
+
+    /// Writes the header of a free segment, and offers it for records when the header is on the disk (I3).
+    fn prepare(&self, ordinal: u64, slot: usize) -> Result<()> {
+        put(self.device.segment(slot), 0, &self.identity.header(ordinal));
+        self.device.write_out(slot, 0..8)?;
+        if !planted(Bug::HeaderNotSynced) {
+            self.device.sync_beside()?;
+        }
+        lock(&self.appender).prepared.push_back(slot);
+        Ok(())
+    }
+
+    pub(crate) fn appended(&self) -> u64 {
+        self.appended.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    /// An error if the log has failed.
+    pub(crate) fn expect_sound(&self) -> Result<()> {
+        match self.failure.get() {
+            None => Ok(()),
+            Some(why) => Err(Error::LogFailed(why.clone())),
+        }
+    }
+
+    /// From here on the pool takes no writes (I6).
+    fn fail<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result {
+            let _ = self.failure.set(error.to_string());
+            // Nobody shall wait for a sync that will not come.
+            self.synced.notify_all();
+        }
+        result
+    }
+
+    /// Appends an encoded batch.
+    fn append_encoded(&self, encoded: &mut Encoded) -> Result<u64> {
+        loop {
+            self.expect_sound()?;
+            let mut appender = lock(&self.appender);
+            let length = encoded.words().len();
+            if appender.at + length > SEGMENT_WORDS && !self.next_segment(&mut appender) {
+                // The log is full. Whoever holds locks meanwhile does not keep the applier waiting, which takes none.
+                drop(appender);
+                self.make_room()?;
+                continue;
+            }
+            encoded.seal(&self.identity, appender.position());
+            let segment = self.device.segment(appender.current().1);
+            let at = appender.at;
+            // The words before the head, so that a killed process leaves no head without its payload.
+            let (head, payload) = encoded.words().split_at(RECORD_WORDS);
+            put(segment, at + RECORD_WORDS, payload);
+            put(segment, at, head);
+            appender.at += length;
+            // Only this thread writes it now.
+            let payload = self.payload.load(Ordering::Relaxed) + length as u64;
+            self.payload.store(payload, Ordering::Relaxed);
+            let end = appender.position();
+            self.appended.store(end, Ordering::Release);
+            return Ok(end);
+        }
+    }
+
+    /// Goes on in the next segment, if one is prepared.
+    fn next_segment(&self, appender: &mut Appender) -> bool {
+        let Some(slot) = appender.prepared.pop_front() else {
+            return false;
+        };
+        // Without padding, a reader could not tell a segment that is full from one whose last record was torn.
+        self.fill(appender, SEGMENT_WORDS - appender.at);
+        let (ordinal, _) = appender.current();
+        appender.used.push_back((ordinal + 1, slot));
+        appender.at = HEADER_WORDS;
+        if let Some(thread) = self.tender.get() {
+            thread.unpark();
+        }
+        true
+    }
+
+    /// Writes padding of this many words. A single word that is left at the end of a segment stays as it is.
+    fn fill(&self, appender: &mut Appender, words: usize) {
+        if words >= RECORD_WORDS {
+            let record = record::padding(&self.identity, words, appender.position());
+            let segment = self.device.segment(appender.current().1);
+            put(segment, appender.at, &record);
+        }
+        appender.at += words;
+    }
+
+    /// Fills the sector that the next record would begin in (I5). Returns where the log ends now.
+    fn pad(&self) -> u64 {
+        let mut appender = lock(&self.appender);
+        let mut rest = appender.at.next_multiple_of(SECTOR_WORDS) - appender.at;
+        if rest == 1 && appender.at + 1 < SEGMENT_WORDS {
+            // A single word is too little for padding.
+            rest += SECTOR_WORDS;
+        }
+        if rest > 0 && !planted(Bug::NoPadding) {
+            self.fill(&mut appender, rest);
+        }
+        let end = appender.position();
+        self.appended.store(end, Ordering::Release);
+        end
+    }
+
+    /// Waits until the log is on the disk up to `position`. One thread syncs for all that wait.
+    pub(crate) fn wait_for(&self, position: u64) -> Result<()> {
+        let mut syncing = lock(&self.syncing);
+        loop {
+            if self.durable() >= position {
+                return Ok(());
+            }
+            self.expect_sound()?;
+            if *syncing {
+                syncing = self
+                    .synced
+                    .wait(syncing)
+                    .unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            *syncing = true;
+            drop(syncing);
+            let result = self.sync_now();
+            syncing = lock(&self.syncing);
+            *syncing = false;
+            self.synced.notify_all();
+            result?;
+        }
+    }
+
+    /// Waits until everything that has been appended is on the disk.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.wait_for(self.appended())?;
+        self.expect_sound()
+    }
+
+    /// Gives the log between two positions to the system.
+    fn write_out(&self, from: u64, to: u64) -> Result<()> {
+        let used = self.used_segments();
+        for &(ordinal, slot) in &used {
+            let begin = ordinal * SEGMENT_BYTES;
+            let word = |position: u64| (position.saturating_sub(begin) / 8) as usize;
+            let words = word(from).max(HEADER_WORDS)..word(to).min(SEGMENT_WORDS);
+            if !words.is_empty() {
+                self.device.write_out(slot, words)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn sync_now(&self) -> Result<()> {
+        let end = self.pad();
+        let written = self.write_out(self.durable(), end);
+        self.fail(written)?;
+        match self.device.sync() {
+            Err(error) if !planted(Bug::SyncErrorIgnored) => return self.fail(Err(error)),
+            _ => {}
+        }
+        self.durable.fetch_max(end, Ordering::AcqRel);
+        Ok(())
+    }
+}
+
+impl Sink for Log {
+    fn append(&self, words: &[Word]) -> u64 {
+        let append = |encoded: &mut Encoded| {
+            encoded.set(words);
+            // If the log has failed, every public operation says so; nothing is acknowledged any more.
+            self.append_encoded(encoded).unwrap_or(u64::MAX)
+        };
+        ENCODED
+            .try_with(|encoded| append(&mut encoded.borrow_mut()))
+            // The thread is ending.
+            .unwrap_or_else(|_| append(&mut Encoded::default()))
+    }
+}

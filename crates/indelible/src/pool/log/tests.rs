@@ -1,0 +1,96 @@
+//! The log on a simulated disk, and its bytes.
+
+use super::record::{self, Encoded, Identity, Record, SEGMENT_WORDS, runs};
+use super::simulate::{Met, trial};
+use crate::pmem::journal::Word;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const IDENTITY: Identity = Identity {
+    uuid: [1, 2],
+    generation: 3,
+};
+
+fn segment() -> Vec<AtomicU64> {
+    (0..SEGMENT_WORDS).map(|_| AtomicU64::new(0)).collect()
+}
+
+fn write(segment: &[AtomicU64], at: usize, batch: &[Word]) -> usize {
+    let mut encoded = Encoded::default();
+    encoded.set(batch);
+    encoded.seal(&IDENTITY, at as u64 * 8);
+    super::put(segment, at, encoded.words());
+    encoded.words().len()
+}
+
+fn read(segment: &[AtomicU64], identity: &Identity, ordinal: u64, at: usize) -> Option<Vec<Word>> {
+    let mut buffer = Vec::new();
+    match record::read(identity, segment, ordinal, at, &mut buffer)?.0 {
+        Record::Padding => None,
+        Record::Batch => Some(
+            runs(&buffer)
+                .flat_map(|(at, words)| (at..).zip(words.iter().copied()))
+                .collect(),
+        ),
+    }
+}
+
+#[test]
+fn a_batch_is_read_as_it_was_written_and_words_side_by_side_share_a_head() {
+    let batch = [(7, 70), (8, 80), (9, 90), (3, 30), (4, 40), (3, 31)];
+    let segment = segment();
+    assert_eq!(write(&segment, 512, &batch), 2 + 3 + 6);
+    assert_eq!(read(&segment, &IDENTITY, 0, 512).unwrap(), batch);
+}
+
+#[test]
+fn a_record_is_none_elsewhere_in_another_session_or_with_any_bit_flipped() {
+    let segment = segment();
+    let length = write(&segment, 512, &[(7, 70), (3, 30)]);
+    let [mut other, mut later] = [IDENTITY; 2];
+    other.uuid[1] += 1;
+    later.generation += 1;
+    for wrong in [other, later] {
+        assert_eq!(read(&segment, &wrong, 0, 512), None);
+    }
+    assert_eq!(read(&segment, &IDENTITY, 1, 512), None);
+    for at in 512..512 + length {
+        for bit in 0..64 {
+            let word = segment[at].load(Ordering::Relaxed);
+            segment[at].store(word ^ 1 << bit, Ordering::Relaxed);
+            assert_eq!(read(&segment, &IDENTITY, 0, 512), None, "{at} {bit}");
+            segment[at].store(word, Ordering::Relaxed);
+        }
+    }
+    assert!(read(&segment, &IDENTITY, 0, 512).is_some());
+}
+
+#[test]
+fn whatever_a_power_cut_leaves_of_the_disk_nothing_acknowledged_is_missing() {
+    let trials: u64 = match std::env::var("INDELIBLE_TRIALS") {
+        Ok(trials) => trials.parse().unwrap(),
+        Err(_) => 600,
+    };
+    let first: u64 = std::env::var("INDELIBLE_SEED").map_or(0, |seed| seed.parse().unwrap());
+    let mut all = Met::default();
+    for seed in first..first + trials {
+        let met = trial(seed).unwrap_or_else(|problem| panic!("seed {seed}: {problem}"));
+        all.batches += met.batches;
+        all.cuts += met.cuts;
+        all.deaths += met.deaths;
+        all.recoveries_cut += met.recoveries_cut;
+        all.lost += met.lost;
+        all.reused += met.reused;
+    }
+    println!("{all:?}");
+    // The trials meet what they are for.
+    for count in [
+        all.batches,
+        all.cuts,
+        all.deaths,
+        all.recoveries_cut,
+        all.lost,
+        all.reused,
+    ] {
+        assert!(count > trials / 4, "{all:?}");
+    }
+}

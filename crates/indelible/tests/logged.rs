@@ -1,0 +1,325 @@
+//! Pools with a log, on files of a real disk: what is there after the death of the process, what is refused, and what a failing disk
+//! leaves. (What a power cut leaves is searched by the crash checker, on a simulated disk.)
+
+use indelible::{Durability, Error, Kind, Map, Pool, PoolOptions};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+struct Place {
+    _directory: tempfile::TempDir,
+    path: PathBuf,
+}
+
+fn place() -> Place {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("logged.pool");
+    Place {
+        _directory: directory,
+        path,
+    }
+}
+
+fn log_of(path: &Path) -> PathBuf {
+    PathBuf::from(format!("{}.log", path.display()))
+}
+
+const INTERVAL: Durability = Durability::Interval(Duration::from_millis(10));
+
+fn options(durability: Durability) -> PoolOptions {
+    PoolOptions::new()
+        .durability(durability)
+        .log_anywhere(true)
+        .to_owned()
+}
+
+/// What a process leaves that dies now, in another place: nothing is written while the files are copied.
+fn after_death(pool: &Place) -> Place {
+    let copy = place();
+    std::fs::copy(&pool.path, &copy.path).unwrap();
+    std::fs::copy(log_of(&pool.path), log_of(&copy.path)).unwrap();
+    copy
+}
+
+fn key(i: u64) -> u64 {
+    i.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+fn assert_holds(map: &Map<u64, u64>, records: u64) {
+    assert_eq!(map.len().unwrap(), records);
+    (0..records).for_each(|i| assert_eq!(map.get(key(i)).unwrap(), Some(i), "record {i}"));
+    assert_eq!(map.check().unwrap(), [""; 0]);
+}
+
+#[test]
+fn the_death_of_the_process_loses_nothing_and_a_close_leaves_one_file() {
+    for &kind in Kind::all() {
+        for durability in [Durability::PowerLoss, INTERVAL] {
+            let place = place();
+            let pool = options(durability).create(&place.path).unwrap();
+            assert_eq!(pool.stat().medium, indelible::pmem::Medium::Disk);
+            let map = pool.map_with::<u64, u64>("m", kind).unwrap();
+            let records = if durability == INTERVAL { 5000 } else { 200 };
+            for i in 0..records {
+                map.insert(key(i), i).unwrap();
+            }
+            let copy = after_death(&place);
+            drop(map);
+            pool.close().unwrap();
+            assert!(!log_of(&place.path).exists(), "a closed pool is one file");
+            // As recorded, and as another promise.
+            for other in [None, Some(Durability::Process), Some(INTERVAL), None] {
+                for path in [&place.path, &copy.path] {
+                    let mut options = PoolOptions::new();
+                    if let Some(other) = other {
+                        options.durability(other);
+                    }
+                    let pool = options.open(path).unwrap();
+                    let map = pool.open_map::<u64, u64>("m").unwrap();
+                    assert_holds(&map, records);
+                    assert_eq!(pool.check(), [""; 0]);
+                    drop(map);
+                    pool.close().unwrap();
+                    assert!(!log_of(path).exists());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_log_that_is_shorter_than_what_is_written_is_used_over_and_over() {
+    for &kind in Kind::all() {
+        let place = place();
+        let mut options = options(INTERVAL);
+        options.log_bytes(4 << 20);
+        let pool = options.create(&place.path).unwrap();
+        let map = pool.map_with::<u64, u64>("m", kind).unwrap();
+        let records = 60_000;
+        for i in 0..records {
+            map.insert(key(i), 0).unwrap();
+        }
+        let all: Vec<(u64, u64)> = (0..records).map(|i| (key(i), i)).collect();
+        map.insert_batch(&all).unwrap();
+        let other = pool.map_with::<u64, u64>("loaded", kind).unwrap();
+        other.bulk_load((0..100_000).map(|i| (i, i)), 0.8).unwrap();
+        pool.sync().unwrap();
+        assert!(std::fs::metadata(log_of(&place.path)).unwrap().len() <= 4 << 20);
+        // Until the applier has nothing to do.
+        std::thread::sleep(Duration::from_millis(300));
+        let copy = after_death(&place);
+        let pool = PoolOptions::new().open(&copy.path).unwrap();
+        assert_holds(&pool.open_map("m").unwrap(), records);
+        let loaded = pool.open_map::<u64, u64>("loaded").unwrap();
+        assert!(
+            loaded
+                .iter()
+                .map(Result::unwrap)
+                .eq((0..100_000).map(|i| (i, i)))
+        );
+        assert_eq!(loaded.check().unwrap(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_pool_grows_and_shrinks_and_keeps_its_records() {
+    for &kind in Kind::all() {
+        let place = place();
+        let pool = options(INTERVAL).create(&place.path).unwrap();
+        let kept = pool.map_with::<u64, u64>("kept", kind).unwrap();
+        for round in 0..3 {
+            let big = pool.map_with::<u64, u64>("big", kind).unwrap();
+            big.extend((0..150_000).map(|i| (key(i), i))).unwrap();
+            kept.extend((round * 1000..(round + 1) * 1000).map(|i| (key(i), i)))
+                .unwrap();
+            drop(big);
+            pool.drop_map("big").unwrap();
+            let before = pool.stat().file_bytes;
+            assert!(pool.shrink().unwrap() > 0);
+            assert!(pool.stat().file_bytes < before);
+            let copy = after_death(&place);
+            let pool = PoolOptions::new().open(&copy.path).unwrap();
+            assert_holds(&pool.open_map("kept").unwrap(), (round + 1) * 1000);
+            assert_eq!(pool.check(), [""; 0]);
+        }
+    }
+}
+
+#[test]
+fn threads_share_syncs_and_what_one_reads_is_durable() {
+    let place = place();
+    let pool = options(Durability::PowerLoss).create(&place.path).unwrap();
+    let map = pool.map::<u64, u64>("m").unwrap();
+    let done = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..16 {
+            let (map, done) = (&map, &done);
+            scope.spawn(move || {
+                for i in 0..20 {
+                    map.insert(key(thread * 20 + i), thread * 20 + i).unwrap();
+                    map.get(key(thread * 20 + i / 2)).unwrap().unwrap();
+                    assert!(!map.insert_new(key(thread * 20 + i), 0).unwrap());
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let copy = after_death(&place);
+    let pool = Pool::open(&copy.path).unwrap();
+    assert_holds(&pool.open_map("m").unwrap(), 320);
+}
+
+#[test]
+fn a_pool_without_its_log_or_with_another_one_is_refused() {
+    let place = place();
+    let pool = options(Durability::PowerLoss).create(&place.path).unwrap();
+    pool.map::<u64, u64>("m").unwrap().insert(1, 10).unwrap();
+    let copy = after_death(&place);
+    let other = after_death(&place);
+    drop(pool);
+    std::fs::remove_file(log_of(&copy.path)).unwrap();
+    assert!(
+        matches!(Pool::open(&copy.path), Err(Error::NoLog(path)) if path == log_of(&copy.path))
+    );
+    // The log of a pool that is not this one.
+    let foreign = self::place();
+    let pool = options(Durability::PowerLoss)
+        .create(&foreign.path)
+        .unwrap();
+    std::fs::copy(log_of(&foreign.path), log_of(&copy.path)).unwrap();
+    assert!(matches!(Pool::open(&copy.path), Err(Error::Damaged(_))));
+    drop(pool);
+    // A new pool does not overwrite a log whose pool was moved away.
+    std::fs::rename(&other.path, &foreign.path).unwrap();
+    let refused = options(Durability::PowerLoss).create(&other.path);
+    assert!(
+        matches!(refused, Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::AlreadyExists)
+    );
+    assert!(!other.path.exists());
+    // Back together they are whole.
+    std::fs::rename(&foreign.path, &other.path).unwrap();
+    let map = Pool::open(&other.path)
+        .unwrap()
+        .open_map::<u64, u64>("m")
+        .unwrap();
+    assert_eq!(map.get(1).unwrap(), Some(10));
+    drop(map);
+    // A file that is no log at all is not overwritten either.
+    std::fs::write(log_of(&other.path), vec![7; 3 << 20]).unwrap();
+    assert!(matches!(Pool::open(&other.path), Err(Error::Io { .. })));
+    assert_eq!(
+        std::fs::read(log_of(&other.path)).unwrap(),
+        vec![7; 3 << 20]
+    );
+}
+
+#[test]
+fn a_file_in_memory_survives_no_power_cut() {
+    let memory = Path::new("/dev/shm");
+    if !memory.is_dir() {
+        return;
+    }
+    let directory = tempfile::tempdir_in(memory).unwrap();
+    let path = directory.path().join("memory.pool");
+    for durability in [Durability::PowerLoss, INTERVAL] {
+        let refused = PoolOptions::new().durability(durability).create(&path);
+        assert!(matches!(refused, Err(Error::NoPowerLossSafety(_))));
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn a_copy_that_is_made_while_the_pool_is_written_has_all_that_was_there_before() {
+    for durability in [Durability::PowerLoss, INTERVAL] {
+        let place = place();
+        let mut options = options(durability);
+        options.log_bytes(4 << 20);
+        let pool = options.create(&place.path).unwrap();
+        let map = pool.map::<u64, u64>("m").unwrap();
+        map.extend((0..50_000).map(|i| (i, i))).unwrap();
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for i in 50_000.. {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    map.insert(i, i).unwrap();
+                }
+            });
+            for round in 0..3 {
+                let copy = place.path.with_extension(format!("copy{round}"));
+                let before = map.len().unwrap();
+                pool.backup(&copy).unwrap();
+                assert!(matches!(pool.backup(&copy), Err(Error::Io { .. })));
+                let after = map.len().unwrap();
+                let copy = PoolOptions::new().open_read_only(&copy).unwrap();
+                let copied = copy.open_map::<u64, u64>("m").unwrap();
+                let records = copied.len().unwrap();
+                assert!(
+                    (before..=after).contains(&records),
+                    "{before} {records} {after}"
+                );
+                // A state that the pool was in: the records without a gap.
+                assert!(
+                    copied
+                        .iter()
+                        .map(Result::unwrap)
+                        .eq((0..records).map(|i| (i, i)))
+                );
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+    let place = place();
+    let pool = Pool::create(&place.path).unwrap();
+    let refused = pool.backup(place.path.with_extension("copy"));
+    assert!(matches!(refused, Err(Error::BadOption(_))));
+}
+
+#[test]
+fn the_log_of_a_pool_that_was_not_closed_is_read_without_changing_it() {
+    let place = place();
+    let pool = options(Durability::PowerLoss).create(&place.path).unwrap();
+    let map = pool.map::<u64, u64>("m").unwrap();
+    (0..100).for_each(|i| assert_eq!(map.insert(i, i).unwrap(), None));
+    let copy = after_death(&place);
+    let [first, second] =
+        [0, 1].map(|_| PoolOptions::new().verify_log(&copy.path).unwrap().unwrap());
+    assert_eq!(first, second);
+    assert!(first.records >= 100 && first.bytes > 100 * 16, "{first:?}");
+    assert!(matches!(
+        PoolOptions::new().verify_log(&place.path),
+        Err(Error::Locked(_))
+    ));
+    drop(map);
+    pool.close().unwrap();
+    assert_eq!(PoolOptions::new().verify_log(&place.path).unwrap(), None);
+}
+
+#[test]
+fn spatial_indexes_share_the_log() {
+    use indelible::{Box2, Point2};
+    for durability in [Durability::PowerLoss, INTERVAL] {
+        let place = place();
+        let pool = options(durability).create(&place.path).unwrap();
+        let places = pool.spatial::<Point2>("places").unwrap();
+        let records = if durability == INTERVAL { 3000 } else { 100 };
+        let point = |i: u64| Point2::new((i * 7 % 1000) as f64, (i * 13 % 1000) as f64);
+        for i in 0..records {
+            places.insert(point(i), i).unwrap();
+        }
+        places.remove(point(0), 0).unwrap();
+        let copy = after_death(&place);
+        let pool = Pool::open(&copy.path).unwrap();
+        let copied = pool.open_spatial::<Point2>("places").unwrap();
+        assert_eq!(copied.len().unwrap(), records - 1);
+        let everything = Box2::new(Point2::new(-1.0, -1.0), Point2::new(1001.0, 1001.0));
+        let mut found: Vec<u64> = (copied.intersecting(everything).unwrap())
+            .map(|record| record.payload)
+            .collect();
+        found.sort_unstable();
+        assert!(found.into_iter().eq(1..records));
+        assert_eq!(copied.check().unwrap(), [""; 0]);
+    }
+}
