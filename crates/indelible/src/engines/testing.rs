@@ -84,6 +84,12 @@ pub trait Suite<K: Family = Kind>: Sync {
         &[]
     }
 
+    /// Commit points and structure changes that no history provokes: a gap in what the checker shows, which the docs name. The search fails if
+    /// one of them is provoked after all, so that the list stays true.
+    fn not_provoked(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Histories, with the seeds of their schedules, in which planted bugs are looked for besides some of each theme.
     fn hunts(&self, kind: K) -> Vec<(History<K>, u64)> {
         let _ = kind;

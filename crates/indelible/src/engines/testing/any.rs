@@ -87,6 +87,12 @@ impl AnyKind {
     pub fn rare_seeds(self) -> &'static [u64] {
         of_family!(self, kind => kind.suite().rare_seeds())
     }
+
+    /// See [`Suite::not_provoked`](super::Suite::not_provoked).
+    #[must_use]
+    pub fn not_provoked(self) -> &'static [&'static str] {
+        of_family!(self, kind => kind.suite().not_provoked())
+    }
 }
 
 impl Display for AnyKind {
