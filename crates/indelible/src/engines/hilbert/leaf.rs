@@ -342,15 +342,24 @@ impl<'a, G: Geometry> Leaf<'a, G> {
     fn insert_far(self, pm: Pm, header: Header, free: u64, record: &Record) {
         let room = free.count_ones() as usize;
         let near = Shape::<G>::NEAR;
-        // Records of line 1 can only leave it all together.
-        let moving = if room > 2 * near {
-            2 * near
+        // Records of line 1 can only leave it all together; those of line 0 may do so alone.
+        let [all, front] = [2 * near, near.min(room - 1)].map(|moving| {
+            let to = Self::slots_in_few_lines(free, moving + 1);
+            // Lines flushed by this insert and by those that find the freed slots, for each of these inserts.
+            let lines = to
+                .iter()
+                .fold(0, |all, &slot| all | Shape::<G>::lines_of(slot));
+            let cost = (lines.count_ones() as usize + 1 + moving) as f64 / (moving + 1) as f64;
+            (moving, to, cost)
+        });
+        let (moving, to, _) = if room > 2 * near && all.2 <= front.2 {
+            all
         } else {
-            near.min(room - 1)
+            front
         };
         let mut bitmap = header.bitmap::<G>();
         let mut lines = 0;
-        let mut to = slots(free);
+        let mut to = to.into_iter();
         let mut place = || {
             to.next()
                 .expect("invariant: a leaf has a free slot when a record is inserted")
@@ -369,6 +378,21 @@ impl<'a, G: Geometry> Leaf<'a, G> {
             pm.publish(&self.words[0], cleared, "hilbert.change");
         }
         self.replace_bitmap(pm, header, bitmap, lines, None, false);
+    }
+
+    /// So many slots of a bitmap, one after the other, that lie in few lines.
+    fn slots_in_few_lines(free: u64, count: usize) -> Vec<usize> {
+        let free: Vec<usize> = slots(free).collect();
+        let lines = |slots: &&[usize]| {
+            let lines = slots
+                .iter()
+                .fold(0, |all, &slot| all | Shape::<G>::lines_of(slot));
+            lines.count_ones()
+        };
+        free.windows(count)
+            .min_by_key(lines)
+            .unwrap_or_default()
+            .to_vec()
     }
 
     /// Removes the record in `slot`.
