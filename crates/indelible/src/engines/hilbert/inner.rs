@@ -48,6 +48,9 @@ pub(super) const BOUND_LINES: usize = FANOUT / 16;
 /// Bounds of a box: two for each axis.
 const BOUNDS: usize = 2 * MAX_AXES;
 
+/// Squares below this have lost digits: it is a few times the least f32 that is not denormal.
+const LEAST_SQUARE: f32 = 1e-36;
+
 /// A key: the code of a geometry's centre on the Hilbert curve, then a hash of the whole record, which tells records of one code apart.
 pub(super) type Key = u128;
 
@@ -342,8 +345,14 @@ impl Inner {
             S::add_squares(low, negated, up[axis], down[axis], &mut sums);
         }
         for sum in &mut sums {
-            // Less than the square by more than the rounding of all operations; a square that is too large for an f32 is above the greatest one.
-            *sum = (*sum * (1.0 - 32.0 * f32::EPSILON)).min(f32::MAX);
+            // Less than the square by more than the rounding of all operations. A square that is too large for an f32 is above the greatest
+            // one, and one so small that an f32 has no digits for it is above zero.
+            let less = *sum * (1.0 - 32.0 * f32::EPSILON);
+            *sum = if less < LEAST_SQUARE {
+                0.0
+            } else {
+                less.min(f32::MAX)
+            };
         }
         sums
     }

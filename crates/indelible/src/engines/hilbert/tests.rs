@@ -262,3 +262,22 @@ fn a_search_beside_the_sweep_finds_every_record_once() {
         }
     }
 }
+
+/// Squares of such distances are denormal numbers as f32.
+#[test]
+fn the_nearest_of_very_near_records_are_found() {
+    let pool = Pool::in_memory().unwrap();
+    let index = pool.spatial::<Point2>("s").unwrap();
+    for i in 0..200_u64 {
+        index.insert(Point2::new(i as f64 * 1e-21, 0.0), i).unwrap();
+    }
+    for within in [0.0, 1e-21, 3.5e-21, 1e-19] {
+        let nearest = index
+            .nearest(Point2::new(0.0, 0.0))
+            .unwrap()
+            .within(within)
+            .unwrap();
+        let wanted = (0..200_u64).filter(|&i| i as f64 * 1e-21 <= within);
+        assert!(nearest.map(|found| found.unwrap().1.payload).eq(wanted));
+    }
+}
