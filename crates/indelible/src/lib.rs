@@ -23,9 +23,9 @@ pub use engines::spatial_options::*;
 pub use engines::{Fact, FactValue, IndexKind, Kind, OptionInfo, SpatialKind, Unit};
 pub use error::{Error, Result};
 pub use front::{
-    CompareExchange, IndexOptions, IndexStat, Join, Key, Keys, LogStat, Map, MapInfo, MapOptions, MapStat,
-    Nearest, Newtype, Pool, PoolOptions, PoolStat, Range, Record, Records, Spatial, SpatialInfo,
-    SpatialOptions, SpatialStat, Type, Value, Values,
+    CompareExchange, IndexOptions, IndexStat, Join, Key, Keys, LogStat, Map, MapInfo, MapOptions,
+    MapStat, Nearest, Newtype, Pool, PoolOptions, PoolStat, Range, Record, Records, Spatial,
+    SpatialInfo, SpatialOptions, SpatialStat, Type, Value, Values,
 };
 pub use kernels::{kernel, kernels};
 pub use pool::Durability;

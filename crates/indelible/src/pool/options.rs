@@ -333,11 +333,13 @@ impl PoolOptions {
             superblock = read_superblock(&file, path)?;
         }
         let probe = file.try_clone().ok();
-        let core = self.open_over(superblock, accept, probe.as_ref(), |promise| Backing::File {
-            file,
-            path: path.to_owned(),
-            read_only: false,
-            access: access_of(promise),
+        let core = self.open_over(superblock, accept, probe.as_ref(), |promise| {
+            Backing::File {
+                file,
+                path: path.to_owned(),
+                read_only: false,
+                access: access_of(promise),
+            }
         })?;
         if has_log && !core.promise().is_logged() {
             Log::remove_file(path);

@@ -63,7 +63,6 @@ impl Copy {
     }
 }
 
-
 /// Promises that a pool can be made for, as the superblock records them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Promise {

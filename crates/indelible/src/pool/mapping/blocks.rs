@@ -155,7 +155,8 @@ impl Mapping {
                 .step_by(EXTENT_BYTES as usize)
                 .try_for_each(|at| self.extend_in_memory(at))
         } else {
-            self.allocate(from, to).and_then(|()| self.map_new(from, to))
+            self.allocate(from, to)
+                .and_then(|()| self.map_new(from, to))
         };
         if extended.is_err() {
             // Others may need what this attempt had already got, and nothing may stay mapped that has no blocks.
