@@ -4,7 +4,7 @@
 //! writer holds its place's lock, so it may count in the same cache line without an atomic addition. The length of the
 //! map is the sum over all locks.
 
-use crate::concurrency::locks::VersionLock;
+use crate::concurrency::locks::{VersionLock, WriteGuard};
 use crate::pmem::geometry::sized;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
@@ -74,6 +74,19 @@ impl RecordLocks {
     #[inline(always)]
     pub(crate) fn of(&self, place: u64) -> &VersionLock {
         &self.entry(place).version
+    }
+
+    /// Tries to lock two places. One lock may belong to both.
+    pub(crate) fn try_lock_two(
+        &self,
+        first: u64,
+        second: u64,
+    ) -> Option<(WriteGuard<'_>, Option<WriteGuard<'_>>)> {
+        let guard = self.of(first).try_lock()?;
+        if guard.holds(self.of(second)) {
+            return Some((guard, None));
+        }
+        Some((guard, Some(self.of(second).try_lock()?)))
     }
 
     /// Bytes of DRAM.

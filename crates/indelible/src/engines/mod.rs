@@ -21,12 +21,15 @@ mod buffer;
 #[cfg(all(test, not(loom)))]
 mod damage;
 mod facts;
+pub(crate) mod inner_nodes;
 mod kind;
 mod option;
+pub(crate) mod parallel;
 mod report;
 mod spatial;
 #[cfg(feature = "trace")]
 pub mod testing;
+pub(crate) mod waiting;
 
 pub(crate) use buffer::{KeyValue, MOST_READ, ReadBuffer, Unread};
 pub use facts::{Fact, FactValue, Unit};

@@ -1,7 +1,7 @@
 //! Bulk load: builds a whole index that is not reachable, and makes it the contents of the empty index with one store.
 
 use super::grid::{Reach, extent_of};
-use super::inner::{Bounds, Child, Entry, FANOUT, Inner, key_of};
+use super::inner::{Bounds, Child, Entry, key_of};
 use super::insert::ORDINALS;
 use super::layout::{RootWords, Shape};
 use super::leaf::Record;
@@ -10,14 +10,12 @@ use super::{Tree, root_block_at};
 use crate::concurrency::epochs;
 use crate::concurrency::locks::Wait;
 use crate::concurrency::sync::lock;
-use crate::engines::arena::Arena;
+use crate::engines::inner_nodes::InnerTree;
+use crate::engines::parallel::{helpers, in_parallel};
 use crate::pool::Offset;
 use crate::spatial::{Geometry, Grid, MAX_AXES, Rect, centre};
 use crate::{Error, Result};
 use std::sync::Mutex;
-
-/// Children per inner node after a bulk load: 14 of 16 slots in use, so that the first splits find room.
-const LOADED_FANOUT: usize = FANOUT * 14 / 16;
 
 /// Leaves that a thread of a bulk load takes at a time: enough that threads seldom meet, few enough that all end at about the same time.
 const PART_LEAVES: usize = 512;
@@ -75,7 +73,7 @@ impl<G: Geometry> Tree<G> {
         let held = (self.reach.hold(), self.directory.hold());
         let extent = self.extent_for(records)?;
         let grid = Grid::new(&extent, G::AXES);
-        let coded = sort(&grid, records, self.threads(records.len() / PART_LEAVES));
+        let coded = sort(&grid, records, self.helpers(records.len() / PART_LEAVES));
         let old_root = self.root_offset();
         let root = self.space.alloc()?;
         let chain = self
@@ -122,12 +120,9 @@ impl<G: Geometry> Tree<G> {
         (root.level(), root.count(), root.node(0).count())
     }
 
-    /// Threads that share the work of a load, if it has so many parts.
-    fn threads(&self, parts: usize) -> usize {
-        match std::thread::available_parallelism() {
-            Ok(threads) if !self.core.runs_alone() => threads.get().min(parts).max(1),
-            _ => 1,
-        }
+    /// Threads that help with a load, if it has so many parts.
+    fn helpers(&self, parts: usize) -> usize {
+        helpers(&self.core, parts.saturating_sub(1))
     }
 
     /// The extent of the grid: as it was chosen, or by these records.
@@ -187,7 +182,7 @@ impl<G: Geometry> Tree<G> {
         {
             let parts = Mutex::new(chain.chunks_mut(PART_LEAVES).enumerate());
             let next_part = || lock(&parts).next();
-            in_parallel(self.threads(count / PART_LEAVES), || {
+            in_parallel(self.helpers(count / PART_LEAVES), || {
                 while let Some((part, leaves)) = next_part() {
                     for (i, leaf) in leaves.iter_mut().enumerate() {
                         write(part * PART_LEAVES + i, leaf);
@@ -252,47 +247,23 @@ impl<G: Geometry> Tree<G> {
 
     /// Replaces all inner nodes below the root, which is locked.
     fn index_chain(&self, chain: &[Found]) {
-        free_below(&self.arena, self.root());
         let is_counted = self.count.is_complete();
         let entry = |leaf: &Found| {
             let child = Child::leaf(leaf.offset, is_counted);
             Entry::leaf(leaf.low, child, leaf.bounds)
         };
-        let mut entries: Vec<Entry> = chain.iter().map(entry).collect();
-        let mut level = 0;
-        while level == 0 || entries.len() > FANOUT {
-            let above = even_parts(&entries, LOADED_FANOUT).map(|children| {
-                let (node, _guard) = self.arena.alloc(level);
-                node.refill(children);
-                Entry::node(children[0].key, node, node.bounds_of_all())
-            });
-            entries = above.collect();
-            level += 1;
-        }
-        self.root().reset(level);
-        self.root().refill(&entries);
+        self.load_nodes(chain.iter().map(entry).collect());
     }
 }
 
-/// Runs `work` in so many threads, this one among them.
-fn in_parallel(threads: usize, work: impl Fn() + Sync) {
-    std::thread::scope(|scope| {
-        for _ in 1..threads {
-            // If the system has no more threads, the others do all the work.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, &work);
-        }
-        work();
-    });
-}
-
 /// The records' codes and numbers, in the order of keys.
-fn sort<G: Geometry>(grid: &Grid, records: &[(G, u64)], threads: usize) -> Vec<Coded> {
+fn sort<G: Geometry>(grid: &Grid, records: &[(G, u64)], helpers: usize) -> Vec<Coded> {
     let mut coded: Vec<Coded> = vec![(0, 0); records.len()];
-    let part = records.len().div_ceil(threads * 8).max(1);
+    let part = records.len().div_ceil((helpers + 1) * 8).max(1);
     {
         let work = Mutex::new(coded.chunks_mut(part).enumerate());
         let next = || lock(&work).next();
-        in_parallel(threads, || {
+        in_parallel(helpers, || {
             while let Some((number, coded)) = next() {
                 for (i, coded) in coded.iter_mut().enumerate() {
                     let at = number * part + i;
@@ -302,7 +273,7 @@ fn sort<G: Geometry>(grid: &Grid, records: &[(G, u64)], threads: usize) -> Vec<C
         });
     }
     let coded = divide(grid, &coded);
-    sort_parts(coded, records, threads)
+    sort_parts(coded, records, helpers)
 }
 
 /// The number of the part that a code belongs to.
@@ -334,7 +305,7 @@ fn divide(grid: &Grid, coded: &[Coded]) -> (Vec<Coded>, Vec<usize>) {
 fn sort_parts<G: Geometry>(
     (mut divided, ends): (Vec<Coded>, Vec<usize>),
     records: &[(G, u64)],
-    threads: usize,
+    helpers: usize,
 ) -> Vec<Coded> {
     let tie = |&(_, at): &Coded| {
         let (shape, payload) = &records[at as usize];
@@ -353,30 +324,10 @@ fn sort_parts<G: Geometry>(
     parts.sort_unstable_by_key(|part| part.len());
     let parts = Mutex::new(parts);
     let next = || lock(&parts).pop();
-    in_parallel(threads, || {
+    in_parallel(helpers, || {
         while let Some(part) = next() {
             part.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| tie(a).cmp(&tie(b))));
         }
     });
     divided
-}
-
-/// Frees all nodes below `node`, which is locked, so that no thread can come from above any more. A reader that is still in a
-/// child finds the version of the child changed.
-fn free_below(arena: &Arena<Inner>, node: &Inner) {
-    if node.level() == 0 {
-        return;
-    }
-    for child in (0..node.count()).map(|slot| node.node(slot)) {
-        let guard = child.lock().lock();
-        free_below(arena, child);
-        drop(guard);
-        arena.free(child);
-    }
-}
-
-/// Cuts `items` into parts of about the same size, none larger than `most`.
-fn even_parts<T>(items: &[T], most: usize) -> impl Iterator<Item = &[T]> {
-    let parts = items.len().div_ceil(most);
-    (0..parts).map(move |i| &items[items.len() * i / parts..items.len() * (i + 1) / parts])
 }

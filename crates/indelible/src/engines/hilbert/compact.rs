@@ -10,6 +10,7 @@ use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::{Wait, WriteGuard};
 use crate::concurrency::sync::lock;
+use crate::engines::inner_nodes::InnerTree;
 use crate::engines::lbtree::directory::DIRECTORIES;
 use crate::pool::Offset;
 use crate::spatial::{Geometry, MAX_AXES};

@@ -36,6 +36,7 @@
 use crate::concurrency::locks::VersionLock;
 use crate::concurrency::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::engines::arena::Node;
+use crate::engines::inner_nodes::InnerNode;
 use crate::kernels::{KeyLine, Simd, TagLine, prefetch};
 use crate::pmem::geometry::sized_in_tests;
 use crate::pool::Offset;
@@ -216,10 +217,6 @@ impl Inner {
     pub(super) fn count(&self) -> usize {
         // Bounded, since the number may be outdated.
         ((self.shape.load(Ordering::Relaxed) >> 32) as usize).min(FANOUT)
-    }
-
-    pub(super) fn is_full(&self) -> bool {
-        self.count() == FANOUT
     }
 
     #[inline(always)]
@@ -510,6 +507,65 @@ impl Inner {
     /// The box of all children. Read after the lock of the node in which it will be stored was taken.
     pub(super) fn bounds_of_all(&self) -> Bounds {
         (0..self.count()).fold(Bounds::NOTHING, |all, slot| all.join(self.bounds(slot)))
+    }
+}
+
+impl InnerNode for Inner {
+    const FANOUT: usize = FANOUT;
+    /// 14 of 16 slots.
+    const LOADED: usize = FANOUT * 14 / 16;
+
+    type Key = Key;
+    const LOWEST_KEY: Key = 0;
+    type Entry = Entry;
+
+    fn count(&self) -> usize {
+        self.count()
+    }
+
+    fn node(&self, slot: usize) -> &Self {
+        self.node(slot)
+    }
+
+    fn last(&self) -> usize {
+        self.count() - 1
+    }
+
+    fn after(&self, slot: usize) -> Option<usize> {
+        (slot + 1 < self.count()).then_some(slot + 1)
+    }
+
+    fn before(&self, slot: usize) -> Option<usize> {
+        slot.checked_sub(1)
+    }
+
+    fn entries(&self) -> Vec<Entry> {
+        self.entries()
+    }
+
+    fn refill(&self, entries: &[Entry]) {
+        self.refill(entries);
+    }
+
+    fn insert(&self, slot: usize, entry: &Entry) {
+        self.insert(slot, entry);
+    }
+
+    fn remove(&self, slot: usize) {
+        self.remove(slot);
+    }
+
+    fn key_of(entry: &Entry) -> Key {
+        entry.key
+    }
+
+    fn entry_for(key: Key, child: &Self) -> Entry {
+        Entry::node(key, child, child.bounds_of_all())
+    }
+
+    /// Computes the box of the child anew. Both nodes are locked, and were before the boxes below are read here.
+    fn child_changed(&self, slot: usize, child: &Self) {
+        self.set_bounds(slot, &child.bounds_of_all());
     }
 }
 

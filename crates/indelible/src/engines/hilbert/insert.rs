@@ -20,13 +20,14 @@
 use super::Bug;
 use super::Tree;
 use super::inner::{Bounds, Key, code_of, key_of};
-use super::layout::{INTENTS, Intent};
+use super::layout::{INTENTS, Intent, Shape};
 use super::leaf::{Leaf, Record};
 use super::search::LockedLeaf;
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::Wait;
 use crate::concurrency::sync::lock;
+use crate::engines::inner_nodes::{InnerTree, is_worth_merging};
 use crate::pmem::planted::planted;
 use crate::spatial::Geometry;
 use std::sync::atomic::Ordering;
@@ -103,7 +104,7 @@ impl<G: Geometry> Tree<G> {
         self.count_change(&locked, -1);
         let left = locked.leaf.count();
         drop(locked);
-        if Self::is_worth_merging(left) {
+        if is_worth_merging(left, Shape::<G>::RECORDS) {
             self.merge(key);
         }
         Ok(true)
@@ -216,7 +217,7 @@ impl<G: Geometry> Tree<G> {
         let left = from.leaf.count();
         // A merge may have to wait for a search, and that search for this relocation.
         drop((change, to_guard, from));
-        if Self::is_worth_merging(left) {
+        if is_worth_merging(left, Shape::<G>::RECORDS) {
             self.merge(low);
         }
         Ok(Relocation::Done)

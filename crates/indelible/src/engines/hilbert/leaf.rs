@@ -163,6 +163,12 @@ impl Header {
         self.word1 >> Self::shift(turn) & Shape::<G>::FRONT_BITS
     }
 
+    /// Word0 with the records of `bitmap`, apart from those of line 1.
+    #[inline(always)]
+    fn with_rest<G: Geometry>(self, bitmap: u64) -> u64 {
+        self.word0 & !Shape::<G>::ALL_BITS | bitmap & !Shape::<G>::ARRIVAL_BITS
+    }
+
     /// The records of the leaf.
     #[inline(always)]
     pub(super) fn bitmap<G: Geometry>(self) -> u64 {
@@ -325,14 +331,7 @@ impl<'a, G: Geometry> Leaf<'a, G> {
         if near != 0 {
             let slot = near.trailing_zeros() as usize;
             self.write(pm, slot, record);
-            return self.replace_bitmap(
-                pm,
-                header,
-                header.bitmap::<G>() | 1 << slot,
-                0,
-                None,
-                false,
-            );
+            return self.replace_bitmap(pm, header, header.bitmap::<G>() | 1 << slot, 0, None);
         }
         self.insert_far(pm, header, free, record);
     }
@@ -377,7 +376,7 @@ impl<'a, G: Geometry> Leaf<'a, G> {
             let cleared = header.word0 & !Shape::<G>::FRONT_BITS;
             pm.publish(&self.words[0], cleared, "hilbert.change");
         }
-        self.replace_bitmap(pm, header, bitmap, lines, None, false);
+        self.replace_bitmap(pm, header, bitmap, lines, None);
     }
 
     /// So many slots of a bitmap, one after the other, that lie in few lines.
@@ -399,14 +398,7 @@ impl<'a, G: Geometry> Leaf<'a, G> {
     #[inline(always)]
     pub(super) fn remove(self, pm: Pm, slot: usize) {
         let header = self.header();
-        self.replace_bitmap(
-            pm,
-            header,
-            header.bitmap::<G>() & !(1 << slot),
-            0,
-            None,
-            false,
-        );
+        self.replace_bitmap(pm, header, header.bitmap::<G>() & !(1 << slot), 0, None);
     }
 
     /// [`remove`](Self::remove) without the fence, as a bug that can be planted.
@@ -450,20 +442,12 @@ impl<'a, G: Geometry> Leaf<'a, G> {
         };
         let lines = self.write(pm, to, record);
         pm.note("relocation within a leaf", 0);
-        self.replace_bitmap(
-            pm,
-            header,
-            (bitmap | 1 << to) & !(1 << slot),
-            lines,
-            None,
-            false,
-        );
+        self.replace_bitmap(pm, header, (bitmap | 1 << to) & !(1 << slot), lines, None);
         true
     }
 
     /// Makes `bitmap` the records of the leaf, and `next` its sibling if there is one, with one store. `lines` have been written and not
-    /// flushed, in slots that are not in use yet; other lines, elsewhere, on which the change depends, have been flushed without a fence if
-    /// `is_fence_due`.
+    /// flushed, in slots that are not in use yet. With `next`, lines of another leaf may have been flushed and lack a fence.
     #[inline(always)]
     pub(super) fn replace_bitmap(
         self,
@@ -472,46 +456,57 @@ impl<'a, G: Geometry> Leaf<'a, G> {
         bitmap: u64,
         lines: u32,
         next: Option<Offset>,
-        is_fence_due: bool,
     ) {
-        let near = Shape::<G>::NEAR;
-        let arrivals = bitmap >> near & Shape::<G>::FRONT_BITS;
-        let rest = bitmap & !Shape::<G>::ARRIVAL_BITS;
-        let word0 = now.word0 & !Shape::<G>::ALL_BITS | rest;
-        if word0 == now.word0 && next.is_none() {
+        let arrivals = Self::arrivals_in(bitmap);
+        if now.with_rest::<G>(bitmap) == now.word0 && next.is_none() {
             // Only line 1 changes. What is not valid under this turn is cleared as well: so it is clean when the turn changes.
             let word1 = MARK | arrivals << Header::shift(now.turn());
-            self.flush_before(pm, lines & !0b10, is_fence_due);
+            self.persist_before(pm, lines & !0b10, false);
             // COMMIT hilbert.arrival: the bits of line 1. Before this store recovery sees the leaf without the change; after it with it. The
             // record in line 1 was stored before, and shares the flush.
             return pm.commit(&self.words[LINE_WORDS], word1, "hilbert.arrival");
         }
-        let (mut word0, mut lines) = (word0, lines);
-        if arrivals != now.arrivals::<G>(now.turn()) {
-            word0 ^= TURN;
-            if now.arrivals::<G>(!now.turn()) != arrivals {
-                let others = now.arrivals::<G>(now.turn()) << Header::shift(now.turn());
-                let word1 = MARK | arrivals << Header::shift(!now.turn()) | others;
-                pm.store(&self.words[LINE_WORDS], word1);
-                lines |= 0b10;
-            }
-        }
+        let (mut word0, mut lines) = self.prepare_word0(pm, now, bitmap, lines);
         if let Some(next) = next {
             word0 ^= ALT;
             let sibling = Shape::<G>::sibling(1 - now.alt());
             pm.store(&self.words[sibling], next.get());
             lines |= 1 << (sibling / LINE_WORDS);
         }
-        self.flush_before(pm, lines & !1, is_fence_due);
+        self.persist_before(pm, lines & !1, next.is_some());
         // COMMIT hilbert.change: the bitmap, with `turn` and `alt`: an insert, a removal, a relocation within the leaf, a split or a merge.
         // Before this store recovery sees the old leaf, whole: all that was written lies in slots, in bits of line 1 and in the sibling that
         // do not count. After it, it sees the new state. What was written in line 0 was stored before, and shares the flush.
         pm.commit(&self.words[0], word0, "hilbert.change");
     }
 
-    /// Persists the lines on which a commit depends, if there are any, with those that only lack a fence.
+    /// The records of line 1 in a bitmap, as bits from 0.
     #[inline(always)]
-    fn flush_before(self, pm: Pm, lines: u32, is_fence_due: bool) {
+    fn arrivals_in(bitmap: u64) -> u64 {
+        bitmap >> Shape::<G>::NEAR & Shape::<G>::FRONT_BITS
+    }
+
+    /// The word0 that makes `bitmap` the records of the leaf. If those of line 1 change, they are written to the bits that do not count,
+    /// and the turn changes. Returns the lines written as well, with `lines`.
+    #[inline(always)]
+    fn prepare_word0(self, pm: Pm, now: Header, bitmap: u64, lines: u32) -> (u64, u32) {
+        let arrivals = Self::arrivals_in(bitmap);
+        let word0 = now.with_rest::<G>(bitmap);
+        if arrivals == now.arrivals::<G>(now.turn()) {
+            return (word0, lines);
+        }
+        if now.arrivals::<G>(!now.turn()) == arrivals {
+            return (word0 ^ TURN, lines);
+        }
+        let others = now.arrivals::<G>(now.turn()) << Header::shift(now.turn());
+        let word1 = MARK | arrivals << Header::shift(!now.turn()) | others;
+        pm.store(&self.words[LINE_WORDS], word1);
+        (word0 ^ TURN, lines | 0b10)
+    }
+
+    /// Persists the lines on which a commit depends, if there are any, with those elsewhere that lack a fence.
+    #[inline(always)]
+    fn persist_before(self, pm: Pm, lines: u32, is_fence_due: bool) {
         if lines != 0 || is_fence_due {
             self.flush(pm, lines);
             pm.named("hilbert.records").fence();
@@ -521,17 +516,7 @@ impl<'a, G: Geometry> Leaf<'a, G> {
     /// The word whose store would make `bitmap` the records of the leaf, and what would be stored; for two leaves that change together. The
     /// arrival line may have been prepared, and `lines` been written: all of it is flushed, and durable after the next fence.
     pub(super) fn prepare_bitmap(self, pm: Pm, bitmap: u64, lines: u32) -> (u64, u64) {
-        let now = self.header();
-        let arrivals = bitmap >> Shape::<G>::NEAR & Shape::<G>::FRONT_BITS;
-        let mut word0 = now.word0 & !Shape::<G>::ALL_BITS | bitmap & !Shape::<G>::ARRIVAL_BITS;
-        let mut lines = lines;
-        if arrivals != now.arrivals::<G>(now.turn()) {
-            word0 ^= TURN;
-            let others = now.arrivals::<G>(now.turn()) << Header::shift(now.turn());
-            let word1 = MARK | arrivals << Header::shift(!now.turn()) | others;
-            pm.store(&self.words[LINE_WORDS], word1);
-            lines |= 0b10;
-        }
+        let (word0, lines) = self.prepare_word0(pm, self.header(), bitmap, lines);
         self.flush(pm, lines);
         (self.offset.get(), word0)
     }
@@ -599,7 +584,7 @@ impl<'a, G: Geometry> Leaf<'a, G> {
             lines |= self.write(pm, slot, record);
             bitmap |= 1 << slot;
         }
-        self.replace_bitmap(pm, header, bitmap, lines, Some(next), false);
+        self.replace_bitmap(pm, header, bitmap, lines, Some(next));
     }
 
     /// Unlinks the empty right neighbour of this leaf, or replaces it by a copy: `next` becomes the sibling.

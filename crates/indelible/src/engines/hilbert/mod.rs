@@ -62,6 +62,7 @@ pub use options::HilbertOptions;
 use crate::concurrency::records::{self, RecordCount, RecordLocks};
 use crate::engines::arena::Arena;
 use crate::engines::lbtree::directory::{DIRECTORIES, Directory};
+use crate::engines::waiting::WaitingOperations;
 use crate::engines::{Engine, Fact, Nearest, Neighbour, Place, Report, Spatial};
 use crate::kernels::SimdLevel;
 use crate::pmem::Pm;
@@ -98,8 +99,8 @@ struct Tree<G> {
     directory: Directory,
     /// Held while a part of an unindexed range is being indexed.
     indexing: Mutex<()>,
-    /// Number of operations that wait for a range to be indexed. While there are any, the sweep sleeps.
-    waiting_operations: AtomicU32,
+    /// Operations that need a part of an unindexed range.
+    waiting_operations: WaitingOperations,
     /// Held while the chain is compacted, or replaced by a bulk load.
     reorganizing: Mutex<()>,
     /// Relocations between leaves.
@@ -143,7 +144,7 @@ impl<G: Geometry> Tree<G> {
             arena,
             root,
             indexing: Mutex::new(()),
-            waiting_operations: AtomicU32::new(0),
+            waiting_operations: WaitingOperations::default(),
             reorganizing: Mutex::new(()),
             relocations: Changes::default(),
             structure: Changes::default(),

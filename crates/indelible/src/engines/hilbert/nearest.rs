@@ -106,7 +106,7 @@ impl<G: Geometry> Tree<G> {
         let (mut failures, mut wait) = (0, Wait::default());
         loop {
             // The sweep would go on changing the structure.
-            let _no_sweep = (failures >= MOST_FAILURES).then(|| self.keep_sweep_waiting());
+            let _no_sweep = (failures >= MOST_FAILURES).then(|| self.waiting_operations.enter());
             let _still = (failures >= MOST_FAILURES).then(|| self.structure.pause());
             let _in_place = (failures >= MOST_FAILURES).then(|| self.relocations.pause());
             let (structure, relocations) = (self.structure.read(), self.relocations.read());

@@ -18,16 +18,12 @@ use super::layout::MAX_RECORDS;
 use super::leaf::{Leaf, Record};
 use super::search::Spot;
 use crate::concurrency::epochs;
-use crate::concurrency::sync::{lock, nap};
+use crate::concurrency::sync::lock;
+use crate::engines::inner_nodes::{InnerNode, InnerTree};
 use crate::pmem::planted::planted;
 use crate::pool::Offset;
 use crate::spatial::{Geometry, Grid, MAX_AXES, Rect};
 use crate::{Error, Result};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
-
-/// How long the sweep sleeps while an operation is indexing a range: about as long as indexing one range takes.
-const SWEEP_PAUSE: Duration = Duration::from_micros(50);
 
 /// A leaf found on a walk: where it begins, and its box.
 pub(super) struct Found {
@@ -49,42 +45,24 @@ impl<G: Geometry> Tree<G> {
     /// Adds a signpost to the new leaf at `offset`, if that leaf is to have one. The caller holds the lock of the leaf or of its left
     /// neighbour.
     pub(super) fn add_signpost(&self, low: Key, offset: Offset) {
-        let Some(code) = Self::signpost_code(low).filter(|_| self.directory.wants(offset)) else {
-            return;
-        };
-        self.pm.note("signpost added", 0);
-        self.directory.add(self.pm, code, offset);
+        if let Some(code) = Self::signpost_code(low) {
+            self.directory.add(code, offset);
+        }
     }
 
     /// Removes the signpost to the leaf at `offset`, if there is one.
     pub(super) fn remove_signpost(&self, low: Key, offset: Offset) -> Result<()> {
-        let Some(code) = Self::signpost_code(low).filter(|_| self.directory.wants(offset)) else {
-            return Ok(());
-        };
-        if planted(super::Bug::SignpostKept) {
-            return Ok(());
+        match Self::signpost_code(low) {
+            Some(code) if !planted(super::Bug::SignpostKept) => self.directory.remove(code, offset),
+            _ => Ok(()),
         }
-        self.pm.note("signpost removed", 0);
-        self.directory.remove(code, offset)
     }
 
     /// Indexes the leaves around `key`, if they are in an unindexed range, for an operation that needs them. The sweep waits meanwhile.
     #[cold]
     pub(super) fn index_on_demand(&self, key: Key) -> Result<()> {
-        let _waiting = self.keep_sweep_waiting();
+        let _waiting = self.waiting_operations.enter();
         self.index_around(key)
-    }
-
-    /// Keeps the sweep from indexing until the result is dropped.
-    pub(super) fn keep_sweep_waiting(&self) -> WaitingOperation<'_> {
-        WaitingOperation::new(&self.waiting_operations)
-    }
-
-    /// Sleeps while an operation waits to index a range. Only the sweep calls this: mutexes are not fair.
-    fn wait_for_operations(&self) {
-        while self.waiting_operations.load(Ordering::Relaxed) > 0 {
-            nap(SWEEP_PAUSE);
-        }
     }
 
     /// Indexes the leaves around `key`, if they are in an unindexed range: those between the nearest signposts on both sides.
@@ -320,7 +298,8 @@ impl<G: Geometry> Tree<G> {
         }
         let mut from = 0;
         while go_on() {
-            self.wait_for_operations();
+            self.waiting_operations.wait_for_none();
+            self.directory.wait_for_operations();
             let _guard = epochs::pin();
             if self.locate_any(from).child.is_unindexed() {
                 self.index_around(from)?;
@@ -414,19 +393,3 @@ pub(super) fn spread_equals(start: Key, high: Option<Key>, found: &mut [Found]) 
 
 /// Records in a leaf, at most, fit into its bitmap.
 const _: () = assert!(MAX_RECORDS <= 64);
-
-/// Counts an operation that waits for a range to be indexed, from its creation until it is dropped.
-pub(super) struct WaitingOperation<'a>(&'a AtomicU32);
-
-impl<'a> WaitingOperation<'a> {
-    fn new(waiting: &'a AtomicU32) -> Self {
-        waiting.fetch_add(1, Ordering::Relaxed);
-        Self(waiting)
-    }
-}
-
-impl Drop for WaitingOperation<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}

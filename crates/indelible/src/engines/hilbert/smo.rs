@@ -8,14 +8,17 @@
 
 use super::Bug;
 use super::Tree;
-use super::inner::{Bounds, Child, Entry, FANOUT, Inner, Key, code_of, key_of};
+use super::inner::{Bounds, Child, Entry, Inner, Key, code_of, key_of};
 use super::insert::ORDINALS;
 use super::layout::{MAX_RECORDS, Shape};
 use super::leaf::{Leaf, Record};
 use super::search::{Find, LockedLeaf, Spot};
 use crate::Result;
-use crate::concurrency::locks::{Version, Wait, WriteGuard};
+use crate::concurrency::locks::WriteGuard;
+use crate::engines::arena::Arena;
+use crate::engines::inner_nodes::{InnerNode, InnerTree, Merge, leaves_fit};
 use crate::kernels::dispatch;
+use crate::pmem::Pm;
 use crate::pmem::planted::planted;
 use crate::pool::Offset;
 use crate::spatial::{Geometry, Rect};
@@ -113,7 +116,7 @@ impl<G: Geometry> Tree<G> {
         // The commit of the split is in `replace_bitmap`. Before it recovery sees the old leaf, whole, and the new block is swept; after it,
         // it sees both leaves. The new leaf gets its fence there too.
         let stays = header.bitmap::<G>() & !moved;
-        leaf.replace_bitmap(self.pm, header, stays, 0, Some(new.offset), true);
+        leaf.replace_bitmap(self.pm, header, stays, 0, Some(new.offset));
     }
 
     /// Where to split sorted records for `key`: the key at which the right leaf begins, and the first record that goes there. Between 30 and
@@ -172,63 +175,9 @@ impl<G: Geometry> Tree<G> {
         (pivot > first).then_some((pivot, count / 2))
     }
 
-    /// Whether a leaf with `count` records left should be merged with a neighbour. Asked on the way down, so at most
-    /// three times between full and empty.
-    #[inline(always)]
-    pub(super) fn is_worth_merging(count: usize) -> bool {
-        let capacity = Shape::<G>::RECORDS;
-        count == 0 || count == capacity / 4 || count == capacity / 8
-    }
-
-    /// Merges the leaf that covers `key` with a neighbour under the same bottom node, if both fit into one with room
-    /// to spare; `false` if nothing was merged. The caller holds no lock, and is pinned.
-    #[cold]
-    pub(super) fn merge(&self, key: Key) -> bool {
-        let mut wait = Wait::default();
-        let mut trimmed = false;
-        loop {
-            let Some(_change) = self.structure.try_begin() else {
-                self.structure.wait_for_searches();
-                continue;
-            };
-            match self.try_merge(key) {
-                Merge::Busy => wait.step(),
-                Merge::Alone if !trimmed => {
-                    self.trim(key);
-                    trimmed = true;
-                }
-                Merge::Done { parent_is_small } => {
-                    if parent_is_small {
-                        self.trim(key);
-                    }
-                    return true;
-                }
-                Merge::Alone | Merge::No => return false,
-            }
-        }
-    }
-
-    fn try_merge(&self, key: Key) -> Merge {
-        let spot = self.locate_any(key);
-        let parent = spot.parent;
-        let Some(_parent) = parent.lock().try_lock_at(spot.version) else {
-            return Merge::Busy;
-        };
-        if parent.count() == 1 {
-            return Merge::Alone;
-        }
-        for left in pairs_at(parent, spot.slot) {
-            match self.try_merge_pair(parent, left) {
-                Merge::No => {}
-                other => return other,
-            }
-        }
-        Merge::No
-    }
-
-    /// Merges the leaves in `slot` of `parent`, which is locked, and in the slot after it.
-    fn try_merge_pair(&self, parent: &Inner, slot: usize) -> Merge {
-        let (left, right) = (parent.child(slot), parent.child(slot + 1));
+    /// Merges the leaves in two neighbouring slots of `parent`, which is locked.
+    fn try_merge_pair(&self, parent: &Inner, (left_slot, right_slot): (usize, usize)) -> Merge {
+        let (left, right) = (parent.child(left_slot), parent.child(right_slot));
         if left.is_unindexed() || right.is_unindexed() || left.is_counted() != right.is_counted() {
             return Merge::No;
         }
@@ -244,7 +193,7 @@ impl<G: Geometry> Tree<G> {
         }
         // A signpost must never point to a leaf that is gone. It goes first: a missing one does no harm.
         if self
-            .remove_signpost(parent.key(slot + 1), right.offset)
+            .remove_signpost(parent.key(right_slot), right.offset)
             .is_err()
         {
             return Merge::No;
@@ -263,24 +212,25 @@ impl<G: Geometry> Tree<G> {
         // right one is unreachable and is swept.
         left.merge(self.pm, &records, right.next());
         // Both leaves and the parent are locked, so that both boxes contain all records that are there or are about to be committed.
-        parent.set_bounds(slot, &parent.bounds(slot).join(parent.bounds(slot + 1)));
-        parent.remove(slot + 1);
+        let both = parent.bounds(left_slot).join(parent.bounds(right_slot));
+        parent.set_bounds(left_slot, &both);
+        parent.remove(right_slot);
         if !planted(Bug::FreeTooEarly) {
             self.space.retire(right.offset);
         }
         Merge::Done {
-            parent_is_small: parent.count() <= FANOUT / 4,
+            parent_is_small: parent.is_small(),
         }
     }
 
-    /// Whether [`merge`](Self::merge) of the leaf of `spot` may do something. Takes no lock, so it holds only if the spot is
+    /// Whether [`merge`](InnerTree::merge) of the leaf of `spot` may do something. Takes no lock, so it holds only if the spot is
     /// still current afterwards. The caller is pinned.
     pub(super) fn could_merge(&self, spot: &Spot<'_>) -> bool {
         let parent = spot.parent;
         parent.count() == 1
-            || pairs_at(parent, spot.slot).any(|slot| {
+            || parent.pairs_at(spot.slot).any(|(left, right)| {
                 // Until the node is validated, the slots may hold other children, or none.
-                let (left, right) = (parent.child(slot), parent.child(slot + 1));
+                let (left, right) = (parent.child(left), parent.child(right));
                 spot.is_current()
                     && Self::fit_together(
                         self.leaves.at(left.offset()),
@@ -295,193 +245,59 @@ impl<G: Geometry> Tree<G> {
         left: Offset,
         right: Offset,
     ) -> Option<(WriteGuard<'_>, Option<WriteGuard<'_>>)> {
-        let guard = self.locks.of(left.get()).try_lock()?;
-        if guard.holds(self.locks.of(right.get())) || planted(Bug::MergeLocksOneLeaf) {
-            return Some((guard, None));
+        if planted(Bug::MergeLocksOneLeaf) {
+            return Some((self.locks.of(left.get()).try_lock()?, None));
         }
-        Some((guard, Some(self.locks.of(right.get()).try_lock()?)))
+        self.locks.try_lock_two(left.get(), right.get())
     }
 
     fn fit_together(left: Leaf<'_, G>, right: Leaf<'_, G>) -> bool {
-        let (a, b) = (left.count(), right.count());
-        // An empty leaf always goes; others only if the next few inserts will not split them again.
-        let limit = if a == 0 || b == 0 {
-            Shape::<G>::RECORDS
-        } else {
-            Shape::<G>::RECORDS * 3 / 4
-        };
-        a + b <= limit
+        leaves_fit(left.count(), right.count(), Shape::<G>::RECORDS)
+    }
+}
+
+impl<G: Geometry> InnerTree for Tree<G> {
+    type Node = Inner;
+
+    fn root(&self) -> &Inner {
+        self.root()
+    }
+
+    fn arena(&self) -> &Arena<Inner> {
+        &self.arena
+    }
+
+    fn pm(&self) -> Pm {
+        self.pm
     }
 
     fn find_child(&self, node: &Inner, key: Key) -> usize {
         dispatch(self.simd, Find { node, key })
     }
 
-    /// Splits the inner nodes on the way to `key` that are full, so that a separator can be added below them. The caller has announced
-    /// the change.
-    pub(super) fn split_inner(&self, key: Key) {
-        let mut wait = Wait::default();
-        while !self.try_split_inner(key) {
-            wait.step();
-        }
-    }
-
-    /// Walks down and splits the first full node that it meets; `true` if the bottom node has room.
-    fn try_split_inner(&self, key: Key) -> bool {
-        let mut parent: Option<(&Inner, Version)> = None;
-        let mut node = self.root();
-        let mut version = node.lock().read();
+    fn announce(&self) -> impl Sized + '_ {
         loop {
-            if node.is_full() {
-                self.split_node(parent, node, version, key);
-                return false;
+            if let Some(change) = self.structure.try_begin() {
+                return change;
             }
-            if node.level() == 0 {
-                return node.lock().validate(version);
-            }
-            let child = node.node(self.find_child(node, key));
-            let child_version = child.lock().read();
-            if !node.lock().validate(version) {
-                return false;
-            }
-            parent = Some((node, version));
-            (node, version) = (child, child_version);
+            self.structure.wait_for_searches();
         }
     }
 
-    /// Splits a full inner node whose parent has room. Nothing durable is touched.
-    fn split_node(
-        &self,
-        parent: Option<(&Inner, Version)>,
-        node: &Inner,
-        version: Version,
-        key: Key,
-    ) {
-        let Some((parent, parent_version)) = parent else {
-            return self.grow_root(node, version);
+    fn try_merge(&self, key: Key) -> Merge {
+        let spot = self.locate_any(key);
+        let parent = spot.parent;
+        let Some(_parent) = parent.lock().try_lock_at(spot.version) else {
+            return Merge::Busy;
         };
-        let Some(_parent) = parent.lock().try_lock_at(parent_version) else {
-            return;
-        };
-        let Some(_node) = node.lock().try_lock_at(version) else {
-            return;
-        };
-        self.pm.note("inner split", u64::from(node.level()));
-        let slot = self.find_child(parent, key);
-        let entries = node.entries();
-        // At the right end of a node, as with ascending keys, nearly all children stay on the left.
-        let from = if self.find_child(node, key) == entries.len() - 1 {
-            entries.len() - 1
-        } else {
-            entries.len() / 2
-        };
-        let (new, _new) = self.arena.alloc(node.level());
-        new.refill(&entries[from..]);
-        node.refill(&entries[..from]);
-        // Both nodes and their parent are locked, and were before the boxes below were read.
-        parent.set_bounds(slot, &node.bounds_of_all());
-        parent.insert(
-            slot,
-            &Entry::node(entries[from].key, new, new.bounds_of_all()),
-        );
-    }
-
-    /// The root keeps its address: its children move to a new node, which becomes its only child. It is an upper node
-    /// from the beginning, and stays one.
-    fn grow_root(&self, root: &Inner, version: Version) {
-        let Some(_root) = root.lock().try_lock_at(version) else {
-            return;
-        };
-        self.pm.note("root growth", u64::from(root.level()));
-        let (child, _child) = self.arena.alloc(root.level());
-        child.refill(&root.entries());
-        root.reset(child.level() + 1);
-        root.refill(&[Entry::node(0, child, child.bounds_of_all())]);
-    }
-
-    /// Merges inner nodes that have become small, on the way to `key`, and takes levels off a root with one child.
-    fn trim(&self, key: Key) {
-        // At most eight attempts: if other threads interfere, a small node stays, and the next merge below it tries again.
-        for _ in 0..8 {
-            if self.trim_once(key) {
-                return;
-            }
+        if parent.count() == 1 {
+            return Merge::Alone;
         }
-    }
-
-    /// One structure change at most; `true` if there was none to make.
-    fn trim_once(&self, key: Key) -> bool {
-        let mut node = self.root();
-        let mut version = node.lock().read();
-        while node.level() > 0 {
-            let slot = self.find_child(node, key);
-            let child = node.node(slot);
-            let child_version = child.lock().read();
-            let count = node.count();
-            if !node.lock().validate(version) {
-                return false;
-            }
-            if count == 1 && node.level() > 1 && std::ptr::eq(node, self.root()) {
-                self.shrink_root(node, version, child);
-                return false;
-            }
-            if child.count() <= FANOUT / 4 && count > 1 && self.merge_nodes(node, version, slot) {
-                return false;
-            }
-            (node, version) = (child, child_version);
-        }
-        true
-    }
-
-    fn shrink_root(&self, root: &Inner, version: Version, child: &Inner) {
-        let Some(_root) = root.lock().try_lock_at(version) else {
-            return;
-        };
-        let Some(child_guard) = child.lock().try_lock() else {
-            return;
-        };
-        self.pm.note("root shrink", u64::from(root.level()));
-        root.reset(child.level());
-        root.refill(&child.entries());
-        drop(child_guard);
-        self.arena.free(child);
-    }
-
-    /// Merges the child in `slot` of `parent` with a neighbour, if they fit together; `false` if nothing was touched
-    /// because they do not.
-    fn merge_nodes(&self, parent: &Inner, version: Version, slot: usize) -> bool {
-        let Some(slot) = pairs_at(parent, slot).next() else {
-            return false;
-        };
-        let (left, right) = (parent.node(slot), parent.node(slot + 1));
-        let fit = || {
-            let single = left.count() == 1 || right.count() == 1;
-            left.count() + right.count() <= if single { FANOUT } else { FANOUT * 3 / 4 }
-        };
-        if !fit() {
-            return false;
-        }
-        let Some(_parent) = parent.lock().try_lock_at(version) else {
-            return true;
-        };
-        let Some(left_guard) = left.lock().try_lock() else {
-            return true;
-        };
-        let Some(right_guard) = right.lock().try_lock() else {
-            return true;
-        };
-        if fit() {
-            self.pm.note("inner merge", u64::from(left.level()));
-            let mut entries = left.entries();
-            entries.extend(right.entries());
-            left.refill(&entries);
-            // All three nodes are locked, and were before the boxes below were read.
-            parent.set_bounds(slot, &left.bounds_of_all());
-            parent.remove(slot + 1);
-            drop((left_guard, right_guard));
-            self.arena.free(right);
-        }
-        true
+        let merges = parent.pairs_at(spot.slot);
+        let mut merges = merges.map(|slots| self.try_merge_pair(parent, slots));
+        merges
+            .find(|merge| !matches!(merge, Merge::No))
+            .unwrap_or(Merge::No)
     }
 }
 
@@ -493,22 +309,4 @@ fn margin(rect: &Rect) -> f64 {
     sides
         .map(|(low, high)| (high - low).max(0.0).min(f64::MAX))
         .sum()
-}
-
-/// The slots of left neighbours in pairs: a child and its right neighbour, then its left neighbour and the child, as far as there are any.
-fn pairs_at(node: &Inner, slot: usize) -> impl Iterator<Item = usize> {
-    let right = (slot + 1 < node.count()).then_some(slot);
-    right.into_iter().chain(slot.checked_sub(1))
-}
-
-/// How an attempt to merge ended.
-enum Merge {
-    /// Two leaves became one.
-    Done { parent_is_small: bool },
-    /// They do not fit, or are not indexed yet.
-    No,
-    /// The leaf is its bottom node's only child.
-    Alone,
-    /// Another thread held a lock.
-    Busy,
 }

@@ -1,17 +1,15 @@
 //! Bulk load: builds a whole map that is not reachable, and makes it the contents of the empty map with one store.
 
-use super::inner::{Child, FANOUT, Inner};
+use super::inner::Child;
 use super::layout::LEVELS;
 use super::{Tree, root_block_at};
 use crate::concurrency::locks::Wait;
 use crate::concurrency::sync::lock;
-use crate::engines::arena::Arena;
+use crate::engines::inner_nodes::InnerTree;
+use crate::engines::parallel::{helpers, in_parallel};
 use crate::pool::Offset;
 use crate::{Error, Result};
 use std::sync::Mutex;
-
-/// Children per inner node after a bulk load: 14 of 15 slots in use, so that the first splits find room.
-const LOADED_FANOUT: usize = FANOUT * 14 / 15;
 
 /// Leaves that a thread of a bulk load takes at a time: enough that threads seldom meet, few enough that all end at about the same time.
 const PART_LEAVES: usize = 1024;
@@ -146,17 +144,7 @@ impl Tree {
             // Each thread waits for its own stores.
             self.pm.named("lbtree.load.part").fence();
         };
-        let helpers = match std::thread::available_parallelism() {
-            Ok(threads) if !self.core.runs_alone() => threads.get() - 1,
-            _ => 0,
-        };
-        std::thread::scope(|scope| {
-            for _ in 0..helpers.min(count / PART_LEAVES) {
-                // If the system has no more threads, this thread does all the work.
-                let _ = std::thread::Builder::new().spawn_scoped(scope, work);
-            }
-            work();
-        });
+        in_parallel(helpers(&self.core, count / PART_LEAVES), work);
         Ok(chain)
     }
 
@@ -207,9 +195,9 @@ impl Tree {
                     directory
                 }
                 None => {
-                    let directory = tree.new_directory(chain[0].1)?;
+                    let directory = tree.directory.new_tree(Child::leaf(chain[0].1))?;
                     index(&directory);
-                    tree.attach_directory(directory)
+                    tree.directory.attach(directory)
                 }
             };
         }
@@ -218,49 +206,11 @@ impl Tree {
 
     /// Replaces all inner nodes below the root, which is locked.
     fn index_chain(&self, chain: &Chain) {
-        free_below(&self.arena, self.root());
-        let mut nodes: Vec<(u64, &Inner)> = Vec::new();
-        for children in even_parts(chain, LOADED_FANOUT) {
-            let (node, _guard) = self.arena.alloc(0);
-            let leaves: Vec<_> = children
-                .iter()
-                .map(|&(low, offset)| (low, Child::leaf(offset)))
-                .collect();
-            node.refill_leaves(&leaves);
-            nodes.push((children[0].0, node));
-        }
-        let mut level = 1;
-        while nodes.len() > FANOUT {
-            let mut above = Vec::new();
-            for children in even_parts(&nodes, LOADED_FANOUT) {
-                let (node, _guard) = self.arena.alloc(level);
-                node.refill_nodes(children);
-                above.push((children[0].0, node));
-            }
-            nodes = above;
-            level += 1;
-        }
-        self.root().reset(level);
-        self.root().refill_nodes(&nodes);
+        let leaves = chain.iter();
+        self.load_nodes(
+            leaves
+                .map(|&(low, offset)| Child::leaf(offset).entry(low))
+                .collect(),
+        );
     }
-}
-
-/// Frees all nodes below `node`, which is locked, so that no thread can come from above any more. A reader that is still in a
-/// child finds the version of the child changed.
-fn free_below(arena: &Arena<Inner>, node: &Inner) {
-    if node.level() == 0 {
-        return;
-    }
-    for child in node.slots().map(|slot| node.node(slot)) {
-        let guard = child.lock().lock();
-        free_below(arena, child);
-        drop(guard);
-        arena.free(child);
-    }
-}
-
-/// Cuts `items` into parts of about the same size, none larger than `most`.
-fn even_parts<T>(items: &[T], most: usize) -> impl Iterator<Item = &[T]> {
-    let parts = items.len().div_ceil(most);
-    (0..parts).map(move |i| &items[items.len() * i / parts..items.len() * (i + 1) / parts])
 }

@@ -33,16 +33,17 @@
 //!   no thread still holds the block from earlier, since blocks become free only after an epoch.
 //! - *Indexing on demand* changes chains only inside unindexed ranges. There are none: the map has been warmed up before.
 //! - *Bulk loads* replace all chains and the root block at once; `Tree::reorganizing` keeps them apart from compaction.
-//! - *Directories* are made by writing to the root block; `Tree::creating` keeps that apart from moving the root block.
+//! - *Directories* are made by writing to the root block; `Directory::hold` keeps that apart from moving the root block.
 
 use super::inner::Child;
-use super::layout::{LEVELS, MAX_RECORDS, RootBlock};
+use super::layout::{MAX_RECORDS, RootBlock};
 use super::search::Spot;
 use super::{Tree, root_block_at};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::{Wait, WriteGuard};
 use crate::concurrency::sync::lock;
+use crate::engines::inner_nodes::InnerTree;
 use crate::pool::Offset;
 
 /// Rounds of moving, at most. One is enough if no thread writes meanwhile. Splits take some of the free blocks that a round has
@@ -200,7 +201,7 @@ impl Tree {
         parent.set_child(spot.slot, Child::leaf(new));
         // While the bottom node is locked, no thread can merge the leaf away. The first leaf of a chain has no signpost.
         if low > 0 {
-            self.add_signpost(low, new);
+            self.directory.add(low, new);
         }
         self.space.retire(old);
         Ok(Move::Done)
@@ -243,21 +244,11 @@ impl Tree {
         if old < end {
             return Ok(());
         }
-        // A thread that creates a directory writes to the root block. This thread locks `creating` of a tree before it looks for the
-        // directory of the tree, so no directory is created meanwhile.
-        let mut creating = vec![lock(&self.creating)];
-        let mut tree = self;
-        while let Some(directory) = tree.directory() {
-            creating.push(lock(&directory.creating));
-            tree = directory;
-        }
+        let _held = self.directory.hold();
         let Some(new) = self.space.alloc_below(end) else {
             return Ok(());
         };
-        let mut heads = [Offset::NONE; LEVELS];
-        for (head, cell) in heads.iter_mut().zip(&self.root_block()?.heads) {
-            *head = Offset::from_word(cell.load());
-        }
+        let heads = self.root_block()?.heads();
         self.pm.note("root block moved", 0);
         root_block_at(&self.core, &self.space, new)?.fill(self.pm, heads);
         // COMMIT lbtree.move-root: the catalog entry's root. Before this store recovery sees the old root block, and the copy is swept; after

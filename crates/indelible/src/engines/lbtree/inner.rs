@@ -38,6 +38,7 @@ mod walk;
 use crate::concurrency::locks::VersionLock;
 use crate::concurrency::sync::atomic::{AtomicU64, Ordering};
 use crate::engines::arena::Node;
+use crate::engines::inner_nodes::InnerNode;
 use crate::kernels::{KeyLine, Simd, prefetch, whole_part};
 use crate::pmem::geometry::sized_in_tests;
 use crate::pool::Offset;
@@ -122,6 +123,11 @@ impl Child {
     #[inline(always)]
     pub(super) fn leaf(offset: Offset) -> Self {
         Self(offset.get())
+    }
+
+    /// What a bottom node holds of this child, which begins at `key`.
+    pub(super) fn entry(self, key: u64) -> (u64, u64) {
+        (key, self.0)
     }
 
     pub(super) fn unindexed(offset: Offset) -> Self {
@@ -244,10 +250,6 @@ impl Inner {
     #[inline(always)]
     pub(super) fn level(&self) -> u32 {
         self.shape().level()
-    }
-
-    pub(super) fn is_full(&self) -> bool {
-        self.count() >= FANOUT
     }
 
     /// The key of the child in `slot`: the lowest that it covers.
@@ -432,6 +434,61 @@ impl Inner {
     }
 }
 
+impl InnerNode for Inner {
+    const FANOUT: usize = FANOUT;
+    /// 14 of 15 slots.
+    const LOADED: usize = FANOUT * 14 / 15;
+
+    type Key = u64;
+    const LOWEST_KEY: u64 = 0;
+    /// The key and the word of a child.
+    type Entry = (u64, u64);
+
+    fn count(&self) -> usize {
+        self.count()
+    }
+
+    fn node(&self, slot: usize) -> &Self {
+        self.node(slot)
+    }
+
+    fn last(&self) -> usize {
+        self.shape().last()
+    }
+
+    fn after(&self, slot: usize) -> Option<usize> {
+        self.shape().after(slot)
+    }
+
+    fn before(&self, slot: usize) -> Option<usize> {
+        self.shape().before(slot)
+    }
+
+    fn entries(&self) -> Children {
+        self.children()
+    }
+
+    fn refill(&self, children: &[(u64, u64)]) {
+        self.refill(children);
+    }
+
+    fn insert(&self, slot: usize, &(key, word): &(u64, u64)) {
+        self.insert_word(slot, key, word);
+    }
+
+    fn remove(&self, slot: usize) {
+        self.remove(slot);
+    }
+
+    fn key_of(&(key, _): &(u64, u64)) -> u64 {
+        key
+    }
+
+    fn entry_for(key: u64, child: &Self) -> (u64, u64) {
+        (key, std::ptr::from_ref(child) as u64)
+    }
+}
+
 // SAFETY: `Inner` consists of atomics alone.
 unsafe impl Node for Inner {
     #[inline(always)]
@@ -578,11 +635,6 @@ impl Inner {
     /// Adds a leaf to the right of `slot`.
     pub(super) fn insert_leaf(&self, slot: usize, key: u64, child: Child) {
         self.insert_word(slot, key, child.0);
-    }
-
-    /// Adds a node to the right of `slot`.
-    pub(super) fn insert_node(&self, slot: usize, key: u64, node: &Inner) {
-        self.insert_word(slot, key, std::ptr::from_ref(node) as u64);
     }
 
     /// Removes the child in `slot`, which is not the first. The child before it covers the keys of the removed child from then on.

@@ -6,6 +6,7 @@ use super::leaf::PreparedInsert;
 use super::search::LockedLeaf;
 use crate::concurrency::epochs;
 use crate::engines::Decision;
+use crate::engines::inner_nodes::{InnerTree, is_worth_merging};
 use crate::pmem::planted::planted;
 use crate::{Error, Result};
 
@@ -50,7 +51,7 @@ impl Tree {
                     self.count_change(leaf.offset, key, -1);
                     let left = leaf.count();
                     drop(locked);
-                    if self.is_worth_merging(left) {
+                    if is_worth_merging(left, self.leaves.capacity()) {
                         self.merge(key);
                     }
                     return Ok(before);

@@ -75,6 +75,12 @@ pub(super) struct RootBlock {
 }
 
 impl RootBlock {
+    pub(super) fn heads(&self) -> [Offset; LEVELS] {
+        self.heads
+            .each_ref()
+            .map(|head| Offset::from_word(head.load_acquire()))
+    }
+
     /// Fills a root block that is not reachable yet, and persists it.
     pub(super) fn fill(&self, pm: Pm, heads: [Offset; LEVELS]) {
         for (cell, head) in self.heads.iter().zip(heads) {

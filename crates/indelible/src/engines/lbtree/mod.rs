@@ -57,19 +57,21 @@ pub use options::LbTreeOptions;
 
 use crate::concurrency::records::{self, RecordCount, RecordLocks};
 use crate::engines::arena::Arena;
+use crate::engines::waiting::WaitingOperations;
 use crate::engines::{Decision, Engine, Fact, Lookup, Ordered, Place, Report, Unread};
-use crate::kernels::{Kernel, Simd, SimdLevel, dispatch};
+use crate::kernels::SimdLevel;
 use crate::pmem::Pm;
 use crate::pmem::geometry::sized;
 use crate::pool::{Offset, PoolCore, Space};
 use crate::{Error, Result};
+use directory::Directory;
 use inner::{Child, Inner};
-use layout::{BLOCK_BYTES, LEVELS, RootBlock};
+use layout::{BLOCK_BYTES, RootBlock};
 use leaf::Leaves;
 use scan::{Bookmark, Buffer, Portion};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Locks of a directory: it is small and rarely written.
 const DIRECTORY_LOCKS: usize = sized(records::LOCKS / 64, 8);
@@ -91,11 +93,10 @@ struct Tree {
     level: usize,
     /// Held while a part of an unindexed range is being indexed.
     indexing: Mutex<()>,
-    /// Number of operations that wait for a range to be indexed. While there are any, the sweep sleeps.
-    waiting_operations: AtomicU32,
-    directory: OnceLock<Box<Tree>>,
-    /// Held while the directory is being created, and while the root block moves.
-    creating: Mutex<()>,
+    /// Operations that need a part of an unindexed range.
+    waiting_operations: WaitingOperations,
+    /// Signposts into the chain.
+    directory: Directory,
     /// In the tree of records: held while chains are compacted, or replaced by a bulk load.
     reorganizing: Mutex<()>,
     /// In the tree of records: how far the records have been counted since the open.
@@ -135,13 +136,18 @@ impl Tree {
             slot,
             level,
             indexing: Mutex::new(()),
-            waiting_operations: AtomicU32::new(0),
-            directory: OnceLock::new(),
-            creating: Mutex::new(()),
+            waiting_operations: WaitingOperations::default(),
+            directory: Directory::new(core, space, leaf_bytes, slot, level + 1),
             reorganizing: Mutex::new(()),
             count: RecordCount::default(),
             splits: AtomicU64::new(0),
         }
+    }
+
+    /// Lays out an empty leaf in a free block, and flushes it without a fence.
+    fn fill_empty_leaf(core: &PoolCore, leaf_bytes: u32, offset: Offset) {
+        let leaf = Leaves::new(core.base(), leaf_bytes).at(offset);
+        leaf.fill(core.pm(), &[], Offset::NONE);
     }
 
     /// A tree over the chain that begins at `head`: a leaf with no leaf to its right, or the begin of an unindexed range.
@@ -163,16 +169,11 @@ impl Tree {
 
     #[inline(always)]
     fn directory(&self) -> Option<&Tree> {
-        self.directory.get().map(Box::as_ref)
+        self.directory.tree()
     }
 
     fn leaf_bytes(&self) -> u64 {
         (self.leaves.blocks() * BLOCK_BYTES) as u64
-    }
-
-    #[inline(always)]
-    fn find_child(&self, node: &Inner, key: u64) -> usize {
-        dispatch(self.simd, FindChild { node, key })
     }
 
     fn root_block(&self) -> Result<&RootBlock> {
@@ -188,20 +189,6 @@ impl Tree {
 
     fn split_happened(&self) {
         self.splits.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-struct FindChild<'a> {
-    node: &'a Inner,
-    key: u64,
-}
-
-impl Kernel for FindChild<'_> {
-    type Out = usize;
-
-    #[inline(always)]
-    fn run<S: Simd>(self) -> usize {
-        self.node.find::<S>(self.key)
     }
 }
 
@@ -236,9 +223,8 @@ impl Engine for Index {
     fn format(place: &Place, options: &LbTreeOptions) -> Result<()> {
         let core = &place.core;
         let space = core.space(place.slot, options.bytes())?;
-        let leaves = Leaves::new(core.base(), options.bytes());
         let (head, root) = (space.alloc()?, space.alloc()?);
-        leaves.at(head).fill(core.pm(), &[], Offset::NONE);
+        Tree::fill_empty_leaf(core, options.bytes(), head);
         root_block_at(core, &space, root)?
             .fill(core.pm(), [head, Offset::NONE, Offset::NONE, Offset::NONE]);
         // Needs no flush: it lies in the line of the word that commits the entry.
@@ -250,25 +236,15 @@ impl Engine for Index {
     fn open(place: &Place, options: LbTreeOptions, _: u32) -> Result<Self> {
         let (core, slot) = (&place.core, place.slot);
         let space = core.space(slot, options.bytes())?;
-        let heads: Vec<Offset> = root_block(core, &space, slot)?
-            .heads
-            .iter()
-            .map(|head| Offset::from_word(head.load_acquire()))
-            .collect();
+        let heads = root_block(core, &space, slot)?.heads();
         space.claim(Offset::from_word(core.entry(slot).roots[0].load()));
-        let mut above = None;
-        for level in (0..LEVELS).rev().filter(|&level| !heads[level].is_none()) {
-            let tree = Tree::new(core, &space, options.bytes(), slot, level);
-            let tree = tree.over(Child::unindexed(heads[level]))?;
-            if let Some(directory) = above.take() {
-                let _ = tree.directory.set(Box::new(directory));
-            }
-            above = Some(tree);
-        }
-        let Some(tree) = above.filter(|tree: &Tree| tree.level == 0) else {
+        if heads[0].is_none() {
             let name = core.name_of(slot);
             return Err(Error::Damaged(format!("map {name:?} has no leaves")));
-        };
+        }
+        let tree = Tree::new(core, &space, options.bytes(), slot, 0);
+        let tree = tree.over(Child::unindexed(heads[0]))?;
+        tree.directory.open_trees(&heads)?;
         Ok(Self {
             tree,
             spaces: [space],

@@ -23,24 +23,18 @@
 //! the same block, and no leaf is a block that was allocated since the open.
 
 use super::inner::Child;
-use super::layout::LEVELS;
 use super::leaf::Leaf;
 use super::{Bug, Tree};
 use crate::concurrency::epochs;
-use crate::concurrency::sync::{lock, nap};
-use crate::engines::Decision;
+use crate::concurrency::sync::lock;
+use crate::engines::inner_nodes::{InnerNode, InnerTree};
 use crate::pmem::geometry::sized_in_tests;
 use crate::pmem::planted::planted;
 use crate::pool::Offset;
 use crate::{Error, Result};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 /// One leaf in this many is a signpost, on average.
 const SIGNPOST_INTERVAL: u64 = sized_in_tests(32, 4) as u64;
-
-/// How long the sweep sleeps while an operation is indexing a range: about as long as indexing one range takes.
-const SWEEP_PAUSE: Duration = Duration::from_micros(50);
 
 /// Whether the leaf at `offset` gets a signpost. The rule depends on the offset alone, so that a split and a merge come to the same
 /// answer. It uses a hash, because a regular pattern would meet the leaves of the directory, which are allocated between the
@@ -54,80 +48,13 @@ pub(super) fn is_signpost(offset: Offset) -> bool {
     (hash >> 33).is_multiple_of(SIGNPOST_INTERVAL)
 }
 
-/// The lowest key and the offset of the leaf that a record of a directory points to.
-fn leaf_of_signpost((low, word): (u64, u64)) -> (u64, Offset) {
-    (low, Offset::from_word(word))
-}
-
 impl Tree {
-    /// Adds a signpost to the new leaf at `offset`, if that leaf is to have one. The caller holds the lock of the leaf or of its left
-    /// neighbour.
-    pub(super) fn add_signpost(&self, low: u64, offset: Offset) {
-        if !is_signpost(offset) || self.level + 1 == LEVELS {
-            return;
-        }
-        self.pm.note("signpost added", self.level as u64);
-        // Without the signpost recovery walks a few more leaves: no reason to fail the insert that caused the split.
-        let added = self
-            .directory_or_create()
-            .map_err(Box::new)
-            .and_then(|directory| directory.apply(low, |_| Decision::Put(offset.get())));
-        if let Err(error) = added {
-            tracing::debug!(%error, low, "signpost not recorded");
-        }
-    }
-
     /// Removes the signpost to the leaf at `offset`, if there is one.
     pub(super) fn remove_signpost(&self, low: u64, offset: Offset) -> Result<()> {
-        if !is_signpost(offset) || planted(Bug::SignpostKept) {
+        if planted(Bug::SignpostKept) {
             return Ok(());
         }
-        self.pm.note("signpost removed", self.level as u64);
-        let Some(directory) = self.directory() else {
-            return Ok(());
-        };
-        let removed = directory.apply(low, |now| {
-            if now == Some(offset.get()) {
-                Decision::Remove
-            } else {
-                Decision::Keep
-            }
-        });
-        removed.map(drop).map_err(|error| *error)
-    }
-
-    /// The directory of this tree. Creates an empty one if there is none.
-    fn directory_or_create(&self) -> Result<&Tree> {
-        if let Some(directory) = self.directory() {
-            return Ok(directory);
-        }
-        let _creating = lock(&self.creating);
-        if let Some(directory) = self.directory() {
-            return Ok(directory);
-        }
-        let head = self.leaves.at(self.space.alloc()?);
-        self.pm.note("directory made", self.level as u64);
-        head.fill(self.pm, &[], Offset::NONE);
-        self.pm.fence();
-        // COMMIT lbtree.directory: the head of the directory's chain in the root block. Before this store there is no directory and
-        // the block is swept; after it there is an empty directory.
-        self.pm.commit(
-            &self.root_block()?.heads[self.level + 1],
-            head.offset.get(),
-            "lbtree.directory",
-        );
-        Ok(self.attach_directory(self.new_directory(head.offset)?))
-    }
-
-    /// A tree of the one leaf at `head`, which is to become the directory of this tree.
-    pub(super) fn new_directory(&self, head: Offset) -> Result<Tree> {
-        let (leaf_bytes, level) = (self.leaf_bytes() as u32, self.level + 1);
-        Tree::new(&self.core, &self.space, leaf_bytes, self.slot, level).over(Child::leaf(head))
-    }
-
-    /// Makes `directory` the directory of this tree, which has none yet.
-    pub(super) fn attach_directory(&self, directory: Tree) -> &Tree {
-        self.directory.get_or_init(|| Box::new(directory))
+        self.directory.remove(low, offset)
     }
 
     /// The signposts to those of the freshly loaded `leaves`, given by lowest key and offset, that are to have one.
@@ -142,21 +69,8 @@ impl Tree {
     /// Indexes the leaves around `key`, if they are in an unindexed range, for an operation that needs them. The sweep waits meanwhile.
     #[cold]
     pub(super) fn index_on_demand(&self, key: u64) -> Result<()> {
-        let _waiting = WaitingOperation::new(&self.waiting_operations);
+        let _waiting = self.waiting_operations.enter();
         self.index_around(key)
-    }
-
-    /// Sleeps while an operation waits to index a range, in this tree or in a directory. Only the sweep calls this: mutexes are
-    /// not fair, and the sweep, which indexes without a pause, would keep the operation out. To yield would not be enough: on the
-    /// same core a thread that yields soon runs again, and may hold the mutex when its time slice ends.
-    fn wait_for_operations(&self) {
-        let mut tree = Some(self);
-        while let Some(here) = tree {
-            while here.waiting_operations.load(Ordering::Relaxed) > 0 {
-                nap(SWEEP_PAUSE);
-            }
-            tree = here.directory();
-        }
     }
 
     /// Indexes the leaves around `key`, if they are in an unindexed range: those between the nearest signposts on both sides.
@@ -169,11 +83,13 @@ impl Tree {
             return Ok(());
         }
         let start = self
-            .signpost_at_or_below(key)?
+            .directory
+            .at_or_below(key)?
             .filter(|&(start, _)| start > low)
             .unwrap_or((low, child.offset()));
         let end = self
-            .signpost_above(key)?
+            .directory
+            .above(key)?
             .filter(|&(end, _)| high.is_none_or(|high| end < high));
         let stop = match (end, high) {
             (Some((_, offset)), _) => offset,
@@ -323,22 +239,6 @@ impl Tree {
         }
     }
 
-    fn signpost_at_or_below(&self, key: u64) -> Result<Option<(u64, Offset)>> {
-        let signpost = match self.directory() {
-            Some(directory) => directory.record_at_or_below(key)?,
-            None => None,
-        };
-        Ok(signpost.map(leaf_of_signpost))
-    }
-
-    fn signpost_above(&self, key: u64) -> Result<Option<(u64, Offset)>> {
-        let signpost = match (self.directory(), key.checked_add(1)) {
-            (Some(directory), Some(key)) => directory.record_at_or_above(key)?,
-            _ => None,
-        };
-        Ok(signpost.map(leaf_of_signpost))
-    }
-
     /// Sweeps the tree of records, which this is, and its directories. Stops early, with `false`, when `go_on` says so.
     pub(super) fn sweep_all(&self, go_on: &dyn Fn() -> bool) -> Result<bool> {
         let mut trees = vec![self];
@@ -364,7 +264,8 @@ impl Tree {
     fn sweep(&self, go_on: &dyn Fn() -> bool) -> Result<bool> {
         let mut from = 0;
         while go_on() {
-            self.wait_for_operations();
+            self.waiting_operations.wait_for_none();
+            self.directory.wait_for_operations();
             let _guard = epochs::pin();
             if self.locate_any::<()>(from).child.is_unindexed() {
                 self.index_around(from)?;
@@ -387,21 +288,5 @@ impl Tree {
             }
         }
         Ok(false)
-    }
-}
-
-/// Counts an operation that waits for a range to be indexed, from its creation until it is dropped.
-struct WaitingOperation<'a>(&'a AtomicU32);
-
-impl<'a> WaitingOperation<'a> {
-    fn new(waiting: &'a AtomicU32) -> Self {
-        waiting.fetch_add(1, Ordering::Relaxed);
-        Self(waiting)
-    }
-}
-
-impl Drop for WaitingOperation<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -8,12 +8,16 @@
 
 use super::Bug;
 use super::Tree;
-use super::inner::{Child, FANOUT, Inner};
+use super::inner::{Child, Inner};
 use super::layout::MAX_RECORDS;
 use super::leaf::Leaf;
 use super::search::{LockedLeaf, Spot};
 use crate::Result;
-use crate::concurrency::locks::{Version, Wait, WriteGuard};
+use crate::concurrency::locks::WriteGuard;
+use crate::engines::arena::Arena;
+use crate::engines::inner_nodes::{InnerNode, InnerTree, Merge, leaves_fit};
+use crate::kernels::{Kernel, Simd, dispatch};
+use crate::pmem::Pm;
 use crate::pmem::planted::planted;
 use crate::pool::Offset;
 
@@ -42,7 +46,7 @@ impl Tree {
         spot.parent
             .insert_leaf(spot.slot, pivot, Child::leaf(new.offset));
         self.split_happened();
-        self.add_signpost(pivot, new.offset);
+        self.directory.add(pivot, new.offset);
         Ok(())
     }
 
@@ -71,62 +75,6 @@ impl Tree {
         // swept; after it, it sees both leaves.
         leaf.switch(self.pm, &headers, new.offset);
         pivot
-    }
-
-    /// Whether a leaf with `count` records left should be merged with a neighbour. Asked on the way down, so at most
-    /// three times between full and empty: a leaf that stays small does not try at every removal. A leaf that has lost
-    /// fewer than three quarters of its records does not try at all, so that a map whose size stays the same is left alone.
-    #[inline(always)]
-    pub(super) fn is_worth_merging(&self, count: usize) -> bool {
-        let capacity = self.leaves.capacity();
-        count == 0 || count == capacity / 4 || count == capacity / 8
-    }
-
-    /// Merges the leaf that covers `key` with a neighbour under the same bottom node, if both fit into one with room
-    /// to spare; `false` if nothing was merged.
-    ///
-    /// This is the logless split run backwards (not in the paper, which never merges): the left leaf takes over the
-    /// right one's records and its sibling with one 8-byte store.
-    #[cold]
-    pub(super) fn merge(&self, key: u64) -> bool {
-        let mut wait = Wait::default();
-        let mut trimmed = false;
-        loop {
-            match self.try_merge(key) {
-                Merge::Busy => wait.step(),
-                Merge::Alone if !trimmed => {
-                    self.trim(key);
-                    trimmed = true;
-                }
-                Merge::Done { parent_is_small } => {
-                    if parent_is_small {
-                        self.trim(key);
-                    }
-                    return true;
-                }
-                Merge::Alone | Merge::No => return false,
-            }
-        }
-    }
-
-    fn try_merge(&self, key: u64) -> Merge {
-        let spot = self.locate_any::<()>(key);
-        let parent = spot.parent;
-        let Some(parent_guard) = parent.lock().try_lock_at(spot.version) else {
-            return Merge::Busy;
-        };
-        if parent.count() == 1 {
-            return Merge::Alone;
-        }
-        let mut result = Merge::No;
-        for slots in pairs_at(parent, spot.slot) {
-            result = self.try_merge_pair(parent, slots);
-            if !matches!(result, Merge::No) {
-                break;
-            }
-        }
-        drop(parent_guard);
-        result
     }
 
     /// Merges the leaves in two neighbouring slots of `parent`, which is locked.
@@ -162,16 +110,16 @@ impl Tree {
         }
         drop(leaf_guards);
         Merge::Done {
-            parent_is_small: parent.count() <= FANOUT / 4,
+            parent_is_small: parent.is_small(),
         }
     }
 
-    /// Whether [`merge`](Self::merge) of the leaf of `spot` may do something. Takes no lock, so it holds only if the spot is
+    /// Whether [`merge`](InnerTree::merge) of the leaf of `spot` may do something. Takes no lock, so it holds only if the spot is
     /// still current afterwards, and the leaves may change right away. The caller is pinned.
     pub(super) fn could_merge(&self, spot: &Spot<'_>) -> bool {
         let parent = spot.parent;
         parent.count() == 1
-            || pairs_at(parent, spot.slot).any(|(left, right)| {
+            || parent.pairs_at(spot.slot).any(|(left, right)| {
                 // Until the node is validated, the slots may hold other children, or none.
                 let (left, right) = (parent.child(left), parent.child(right));
                 spot.is_current()
@@ -188,22 +136,14 @@ impl Tree {
         left: Offset,
         right: Offset,
     ) -> Option<(WriteGuard<'_>, Option<WriteGuard<'_>>)> {
-        let guard = self.locks.of(left.get()).try_lock()?;
-        if guard.holds(self.locks.of(right.get())) || planted(Bug::MergeLocksOneLeaf) {
-            return Some((guard, None));
+        if planted(Bug::MergeLocksOneLeaf) {
+            return Some((self.locks.of(left.get()).try_lock()?, None));
         }
-        Some((guard, Some(self.locks.of(right.get()).try_lock()?)))
+        self.locks.try_lock_two(left.get(), right.get())
     }
 
     fn fit_together(&self, left: Leaf<'_>, right: Leaf<'_>) -> bool {
-        let (a, b) = (left.count(), right.count());
-        // An empty leaf always goes; others only if the next few inserts will not split them again.
-        let limit = if a == 0 || b == 0 {
-            self.leaves.capacity()
-        } else {
-            self.leaves.capacity() * 3 / 4
-        };
-        a + b <= limit
+        leaves_fit(left.count(), right.count(), self.leaves.capacity())
     }
 
     fn merge_leaves(&self, left: Leaf<'_>, right: Leaf<'_>) {
@@ -221,194 +161,56 @@ impl Tree {
         // records and the right one is unreachable and is swept.
         left.switch(self.pm, &headers, right.next());
     }
+}
 
-    /// Splits the inner nodes on the way to `key` that are full, so that a separator can be added below them.
-    pub(super) fn split_inner(&self, key: u64) {
-        let mut wait = Wait::default();
-        while !self.try_split_inner(key) {
-            wait.step();
+impl InnerTree for Tree {
+    type Node = Inner;
+
+    fn root(&self) -> &Inner {
+        self.root()
+    }
+
+    fn arena(&self) -> &Arena<Inner> {
+        &self.arena
+    }
+
+    fn pm(&self) -> Pm {
+        self.pm
+    }
+
+    fn find_child(&self, node: &Inner, key: u64) -> usize {
+        dispatch(self.simd, FindChild { node, key })
+    }
+
+    /// This is the logless split run backwards (not in the paper, which never merges): the left leaf takes over the
+    /// right one's records and its sibling with one 8-byte store.
+    fn try_merge(&self, key: u64) -> Merge {
+        let spot = self.locate_any::<()>(key);
+        let parent = spot.parent;
+        let Some(_parent) = parent.lock().try_lock_at(spot.version) else {
+            return Merge::Busy;
+        };
+        if parent.count() == 1 {
+            return Merge::Alone;
         }
-    }
-
-    /// Walks down and splits the first full node that it meets; `true` if the bottom node has room.
-    fn try_split_inner(&self, key: u64) -> bool {
-        let mut parent: Option<(&Inner, Version)> = None;
-        let mut node = self.root();
-        let mut version = node.lock().read();
-        loop {
-            if node.is_full() {
-                self.split_node(parent, node, version, key);
-                return false;
-            }
-            if node.level() == 0 {
-                return node.lock().validate(version);
-            }
-            let slot = self.find_child(node, key);
-            let child = node.node(slot);
-            let child_version = child.lock().read();
-            if !node.lock().validate(version) {
-                return false;
-            }
-            parent = Some((node, version));
-            (node, version) = (child, child_version);
-        }
-    }
-
-    /// Splits a full inner node whose parent has room. Nothing durable is touched.
-    fn split_node(
-        &self,
-        parent: Option<(&Inner, Version)>,
-        node: &Inner,
-        version: Version,
-        key: u64,
-    ) {
-        let Some((parent, parent_version)) = parent else {
-            return self.grow_root(node, version);
-        };
-        let Some(_parent) = parent.lock().try_lock_at(parent_version) else {
-            return;
-        };
-        let Some(_node) = node.lock().try_lock_at(version) else {
-            return;
-        };
-        self.pm.note("inner split", u64::from(node.level()));
-        let slot = self.find_child(parent, key);
-        let children = node.children();
-        // At the right end of a node, as with ascending keys, nearly all children stay on the left.
-        let from = if self.find_child(node, key) == node.shape().last() {
-            children.len() - 1
-        } else {
-            children.len() / 2
-        };
-        let (new, _new) = self.arena.alloc(node.level());
-        new.refill(&children[from..]);
-        node.refill(&children[..from]);
-        parent.insert_node(slot, children[from].0, new);
-    }
-
-    /// The root keeps its address: its children move to a new node, which becomes its only child. It is an upper node
-    /// from the beginning, and stays one.
-    fn grow_root(&self, root: &Inner, version: Version) {
-        let Some(_root) = root.lock().try_lock_at(version) else {
-            return;
-        };
-        self.pm.note("root growth", u64::from(root.level()));
-        let (child, _child) = self.arena.alloc(root.level());
-        child.refill(&root.children());
-        root.reset(child.level() + 1);
-        root.refill_nodes(&[(0, child)]);
-    }
-
-    /// Merges inner nodes that have become small, on the way to `key`, and takes levels off a root with one child.
-    fn trim(&self, key: u64) {
-        // At most eight attempts: if other threads interfere, a small node stays, and the next merge below it tries again.
-        for _ in 0..8 {
-            if self.trim_once(key) {
-                return;
-            }
-        }
-    }
-
-    /// One structure change at most; `true` if there was none to make.
-    fn trim_once(&self, key: u64) -> bool {
-        let mut node = self.root();
-        let mut version = node.lock().read();
-        while node.level() > 0 {
-            let slot = self.find_child(node, key);
-            let child = node.node(slot);
-            let child_version = child.lock().read();
-            let count = node.count();
-            if !node.lock().validate(version) {
-                return false;
-            }
-            if count == 1 && node.level() > 1 && std::ptr::eq(node, self.root()) {
-                self.shrink_root(node, version, child);
-                return false;
-            }
-            if child.count() <= FANOUT / 4 && count > 1 && self.merge_nodes(node, version, slot) {
-                return false;
-            }
-            (node, version) = (child, child_version);
-        }
-        true
-    }
-
-    fn shrink_root(&self, root: &Inner, version: Version, child: &Inner) {
-        let Some(_root) = root.lock().try_lock_at(version) else {
-            return;
-        };
-        let Some(child_guard) = child.lock().try_lock() else {
-            return;
-        };
-        self.pm.note("root shrink", u64::from(root.level()));
-        root.reset(child.level());
-        root.refill(&child.children());
-        drop(child_guard);
-        self.arena.free(child);
-    }
-
-    /// Merges the child in `slot` of `parent` with a neighbour, if they fit together; `false` if nothing was touched
-    /// because they do not.
-    fn merge_nodes(&self, parent: &Inner, version: Version, slot: usize) -> bool {
-        let Some((left_slot, right_slot)) = pair_at(parent, slot) else {
-            return false;
-        };
-        let (left, right) = (parent.node(left_slot), parent.node(right_slot));
-        let fit = || {
-            let single = left.count() == 1 || right.count() == 1;
-            left.count() + right.count() <= if single { FANOUT } else { FANOUT * 3 / 4 }
-        };
-        if !fit() {
-            return false;
-        }
-        let Some(_parent) = parent.lock().try_lock_at(version) else {
-            return true;
-        };
-        let Some(left_guard) = left.lock().try_lock() else {
-            return true;
-        };
-        let Some(right_guard) = right.lock().try_lock() else {
-            return true;
-        };
-        if fit() {
-            self.pm.note("inner merge", u64::from(left.level()));
-            let mut children = left.children();
-            children.extend(right.children());
-            left.refill(&children);
-            parent.remove(right_slot);
-            drop((left_guard, right_guard));
-            self.arena.free(right);
-        }
-        true
+        let merges = parent.pairs_at(spot.slot);
+        let mut merges = merges.map(|slots| self.try_merge_pair(parent, slots));
+        merges
+            .find(|merge| !matches!(merge, Merge::No))
+            .unwrap_or(Merge::No)
     }
 }
 
-/// The slots of two neighbours, one of which is in `slot`, if there are two.
-fn pair_at(node: &Inner, slot: usize) -> Option<(usize, usize)> {
-    let shape = node.shape();
-    match shape.after(slot) {
-        Some(next) => Some((slot, next)),
-        None => shape.before(slot).map(|before| (before, slot)),
+struct FindChild<'a> {
+    node: &'a Inner,
+    key: u64,
+}
+
+impl Kernel for FindChild<'_> {
+    type Out = usize;
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> usize {
+        self.node.find::<S>(self.key)
     }
-}
-
-/// The slots of a child and its right neighbour, then of its left neighbour and the child, as far as there are any.
-fn pairs_at(node: &Inner, slot: usize) -> impl Iterator<Item = (usize, usize)> {
-    let shape = node.shape();
-    let right = shape.after(slot).map(|next| (slot, next));
-    right
-        .into_iter()
-        .chain(shape.before(slot).map(|before| (before, slot)))
-}
-
-/// How an attempt to merge ended.
-enum Merge {
-    /// Two leaves became one.
-    Done { parent_is_small: bool },
-    /// They do not fit, or are not indexed yet.
-    No,
-    /// The leaf is its bottom node's only child.
-    Alone,
-    /// Another thread held a lock.
-    Busy,
 }
