@@ -1,12 +1,15 @@
 //! Indelible: each kind of index of the library's list, with each of the promises that a pool can make.
 
+use super::points::OfPoints;
 use super::{Contestant, Place, Survives};
 use crate::index::Index;
 use crate::outcome::{Fact, Number, Statistics};
 use anyhow::{Context, Result};
 use indelible::{
-    Durability, FactValue, IndexKind, IndexOptions, IndexStat, Kind, Map, Pool, PoolOptions,
+    Durability, FactValue, IndexKind, IndexOptions, IndexStat, Kind, Map, MapOptions, Pool,
+    PoolOptions,
 };
+use std::fmt::Display;
 use std::time::Duration;
 
 /// A map in a pool of its own.
@@ -32,29 +35,37 @@ pub fn name_of(kind: Kind) -> String {
     }
 }
 
-fn of_kind(kind: Kind) -> [Contestant; 5] {
-    let name = name_of(kind);
-    let about = |pool: &str| {
-        let version = env!("CARGO_PKG_VERSION");
-        format!("indelible {version}: kind {kind}, {pool}")
-    };
+/// A family of our indexes: how one is made in a pool, and found there again.
+pub(super) trait Family {
+    fn create(pool: &Pool, place: &Place) -> Result<Box<dyn Index>>;
+
+    fn reopen(pool: &Pool) -> Result<Box<dyn Index>>;
+}
+
+/// The contestants of one kind of index in anonymous memory, on a file, and with the protocol of persistent memory.
+pub(super) fn on_memory_file_and_pmem<F: Family>(
+    name: &str,
+    about: impl Fn(&str) -> String,
+    map: Option<MapOptions>,
+    points: Option<OfPoints>,
+) -> [Contestant; 3] {
     let dram = Contestant {
         name: format!("{name}-dram"),
         about: about("in anonymous memory"),
         survives: Survives::Nothing,
-        map: Some(kind.into()),
+        map,
         kernel: None,
-        points: None,
+        points,
         has_batches: true,
-        create: |place| index(&PoolOptions::new().in_memory()?, place),
+        create: |place| F::create(&PoolOptions::new().in_memory()?, place),
         open: None,
     };
     let file = Contestant {
         about: about("on a file, Durability::Process (the default)"),
         survives: Survives::Kill,
-        create: |place| index(&PoolOptions::new().create(pool(place))?, place),
-        open: Some(|place| reopened(&PoolOptions::new().open(pool(place))?)),
-        name: name.clone(),
+        create: |place| F::create(&PoolOptions::new().create(pool(place))?, place),
+        open: Some(|place| F::reopen(&PoolOptions::new().open(pool(place))?)),
+        name: name.into(),
         ..dram.clone()
     };
     let pmem = Contestant {
@@ -62,23 +73,36 @@ fn of_kind(kind: Kind) -> [Contestant; 5] {
             "Durability::PowerLoss, flushes and fences as on persistent memory whatever the file is on",
         ),
         survives: Survives::PowerCut,
-        create: |place| index(&power_loss().create(pool(place))?, place),
-        open: Some(|place| reopened(&power_loss().open(pool(place))?)),
+        create: |place| F::create(&power_loss().create(pool(place))?, place),
+        open: Some(|place| F::reopen(&power_loss().open(pool(place))?)),
         name: format!("{name}-pmem"),
         ..dram.clone()
     };
+    [dram, file, pmem]
+}
+
+/// What is said of a kind of index of ours in a pool.
+pub(super) fn about(kind: impl Display, pool: &str) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    format!("indelible {version}: kind {kind}, {pool}")
+}
+
+fn of_kind(kind: Kind) -> [Contestant; 5] {
+    let name = name_of(kind);
+    let about = |pool: &str| about(kind, pool);
+    let [dram, file, pmem] = on_memory_file_and_pmem::<Ours>(&name, about, Some(kind.into()), None);
     let disk = Contestant {
         about: about("Durability::PowerLoss with a log, as on any disk"),
         survives: Survives::PowerCut,
-        create: |place| index(&logged(Durability::PowerLoss).create(pool(place))?, place),
-        open: Some(|place| reopened(&PoolOptions::new().open(pool(place))?)),
+        create: |place| Ours::create(&logged(Durability::PowerLoss).create(pool(place))?, place),
+        open: Some(|place| Ours::reopen(&PoolOptions::new().open(pool(place))?)),
         name: format!("{name}-disk"),
         ..dram.clone()
     };
     let disk_10ms = Contestant {
         about: about("Durability::Interval(10 ms) with a log, as on any disk"),
         survives: Survives::Kill,
-        create: |place| index(&logged(TEN_MILLIS).create(pool(place))?, place),
+        create: |place| Ours::create(&logged(TEN_MILLIS).create(pool(place))?, place),
         name: format!("{name}-disk-10ms"),
         ..disk.clone()
     };
@@ -129,16 +153,18 @@ fn logged(durability: Durability) -> PoolOptions {
     options
 }
 
-fn index(pool: &Pool, place: &Place) -> Result<Box<dyn Index>> {
-    let options = place.map.as_ref();
-    let options = options.context("a map of indelible needs options")?;
-    let map = pool.map_with("bench", options)?;
-    Ok(Box::new(Ours { map }))
-}
+impl Family for Ours {
+    fn create(pool: &Pool, place: &Place) -> Result<Box<dyn Index>> {
+        let options = place.map.as_ref();
+        let options = options.context("a map of indelible needs options")?;
+        let map = pool.map_with("bench", options)?;
+        Ok(Box::new(Self { map }))
+    }
 
-fn reopened(pool: &Pool) -> Result<Box<dyn Index>> {
-    let map = pool.open_map("bench")?;
-    Ok(Box::new(Ours { map }))
+    fn reopen(pool: &Pool) -> Result<Box<dyn Index>> {
+        let map = pool.open_map("bench")?;
+        Ok(Box::new(Self { map }))
+    }
 }
 
 impl Index for Ours {

@@ -1,13 +1,13 @@
 //! Indelible: each kind of spatial index of the library's list, with each of the promises that a pool can make.
 
 use super::OfPoints;
-use crate::contestants::ours::{pool, power_loss};
-use crate::contestants::{Contestant, Place, Survives};
+use crate::contestants::ours::{Family, about, on_memory_file_and_pmem};
+use crate::contestants::{Contestant, Place};
 use crate::data::points::{self, Point};
 use crate::index::Index;
 use crate::outcome::Statistics;
 use anyhow::{Context, Result};
-use indelible::{Box2, Point2, Pool, PoolOptions, Spatial, SpatialKind};
+use indelible::{Box2, Point2, Pool, Spatial, SpatialKind};
 
 /// A spatial index in a pool of its own.
 struct Ours {
@@ -28,58 +28,28 @@ pub fn name_of(kind: SpatialKind) -> String {
 }
 
 fn of_kind(kind: SpatialKind) -> [Contestant; 3] {
-    let name = name_of(kind);
-    let about = |pool: &str| {
-        let version = env!("CARGO_PKG_VERSION");
-        format!("indelible {version}: kind {kind}, {pool}")
+    let points = OfPoints {
+        options: Some(kind.into()),
+        loads_at_once: false,
+        is_mutable: true,
+        has_windows: true,
     };
-    let dram = Contestant {
-        name: format!("{name}-dram"),
-        about: about("in anonymous memory"),
-        survives: Survives::Nothing,
-        map: None,
-        kernel: None,
-        points: Some(OfPoints {
-            options: Some(kind.into()),
-            loads_at_once: false,
-            is_mutable: true,
-            has_windows: true,
-        }),
-        has_batches: true,
-        create: |place| index(&PoolOptions::new().in_memory()?, place),
-        open: None,
-    };
-    let file = Contestant {
-        about: about("on a file, Durability::Process (the default)"),
-        survives: Survives::Kill,
-        create: |place| index(&PoolOptions::new().create(pool(place))?, place),
-        open: Some(|place| reopened(&PoolOptions::new().open(pool(place))?)),
-        name: name.clone(),
-        ..dram.clone()
-    };
-    let pmem = Contestant {
-        about: about(
-            "Durability::PowerLoss, flushes and fences as on persistent memory whatever the file is on",
-        ),
-        survives: Survives::PowerCut,
-        create: |place| index(&power_loss().create(pool(place))?, place),
-        open: Some(|place| reopened(&power_loss().open(pool(place))?)),
-        name: format!("{name}-pmem"),
-        ..dram.clone()
-    };
-    [dram, file, pmem]
+    let about = |pool: &str| about(kind, pool);
+    on_memory_file_and_pmem::<Ours>(&name_of(kind), about, None, Some(points))
 }
 
-fn index(pool: &Pool, place: &Place) -> Result<Box<dyn Index>> {
-    let options = place.spatial.as_ref();
-    let options = options.context("a spatial index of indelible needs options")?;
-    let index = pool.spatial_with("bench", options)?;
-    Ok(Box::new(Ours { index }))
-}
+impl Family for Ours {
+    fn create(pool: &Pool, place: &Place) -> Result<Box<dyn Index>> {
+        let options = place.spatial.as_ref();
+        let options = options.context("a spatial index of indelible needs options")?;
+        let index = pool.spatial_with("bench", options)?;
+        Ok(Box::new(Self { index }))
+    }
 
-fn reopened(pool: &Pool) -> Result<Box<dyn Index>> {
-    let index = pool.open_spatial("bench")?;
-    Ok(Box::new(Ours { index }))
+    fn reopen(pool: &Pool) -> Result<Box<dyn Index>> {
+        let index = pool.open_spatial("bench")?;
+        Ok(Box::new(Self { index }))
+    }
 }
 
 #[inline]
