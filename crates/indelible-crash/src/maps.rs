@@ -39,6 +39,37 @@ pub(crate) const OTHER: u64 = 0x07e2_0000_0000_0e55;
 /// In the contents if the other map has its second name. The key after [`OTHER`], and no history's either.
 pub(crate) const SECOND_NAME: u64 = OTHER + 1;
 
+/// What happens to the other object of a pool, as changes of these two keys.
+impl Steps {
+    /// The creation of the other object.
+    #[must_use]
+    pub(crate) fn other_created() -> Self {
+        Self::one(OTHER, Change::PutNew(0))
+    }
+
+    /// The other object gets its second name, or its first one again.
+    #[must_use]
+    pub(crate) fn other_renamed(to_second: bool) -> Self {
+        let change = if to_second {
+            Change::Put(1)
+        } else {
+            Change::Remove
+        };
+        Self::one(SECOND_NAME, change)
+    }
+
+    /// The end of the other object.
+    #[must_use]
+    pub(crate) fn other_dropped() -> Self {
+        Self {
+            steps: [OTHER, SECOND_NAME]
+                .map(|key| (key, Change::Remove))
+                .to_vec(),
+            atomic: true,
+        }
+    }
+}
+
 pub(crate) fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
@@ -212,15 +243,9 @@ impl Structure for Maps {
             RangeOf(keys, _) => gets(&mut keys.iter().copied()),
             InsertBatch(records) => puts(records, false),
             BulkLoad(records) => puts(records, true),
-            CreateOther => Steps::one(OTHER, Change::PutNew(0)),
-            RenameOther(true) => Steps::one(SECOND_NAME, Change::Put(1)),
-            RenameOther(false) => Steps::one(SECOND_NAME, Change::Remove),
-            DropOther => Steps {
-                steps: [OTHER, SECOND_NAME]
-                    .map(|key| (key, Change::Remove))
-                    .to_vec(),
-                atomic: true,
-            },
+            CreateOther => Steps::other_created(),
+            RenameOther(to_second) => Steps::other_renamed(*to_second),
+            DropOther => Steps::other_dropped(),
             TakeRun(_) => Steps::one(OTHER, Change::Update(1)),
             FreeRun => Steps::one(OTHER, Change::Update(0)),
             Shrink | ReleaseMemory | Reopen => Steps::default(),

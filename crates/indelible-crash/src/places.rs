@@ -324,15 +324,9 @@ impl<G: Geometry> Structure for Spatials<G> {
             BulkLoad(records) => adds(records, true),
             Window(window) => looks(&mut self.payloads_in(window).into_iter()),
             Nearest(..) => looks(&mut (0..self.places.payloads)),
-            CreateOther => Steps::one(OTHER, Change::PutNew(0)),
-            RenameOther(true) => Steps::one(SECOND_NAME, Change::Put(1)),
-            RenameOther(false) => Steps::one(SECOND_NAME, Change::Remove),
-            DropOther => Steps {
-                steps: [OTHER, SECOND_NAME]
-                    .map(|key| (key, Change::Remove))
-                    .to_vec(),
-                atomic: true,
-            },
+            CreateOther => Steps::other_created(),
+            RenameOther(to_second) => Steps::other_renamed(*to_second),
+            DropOther => Steps::other_dropped(),
             _ => Steps::default(),
         }
     }
