@@ -3,7 +3,7 @@
 use crate::coverage::Coverage;
 use crate::history::History;
 use crate::model::{Choice, Model};
-use crate::planted::Mutation;
+use crate::planted::{self, Mutated, Mutation};
 use crate::record::Recording;
 use crate::recovery::{self, Way};
 use crate::report::{Failure, Place};
@@ -39,6 +39,20 @@ impl Default for Limits {
     }
 }
 
+/// A file, a line, and what happens there: a store, a flush or a fence.
+pub(crate) type EventKey = (&'static str, u32, u8);
+
+/// The key of an event, if it is one of these.
+pub(crate) fn event_key(event: &Event) -> Option<EventKey> {
+    let kind = match event.action {
+        Action::Store { .. } => 0,
+        Action::Flush { .. } => 1,
+        Action::Fence => 2,
+        _ => return None,
+    };
+    Some((event.source.file(), event.source.line(), kind))
+}
+
 /// Explores recordings of one structure.
 pub(crate) struct Explorer<'a, S: Structure> {
     structure: &'a S,
@@ -49,11 +63,15 @@ pub(crate) struct Explorer<'a, S: Structure> {
     tally: &'a Tally,
     /// When to look at no more images.
     pub(crate) until: Option<Instant>,
+    /// How many images the tally may count before no more are looked at.
+    pub(crate) most_images: u64,
     pub(crate) coverage: Coverage,
     /// A bug to plant in recoveries, and how many more of those with it in them are searched.
     pub(crate) mutation: Option<(Mutation, u32)>,
-    /// If wanted: one event of each kind and line of source that recoveries have.
-    pub(crate) in_recovery: Option<BTreeMap<(&'static str, u32, u8), Event>>,
+    /// Whether each image is recovered in every way, and not only in its own.
+    pub(crate) every_way: bool,
+    /// If wanted: one event of each kind and line of source that recoveries have; and whether it is a commit that could come too early.
+    pub(crate) in_recovery: Option<BTreeMap<EventKey, (Event, bool)>>,
     /// Kept for their memory.
     buffers: Vec<Vec<Event>>,
     undo: Vec<(usize, u64)>,
@@ -69,9 +87,18 @@ struct Scene<'a, O> {
     saw: &'a [Vec<crate::Saw>],
     /// The first event that is of interest.
     from: usize,
+    /// Of the events from there on, and of the end: which are of interest. All if empty.
+    differs: &'a [bool],
     /// The number of the first operation.
     first: usize,
     depth: usize,
+}
+
+impl<O> Scene<'_, O> {
+    /// Whether to look at what a crash before event `at` could leave.
+    fn is_of_interest(&self, at: usize) -> bool {
+        at >= self.from && self.differs.get(at).is_none_or(|&differs| differs)
+    }
 }
 
 impl<'a, S: Structure> Explorer<'a, S> {
@@ -90,25 +117,27 @@ impl<'a, S: Structure> Explorer<'a, S> {
             random: SmallRng::seed_from_u64(seed),
             tally,
             until: None,
+            most_images: u64::MAX,
             coverage: Coverage::default(),
             mutation: None,
+            every_way: false,
             in_recovery: None,
             buffers: Vec::new(),
             undo: Vec::new(),
         }
     }
 
-    /// Looks at all images of a recording from event `from` on; stops at the first that is wrong.
+    /// Looks at all images of a recording; stops at the first that is wrong.
     pub(crate) fn explore(
         &mut self,
         recording: &Recording<S::Operation>,
-        from: usize,
     ) -> Result<(), Box<Failure>> {
         let scene = Scene {
             events: &recording.events,
             operations: &recording.operations,
             saw: &recording.saw,
-            from: from.max(recording.from),
+            from: recording.from,
+            differs: &recording.differs,
             first: 0,
             depth: 0,
         };
@@ -128,7 +157,8 @@ impl<'a, S: Structure> Explorer<'a, S> {
     ) -> Result<(), Box<Failure>> {
         let mut seen = Fingerprints::default();
         for (at, event) in scene.events.iter().enumerate() {
-            if at >= scene.from && self.limits.images_per_point > 0 && model.is_point(event) {
+            if scene.is_of_interest(at) && self.limits.images_per_point > 0 && model.is_point(event)
+            {
                 self.at_point(scene, &model, &history, &mut seen, at)?;
                 if self.crash_model == CrashModel::Process {
                     self.coverage.both_sides(event);
@@ -152,11 +182,11 @@ impl<'a, S: Structure> Explorer<'a, S> {
             }
             model.replay(event);
         }
-        if self.limits.images_per_point == 0 {
+        let end = scene.events.len();
+        if self.limits.images_per_point == 0 || !scene.is_of_interest(end) {
             return Ok(());
         }
-        // And after the last event.
-        self.at_point(scene, &model, &history, &mut seen, scene.events.len())
+        self.at_point(scene, &model, &history, &mut seen, end)
     }
 
     /// All images that a crash before event `at` could leave.
@@ -175,7 +205,9 @@ impl<'a, S: Structure> Explorer<'a, S> {
         let most = self.limits.images_per_point;
         model.for_each_choice(most, &mut random, |choice| {
             let image = model.hash_of(choice);
-            if self.until.is_some_and(|until| Instant::now() >= until) {
+            if self.tally.images() >= self.most_images
+                || self.until.is_some_and(|until| Instant::now() >= until)
+            {
                 return false;
             }
             if !seen.insert(image ^ version) {
@@ -183,7 +215,7 @@ impl<'a, S: Structure> Explorer<'a, S> {
             }
             self.tally.add(image);
             self.coverage.images[scene.depth.min(2)] += 1;
-            if let Err(problem) = self.look_at(scene, model, history, choice, image) {
+            if let Err(problem) = self.look_at_in_all_ways(scene, model, history, choice, image) {
                 failure = Some(match problem {
                     Problem::Here(problem) => {
                         let shrunk = self.shrink(model, history, choice, image);
@@ -201,8 +233,8 @@ impl<'a, S: Structure> Explorer<'a, S> {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Makes an image, recovers it and looks what is there. Leaves the memory as it was.
-    fn look_at(
+    /// Looks at an image in its own way; in the others too, if that is wanted.
+    fn look_at_in_all_ways(
         &mut self,
         scene: &Scene<'_, S::Operation>,
         model: &Model,
@@ -210,10 +242,28 @@ impl<'a, S: Structure> Explorer<'a, S> {
         choice: &Choice,
         image: u64,
     ) -> Result<(), Problem> {
+        let own = Way::of(image, history);
+        self.look_at(scene, model, history, choice, (image, own))?;
+        if self.every_way {
+            for way in Way::all(history).filter(|&way| way != own) {
+                self.look_at(scene, model, history, choice, (image, way))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes an image, recovers it and looks what is there. Leaves the memory as it was.
+    fn look_at(
+        &mut self,
+        scene: &Scene<'_, S::Operation>,
+        model: &Model,
+        history: &History,
+        choice: &Choice,
+        (image, way): (u64, Way),
+    ) -> Result<(), Problem> {
         let mut undo = std::mem::take(&mut self.undo);
         model.apply(choice, &mut undo);
         let probes = self.structure.probes(image);
-        let way = Way::of(image, history);
         let buffer = self.buffers.pop().unwrap_or_default();
         let (events, outcome) =
             recovery::try_out(self.structure, &self.memory, &probes, way, history, buffer);
@@ -222,15 +272,17 @@ impl<'a, S: Structure> Explorer<'a, S> {
         let mut result = Ok(());
         match outcome {
             Err(problem) => result = Err(Problem::Here(problem)),
-            Ok(outcome) if scene.depth < self.limits.depth => {
+            Ok(outcome) if scene.depth < self.limits.depth && way == Way::of(image, history) => {
                 let mutated = self.mutated(&events);
                 if mutated.is_some() || self.is_chosen(image, scene.depth) {
-                    let (nested, from) = mutated.as_ref().map_or((&events, 0), |(m, at)| (m, *at));
+                    let differs = mutated.as_ref().map_or_else(Vec::new, Mutated::differs);
+                    let nested = mutated.as_ref().map_or(&events, |mutated| &mutated.events);
                     let recovery = Scene {
                         events: nested,
                         operations: &probes,
                         saw: &outcome.saw,
-                        from,
+                        from: 0,
+                        differs: &differs,
                         first: scene.first + FIRST_PROBE,
                         depth: scene.depth + 1,
                     };
@@ -266,8 +318,8 @@ impl<'a, S: Structure> Explorer<'a, S> {
         (image >> (8 + 16 * depth)).is_multiple_of(every)
     }
 
-    /// The recovery with the planted bug in it, and the first event that differs.
-    fn mutated(&mut self, events: &[Event]) -> Option<(Vec<Event>, usize)> {
+    /// The recovery with the planted bug in it.
+    fn mutated(&mut self, events: &[Event]) -> Option<Mutated> {
         let (mutation, left) = self.mutation.as_mut().filter(|(_, left)| *left > 0)?;
         let mutated = mutation.of_events(events, 0)?;
         *left -= 1;
@@ -279,14 +331,13 @@ impl<'a, S: Structure> Explorer<'a, S> {
             return;
         };
         for event in events {
-            let kind = match event.action {
-                Action::Store { .. } => 0,
-                Action::Flush { .. } => 1,
-                Action::Fence => 2,
-                _ => continue,
+            let Some(key) = event_key(event) else {
+                continue;
             };
-            let (file, line) = (event.source.file(), event.source.line());
-            found.entry((file, line, kind)).or_insert(*event);
+            let (_, can_be_early) = found.entry(key).or_insert((*event, false));
+            if !*can_be_early && planted::is_commit(event) {
+                *can_be_early = Mutation::early(event).of_events(events, 0).is_some();
+            }
         }
     }
 
@@ -321,18 +372,27 @@ impl<'a, S: Structure> Explorer<'a, S> {
         least
     }
 
+    /// Whether the image is wrong when it is recovered in one of the ways in which the image with the fingerprint `image` was.
     fn is_wrong(&mut self, model: &Model, history: &History, choice: &Choice, image: u64) -> bool {
+        let own = Way::of(image, history);
+        let mut ways = Way::all(history).filter(|&way| way == own || self.every_way);
         let mut undo = Vec::new();
         model.apply(choice, &mut undo);
-        // As the image that was wrong at first.
-        let (probes, way) = (self.structure.probes(image), Way::of(image, history));
-        let buffer = self.buffers.pop().unwrap_or_default();
-        let (events, outcome) =
-            recovery::try_out(self.structure, &self.memory, &probes, way, history, buffer);
-        self.take_back(&events);
+        let probes = self.structure.probes(image);
+        let is_wrong = ways.any(|way| {
+            let (events, outcome) = recovery::try_out(
+                self.structure,
+                &self.memory,
+                &probes,
+                way,
+                history,
+                Vec::new(),
+            );
+            self.take_back(&events);
+            outcome.is_err()
+        });
         model.restore(&undo);
-        self.buffers.push(events);
-        outcome.is_err()
+        is_wrong
     }
 
     fn failure(

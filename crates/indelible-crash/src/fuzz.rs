@@ -78,8 +78,7 @@ pub fn operations(data: &[u8]) {
         depth: 2,
     };
     let tally = Tally::default();
-    let result =
-        Explorer::new(&structure, crash_model, limits, head, &tally).explore(&recording, 0);
+    let result = Explorer::new(&structure, crash_model, limits, head, &tally).explore(&recording);
     if let Err(failure) = result {
         panic!("{failure}\n{workload:?}");
     }

@@ -3,18 +3,21 @@
 //! Most are planted in recordings: what the program did is left as it was, but a flush or a fence is taken out, or a commit
 //! is moved to where it comes too early. The rest are in the code (see [`Bug`]).
 
+mod in_code;
+mod mutated;
+
+pub(crate) use mutated::{Mutated, is_commit};
+
 use crate::CrashModel;
 use crate::any::{self, Any, AnyOperation, Made};
-use crate::coverage::commit_points;
-use crate::explore::{Explorer, Limits};
+use crate::explore::{EventKey, Explorer, Limits, event_key};
 use crate::record::{Recording, record};
 use crate::report::Failure;
 use crate::tally::Tally;
-use indelible::checker::{AnyKind, Bug, EquivalentMutant, Mutant, Size, common, is_named, plant};
+use indelible::checker::{AnyKind, Bug, EquivalentMutant, Mutant, Size, common, is_named};
 use indelible::pmem::trace::{Action, Event};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Formatter};
-use std::ops::Range;
 use std::sync::Arc;
 
 /// A place in the library that writes, flushes or fences.
@@ -95,6 +98,22 @@ impl Mutation {
             .find(|entry| self.is(entry.mutant))
     }
 
+    /// The commit of an event before what it depends on.
+    pub(crate) fn early(event: &Event) -> Self {
+        Self::EarlyCommit(Site::of(event))
+    }
+
+    /// The places that the bug is about.
+    fn sites(self) -> [Option<Site>; 2] {
+        match self {
+            Self::NoFlush(site) | Self::NoFence(site) | Self::EarlyCommit(site) => {
+                [Some(site), None]
+            }
+            Self::Swapped(first, second) => [Some(first), Some(second)],
+            Self::Code(..) => [None, None],
+        }
+    }
+
     fn is(self, mutant: Mutant) -> bool {
         match (self, mutant) {
             (Self::NoFlush(site), Mutant::NoFlush(name))
@@ -106,132 +125,6 @@ impl Mutation {
             _ => false,
         }
     }
-
-    /// What the recording would be with this bug in it, and the first event that differs; `None` if none does. Operations begin
-    /// at event `from`: before that commits of several are not told apart, and stay where they are.
-    pub(crate) fn of_events(self, events: &[Event], from: usize) -> Option<(Vec<Event>, usize)> {
-        let mut mutated = Vec::with_capacity(events.len());
-        let mut first = None;
-        match self {
-            Self::NoFlush(site) | Self::NoFence(site) => {
-                let is_fence = matches!(self, Self::NoFence(_));
-                for event in events {
-                    let is_kind = match event.action {
-                        Action::Flush { .. } => !is_fence,
-                        Action::Fence => is_fence,
-                        _ => false,
-                    };
-                    if is_kind && site.is(event) {
-                        first.get_or_insert(mutated.len());
-                    } else {
-                        mutated.push(*event);
-                    }
-                }
-            }
-            Self::EarlyCommit(site) => {
-                mutated.extend_from_slice(&events[..from]);
-                for event in &events[from..] {
-                    let to = boundary(&mutated, event).max(from);
-                    let is_moved =
-                        is_store(event) && site.is(event) && mutated[to..].iter().any(is_store);
-                    let to = if is_moved { to } else { mutated.len() };
-                    if is_moved {
-                        first = Some(first.map_or(to, |first: usize| first.min(to)));
-                    }
-                    mutated.insert(to, *event);
-                }
-            }
-            Self::Swapped(a, b) => {
-                mutated.extend_from_slice(events);
-                let mut at = from;
-                while at < mutated.len() {
-                    if let Some((from, to)) = swap(&mut mutated, at, a, b) {
-                        first.get_or_insert(from);
-                        at = to;
-                    }
-                    at += 1;
-                }
-            }
-            Self::Code(..) => {}
-        }
-        first.map(|first| (mutated, first))
-    }
-}
-
-fn is_store(event: &Event) -> bool {
-    matches!(event.action, Action::Store { .. })
-}
-
-fn address(event: &Event) -> Option<usize> {
-    match event.action {
-        Action::Store { address, .. } => Some(address),
-        _ => None,
-    }
-}
-
-/// If there is a commit of `a` at `at`, and the thread's next is one of `b`: puts it, with its own flush and fence, behind the
-/// fence after that one. Where it was, and where it is.
-fn swap(events: &mut Vec<Event>, at: usize, a: Site, b: Site) -> Option<(usize, usize)> {
-    let moved = events[at];
-    if !is_store(&moved) || !a.is(&moved) {
-        return None;
-    }
-    let is_own = |event: &Event| event.thread == moved.thread;
-    let of_operation = |event: &Event| !matches!(event.action, Action::Mark(_));
-    let next = (at + 1..events.len())
-        .take_while(|&i| !is_own(&events[i]) || of_operation(&events[i]))
-        .find(|&i| is_own(&events[i]) && is_commit(&events[i]))?;
-    if !b.is(&events[next]) || address(&events[next]) == address(&moved) {
-        return None;
-    }
-    let fence = (next + 1..events.len())
-        .take_while(|&i| !is_own(&events[i]) || of_operation(&events[i]))
-        .find(|&i| is_own(&events[i]) && matches!(events[i].action, Action::Fence))?;
-    // The commit's flush and fence are of the same line of source.
-    let with: Vec<usize> = (at..next)
-        .filter(|&i| is_own(&events[i]) && a.is(&events[i]))
-        .collect();
-    let mut taken: Vec<Event> = with.iter().map(|&i| events[i]).collect();
-    let count = taken.len();
-    if !taken
-        .iter()
-        .any(|event| matches!(event.action, Action::Fence))
-    {
-        // It shares a fence with others, and needs one of its own now.
-        taken.push(events[fence]);
-    }
-    events.splice(fence + 1..fence + 1, taken);
-    for &i in with.iter().rev() {
-        events.remove(i);
-    }
-    Some((at, fence + 1 - count))
-}
-
-/// Whether the event is a store that commits something, by itself. (A superblock commits by its checksum.)
-fn is_commit(event: &Event) -> bool {
-    thread_local! {
-        static POINTS: BTreeSet<&'static str> = commit_points(&AnyKind::all());
-    }
-    !event.name.is_empty() && is_store(event) && POINTS.with(|points| points.contains(event.name))
-}
-
-/// Where the operation of `moved` began, or its last commit was; or where its word was written before.
-fn boundary(events: &[Event], moved: &Event) -> usize {
-    events
-        .iter()
-        .rposition(|event| {
-            let is_own = event.thread == moved.thread
-                && (matches!(event.action, Action::Mark(_) | Action::Length { .. })
-                    || is_commit(event)
-                    || is_superblock(event));
-            is_own || address(event).is_some() && address(event) == address(moved)
-        })
-        .map_or(0, |at| at + 1)
-}
-
-/// Whether the event is a store to a copy of the superblock.
-fn is_superblock(event: &Event) -> bool {
-    is_store(event) && common::CHECKSUMS.contains(&event.name)
 }
 
 /// What became of a planted bug.
@@ -248,8 +141,9 @@ pub struct Hunt {
 /// Finds planted bugs in indexes and their pool.
 pub struct Hunter {
     recordings: Vec<(Any, Recording<AnyOperation>)>,
-    /// One event of each kind and line of source that only recoveries have.
-    in_recovery: Vec<Event>,
+    /// Of each recording, the places that wrote, flushed or fenced.
+    sites: Vec<BTreeSet<Site>>,
+    in_recovery: Vec<InRecovery>,
     limits: Limits,
 }
 
@@ -265,27 +159,43 @@ fn alone() -> usize {
     2 * themes.sum::<u64>() as usize
 }
 
-/// The bugs in the code, each with the kinds of index that can have it.
-fn in_code() -> impl Iterator<Item = Mutation> {
-    let kinds = AnyKind::all().into_iter();
-    kinds.flat_map(|kind| {
-        let harmless = kind.harmless_bugs();
-        let does_harm =
-            move |bug: &&'static Bug| harmless.iter().all(|&(name, _)| name != bug.name);
-        let common = common::bugs().filter(does_harm);
-        common
-            .chain(kind.bugs())
-            .map(move |bug| Mutation::Code(bug, kind))
-    })
+/// Whether the long form of the tests is wanted.
+fn is_deep() -> bool {
+    std::env::var_os("INDELIBLE_DEEP").is_some()
 }
 
-/// Images in which an equivalent mutant is looked for: few in the short form of the tests, which would spend most of their time on what is
-/// not to be found.
-fn most_images_if_equivalent() -> u64 {
-    if std::env::var_os("INDELIBLE_DEEP").is_some() {
-        8_000
-    } else {
-        500
+/// The bugs in the code, each with the kinds of index that can have it. Bugs in what all kinds share are planted with one kind each in the
+/// short form, and all kinds have their turn.
+fn in_code() -> Vec<Mutation> {
+    let kinds = AnyKind::all();
+    let of_engines = kinds.iter().flat_map(|&kind| {
+        let bugs = kind.bugs().iter();
+        bugs.map(move |bug| Mutation::Code(bug, kind))
+    });
+    let common = common::bugs().enumerate().flat_map(|(number, bug)| {
+        let is_harmless = |kind: &AnyKind| {
+            let harmless = kind.harmless_bugs();
+            harmless.iter().any(|&(name, _)| name == bug.name)
+        };
+        let mut harmed = kinds.clone();
+        harmed.retain(|kind| !is_harmless(kind));
+        if !is_deep() {
+            harmed = vec![harmed[number % harmed.len()]];
+        }
+        let planted = harmed.into_iter();
+        planted.map(move |kind| Mutation::Code(bug, kind))
+    });
+    common.chain(of_engines).collect()
+}
+
+/// Images in which a bug in the recordings is looked for, at most. Few for an equivalent mutant: the short form of the tests would spend most of
+/// its time on what is not to be found.
+fn most_images(mutation: Mutation) -> u64 {
+    match (mutation.equivalent().is_some(), is_deep()) {
+        (true, false) => 500,
+        (true, true) => 8_000,
+        (false, false) => 100_000,
+        (false, true) => u64::MAX,
     }
 }
 
@@ -299,34 +209,61 @@ fn recorded((structure, workload): Made, seed: u64) -> (Any, Recording<AnyOperat
     (structure, recording)
 }
 
+/// A flush, a fence or a commit that only recoveries have.
+struct InRecovery {
+    event: Event,
+    /// If it is a commit: whether it could come too early.
+    can_be_early: bool,
+    /// The recordings whose recoveries have it.
+    recordings: Vec<usize>,
+}
+
+impl InRecovery {
+    fn mutation(&self) -> Option<Mutation> {
+        let site = Site::of(&self.event);
+        match self.event.action {
+            Action::Flush { .. } => Some(Mutation::NoFlush(site)),
+            Action::Fence => Some(Mutation::NoFence(site)),
+            _ if self.can_be_early => Some(Mutation::EarlyCommit(site)),
+            _ => None,
+        }
+    }
+}
+
+/// How far recoveries are searched for what no recording has.
+const LIMITS_IN_RECOVERY: Limits = Limits {
+    images_per_point: 12,
+    nested_every: u64::MAX,
+    depth: 0,
+};
+
 /// Recoveries of some images have flushes, fences and commits that no recording has.
-fn only_in_recovery(recordings: &[(Any, Recording<AnyOperation>)]) -> Vec<Event> {
-    let limits = Limits {
-        images_per_point: 12,
-        nested_every: u64::MAX,
-        depth: 0,
-    };
-    let (tally, mut found) = (Tally::default(), BTreeMap::new());
-    for (structure, recording) in recordings.iter().take(alone()) {
+fn only_in_recovery(recordings: &[(Any, Recording<AnyOperation>)]) -> Vec<InRecovery> {
+    let recorded: BTreeSet<EventKey> = recordings
+        .iter()
+        .flat_map(|(_, recording)| recording.events.iter().filter_map(event_key))
+        .collect();
+    let tally = Tally::default();
+    let mut all: BTreeMap<EventKey, InRecovery> = BTreeMap::new();
+    for (number, (structure, recording)) in recordings.iter().take(alone()).enumerate() {
+        let limits = LIMITS_IN_RECOVERY;
         let mut explorer = Explorer::new(structure, CrashModel::Pmem, limits, 0, &tally);
-        explorer.in_recovery = Some(std::mem::take(&mut found));
-        if let Err(failure) = explorer.explore(recording, 0) {
+        explorer.in_recovery = Some(BTreeMap::new());
+        if let Err(failure) = explorer.explore(recording) {
             panic!("without a planted bug: {failure}");
         }
-        found = explorer.in_recovery.unwrap_or_default();
+        let found = explorer.in_recovery.unwrap_or_default().into_iter();
+        for (key, (event, can_be_early)) in found.filter(|(key, _)| !recorded.contains(key)) {
+            let known = all.entry(key).or_insert(InRecovery {
+                event,
+                can_be_early,
+                recordings: Vec::new(),
+            });
+            known.can_be_early |= can_be_early;
+            known.recordings.push(number);
+        }
     }
-    for event in recordings
-        .iter()
-        .flat_map(|(_, recording)| &recording.events)
-    {
-        let kind = match event.action {
-            Action::Store { .. } => 0,
-            Action::Flush { .. } => 1,
-            _ => 2,
-        };
-        found.remove(&(event.source.file(), event.source.line(), kind));
-    }
-    found.into_values().collect()
+    all.into_values().collect()
 }
 
 impl Hunter {
@@ -360,7 +297,12 @@ impl Hunter {
             .chain(of_engines.map(|(made, seed)| recorded(made, seed)))
             .collect();
         let in_recovery = only_in_recovery(&recordings);
+        let sites = recordings.iter().map(|(_, recording)| {
+            let events = recording.events.iter();
+            events.map(Site::of).collect()
+        });
         Self {
+            sites: sites.collect(),
             recordings,
             in_recovery,
             limits: Limits {
@@ -404,23 +346,8 @@ impl Hunter {
             .chain(fences.into_iter().map(Mutation::NoFence))
             .chain(commits.into_iter().map(Mutation::EarlyCommit))
             .chain(pairs.into_iter().map(|(a, b)| Mutation::Swapped(a, b)))
-            .filter(|mutation| {
-                let mut recordings = self.recordings.iter();
-                recordings.any(|(_, recording)| {
-                    mutation
-                        .of_events(&recording.events, recording.from)
-                        .is_some()
-                })
-            });
-        let in_recovery = self
-            .in_recovery
-            .iter()
-            .filter_map(|event| match event.action {
-                Action::Flush { .. } => Some(Mutation::NoFlush(Site::of(event))),
-                Action::Fence => Some(Mutation::NoFence(Site::of(event))),
-                _ if is_commit(event) => Some(Mutation::EarlyCommit(Site::of(event))),
-                _ => None,
-            });
+            .filter(|&mutation| self.mutated(mutation).next().is_some());
+        let in_recovery = self.in_recovery.iter().filter_map(InRecovery::mutation);
         recorded.chain(in_recovery).chain(in_code()).collect()
     }
 
@@ -440,21 +367,8 @@ impl Hunter {
     }
 
     fn in_recordings(&self, mutation: Mutation, tally: &Tally) -> Option<Box<Failure>> {
-        // Of equivalent mutants, which nobody expects to be found, a part has to do.
-        let most = mutation
-            .equivalent()
-            .map_or(u64::MAX, |_| most_images_if_equivalent());
-        let mutated = || {
-            self.in_mixed_order().filter_map(|(structure, recording)| {
-                let (events, first) = mutation.of_events(&recording.events, recording.from)?;
-                let recording = Recording {
-                    events,
-                    ..recording.clone()
-                };
-                Some((structure, recording, first))
-            })
-        };
-        let is_recorded = mutated().next().is_some();
+        let most = most_images(mutation);
+        let is_recorded = self.mutated(mutation).next().is_some();
         // Most show themselves where little of what is in doubt has arrived, if only in few of the recordings.
         let quick = Limits {
             images_per_point: 6,
@@ -462,131 +376,65 @@ impl Hunter {
             ..self.limits
         };
         let found = [quick, self.limits].into_iter().find_map(|limits| {
-            let before = tally.images();
-            mutated()
-                .take_while(|_| tally.images() - before < most)
-                .find_map(|(structure, recording, from)| {
-                    Explorer::new(structure, CrashModel::Pmem, limits, 0, tally)
-                        .explore(&recording, from)
-                        .err()
+            let most = most.saturating_add(tally.images());
+            self.mutated(mutation)
+                .take_while(|_| tally.images() < most)
+                .find_map(|(structure, recording)| {
+                    let mut explorer = Explorer::new(structure, CrashModel::Pmem, limits, 0, tally);
+                    explorer.every_way = limits.images_per_point > quick.images_per_point;
+                    explorer.most_images = most;
+                    explorer.explore(&recording).err()
                 })
         });
         if is_recorded {
             return found;
         }
-        self.recordings
-            .iter()
-            .take(alone())
-            .take_while(|_| tally.images() < most)
-            .find_map(|(structure, recording)| {
-                let mut explorer =
-                    Explorer::new(structure, CrashModel::Pmem, self.limits, 0, tally);
-                explorer.mutation = Some((mutation, MOST_RECOVERIES));
-                explorer.explore(recording, 0).err()
-            })
+        self.in_recoveries(mutation, tally, most)
     }
 
-    /// All recordings, those that are alike far apart: what only one sort of them shows is found soon.
-    fn in_mixed_order(&self) -> impl Iterator<Item = &(Any, Recording<AnyOperation>)> {
+    fn in_recoveries(&self, mutation: Mutation, tally: &Tally, most: u64) -> Option<Box<Failure>> {
+        let has_it = |found: &&InRecovery| found.mutation() == Some(mutation);
+        let recordings = &self.in_recovery.iter().find(has_it)?.recordings;
+        // At first the images in whose recoveries it was found.
+        let quick = Limits {
+            depth: self.limits.depth,
+            ..LIMITS_IN_RECOVERY
+        };
+        [quick, self.limits].into_iter().find_map(|limits| {
+            recordings
+                .iter()
+                .take_while(|_| tally.images() < most)
+                .find_map(|&number| {
+                    let (structure, recording) = &self.recordings[number];
+                    let mut explorer = Explorer::new(structure, CrashModel::Pmem, limits, 0, tally);
+                    explorer.mutation = Some((mutation, MOST_RECOVERIES));
+                    explorer.most_images = most;
+                    explorer.explore(recording).err()
+                })
+        })
+    }
+
+    /// The recordings that a bug changes, with the bug in them; those that are alike far apart, so that what only one sort of them
+    /// shows is found soon.
+    fn mutated(&self, mutation: Mutation) -> impl Iterator<Item = (&Any, Recording<AnyOperation>)> {
         let count = self.recordings.len();
         let is_coprime =
             |step: &usize| (2..=*step).all(|n| !step.is_multiple_of(n) || !count.is_multiple_of(n));
         // About the golden section of them further each time.
         let step = (count * 5 / 8..count).find(is_coprime).unwrap_or(1);
-        (0..count).map(move |i| &self.recordings[i * step % count])
-    }
-
-    fn in_code(&self, bug: &'static Bug, kind: AnyKind, tally: &Tally) -> Option<Box<Failure>> {
-        plant(Some(bug));
-        let explore = |stage: &Stage, mut histories: Range<u64>| {
-            histories.find_map(|seed| stage.explore(kind, seed, self.limits, tally).err())
-        };
-        let failure = (0..TURNS)
-            .find_map(|turn| {
-                let mut stages = STAGES_IN_TURN.iter();
-                stages.find_map(|stage| explore(stage, stage.part(turn)))
-            })
-            .or_else(|| explore(&LAST_STAGE, RARE.histories..LAST_STAGE.histories));
-        plant(None);
-        failure
+        let mixed = (0..count).map(move |i| i * step % count);
+        mixed.filter_map(move |i| {
+            let sites = mutation.sites();
+            if !sites
+                .iter()
+                .flatten()
+                .all(|site| self.sites[i].contains(site))
+            {
+                return None;
+            }
+            let (structure, recording) = &self.recordings[i];
+            let mutated = mutation.of_events(&recording.events, recording.from)?;
+            Some((structure, recording.with(mutated)))
+        })
     }
 }
-
-/// Histories that a bug in the code has to give itself away in.
-struct Stage {
-    histories: u64,
-    operations: usize,
-    threads: usize,
-    images_per_point: usize,
-    /// All of one theme, or all themes in turn.
-    theme: Option<u64>,
-}
-
-impl Stage {
-    const fn new(
-        histories: u64,
-        operations: usize,
-        threads: usize,
-        images_per_point: usize,
-        theme: Option<u64>,
-    ) -> Self {
-        Self {
-            histories,
-            operations,
-            threads,
-            images_per_point,
-            theme,
-        }
-    }
-
-    /// The histories of a turn.
-    fn part(&self, turn: u64) -> Range<u64> {
-        let begin_of = |turn| self.histories * turn / TURNS;
-        begin_of(turn)..begin_of(turn + 1)
-    }
-
-    fn explore(
-        &self,
-        kind: AnyKind,
-        seed: u64,
-        limits: Limits,
-        tally: &Tally,
-    ) -> Result<(), Box<Failure>> {
-        let themes = kind.themes(self.threads);
-        let theme = self.theme.unwrap_or(seed) % themes;
-        let size = Size {
-            operations: self.operations,
-            threads: self.threads,
-        };
-        let (structure, workload) = any::of_theme(kind, theme, seed, size);
-        let structure = Arc::new(structure);
-        let recording = record(&structure, &workload, seed).map_err(Failure::without_crash)?;
-        let limits = Limits {
-            images_per_point: self.images_per_point,
-            ..limits
-        };
-        Explorer::new(&*structure, CrashModel::Pmem, limits, 0, tally).explore(&recording, 0)
-    }
-}
-
-/// Several threads, without crashes; one thread, with; several, with; several, without, on a theme in which blocks and extents come and
-/// go under readers, and on one in which places are rare. A bug shows itself in the first histories of one of these stages, and may never do so in another one. So they
-/// take turns.
-const STAGES_IN_TURN: [Stage; 5] = [
-    Stage::new(4_000, 24, 2, 0, None),
-    Stage::new(48, 60, 1, 96, None),
-    Stage::new(400, 24, 2, 24, None),
-    Stage::new(4_000, 24, 2, 0, Some(6)),
-    RARE,
-];
-
-/// Turns of each stage: as many as the shortest one has histories.
-const TURNS: u64 = 48;
-
-const RARE: Stage = Stage::new(4_000, 24, 2, 0, Some(3));
-
-/// For bugs that no turn shows: [`RARE`] goes on.
-const LAST_STAGE: Stage = Stage {
-    histories: 20_000,
-    ..RARE
-};

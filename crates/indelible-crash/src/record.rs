@@ -1,6 +1,7 @@
 //! Running operations under the recorder, on one thread or on several that a deterministic scheduler interleaves.
 
 use crate::history::Saw;
+use crate::planted::Mutated;
 use crate::{MEMORY_BYTES, Structure, Workload};
 use indelible::checker::{self, Scheduler};
 use indelible::pmem::Memory;
@@ -29,6 +30,22 @@ pub(crate) struct Recording<O> {
     pub(crate) saw: Vec<Vec<Saw>>,
     /// Contents before.
     pub(crate) before: Vec<(u64, u64)>,
+    /// With a planted bug: for each event, and for the end, whether a crash before it can leave what it does not leave without the bug.
+    pub(crate) differs: Vec<bool>,
+}
+
+impl<O: Clone> Recording<O> {
+    /// The recording with a planted bug in it.
+    pub(crate) fn with(&self, mutated: Mutated) -> Self {
+        Self {
+            differs: mutated.differs(),
+            events: mutated.events,
+            operations: self.operations.clone(),
+            saw: self.saw.clone(),
+            before: self.before.clone(),
+            ..*self
+        }
+    }
 }
 
 /// Runs a workload: what it does before, unrecorded, and then its threads. An error is one of the structure's.
@@ -79,6 +96,7 @@ pub(crate) fn record<S: Structure>(
         operations,
         saw,
         before,
+        differs: Vec::new(),
     })
 }
 

@@ -20,12 +20,20 @@ pub(crate) enum Way {
 }
 
 impl Way {
+    /// All that can be judged after this history.
+    pub(crate) fn all(history: &History) -> impl Iterator<Item = Self> + use<> {
+        // A probe may change a key of an atomic operation, of which one could not tell any more whether it is whole.
+        let cold = (!history.has_whole()).then_some(Self::Cold);
+        [Self::Thorough, Self::Warm, Self::Again]
+            .into_iter()
+            .chain(cold)
+    }
+
     /// That of an image, by its fingerprint.
     pub(crate) fn of(image: u64, history: &History) -> Self {
         match image % 16 {
             0 => Self::Again,
             1 => Self::Thorough,
-            // A probe may change a key of an atomic operation, of which one could not tell any more whether it is whole.
             2 | 3 if !history.has_whole() => Self::Cold,
             _ => Self::Warm,
         }

@@ -116,7 +116,7 @@ impl<S: Structure> Search<'_, S> {
         for operation in &recording.operations {
             explorer.coverage.operation(operation);
         }
-        let result = guarded(|| Ok(explorer.explore(&recording, 0)))
+        let result = guarded(|| Ok(explorer.explore(&recording)))
             .unwrap_or_else(|panic| Err(Failure::without_crash(panic)));
         (explorer.coverage, result)
     }

@@ -1,21 +1,30 @@
 //! A check that cannot fail is a defect: every bug that can be planted is found, or does no harm and says why.
 
 use indelible_crash::indelible::Kind;
-use indelible_crash::indelible::checker::{AnyKind, plant};
+use indelible_crash::indelible::checker::plant;
 use indelible_crash::planted::{Hunt, Hunter, Mutation};
 use indelible_crash::{CrashModel, Limits, Search, Tally, maps};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{LazyLock, Mutex};
+use std::time::Instant;
+
+fn hunter() -> &'static Hunter {
+    static HUNTER: LazyLock<Hunter> = LazyLock::new(Hunter::new);
+    &HUNTER
+}
 
 fn hunt_all(hunter: &Hunter, mutations: &[Mutation]) -> Vec<Hunt> {
     let (next, hunts) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let begin = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
                 while let Some(&mutation) = mutations.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let hunt = hunter.hunt(mutation);
                     let outcome = hunt.failure.as_ref().map(|failure| &failure.problem);
-                    println!("{mutation}: {outcome:?} after {} images", hunt.images);
+                    let seconds = begin.elapsed().as_secs();
+                    let images = hunt.images;
+                    println!("{seconds} s: {mutation}: {outcome:?} after {images} images");
                     hunts.lock().unwrap().push(hunt);
                 }
             });
@@ -25,30 +34,10 @@ fn hunt_all(hunter: &Hunter, mutations: &[Mutation]) -> Vec<Hunt> {
 }
 
 #[test]
-fn every_bug_in_the_code_of_a_spatial_engine_is_found() {
-    let hunter = Hunter::new();
-    let is_spatial = |mutation: &Mutation| match mutation {
-        Mutation::Code(bug, AnyKind::Spatial(kind)) => {
-            kind.suite().bugs().iter().any(|own| own.name == bug.name)
-        }
-        _ => false,
-    };
-    let mutations: Vec<Mutation> = hunter.mutations().into_iter().filter(is_spatial).collect();
-    assert!(!mutations.is_empty());
-    let hunts = hunt_all(&hunter, &mutations);
-    let holes: Vec<String> = hunts
-        .iter()
-        .filter(|hunt| hunt.failure.is_none())
-        .map(|hunt| hunt.mutation.to_string())
-        .collect();
-    assert!(holes.is_empty(), "not found: {holes:#?}");
-}
-
-#[test]
 fn every_planted_bug_is_found() {
-    let hunter = Hunter::new();
+    let hunter = hunter();
     let mutations = hunter.mutations();
-    let hunts = hunt_all(&hunter, &mutations);
+    let hunts = hunt_all(hunter, &mutations);
     assert_eq!(hunts.len(), mutations.len());
     let (found, not_found): (Vec<_>, Vec<_>) =
         hunts.iter().partition(|hunt| hunt.failure.is_some());
@@ -60,7 +49,7 @@ fn every_planted_bug_is_found() {
     println!("{} of {} found", found.len(), hunts.len());
     assert!(holes.is_empty(), "not found: {holes:#?}");
     let in_code = |hunt: &&&Hunt| matches!(hunt.mutation, Mutation::Code(..));
-    assert!(found.iter().filter(in_code).count() >= 44);
+    assert!(found.iter().filter(in_code).count() >= 40);
     assert!(found.iter().filter(|hunt| !in_code(hunt)).count() >= 100);
     // The lists of equivalent mutants are for what is never found, or so seldom that a change elsewhere decides whether it is.
     let needless: Vec<String> = found
@@ -79,7 +68,7 @@ fn every_planted_bug_is_found() {
 
 #[test]
 fn the_report_names_the_operation_the_event_the_lines_and_the_source() {
-    let hunter = Hunter::new();
+    let hunter = hunter();
     let is_split = |mutation: &Mutation| matches!(mutation, Mutation::NoFlush(site) if site.name == "lbtree.fill");
     let mutation = hunter.mutations().into_iter().find(is_split).unwrap();
     let failure = hunter.hunt(mutation).failure.unwrap();

@@ -21,6 +21,9 @@ use rand::{RngExt, SeedableRng};
 pub(crate) struct Testing;
 
 type SpatialHistory = History<SpatialKind>;
+const NO_TRANSACTION: &str = "a batch is not one transaction";
+const HINT: &str = "a signpost is a hint, without which recovery only takes longer";
+const FREED_LATER: &str = "an extent that is freed later is found owned, and swept";
 
 impl Suite<SpatialKind> for Testing {
     fn bugs(&self) -> &'static [crate::pmem::planted::Bug] {
@@ -77,7 +80,6 @@ impl Suite<SpatialKind> for Testing {
     }
 
     fn equivalent_mutants(&self) -> &'static [EquivalentMutant] {
-        // Only those that have been looked at: swapped commits have not been.
         const LIST: &[EquivalentMutant] = &[
             EquivalentMutant::new(
                 Mutant::NoFence("hilbert.load.part"),
@@ -95,6 +97,39 @@ impl Suite<SpatialKind> for Testing {
                 Mutant::EarlyCommit("hilbert.reach"),
                 "a reach depends on nothing",
             ),
+            EquivalentMutant::new(
+                Mutant::NoFence("hilbert.recovered"),
+                "the next fence of the thread that opens does for both; a change that a second recovery undoes has not returned before it",
+            ),
+            EquivalentMutant::new(
+                Mutant::Swapped("hilbert.arrival", "hilbert.grid"),
+                NO_TRANSACTION,
+            ),
+            EquivalentMutant::new(
+                Mutant::Swapped("hilbert.arrival", "hilbert.reach"),
+                NO_TRANSACTION,
+            ),
+            EquivalentMutant::new(
+                Mutant::Swapped("hilbert.change", "hilbert.reach"),
+                NO_TRANSACTION,
+            ),
+            EquivalentMutant::new(Mutant::Swapped("hilbert.arrival", "lbtree.remove"), HINT),
+            EquivalentMutant::new(Mutant::Swapped("hilbert.change", "lbtree.remove"), HINT),
+            EquivalentMutant::new(Mutant::Swapped("hilbert.change", "lbtree.switch"), HINT),
+            EquivalentMutant::new(Mutant::Swapped("hilbert.relink", "lbtree.remove"), HINT),
+            EquivalentMutant::new(Mutant::Swapped("hilbert.relink", "lbtree.move*"), HINT),
+            EquivalentMutant::seldom(Mutant::Swapped("lbtree.insert", "hilbert.*"), HINT),
+            EquivalentMutant::new(
+                Mutant::Swapped("hilbert.move-root", "hilbert.move-head"),
+                "the old root block and the leaf that it leads to are there until their extents are freed",
+            ),
+            EquivalentMutant::new(
+                Mutant::Swapped("hilbert.relocated", "hilbert.change"),
+                "recovery undoes a merge, whose right leaf is freed only afterwards",
+            ),
+            EquivalentMutant::new(Mutant::Swapped("pool.free", "hilbert.change"), FREED_LATER),
+            EquivalentMutant::new(Mutant::Swapped("pool.free", "hilbert.relink"), FREED_LATER),
+            EquivalentMutant::new(Mutant::Swapped("pool.free", "lbtree.remove"), FREED_LATER),
         ];
         LIST
     }
