@@ -22,20 +22,15 @@ fn text(output: &Output) -> String {
 /// Runs a small workload and reads what it wrote.
 fn run(directory: &Path, name: &str, words: &[&str]) -> (String, Run) {
     let pools = directory.to_str().unwrap();
+    let rounds = if words.contains(&"--rounds") {
+        &[][..]
+    } else {
+        &["--rounds", "2"][..]
+    };
     let all = [
         words,
-        &[
-            "-n",
-            "3000",
-            "-p",
-            "2000",
-            "--rounds",
-            "2",
-            "-o",
-            name,
-            "--pool_path",
-            pools,
-        ],
+        rounds,
+        &["-n", "3000", "-p", "2000", "-o", name, "--pool_path", pools],
     ]
     .concat();
     let output = bench(directory, &all);
@@ -113,7 +108,7 @@ fn a_run_kills_reopens_prints_and_draws() {
 #[test]
 fn apex_is_measured_laid_out_otherwise_and_warming_up_with_several_threads() {
     let directory = tempfile::tempdir().unwrap();
-    let words = ["--preset", "paper-apex", "-t", "1,2"];
+    let words = ["--preset", "paper-apex", "-t", "1,2", "--rounds", "1"];
     let (printed, run) = run(directory.path(), "a.json", &words);
     for outcome in &run.outcomes {
         let who = (&outcome.experiment, &outcome.contestant);

@@ -29,7 +29,7 @@ fn whatever_a_power_cut_leaves_of_the_log_nothing_acknowledged_is_missing() {
     let [alone, together, least] = if is_deep() {
         [600, 4_000, 1_000_000]
     } else {
-        [60, 400, 100_000]
+        [36, 240, 50_000]
     };
     let tally = Tally::default();
     std::thread::scope(|scope| {

@@ -100,7 +100,10 @@ impl Suite for Testing {
             EquivalentMutant::new(Swapped("apex.remove", "apex.split.*"), IN_NEW_NODE),
             EquivalentMutant::new(Swapped("apex.remove", "apex.merge.*"), IN_NEW_NODE),
             EquivalentMutant::new(Swapped("apex.extend", "apex.insert"), NOT_RETURNED),
-            EquivalentMutant::new(Swapped("apex.replace", "apex.update"), NOT_RETURNED),
+            EquivalentMutant::seldom(
+                Swapped("apex.replace", "apex.update"),
+                "another thread has to write to the new node, and return, in between",
+            ),
             EquivalentMutant::new(Swapped("apex.replace", "apex.root"), IN_NEW_NODE),
             // A compaction replaces one node after the other, and what each store leads to was durable before the store.
             EquivalentMutant::new(Swapped("apex.replace", "apex.merge.between"), SAME_RECORDS),
