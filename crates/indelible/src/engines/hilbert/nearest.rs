@@ -35,7 +35,6 @@ enum Place<'a> {
 }
 
 /// Places in the order of the least distance that something there can have.
-#[derive(Default)]
 struct Queue<'a> {
     /// The bits of a distance (f32, at least 0, so that bits are in the order of distances), and below them the number of a place.
     heap: BinaryHeap<Reverse<u64>>,
@@ -43,6 +42,24 @@ struct Queue<'a> {
 }
 
 impl<'a> Queue<'a> {
+    /// With room for the places that a search for a few records meets.
+    fn new() -> Self {
+        Self {
+            heap: BinaryHeap::with_capacity(64),
+            places: Vec::with_capacity(64),
+        }
+    }
+
+    /// The leaf that comes next, if it is a leaf that does.
+    #[inline(always)]
+    fn next_leaf(&self) -> Option<Offset> {
+        let Reverse(first) = self.heap.peek()?;
+        match self.places[*first as u32 as usize] {
+            Place::Leaf(offset) => Some(offset),
+            _ => None,
+        }
+    }
+
     #[inline(always)]
     fn push(&mut self, bound: f32, place: Place<'a>) {
         let number = self.places.len() as u64;
@@ -142,7 +159,7 @@ impl<G: Geometry> Tree<G> {
         request: &mut Nearest<'_, G>,
     ) -> Result<Result<BinaryHeap<Last<G>>, Obstacle>> {
         let mut best = BinaryHeap::with_capacity(request.wanted.min(1 << 10) + 1);
-        let mut queue = Queue::default();
+        let mut queue = Queue::new();
         let nearby = around(metric);
         let root = self.root();
         queue.push(0.0, Place::Node(root, root.lock().read(), None));
@@ -161,6 +178,10 @@ impl<G: Geometry> Tree<G> {
                     }
                 }
                 Place::Leaf(offset) => {
+                    // Most searches open the next one too, which arrives meanwhile.
+                    if let Some(next) = queue.next_leaf() {
+                        self.leaves.prefetch(next);
+                    }
                     self.open_leaf(metric, offset, request, &mut best);
                     Ok(())
                 }
@@ -356,8 +377,13 @@ impl<G: Geometry> Tree<G> {
                 candidates[count] = (distance, slot);
                 count += usize::from(distance <= limit_before);
             }
+            let candidates = &mut candidates[..count];
+            if best.len() + count > request.wanted {
+                // The nearest first, so that the others are found to be too far away.
+                candidates.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+            }
             let mut near = [None; MAX_RECORDS];
-            for (near, &(distance, slot)) in near.iter_mut().zip(&candidates[..count]) {
+            for (near, &(distance, slot)) in near.iter_mut().zip(&*candidates) {
                 *near = Some((distance, leaf.shape(slot), leaf.payload(slot)));
             }
             if !lock.validate(version) {
