@@ -224,25 +224,27 @@ impl<G: Geometry> Tree<G> {
                 bounds: &mut bounds,
             },
         );
-        let bounds = &bounds.as_flattened()[..count];
-        let mut opened_first = None;
+        let bounds = bounds.as_flattened();
+        let used = u64::MAX.checked_shr(64 - count as u32).unwrap_or(0);
+        let within = |limit: f32| dispatch(self.simd, Within { bounds, limit }) & used;
+        let mut opened_first = 0;
         if best.len() < request.wanted && count > 0 {
-            let first = (1..count).fold(0, |a, b| if bounds[b] < bounds[a] { b } else { a });
+            let least = bounds[..count].iter().fold(f32::INFINITY, |a, &b| a.min(b));
+            let first = within(least).trailing_zeros() as usize;
             if node.level() > 0 {
                 let child = node.node(first);
                 let opened = (child, child.lock().read(), node.next_key(first).or(end));
                 self.open_node(metric, nearby, opened, request, best, queue)?;
-                opened_first = Some(first);
+                opened_first = 1 << first;
             } else if !node.child(first).is_unindexed() {
                 self.open_leaf(metric, node.child(first).offset(), request, best);
-                opened_first = Some(first);
+                opened_first = 1 << first;
             }
         }
-        let limit = limit(best, request);
-        for (slot, &bound) in bounds.iter().enumerate() {
-            if f64::from(bound) <= limit && opened_first != Some(slot) {
-                self.push_child(metric, opened, slot, bound, queue)?;
-            }
+        // What is at most the limit is at most the greatest f32 that is.
+        let limit = f32_below(limit(best, request));
+        for slot in slots(within(limit) & !opened_first) {
+            self.push_child(metric, opened, slot, bounds[slot], queue)?;
         }
         if node.lock().validate(version) {
             Ok(())
@@ -378,9 +380,11 @@ impl<G: Geometry> Tree<G> {
                 count += usize::from(distance <= limit_before);
             }
             let candidates = &mut candidates[..count];
-            if best.len() + count > request.wanted {
+            if count > request.wanted {
                 // The nearest first, so that the others are found to be too far away.
-                candidates.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+                candidates.select_nth_unstable_by(request.wanted.saturating_sub(1), |a, b| {
+                    a.0.total_cmp(&b.0)
+                });
             }
             let mut near = [None; MAX_RECORDS];
             for (near, &(distance, slot)) in near.iter_mut().zip(&*candidates) {
@@ -436,6 +440,25 @@ impl Kernel for SquareBounds<'_> {
                 self.node.square_bounds::<S, 3>(line, &up, &down)
             };
         }
+    }
+}
+
+/// Which of the bounds are at most `limit`, as bits.
+struct Within<'a> {
+    bounds: &'a [f32],
+    limit: f32,
+}
+
+impl Kernel for Within<'_> {
+    type Out = u64;
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> u64 {
+        let mut within = 0;
+        for (at, &bound) in self.bounds.iter().enumerate() {
+            within |= u64::from(bound <= self.limit) << at;
+        }
+        within
     }
 }
 
