@@ -570,15 +570,19 @@ impl InnerTree for Tree {
         // SAFETY: as in `find_child`.
         let key = unsafe { key.bytes() };
         let _guard = crate::concurrency::epochs::pin();
-        let spot = self.locate_any(Seek::At(key));
-        if spot.parent.count() == 1 {
-            return if spot.is_current() {
-                Merge::Alone
-            } else {
-                Merge::Busy
+        for which in 0..2 {
+            // Searched anew for each pair: an attempt that has locked the node has changed its version.
+            let spot = self.locate_any(Seek::At(key));
+            if spot.parent.count() == 1 {
+                return if spot.is_current() {
+                    Merge::Alone
+                } else {
+                    Merge::Busy
+                };
+            }
+            let Some((left, right)) = spot.parent.pairs_at(spot.slot).nth(which) else {
+                break;
             };
-        }
-        for (left, right) in spot.parent.pairs_at(spot.slot) {
             // A merge that fails, for want of space say, leaves both leaves as they are.
             match self.try_merge_pair(&spot, left, right) {
                 Ok(Merge::No) | Err(_) => {}
