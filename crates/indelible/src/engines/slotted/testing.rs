@@ -83,7 +83,7 @@ impl Suite<StringKind> for Testing {
 }
 
 /// Themes of one thread.
-const THEMES: u64 = 6;
+const THEMES: u64 = 7;
 
 fn alone(kind: StringKind, theme: u64, operations: u64, random: &mut SmallRng) -> StringHistory {
     let keys = Texts::ALL[random.random_range(0..Texts::ALL.len())];
@@ -92,6 +92,9 @@ fn alone(kind: StringKind, theme: u64, operations: u64, random: &mut SmallRng) -
         4 => 600,
         _ => [20, 60, 120][random.random_range(0..3)],
     };
+    if theme == 6 {
+        return shrinking(kind, keys, operations, random);
+    }
     let before: Vec<Operation> = match theme {
         // Bulk loads need an empty map.
         2 => Vec::new(),
@@ -137,6 +140,25 @@ fn alone(kind: StringKind, theme: u64, operations: u64, random: &mut SmallRng) -
         keys,
         before,
         threads: vec![recorded],
+        ..History::new(kind)
+    }
+}
+
+/// A map of many leaves that loses all its records from the left, or a part of this.
+fn shrinking(
+    kind: StringKind,
+    keys: Texts,
+    operations: u64,
+    random: &mut SmallRng,
+) -> StringHistory {
+    let loaded = 560;
+    let from = [200, 260, 320, 380][random.random_range(0..4)];
+    let load = BulkLoad((0..loaded).map(|i| (i, i * 8 + 1)).collect());
+    let removed = (0..from).map(Remove);
+    History {
+        keys,
+        before: std::iter::once(load).chain(removed).collect(),
+        threads: vec![(from..loaded).take(operations as usize).map(Remove).collect()],
         ..History::new(kind)
     }
 }
