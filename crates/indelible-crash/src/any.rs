@@ -1,11 +1,12 @@
-//! Indexes of every family and kind under the checker: [`Maps`] or [`Spatials`].
+//! Indexes of every family and kind under the checker: [`Maps`], [`Spatials`] or [`Strings`].
 
 use crate::history::{Saw, Steps};
 use crate::maps::{self, Maps};
 use crate::places::{self, Spatials};
+use crate::texts::{self, Strings};
 use crate::{Contents, Memory, Structure, Workload};
 use indelible::checker::{AnyKind, History, Operation, Size, SpatialOperation, Suite};
-use indelible::{Box2, Box3, GeometryType, Point2, Point3, SpatialKind};
+use indelible::{Box2, Box3, GeometryType, Point2, Point3, SpatialKind, StringKind};
 use std::fmt::{Debug, Formatter};
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ pub enum Any {
     Points3(Spatials<Point3>),
     Boxes2(Spatials<Box2>),
     Boxes3(Spatials<Box3>),
+    Strings(Strings),
 }
 
 /// An open pool and its index.
@@ -29,12 +31,14 @@ pub enum AnyOpen {
     Points3(places::Open<Point3>),
     Boxes2(places::Open<Box2>),
     Boxes3(places::Open<Box3>),
+    Strings(texts::Open),
 }
 
 /// An operation on an index of any kind.
 #[derive(Clone, PartialEq)]
 #[allow(missing_docs)]
 pub enum AnyOperation {
+    /// On a map of words or of byte strings.
     Map(Operation),
     Spatial(SpatialOperation),
 }
@@ -59,6 +63,7 @@ macro_rules! of_open {
             (Any::Points3($structure), AnyOpen::Points3($its)) => $value,
             (Any::Boxes2($structure), AnyOpen::Boxes2($its)) => $value,
             (Any::Boxes3($structure), AnyOpen::Boxes3($its)) => $value,
+            (Any::Strings($structure), AnyOpen::Strings($its)) => $value,
             _ => unreachable!("{OTHER_FAMILY}"),
         }
     };
@@ -73,6 +78,7 @@ macro_rules! of_operation {
             (Any::Points3($structure), AnyOperation::Spatial($its)) => $value,
             (Any::Boxes2($structure), AnyOperation::Spatial($its)) => $value,
             (Any::Boxes3($structure), AnyOperation::Spatial($its)) => $value,
+            (Any::Strings($structure), AnyOperation::Map($its)) => $value,
             _ => unreachable!("{OTHER_FAMILY}"),
         }
     };
@@ -89,6 +95,7 @@ impl Structure for Any {
             Self::Points3(of) => of.create(memory).map(AnyOpen::Points3),
             Self::Boxes2(of) => of.create(memory).map(AnyOpen::Boxes2),
             Self::Boxes3(of) => of.create(memory).map(AnyOpen::Boxes3),
+            Self::Strings(of) => of.create(memory).map(AnyOpen::Strings),
         }
     }
 
@@ -99,6 +106,7 @@ impl Structure for Any {
             Self::Points3(of) => of.recover(memory).map(AnyOpen::Points3),
             Self::Boxes2(of) => of.recover(memory).map(AnyOpen::Boxes2),
             Self::Boxes3(of) => of.recover(memory).map(AnyOpen::Boxes3),
+            Self::Strings(of) => of.recover(memory).map(AnyOpen::Strings),
         }
     }
 
@@ -106,6 +114,7 @@ impl Structure for Any {
         match operation {
             AnyOperation::Map(operation) => match (self, open) {
                 (Self::Maps(of), AnyOpen::Maps(open)) => of.run(open, operation),
+                (Self::Strings(of), AnyOpen::Strings(open)) => of.run(open, operation),
                 _ => unreachable!("{OTHER_FAMILY}"),
             },
             AnyOperation::Spatial(operation) => match (self, open) {
@@ -135,6 +144,7 @@ impl Structure for Any {
             Self::Points3(of) => spatial(of.probes(seed)),
             Self::Boxes2(of) => spatial(of.probes(seed)),
             Self::Boxes3(of) => spatial(of.probes(seed)),
+            Self::Strings(of) => of.probes(seed).into_iter().map(AnyOperation::Map).collect(),
         }
     }
 
@@ -158,6 +168,11 @@ fn made<O>(any: Any, workload: Workload<O>, operation: fn(O) -> AnyOperation) ->
 fn of_maps(history: History) -> Made {
     let (structure, workload) = Maps::from_history(history);
     made(Any::Maps(structure), workload, AnyOperation::Map)
+}
+
+fn of_strings(history: History<StringKind>) -> Made {
+    let (structure, workload) = Strings::from_history(history);
+    made(Any::Strings(structure), workload, AnyOperation::Map)
 }
 
 fn of_places(history: History<SpatialKind>) -> Made {
@@ -191,6 +206,7 @@ pub fn history(kind: Option<AnyKind>, seed: u64, operations: usize, threads: usi
     match kind {
         AnyKind::Map(kind) => of_maps(maps::of_seed(kind, seed, operations, threads)),
         AnyKind::Spatial(kind) => of_places(maps::of_seed(kind, seed, operations, threads)),
+        AnyKind::Strings(kind) => of_strings(maps::of_seed(kind, seed, operations, threads)),
     }
 }
 
@@ -199,6 +215,7 @@ pub(crate) fn of_theme(kind: AnyKind, theme: u64, seed: u64, size: Size) -> Made
     match kind {
         AnyKind::Map(kind) => of_maps(kind.suite().history(kind, theme, seed, size)),
         AnyKind::Spatial(kind) => of_places(kind.suite().history(kind, theme, seed, size)),
+        AnyKind::Strings(kind) => of_strings(kind.suite().history(kind, theme, seed, size)),
     }
 }
 
@@ -207,6 +224,7 @@ pub(crate) fn hunts(kind: AnyKind) -> Vec<(Made, u64)> {
     match kind {
         AnyKind::Map(kind) => all_hunts(kind.suite(), kind, of_maps),
         AnyKind::Spatial(kind) => all_hunts(kind.suite(), kind, of_places),
+        AnyKind::Strings(kind) => all_hunts(kind.suite(), kind, of_strings),
     }
 }
 

@@ -35,6 +35,7 @@ mod history;
 pub mod maps;
 mod model;
 pub mod places;
+pub mod texts;
 pub mod planted;
 mod record;
 mod recovery;

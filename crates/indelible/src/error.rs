@@ -132,6 +132,16 @@ pub enum Error {
     /// A distance is NaN or negative.
     #[error("a distance is zero or more, not {0}")]
     BadDistance(f64),
+    /// A key or a value has more bytes than a map of byte strings takes.
+    #[error("a {what} has at most {most} bytes, this one has {bytes}")]
+    TooLong {
+        /// `key` or `value`.
+        what: &'static str,
+        /// How many bytes there are.
+        bytes: u64,
+        /// How many there may be.
+        most: u64,
+    },
     /// An option is outside its range.
     #[error("{0}")]
     BadOption(String),

@@ -20,12 +20,13 @@ mod spatial;
 
 pub use engines::options::*;
 pub use engines::spatial_options::*;
-pub use engines::{Fact, FactValue, IndexKind, Kind, OptionInfo, SpatialKind, Unit};
+pub use engines::string_options::*;
+pub use engines::{Fact, FactValue, IndexKind, Kind, OptionInfo, SpatialKind, StringKind, Unit};
 pub use error::{Error, Result};
 pub use front::{
-    CompareExchange, IndexOptions, IndexStat, Join, Key, Keys, LogStat, Map, MapInfo, MapOptions,
+    BytesInfo, BytesKeys, BytesMap, BytesOptions, BytesRange, BytesValues, CompareExchange, IndexOptions, IndexStat, Join, Key, Keys, LogStat, Map, MapInfo, MapOptions,
     MapStat, Nearest, Newtype, Pool, PoolOptions, PoolStat, Range, Record, Records, Spatial,
-    SpatialInfo, SpatialOptions, SpatialStat, Type, Value, Values,
+    SpatialInfo, SpatialOptions, SpatialStat, StringStat, Type, Value, Values,
 };
 pub use kernels::{kernel, kernels};
 pub use pool::Durability;

@@ -1,7 +1,9 @@
 //! Which kinds of index there are: one type of kinds for each family, generated from the family's list.
 
 use super::option::{EngineOptions, OptionBytes};
-use super::{OptionInfo, SpatialEngineOptions, ordered_engines, spatial_engines};
+use super::{
+    OptionInfo, SpatialEngineOptions, ordered_engines, spatial_engines, string_engines,
+};
 use crate::front::IndexOptions;
 use crate::spatial::Coordinates;
 use crate::{Error, Result};
@@ -10,7 +12,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A family of kinds of index: [`Kind`] has the kinds of maps, [`SpatialKind`] those of spatial indexes.
+/// A family of kinds of index: [`Kind`] has the kinds of maps, [`SpatialKind`] those of spatial indexes, [`StringKind`] those of maps of byte strings.
 ///
 /// Sealed: it is there for programs that treat both families alike. [`IndexOptions`](crate::IndexOptions) and
 /// [`IndexStat`](crate::IndexStat) are generic over it.
@@ -289,6 +291,24 @@ spatial_engines!(kinds, {
     /// ```
     SpatialKind, AnySpatialOptions;
 });
+string_engines!(kinds, {
+    /// The kind of index that a map of byte strings is. It is chosen when the map is created, and recorded in the pool.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// use indelible::{Pool, StringKind};
+    /// for &kind in StringKind::all() {
+    ///     let names = Pool::in_memory()?.bytes_with("names", kind)?;
+    ///     assert_eq!(names.kind(), kind);
+    ///     println!("{kind}: {}", kind.description());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    StringKind, AnyStringOptions;
+});
 
 macro_rules! spatial_options {
     ($($(#[$doc:meta])+ $variant:ident = $code:literal, $name:literal, $folder:ident, $options:ident;)+) => {
@@ -354,6 +374,8 @@ mod tests {
         }
         check!(Kind, SpatialKind);
         check!(SpatialKind, Kind);
+        check!(StringKind, Kind);
+        check!(StringKind, SpatialKind);
     }
 
     fn options_are_encoded_and_named<K: IndexKind>() {
@@ -378,6 +400,11 @@ mod tests {
     #[test]
     fn options_of_maps_are_encoded_and_named() {
         options_are_encoded_and_named::<Kind>();
+    }
+
+    #[test]
+    fn options_of_maps_of_byte_strings_are_encoded_and_named() {
+        options_are_encoded_and_named::<StringKind>();
     }
 
     #[test]

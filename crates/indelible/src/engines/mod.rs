@@ -6,11 +6,12 @@
 //! - [`Engine`] is what every object can do: be laid out, opened, swept after a crash, checked, described by facts, compacted.
 //! - [`Ordered`] is what an ordered index of 8-byte keys and values can do on top: look up, change, read on, load.
 //! - [`Spatial`] is what a spatial index of points or boxes can do on top: add, remove, move, search in windows, find the nearest.
+//! - [`Strings`] is what an ordered index of byte strings can do on top: look up, change, read on, load.
 //!
 //! The [host](crate::host) owns what all engines share: opening and closing, the warm-up thread, the record count, the retry
 //! after `NoSpace`, validation of input, cursors. There is one list for each family of engines: the list of
-//! [ordered](ordered_engines) ones generates [`Kind`], and that of [spatial](spatial_engines) ones [`SpatialKind`], with the codes, the
-//! names and the options of the kinds, and the host's dispatch. `docs/adding-an-index.md` walks through the smallest engine, `table`.
+//! [ordered](ordered_engines) ones generates [`Kind`], that of [spatial](spatial_engines) ones [`SpatialKind`], and that of
+//! [byte strings](string_engines) [`StringKind`], with the codes, the names and the options of the kinds, and the host's dispatch. `docs/adding-an-index.md` walks through the smallest engine, `table`.
 //!
 //! Every engine folder has the same rooms: `layout`, `search`, `insert`, structure changes, `scan`, `recover`, `check`, `options`,
 //! `testing`, what the crash checker needs: planted bugs, commit points, names of structure changes, histories; and `damage`, how tests
@@ -27,18 +28,22 @@ mod option;
 pub(crate) mod parallel;
 mod report;
 mod spatial;
+mod strings;
 #[cfg(feature = "trace")]
 pub mod testing;
 pub(crate) mod waiting;
 
 pub(crate) use buffer::{KeyValue, MOST_READ, ReadBuffer, Unread};
 pub use facts::{Fact, FactValue, Unit};
-pub(crate) use kind::{AnyOptions, AnySpatialOptions, FamilyOptions};
-pub use kind::{IndexKind, Kind, SpatialKind};
+pub(crate) use kind::{AnyOptions, AnySpatialOptions, AnyStringOptions, FamilyOptions};
+pub use kind::{IndexKind, Kind, SpatialKind, StringKind};
 pub use option::OptionInfo;
 pub(crate) use option::{EngineOptions, OptionBytes, bytes_text, parse_bytes, parse_number};
 pub(crate) use report::Report;
 pub(crate) use spatial::{Nearest, Neighbour, Spatial, SpatialEngineOptions};
+pub(crate) use strings::{
+    Current, MOST_READ_AHEAD, ReadValue, StringBuffer, StringDecision, StringRange, Strings,
+};
 
 use crate::concurrency::records::{RecordCount, RecordLocks};
 use crate::pool::{PoolCore, Space};
@@ -76,6 +81,18 @@ macro_rules! spatial_engines {
 }
 pub(crate) use spatial_engines;
 
+/// The list of maps of byte strings, as that of [ordered](ordered_engines) ones.
+macro_rules! string_engines {
+    ($use_list:ident $(, { $($before:tt)* })?) => {
+        $use_list! {
+            $($($before)*)?
+            /// Slotted leaves with the records inside and inner nodes in DRAM: the LB+-Tree for keys and values of any length, and the default.
+            Slotted = 32, "slotted", slotted, SlottedOptions;
+        }
+    };
+}
+pub(crate) use string_engines;
+
 macro_rules! folders {
     (
         $types:ident;
@@ -94,6 +111,9 @@ ordered_engines!(folders, {
 });
 spatial_engines!(folders, {
     spatial_options;
+});
+string_engines!(folders, {
+    string_options;
 });
 
 /// What a caller decides to do with a key, once it knows the present value.

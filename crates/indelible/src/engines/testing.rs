@@ -2,6 +2,7 @@
 
 mod any;
 mod spatial;
+mod strings;
 
 pub use any::AnyKind;
 pub use spatial::{Corners, EVERYTHING, Lay, Places, SpatialOperation, axes};
@@ -10,7 +11,15 @@ pub(crate) use spatial::{
     nearest as nearest_some, only_loads_into_empty as only_loads_places_into_empty,
 };
 
-use super::{IndexKind, Kind, SpatialKind, ordered_engines, spatial_engines};
+pub use strings::Texts;
+pub(crate) use strings::{
+    OtherMap, anything as any_string_operation, in_catalog as in_string_catalog,
+    number_of_value as new_string_value,
+};
+
+use super::{
+    IndexKind, Kind, SpatialKind, StringKind, ordered_engines, spatial_engines, string_engines,
+};
 use crate::IndexOptions;
 use crate::pmem::planted::Bug;
 use rand::rngs::SmallRng;
@@ -242,6 +251,9 @@ ordered_engines!(suites, {
 });
 spatial_engines!(suites, {
     SpatialKind;
+});
+string_engines!(suites, {
+    StringKind;
 });
 
 impl Family for Kind {

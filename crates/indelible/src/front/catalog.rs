@@ -1,8 +1,8 @@
 //! Objects in the catalog of a pool: found by name, compared with what is asked for, created, opened once.
 
 use super::{IndexOptions, MapInfo, Pool, SpatialInfo, Type};
-use crate::engines::{FamilyOptions, IndexKind, Kind, Place, SpatialKind};
-use crate::host::{AnyMap, AnySpatial, Handle};
+use crate::engines::{FamilyOptions, IndexKind, Kind, Place, SpatialKind, StringKind};
+use crate::host::{AnyMap, AnySpatial, AnyStrings, Handle};
 use crate::pmem::planted::planted;
 use crate::pool::{Bug, NAME_BYTES, OPTION_BYTES, PoolCore, Signature};
 use crate::spatial::{GeometryType, with_geometry};
@@ -19,7 +19,12 @@ pub(super) enum Holds {
     Map(Types),
     /// Geometries of this type, and payloads of 8 bytes.
     Spatial(GeometryType),
+    /// Byte strings under byte strings.
+    Bytes,
 }
+
+/// The code of byte strings in the catalog, for keys and for values: none of a [`Type`] or of a [`GeometryType`].
+const BYTES_CODE: u8 = 64;
 
 impl Holds {
     /// What a catalog entry says, if this version knows it.
@@ -31,6 +36,9 @@ impl Holds {
                 Type::from_code(second)?,
             ]));
         }
+        if StringKind::from_code(signature.kind).is_some() {
+            return (signature.types == [BYTES_CODE; 2]).then_some(Self::Bytes);
+        }
         SpatialKind::from_code(signature.kind)?;
         let geometry = GeometryType::from_code(first)?;
         (second == Type::U64 as u8).then_some(Self::Spatial(geometry))
@@ -40,6 +48,7 @@ impl Holds {
         match self {
             Self::Map(types) => types.map(|of| of as u8),
             Self::Spatial(geometry) => [geometry as u8, Type::U64 as u8],
+            Self::Bytes => [BYTES_CODE; 2],
         }
     }
 }
@@ -49,6 +58,7 @@ impl std::fmt::Display for Holds {
         match self {
             Self::Map([key, value]) => write!(f, "{key} to {value}"),
             Self::Spatial(geometry) => write!(f, "a spatial index of {geometry}"),
+            Self::Bytes => write!(f, "byte strings"),
         }
     }
 }
@@ -229,6 +239,10 @@ macro_rules! with_handle {
                 type $H = AnySpatial<G>;
                 $work
             }),
+            Some(Holds::Bytes) => {
+                type $H = AnyStrings;
+                $work
+            }
             None => Err(unknown($core, $slot)),
         }
     };
@@ -297,7 +311,7 @@ fn expect_holds(name: &str, signature: &Signature, wanted: Option<Holds>) -> Res
     })
 }
 
-/// [`Error::WrongType`] if the object of a catalog entry is known and no map.
+/// [`Error::WrongType`] if the object of a catalog entry is known and no map, neither of words nor of byte strings.
 pub(super) fn expect_no_spatial(core: &PoolCore, slot: usize) -> Result<()> {
     let signature = core.signature(slot);
     match Holds::of(&signature) {
@@ -341,6 +355,17 @@ mod tests {
                 assert_eq!(Holds::of(&signature(kind as u8, [code, 2])), None);
                 assert_eq!(Holds::of(&signature(kind as u8, [200, payload])), None);
                 assert_eq!(Type::from_code(code), None);
+            }
+        }
+        for &kind in StringKind::all() {
+            let found = signature(kind as u8, Holds::Bytes.codes());
+            assert_eq!(Holds::of(&found), Some(Holds::Bytes));
+            assert_eq!(Holds::of(&signature(kind as u8, words.codes())), None);
+            for &other in Kind::all() {
+                assert_eq!(Holds::of(&signature(other as u8, found.types)), None);
+            }
+            for &other in SpatialKind::all() {
+                assert_eq!(Holds::of(&signature(other as u8, found.types)), None);
             }
         }
         let unknown = signature(200, words.codes());

@@ -1,5 +1,6 @@
 //! The public face: pools, maps, ranges, spatial indexes, options, types of keys and values. Everything is documented and typed here, and done below.
 
+mod bytes;
 mod catalog;
 mod many;
 mod map;
@@ -11,11 +12,12 @@ mod spatial;
 mod types;
 mod words;
 
-pub use crate::host::{IndexStat, MapStat, SpatialStat};
+pub use crate::host::{IndexStat, MapStat, SpatialStat, StringStat};
 pub use crate::pool::PoolOptions;
+pub use bytes::{BytesInfo, BytesKeys, BytesMap, BytesRange, BytesValues};
 pub(crate) use catalog::accept_if_whole;
 pub use map::{CompareExchange, Map};
-pub use options::{IndexOptions, MapOptions, SpatialOptions};
+pub use options::{BytesOptions, IndexOptions, MapOptions, SpatialOptions};
 pub use pool::{LogStat, MapInfo, Pool, PoolStat};
 pub use range::{Keys, Range, Values};
 pub use spatial::{Join, Nearest, Record, Records, Spatial, SpatialInfo};

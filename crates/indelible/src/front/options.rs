@@ -1,6 +1,6 @@
 //! What can be chosen when an index is created.
 
-use crate::engines::{FamilyOptions, IndexKind, Kind, SpatialKind};
+use crate::engines::{FamilyOptions, IndexKind, Kind, SpatialKind, StringKind};
 use crate::{Error, Result};
 
 /// The kind of index of a new map, and how the map is laid out. The choice is recorded in the pool.
@@ -42,6 +42,23 @@ pub type MapOptions = IndexOptions<Kind>;
 /// # }
 /// ```
 pub type SpatialOptions = IndexOptions<SpatialKind>;
+
+/// The kind of a new map of byte strings, and how the map is laid out. The choice is recorded in the pool.
+///
+/// It is made from a [`StringKind`], from the typed options of one kind (such as [`SlottedOptions`](crate::SlottedOptions)), or from
+/// text.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> indelible::Result<()> {
+/// use indelible::{BytesOptions, Pool};
+/// let from_text: BytesOptions = "kind=slotted,leaf=512".parse()?;
+/// let names = Pool::in_memory()?.bytes_with("names", from_text)?;
+/// # Ok(())
+/// # }
+/// ```
+pub type BytesOptions = IndexOptions<StringKind>;
 
 /// The kind of a new index, and how the index is laid out: [`MapOptions`] for maps, [`SpatialOptions`] for spatial indexes.
 ///
@@ -261,9 +278,10 @@ mod tests {
     }
 
     #[test]
-    fn options_of_both_families_are_read_as_they_are_written() {
+    fn options_of_all_families_are_read_as_they_are_written() {
         options_are_read_as_they_are_written::<Kind>();
         options_are_read_as_they_are_written::<SpatialKind>();
+        options_are_read_as_they_are_written::<StringKind>();
         for bad in ["kind=lbtree,leaf", "leaf=x", "kind=hilbert"] {
             let refused = bad.parse::<MapOptions>();
             assert!(matches!(refused, Err(Error::BadOption(_))), "{bad}");

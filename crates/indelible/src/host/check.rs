@@ -1,7 +1,7 @@
 //! The checks and statistics that do not depend on the engine.
 
 use super::{Host, Shared};
-use crate::engines::{Engine, Fact, IndexKind, Kind, Report, SpatialKind};
+use crate::engines::{Engine, Fact, IndexKind, Kind, Report, SpatialKind, StringKind};
 use crate::{Error, Result};
 use std::sync::atomic::Ordering;
 
@@ -10,6 +10,9 @@ pub type MapStat = IndexStat<Kind>;
 
 /// What a spatial index is made of, from [`Spatial::stat`](crate::Spatial::stat).
 pub type SpatialStat = IndexStat<SpatialKind>;
+
+/// What a map of byte strings is made of, from [`BytesMap::stat`](crate::BytesMap::stat).
+pub type StringStat = IndexStat<StringKind>;
 
 /// What an index is made of: [`MapStat`] of a map, [`SpatialStat`] of a spatial index.
 ///

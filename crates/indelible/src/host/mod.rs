@@ -12,20 +12,25 @@
 //! | `any` | one map of any kind: the only branch on kinds, generated from the list of engines |
 //! | `spatial` | what the host adds to a spatial engine |
 //! | `any_spatial` | one spatial index of any kind, as `any` |
+//! | `strings` | what the host adds to an engine of byte strings |
+//! | `any_strings` | one map of byte strings of any kind, as `any` |
 
 mod any;
 mod any_spatial;
+mod any_strings;
 mod blocks;
 mod check;
 mod count;
 mod cursor;
 mod handle;
 mod spatial;
+mod strings;
 mod warm_up;
 
 pub(crate) use any::{AnyCursor, AnyMap};
 pub(crate) use any_spatial::AnySpatial;
-pub use check::{IndexStat, MapStat, SpatialStat};
+pub(crate) use any_strings::AnyStrings;
+pub use check::{IndexStat, MapStat, SpatialStat, StringStat};
 pub(crate) use handle::Handle;
 
 use crate::engines::{Decision, Engine, EngineOptions, Lookup, Ordered, Place};

@@ -245,6 +245,11 @@ impl PoolCore {
         self.was_clean
     }
 
+    /// A number that is this pool's for good and that hardly another pool has: for hashes that nobody outside can predict.
+    pub(crate) fn seed(&self) -> u64 {
+        self.uuid[0] ^ self.uuid[1].rotate_left(32)
+    }
+
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Relaxed)
     }

@@ -1,7 +1,7 @@
 //! Kinds of index of every family, for what treats all of them alike.
 
 use super::{EquivalentMutant, StructureChange};
-use crate::engines::{Kind, SpatialKind};
+use crate::engines::{Kind, SpatialKind, StringKind};
 use crate::pmem::planted::Bug;
 use crate::{Error, Result};
 use std::fmt::{Display, Formatter};
@@ -13,6 +13,8 @@ pub enum AnyKind {
     Map(Kind),
     /// A kind of spatial index.
     Spatial(SpatialKind),
+    /// A kind of map of byte strings.
+    Strings(StringKind),
 }
 
 /// The same expression for each family.
@@ -21,16 +23,18 @@ macro_rules! of_family {
         match $any {
             AnyKind::Map($kind) => $value,
             AnyKind::Spatial($kind) => $value,
+            AnyKind::Strings($kind) => $value,
         }
     };
 }
 
 impl AnyKind {
-    /// All kinds: those of maps, then those of spatial indexes.
+    /// All kinds: those of maps, then those of spatial indexes, then those of maps of byte strings.
     #[must_use]
     pub fn all() -> Vec<Self> {
         let maps = Kind::all().iter().copied().map(Self::Map);
         maps.chain(SpatialKind::all().iter().copied().map(Self::Spatial))
+            .chain(StringKind::all().iter().copied().map(Self::Strings))
             .collect()
     }
 

@@ -1,0 +1,269 @@
+//! Bulk load: builds a chain of leaves that is not reachable, and makes it the contents of the empty map with one store.
+
+use super::inner::{Child, Entry, Seek};
+use super::insert::NewBlobs;
+use super::layout::{SLOTS, prefix_of, shortest_separator};
+use super::records::{Records, Value, image};
+use super::{Inner, Tree};
+use crate::concurrency::epochs;
+use crate::concurrency::locks::Wait;
+use crate::concurrency::sync::lock;
+use crate::engines::arena::Node;
+use crate::engines::inner_nodes::{InnerNode, InnerTree};
+use crate::engines::{StringBuffer, StringRange};
+use crate::pool::Offset;
+use crate::{Error, Result};
+use super::directory::is_signpost;
+use super::separator::Text;
+use std::ops::Bound;
+
+/// A chain that is not reachable yet: freed unless it is kept.
+struct NewChain<'a> {
+    tree: &'a Tree,
+    /// Each leaf's low key and offset.
+    leaves: Vec<(Vec<u8>, Offset)>,
+    blobs: NewBlobs<'a>,
+    records: u64,
+}
+
+impl Drop for NewChain<'_> {
+    fn drop(&mut self) {
+        for &(_, leaf) in &self.leaves {
+            self.tree.space.free_now(leaf);
+        }
+    }
+}
+
+impl<'a> NewChain<'a> {
+    /// Writes a leaf for the first records of `records`, as many as `count`. `block` is its own, `next` that of the leaf after it.
+    fn write_leaf(
+        &mut self,
+        (low, block): (&[u8], Offset),
+        (high, next): (Option<&[u8]>, Offset),
+        records: &Records,
+        count: usize,
+    ) -> Result<()> {
+        let tree = self.tree;
+        let low_value = tree.low_value(low, &mut self.blobs)?;
+        let low_and_prefix = (&low_value, prefix_of(low, high));
+        let words = image(
+            tree.leaf_bytes / 8,
+            tree.seed,
+            low_and_prefix,
+            next,
+            records,
+            0..count,
+        );
+        tree.pm.stream(tree.leaf(block).cells, &words);
+        self.records += count as u64;
+        Ok(())
+    }
+}
+
+impl Tree {
+    /// See [`Strings::bulk_load`](crate::engines::Strings::bulk_load). `self` is the tree of records, or an empty directory.
+    pub(super) fn bulk_load(
+        &self,
+        records: &mut dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>)>>,
+        fill: f64,
+    ) -> Result<()> {
+        if !self.is_empty()? {
+            return Err(Error::NotEmpty);
+        }
+        let mut chain = self.build_chain(records, fill)?;
+        if chain.records == 0 {
+            return Ok(());
+        }
+        // A compaction that holds this mutex soon ends, since the map is empty.
+        let _reorganizing = lock(&self.reorganizing);
+        self.join_empty_leaves()?;
+        self.switch_chain(&chain)?;
+        chain.blobs.keep();
+        let leaves = std::mem::take(&mut chain.leaves);
+        let mut signposts = leaves
+            .into_iter()
+            .skip(1)
+            .filter(|&(_, leaf)| is_signpost(leaf))
+            .map(|(low, leaf)| Ok((low, leaf.get().to_ne_bytes().to_vec())))
+            .peekable();
+        if signposts.peek().is_some() && self.level + 1 < super::LEVELS {
+            // Without signposts recovery walks more leaves: the records are loaded all the same.
+            let loaded = self
+                .directory
+                .tree_or_create()
+                .and_then(|directory| directory.bulk_load(&mut signposts, fill.min(0.7)));
+            if let Err(error) = loaded {
+                tracing::debug!(%error, "signposts not recorded");
+            }
+        }
+        Ok(())
+    }
+
+    fn is_empty(&self) -> Result<bool> {
+        let mut all = StringRange::new(Bound::Unbounded, Bound::Unbounded);
+        let mut buffer = StringBuffer::new();
+        self.read_on(true, &mut all, &mut buffer, false)?;
+        Ok(buffer.is_empty())
+    }
+
+    /// A map whose records were all removed may still have several empty leaves; merging makes them one.
+    fn join_empty_leaves(&self) -> Result<()> {
+        let _guard = epochs::pin();
+        while self.is_empty()? {
+            let nodes = self.nodes_at_the_left();
+            if nodes == (1, 1, 1) {
+                break;
+            }
+            self.merge(Text::EMPTY);
+            if self.nodes_at_the_left() == nodes {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The root's level and count, and its first child's count.
+    fn nodes_at_the_left(&self) -> (u32, usize, usize) {
+        let first: &Inner = self.root().node(0);
+        (self.root().level(), self.root().count(), first.count())
+    }
+
+    fn build_chain(
+        &self,
+        records: &mut dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>)>>,
+        fill: f64,
+    ) -> Result<NewChain<'_>> {
+        let mut chain = NewChain {
+            tree: self,
+            leaves: Vec::new(),
+            blobs: NewBlobs::none(&self.blobs),
+            records: 0,
+        };
+        let (mut pending, mut last_key): (Records, Option<Vec<u8>>) = (Records::default(), None);
+        let mut low = Vec::new();
+        let mut taken = 0;
+        let mut block = self.space.alloc()?;
+        chain.leaves.push((Vec::new(), block));
+        // More records than a leaf can have, and the one after them, tell where a leaf ends.
+        let most = SLOTS + 1;
+        loop {
+            while pending.list.len() < most {
+                let Some(record) = records.next().transpose()? else {
+                    break;
+                };
+                if last_key.as_ref().is_some_and(|last| *last >= record.0) {
+                    return Err(Error::NotAscending(taken));
+                }
+                self.add_loaded(&mut chain, &mut pending, &record)?;
+                last_key = Some(record.0);
+                taken += 1;
+            }
+            let count = self.loaded_count(&pending, &low, fill, pending.list.len() < most);
+            if count == pending.list.len() {
+                chain.write_leaf((&low, block), (None, Offset::NONE), &pending, count)?;
+                break;
+            }
+            let high = shortest_separator(pending.key(count - 1), pending.key(count)).to_vec();
+            let next = self.space.alloc()?;
+            chain.leaves.push((high.clone(), next));
+            chain.write_leaf((&low, block), (Some(&high), next), &pending, count)?;
+            pending.drop_first(count);
+            (low, block) = (high, next);
+        }
+        self.pm.named("slotted.load.leaves").fence();
+        Ok(chain)
+    }
+
+    /// Adds a record that is loaded, its long parts as blobs.
+    fn add_loaded(
+        &self,
+        chain: &mut NewChain<'_>,
+        pending: &mut Records,
+        (key, value): &(Vec<u8>, Vec<u8>),
+    ) -> Result<()> {
+        let key_blob = if key.len() > self.most_inline() {
+            Some(chain.blobs.write(key)?)
+        } else {
+            None
+        };
+        let value = if value.len() > self.most_inline() {
+            Value::Blob(chain.blobs.write(value)?)
+        } else {
+            Value::Inline(value)
+        };
+        pending.push(key, key_blob, &value);
+        Ok(())
+    }
+
+    /// How many of the first records go into one leaf. `is_rest` says that there are no others.
+    fn loaded_count(&self, records: &Records, low: &[u8], fill: f64, is_rest: bool) -> usize {
+        let all = records.list.len();
+        let heap = self.heap_words() - self.low_words(low);
+        let most = ((self.heap_words() as f64 * fill) as usize).saturating_sub(self.low_words(low));
+        let slots = ((SLOTS as f64 * fill) as usize).clamp(1, SLOTS);
+        let mut count = 0;
+        while count < all && count < slots {
+            let with = count + 1;
+            let high = (with < all)
+                .then(|| shortest_separator(records.key(with - 1), records.key(with)));
+            if high.is_none() && !is_rest {
+                break;
+            }
+            let prefix = prefix_of(low, high);
+            let words: usize = (0..with).map(|at| records.words_of(at, prefix)).sum();
+            // A single record may take more than the share.
+            if words > if with == 1 { heap } else { most } {
+                break;
+            }
+            count = with;
+        }
+        // The chain has one leaf at least, and each leaf a record if there is one.
+        count.max(usize::from(all > 0))
+    }
+
+    /// Makes the chain, which is durable, the contents of the tree, which has one leaf without records.
+    fn switch_chain(&self, chain: &NewChain<'_>) -> Result<()> {
+        // While the root and its only child are locked, no thread can enter the tree; while the only leaf is locked, no thread
+        // is in it. The locks are tried, since others hold them while they try ours.
+        let mut wait = Wait::default();
+        let (root_guard, bottom_guard, leaf_guard, old) = loop {
+            wait.step();
+            let root_guard = self.root().lock().lock();
+            if self.root().level() > 1 || self.root().count() > 1 {
+                return Err(Error::NotEmpty);
+            }
+            let bottom = self.root().node(0);
+            let Some(bottom_guard) = bottom.lock().try_lock() else {
+                continue;
+            };
+            if bottom.count() > 1 {
+                return Err(Error::NotEmpty);
+            }
+            let old = bottom.child(0).offset();
+            if let Some(leaf_guard) = self.locks.of(old.get()).try_lock() {
+                break (root_guard, bottom_guard, leaf_guard, old);
+            }
+        };
+        if self.leaf(old).count() > 0 {
+            return Err(Error::NotEmpty);
+        }
+        self.pm.note("slotted bulk load", self.level as u64);
+        // COMMIT slotted.load: the head of the chain. Before this store recovery sees the empty leaf, and all that was loaded is swept; after it, it sees
+        // all records, and the empty leaf is swept.
+        self.pm
+            .commit(self.head(), chain.leaves[0].1.get(), "slotted.load");
+        self.count_change(old, chain.records as i64);
+        drop(bottom_guard);
+        let entries = chain.leaves.iter();
+        let entries = entries.map(|(low, leaf)| Entry::leaf(low, Child::leaf(*leaf)));
+        self.load_nodes(entries.collect());
+        drop((leaf_guard, root_guard));
+        self.space.retire(old);
+        Ok(())
+    }
+
+    /// The spot of the first leaf that covers keys from `from` on.
+    pub(super) fn spot_from(&self, from: &[u8]) -> Result<super::search::Spot<'_>> {
+        self.locate(Seek::At(from))
+    }
+}

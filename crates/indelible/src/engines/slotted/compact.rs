@@ -1,0 +1,246 @@
+//! Compaction: merges leaves that have few records, and moves leaves and blobs out of the last extents of the map, so that `Pool::shrink` can give
+//! these extents back.
+//!
+//! A leaf moves as `smo` says: it is replaced by a copy in a lower block. A blob moves with its leaf: it is copied to a lower block, and the leaf is
+//! replaced by one that refers to the copy. Readers that have the old blob go on with it until their epoch ends.
+
+use super::Tree;
+use super::blobs::{CLASSES, class_of};
+use super::insert::NewBlobs;
+use super::inner::Seek;
+use super::layout::{Reference, SLOTS};
+use super::records::{Records, Snapshot, TakenValue, Value};
+use super::search::Spot;
+use super::separator::Text;
+use super::smo::{LinkTo, Part, Run};
+use crate::Result;
+use crate::concurrency::epochs;
+use crate::concurrency::locks::Wait;
+use crate::concurrency::sync::lock;
+use crate::engines::inner_nodes::{InnerNode, InnerTree};
+use crate::pool::{EXTENT_BYTES, Offset};
+
+/// Rounds of moving, at most. One is enough if no thread writes meanwhile.
+const MOST_ROUNDS: u64 = 4;
+
+/// Each further round leaves one part in 16 of the number of blocks in use free, for the splits of writers.
+const SPARE_DIVISOR: u64 = 16;
+
+/// Where the blocks of each class are to end.
+type Ends = [Option<Offset>; CLASSES];
+
+impl Tree {
+    /// Compacts the tree of records, which this is, and its directories. Other operations go on meanwhile. The map is warm and the caller is
+    /// not pinned.
+    pub(super) fn compact(&self) -> Result<()> {
+        if self.core.is_read_only() {
+            return Ok(());
+        }
+        let _reorganizing = lock(&self.reorganizing);
+        // Upwards, since merges at one level remove signposts from the next one.
+        let mut tree = Some(self);
+        while let Some(here) = tree {
+            here.merge_neighbours()?;
+            tree = here.directory();
+        }
+        for round in 0..MOST_ROUNDS {
+            self.settle();
+            let ends = self.ends(round);
+            if ends.iter().all(Option::is_none) {
+                break;
+            }
+            let mut tree = Some(self);
+            while let Some(here) = tree {
+                here.move_all(&ends)?;
+                // Upwards, since moves at one level write signposts of the next one.
+                tree = here.directory();
+            }
+        }
+        self.settle();
+        Ok(())
+    }
+
+    fn settle(&self) {
+        for space in self.home.spaces.iter() {
+            space.settle();
+        }
+    }
+
+    fn ends(&self, round: u64) -> Ends {
+        std::array::from_fn(|class| {
+            let space = &self.home.spaces[class];
+            if space.block_bytes() <= EXTENT_BYTES {
+                space.packed_end(round, SPARE_DIVISOR)
+            } else {
+                // Each run by itself may move to a lower place.
+                (space.stat().used_blocks > 0 && round == 0).then_some(Offset::from_word(0))
+            }
+        })
+    }
+
+    /// Merges leaves with their neighbours, from left to right, as long as the records of two fit into one.
+    fn merge_neighbours(&self) -> Result<()> {
+        let mut from = Vec::new();
+        loop {
+            let _guard = epochs::pin();
+            let spot = self.spot_from(&from)?;
+            // Looked at without locks first: where nothing can be merged no reader has to begin again.
+            let (high, could_merge) = (spot.high(), self.could_merge(&spot));
+            if !spot.is_current() || could_merge && self.merge(Text::of(&from)) {
+                continue;
+            }
+            match high {
+                Some(high) => from = high.to_vec(),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Whether a merge of the leaf of `spot` may do something. Takes no lock, so it holds only if the spot is still current afterwards, and the leaves
+    /// may change right away. The caller is pinned.
+    fn could_merge(&self, spot: &Spot<'_>) -> bool {
+        let parent = spot.parent;
+        parent.count() == 1
+            || parent.pairs_at(spot.slot).any(|pair| {
+                // Until the node is validated, the slots may hold other children, or none.
+                let pair = [pair.0, pair.1].map(|slot| parent.child(slot));
+                if !spot.is_current() || pair.iter().any(|child| child.is_unindexed()) {
+                    return false;
+                }
+                let [left, right] = pair.map(|child| self.leaf(child.offset()));
+                let slots = left.count() + right.count();
+                let words = left.live_words() + right.live_words();
+                let is_any_empty = left.count() == 0 || right.count() == 0;
+                is_any_empty || slots <= SLOTS * 3 / 4 && words <= self.heap_words() * 3 / 4
+            })
+    }
+
+    /// Moves all leaves and blobs that lie behind the ends of their classes, as far as there is room in front of the ends.
+    fn move_all(&self, ends: &Ends) -> Result<()> {
+        let (mut from, mut wait) = (Vec::new(), Wait::default());
+        loop {
+            let guard = epochs::pin();
+            let spot = self.locate(Seek::At(&from))?;
+            let high = spot.high().map(<[u8]>::to_vec);
+            if !spot.is_current() {
+                continue;
+            }
+            if !self.try_move(&spot, ends)? {
+                drop(guard);
+                wait.step();
+                continue;
+            }
+            wait = Wait::default();
+            match high {
+                Some(high) => from = high,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Moves the leaf of `spot`, and the blobs that it refers to, if they lie behind the ends. `false` if a lock was held by another thread, or
+    /// another thread has changed the leaf or its bottom node.
+    fn try_move(&self, spot: &Spot<'_>, ends: &Ends) -> Result<bool> {
+        let offset = spot.child.offset();
+        let lock = self.locks.of(offset.get());
+        let version = lock.read();
+        let snapshot = Snapshot::of(self.leaf(offset));
+        if !spot.is_current() || !lock.validate(version) {
+            return Ok(false);
+        }
+        let class = class_of(self.leaf_bytes as u64);
+        let leaf_moves = ends[class].is_some_and(|end| offset >= end);
+        let blob_moves = |blob: &Reference| {
+            ends[class_of(blob.bytes)].is_some_and(|end| blob.offset >= end)
+        };
+        if !leaf_moves && !snapshot.references()?.iter().any(blob_moves) {
+            return Ok(true);
+        }
+        // Before anything is locked: see `smo`.
+        let low = spot.low();
+        let link = match self.link_to(spot, spot.slot)? {
+            LinkTo::Known(link) => link,
+            LinkTo::Unindexed => {
+                self.index_on_demand(Seek::Below(low))?;
+                return Ok(false);
+            }
+        };
+        let Some(held) = self.try_hold(spot, link, &[offset], None) else {
+            return Ok(false);
+        };
+        let snapshot = Snapshot::of(self.leaf(offset));
+        let mut records = Records::default();
+        records.take(&snapshot, low, &self.blobs)?;
+        records.sort();
+        let mut new = NewBlobs::none(&self.blobs);
+        let mut old = Vec::new();
+        let mut move_blob = |blob: &mut Reference| {
+            if blob_moves(blob)
+                && let Some(copy) = self.copy_below(*blob, ends, &mut new)
+            {
+                old.push(std::mem::replace(blob, copy));
+            }
+        };
+        let mut low_value = snapshot.low()?;
+        if let Value::Blob(blob) = &mut low_value {
+            move_blob(blob);
+        }
+        for record in &mut records.list {
+            if let Some(blob) = &mut record.key_blob {
+                move_blob(blob);
+            }
+            if let TakenValue::Blob(blob) = &mut record.value {
+                move_blob(blob);
+            }
+        }
+        let block = match ends[class] {
+            Some(end) if leaf_moves => self.space.alloc_below(end),
+            _ => None,
+        };
+        if old.is_empty() && block.is_none() {
+            // There is no room in front of the ends.
+            return Ok(true);
+        }
+        let run = Run {
+            spot: *spot,
+            slots: spot.slot..spot.slot + 1,
+            low: low_value,
+            next: snapshot.next(),
+            name: "slotted.move",
+        };
+        let part = Part {
+            records: 0..records.list.len(),
+            low: low.to_vec(),
+        };
+        self.pm
+            .note("slotted leaf moved", u64::from(!old.is_empty()));
+        self.replace(&held, &run, &[offset], (&records, &[part]), block)?;
+        new.keep();
+        for blob in old {
+            self.blobs.retire(blob);
+        }
+        Ok(true)
+    }
+
+    /// A copy of a blob in front of the end of its class, if there is room; of a run of extents, in front of itself.
+    fn copy_below(
+        &self,
+        blob: Reference,
+        ends: &Ends,
+        new: &mut NewBlobs<'_>,
+    ) -> Option<Reference> {
+        let space = self.blobs.space_for(blob.bytes).ok()?;
+        let end = if space.block_bytes() > EXTENT_BYTES {
+            blob.offset
+        } else {
+            ends[class_of(blob.bytes)]?
+        };
+        let copy = Reference {
+            offset: space.alloc_below(end)?,
+            bytes: blob.bytes,
+        };
+        self.blobs.fill(copy.offset, self.blobs.bytes(blob));
+        new.add(copy);
+        Some(copy)
+    }
+}

@@ -1,0 +1,415 @@
+//! What is done to one leaf in place: lookups, inserts, replacements, removals.
+//!
+//! Readers are optimistic: whatever a leaf says may be torn until the version of its lock has been validated. So all lengths and places are compared with
+//! the size of the leaf before they are used, and bytes are copied out word by word; there is never a slice of a leaf.
+
+use super::blobs::Blobs;
+use super::layout::{
+    CommitWord, FINGERPRINTS, HEADER_WORDS, LENGTHS_BYTES, LONG_KEY_BYTES, Lengths, MAX_WORDS,
+    PLACES, REFERENCE_BYTES, Reference, SIBLING, SLOTS, byte_of, fingerprint, set_byte, three,
+    word_at,
+};
+use super::{Bug, records::Value};
+use crate::pmem::planted::planted;
+use crate::pmem::{Cell, Pm};
+use crate::pool::{Offset, PoolCore};
+use std::mem::MaybeUninit;
+
+/// A leaf in the pool.
+#[derive(Clone, Copy)]
+pub(super) struct Leaf<'a> {
+    pub(super) offset: Offset,
+    pub(super) cells: &'a [Cell],
+}
+
+/// A key that is searched for.
+#[derive(Clone, Copy)]
+pub(super) struct Probe<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) hash: u64,
+    /// Whether the key is so long that it is a blob.
+    pub(super) is_long: bool,
+}
+
+/// Where a record is.
+#[derive(Clone, Copy)]
+pub(super) struct Found {
+    pub(super) slot: usize,
+    /// In words from the begin of the leaf.
+    at: usize,
+    lengths: Lengths,
+}
+
+/// How a search in a leaf ended.
+pub(super) enum Search {
+    Found(Found),
+    Absent,
+    /// A blob would have to be read, but the leaf has changed.
+    Changed,
+}
+
+/// A value as a leaf has it.
+pub(super) enum LeafValue {
+    /// A copy of the bytes.
+    Inline(InlineValue),
+    Blob(Reference),
+}
+
+/// A copy of a value that lies in a leaf.
+pub(super) struct InlineValue {
+    words: [MaybeUninit<u64>; MAX_WORDS / 2],
+    /// In bytes.
+    from: usize,
+    to: usize,
+}
+
+impl InlineValue {
+    pub(super) fn bytes(&self) -> &[u8] {
+        let all = self.words.as_ptr().cast::<u8>();
+        // SAFETY: the words up to that of byte `to` have been written.
+        unsafe { std::slice::from_raw_parts(all.add(self.from), self.to - self.from) }
+    }
+}
+
+impl<'a> Leaf<'a> {
+    /// The leaf of so many bytes at `offset`, where the caller knows that a block of them lies.
+    #[inline(always)]
+    pub(super) fn at(core: &'a PoolCore, offset: Offset, bytes: usize) -> Self {
+        // SAFETY: a leaf's offset is that of a block of this size, which lies whole and aligned in the mapping: it was allocated, or claimed after
+        // `owns` had said so. The mapping lives as long as `core`, and cells are atomics.
+        let cells = unsafe {
+            std::slice::from_raw_parts(
+                core.base().add(offset.get() as usize).cast_const().cast(),
+                bytes / 8,
+            )
+        };
+        Self { offset, cells }
+    }
+
+    #[inline(always)]
+    pub(super) fn commit_word(self) -> CommitWord {
+        CommitWord(self.cells[0].load_acquire())
+    }
+
+    pub(super) fn next(self) -> Offset {
+        Offset::from_word(self.cells[SIBLING].load_acquire())
+    }
+
+    pub(super) fn count(self) -> usize {
+        self.commit_word().slots().count_ones() as usize
+    }
+
+    /// The record of a slot, if its lengths can be.
+    #[inline(always)]
+    fn record(self, places: &[u64; 3], slot: usize) -> Option<(usize, Lengths)> {
+        let at = usize::from(byte_of(places, slot));
+        let lengths = Lengths::of_word(self.cells.get(at)?.load());
+        (at >= HEADER_WORDS && lengths.is_marked() && at + lengths.words() <= self.cells.len())
+            .then_some((at, lengths))
+    }
+
+    /// Looks a key up. `is_valid` says whether what has been read of the leaf is whole: asked before a blob is read.
+    #[inline(always)]
+    pub(super) fn find(
+        self,
+        probe: Probe<'_>,
+        blobs: &Blobs,
+        is_valid: impl Fn() -> bool,
+    ) -> Search {
+        let word = self.commit_word();
+        let Some(suffix) = probe.key.get(word.prefix()..) else {
+            return Search::Absent;
+        };
+        let fingerprints = three(self.cells, FINGERPRINTS);
+        let places = three(self.cells, PLACES);
+        let wanted = fingerprint(probe.hash);
+        let mut slots = word.slots();
+        while slots != 0 {
+            let slot = slots.trailing_zeros() as usize;
+            slots &= slots - 1;
+            if byte_of(&fingerprints, slot) != wanted {
+                continue;
+            }
+            let Some((at, lengths)) = self.record(&places, slot) else {
+                continue;
+            };
+            let found = Search::Found(Found { slot, at, lengths });
+            if lengths.key_is_blob() != probe.is_long {
+                continue;
+            }
+            if !probe.is_long {
+                if lengths.key() == suffix.len() && self.key_is(at, suffix) {
+                    return found;
+                }
+                continue;
+            }
+            let Some((hash, blob)) = self.long_key(at, lengths) else {
+                continue;
+            };
+            if hash == probe.hash && blob.bytes == probe.key.len() as u64 {
+                if !is_valid() {
+                    return Search::Changed;
+                }
+                if blobs.bytes(blob) == probe.key {
+                    return found;
+                }
+            }
+        }
+        Search::Absent
+    }
+
+    /// Whether the key part of the record at `at` begins with these bytes.
+    #[inline(always)]
+    fn key_is(self, at: usize, suffix: &[u8]) -> bool {
+        let first = self.cells[at].load().to_ne_bytes();
+        let beside = suffix.len().min(8 - LENGTHS_BYTES);
+        if first[LENGTHS_BYTES..LENGTHS_BYTES + beside] != suffix[..beside] {
+            return false;
+        }
+        let chunks = suffix[beside..].chunks_exact(8);
+        let rest = chunks.remainder();
+        let whole = chunks.len();
+        for (cell, chunk) in self.cells[at + 1..].iter().zip(chunks) {
+            if cell.load().to_ne_bytes() != *chunk {
+                return false;
+            }
+        }
+        rest.is_empty()
+            || self.cells[at + 1 + whole].load().to_ne_bytes()[..rest.len()] == *rest
+    }
+
+    /// Bytes of a record, which are in the leaf, as far as they fit.
+    fn copy(self, at: usize, from: usize, to: &mut [u8]) {
+        for (i, byte) in to.iter_mut().enumerate() {
+            let place = at * 8 + from + i;
+            *byte = self.cells[place / 8].load().to_ne_bytes()[place % 8];
+        }
+    }
+
+    /// Hash and reference of a long key.
+    fn long_key(self, at: usize, lengths: Lengths) -> Option<(u64, Reference)> {
+        let from = lengths.key().checked_sub(LONG_KEY_BYTES)?;
+        let mut bytes = [0; LONG_KEY_BYTES];
+        self.copy(at, LENGTHS_BYTES + from, &mut bytes);
+        Some((word_at(&bytes, 0), Reference::from_bytes(&bytes[8..])))
+    }
+
+    /// The value of a record.
+    #[inline(always)]
+    pub(super) fn value(self, found: &Found) -> LeafValue {
+        let (bytes, end) = (found.lengths.value(), found.lengths.words());
+        if found.lengths.value_is_blob() {
+            let mut reference = [0; REFERENCE_BYTES];
+            self.copy(
+                found.at,
+                (8 * end).saturating_sub(REFERENCE_BYTES),
+                &mut reference,
+            );
+            return LeafValue::Blob(Reference::from_bytes(&reference));
+        }
+        let first = end - bytes.div_ceil(8).min(end);
+        let mut value = InlineValue {
+            words: [const { MaybeUninit::uninit() }; MAX_WORDS / 2],
+            from: 8 * (end - first) - bytes,
+            to: 8 * (end - first),
+        };
+        let cells = &self.cells[found.at + first..found.at + end];
+        for (to, cell) in value.words.iter_mut().zip(cells) {
+            to.write(cell.load());
+        }
+        if cells.len() > value.words.len() {
+            // Torn: no value is so long.
+            (value.from, value.to) = (0, 0);
+        }
+        LeafValue::Inline(value)
+    }
+
+    /// Bytes of the value of a record.
+    pub(super) fn value_bytes(self, found: &Found) -> u64 {
+        match found.lengths.value_is_blob() {
+            false => found.lengths.value() as u64,
+            true => match self.value(found) {
+                LeafValue::Blob(reference) => reference.bytes,
+                LeafValue::Inline(_) => 0,
+            },
+        }
+    }
+
+    /// The blob of the key of a record, if the key is one.
+    pub(super) fn key_blob(self, found: &Found) -> Option<Reference> {
+        if !found.lengths.key_is_blob() {
+            return None;
+        }
+        self.long_key(found.at, found.lengths).map(|(_, blob)| blob)
+    }
+
+    /// Replaces a value in place, which is possible if both have the same length of 1 to 8 bytes; `false` if it is not. One line, one fence.
+    pub(super) fn update(self, pm: Pm, found: &Found, value: &[u8]) -> bool {
+        let lengths = found.lengths;
+        if lengths.value_is_blob() || value.is_empty() || value.len() > 8 {
+            return false;
+        }
+        if lengths.value() != value.len() {
+            return false;
+        }
+        let cell = &self.cells[found.at + lengths.words() - 1];
+        let mut bytes = cell.load().to_ne_bytes();
+        bytes[8 - value.len()..].copy_from_slice(value);
+        let word = u64::from_ne_bytes(bytes);
+        if planted(Bug::UpdateTwice) {
+            pm.publish(cell, word ^ 1, "slotted.update");
+        }
+        // COMMIT slotted.update: the last word of the record, which has the whole value. Recovery sees the old value before this store and the new one
+        // after it.
+        pm.commit(cell, word, "slotted.update");
+        true
+    }
+
+    /// Removes a record. One line, one fence.
+    pub(super) fn remove(self, pm: Pm, found: &Found) {
+        let removed = self.commit_word().without(found.slot);
+        // COMMIT slotted.remove: the slots in use, without that of the record. Recovery sees the record before this store and not after it. What the
+        // record refers to is swept.
+        pm.commit(&self.cells[0], removed.0, "slotted.remove");
+    }
+
+    /// A free slot and a free part of the heap of so many words, in words from the begin of the leaf.
+    pub(super) fn room(self, words: usize) -> Option<(usize, usize)> {
+        let word = self.commit_word();
+        let slot = (!word.slots()).trailing_zeros() as usize;
+        if slot >= SLOTS {
+            return None;
+        }
+        let places = three(self.cells, PLACES);
+        let last = self
+            .slots()
+            .map(|slot| usize::from(byte_of(&places, slot)))
+            .max();
+        let end = match last {
+            // The records lie within the leaf: the leaf is locked, and what was there at the open was looked at when it was indexed.
+            Some(at) => at + Lengths::of_word(self.cells[at].load()).words(),
+            None => word.heap_begin(),
+        };
+        if end + words <= self.cells.len() {
+            return Some((slot, end));
+        }
+        self.gap(&places, words).map(|at| (slot, at))
+    }
+
+    /// The slots in use.
+    pub(super) fn slots(self) -> impl Iterator<Item = usize> {
+        let slots = self.commit_word().slots();
+        (0..SLOTS).filter(move |slot| slots >> slot & 1 != 0)
+    }
+
+    /// A gap between records of so many words, the first that there is.
+    fn gap(self, places: &[u64; 3], words: usize) -> Option<usize> {
+        let mut records: Vec<(usize, usize)> = self
+            .slots()
+            .filter_map(|slot| self.record(places, slot))
+            .map(|(at, lengths)| (at, at + lengths.words()))
+            .collect();
+        records.sort_unstable();
+        let mut free_from = self.commit_word().heap_begin();
+        for (from, to) in records {
+            if free_from + words <= from {
+                return Some(free_from);
+            }
+            free_from = free_from.max(to);
+        }
+        None
+    }
+
+    /// Words of the heap that records take.
+    pub(super) fn live_words(self) -> usize {
+        let places = three(self.cells, PLACES);
+        self.slots()
+            .filter_map(|slot| self.record(&places, slot))
+            .map(|(_, lengths)| lengths.words())
+            .sum()
+    }
+
+    /// Writes a record to a slot and a part of the heap that are free, and commits it; `old` is the record of the same key that goes. Two fences: the
+    /// header and the record lie in different lines.
+    pub(super) fn insert(
+        self,
+        pm: Pm,
+        (slot, at): (usize, usize),
+        record: &[u64],
+        hash: u64,
+        old: Option<&Found>,
+    ) {
+        let words = &self.cells[at..at + record.len()];
+        for (cell, &word) in words.iter().zip(record) {
+            pm.store(cell, word);
+        }
+        pm.flush(words);
+        pm.fence();
+        let mut fingerprints = three(self.cells, FINGERPRINTS);
+        let mut places = three(self.cells, PLACES);
+        set_byte(&mut fingerprints, slot, fingerprint(hash));
+        set_byte(&mut places, slot, at as u8);
+        let of_slot = slot / 8;
+        pm.store(&self.cells[FINGERPRINTS + of_slot], fingerprints[of_slot]);
+        pm.store(&self.cells[PLACES + of_slot], places[of_slot]);
+        let mut word = self.commit_word().with(slot);
+        let name = match old {
+            Some(old) => {
+                word = word.without(old.slot);
+                if planted(Bug::ReplaceInTwoSteps) {
+                    let between = self.commit_word().without(old.slot);
+                    pm.commit(&self.cells[0], between.0, "slotted.replace");
+                }
+                "slotted.replace"
+            }
+            None => "slotted.insert",
+        };
+        // COMMIT slotted.insert: the slots in use, with that of the new record. Before this store recovery sees the leaf without the record: what
+        // was written lies in a slot and in a part of the heap that are not in use. After it, it sees the record. Fingerprint and place of
+        // the slot lie in the same line and were stored before.
+        // COMMIT slotted.replace: the same, and the slot of the old record is not in use any more. Recovery sees one record or the other.
+        pm.commit(&self.cells[0], word.0, name);
+    }
+
+    /// Links the leaf to another one on its right.
+    pub(super) fn relink(self, pm: Pm, next: Offset, name: &'static str) {
+        // COMMIT slotted.split: see `smo`.
+        // COMMIT slotted.merge: see `smo`.
+        // COMMIT slotted.move: see `smo`.
+        pm.commit(&self.cells[SIBLING], next.get(), name);
+    }
+}
+
+/// The words of a record.
+pub(super) fn record_words(suffix: &[u8], key_blob: Option<(u64, Reference)>, value: &Value<'_>) -> Vec<u64> {
+    let mut bytes = Vec::with_capacity(LENGTHS_BYTES + suffix.len() + LONG_KEY_BYTES + 64);
+    bytes.extend_from_slice(&[0; LENGTHS_BYTES]);
+    match key_blob {
+        None => bytes.extend_from_slice(suffix),
+        Some((hash, blob)) => {
+            bytes.extend_from_slice(&suffix[..suffix.len().min(super::layout::HEAD_BYTES)]);
+            bytes.extend_from_slice(&hash.to_ne_bytes());
+            bytes.extend_from_slice(&blob.to_bytes());
+        }
+    }
+    let key = bytes.len() - LENGTHS_BYTES;
+    let reference;
+    let part = match value {
+        Value::Inline(value) => *value,
+        Value::Blob(blob) => {
+            reference = blob.to_bytes();
+            &reference[..]
+        }
+    };
+    let words = super::layout::record_words(key, part.len());
+    bytes.resize(8 * words - part.len(), 0);
+    bytes.extend_from_slice(part);
+    let lengths = Lengths::new(
+        key,
+        key_blob.is_some(),
+        part.len(),
+        matches!(value, Value::Blob(_)),
+    );
+    bytes[..LENGTHS_BYTES].copy_from_slice(&lengths.to_bytes());
+    (0..bytes.len()).step_by(8).map(|at| word_at(&bytes, at)).collect()
+}

@@ -1,0 +1,210 @@
+//! From a key to its leaf.
+
+use super::inner::{Child, Inner, Seek};
+use super::layout::hash;
+use super::leaf::{Leaf, LeafValue, Probe, Search};
+use super::separator::Separator;
+use super::{Bug, Tree};
+use crate::Result;
+use crate::concurrency::epochs;
+use crate::concurrency::locks::{Version, WriteGuard};
+use crate::engines::arena::Node;
+use crate::engines::inner_nodes::InnerNode;
+use crate::pmem::planted::planted;
+
+/// Where a search ended: a child of a bottom node, and the version that node had.
+#[derive(Clone, Copy)]
+pub(super) struct Spot<'a> {
+    pub(super) parent: &'a Inner,
+    pub(super) version: Version,
+    pub(super) slot: usize,
+    pub(super) child: Child,
+    /// The upper end of `parent`: the separator of the node to its right, if there is one.
+    pub(super) end: Option<Separator>,
+}
+
+impl<'a> Spot<'a> {
+    /// Whether the bottom node is still what it was when the search ended there.
+    #[inline(always)]
+    pub(super) fn is_current(&self) -> bool {
+        self.parent.lock().validate(self.version)
+    }
+
+    /// The low key of a child of the bottom node. The caller is pinned since before the search.
+    pub(super) fn low_of(&self, slot: usize) -> &'a [u8] {
+        // SAFETY: the separator was in the node while the caller was pinned, as `inner` says, and the caller stays pinned.
+        unsafe { self.parent.separator(slot).bytes() }
+    }
+
+    /// The low key of the child to the right of one, which is that child's upper end; none for the last leaf. The caller is pinned since before
+    /// the search.
+    pub(super) fn high_of(&self, slot: usize) -> Option<&'a [u8]> {
+        let high = self.parent.next_separator(slot).or(self.end);
+        // SAFETY: as in `low_of`.
+        high.map(|high| unsafe { high.bytes() })
+    }
+
+    pub(super) fn low(&self) -> &'a [u8] {
+        self.low_of(self.slot)
+    }
+
+    pub(super) fn high(&self) -> Option<&'a [u8]> {
+        self.high_of(self.slot)
+    }
+}
+
+/// A leaf and the right to write it.
+pub(super) struct LockedLeaf<'a> {
+    pub(super) spot: Spot<'a>,
+    pub(super) leaf: Leaf<'a>,
+    pub(super) guard: WriteGuard<'a>,
+}
+
+/// How an attempt at a lookup ended.
+enum Lookup {
+    Done(bool),
+    Changed,
+    Unindexed,
+}
+
+impl Tree {
+    pub(super) fn probe<'k>(&self, key: &'k [u8]) -> Probe<'k> {
+        Probe {
+            key,
+            hash: hash(self.seed, key),
+            is_long: key.len() > self.most_inline(),
+        }
+    }
+
+    /// The child that is sought. Optimistic lock coupling: every node's version is taken before its parent's is validated. The caller is
+    /// pinned.
+    #[inline]
+    pub(super) fn try_descend(&self, seek: Seek<'_>) -> Option<Spot<'_>> {
+        let mut node = self.root();
+        let mut version = node.lock().read();
+        let mut end = None;
+        let mut level = node.level();
+        while level > 0 {
+            let slot = node.find(seek);
+            end = node.next_separator(slot).or(end);
+            let child = node.node(slot);
+            let child_version = child.lock().read();
+            // The child's version was taken while its parent still pointed to it for this key.
+            if !node.lock().validate(version) {
+                return None;
+            }
+            (node, version) = (child, child_version);
+            level -= 1;
+        }
+        let slot = node.find(seek);
+        let spot = Spot {
+            parent: node,
+            version,
+            slot,
+            child: node.child(slot),
+            end,
+        };
+        spot.is_current().then_some(spot)
+    }
+
+    /// The spot of what is sought, which may be an unindexed range. The caller is pinned.
+    #[inline]
+    pub(super) fn locate_any(&self, seek: Seek<'_>) -> Spot<'_> {
+        loop {
+            if let Some(spot) = self.try_descend(seek) {
+                return spot;
+            }
+        }
+    }
+
+    /// The spot of what is sought, indexed on demand. The caller is pinned.
+    #[inline]
+    pub(super) fn locate(&self, seek: Seek<'_>) -> Result<Spot<'_>> {
+        loop {
+            let spot = self.locate_any(seek);
+            if !spot.child.is_unindexed() {
+                return Ok(spot);
+            }
+            self.index_on_demand(seek)?;
+        }
+    }
+
+    /// The leaf that covers `key`, locked. The caller is pinned.
+    pub(super) fn lock_leaf(&self, key: &[u8]) -> Result<LockedLeaf<'_>> {
+        loop {
+            let spot = self.locate(Seek::At(key))?;
+            let guard = self.locks.of(spot.child.offset().get()).lock();
+            // The leaf is locked, so it cannot be split any more; unless it was before, it covers the key.
+            if spot.is_current() || planted(Bug::WriteWithoutVersion) {
+                return Ok(LockedLeaf {
+                    spot,
+                    leaf: self.leaf(spot.child.offset()),
+                    guard,
+                });
+            }
+        }
+    }
+
+    #[inline]
+    fn look_up(&self, probe: Probe<'_>, use_value: &mut dyn FnMut(LeafValue, u64)) -> Lookup {
+        let Some(spot) = self.try_descend(Seek::At(probe.key)) else {
+            return Lookup::Changed;
+        };
+        let lock = self.locks.of(spot.child.offset().get());
+        let version = lock.read();
+        // While its bottom node is unchanged the leaf covers the key; a split would have to lock that node.
+        if !spot.is_current() {
+            return Lookup::Changed;
+        }
+        if spot.child.is_unindexed() {
+            return Lookup::Unindexed;
+        }
+        let leaf = self.leaf(spot.child.offset());
+        let is_valid = || lock.validate(version) || planted(Bug::ReadWithoutVersion);
+        match leaf.find(probe, &self.blobs, is_valid) {
+            Search::Found(found) => {
+                let (value, bytes) = (leaf.value(&found), leaf.value_bytes(&found));
+                if !is_valid() {
+                    return Lookup::Changed;
+                }
+                use_value(value, bytes);
+                Lookup::Done(true)
+            }
+            Search::Absent if is_valid() => Lookup::Done(false),
+            Search::Absent | Search::Changed => Lookup::Changed,
+        }
+    }
+
+    fn look_up_until_done(
+        &self,
+        key: &[u8],
+        use_value: &mut dyn FnMut(LeafValue, u64),
+    ) -> Result<bool> {
+        let probe = self.probe(key);
+        loop {
+            let found = {
+                let _guard = epochs::pin();
+                self.look_up(probe, use_value)
+            };
+            match found {
+                Lookup::Done(is_there) => return Ok(is_there),
+                Lookup::Changed => {}
+                Lookup::Unindexed => self.index_on_demand(Seek::At(key))?,
+            }
+        }
+    }
+
+    /// See [`Strings::get_with`](crate::engines::Strings::get_with). A long value is handed out where it lies, while the thread is pinned.
+    pub(super) fn get_with(&self, key: &[u8], use_value: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.look_up_until_done(key, &mut |value, _| match value {
+            LeafValue::Inline(value) => use_value(value.bytes()),
+            LeafValue::Blob(blob) => use_value(self.blobs.bytes(blob)),
+        })
+    }
+
+    pub(super) fn value_len(&self, key: &[u8]) -> Result<Option<u64>> {
+        let mut found = None;
+        self.look_up_until_done(key, &mut |_, bytes| found = Some(bytes))?;
+        Ok(found)
+    }
+}

@@ -1,0 +1,149 @@
+//! One open map of byte strings of any kind. A call costs one branch on the kind, as in [`any`](super::any).
+
+use super::handle::{Handle, Upkeep};
+use super::{Host, StringStat};
+use crate::Result;
+use crate::engines::{
+    self, AnyStringOptions, Current, Engine, Place, StringBuffer, StringDecision, StringKind,
+    StringRange, string_engines,
+};
+use crate::pool::Object;
+use std::sync::Arc;
+
+macro_rules! any_strings {
+    ($($(#[$doc:meta])+ $variant:ident = $code:literal, $name:literal, $folder:ident, $options:ident;)+) => {
+        /// One open map of byte strings, of whatever kind.
+        #[derive(Clone)]
+        pub(crate) enum AnyStrings {
+            $($variant(Arc<Host<engines::$folder::Index>>),)+
+        }
+
+        /// Does the work with the host inside, whatever its kind.
+        macro_rules! each {
+            ($any:expr, $host:ident => $work:expr) => {
+                match $any {
+                    $(Self::$variant($host) => $work,)+
+                }
+            };
+        }
+
+        impl Handle for AnyStrings {
+            type Kind = StringKind;
+
+            fn format(place: &Place, options: &AnyStringOptions) -> Result<()> {
+                match options {
+                    $(AnyStringOptions::$variant(options) => {
+                        <engines::$folder::Index as Engine>::format(place, options)
+                    })+
+                }
+            }
+
+            fn open(place: Place, kind: StringKind) -> Result<Self> {
+                Ok(match kind {
+                    $(StringKind::$variant => Self::$variant(Host::open(place)?),)+
+                })
+            }
+
+            fn from_object(kind: StringKind, object: Arc<Object>) -> Option<Self> {
+                match kind {
+                    $(StringKind::$variant => object.downcast().ok().map(Self::$variant),)+
+                }
+            }
+
+            fn object(&self) -> Arc<Object> {
+                match self {
+                    $(Self::$variant(host) => Arc::<Host<engines::$folder::Index>>::clone(host),)+
+                }
+            }
+
+            fn upkeep(&self) -> &dyn Upkeep {
+                each!(self, host => &**host)
+            }
+
+            fn kind(&self) -> StringKind {
+                match self {
+                    $(Self::$variant(_) => StringKind::$variant,)+
+                }
+            }
+        }
+
+        impl AnyStrings {
+            pub(crate) fn name(&self) -> &str {
+                each!(self, host => host.name())
+            }
+
+            /// The number of the catalog entry.
+            pub(crate) fn slot(&self) -> usize {
+                each!(self, host => host.slot())
+            }
+
+            /// See [`Strings::get_with`](crate::engines::Strings::get_with).
+            #[inline]
+            pub(crate) fn get_with(&self, key: &[u8], use_value: &mut dyn FnMut(&[u8])) -> Result<bool> {
+                each!(self, host => host.get_string(key, use_value))
+            }
+
+            pub(crate) fn value_len(&self, key: &[u8]) -> Result<Option<u64>> {
+                each!(self, host => host.string_len(key))
+            }
+
+            /// See [`Strings::apply`](crate::engines::Strings::apply).
+            #[inline]
+            pub(crate) fn apply<'v>(
+                &self,
+                key: &[u8],
+                likely: Option<&'v [u8]>,
+                decide: &mut dyn FnMut(Option<&Current<'_>>) -> StringDecision<'v>,
+            ) -> Result<bool> {
+                each!(self, host => host.apply_string(key, likely, decide))
+            }
+
+            pub(crate) fn bulk_load(
+                &self,
+                records: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>,
+                fill: f64,
+            ) -> Result<()> {
+                each!(self, host => host.bulk_load_strings(records, fill))
+            }
+
+            /// See [`Strings::read_on`](crate::engines::Strings::read_on).
+            pub(crate) fn read_on(
+                &self,
+                up: bool,
+                unread: &mut StringRange,
+                buffer: &mut StringBuffer,
+                with_values: bool,
+            ) -> Result<()> {
+                each!(self, host => host.read_strings(up, unread, buffer, with_values))
+            }
+
+            pub(crate) fn expect_writable(&self) -> Result<()> {
+                each!(self, host => host.expect_writable())
+            }
+
+            pub(crate) fn len(&self) -> Result<u64> {
+                each!(self, host => host.len())
+            }
+
+            pub(crate) fn warm_up(&self) -> Result<()> {
+                each!(self, host => host.warm_up())
+            }
+
+            pub(crate) fn compact(&self) -> Result<()> {
+                each!(self, host => {
+                    host.expect_writable()?;
+                    host.compact()
+                })
+            }
+
+            pub(crate) fn check(&self) -> Result<Vec<String>> {
+                each!(self, host => host.check())
+            }
+
+            pub(crate) fn stat(&self) -> Result<StringStat> {
+                each!(self, host => host.stat(self.kind()))
+            }
+        }
+    };
+}
+string_engines!(any_strings);

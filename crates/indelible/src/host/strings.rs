@@ -1,0 +1,139 @@
+//! What the host adds to an engine of byte strings: it refuses writes to pools that are open for reading only, and keys and values that are
+//! too long; repeats what fails for want of space; and waits for the log.
+
+use super::{Host, expect_fill};
+use crate::engines::{
+    Current, MOST_READ_AHEAD, StringBuffer, StringDecision, StringRange, Strings,
+};
+use crate::{Error, Result};
+use std::hash::Hasher;
+
+/// The place of a key in the table of the gate.
+fn place_of(key: &[u8]) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    hasher.write(key);
+    hasher.finish()
+}
+
+impl<E: Strings> Host<E> {
+    /// Waits until what was read of a key is durable, if the pool promises that.
+    fn after_reading_string(&self, key: &[u8]) -> Result<()> {
+        match &self.shared.gate {
+            None => Ok(()),
+            Some(gate) => gate.after_reading(&[place_of(key)]),
+        }
+    }
+
+    pub(crate) fn get_string(
+        &self,
+        key: &[u8],
+        use_value: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
+        if self.shared.gate.is_none() {
+            return self.shared.engine.get_with(key, use_value);
+        }
+        // Nobody may see a value that can still be lost, so it is copied first.
+        let mut copy = Vec::new();
+        let is_there = (self.shared.engine).get_with(key, &mut |value| copy = value.to_vec())?;
+        self.after_reading_string(key)?;
+        if is_there {
+            use_value(&copy);
+        }
+        Ok(is_there)
+    }
+
+    pub(crate) fn string_len(&self, key: &[u8]) -> Result<Option<u64>> {
+        let bytes = self.shared.engine.value_len(key)?;
+        self.after_reading_string(key)?;
+        Ok(bytes)
+    }
+
+    /// See [`Strings::apply`].
+    pub(crate) fn apply_string<'v>(
+        &self,
+        key: &[u8],
+        likely: Option<&'v [u8]>,
+        decide: &mut dyn FnMut(Option<&Current<'_>>) -> StringDecision<'v>,
+    ) -> Result<bool> {
+        self.expect_writable()?;
+        expect_length("key", key, E::MOST_BYTES[0])?;
+        if let Some(value) = likely {
+            expect_length("value", value, E::MOST_BYTES[1])?;
+        }
+        let mut refused = None;
+        let mut checked = |now: Option<&Current<'_>>| {
+            let decision = decide(now);
+            if let StringDecision::Put(value) = &decision
+                && let Err(error) = expect_length("value", value, E::MOST_BYTES[1])
+            {
+                refused = Some(error);
+                return StringDecision::Keep;
+            }
+            decision
+        };
+        let mut apply =
+            || self.with_space(|| self.shared.engine.apply(key, likely, &mut checked));
+        let was_there = match &self.shared.gate {
+            None => apply(),
+            Some(gate) => {
+                let place = std::iter::once(place_of(key));
+                gate.write(place, self.shared.place.core.pm(), apply)
+            }
+        }?;
+        refused.map_or(Ok(was_there), Err)
+    }
+
+    pub(crate) fn bulk_load_strings(
+        &self,
+        records: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>,
+        fill: f64,
+    ) -> Result<()> {
+        self.expect_writable()?;
+        expect_fill(fill)?;
+        // The load replaces all nodes, which the sweep may not meet. The records come from an iterator and cannot be had twice, so whatever
+        // space there is is looked for first.
+        self.shared.warm_up(&|| true)?;
+        self.shared.give_back();
+        let mut records = records.map(|(key, value)| {
+            expect_length("key", &key, E::MOST_BYTES[0])?;
+            expect_length("value", &value, E::MOST_BYTES[1])?;
+            Ok((key, value))
+        });
+        let core = &self.shared.place.core;
+        core.durably(|| self.shared.engine.bulk_load(&mut records, fill))
+    }
+
+    /// See [`Strings::read_on`]. Checks that what was read is in order.
+    pub(crate) fn read_strings(
+        &self,
+        up: bool,
+        unread: &mut StringRange,
+        buffer: &mut StringBuffer,
+        with_values: bool,
+    ) -> Result<()> {
+        (self.shared.engine).read_on(up, unread, buffer, with_values)?;
+        self.shared.after_reading_anything()?;
+        let keys = buffer.iter().map(|(key, _)| key);
+        let is_ordered = keys
+            .clone()
+            .zip(keys.skip(1))
+            .all(|(a, b)| if up { a < b } else { a > b });
+        debug_assert!(MOST_READ_AHEAD[0] <= MOST_READ_AHEAD[1]);
+        if is_ordered {
+            Ok(())
+        } else {
+            Err(Error::Damaged("a range meets keys out of order".into()))
+        }
+    }
+}
+
+fn expect_length(what: &'static str, bytes: &[u8], most: u64) -> Result<()> {
+    if bytes.len() as u64 > most {
+        return Err(Error::TooLong {
+            what,
+            bytes: bytes.len() as u64,
+            most,
+        });
+    }
+    Ok(())
+}
