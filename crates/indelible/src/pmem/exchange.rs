@@ -118,19 +118,34 @@ fn compare_exchange(pair: &Pair, old: [u64; 2], new: [u64; 2]) -> bool {
     compare_exchange_locked(pair, old, new)
 }
 
+/// The instruction itself, in assembly: the function of `core::arch` cannot be inlined into callers that are compiled for processors
+/// without it.
+///
 /// # Safety
 ///
 /// The processor has `cmpxchg16b`.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "cmpxchg16b")]
-#[inline]
+#[inline(always)]
 unsafe fn compare_exchange_by_instruction(pair: &Pair, old: [u64; 2], new: [u64; 2]) -> bool {
-    use std::sync::atomic::Ordering::SeqCst;
-    let join = |words: [u64; 2]| u128::from(words[0]) | u128::from(words[1]) << 64;
-    let at = pair.first.as_ptr().cast::<u128>();
-    // SAFETY: `at` is the address of a pair, 16 bytes of atomics, aligned to 16; every other access to it is atomic.
-    let found = unsafe { core::arch::x86_64::cmpxchg16b(at, join(old), join(new), SeqCst, SeqCst) };
-    found == join(old)
+    let done: u8;
+    // SAFETY: `rdi` is the address of a pair, 16 bytes of atomics, aligned to 16; every other access to it is atomic. `rbx`, which the
+    // compiler keeps for itself, is put back.
+    unsafe {
+        std::arch::asm!(
+            "xchg rsi, rbx",
+            "lock cmpxchg16b xmmword ptr [rdi]",
+            "sete r8b",
+            "mov rbx, rsi",
+            in("rdi") pair.first.as_ptr(),
+            inout("rsi") new[0] => _,
+            in("rcx") new[1],
+            inout("rax") old[0] => _,
+            inout("rdx") old[1] => _,
+            out("r8b") done,
+            options(nostack),
+        );
+    }
+    done != 0
 }
 
 /// Spin locks of the way without the instruction.
