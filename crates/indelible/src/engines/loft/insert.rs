@@ -17,15 +17,12 @@
 use super::Index;
 use super::layout::{Slot, bare, key_word, state};
 use super::node::{Child, load_move};
-use super::search::{End, Found, Way, never_written};
+use super::search::{End, Found, Way, closed_for_nothing, never_written};
+use crate::Result;
 use crate::concurrency::epochs;
 use crate::engines::Decision;
 use crate::pmem::planted::planted;
-use crate::{Error, Result};
 use std::sync::atomic::Ordering;
-
-/// Nodes through which one key is followed from move to move, before an operation gives up: there are never more than a few.
-const MOST_MOVES: usize = 64;
 
 impl Index {
     pub(super) fn apply_to(
@@ -49,7 +46,6 @@ impl Index {
         decide: &mut dyn FnMut(Option<u64>) -> Decision,
     ) -> Result<Option<u64>> {
         let mut child = from;
-        let mut moves = 0;
         loop {
             let spot = self.walk(child, key)?;
             let node = match spot.end {
@@ -112,21 +108,17 @@ impl Index {
                 }
                 Found::Frozen(value) => {
                     carried = Some(value);
-                    child = self.successor(node, &mut moves)?;
+                    child = self.successor(node)?;
                 }
-                Found::Closed => child = self.successor(node, &mut moves)?,
+                Found::Closed => child = self.successor(node)?,
                 Found::Damaged => return Err(never_written(node)),
             }
         }
     }
 
     /// Where a key goes on that was met frozen or closed.
-    fn successor(&self, node: &super::node::Node, moves: &mut usize) -> Result<Child> {
-        *moves += 1;
-        if *moves > MOST_MOVES {
-            return Err(Error::Damaged("nodes that are moved to one another".into()));
-        }
-        let moved = load_move(&node.moving).expect("slots are closed when the node is moved");
+    fn successor(&self, node: &super::node::Node) -> Result<Child> {
+        let moved = load_move(&node.moving).ok_or_else(|| closed_for_nothing(node))?;
         self.link_move(moved);
         Ok(moved.target)
     }

@@ -7,7 +7,7 @@
 use super::Index;
 use super::layout::{GROUP_LINES, KEY_BITS, LINE_SLOTS, state, state_of};
 use super::node::{Node, load_move};
-use super::search::never_written;
+use super::search::{closed_for_nothing, never_written};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::engines::{KeyValue, MOST_READ, ReadBuffer, Unread};
@@ -64,6 +64,9 @@ impl Index {
             let end = match self.read_node::<UP>(node, range, wanted - before, records)? {
                 Some(end) => end,
                 None => {
+                    if load_move(&node.moving).is_none() {
+                        return Err(closed_for_nothing(node));
+                    }
                     records.truncate(before);
                     continue;
                 }

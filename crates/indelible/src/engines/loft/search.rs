@@ -278,7 +278,7 @@ impl Index {
                 Found::Damaged => return Err(never_written(node)),
             }
             child = load_move(&node.moving)
-                .expect("slots are closed when the node is moved")
+                .ok_or_else(|| closed_for_nothing(node))?
                 .target;
         }
     }
@@ -294,6 +294,14 @@ pub(super) fn start_in(slots: usize, key: u64) -> usize {
 pub(super) fn never_written(node: &Node) -> Error {
     Error::Damaged(format!(
         "the data node at {:#x} has a slot that was never written",
+        node.block.offset
+    ))
+}
+
+/// A slot is frozen or closed in a node that is not moved.
+pub(super) fn closed_for_nothing(node: &Node) -> Error {
+    Error::Damaged(format!(
+        "the data node at {:#x} has a slot that is closed, and was not moved",
         node.block.offset
     ))
 }
