@@ -4,8 +4,8 @@ use super::Index;
 use super::blocks::Surplus;
 use super::layout::{
     BUCKET_MARK, DATA_MARK, GROUP_LINES, INNER_MARK, KEY_BITS, LEAST_ROOT_LOG_PARTS, LINE,
-    LINE_SLOTS, MOST_LOG_PARTS, NO_CHILD, NO_LINK, SMALLEST_BLOCK, Slot, bare, bucket_bytes,
-    bucket_slots, inner_bytes, key_word, link_lines, slot_lines, state,
+    LINE_SLOTS, MOST_LOG_PARTS, NO_CHILD, NO_LINK, SMALLEST_BLOCK, Slot, bare, block_bytes,
+    bucket_bytes, bucket_slots, inner_bytes, key_word, link_lines, slot_lines, state,
 };
 use super::model::Model;
 use super::node::{Block, Bucket, Child, Inner, Node, range_of};
@@ -169,7 +169,7 @@ impl Index {
         let slots = (records.len() as u64 * plan.expansion / 100).max(1);
         let mut bytes = SMALLEST_BLOCK;
         while slot_lines(bytes) * (LINE_SLOTS as u64) < slots && bytes < self.options.data_bytes() {
-            bytes *= 2;
+            bytes = block_bytes(bytes + 1).min(self.options.data_bytes());
         }
         let all = slot_lines(bytes);
         let window = plan.window.min(all / 2 + 1).max(1);

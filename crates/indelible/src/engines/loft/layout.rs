@@ -147,20 +147,27 @@ pub(super) const fn slot_lines(block_bytes: u64) -> u64 {
     block_bytes / LINE - 1 - link_lines(block_bytes)
 }
 
+/// Bytes of the block that has room for so many bytes. Up to 16 KiB sizes are four times apart: each size that is in use has an extent of its
+/// own, and a small map would need many.
+pub(super) const fn block_bytes(bytes: u64) -> u64 {
+    let mut size = SMALLEST_BLOCK;
+    while size < bytes {
+        size *= if size < 16 << 10 { 4 } else { 2 };
+    }
+    size
+}
+
 /// Bytes of the block of an inner node.
 pub(super) const fn inner_bytes(log_parts: u32) -> u64 {
-    let bytes = LINE + ((1 << log_parts) + 2) * 8;
-    let bytes = bytes.next_power_of_two();
-    if bytes < SMALLEST_BLOCK {
-        SMALLEST_BLOCK
-    } else {
-        bytes
-    }
+    block_bytes(LINE + ((1 << log_parts) + 2) * 8)
 }
 
 /// Bytes of a bucket by its level.
 pub(super) fn bucket_bytes(level: u32) -> u64 {
-    SMALLEST_BLOCK << (2 * level).min(sized(4, 2) as u32)
+    match level {
+        0 => SMALLEST_BLOCK,
+        _ => sized(4096, 1024) as u64,
+    }
 }
 
 /// Slots of a bucket.
