@@ -43,21 +43,25 @@ impl Index {
                     self.check_node(node, report);
                     return Ok(());
                 };
-                let target = moved.target;
                 let before = report.records();
-                self.check_tree(target, report)?;
-                let known = report.records() - before;
-                let mut all = self.records_below(target);
-                let copied = all.len() as u64;
-                report.expect(copied == known, || "a new node has a record twice".into());
+                self.check_tree(moved.target, report)?;
+                let mut known = self.records_below(moved.target);
+                known.sort_unstable();
+                let counted = report.records() - before;
+                report.expect(counted == known.len() as u64, || {
+                    format!(
+                        "the successor of the data node at {:#x} has a record twice",
+                        node.block.offset
+                    )
+                });
                 for record in self.records_of(node) {
-                    if self.find_value(record.0)? == Some(record.1)
-                        && all.binary_search_by_key(&record.0, |r| r.0).is_err()
-                    {
+                    let is_known = known
+                        .binary_search_by_key(&record.0, |known| known.0)
+                        .is_ok();
+                    if !is_known && self.find_value(record.0)? == Some(record.1) {
                         report.add_records(1);
                     }
                 }
-                all.clear();
             }
             Kin::Inner(inner) => {
                 if !self.is_read_only() {
