@@ -69,7 +69,7 @@ impl Index {
             }
             let mut way = Way::default();
             let found = self.find::<true>(node, key, &mut way)?;
-            if way.is_removed {
+            if way.is_removed && !planted(super::Bug::CopyAfterRemoval) {
                 carried = None;
             }
             match found {
