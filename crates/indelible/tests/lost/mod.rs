@@ -100,10 +100,13 @@ pub fn lose_each_page(options: &MapOptions, contents: &[Contents]) {
             Found::Damage => damaged += 1,
             Found::Loss(what) => lost.push(format!("{at:#x}: {what}")),
         }
-        // Opening and closing the pool has changed its superblocks and its catalog.
-        for (page, at) in [(page, at), (&whole[..64 << 10], 0)] {
-            file.write_all_at(page, at).unwrap();
+        // Opening and closing the pool has changed its superblocks and its catalog, and an engine may have finished what it had begun.
+        for (page, at) in whole.chunks(PAGE).zip((0..).step_by(PAGE)) {
+            if page.iter().any(|&byte| byte != 0) {
+                file.write_all_at(page, at).unwrap();
+            }
         }
+        file.write_all_at(&whole[..64 << 10], 0).unwrap();
         file.set_len(whole.len() as u64).unwrap();
     }
     println!(
