@@ -57,6 +57,7 @@ pub use options::SlottedOptions;
 
 use crate::concurrency::records::{self as locks, RecordCount, RecordLocks};
 use crate::engines::arena::{Arena, Node};
+use crate::engines::inner_nodes::InnerNode;
 use crate::engines::waiting::WaitingOperations;
 use crate::engines::{
     Current, Engine, Fact, Place, Report, StringBuffer, StringDecision, StringRange, Strings,
@@ -68,7 +69,6 @@ use crate::{Error, Result};
 use blobs::{Blobs, CLASS_BYTES, CLASSES, MOST_KEY_BYTES, MOST_VALUE_BYTES, class_of};
 use directory::Directory;
 use inner::{Child, Entry, Inner};
-use crate::engines::inner_nodes::InnerNode;
 use layout::LEVELS;
 use leaf::Leaf;
 use records::{Records, Value};

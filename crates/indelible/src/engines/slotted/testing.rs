@@ -118,7 +118,11 @@ fn alone(kind: StringKind, theme: u64, operations: u64, random: &mut SmallRng) -
             (1, 10..13) => Update(key % 12, value),
             (2, _) if i % 40 == 0 => {
                 let (count, step) = (random.random_range(0..40), random.random_range(1..3));
-                BulkLoad((0..count).map(|i| (i * step, (counter + i) % 8000 * 8)).collect())
+                BulkLoad(
+                    (0..count)
+                        .map(|i| (i * step, (counter + i) % 8000 * 8))
+                        .collect(),
+                )
             }
             (2, 0..4) => in_string_catalog(random, &mut other),
             (2, _) => Remove(key),
@@ -158,7 +162,12 @@ fn shrinking(
     History {
         keys,
         before: std::iter::once(load).chain(removed).collect(),
-        threads: vec![(from..loaded).take(operations as usize).map(Remove).collect()],
+        threads: vec![
+            (from..loaded)
+                .take(operations as usize)
+                .map(Remove)
+                .collect(),
+        ],
         ..History::new(kind)
     }
 }
