@@ -98,6 +98,10 @@ impl CommitWord {
         (self.0 >> 32) as u16 as usize
     }
 
+    pub(super) fn with_prefix(self, prefix: usize) -> Self {
+        Self(self.0 & !(0xffff << 32) | (prefix as u64) << 32)
+    }
+
     pub(super) fn low_is_blob(self) -> bool {
         self.0 & LOW_IS_BLOB != 0
     }

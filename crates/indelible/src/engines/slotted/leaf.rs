@@ -377,6 +377,21 @@ impl<'a> Leaf<'a> {
         pm.commit(&self.cells[0], word.0, name);
     }
 
+    /// Takes the leaf on the right, which has no records, out of the chain: `next`, the leaf behind it, becomes the sibling. `prefix` is that of the keys
+    /// which this leaf covers then. A longer one is cut first, which only a leaf without records can do in place. No block is needed, so this works in a
+    /// pool that is full.
+    pub(super) fn unlink_next(self, pm: Pm, next: Offset, prefix: usize) {
+        let word = self.commit_word();
+        if word.prefix() > prefix {
+            // COMMIT slotted.prefix: the commit word of a leaf without records, with a shorter prefix. Recovery may find it before or after this
+            // store, with the same right neighbour: a prefix may be shorter than it could be.
+            pm.commit(&self.cells[0], word.with_prefix(prefix).0, "slotted.prefix");
+        }
+        // COMMIT slotted.unlink: the sibling. Before this store recovery sees the leaf without records; after it that leaf is swept, and this one covers
+        // its keys.
+        pm.commit(&self.cells[SIBLING], next.get(), "slotted.unlink");
+    }
+
     /// Links the leaf to another one on its right.
     pub(super) fn relink(self, pm: Pm, next: Offset, name: &'static str) {
         // COMMIT slotted.split: see `smo`.

@@ -17,6 +17,7 @@
 //! | remove | 1, 1 | the commit word |
 //! | append at the right end | a leaf + 1, 2 | the sibling of the last leaf |
 //! | split, rewrite, merge, move | the new leaves + 1, 2 | the link to the first old leaf |
+//! | an empty leaf goes | 1 or 2, 1 or 2 | the sibling of its left neighbour |
 //! | bulk load | streamed, 2 | the head of the chain |
 //!
 //! A blob costs its lines and a fence more.

@@ -502,6 +502,25 @@ impl Tree {
         if left.next() != old[1] {
             return Ok(Merge::No);
         }
+        let prefix = prefix_of(low, high);
+        let is_unlinked = left.commit_word().prefix() <= prefix || left.commit_word().slots() == 0;
+        if right.commit_word().slots() == 0 && is_unlinked {
+            let right_low = right.low()?;
+            self.directory.remove(spot.low_of(right_slot), old[1])?;
+            self.pm.note(
+                "slotted leaf unlinked",
+                u64::from(left.commit_word().slots() == 0),
+            );
+            self.leaf(old[0]).unlink_next(self.pm, right.next(), prefix);
+            parent.remove(right_slot);
+            self.space.retire(old[1]);
+            if let Value::Blob(blob) = right_low {
+                self.blobs.retire(blob);
+            }
+            return Ok(Merge::Done {
+                parent_is_small: parent.is_small(),
+            });
+        }
         let mut records = Records::default();
         records.take(&left, low, &self.blobs)?;
         let of_left = records.list.len();

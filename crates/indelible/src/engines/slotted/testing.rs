@@ -31,10 +31,12 @@ impl Suite<StringKind> for Testing {
             "slotted.load",
             "slotted.merge",
             "slotted.move",
+            "slotted.prefix",
             "slotted.remove",
             "slotted.replace",
             "slotted.rewrite",
             "slotted.split",
+            "slotted.unlink",
             "slotted.update",
         ]
     }
@@ -44,8 +46,10 @@ impl Suite<StringKind> for Testing {
             // By one leaf, or by two.
             StructureChange::with_variants("slotted leaf replaced", 2),
             StructureChange::new("slotted leaf appended"),
-            // Of two leaves with records, or one of them empty.
+            // Of two leaves with records, or of which the left one is empty.
             StructureChange::with_variants("slotted leaf merge", 2),
+            // Behind a leaf with records, or behind an empty one.
+            StructureChange::with_variants("slotted leaf unlinked", 2),
             // Alone, or with its blobs.
             StructureChange::with_variants("slotted leaf moved", 2),
             StructureChange::new("slotted bulk load"),
