@@ -72,6 +72,11 @@ impl Suite<StringKind> for Testing {
         &[]
     }
 
+    fn rare_seeds(&self) -> &'static [u64] {
+        // Ordinary histories in which two neighbouring leaves are empty at the same time.
+        &[107, 135]
+    }
+
     fn themes(&self, threads: usize) -> u64 {
         if threads < 2 { THEMES } else { THEMES_TOGETHER }
     }
