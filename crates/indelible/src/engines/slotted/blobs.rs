@@ -101,7 +101,11 @@ impl Blobs {
         // `claim` has found that it does. The mapping lives as long as `core`, and a `Cell` is an atomic word.
         unsafe {
             std::slice::from_raw_parts(
-                self.core.base().add(offset.get() as usize).cast_const().cast(),
+                self.core
+                    .base()
+                    .add(offset.get() as usize)
+                    .cast_const()
+                    .cast(),
                 words,
             )
         }

@@ -31,10 +31,12 @@ impl Suite<StringKind> for Testing {
             "slotted.load",
             "slotted.merge",
             "slotted.move",
+            "slotted.prefix",
             "slotted.remove",
             "slotted.replace",
             "slotted.rewrite",
             "slotted.split",
+            "slotted.unlink",
             "slotted.update",
         ]
     }
@@ -44,8 +46,10 @@ impl Suite<StringKind> for Testing {
             // By one leaf, or by two.
             StructureChange::with_variants("slotted leaf replaced", 2),
             StructureChange::new("slotted leaf appended"),
-            // Of two leaves with records, or one of them empty.
+            // Of two leaves with records, or of which the left one is empty.
             StructureChange::with_variants("slotted leaf merge", 2),
+            // Behind a leaf with records, or behind an empty one.
+            StructureChange::with_variants("slotted leaf unlinked", 2),
             // Alone, or with its blobs.
             StructureChange::with_variants("slotted leaf moved", 2),
             StructureChange::new("slotted bulk load"),
@@ -66,6 +70,11 @@ impl Suite<StringKind> for Testing {
 
     fn equivalent_mutants(&self) -> &'static [EquivalentMutant] {
         &[]
+    }
+
+    fn rare_seeds(&self) -> &'static [u64] {
+        // Ordinary histories in which two neighbouring leaves are empty at the same time.
+        &[107, 135]
     }
 
     fn themes(&self, threads: usize) -> u64 {
@@ -118,7 +127,11 @@ fn alone(kind: StringKind, theme: u64, operations: u64, random: &mut SmallRng) -
             (1, 10..13) => Update(key % 12, value),
             (2, _) if i % 40 == 0 => {
                 let (count, step) = (random.random_range(0..40), random.random_range(1..3));
-                BulkLoad((0..count).map(|i| (i * step, (counter + i) % 8000 * 8)).collect())
+                BulkLoad(
+                    (0..count)
+                        .map(|i| (i * step, (counter + i) % 8000 * 8))
+                        .collect(),
+                )
             }
             (2, 0..4) => in_string_catalog(random, &mut other),
             (2, _) => Remove(key),
@@ -158,7 +171,12 @@ fn shrinking(
     History {
         keys,
         before: std::iter::once(load).chain(removed).collect(),
-        threads: vec![(from..loaded).take(operations as usize).map(Remove).collect()],
+        threads: vec![
+            (from..loaded)
+                .take(operations as usize)
+                .map(Remove)
+                .collect(),
+        ],
         ..History::new(kind)
     }
 }
