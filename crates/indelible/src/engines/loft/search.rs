@@ -327,7 +327,7 @@ impl Index {
 /// Where the sequence of a key begins in a bucket.
 pub(super) fn start_in(slots: usize, key: u64) -> usize {
     let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (u128::from(hash) * slots as u128 >> 64) as usize
+    ((u128::from(hash) * slots as u128) >> 64) as usize
 }
 
 /// A page of the node never reached the disk.

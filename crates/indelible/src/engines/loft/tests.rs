@@ -32,7 +32,7 @@ fn copies_of_an_open_pool_have_all_records() {
     let map = pool.map_with::<u64, u64>("m", Kind::Loft).unwrap();
     let mut model = BTreeMap::new();
     for i in 0..4_000_u64 {
-        let key = mix(i / 300) << 20 | mix(i) % 300 * 37;
+        let key = (mix(i / 300) << 20) | (mix(i) % 300 * 37);
         if i % 5 == 4 {
             let old = *model.keys().nth(model.len() / 2).unwrap();
             assert_eq!(map.remove(old).unwrap(), model.remove(&old));
@@ -60,7 +60,7 @@ fn adversarial_orders_lose_nothing() {
         |i| u64::MAX - i,
         |i| 1 << (i % 64) | i >> 6,
         |i| (i % 2) * (u64::MAX / 2) + i,
-        |i| mix(i / 1000) & !0xffff | i % 1000,
+        |i| (mix(i / 1000) & !0xffff) | (i % 1000),
         |i| i.wrapping_mul(1 << 61),
     ];
     for order in orders {
