@@ -196,7 +196,7 @@ impl Index {
     /// How records are divided among the parts of an inner node.
     fn divide(&self, (low, high): (u64, u64), records: &[Record], plan: &Plan<'_>) -> Shape {
         let (first, last) = (records[0].0, records[records.len() - 1].0);
-        let wanted = (records.len() * 4 / self.most_records(plan).max(1)).max(2);
+        let wanted = (records.len() * 2 / self.most_records(plan).max(1)).max(2);
         let log_parts = wanted.next_power_of_two().ilog2().clamp(1, MOST_LOG_PARTS);
         let fit = |from: u64, to: u64| {
             let bits = 64 - (to - from).leading_zeros();

@@ -88,6 +88,9 @@ crate::pmem::planted::bugs! { "loft":
     PendingIsLive,
 }
 
+/// Lookups whose waits for memory overlap.
+const LOOKUPS: usize = 32;
+
 /// Counters that threads add to, each its own as far as there are enough.
 const COUNTERS: usize = 64;
 
@@ -235,6 +238,12 @@ impl Ordered for Index {
     #[inline(always)]
     fn try_get(&self, key: u64) -> Lookup {
         self.try_get_first_lines(key)
+    }
+
+    const LOOKUPS_TOGETHER: usize = LOOKUPS;
+
+    fn look_up_together(&self, keys: &[u64], values: &mut [Option<u64>]) -> u64 {
+        self.find_together(keys, values)
     }
 
     fn apply(

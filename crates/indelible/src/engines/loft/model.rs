@@ -38,7 +38,7 @@ impl Model {
     #[inline(always)]
     pub(super) fn line(&self, key: u64) -> u64 {
         let distance = key.saturating_sub(self.first).min(self.span) << (self.shift & 63);
-        (u128::from(distance) * u128::from(self.multiplier) >> (64 + FRACTION)) as u64
+        ((u128::from(distance) * u128::from(self.multiplier)) >> (64 + FRACTION)) as u64
     }
 }
 

@@ -121,12 +121,14 @@ impl Child {
             Self::UNTOUCHED => Kin::Untouched,
             Self::EMPTY => Kin::Empty,
             Self::CLOSED => Kin::Closed,
-            // SAFETY: by the contract of this function.
             Self(address) if address & Self::INNER == 0 => {
+                // SAFETY: by the contract of this function.
                 Kin::Node(unsafe { &*(address as *const Node) })
             }
-            // SAFETY: by the contract of this function.
-            Self(address) => Kin::Inner(unsafe { &*((address & !Self::INNER) as *const Inner) }),
+            Self(address) => {
+                // SAFETY: by the contract of this function.
+                Kin::Inner(unsafe { &*((address & !Self::INNER) as *const Inner) })
+            }
         }
     }
 }

@@ -230,11 +230,10 @@ impl Index {
     fn open_one(&self, word: u64, range: (u64, u64)) -> Result<Child> {
         let offset = Offset::from_word(word & !IS_INNER);
         let block = self.claim(offset)?;
-        let opened = match word & IS_INNER != 0 {
+        match word & IS_INNER != 0 {
             true => self.open_inner(block, range),
             false => self.open_node(block, range),
-        };
-        opened
+        }
     }
 
     fn open_inner(&self, block: Block, range: (u64, u64)) -> Result<Child> {

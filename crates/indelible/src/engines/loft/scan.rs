@@ -97,10 +97,7 @@ impl Index {
                 return Ok(None);
             }
             let new = &mut records[start..];
-            match UP {
-                true => new.sort_unstable_by_key(|record| record[0]),
-                false => new.sort_unstable_by_key(|record| !record[0]),
-            }
+            sort::<UP>(new);
             // A key that was removed and has returned while the lines were read may have been read twice.
             records.dedup_by_key(|record| record[0]);
             match UP {
@@ -130,17 +127,22 @@ impl Index {
         let in_buckets = groups
             .flat_map(|group| node.buckets(group))
             .map(|bucket| bucket.slots());
-        let whole = begin == 0 && end == node.lines;
-        for slots in std::iter::once(in_lines).chain(in_buckets) {
-            for slot in slots {
+        // A record lies at most a window behind its predicted line. So only in the first lines can be one from before the stretch, and
+        // only beyond the stretch, and in buckets, one from behind it.
+        let first_sure = (u64::from(node.window) as usize - 1) * LINE_SLOTS;
+        let sure = first_sure..(end - begin) as usize * LINE_SLOTS;
+        for (slots, sure) in
+            std::iter::once((in_lines, sure)).chain(in_buckets.map(|slots| (slots, 0..0)))
+        {
+            for (number, slot) in slots.iter().enumerate() {
                 point();
                 let word = slot.first.load_acquire();
                 let state = state_of(word);
                 if state == state::LIVE {
                     let key = node.low & !KEY_BITS | word & KEY_BITS;
                     let value = slot.second.load_acquire();
-                    let is_here = |line: u64| (begin..end).contains(&line);
-                    if first <= key && key <= last && (whole || is_here(node.model.line(key))) {
+                    let is_here = || (begin..end).contains(&node.model.line(key));
+                    if first <= key && key <= last && (sure.contains(&number) || is_here()) {
                         records.push([key, value]);
                     }
                 } else if state == state::FROZEN || state == state::CLOSED {
@@ -164,6 +166,30 @@ impl Index {
             super::node::Kin::Inner(inner) => self.finish_inner(inner, moved),
             _ => Ok(()),
         }
+    }
+}
+
+/// Records of which one may be far from its place before the others are sorted in another way.
+const MOST_TO_INSERT: usize = 16;
+
+/// Sorts records that are nearly in order, since each lies near its predicted line.
+fn sort<const UP: bool>(records: &mut [KeyValue]) {
+    let rank = |record: &KeyValue| if UP { record[0] } else { !record[0] };
+    if !UP {
+        records.reverse();
+    }
+    for next in 1..records.len() {
+        let record = records[next];
+        let mut at = next;
+        while at > 0 && rank(&records[at - 1]) > rank(&record) {
+            records[at] = records[at - 1];
+            at -= 1;
+            if next - at > MOST_TO_INSERT {
+                records[at] = record;
+                return records.sort_unstable_by_key(rank);
+            }
+        }
+        records[at] = record;
     }
 }
 

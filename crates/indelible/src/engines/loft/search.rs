@@ -10,6 +10,7 @@ use super::layout::{GROUP_LINES, KEY_BITS, LINE_SLOTS, Slot, key_word, state, st
 use super::node::{Bucket, Child, Inner, Kin, Node, load_bucket, load_move};
 use crate::concurrency::epochs;
 use crate::engines::Lookup;
+use crate::kernels::prefetch;
 use crate::pmem::schedule::point;
 use crate::{Error, Result};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -256,6 +257,45 @@ impl Index {
         Lookup::Retry
     }
 
+    /// See [`Ordered::look_up_together`](crate::engines::Ordered::look_up_together): all walks, then all first lines.
+    pub(super) fn find_together(&self, keys: &[u64], values: &mut [Option<u64>]) -> u64 {
+        let _pinned = epochs::pin();
+        let mut nodes: [Option<&Node>; super::LOOKUPS] = [None; super::LOOKUPS];
+        let root = Child(self.root.load(Ordering::Acquire));
+        for (key, found) in keys.iter().zip(&mut nodes) {
+            let mut child = root;
+            // SAFETY: the thread is pinned, and each child was loaded since from a link to it.
+            while let Kin::Inner(inner) = unsafe { child.kin() } {
+                child = inner.child(inner.index(*key));
+            }
+            // SAFETY: as above.
+            if let Kin::Node(node) = unsafe { child.kin() } {
+                prefetch(node);
+                *found = Some(node);
+            }
+        }
+        for (key, node) in keys.iter().zip(&nodes) {
+            if let Some(node) = node {
+                prefetch(node.line(node.model.line(*key)));
+            }
+        }
+        let mut again = 0;
+        for (at, (&key, node)) in keys.iter().zip(&nodes).enumerate() {
+            let line = node.map(|node| node.line(node.model.line(key)));
+            let wanted = key_word(state::LIVE, key);
+            let slot =
+                line.and_then(|line| line.iter().find(|slot| slot.first.load_acquire() == wanted));
+            match slot {
+                Some(slot) => {
+                    values[at] = Some(slot.second.load_acquire());
+                    self.flight.settle(slot);
+                }
+                None => again |= 1 << at,
+            }
+        }
+        again
+    }
+
     pub(super) fn find_value(&self, key: u64) -> Result<Option<u64>> {
         let _pinned = epochs::pin();
         let mut carried = None;
@@ -287,7 +327,7 @@ impl Index {
 /// Where the sequence of a key begins in a bucket.
 pub(super) fn start_in(slots: usize, key: u64) -> usize {
     let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (u128::from(hash) * slots as u128 >> 64) as usize
+    ((u128::from(hash) * slots as u128) >> 64) as usize
 }
 
 /// A page of the node never reached the disk.

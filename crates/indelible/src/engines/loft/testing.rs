@@ -10,6 +10,10 @@ impl Suite for Testing {
         Bug::ALL
     }
 
+    fn histories(&self) -> [u64; 2] {
+        [240, 120]
+    }
+
     fn commits(&self) -> &'static [&'static str] {
         &[
             "loft.bucket",
