@@ -41,8 +41,6 @@ mod plain;
 #[cfg(feature = "serde")]
 mod postcard;
 mod strings;
-#[cfg(all(test, not(loom)))]
-mod tests;
 mod value;
 
 #[cfg(feature = "serde")]

@@ -86,6 +86,16 @@ codes! {
 /// The codes of the types of a map, which its catalog entry keeps, so that the map is not opened with other types.
 ///
 /// Programs meet this type when they implement [`StoredValue`](crate::StoredValue).
+///
+/// # Examples
+///
+/// ```
+/// use indelible::{StoredValue, TypeCodes};
+/// let (mut number, mut own) = (TypeCodes::default(), TypeCodes::default());
+/// u64::name(&mut number);
+/// own.own("Days");
+/// assert_ne!(number, own);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TypeCodes {
     bytes: Vec<u8>,
@@ -195,4 +205,30 @@ fn take_name<'a>(codes: &mut &'a [u8]) -> Option<&'a str> {
     std::str::from_utf8(name)
         .ok()
         .filter(|name| !name.is_empty())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_codes_are_read_without_a_panic(codes in any::<[u8; CODE_BYTES]>()) {
+            names_of(&codes);
+            names_of(&codes.map(|byte| byte % 70));
+        }
+    }
+
+    #[test]
+    fn codes_that_this_version_does_not_know_are_refused() {
+        let mut codes = [0; CODE_BYTES];
+        codes[..2].copy_from_slice(&[Code::U8 as u8; 2]);
+        assert_eq!(names_of(&codes), Some(["u8".into(), "u8".into()]));
+        codes[CODE_BYTES - 1] = 1;
+        assert_eq!(names_of(&codes), None, "something behind the types");
+        assert_eq!(names_of(&[0; CODE_BYTES]), None);
+        assert_eq!(names_of(&[Code::Option as u8; CODE_BYTES]), None);
+        assert_eq!(names_of(&[200; CODE_BYTES]), None);
+    }
 }

@@ -69,6 +69,17 @@ pub trait StoredValue: AsValue<Self> + Send + Sync + Sized + 'static {
 }
 
 /// What can be given as a value of the type `V`: a `V`, or a reference to one, `&str` for `String`, `&[u8]` for `Vec<u8>`.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> indelible::Result<()> {
+/// let map = indelible::Pool::in_memory()?.typed::<u32, String>("m")?;
+/// map.insert(1, "borrowed")?;
+/// map.insert(2, String::from("owned"))?;
+/// # Ok(())
+/// # }
+/// ```
 pub trait AsValue<V> {
     /// What `use_value` makes of the encoding.
     ///

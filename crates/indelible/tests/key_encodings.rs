@@ -1,9 +1,17 @@
 //! The promises of the encodings: order, both ways, no panic on any bytes, and no encoding inside a key that another one begins with.
 
-use super::*;
+use indelible::{
+    AsKey, AsValue, Begins, KeyBuffer, KeyPrefix, OrderedKey, Place, Pool, StoredValue, TypeCodes,
+};
 use proptest::prelude::*;
 use std::cmp::Ordering;
 use std::fmt::Debug;
+
+/// The key with this encoding.
+fn from_bytes<K: OrderedKey>(mut bytes: &[u8]) -> Option<K> {
+    let key = K::decode(&mut bytes, Place::End)?;
+    bytes.is_empty().then_some(key)
+}
 
 fn whole<K>(key: &impl AsKey<K>) -> Vec<u8> {
     key.with_encoded(<[u8]>::to_vec)
@@ -197,15 +205,6 @@ proptest! {
         check_value(&number.to_ne_bytes(), &bytes);
         check_value(&(), &bytes);
     }
-
-    #[test]
-    fn any_codes_of_types_are_read_without_a_panic(codes in any::<[u8; CODE_BYTES]>(), few in hard_bytes()) {
-        names_of(&codes);
-        let mut low = codes.map(|byte| byte % 70);
-        names_of(&low);
-        low[..few.len()].copy_from_slice(&few);
-        names_of(&low);
-    }
 }
 
 #[test]
@@ -302,10 +301,10 @@ fn what_is_no_encoding_is_refused() {
 #[test]
 fn types_are_named_as_rust_spells_them() {
     fn names<K: OrderedKey, V: StoredValue>() -> Option<[String; 2]> {
-        let mut codes = TypeCodes::default();
-        K::name(&mut codes);
-        V::name(&mut codes);
-        names_of(&codes.for_catalog().ok()?)
+        let pool = Pool::in_memory().unwrap();
+        drop(pool.typed::<K, V>("m").ok()?);
+        let info = pool.typed_maps().remove(0);
+        Some([info.key, info.value])
     }
     macro_rules! check {
         ($($K:ty, $V:ty;)+) => {$(
@@ -316,7 +315,7 @@ fn types_are_named_as_rust_spells_them() {
         u8, u16; u16, u32; u32, u64; u64, u128; u128, u8;
         i8, i16; i16, i32; i32, i64; i64, i128; i128, i8;
         f32, f64; f64, f32; bool, char; char, bool; String, Vec<u8>; Vec<u8>, String; u8, ();
-        [u8; 0], [u8; 1]; [u8; 127], [u8; 128]; [u8; 65536], [u8; 18446744073709551615];
+        [u8; 0], [u8; 1]; [u8; 127], [u8; 128]; [u8; 65536], [u8; 300000];
         Option<u8>, (); Option<(u8, Option<String>)>, ();
         (u8, String), String; (u8, u8, u8), u8; (u8, u8, u8, u8), u8; (u8, u8, u8, u8, u8), u8; (u8, u8, u8, u8, u8, u8), u8;
     }
@@ -328,7 +327,7 @@ fn types_are_named_as_rust_spells_them() {
     );
     struct Own<const N: usize>;
     impl<const N: usize> AsValue<Self> for Own<N> {
-        fn with_bytes<R>(&self, use_value: impl FnOnce(&[u8]) -> R) -> crate::Result<R> {
+        fn with_bytes<R>(&self, use_value: impl FnOnce(&[u8]) -> R) -> indelible::Result<R> {
             Ok(use_value(&[]))
         }
     }
@@ -352,11 +351,4 @@ fn types_are_named_as_rust_spells_them() {
     assert_eq!(names::<u8, Own<19>>(), Some(["u8".into(), "n".repeat(19)]));
     assert_eq!(names::<u8, Own<20>>(), None);
     assert_eq!(names::<u8, Own<300>>(), None);
-    let mut codes = [0; CODE_BYTES];
-    codes[..2].copy_from_slice(&[1, 1]);
-    assert!(names_of(&codes).is_some());
-    codes[CODE_BYTES - 1] = 1;
-    assert!(names_of(&codes).is_none(), "something behind the types");
-    assert!(names_of(&[0; CODE_BYTES]).is_none());
-    assert!(names_of(&[33; CODE_BYTES]).is_none());
 }
