@@ -68,11 +68,11 @@ fn check_bytes<K: OrderedKey + Debug>(bytes: &[u8]) {
 
 fn check_value<V: StoredValue + Debug>(value: &V, bytes: &[u8]) {
     let encoded = value.with_bytes(<[u8]>::to_vec).unwrap();
-    let read = V::to_owned(V::view(&encoded).unwrap());
+    let read = V::from_view(V::view(&encoded).unwrap());
     assert_eq!(read.with_bytes(<[u8]>::to_vec).unwrap(), encoded);
     assert_eq!(format!("{read:?}"), format!("{value:?}"));
     if let Some(view) = V::view(bytes) {
-        let again = V::to_owned(view).with_bytes(<[u8]>::to_vec).unwrap();
+        let again = V::from_view(view).with_bytes(<[u8]>::to_vec).unwrap();
         assert_eq!(again, bytes);
     }
 }
@@ -342,7 +342,7 @@ fn types_are_named_as_rust_spells_them() {
             Some(Self)
         }
 
-        fn to_owned(view: Self) -> Self {
+        fn from_view(view: Self) -> Self {
             view
         }
     }

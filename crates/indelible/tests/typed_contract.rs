@@ -369,7 +369,7 @@ impl StoredValue for Even {
         byte.is_multiple_of(2).then_some(Self(byte))
     }
 
-    fn to_owned(view: Self) -> Self {
+    fn from_view(view: Self) -> Self {
         view
     }
 }

@@ -76,7 +76,7 @@ impl<T: FromBytes + IntoBytes + Immutable + Named + Send + Sync + 'static> Store
     }
 
     #[inline]
-    fn to_owned(view: Self) -> Self {
+    fn from_view(view: Self) -> Self {
         view
     }
 }

@@ -83,7 +83,7 @@ impl<T: Serialize + DeserializeOwned + Named + Send + Sync + 'static> StoredValu
         rest.is_empty().then_some(Self(value))
     }
 
-    fn to_owned(view: Self) -> Self {
+    fn from_view(view: Self) -> Self {
         view
     }
 }

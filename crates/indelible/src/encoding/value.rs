@@ -42,7 +42,7 @@ use crate::Result;
 ///         Some(Days(u64::from_le_bytes(word)))
 ///     }
 ///
-///     fn to_owned(view: Days) -> Days {
+///     fn from_view(view: Days) -> Days {
 ///         view
 ///     }
 /// }
@@ -65,7 +65,7 @@ pub trait StoredValue: AsValue<Self> + Send + Sync + Sized + 'static {
     fn view(bytes: &[u8]) -> Option<Self::View<'_>>;
 
     /// The value that a view shows.
-    fn to_owned(view: Self::View<'_>) -> Self;
+    fn from_view(view: Self::View<'_>) -> Self;
 }
 
 /// What can be given as a value of the type `V`: a `V`, or a reference to one, `&str` for `String`, `&[u8]` for `Vec<u8>`.
@@ -137,7 +137,7 @@ macro_rules! copied {
             }
 
             #[inline]
-            fn to_owned(view: Self) -> Self {
+            fn from_view(view: Self) -> Self {
                 view
             }
         }
@@ -199,7 +199,7 @@ macro_rules! seen {
             }
 
             #[inline]
-            fn to_owned(view: &$view) -> Self {
+            fn from_view(view: &$view) -> Self {
                 view.to_owned()
             }
         }
@@ -241,5 +241,5 @@ impl StoredValue for () {
     }
 
     #[inline]
-    fn to_owned((): ()) {}
+    fn from_view((): ()) {}
 }

@@ -72,7 +72,9 @@ impl Holds {
     /// The options of the engine, and behind them the types of a typed map.
     fn options(self, mut engine: [u8; OPTION_BYTES]) -> [u8; OPTION_BYTES] {
         if let Self::Typed(codes) = self {
-            engine[STRING_OPTION_BYTES..].copy_from_slice(&codes);
+            let types = &mut engine[STRING_OPTION_BYTES..];
+            assert_eq!(types, [0; CODE_BYTES], "the engine has only the first bytes");
+            types.copy_from_slice(&codes);
         }
         engine
     }
@@ -387,8 +389,25 @@ mod tests {
             }
         }
         for &kind in StringKind::all() {
+            for options in IndexOptions::extremes(kind) {
+                let engine = options.any().encode().unwrap();
+                assert_eq!(engine[STRING_OPTION_BYTES..], [0; CODE_BYTES]);
+            }
             let found = signature(kind as u8, Holds::Bytes.codes());
             assert_eq!(Holds::of(&found), Some(Holds::Bytes));
+            let mut typed = [0; CODE_BYTES];
+            typed[..2].copy_from_slice(&[1, 15]);
+            let typed = Holds::Typed(typed);
+            let mut found = signature(kind as u8, typed.codes());
+            assert_eq!(Holds::of(&found), None, "no types");
+            found.options = typed.options(found.options);
+            assert_eq!(Holds::of(&found), Some(typed));
+            assert_eq!(typed.to_string(), "u8 to () as byte strings");
+            found.types = Holds::Bytes.codes();
+            assert_eq!(Holds::of(&found), None, "byte strings have no types");
+            found.types = words.codes();
+            assert_eq!(Holds::of(&found), None);
+            let found = signature(kind as u8, Holds::Bytes.codes());
             assert_eq!(Holds::of(&signature(kind as u8, words.codes())), None);
             for &other in Kind::all() {
                 assert_eq!(Holds::of(&signature(other as u8, found.types)), None);

@@ -104,7 +104,7 @@ fn view_of<V: StoredValue>(bytes: &[u8]) -> Result<V::View<'_>> {
 }
 
 fn value_of<V: StoredValue>(bytes: &[u8]) -> Result<V> {
-    view_of::<V>(bytes).map(V::to_owned)
+    view_of::<V>(bytes).map(V::from_view)
 }
 
 impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
@@ -156,7 +156,7 @@ impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
     /// # }
     /// ```
     pub fn get(&self, key: impl AsKey<K>) -> Result<Option<V>> {
-        self.get_with(key, V::to_owned)
+        self.get_with(key, V::from_view)
     }
 
     /// What `use_value` makes of the value of `key`, if the key is there. `use_value` sees the value where it lies: a `String` as `&str`.
@@ -546,6 +546,8 @@ impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
         }
         for record in &self.bytes {
             let (key, value) = record?;
+            // A key may be long.
+            let start = &key[..key.len().min(32)];
             let found = (from_bytes::<K>(&key).is_some(), V::view(&value).is_some());
             let bad = match found {
                 (true, true) => continue,
@@ -553,7 +555,8 @@ impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
                 (true, false) => "value",
             };
             problems.push(format!(
-                "the record under the bytes {key:?}: no {bad} of the type of the map"
+                "the record under the bytes {start:?} ({} in all): no {bad} of the type of the map",
+                key.len()
             ));
         }
         Ok(problems)

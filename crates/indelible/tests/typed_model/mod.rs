@@ -93,7 +93,7 @@ impl<K: OrderedKey + Ord + Clone + Debug, V: StoredValue + Clone + PartialEq + D
     fn read(&mut self) {
         let key = (self.key)(&mut self.random);
         assert_eq!(self.map.get(&key).unwrap().as_ref(), self.model.get(&key));
-        let viewed = self.map.get_with(&key, V::to_owned).unwrap();
+        let viewed = self.map.get_with(&key, V::from_view).unwrap();
         assert_eq!(viewed.as_ref(), self.model.get(&key));
         let is_there = self.map.contains_key(&key).unwrap();
         assert_eq!(is_there, self.model.contains_key(&key));
