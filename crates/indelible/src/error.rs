@@ -142,6 +142,9 @@ pub enum Error {
         /// How many there may be.
         most: u64,
     },
+    /// A value of a typed map cannot be encoded.
+    #[error("a value has no encoding: {0}")]
+    NoEncoding(String),
     /// An option is outside its range.
     #[error("{0}")]
     BadOption(String),

@@ -8,6 +8,7 @@ extern crate self as indelible;
 #[cfg(feature = "trace")]
 pub mod checker;
 mod concurrency;
+mod encoding;
 mod engines;
 mod error;
 mod front;
@@ -18,6 +19,13 @@ mod pool;
 #[allow(dead_code)]
 mod spatial;
 
+pub use encoding::{
+    AsKey, AsValue, Begins, KeyBuffer, KeyPrefix, Named, OrderedKey, Place, StoredValue, TypeCodes,
+};
+#[cfg(feature = "zerocopy")]
+pub use encoding::Plain;
+#[cfg(feature = "serde")]
+pub use encoding::Postcard;
 pub use engines::options::*;
 pub use engines::spatial_options::*;
 pub use engines::string_options::*;
@@ -26,7 +34,8 @@ pub use error::{Error, Result};
 pub use front::{
     BytesInfo, BytesKeys, BytesMap, BytesOptions, BytesRange, BytesValues, CompareExchange, IndexOptions, IndexStat, Join, Key, Keys, LogStat, Map, MapInfo, MapOptions,
     MapStat, Nearest, Newtype, Pool, PoolOptions, PoolStat, Range, Record, Records, Spatial,
-    SpatialInfo, SpatialOptions, SpatialStat, StringStat, Type, Value, Values,
+    SpatialInfo, SpatialOptions, SpatialStat, StringStat, Type, TypedInfo, TypedKeys, TypedMap,
+    TypedRange, TypedValues, Value, Values,
 };
 pub use kernels::{kernel, kernels};
 pub use pool::Durability;

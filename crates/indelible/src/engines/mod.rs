@@ -41,7 +41,7 @@ pub use option::OptionInfo;
 pub(crate) use option::{EngineOptions, OptionBytes, bytes_text, parse_bytes, parse_number};
 pub(crate) use report::Report;
 pub(crate) use spatial::{Nearest, Neighbour, Spatial, SpatialEngineOptions};
-pub(crate) use strings::{
+pub(crate) use strings::{STRING_OPTION_BYTES, 
     Current, MOST_READ_AHEAD, ReadValue, StringBuffer, StringDecision, StringRange, Strings,
 };
 

@@ -5,6 +5,9 @@ use crate::Result;
 use std::borrow::Cow;
 use std::ops::Bound;
 
+/// Bytes of the options in a catalog entry that the engines of byte strings have. The front keeps the types of keys and values in the others.
+pub(crate) const STRING_OPTION_BYTES: usize = 2;
+
 /// What a caller decides to do with a key, once it knows the present value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StringDecision<'v> {

@@ -79,6 +79,15 @@ impl std::fmt::Debug for BytesMap {
 }
 
 impl BytesMap {
+    pub(super) fn new(index: AnyStrings) -> Self {
+        Self { index }
+    }
+
+    /// The index below.
+    pub(super) fn index(&self) -> &AnyStrings {
+        &self.index
+    }
+
     /// The value of `key`, copied, if the key is there.
     ///
     /// # Errors

@@ -1,7 +1,10 @@
 //! Objects in the catalog of a pool: found by name, compared with what is asked for, created, opened once.
 
 use super::{IndexOptions, MapInfo, Pool, SpatialInfo, Type};
-use crate::engines::{FamilyOptions, IndexKind, Kind, Place, SpatialKind, StringKind};
+use crate::encoding::{CODE_BYTES, names_of};
+use crate::engines::{
+    FamilyOptions, IndexKind, Kind, Place, STRING_OPTION_BYTES, SpatialKind, StringKind,
+};
 use crate::host::{AnyMap, AnySpatial, AnyStrings, Handle};
 use crate::pmem::planted::planted;
 use crate::pool::{Bug, NAME_BYTES, OPTION_BYTES, PoolCore, Signature};
@@ -21,10 +24,16 @@ pub(super) enum Holds {
     Spatial(GeometryType),
     /// Byte strings under byte strings.
     Bytes,
+    /// Keys and values of these types, as byte strings under byte strings.
+    Typed([u8; CODE_BYTES]),
 }
 
 /// The code of byte strings in the catalog, for keys and for values: none of a [`Type`] or of a [`GeometryType`].
 const BYTES_CODE: u8 = 64;
+/// The code of byte strings that are encodings of types. The options end with these types.
+const TYPED_CODE: u8 = 65;
+
+const _: () = assert!(STRING_OPTION_BYTES + CODE_BYTES == OPTION_BYTES);
 
 impl Holds {
     /// What a catalog entry says, if this version knows it.
@@ -37,7 +46,12 @@ impl Holds {
             ]));
         }
         if StringKind::from_code(signature.kind).is_some() {
-            return (signature.types == [BYTES_CODE; 2]).then_some(Self::Bytes);
+            let codes = *signature.options.last_chunk()?;
+            return match signature.types {
+                [BYTES_CODE, BYTES_CODE] if codes == [0; CODE_BYTES] => Some(Self::Bytes),
+                [TYPED_CODE, TYPED_CODE] => names_of(&codes).map(|_| Self::Typed(codes)),
+                _ => None,
+            };
         }
         SpatialKind::from_code(signature.kind)?;
         let geometry = GeometryType::from_code(first)?;
@@ -49,7 +63,20 @@ impl Holds {
             Self::Map(types) => types.map(|of| of as u8),
             Self::Spatial(geometry) => [geometry as u8, Type::U64 as u8],
             Self::Bytes => [BYTES_CODE; 2],
+            Self::Typed(_) => [TYPED_CODE; 2],
         }
+    }
+}
+
+impl Holds {
+    /// The options of the engine, and behind them the types of a typed map.
+    fn options(self, mut engine: [u8; OPTION_BYTES]) -> [u8; OPTION_BYTES] {
+        if let Self::Typed(codes) = self {
+            let types = &mut engine[STRING_OPTION_BYTES..];
+            assert_eq!(types, [0; CODE_BYTES], "the engine has only the first bytes");
+            types.copy_from_slice(&codes);
+        }
+        engine
     }
 }
 
@@ -59,6 +86,10 @@ impl std::fmt::Display for Holds {
             Self::Map([key, value]) => write!(f, "{key} to {value}"),
             Self::Spatial(geometry) => write!(f, "a spatial index of {geometry}"),
             Self::Bytes => write!(f, "byte strings"),
+            Self::Typed(codes) => match names_of(codes) {
+                Some([key, value]) => write!(f, "{key} to {value} as byte strings"),
+                None => write!(f, "types that this version does not know"),
+            },
         }
     }
 }
@@ -169,7 +200,7 @@ impl Pool {
             kind: options.kind().code(),
             types: holds.codes(),
             object_format: options.any().format(),
-            options: encoded,
+            options: holds.options(encoded),
         };
         let slot = self.core.prepare_entry(name, signature)?;
         if planted(Bug::CreateCommitsEarly) {
@@ -239,7 +270,7 @@ macro_rules! with_handle {
                 type $H = AnySpatial<G>;
                 $work
             }),
-            Some(Holds::Bytes) => {
+            Some(Holds::Bytes | Holds::Typed(_)) => {
                 type $H = AnyStrings;
                 $work
             }
@@ -358,8 +389,25 @@ mod tests {
             }
         }
         for &kind in StringKind::all() {
+            for options in IndexOptions::extremes(kind) {
+                let engine = options.any().encode().unwrap();
+                assert_eq!(engine[STRING_OPTION_BYTES..], [0; CODE_BYTES]);
+            }
             let found = signature(kind as u8, Holds::Bytes.codes());
             assert_eq!(Holds::of(&found), Some(Holds::Bytes));
+            let mut typed = [0; CODE_BYTES];
+            typed[..2].copy_from_slice(&[1, 15]);
+            let typed = Holds::Typed(typed);
+            let mut found = signature(kind as u8, typed.codes());
+            assert_eq!(Holds::of(&found), None, "no types");
+            found.options = typed.options(found.options);
+            assert_eq!(Holds::of(&found), Some(typed));
+            assert_eq!(typed.to_string(), "u8 to () as byte strings");
+            found.types = Holds::Bytes.codes();
+            assert_eq!(Holds::of(&found), None, "byte strings have no types");
+            found.types = words.codes();
+            assert_eq!(Holds::of(&found), None);
+            let found = signature(kind as u8, Holds::Bytes.codes());
             assert_eq!(Holds::of(&signature(kind as u8, words.codes())), None);
             for &other in Kind::all() {
                 assert_eq!(Holds::of(&signature(other as u8, found.types)), None);

@@ -9,6 +9,7 @@ mod options;
 mod pool;
 mod range;
 mod spatial;
+mod typed;
 mod types;
 mod words;
 
@@ -21,4 +22,5 @@ pub use options::{BytesOptions, IndexOptions, MapOptions, SpatialOptions};
 pub use pool::{LogStat, MapInfo, Pool, PoolStat};
 pub use range::{Keys, Range, Values};
 pub use spatial::{Join, Nearest, Record, Records, Spatial, SpatialInfo};
+pub use typed::{TypedInfo, TypedKeys, TypedMap, TypedRange, TypedValues};
 pub use types::{Key, Newtype, Type, Value};

@@ -100,7 +100,7 @@ macro_rules! any_strings {
 
             pub(crate) fn bulk_load(
                 &self,
-                records: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>,
+                records: &mut dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>)>>,
                 fill: f64,
             ) -> Result<()> {
                 each!(self, host => host.bulk_load_strings(records, fill))

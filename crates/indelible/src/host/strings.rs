@@ -85,7 +85,7 @@ impl<E: Strings> Host<E> {
 
     pub(crate) fn bulk_load_strings(
         &self,
-        records: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>,
+        records: &mut dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>)>>,
         fill: f64,
     ) -> Result<()> {
         self.expect_writable()?;
@@ -94,7 +94,8 @@ impl<E: Strings> Host<E> {
         // space there is is looked for first.
         self.shared.warm_up(&|| true)?;
         self.shared.give_back();
-        let mut records = records.map(|(key, value)| {
+        let mut records = records.map(|record| {
+            let (key, value) = record?;
             expect_length("key", &key, E::MOST_BYTES[0])?;
             expect_length("value", &value, E::MOST_BYTES[1])?;
             Ok((key, value))

@@ -1,7 +1,9 @@
 //! What can be chosen when a map of byte strings is created.
 
 use super::layout::MAX_WORDS;
-use crate::engines::{EngineOptions, OptionBytes, OptionInfo, bytes_text, parse_bytes};
+use crate::engines::{
+    EngineOptions, OptionBytes, OptionInfo, STRING_OPTION_BYTES, bytes_text, parse_bytes,
+};
 use crate::pmem::geometry::sized;
 use crate::{Error, Result};
 
@@ -95,7 +97,7 @@ impl EngineOptions for SlottedOptions {
             0 => USUAL_BYTES,
             size => u32::from(size) * 256,
         };
-        if !SIZES.contains(&leaf_bytes) || bytes[1..].iter().any(|&byte| byte != 0) {
+        if !SIZES.contains(&leaf_bytes) || bytes[1..STRING_OPTION_BYTES].iter().any(|&byte| byte != 0) {
             return Err(Error::Damaged("no options of a map of byte strings".into()));
         }
         Ok(Self { leaf_bytes })

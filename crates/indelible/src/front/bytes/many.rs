@@ -104,8 +104,17 @@ impl BytesMap {
     ) -> Result<()> {
         let records = records.into_iter();
         let mut copies =
-            records.map(|(key, value)| (key.as_ref().to_vec(), value.as_ref().to_vec()));
-        self.index.bulk_load(&mut copies, fill)
+            records.map(|(key, value)| Ok((key.as_ref().to_vec(), value.as_ref().to_vec())));
+        self.bulk_load_results(&mut copies, fill)
+    }
+
+    /// [`bulk_load`](Self::bulk_load) of records that may fail to come: after an error the map is empty.
+    pub(in crate::front) fn bulk_load_results(
+        &self,
+        records: &mut dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>)>>,
+        fill: f64,
+    ) -> Result<()> {
+        self.index.bulk_load(records, fill)
     }
 
     /// Removes the record with the smallest key, and returns it.

@@ -1,0 +1,219 @@
+//! Batches, bulk loads, and removing many records.
+
+use super::{TypedMap, bytes_of, key_of, value_of, view_of};
+use crate::Result;
+use crate::encoding::{AsKey, AsValue, OrderedKey, StoredValue};
+
+/// Bytes of a key and of a value.
+type Encoded = (Vec<u8>, Vec<u8>);
+
+fn encoded<K, V>(key: &impl AsKey<K>, value: &impl AsValue<V>) -> Result<Encoded> {
+    Ok((key.with_encoded(<[u8]>::to_vec), bytes_of(value)?))
+}
+
+/// What is done with many records. Each record is a linearizable step by itself, apart from [`bulk_load`](TypedMap::bulk_load), which is one.
+impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
+    /// The values of `keys`, in their order.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every read](Self#errors).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.typed::<String, u64>("m")?;
+    /// map.insert("b", 2)?;
+    /// assert_eq!(map.get_batch(&["a", "b"])?, [None, Some(2)]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn get_batch(&self, keys: &[impl AsKey<K>]) -> Result<Vec<Option<V>>> {
+        let keys: Vec<Vec<u8>> =
+            (keys.iter().map(|key| key.with_encoded(<[u8]>::to_vec))).collect();
+        let values = self.bytes.get_batch(&keys)?.into_iter();
+        values
+            .map(|value| value.as_deref().map(value_of).transpose())
+            .collect()
+    }
+
+    /// Inserts records in the order of their keys; of equal keys the last one counts. After an error some of them are inserted, none if a value has no encoding.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every write](Self#errors).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.typed::<String, u64>("m")?;
+    /// map.insert_batch(&[("b", 2), ("a", 1), ("b", 3)])?;
+    /// assert_eq!(map.get("b")?, Some(3));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn insert_batch(&self, records: &[(impl AsKey<K>, impl AsValue<V>)]) -> Result<()> {
+        let records = records.iter().map(|(key, value)| encoded(key, value));
+        self.bytes
+            .insert_batch(&records.collect::<Result<Vec<_>>>()?)
+    }
+
+    /// Inserts records in any order. After an error those before are inserted.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every write](Self#errors).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.typed::<String, u64>("m")?;
+    /// map.extend([("b", 2), ("a", 1)])?;
+    /// assert_eq!(map.len()?, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn extend<A: AsKey<K>, B: AsValue<V>>(
+        &self,
+        records: impl IntoIterator<Item = (A, B)>,
+    ) -> Result<()> {
+        for (key, value) in records {
+            self.insert(key, value)?;
+        }
+        Ok(())
+    }
+
+    /// Fills the empty map with records whose keys ascend strictly, to the share `fill` (0.1 to 1.0) of each leaf. All of it appears in one step; after
+    /// a crash or an error the map has all records or none.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every write](Self#errors), [`Error::NotEmpty`](crate::Error::NotEmpty), [`Error::NotAscending`](crate::Error::NotAscending).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.typed::<(u8, u64), String>("m")?;
+    /// map.bulk_load((0..1000).map(|i| ((7, i), format!("{i}"))), 0.7)?;
+    /// assert_eq!(map.len()?, 1000);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn bulk_load<A: AsKey<K>, B: AsValue<V>>(
+        &self,
+        records: impl IntoIterator<Item = (A, B)>,
+        fill: f64,
+    ) -> Result<()> {
+        let records = records.into_iter();
+        let mut records = records.map(|(key, value)| encoded(&key, &value));
+        self.bytes.bulk_load_results(&mut records, fill)
+    }
+
+    /// Removes the record with the smallest key, and returns it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every write](Self#errors).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.typed::<String, u64>("m")?;
+    /// map.insert("key", 1)?;
+    /// assert_eq!(map.pop_first()?, Some(("key".to_owned(), 1)));
+    /// assert_eq!(map.pop_first()?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn pop_first(&self) -> Result<Option<(K, V)>> {
+        self.pop(|map| map.bytes.first())
+    }
+
+    /// Removes the record with the largest key, and returns it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every write](Self#errors).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.typed::<u128, ()>("m")?;
+    /// map.extend([(1, ()), (2, ())])?;
+    /// assert_eq!(map.pop_last()?, Some((2, ())));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn pop_last(&self) -> Result<Option<(K, V)>> {
+        self.pop(|map| map.bytes.last())
+    }
+
+    /// Removes the record that `find` finds, and returns it. What cannot be decoded is not removed.
+    fn pop(&self, find: impl Fn(&Self) -> Result<Option<Encoded>>) -> Result<Option<(K, V)>> {
+        while let Some((key, value)) = find(self)? {
+            let record = (key_of(&key)?, value_of(&value)?);
+            let popped = self.bytes.compare_exchange(key, Some(&value), None)?;
+            if popped.is_exchanged() {
+                return Ok(Some(record));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes the records for which `keep` is false. A record that another thread changes meanwhile stays. So does one whose bytes are no key or no value;
+    /// the error comes when all others have been seen.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every write](Self#errors).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.typed::<String, u64>("m")?;
+    /// map.extend([("a", 1), ("b", 2)])?;
+    /// map.retain(|_, value| value == 2)?;
+    /// assert_eq!(map.len()?, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn retain(&self, mut keep: impl FnMut(K, V::View<'_>) -> bool) -> Result<()> {
+        let mut outcome = Ok(());
+        self.bytes.retain(|key, value| {
+            let kept = key_of(key).and_then(|key| Ok(keep(key, view_of::<V>(value)?)));
+            kept.unwrap_or_else(|error| {
+                outcome = Err(error);
+                true
+            })
+        })?;
+        outcome
+    }
+
+    /// Removes all records, one by one: a crash in between leaves some. Records that other threads insert meanwhile may stay.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every write](Self#errors).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.typed::<String, u64>("m")?;
+    /// map.extend([("a", 1), ("b", 2)])?;
+    /// map.clear()?;
+    /// assert!(map.is_empty()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn clear(&self) -> Result<()> {
+        self.bytes.clear()
+    }
+}

@@ -1,0 +1,242 @@
+//! Reading a typed map in the order of keys, lazily, in both directions.
+
+use super::{TypedMap, key_of, value_of};
+use crate::Result;
+use crate::encoding::{AsKey, KeyBuffer, KeyPrefix, OrderedKey, Place, StoredValue};
+use crate::front::{BytesKeys, BytesRange, BytesValues};
+use std::iter::FusedIterator;
+use std::marker::PhantomData;
+use std::ops::{Bound, RangeBounds};
+
+/// Reading in the order of keys. While others write, a range reports each record that is there during the whole range exactly once, and may or may not
+/// report one that is inserted or removed meanwhile; each value is one that its key had at some moment.
+impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
+    /// The records whose keys lie in `bounds`, lazily, in the order of keys; `.rev()` gives them in reverse. For all of them: [`iter`](Self::iter).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.typed::<(String, u32), u64>("m")?;
+    /// map.extend([(("a", 1), 1), (("a", 2), 2), (("b", 1), 3)])?;
+    /// let values: Vec<_> = map.range(("a", 2)..=("b", 1)).rev().map(|record| record.unwrap().1).collect();
+    /// assert_eq!(values, [3, 2]);
+    /// assert_eq!(map.range(..("b", 0)).count(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn range<Q: AsKey<K>>(&self, bounds: impl RangeBounds<Q>) -> TypedRange<K, V> {
+        let bound = |bound: Bound<&Q>| bound.map(|key| key.with_encoded(<[u8]>::to_vec));
+        let bounds = (bound(bounds.start_bound()), bound(bounds.end_bound()));
+        TypedRange::new(self.bytes.range::<Vec<u8>>(bounds))
+    }
+
+    /// All records, lazily, in the order of keys.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.typed::<i128, u64>("m")?;
+    /// map.extend([(1, 1), (-1, 2)])?;
+    /// assert_eq!(map.iter().next().transpose()?, Some((-1, 2)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn iter(&self) -> TypedRange<K, V> {
+        TypedRange::new(self.bytes.iter())
+    }
+
+    /// The records whose keys begin with `prefix`, lazily, in the order of keys: with the first fields of a tuple, or with a string. [`KeyPrefix`] says what can be given.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.typed::<(u32, String), u64>("m")?;
+    /// use indelible::Begins;
+    /// map.extend([((7, "ab"), 1), ((7, "cd"), 2), ((8, "ab"), 3)])?;
+    /// assert_eq!(map.prefix((7,)).count(), 2);
+    /// assert_eq!(map.prefix((7, Begins("a"))).count(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn prefix(&self, prefix: impl KeyPrefix<K>) -> TypedRange<K, V> {
+        TypedRange::new(self.bytes.prefix(encoded_prefix(&prefix).as_slice()))
+    }
+
+    /// All keys, lazily, in order. Long values are not read.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.typed::<i128, u64>("m")?;
+    /// map.insert(1, 1)?;
+    /// assert_eq!(map.keys().next().transpose()?, Some(1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn keys(&self) -> TypedKeys<K> {
+        TypedKeys::new(self.bytes.keys())
+    }
+
+    /// The keys that begin with `prefix`, lazily, in order. Long values are not read.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.typed::<String, u64>("m")?;
+    /// map.extend([("a", 1), ("ab", 2), ("b", 3)])?;
+    /// assert_eq!(map.prefix_keys("a").count(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn prefix_keys(&self, prefix: impl KeyPrefix<K>) -> TypedKeys<K> {
+        TypedKeys::new(self.bytes.prefix_keys(encoded_prefix(&prefix).as_slice()))
+    }
+
+    /// All values, lazily, in the order of their keys.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.typed::<i128, u64>("m")?;
+    /// map.insert(1, 10)?;
+    /// assert_eq!(map.values().next().transpose()?, Some(10));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn values(&self) -> TypedValues<V> {
+        TypedValues::new(self.bytes.values())
+    }
+
+    /// The record with the smallest key.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every read](Self#errors).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.typed::<String, u64>("m")?;
+    /// map.extend([("b", 2), ("a", 1)])?;
+    /// assert_eq!(map.first()?, Some(("a".to_owned(), 1)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn first(&self) -> Result<Option<(K, V)>> {
+        self.iter().next().transpose()
+    }
+
+    /// The record with the largest key.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every read](Self#errors).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.typed::<String, u64>("m")?;
+    /// map.extend([("b", 2), ("a", 1)])?;
+    /// assert_eq!(map.last()?, Some(("b".to_owned(), 2)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn last(&self) -> Result<Option<(K, V)>> {
+        self.iter().next_back().transpose()
+    }
+}
+
+impl<K: OrderedKey, V: StoredValue> IntoIterator for &TypedMap<K, V> {
+    type Item = Result<(K, V)>;
+    type IntoIter = TypedRange<K, V>;
+
+    fn into_iter(self) -> TypedRange<K, V> {
+        self.iter()
+    }
+}
+
+fn encoded_prefix<K>(prefix: &impl KeyPrefix<K>) -> KeyBuffer {
+    let mut bytes = KeyBuffer::new();
+    prefix.encode_prefix(&mut bytes, Place::End);
+    bytes
+}
+
+macro_rules! iterator {
+    ($(#[$doc:meta])+ $Name:ident<$($T:ident: $Trait:ident),+>, $Bytes:ident, $Item:ty, $decode:expr) => {
+        $(#[$doc])+
+        pub struct $Name<$($T),+> {
+            bytes: $Bytes,
+            /// Something could not be decoded.
+            is_done: bool,
+            types: PhantomData<fn() -> ($($T,)+)>,
+        }
+
+        impl<$($T),+> std::fmt::Debug for $Name<$($T),+> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "{}({:?})", stringify!($Name), self.bytes)
+            }
+        }
+
+        impl<$($T: $Trait),+> $Name<$($T),+> {
+            fn new(bytes: $Bytes) -> Self {
+                Self {
+                    bytes,
+                    is_done: false,
+                    types: PhantomData,
+                }
+            }
+
+            fn decoded(
+                &mut self,
+                read: impl FnOnce(&mut $Bytes) -> Option<<$Bytes as Iterator>::Item>,
+            ) -> Option<Result<$Item>> {
+                if self.is_done {
+                    return None;
+                }
+                let item = read(&mut self.bytes)?.and_then($decode);
+                self.is_done = item.is_err();
+                Some(item)
+            }
+        }
+
+        impl<$($T: $Trait),+> Iterator for $Name<$($T),+> {
+            type Item = Result<$Item>;
+
+            fn next(&mut self) -> Option<Self::Item> {
+                self.decoded(Iterator::next)
+            }
+        }
+
+        impl<$($T: $Trait),+> DoubleEndedIterator for $Name<$($T),+> {
+            fn next_back(&mut self) -> Option<Self::Item> {
+                self.decoded(DoubleEndedIterator::next_back)
+            }
+        }
+
+        impl<$($T: $Trait),+> FusedIterator for $Name<$($T),+> {}
+    };
+}
+iterator! {
+    /// The records of a range, from [`TypedMap::range`], [`TypedMap::prefix`] and [`TypedMap::iter`]. After an error it ends.
+    TypedRange<K: OrderedKey, V: StoredValue>, BytesRange, (K, V),
+    |(key, value)| Ok((key_of(&key)?, value_of(&value)?))
+}
+iterator! {
+    /// The keys of a map, from [`TypedMap::keys`] and [`TypedMap::prefix_keys`]. After an error it ends.
+    TypedKeys<K: OrderedKey>, BytesKeys, K, |key| key_of(&key)
+}
+iterator! {
+    /// The values of a map, from [`TypedMap::values`]. After an error it ends.
+    TypedValues<V: StoredValue>, BytesValues, V, |value| value_of(&value)
+}
