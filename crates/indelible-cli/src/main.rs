@@ -9,6 +9,7 @@ mod documented;
 mod geojson;
 mod output;
 mod shapes;
+mod strings;
 mod text;
 mod torture;
 mod typed;

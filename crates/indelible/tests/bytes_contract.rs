@@ -10,7 +10,9 @@ type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn all_options() -> Vec<BytesOptions> {
     let kinds = StringKind::all().iter();
-    kinds.flat_map(|&kind| BytesOptions::extremes(kind)).collect()
+    kinds
+        .flat_map(|&kind| BytesOptions::extremes(kind))
+        .collect()
 }
 
 /// Ways to make keys.
@@ -44,11 +46,15 @@ impl Keys {
         match self {
             Self::Short => {
                 let length = random.random_range(0..6);
-                (0..length).map(|_| b"ab\0"[random.random_range(0..3)]).collect()
+                (0..length)
+                    .map(|_| b"ab\0"[random.random_range(0..3)])
+                    .collect()
             }
             Self::Edges => {
                 let length = random.random_range(0..12);
-                (0..length).map(|_| [0, 255][random.random_range(0..2)]).collect()
+                (0..length)
+                    .map(|_| [0, 255][random.random_range(0..2)])
+                    .collect()
             }
             Self::Prefixed => {
                 let length = [0, 7, 64, 300, 1024][random.random_range(0..5)];
@@ -64,7 +70,9 @@ impl Keys {
                 key[at] = random.random_range(0..40);
                 key
             }
-            Self::Uuids => (0..16).map(|_| random.random_range(0..=255_u8) & 0x8f).collect(),
+            Self::Uuids => (0..16)
+                .map(|_| random.random_range(0..=255_u8) & 0x8f)
+                .collect(),
         }
     }
 }
@@ -132,7 +140,10 @@ fn step(map: &BytesMap, model: &mut Model, keys: Keys, random: &mut SmallRng) {
         }
         9 => {
             let new = value(random);
-            assert_eq!(map.insert_new(&key, &new).unwrap(), !model.contains_key(&key));
+            assert_eq!(
+                map.insert_new(&key, &new).unwrap(),
+                !model.contains_key(&key)
+            );
             model.entry(key).or_insert(new);
         }
         10 => {
@@ -160,7 +171,9 @@ fn step(map: &BytesMap, model: &mut Model, keys: Keys, random: &mut SmallRng) {
                 assert_eq!(range.count(), 0);
                 return;
             }
-            let expected = model.range(bounds.clone()).map(|(k, v)| (k.clone(), v.clone()));
+            let expected = model
+                .range(bounds.clone())
+                .map(|(k, v)| (k.clone(), v.clone()));
             assert!(range.eq(expected.clone()));
             let backwards = map.range(bounds.clone()).rev().map(Result::unwrap);
             assert!(backwards.eq(expected.clone().rev()));
@@ -254,7 +267,8 @@ fn a_bulk_load_is_what_was_loaded() {
             let path = directory.path().join("a.pool");
             let pool = Pool::create(&path).unwrap();
             let map = pool.bytes_with("m", &options).unwrap();
-            map.bulk_load(&model, [0.1, 0.7, 1.0][seed as usize % 3]).unwrap();
+            map.bulk_load(&model, [0.1, 0.7, 1.0][seed as usize % 3])
+                .unwrap();
             expect_same(&map, &model);
             assert!(matches!(map.bulk_load(&model, 0.7), Err(Error::NotEmpty)));
             let mut grown = model.clone();
@@ -297,7 +311,10 @@ fn what_is_too_long_is_refused() {
     map.insert(&longest, "value").unwrap();
     assert_eq!(map.get(&longest).unwrap(), Some(b"value".to_vec()));
     let longer = vec![1; (64 << 10) + 1];
-    assert!(matches!(map.insert(&longer, ""), Err(Error::TooLong { what: "key", .. })));
+    assert!(matches!(
+        map.insert(&longer, ""),
+        Err(Error::TooLong { what: "key", .. })
+    ));
     assert_eq!(map.get(&longer).unwrap(), None);
     assert!(!map.contains_key(&longer).unwrap());
     assert_eq!(map.len().unwrap(), 1);

@@ -36,6 +36,12 @@ impl Create {
                 Ok(true)
             });
         }
+        if let Some(options) = self.new.of_strings() {
+            return self.pool.change(&self.name, |pool| {
+                pool.bytes_with(&self.name, options)?;
+                Ok(true)
+            });
+        }
         let options = self.new.of_map()?;
         self.pool.change(&self.name, |pool| {
             TextMap::create(pool, &self.name, self.key_type, self.value_type, options)?;

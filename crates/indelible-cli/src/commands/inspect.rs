@@ -1,8 +1,9 @@
-//! `list`, `stat`, `check`, `rename`, `rm`, `shrink`: both families of objects.
+//! `list`, `stat`, `check`, `rename`, `rm`, `shrink`: all families of objects.
 
 use super::open_to_read;
 use crate::output::Output;
 use crate::shapes::{self, with_geometry};
+use crate::strings;
 use crate::typed::TextMap;
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -19,7 +20,17 @@ struct Object {
     /// As `--kind` takes it.
     kind: String,
     types: String,
-    is_map: bool,
+    family: Family,
+}
+
+/// The family of an object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Family {
+    /// Words under words.
+    Map,
+    Spatial,
+    /// Byte strings under byte strings.
+    Strings,
 }
 
 impl Object {
@@ -30,15 +41,21 @@ impl Object {
             kind: kind(map.options.to_string()),
             types: format!("{} to {}", map.key, map.value),
             name: map.name,
-            is_map: true,
+            family: Family::Map,
         });
         let spatials = pool.spatials().into_iter().map(|index| Self {
             kind: kind(index.options.to_string()),
             types: index.geometry.to_string(),
             name: index.name,
-            is_map: false,
+            family: Family::Spatial,
         });
-        maps.chain(spatials).collect()
+        let strings = pool.bytes_maps().into_iter().map(|map| Self {
+            kind: kind(map.options.to_string()),
+            types: "byte strings".into(),
+            name: map.name,
+            family: Family::Strings,
+        });
+        maps.chain(strings).chain(spatials).collect()
     }
 
     fn identity(&self) -> Vec<Value> {
@@ -55,16 +72,20 @@ impl Object {
                 json!(fill.map(|fill| (fill * 1000.0).round() / 1000.0)),
             ]
         }
-        if self.is_map {
-            return Ok(of(&TextMap::open(pool, &self.name)?.stat()?));
+        match self.family {
+            Family::Map => return Ok(of(&TextMap::open(pool, &self.name)?.stat()?)),
+            Family::Strings => return Ok(of(&pool.open_bytes(&self.name)?.stat()?)),
+            Family::Spatial => {}
         }
         let info = shapes::expect(pool, &self.name)?;
         with_geometry!(info.geometry, G => Ok(of(&pool.open_spatial::<G>(&self.name)?.stat()?)))
     }
 
     fn check(&self, pool: &Pool) -> Result<Vec<String>> {
-        if self.is_map {
-            return TextMap::open(pool, &self.name)?.check();
+        match self.family {
+            Family::Map => return TextMap::open(pool, &self.name)?.check(),
+            Family::Strings => return Ok(pool.open_bytes(&self.name)?.check()?),
+            Family::Spatial => {}
         }
         let info = shapes::expect(pool, &self.name)?;
         with_geometry!(info.geometry, G => Ok(pool.open_spatial::<G>(&self.name)?.check()?))
@@ -120,7 +141,7 @@ impl Stat {
         let mut rows = Vec::new();
         for object in Object::all(&pool) {
             let row = [object.identity(), object.measures(&pool)?].concat();
-            rows.push((object.is_map, row));
+            rows.push((object.family, row));
         }
         let measures = ["records", "file bytes", "fill"];
         if !output.json {
@@ -130,18 +151,19 @@ impl Stat {
             return Ok(true);
         }
         // An array for each family; what an object is called there says which one.
-        let family = |maps: bool, called: &str, types: &str| {
+        let family = |wanted: Family, called: &str, types: &str| {
             let names = [&[called, "kind", types], &measures[..]].concat();
             let object = |row: &Vec<Value>| {
                 let names = names.iter().map(|name| (*name).to_owned());
                 Value::Object(names.zip(row.iter().cloned()).collect())
             };
-            let rows = rows.iter().filter(|(is_map, _)| *is_map == maps);
+            let rows = rows.iter().filter(|(family, _)| *family == wanted);
             Value::Array(rows.map(|(_, row)| object(row)).collect())
         };
         let families = [
-            ("maps", family(true, "map", "types")),
-            ("spatials", family(false, "spatial", "geometry")),
+            ("maps", family(Family::Map, "map", "types")),
+            ("strings", family(Family::Strings, "map", "types")),
+            ("spatials", family(Family::Spatial, "spatial", "geometry")),
         ];
         output.facts("", &[&facts[..], &families[..]].concat())?;
         Ok(true)
@@ -150,6 +172,10 @@ impl Stat {
 
 /// Prints what one object consists of.
 fn stat_of(pool: &Pool, name: &str, output: &Output) -> Result<bool> {
+    if let Some(map) = strings::open(pool, name)? {
+        output.facts(&format!("map of byte strings {name}"), &facts_of(&map.stat()?))?;
+        return Ok(true);
+    }
     let Some(info) = shapes::find(pool, name) else {
         let stat = TextMap::open(pool, name)?.stat()?;
         output.facts(&format!("map {name}"), &facts_of(&stat))?;

@@ -2,6 +2,7 @@
 
 use super::{ObjectArgs, PoolArguments, load_shapes};
 use crate::output::Output;
+use crate::strings;
 use crate::text::quoted;
 use crate::typed::{
     self, Columns, LoadOptions, Row, TextMap, key_type_by_name, type_by_name, type_names,
@@ -11,7 +12,7 @@ use clap::{Args, ValueEnum};
 use indelible::{Pool, Type};
 use indelible_bench::data::files::{Sosd, column, open};
 use serde_json::json;
-use std::io::BufReader;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -24,8 +25,8 @@ pub struct Load {
     map: String,
     /// The file.
     file: PathBuf,
-    /// CSV; SOSD's binary format: a count, then that many keys, u64 or u32 little-endian each; or GeoJSON, for spatial indexes. Default:
-    /// GeoJSON if the file's name ends with .geojson, otherwise CSV.
+    /// CSV; SOSD's binary format: a count, then that many keys, u64 or u32 little-endian each; GeoJSON, for spatial indexes; or lines, each
+    /// of them a key of a map of byte strings. Default: GeoJSON if the file's name ends with .geojson, otherwise CSV.
     #[arg(long, value_enum)]
     format: Option<Format>,
     /// Column of the keys: its name, or its number from 1.
@@ -80,6 +81,7 @@ enum Format {
     Csv,
     Sosd,
     Geojson,
+    Lines,
 }
 
 impl Load {
@@ -90,7 +92,11 @@ impl Load {
             return self.load_shapes(output);
         }
         let load = |pool: &Pool| match self.format() {
+            format if self.is_strings(pool) => self.load_strings(pool, format, output),
             Format::Sosd => self.load_sosd(pool, output),
+            Format::Lines => {
+                bail!("lines are loaded into maps of byte strings: --kind slotted makes one")
+            }
             _ => self.load_csv(pool, output),
         };
         let (records, repeated) = self.pool.change(&self.map, load)?;
@@ -138,6 +144,7 @@ impl Load {
                 delimiter: self.delimiter,
             },
             Format::Sosd => bail!("a SOSD file has keys and no coordinates"),
+            Format::Lines => bail!("a file of lines has keys and no coordinates"),
         };
         let load = load_shapes::Load {
             name: &self.map,
@@ -208,6 +215,69 @@ impl Load {
             .with_context(|| name.clone())?;
         progress.finish_and_clear();
         Ok((number, repeated))
+    }
+
+    /// Whether the records go into a map of byte strings: one that is there, or that the command line asks for.
+    fn is_strings(&self, pool: &Pool) -> bool {
+        self.new.of_strings().is_some() || strings::find(pool, &self.map).is_some()
+    }
+
+    fn load_strings(&self, pool: &Pool, format: Format, output: &Output) -> Result<(u64, usize)> {
+        let map = match self.new.of_strings() {
+            Some(options) => pool.bytes_with(&self.map, options)?,
+            None => pool.open_bytes(&self.map)?,
+        };
+        let name = self.file.display().to_string();
+        let file = open(&self.file)?;
+        let progress = output.progress(file.metadata()?.len(), "reading");
+        let mut records: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        let number = |records: &Vec<_>| records.len().to_string().into_bytes();
+        match format {
+            Format::Lines => {
+                for line in BufReader::new(file).split(b'\n') {
+                    let mut line = line.with_context(|| name.clone())?;
+                    if line.last() == Some(&b'\r') {
+                        line.pop();
+                    }
+                    let number = number(&records);
+                    records.push((line, number));
+                }
+            }
+            Format::Csv => {
+                let mut reader = csv::ReaderBuilder::new()
+                    .has_headers(!self.no_header)
+                    .delimiter(self.delimiter)
+                    .from_reader(BufReader::new(file));
+                let header = if self.no_header {
+                    csv::StringRecord::new()
+                } else {
+                    reader.headers().with_context(|| name.clone())?.clone()
+                };
+                let key = column(&header, &self.key)?;
+                let value = (self.value.as_ref())
+                    .map(|name| column(&header, name))
+                    .transpose()?;
+                for row in reader.byte_records() {
+                    let row = row.with_context(|| name.clone())?;
+                    let line = row.position().map_or(0, csv::Position::line);
+                    progress.set_position(row.position().map_or(0, csv::Position::byte));
+                    let field = |at: usize| {
+                        row.get(at).map(<[u8]>::to_vec).with_context(|| {
+                            format!("{name}: line {line} has no {}", described(&header, at))
+                        })
+                    };
+                    let value = value.map_or_else(|| Ok(number(&records)), field)?;
+                    records.push((field(key)?, value));
+                }
+            }
+            Format::Sosd | Format::Geojson => {
+                bail!("{} is a map of byte strings: load CSV or lines", self.map)
+            }
+        }
+        let count = records.len() as u64;
+        let repeated = strings::load(&map, records, self.fill).with_context(|| name)?;
+        progress.finish_and_clear();
+        Ok((count, repeated))
     }
 
     fn load_sosd(&self, pool: &Pool, output: &Output) -> Result<(u64, usize)> {

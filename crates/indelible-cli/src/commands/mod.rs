@@ -16,7 +16,8 @@ use crate::output::note;
 use anyhow::{Result, bail};
 use clap::Args;
 use indelible::{
-    Durability, Error, IndexKind, Kind, MapOptions, Pool, PoolOptions, SpatialKind, SpatialOptions,
+    BytesOptions, Durability, Error, IndexKind, Kind, MapOptions, Pool, PoolOptions, SpatialKind,
+    SpatialOptions, StringKind,
 };
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -54,7 +55,8 @@ impl PoolArguments {
     pub fn change<T>(&self, name: &str, work: impl FnOnce(&Pool) -> Result<T>) -> Result<T> {
         let (pool, is_new_pool) = self.open_or_create()?;
         let is_new = pool.maps().iter().all(|known| known.name != name)
-            && pool.spatials().iter().all(|known| known.name != name);
+            && pool.spatials().iter().all(|known| known.name != name)
+            && crate::strings::find(&pool, name).is_none();
         let result = work(&pool);
         match &result {
             Ok(_) => pool.close()?,
@@ -136,17 +138,18 @@ pub struct ObjectArgs {
     #[arg(
         long = "kind",
         value_name = "KIND[,OPTION=VALUE...]",
-        help = format!("Kind of index of a new object; maps: {}; spatial indexes: {}", kinds(), spatial_kinds()),
+        help = format!("Kind of index of a new object; maps: {}; maps of byte strings: {}; spatial indexes: {}", kinds(), string_kinds(), spatial_kinds()),
         long_help = long_help_of_objects()
     )]
     options: Option<ObjectOptions>,
 }
 
-/// The options of a new map or of a new spatial index.
+/// The options of a new map, of words or of byte strings, or of a new spatial index.
 #[derive(Clone)]
 enum ObjectOptions {
     Map(MapOptions),
     Spatial(SpatialOptions),
+    Strings(BytesOptions),
 }
 
 impl std::str::FromStr for ObjectOptions {
@@ -159,6 +162,10 @@ impl std::str::FromStr for ObjectOptions {
         };
         let of_spatial = match text.parse() {
             Ok(options) => return Ok(Self::Spatial(options)),
+            Err(error) => error,
+        };
+        let of_strings = match text.parse() {
+            Ok(options) => return Ok(Self::Strings(options)),
             Err(error) => error,
         };
         let first = text.split(',').next().unwrap_or_default().trim();
@@ -176,10 +183,16 @@ impl std::str::FromStr for ObjectOptions {
         };
         Err(if is_spatial {
             of_spatial.to_string()
+        } else if kind.parse::<StringKind>().is_ok() {
+            of_strings.to_string()
         } else if is_option || kind.parse::<Kind>().is_ok() {
             of_map.to_string()
         } else {
-            format!("{of_map}; of spatial indexes: {}", spatial_kinds())
+            format!(
+                "{of_map}; of maps of byte strings: {}; of spatial indexes: {}",
+                string_kinds(),
+                spatial_kinds()
+            )
         })
     }
 }
@@ -197,6 +210,17 @@ impl ObjectArgs {
             Some(ObjectOptions::Spatial(options)) => bail!(
                 "{options} is a spatial index, which has a geometry: say which with --geometry"
             ),
+            Some(ObjectOptions::Strings(options)) => {
+                bail!("{options} is a map of byte strings, and has no types of keys and values")
+            }
+        }
+    }
+
+    /// The options of a new map of byte strings, if the command line asks for one.
+    pub fn of_strings(&self) -> Option<&BytesOptions> {
+        match &self.options {
+            Some(ObjectOptions::Strings(options)) => Some(options),
+            _ => None,
         }
     }
 
@@ -206,6 +230,12 @@ impl ObjectArgs {
             None => Ok(default.accept_any(true)),
             Some(ObjectOptions::Spatial(options)) => Ok(options.clone()),
             Some(ObjectOptions::Map(options)) => {
+                bail!(
+                    "{options} is a map; spatial indexes are: {}",
+                    spatial_kinds()
+                )
+            }
+            Some(ObjectOptions::Strings(options)) => {
                 bail!(
                     "{options} is a map; spatial indexes are: {}",
                     spatial_kinds()
@@ -226,14 +256,21 @@ fn spatial_kinds() -> String {
     names.join(", ")
 }
 
-/// Every kind of both families with its options.
+/// The names of all kinds of map of byte strings.
+fn string_kinds() -> String {
+    let names: Vec<&str> = StringKind::all().iter().map(|kind| kind.name()).collect();
+    names.join(", ")
+}
+
+/// Every kind of all families with its options.
 fn long_help_of_objects() -> String {
     let default = (Kind::default(), SpatialKind::default());
     format!(
-        "Kind of index of a new object, and its options, separated by commas. Default: {} for maps, {} for spatial indexes.\n{}{}",
+        "Kind of index of a new object, and its options, separated by commas. Default: {} for maps, {} for spatial indexes.\n{}{}{}",
         default.0,
         default.1,
         help_of_kinds::<Kind>(),
+        help_of_kinds::<StringKind>(),
         help_of_kinds::<SpatialKind>()
     )
 }

@@ -2,11 +2,13 @@
 
 use super::open_to_read;
 use crate::output::{Output, note};
+use crate::strings::{self, Form};
 use crate::typed::{self, TextMap};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Args;
-use indelible::Pool;
+use indelible::{BytesMap, Pool};
 use serde_json::{Value, json};
+use std::ops::Bound;
 use std::path::PathBuf;
 
 /// Print the values of keys.
@@ -19,17 +21,30 @@ pub struct Get {
     /// The keys.
     #[arg(required = true, allow_hyphen_values = true)]
     keys: Vec<String>,
+    #[command(flatten)]
+    form: Form,
 }
 
 impl Get {
     /// Runs the command.
     pub fn run(self, output: &Output) -> Result<bool> {
         let pool = open_to_read(&self.pool)?;
-        let map = TextMap::open(&pool, &self.map)?;
+        let strings = strings::open(&pool, &self.map)?;
+        let words = match &strings {
+            Some(_) => None,
+            None => Some(TextMap::open(&pool, &self.map)?),
+        };
         let mut all_there = true;
         let mut rows = Vec::new();
         for key in self.keys {
-            let value = map.get(&key)?;
+            let value = match (&strings, &words) {
+                (Some(map), _) => {
+                    let value = map.get(self.form.parse(&key)?)?;
+                    value.map(|value| self.form.show(&value))
+                }
+                (None, Some(map)) => map.get(&key)?,
+                (None, None) => None,
+            };
             all_there &= value.is_some();
             rows.push((key, value));
         }
@@ -64,16 +79,23 @@ pub struct Put {
     /// The value.
     #[arg(allow_hyphen_values = true, default_value = "")]
     value: String,
+    #[command(flatten)]
+    form: Form,
 }
 
 impl Put {
     /// Runs the command.
     pub fn run(self, output: &Output) -> Result<bool> {
         let pool = Pool::open(&self.pool)?;
-        let map = TextMap::open(&pool, &self.map)?;
-        let before = map.put(&self.key, &self.value)?;
+        let before = match strings::open(&pool, &self.map)? {
+            Some(map) => {
+                let (key, value) = (self.form.parse(&self.key)?, self.form.parse(&self.value)?);
+                let before = map.replace(key, value)?;
+                before.map(|value| self.form.show(&value))
+            }
+            None => TextMap::open(&pool, &self.map)?.put(&self.key, &self.value)?,
+        };
         output.done("the record was set");
-        drop(map);
         pool.close()?;
         if let Some(before) = before {
             output.line(before)?;
@@ -92,23 +114,37 @@ pub struct Del {
     /// The keys.
     #[arg(required = true, allow_hyphen_values = true)]
     keys: Vec<String>,
+    #[command(flatten)]
+    form: Form,
 }
 
 impl Del {
     /// Runs the command.
     pub fn run(self, output: &Output) -> Result<bool> {
         let pool = Pool::open(&self.pool)?;
-        let map = TextMap::open(&pool, &self.map)?;
+        let strings = strings::open(&pool, &self.map)?;
+        let words = match &strings {
+            Some(_) => None,
+            None => Some(TextMap::open(&pool, &self.map)?),
+        };
         // All are removed before any is printed: an output that fails does not leave it half done.
         let mut removed = Vec::new();
         let mut all = || -> Result<()> {
             for key in &self.keys {
-                removed.push((key, map.del(key)?));
+                let value = match (&strings, &words) {
+                    (Some(map), _) => {
+                        let value = map.take(self.form.parse(key)?)?;
+                        value.map(|value| self.form.show(&value))
+                    }
+                    (None, Some(map)) => map.del(key)?,
+                    (None, None) => None,
+                };
+                removed.push((key, value));
             }
             Ok(())
         };
         let result = all();
-        drop(map);
+        drop((strings, words));
         pool.close()?;
         if removed.iter().any(|(_, value)| value.is_some()) {
             output.done("the records were removed");
@@ -146,12 +182,25 @@ pub struct Scan {
     /// From the largest key down.
     #[arg(long)]
     reverse: bool,
+    /// Of a map of byte strings: only keys that begin so.
+    #[arg(long, allow_hyphen_values = true, conflicts_with_all = ["from", "to"])]
+    prefix: Option<String>,
+    #[command(flatten)]
+    form: Form,
 }
 
 impl Scan {
     /// Runs the command.
     pub fn run(self, output: &Output) -> Result<bool> {
         let pool = open_to_read(&self.pool)?;
+        if let Some(map) = strings::open(&pool, &self.map)? {
+            return self.scan_strings(&map, output);
+        }
+        ensure!(
+            self.prefix.is_none(),
+            "--prefix is for maps of byte strings, and {:?} is none",
+            self.map
+        );
         let map = TextMap::open(&pool, &self.map)?;
         let scan = typed::Scan {
             from: self.from.as_deref(),
@@ -174,6 +223,39 @@ impl Scan {
             })?;
         }
         written?;
+        Ok(true)
+    }
+
+    fn scan_strings(&self, map: &BytesMap, output: &Output) -> Result<bool> {
+        let bound = |text: &Option<String>| -> Result<Bound<Vec<u8>>> {
+            Ok(match text {
+                Some(text) => Bound::Included(self.form.parse(text)?),
+                None => Bound::Unbounded,
+            })
+        };
+        let range = match &self.prefix {
+            Some(prefix) => map.prefix(self.form.parse(prefix)?),
+            None => map.range((bound(&self.from)?, bound(&self.to)?)),
+        };
+        let mut range: Box<dyn Iterator<Item = _>> = if self.reverse {
+            Box::new(range.rev())
+        } else {
+            Box::new(range)
+        };
+        let mut out = output.writer();
+        let mut left = self.limit;
+        while left > 0 {
+            let Some(record) = range.next().transpose()? else {
+                break;
+            };
+            let [key, value] = [record.0, record.1].map(|bytes| self.form.show(&bytes));
+            if output.json {
+                writeln!(out, "{}", json!({"key": key, "value": value}))?;
+            } else {
+                writeln!(out, "{key}\t{value}")?;
+            }
+            left -= 1;
+        }
         Ok(true)
     }
 }

@@ -1,9 +1,7 @@
 //! Which kinds of index there are: one type of kinds for each family, generated from the family's list.
 
 use super::option::{EngineOptions, OptionBytes};
-use super::{
-    OptionInfo, SpatialEngineOptions, ordered_engines, spatial_engines, string_engines,
-};
+use super::{OptionInfo, SpatialEngineOptions, ordered_engines, spatial_engines, string_engines};
 use crate::front::IndexOptions;
 use crate::spatial::Coordinates;
 use crate::{Error, Result};

@@ -19,10 +19,13 @@ pub(crate) enum StringDecision<'v> {
     Remove,
 }
 
+/// Hands the present value to a function.
+type ReadCurrent<'a> = dyn Fn(&mut dyn FnMut(&[u8])) + 'a;
+
 /// The present value of a key that is being changed. It is read only if somebody asks.
 pub(crate) struct Current<'a> {
     pub(crate) bytes: u64,
-    pub(crate) read: &'a dyn Fn(&mut dyn FnMut(&[u8])),
+    pub(crate) read: &'a ReadCurrent<'a>,
 }
 
 impl Current<'_> {

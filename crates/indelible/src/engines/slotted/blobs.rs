@@ -101,7 +101,11 @@ impl Blobs {
         // `claim` has found that it does. The mapping lives as long as `core`, and a `Cell` is an atomic word.
         unsafe {
             std::slice::from_raw_parts(
-                self.core.base().add(offset.get() as usize).cast_const().cast(),
+                self.core
+                    .base()
+                    .add(offset.get() as usize)
+                    .cast_const()
+                    .cast(),
                 words,
             )
         }
@@ -120,14 +124,13 @@ impl Blobs {
 
     /// Writes `bytes` to a block that nothing refers to.
     pub(super) fn fill(&self, offset: Offset, bytes: &[u8]) {
-        let pm = self.pm.named("slotted.blob");
         let mut words = Vec::with_capacity(BYTES_PER_FENCE.min(bytes.len()).div_ceil(8));
         for (part, bytes) in bytes.chunks(BYTES_PER_FENCE).enumerate() {
             words.clear();
             words.extend((0..bytes.len()).step_by(8).map(|at| word_at(bytes, at)));
             let from = offset + (part * BYTES_PER_FENCE) as u64;
-            pm.stream(self.cells(from, words.len()), &words);
-            pm.fence();
+            self.pm.stream(self.cells(from, words.len()), &words);
+            self.pm.named("slotted.blob").fence();
         }
     }
 

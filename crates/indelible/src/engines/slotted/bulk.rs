@@ -1,9 +1,11 @@
 //! Bulk load: builds a chain of leaves that is not reachable, and makes it the contents of the empty map with one store.
 
+use super::directory::is_signpost;
 use super::inner::{Child, Entry, Seek};
 use super::insert::NewBlobs;
 use super::layout::{SLOTS, prefix_of, shortest_separator};
 use super::records::{Records, Value, image};
+use super::separator::Text;
 use super::{Inner, Tree};
 use crate::concurrency::epochs;
 use crate::concurrency::locks::Wait;
@@ -13,8 +15,6 @@ use crate::engines::inner_nodes::{InnerNode, InnerTree};
 use crate::engines::{StringBuffer, StringRange};
 use crate::pool::Offset;
 use crate::{Error, Result};
-use super::directory::is_signpost;
-use super::separator::Text;
 use std::ops::Bound;
 
 /// A chain that is not reachable yet: freed unless it is kept.
@@ -204,8 +204,8 @@ impl Tree {
         let mut count = 0;
         while count < all && count < slots {
             let with = count + 1;
-            let high = (with < all)
-                .then(|| shortest_separator(records.key(with - 1), records.key(with)));
+            let high =
+                (with < all).then(|| shortest_separator(records.key(with - 1), records.key(with)));
             if high.is_none() && !is_rest {
                 break;
             }

@@ -196,8 +196,16 @@ impl Tree {
                 records as f64,
                 "bytes of a key that its leaf stores once for all of its keys",
             ),
-            Fact::count("blobs", blobs, "long keys and long values, each in a block of its own"),
-            Fact::bytes("blob-bytes", blob_bytes, "bytes of long keys and long values"),
+            Fact::count(
+                "blobs",
+                blobs,
+                "long keys and long values, each in a block of its own",
+            ),
+            Fact::bytes(
+                "blob-bytes",
+                blob_bytes,
+                "bytes of long keys and long values",
+            ),
             Fact::count(
                 "height",
                 u64::from(self.root().level()) + 1,

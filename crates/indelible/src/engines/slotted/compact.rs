@@ -6,8 +6,8 @@
 
 use super::Tree;
 use super::blobs::{CLASSES, class_of};
-use super::insert::NewBlobs;
 use super::inner::Seek;
+use super::insert::NewBlobs;
 use super::layout::{Reference, SLOTS};
 use super::records::{Records, Snapshot, TakenValue, Value};
 use super::search::Spot;
@@ -150,9 +150,8 @@ impl Tree {
         }
         let class = class_of(self.leaf_bytes as u64);
         let leaf_moves = ends[class].is_some_and(|end| offset >= end);
-        let blob_moves = |blob: &Reference| {
-            ends[class_of(blob.bytes)].is_some_and(|end| blob.offset >= end)
-        };
+        let blob_moves =
+            |blob: &Reference| ends[class_of(blob.bytes)].is_some_and(|end| blob.offset >= end);
         if !leaf_moves && !snapshot.references()?.iter().any(blob_moves) {
             return Ok(true);
         }

@@ -98,6 +98,10 @@ impl CommitWord {
         (self.0 >> 32) as u16 as usize
     }
 
+    pub(super) fn with_prefix(self, prefix: usize) -> Self {
+        Self(self.0 & !(0xffff << 32) | (prefix as u64) << 32)
+    }
+
     pub(super) fn low_is_blob(self) -> bool {
         self.0 & LOW_IS_BLOB != 0
     }
@@ -126,15 +130,14 @@ impl Lengths {
     const KEY_IS_BLOB: u32 = 1 << 24;
     const VALUE_IS_BLOB: u32 = 1 << 25;
 
-    pub(super) fn new(
-        key: usize,
-        key_is_blob: bool,
-        value: usize,
-        value_is_blob: bool,
-    ) -> Self {
+    pub(super) fn new(key: usize, key_is_blob: bool, value: usize, value_is_blob: bool) -> Self {
         debug_assert!(key < 1 << 12 && value < 1 << 12);
         let key_flag = if key_is_blob { Self::KEY_IS_BLOB } else { 0 };
-        let value_flag = if value_is_blob { Self::VALUE_IS_BLOB } else { 0 };
+        let value_flag = if value_is_blob {
+            Self::VALUE_IS_BLOB
+        } else {
+            0
+        };
         Self(Self::MARK | key_flag | value_flag | key as u32 | (value as u32) << 12)
     }
 

@@ -49,15 +49,22 @@ pub(super) enum Search {
 }
 
 /// A value as a leaf has it.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "it lies on the stack of one lookup, which should not allocate"
+)]
 pub(super) enum LeafValue {
     /// A copy of the bytes.
     Inline(InlineValue),
     Blob(Reference),
 }
 
+/// Words in a copy of a value: a quarter of the largest leaf, and the words at both ends.
+const VALUE_WORDS: usize = MAX_WORDS / 4 + 2;
+
 /// A copy of a value that lies in a leaf.
 pub(super) struct InlineValue {
-    words: [MaybeUninit<u64>; MAX_WORDS / 2],
+    words: [MaybeUninit<u64>; VALUE_WORDS],
     /// In bytes.
     from: usize,
     to: usize,
@@ -174,8 +181,7 @@ impl<'a> Leaf<'a> {
                 return false;
             }
         }
-        rest.is_empty()
-            || self.cells[at + 1 + whole].load().to_ne_bytes()[..rest.len()] == *rest
+        rest.is_empty() || self.cells[at + 1 + whole].load().to_ne_bytes()[..rest.len()] == *rest
     }
 
     /// Bytes of a record, which are in the leaf, as far as they fit.
@@ -209,7 +215,7 @@ impl<'a> Leaf<'a> {
         }
         let first = end - bytes.div_ceil(8).min(end);
         let mut value = InlineValue {
-            words: [const { MaybeUninit::uninit() }; MAX_WORDS / 2],
+            words: [const { MaybeUninit::uninit() }; VALUE_WORDS],
             from: 8 * (end - first) - bytes,
             to: 8 * (end - first),
         };
@@ -371,6 +377,21 @@ impl<'a> Leaf<'a> {
         pm.commit(&self.cells[0], word.0, name);
     }
 
+    /// Takes the leaf on the right, which has no records, out of the chain: `next`, the leaf behind it, becomes the sibling. `prefix` is that of the keys
+    /// which this leaf covers then. A longer one is cut first, which only a leaf without records can do in place. No block is needed, so this works in a
+    /// pool that is full.
+    pub(super) fn unlink_next(self, pm: Pm, next: Offset, prefix: usize) {
+        let word = self.commit_word();
+        if word.prefix() > prefix {
+            // COMMIT slotted.prefix: the commit word of a leaf without records, with a shorter prefix. Recovery may find it before or after this
+            // store, with the same right neighbour: a prefix may be shorter than it could be.
+            pm.commit(&self.cells[0], word.with_prefix(prefix).0, "slotted.prefix");
+        }
+        // COMMIT slotted.unlink: the sibling. Before this store recovery sees the leaf without records; after it that leaf is swept, and this one covers
+        // its keys.
+        pm.commit(&self.cells[SIBLING], next.get(), "slotted.unlink");
+    }
+
     /// Links the leaf to another one on its right.
     pub(super) fn relink(self, pm: Pm, next: Offset, name: &'static str) {
         // COMMIT slotted.split: see `smo`.
@@ -381,7 +402,11 @@ impl<'a> Leaf<'a> {
 }
 
 /// The words of a record.
-pub(super) fn record_words(suffix: &[u8], key_blob: Option<(u64, Reference)>, value: &Value<'_>) -> Vec<u64> {
+pub(super) fn record_words(
+    suffix: &[u8],
+    key_blob: Option<(u64, Reference)>,
+    value: &Value<'_>,
+) -> Vec<u64> {
     let mut bytes = Vec::with_capacity(LENGTHS_BYTES + suffix.len() + LONG_KEY_BYTES + 64);
     bytes.extend_from_slice(&[0; LENGTHS_BYTES]);
     match key_blob {
@@ -411,5 +436,8 @@ pub(super) fn record_words(suffix: &[u8], key_blob: Option<(u64, Reference)>, va
         matches!(value, Value::Blob(_)),
     );
     bytes[..LENGTHS_BYTES].copy_from_slice(&lengths.to_bytes());
-    (0..bytes.len()).step_by(8).map(|at| word_at(&bytes, at)).collect()
+    (0..bytes.len())
+        .step_by(8)
+        .map(|at| word_at(&bytes, at))
+        .collect()
 }

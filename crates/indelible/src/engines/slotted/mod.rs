@@ -17,6 +17,7 @@
 //! | remove | 1, 1 | the commit word |
 //! | append at the right end | a leaf + 1, 2 | the sibling of the last leaf |
 //! | split, rewrite, merge, move | the new leaves + 1, 2 | the link to the first old leaf |
+//! | an empty leaf goes | 1 or 2, 1 or 2 | the sibling of its left neighbour |
 //! | bulk load | streamed, 2 | the head of the chain |
 //!
 //! A blob costs its lines and a fence more.
@@ -57,6 +58,7 @@ pub use options::SlottedOptions;
 
 use crate::concurrency::records::{self as locks, RecordCount, RecordLocks};
 use crate::engines::arena::{Arena, Node};
+use crate::engines::inner_nodes::InnerNode;
 use crate::engines::waiting::WaitingOperations;
 use crate::engines::{
     Current, Engine, Fact, Place, Report, StringBuffer, StringDecision, StringRange, Strings,
@@ -68,7 +70,6 @@ use crate::{Error, Result};
 use blobs::{Blobs, CLASS_BYTES, CLASSES, MOST_KEY_BYTES, MOST_VALUE_BYTES, class_of};
 use directory::Directory;
 use inner::{Child, Entry, Inner};
-use crate::engines::inner_nodes::InnerNode;
 use layout::LEVELS;
 use leaf::Leaf;
 use records::{Records, Value};

@@ -266,9 +266,8 @@ impl Records {
     /// Brings the records into the order of their keys.
     pub(super) fn sort(&mut self) {
         let bytes = &self.bytes;
-        self.list.sort_unstable_by(|a, b| {
-            bytes[a.key.from..a.key.to].cmp(&bytes[b.key.from..b.key.to])
-        });
+        self.list
+            .sort_unstable_by(|a, b| bytes[a.key.from..a.key.to].cmp(&bytes[b.key.from..b.key.to]));
     }
 
     /// Drops the records whose keys are not wanted.

@@ -194,7 +194,9 @@ impl Tree {
             let next = here.next();
             let prefix = here.commit_word().prefix();
             if next == stop {
-                if prefix > prefix_of(&last_low, high) || high.is_some_and(|high| *last_low >= *high) {
+                if prefix > prefix_of(&last_low, high)
+                    || high.is_some_and(|high| *last_low >= *high)
+                {
                     return out_of_order(last);
                 }
                 return Ok(found);

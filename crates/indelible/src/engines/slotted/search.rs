@@ -10,6 +10,7 @@ use crate::concurrency::epochs;
 use crate::concurrency::locks::{Version, WriteGuard};
 use crate::engines::arena::Node;
 use crate::engines::inner_nodes::InnerNode;
+use crate::kernels::prefetch;
 use crate::pmem::planted::planted;
 
 /// Where a search ended: a child of a bottom node, and the version that node had.
@@ -88,6 +89,7 @@ impl Tree {
             let slot = node.find(seek);
             end = node.next_separator(slot).or(end);
             let child = node.node(slot);
+            child.prefetch();
             let child_version = child.lock().read();
             // The child's version was taken while its parent still pointed to it for this key.
             if !node.lock().validate(version) {
@@ -97,14 +99,25 @@ impl Tree {
             level -= 1;
         }
         let slot = node.find(seek);
+        let child = node.child(slot);
+        self.prefetch_leaf(child);
         let spot = Spot {
             parent: node,
             version,
             slot,
-            child: node.child(slot),
+            child,
             end,
         };
         spot.is_current().then_some(spot)
+    }
+
+    /// Asks the caches for all lines of a leaf, which may be the wrong one: which of them the record is in is known only from the header.
+    #[inline(always)]
+    fn prefetch_leaf(&self, child: Child) {
+        let first = self.core.base().wrapping_add(child.offset().get() as usize);
+        for line in (0..self.leaf_bytes).step_by(crate::pmem::LINE) {
+            prefetch(first.wrapping_add(line).cast_const());
+        }
     }
 
     /// The spot of what is sought, which may be an unindexed range. The caller is pinned.

@@ -28,9 +28,7 @@
 
 use super::inner::{Child, Entry, Inner, Seek};
 use super::insert::NewBlobs;
-use super::layout::{
-    HEADER_WORDS, Reference, SLOTS, prefix_of, shortest_separator,
-};
+use super::layout::{HEADER_WORDS, Reference, SLOTS, prefix_of, shortest_separator};
 use super::leaf::{Leaf, Probe};
 use super::records::{Records, Snapshot, Value, image, low_words};
 use super::search::{LockedLeaf, Spot};
@@ -199,9 +197,7 @@ impl Tree {
         let whole = 0..count;
         let roomy = self.heap_words() * 7 / 8;
         // A leaf of which most is free, though not in one piece, is rewritten.
-        if count < 2
-            || count < SLOTS && self.fits(&records, &whole, (low, high), roomy)
-        {
+        if count < 2 || count < SLOTS && self.fits(&records, &whole, (low, high), roomy) {
             parts.push(Part {
                 records: whole,
                 low: low.to_vec(),
@@ -256,7 +252,13 @@ impl Tree {
         let low_value = self.low_value(low, &mut blobs)?;
         let block = self.space.alloc()?;
         self.pm.note("slotted leaf appended", 0);
-        self.write_leaf(block, (&low_value, 0), Offset::NONE, records, last..last + 1);
+        self.write_leaf(
+            block,
+            (&low_value, 0),
+            Offset::NONE,
+            records,
+            last..last + 1,
+        );
         self.pm.fence();
         // COMMIT slotted.append: the sibling of the last leaf. Before this store recovery sees the chain without the new leaf, which is swept; after it,
         // it sees the record in the new leaf.
@@ -464,7 +466,12 @@ impl Tree {
     }
 
     /// Merges the leaves in two neighbouring slots of the bottom node of `spot`.
-    fn try_merge_pair(&self, spot: &Spot<'_>, left_slot: usize, right_slot: usize) -> Result<Merge> {
+    fn try_merge_pair(
+        &self,
+        spot: &Spot<'_>,
+        left_slot: usize,
+        right_slot: usize,
+    ) -> Result<Merge> {
         let parent = spot.parent;
         let (left, right) = (parent.child(left_slot), parent.child(right_slot));
         let low = spot.low_of(left_slot);
@@ -494,6 +501,25 @@ impl Tree {
         let [left, right] = old.map(|offset| Snapshot::of(self.leaf(offset)));
         if left.next() != old[1] {
             return Ok(Merge::No);
+        }
+        let prefix = prefix_of(low, high);
+        let is_unlinked = left.commit_word().prefix() <= prefix || left.commit_word().slots() == 0;
+        if right.commit_word().slots() == 0 && is_unlinked {
+            let right_low = right.low()?;
+            self.directory.remove(spot.low_of(right_slot), old[1])?;
+            self.pm.note(
+                "slotted leaf unlinked",
+                u64::from(left.commit_word().slots() == 0),
+            );
+            self.leaf(old[0]).unlink_next(self.pm, right.next(), prefix);
+            parent.remove(right_slot);
+            self.space.retire(old[1]);
+            if let Value::Blob(blob) = right_low {
+                self.blobs.retire(blob);
+            }
+            return Ok(Merge::Done {
+                parent_is_small: parent.is_small(),
+            });
         }
         let mut records = Records::default();
         records.take(&left, low, &self.blobs)?;

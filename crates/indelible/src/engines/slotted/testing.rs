@@ -31,10 +31,12 @@ impl Suite<StringKind> for Testing {
             "slotted.load",
             "slotted.merge",
             "slotted.move",
+            "slotted.prefix",
             "slotted.remove",
             "slotted.replace",
             "slotted.rewrite",
             "slotted.split",
+            "slotted.unlink",
             "slotted.update",
         ]
     }
@@ -44,8 +46,10 @@ impl Suite<StringKind> for Testing {
             // By one leaf, or by two.
             StructureChange::with_variants("slotted leaf replaced", 2),
             StructureChange::new("slotted leaf appended"),
-            // Of two leaves with records, or one of them empty.
+            // Of two leaves with records, or of which the left one is empty.
             StructureChange::with_variants("slotted leaf merge", 2),
+            // Behind a leaf with records, or behind an empty one.
+            StructureChange::with_variants("slotted leaf unlinked", 2),
             // Alone, or with its blobs.
             StructureChange::with_variants("slotted leaf moved", 2),
             StructureChange::new("slotted bulk load"),
@@ -68,6 +72,11 @@ impl Suite<StringKind> for Testing {
         &[]
     }
 
+    fn rare_seeds(&self) -> &'static [u64] {
+        // Ordinary histories in which two neighbouring leaves are empty at the same time.
+        &[107, 135]
+    }
+
     fn themes(&self, threads: usize) -> u64 {
         if threads < 2 { THEMES } else { THEMES_TOGETHER }
     }
@@ -83,7 +92,7 @@ impl Suite<StringKind> for Testing {
 }
 
 /// Themes of one thread.
-const THEMES: u64 = 6;
+const THEMES: u64 = 7;
 
 fn alone(kind: StringKind, theme: u64, operations: u64, random: &mut SmallRng) -> StringHistory {
     let keys = Texts::ALL[random.random_range(0..Texts::ALL.len())];
@@ -92,6 +101,9 @@ fn alone(kind: StringKind, theme: u64, operations: u64, random: &mut SmallRng) -
         4 => 600,
         _ => [20, 60, 120][random.random_range(0..3)],
     };
+    if theme == 6 {
+        return shrinking(kind, keys, operations, random);
+    }
     let before: Vec<Operation> = match theme {
         // Bulk loads need an empty map.
         2 => Vec::new(),
@@ -115,7 +127,11 @@ fn alone(kind: StringKind, theme: u64, operations: u64, random: &mut SmallRng) -
             (1, 10..13) => Update(key % 12, value),
             (2, _) if i % 40 == 0 => {
                 let (count, step) = (random.random_range(0..40), random.random_range(1..3));
-                BulkLoad((0..count).map(|i| (i * step, (counter + i) % 8000 * 8)).collect())
+                BulkLoad(
+                    (0..count)
+                        .map(|i| (i * step, (counter + i) % 8000 * 8))
+                        .collect(),
+                )
             }
             (2, 0..4) => in_string_catalog(random, &mut other),
             (2, _) => Remove(key),
@@ -137,6 +153,30 @@ fn alone(kind: StringKind, theme: u64, operations: u64, random: &mut SmallRng) -
         keys,
         before,
         threads: vec![recorded],
+        ..History::new(kind)
+    }
+}
+
+/// A map of many leaves that loses all its records from the left, or a part of this.
+fn shrinking(
+    kind: StringKind,
+    keys: Texts,
+    operations: u64,
+    random: &mut SmallRng,
+) -> StringHistory {
+    let loaded = 560;
+    let from = [200, 260, 320, 380][random.random_range(0..4)];
+    let load = BulkLoad((0..loaded).map(|i| (i, i * 8 + 1)).collect());
+    let removed = (0..from).map(Remove);
+    History {
+        keys,
+        before: std::iter::once(load).chain(removed).collect(),
+        threads: vec![
+            (from..loaded)
+                .take(operations as usize)
+                .map(Remove)
+                .collect(),
+        ],
         ..History::new(kind)
     }
 }
