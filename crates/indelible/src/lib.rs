@@ -19,23 +19,24 @@ mod pool;
 #[allow(dead_code)]
 mod spatial;
 
-pub use encoding::{
-    AsKey, AsValue, Begins, KeyBuffer, KeyPrefix, Named, OrderedKey, Place, StoredValue, TypeCodes,
-};
 #[cfg(feature = "zerocopy")]
 pub use encoding::Plain;
 #[cfg(feature = "serde")]
 pub use encoding::Postcard;
+pub use encoding::{
+    AsKey, AsValue, Begins, KeyBuffer, KeyPrefix, Named, OrderedKey, Place, StoredValue, TypeCodes,
+};
 pub use engines::options::*;
 pub use engines::spatial_options::*;
 pub use engines::string_options::*;
 pub use engines::{Fact, FactValue, IndexKind, Kind, OptionInfo, SpatialKind, StringKind, Unit};
 pub use error::{Error, Result};
 pub use front::{
-    BytesInfo, BytesKeys, BytesMap, BytesOptions, BytesRange, BytesValues, CompareExchange, IndexOptions, IndexStat, Join, Key, Keys, LogStat, Map, MapInfo, MapOptions,
-    MapStat, Nearest, Newtype, Pool, PoolOptions, PoolStat, Range, Record, Records, Spatial,
-    SpatialInfo, SpatialOptions, SpatialStat, StringStat, Type, TypedInfo, TypedKeys, TypedMap,
-    TypedRange, TypedValues, Value, Values,
+    BytesInfo, BytesKeys, BytesMap, BytesOptions, BytesRange, BytesValues, CompareExchange,
+    IndexOptions, IndexStat, Join, Key, Keys, LogStat, Map, MapInfo, MapOptions, MapStat, Nearest,
+    Newtype, Pool, PoolOptions, PoolStat, Range, Record, Records, Spatial, SpatialInfo,
+    SpatialOptions, SpatialStat, StringStat, Type, TypedInfo, TypedKeys, TypedMap, TypedRange,
+    TypedValues, Value, Values,
 };
 pub use kernels::{kernel, kernels};
 pub use pool::Durability;

@@ -41,8 +41,9 @@ pub use option::OptionInfo;
 pub(crate) use option::{EngineOptions, OptionBytes, bytes_text, parse_bytes, parse_number};
 pub(crate) use report::Report;
 pub(crate) use spatial::{Nearest, Neighbour, Spatial, SpatialEngineOptions};
-pub(crate) use strings::{STRING_OPTION_BYTES, 
-    Current, MOST_READ_AHEAD, ReadValue, StringBuffer, StringDecision, StringRange, Strings,
+pub(crate) use strings::{
+    Current, MOST_READ_AHEAD, ReadValue, STRING_OPTION_BYTES, StringBuffer, StringDecision,
+    StringRange, Strings,
 };
 
 use crate::concurrency::records::{RecordCount, RecordLocks};

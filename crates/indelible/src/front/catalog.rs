@@ -73,7 +73,10 @@ impl Holds {
     fn options(self, mut engine: [u8; OPTION_BYTES]) -> [u8; OPTION_BYTES] {
         if let Self::Typed(codes) = self {
             let types = &mut engine[STRING_OPTION_BYTES..];
-            assert_eq!(types, [0; CODE_BYTES], "the engine has only the first bytes");
+            assert_eq!(
+                types, [0; CODE_BYTES],
+                "the engine has only the first bytes"
+            );
             types.copy_from_slice(&codes);
         }
         engine

@@ -24,11 +24,7 @@ impl<E: Strings> Host<E> {
         }
     }
 
-    pub(crate) fn get_string(
-        &self,
-        key: &[u8],
-        use_value: &mut dyn FnMut(&[u8]),
-    ) -> Result<bool> {
+    pub(crate) fn get_string(&self, key: &[u8], use_value: &mut dyn FnMut(&[u8])) -> Result<bool> {
         if self.shared.gate.is_none() {
             return self.shared.engine.get_with(key, use_value);
         }
@@ -71,8 +67,7 @@ impl<E: Strings> Host<E> {
             }
             decision
         };
-        let mut apply =
-            || self.with_space(|| self.shared.engine.apply(key, likely, &mut checked));
+        let mut apply = || self.with_space(|| self.shared.engine.apply(key, likely, &mut checked));
         let was_there = match &self.shared.gate {
             None => apply(),
             Some(gate) => {

@@ -97,7 +97,9 @@ impl EngineOptions for SlottedOptions {
             0 => USUAL_BYTES,
             size => u32::from(size) * 256,
         };
-        if !SIZES.contains(&leaf_bytes) || bytes[1..STRING_OPTION_BYTES].iter().any(|&byte| byte != 0) {
+        if !SIZES.contains(&leaf_bytes)
+            || bytes[1..STRING_OPTION_BYTES].iter().any(|&byte| byte != 0)
+        {
             return Err(Error::Damaged("no options of a map of byte strings".into()));
         }
         Ok(Self { leaf_bytes })

@@ -42,10 +42,7 @@ impl BytesMap {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn insert_batch(
-        &self,
-        records: &[(impl AsRef<[u8]>, impl AsRef<[u8]>)],
-    ) -> Result<()> {
+    pub fn insert_batch(&self, records: &[(impl AsRef<[u8]>, impl AsRef<[u8]>)]) -> Result<()> {
         let mut order: Vec<usize> = (0..records.len()).collect();
         order.sort_by(|&a, &b| records[a].0.as_ref().cmp(records[b].0.as_ref()));
         for at in order {
