@@ -52,7 +52,9 @@ impl Form {
             let _ = text.write_fmt(part);
         };
         if self.hex {
-            bytes.iter().for_each(|byte| add(format_args!("{byte:02x}")));
+            bytes
+                .iter()
+                .for_each(|byte| add(format_args!("{byte:02x}")));
             return text;
         }
         for chunk in bytes.utf8_chunks() {
@@ -85,7 +87,10 @@ fn from_hex(text: &str) -> Result<Vec<u8>> {
         bail!("{} is not pairs of hexadecimal digits", quoted(text));
     }
     let pair = |at: usize| u8::from_str_radix(&text[at..at + 2], 16);
-    Ok((0..text.len()).step_by(2).map(pair).collect::<Result<_, _>>()?)
+    Ok((0..text.len())
+        .step_by(2)
+        .map(pair)
+        .collect::<Result<_, _>>()?)
 }
 
 /// What the pool knows of the map of byte strings of this name, if there is one.

@@ -35,13 +35,13 @@ mod history;
 pub mod maps;
 mod model;
 pub mod places;
-pub mod texts;
 pub mod planted;
 mod record;
 mod recovery;
 mod report;
 mod run;
 mod tally;
+pub mod texts;
 
 pub use coverage::{Coverage, commit_points};
 pub use explore::Limits;

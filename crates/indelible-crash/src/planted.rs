@@ -144,7 +144,6 @@ pub struct Hunter {
     /// Of each recording, the places that wrote, flushed or fenced.
     sites: Vec<BTreeSet<Site>>,
     in_recovery: Vec<InRecovery>,
-    limits: Limits,
 }
 
 impl Default for Hunter {
@@ -166,7 +165,8 @@ fn is_deep() -> bool {
 
 /// The bugs in the code, each with the kinds of index that can have it. Bugs in what all kinds share are planted with one kind each in the
 /// short form, and all kinds have their turn.
-fn in_code() -> Vec<Mutation> {
+#[must_use]
+pub fn bugs_in_code() -> Vec<Mutation> {
     let kinds = AnyKind::all();
     let of_engines = kinds.iter().flat_map(|&kind| {
         let bugs = kind.bugs().iter();
@@ -230,6 +230,13 @@ impl InRecovery {
     }
 }
 
+/// How far recordings and histories with a bug in them are searched.
+const LIMITS: Limits = Limits {
+    images_per_point: 96,
+    nested_every: 64,
+    depth: 2,
+};
+
 /// How far recoveries are searched for what no recording has.
 const LIMITS_IN_RECOVERY: Limits = Limits {
     images_per_point: 12,
@@ -264,6 +271,17 @@ fn only_in_recovery(recordings: &[(Any, Recording<AnyOperation>)]) -> Vec<InReco
         }
     }
     all.into_values().collect()
+}
+
+/// Plants a bug in the code and looks for it. Unlike [`Hunter::hunt`], this needs no recordings.
+#[must_use]
+pub fn hunt_in_code(bug: &'static Bug, kind: AnyKind) -> Hunt {
+    let tally = Tally::default();
+    Hunt {
+        mutation: Mutation::Code(bug, kind),
+        failure: in_code::hunt(bug, kind, &tally),
+        images: tally.images(),
+    }
 }
 
 impl Hunter {
@@ -305,11 +323,6 @@ impl Hunter {
             sites: sites.collect(),
             recordings,
             in_recovery,
-            limits: Limits {
-                images_per_point: 96,
-                nested_every: 64,
-                depth: 2,
-            },
         }
     }
 
@@ -348,7 +361,7 @@ impl Hunter {
             .chain(pairs.into_iter().map(|(a, b)| Mutation::Swapped(a, b)))
             .filter(|&mutation| self.mutated(mutation).next().is_some());
         let in_recovery = self.in_recovery.iter().filter_map(InRecovery::mutation);
-        recorded.chain(in_recovery).chain(in_code()).collect()
+        recorded.chain(in_recovery).chain(bugs_in_code()).collect()
     }
 
     /// Plants a bug and looks for it.
@@ -356,7 +369,7 @@ impl Hunter {
     pub fn hunt(&self, mutation: Mutation) -> Hunt {
         let tally = Tally::default();
         let failure = match mutation {
-            Mutation::Code(bug, kind) => self.in_code(bug, kind, &tally),
+            Mutation::Code(bug, kind) => in_code::hunt(bug, kind, &tally),
             _ => self.in_recordings(mutation, &tally),
         };
         Hunt {
@@ -373,9 +386,9 @@ impl Hunter {
         let quick = Limits {
             images_per_point: 6,
             nested_every: u64::MAX,
-            ..self.limits
+            ..LIMITS
         };
-        let found = [quick, self.limits].into_iter().find_map(|limits| {
+        let found = [quick, LIMITS].into_iter().find_map(|limits| {
             let most = most.saturating_add(tally.images());
             self.mutated(mutation)
                 .take_while(|_| tally.images() < most)
@@ -397,10 +410,10 @@ impl Hunter {
         let recordings = &self.in_recovery.iter().find(has_it)?.recordings;
         // At first the images in whose recoveries it was found.
         let quick = Limits {
-            depth: self.limits.depth,
+            depth: LIMITS.depth,
             ..LIMITS_IN_RECOVERY
         };
-        [quick, self.limits].into_iter().find_map(|limits| {
+        [quick, LIMITS].into_iter().find_map(|limits| {
             recordings
                 .iter()
                 .take_while(|_| tally.images() < most)

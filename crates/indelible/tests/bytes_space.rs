@@ -31,10 +31,7 @@ fn a_full_pool_refuses_what_is_new_and_keeps_what_is_there() {
             }
         };
         assert!(matches!(refused, Error::NoSpace(_)), "{refused}");
-        assert!(
-            count * (30 + value_bytes as u64) > 3 * EXTENT,
-            "{count}"
-        );
+        assert!(count * (30 + value_bytes as u64) > 3 * EXTENT, "{count}");
         expect_sound(&pool, &map);
         assert_eq!(map.len().unwrap(), count);
         for number in 0..count {

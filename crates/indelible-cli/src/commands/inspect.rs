@@ -173,7 +173,10 @@ impl Stat {
 /// Prints what one object consists of.
 fn stat_of(pool: &Pool, name: &str, output: &Output) -> Result<bool> {
     if let Some(map) = strings::open(pool, name)? {
-        output.facts(&format!("map of byte strings {name}"), &facts_of(&map.stat()?))?;
+        output.facts(
+            &format!("map of byte strings {name}"),
+            &facts_of(&map.stat()?),
+        )?;
         return Ok(true);
     }
     let Some(info) = shapes::find(pool, name) else {

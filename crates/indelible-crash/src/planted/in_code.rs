@@ -1,6 +1,6 @@
 //! Bugs in the code: histories in which they have to give themselves away.
 
-use super::Hunter;
+use super::LIMITS;
 use crate::CrashModel;
 use crate::any;
 use crate::explore::{Explorer, Limits};
@@ -11,26 +11,20 @@ use indelible::checker::{AnyKind, Bug, Size, plant};
 use std::ops::Range;
 use std::sync::Arc;
 
-impl Hunter {
-    pub(super) fn in_code(
-        &self,
-        bug: &'static Bug,
-        kind: AnyKind,
-        tally: &Tally,
-    ) -> Option<Box<Failure>> {
-        plant(Some(bug));
-        let explore = |stage: &Stage, mut histories: Range<u64>| {
-            histories.find_map(|seed| stage.explore(kind, seed, self.limits, tally).err())
-        };
-        let failure = (0..TURNS)
-            .find_map(|turn| {
-                let mut stages = STAGES_IN_TURN.iter();
-                stages.find_map(|stage| explore(stage, stage.part(turn)))
-            })
-            .or_else(|| explore(&LAST_STAGE, RARE.histories..LAST_STAGE.histories));
-        plant(None);
-        failure
-    }
+/// Plants a bug in the code and looks for it.
+pub(super) fn hunt(bug: &'static Bug, kind: AnyKind, tally: &Tally) -> Option<Box<Failure>> {
+    plant(Some(bug));
+    let explore = |stage: &Stage, mut histories: Range<u64>| {
+        histories.find_map(|seed| stage.explore(kind, seed, LIMITS, tally).err())
+    };
+    let failure = (0..TURNS)
+        .find_map(|turn| {
+            let mut stages = STAGES_IN_TURN.iter();
+            stages.find_map(|stage| explore(stage, stage.part(turn)))
+        })
+        .or_else(|| explore(&LAST_STAGE, RARE.histories..LAST_STAGE.histories));
+    plant(None);
+    failure
 }
 
 /// Histories that a bug in the code has to give itself away in.

@@ -11,6 +11,7 @@ use super::layout::{
 };
 use super::{Bug, records::Value};
 use crate::pmem::planted::planted;
+use crate::pmem::schedule::point;
 use crate::pmem::{Cell, Pm};
 use crate::pool::{Offset, PoolCore};
 use std::mem::MaybeUninit;
@@ -82,6 +83,8 @@ impl<'a> Leaf<'a> {
     /// The leaf of so many bytes at `offset`, where the caller knows that a block of them lies.
     #[inline(always)]
     pub(super) fn at(core: &'a PoolCore, offset: Offset, bytes: usize) -> Self {
+        point();
+        crate::pmem::expect_mapped(core.base() as usize + offset.get() as usize, bytes);
         // SAFETY: a leaf's offset is that of a block of this size, which lies whole and aligned in the mapping: it was allocated, or claimed after
         // `owns` had said so. The mapping lives as long as `core`, and cells are atomics.
         let cells = unsafe {
@@ -137,6 +140,7 @@ impl<'a> Leaf<'a> {
             if byte_of(&fingerprints, slot) != wanted {
                 continue;
             }
+            point();
             let Some((at, lengths)) = self.record(&places, slot) else {
                 continue;
             };
@@ -203,6 +207,7 @@ impl<'a> Leaf<'a> {
     /// The value of a record.
     #[inline(always)]
     pub(super) fn value(self, found: &Found) -> LeafValue {
+        point();
         let (bytes, end) = (found.lengths.value(), found.lengths.words());
         if found.lengths.value_is_blob() {
             let mut reference = [0; REFERENCE_BYTES];

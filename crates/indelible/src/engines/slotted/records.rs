@@ -6,6 +6,7 @@ use super::layout::{
     PLACES, REFERENCE_BYTES, Reference, SIBLING, SLOTS, byte_of, fingerprint, set_byte,
 };
 use super::leaf::{Leaf, record_words};
+use crate::pmem::schedule::point;
 use crate::pool::Offset;
 use crate::{Error, Result};
 
@@ -41,8 +42,12 @@ pub(super) struct RecordIn<'a> {
 impl Snapshot {
     pub(super) fn of(leaf: Leaf<'_>) -> Self {
         let mut words = [0; MAX_WORDS];
-        for (word, cell) in words.iter_mut().zip(leaf.cells) {
-            *word = cell.load();
+        let lines = leaf.cells.chunks(HEADER_WORDS);
+        for (words, line) in words.chunks_mut(HEADER_WORDS).zip(lines) {
+            point();
+            for (word, cell) in words.iter_mut().zip(line) {
+                *word = cell.load();
+            }
         }
         Self {
             words,

@@ -170,6 +170,10 @@ impl Tree {
     pub(super) fn restructure(&self, locked: LockedLeaf<'_>, new: &NewRecord<'_>) -> Result<bool> {
         let LockedLeaf { spot, leaf, guard } = locked;
         let (low, high) = (spot.low(), spot.high());
+        // The leaf is locked, but its bottom node is not: another leaf may have changed it.
+        if !spot.is_current() {
+            return Ok(false);
+        }
         let snapshot = Snapshot::of(leaf);
         let mut records = Records::default();
         records.take(&snapshot, low, &self.blobs)?;

@@ -50,7 +50,11 @@ impl BytesMap {
     /// ```
     #[must_use]
     pub fn iter(&self) -> BytesRange {
-        BytesRange(Cursor::new(self, (Bound::Unbounded, Bound::Unbounded), true))
+        BytesRange(Cursor::new(
+            self,
+            (Bound::Unbounded, Bound::Unbounded),
+            true,
+        ))
     }
 
     /// The records whose keys begin with `prefix`, lazily, in the order of keys.
@@ -84,7 +88,11 @@ impl BytesMap {
     /// ```
     #[must_use]
     pub fn keys(&self) -> BytesKeys {
-        BytesKeys(Cursor::new(self, (Bound::Unbounded, Bound::Unbounded), false))
+        BytesKeys(Cursor::new(
+            self,
+            (Bound::Unbounded, Bound::Unbounded),
+            false,
+        ))
     }
 
     /// The keys that begin with `prefix`, lazily, in order. Long values are not read.
@@ -117,7 +125,11 @@ impl BytesMap {
     /// ```
     #[must_use]
     pub fn values(&self) -> BytesValues {
-        BytesValues(Cursor::new(self, (Bound::Unbounded, Bound::Unbounded), true))
+        BytesValues(Cursor::new(
+            self,
+            (Bound::Unbounded, Bound::Unbounded),
+            true,
+        ))
     }
 
     /// The record with the smallest key.
@@ -194,7 +206,11 @@ struct Cursor {
 }
 
 impl Cursor {
-    fn new(map: &BytesMap, (low, high): (Bound<Vec<u8>>, Bound<Vec<u8>>), with_values: bool) -> Self {
+    fn new(
+        map: &BytesMap,
+        (low, high): (Bound<Vec<u8>>, Bound<Vec<u8>>),
+        with_values: bool,
+    ) -> Self {
         Self {
             index: map.index.clone(),
             unread: StringRange::new(low, high),
@@ -225,8 +241,8 @@ impl Cursor {
                 ReadValue::Here(value) => return Some(Ok((key, value))),
                 ReadValue::Later => {
                     let mut value = None;
-                    let read = (self.index)
-                        .get_with(&key, &mut |bytes| value = Some(bytes.to_vec()));
+                    let read =
+                        (self.index).get_with(&key, &mut |bytes| value = Some(bytes.to_vec()));
                     match (read, value) {
                         (Err(error), _) => return Some(Err(error)),
                         (Ok(_), Some(value)) => return Some(Ok((key, value))),
