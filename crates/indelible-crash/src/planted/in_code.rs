@@ -17,10 +17,18 @@ pub(super) fn hunt(bug: &'static Bug, kind: AnyKind, tally: &Tally) -> Option<Bo
     let explore = |stage: &Stage, mut histories: Range<u64>| {
         histories.find_map(|seed| stage.explore(kind, seed, LIMITS, tally).err())
     };
+    let theme = kind.theme_of(bug);
+    let of_theme = theme.map(|theme| [0, 24].map(|images| Stage::of_theme(theme, images)));
     let failure = (0..TURNS)
         .find_map(|turn| {
-            let mut stages = STAGES_IN_TURN.iter();
+            let mut stages = of_theme.iter().flatten();
             stages.find_map(|stage| explore(stage, stage.part(turn)))
+        })
+        .or_else(|| {
+            (0..TURNS).find_map(|turn| {
+                let mut stages = STAGES_IN_TURN.iter();
+                stages.find_map(|stage| explore(stage, stage.part(turn)))
+            })
         })
         .or_else(|| explore(&LAST_STAGE, RARE.histories..LAST_STAGE.histories));
     plant(None);
@@ -52,6 +60,12 @@ impl Stage {
             images_per_point,
             theme,
         }
+    }
+
+    /// Histories of one theme by two threads, without crashes or with so many images at each point.
+    const fn of_theme(theme: u64, images_per_point: usize) -> Self {
+        let histories = if images_per_point == 0 { 4_800 } else { 480 };
+        Self::new(histories, 24, 2, images_per_point, Some(theme))
     }
 
     /// The histories of a turn.

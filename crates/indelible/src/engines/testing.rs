@@ -48,6 +48,11 @@ pub trait Suite<K: Family = Kind>: Sync {
     /// The bugs that can be planted in the engine's code.
     fn bugs(&self) -> &'static [Bug];
 
+    /// The theme of histories of several threads in which a bug of the engine shows itself soonest, if there is one.
+    fn theme_of(&self, _bug: &Bug) -> Option<u64> {
+        None
+    }
+
     /// Bugs of the pool and of the host that do no harm to this engine, each with the reason.
     fn harmless_bugs(&self) -> &'static [(&'static str, &'static str)] {
         &[]

@@ -202,8 +202,8 @@ impl Index {
     /// Makes a pending record live, which another thread has begun to insert.
     fn complete_insert(&self, slot: &Slot, key: u64, value: u64) {
         let ticket = self.flight.begin(slot);
-        let pm = self.pm.named("loft.insert");
-        // COMMIT loft.insert: by another thread than the one that inserts.
+        let pm = self.pm.named("loft.complete");
+        // COMMIT loft.complete: as `loft.insert`, by another thread than the one that inserts.
         pm.exchange_pair(
             slot,
             [key_word(state::PENDING, key), value],

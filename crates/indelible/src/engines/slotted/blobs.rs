@@ -8,6 +8,7 @@
 //! reference has gone from its leaf is retired, so a reader that has found the reference may read the blob as long as it is pinned.
 
 use super::layout::{Reference, word_at};
+use crate::pmem::schedule::point;
 use crate::pmem::{Cell, Pm};
 use crate::pool::{EXTENT_BYTES, Offset, PoolCore, Space};
 use crate::{Error, Result};
@@ -139,6 +140,7 @@ impl Blobs {
     /// The caller is pinned for as long as it uses them, and while it was pinned a leaf, at a validated version, had this reference, or the caller has
     /// the lock of such a leaf.
     pub(super) fn bytes(&self, blob: Reference) -> &[u8] {
+        point();
         let words = self.cells(blob.offset, (blob.bytes as usize).div_ceil(8));
         // SAFETY: the words are live, as `cells` says. No thread writes to a blob that a leaf has referred to, and its block is used again only
         // after an epoch in which nobody can hold the reference: the caller is pinned.

@@ -3,6 +3,7 @@
 
 use super::Bug;
 use crate::engines::StringKind;
+use crate::engines::testing::Mutant::{EarlyCommit, NoFence, NoFlush, Swapped};
 use crate::engines::testing::Operation::{
     BulkLoad, Get, Insert, Range as RangeOf, Remove, Reopen, Shrink, Update,
 };
@@ -16,11 +17,25 @@ use rand::{RngExt, SeedableRng};
 /// What the crash checker has to know of maps of byte strings.
 pub(crate) struct Testing;
 
+const NO_TRANSACTION: &str = "a batch is not one transaction";
+const HINT: &str = "a signpost is a hint, without which recovery only takes longer";
+const EACH_BY_ITSELF: &str = "each leaf moves by itself";
+const AHEAD: &str = "the extent was taken ahead of the need for it";
+const FREED_LATER: &str = "an extent that is freed later is found owned, and swept";
+
 type StringHistory = History<StringKind>;
 
 impl Suite<StringKind> for Testing {
     fn bugs(&self) -> &'static [crate::pmem::planted::Bug] {
         Bug::ALL
+    }
+
+    fn theme_of(&self, bug: &crate::pmem::planted::Bug) -> Option<u64> {
+        match bug.name {
+            "slotted.ReadWithoutVersion" | "slotted.BlobFreedAtOnce" => Some(5),
+            "slotted.MergeLocksOneLeaf" | "slotted.NeighbourNotLocked" => Some(2),
+            _ => None,
+        }
     }
 
     fn commits(&self) -> &'static [&'static str] {
@@ -69,7 +84,32 @@ impl Suite<StringKind> for Testing {
     }
 
     fn equivalent_mutants(&self) -> &'static [EquivalentMutant] {
-        &[]
+        const LIST: &[EquivalentMutant] = &[
+            EquivalentMutant::new(NoFlush("slotted.directory"), HINT),
+            EquivalentMutant::new(NoFence("slotted.directory"), HINT),
+            EquivalentMutant::new(
+                NoFence("slotted.blob"),
+                "the fence in front of the commit of what refers to the blob does for both",
+            ),
+            EquivalentMutant::seldom(
+                NoFence("slotted.unlink"),
+                "the leaf that goes is used again only after an epoch, and the thread has had another fence then",
+            ),
+            EquivalentMutant::new(EarlyCommit("slotted.update"), "a value depends on nothing"),
+            EquivalentMutant::new(
+                EarlyCommit("slotted.remove"),
+                "a removal depends on nothing",
+            ),
+            EquivalentMutant::seldom(Swapped("pool.free", "slotted.*"), FREED_LATER),
+            EquivalentMutant::seldom(Swapped("pool.take", "slotted.*"), AHEAD),
+            EquivalentMutant::seldom(Swapped("slotted.directory", "*"), HINT),
+            EquivalentMutant::seldom(Swapped("*", "slotted.directory"), HINT),
+            EquivalentMutant::seldom(Swapped("slotted.update", "*"), NO_TRANSACTION),
+            EquivalentMutant::seldom(Swapped("slotted.insert", "*"), NO_TRANSACTION),
+            EquivalentMutant::seldom(Swapped("slotted.replace", "*"), NO_TRANSACTION),
+            EquivalentMutant::seldom(Swapped("slotted.append", "slotted.move"), EACH_BY_ITSELF),
+        ];
+        LIST
     }
 
     fn rare_seeds(&self) -> &'static [u64] {
@@ -181,8 +221,11 @@ fn shrinking(
     }
 }
 
+/// The values that lie in blobs, by the last three bits of their numbers.
+const LONG_VALUE: u64 = 6;
+
 /// Themes of several threads.
-const THEMES_TOGETHER: u64 = 5;
+const THEMES_TOGETHER: u64 = 6;
 
 /// Threads on few records, so that they meet; on leaves that are about to split or to merge.
 fn together(kind: StringKind, theme: u64, size: Size, random: &mut SmallRng) -> StringHistory {
@@ -190,6 +233,7 @@ fn together(kind: StringKind, theme: u64, size: Size, random: &mut SmallRng) -> 
     let most: u64 = match theme {
         0 => 4,
         1 => 24,
+        5 => 2,
         _ => 70,
     };
     let before = match theme {
@@ -197,6 +241,7 @@ fn together(kind: StringKind, theme: u64, size: Size, random: &mut SmallRng) -> 
         _ => (0..most).map(|i| Insert(i, i * 8 + 1)).collect(),
     };
     let per_thread = (size.operations / size.threads).max(1) as u64;
+    let class = [1, 4, LONG_VALUE][random.random_range(0..3)];
     let mut counter = most;
     let mut thread = |number: u64| {
         let mut one = |i: u64| {
@@ -216,6 +261,10 @@ fn together(kind: StringKind, theme: u64, size: Size, random: &mut SmallRng) -> 
                 (3, 6..10) => Get(key),
                 (4, 0..8) => Update(key % 8, value),
                 (4, 8..12) => Get(key % 8),
+                // The bytes of two records, in the leaf or in blobs, are used again as soon as they may be, while others read these records.
+                (5, 0..7) if is_even && class < LONG_VALUE => Remove(key),
+                (5, 0..15) if is_even => Insert(key, counter % 8000 * 8 + class),
+                (5, 0..14) => Get(key),
                 _ => any_string_operation(most, value, false, random, &mut OtherMap::Absent),
             }
         };

@@ -50,6 +50,12 @@ impl AnyKind {
         of_family!(self, kind => kind.suite().bugs())
     }
 
+    /// See [`Suite::theme_of`](super::Suite::theme_of).
+    #[must_use]
+    pub fn theme_of(self, bug: &Bug) -> Option<u64> {
+        of_family!(self, kind => kind.suite().theme_of(bug))
+    }
+
     /// See [`Suite::harmless_bugs`](super::Suite::harmless_bugs).
     #[must_use]
     pub fn harmless_bugs(self) -> &'static [(&'static str, &'static str)] {
