@@ -6,7 +6,9 @@ use std::time::Instant;
 fn main() {
     let wanted = std::env::args().nth(1).unwrap_or_default();
     let all = bugs_in_code();
-    let wanted = all.iter().filter(|mutation| mutation.to_string().contains(&wanted));
+    let wanted = all
+        .iter()
+        .filter(|mutation| mutation.to_string().contains(&wanted));
     std::thread::scope(|scope| {
         for mutation in wanted {
             let &Mutation::Code(bug, kind) = mutation else {
@@ -16,7 +18,11 @@ fn main() {
                 let begin = Instant::now();
                 let hunt = hunt_in_code(bug, kind);
                 let problem = hunt.failure.map(|failure| failure.problem);
-                println!("{mutation}: {problem:?} after {} images, {:?}", hunt.images, begin.elapsed());
+                println!(
+                    "{mutation}: {problem:?} after {} images, {:?}",
+                    hunt.images,
+                    begin.elapsed()
+                );
             });
         }
     });

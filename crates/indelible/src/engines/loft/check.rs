@@ -1,7 +1,7 @@
 //! Checks and facts.
 
 use super::Index;
-use super::layout::{KEY_BITS, LINE_SLOTS, Slot, state, state_of};
+use super::layout::{KEY_BITS, LINE_SLOTS, Slot, bare, state, state_of};
 use super::node::{Child, Inner, Kin, Node, load_move};
 use super::search::{Found, Way};
 use crate::Result;
@@ -119,6 +119,10 @@ impl Index {
         let offset = node.block.offset;
         report.expect(state_of(word) != state::NEVER_WRITTEN, || {
             format!("the data node at {offset:#x} has a slot that was never written")
+        });
+        let is_bare = state_of(word) != state::EMPTY || word == bare(state::EMPTY);
+        report.expect(is_bare, || {
+            format!("the data node at {offset:#x} has an empty slot with a key")
         });
         if state_of(word) != state::LIVE {
             return;

@@ -6,7 +6,7 @@
 //! threads that insert one key meet in one slot.
 
 use super::Index;
-use super::layout::{GROUP_LINES, KEY_BITS, LINE_SLOTS, Slot, key_word, state, state_of};
+use super::layout::{GROUP_LINES, KEY_BITS, LINE_SLOTS, Slot, bare, key_word, state, state_of};
 use super::node::{Bucket, Child, Inner, Kin, Node, load_bucket, load_move};
 use crate::concurrency::epochs;
 use crate::engines::Lookup;
@@ -165,6 +165,8 @@ impl Index {
             let word = slot.first.load_acquire();
             let is_key = word & KEY_BITS == key & KEY_BITS;
             match state_of(word) {
+                // A write to it would fail for ever.
+                state::EMPTY if word != bare(state::EMPTY) => return Some(Found::Damaged),
                 state::EMPTY => return Some(Found::Empty(slot, slot.second.load_acquire())),
                 state::CLOSED => return Some(Found::Closed),
                 state::NEVER_WRITTEN => return Some(Found::Damaged),
