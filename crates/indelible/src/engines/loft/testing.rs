@@ -98,6 +98,10 @@ impl Suite for Testing {
             EquivalentMutant::seldom(NoFence("loft.node"), LINKED),
             EquivalentMutant::new(EarlyCommit("loft.update"), "a value depends on nothing"),
             EquivalentMutant::new(EarlyCommit("loft.remove"), "a removal depends on nothing"),
+            EquivalentMutant::seldom(
+                EarlyCommit("loft.recover"),
+                "between the last copy, which is a commit, and this one nothing is stored that has to be durable",
+            ),
             EquivalentMutant::seldom(Swapped("loft.insert", "loft.copy"), IN_OLD_NODE),
             EquivalentMutant::seldom(Swapped("loft.update", "*"), NO_TRANSACTION),
             EquivalentMutant::seldom(Swapped("loft.remove", "*"), NO_TRANSACTION),

@@ -19,7 +19,7 @@ pub(crate) struct Testing;
 
 const NO_TRANSACTION: &str = "a batch is not one transaction";
 const HINT: &str = "a signpost is a hint, without which recovery only takes longer";
-const EACH_BY_ITSELF: &str = "each leaf moves by itself";
+const EACH_BY_ITSELF: &str = "each change stands by itself: what a link leads to was durable before, and what goes is freed only after an epoch";
 const AHEAD: &str = "the extent was taken ahead of the need for it";
 const FREED_LATER: &str = "an extent that is freed later is found owned, and swept";
 
@@ -101,13 +101,20 @@ impl Suite<StringKind> for Testing {
                 "a removal depends on nothing",
             ),
             EquivalentMutant::seldom(Swapped("pool.free", "slotted.*"), FREED_LATER),
-            EquivalentMutant::seldom(Swapped("pool.take", "slotted.*"), AHEAD),
+            EquivalentMutant::seldom(Swapped("pool.take*", "slotted.*"), AHEAD),
             EquivalentMutant::seldom(Swapped("slotted.directory", "*"), HINT),
             EquivalentMutant::seldom(Swapped("*", "slotted.directory"), HINT),
             EquivalentMutant::seldom(Swapped("slotted.update", "*"), NO_TRANSACTION),
             EquivalentMutant::seldom(Swapped("slotted.insert", "*"), NO_TRANSACTION),
             EquivalentMutant::seldom(Swapped("slotted.replace", "*"), NO_TRANSACTION),
             EquivalentMutant::seldom(Swapped("slotted.append", "slotted.move"), EACH_BY_ITSELF),
+            EquivalentMutant::seldom(Swapped("slotted.split", "*"), EACH_BY_ITSELF),
+            EquivalentMutant::seldom(Swapped("slotted.rewrite", "*"), EACH_BY_ITSELF),
+            EquivalentMutant::seldom(Swapped("slotted.merge", "*"), EACH_BY_ITSELF),
+            EquivalentMutant::seldom(Swapped("slotted.move", "*"), EACH_BY_ITSELF),
+            EquivalentMutant::seldom(Swapped("slotted.unlink", "*"), EACH_BY_ITSELF),
+            EquivalentMutant::seldom(Swapped("slotted.remove", "*"), EACH_BY_ITSELF),
+            EquivalentMutant::seldom(Swapped("pool.take*", "pool.free"), AHEAD),
         ];
         LIST
     }
