@@ -76,6 +76,9 @@ impl Index {
         if let Kin::Inner(_) = unsafe { built.child.kin() } {
             return Ok(());
         }
+        if !parent.settling.is_over() {
+            return Ok(());
+        }
         self.pm.note("loft: nodes merged", 0);
         super::Changes::add(&self.changes.merges);
         self.move_inner(inner, parent.cell(index), &parent.children[index], built)?;

@@ -171,6 +171,18 @@ impl Index {
     }
 }
 
+/// Calls `visit` for a node and those beneath it that are inner nodes. The caller is pinned and has loaded the child since, or nobody else has seen
+/// it.
+fn for_each_inner(child: Child, visit: &dyn Fn(&Inner)) {
+    // SAFETY: as the caller promises.
+    if let Kin::Inner(inner) = unsafe { child.kin() } {
+        visit(inner);
+        for below in &inner.children {
+            for_each_inner(Child(below.load(Ordering::Acquire)), visit);
+        }
+    }
+}
+
 /// Replacing one data node.
 impl Index {
     /// Decides whether the node into which something was just inserted is to be replaced, and begins that.
@@ -211,10 +223,14 @@ impl Index {
         index: usize,
         plan: Option<Plan<'_>>,
     ) -> Result<()> {
+        if !parent.settling.is_over() {
+            return Ok(());
+        }
         let records = self.records_of(node);
         let plan = plan.unwrap_or_else(|| self.plan_for(node, &records));
         let built = self.build((node.low, node.high), &records, &plan)?;
         self.pm.fence();
+        for_each_inner(built.child, &|inner| inner.settling.begin());
         let is_split = built.word & IS_INNER != 0;
         let groups = node.groups.len();
         let moved = Move {
@@ -388,6 +404,8 @@ impl Index {
             .compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok()
         {
+            let stamp = epochs::stamp();
+            for_each_inner(moved.target, &|inner| inner.settling.end(stamp));
             self.retire(moved);
         }
     }
@@ -444,6 +462,7 @@ impl Index {
         built: Built<'_>,
     ) -> Result<bool> {
         self.pm.fence();
+        for_each_inner(built.child, &|inner| inner.settling.begin());
         let moved = Move {
             source: Child::inner(inner),
             target: built.child,

@@ -8,8 +8,10 @@ use super::layout::{
     bucket_slots, link_lines, slot_lines,
 };
 use super::model::Model;
+use crate::concurrency::epochs::{self, Stamp};
 use crate::pmem::Cell;
 use crate::pool::Offset;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 /// A block: in the pool, or, in a pool that may not be written, on the heap.
@@ -312,9 +314,50 @@ pub(super) struct Inner {
     pub(super) log_parts: u32,
     pub(super) children: Box<[AtomicUsize]>,
     pub(super) moving: AtomicPtr<Move>,
+    pub(super) settling: Settling,
     pub(super) low: u64,
     pub(super) high: u64,
     pub(super) block: Block,
+}
+
+/// Whether threads may still copy records to a node from the node that it replaces.
+///
+/// A copy that comes late finds in the successor that its key has been there, or that the key was removed: slots keep their keys. Where the
+/// successor has nodes beneath it, these must not be replaced in their turn as long as such a thread may come: it would find the replacement, which has
+/// forgotten what was removed, and the record would be there again. So an inner node that is the target of a move keeps its children until the move has
+/// ended and an epoch has passed. Meanwhile nodes that are full get buckets, so nobody waits for this.
+#[derive(Default)]
+pub(super) struct Settling {
+    is_under_way: AtomicBool,
+    /// When the move ended.
+    ended: OnceLock<Stamp>,
+}
+
+impl Settling {
+    /// The node is the target of a move that begins.
+    pub(super) fn begin(&self) {
+        self.is_under_way.store(true, Ordering::Relaxed);
+    }
+
+    /// The move has ended, as the stamp says.
+    pub(super) fn end(&self, stamp: Stamp) {
+        let _ = self.ended.set(stamp);
+    }
+
+    /// Whether the children may be replaced.
+    pub(super) fn is_over(&self) -> bool {
+        if !self.is_under_way.load(Ordering::Relaxed) {
+            return true;
+        }
+        let is_over = self
+            .ended
+            .get()
+            .is_some_and(|&stamp| epochs::has_passed(stamp));
+        if is_over {
+            self.is_under_way.store(false, Ordering::Relaxed);
+        }
+        is_over
+    }
 }
 
 // SAFETY: as for `Node`.
@@ -333,6 +376,7 @@ impl Inner {
             log_parts: (mark & 0xff) as u32,
             children,
             moving: AtomicPtr::default(),
+            settling: Settling::default(),
             low: header.low.load(),
             high: header.high.load(),
             block,

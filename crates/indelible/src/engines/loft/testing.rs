@@ -25,7 +25,7 @@ impl Suite for Testing {
     }
 
     fn histories(&self) -> [u64; 2] {
-        [240, 120]
+        [60, 60]
     }
 
     fn theme_of(&self, bug: &crate::pmem::planted::Bug) -> Option<u64> {
