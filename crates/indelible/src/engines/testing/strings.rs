@@ -55,7 +55,7 @@ impl Texts {
             Self::Long => {
                 key.resize(if number < 64 { 3 } else { 150 }, b'l');
                 key.extend([high, low]);
-                let tail = if number % 3 == 0 { 200 } else { 10 };
+                let tail = if number.is_multiple_of(3) { 200 } else { 10 };
                 key.resize(key.len() + tail, b't');
             }
         }
