@@ -27,7 +27,6 @@
 
 mod cell;
 pub mod count;
-pub(crate) mod exchange;
 mod flush;
 pub(crate) mod geometry;
 pub(crate) mod journal;

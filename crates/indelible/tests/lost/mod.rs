@@ -87,12 +87,12 @@ pub fn lose_each_page(options: &MapOptions, contents: &[Contents]) {
     std::fs::copy(&path, &image).unwrap();
     drop(pool);
     let whole = std::fs::read(&image).unwrap();
-    let pages = whole.chunks(PAGE).zip((0..).step_by(PAGE));
-    let pages: Vec<(&[u8], u64)> = pages
-        .filter(|(page, _)| page.iter().any(|&byte| byte != 0))
-        .collect();
     let (mut lost, mut damaged, mut unharmed) = (Vec::new(), 0, 0);
-    for &(page, at) in &pages {
+    for (number, page) in whole.chunks(PAGE).enumerate() {
+        if page.iter().all(|&byte| byte == 0) {
+            continue;
+        }
+        let at = (number * PAGE) as u64;
         let file = std::fs::File::options().write(true).open(&image).unwrap();
         file.write_all_at(&vec![0; page.len()], at).unwrap();
         match salvage(&image, contents) {
@@ -100,11 +100,10 @@ pub fn lose_each_page(options: &MapOptions, contents: &[Contents]) {
             Found::Damage => damaged += 1,
             Found::Loss(what) => lost.push(format!("{at:#x}: {what}")),
         }
-        // Opening and closing the pool has changed its superblocks and its catalog, and an engine may have finished what it had begun.
-        for &(page, at) in &pages {
+        // Opening and closing the pool has changed its superblocks and its catalog.
+        for (page, at) in [(page, at), (&whole[..64 << 10], 0)] {
             file.write_all_at(page, at).unwrap();
         }
-        file.write_all_at(&whole[..64 << 10], 0).unwrap();
         file.set_len(whole.len() as u64).unwrap();
     }
     println!(
