@@ -199,7 +199,8 @@ impl Structure for Maps {
             }
             DropOther => {
                 open.set_other(None);
-                let name = other_name(&pool).ok_or("there is no other map")?;
+                let name = other_name(pool.maps().into_iter().map(|info| info.name))
+                    .ok_or("there is no other map")?;
                 pool.drop_map(name).map_err(text)?;
                 Ok(vec![Saw::Nothing; 2])
             }
@@ -258,7 +259,8 @@ impl Structure for Maps {
         problems.extend(pool.check());
         let mut contents: Contents = map.iter().collect::<Result<_, _>>().map_err(text)?;
         if pool.maps().len() > 1 {
-            let name = other_name(&pool).ok_or("the other map has neither of its names")?;
+            let name = other_name(pool.maps().into_iter().map(|info| info.name))
+                .ok_or("the other map has neither of its names")?;
             let other = pool.open_map::<u64, u64>(name).map_err(text)?;
             problems.extend(other.check().map_err(text)?);
             if other.len().map_err(text)? > 0 {
@@ -270,11 +272,7 @@ impl Structure for Maps {
                 contents.insert(at + 1, (SECOND_NAME, 1));
             }
         }
-        if problems.is_empty() {
-            Ok(contents)
-        } else {
-            Err(problems.join("; "))
-        }
+        if_sound(contents, &problems)
     }
 
     fn probes(&self, seed: u64) -> Vec<Operation> {
@@ -304,11 +302,28 @@ pub(crate) const OTHER_NAMES: [&str; 2] = [
     "another, with a name that is longer than a line of names",
 ];
 
-/// Which of its names the other map has, if it is there.
-fn other_name(pool: &Pool) -> Option<&'static str> {
-    let maps = pool.maps();
-    let is_used = |name: &&str| maps.iter().any(|map| map.name == *name);
+/// Which of its names the other object has, if it is there: `all` are the names of the objects of the family.
+pub(crate) fn other_name(all: impl Iterator<Item = String>) -> Option<&'static str> {
+    let all: Vec<String> = all.collect();
+    let is_used = |name: &&str| all.iter().any(|other| other == name);
     OTHER_NAMES.into_iter().find(is_used)
+}
+
+/// Tells that the other object is there, behind all that the first one has.
+pub(crate) fn add_other(contents: &mut Contents, name: &str) {
+    contents.push((OTHER, 0));
+    if name == OTHER_NAMES[1] {
+        contents.push((SECOND_NAME, 1));
+    }
+}
+
+/// The contents, unless there are problems.
+pub(crate) fn if_sound(contents: Contents, problems: &[String]) -> Result<Contents, String> {
+    if problems.is_empty() {
+        Ok(contents)
+    } else {
+        Err(problems.join("; "))
+    }
 }
 
 /// What a range from the first to the last of `keys` says of each of them.
@@ -322,7 +337,18 @@ fn range(map: &Map<u64, u64>, keys: &[u64], backwards: bool) -> Result<Vec<Saw>,
     } else {
         range.collect()
     };
-    let mut found = found.map_err(text)?;
+    told_by_range(keys, found.map_err(text)?, backwards)
+}
+
+/// What a range from the first to the last of `keys` says of each of them, if it has found these records.
+pub(crate) fn told_by_range(
+    keys: &[u64],
+    mut found: Contents,
+    backwards: bool,
+) -> Result<Vec<Saw>, String> {
+    let (Some(from), Some(to)) = (keys.first(), keys.last()) else {
+        return Ok(Vec::new());
+    };
     if backwards {
         found.reverse();
     }

@@ -4,7 +4,7 @@
 //! the histories of the payloads can be judged one by one, as those of the keys of a map: see [`Counts`].
 
 use crate::history::{Change, Counts, Saw, Steps};
-use crate::maps::{OTHER, OTHER_NAMES, SECOND_NAME, options, text};
+use crate::maps::{OTHER_NAMES, add_other, if_sound, options, other_name, text};
 use crate::{Contents, Memory, Structure, Workload, lock};
 use SpatialOperation::{
     BulkLoad, CreateOther, DropOther, Insert, InsertBatch, Nearest, Relocate, Remove, RenameOther,
@@ -295,7 +295,8 @@ impl<G: Geometry> Structure for Spatials<G> {
             }
             DropOther => {
                 *lock(&open.other) = None;
-                let name = other_name(&pool).ok_or("there is no other index")?;
+                let name = other_name(pool.spatials().into_iter().map(|info| info.name))
+                    .ok_or("there is no other index")?;
                 pool.drop_object(name).map_err(text)?;
                 Ok(vec![Saw::Nothing; 2])
             }
@@ -348,23 +349,17 @@ impl<G: Geometry> Structure for Spatials<G> {
             .map(|(payload, counts)| (payload, counts.0))
             .collect();
         if pool.spatials().len() > 1 {
-            let name = other_name(&pool).ok_or("the other index has neither of its names")?;
+            let name = other_name(pool.spatials().into_iter().map(|info| info.name))
+                .ok_or("the other index has neither of its names")?;
             let other = pool.open_spatial::<G>(name).map_err(text)?;
             problems.extend(other.check().map_err(text)?);
             if other.len().map_err(text)? > 0 {
                 problems.push("the other index has records".into());
             }
             // Payloads are smaller numbers.
-            contents.push((OTHER, 0));
-            if name == OTHER_NAMES[1] {
-                contents.push((SECOND_NAME, 1));
-            }
+            add_other(&mut contents, name);
         }
-        if problems.is_empty() {
-            Ok(contents)
-        } else {
-            Err(problems.join("; "))
-        }
+        if_sound(contents, &problems)
     }
 
     fn probes(&self, seed: u64) -> Vec<SpatialOperation> {
@@ -395,11 +390,4 @@ impl<G: Geometry> Structure for Spatials<G> {
             pool.abandon();
         }
     }
-}
-
-/// Which of its names the other index has, if it is there.
-fn other_name(pool: &Pool) -> Option<&'static str> {
-    let all = pool.spatials();
-    let is_used = |name: &&str| all.iter().any(|index| index.name == *name);
-    OTHER_NAMES.into_iter().find(is_used)
 }

@@ -158,42 +158,25 @@ fn alone() -> usize {
     2 * themes.sum::<u64>() as usize
 }
 
-/// Whether the long form of the tests is wanted.
-fn is_deep() -> bool {
-    std::env::var_os("INDELIBLE_DEEP").is_some()
-}
-
-/// The bugs in the code, each with the kinds of index that can have it. Bugs in what all kinds share are planted with one kind each in the
-/// short form, and all kinds have their turn.
-#[must_use]
-pub fn bugs_in_code() -> Vec<Mutation> {
-    let kinds = AnyKind::all();
-    let of_engines = kinds.iter().flat_map(|&kind| {
-        let bugs = kind.bugs().iter();
-        bugs.map(move |bug| Mutation::Code(bug, kind))
-    });
-    let common = common::bugs().enumerate().flat_map(|(number, bug)| {
-        let is_harmless = |kind: &AnyKind| {
-            let harmless = kind.harmless_bugs();
-            harmless.iter().any(|&(name, _)| name == bug.name)
-        };
-        let mut harmed = kinds.clone();
-        harmed.retain(|kind| !is_harmless(kind));
-        if !is_deep() {
-            // Histories of byte strings seldom drop a map that has extents.
-            harmed.retain(|kind| !matches!(kind, AnyKind::Strings(_)));
-            harmed = vec![harmed[number % harmed.len()]];
-        }
-        let planted = harmed.into_iter();
-        planted.map(move |kind| Mutation::Code(bug, kind))
-    });
-    common.chain(of_engines).collect()
+/// The bugs in the code, each with the kinds of index that can have it.
+fn in_code() -> impl Iterator<Item = Mutation> {
+    let kinds = AnyKind::all().into_iter();
+    kinds.flat_map(|kind| {
+        let harmless = kind.harmless_bugs();
+        let does_harm =
+            move |bug: &&'static Bug| harmless.iter().all(|&(name, _)| name != bug.name);
+        let common = common::bugs().filter(does_harm);
+        common
+            .chain(kind.bugs())
+            .map(move |bug| Mutation::Code(bug, kind))
+    })
 }
 
 /// Images in which a bug in the recordings is looked for, at most. Few for an equivalent mutant: the short form of the tests would spend most of
 /// its time on what is not to be found.
 fn most_images(mutation: Mutation) -> u64 {
-    match (mutation.equivalent().is_some(), is_deep()) {
+    let is_deep = std::env::var_os("INDELIBLE_DEEP").is_some();
+    match (mutation.equivalent().is_some(), is_deep) {
         (true, false) => 500,
         (true, true) => 8_000,
         (false, false) => 100_000,
@@ -275,17 +258,6 @@ fn only_in_recovery(recordings: &[(Any, Recording<AnyOperation>)]) -> Vec<InReco
     all.into_values().collect()
 }
 
-/// Plants a bug in the code and looks for it. Unlike [`Hunter::hunt`], this needs no recordings.
-#[must_use]
-pub fn hunt_in_code(bug: &'static Bug, kind: AnyKind) -> Hunt {
-    let tally = Tally::default();
-    Hunt {
-        mutation: Mutation::Code(bug, kind),
-        failure: in_code::hunt(bug, kind, &tally),
-        images: tally.images(),
-    }
-}
-
 impl Hunter {
     /// Records the histories.
     ///
@@ -363,7 +335,7 @@ impl Hunter {
             .chain(pairs.into_iter().map(|(a, b)| Mutation::Swapped(a, b)))
             .filter(|&mutation| self.mutated(mutation).next().is_some());
         let in_recovery = self.in_recovery.iter().filter_map(InRecovery::mutation);
-        recorded.chain(in_recovery).chain(bugs_in_code()).collect()
+        recorded.chain(in_recovery).chain(in_code()).collect()
     }
 
     /// Plants a bug and looks for it.

@@ -1,7 +1,7 @@
 //! The pool and its maps of byte strings, of every kind, under the checker. Histories speak of keys and values by numbers: see [`Texts`].
 
 use crate::history::{Change, Saw, Steps};
-use crate::maps::{OTHER, OTHER_NAMES, SECOND_NAME, options, text};
+use crate::maps::{OTHER_NAMES, add_other, if_sound, options, other_name, text, told_by_range};
 use crate::{Contents, Memory, Structure, Workload, lock};
 use Operation::{
     BulkLoad, CompareExchange, CreateOther, DropOther, Get, GetBatch, Insert, InsertBatch,
@@ -111,24 +111,12 @@ impl Strings {
             return Ok(Vec::new());
         };
         let range = map.range(self.key(from)..=self.key(to));
-        let mut found = if backwards {
+        let found = if backwards {
             self.numbers(range.rev())?
         } else {
             self.numbers(range)?
         };
-        if backwards {
-            found.reverse();
-        }
-        let is_ordered = found.windows(2).all(|pair| pair[0].0 < pair[1].0);
-        let is_inside = found.iter().all(|(key, _)| keys.binary_search(key).is_ok());
-        if !is_ordered || !is_inside {
-            return Err(format!("a range over {from}..={to} gave {found:?}"));
-        }
-        let value = |key| {
-            let at = found.binary_search_by_key(&key, |record| record.0).ok()?;
-            Some(found[at].1)
-        };
-        Ok(keys.iter().map(|&key| Saw::Value(value(key))).collect())
+        told_by_range(keys, found, backwards)
     }
 }
 
@@ -209,7 +197,8 @@ impl Structure for Strings {
             }
             DropOther => {
                 *lock(&open.other) = None;
-                let name = other_name(&pool).ok_or("there is no other map")?;
+                let name = other_name(pool.bytes_maps().into_iter().map(|info| info.name))
+                    .ok_or("there is no other map")?;
                 done(pool.drop_object(name), 2)
             }
             Shrink => done(pool.shrink().map(drop), 0),
@@ -258,23 +247,17 @@ impl Structure for Strings {
             ));
         }
         if pool.bytes_maps().len() > 1 {
-            let name = other_name(&pool).ok_or("the other map has neither of its names")?;
+            let name = other_name(pool.bytes_maps().into_iter().map(|info| info.name))
+                .ok_or("the other map has neither of its names")?;
             let other = pool.open_bytes(name).map_err(text)?;
             problems.extend(other.check().map_err(text)?);
             if other.len().map_err(text)? > 0 {
                 problems.push("the other map has records".into());
             }
             // Keys are smaller numbers.
-            contents.push((OTHER, 0));
-            if name == OTHER_NAMES[1] {
-                contents.push((SECOND_NAME, 1));
-            }
+            add_other(&mut contents, name);
         }
-        if problems.is_empty() {
-            Ok(contents)
-        } else {
-            Err(problems.join("; "))
-        }
+        if_sound(contents, &problems)
     }
 
     fn probes(&self, seed: u64) -> Vec<Operation> {
@@ -295,11 +278,4 @@ impl Structure for Strings {
             pool.abandon();
         }
     }
-}
-
-/// Which of its names the other map has, if it is there.
-fn other_name(pool: &Pool) -> Option<&'static str> {
-    let all = pool.bytes_maps();
-    let is_used = |name: &&str| all.iter().any(|map| map.name == *name);
-    OTHER_NAMES.into_iter().find(is_used)
 }

@@ -1,7 +1,7 @@
 //! A check that cannot fail is a defect: every bug that can be planted is found, or does no harm and says why.
 
 use indelible_crash::indelible::Kind;
-use indelible_crash::indelible::checker::plant;
+use indelible_crash::indelible::checker::{AnyKind, common, plant};
 use indelible_crash::planted::{Hunt, Hunter, Mutation};
 use indelible_crash::{CrashModel, Limits, Search, Tally, maps};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -35,10 +35,31 @@ fn hunt_all(hunter: &Hunter, mutations: &[Mutation]) -> Vec<Hunt> {
     hunts.into_inner().unwrap()
 }
 
+/// In the short form, bugs in what all kinds of index share are planted with one kind each: with maps of words and with places in turn.
+/// (Histories of byte strings seldom drop a map that has extents.)
+fn shorten(mutations: &mut Vec<Mutation>) {
+    for (number, shared) in common::bugs().enumerate() {
+        let kinds = mutations.iter().filter_map(|mutation| match mutation {
+            Mutation::Code(_, AnyKind::Strings(_)) => None,
+            Mutation::Code(bug, kind) if bug.name == shared.name => Some(*kind),
+            _ => None,
+        });
+        let kinds: Vec<AnyKind> = kinds.collect();
+        let turn = kinds[number % kinds.len()];
+        mutations.retain(|mutation| match mutation {
+            Mutation::Code(bug, kind) => bug.name != shared.name || *kind == turn,
+            _ => true,
+        });
+    }
+}
+
 #[test]
 fn every_planted_bug_is_found() {
     let hunter = hunter();
-    let mutations = hunter.mutations();
+    let mut mutations = hunter.mutations();
+    if std::env::var_os("INDELIBLE_DEEP").is_none() {
+        shorten(&mut mutations);
+    }
     let hunts = hunt_all(hunter, &mutations);
     assert_eq!(hunts.len(), mutations.len());
     let (found, not_found): (Vec<_>, Vec<_>) =

@@ -166,12 +166,26 @@ fn a_run_repeats_from_its_seed() {
     let kinds = AnyKind::all().into_iter();
     for (kind, threads) in kinds.flat_map(|kind| [(kind, 1), (kind, 3)]) {
         let images = |_| {
+            let run = Search {
+                history: &|seed| any::history(Some(kind), seed, 40, threads),
+                crash_model: CrashModel::Pmem,
+                // Few, since what happened before the crash is what could differ.
+                limits: Limits {
+                    images_per_point: 4,
+                    ..Limits::default()
+                },
+                seed: 0,
+                histories: 16,
+                time: None,
+                workers: 2,
+            };
             let tally = Tally::default();
-            explore(kind, CrashModel::Pmem, threads, 40, 16, &tally);
+            let summary = run.go(&tally, &AtomicU64::new(0));
+            assert!(summary.failure.is_none(), "{:?}", summary.failure);
             (tally.images(), tally.distinct())
         };
         let [first, second] = [0, 1].map(images);
-        assert_eq!(first, second);
+        assert_eq!(first, second, "{kind}, {threads} threads");
     }
 }
 

@@ -12,6 +12,7 @@ use clap::{Args, ValueEnum};
 use indelible::{Pool, Type};
 use indelible_bench::data::files::{Sosd, column, open};
 use serde_json::json;
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -82,6 +83,14 @@ enum Format {
     Sosd,
     Geojson,
     Lines,
+}
+
+/// A CSV file, and the columns of keys and values in it. Without a column of values these are the numbers of the rows.
+struct Table {
+    reader: csv::Reader<BufReader<File>>,
+    header: csv::StringRecord,
+    key: usize,
+    value: Option<usize>,
 }
 
 impl Load {
@@ -168,21 +177,12 @@ impl Load {
         let file = open(&self.file)?;
         let name = self.file.display().to_string();
         let progress = output.progress(file.metadata()?.len(), "reading");
-        let mut reader = csv::ReaderBuilder::new()
-            .has_headers(!self.no_header)
-            .delimiter(self.delimiter)
-            .from_reader(BufReader::new(file));
-        let header = if self.no_header {
-            csv::StringRecord::new()
-        } else {
-            reader.headers().with_context(|| name.clone())?.clone()
-        };
-        let key = column(&header, &self.key)?;
-        let value = self
-            .value
-            .as_ref()
-            .map(|name| column(&header, name))
-            .transpose()?;
+        let Table {
+            mut reader,
+            header,
+            key,
+            value,
+        } = self.table(file, &name)?;
         let columns = Columns {
             key: described(&header, key),
             value: value.map_or_else(
@@ -217,6 +217,26 @@ impl Load {
         Ok((number, repeated))
     }
 
+    /// The CSV file, which is called `name`, read up to the end of its header.
+    fn table(&self, file: File, name: &str) -> Result<Table> {
+        let mut reader = csv::ReaderBuilder::new()
+            .has_headers(!self.no_header)
+            .delimiter(self.delimiter)
+            .from_reader(BufReader::new(file));
+        let header = if self.no_header {
+            csv::StringRecord::new()
+        } else {
+            reader.headers().with_context(|| name.to_owned())?.clone()
+        };
+        let value = self.value.as_ref().map(|name| column(&header, name));
+        Ok(Table {
+            key: column(&header, &self.key)?,
+            value: value.transpose()?,
+            reader,
+            header,
+        })
+    }
+
     /// Whether the records go into a map of byte strings: one that is there, or that the command line asks for.
     fn is_strings(&self, pool: &Pool) -> bool {
         self.new.of_strings().is_some() || strings::find(pool, &self.map).is_some()
@@ -244,19 +264,12 @@ impl Load {
                 }
             }
             Format::Csv => {
-                let mut reader = csv::ReaderBuilder::new()
-                    .has_headers(!self.no_header)
-                    .delimiter(self.delimiter)
-                    .from_reader(BufReader::new(file));
-                let header = if self.no_header {
-                    csv::StringRecord::new()
-                } else {
-                    reader.headers().with_context(|| name.clone())?.clone()
-                };
-                let key = column(&header, &self.key)?;
-                let value = (self.value.as_ref())
-                    .map(|name| column(&header, name))
-                    .transpose()?;
+                let Table {
+                    mut reader,
+                    header,
+                    key,
+                    value,
+                } = self.table(file, &name)?;
                 for row in reader.byte_records() {
                     let row = row.with_context(|| name.clone())?;
                     let line = row.position().map_or(0, csv::Position::line);

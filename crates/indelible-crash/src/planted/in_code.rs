@@ -17,19 +17,16 @@ pub(super) fn hunt(bug: &'static Bug, kind: AnyKind, tally: &Tally) -> Option<Bo
     let explore = |stage: &Stage, mut histories: Range<u64>| {
         histories.find_map(|seed| stage.explore(kind, seed, LIMITS, tally).err())
     };
-    let theme = kind.theme_of(bug);
-    let of_theme = theme.map(|theme| [0, 24].map(|images| Stage::of_theme(theme, images)));
-    let failure = (0..TURNS)
-        .find_map(|turn| {
-            let mut stages = of_theme.iter().flatten();
+    let in_turn = |stages: &[Stage]| {
+        (0..TURNS).find_map(|turn| {
+            let mut stages = stages.iter();
             stages.find_map(|stage| explore(stage, stage.part(turn)))
         })
-        .or_else(|| {
-            (0..TURNS).find_map(|turn| {
-                let mut stages = STAGES_IN_TURN.iter();
-                stages.find_map(|stage| explore(stage, stage.part(turn)))
-            })
-        })
+    };
+    let theme = kind.theme_of(bug);
+    let failure = theme
+        .and_then(|theme| in_turn(&[0, 24].map(|images| Stage::of_theme(theme, images))))
+        .or_else(|| in_turn(&STAGES_IN_TURN))
         .or_else(|| explore(&LAST_STAGE, RARE.histories..LAST_STAGE.histories));
     plant(None);
     failure

@@ -84,6 +84,7 @@ mod global {
     use crate::pmem::schedule::{self, MOST_THREADS, point};
     use rustix::thread::{MembarrierCommand, membarrier};
     use std::cell::Cell;
+    use std::collections::VecDeque;
     use std::marker::PhantomData;
     use std::sync::Mutex;
 
@@ -91,7 +92,18 @@ mod global {
     struct Domain {
         clock: Clock,
         pins: Mutex<Pins>,
+        /// Memory that is waiting to be freed, the oldest first.
+        retired: Mutex<VecDeque<(Stamp, Retired)>>,
     }
+
+    /// Memory that only threads still reach which were pinned when it was retired.
+    struct Retired {
+        address: u64,
+        free: unsafe fn(u64),
+    }
+
+    /// How much memory is retired before it is asked what of it can be freed, since that costs a system call.
+    const MOST_RETIRED: usize = 64;
 
     /// The pins of all threads that there ever were. The pins of ended threads go to new threads.
     struct Pins {
@@ -108,6 +120,7 @@ mod global {
                     all: Vec::new(),
                     free: Vec::new(),
                 }),
+                retired: Mutex::new(VecDeque::new()),
             }
         }
     }
@@ -144,6 +157,7 @@ mod global {
     #[inline(always)]
     fn domain() -> &'static Domain {
         if schedule::IS_POSSIBLE {
+            begin_session();
             model_domain()
         } else {
             &DOMAIN
@@ -169,7 +183,7 @@ mod global {
     }
 
     /// In a new session of the scheduler, forgets all pins of this thread of the system, so that every run begins in the same way:
-    /// nothing is pinned, or what is pinned belongs to an aborted run and will never be released.
+    /// nothing is pinned, or what is pinned belongs to an aborted run and will never be released. Frees what has been retired.
     fn begin_session() {
         let session = schedule::session();
         if MODEL_SESSION.replace(session) == session {
@@ -181,7 +195,8 @@ mod global {
             }
         });
         // Not `sync::lock`, which would let the scheduler switch threads in the middle of this.
-        let mut pins = model_domain()
+        let domain = model_domain();
+        let mut pins = domain
             .pins
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -190,6 +205,14 @@ mod global {
             pin.set_depth(0);
         }
         pins.free = pins.all.clone();
+        let mut retired = domain
+            .retired
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        for (_, Retired { address, free }) in retired.drain(..) {
+            // SAFETY: nobody is pinned.
+            unsafe { free(address) };
+        }
     }
 
     thread_local! {
@@ -364,6 +387,27 @@ mod global {
             .all(|pin| Clock::is_past(pin, stamp))
     }
 
+    /// Calls `free` with `address` some time after every thread that is pinned now has unpinned.
+    ///
+    /// # Safety
+    ///
+    /// `free` may be called then, once and on any thread: threads that pin from now on do not come across the memory.
+    pub(crate) unsafe fn retire(address: u64, free: unsafe fn(u64)) {
+        let domain = domain();
+        let retired = &mut *lock(&domain.retired);
+        retired.push_back((stamp(), Retired { address, free }));
+        if retired.len() < MOST_RETIRED {
+            return;
+        }
+        let half = retired.len() / 2;
+        if has_passed(retired[half - 1].0) {
+            for (_, Retired { address, free }) in retired.drain(..half) {
+                // SAFETY: all threads that were pinned when the memory was retired have unpinned.
+                unsafe { free(address) };
+            }
+        }
+    }
+
     /// Waits until every thread that is pinned now has unpinned, and returns a stamp that has passed. The caller is not pinned.
     pub(crate) fn synchronize() -> Stamp {
         debug_assert_eq!(
@@ -381,7 +425,7 @@ mod global {
 }
 
 #[cfg(not(loom))]
-pub(crate) use global::{BriefGuard, has_passed, pin, stamp, synchronize, try_pin};
+pub(crate) use global::{BriefGuard, has_passed, pin, retire, stamp, synchronize, try_pin};
 
 /// The model checker runs the clock alone (below), not the whole library.
 #[cfg(loom)]
@@ -404,13 +448,15 @@ mod global {
         true
     }
 
+    pub(crate) unsafe fn retire(_: u64, _: unsafe fn(u64)) {}
+
     pub(crate) fn synchronize() -> Stamp {
         Stamp(0)
     }
 }
 
 #[cfg(loom)]
-pub(crate) use global::{BriefGuard, has_passed, pin, stamp, synchronize, try_pin};
+pub(crate) use global::{BriefGuard, has_passed, pin, retire, stamp, synchronize, try_pin};
 
 #[cfg(all(test, not(loom)))]
 mod tests {

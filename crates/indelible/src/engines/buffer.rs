@@ -1,5 +1,6 @@
 //! The buffer of a range: records that it has read and not returned yet.
 
+use crate::pmem::schedule;
 use std::cell::Cell;
 
 /// A key and its value, as ranges return them.
@@ -95,13 +96,15 @@ impl<B> ReadBuffer<B> {
             let taken = spare.take();
             spare.set(Spare {
                 given: taken.given,
+                session: taken.session,
                 ..Spare::default()
             });
             taken
         });
         let spare = spare.unwrap_or_default();
+        let wanted = spare.wanted();
         (self.records, self.to_merge) = (spare.records, spare.to_merge);
-        match spare.given[0].min(spare.given[1]) {
+        match wanted {
             0 => USUAL_READ,
             wanted => wanted.min(MOST_READ),
         }
@@ -126,11 +129,23 @@ struct Spare {
     /// How many records each of the last two returned. Ranges are often as long as the one before, and reading all records at once
     /// is cheaper than in parts.
     given: [usize; 2],
+    /// The session of the scheduler in which they did. Each session begins in the same way, so that it can be repeated.
+    session: u64,
+}
+
+impl Spare {
+    /// How many records the next range will probably return; 0 if there is nothing to tell from.
+    fn wanted(&self) -> usize {
+        if self.session != schedule::session() {
+            return 0;
+        }
+        self.given[0].min(self.given[1])
+    }
 }
 
 thread_local! {
     static SPARE: Cell<Spare> = const {
-        Cell::new(Spare { records: Vec::new(), to_merge: Vec::new(), given: [0; 2] })
+        Cell::new(Spare { records: Vec::new(), to_merge: Vec::new(), given: [0; 2], session: 0 })
     };
 }
 
@@ -142,11 +157,18 @@ impl<B> Drop for ReadBuffer<B> {
         let given = self.given_before + self.start;
         // Not at the end of the thread, when there is no use for it.
         let _ = SPARE.try_with(|spare| {
-            let last = spare.take().given[1];
+            let last = spare.take();
+            let session = schedule::session();
+            let before = if last.session == session {
+                last.given[1]
+            } else {
+                0
+            };
             spare.set(Spare {
                 records: std::mem::take(&mut self.records),
                 to_merge: std::mem::take(&mut self.to_merge),
-                given: [last, given.max(1)],
+                given: [before, given.max(1)],
+                session,
             });
         });
     }

@@ -5,8 +5,11 @@
 //! head of each engine's `inner`, and the lock order at the head of its `smo`.
 
 use super::arena::{Arena, Node};
-use crate::concurrency::locks::{Version, Wait};
+use crate::concurrency::locks::{Version, Wait, WriteGuard};
+use crate::concurrency::records::RecordLocks;
 use crate::pmem::Pm;
+use crate::pool::Offset;
+use crate::{Error, Result};
 
 /// An inner node, as far as its children are concerned. Whoever changes a node holds its lock.
 pub(crate) trait InnerNode: Node + Sized {
@@ -108,6 +111,60 @@ pub(crate) fn leaves_fit(left: usize, right: usize, capacity: usize) -> bool {
         capacity * 3 / 4
     };
     left + right <= limit
+}
+
+/// The locks of the root, its only child and its only leaf, and that leaf.
+pub(crate) type EmptyTree<'a> = (WriteGuard<'a>, WriteGuard<'a>, WriteGuard<'a>, Offset);
+
+/// Locks a tree that has one bottom node and one leaf, whose offset `leaf_of` reads in the bottom node; otherwise [`Error::NotEmpty`]. The leaf
+/// may have records.
+///
+/// While the root and its only child are locked, no thread can enter the tree; while the only leaf is locked, no thread is in it. The locks are tried,
+/// since others hold them while they try ours.
+pub(crate) fn lock_empty_tree<'a, N: InnerNode>(
+    root: &'a N,
+    locks: &'a RecordLocks,
+    leaf_of: impl Fn(&N) -> Offset,
+) -> Result<EmptyTree<'a>> {
+    let mut wait = Wait::default();
+    loop {
+        wait.step();
+        let root_guard = root.lock().lock();
+        if root.level() > 1 || root.count() > 1 {
+            return Err(Error::NotEmpty);
+        }
+        let bottom = root.node(0);
+        let Some(bottom_guard) = bottom.lock().try_lock() else {
+            continue;
+        };
+        if bottom.count() > 1 {
+            return Err(Error::NotEmpty);
+        }
+        let leaf = leaf_of(bottom);
+        if let Some(leaf_guard) = locks.of(leaf.get()).try_lock() {
+            return Ok((root_guard, bottom_guard, leaf_guard, leaf));
+        }
+    }
+}
+
+/// One attempt to merge the leaf in `slot` of a bottom node with its right neighbour, or else with its left one. The bottom node is locked
+/// meanwhile, if it still has `version`.
+pub(crate) fn try_merge_beside<N: InnerNode>(
+    parent: &N,
+    version: Version,
+    slot: usize,
+    merge_pair: impl FnMut((usize, usize)) -> Merge,
+) -> Merge {
+    let Some(_parent) = parent.lock().try_lock_at(version) else {
+        return Merge::Busy;
+    };
+    if parent.count() == 1 {
+        return Merge::Alone;
+    }
+    let mut merges = parent.pairs_at(slot).map(merge_pair);
+    merges
+        .find(|merge| !matches!(merge, Merge::No))
+        .unwrap_or(Merge::No)
 }
 
 /// A tree of inner nodes over a chain of leaves. The root never moves.

@@ -107,6 +107,8 @@ pub(crate) type StringBuffer = std::collections::VecDeque<(Vec<u8>, ReadValue)>;
 /// Bytes of a value that a range reads ahead, at most, and of all values that it reads ahead at once.
 pub(crate) const MOST_READ_AHEAD: [u64; 2] = [64 << 10, 1 << 20];
 
+const _: () = assert!(MOST_READ_AHEAD[0] <= MOST_READ_AHEAD[1]);
+
 /// What an ordered index of byte strings can do. The host has checked that the pool may be written, and that keys and values are not too long.
 pub(crate) trait Strings: Engine {
     /// Bytes in the longest key, and in the longest value.

@@ -337,6 +337,10 @@ pub mod common {
             EarlyCommit("pool.take"),
             "nothing lies in the extent as yet",
         ),
+        EquivalentMutant::seldom(
+            Swapped("pool.free", "pool.take*"),
+            "nothing lies in the extent as yet, unless it begins a run that takes in one that was freed",
+        ),
         EquivalentMutant::new(
             Swapped("*", "pool.take*"),
             "nothing lies in the extent as yet",

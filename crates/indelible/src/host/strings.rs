@@ -2,9 +2,7 @@
 //! too long; repeats what fails for want of space; and waits for the log.
 
 use super::{Host, expect_fill};
-use crate::engines::{
-    Current, MOST_READ_AHEAD, StringBuffer, StringDecision, StringRange, Strings,
-};
+use crate::engines::{Current, StringBuffer, StringDecision, StringRange, Strings};
 use crate::{Error, Result};
 use std::hash::Hasher;
 
@@ -114,7 +112,6 @@ impl<E: Strings> Host<E> {
             .clone()
             .zip(keys.skip(1))
             .all(|(a, b)| if up { a < b } else { a > b });
-        debug_assert!(MOST_READ_AHEAD[0] <= MOST_READ_AHEAD[1]);
         if is_ordered {
             Ok(())
         } else {

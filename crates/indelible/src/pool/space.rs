@@ -505,7 +505,7 @@ impl Space {
 }
 
 mod compact;
-pub(crate) use compact::SpaceNeed;
+pub(crate) use compact::{MOST_ROUNDS, SpaceNeed};
 
 #[cfg(all(test, not(loom)))]
 mod tests;

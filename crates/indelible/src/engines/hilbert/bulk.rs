@@ -1,16 +1,15 @@
 //! Bulk load: builds a whole index that is not reachable, and makes it the contents of the empty index with one store.
 
 use super::grid::{Reach, extent_of};
-use super::inner::{Bounds, Child, Entry, key_of};
+use super::inner::{Bounds, Child, Entry, Inner, key_of};
 use super::insert::ORDINALS;
 use super::layout::{RootWords, Shape};
 use super::leaf::Record;
 use super::recover::{Found, spread_equals};
 use super::{Tree, root_block_at};
 use crate::concurrency::epochs;
-use crate::concurrency::locks::Wait;
 use crate::concurrency::sync::lock;
-use crate::engines::inner_nodes::InnerTree;
+use crate::engines::inner_nodes::{InnerTree, lock_empty_tree};
 use crate::engines::parallel::{helpers, in_parallel};
 use crate::pool::Offset;
 use crate::spatial::{Geometry, Grid, MAX_AXES, Rect, centre};
@@ -41,27 +40,9 @@ impl<G: Geometry> Tree<G> {
         let _guard = epochs::pin();
         self.join_empty_leaves()?;
         let _change = self.structure.begin();
-        // While the root and its only child are locked, no thread can enter the tree; while the only leaf is locked, no thread
-        // is in it. The locks are tried, since others hold them while they try ours.
-        let mut wait = Wait::default();
-        let (root_guard, bottom_guard, leaf_guard, head) = loop {
-            wait.step();
-            let root_guard = self.root().lock().lock();
-            if self.root().level() > 1 || self.root().count() > 1 {
-                return Err(Error::NotEmpty);
-            }
-            let bottom = self.root().node(0);
-            let Some(bottom_guard) = bottom.lock().try_lock() else {
-                continue;
-            };
-            if bottom.count() > 1 {
-                return Err(Error::NotEmpty);
-            }
-            let head = bottom.child(0).offset();
-            if let Some(leaf_guard) = self.locks.of(head.get()).try_lock() {
-                break (root_guard, bottom_guard, leaf_guard, head);
-            }
-        };
+        let only_leaf = |bottom: &Inner| bottom.child(0).offset();
+        let (root_guard, bottom_guard, leaf_guard, head) =
+            lock_empty_tree(self.root(), &self.locks, only_leaf)?;
         if self.leaves.at(head).count() > 0 {
             return Err(Error::NotEmpty);
         }

@@ -12,14 +12,8 @@ use crate::concurrency::locks::{Wait, WriteGuard};
 use crate::concurrency::sync::lock;
 use crate::engines::inner_nodes::InnerTree;
 use crate::engines::lbtree::directory::DIRECTORIES;
-use crate::pool::Offset;
+use crate::pool::{MOST_ROUNDS, Offset};
 use crate::spatial::{Geometry, MAX_AXES};
-
-/// Rounds of moving, at most. One is enough if no thread writes meanwhile.
-const MOST_ROUNDS: u64 = 4;
-
-/// Each further round leaves one part in 16 of the number of blocks in use free, for the splits of writers.
-const SPARE_DIVISOR: u64 = 16;
 
 impl<G: Geometry> Tree<G> {
     /// Compacts the chain, the directories and the root block. Other operations go on meanwhile. The index is warm
@@ -32,7 +26,7 @@ impl<G: Geometry> Tree<G> {
         self.merge_neighbours()?;
         for round in 0..MOST_ROUNDS {
             self.space.settle();
-            let Some(end) = self.space.packed_end(round, SPARE_DIVISOR) else {
+            let Some(end) = self.space.packed_end(round) else {
                 break;
             };
             self.move_root_block_below(end)?;

@@ -16,7 +16,7 @@ use super::search::{Find, LockedLeaf, Spot};
 use crate::Result;
 use crate::concurrency::locks::WriteGuard;
 use crate::engines::arena::Arena;
-use crate::engines::inner_nodes::{InnerNode, InnerTree, Merge, leaves_fit};
+use crate::engines::inner_nodes::{InnerNode, InnerTree, Merge, leaves_fit, try_merge_beside};
 use crate::kernels::dispatch;
 use crate::pmem::Pm;
 use crate::pmem::planted::planted;
@@ -286,18 +286,9 @@ impl<G: Geometry> InnerTree for Tree<G> {
 
     fn try_merge(&self, key: Key) -> Merge {
         let spot = self.locate_any(key);
-        let parent = spot.parent;
-        let Some(_parent) = parent.lock().try_lock_at(spot.version) else {
-            return Merge::Busy;
-        };
-        if parent.count() == 1 {
-            return Merge::Alone;
-        }
-        let merges = parent.pairs_at(spot.slot);
-        let mut merges = merges.map(|slots| self.try_merge_pair(parent, slots));
-        merges
-            .find(|merge| !matches!(merge, Merge::No))
-            .unwrap_or(Merge::No)
+        try_merge_beside(spot.parent, spot.version, spot.slot, |slots| {
+            self.try_merge_pair(spot.parent, slots)
+        })
     }
 }
 

@@ -1,11 +1,10 @@
 //! Bulk load: builds a whole map that is not reachable, and makes it the contents of the empty map with one store.
 
-use super::inner::Child;
+use super::inner::{Child, Inner};
 use super::layout::LEVELS;
 use super::{Tree, root_block_at};
-use crate::concurrency::locks::Wait;
 use crate::concurrency::sync::lock;
-use crate::engines::inner_nodes::InnerTree;
+use crate::engines::inner_nodes::{InnerTree, lock_empty_tree};
 use crate::engines::parallel::{helpers, in_parallel};
 use crate::pool::Offset;
 use crate::{Error, Result};
@@ -26,27 +25,9 @@ impl Tree {
         // A compaction that holds this mutex soon ends, since the map is empty.
         let _reorganizing = lock(&self.reorganizing);
         self.join_empty_leaves()?;
-        // While the root and its only child are locked, no thread can enter the tree; while the only leaf is locked, no thread
-        // is in it. The locks are tried, since others hold them while they try ours.
-        let mut wait = Wait::default();
-        let (root_guard, bottom_guard, leaf_guard, old_head) = loop {
-            wait.step();
-            let root_guard = self.root().lock().lock();
-            if self.root().level() > 1 || self.root().count() > 1 {
-                return Err(Error::NotEmpty);
-            }
-            let bottom = self.root().node(0);
-            let Some(bottom_guard) = bottom.lock().try_lock() else {
-                continue;
-            };
-            if bottom.count() > 1 {
-                return Err(Error::NotEmpty);
-            }
-            let head = bottom.child(0).offset();
-            if let Some(leaf_guard) = self.locks.of(head.get()).try_lock() {
-                break (root_guard, bottom_guard, leaf_guard, head);
-            }
-        };
+        let only_leaf = |bottom: &Inner| bottom.child(0).offset();
+        let (root_guard, bottom_guard, leaf_guard, old_head) =
+            lock_empty_tree(self.root(), &self.locks, only_leaf)?;
         if self.leaves.at(old_head).count() > 0 {
             return Err(Error::NotEmpty);
         }

@@ -44,14 +44,7 @@ use crate::concurrency::epochs;
 use crate::concurrency::locks::{Wait, WriteGuard};
 use crate::concurrency::sync::lock;
 use crate::engines::inner_nodes::InnerTree;
-use crate::pool::Offset;
-
-/// Rounds of moving, at most. One is enough if no thread writes meanwhile. Splits take some of the free blocks that a round has
-/// counted on, and the next round counts the free blocks again; four rounds bound the time of a compaction under writers.
-const MOST_ROUNDS: u64 = 4;
-
-/// Each further round leaves one part in 16 of the number of blocks in use free, for the splits of writers.
-const SPARE_DIVISOR: u64 = 16;
+use crate::pool::{MOST_ROUNDS, Offset};
 
 impl Tree {
     /// Compacts the tree of records, its directories and the root block. Other operations go on meanwhile. The map is warm
@@ -69,7 +62,7 @@ impl Tree {
         }
         for round in 0..MOST_ROUNDS {
             self.space.settle();
-            let Some(end) = self.space.packed_end(round, SPARE_DIVISOR) else {
+            let Some(end) = self.space.packed_end(round) else {
                 break;
             };
             self.move_all_below(end)?;

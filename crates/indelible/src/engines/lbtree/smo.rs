@@ -15,7 +15,7 @@ use super::search::{LockedLeaf, Spot};
 use crate::Result;
 use crate::concurrency::locks::WriteGuard;
 use crate::engines::arena::Arena;
-use crate::engines::inner_nodes::{InnerNode, InnerTree, Merge, leaves_fit};
+use crate::engines::inner_nodes::{InnerNode, InnerTree, Merge, leaves_fit, try_merge_beside};
 use crate::kernels::{Kernel, Simd, dispatch};
 use crate::pmem::Pm;
 use crate::pmem::planted::planted;
@@ -186,18 +186,9 @@ impl InnerTree for Tree {
     /// right one's records and its sibling with one 8-byte store.
     fn try_merge(&self, key: u64) -> Merge {
         let spot = self.locate_any::<()>(key);
-        let parent = spot.parent;
-        let Some(_parent) = parent.lock().try_lock_at(spot.version) else {
-            return Merge::Busy;
-        };
-        if parent.count() == 1 {
-            return Merge::Alone;
-        }
-        let merges = parent.pairs_at(spot.slot);
-        let mut merges = merges.map(|slots| self.try_merge_pair(parent, slots));
-        merges
-            .find(|merge| !matches!(merge, Merge::No))
-            .unwrap_or(Merge::No)
+        try_merge_beside(spot.parent, spot.version, spot.slot, |slots| {
+            self.try_merge_pair(spot.parent, slots)
+        })
     }
 }
 

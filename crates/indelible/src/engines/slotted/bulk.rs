@@ -8,10 +8,9 @@ use super::records::{Records, Value, image};
 use super::separator::Text;
 use super::{Inner, Tree};
 use crate::concurrency::epochs;
-use crate::concurrency::locks::Wait;
 use crate::concurrency::sync::lock;
 use crate::engines::arena::Node;
-use crate::engines::inner_nodes::{InnerNode, InnerTree};
+use crate::engines::inner_nodes::{InnerNode, InnerTree, lock_empty_tree};
 use crate::engines::{StringBuffer, StringRange};
 use crate::pool::Offset;
 use crate::{Error, Result};
@@ -223,27 +222,9 @@ impl Tree {
 
     /// Makes the chain, which is durable, the contents of the tree, which has one leaf without records.
     fn switch_chain(&self, chain: &NewChain<'_>) -> Result<()> {
-        // While the root and its only child are locked, no thread can enter the tree; while the only leaf is locked, no thread
-        // is in it. The locks are tried, since others hold them while they try ours.
-        let mut wait = Wait::default();
-        let (root_guard, bottom_guard, leaf_guard, old) = loop {
-            wait.step();
-            let root_guard = self.root().lock().lock();
-            if self.root().level() > 1 || self.root().count() > 1 {
-                return Err(Error::NotEmpty);
-            }
-            let bottom = self.root().node(0);
-            let Some(bottom_guard) = bottom.lock().try_lock() else {
-                continue;
-            };
-            if bottom.count() > 1 {
-                return Err(Error::NotEmpty);
-            }
-            let old = bottom.child(0).offset();
-            if let Some(leaf_guard) = self.locks.of(old.get()).try_lock() {
-                break (root_guard, bottom_guard, leaf_guard, old);
-            }
-        };
+        let only_leaf = |bottom: &Inner| bottom.child(0).offset();
+        let (root_guard, bottom_guard, leaf_guard, old) =
+            lock_empty_tree(self.root(), &self.locks, only_leaf)?;
         if self.leaf(old).count() > 0 {
             return Err(Error::NotEmpty);
         }

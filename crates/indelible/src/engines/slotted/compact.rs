@@ -18,13 +18,7 @@ use crate::concurrency::epochs;
 use crate::concurrency::locks::Wait;
 use crate::concurrency::sync::lock;
 use crate::engines::inner_nodes::{InnerNode, InnerTree};
-use crate::pool::{EXTENT_BYTES, Offset};
-
-/// Rounds of moving, at most. One is enough if no thread writes meanwhile.
-const MOST_ROUNDS: u64 = 4;
-
-/// Each further round leaves one part in 16 of the number of blocks in use free, for the splits of writers.
-const SPARE_DIVISOR: u64 = 16;
+use crate::pool::{EXTENT_BYTES, MOST_ROUNDS, Offset};
 
 /// Where the blocks of each class are to end.
 type Ends = [Option<Offset>; CLASSES];
@@ -70,7 +64,7 @@ impl Tree {
         std::array::from_fn(|class| {
             let space = &self.home.spaces[class];
             if space.block_bytes() <= EXTENT_BYTES {
-                space.packed_end(round, SPARE_DIVISOR)
+                space.packed_end(round)
             } else {
                 // Each run by itself may move to a lower place.
                 (space.stat().used_blocks > 0 && round == 0).then_some(Offset::from_word(0))

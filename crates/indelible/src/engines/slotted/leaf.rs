@@ -60,6 +60,16 @@ pub(super) enum LeafValue {
     Blob(Reference),
 }
 
+impl LeafValue {
+    /// In bytes.
+    pub(super) fn length(&self) -> u64 {
+        match self {
+            Self::Inline(value) => value.bytes().len() as u64,
+            Self::Blob(blob) => blob.bytes,
+        }
+    }
+}
+
 /// Words in a copy of a value: a quarter of the largest leaf, and the words at both ends.
 const VALUE_WORDS: usize = MAX_WORDS / 4 + 2;
 

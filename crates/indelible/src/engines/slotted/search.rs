@@ -159,7 +159,7 @@ impl Tree {
     }
 
     #[inline]
-    fn look_up(&self, probe: Probe<'_>, use_value: &mut dyn FnMut(LeafValue, u64)) -> Lookup {
+    fn look_up(&self, probe: Probe<'_>, use_value: &mut dyn FnMut(LeafValue)) -> Lookup {
         let Some(spot) = self.try_descend(Seek::At(probe.key)) else {
             return Lookup::Changed;
         };
@@ -176,11 +176,11 @@ impl Tree {
         let is_valid = || lock.validate(version) || planted(Bug::ReadWithoutVersion);
         match leaf.find(probe, &self.blobs, is_valid) {
             Search::Found(found) => {
-                let (value, bytes) = (leaf.value(&found), leaf.value_bytes(&found));
+                let value = leaf.value(&found);
                 if !is_valid() {
                     return Lookup::Changed;
                 }
-                use_value(value, bytes);
+                use_value(value);
                 Lookup::Done(true)
             }
             Search::Absent if is_valid() => Lookup::Done(false),
@@ -188,11 +188,7 @@ impl Tree {
         }
     }
 
-    fn look_up_until_done(
-        &self,
-        key: &[u8],
-        use_value: &mut dyn FnMut(LeafValue, u64),
-    ) -> Result<bool> {
+    fn look_up_until_done(&self, key: &[u8], use_value: &mut dyn FnMut(LeafValue)) -> Result<bool> {
         let probe = self.probe(key);
         loop {
             let found = {
@@ -209,7 +205,7 @@ impl Tree {
 
     /// See [`Strings::get_with`](crate::engines::Strings::get_with). A long value is handed out where it lies, while the thread is pinned.
     pub(super) fn get_with(&self, key: &[u8], use_value: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        self.look_up_until_done(key, &mut |value, _| match value {
+        self.look_up_until_done(key, &mut |value| match value {
             LeafValue::Inline(value) => use_value(value.bytes()),
             LeafValue::Blob(blob) => use_value(self.blobs.bytes(blob)),
         })
@@ -217,7 +213,7 @@ impl Tree {
 
     pub(super) fn value_len(&self, key: &[u8]) -> Result<Option<u64>> {
         let mut found = None;
-        self.look_up_until_done(key, &mut |_, bytes| found = Some(bytes))?;
+        self.look_up_until_done(key, &mut |value| found = Some(value.length()))?;
         Ok(found)
     }
 }

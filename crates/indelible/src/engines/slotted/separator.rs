@@ -1,11 +1,8 @@
 //! Separators of inner nodes: byte strings in DRAM.
 
-use crate::concurrency::epochs::{self, Stamp};
-use crate::concurrency::sync::lock;
+use crate::concurrency::epochs;
 use std::alloc::Layout;
-use std::collections::VecDeque;
 use std::ptr::NonNull;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes that somebody else keeps alive: a key that is searched for, or a separator. It has no lifetime, because the code that all kinds of
@@ -113,18 +110,8 @@ impl Separator {
         if self.0 == 0 {
             return;
         }
-        let bin = &mut *lock(&RETIRED);
-        bin.push_back((epochs::stamp(), self));
-        if bin.len() < MOST_RETIRED {
-            return;
-        }
-        let half = bin.len() / 2;
-        if epochs::has_passed(bin[half - 1].0) {
-            for (_, separator) in bin.drain(..half) {
-                // SAFETY: it was retired once, and no reader can have it any more.
-                unsafe { separator.free() };
-            }
-        }
+        // SAFETY: it has left its node, so that threads which pin later do not see it; and no other node has it.
+        unsafe { epochs::retire(self.0, |address| Self(address).free()) };
     }
 
     /// Frees the memory.
@@ -143,10 +130,3 @@ impl Separator {
         unsafe { std::alloc::dealloc(self.0 as *mut u8, layout) }
     }
 }
-
-/// Retired separators before it is asked which of them can be freed.
-const MOST_RETIRED: usize = 64;
-
-/// Separators that have left their nodes, the oldest first. The code that changes inner nodes is shared by all kinds of nodes and does not know
-/// the tree, so there is one list for all trees.
-static RETIRED: Mutex<VecDeque<(Stamp, Separator)>> = Mutex::new(VecDeque::new());

@@ -267,7 +267,7 @@ impl Index {
     /// `state.blocks` are in the order of the chain.
     fn move_to_front(&self, state: &mut State) {
         let space = &self.spaces[0];
-        let Some(end) = space.packed_end(0, 1) else {
+        let Some(end) = space.packed_end(0) else {
             return;
         };
         let mut moved = BTreeMap::new();

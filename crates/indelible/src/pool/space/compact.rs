@@ -17,6 +17,13 @@ pub(crate) struct SpaceNeed {
     pub(crate) length: u64,
 }
 
+/// Rounds of moving in a compaction, at most. One is enough if no thread writes meanwhile. Splits take some of the free blocks that a
+/// round has counted on, and the next round counts the free blocks again; four rounds bound the time of a compaction under writers.
+pub(crate) const MOST_ROUNDS: u64 = 4;
+
+/// Each further round leaves one part in 16 of the number of blocks in use free, for the splits of writers.
+const SPARE_DIVISOR: u64 = 16;
+
 impl Space {
     /// What extents the space has, and how many it needs. An object of several spaces asks each of them, and decides for all
     /// of them together what is to move.
@@ -37,11 +44,12 @@ impl Space {
 
     /// Where the blocks of this space could end if they were moved to the first extents, of its own ones and of those that
     /// are free in the pool; `None` if they end there already, or if nothing is known of some extents. An offset, the begin of
-    /// an extent. `shares` parts in `of` of the blocks in use are left free.
+    /// an extent. In the first round of a compaction, `round` 0, no block is left free, and in each further one another
+    /// [`SPARE_DIVISOR`]th of the number of blocks in use.
     ///
     /// So a move always leads from the last extents of the map to lower ones, and what is left behind are whole extents,
     /// also where other maps have extents in between.
-    pub(crate) fn packed_end(&self, shares: u64, of: u64) -> Option<Offset> {
+    pub(crate) fn packed_end(&self, round: u64) -> Option<Offset> {
         debug_assert!(self.block_bytes <= EXTENT_BYTES);
         let state = self.lock();
         let (&last, _) = state.extents.last_key_value()?;
@@ -54,7 +62,9 @@ impl Space {
             .map(|extent| extent.occupancy.used() as u64)
             .sum();
         let blocks = blocks_per_extent(self.block_bytes) as u64;
-        let needed = (used + used * shares / of).div_ceil(blocks).max(1);
+        let needed = (used + used * round / SPARE_DIVISOR)
+            .div_ceil(blocks)
+            .max(1);
         let mut extents = self.core.free_extents_before(last);
         extents.extend(state.extents.keys());
         extents.sort_unstable();
