@@ -69,6 +69,29 @@ fn inserts_and_removals_flush_few_lines() {
 }
 
 #[test]
+fn records_of_a_batch_share_fences() {
+    if !count::enabled() {
+        return;
+    }
+    const RECORDS: u64 = 100_000;
+    let index = new_index();
+    index
+        .bulk_load((0..RECORDS).map(|i| (point(i), i)), 0.6)
+        .unwrap();
+    let (leaves, before) = (RECORDS / 24, splits(&index));
+    let batch: Vec<_> = (0..4 * leaves).map(|i| (point(RECORDS + i), i)).collect();
+    let sum = cost(|| index.insert_batch(&batch).unwrap());
+    let (lines, fences) = average(sum, batch.len() as u64);
+    println!(
+        "{lines:.3} lines, {fences:.3} fences per record of a batch, {} splits",
+        splits(&index) - before
+    );
+    assert!(lines <= 1.2 && fences <= 0.6, "{lines} lines, {fences} fences");
+    assert_eq!(index.len().unwrap(), RECORDS + 4 * leaves);
+    assert_eq!(index.check().unwrap(), [""; 0]);
+}
+
+#[test]
 fn a_relocation_within_a_leaf_flushes_two_lines() {
     if !count::enabled() {
         return;

@@ -53,14 +53,14 @@ impl<G: Geometry> Tree<G> {
     /// The key under which to insert a record of smallest key `key`. Records with one smallest key may go anywhere among its keys; the
     /// place changes whenever a leaf of such records splits, so that they spread evenly.
     #[inline(always)]
-    fn key_to_insert(&self, key: Key) -> Key {
+    pub(super) fn key_to_insert(&self, key: Key) -> Key {
         let splits = self.splits_of_equals.load(Ordering::Relaxed);
         let ordinal = splits.reverse_bits() >> (u32::BITS - ORDINAL_BITS);
         key | Key::from(ordinal)
     }
 
     /// Whether the grid is what it was when a key was computed with or without it.
-    fn is_grid_as(&self, had_grid: bool) -> bool {
+    pub(super) fn is_grid_as(&self, had_grid: bool) -> bool {
         had_grid || self.grid.get().is_none()
     }
 
@@ -314,7 +314,7 @@ impl<G: Geometry> Tree<G> {
 
     /// Makes `reach` of the root block as large as half the record's extent, before the record can be there.
     #[inline(always)]
-    fn make_reach(&self, record: &Record) -> Result<()> {
+    pub(super) fn make_reach(&self, record: &Record) -> Result<()> {
         if G::COORDINATES == G::AXES {
             return Ok(());
         }

@@ -336,6 +336,29 @@ impl<'a, G: Geometry> Leaf<'a, G> {
         self.insert_far(pm, header, free, record);
     }
 
+    /// Adds records to a leaf that has room for all of them, with one commit.
+    pub(super) fn insert_all(self, pm: Pm, records: &[Record]) {
+        if let [record] = records {
+            return self.insert(pm, record);
+        }
+        let header = self.header();
+        let bitmap = header.bitmap::<G>();
+        let free = Shape::<G>::ALL_BITS & !bitmap;
+        // Lines 0 and 1 stay free for single inserts, if they can.
+        let far = free & !(Shape::<G>::FRONT_BITS | Shape::<G>::ARRIVAL_BITS);
+        let has_room = far.count_ones() as usize >= records.len();
+        let to = Self::slots_in_few_lines(if has_room { far } else { free }, records.len());
+        assert_eq!(to.len(), records.len(), "invariant: there is room for all");
+        pm.note("records added together", 0);
+        let mut lines = 0;
+        for (&slot, record) in to.iter().zip(records) {
+            lines |= self.write(pm, slot, record);
+        }
+        let added = to.iter().fold(0, |bits, &slot| bits | 1_u64 << slot);
+        // The commit is in `replace_bitmap`. Before it recovery sees none of the records, after it all of them.
+        self.replace_bitmap(pm, header, bitmap | added, lines, None);
+    }
+
     /// Adds a record to a leaf whose lines 0 and 1 are full, and moves as many records of these lines as there is room for.
     #[inline(never)]
     fn insert_far(self, pm: Pm, header: Header, free: u64, record: &Record) {

@@ -36,6 +36,7 @@
 //!
 //! Opening finishes at most two relocations and rebuilds nothing. Inner nodes are rebuilt on first touch and by the sweep: see `recover`.
 
+mod batch;
 mod bulk;
 mod changes;
 mod check;
@@ -297,6 +298,10 @@ impl<G: Geometry> Engine for Index<G> {
 impl<G: Geometry> Spatial<G> for Index<G> {
     fn insert(&self, shape: &G, payload: u64) -> Result<()> {
         self.tree.insert(shape, payload)
+    }
+
+    fn insert_batch(&self, records: &mut Vec<(G, u64)>) -> Result<()> {
+        self.tree.insert_batch(records)
     }
 
     fn remove(&self, shape: &G, payload: u64) -> Result<bool> {

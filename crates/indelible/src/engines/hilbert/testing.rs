@@ -61,6 +61,7 @@ impl Suite<SpatialKind> for Testing {
             StructureChange::with_variants("leaf split", 2),
             // As many records moved along as there is room for, or fewer.
             StructureChange::with_variants("entry moving", 4),
+            StructureChange::new("records added together"),
             StructureChange::new("leaf merge"),
             StructureChange::with_variants("unlink of an emptied leaf", 2),
             StructureChange::new("inner split"),
