@@ -221,11 +221,10 @@ impl<'a> Leaf<'a> {
         let (bytes, end) = (found.lengths.value(), found.lengths.words());
         if found.lengths.value_is_blob() {
             let mut reference = [0; REFERENCE_BYTES];
-            self.copy(
-                found.at,
-                (8 * end).saturating_sub(REFERENCE_BYTES),
-                &mut reference,
-            );
+            // Torn if the record is too short for a reference.
+            if let Some(from) = (8 * end).checked_sub(REFERENCE_BYTES) {
+                self.copy(found.at, from, &mut reference);
+            }
             return LeafValue::Blob(Reference::from_bytes(&reference));
         }
         let first = end - bytes.div_ceil(8).min(end);
@@ -455,4 +454,32 @@ pub(super) fn record_words(
         .step_by(8)
         .map(|at| word_at(&bytes, at))
         .collect()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_that_is_torn_is_no_reason_to_panic() {
+        let cells: Vec<Cell> = (0..64).map(|_| Cell::new(u64::MAX)).collect();
+        let leaf = Leaf {
+            offset: Offset::from_word(4096),
+            cells: &cells,
+        };
+        // A reader may take bytes that somebody has just stored for the lengths of a record, of any number of words that fit.
+        for (key, value) in [(0, 0), (0, 4), (4, 0), (0, 12), (60, 448), (0, 508)] {
+            for is_blob in [false, true] {
+                let lengths = Lengths::new(key, false, value, is_blob);
+                let found = Found {
+                    slot: 0,
+                    at: cells.len() - lengths.words(),
+                    lengths,
+                };
+                let _ = leaf.value(&found).length();
+                let _ = leaf.value_bytes(&found);
+                let _ = leaf.key_blob(&found);
+            }
+        }
+    }
 }

@@ -40,6 +40,7 @@ mod bulk;
 mod check;
 mod compact;
 mod directory;
+mod distribute;
 mod inner;
 mod insert;
 mod layout;
