@@ -131,7 +131,7 @@ unsafe impl Node for Inner {
 
 /// The first 8 bytes as a number that compares as they do, padded with zeros.
 #[inline(always)]
-fn head_of(bytes: &[u8]) -> u64 {
+pub(super) fn head_of(bytes: &[u8]) -> u64 {
     match bytes.first_chunk() {
         Some(&eight) => u64::from_be_bytes(eight),
         None => {

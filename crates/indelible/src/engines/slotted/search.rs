@@ -113,7 +113,7 @@ impl Tree {
 
     /// Asks the caches for all lines of a leaf, which may be the wrong one: which of them the record is in is known only from the header.
     #[inline(always)]
-    fn prefetch_leaf(&self, child: Child) {
+    pub(super) fn prefetch_leaf(&self, child: Child) {
         let first = self.core.base().wrapping_add(child.offset().get() as usize);
         for line in (0..self.leaf_bytes).step_by(crate::pmem::LINE) {
             prefetch(first.wrapping_add(line).cast_const());
