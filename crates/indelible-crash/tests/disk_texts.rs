@@ -11,7 +11,7 @@ fn whatever_a_power_cut_leaves_of_the_log_no_byte_string_that_was_acknowledged_i
     let [alone, together, least] = if is_deep {
         [600, 4_000, 500_000]
     } else {
-        [24, 60, 5_000]
+        [12, 60, 5_000]
     };
     let tally = Tally::default();
     for &kind in StringKind::all() {
