@@ -39,6 +39,8 @@ mod blobs;
 mod bulk;
 mod check;
 mod compact;
+#[cfg(all(test, not(loom)))]
+mod damage;
 mod directory;
 mod distribute;
 mod inner;
