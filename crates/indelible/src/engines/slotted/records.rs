@@ -6,7 +6,7 @@ use super::layout::{
     CommitWord, FINGERPRINTS, HEADER_WORDS, LENGTHS_BYTES, LONG_KEY_BYTES, Lengths, MAX_WORDS,
     PLACES, REFERENCE_BYTES, Reference, SIBLING, SLOTS, byte_of, fingerprint, set_byte,
 };
-use super::leaf::{Leaf, record_words};
+use super::leaf::{Leaf, write_record};
 use crate::pmem::schedule::point;
 use crate::pool::Offset;
 use crate::{Error, Result};
@@ -452,12 +452,16 @@ pub(super) fn image(
         let key = records.key(at);
         let hash = super::layout::hash(seed, key);
         let key_blob = records.list[at].key_blob.map(|blob| (hash, blob));
-        let record = record_words(&key[prefix..], key_blob, &records.value(at));
-        image[end..end + record.len()].copy_from_slice(&record);
+        let count = write_record(
+            &mut image[end..],
+            &key[prefix..],
+            key_blob,
+            &records.value(at),
+        );
         set_byte(&mut fingerprints, slot, fingerprint(hash));
         set_byte(&mut places, slot, end as u8);
         word = word.with(slot);
-        end += record.len();
+        end += count;
     }
     image[0] = word.0;
     image[SIBLING] = next.get();
