@@ -125,11 +125,6 @@ impl MapArgs {
         let says_nothing = self.options == MapOptions::default();
         self.options.clone().accept_any(says_nothing)
     }
-
-    /// The words of a command line that say the same.
-    pub fn words(&self) -> Vec<String> {
-        vec!["--kind".into(), self.options.to_string()]
-    }
 }
 
 /// What a new object of either family is, for the commands that make both.
