@@ -162,18 +162,31 @@ struct Watch {
 }
 
 impl Watch {
-    /// Another step has begun.
-    fn meet(&mut self, change: Change) {
+    /// Another step has begun, beside these that are in flight.
+    fn meet(&mut self, change: Change, in_flight: &[(usize, usize, Change)]) {
         match change {
-            Change::Add(place) => self.most = self.most.with(1, place),
+            Change::Add(place) => self.arrive(place, in_flight),
             Change::Take(place) => self.least = self.least.without(place).unwrap_or(self.least),
             Change::Move(from, to) => {
                 self.least = self.least.without(from).unwrap_or(self.least);
-                self.most = self.most.with(1, to);
+                self.arrive(to, in_flight);
             }
             _ => {}
         }
         self.is_at_one_moment &= !matches!(change, Change::Add(_) | Change::Take(_));
+    }
+
+    /// A record may come to `place`, and be moved on from there by steps that are in flight, once by each.
+    fn arrive(&mut self, place: u8, in_flight: &[(usize, usize, Change)]) {
+        self.most = self.most.with(1, place);
+        for (at, &(.., change)) in in_flight.iter().enumerate() {
+            if let Change::Move(from, to) = change
+                && from == place
+            {
+                let others: Vec<_> = [&in_flight[..at], &in_flight[at + 1..]].concat();
+                self.arrive(to, &others);
+            }
+        }
     }
 
     fn allows(&self, least: Counts, most: Counts) -> bool {
@@ -235,7 +248,7 @@ impl Register {
     /// A step begins.
     fn begin(&mut self, step: usize, first: usize, change: Change) {
         for watch in &mut self.watches {
-            watch.meet(change);
+            watch.meet(change, &self.in_flight);
         }
         if change == Change::Look {
             let values = self.allowed();
@@ -567,6 +580,23 @@ mod tests {
         history.returned(0, &[Saw::PresenceAt(0, true)]).unwrap();
         assert!(history.allows(&[(1, at(0).0)]).is_err());
         assert!(history.allows(&[(1, at(2).0)]).is_ok());
+    }
+
+    #[test]
+    fn a_record_that_is_added_may_be_moved_on_by_a_step_that_began_before() {
+        let at = |place| Counts::default().with(1, place);
+        let look = |moves: &[(u8, u8)]| {
+            let mut history = History::new(&[]);
+            for (number, &(from, to)) in moves.iter().enumerate() {
+                let steps = Steps::one(1, Change::Move(from, to));
+                history.invoke(10 + number, &steps).unwrap();
+            }
+            history.invoke(1, &Steps::one(1, Change::Look)).unwrap();
+            history.invoke(2, &Steps::one(1, Change::Add(2))).unwrap();
+            history.returned(1, &[Saw::Between(at(0), at(0))])
+        };
+        assert!(look(&[]).is_err() && look(&[(2, 1)]).is_err());
+        assert!(look(&[(2, 0)]).is_ok() && look(&[(1, 0), (2, 1)]).is_ok());
     }
 
     #[test]

@@ -19,6 +19,8 @@ use indelible::pmem::trace::{Action, Event};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Formatter};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// A place in the library that writes, flushes or fences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -229,23 +231,57 @@ const LIMITS_IN_RECOVERY: Limits = Limits {
     depth: 0,
 };
 
+/// What the recoveries of a recording do.
+fn recoveries_of(
+    (structure, recording): &(Any, Recording<AnyOperation>),
+) -> BTreeMap<EventKey, (Event, bool)> {
+    let tally = Tally::default();
+    let mut explorer = Explorer::new(structure, CrashModel::Pmem, LIMITS_IN_RECOVERY, 0, &tally);
+    explorer.in_recovery = Some(BTreeMap::new());
+    if let Err(failure) = explorer.explore(recording) {
+        panic!("without a planted bug: {failure}");
+    }
+    explorer.in_recovery.unwrap_or_default()
+}
+
+/// What `work` makes of each item, in the order of the items.
+fn on_all_cores<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work_on = || {
+        while let Some((at, item)) = {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            items.get(at).map(|item| (at, item))
+        } {
+            let result = work(item);
+            results
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push((at, result));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work_on);
+        }
+    });
+    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.sort_unstable_by_key(|&(at, _)| at);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
 /// Recoveries of some images have flushes, fences and commits that no recording has.
 fn only_in_recovery(recordings: &[(Any, Recording<AnyOperation>)]) -> Vec<InRecovery> {
     let recorded: BTreeSet<EventKey> = recordings
         .iter()
         .flat_map(|(_, recording)| recording.events.iter().filter_map(event_key))
         .collect();
-    let tally = Tally::default();
+    let alone = &recordings[..alone().min(recordings.len())];
     let mut all: BTreeMap<EventKey, InRecovery> = BTreeMap::new();
-    for (number, (structure, recording)) in recordings.iter().take(alone()).enumerate() {
-        let limits = LIMITS_IN_RECOVERY;
-        let mut explorer = Explorer::new(structure, CrashModel::Pmem, limits, 0, &tally);
-        explorer.in_recovery = Some(BTreeMap::new());
-        if let Err(failure) = explorer.explore(recording) {
-            panic!("without a planted bug: {failure}");
-        }
-        let found = explorer.in_recovery.unwrap_or_default().into_iter();
-        for (key, (event, can_be_early)) in found.filter(|(key, _)| !recorded.contains(key)) {
+    for (number, found) in on_all_cores(alone, recoveries_of).into_iter().enumerate() {
+        for (key, (event, can_be_early)) in found {
+            if recorded.contains(&key) {
+                continue;
+            }
             let known = all.entry(key).or_insert(InRecovery {
                 event,
                 can_be_early,

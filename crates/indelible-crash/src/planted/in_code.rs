@@ -61,7 +61,7 @@ impl Stage {
 
     /// Histories of one theme by two threads, without crashes or with so many images at each point.
     const fn of_theme(theme: u64, images_per_point: usize) -> Self {
-        let histories = if images_per_point == 0 { 4_800 } else { 480 };
+        let histories = if images_per_point == 0 { 9_600 } else { 240 };
         Self::new(histories, 24, 2, images_per_point, Some(theme))
     }
 

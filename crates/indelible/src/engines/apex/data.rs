@@ -267,9 +267,10 @@ impl DataNode {
     /// The group of a predicted slot.
     #[inline(always)]
     fn group(&self, predicted: usize) -> &SlotGroup {
-        debug_assert!(predicted < self.primary as usize);
-        // SAFETY: every 256 slots of the primary array have a group, and by data I7 the model predicts no other slots. Callers pass
-        // results of `predict`, or slots below `primary`.
+        debug_assert!(predicted / GROUP_SLOTS < self.groups.len());
+        // SAFETY: every 256 slots of the primary array have a group, and by data I7 the model predicts no other slots. Callers pass results of
+        // `predict`, or slots of a group that has such a result: the last group may have fewer slots than 256, and the chunks of a scan do not
+        // ask how many.
         unsafe { self.groups.get_unchecked(predicted / GROUP_SLOTS) }
     }
 }

@@ -69,7 +69,7 @@ use crate::pmem::Pm;
 use crate::pool::{Offset, PoolCore, Space};
 use crate::spatial::{Geometry, Grid, MAX_AXES, Metric, Rect};
 use crate::{Error, Result};
-use changes::Changes;
+use changes::{Changes, Merges};
 use grid::Reach;
 use inner::{Bounds, Child, Entry, Inner};
 use layout::{INTENTS, LEAF_BYTES, RootBlock, RootWords};
@@ -107,6 +107,8 @@ struct Tree<G> {
     relocations: Changes,
     /// Changes of the inner nodes and of the chain.
     structure: Changes,
+    /// Where leaves have been merged lately.
+    merges: Merges,
     /// Which intents of the root block are in use.
     intents: Mutex<[bool; INTENTS]>,
     /// How far the records have been counted since the open: children of bottom nodes say which leaves have been.
@@ -148,6 +150,7 @@ impl<G: Geometry> Tree<G> {
             reorganizing: Mutex::new(()),
             relocations: Changes::default(),
             structure: Changes::default(),
+            merges: Merges::default(),
             intents: Mutex::default(),
             count: RecordCount::default(),
             splits: AtomicU64::new(0),
@@ -348,6 +351,8 @@ crate::pmem::planted::bugs! { "hilbert":
     UnlockBeforeFence,
     /// A search does not look at the version of a leaf afterwards.
     ReadWithoutVersion,
+    /// A search goes on after the leaf that it has visited last, and the next one, have been merged.
+    MergesIgnored,
     /// A writer does not validate the boxes above the leaf once it has locked the leaf.
     BoxesNotValidated,
     /// The sweep does not mark the root block of the index.

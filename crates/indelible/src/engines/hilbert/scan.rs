@@ -2,8 +2,11 @@
 //!
 //! A search visits the leaves whose boxes meet the window in the order of keys, and remembers how far it has come: the key below which
 //! everything has been visited. Nodes are read under their versions; if one has changed, the search comes down again from the root, to that key.
-//! Every record belongs to one key, and every key to one leaf at any time, so that splits and merges can neither hide a record nor show one
-//! twice. What *can* is a relocation from leaf to leaf: the search begins again if one began meanwhile (see `changes`).
+//! Every record belongs to one key, and every key to one leaf at any time, so that splits can neither hide a record nor show one twice. What
+//! *can* is a relocation. One from leaf to leaf is announced, and the search begins again if one began meanwhile (see `changes`). One within a
+//! leaf is not: it is seen whole or not at all, since a leaf is read whole at once. So a search begins again, too, if the leaf that it has visited
+//! last has been merged with the next one (see [`Merges`](super::changes::Merges)). Without such a merge no record can be relocated within a leaf
+//! across the key that the search has reached; and a merge changes a node on the way down to this key, so that the search comes down again.
 //!
 //! A node whose box does not meet the window is passed by as of the moment when its parent was validated: the box contained all records
 //! that were there by then.
@@ -12,7 +15,6 @@ use super::Bug;
 use super::Tree;
 use super::changes::MOST_FAILURES;
 use super::inner::{Bounds, Child, Inner, Key, code_of, key_of};
-use super::insert::ORDINALS;
 use super::leaf::{Leaf, slots};
 use super::search::{Changed, MOST_LEVELS};
 use crate::Result;
@@ -40,8 +42,7 @@ struct Level<'a> {
 enum Visit {
     /// All has been visited.
     Done,
-    /// A leaf has been merged with one that had been visited, and records that are equal lie on both sides of the key that has been reached: begin
-    /// again.
+    /// The leaf begins before the key that has been reached, because it has been merged with one that had been visited: begin again.
     Restart,
     /// Go on from the key that has been reached: a node has changed, or it is time to let others reuse blocks.
     Again,
@@ -121,8 +122,9 @@ impl<G: Geometry> Tree<G> {
             found,
         };
         let mut wait = Wait::default();
+        let mut merges_seen = 0;
         loop {
-            let before = search.from;
+            let (before, merges) = (search.from, self.merges.count());
             let visit = {
                 let _guard = epochs::pin();
                 dispatch(
@@ -132,13 +134,16 @@ impl<G: Geometry> Tree<G> {
                     },
                 )
             };
+            // Between two visits and during the second one nothing else tells whether leaves that meet where the second one began were merged.
+            let is_torn = before > 0
+                && self.merges.may_have_been_at(before, merges_seen)
+                && !planted(Bug::MergesIgnored);
+            merges_seen = merges;
             match visit {
+                _ if is_torn => search.begin_again(first_found),
                 Visit::Done => return Ok(()),
                 Visit::Index(key) => self.index_on_demand(key)?,
-                Visit::Restart => {
-                    search.from = 0;
-                    search.found.truncate(first_found);
-                }
+                Visit::Restart => search.begin_again(first_found),
                 Visit::Again if search.from == before => wait.step(),
                 Visit::Again => {}
             }
@@ -147,6 +152,12 @@ impl<G: Geometry> Tree<G> {
 }
 
 impl<'a, G: Geometry> Search<'a, G> {
+    /// Forgets what has been found, of which the first was to become number `first_found`.
+    fn begin_again(&mut self, first_found: usize) {
+        self.from = 0;
+        self.found.truncate(first_found);
+    }
+
     /// The children of a node that meet the windows and have not been visited.
     #[inline(always)]
     fn children_of<S: Simd>(&self, node: &Inner, low: Key) -> u64 {
@@ -251,7 +262,7 @@ impl<'a, G: Geometry> Search<'a, G> {
                     None => continue,
                 }
             }
-            if self.from > low && self.from & ORDINALS != 0 {
+            if self.from > low && !planted(Bug::MergesIgnored) {
                 return Visit::Restart;
             }
             if self
@@ -288,8 +299,8 @@ impl<'a, G: Geometry> Search<'a, G> {
         }
         for slot in slots(meets) {
             let record = leaf.record(slot);
-            // A leaf that was merged with a visited one has records that were found there.
-            if self.from > low && self.tree.key(&record) < self.from {
+            if planted(Bug::MergesIgnored) && self.from > low && self.tree.key(&record) < self.from
+            {
                 continue;
             }
             self.found.push((record.shape(), record.payload::<G>()));

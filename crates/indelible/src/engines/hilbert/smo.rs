@@ -208,6 +208,7 @@ impl<G: Geometry> Tree<G> {
             "leaf merge"
         };
         self.pm.note(change, u64::from(records.is_empty()));
+        self.merges.note(parent.key(right_slot));
         // The commit of the merge is in `replace_bitmap`. Before it recovery sees both leaves; after it the left one holds all records, and the
         // right one is unreachable and is swept.
         left.merge(self.pm, &records, right.next());

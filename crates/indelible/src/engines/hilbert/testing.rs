@@ -30,6 +30,14 @@ impl Suite<SpatialKind> for Testing {
         Bug::ALL
     }
 
+    fn theme_of(&self, bug: &crate::pmem::planted::Bug) -> Option<u64> {
+        match bug.name {
+            "hilbert.MergesIgnored" => Some(8),
+            "hilbert.UnlockBeforeFence" => Some(9),
+            _ => None,
+        }
+    }
+
     fn commits(&self) -> &'static [&'static str] {
         &[
             "hilbert.arrival",
@@ -116,6 +124,7 @@ impl Suite<SpatialKind> for Testing {
             EquivalentMutant::new(Mutant::Swapped("hilbert.arrival", "lbtree.remove"), HINT),
             EquivalentMutant::new(Mutant::Swapped("hilbert.change", "lbtree.remove"), HINT),
             EquivalentMutant::new(Mutant::Swapped("hilbert.change", "lbtree.switch"), HINT),
+            EquivalentMutant::new(Mutant::Swapped("hilbert.relocated", "lbtree.remove"), HINT),
             EquivalentMutant::new(Mutant::Swapped("hilbert.relink", "lbtree.remove"), HINT),
             EquivalentMutant::new(Mutant::Swapped("hilbert.relink", "lbtree.move*"), HINT),
             EquivalentMutant::seldom(Mutant::Swapped("lbtree.insert", "hilbert.*"), HINT),
@@ -309,7 +318,7 @@ fn tall(seed: u64, operations: usize) -> SpatialHistory {
 const SHRINKS_AFTER: usize = 420;
 
 /// Themes of several threads.
-const THEMES_TOGETHER: u64 = 8;
+const THEMES_TOGETHER: u64 = 10;
 
 /// Leaves of the index that [`thin_leaves`] makes, about.
 const LEAVES: u64 = 18;
@@ -332,19 +341,23 @@ fn together(kind: SpatialKind, theme: u64, size: Size, random: &mut SmallRng) ->
     let payloads = match theme {
         0 => 5,
         1 | 5 => 30,
+        8 => 24,
         2 => 24,
         7 => 2,
+        9 => 3,
         _ => LEAVES * 6,
     };
     let mut keys = places(random, payloads);
-    if theme == 7 {
-        keys.lay = Lay::Equal;
+    match theme {
+        7 => keys.lay = Lay::Equal,
+        8 => keys.lay = Lay::Line,
+        _ => {}
     }
     let all = |payloads: u64| (0..payloads).map(|payload| Insert(payload, 0)).collect();
     let before = match theme {
         0 => Vec::new(),
         1 => all(8),
-        2 | 5 | 6 => all(payloads),
+        2 | 5 | 6 | 9 => all(payloads),
         7 => (0..random.random_range(6..24))
             .map(|i| Insert(i % payloads, 0))
             .collect(),
@@ -378,6 +391,13 @@ fn together(kind: SpatialKind, theme: u64, size: Size, random: &mut SmallRng) ->
                 (7, 0..5) => Insert(payload, 0),
                 (7, 5..10) => Remove(payload, 0),
                 (7, 10) => Window(EVERYTHING),
+                // Leaves are merged, and records run from one half of a merged leaf to the other, while others look at all of them.
+                (8, 0..6) if is_even => Remove(payload, 0),
+                (8, 6..16) if is_even => Relocate(payload, 0, 1),
+                (8, 0..14) => Window(EVERYTHING),
+                // Few records, which several threads remove.
+                (9, 0..11) => Remove(payload, 0),
+                (9, 11..15) => Insert(payload, 0),
                 _ => anything(keys, false, random, &mut OtherIndex::Absent),
             }
         };
