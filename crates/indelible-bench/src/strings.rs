@@ -163,6 +163,8 @@ fn table(entrants: &[&Contestant], medians: &[[f64; 4]], out: &mut dyn Write) ->
         let cells = figures.iter().enumerate().map(|(measure, figure)| {
             match peer.filter(|_| measure < 3) {
                 Some(peer) => format!("{figure:.0} ({:.2})", medians[peer][measure] / figure),
+                // A database that keeps all in its cache has no file to speak of.
+                None if *figure < 1.0 => "–".into(),
                 None => format!("{figure:.1}"),
             }
         });
