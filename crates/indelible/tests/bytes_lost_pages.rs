@@ -59,10 +59,11 @@ fn salvage(path: &Path, contents: &[Contents]) -> Found {
         let Ok(found) = map.iter().collect::<indelible::Result<Vec<_>>>() else {
             return Found::Damage;
         };
-        let is_same = |((key, value), (k, v)): ((&Vec<u8>, &Vec<u8>), &(Vec<u8>, Vec<u8>))| {
+        let is_same = |(key, value): (&Vec<u8>, &Vec<u8>), (k, v): &(Vec<u8>, Vec<u8>)| {
             key == k && value.len() == v.len() && (value == v || value.len() > 256)
         };
-        let whole = found.len() == records.len() && records.iter().zip(&found).all(is_same);
+        let whole =
+            found.len() == records.len() && records.iter().zip(&found).all(|(a, b)| is_same(a, b));
         if !whole || map.len().unwrap() != records.len() as u64 {
             return Found::Loss(format!("{} of {name}", found.len()));
         }
@@ -92,7 +93,7 @@ fn a_page_that_was_lost_is_never_taken_for_one_without_records() {
             shuffled.sort_by_key(|(key, _)| {
                 mix(key
                     .iter()
-                    .fold(7, |a, &b| a * 31 + u64::from(b) & 0xff_ffff))
+                    .fold(7, |a, &b| (a * 31 + u64::from(b)) & 0xff_ffff))
             });
         }
         for (key, value) in shuffled {
