@@ -306,7 +306,9 @@ impl Victim {
     fn compare(&self, map: &Target, in_flight: &[Step]) -> Result<()> {
         let uncertain = |key: u64| in_flight.iter().find(|step| step.key() == key);
         let certain = |(key, _): &(u64, u64)| uncertain(*key).is_none();
-        let mut found = map.records().with_context(|| format!("seed {}", self.seed))?;
+        let mut found = map
+            .records()
+            .with_context(|| format!("seed {}", self.seed))?;
         found.retain(certain);
         let expected: Vec<(u64, u64)> = self
             .model

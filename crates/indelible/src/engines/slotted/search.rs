@@ -188,7 +188,11 @@ impl Tree {
         }
     }
 
-    fn look_up_until_done(&self, key: &[u8], use_value: &mut dyn FnMut(&LeafValue)) -> Result<bool> {
+    fn look_up_until_done(
+        &self,
+        key: &[u8],
+        use_value: &mut dyn FnMut(&LeafValue),
+    ) -> Result<bool> {
         let probe = self.probe(key);
         loop {
             let found = {
