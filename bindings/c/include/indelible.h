@@ -1,5 +1,5 @@
 /*
- * Indelible for C and C++: maps from uint64_t to uint64_t, and spatial indexes, that outlive the process.
+ * Indelible for C and C++: maps from uint64_t to uint64_t, maps of byte strings, and spatial indexes, that outlive the process.
  *
  * Made by cbindgen from bindings/c/src; the test `header` compares. Do not edit.
  *
@@ -77,7 +77,8 @@ typedef enum indelible_status {
    */
   INDELIBLE_STATUS_PRESENT = 2,
   /**
-   * A pointer is null, a name is not UTF-8 or too long, a number is outside its range, or corners make no box.
+   * A pointer is null, a name is not UTF-8 or too long, a key or a value is too long, a number is outside its range, or
+   * corners make no box.
    */
   INDELIBLE_STATUS_INVALID = -1,
   /**
@@ -124,6 +125,16 @@ typedef enum indelible_status {
    */
   INDELIBLE_STATUS_PANIC = -11,
 } indelible_status;
+
+/**
+ * A range of a map of byte strings, in progress.
+ */
+typedef struct indelible_bytes_cursor indelible_bytes_cursor;
+
+/**
+ * An open map of byte strings.
+ */
+typedef struct indelible_bytes indelible_bytes;
 
 /**
  * An open map.
@@ -393,6 +404,159 @@ enum indelible_status indelible_bulk_load(const struct indelible_map *map,
  * `map` is open; `count` can be written.
  */
 enum indelible_status indelible_len(const struct indelible_map *map, uint64_t *count);
+
+/**
+ * Opens the map of byte strings `name` (1 to 63 bytes of UTF-8) of `pool`, and creates it if it is not there.
+ *
+ * `options` says how a new map is laid out (`kind=slotted,leaf=512`); null or an empty string means the defaults, and opens a map that is
+ * there whatever its options are. The handle is written to `map` on INDELIBLE_STATUS_OK and to be closed with indelible_bytes_close. A
+ * map of numbers of the same name is refused with INDELIBLE_STATUS_REFUSED.
+ *
+ * # Safety
+ *
+ * `pool` is open; `name` and, unless it is null, `options` end with a zero byte; `map` can be written.
+ */
+enum indelible_status indelible_bytes_open(const struct indelible_pool *pool,
+                                           const char *name,
+                                           const char *options,
+                                           struct indelible_bytes **map);
+
+/**
+ * Closes a map of byte strings.
+ *
+ * # Safety
+ *
+ * `map` came from indelible_bytes_open, is not in use by another thread, and is not used afterwards.
+ */
+enum indelible_status indelible_bytes_close(struct indelible_bytes *map);
+
+/**
+ * Copies the value of the key of `key_length` bytes at `key` to `value`, at most `capacity` bytes of it, and writes the length of the whole
+ * value to `value_length`; if this is more than `capacity`, the rest was not copied. Or returns INDELIBLE_STATUS_ABSENT and writes nothing.
+ *
+ * With `capacity` 0, `value` may be null, and a long value is not read.
+ *
+ * # Safety
+ *
+ * `map` is open; `key_length` bytes can be read at `key`; `capacity` bytes can be written to `value`, and `value_length`.
+ */
+enum indelible_status indelible_bytes_get(const struct indelible_bytes *map,
+                                          const uint8_t *key,
+                                          size_t key_length,
+                                          uint8_t *value,
+                                          size_t capacity,
+                                          size_t *value_length);
+
+/**
+ * Sets the value of a key, whether it is there or not. When the call returns, the change is as durable as the pool promises. Keys have at
+ * most 64 KiB, values at most 1 GiB; longer ones are refused with INDELIBLE_STATUS_INVALID.
+ *
+ * # Safety
+ *
+ * `map` is open; `key_length` bytes can be read at `key`, and `value_length` at `value`.
+ */
+enum indelible_status indelible_bytes_insert(const struct indelible_bytes *map,
+                                             const uint8_t *key,
+                                             size_t key_length,
+                                             const uint8_t *value,
+                                             size_t value_length);
+
+/**
+ * Adds a key, or returns INDELIBLE_STATUS_PRESENT and changes nothing if it is there.
+ *
+ * # Safety
+ *
+ * As for indelible_bytes_insert.
+ */
+enum indelible_status indelible_bytes_insert_new(const struct indelible_bytes *map,
+                                                 const uint8_t *key,
+                                                 size_t key_length,
+                                                 const uint8_t *value,
+                                                 size_t value_length);
+
+/**
+ * Sets the value of a key, or returns INDELIBLE_STATUS_ABSENT and changes nothing if it is not there.
+ *
+ * # Safety
+ *
+ * As for indelible_bytes_insert.
+ */
+enum indelible_status indelible_bytes_update(const struct indelible_bytes *map,
+                                             const uint8_t *key,
+                                             size_t key_length,
+                                             const uint8_t *value,
+                                             size_t value_length);
+
+/**
+ * Removes a key, or returns INDELIBLE_STATUS_ABSENT if it is not there.
+ *
+ * # Safety
+ *
+ * `map` is open; `key_length` bytes can be read at `key`.
+ */
+enum indelible_status indelible_bytes_remove(const struct indelible_bytes *map, const uint8_t *key, size_t key_length);
+
+/**
+ * Writes the number of records to `count`. The first call after a crash waits until all have been counted; the others take no time.
+ *
+ * # Safety
+ *
+ * `map` is open; `count` can be written.
+ */
+enum indelible_status indelible_bytes_len(const struct indelible_bytes *map,
+                                          uint64_t *count);
+
+/**
+ * Begins to read the records with keys from `first` on, up to but not including `end`, in the order of keys, which is that of memcmp. If
+ * `end` is null, all records from `first` on. The handle is written to `cursor`, and to be closed with indelible_bytes_cursor_close.
+ *
+ * A cursor is no snapshot: a record that comes or goes meanwhile may or may not be read; one that is there throughout is.
+ *
+ * # Safety
+ *
+ * `map` is open; `first_length` bytes can be read at `first` and, unless it is null, `end_length` at `end`; `cursor` can be written.
+ */
+enum indelible_status indelible_bytes_range(const struct indelible_bytes *map,
+                                            const uint8_t *first,
+                                            size_t first_length,
+                                            const uint8_t *end,
+                                            size_t end_length,
+                                            struct indelible_bytes_cursor **cursor);
+
+/**
+ * As indelible_bytes_range, but for the records whose keys begin with `prefix`.
+ *
+ * # Safety
+ *
+ * `map` is open; `prefix_length` bytes can be read at `prefix`; `cursor` can be written.
+ */
+enum indelible_status indelible_bytes_prefix(const struct indelible_bytes *map,
+                                             const uint8_t *prefix,
+                                             size_t prefix_length,
+                                             struct indelible_bytes_cursor **cursor);
+
+/**
+ * Reads the next record, and writes where its key and its value lie and how long they are. They stay there until the next call with this
+ * cursor. Or returns INDELIBLE_STATUS_ABSENT and writes nothing if there is no further record. One thread at a time uses a cursor.
+ *
+ * # Safety
+ *
+ * `cursor` is open; the four places can be written.
+ */
+enum indelible_status indelible_bytes_cursor_next(const struct indelible_bytes_cursor *cursor,
+                                                  const uint8_t **key,
+                                                  size_t *key_length,
+                                                  const uint8_t **value,
+                                                  size_t *value_length);
+
+/**
+ * Closes a cursor.
+ *
+ * # Safety
+ *
+ * `cursor` came from indelible_bytes_range or indelible_bytes_prefix, is not in use by another thread, and is not used afterwards.
+ */
+enum indelible_status indelible_bytes_cursor_close(struct indelible_bytes_cursor *cursor);
 
 /**
  * Opens the spatial index `name` (1 to 63 bytes of UTF-8) of `pool`, and creates it if it is not there.

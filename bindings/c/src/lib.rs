@@ -1,4 +1,4 @@
-//! A C interface to [`indelible`]: maps from `u64` to `u64`, and spatial indexes.
+//! A C interface to [`indelible`]: maps from `u64` to `u64`, maps of byte strings, and spatial indexes.
 //!
 //! # Overview
 //!
@@ -8,6 +8,7 @@
 //!
 //! `include/indelible.h` is made from these files by cbindgen; the test `header` keeps it up to date.
 
+mod bytes;
 mod map;
 mod pointers;
 mod pool;
@@ -16,8 +17,16 @@ mod status;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod tests_of_bytes;
+#[cfg(test)]
 mod tests_of_spatial;
 
+pub use bytes::{
+    BytesCursorHandle, BytesHandle, indelible_bytes_close, indelible_bytes_cursor_close,
+    indelible_bytes_cursor_next, indelible_bytes_get, indelible_bytes_insert,
+    indelible_bytes_insert_new, indelible_bytes_len, indelible_bytes_open, indelible_bytes_prefix,
+    indelible_bytes_range, indelible_bytes_remove, indelible_bytes_update,
+};
 pub use map::{
     MapHandle, Record, indelible_bulk_load, indelible_get, indelible_insert, indelible_insert_new,
     indelible_len, indelible_map_close, indelible_map_open, indelible_map_open_with,

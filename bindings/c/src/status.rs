@@ -16,7 +16,8 @@ pub enum Status {
     Absent = 1,
     /// The key is there already; nothing was changed.
     Present = 2,
-    /// A pointer is null, a name is not UTF-8 or too long, a number is outside its range, or corners make no box.
+    /// A pointer is null, a name is not UTF-8 or too long, a key or a value is too long, a number is outside its range, or
+    /// corners make no box.
     Invalid = -1,
     /// The operating system refused a file operation.
     Io = -2,
@@ -76,6 +77,7 @@ impl From<Error> for Failure {
             Error::NotEmpty => Status::NotEmpty,
             Error::NotAscending(_) => Status::NotAscending,
             Error::BadName(_)
+            | Error::TooLong { .. }
             | Error::BadOption(_)
             | Error::BadGeometry(_)
             | Error::BadDistance(_) => Status::Invalid,

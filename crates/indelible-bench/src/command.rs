@@ -15,6 +15,7 @@ use crate::race::{self, Options};
 use crate::report::plots::Plot;
 use crate::report::{html, markdown, svg, terminal};
 use crate::stop::Stop;
+use crate::strings::StringsArguments;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 use indelible::{IndexKind, Kind, SpatialKind};
@@ -46,6 +47,8 @@ enum BenchCommand {
     Compare(CompareArguments),
     /// The contestants.
     List,
+    /// Maps of byte strings beside their peers: insert, get, scan, bytes per key.
+    Strings(StringsArguments),
     /// How hard sets of keys are: pieces of a piecewise linear function through them.
     Data(DataArguments),
     /// The child that measures one contestant.
@@ -162,6 +165,7 @@ impl Bench {
             Some(BenchCommand::Report(arguments)) => arguments.run(out),
             Some(BenchCommand::Compare(arguments)) => arguments.run(out),
             Some(BenchCommand::List) => list(out),
+            Some(BenchCommand::Strings(arguments)) => arguments.run(out),
             Some(BenchCommand::Data(arguments)) => arguments.run(out),
             Some(BenchCommand::Job) => job::child().map(|()| true),
         };
@@ -456,7 +460,7 @@ impl RunArguments {
 }
 
 /// tmpfs where there is some, else the directory for temporary files.
-fn fast_directory() -> PathBuf {
+pub(crate) fn fast_directory() -> PathBuf {
     let tmpfs = PathBuf::from("/dev/shm");
     if tmpfs.is_dir() {
         tmpfs

@@ -34,4 +34,5 @@ pub mod preset;
 pub mod race;
 pub mod report;
 pub mod stop;
+mod strings;
 pub mod workload;

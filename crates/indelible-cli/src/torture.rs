@@ -6,11 +6,13 @@
 //! been in flight. It replays the acknowledged ones in an ordinary map and compares the whole contents; the record of the
 //! operation in flight may be as before or as after it, and nothing else may differ.
 
-use crate::commands::MapArgs;
+mod target;
+
+use crate::commands::ObjectArgs;
 use crate::output::note;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use indelible::{Map, MapOptions, Pool, PoolOptions};
+use indelible::{Pool, PoolOptions};
 use memmap2::{MmapMut, MmapOptions};
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -18,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use target::Target;
 
 /// The map that the writers write to.
 pub const MAP: &str = "torture";
@@ -101,14 +104,14 @@ pub struct Writer {
     threads: u64,
     seed: u64,
     #[command(flatten)]
-    new: MapArgs,
+    new: ObjectArgs,
 }
 
 impl Writer {
     /// Writes until killed.
     pub fn run(self) -> Result<bool> {
         let pool = Pool::open(&self.pool)?;
-        let map = open_map(&pool, self.new.options())?;
+        let map = Target::open(&pool, &self.new)?;
         let progress = Progress::open(&self.progress)?;
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..self.threads)
@@ -128,12 +131,7 @@ impl Writer {
     }
 }
 
-/// The writers' map, which a writer that was killed early may not have made.
-fn open_map(pool: &Pool, options: MapOptions) -> indelible::Result<Map<u64, u64>> {
-    pool.map_with(MAP, options)
-}
-
-fn write(map: &Map<u64, u64>, seed: u64, thread: u64, done: &AtomicU64) -> indelible::Result<()> {
+fn write(map: &Target, seed: u64, thread: u64, done: &AtomicU64) -> indelible::Result<()> {
     for i in done.load(Ordering::Acquire).. {
         match Step::at(seed, thread, i) {
             Step::Put(key, value) => map.insert(key, value)?,
@@ -151,7 +149,7 @@ pub struct Victim {
     progress_path: PathBuf,
     progress: Progress,
     options: PoolOptions,
-    new: MapArgs,
+    new: ObjectArgs,
     threads: u64,
     seed: u64,
     /// Operations of each thread that the model has replayed.
@@ -178,7 +176,7 @@ impl Victim {
     pub fn new(
         directory: &Path,
         options: PoolOptions,
-        new: MapArgs,
+        new: ObjectArgs,
         threads: u64,
         seed: u64,
     ) -> Result<Self> {
@@ -269,7 +267,7 @@ impl Victim {
         let start = Instant::now();
         let pool = self.options.open(&self.pool)?;
         let open = start.elapsed();
-        let map = open_map(&pool, self.new.options())?;
+        let map = Target::open(&pool, &self.new)?;
         map.get((mix(self.seed) % DOMAIN) << 20)?;
         let first_answer = start.elapsed();
         self.compare(&map, &in_flight)?;
@@ -305,11 +303,12 @@ impl Victim {
         in_flight
     }
 
-    fn compare(&self, map: &Map<u64, u64>, in_flight: &[Step]) -> Result<()> {
+    fn compare(&self, map: &Target, in_flight: &[Step]) -> Result<()> {
         let uncertain = |key: u64| in_flight.iter().find(|step| step.key() == key);
         let certain = |(key, _): &(u64, u64)| uncertain(*key).is_none();
-        let found: Result<Vec<(u64, u64)>, _> = map.iter().collect();
-        let mut found = found.with_context(|| format!("seed {}", self.seed))?;
+        let mut found = map
+            .records()
+            .with_context(|| format!("seed {}", self.seed))?;
         found.retain(certain);
         let expected: Vec<(u64, u64)> = self
             .model

@@ -9,8 +9,10 @@ fn kills() -> String {
 }
 
 fn torture(directory: &Path, threads: &str) {
-    for kind in indelible::Kind::all() {
-        torture_kind(&kind.to_string(), directory, threads);
+    let words = indelible::Kind::all().iter().map(ToString::to_string);
+    let strings = indelible::StringKind::all().iter().map(ToString::to_string);
+    for kind in words.chain(strings) {
+        torture_kind(&kind, directory, threads);
     }
 }
 

@@ -153,6 +153,19 @@ impl Structure for Any {
     }
 }
 
+impl Any {
+    /// Puts the pool on a disk, where it has a log. Spatial indexes are not searched there yet: they stay where they are, and `false` is
+    /// returned.
+    pub fn put_on_disk(&mut self) -> bool {
+        match self {
+            Self::Maps(of) => of.is_on_disk = true,
+            Self::Strings(of) => of.is_on_disk = true,
+            _ => return false,
+        }
+        true
+    }
+}
+
 /// A structure, and what is done to it.
 pub type Made = (Any, Workload<AnyOperation>);
 

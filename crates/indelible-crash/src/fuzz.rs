@@ -6,9 +6,11 @@ use crate::explore::{Explorer, Limits};
 use crate::maps::{Keys, Maps, Operation};
 use crate::record::record;
 use crate::tally::Tally;
+use crate::texts::Strings;
 use crate::{CrashModel, Structure, Workload};
+use indelible::checker::Texts;
 use indelible::pmem::Memory;
-use indelible::{Durability, Kind, MapOptions, PoolOptions};
+use indelible::{Durability, Kind, MapOptions, PoolOptions, StringKind};
 use std::sync::Arc;
 
 /// Takes numbers off the front of some bytes; zeros when they are used up.
@@ -117,9 +119,28 @@ fn operation(keys: Keys, bytes: &mut Bytes<'_>, has_other: &mut bool) -> Operati
     }
 }
 
-/// A small pool, cleanly closed or crashed.
-fn pool(kind: Kind, clean: bool) -> Result<Arc<Memory>, String> {
-    let (structure, workload) = Maps::from_history(kind.suite().varied(kind));
+/// A small pool, cleanly closed or crashed, with maps of one of all kinds.
+fn pool(which: usize, clean: bool) -> Result<Arc<Memory>, String> {
+    let (words, strings) = (Kind::all(), StringKind::all());
+    let which = which % (words.len() + strings.len());
+    match words.get(which) {
+        Some(&kind) => {
+            let (structure, workload) = Maps::from_history(kind.suite().varied(kind));
+            filled(&structure, &workload, clean)
+        }
+        None => {
+            let kind = strings[which - words.len()];
+            let (structure, workload) = Strings::from_history(kind.suite().varied(kind));
+            filled(&structure, &workload, clean)
+        }
+    }
+}
+
+fn filled<S: Structure<Operation = Operation>>(
+    structure: &S,
+    workload: &Workload<Operation>,
+    clean: bool,
+) -> Result<Arc<Memory>, String> {
     let memory = Arc::new(Memory::new(crate::MEMORY_BYTES));
     let open = structure.create(&memory)?;
     for operation in &workload.before {
@@ -141,9 +162,7 @@ fn pool(kind: Kind, clean: bool) -> Result<Arc<Memory>, String> {
 pub fn damaged_pool(data: &[u8]) {
     let mut bytes = Bytes(data);
     let head = bytes.next();
-    let kinds = Kind::all();
-    let kind = kinds[(head >> 4) as usize % kinds.len()];
-    let Ok(memory) = pool(kind, head & 1 == 0) else {
+    let Ok(memory) = pool((head >> 4) as usize, head & 1 == 0) else {
         return;
     };
     if head & 2 != 0 {
@@ -232,7 +251,10 @@ fn use_all(options: &PoolOptions, memory: &Arc<Memory>) -> indelible::Result<()>
         // Whatever is wrong with one, the others are looked at as well.
         let _ = use_map(&pool, &info.name);
     }
-    let _ = pool.drop_map("other");
+    for info in pool.bytes_maps() {
+        let _ = use_strings(&pool, &info.name);
+    }
+    let _ = pool.drop_object("other");
     let _ = pool.shrink();
     pool.close()
 }
@@ -274,6 +296,40 @@ fn use_map(pool: &indelible::Pool, name: &str) -> indelible::Result<()> {
         let _ = map.remove(key);
     }
     let _ = map.bulk_load([(5, 5), (6, 6)], 0.8);
+    let _ = map.check();
+    Ok(())
+}
+
+fn use_strings(pool: &indelible::Pool, name: &str) -> indelible::Result<()> {
+    let map = pool.open_bytes(name)?;
+    let key = |number: u64| Texts::Short.key(number);
+    let _ = (map.get(key(7)), map.value_len(key(8)));
+    let _ = map.iter().take(MOST_RECORDS).count();
+    let _ = map.iter().rev().take(MOST_RECORDS).count();
+    let _ = (map.check(), map.stat());
+    for number in 0..40 {
+        let _ = map.insert(key(number * 11), Texts::value(number));
+        let _ = map.remove(key(number * 7));
+    }
+    // Leaves that are there are filled and emptied.
+    let records = map.iter().map_while(Result::ok).take(MOST_RECORDS);
+    let keys: Vec<Vec<u8>> = records.map(|(key, _)| key).collect();
+    for (number, key) in keys.iter().enumerate().take(80) {
+        let _ = map.insert([key, &b"+"[..]].concat(), Texts::value(number as u64));
+        let _ = map.replace(key, Texts::value(number as u64 / 3));
+        let _ = map.prefix(key).take(MOST_RECORDS).count();
+    }
+    let _ = map.compact();
+    for key in &keys {
+        let _ = map.remove(key);
+    }
+    let _ = map.len();
+    let records = map.iter().map_while(Result::ok).take(MOST_RECORDS);
+    let keys: Vec<Vec<u8>> = records.map(|(key, _)| key).collect();
+    for key in keys {
+        let _ = map.take(key);
+    }
+    let _ = map.bulk_load([(key(5), b"5"), (key(6), b"6")], 0.8);
     let _ = map.check();
     Ok(())
 }

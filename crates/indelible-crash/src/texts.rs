@@ -18,20 +18,24 @@ pub struct Strings {
     pub options: BytesOptions,
     /// Which strings the keys are.
     pub keys: Texts,
+    /// The pool has a log, as on a disk.
+    pub is_on_disk: bool,
 }
 
 /// An open pool and its map.
 pub struct Open {
     memory: Arc<Memory>,
+    is_on_disk: bool,
     handles: Mutex<Option<(Pool, BytesMap)>>,
     /// The other map, if it has been made and is open.
     other: Mutex<Option<BytesMap>>,
 }
 
 impl Open {
-    fn new(memory: &Arc<Memory>, pool: Pool, map: BytesMap) -> Self {
+    fn new(memory: &Arc<Memory>, is_on_disk: bool, pool: Pool, map: BytesMap) -> Self {
         Self {
             memory: Arc::clone(memory),
+            is_on_disk,
             handles: Mutex::new(Some((pool, map))),
             other: Mutex::new(None),
         }
@@ -49,7 +53,9 @@ impl Open {
             drop(map);
             pool.close().map_err(text)?;
         }
-        let pool = options(false).open_memory(&self.memory).map_err(text)?;
+        let pool = options(self.is_on_disk)
+            .open_memory(&self.memory)
+            .map_err(text)?;
         let map = pool.open_bytes("m").map_err(text)?;
         *handles = Some((pool, map));
         Ok(())
@@ -73,6 +79,7 @@ impl Strings {
         let structure = Self {
             options: history.options,
             keys: history.keys,
+            is_on_disk: false,
         };
         let workload = Workload {
             before: history.before,
@@ -125,17 +132,19 @@ impl Structure for Strings {
     type Operation = Operation;
 
     fn create(&self, memory: &Arc<Memory>) -> Result<Open, String> {
-        let pool = options(false).create_memory(memory).map_err(text)?;
+        let pool = options(self.is_on_disk)
+            .create_memory(memory)
+            .map_err(text)?;
         let map = pool.bytes_with("m", self.options.clone()).map_err(text)?;
         // So that its first extent is used as well.
         map.warm_up().map_err(text)?;
-        Ok(Open::new(memory, pool, map))
+        Ok(Open::new(memory, self.is_on_disk, pool, map))
     }
 
     fn recover(&self, memory: &Arc<Memory>) -> Result<Open, String> {
-        let pool = options(false).open_memory(memory).map_err(text)?;
+        let pool = options(self.is_on_disk).open_memory(memory).map_err(text)?;
         let map = pool.open_bytes("m").map_err(text)?;
-        Ok(Open::new(memory, pool, map))
+        Ok(Open::new(memory, self.is_on_disk, pool, map))
     }
 
     fn run(&self, open: &Open, operation: &Operation) -> Result<Vec<Saw>, String> {

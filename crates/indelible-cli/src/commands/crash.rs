@@ -3,8 +3,6 @@
 use crate::output::{Output, grouped, note};
 use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
-use indelible_crash::any::Any;
-use indelible_crash::indelible::Kind;
 use indelible_crash::indelible::checker::AnyKind;
 use indelible_crash::planted::{Hunt, Hunter, Mutation};
 use indelible_crash::{CrashModel, Limits, Search, Summary, Tally, any};
@@ -68,6 +66,13 @@ fn kinds() -> String {
     names.join(", ")
 }
 
+/// The kinds of index that are searched on a disk: all but the spatial ones.
+fn kinds_on_disk() -> Vec<AnyKind> {
+    let mut kinds = AnyKind::all();
+    kinds.retain(|kind| !matches!(kind, AnyKind::Spatial(_)));
+    kinds
+}
+
 fn kind_or_all(name: &str) -> Result<String, indelible_crash::indelible::Error> {
     if name == ALL {
         return Ok(name.into());
@@ -95,22 +100,21 @@ impl Crash {
         }
         let kind = self.kind.parse::<AnyKind>().ok();
         ensure!(
-            self.medium == Medium::Pmem || matches!(kind, None | Some(AnyKind::Map(_))),
-            "only maps of words are searched on a disk yet"
+            self.medium == Medium::Pmem || !matches!(kind, Some(AnyKind::Spatial(_))),
+            "spatial indexes are not searched on a disk yet"
         );
         let run = Search {
             history: &|seed| {
                 let kind = if self.medium == Medium::Disk && kind.is_none() {
-                    // Only maps of words are searched on a disk yet.
-                    let kinds = Kind::all();
-                    Some(AnyKind::Map(kinds[seed as usize % kinds.len()]))
+                    let kinds = kinds_on_disk();
+                    Some(kinds[seed as usize % kinds.len()])
                 } else {
                     kind
                 };
                 let (mut index, workload) =
                     any::history(kind, seed, self.ops, usize::from(self.threads));
-                if let Any::Maps(maps) = &mut index {
-                    maps.is_on_disk = self.medium == Medium::Disk;
+                if self.medium == Medium::Disk {
+                    index.put_on_disk();
                 }
                 (index, workload)
             },

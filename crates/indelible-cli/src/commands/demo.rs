@@ -58,7 +58,7 @@ impl Demo {
         let mut victim = Victim::new(
             directory.path(),
             PoolOptions::new(),
-            self.new.clone(),
+            self.new.clone().into(),
             self.threads,
             7,
         )?;

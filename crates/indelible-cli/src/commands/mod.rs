@@ -125,11 +125,6 @@ impl MapArgs {
         let says_nothing = self.options == MapOptions::default();
         self.options.clone().accept_any(says_nothing)
     }
-
-    /// The words of a command line that say the same.
-    pub fn words(&self) -> Vec<String> {
-        vec!["--kind".into(), self.options.to_string()]
-    }
 }
 
 /// What a new object of either family is, for the commands that make both.
@@ -144,12 +139,30 @@ pub struct ObjectArgs {
     options: Option<ObjectOptions>,
 }
 
+impl From<MapArgs> for ObjectArgs {
+    fn from(args: MapArgs) -> Self {
+        Self {
+            options: Some(ObjectOptions::Map(args.options)),
+        }
+    }
+}
+
 /// The options of a new map, of words or of byte strings, or of a new spatial index.
 #[derive(Clone)]
 enum ObjectOptions {
     Map(MapOptions),
     Spatial(SpatialOptions),
     Strings(BytesOptions),
+}
+
+impl std::fmt::Display for ObjectOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Map(options) => options.fmt(f),
+            Self::Spatial(options) => options.fmt(f),
+            Self::Strings(options) => options.fmt(f),
+        }
+    }
 }
 
 impl std::str::FromStr for ObjectOptions {
@@ -198,6 +211,21 @@ impl std::str::FromStr for ObjectOptions {
 }
 
 impl ObjectArgs {
+    /// The words of a command line that say the same.
+    pub fn words(&self) -> Vec<String> {
+        match &self.options {
+            None => Vec::new(),
+            Some(options) => vec!["--kind".into(), options.to_string()],
+        }
+    }
+
+    /// What the command line says, or the default kind of map.
+    pub fn text(&self) -> String {
+        self.options
+            .as_ref()
+            .map_or_else(|| MapOptions::default().to_string(), ToString::to_string)
+    }
+
     /// The options of a new map; a map that is there has to be as the command line says, unless it says nothing.
     pub fn of_map(&self) -> Result<MapOptions> {
         match &self.options {

@@ -1,6 +1,6 @@
 //! `torture`.
 
-use super::{MapArgs, durability};
+use super::{ObjectArgs, durability};
 use crate::output::{Output, note};
 use crate::torture::Victim;
 use anyhow::Result;
@@ -20,7 +20,7 @@ pub struct Torture {
     #[arg(long, default_value_t = 4)]
     threads: u64,
     #[command(flatten)]
-    new: MapArgs,
+    new: ObjectArgs,
     /// What the pools promise: `process`, `power-loss`, or an interval such as `10ms`. The last two have a log on a disk.
     #[arg(long, value_parser = durability, default_value = "process")]
     durability: Durability,
@@ -83,7 +83,7 @@ impl Torture {
         }
         progress.finish_and_clear();
         let facts = [
-            ("kind", json!(self.new.options().to_string())),
+            ("kind", json!(self.new.text())),
             ("kills", json!(self.kills)),
             ("writer threads", json!(self.threads)),
             ("operations acknowledged", json!(acknowledged)),

@@ -64,13 +64,13 @@ impl Words {
         CATALOG + 16
     }
 
-    fn copy(&self, from: u64, to: u64, bytes: u64) {
+    pub(super) fn copy(&self, from: u64, to: u64, bytes: u64) {
         (0..bytes)
             .step_by(8)
             .for_each(|i| self.set(to + i, self.get(from + i)));
     }
 
-    fn extents(&self) -> u64 {
+    pub(super) fn extents(&self) -> u64 {
         self.0.metadata().unwrap().len() / EXTENT
     }
 
@@ -81,7 +81,7 @@ impl Words {
     }
 
     /// The last block of an extent of "m" that is not among the first `known`, of blocks of this size.
-    fn new_block(&self, bytes: u64, known: u64) -> Option<u64> {
+    pub(super) fn new_block(&self, bytes: u64, known: u64) -> Option<u64> {
         let owner = self.get(CATALOG);
         let extent =
             (known..self.extents()).find(|&extent| self.extent(extent) == (owner, bytes))?;

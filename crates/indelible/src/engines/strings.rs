@@ -53,6 +53,8 @@ pub(crate) struct StringRange {
     pub(crate) high: Bound<Vec<u8>>,
     /// Nothing is left.
     pub(crate) is_done: bool,
+    /// How many times something was read: who goes on reads more at once.
+    pub(crate) reads: u32,
 }
 
 impl StringRange {
@@ -73,6 +75,7 @@ impl StringRange {
             low,
             high,
             is_done: is_equal && is_open,
+            reads: 0,
         }
     }
 
@@ -93,16 +96,105 @@ impl StringRange {
 }
 
 /// The value of a record that was read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ReadValue {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadValue<'a> {
     /// The bytes; none if only keys were asked for.
-    Here(Vec<u8>),
+    Here(&'a [u8]),
     /// It is long, and is looked up when it is needed.
     Later,
 }
 
-/// Records read and not returned yet, in the order of reading.
-pub(crate) type StringBuffer = std::collections::VecDeque<(Vec<u8>, ReadValue)>;
+/// Records read and not returned yet, in the order of reading, with one buffer for the bytes of all of them: no record has memory of its own.
+#[derive(Debug, Default)]
+pub(crate) struct StringBuffer {
+    bytes: Vec<u8>,
+    records: Vec<Buffered>,
+    /// How many of the records have been taken from the front.
+    taken: usize,
+}
+
+/// Where a record lies in the bytes of a buffer: its key, then its value.
+#[derive(Clone, Copy, Debug)]
+struct Buffered {
+    from: usize,
+    key_end: usize,
+    /// `None`: looked up later.
+    value_end: Option<usize>,
+}
+
+impl StringBuffer {
+    /// Drops all records, and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.records.clear();
+        self.taken = 0;
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.taken == self.records.len()
+    }
+
+    /// Adds a record whose key consists of these two parts.
+    #[inline]
+    pub(crate) fn push(&mut self, key: [&[u8]; 2], value: ReadValue<'_>) {
+        let from = self.bytes.len();
+        self.bytes.extend_from_slice(key[0]);
+        self.bytes.extend_from_slice(key[1]);
+        let key_end = self.bytes.len();
+        let value_end = match value {
+            ReadValue::Here(value) => {
+                self.bytes.extend_from_slice(value);
+                Some(self.bytes.len())
+            }
+            ReadValue::Later => None,
+        };
+        self.records.push(Buffered {
+            from,
+            key_end,
+            value_end,
+        });
+    }
+
+    /// Takes the record back that was added last, if its key is not wanted.
+    pub(crate) fn drop_last_unless(&mut self, is_wanted: impl FnOnce(&[u8]) -> bool) {
+        if let Some(&last) = self.records.last()
+            && !is_wanted(&self.bytes[last.from..last.key_end])
+        {
+            self.bytes.truncate(last.from);
+            self.records.pop();
+        }
+    }
+
+    fn record(&self, record: Buffered) -> (&[u8], ReadValue<'_>) {
+        let value = match record.value_end {
+            Some(end) => ReadValue::Here(&self.bytes[record.key_end..end]),
+            None => ReadValue::Later,
+        };
+        (&self.bytes[record.from..record.key_end], value)
+    }
+
+    /// Takes the record that was read first.
+    pub(crate) fn pop_front(&mut self) -> Option<(&[u8], ReadValue<'_>)> {
+        let record = *self.records.get(self.taken)?;
+        self.taken += 1;
+        Some(self.record(record))
+    }
+
+    /// Takes the record that was read last.
+    pub(crate) fn pop_back(&mut self) -> Option<(&[u8], ReadValue<'_>)> {
+        if self.is_empty() {
+            return None;
+        }
+        let record = self.records.pop()?;
+        Some(self.record(record))
+    }
+
+    /// The keys of the records that are left, in the order of reading.
+    pub(crate) fn keys(&self) -> impl ExactSizeIterator<Item = &[u8]> + Clone {
+        let left = self.records[self.taken..].iter();
+        left.map(|record| &self.bytes[record.from..record.key_end])
+    }
+}
 
 /// Bytes of a value that a range reads ahead, at most, and of all values that it reads ahead at once.
 pub(crate) const MOST_READ_AHEAD: [u64; 2] = [64 << 10, 1 << 20];

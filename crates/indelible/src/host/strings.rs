@@ -107,7 +107,7 @@ impl<E: Strings> Host<E> {
     ) -> Result<()> {
         (self.shared.engine).read_on(up, unread, buffer, with_values)?;
         self.shared.after_reading_anything()?;
-        let keys = buffer.iter().map(|(key, _)| key);
+        let keys = buffer.keys();
         let is_ordered = keys
             .clone()
             .zip(keys.skip(1))

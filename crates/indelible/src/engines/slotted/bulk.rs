@@ -100,7 +100,7 @@ impl Tree {
 
     fn is_empty(&self) -> Result<bool> {
         let mut all = StringRange::new(Bound::Unbounded, Bound::Unbounded);
-        let mut buffer = StringBuffer::new();
+        let mut buffer = StringBuffer::default();
         self.read_on(true, &mut all, &mut buffer, false)?;
         Ok(buffer.is_empty())
     }

@@ -6,13 +6,14 @@
 
 use super::Tree;
 use super::blobs::{CLASSES, class_of};
+use super::distribute::Part;
 use super::inner::Seek;
 use super::insert::NewBlobs;
 use super::layout::{Reference, SLOTS};
 use super::records::{Records, Snapshot, TakenValue, Value};
 use super::search::Spot;
 use super::separator::Text;
-use super::smo::{LinkTo, Part, Run};
+use super::smo::{LinkTo, Run};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::Wait;

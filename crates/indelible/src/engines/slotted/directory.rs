@@ -143,7 +143,7 @@ impl Directory {
         let Some(tree) = self.tree() else {
             return Ok(None);
         };
-        let mut buffer = StringBuffer::new();
+        let mut buffer = StringBuffer::default();
         tree.read_on(up, &mut range, &mut buffer, true)?;
         buffer.pop_front().map(signpost).transpose()
     }
@@ -155,13 +155,13 @@ impl Directory {
             return Ok(all);
         };
         let mut range = StringRange::new(Bound::Unbounded, Bound::Unbounded);
-        let mut buffer = StringBuffer::new();
+        let mut buffer = StringBuffer::default();
         loop {
             tree.read_on(true, &mut range, &mut buffer, true)?;
             if buffer.is_empty() {
                 return Ok(all);
             }
-            for record in buffer.drain(..) {
+            while let Some(record) = buffer.pop_front() {
                 all.push(signpost(record)?);
             }
         }
@@ -207,11 +207,12 @@ impl Directory {
 }
 
 /// The low key and the offset of the leaf that a record of a directory points to.
-fn signpost((low, value): (Vec<u8>, ReadValue)) -> Result<(Vec<u8>, Offset)> {
-    match &value {
-        ReadValue::Here(word) if word.len() == 8 => {
-            Ok((low, Offset::from_word(super::layout::word_at(word, 0))))
-        }
+fn signpost((low, value): (&[u8], ReadValue<'_>)) -> Result<(Vec<u8>, Offset)> {
+    match value {
+        ReadValue::Here(word) if word.len() == 8 => Ok((
+            low.to_vec(),
+            Offset::from_word(super::layout::word_at(word, 0)),
+        )),
         _ => Err(Error::Damaged("a signpost that leads to no leaf".into())),
     }
 }

@@ -26,6 +26,7 @@ use crate::engines::inner_nodes::InnerNode;
 use crate::kernels::prefetch;
 use crate::pmem::geometry::sized_in_tests;
 use crate::pool::Offset;
+use std::ops::Range;
 
 /// Slots of a node. The last ones are for splits that make more than two leaves.
 pub(super) const SLOTS: usize = sized_in_tests(64, 12);
@@ -131,7 +132,7 @@ unsafe impl Node for Inner {
 
 /// The first 8 bytes as a number that compares as they do, padded with zeros.
 #[inline(always)]
-fn head_of(bytes: &[u8]) -> u64 {
+pub(super) fn head_of(bytes: &[u8]) -> u64 {
     match bytes.first_chunk() {
         Some(&eight) => u64::from_be_bytes(eight),
         None => {
@@ -238,21 +239,41 @@ impl Inner {
                 length = half;
             }
         }
-        // Equal heads: the whole separators decide.
-        while from < count && self.head(from) == head {
-            // SAFETY: the caller is pinned, and the rules at the head of this file hold.
-            let separator = unsafe { self.separator(from).bytes() };
+        if from < count && self.head(from) == head {
+            from = self.among_equal::<BELOW>(key, head, from..count);
+        }
+        from - 1
+    }
+
+    /// The first of `slots` whose separator is past a key. The heads of the first ones are equal to that of the key, so the whole separators
+    /// decide. Looking at one waits for memory, and all separators of a node may begin alike, so it is a binary search as well.
+    fn among_equal<const BELOW: bool>(&self, key: &[u8], head: u64, slots: Range<usize>) -> usize {
+        let (mut from, mut to) = (slots.start, slots.end);
+        let mut last = slots.start + 1;
+        while last < to {
+            let middle = last + (to - last) / 2;
+            if self.head(middle) == head {
+                last = middle + 1;
+            } else {
+                to = middle;
+            }
+        }
+        while from < to {
+            let middle = from + (to - from) / 2;
+            // SAFETY: the caller of `find` is pinned, and the rules at the head of this file hold.
+            let separator = unsafe { self.separator(middle).bytes() };
             let is_past = if BELOW {
                 separator >= key
             } else {
                 separator > key
             };
             if is_past {
-                break;
+                to = middle;
+            } else {
+                from = middle + 1;
             }
-            from += 1;
         }
-        from - 1
+        from
     }
 
     #[inline(always)]

@@ -2,7 +2,7 @@
 
 use super::blobs::Blobs;
 use super::layout::Reference;
-use super::leaf::{Found, Leaf, LeafValue, Probe, Search, record_words};
+use super::leaf::{Found, Leaf, LeafValue, MOST_RECORD_WORDS, Probe, Search, write_record};
 use super::records::Value;
 use super::search::LockedLeaf;
 use super::separator::Text;
@@ -178,10 +178,13 @@ impl Tree {
         };
         let old_blob = found.as_ref().and_then(|found| blob_of(leaf.value(found)));
         let suffix = &probe.key[leaf.commit_word().prefix().min(probe.key.len())..];
-        let record = record_words(suffix, key_blob.map(|blob| (probe.hash, blob)), value);
+        let mut record = [0; MOST_RECORD_WORDS];
+        let long_key = key_blob.map(|blob| (probe.hash, blob));
+        let words = write_record(&mut record, suffix, long_key, value);
+        let record = &record[..words];
         let was_there = found.is_some();
         if let Some(room) = leaf.room(record.len()) {
-            leaf.insert(self.pm, room, &record, probe.hash, found.as_ref());
+            leaf.insert(self.pm, room, record, probe.hash, found.as_ref());
             if !was_there {
                 self.count_change(leaf.offset, 1);
             }

@@ -221,11 +221,10 @@ impl<'a> Leaf<'a> {
         let (bytes, end) = (found.lengths.value(), found.lengths.words());
         if found.lengths.value_is_blob() {
             let mut reference = [0; REFERENCE_BYTES];
-            self.copy(
-                found.at,
-                (8 * end).saturating_sub(REFERENCE_BYTES),
-                &mut reference,
-            );
+            // Torn if the record is too short for a reference.
+            if let Some(from) = (8 * end).checked_sub(REFERENCE_BYTES) {
+                self.copy(found.at, from, &mut reference);
+            }
             return LeafValue::Blob(Reference::from_bytes(&reference));
         }
         let first = end - bytes.div_ceil(8).min(end);
@@ -416,23 +415,29 @@ impl<'a> Leaf<'a> {
     }
 }
 
-/// The words of a record.
-pub(super) fn record_words(
+/// Words in the longest record: a key and a value of a quarter of the largest leaf each.
+pub(super) const MOST_RECORD_WORDS: usize =
+    super::layout::record_words(MAX_WORDS * 2, MAX_WORDS * 2);
+
+/// Writes the words of a record to the begin of `to`, and returns how many they are.
+pub(super) fn write_record(
+    to: &mut [u64],
     suffix: &[u8],
     key_blob: Option<(u64, Reference)>,
     value: &Value<'_>,
-) -> Vec<u64> {
-    let mut bytes = Vec::with_capacity(LENGTHS_BYTES + suffix.len() + LONG_KEY_BYTES + 64);
-    bytes.extend_from_slice(&[0; LENGTHS_BYTES]);
-    match key_blob {
-        None => bytes.extend_from_slice(suffix),
+) -> usize {
+    let mut long_key = [0; LONG_KEY_BYTES];
+    let (head, tail) = match key_blob {
+        None => (suffix, &long_key[..0]),
         Some((hash, blob)) => {
-            bytes.extend_from_slice(&suffix[..suffix.len().min(super::layout::HEAD_BYTES)]);
-            bytes.extend_from_slice(&hash.to_ne_bytes());
-            bytes.extend_from_slice(&blob.to_bytes());
+            long_key[..8].copy_from_slice(&hash.to_ne_bytes());
+            long_key[8..].copy_from_slice(&blob.to_bytes());
+            (
+                &suffix[..suffix.len().min(super::layout::HEAD_BYTES)],
+                &long_key[..],
+            )
         }
-    }
-    let key = bytes.len() - LENGTHS_BYTES;
+    };
     let reference;
     let part = match value {
         Value::Inline(value) => *value,
@@ -441,18 +446,47 @@ pub(super) fn record_words(
             &reference[..]
         }
     };
+    let key = head.len() + tail.len();
     let words = super::layout::record_words(key, part.len());
-    bytes.resize(8 * words - part.len(), 0);
-    bytes.extend_from_slice(part);
-    let lengths = Lengths::new(
-        key,
-        key_blob.is_some(),
-        part.len(),
-        matches!(value, Value::Blob(_)),
-    );
+    let is_blob = matches!(value, Value::Blob(_));
+    let lengths = Lengths::new(key, key_blob.is_some(), part.len(), is_blob);
+    let to = &mut to[..words];
+    // Bytes between the key and the value are zeros.
+    to[(LENGTHS_BYTES + key) / 8..].fill(0);
+    // SAFETY: the words are borrowed mutably, any bytes are a word, and there are 8 bytes in each.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(to.as_mut_ptr().cast::<u8>(), 8 * words) };
     bytes[..LENGTHS_BYTES].copy_from_slice(&lengths.to_bytes());
-    (0..bytes.len())
-        .step_by(8)
-        .map(|at| word_at(&bytes, at))
-        .collect()
+    let tail_at = LENGTHS_BYTES + head.len();
+    bytes[LENGTHS_BYTES..tail_at].copy_from_slice(head);
+    bytes[tail_at..tail_at + tail.len()].copy_from_slice(tail);
+    bytes[8 * words - part.len()..].copy_from_slice(part);
+    words
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_that_is_torn_is_no_reason_to_panic() {
+        let cells: Vec<Cell> = (0..64).map(|_| Cell::new(u64::MAX)).collect();
+        let leaf = Leaf {
+            offset: Offset::from_word(4096),
+            cells: &cells,
+        };
+        // A reader may take bytes that somebody has just stored for the lengths of a record, of any number of words that fit.
+        for (key, value) in [(0, 0), (0, 4), (4, 0), (0, 12), (60, 448), (0, 508)] {
+            for is_blob in [false, true] {
+                let lengths = Lengths::new(key, false, value, is_blob);
+                let found = Found {
+                    slot: 0,
+                    at: cells.len() - lengths.words(),
+                    lengths,
+                };
+                let _ = leaf.value(&found).length();
+                let _ = leaf.value_bytes(&found);
+                let _ = leaf.key_blob(&found);
+            }
+        }
+    }
 }

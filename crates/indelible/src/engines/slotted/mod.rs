@@ -39,7 +39,10 @@ mod blobs;
 mod bulk;
 mod check;
 mod compact;
+#[cfg(all(test, not(loom)))]
+mod damage;
 mod directory;
+mod distribute;
 mod inner;
 mod insert;
 mod layout;

@@ -1,11 +1,12 @@
 //! Leaves in DRAM: copies that are looked at, records taken out of leaves, images of new leaves.
 
 use super::blobs::Blobs;
+use super::inner::head_of;
 use super::layout::{
     CommitWord, FINGERPRINTS, HEADER_WORDS, LENGTHS_BYTES, LONG_KEY_BYTES, Lengths, MAX_WORDS,
     PLACES, REFERENCE_BYTES, Reference, SIBLING, SLOTS, byte_of, fingerprint, set_byte,
 };
-use super::leaf::{Leaf, record_words};
+use super::leaf::{Leaf, write_record};
 use crate::pmem::schedule::point;
 use crate::pool::Offset;
 use crate::{Error, Result};
@@ -91,20 +92,35 @@ impl Snapshot {
         })
     }
 
-    /// The records, in the order of their slots.
+    /// The prefix of the leaf, whose low key is `low`.
+    fn prefix_in<'k>(&self, low: &'k [u8]) -> Result<&'k [u8]> {
+        low.get(..self.commit_word().prefix())
+            .ok_or_else(|| self.damaged("has a prefix that is longer than its low key"))
+    }
+
+    fn misplaced(&self) -> Error {
+        self.damaged("has a record that does not lie in it")
+    }
+
+    /// The records, in the order of their slots, each with its slot and its fingerprint.
     pub(super) fn records(&self) -> impl Iterator<Item = Result<RecordIn<'_>>> {
         let slots = self.commit_word().slots();
+        let three = |from: usize| -> [u64; 3] { std::array::from_fn(|i| self.words[from + i]) };
+        let (fingerprints, places) = (three(FINGERPRINTS), three(PLACES));
         (0..SLOTS)
             .filter(move |slot| slots >> slot & 1 != 0)
-            .map(|slot| {
-                self.record(slot)
-                    .ok_or_else(|| self.damaged("has a record that does not lie in it"))
+            .map(move |slot| {
+                let record = self.record_at(byte_of(&places, slot).into());
+                let mut record = record.ok_or_else(|| self.misplaced())?;
+                record.slot = slot;
+                record.fingerprint = byte_of(&fingerprints, slot);
+                Ok(record)
             })
     }
 
-    fn record(&self, slot: usize) -> Option<RecordIn<'_>> {
-        let three = |from: usize| -> [u64; 3] { std::array::from_fn(|i| self.words[from + i]) };
-        let at = usize::from(byte_of(&three(PLACES), slot));
+    /// The record that begins at `at`, in words, if one can. Its slot and its fingerprint are not filled in.
+    #[inline(always)]
+    fn record_at(&self, at: usize) -> Option<RecordIn<'_>> {
         if at < self.commit_word().heap_begin() || at >= self.count {
             return None;
         }
@@ -131,8 +147,8 @@ impl Snapshot {
             Value::Inline(value)
         };
         Some(RecordIn {
-            slot,
-            fingerprint: byte_of(&three(FINGERPRINTS), slot),
+            slot: SLOTS,
+            fingerprint: 0,
             at,
             words: lengths.words(),
             suffix,
@@ -155,6 +171,102 @@ impl Snapshot {
             }
         }
         Ok(all)
+    }
+}
+
+/// The records of a snapshot in the order of their keys. They are ranked by the first 8 bytes behind the prefix of the leaf; what comes after
+/// these is compared only where they are equal.
+pub(super) struct Ranked<'a> {
+    leaf: &'a Snapshot,
+    prefix: &'a [u8],
+    blobs: &'a Blobs,
+    /// Of each record the 8 bytes as a number that compares as they do, and where it begins in the leaf, in words.
+    order: [(u64, u8); SLOTS],
+    count: usize,
+}
+
+impl<'a> Ranked<'a> {
+    /// Ranks the records of a leaf whose low key is `low`. The caller is pinned, and the snapshot is a valid one.
+    pub(super) fn of(leaf: &'a Snapshot, low: &'a [u8], blobs: &'a Blobs) -> Result<Self> {
+        let prefix = leaf.prefix_in(low)?;
+        let mut ranked = Self {
+            leaf,
+            prefix,
+            blobs,
+            order: [(0, 0); SLOTS],
+            count: 0,
+        };
+        let places: [u64; 3] = std::array::from_fn(|i| leaf.words[PLACES + i]);
+        let mut slots = leaf.commit_word().slots();
+        while slots != 0 {
+            let at = byte_of(&places, slots.trailing_zeros() as usize);
+            slots &= slots - 1;
+            let record = leaf.record_at(at.into()).ok_or_else(|| leaf.misplaced())?;
+            ranked.order[ranked.count] = (head_of(record.suffix), at);
+            ranked.count += 1;
+        }
+        let mut order = ranked.order;
+        let mut problem = None;
+        order[..ranked.count].sort_unstable_by(|a, b| {
+            a.0.cmp(&b.0).then_with(|| {
+                let [a, b] = [a.1, b.1].map(|at| ranked.rest(at));
+                match (a, b) {
+                    (Ok(a), Ok(b)) => a.cmp(b),
+                    (Err(error), _) | (_, Err(error)) => {
+                        problem = Some(error);
+                        std::cmp::Ordering::Equal
+                    }
+                }
+            })
+        });
+        ranked.order = order;
+        problem.map_or(Ok(ranked), Err)
+    }
+
+    pub(super) fn reverse(&mut self) {
+        self.order[..self.count].reverse();
+    }
+
+    /// What the key of the record at `at` has behind the prefix.
+    fn rest(&self, at: u8) -> Result<&'a [u8]> {
+        let record = self.leaf.record_at(at.into());
+        let record = record.ok_or_else(|| self.leaf.misplaced())?;
+        match record.key_blob {
+            None => Ok(record.suffix),
+            Some((_, blob)) => (self.blobs.bytes(blob).strip_prefix(self.prefix))
+                .ok_or_else(|| self.leaf.damaged("has a key without its prefix")),
+        }
+    }
+
+    /// Whether all keys are from `low` up to `high`. The records have been ranked upwards.
+    pub(super) fn is_between(&self, low: &[u8], high: Option<&[u8]>) -> bool {
+        let Some(last) = self.count.checked_sub(1) else {
+            return true;
+        };
+        let (Ok(first), Ok(last)) = (self.rest(self.order[0].1), self.rest(self.order[last].1))
+        else {
+            return false;
+        };
+        let begins = self.prefix.len();
+        low[begins..] <= *first
+            && high.is_none_or(|high| {
+                high.strip_prefix(self.prefix)
+                    .is_some_and(|high| last < high)
+            })
+    }
+
+    /// The records: each key in two parts, and the value.
+    #[inline(always)]
+    pub(super) fn records(&self) -> impl Iterator<Item = Result<([&'a [u8]; 2], Value<'a>)>> {
+        self.order[..self.count].iter().map(|&(_, at)| {
+            let record = self.leaf.record_at(at.into());
+            let record = record.ok_or_else(|| self.leaf.misplaced())?;
+            let rest = match record.key_blob {
+                None => record.suffix,
+                Some(_) => self.rest(at)?,
+            };
+            Ok(([self.prefix, rest], record.value))
+        })
     }
 }
 
@@ -216,9 +328,7 @@ impl Records {
 
     /// Adds all records of a leaf, whose low key is `low`, in no order. The caller is pinned, and the snapshot is a valid one.
     pub(super) fn take(&mut self, leaf: &Snapshot, low: &[u8], blobs: &Blobs) -> Result<()> {
-        let prefix = low
-            .get(..leaf.commit_word().prefix())
-            .ok_or_else(|| leaf.damaged("has a prefix that is longer than its low key"))?;
+        let prefix = leaf.prefix_in(low)?;
         for record in leaf.records() {
             let record = record?;
             let key = match record.key_blob {
@@ -273,18 +383,6 @@ impl Records {
         let bytes = &self.bytes;
         self.list
             .sort_unstable_by(|a, b| bytes[a.key.from..a.key.to].cmp(&bytes[b.key.from..b.key.to]));
-    }
-
-    /// Drops the records whose keys are not wanted.
-    pub(super) fn keep_keys(&mut self, is_wanted: impl Fn(&[u8]) -> bool) {
-        let bytes = &self.bytes;
-        self.list
-            .retain(|record| is_wanted(&bytes[record.key.from..record.key.to]));
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.bytes.clear();
-        self.list.clear();
     }
 
     /// Drops the first `count` records.
@@ -354,12 +452,16 @@ pub(super) fn image(
         let key = records.key(at);
         let hash = super::layout::hash(seed, key);
         let key_blob = records.list[at].key_blob.map(|blob| (hash, blob));
-        let record = record_words(&key[prefix..], key_blob, &records.value(at));
-        image[end..end + record.len()].copy_from_slice(&record);
+        let count = write_record(
+            &mut image[end..],
+            &key[prefix..],
+            key_blob,
+            &records.value(at),
+        );
         set_byte(&mut fingerprints, slot, fingerprint(hash));
         set_byte(&mut places, slot, end as u8);
         word = word.with(slot);
-        end += record.len();
+        end += count;
     }
     image[0] = word.0;
     image[SIBLING] = next.get();

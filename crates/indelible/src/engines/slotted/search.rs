@@ -113,7 +113,7 @@ impl Tree {
 
     /// Asks the caches for all lines of a leaf, which may be the wrong one: which of them the record is in is known only from the header.
     #[inline(always)]
-    fn prefetch_leaf(&self, child: Child) {
+    pub(super) fn prefetch_leaf(&self, child: Child) {
         let first = self.core.base().wrapping_add(child.offset().get() as usize);
         for line in (0..self.leaf_bytes).step_by(crate::pmem::LINE) {
             prefetch(first.wrapping_add(line).cast_const());
@@ -159,7 +159,7 @@ impl Tree {
     }
 
     #[inline]
-    fn look_up(&self, probe: Probe<'_>, use_value: &mut dyn FnMut(LeafValue)) -> Lookup {
+    fn look_up(&self, probe: Probe<'_>, use_value: &mut dyn FnMut(&LeafValue)) -> Lookup {
         let Some(spot) = self.try_descend(Seek::At(probe.key)) else {
             return Lookup::Changed;
         };
@@ -180,7 +180,7 @@ impl Tree {
                 if !is_valid() {
                     return Lookup::Changed;
                 }
-                use_value(value);
+                use_value(&value);
                 Lookup::Done(true)
             }
             Search::Absent if is_valid() => Lookup::Done(false),
@@ -188,7 +188,11 @@ impl Tree {
         }
     }
 
-    fn look_up_until_done(&self, key: &[u8], use_value: &mut dyn FnMut(LeafValue)) -> Result<bool> {
+    fn look_up_until_done(
+        &self,
+        key: &[u8],
+        use_value: &mut dyn FnMut(&LeafValue),
+    ) -> Result<bool> {
         let probe = self.probe(key);
         loop {
             let found = {
@@ -207,7 +211,7 @@ impl Tree {
     pub(super) fn get_with(&self, key: &[u8], use_value: &mut dyn FnMut(&[u8])) -> Result<bool> {
         self.look_up_until_done(key, &mut |value| match value {
             LeafValue::Inline(value) => use_value(value.bytes()),
-            LeafValue::Blob(blob) => use_value(self.blobs.bytes(blob)),
+            LeafValue::Blob(blob) => use_value(self.blobs.bytes(*blob)),
         })
     }
 

@@ -26,9 +26,10 @@
 //! is looked for before the bottom node is locked, since a search that follows an outdated pointer may wait for any node. A thread may
 //! search and change a directory while it holds locks of the tree below it, never the other way round.
 
+use super::distribute::Part;
 use super::inner::{Child, Entry, Inner, Seek};
 use super::insert::NewBlobs;
-use super::layout::{HEADER_WORDS, Reference, SLOTS, prefix_of, shortest_separator};
+use super::layout::{Reference, SLOTS, prefix_of, shortest_separator};
 use super::leaf::{Leaf, Probe};
 use super::records::{Records, Snapshot, Value, image, low_words};
 use super::search::{LockedLeaf, Spot};
@@ -50,12 +51,6 @@ pub(super) struct NewRecord<'a> {
     pub(super) value: &'a Value<'a>,
     /// The slot of the record of the same key, which goes.
     pub(super) replaces: Option<usize>,
-}
-
-/// A new leaf: which records it gets, and its low key.
-pub(super) struct Part {
-    pub(super) records: Range<usize>,
-    pub(super) low: Vec<u8>,
 }
 
 /// What leads to a leaf.
@@ -93,78 +88,6 @@ pub(super) struct Run<'a> {
 }
 
 impl Tree {
-    /// Whether records fit into a new leaf, which gets `words` at most, beside the header.
-    fn fits(
-        &self,
-        records: &Records,
-        range: &Range<usize>,
-        (low, high): (&[u8], Option<&[u8]>),
-        words: usize,
-    ) -> bool {
-        if range.len() > SLOTS {
-            return false;
-        }
-        let prefix = prefix_of(low, high);
-        let taken: usize = range.clone().map(|at| records.words_of(at, prefix)).sum();
-        taken + self.low_words(low) <= words
-    }
-
-    /// Words that a low key takes in a leaf.
-    pub(super) fn low_words(&self, low: &[u8]) -> usize {
-        if low.len() > self.most_inline() {
-            super::layout::REFERENCE_BYTES / 8
-        } else {
-            low.len().div_ceil(8)
-        }
-    }
-
-    /// Words of a leaf behind its header.
-    pub(super) fn heap_words(&self) -> usize {
-        self.leaf_bytes / 8 - HEADER_WORDS
-    }
-
-    /// Distributes sorted records, which do not all fit into one leaf with room to spare, over leaves from left to right.
-    fn distribute(
-        &self,
-        records: &Records,
-        range: Range<usize>,
-        (low, high): (Vec<u8>, Option<&[u8]>),
-        parts: &mut Vec<Part>,
-    ) {
-        let at = self.cut(records, &range);
-        let separator = shortest_separator(records.key(at - 1), records.key(at)).to_vec();
-        for (range, low, high) in [
-            (range.start..at, low, Some(&separator[..])),
-            (at..range.end, separator.clone(), high),
-        ] {
-            if range.len() < 2 || self.fits(records, &range, (&low, high), self.heap_words()) {
-                parts.push(Part {
-                    records: range,
-                    low,
-                });
-            } else {
-                self.distribute(records, range, (low, high), parts);
-            }
-        }
-    }
-
-    /// Where to divide records: near the middle of their bytes, and there where the separator is shortest.
-    fn cut(&self, records: &Records, range: &Range<usize>) -> usize {
-        let total: usize = range.clone().map(|at| records.words_of(at, 0)).sum();
-        let (mut before, mut best) = (0, (usize::MAX, range.start + 1));
-        for at in range.start + 1..range.end {
-            before += records.words_of(at - 1, 0);
-            let off_middle = (2 * before).abs_diff(total) * 8 / total.max(1);
-            let separator = shortest_separator(records.key(at - 1), records.key(at)).len();
-            // An eighth of the words is worth as much as 16 bytes of the separator.
-            let cost = off_middle * off_middle * 16 + separator;
-            if cost < best.0 {
-                best = (cost, at);
-            }
-        }
-        best.1
-    }
-
     /// Puts a record into a leaf that has no room for it, by a structure change. `false` if the caller has to begin again.
     #[cold]
     pub(super) fn restructure(&self, locked: LockedLeaf<'_>, new: &NewRecord<'_>) -> Result<bool> {
@@ -197,18 +120,19 @@ impl Tree {
         if is_last && high.is_none() && new.replaces.is_none() && leaf.next().is_none() {
             return self.append(&spot, leaf, &guard, (&records, new));
         }
-        let mut parts = Vec::new();
         let whole = 0..count;
         let roomy = self.heap_words() * 7 / 8;
         // A leaf of which most is free, though not in one piece, is rewritten.
-        if count < 2 || count < SLOTS && self.fits(&records, &whole, (low, high), roomy) {
-            parts.push(Part {
+        let is_rewritten =
+            count < 2 || count < SLOTS && self.fits(&records, &whole, (low, high), roomy);
+        let parts = if is_rewritten {
+            vec![Part {
                 records: whole,
                 low: low.to_vec(),
-            });
+            }]
         } else {
-            self.distribute(&records, whole, (low.to_vec(), high), &mut parts);
-        }
+            self.distribute(&records, (low, high))
+        };
         let run = Run {
             spot,
             slots: spot.slot..spot.slot + 1,

@@ -1,0 +1,222 @@
+//! Every function of maps of byte strings, as C calls it.
+
+use crate::tests::{in_memory, last_error};
+use crate::*;
+use std::ffi::CStr;
+use std::ptr::{null, null_mut};
+
+fn open(
+    pool: *const PoolHandle,
+    name: &CStr,
+    options: Option<&CStr>,
+) -> (Status, *mut BytesHandle) {
+    let mut map = null_mut();
+    let options = options.map_or(null(), CStr::as_ptr);
+    // SAFETY: an open pool, strings or null, and a local variable to write to.
+    let status = unsafe { indelible_bytes_open(pool, name.as_ptr(), options, &mut map) };
+    (status, map)
+}
+
+fn insert(map: *const BytesHandle, key: &[u8], value: &[u8]) -> Status {
+    // SAFETY: an open map, and slices.
+    unsafe { indelible_bytes_insert(map, key.as_ptr(), key.len(), value.as_ptr(), value.len()) }
+}
+
+fn get(map: *const BytesHandle, key: &[u8], capacity: usize) -> (Status, Vec<u8>, usize) {
+    let (mut value, mut length) = (vec![0; capacity], usize::MAX);
+    // SAFETY: an open map, slices, and a local variable to write to.
+    let status = unsafe {
+        indelible_bytes_get(
+            map,
+            key.as_ptr(),
+            key.len(),
+            value.as_mut_ptr(),
+            capacity,
+            &mut length,
+        )
+    };
+    value.truncate(length);
+    (status, value, length)
+}
+
+fn read(cursor: *const BytesCursorHandle) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut records = Vec::new();
+    loop {
+        let (mut key, mut value) = (null(), null());
+        let (mut key_length, mut value_length) = (0, 0);
+        // SAFETY: an open cursor, and local variables to write to; what they say is read before the next call.
+        unsafe {
+            let status = indelible_bytes_cursor_next(
+                cursor,
+                &mut key,
+                &mut key_length,
+                &mut value,
+                &mut value_length,
+            );
+            if status == Status::Absent {
+                return records;
+            }
+            assert_eq!(status, Status::Ok, "{}", last_error());
+            let [key, value] = [(key, key_length), (value, value_length)]
+                .map(|(at, length)| std::slice::from_raw_parts(at, length).to_vec());
+            records.push((key, value));
+        }
+    }
+}
+
+fn close(pool: *mut PoolHandle, map: *mut BytesHandle) {
+    // SAFETY: both are open and not used again.
+    unsafe {
+        assert_eq!(indelible_bytes_close(map), Status::Ok);
+        assert_eq!(indelible_pool_close(pool), Status::Ok, "{}", last_error());
+    }
+}
+
+#[test]
+fn byte_strings_are_written_read_and_removed() {
+    let pool = in_memory();
+    let (status, map) = open(pool, c"names", None);
+    assert_eq!(status, Status::Ok, "{}", last_error());
+    let long = vec![7; 100_000];
+    for (key, value) in [
+        (&b"a\0b"[..], &b"1"[..]),
+        (b"a", b""),
+        (b"", b"empty"),
+        (b"long", &long),
+    ] {
+        assert_eq!(insert(map, key, value), Status::Ok, "{}", last_error());
+        assert_eq!(
+            get(map, key, value.len()),
+            (Status::Ok, value.to_vec(), value.len())
+        );
+    }
+    assert_eq!(get(map, b"b", 9).0, Status::Absent);
+    // No more than there is room for, and the whole length.
+    assert_eq!(get(map, b"long", 10), (Status::Ok, vec![7; 10], 100_000));
+    let (mut length, mut count) = (0, 0);
+    // SAFETY: an open map, literals, null for strings of no bytes and where no bytes are to be written, and local variables.
+    unsafe {
+        let status = indelible_bytes_get(map, null(), 0, null_mut(), 0, &mut length);
+        assert_eq!((status, length), (Status::Ok, 5));
+        assert_eq!(
+            indelible_bytes_insert_new(map, b"a".as_ptr(), 1, null(), 0),
+            Status::Present
+        );
+        assert_eq!(
+            indelible_bytes_insert_new(map, b"c".as_ptr(), 1, null(), 0),
+            Status::Ok
+        );
+        assert_eq!(
+            indelible_bytes_update(map, b"c".as_ptr(), 1, b"3".as_ptr(), 1),
+            Status::Ok
+        );
+        assert_eq!(
+            indelible_bytes_update(map, b"x".as_ptr(), 1, b"3".as_ptr(), 1),
+            Status::Absent
+        );
+        assert_eq!(indelible_bytes_remove(map, b"a".as_ptr(), 1), Status::Ok);
+        assert_eq!(
+            indelible_bytes_remove(map, b"a".as_ptr(), 1),
+            Status::Absent
+        );
+        assert_eq!(indelible_bytes_len(map, &mut count), Status::Ok);
+    }
+    assert_eq!(count, 4);
+    assert_eq!(get(map, b"c", 9).1, b"3");
+    close(pool, map);
+}
+
+#[test]
+fn cursors_read_ranges_and_prefixes_in_order() {
+    let pool = in_memory();
+    let (_, map) = open(pool, c"names", None);
+    let key = |number: u32| format!("https://example.org/{:05}", number).into_bytes();
+    for number in (0..3_000).rev() {
+        let bytes = if number % 100 == 0 { 5_000 } else { 8 };
+        assert_eq!(
+            insert(map, &key(number), &vec![number as u8; bytes]),
+            Status::Ok
+        );
+    }
+    let (from, to) = (key(500), key(2_000));
+    let mut cursor = null_mut();
+    // SAFETY: an open map, slices, and a local variable to write to.
+    unsafe {
+        let (first, end) = (from.as_ptr(), to.as_ptr());
+        let status = indelible_bytes_range(map, first, from.len(), end, to.len(), &mut cursor);
+        assert_eq!(status, Status::Ok, "{}", last_error());
+    }
+    let records = read(cursor);
+    assert!(
+        records
+            .iter()
+            .map(|(key, _)| key.clone())
+            .eq((500..2_000).map(key))
+    );
+    assert!(
+        records
+            .iter()
+            .all(|(_, value)| value.len() == 8 || value.len() == 5_000)
+    );
+    // SAFETY: the cursor is open and not used again; then as above, with null for no bytes and for no end.
+    unsafe {
+        assert_eq!(indelible_bytes_cursor_close(cursor), Status::Ok);
+        let status = indelible_bytes_range(map, null(), 0, null(), 0, &mut cursor);
+        assert_eq!(status, Status::Ok, "{}", last_error());
+    }
+    assert_eq!(read(cursor).len(), 3_000);
+    let prefix = b"https://example.org/012";
+    // SAFETY: as above.
+    unsafe {
+        assert_eq!(indelible_bytes_cursor_close(cursor), Status::Ok);
+        let status = indelible_bytes_prefix(map, prefix.as_ptr(), prefix.len(), &mut cursor);
+        assert_eq!(status, Status::Ok, "{}", last_error());
+    }
+    assert_eq!(read(cursor).len(), 100);
+    // SAFETY: the cursor is open and not used again.
+    unsafe {
+        assert_eq!(indelible_bytes_cursor_close(cursor), Status::Ok);
+    }
+    close(pool, map);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let pool = in_memory();
+    let (status, none) = open(pool, c"names", Some(c"kind=nonsense"));
+    assert!(status == Status::Invalid && none.is_null());
+    let (status, map) = open(pool, c"names", Some(c"kind=slotted,leaf=512"));
+    assert_eq!(status, Status::Ok, "{}", last_error());
+    assert_eq!(
+        open(pool, c"names", Some(c"kind=slotted,leaf=2048")).0,
+        Status::Refused
+    );
+    let mut numbers = null_mut();
+    let mut length = 0;
+    // SAFETY: an open pool, a literal, null, and local variables to write to.
+    unsafe {
+        let status = indelible_map_open(pool, c"names".as_ptr(), &mut numbers);
+        assert!(status == Status::Refused && numbers.is_null());
+        assert_eq!(
+            indelible_bytes_insert(map, null(), 1, null(), 0),
+            Status::Invalid
+        );
+        assert_eq!(
+            indelible_bytes_insert(null(), null(), 0, null(), 0),
+            Status::Invalid
+        );
+        assert_eq!(
+            indelible_bytes_get(map, null(), 0, null_mut(), 1, &mut length),
+            Status::Invalid
+        );
+        assert_eq!(indelible_bytes_close(null_mut()), Status::Invalid);
+    }
+    let too_long = vec![1; (64 << 10) + 1];
+    assert_eq!(
+        insert(map, &too_long, b""),
+        Status::Invalid,
+        "{}",
+        last_error()
+    );
+    close(pool, map);
+}

@@ -1,0 +1,175 @@
+//! Maps of byte strings side by side: `indelible bench strings`.
+//!
+//! A small race of its own beside the plans, whose operations are on words. Every round builds every contestant anew, in one process and in turn, so
+//! that drift of the machine hits all alike; reported are medians over the rounds, each with its ratio to the first peer. A round loads the
+//! keys in random order, inserts further ones one by one, looks up keys that are there, and reads 100 records each from keys that are there.
+//! Values have 8 bytes. A scan hands each key and value to a function, as the peers' iterators do, and copies nothing.
+//!
+//! | file | what it owns |
+//! |---|---|
+//! | this one | the command, the race and its table |
+//! | `contestants` | ours and the peers, behind one trait |
+//! | `texts` | the keys |
+
+mod contestants;
+mod texts;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use contestants::Contestant;
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Instant;
+use texts::Texts;
+
+/// Records of a scan.
+const SCAN: usize = 100;
+
+/// What `indelible bench strings` can be asked.
+#[derive(Args)]
+pub(crate) struct StringsArguments {
+    /// Sets of keys: urls, paths, uuids, or the lines of a file, given by its path.
+    #[arg(long, value_delimiter = ',', default_value = "urls,paths,uuids")]
+    data: Vec<Texts>,
+    /// Records loaded.
+    #[arg(short = 'n', long, default_value_t = 2_000_000)]
+    records: usize,
+    /// Lookups; a tenth as many inserts, and a fiftieth as many scans.
+    #[arg(short = 'p', long, default_value_t = 1_000_000)]
+    operations: usize,
+    /// How often everything is measured.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Contestants, by name.
+    #[arg(long, visible_alias = "only", value_delimiter = ',')]
+    contestants: Vec<String>,
+    /// Directory of the contestants' files.
+    #[arg(long, default_value_os_t = super::command::fast_directory())]
+    pool_path: PathBuf,
+    /// Seed for random generators.
+    #[arg(long, default_value_t = 1729)]
+    seed: u64,
+}
+
+/// What is measured of one contestant: nanoseconds per operation, then bytes per key.
+const MEASURES: [&str; 4] = ["insert", "get", "scan 100", "bytes/key"];
+
+impl StringsArguments {
+    pub(crate) fn run(&self, out: &mut dyn Write) -> Result<bool> {
+        let known = contestants::all();
+        let wanted = |one: &&Contestant| {
+            self.contestants.is_empty() || self.contestants.iter().any(|name| name == one.name)
+        };
+        let entrants: Vec<&Contestant> = known.iter().filter(wanted).collect();
+        ensure!(!entrants.is_empty(), "there is no contestant of this name");
+        for texts in &self.data {
+            self.race(texts, &entrants, out)?;
+        }
+        Ok(true)
+    }
+
+    fn race(&self, texts: &Texts, entrants: &[&Contestant], out: &mut dyn Write) -> Result<()> {
+        let mut random = SmallRng::seed_from_u64(self.seed);
+        let inserts = (self.operations / 10).max(1);
+        let mut keys = texts.keys(self.records + inserts)?;
+        ensure!(keys.len() > inserts, "{texts} has {} keys only", keys.len());
+        let bytes: usize = keys.iter().map(|key| key.len()).sum();
+        let shared = texts::shared_prefix(&mut keys);
+        keys.shuffle(&mut random);
+        let (loaded, new) = keys.split_at(keys.len() - inserts);
+        writeln!(
+            out,
+            "\n{texts}: {} keys of {:.1} bytes on average, of which {shared:.1} are shared with the key before; values of 8 bytes; nanoseconds",
+            loaded.len(),
+            bytes as f64 / keys.len() as f64,
+        )?;
+        let mut measured = vec![Vec::new(); entrants.len()];
+        for _ in 0..self.rounds.max(1) {
+            let wanted: Vec<usize> = (0..self.operations)
+                .map(|_| random.random_range(0..loaded.len()))
+                .collect();
+            for (entrant, rounds) in entrants.iter().zip(&mut measured) {
+                rounds.push(self.measure(entrant, (loaded, new), &wanted)?);
+            }
+        }
+        let medians: Vec<[f64; 4]> = measured
+            .into_iter()
+            .map(|rounds| medians(&rounds))
+            .collect();
+        table(entrants, &medians, out)
+    }
+
+    fn measure(
+        &self,
+        entrant: &Contestant,
+        (loaded, new): (&[Box<[u8]>], &[Box<[u8]>]),
+        wanted: &[usize],
+    ) -> Result<[f64; 4]> {
+        let directory = self
+            .pool_path
+            .join(format!("indelible-strings-{}", std::process::id()));
+        std::fs::create_dir(&directory).with_context(|| directory.display().to_string())?;
+        let mut index = (entrant.create)(&directory)?;
+        index.load(loaded);
+        let each = |start: Instant, count: usize| start.elapsed().as_nanos() as f64 / count as f64;
+        let start = Instant::now();
+        for (value, key) in new.iter().enumerate() {
+            index.insert(key, value as u64);
+        }
+        let insert = each(start, new.len());
+        let start = Instant::now();
+        let found = wanted
+            .iter()
+            .filter(|&&at| index.get(&loaded[at]) == Some(at as u64));
+        ensure!(
+            found.count() == wanted.len(),
+            "{}: a key is missing",
+            entrant.name
+        );
+        let get = each(start, wanted.len());
+        let scans = &wanted[..(wanted.len() / 50).max(1)];
+        let (start, mut read) = (Instant::now(), 0);
+        for &at in scans {
+            read += index.scan(&loaded[at], SCAN);
+        }
+        let scan = each(start, scans.len());
+        ensure!(read > 0, "{}: nothing to scan", entrant.name);
+        let bytes = index.bytes(&directory) as f64 / (loaded.len() + new.len()) as f64;
+        drop(index);
+        std::fs::remove_dir_all(&directory)?;
+        Ok([insert, get, scan, bytes])
+    }
+}
+
+fn medians(rounds: &[[f64; 4]]) -> [f64; 4] {
+    std::array::from_fn(|measure| {
+        let mut all: Vec<f64> = rounds.iter().map(|round| round[measure]).collect();
+        all.sort_by(f64::total_cmp);
+        all[all.len() / 2]
+    })
+}
+
+/// Each figure with how many times as fast it is as that of `btreemap`.
+fn table(entrants: &[&Contestant], medians: &[[f64; 4]], out: &mut dyn Write) -> Result<()> {
+    let peer = entrants
+        .iter()
+        .position(|entrant| entrant.name == "btreemap");
+    writeln!(out, "| |{}|", MEASURES.join(" | "))?;
+    writeln!(out, "|---|{}", "---:|".repeat(MEASURES.len()))?;
+    for (entrant, figures) in entrants.iter().zip(medians) {
+        let cells = figures.iter().enumerate().map(|(measure, figure)| {
+            match peer.filter(|_| measure < 3) {
+                Some(peer) => format!("{figure:.0} ({:.2})", medians[peer][measure] / figure),
+                // A database that keeps all in its cache has no file to speak of.
+                None if *figure < 1.0 => "–".into(),
+                None => format!("{figure:.1}"),
+            }
+        });
+        let cells: Vec<String> = cells.collect();
+        writeln!(out, "| {} | {} |", entrant.name, cells.join(" | "))?;
+    }
+    Ok(out.flush()?)
+}

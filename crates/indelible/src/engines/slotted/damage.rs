@@ -1,0 +1,230 @@
+//! Links of leaves in the file, and what only this engine can suffer from.
+//!
+//! The test that the engines of words share fills maps of words. Here the same is done with byte strings.
+
+use super::layout::{CommitWord, HEADER_WORDS, LENGTHS_BYTES, Lengths, PLACES, SIBLING, byte_of};
+use crate::engines::damage::{Words, is_damaged};
+use crate::{BytesMap, Pool};
+use std::path::PathBuf;
+
+const LEAF_BYTES: u64 = 1024;
+const RECORDS: u64 = 60_000;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("https://example.org/{:x}/{number:06}", number / 5_000).into_bytes()
+}
+
+fn value(number: u64) -> Vec<u8> {
+    vec![number as u8; if number.is_multiple_of(500) { 700 } else { 9 }]
+}
+
+/// A closed pool with the maps "m" and "other", which have the same records.
+struct Loaded(tempfile::TempDir);
+
+impl Loaded {
+    fn new() -> Self {
+        let loaded = Self(tempfile::tempdir().unwrap());
+        let pool = Pool::create(loaded.path()).unwrap();
+        for name in ["m", "other"] {
+            let map = pool.bytes(name).unwrap();
+            map.bulk_load((0..RECORDS).map(|i| (key(i), value(i))), 0.7)
+                .unwrap();
+        }
+        pool.close().unwrap();
+        loaded
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("damaged.pool")
+    }
+
+    /// "other" has all its records, and the pool is whole but for "m".
+    fn assert_others_are_well(&self, pool: &Pool) {
+        let _ = pool.shrink();
+        let other = pool.open_bytes("other").unwrap();
+        assert_eq!(other.check().unwrap(), [""; 0]);
+        let mut number = 0;
+        for record in &other {
+            assert_eq!(record.unwrap(), (key(number), value(number)));
+            number += 1;
+        }
+        assert_eq!(number, RECORDS);
+        assert_eq!(pool.check(), [""; 0]);
+    }
+}
+
+/// Where the words are that link to the leaves of "m", from left to right.
+fn links(file: &Words) -> Vec<u64> {
+    let mut links = vec![file.first_root()];
+    loop {
+        let leaf = file.get(links[links.len() - 1]);
+        if leaf == 0 {
+            links.pop();
+            return links;
+        }
+        links.push(leaf + 8 * SIBLING as u64);
+    }
+}
+
+/// Where the records of a leaf begin in the file.
+fn records(file: &Words, leaf: u64) -> Vec<u64> {
+    let places = std::array::from_fn(|i| file.get(leaf + 8 * (PLACES + i) as u64));
+    let slots = CommitWord(file.get(leaf)).slots();
+    (0..24)
+        .filter(|slot| slots >> slot & 1 != 0)
+        .map(|slot| leaf + 8 * u64::from(byte_of(&places, slot)))
+        .collect()
+}
+
+/// So many bytes from a place that is a multiple of 8 bytes on.
+fn bytes(file: &Words, at: u64, count: usize) -> Vec<u8> {
+    let words = (0..count.div_ceil(8) as u64).map(|word| file.get(at + 8 * word).to_ne_bytes());
+    let mut bytes: Vec<u8> = words.flatten().collect();
+    bytes.truncate(count);
+    bytes
+}
+
+/// A key of a leaf.
+fn key_of(file: &Words, leaf: u64) -> Vec<u8> {
+    let prefix = CommitWord(file.get(leaf)).prefix();
+    let mut key = bytes(file, leaf + 8 * HEADER_WORDS as u64, prefix);
+    let record = records(file, leaf)[0];
+    let lengths = Lengths::of_word(file.get(record));
+    key.extend(&bytes(file, record, LENGTHS_BYTES + lengths.key())[LENGTHS_BYTES..]);
+    key
+}
+
+/// Inserts behind all records until there is an extent of leaves that was not there, and returns its last block, which is still free.
+fn block_taken_since(map: &BytesMap, file: &Words, before: u64) -> u64 {
+    for i in 0..1_000_000_u64 {
+        map.insert(format!("z{i:08}"), "new").unwrap();
+        if let Some(block) = file.new_block(LEAF_BYTES, before) {
+            return block;
+        }
+    }
+    panic!("no extent of leaves is taken")
+}
+
+#[test]
+fn a_link_to_a_leaf_that_was_taken_since_the_open_is_refused() {
+    let loaded = Loaded::new();
+    let file = Words::open(&loaded.path());
+    let links = links(&file);
+    assert!(links.len() > 100, "{} links", links.len());
+    let at = links[links.len() / 2];
+    let leaf = file.get(at);
+    file.set(at, 1 << 50);
+    let pool = Pool::open(loaded.path()).unwrap();
+    let map = pool.open_bytes("m").unwrap();
+    assert_eq!(map.check().unwrap().len(), 1, "the sweep stops");
+    let block = block_taken_since(&map, &file, file.extents());
+    // What the extent held when it was last in use may be anything, also a leaf that fits.
+    file.copy(leaf, block, LEAF_BYTES);
+    file.set(at, block);
+    let middle = key_of(&file, leaf);
+    for _ in 0..2 {
+        assert!(is_damaged(map.get(&middle)));
+        assert!(is_damaged(map.value_len(&middle)));
+    }
+    assert!(is_damaged(map.insert([&middle, &b"+"[..]].concat(), "1")));
+    for i in 0..20_000 {
+        map.insert(format!("z{i:08}"), [1; 20]).unwrap();
+    }
+    for i in 0..20_000 {
+        assert_eq!(map.get(format!("z{i:08}")).unwrap(), Some(vec![1; 20]));
+    }
+    loaded.assert_others_are_well(&pool);
+}
+
+#[test]
+fn a_blob_that_two_records_refer_to_is_an_error() {
+    let loaded = Loaded::new();
+    let file = Words::open(&loaded.path());
+    let mut references = Vec::new();
+    for link in links(&file) {
+        for record in records(&file, file.get(link)) {
+            let lengths = Lengths::of_word(file.get(record));
+            if lengths.value_is_blob() {
+                references.push(record + 8 * lengths.words() as u64 - 16);
+            }
+        }
+    }
+    assert!(references.len() > 100);
+    // Of another record, of another map, of nothing, of a length that no value has.
+    let other = file.get(references[60]);
+    for (which, offset, length) in [
+        (30, other, 700),
+        (30, 4096, 700),
+        (30, 1 << 50, 700),
+        (30, other, 1 << 40),
+    ] {
+        let at = references[which];
+        let before = [file.get(at), file.get(at + 8)];
+        file.set(at, offset);
+        file.set(at + 8, length);
+        let pool = Pool::open(loaded.path()).unwrap();
+        let map = pool.open_bytes("m").unwrap();
+        assert!(!map.check().unwrap().is_empty());
+        // An answer or an error. Nothing says whose a blob is: the first record that is reached has it, and the other one is an error.
+        let is_other = |number: &u64| {
+            let found = map.get(key(*number));
+            found.is_ok_and(|found| found.as_ref() != Some(&value(*number)))
+        };
+        assert!((0..RECORDS).filter(is_other).count() <= 1);
+        drop(map);
+        loaded.assert_others_are_well(&pool);
+        drop(pool);
+        file.set(at, before[0]);
+        file.set(at + 8, before[1]);
+    }
+}
+
+/// Where such a leaf is divided, its upper half would go to where no search comes by.
+#[test]
+fn a_leaf_with_keys_that_belong_elsewhere_is_an_error() {
+    for byte in [0, b'~'] {
+        let loaded = Loaded::new();
+        let file = Words::open(&loaded.path());
+        let links = links(&file);
+        let leaf = file.get(links[links.len() / 3]);
+        let low = key_of(&file, leaf);
+        for record in records(&file, leaf) {
+            let mut word = file.get(record).to_ne_bytes();
+            word[LENGTHS_BYTES] = byte;
+            file.set(record, u64::from_ne_bytes(word));
+        }
+        let pool = Pool::open(loaded.path()).unwrap();
+        let map = pool.open_bytes("m").unwrap();
+        assert!(!map.check().unwrap().is_empty());
+        let mut refused = 0;
+        for i in 0..200 {
+            let key = [&low, format!("{i}").as_bytes()].concat();
+            refused += u32::from(is_damaged(map.insert(key, [1; 60])));
+        }
+        assert!(refused > 100, "{refused}");
+        // In order as far as they go, and an error where the leaf is.
+        let mut range = map.iter();
+        let (mut last, mut is_error) = (None, false);
+        for record in range.by_ref() {
+            match record {
+                Ok((key, _)) => {
+                    assert!(Some(&key) > last.as_ref());
+                    last = Some(key);
+                }
+                Err(error) => is_error |= is_damaged::<()>(Err(error)),
+            }
+        }
+        assert!(is_error);
+        let (mut last, mut is_error) = (None, false);
+        for record in map.iter().rev() {
+            match record {
+                Ok((key, _)) => {
+                    assert!(last.is_none_or(|last| key < last));
+                    last = Some(key);
+                }
+                Err(error) => is_error |= is_damaged::<()>(Err(error)),
+            }
+        }
+        assert!(is_error);
+    }
+}
