@@ -86,7 +86,10 @@ fn records_of_a_batch_share_fences() {
         "{lines:.3} lines, {fences:.3} fences per record of a batch, {} splits",
         splits(&index) - before
     );
-    assert!(lines <= 1.2 && fences <= 0.6, "{lines} lines, {fences} fences");
+    assert!(
+        lines <= 1.2 && fences <= 0.6,
+        "{lines} lines, {fences} fences"
+    );
     assert_eq!(index.len().unwrap(), RECORDS + 4 * leaves);
     assert_eq!(index.check().unwrap(), [""; 0]);
 }
