@@ -62,11 +62,11 @@ fn the_death_of_the_process_loses_no_byte_string() {
             for _ in 0..changes {
                 change(&map, &mut model, &mut random);
             }
-            // What a process leaves that dies now: nobody writes while the files are copied but for the applier of the log, which is asked to
-            // be done by whoever waits for what was written.
+            // What a process leaves that dies now: nobody writes while the files are copied but for the applier of the log, which frees what it has
+            // written to the file. So the log comes first: what it still has is written to the copy again.
             let copy = directory.path().join(format!("copy {round}.pool"));
-            std::fs::copy(&path, &copy).unwrap();
             std::fs::copy(log_of(&path), log_of(&copy)).unwrap();
+            std::fs::copy(&path, &copy).unwrap();
             for _ in 0..2 {
                 let pool = Pool::open(&copy).unwrap();
                 let map = pool.open_bytes("m").unwrap();

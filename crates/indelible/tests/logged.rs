@@ -33,11 +33,12 @@ fn options(durability: Durability) -> PoolOptions {
         .to_owned()
 }
 
-/// What a process leaves that dies now, in another place: nothing is written while the files are copied.
+/// What a process leaves that dies now, in another place: nothing is written while the files are copied but what the applier of the log writes
+/// to the file, and then frees. So the log comes first.
 fn after_death(pool: &Place) -> Place {
     let copy = place();
-    std::fs::copy(&pool.path, &copy.path).unwrap();
     std::fs::copy(log_of(&pool.path), log_of(&copy.path)).unwrap();
+    std::fs::copy(&pool.path, &copy.path).unwrap();
     copy
 }
 
