@@ -105,7 +105,7 @@ impl StringsArguments {
     fn measure(
         &self,
         entrant: &Contestant,
-        (loaded, new): (&[Box<[u8]>], &[Box<[u8]>]),
+        (loaded, new): (&[Key], &[Key]),
         wanted: &[usize],
     ) -> Result<[f64; 4]> {
         let directory = self
@@ -143,6 +143,9 @@ impl StringsArguments {
         Ok([insert, get, scan, bytes])
     }
 }
+
+/// A key of a text.
+type Key = Box<[u8]>;
 
 fn medians(rounds: &[[f64; 4]]) -> [f64; 4] {
     std::array::from_fn(|measure| {
