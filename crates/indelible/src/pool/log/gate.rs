@@ -176,8 +176,8 @@ impl Gate {
         self.wait_for(self.appended())
     }
 
-    /// Does `work`, which may change the values of `keys`, and waits until what it has written is durable, or what it has read if it has
-    /// written nothing.
+    /// Does `work`, which may change the values of `keys`, and waits until what it has written is durable, and what it has read of them. Work
+    /// that changes no value may have written all the same, before it has read: a signpost, or a part of a structure change.
     pub(crate) fn write<T, E: From<Error>>(
         &self,
         keys: impl Iterator<Item = u64> + Clone,
@@ -202,10 +202,8 @@ impl Gate {
             .for_each(|key| self.place(key).end(self.left_by(position)));
         // Also after an error: it may come after a part of the work.
         self.after_writing(position)?;
-        if position == 0 {
-            keys.into_iter()
-                .try_for_each(|key| self.after_reading(&[key]))?;
-        }
+        keys.into_iter()
+            .try_for_each(|key| self.after_reading(&[key]))?;
         result
     }
 
