@@ -202,8 +202,10 @@ impl Gate {
             .for_each(|key| self.place(key).end(self.left_by(position)));
         // Also after an error: it may come after a part of the work.
         self.after_writing(position)?;
-        keys.into_iter()
-            .try_for_each(|key| self.after_reading(&[key]))?;
+        if position == 0 || !planted(Bug::NoWait) {
+            keys.into_iter()
+                .try_for_each(|key| self.after_reading(&[key]))?;
+        }
         result
     }
 
