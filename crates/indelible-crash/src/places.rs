@@ -87,16 +87,19 @@ fn shape<G: Geometry>([low, high]: &Corners) -> G {
 }
 
 /// The distance of a point from a box, rounded either way.
+/// Scaled by the greatest of the differences, so that squares neither overflow nor vanish.
 fn distance([low, high]: &Corners, point: &[f64; 3], axes: usize) -> f64 {
     let apart = |axis: usize| {
         (low[axis] - point[axis])
             .max(point[axis] - high[axis])
             .max(0.0)
     };
-    (0..axes)
-        .map(|axis| apart(axis).powi(2))
-        .sum::<f64>()
-        .sqrt()
+    let most = (0..axes).map(apart).fold(0.0, f64::max);
+    if most == 0.0 || most == f64::INFINITY {
+        return most;
+    }
+    let squares = (0..axes).map(|axis| (apart(axis) / most).powi(2));
+    most * squares.sum::<f64>().sqrt()
 }
 
 /// Much more than two ways of computing a distance differ by.
