@@ -86,8 +86,7 @@ fn shape<G: Geometry>([low, high]: &Corners) -> G {
     })
 }
 
-/// The distance of a point from a box, rounded either way.
-/// Scaled by the greatest of the differences, so that squares neither overflow nor vanish.
+/// The distance of a point from a box, rounded either way. Scaled by the greatest of the differences, so that squares neither overflow nor vanish.
 fn distance([low, high]: &Corners, point: &[f64; 3], axes: usize) -> f64 {
     let apart = |axis: usize| {
         (low[axis] - point[axis])
