@@ -1,6 +1,6 @@
 //! Maps of byte strings: keys and values are pointers with lengths.
 
-use crate::pointers::{elements, place, room, shared, string, taken, utf8};
+use crate::pointers::{elements, options_text, place, room, shared, string, taken, utf8};
 use crate::pool::PoolHandle;
 use crate::status::{Failure, Status, guarded};
 use indelible::{BytesMap, BytesOptions, BytesRange};
@@ -47,12 +47,8 @@ pub unsafe extern "C" fn indelible_bytes_open(
                 place(map, "map")?,
             )
         };
-        let text = if options.is_null() {
-            ""
-        } else {
-            // SAFETY: the caller's, word for word.
-            utf8(unsafe { string(options, "options")? }, "options")?
-        };
+        // SAFETY: the caller's, word for word.
+        let text = unsafe { options_text(options)? };
         let options = text
             .parse::<BytesOptions>()?
             .accept_any(text.trim().is_empty());
@@ -87,6 +83,26 @@ unsafe fn bytes<'a>(bytes: *const u8, length: usize, name: &str) -> Result<&'a [
     }
     // SAFETY: the caller's, word for word.
     unsafe { elements(bytes, length, name) }
+}
+
+/// A key and a value.
+///
+/// # Safety
+///
+/// As for [`bytes`], of both.
+unsafe fn record<'a>(
+    key: *const u8,
+    key_length: usize,
+    value: *const u8,
+    value_length: usize,
+) -> Result<(&'a [u8], &'a [u8]), Failure> {
+    // SAFETY: the caller's, word for word.
+    unsafe {
+        Ok((
+            bytes(key, key_length, "key")?,
+            bytes(value, value_length, "value")?,
+        ))
+    }
 }
 
 /// Copies the value of the key of `key_length` bytes at `key` to `value`, at most `capacity` bytes of it, and writes the length of the whole
@@ -154,13 +170,9 @@ pub unsafe extern "C" fn indelible_bytes_insert(
 ) -> Status {
     guarded(|| {
         // SAFETY: the caller's, word for word.
-        let (map, key, value) = unsafe {
-            (
-                shared(map, "map")?,
-                bytes(key, key_length, "key")?,
-                bytes(value, value_length, "value")?,
-            )
-        };
+        let map = unsafe { shared(map, "map")? };
+        // SAFETY: the caller's, word for word.
+        let (key, value) = unsafe { record(key, key_length, value, value_length)? };
         map.0.insert(key, value)?;
         Ok(Status::Ok)
     })
@@ -181,13 +193,9 @@ pub unsafe extern "C" fn indelible_bytes_insert_new(
 ) -> Status {
     guarded(|| {
         // SAFETY: the caller's, word for word.
-        let (map, key, value) = unsafe {
-            (
-                shared(map, "map")?,
-                bytes(key, key_length, "key")?,
-                bytes(value, value_length, "value")?,
-            )
-        };
+        let map = unsafe { shared(map, "map")? };
+        // SAFETY: the caller's, word for word.
+        let (key, value) = unsafe { record(key, key_length, value, value_length)? };
         Ok(if map.0.insert_new(key, value)? {
             Status::Ok
         } else {
@@ -211,14 +219,10 @@ pub unsafe extern "C" fn indelible_bytes_update(
 ) -> Status {
     guarded(|| {
         // SAFETY: the caller's, word for word.
-        let (map, key, value) = unsafe {
-            (
-                shared(map, "map")?,
-                bytes(key, key_length, "key")?,
-                bytes(value, value_length, "value")?,
-            )
-        };
-        Ok(ok_if(map.0.update(key, value)?))
+        let map = unsafe { shared(map, "map")? };
+        // SAFETY: the caller's, word for word.
+        let (key, value) = unsafe { record(key, key_length, value, value_length)? };
+        Ok(Status::ok_if(map.0.update(key, value)?))
     })
 }
 
@@ -236,16 +240,8 @@ pub unsafe extern "C" fn indelible_bytes_remove(
     guarded(|| {
         // SAFETY: the caller's, word for word.
         let (map, key) = unsafe { (shared(map, "map")?, bytes(key, key_length, "key")?) };
-        Ok(ok_if(map.0.remove(key)?))
+        Ok(Status::ok_if(map.0.remove(key)?))
     })
-}
-
-fn ok_if(was_there: bool) -> Status {
-    if was_there {
-        Status::Ok
-    } else {
-        Status::Absent
-    }
 }
 
 /// Writes the number of records to `count`. The first call after a crash waits until all have been counted; the others take no time.

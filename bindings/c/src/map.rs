@@ -1,6 +1,6 @@
 //! Maps.
 
-use crate::pointers::{elements, place, room, shared, string, taken, utf8};
+use crate::pointers::{elements, options_text, place, room, shared, string, taken, utf8};
 use crate::pool::PoolHandle;
 use crate::status::{Failure, Status, guarded};
 use indelible::{Map, MapOptions};
@@ -57,12 +57,8 @@ pub unsafe extern "C" fn indelible_map_open_with(
     map: *mut *mut MapHandle,
 ) -> Status {
     guarded(|| {
-        let text = if options.is_null() {
-            ""
-        } else {
-            // SAFETY: the caller's, word for word.
-            utf8(unsafe { string(options, "options")? }, "options")?
-        };
+        // SAFETY: the caller's, word for word.
+        let text = unsafe { options_text(options)? };
         let options = text
             .parse::<MapOptions>()?
             .accept_any(text.trim().is_empty());
@@ -173,7 +169,7 @@ pub unsafe extern "C" fn indelible_update(map: *const MapHandle, key: u64, value
     guarded(|| {
         // SAFETY: the caller's, word for word.
         let map = unsafe { shared(map, "map")? };
-        Ok(ok_if_there(map.0.update(key, value)?))
+        Ok(Status::ok_if(map.0.update(key, value)?.is_some()))
     })
 }
 
@@ -187,12 +183,8 @@ pub unsafe extern "C" fn indelible_remove(map: *const MapHandle, key: u64) -> St
     guarded(|| {
         // SAFETY: the caller's, word for word.
         let map = unsafe { shared(map, "map")? };
-        Ok(ok_if_there(map.0.remove(key)?))
+        Ok(Status::ok_if(map.0.remove(key)?.is_some()))
     })
-}
-
-fn ok_if_there(before: Option<u64>) -> Status {
-    before.map_or(Status::Absent, |_| Status::Ok)
 }
 
 /// Copies the records with keys from `first` to `last`, both included, to `records`, in ascending order and at most

@@ -62,6 +62,19 @@ pub(crate) fn utf8<'a>(text: &'a CStr, name: &str) -> Result<&'a str, Failure> {
         .map_err(|_| Failure::invalid(format!("`{name}` is not UTF-8")))
 }
 
+/// The text of options: null means none.
+///
+/// # Safety
+///
+/// As for [`string`].
+pub(crate) unsafe fn options_text<'a>(options: *const c_char) -> Result<&'a str, Failure> {
+    if options.is_null() {
+        return Ok("");
+    }
+    // SAFETY: the caller's, word for word.
+    utf8(unsafe { string(options, "options")? }, "options")
+}
+
 /// A copy of a plain value.
 ///
 /// # Safety

@@ -1,6 +1,6 @@
 //! Spatial indexes.
 
-use crate::pointers::{place, room, shared, string, taken, utf8, value};
+use crate::pointers::{options_text, place, room, shared, string, taken, utf8, value};
 use crate::pool::PoolHandle;
 use crate::status::{Failure, Status, guarded};
 use indelible::{Box2, Box3, Geometry, Point2, Point3, Pool, Spatial, SpatialOptions};
@@ -181,12 +181,8 @@ pub unsafe extern "C" fn indelible_spatial_open(
                 place(index, "index")?,
             )
         };
-        let text = if options.is_null() {
-            ""
-        } else {
-            // SAFETY: the caller's, word for word.
-            utf8(unsafe { string(options, "options")? }, "options")?
-        };
+        // SAFETY: the caller's, word for word.
+        let text = unsafe { options_text(options)? };
         let options = text
             .parse::<SpatialOptions>()?
             .accept_any(text.trim().is_empty());
@@ -260,7 +256,7 @@ pub unsafe extern "C" fn indelible_spatial_remove(
     guarded(|| {
         // SAFETY: the caller's, word for word.
         let (index, shape) = unsafe { (shared(index, "index")?, value(shape, "shape")?) };
-        Ok(ok_if(index.0.remove(shape, payload)?))
+        Ok(Status::ok_if(index.0.remove(shape, payload)?))
     })
 }
 
@@ -288,16 +284,8 @@ pub unsafe extern "C" fn indelible_spatial_relocate(
                 value(to, "to")?,
             )
         };
-        Ok(ok_if(index.0.relocate(payload, from, to)?))
+        Ok(Status::ok_if(index.0.relocate(payload, from, to)?))
     })
-}
-
-fn ok_if(was_there: bool) -> Status {
-    if was_there {
-        Status::Ok
-    } else {
-        Status::Absent
-    }
 }
 
 /// Finds the records that have a point in common with `window`, edges included, in no particular order. Copies at most

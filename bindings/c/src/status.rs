@@ -44,6 +44,13 @@ pub enum Status {
     Panic = -11,
 }
 
+impl Status {
+    /// Done, if what was to be changed was there.
+    pub(crate) fn ok_if(was_there: bool) -> Self {
+        if was_there { Self::Ok } else { Self::Absent }
+    }
+}
+
 /// A status below zero and its message.
 pub(crate) struct Failure {
     status: Status,
