@@ -12,8 +12,8 @@ pub(super) trait StringIndex {
 
     /// Inserts keys, each with its number.
     fn load(&mut self, keys: &[Box<[u8]>]) {
-        for (value, key) in keys.iter().enumerate() {
-            self.insert(key, value as u64);
+        for (key, number) in numbered(keys) {
+            self.insert(key, number);
         }
     }
 
@@ -24,6 +24,11 @@ pub(super) trait StringIndex {
 
     /// Bytes of files and of memory.
     fn bytes(&self, directory: &Path) -> u64;
+}
+
+/// Keys, each with its number.
+fn numbered(keys: &[Box<[u8]>]) -> impl Iterator<Item = (&[u8], u64)> {
+    (0..).zip(keys).map(|(number, key)| (&**key, number))
 }
 
 /// A map that can be measured.
@@ -129,7 +134,7 @@ impl StringIndex for Tree {
 
 #[cfg(feature = "peers")]
 mod peers {
-    use super::{StringIndex, allocated, number};
+    use super::{StringIndex, allocated, number, numbered};
     use crate::machine::bytes_below;
     use anyhow::Result;
     use crossbeam_skiplist::SkipMap;
@@ -200,11 +205,7 @@ mod peers {
         }
 
         fn load(&mut self, keys: &[Box<[u8]>]) {
-            self.put(
-                keys.iter()
-                    .enumerate()
-                    .map(|(value, key)| (&**key, value as u64)),
-            );
+            self.put(numbered(keys));
         }
 
         fn get(&self, key: &[u8]) -> Option<u64> {
@@ -269,11 +270,7 @@ mod peers {
         }
 
         fn load(&mut self, keys: &[Box<[u8]>]) {
-            self.put(
-                keys.iter()
-                    .enumerate()
-                    .map(|(value, key)| (&**key, value as u64)),
-            );
+            self.put(numbered(keys));
         }
 
         fn get(&self, key: &[u8]) -> Option<u64> {
