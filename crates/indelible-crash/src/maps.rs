@@ -380,18 +380,6 @@ impl Maps {
     }
 }
 
-/// [`history`], on a disk or on persistent memory.
-#[must_use]
-pub fn history_on(
-    is_on_disk: bool,
-    kind: Kind,
-    seed: u64,
-    [operations, threads]: [usize; 2],
-) -> (Maps, Workload<Operation>) {
-    let (maps, workload) = history(kind, seed, operations, threads);
-    (Maps { is_on_disk, ..maps }, workload)
-}
-
 /// The history of a seed for maps of one kind: see [`any::history`](crate::any::history).
 #[must_use]
 pub fn history(

@@ -245,18 +245,19 @@ fn recoveries_of(
 }
 
 /// What `work` makes of each item, in the order of the items.
-fn on_all_cores<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+pub fn on_all_cores<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let take = || {
+        items
+            .iter()
+            .enumerate()
+            .nth(next.fetch_add(1, Ordering::Relaxed))
+    };
     let work_on = || {
-        while let Some((at, item)) = {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            items.get(at).map(|item| (at, item))
-        } {
+        while let Some((at, item)) = take() {
             let result = work(item);
-            results
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push((at, result));
+            let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+            results.push((at, result));
         }
     };
     std::thread::scope(|scope| {

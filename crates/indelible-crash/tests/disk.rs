@@ -1,18 +1,28 @@
 //! Pools with a log: the search over what a power cut leaves of the log, the trials of the log on a simulated disk, and the bugs that can
 //! be planted in both.
 
-use indelible_crash::indelible::Kind;
-use indelible_crash::indelible::checker::{Met, disk_bugs, plant, trial};
-use indelible_crash::{CrashModel, Limits, Search, Summary, Tally, maps};
+use indelible_crash::indelible::checker::{AnyKind, Met, disk_bugs, plant, trial};
+use indelible_crash::indelible::{Kind, StringKind};
+use indelible_crash::{CrashModel, Limits, Search, Summary, Tally, any};
 use std::sync::atomic::AtomicU64;
 
 fn is_deep() -> bool {
     std::env::var_os("INDELIBLE_DEEP").is_some()
 }
 
-fn search(kind: Kind, threads: usize, operations: usize, histories: u64, tally: &Tally) -> Summary {
+fn search(
+    kind: AnyKind,
+    threads: usize,
+    operations: usize,
+    histories: u64,
+    tally: &Tally,
+) -> Summary {
     let run = Search {
-        history: &|seed| maps::history_on(true, kind, seed, [operations, threads]),
+        history: &|seed| {
+            let (mut index, workload) = any::history(Some(kind), seed, operations, threads);
+            assert!(index.put_on_disk(), "{kind} has no place on a disk");
+            (index, workload)
+        },
         crash_model: CrashModel::Disk,
         limits: Limits::default(),
         seed: 0,
@@ -24,16 +34,11 @@ fn search(kind: Kind, threads: usize, operations: usize, histories: u64, tally: 
     run.go(tally, &AtomicU64::new(0))
 }
 
-#[test]
-fn whatever_a_power_cut_leaves_of_the_log_nothing_acknowledged_is_missing() {
-    let [alone, together, least] = if is_deep() {
-        [600, 4_000, 1_000_000]
-    } else {
-        [36, 240, 50_000]
-    };
+/// Searches so many histories of one thread, and of each number of threads up to four, of each kind. Returns the distinct images.
+fn search_all(kinds: &[AnyKind], [alone, together]: [u64; 2]) -> u64 {
     let tally = Tally::default();
     std::thread::scope(|scope| {
-        for &kind in Kind::all() {
+        for &kind in kinds {
             let tally = &tally;
             scope.spawn(move || {
                 for threads in 1..=4 {
@@ -55,7 +60,35 @@ fn whatever_a_power_cut_leaves_of_the_log_nothing_acknowledged_is_missing() {
         }
     });
     println!("{} distinct images", tally.distinct());
-    assert!(tally.distinct() > least, "{} images", tally.distinct());
+    tally.distinct()
+}
+
+#[test]
+fn whatever_a_power_cut_leaves_of_the_log_nothing_acknowledged_is_missing() {
+    let [alone, together, least] = if is_deep() {
+        [600, 4_000, 1_000_000]
+    } else {
+        [36, 240, 50_000]
+    };
+    let kinds: Vec<_> = Kind::all().iter().copied().map(AnyKind::Map).collect();
+    let images = search_all(&kinds, [alone, together]);
+    assert!(images > least, "{images} images");
+}
+
+#[test]
+fn whatever_a_power_cut_leaves_of_the_log_no_byte_string_that_was_acknowledged_is_missing() {
+    let [alone, together, least] = if is_deep() {
+        [600, 4_000, 500_000]
+    } else {
+        [12, 60, 5_000]
+    };
+    let kinds: Vec<_> = StringKind::all()
+        .iter()
+        .copied()
+        .map(AnyKind::Strings)
+        .collect();
+    let images = search_all(&kinds, [alone, together]);
+    assert!(images > least, "{images} images");
 }
 
 #[test]
@@ -64,8 +97,9 @@ fn every_bug_planted_between_the_operations_and_the_log_is_found_with_every_kind
     for bug in bugs {
         for &kind in Kind::all() {
             plant(Some(bug));
-            let found = (2..=3)
-                .find_map(|threads| search(kind, threads, 40, 2_000, &Tally::default()).failure);
+            let found = (2..=3).find_map(|threads| {
+                search(AnyKind::Map(kind), threads, 40, 2_000, &Tally::default()).failure
+            });
             plant(None);
             let found = found.unwrap_or_else(|| panic!("{} was not found with {kind}", bug.name));
             println!(

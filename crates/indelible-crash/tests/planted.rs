@@ -2,10 +2,10 @@
 
 use indelible_crash::indelible::Kind;
 use indelible_crash::indelible::checker::{AnyKind, common, plant};
-use indelible_crash::planted::{Hunt, Hunter, Mutation};
+use indelible_crash::planted::{Hunt, Hunter, Mutation, on_all_cores};
 use indelible_crash::{CrashModel, Limits, Search, Tally, maps};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{LazyLock, Mutex};
+use std::sync::LazyLock;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 fn hunter() -> &'static Hunter {
@@ -15,24 +15,16 @@ fn hunter() -> &'static Hunter {
 
 /// Looks for all of them, the last ones first: these are the bugs in the code, some of which take long.
 fn hunt_all(hunter: &Hunter, mutations: &[Mutation]) -> Vec<Hunt> {
-    let (next, hunts) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let begin = Instant::now();
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                let next = || next.fetch_add(1, Ordering::Relaxed);
-                while let Some(&mutation) = mutations.iter().nth_back(next()) {
-                    let hunt = hunter.hunt(mutation);
-                    let outcome = hunt.failure.as_ref().map(|failure| &failure.problem);
-                    let seconds = begin.elapsed().as_secs();
-                    let images = hunt.images;
-                    println!("{seconds} s: {mutation}: {outcome:?} after {images} images");
-                    hunts.lock().unwrap().push(hunt);
-                }
-            });
-        }
-    });
-    hunts.into_inner().unwrap()
+    let last_first: Vec<Mutation> = mutations.iter().rev().copied().collect();
+    on_all_cores(&last_first, |&mutation| {
+        let hunt = hunter.hunt(mutation);
+        let outcome = hunt.failure.as_ref().map(|failure| &failure.problem);
+        let seconds = begin.elapsed().as_secs();
+        let images = hunt.images;
+        println!("{seconds} s: {mutation}: {outcome:?} after {images} images");
+        hunt
+    })
 }
 
 /// In the short form, bugs in what all kinds of index share are planted with one kind each: with maps of words and with places in turn.
