@@ -2,7 +2,7 @@
 
 mod costs;
 
-use costs::{cost, mix, one_line};
+use costs::{average, cost, mix, one_line};
 use indelible::pmem::count::{self, Counts};
 use indelible::{BytesMap, Pool};
 
@@ -23,11 +23,6 @@ fn filled(records: u64) -> BytesMap {
 fn splits(map: &BytesMap) -> u64 {
     let stat = map.stat().unwrap();
     stat.fact("splits").unwrap().value.as_u64()
-}
-
-fn average(sum: Counts, count: u64) -> (f64, f64) {
-    let count = count as f64;
-    (sum.lines_flushed as f64 / count, sum.fences as f64 / count)
 }
 
 #[test]

@@ -2,12 +2,12 @@
 //! is refused, or a check reports the damage, or all records are there. It is never accepted with records missing. Only the bytes of long values
 //! are not looked at: no checksum says that they are others.
 
-use indelible::{Pool, PoolOptions};
-use std::collections::BTreeMap;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+mod lost;
 
-const PAGE: usize = 4096;
+use indelible::{Pool, PoolOptions};
+use lost::{Found, Pages, lose_each_page_of};
+use std::collections::BTreeMap;
+use std::path::Path;
 
 type Contents = (&'static str, BTreeMap<Vec<u8>, Vec<u8>>);
 
@@ -35,14 +35,6 @@ fn contents() -> Vec<Contents> {
         ),
         ("none", BTreeMap::new()),
     ]
-}
-
-enum Found {
-    Everything,
-    /// The pool or a map was refused, or a check reports problems.
-    Damage,
-    /// Everything was accepted, but records are missing: of which map.
-    Loss(String),
 }
 
 fn salvage(path: &Path, contents: &[Contents]) -> Found {
@@ -73,55 +65,29 @@ fn salvage(path: &Path, contents: &[Contents]) -> Found {
 
 #[test]
 fn a_page_that_was_lost_is_never_taken_for_one_without_records() {
-    let directory =
-        tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap());
-    let (path, image) = (
-        directory.path().join("whole.pool"),
-        directory.path().join("image"),
-    );
-    // The machine goes down while the pool is open, so nothing in the pool says how many records there are.
-    let pool = Pool::options()
-        .huge_pages(false)
-        .boot_identity([9; 16])
-        .create(&path)
-        .unwrap();
     let contents = contents();
-    for (name, records) in &contents {
-        let map = pool.bytes(name).unwrap();
-        let mut shuffled: Vec<_> = records.iter().collect();
-        if *name != "ascending" {
-            shuffled.sort_by_key(|(key, _)| {
-                mix(key
-                    .iter()
-                    .fold(7, |a, &b| (a * 31 + u64::from(b)) & 0xff_ffff))
-            });
+    let fill = |pool: &Pool| {
+        for (name, records) in &contents {
+            let map = pool.bytes(name).unwrap();
+            let mut shuffled: Vec<_> = records.iter().collect();
+            if *name != "ascending" {
+                shuffled.sort_by_key(|(key, _)| {
+                    mix(key
+                        .iter()
+                        .fold(7, |a, &b| (a * 31 + u64::from(b)) & 0xff_ffff))
+                });
+            }
+            for (key, value) in shuffled {
+                assert!(!map.insert(key, value).unwrap());
+            }
         }
-        for (key, value) in shuffled {
-            assert!(!map.insert(key, value).unwrap());
-        }
-    }
-    std::fs::copy(&path, &image).unwrap();
-    drop(pool);
-    let whole = std::fs::read(&image).unwrap();
-    let (mut lost, mut damaged, mut unharmed) = (Vec::new(), 0, 0);
-    for (number, page) in whole.chunks(PAGE).enumerate() {
-        if page.iter().all(|&byte| byte == 0) {
-            continue;
-        }
-        let at = (number * PAGE) as u64;
-        let file = std::fs::File::options().write(true).open(&image).unwrap();
-        file.write_all_at(&vec![0; page.len()], at).unwrap();
-        match salvage(&image, &contents) {
-            Found::Everything => unharmed += 1,
-            Found::Damage => damaged += 1,
-            Found::Loss(what) => lost.push(format!("{at:#x}: {what}")),
-        }
-        // Opening and closing the pool has changed its superblocks and its catalog.
-        for (page, at) in [(page, at), (&whole[..64 << 10], 0)] {
-            file.write_all_at(page, at).unwrap();
-        }
-        file.set_len(whole.len() as u64).unwrap();
-    }
+    };
+    let pages = lose_each_page_of(fill, |image| salvage(image, &contents));
+    let Pages {
+        damaged,
+        unharmed,
+        lost,
+    } = pages;
     println!("{damaged} lost pages are found, {unharmed} did no harm");
     assert!(lost.is_empty(), "{lost:#?}");
     assert!(damaged > 80, "{damaged}");

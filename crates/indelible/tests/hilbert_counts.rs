@@ -2,7 +2,7 @@
 
 mod costs;
 
-use costs::{cost, mix};
+use costs::{average, cost, mix};
 use indelible::pmem::count::{self, Counts};
 use indelible::{HilbertOptions, Point2, Pool, Spatial};
 
@@ -20,11 +20,6 @@ fn new_index() -> Spatial<Point2> {
 fn splits(index: &Spatial<Point2>) -> u64 {
     let stat = index.stat().unwrap();
     stat.fact("splits").unwrap().value.as_u64()
-}
-
-fn average(sum: Counts, count: u64) -> (f64, f64) {
-    let count = count as f64;
-    (sum.lines_flushed as f64 / count, sum.fences as f64 / count)
 }
 
 #[test]

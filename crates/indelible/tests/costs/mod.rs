@@ -24,6 +24,12 @@ pub fn cost<T>(work: impl FnOnce() -> T) -> Counts {
     count::here() - before
 }
 
+/// Lines flushed and fences, of each of so many operations on average.
+pub fn average(sum: Counts, count: u64) -> (f64, f64) {
+    let count = count as f64;
+    (sum.lines_flushed as f64 / count, sum.fences as f64 / count)
+}
+
 /// A map in memory.
 pub fn new_map(kind: Kind) -> Map<u64, u64> {
     Pool::in_memory().unwrap().map_with("m", kind).unwrap()

@@ -1,6 +1,8 @@
 //! Pages that never reached the disk: each page of a pool that is not zero is replaced by zeros in turn. Such a pool is refused,
 //! or a check reports the damage, or all records are there. It is never accepted with records missing.
 
+#![allow(dead_code, reason = "no test needs all of it")]
+
 use indelible::{Map, MapOptions, Pool, PoolOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -37,7 +39,7 @@ fn fill(map: &Map<u64, u64>, name: &str, records: &[(u64, u64)]) {
 }
 
 /// How a pool with a lost page was found.
-enum Found {
+pub enum Found {
     Everything,
     /// The pool or a map was refused, or a check reports problems.
     Damage,
@@ -67,8 +69,16 @@ fn salvage(path: &Path, contents: &[Contents]) -> Found {
     Found::Everything
 }
 
-/// Loses each page of a pool with a map for each of `contents`.
-pub fn lose_each_page(options: &MapOptions, contents: &[Contents]) {
+/// How many lost pages were found and how many did no harm, and what was lost without a word.
+#[derive(Default)]
+pub struct Pages {
+    pub damaged: u64,
+    pub unharmed: u64,
+    pub lost: Vec<String>,
+}
+
+/// Loses each page of a pool that `fill` has filled. `salvage` opens the pool at a path.
+pub fn lose_each_page_of(fill: impl FnOnce(&Pool), salvage: impl Fn(&Path) -> Found) -> Pages {
     let directory =
         tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap());
     let (path, image) = (
@@ -81,13 +91,11 @@ pub fn lose_each_page(options: &MapOptions, contents: &[Contents]) {
         .boot_identity([9; 16])
         .create(&path)
         .unwrap();
-    for (name, records) in contents {
-        fill(&pool.map_with(name, options).unwrap(), name, records);
-    }
+    fill(&pool);
     std::fs::copy(&path, &image).unwrap();
     drop(pool);
     let whole = std::fs::read(&image).unwrap();
-    let (mut lost, mut damaged, mut unharmed) = (Vec::new(), 0, 0);
+    let mut pages = Pages::default();
     for (number, page) in whole.chunks(PAGE).enumerate() {
         if page.iter().all(|&byte| byte == 0) {
             continue;
@@ -95,10 +103,10 @@ pub fn lose_each_page(options: &MapOptions, contents: &[Contents]) {
         let at = (number * PAGE) as u64;
         let file = std::fs::File::options().write(true).open(&image).unwrap();
         file.write_all_at(&vec![0; page.len()], at).unwrap();
-        match salvage(&image, contents) {
-            Found::Everything => unharmed += 1,
-            Found::Damage => damaged += 1,
-            Found::Loss(what) => lost.push(format!("{at:#x}: {what}")),
+        match salvage(&image) {
+            Found::Everything => pages.unharmed += 1,
+            Found::Damage => pages.damaged += 1,
+            Found::Loss(what) => pages.lost.push(format!("{at:#x}: {what}")),
         }
         // Opening and closing the pool has changed its superblocks and its catalog.
         for (page, at) in [(page, at), (&whole[..64 << 10], 0)] {
@@ -106,6 +114,22 @@ pub fn lose_each_page(options: &MapOptions, contents: &[Contents]) {
         }
         file.set_len(whole.len() as u64).unwrap();
     }
+    pages
+}
+
+/// Loses each page of a pool with a map for each of `contents`.
+pub fn lose_each_page(options: &MapOptions, contents: &[Contents]) {
+    let fill_all = |pool: &Pool| {
+        for (name, records) in contents {
+            fill(&pool.map_with(name, options).unwrap(), name, records);
+        }
+    };
+    let pages = lose_each_page_of(fill_all, |image| salvage(image, contents));
+    let Pages {
+        damaged,
+        unharmed,
+        lost,
+    } = pages;
     println!(
         "{options}: {damaged} lost pages are found, {unharmed} did no harm, {} are accepted with records missing",
         lost.len()
