@@ -102,9 +102,9 @@ impl<B> ReadBuffer<B> {
             taken
         });
         let spare = spare.unwrap_or_default();
-        let wanted = spare.wanted();
+        let given = spare.given();
         (self.records, self.to_merge) = (spare.records, spare.to_merge);
-        match wanted {
+        match given[0].min(given[1]) {
             0 => USUAL_READ,
             wanted => wanted.min(MOST_READ),
         }
@@ -134,12 +134,13 @@ struct Spare {
 }
 
 impl Spare {
-    /// How many records the next range will probably return; 0 if there is nothing to tell from.
-    fn wanted(&self) -> usize {
-        if self.session != schedule::session() {
-            return 0;
+    /// `given`, if that was in this session.
+    fn given(&self) -> [usize; 2] {
+        if self.session == schedule::session() {
+            self.given
+        } else {
+            [0; 2]
         }
-        self.given[0].min(self.given[1])
     }
 }
 
@@ -157,18 +158,12 @@ impl<B> Drop for ReadBuffer<B> {
         let given = self.given_before + self.start;
         // Not at the end of the thread, when there is no use for it.
         let _ = SPARE.try_with(|spare| {
-            let last = spare.take();
-            let session = schedule::session();
-            let before = if last.session == session {
-                last.given[1]
-            } else {
-                0
-            };
+            let [_, last] = spare.take().given();
             spare.set(Spare {
                 records: std::mem::take(&mut self.records),
                 to_merge: std::mem::take(&mut self.to_merge),
-                given: [before, given.max(1)],
-                session,
+                given: [last, given.max(1)],
+                session: schedule::session(),
             });
         });
     }

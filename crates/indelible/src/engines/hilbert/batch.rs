@@ -57,14 +57,9 @@ impl<G: Geometry> Tree<G> {
                 self.make_reach(record)?;
                 bounds = bounds.join(Bounds::of(&record.rect::<G>()));
             }
-            let locked = self.lock_leaf(key, Some(&bounds))?;
-            if !self.is_grid_as(had_grid) {
+            let Some(locked) = self.lock_room(key, &bounds, had_grid)? else {
                 continue;
-            }
-            if locked.leaf.is_full() {
-                self.split(locked, key)?;
-                continue;
-            }
+            };
             // The leaf covers `key`, and so all records from the first one's smallest key on that are below its end: records with the smallest key of
             // the first one may lie anywhere among its keys.
             let is_below =

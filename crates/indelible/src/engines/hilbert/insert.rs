@@ -64,6 +64,26 @@ impl<G: Geometry> Tree<G> {
         had_grid || self.grid.get().is_none()
     }
 
+    /// The leaf that covers `key`, locked, with room for a record, and with `bounds` in all boxes above. `None` if the caller has to begin again:
+    /// a full leaf has been split, or the grid is not what it was when `key` was computed.
+    #[inline(always)]
+    pub(super) fn lock_room(
+        &self,
+        key: Key,
+        bounds: &Bounds,
+        had_grid: bool,
+    ) -> Result<Option<LockedLeaf<'_, G>>> {
+        let locked = self.lock_leaf(key, Some(bounds))?;
+        if !self.is_grid_as(had_grid) {
+            return Ok(None);
+        }
+        if locked.leaf.is_full() {
+            self.split(locked, key)?;
+            return Ok(None);
+        }
+        Ok(Some(locked))
+    }
+
     pub(super) fn insert(&self, shape: &G, payload: u64) -> Result<()> {
         let record = Record::new(shape, payload);
         self.make_reach(&record)?;
@@ -72,14 +92,9 @@ impl<G: Geometry> Tree<G> {
         loop {
             let had_grid = self.grid.get().is_some();
             let key = self.key_to_insert(self.key(&record));
-            let locked = self.lock_leaf(key, Some(&bounds))?;
-            if !self.is_grid_as(had_grid) {
+            let Some(locked) = self.lock_room(key, &bounds, had_grid)? else {
                 continue;
-            }
-            if locked.leaf.is_full() {
-                self.split(locked, key)?;
-                continue;
-            }
+            };
             locked.leaf.insert(self.pm, &record);
             self.count_change(&locked, 1);
             return Ok(());
