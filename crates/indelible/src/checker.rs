@@ -7,6 +7,7 @@ pub use crate::pmem::schedule::{MOST_THREADS, Scheduler, set};
 pub use crate::pool::{Met, through_the_log, trial};
 
 use crate::pmem::Memory;
+use crate::pool::SUPERBLOCK_BYTES;
 use crate::{Pool, PoolOptions, Result};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -41,12 +42,13 @@ impl PoolOptions {
     ///
     /// Those of [`open`](Self::open).
     pub fn open_memory(&self, memory: &Arc<Memory>) -> Result<Pool> {
+        // The superblock's two copies. The checker comes here once for each image, so what is read, and how, decides how many images
+        // it recovers per second.
         let words = memory.words().iter().take(memory.length() as usize / 8);
-        // The superblock's two copies, and more.
-        let first: Vec<u8> = words
-            .take(1 << 10)
-            .flat_map(|word| word.load().to_ne_bytes())
-            .collect();
+        let mut first = [0; SUPERBLOCK_BYTES];
+        for (bytes, word) in first.as_chunks_mut().0.iter_mut().zip(words) {
+            *bytes = word.load().to_ne_bytes();
+        }
         self.open_in_memory(memory, &first, &crate::front::accept_if_whole)
             .map(Pool::over)
     }

@@ -12,6 +12,7 @@
 
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
+#[path = "shared/costs.rs"]
 mod costs;
 
 use costs::{mix, new_map};

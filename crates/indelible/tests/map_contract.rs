@@ -1,6 +1,7 @@
 //! The whole contract of a map against `BTreeMap`, with hostile keys, every kind of index, every leaf size, and crashes in
 //! between.
 
+#[path = "shared/kinds.rs"]
 mod kinds;
 
 use indelible::{CompareExchange, Error, Key, Kind, Map, MapOptions, Pool, Range};

@@ -263,15 +263,19 @@ pub(crate) trait Ordered: Engine {
 
 /// Once more, with small nodes.
 #[cfg(all(test, not(loom)))]
-#[path = "../../tests/linearizable.rs"]
+#[path = "../../tests/maps/linearizable.rs"]
 mod linearizable;
 
 /// Once more, with small nodes.
 #[cfg(all(test, not(loom)))]
-#[path = "../../tests/spatial_contract.rs"]
+#[path = "../../tests/spatial/contract.rs"]
 mod spatial_contract;
+
+#[cfg(all(test, not(loom)))]
+#[path = "../../tests/spatial/spatial_model.rs"]
+mod spatial_model;
 
 /// Once more, with small nodes.
 #[cfg(all(test, not(loom)))]
-#[path = "../../tests/spatial_threads.rs"]
+#[path = "../../tests/spatial/threads.rs"]
 mod spatial_threads;

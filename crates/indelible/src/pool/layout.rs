@@ -20,8 +20,10 @@ pub(crate) const EXTENT_BYTES: u64 = sized(2 << 20, 4096) as u64;
 pub(super) const OBJECTS: usize = sized(128, 4);
 /// Bytes in one copy of the superblock.
 pub(super) const COPY_BYTES: usize = sized(4096, 1024);
+/// Bytes of the superblock, which has two copies at the beginning of the file.
+pub(crate) const SUPERBLOCK_BYTES: usize = 2 * COPY_BYTES;
 /// Where the catalog begins.
-pub(super) const CATALOG_AT: u64 = 2 * COPY_BYTES as u64;
+pub(super) const CATALOG_AT: u64 = SUPERBLOCK_BYTES as u64;
 /// Where the extent table begins.
 pub(super) const TABLE_AT: u64 = sized(64 << 10, 3072) as u64;
 /// Extents in a pool at most: what the table has room for, 496 GiB.

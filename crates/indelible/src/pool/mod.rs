@@ -46,6 +46,8 @@ mod superblock;
 mod system;
 
 pub(crate) use core::{Object, PoolCore, Signature};
+#[cfg(feature = "trace")]
+pub(crate) use layout::SUPERBLOCK_BYTES;
 pub(crate) use layout::{EXTENT_BYTES, NAME_BYTES, OPTION_BYTES};
 pub(crate) use log::Gate;
 #[cfg(feature = "trace")]

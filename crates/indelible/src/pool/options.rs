@@ -2,7 +2,7 @@
 
 use super::core::{Opening, PoolCore};
 use super::files::{NewFile, io_error, lock_file, open_file};
-use super::layout::{COPY_BYTES, EXTENT_BYTES, TABLE_AT};
+use super::layout::{EXTENT_BYTES, SUPERBLOCK_BYTES, TABLE_AT};
 use super::log::{self, Identity, Log};
 use super::mapping::{Access, Backing, Mapping, RAMFS, TMPFS};
 use super::superblock::{Promise, Superblock};
@@ -597,7 +597,7 @@ fn random_uuid() -> Result<[u64; 2]> {
 fn read_superblock(file: &File, path: &Path) -> Result<Superblock> {
     let io = |errno| io_error("read", path, errno);
     let length = system::length(file).map_err(io)?;
-    let mut bytes = vec![0; length.min(2 * COPY_BYTES as u64) as usize];
+    let mut bytes = vec![0; length.min(SUPERBLOCK_BYTES as u64) as usize];
     system::read_at(file, &mut bytes, 0).map_err(io)?;
     Superblock::read(path, &bytes, length)
 }

@@ -1,7 +1,6 @@
 //! The contract of typed maps: every operation against `BTreeMap`, for keys of many types; and maps are opened with their own types alone.
 
-mod typed_model;
-
+use crate::typed_model::{contract, string};
 use indelible::{
     AsValue, Begins, BytesOptions, Error, OrderedKey, Pool, Result, StoredValue, StringKind,
     TypeCodes,
@@ -10,7 +9,6 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use typed_model::{contract, string};
 
 #[test]
 fn maps_of_integers_do_what_a_btreemap_does() {

@@ -1,8 +1,6 @@
 //! What operations cost, counted exactly: what all kinds of index have in common.
 
-mod costs;
-
-use costs::{cost, mix, one_line};
+use crate::costs::{cost, mix, one_line};
 use indelible::pmem::count::{self, Counts};
 use indelible::pmem::{Cell, Medium, Pm};
 use indelible::{Kind, MapOptions, Pool};

@@ -1,10 +1,8 @@
 //! What a map offers beyond single reads and writes: changes by a closure, removal by range, iterators, and every type of key and
 //! value, for every kind of index.
 
-mod kinds;
-
+use crate::kinds::{KINDS, map_of};
 use indelible::{CompareExchange, Error, Key, Kind, Map, Newtype, Pool, PoolOptions, Type, Value};
-use kinds::{KINDS, map_of};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::fmt::Debug;

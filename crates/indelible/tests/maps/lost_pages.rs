@@ -1,9 +1,7 @@
 //! Pages that never reached the disk, in pools of every kind of index; `lost` says what is promised.
 
-mod lost;
-
+use crate::lost::{Contents, lose_each_page, mix, sorted};
 use indelible::Kind;
-use lost::{Contents, lose_each_page, mix, sorted};
 
 /// Records of many distributions: some maps are bulk-loaded, the others grow by inserts in a random order.
 fn contents() -> Vec<Contents> {

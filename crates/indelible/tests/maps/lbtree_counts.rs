@@ -1,8 +1,6 @@
 //! What operations of an LB+-Tree cost, counted exactly. The numbers are those of the paper or better, and do not jitter.
 
-mod costs;
-
-use costs::{cost, loaded, mix, new_map};
+use crate::costs::{cost, loaded, mix, new_map};
 use indelible::pmem::count::{self, Counts};
 use indelible::{Kind, Map};
 

@@ -1,8 +1,6 @@
 //! Full disks: an error, and never a signal, also if the file has holes or shares its blocks with another one.
 
-mod disks;
-
-use disks::{Disk, FileSystem, copy};
+use crate::disks::{Disk, FileSystem, copy};
 use indelible::{Error, Map, Pool, PoolOptions};
 use std::path::Path;
 use std::time::{Duration, Instant};

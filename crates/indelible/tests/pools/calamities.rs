@@ -1,9 +1,7 @@
 //! Everything that can happen to a pool, each with its own error and nothing lost.
 
-mod kinds;
-
+use crate::kinds::{KINDS, map_of};
 use indelible::{Durability, Error, Kind, LbTreeOptions, Pool, PoolOptions};
-use kinds::{KINDS, map_of};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

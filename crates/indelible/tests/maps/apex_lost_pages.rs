@@ -1,9 +1,7 @@
 //! Pages that never reached the disk, in an APEX of small nodes; `lost` says what is promised.
 
-mod lost;
-
+use crate::lost::{Contents, lose_each_page, mix, sorted};
 use indelible::ApexOptions;
-use lost::{Contents, lose_each_page, mix, sorted};
 
 /// Records for small nodes: the slots of an inner node take several pages, and many in a row hold no link.
 fn contents_of_small_nodes() -> Vec<Contents> {

@@ -1,8 +1,6 @@
 //! What operations of a map of byte strings cost, counted exactly: lines flushed and fences.
 
-mod costs;
-
-use costs::{average, cost, mix, one_line};
+use crate::costs::{average, cost, mix, one_line};
 use indelible::pmem::count::{self, Counts};
 use indelible::{BytesMap, Pool};
 

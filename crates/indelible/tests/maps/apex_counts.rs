@@ -1,8 +1,6 @@
 //! What inserts into an APEX cost, counted exactly.
 
-mod costs;
-
-use costs::{cost, loaded, mix, new_map, one_line};
+use crate::costs::{cost, loaded, mix, new_map, one_line};
 use indelible::pmem::count::{self, Counts};
 use indelible::{Kind, Map};
 

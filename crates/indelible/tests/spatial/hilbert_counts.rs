@@ -1,8 +1,6 @@
 //! What operations of a Hilbert index cost, counted exactly: lines flushed, fences, bytes.
 
-mod costs;
-
-use costs::{average, cost, mix};
+use crate::costs::{average, cost, mix};
 use indelible::pmem::count::{self, Counts};
 use indelible::{HilbertOptions, Point2, Pool, Spatial};
 

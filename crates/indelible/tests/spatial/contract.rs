@@ -3,13 +3,11 @@
 //!
 //! The library's own tests run it a second time, with small nodes.
 
-mod spatial_model;
-
+use super::spatial_model::{Model, compare, contains, corners, distance, intersects, sorted};
 use indelible::{
     Box2, Box3, Error, Geometry, Point2, Point3, Pool, Spatial, SpatialKind, SpatialOptions,
 };
 use proptest::prelude::*;
-use spatial_model::{Model, compare, contains, corners, distance, intersects, sorted};
 use std::path::Path;
 
 /// Coordinates of a shape of any type: the lower corner, and what is added to it for the upper corner of a box.
@@ -481,7 +479,7 @@ fn many_equal_records_come_and_go() {
     equal_records(3_000);
 }
 
-/// `cargo test --release --test spatial_contract -- --ignored a_million`
+/// `cargo test --release --test spatial -- --ignored a_million`
 #[test]
 #[ignore = "takes long; run it in release"]
 fn a_million_equal_records_come_and_go() {

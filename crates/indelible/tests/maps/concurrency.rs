@@ -1,9 +1,7 @@
 //! Many threads, more than cores, with a checker of results.
 
-mod kinds;
-
+use crate::kinds::{KINDS, map_of};
 use indelible::{CompareExchange, Kind, Map, Pool, PoolOptions};
-use kinds::{KINDS, map_of};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 

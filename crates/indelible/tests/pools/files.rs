@@ -12,11 +12,16 @@ const EXTENT: u64 = 2 << 20;
 /// Says to a process that it is the one that a test has started, and where to work.
 const CHILD: &str = "INDELIBLE_TEST_CHILD";
 
+/// The file that such a process leaves behind when it has done its work.
+const RAN: &str = "ran";
+
 /// This test in a process of its own, whose limits or death concern nobody else.
 fn child(test: &str, directory: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
+    // The path of this module begins with the name of the program, the names of tests do not.
+    let (_, module) = module_path!().split_once("::").unwrap();
     command
-        .args(["--exact", test, "--nocapture"])
+        .args(["--exact", &format!("{module}::{test}"), "--nocapture"])
         .env(CHILD, directory)
         .stdout(Stdio::null());
     command
@@ -25,11 +30,16 @@ fn child(test: &str, directory: &Path) -> Command {
 /// Runs the rest of this test, with the directory, in a process of its own.
 fn in_child(test: &str, work: impl FnOnce(&Path)) {
     if let Some(directory) = std::env::var_os(CHILD) {
-        return work(Path::new(&directory));
+        let directory = Path::new(&directory);
+        work(directory);
+        // A process that finds no test of the name succeeds as well.
+        std::fs::write(directory.join(RAN), "").unwrap();
+        return;
     }
     let directory = tempfile::tempdir().unwrap();
     let status: ExitStatus = child(test, directory.path()).status().unwrap();
     assert!(status.success(), "{status}");
+    assert!(directory.path().join(RAN).exists(), "{test} did not run");
 }
 
 fn limit(resource: Resource, bytes: u64) {

@@ -1,10 +1,8 @@
 //! Longitudes and latitudes: windows across the antimeridian, metres, poles. Against a list that is searched by brute force.
 
-mod spatial_model;
-
+use super::spatial_model::{Model, corners, metres_to, sorted};
 use indelible::{Box2, Error, Geometry, Point2, Pool, Spatial, SpatialKind, SpatialOptions};
 use proptest::prelude::*;
-use spatial_model::{Model, corners, metres_to, sorted};
 
 fn window(west: f64, south: f64, east: f64, north: f64) -> Box2 {
     Box2::new(Point2::new(west, south), Point2::new(east, north))

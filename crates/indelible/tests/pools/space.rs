@@ -1,9 +1,7 @@
 //! Pools and disks that are full, and space that is given back.
 
-mod kinds;
-
+use crate::kinds::{KINDS, map_of};
 use indelible::{Error, Kind, Map, Pool, PoolOptions};
-use kinds::{KINDS, map_of};
 use std::path::{Path, PathBuf};
 
 const EXTENT: u64 = 2 << 20;

@@ -2,10 +2,8 @@
 //! is refused, or a check reports the damage, or all records are there. It is never accepted with records missing. Only the bytes of long values
 //! are not looked at: no checksum says that they are others.
 
-mod lost;
-
+use crate::lost::{Found, Pages, lose_each_page_of};
 use indelible::{Pool, PoolOptions};
-use lost::{Found, Pages, lose_each_page_of};
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -1,0 +1,9 @@
+//! Tests of the command line: the program is run as users run it.
+//!
+//! One program, since each program takes long to compile and to link.
+
+mod bench;
+mod commands;
+mod kill;
+mod output;
+mod spatial;

@@ -1,0 +1,15 @@
+//! Tests of maps of byte strings.
+//!
+//! One program, since each program takes long to compile and to link.
+
+mod contract;
+#[path = "../shared/costs.rs"]
+mod costs;
+mod counts;
+mod disk;
+mod full;
+#[path = "../shared/lost.rs"]
+mod lost;
+mod lost_pages;
+mod shapes;
+mod space;

@@ -1,0 +1,25 @@
+//! Tests of maps of words, and of typed maps.
+//!
+//! One program, since each program takes long to compile and to link.
+
+mod apex_counts;
+mod apex_format_one;
+mod apex_lost_pages;
+mod apex_options;
+mod apex_release_memory;
+mod concurrency;
+#[path = "../shared/costs.rs"]
+mod costs;
+mod counts;
+mod face;
+mod key_encodings;
+#[path = "../shared/kinds.rs"]
+mod kinds;
+mod lbtree_counts;
+mod linearizable;
+#[path = "../shared/lost.rs"]
+mod lost;
+mod lost_pages;
+mod space_comes_back;
+mod typed_contract;
+mod typed_model;

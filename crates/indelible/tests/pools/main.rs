@@ -1,0 +1,13 @@
+//! Tests of pools: files, disks, space, and what happens to them.
+//!
+//! One program, since each program takes long to compile and to link.
+
+mod calamities;
+mod disk;
+#[path = "../shared/disks.rs"]
+mod disks;
+mod files;
+#[path = "../shared/kinds.rs"]
+mod kinds;
+mod logged;
+mod space;

@@ -1,0 +1,12 @@
+//! Tests of spatial indexes.
+//!
+//! One program, since each program takes long to compile and to link.
+
+mod contract;
+#[path = "../shared/costs.rs"]
+mod costs;
+mod face;
+mod globe;
+mod hilbert_counts;
+mod spatial_model;
+mod threads;
