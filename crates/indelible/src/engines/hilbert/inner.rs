@@ -363,6 +363,14 @@ impl Inner {
         }
     }
 
+    /// Asks the caches for the lines that say where the children are.
+    #[inline(always)]
+    pub(super) fn prefetch_children(&self) {
+        for line in self.children.as_chunks::<8>().0 {
+            prefetch(line);
+        }
+    }
+
     /// Asks the caches for the lines that a search by window reads.
     #[inline(always)]
     pub(super) fn prefetch_bounds<const AXES: usize>(&self) {

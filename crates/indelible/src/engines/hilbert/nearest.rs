@@ -1,16 +1,19 @@
 //! Search for the nearest records.
 //!
-//! Best first (Hjaltason and Samet: "Distance browsing in spatial databases", ACM TODS 24(2), 1999): a heap holds nodes and leaves by the least
-//! distance that something in their boxes can have, and the search goes on with the first of the heap until that is farther away than the
-//! records it has found. The nodes are read in no order of keys, so a split could move records from a node that is still to be read to one
-//! that never will be: the search begins again if the structure has changed meanwhile, and after a few failures keeps it from changing.
+//! Best first (Hjaltason and Samet: "Distance browsing in spatial databases", ACM TODS 24(2), 1999): the search goes on with the child that has
+//! the least distance among all children of the nodes that it has opened, until that is farther away than the records it has found. The
+//! heap holds nodes, each with its nearest child that is still to be searched, and not all children that may be of interest: for 10
+//! records a search opens 7 nodes and 5 leaves, and more than a hundred children would have entered the heap.
 //!
-//! An unindexed range is a set of quadrants of the grid. They enter the heap as well, and are divided on the way until one lies
+//! The nodes are read in no order of keys, so a split could move records from a node that is still to be read to one that never will be: the
+//! search begins again if the structure has changed meanwhile, and after a few failures keeps it from changing.
+//!
+//! An unindexed range is a set of quadrants of the grid. They are searched last, the nearest first, and divided on the way until one lies
 //! between two signposts; then this part of the range is indexed, and the search begins again.
 
 use super::Tree;
 use super::changes::MOST_FAILURES;
-use super::inner::{BOUND_LINES, Inner, Key, code_of, key_of};
+use super::inner::{BOUND_LINES, FANOUT, Inner, Key, code_of, key_of};
 use super::layout::MAX_RECORDS;
 use super::leaf::slots;
 use super::search::Changed;
@@ -18,61 +21,36 @@ use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::{Version, Wait};
 use crate::engines::{Nearest, Neighbour};
-use crate::kernels::{Kernel, Simd, dispatch};
+use crate::kernels::{Kernel, Simd, SimdLevel, dispatch};
 use crate::pool::Offset;
 use crate::spatial::{Geometry, MAX_AXES, Metric, Quadrant, f32_above, f32_below};
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 
-/// What is still to be searched.
-#[derive(Clone, Copy)]
-enum Place<'a> {
-    /// A node, its version, and where the node to its right begins.
-    Node(&'a Inner, Version, Option<Key>),
-    Leaf(Offset),
-    /// Quadrants that contain the unindexed range that begins at the key.
-    Gap(Key, Quadrant),
-}
-
-/// Places in the order of the least distance that something there can have.
-struct Queue<'a> {
-    /// The bits of a distance (f32, at least 0, so that bits are in the order of distances), and below them the number of a place.
+/// Quadrants of unindexed ranges, in the order of the least distance that something there can have.
+#[derive(Default)]
+struct Gaps {
+    /// The bits of a distance (f32, at least 0, so that bits are in the order of distances), and below them the number of a gap.
     heap: BinaryHeap<Reverse<u64>>,
-    places: Vec<Place<'a>>,
+    /// Quadrants that contain the unindexed range that begins at the key.
+    gaps: Vec<(Key, Quadrant)>,
 }
 
-impl<'a> Queue<'a> {
-    /// With room for the places that a search for a few records meets.
-    fn new() -> Self {
-        Self {
-            heap: BinaryHeap::with_capacity(64),
-            places: Vec::with_capacity(64),
-        }
-    }
-
-    /// The leaf that comes next, if it is a leaf that does.
-    #[inline(always)]
-    fn next_leaf(&self) -> Option<Offset> {
-        let Reverse(first) = self.heap.peek()?;
-        match self.places[*first as u32 as usize] {
-            Place::Leaf(offset) => Some(offset),
-            _ => None,
-        }
-    }
-
-    #[inline(always)]
-    fn push(&mut self, bound: f32, place: Place<'a>) {
-        let number = self.places.len() as u64;
-        self.places.push(place);
+impl Gaps {
+    fn push(&mut self, bound: f32, low: Key, quadrant: Quadrant) {
+        let number = self.gaps.len() as u64;
+        self.gaps.push((low, quadrant));
         self.heap
             .push(Reverse(u64::from(bound.to_bits()) << 32 | number));
     }
 
-    /// The nearest place, with its bound.
-    fn pop(&mut self) -> Option<(f64, Place<'a>)> {
+    /// The nearest one, with its bound.
+    fn pop(&mut self) -> Option<(f64, Key, Quadrant)> {
         let Reverse(first) = self.heap.pop()?;
         let bound = f32::from_bits((first >> 32) as u32);
-        Some((bound.into(), self.places[first as u32 as usize]))
+        let (low, quadrant) = self.gaps[first as u32 as usize];
+        Some((bound.into(), low, quadrant))
     }
 }
 
@@ -96,6 +74,74 @@ impl<G: Geometry> PartialOrd for Last<G> {
 impl<G: Geometry> Ord for Last<G> {
     fn cmp(&self, other: &Self) -> Ordering {
         self.0.compare(&other.0)
+    }
+}
+
+/// So many records at most are kept in order, by insertion; more of them in a heap.
+const MOST_IN_ORDER: usize = 64;
+
+/// The nearest records found so far, at most as many as are wanted.
+struct Best<G> {
+    wanted: usize,
+    /// Greatest distance that is asked for.
+    within: f64,
+    /// The records, if at most [`MOST_IN_ORDER`] are wanted.
+    in_order: Vec<Neighbour<G>>,
+    /// The records, if more are wanted.
+    heap: BinaryHeap<Last<G>>,
+}
+
+impl<G: Geometry> Best<G> {
+    fn new(wanted: usize, within: f64) -> Self {
+        let are_few = wanted <= MOST_IN_ORDER;
+        Self {
+            wanted,
+            within,
+            in_order: Vec::with_capacity(if are_few { wanted } else { 0 }),
+            heap: BinaryHeap::with_capacity(if are_few { 0 } else { wanted.min(1 << 10) + 1 }),
+        }
+    }
+
+    /// The greatest distance that is still of interest.
+    #[inline(always)]
+    fn limit(&self) -> f64 {
+        let last = if self.wanted <= MOST_IN_ORDER {
+            self.in_order.get(self.wanted - 1)
+        } else {
+            let is_full = self.heap.len() >= self.wanted;
+            self.heap.peek().filter(|_| is_full).map(|last| &last.0)
+        };
+        last.map_or(self.within, |last| last.distance.min(self.within))
+    }
+
+    /// Takes a record in, and drops the last one if it is one too many.
+    #[inline(always)]
+    fn offer(&mut self, neighbour: Neighbour<G>) {
+        if self.wanted > MOST_IN_ORDER {
+            self.heap.push(Last(neighbour));
+            if self.heap.len() > self.wanted {
+                self.heap.pop();
+            }
+            return;
+        }
+        let at = self
+            .in_order
+            .iter()
+            .rposition(|other| other.compare(&neighbour).is_lt())
+            .map_or(0, |before| before + 1);
+        if at == self.wanted {
+            return;
+        }
+        if self.in_order.len() == self.wanted {
+            self.in_order.pop();
+        }
+        self.in_order.insert(at, neighbour);
+    }
+
+    /// The records, the nearest first.
+    fn append_to(self, found: &mut Vec<Neighbour<G>>) {
+        found.extend(self.in_order);
+        found.extend(self.heap.into_sorted_vec().into_iter().map(|last| last.0));
     }
 }
 
@@ -142,7 +188,7 @@ impl<G: Geometry> Tree<G> {
                         && (_in_place.is_some()
                             || self.relocations.are_none_since(relocations)) =>
                 {
-                    found.extend(best.into_sorted_vec().into_iter().map(|last| last.0));
+                    best.append_to(found);
                     return Ok(());
                 }
                 _ => {
@@ -157,274 +203,355 @@ impl<G: Geometry> Tree<G> {
         &self,
         metric: &M,
         request: &mut Nearest<'_, G>,
-    ) -> Result<Result<BinaryHeap<Last<G>>, Obstacle>> {
-        let mut best = BinaryHeap::with_capacity(request.wanted.min(1 << 10) + 1);
-        let mut queue = Queue::new();
-        let nearby = around(metric);
+    ) -> Result<Result<Best<G>, Obstacle>> {
+        let best = Best::new(request.wanted, request.within);
+        let mut attempt = Attempt {
+            tree: self,
+            metric,
+            nearby: around(metric),
+            request,
+            best,
+            nodes: Vec::with_capacity(16),
+            heap: BinaryHeap::with_capacity(16),
+            gaps: Gaps::default(),
+            near: Vec::with_capacity(MAX_RECORDS),
+        };
         let root = self.root();
-        queue.push(0.0, Place::Node(root, root.lock().read(), None));
-        while let Some((bound, place)) = queue.pop() {
-            let limit = limit(&best, request);
-            if bound > limit {
+        if let Err(obstacle) = attempt.search(root) {
+            return Ok(Err(obstacle));
+        }
+        while let Some((bound, low, quadrant)) = attempt.gaps.pop() {
+            if bound > attempt.best.limit() {
                 break;
             }
-            let next = match place {
-                Place::Node(node, version, end) => {
-                    let opened = (node, version, end);
-                    if let Some(nearby) = nearby {
-                        self.open_node(metric, nearby, opened, request, &mut best, &mut queue)
-                    } else {
-                        self.open_node_slowly(metric, opened, limit, &mut queue)
-                    }
-                }
-                Place::Leaf(offset) => {
-                    // Most searches open the next one too, which arrives meanwhile.
-                    if let Some(next) = queue.next_leaf() {
-                        self.leaves.prefetch(next);
-                    }
-                    self.open_leaf(metric, offset, request, &mut best);
-                    Ok(())
-                }
-                Place::Gap(low, quadrant) => {
-                    match self.open_gap(metric, low, quadrant, &mut queue)? {
-                        Some(key) => Err(Obstacle::Unindexed(key)),
-                        None => Ok(()),
-                    }
-                }
-            };
-            if let Err(obstacle) = next {
-                return Ok(Err(obstacle));
+            if let Some(key) = attempt.open_gap(low, quadrant)? {
+                return Ok(Err(Obstacle::Unindexed(key)));
             }
         }
-        Ok(Ok(best))
+        Ok(Ok(attempt.best))
     }
 
-    /// Replaces a node by its children: computes the bounds of 16 children at once.
-    ///
-    /// As long as too few records are known, there is no distance to leave children out by. Then the nearest child is opened at once, down to
-    /// a leaf, before the others are considered.
-    fn open_node<'a, M: Metric>(
-        &'a self,
-        metric: &M,
-        nearby: Nearby,
-        opened: Opened<'a>,
-        request: &mut Nearest<'_, G>,
-        best: &mut BinaryHeap<Last<G>>,
-        queue: &mut Queue<'a>,
+    fn is_unindexed(&self, key: Key) -> bool {
+        self.locate_any(key).child.is_unindexed()
+    }
+}
+
+/// A node that has been opened.
+struct Opened<'a> {
+    node: &'a Inner,
+    version: Version,
+    /// The number of the node above, and the slot there.
+    parent: Option<(usize, usize)>,
+    /// The children that are still to be searched.
+    places: Places,
+}
+
+/// One attempt at a search.
+struct Attempt<'a, 'r, 'n, G: Geometry, M> {
+    tree: &'a Tree<G>,
+    metric: &'r M,
+    nearby: Option<Nearby>,
+    request: &'r mut Nearest<'n, G>,
+    best: Best<G>,
+    nodes: Vec<Opened<'a>>,
+    /// The nearest child of each of these nodes: its [place](place), and below it the number of the node.
+    heap: BinaryHeap<Reverse<u64>>,
+    gaps: Gaps,
+    /// Records of the leaf that is being read.
+    near: Vec<Neighbour<G>>,
+}
+
+impl<'a, G: Geometry, M: Metric> Attempt<'a, '_, '_, G, M> {
+    /// Searches what lies below the root, but for unindexed ranges.
+    fn search(&mut self, root: &'a Inner) -> Result<(), Obstacle> {
+        self.open_node(root, None)?;
+        while let Some((number, slot)) = self.take_nearest() {
+            let Opened { node, version, .. } = self.nodes[number];
+            if node.level() > 0 {
+                self.open_node(node.node(slot), Some((number, slot)))?;
+                continue;
+            }
+            let child = node.child(slot);
+            if child.is_unindexed() {
+                self.push_gap(number, slot)?;
+                continue;
+            }
+            expect_unchanged(node, version)?;
+            self.prefetch_next();
+            self.open_leaf(child.offset());
+        }
+        Ok(())
+    }
+
+    /// Takes the nearest child of all nodes, as the number of the node and of the slot. None if nothing there is near enough.
+    #[inline(always)]
+    fn take_nearest(&mut self) -> Option<(usize, usize)> {
+        let mut first = self.heap.peek_mut()?;
+        let nearest = Place((first.0 >> 32) as u32);
+        if !nearest.is_within(self.best.limit()) {
+            return None;
+        }
+        let number = first.0 as u32 as usize;
+        let next = self.nodes[number].places.take_nearest(self.tree.simd);
+        if let Some(Place(next)) = next {
+            *first = Reverse(u64::from(next) << 32 | number as u64);
+        } else {
+            PeekMut::pop(first);
+        }
+        Some((number, nearest.slot()))
+    }
+
+    /// Most searches open the next child too, which arrives while a leaf is read.
+    #[inline(always)]
+    fn prefetch_next(&self) {
+        let Some(Reverse(first)) = self.heap.peek() else {
+            return;
+        };
+        let node = self.nodes[*first as u32 as usize].node;
+        let slot = Place((first >> 32) as u32).slot();
+        if node.level() == 0 {
+            self.tree.leaves.prefetch(node.child(slot).offset());
+        } else if G::AXES == 2 {
+            node.node(slot).prefetch_bounds::<2>();
+        } else {
+            node.node(slot).prefetch_bounds::<3>();
+        }
+    }
+
+    /// Adds the children of a node, which `parent` led to.
+    #[inline(always)]
+    fn open_node(
+        &mut self,
+        node: &'a Inner,
+        parent: Option<(usize, usize)>,
     ) -> Result<(), Obstacle> {
-        let (node, version, end) = opened;
+        let version = node.lock().read();
+        if let Some((number, _)) = parent {
+            let Opened { node, version, .. } = self.nodes[number];
+            expect_unchanged(node, version)?;
+        }
+        node.prefetch_children();
+        let mut places = self.places(node);
+        expect_unchanged(node, version)?;
+        if let Some(Place(nearest)) = places.take_nearest(self.tree.simd) {
+            let number = self.nodes.len() as u64;
+            self.heap.push(Reverse(u64::from(nearest) << 32 | number));
+            self.nodes.push(Opened {
+                node,
+                version,
+                parent,
+                places,
+            });
+        }
+        Ok(())
+    }
+
+    /// Where the next child begins, in this node or to its right.
+    fn next_key(&self, mut number: usize, mut slot: usize) -> Result<Option<Key>, Obstacle> {
+        loop {
+            let Opened {
+                node,
+                version,
+                parent,
+                ..
+            } = self.nodes[number];
+            let next = node.next_key(slot);
+            expect_unchanged(node, version)?;
+            match (next, parent) {
+                (None, Some(above)) => (number, slot) = above,
+                _ => return Ok(next),
+            }
+        }
+    }
+
+    /// The children of a node, with the bounds of their distances: for 16 of them at once, if the metric allows that.
+    fn places(&self, node: &Inner) -> Places {
+        let mut places = Places([u32::MAX; FANOUT]);
         let count = node.count();
-        let mut bounds = [[0.0; 16]; BOUND_LINES];
-        dispatch(
-            self.simd,
-            SquareBounds {
+        if let Some(nearby) = self.nearby {
+            let axes = G::AXES;
+            let bounds = SquareBounds {
                 node,
                 nearby,
-                axes: G::AXES,
-                bounds: &mut bounds,
-            },
-        );
-        let bounds = bounds.as_flattened();
-        let used = u64::MAX.checked_shr(64 - count as u32).unwrap_or(0);
-        let within = |limit: f32| dispatch(self.simd, Within { bounds, limit }) & used;
-        let mut opened_first = 0;
-        if best.len() < request.wanted && count > 0 {
-            let least = bounds[..count].iter().fold(f32::INFINITY, |a, &b| a.min(b));
-            let first = within(least).trailing_zeros() as usize;
-            if node.level() > 0 {
-                let child = node.node(first);
-                let opened = (child, child.lock().read(), node.next_key(first).or(end));
-                self.open_node(metric, nearby, opened, request, best, queue)?;
-                opened_first = 1 << first;
-            } else if !node.child(first).is_unindexed() {
-                self.open_leaf(metric, node.child(first).offset(), request, best);
-                opened_first = 1 << first;
+                axes,
+                count,
+                places: &mut places,
+            };
+            dispatch(self.tree.simd, bounds);
+        } else {
+            for slot in 0..count {
+                let bound = self.metric.bound(&node.bounds(slot).rect(G::AXES));
+                places.0[slot] = place(f32_below(bound), slot);
             }
         }
-        // What is at most the limit is at most the greatest f32 that is.
-        let limit = f32_below(limit(best, request));
-        for slot in slots(within(limit) & !opened_first) {
-            self.push_child(metric, opened, slot, bounds[slot], queue)?;
-        }
-        if node.lock().validate(version) {
-            Ok(())
-        } else {
-            Err(Obstacle::Changed)
-        }
-    }
-
-    /// [`open_node`](Self::open_node) for other metrics, and for points far away.
-    #[cold]
-    fn open_node_slowly<'a, M: Metric>(
-        &'a self,
-        metric: &M,
-        opened: Opened<'a>,
-        limit: f64,
-        queue: &mut Queue<'a>,
-    ) -> Result<(), Obstacle> {
-        let (node, version, _) = opened;
-        for slot in 0..node.count() {
-            let bound = metric.bound(&node.bounds(slot).rect(G::AXES));
-            if bound <= limit {
-                self.push_child(metric, opened, slot, f32_below(bound), queue)?;
-            }
-        }
-        if node.lock().validate(version) {
-            Ok(())
-        } else {
-            Err(Obstacle::Changed)
-        }
-    }
-
-    #[inline(always)]
-    fn push_child<'a, M: Metric>(
-        &'a self,
-        metric: &M,
-        (node, version, end): Opened<'a>,
-        slot: usize,
-        bound: f32,
-        queue: &mut Queue<'a>,
-    ) -> Result<(), Obstacle> {
-        if node.level() > 0 {
-            let child = node.node(slot);
-            let place = Place::Node(child, child.lock().read(), node.next_key(slot).or(end));
-            queue.push(bound, place);
-            return Ok(());
-        }
-        let child = node.child(slot);
-        if child.is_unindexed() {
-            return self.push_gap(metric, (node, version, end), slot, queue);
-        }
-        queue.push(bound, Place::Leaf(child.offset()));
-        Ok(())
+        places
     }
 
     /// Adds the quadrants that make up an unindexed range.
     #[cold]
-    fn push_gap<'a, M: Metric>(
-        &'a self,
-        metric: &M,
-        (node, version, end): Opened<'a>,
-        slot: usize,
-        queue: &mut Queue<'a>,
-    ) -> Result<(), Obstacle> {
-        let (low, high) = (node.key(slot), node.next_key(slot).or(end));
-        if !node.lock().validate(version) {
-            return Err(Obstacle::Changed);
-        }
-        let Some(grid) = self.grid.get() else {
+    fn push_gap(&mut self, number: usize, slot: usize) -> Result<(), Obstacle> {
+        let low = self.nodes[number].node.key(slot);
+        let high = self.next_key(number, slot)?;
+        let Some(grid) = self.tree.grid.get() else {
             return Err(Obstacle::Unindexed(low));
         };
         let last = high.map_or(u64::MAX, |high| code_of(high - 1));
         for quadrant in grid.covering(code_of(low), last) {
-            let bound = metric.bound(&self.reach.widened(&grid.rect(&quadrant)));
-            queue.push(f32_below(bound), Place::Gap(low, quadrant));
+            let bound = self
+                .metric
+                .bound(&self.tree.reach.widened(&grid.rect(&quadrant)));
+            self.gaps.push(f32_below(bound), low, quadrant);
         }
         Ok(())
     }
 
     /// Divides a quadrant of an unindexed range, or returns a key around which the range has to be indexed.
-    fn open_gap<'a, M: Metric>(
-        &self,
-        metric: &M,
-        low: Key,
-        quadrant: Quadrant,
-        queue: &mut Queue<'a>,
-    ) -> Result<Option<Key>> {
+    fn open_gap(&mut self, low: Key, quadrant: Quadrant) -> Result<Option<Key>> {
+        let tree = self.tree;
         let (first, last) = quadrant.codes();
-        let is_between_signposts = match self.directory.above(first)? {
+        let is_between_signposts = match tree.directory.above(first)? {
             Some((code, _)) => last < code,
             None => true,
         };
         let key = key_of(first, 0).max(low);
-        if !self.is_unindexed(key) {
+        if !tree.is_unindexed(key) {
             // Another thread has indexed it: the structure has changed, and the search begins again in the end.
             return Ok(Some(key));
         }
         if is_between_signposts || quadrant.is_cell() {
             return Ok(Some(key));
         }
-        let Some(grid) = self.grid.get() else {
+        let Some(grid) = tree.grid.get() else {
             return Ok(Some(low));
         };
         for child in quadrant.children() {
-            let bound = metric.bound(&self.reach.widened(&grid.rect(&child)));
-            queue.push(f32_below(bound), Place::Gap(low, child));
+            let bound = self.metric.bound(&tree.reach.widened(&grid.rect(&child)));
+            self.gaps.push(f32_below(bound), low, child);
         }
         Ok(None)
     }
 
-    fn is_unindexed(&self, key: Key) -> bool {
-        self.locate_any(key).child.is_unindexed()
-    }
-
     /// Adds the records of a leaf.
-    fn open_leaf<M: Metric>(
-        &self,
-        metric: &M,
-        offset: Offset,
-        request: &mut Nearest<'_, G>,
-        best: &mut BinaryHeap<Last<G>>,
-    ) {
-        let lock = self.locks.of(offset.get());
-        let limit_before = limit(best, request);
+    fn open_leaf(&mut self, offset: Offset) {
+        let lock = self.tree.locks.of(offset.get());
+        let limit = self.best.limit();
         loop {
             let mut candidates = [(0.0, 0); MAX_RECORDS];
             let mut count = 0;
             let version = lock.read();
-            let leaf = self.leaves.at(offset);
+            let leaf = self.tree.leaves.at(offset);
             for slot in slots(leaf.bitmap()) {
-                let distance = metric.comparable(&leaf.shape(slot));
+                let distance = self.metric.comparable(&leaf.shape(slot));
                 // Written in any case: which records are near enough cannot be predicted.
                 candidates[count] = (distance, slot);
-                count += usize::from(distance <= limit_before);
+                count += usize::from(distance <= limit);
             }
-            let candidates = &mut candidates[..count];
-            if count > request.wanted {
-                // The nearest first, so that the others are found to be too far away.
-                candidates.select_nth_unstable_by(request.wanted.saturating_sub(1), |a, b| {
-                    a.0.total_cmp(&b.0)
-                });
+            self.near.clear();
+            let candidates = candidates[..count].iter();
+            self.near
+                .extend(candidates.map(|&(distance, slot)| Neighbour {
+                    distance,
+                    shape: leaf.shape(slot),
+                    payload: leaf.payload(slot),
+                }));
+            if lock.validate(version) {
+                break;
             }
-            let mut near = [None; MAX_RECORDS];
-            for (near, &(distance, slot)) in near.iter_mut().zip(&*candidates) {
-                *near = Some((distance, leaf.shape(slot), leaf.payload(slot)));
-            }
-            if !lock.validate(version) {
+        }
+        for neighbour in self.near.drain(..) {
+            let is_far = neighbour.distance > self.best.limit();
+            let from = self.request.from;
+            let is_early = from.is_some_and(|from| neighbour.compare(&from).is_lt());
+            let (shape, payload) = (&neighbour.shape, neighbour.payload);
+            if is_far || is_early || !(self.request.accepts)(shape, payload) {
                 continue;
             }
-            for (distance, shape, payload) in near[..count].iter().flatten().copied() {
-                let is_far = distance > limit(best, request);
-                let neighbour = Neighbour {
-                    distance,
-                    shape,
-                    payload,
-                };
-                let is_early = request
-                    .from
-                    .is_some_and(|from| neighbour.compare(&from).is_lt());
-                if is_far || is_early || !(request.accepts)(&shape, payload) {
-                    continue;
-                }
-                best.push(Last(neighbour));
-                if best.len() > request.wanted {
-                    best.pop();
-                }
-            }
-            return;
+            self.best.offer(neighbour);
         }
     }
 }
 
-/// A node with its version, and where the node to its right begins.
-type Opened<'a> = (&'a Inner, Version, Option<Key>);
+/// A child that is read from a node after the node has changed may be anything.
+fn expect_unchanged(node: &Inner, version: Version) -> Result<(), Obstacle> {
+    if node.lock().validate(version) {
+        Ok(())
+    } else {
+        Err(Obstacle::Changed)
+    }
+}
 
-/// The bounds of all children of a node. The search around it calls itself, so that it cannot be compiled for an instruction set as a whole.
+/// The children of a node that are still to be searched, as [`place`] has them; `u32::MAX` for others.
+struct Places([u32; FANOUT]);
+
+/// The bits of a place that are the number of the slot; the others are those of the bound.
+const SLOT_BITS: u32 = FANOUT as u32 - 1;
+const _: () = assert!(FANOUT.is_power_of_two());
+
+/// The bound of a child, which is at least 0, so that its bits are in the order of bounds; its last bits are replaced by the number of the
+/// child's slot. A bound without its last bits is a bound too.
+#[inline(always)]
+fn place(bound: f32, slot: usize) -> u32 {
+    bound.to_bits() & !SLOT_BITS | slot as u32
+}
+
+/// A child of a node: see [`place`].
+#[derive(Clone, Copy)]
+struct Place(u32);
+
+impl Place {
+    #[inline(always)]
+    fn slot(self) -> usize {
+        (self.0 & SLOT_BITS) as usize
+    }
+
+    /// Whether something in the child can be at most so far away.
+    #[inline(always)]
+    fn is_within(self, limit: f64) -> bool {
+        // What is at most the limit is at most the greatest f32 that is.
+        self.0 <= f32_below(limit).to_bits() | SLOT_BITS
+    }
+}
+
+impl Places {
+    /// Takes the nearest child out.
+    #[inline(always)]
+    fn take_nearest(&mut self, simd: SimdLevel) -> Option<Place> {
+        let nearest = dispatch(simd, Least { places: &self.0 });
+        if nearest == u32::MAX {
+            return None;
+        }
+        self.0[(nearest & SLOT_BITS) as usize] = u32::MAX;
+        Some(Place(nearest))
+    }
+}
+
+/// The least of the words.
+struct Least<'a> {
+    places: &'a [u32; FANOUT],
+}
+
+impl Kernel for Least<'_> {
+    type Out = u32;
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> u32 {
+        let mut least = [u32::MAX; 16];
+        for line in self.places.as_chunks::<16>().0 {
+            for (least, &place) in least.iter_mut().zip(line) {
+                *least = place.min(*least);
+            }
+        }
+        least.into_iter().fold(u32::MAX, u32::min)
+    }
+}
+
+/// The places of all children of a node. The search around it calls what a user has passed, so it is not compiled for an instruction set as a whole.
 struct SquareBounds<'a> {
     node: &'a Inner,
     nearby: Nearby,
     axes: usize,
-    bounds: &'a mut [[f32; 16]; BOUND_LINES],
+    count: usize,
+    places: &'a mut Places,
 }
 
 impl Kernel for SquareBounds<'_> {
@@ -433,32 +560,22 @@ impl Kernel for SquareBounds<'_> {
     #[inline(always)]
     fn run<S: Simd>(self) {
         let Nearby { up, down } = self.nearby;
-        for (line, bounds) in self.bounds.iter_mut().enumerate() {
-            *bounds = if self.axes == 2 {
+        let places = self.places.0.as_chunks_mut::<16>().0;
+        for (line, places) in places.iter_mut().enumerate().take(BOUND_LINES) {
+            let bounds = if self.axes == 2 {
                 self.node.square_bounds::<S, 2>(line, &up, &down)
             } else {
                 self.node.square_bounds::<S, 3>(line, &up, &down)
             };
+            for (at, (to, bound)) in places.iter_mut().zip(bounds).enumerate() {
+                let slot = 16 * line + at;
+                *to = if slot < self.count {
+                    place(bound, slot)
+                } else {
+                    u32::MAX
+                };
+            }
         }
-    }
-}
-
-/// Which of the bounds are at most `limit`, as bits.
-struct Within<'a> {
-    bounds: &'a [f32],
-    limit: f32,
-}
-
-impl Kernel for Within<'_> {
-    type Out = u64;
-
-    #[inline(always)]
-    fn run<S: Simd>(self) -> u64 {
-        let mut within = 0;
-        for (at, &bound) in self.bounds.iter().enumerate() {
-            within |= u64::from(bound <= self.limit) << at;
-        }
-        within
     }
 }
 
@@ -477,12 +594,4 @@ fn around<M: Metric>(metric: &M) -> Option<Nearby> {
         up: point.map(f32_above),
         down: point.map(f32_below),
     })
-}
-
-/// The greatest distance that is still of interest.
-fn limit<G: Geometry>(best: &BinaryHeap<Last<G>>, request: &Nearest<'_, G>) -> f64 {
-    match best.peek() {
-        Some(last) if best.len() >= request.wanted => last.0.distance.min(request.within),
-        _ => request.within,
-    }
 }

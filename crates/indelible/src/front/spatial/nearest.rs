@@ -7,7 +7,7 @@ use crate::spatial::{AnyMetric, Geometry, Metric, with_metric};
 use crate::{Error, Result};
 
 /// Records that an iteration asks for at first.
-const FIRST_BLOCK: usize = 16;
+const FIRST_BLOCK: usize = 10;
 
 /// How many times as many records it asks for each time after that. Each time the index is searched from the beginning: so all of the
 /// searches together cost a third more than the last one.
@@ -41,7 +41,7 @@ type Accepts<'a, G> = Box<dyn FnMut(&Record<G>) -> bool + Send + 'a>;
 /// An iterator of `Result<(distance, record)>`. The distance is in the unit of the coordinates; in metres, if they are
 /// [longitudes and latitudes](Spatial#coordinates). Records at equal distances come in the order of their payloads.
 ///
-/// The iterator is lazy: it reads 16 records, then 64, then 256, and so on, as they are wanted. To read k records takes O(log n + k), with
+/// The iterator is lazy: it reads 10 records, then 40, then 160, and so on, as they are wanted. To read k records takes O(log n + k), with
 /// O(k) memory. After an error it ends.
 ///
 /// Each record that is there, in one place, during the whole iteration comes exactly once. A record that is inserted or relocated
