@@ -9,19 +9,19 @@
 //! between two signposts; then this part of the range is indexed, and the search begins again.
 
 use super::Tree;
-use super::changes::MOST_FAILURES;
 use super::inner::{BOUND_LINES, Inner, Key, code_of, key_of};
 use super::layout::MAX_RECORDS;
-use super::leaf::slots;
 use super::search::Changed;
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::{Version, Wait};
+use crate::engines::rect::slots;
+use crate::engines::rect::{Last, MOST_FAILURES, limit, offer};
 use crate::engines::{Nearest, Neighbour};
 use crate::kernels::{Kernel, Simd, dispatch};
 use crate::pool::Offset;
 use crate::spatial::{Geometry, MAX_AXES, Metric, Quadrant, f32_above, f32_below};
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// What is still to be searched.
@@ -76,29 +76,6 @@ impl<'a> Queue<'a> {
     }
 }
 
-/// A neighbour in a heap whose greatest element is the last one in order.
-struct Last<G>(Neighbour<G>);
-
-impl<G: Geometry> PartialEq for Last<G> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl<G: Geometry> Eq for Last<G> {}
-
-impl<G: Geometry> PartialOrd for Last<G> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<G: Geometry> Ord for Last<G> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.compare(&other.0)
-    }
-}
-
 /// Why an attempt has ended without a result.
 enum Obstacle {
     Changed,
@@ -142,7 +119,7 @@ impl<G: Geometry> Tree<G> {
                         && (_in_place.is_some()
                             || self.relocations.are_none_since(relocations)) =>
                 {
-                    found.extend(best.into_sorted_vec().into_iter().map(|last| last.0));
+                    found.extend(best.into_sorted_vec().into_iter().map(Last::into_neighbour));
                     return Ok(());
                 }
                 _ => {
@@ -394,22 +371,15 @@ impl<G: Geometry> Tree<G> {
                 continue;
             }
             for (distance, shape, payload) in near[..count].iter().flatten().copied() {
-                let is_far = distance > limit(best, request);
-                let neighbour = Neighbour {
-                    distance,
-                    shape,
-                    payload,
-                };
-                let is_early = request
-                    .from
-                    .is_some_and(|from| neighbour.compare(&from).is_lt());
-                if is_far || is_early || !(request.accepts)(&shape, payload) {
-                    continue;
-                }
-                best.push(Last(neighbour));
-                if best.len() > request.wanted {
-                    best.pop();
-                }
+                offer(
+                    best,
+                    request,
+                    Neighbour {
+                        distance,
+                        shape,
+                        payload,
+                    },
+                );
             }
             return;
         }
@@ -477,12 +447,4 @@ fn around<M: Metric>(metric: &M) -> Option<Nearby> {
         up: point.map(f32_above),
         down: point.map(f32_below),
     })
-}
-
-/// The greatest distance that is still of interest.
-fn limit<G: Geometry>(best: &BinaryHeap<Last<G>>, request: &Nearest<'_, G>) -> f64 {
-    match best.peek() {
-        Some(last) if best.len() >= request.wanted => last.0.distance.min(request.within),
-        _ => request.within,
-    }
 }
