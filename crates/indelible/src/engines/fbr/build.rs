@@ -66,15 +66,12 @@ impl<G: Geometry> Writer<'_, G> {
             old.push(node.offset);
             true
         })?;
-        let block = tree.space.alloc()?;
-        let leaves = self
-            .build_leaves(records, fill)
-            .inspect_err(|_| tree.space.free_now(block))?;
+        let (leaves, block) = self.build_leaves(records, fill)?;
         let root = self.build_above(&leaves, fill).inspect_err(|_| {
-            tree.space.free_now(block);
+            let leaves = leaves.iter().map(|leaf| leaf.offset);
             leaves
-                .iter()
-                .for_each(|leaf| tree.space.free_now(leaf.offset));
+                .chain([block])
+                .for_each(|offset| tree.space.free_now(offset));
         })?;
         let new = tree.nodes.root_block(block);
         new.fill(tree.pm, root.offset, leaves[0].offset, 0);
@@ -88,13 +85,14 @@ impl<G: Geometry> Writer<'_, G> {
         Ok(())
     }
 
-    /// Writes the leaves of a chain, which nothing leads to as yet.
-    fn build_leaves(&self, records: &[(G, u64)], fill: f64) -> Result<Vec<Child>> {
+    /// Writes the leaves of a chain, which nothing leads to as yet, and allocates a block for the root block.
+    fn build_leaves(&self, records: &[(G, u64)], fill: f64) -> Result<(Vec<Child>, Offset)> {
         let tree = self.tree;
         let threads = helpers(&tree.core, records.len() / RECORDS_PER_HELPER);
         let order = order_by_curve(&grid_of(records), records, threads);
         let count = nodes_for::<G>(0, order.len(), fill);
-        let offsets = tree.space.alloc_many(count)?;
+        let mut offsets = tree.space.alloc_many(count + 1)?;
+        let block = offsets.pop().unwrap_or(Offset::NONE);
         let of_leaf = |number: usize| {
             let cut = |number| begin_of(number, count, order.len());
             let mine = order[cut(number)..cut(number + 1)].iter();
@@ -115,7 +113,7 @@ impl<G: Geometry> Writer<'_, G> {
                 offset: offsets[number],
             }
         };
-        Ok((0..count).map(of_leaf).collect())
+        Ok(((0..count).map(of_leaf).collect(), block))
     }
 
     /// Writes inner nodes above nodes of one level, the leaves, which nothing leads to as yet, and returns the root. Flushed without a fence.

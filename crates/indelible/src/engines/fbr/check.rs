@@ -1,14 +1,21 @@
 //! Looking at everything: `check` and `stat`.
 
+use super::insert::common;
 use super::layout::{Entries, NODE_BYTES};
-use super::node::Node;
-use super::{Tree, Writer};
+use super::node::{Child, Node};
+use super::{Root, Tree, Writer};
 use crate::Result;
 use crate::engines::{Fact, Report};
 use crate::pool::Offset;
-use crate::spatial::{Geometry, Rect};
+use crate::spatial::{Geometry, MAX_AXES, Rect};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
+
+/// The box of all that there can be.
+const EVERYTHING: Rect = Rect {
+    low: [f64::NEG_INFINITY; MAX_AXES],
+    high: [f64::INFINITY; MAX_AXES],
+};
 
 impl<G: Geometry> Tree<G> {
     /// See [`Engine::check`](crate::engines::Engine::check).
@@ -26,16 +33,25 @@ impl<G: Geometry> Tree<G> {
         let state = self.root_block().log.state.load();
         report.expect(state == 0, || format!("the log has state {state:#x}"));
         let mut leaves = BTreeSet::new();
-        writer.visit_nodes(&mut |node, level| {
-            report.reach(node.offset, NODE_BYTES as u64);
-            if level == 0 {
-                report.add_records(node.count() as u64);
-                leaves.insert(node.offset);
-            } else {
-                check_children(node, level, self, report);
+        let mut waiting = vec![(root, EVERYTHING)];
+        while let Some((Root { offset, level }, within)) = waiting.pop() {
+            let node = self.node(offset, level)?;
+            report.reach(offset, NODE_BYTES as u64);
+            if level > 0 {
+                waiting.extend(children_within(node, level, &within, report));
+                continue;
             }
-            true
-        })?;
+            report.add_records(node.count() as u64);
+            let bounds = node.bounds();
+            let is_within = node.count() == 0 || contains(&within, &bounds, G::AXES);
+            report.expect(is_within, || {
+                format!("leaf {offset:#x} has records outside of a box above it")
+            });
+            if !leaves.insert(offset) {
+                report.problem(format!("leaf {offset:#x} is reached twice"));
+                return Ok(());
+            }
+        }
         writer.check_chain(leaves, report)
     }
 
@@ -80,26 +96,23 @@ impl<G: Geometry> Tree<G> {
     }
 }
 
-/// Checks that the boxes of an inner node contain what lies below.
-fn check_children<G: Geometry>(node: Node<'_, G>, level: u32, tree: &Tree<G>, report: &mut Report) {
+/// The children of an inner node, each with what it has in common with `within`, which contains all records below the node. A box need not contain
+/// the boxes below it, but all records: a crash may leave a lower box enlarged and a higher one not.
+fn children_within<G: Geometry>(
+    node: Node<'_, G>,
+    level: u32,
+    within: &Rect,
+    report: &mut Report,
+) -> Vec<(Root, Rect)> {
     report.expect(node.count() > 0, || {
         format!("inner node {:#x} has no children", node.offset)
     });
-    for slot in node.slots(level) {
-        let child = node.child(level, slot);
-        let Ok(below) = tree.node(child.offset, level - 1) else {
-            // The visit of the child returns the error.
-            continue;
-        };
-        let bounds = below.bounds();
-        let is_empty = bounds == Rect::NOTHING;
-        report.expect(is_empty || contains(&child.rect, &bounds, G::AXES), || {
-            format!(
-                "node {:#x} reaches out of its box in node {:#x}",
-                child.offset, node.offset
-            )
-        });
-    }
+    let child_in = |slot: usize| {
+        let Child { rect, offset } = node.child(level, slot);
+        let level = level - 1;
+        (Root { offset, level }, common(within, &rect))
+    };
+    node.slots(level).map(child_in).collect()
 }
 
 /// Whether a box contains another one, on the first axes.

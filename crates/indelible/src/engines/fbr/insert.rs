@@ -50,6 +50,14 @@ pub(super) fn volume_and_margin(rect: &Rect, axes: usize) -> (f64, f64) {
     (volume, (0..axes).map(side).sum())
 }
 
+/// What two boxes have in common; inverted on an axis on which that is nothing.
+pub(super) fn common(a: &Rect, b: &Rect) -> Rect {
+    Rect {
+        low: std::array::from_fn(|axis| a.low[axis].max(b.low[axis])),
+        high: std::array::from_fn(|axis| a.high[axis].min(b.high[axis])),
+    }
+}
+
 /// By how much a measure grows. Infinite if it is infinite afterwards.
 fn growth(before: f64, after: f64) -> f64 {
     if after == f64::INFINITY {
@@ -149,15 +157,7 @@ impl<'a, G: Geometry> Writer<'a, G> {
         if !planted(Bug::BitBeforeEntry) {
             self.persist_prepared();
         }
-        if planted(Bug::UnlockBeforeFence) {
-            drop(guards);
-            let word = leaf.word().with(leaf.word().bitmap() | bit);
-            self.tree.pm.publish(&leaf.block.word, word.0, "fbr.leaf");
-            crate::pmem::schedule::point();
-            self.tree.pm.fence();
-        } else {
-            self.commit_leaf(leaf, leaf.word().bitmap() | bit);
-        }
+        self.commit_leaf(leaf, leaf.word().bitmap() | bit, guards);
         if planted(Bug::EnlargedTooLate) {
             self.enlarge(&path, &rect);
             self.persist_prepared();

@@ -252,12 +252,17 @@ impl<'a, G: Geometry> Writer<'a, G> {
         self.tree.pm.named("fbr.prepared").fence();
     }
 
-    /// Replaces the word of a leaf, which is locked.
-    fn commit_leaf(&self, leaf: Node<'_, G>, bitmap: u64) {
+    /// Replaces the word of a leaf, and unlocks the leaf.
+    fn commit_leaf(&self, leaf: Node<'_, G>, bitmap: u64, guards: Vec<WriteGuard<'_>>) {
+        let (pm, word) = (self.tree.pm, leaf.word().with(bitmap));
+        if planted(Bug::UnlockBeforeFence) {
+            drop(guards);
+            pm.publish(&leaf.block.word, word.0, "fbr.leaf");
+            return pm.fence();
+        }
         // COMMIT fbr.leaf: the word of a leaf, and with it an insert, a removal or a relocation within the leaf. Before this store recovery sees
         // the leaf without the change, which was written to an entry that is not in use; after it, with the change.
-        let word = leaf.word().with(bitmap);
-        self.tree.pm.commit(&leaf.block.word, word.0, "fbr.leaf");
+        pm.commit(&leaf.block.word, word.0, "fbr.leaf");
     }
 
     /// Makes another node the root of the tree.

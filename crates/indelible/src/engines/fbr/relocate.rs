@@ -50,12 +50,13 @@ impl<G: Geometry> Writer<'_, G> {
         };
         let (leaf, to) = (source.leaf, target.leaf);
         if leaf.offset == to.offset {
-            let _guards = self.lock_nodes(&[leaf.offset]);
+            let guards = self.lock_nodes(&[leaf.offset]);
             self.enlarge(&target, rect);
             let bit = self.write_record(leaf, new);
             self.persist_prepared();
             self.tree.pm.note("relocation within a leaf", 0);
-            self.commit_leaf(leaf, (leaf.word().bitmap() | bit) & !(1 << slot));
+            let bitmap = (leaf.word().bitmap() | bit) & !(1 << slot);
+            self.commit_leaf(leaf, bitmap, guards);
             return Ok(Relocation::Done);
         }
         let change = self.tree.relocations.try_begin();

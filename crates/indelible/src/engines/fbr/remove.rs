@@ -58,9 +58,9 @@ impl<'a, G: Geometry> Writer<'a, G> {
             return Ok(false);
         };
         let guards = self.lock_nodes(&[path.leaf.offset]);
-        self.commit_leaf(path.leaf, path.leaf.word().bitmap() & !(1 << slot));
+        let bitmap = path.leaf.word().bitmap() & !(1 << slot);
+        self.commit_leaf(path.leaf, bitmap, guards);
         self.count_change(-1);
-        drop(guards);
         self.unlink_if_empty(&path)?;
         Ok(true)
     }

@@ -12,7 +12,7 @@
 //! Entries are divided as by the R*-tree (Beckmann, Kriegel, Schneider and Seeger, SIGMOD 1990): along the axis on which the margins of both
 //! halves are least in sum over all cuts, at the cut where the halves overlap least.
 
-use super::insert::{Path, volume_and_margin};
+use super::insert::{Path, common, volume_and_margin};
 use super::layout::Entries;
 use super::log::Store;
 use super::node::{Chain, Child, Node};
@@ -235,14 +235,10 @@ fn axes_and_cuts(rects: &[Rect], axes: usize) -> Vec<(Vec<usize>, Vec<Cut>)> {
             let (first, second) = order.split_at(at);
             let [first, second] = [first, second]
                 .map(|half| half.iter().fold(Rect::NOTHING, |all, at| join(&all, at)));
-            let common = Rect {
-                low: std::array::from_fn(|axis| first.low[axis].max(second.low[axis])),
-                high: std::array::from_fn(|axis| first.high[axis].min(second.high[axis])),
-            };
             Cut {
                 at,
                 margins: volume_and_margin(&first, axes).1 + volume_and_margin(&second, axes).1,
-                overlap: volume_and_margin(&common, axes).0,
+                overlap: volume_and_margin(&common(&first, &second), axes).0,
             }
         };
         let cuts = cuts.into_iter().map(cut).collect();

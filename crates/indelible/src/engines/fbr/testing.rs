@@ -1,12 +1,19 @@
-//! Histories for the FBR-tree: those of all spatial indexes, half of them with leaves flushed alone.
+//! Histories for the FBR-tree: those of all spatial indexes with all nodes flushed, and one more theme with leaves flushed alone.
+//!
+//! Lines of inner nodes that are not flushed stay in doubt until the index is closed, so each crash of such a history has as many images as the
+//! checker takes. These histories are short.
 
 use super::Bug;
 use crate::FbrOptions;
 use crate::engines::SpatialKind;
-use crate::engines::testing::{
-    EquivalentMutant, History, SPATIAL_THEMES, SPATIAL_THEMES_TOGETHER, Size, StructureChange,
-    Suite, places_alone, places_together,
+use crate::engines::testing::SpatialOperation::{
+    BulkLoad, Insert, Relocate, Remove, Reopen, Shrink, Window,
 };
+use crate::engines::testing::{
+    EVERYTHING, EquivalentMutant, History, Lay, Places, SPATIAL_THEMES, SPATIAL_THEMES_TOGETHER,
+    Size, StructureChange, Suite, places_alone, places_together,
+};
+use crate::spatial::GeometryType;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -16,6 +23,17 @@ pub(crate) struct Testing;
 impl Suite<SpatialKind> for Testing {
     fn bugs(&self) -> &'static [crate::pmem::planted::Bug] {
         Bug::ALL
+    }
+
+    fn theme_of(&self, bug: &crate::pmem::planted::Bug) -> Option<u64> {
+        match bug.name {
+            // Few records.
+            "fbr.UnlockBeforeFence" => Some(0),
+            "fbr.InnerNodesBelieved" => Some(SPATIAL_THEMES_TOGETHER),
+            // Records run to and fro.
+            "fbr.RelocationNotAnnounced" => Some(5),
+            _ => None,
+        }
     }
 
     fn commits(&self) -> &'static [&'static str] {
@@ -62,7 +80,7 @@ impl Suite<SpatialKind> for Testing {
     }
 
     fn histories(&self) -> [u64; 2] {
-        [48, 24]
+        [54, 24]
     }
 
     fn equivalent_mutants(&self) -> &'static [EquivalentMutant] {
@@ -70,11 +88,28 @@ impl Suite<SpatialKind> for Testing {
     }
 
     fn themes(&self, threads: usize) -> u64 {
-        if threads < 2 {
+        1 + if threads < 2 {
             SPATIAL_THEMES
         } else {
             SPATIAL_THEMES_TOGETHER
         }
+    }
+
+    fn rare_history(
+        &self,
+        kind: SpatialKind,
+        seed: u64,
+        size: Size,
+    ) -> Option<History<SpatialKind>> {
+        (size.threads < 2 && seed % 64 == 63).then(|| thin(kind))
+    }
+
+    fn rare_seeds(&self) -> &'static [u64] {
+        &[63]
+    }
+
+    fn hunts(&self, kind: SpatialKind) -> Vec<(History<SpatialKind>, u64)> {
+        vec![(thin(kind), 0)]
     }
 
     fn history(
@@ -85,14 +120,69 @@ impl Suite<SpatialKind> for Testing {
         size: Size,
     ) -> History<SpatialKind> {
         let mut random = SmallRng::seed_from_u64(seed);
-        let mut history = if size.threads < 2 {
-            places_alone(kind, theme, size.operations, &mut random)
-        } else {
-            places_together(kind, theme, size, &mut random)
-        };
-        if random.random_ratio(1, 2) {
-            history.options = FbrOptions::default().flush_leaves_only().into();
+        match (size.threads < 2, theme) {
+            (true, SPATIAL_THEMES) => leaves_only(size, &mut random),
+            // Batches, whose records are inserted one by one.
+            (true, 2) => places_alone(kind, theme, size.operations / 4, &mut random),
+            (true, _) => places_alone(kind, theme, size.operations, &mut random),
+            (false, SPATIAL_THEMES_TOGETHER) => leaves_only(size, &mut random),
+            (false, _) => places_together(kind, theme, size, &mut random),
         }
-        history
+    }
+}
+
+/// A tree that has become thin, and is compacted: built anew behind its old blocks, and then moved to the front.
+fn thin(kind: SpatialKind) -> History<SpatialKind> {
+    const RECORDS: u64 = 150;
+    let keys = Places {
+        of: GeometryType::Point2,
+        lay: Lay::Line,
+        payloads: RECORDS,
+    };
+    let load = BulkLoad((0..RECORDS).map(|payload| (payload, 0)).collect());
+    let gone = (0..RECORDS).filter(|payload| payload % 3 > 0);
+    History {
+        keys,
+        before: std::iter::once(load)
+            .chain(gone.map(|payload| Remove(payload, 0)))
+            .collect(),
+        threads: vec![vec![Shrink, Insert(1, 0), Remove(0, 0)]],
+        ..History::new(kind)
+    }
+}
+
+/// Operations of a history with leaves flushed alone, of all threads.
+const FEW: usize = 20;
+
+/// Leaves are flushed alone: records come and go, are relocated, and the pool is closed and opened.
+fn leaves_only(size: Size, random: &mut SmallRng) -> History<SpatialKind> {
+    let is_alone = size.threads < 2;
+    let keys = Places {
+        of: [GeometryType::Point2, GeometryType::Box2][random.random_range(0..2)],
+        lay: [Lay::Clusters, Lay::Spread, Lay::Equal][random.random_range(0..3)],
+        payloads: 24,
+    };
+    let there = random.random_range(0..keys.payloads);
+    let mut one = || {
+        let payload = random.random_range(0..keys.payloads);
+        let place = random.random_range(0..Places::PLACES);
+        match random.random_range(0..12) {
+            0..4 => Insert(payload, place),
+            4..6 => Remove(payload, 0),
+            6..9 => Relocate(payload, 0, place),
+            9 => Window(EVERYTHING),
+            10 => Shrink,
+            _ if is_alone => Reopen,
+            _ => Insert(payload, 0),
+        }
+    };
+    let per_thread = FEW.min(size.operations) / size.threads;
+    let threads = (0..size.threads).map(|_| (0..per_thread).map(|_| one()).collect());
+    let threads = threads.collect();
+    History {
+        options: FbrOptions::default().flush_leaves_only().into(),
+        keys,
+        before: (0..there).map(|payload| Insert(payload, 0)).collect(),
+        threads,
     }
 }
