@@ -61,6 +61,8 @@ mod split;
 
 #[cfg(feature = "trace")]
 pub(crate) mod testing;
+#[cfg(all(test, not(loom)))]
+mod tests;
 pub use options::FbrOptions;
 
 use crate::concurrency::locks::WriteGuard;
@@ -431,8 +433,6 @@ crate::pmem::planted::bugs! { "fbr":
     LogIgnored,
     /// The log is cleared before its stores are durable.
     LogClearedEarly,
-    /// A search does not look at the version of a node afterwards.
-    ReadWithoutVersion,
     /// A leaf is unlocked before its change is durable.
     UnlockBeforeFence,
     /// The sweep does not mark the root block of the index.

@@ -132,6 +132,7 @@ impl<'a, G: Geometry> Node<'a, G> {
     /// The words of the entry in `slot`. They may be of different moments, unless the caller holds the mutex or validates.
     #[inline(always)]
     pub(super) fn entry(self, level: u32, slot: usize) -> Record {
+        point();
         let mut words = [0; MAX_WORDS];
         for (word, cell) in words.iter_mut().zip(self.cells(level, slot)) {
             *word = cell.load();

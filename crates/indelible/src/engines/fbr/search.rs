@@ -6,11 +6,10 @@
 //! need besides.
 
 use super::node::Node;
-use super::{Bug, Root, Tree};
+use super::{Root, Tree};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::engines::rect::MOST_FAILURES;
-use crate::pmem::planted::planted;
 use crate::spatial::{Geometry, Rect};
 
 impl<G: Geometry> Tree<G> {
@@ -27,7 +26,7 @@ impl<G: Geometry> Tree<G> {
             let node = self.nodes.at(link.offset);
             let word = node.word();
             let result = read(node);
-            if lock.validate(version) || planted(Bug::ReadWithoutVersion) {
+            if lock.validate(version) {
                 self.expect_level(link.offset, word, link.level)?;
                 return Ok(result);
             }

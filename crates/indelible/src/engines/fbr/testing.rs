@@ -27,8 +27,8 @@ impl Suite<SpatialKind> for Testing {
 
     fn theme_of(&self, bug: &crate::pmem::planted::Bug) -> Option<u64> {
         match bug.name {
-            // Few records.
-            "fbr.UnlockBeforeFence" => Some(0),
+            // One thread changes records in place, and the other one looks at all of them.
+            "fbr.UnlockBeforeFence" => Some(8),
             "fbr.InnerNodesBelieved" => Some(SPATIAL_THEMES_TOGETHER),
             // Records run to and fro.
             "fbr.RelocationNotAnnounced" => Some(5),

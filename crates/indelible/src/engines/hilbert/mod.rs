@@ -55,8 +55,6 @@ mod smo;
 
 #[cfg(feature = "trace")]
 pub(crate) mod testing;
-#[cfg(all(test, not(loom)))]
-mod tests;
 
 pub use options::HilbertOptions;
 

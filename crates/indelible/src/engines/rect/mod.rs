@@ -5,6 +5,8 @@ mod best;
 mod changes;
 mod order;
 mod record;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 pub(in crate::engines) use best::{Last, limit, offer};
 pub(in crate::engines) use changes::{Changes, MOST_FAILURES};
