@@ -80,7 +80,7 @@ impl<'a, G: Geometry> Writer<'a, G> {
             word(&words.head),
             words.settled.load(),
         );
-        tree.pm.named("fbr.move-root").fence();
+        tree.pm.named("fbr.copy").fence();
         // COMMIT fbr.move-root: the catalog entry's root. Before this store recovery sees the old root block, and the copy is swept; after
         // it, it sees the copy, with the same words, and the old one is swept. The log is empty, since the mutex is held.
         let cell = &tree.core.entry(tree.place.slot).roots[0];

@@ -6,6 +6,7 @@
 use super::Bug;
 use crate::FbrOptions;
 use crate::engines::SpatialKind;
+use crate::engines::testing::Mutant::{EarlyCommit, NoFence, Swapped};
 use crate::engines::testing::SpatialOperation::{
     BulkLoad, Insert, Relocate, Remove, Reopen, Shrink, Window,
 };
@@ -19,6 +20,12 @@ use rand::{RngExt, SeedableRng};
 
 /// What the crash checker has to know of the FBR-tree.
 pub(crate) struct Testing;
+
+const SAME_RECORDS: &str = "the old root and the new one lead to the same records, and the block of the one that is not the root is not reused before the next fence";
+const SAME_WORDS: &str = "both root blocks lead to the same nodes; the old one, and the nodes that it leads to, are there until their extents are freed";
+const DONE_AGAIN: &str = "recovery does the stores of the log once more, in words that the same operation does not change afterwards, of nodes that stay";
+const NO_TRANSACTION: &str = "a batch is not one transaction; and a removal that empties a leaf is done, too, when the leaf is unlinked";
+const FREED_LATER: &str = "an extent that is freed later is found owned, and swept";
 
 impl Suite<SpatialKind> for Testing {
     fn bugs(&self) -> &'static [crate::pmem::planted::Bug] {
@@ -84,7 +91,41 @@ impl Suite<SpatialKind> for Testing {
     }
 
     fn equivalent_mutants(&self) -> &'static [EquivalentMutant] {
-        &[]
+        const LIST: &[EquivalentMutant] = &[
+            EquivalentMutant::new(
+                NoFence("fbr.redone"),
+                "the next fence of the thread that opens does for both; nothing that a second recovery does again has changed before it",
+            ),
+            EquivalentMutant::new(
+                EarlyCommit("fbr.redo"),
+                "what the log says is durable already",
+            ),
+            EquivalentMutant::new(
+                NoFence("fbr.settle"),
+                "inner nodes are believed only after the clean close of the pool, which has fences",
+            ),
+            EquivalentMutant::new(
+                NoFence("fbr.settled"),
+                "the host writes the number of records next, and its fence does for both",
+            ),
+            EquivalentMutant::new(NoFence("fbr.root"), SAME_RECORDS),
+            EquivalentMutant::new(NoFence("fbr.move-root"), SAME_WORDS),
+            EquivalentMutant::new(Swapped("fbr.move-root", "fbr.log"), SAME_WORDS),
+            EquivalentMutant::new(Swapped("fbr.move-root", "fbr.single"), SAME_WORDS),
+            EquivalentMutant::new(Swapped("fbr.root", "fbr.single"), SAME_RECORDS),
+            EquivalentMutant::new(Swapped("fbr.logged", "fbr.single"), DONE_AGAIN),
+            EquivalentMutant::new(Swapped("fbr.logged", "fbr.root"), DONE_AGAIN),
+            EquivalentMutant::new(Swapped("fbr.logged", "fbr.leaf"), DONE_AGAIN),
+            EquivalentMutant::new(Swapped("fbr.logged", "pool.free"), DONE_AGAIN),
+            EquivalentMutant::new(Swapped("fbr.leaf", "fbr.single"), NO_TRANSACTION),
+            EquivalentMutant::new(Swapped("fbr.leaf", "fbr.root"), NO_TRANSACTION),
+            EquivalentMutant::new(Swapped("fbr.leaf", "fbr.log"), NO_TRANSACTION),
+            EquivalentMutant::new(Swapped("pool.free", "fbr.single"), FREED_LATER),
+            EquivalentMutant::new(Swapped("pool.free", "fbr.move-root"), FREED_LATER),
+            EquivalentMutant::new(Swapped("pool.free", "fbr.log"), FREED_LATER),
+            EquivalentMutant::new(Swapped("pool.free", "fbr.leaf"), FREED_LATER),
+        ];
+        LIST
     }
 
     fn themes(&self, threads: usize) -> u64 {
@@ -120,6 +161,12 @@ impl Suite<SpatialKind> for Testing {
         size: Size,
     ) -> History<SpatialKind> {
         let mut random = SmallRng::seed_from_u64(seed);
+        // The theme with the catalog comes first: bugs of the catalog are soonest found there.
+        let theme = match (size.threads, theme) {
+            (1, 0) => 3,
+            (1, 3) => 0,
+            (_, theme) => theme,
+        };
         match (size.threads < 2, theme) {
             (true, SPATIAL_THEMES) => leaves_only(size, &mut random),
             // Batches, whose records are inserted one by one.
