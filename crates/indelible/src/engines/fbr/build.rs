@@ -8,7 +8,7 @@ use super::node::{Chain, Child};
 use super::recover::grid_of;
 use super::{Root, Writer};
 use crate::engines::parallel::helpers;
-use crate::engines::rect::{Record, order_by_curve};
+use crate::engines::rect::{Record, expect_numbers, order_by_curve};
 use crate::pool::Offset;
 use crate::spatial::{Geometry, Rect};
 use crate::{Error, Result};
@@ -33,13 +33,7 @@ fn begin_of(number: usize, parts: usize, count: usize) -> usize {
 impl<G: Geometry> Writer<'_, G> {
     /// See [`Spatial::bulk_load`](crate::engines::Spatial::bulk_load).
     pub(super) fn bulk_load(&self, records: &[(G, u64)], fill: f64) -> Result<()> {
-        if u32::try_from(records.len()).is_err() {
-            return Err(Error::BadOption(format!(
-                "a bulk load takes at most {} records, not {}",
-                u32::MAX,
-                records.len()
-            )));
-        }
+        expect_numbers(records.len())?;
         // The host has warmed the index up, so all records are counted.
         if self.tree.count.total(&self.tree.locks) > 0 {
             return Err(Error::NotEmpty);

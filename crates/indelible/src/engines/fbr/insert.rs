@@ -9,17 +9,11 @@ use crate::pmem::planted::planted;
 use crate::spatial::{Geometry, Rect};
 
 /// A step on the way down: an inner node, and the slot of the child.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(super) struct Step<'a, G> {
     pub(super) node: Node<'a, G>,
     pub(super) level: u32,
     pub(super) slot: usize,
-}
-
-impl<G> std::fmt::Debug for Node<'_, G> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "node {:#x}", self.offset)
-    }
 }
 
 /// The inner nodes from the root to a leaf, and the leaf.

@@ -10,7 +10,7 @@ use crate::concurrency::epochs;
 use crate::concurrency::sync::lock;
 use crate::engines::inner_nodes::{InnerTree, lock_empty_tree};
 use crate::engines::parallel::{helpers, in_parallel};
-use crate::engines::rect::{Coded, Record, order_by_curve};
+use crate::engines::rect::{Coded, Record, expect_numbers, order_by_curve};
 use crate::pool::Offset;
 use crate::spatial::{Geometry, Grid, MAX_AXES, Rect, centre};
 use crate::{Error, Result};
@@ -22,13 +22,7 @@ const PART_LEAVES: usize = 512;
 impl<G: Geometry> Tree<G> {
     /// See [`Spatial::bulk_load`](crate::engines::Spatial::bulk_load).
     pub(super) fn bulk_load(&self, records: &[(G, u64)], fill: f64) -> Result<()> {
-        if u32::try_from(records.len()).is_err() {
-            return Err(Error::BadOption(format!(
-                "a bulk load takes at most {} records, not {}",
-                u32::MAX,
-                records.len()
-            )));
-        }
+        expect_numbers(records.len())?;
         // A compaction that holds this mutex soon ends, since the index is empty.
         let _reorganizing = lock(&self.reorganizing);
         let _guard = epochs::pin();

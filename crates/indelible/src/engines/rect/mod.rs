@@ -10,5 +10,5 @@ mod tests;
 
 pub(in crate::engines) use best::{Last, limit, offer};
 pub(in crate::engines) use changes::{Changes, MOST_FAILURES};
-pub(in crate::engines) use order::{Coded, order_by_curve};
+pub(in crate::engines) use order::{Coded, expect_numbers, order_by_curve};
 pub(in crate::engines) use record::{MAX_WORDS, Record, slots};

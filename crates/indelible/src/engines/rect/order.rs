@@ -4,6 +4,7 @@ use super::Record;
 use crate::concurrency::sync::lock;
 use crate::engines::parallel::in_parallel;
 use crate::spatial::{Geometry, Grid};
+use crate::{Error, Result};
 use std::sync::Mutex;
 
 /// Bits of a code by which records are divided before each part is sorted, by all threads.
@@ -11,6 +12,17 @@ const DIVIDING_BITS: u32 = 11;
 
 /// A record to sort: its code, and its number among the records.
 pub(in crate::engines) type Coded = (u64, u32);
+
+/// An error if there are more records than [`order_by_curve`] can number.
+pub(in crate::engines) fn expect_numbers(records: usize) -> Result<()> {
+    if u32::try_from(records).is_err() {
+        return Err(Error::BadOption(format!(
+            "a bulk load takes at most {} records, not {records}",
+            u32::MAX
+        )));
+    }
+    Ok(())
+}
 
 /// The records' codes and numbers, in the order of keys.
 pub(in crate::engines) fn order_by_curve<G: Geometry>(
