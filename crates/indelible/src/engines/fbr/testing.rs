@@ -6,7 +6,7 @@
 use super::Bug;
 use crate::FbrOptions;
 use crate::engines::SpatialKind;
-use crate::engines::testing::Mutant::{EarlyCommit, NoFence, Swapped};
+use crate::engines::testing::Mutant::{EarlyCommit, NoFence, NoFlush, Swapped};
 use crate::engines::testing::SpatialOperation::{
     BulkLoad, Insert, Relocate, Remove, Reopen, Shrink, Window,
 };
@@ -107,6 +107,10 @@ impl Suite<SpatialKind> for Testing {
             EquivalentMutant::new(
                 NoFence("fbr.settled"),
                 "the host writes the number of records next, and its fence does for both",
+            ),
+            EquivalentMutant::new(
+                NoFlush("fbr.settled"),
+                "without the generation the open builds the inner nodes anew, from leaves that are durable",
             ),
             EquivalentMutant::new(NoFence("fbr.root"), SAME_RECORDS),
             EquivalentMutant::new(NoFence("fbr.move-root"), SAME_WORDS),
