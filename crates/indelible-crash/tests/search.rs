@@ -2,6 +2,7 @@
 //! of every commit point; with INDELIBLE_DEEP=1 (`.ci/deep search`) it explores several times as many histories, more than a million
 //! images. `indelible crash --deep` goes on for as long as it is told.
 
+use indelible_crash::indelible::SpatialKind;
 use indelible_crash::indelible::checker::AnyKind;
 use indelible_crash::{Coverage, CrashModel, Limits, Search, Tally, any};
 use std::sync::atomic::AtomicU64;
@@ -29,6 +30,9 @@ fn limits(kind: AnyKind) -> Limits {
     let mut limits = Limits::default();
     if matches!(kind, AnyKind::Strings(_)) && !is_deep() {
         limits.nested_every *= 8;
+    }
+    if kind == AnyKind::Spatial(SpatialKind::Fbr) && !is_deep() {
+        limits.images_per_point = 80;
     }
     limits
 }

@@ -26,6 +26,7 @@ pub(crate) mod inner_nodes;
 mod kind;
 mod option;
 pub(crate) mod parallel;
+pub(crate) mod rect;
 mod report;
 mod spatial;
 mod strings;
@@ -77,6 +78,8 @@ macro_rules! spatial_engines {
             $($($before)*)?
             /// Leaves in the order of a Hilbert curve, with rectangles above them in DRAM: the LB+-Tree for places, and the default.
             Hilbert = 16, "hilbert", hilbert, HilbertOptions;
+            /// The FBR-tree (Cho, Kim, Oh, Kim, Koh and Nam, IEEE TPDS 32(3), 2020), an R-tree whose inner nodes are durable too: to compare with.
+            Fbr = 17, "fbr", fbr, FbrOptions;
         }
     };
 }
@@ -190,6 +193,12 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
 
     /// Merges nodes that have few records and moves live blocks to the front of the pool. Other threads use the object meanwhile.
     fn compact(&self) -> Result<()>;
+
+    /// Makes durable what the engine keeps back until the object is closed. No other thread uses the object any more. The host calls it when an object of a
+    /// pool is closed that may be written; after a crash it has not been called.
+    fn before_close(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// Frees DRAM whose contents are rebuilt when they are needed, and returns how many bytes.
     fn release_memory(&self) -> u64 {

@@ -2,13 +2,15 @@
 
 mod any;
 mod spatial;
+mod spatial_themes;
 mod strings;
 
 pub use any::AnyKind;
+pub(crate) use spatial::OtherIndex;
 pub use spatial::{Corners, EVERYTHING, Lay, Places, SpatialOperation, axes};
-pub(crate) use spatial::{
-    OtherIndex, anything, batch as spatial_batch, in_catalog as in_spatial_catalog,
-    nearest as nearest_some, only_loads_into_empty as only_loads_places_into_empty,
+pub(crate) use spatial_themes::{
+    THEMES as SPATIAL_THEMES, THEMES_TOGETHER as SPATIAL_THEMES_TOGETHER, alone as places_alone,
+    together as places_together,
 };
 
 pub use strings::Texts;

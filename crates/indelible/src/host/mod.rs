@@ -155,6 +155,17 @@ impl<E: Engine> Host<E> {
 }
 
 impl<E: Engine> Shared<E> {
+    /// Lets the engine make durable what it has kept back. What an error leaves undone is done by the recovery of the next open.
+    fn finish(&self) {
+        let core = &self.place.core;
+        if core.is_read_only() || core.is_closed() {
+            return;
+        }
+        if let Err(error) = self.engine.before_close() {
+            tracing::warn!(%error, "closing an object");
+        }
+    }
+
     /// Waits until whatever was read is durable, if the pool promises that.
     #[inline]
     fn after_reading_anything(&self) -> Result<()> {
@@ -318,6 +329,7 @@ impl<E: Engine> Drop for Host<E> {
         if let Some(background) = self.background.take() {
             let _ = background.join();
         }
+        self.shared.finish();
         self.shared.record_count();
         // A shrink may hold the spaces for a moment longer, and the object may be opened again by then.
         self.shared.close_spaces();

@@ -20,6 +20,38 @@ const WORLD: Rect = Rect {
 };
 
 impl Coordinates {
+    /// What an option named `coordinates` of a spatial engine takes.
+    pub(crate) const VALUES: &'static str = "plane or lonlat";
+
+    /// What the value of an option named `coordinates` means.
+    pub(crate) fn parse(value: &str) -> Result<Self> {
+        match value {
+            "plane" => Ok(Self::Plane),
+            "lonlat" => Ok(Self::LonLat),
+            _ => Err(Error::BadOption(format!(
+                "coordinates={value}: known are plane and lonlat"
+            ))),
+        }
+    }
+
+    /// The value of the option, as [`parse`](Self::parse) reads it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Plane => "plane",
+            Self::LonLat => "lonlat",
+        }
+    }
+
+    /// [`Error::BadOption`] if geometries with so many axes have no such coordinates.
+    pub(crate) fn expect_axes(self, axes: usize) -> Result<()> {
+        if self == Self::LonLat && axes != 2 {
+            return Err(Error::BadOption(format!(
+                "coordinates=lonlat: the geometries have {axes} axes"
+            )));
+        }
+        Ok(())
+    }
+
     /// The extent of all coordinates, if it is known.
     pub(crate) fn extent(self) -> Option<Rect> {
         match self {

@@ -3,9 +3,9 @@
 use super::Tree;
 use super::inner::Bounds;
 use super::layout::Shape;
-use super::leaf::Record;
 use crate::Result;
 use crate::concurrency::epochs;
+use crate::engines::rect::Record;
 use crate::spatial::Geometry;
 use std::cmp::Reverse;
 

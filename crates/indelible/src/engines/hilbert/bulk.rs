@@ -4,13 +4,13 @@ use super::grid::{Reach, extent_of};
 use super::inner::{Bounds, Child, Entry, Inner, key_of};
 use super::insert::ORDINALS;
 use super::layout::{RootWords, Shape};
-use super::leaf::Record;
 use super::recover::{Found, spread_equals};
 use super::{Tree, root_block_at};
 use crate::concurrency::epochs;
 use crate::concurrency::sync::lock;
 use crate::engines::inner_nodes::{InnerTree, lock_empty_tree};
 use crate::engines::parallel::{helpers, in_parallel};
+use crate::engines::rect::{Coded, Record, expect_numbers, order_by_curve};
 use crate::pool::Offset;
 use crate::spatial::{Geometry, Grid, MAX_AXES, Rect, centre};
 use crate::{Error, Result};
@@ -19,22 +19,10 @@ use std::sync::Mutex;
 /// Leaves that a thread of a bulk load takes at a time: enough that threads seldom meet, few enough that all end at about the same time.
 const PART_LEAVES: usize = 512;
 
-/// Bits of a code by which records are divided before each part is sorted, by all threads.
-const DIVIDING_BITS: u32 = 11;
-
-/// A record to sort: its code, and its number among the records.
-type Coded = (u64, u32);
-
 impl<G: Geometry> Tree<G> {
     /// See [`Spatial::bulk_load`](crate::engines::Spatial::bulk_load).
     pub(super) fn bulk_load(&self, records: &[(G, u64)], fill: f64) -> Result<()> {
-        if u32::try_from(records.len()).is_err() {
-            return Err(Error::BadOption(format!(
-                "a bulk load takes at most {} records, not {}",
-                u32::MAX,
-                records.len()
-            )));
-        }
+        expect_numbers(records.len())?;
         // A compaction that holds this mutex soon ends, since the index is empty.
         let _reorganizing = lock(&self.reorganizing);
         let _guard = epochs::pin();
@@ -54,7 +42,7 @@ impl<G: Geometry> Tree<G> {
         let held = (self.reach.hold(), self.directory.hold());
         let extent = self.extent_for(records)?;
         let grid = Grid::new(&extent, G::AXES);
-        let coded = sort(&grid, records, self.helpers(records.len() / PART_LEAVES));
+        let coded = order_by_curve(&grid, records, self.helpers(records.len() / PART_LEAVES));
         let old_root = self.root_offset();
         let root = self.space.alloc()?;
         let chain = self
@@ -235,80 +223,4 @@ impl<G: Geometry> Tree<G> {
         };
         self.load_nodes(chain.iter().map(entry).collect());
     }
-}
-
-/// The records' codes and numbers, in the order of keys.
-fn sort<G: Geometry>(grid: &Grid, records: &[(G, u64)], helpers: usize) -> Vec<Coded> {
-    let mut coded: Vec<Coded> = vec![(0, 0); records.len()];
-    let part = records.len().div_ceil((helpers + 1) * 8).max(1);
-    {
-        let work = Mutex::new(coded.chunks_mut(part).enumerate());
-        let next = || lock(&work).next();
-        in_parallel(helpers, || {
-            while let Some((number, coded)) = next() {
-                for (i, coded) in coded.iter_mut().enumerate() {
-                    let at = number * part + i;
-                    *coded = (grid.code_of(&records[at].0), at as u32);
-                }
-            }
-        });
-    }
-    let coded = divide(grid, &coded);
-    sort_parts(coded, records, helpers)
-}
-
-/// The number of the part that a code belongs to.
-fn part_of(grid: &Grid, code: u64) -> usize {
-    let bits = 64 - grid.last_code().leading_zeros();
-    (code >> (bits - DIVIDING_BITS)) as usize
-}
-
-/// The records divided into parts by the first bits of their codes, and where the parts end.
-fn divide(grid: &Grid, coded: &[Coded]) -> (Vec<Coded>, Vec<usize>) {
-    let mut ends = vec![0; 1 << DIVIDING_BITS];
-    for &(code, _) in coded {
-        ends[part_of(grid, code)] += 1;
-    }
-    let mut begin = 0;
-    for end in &mut ends {
-        begin += std::mem::replace(end, begin);
-    }
-    let mut divided = vec![(0, 0); coded.len()];
-    for record in coded {
-        // What is the begin of a part becomes its end, record by record.
-        let at = &mut ends[part_of(grid, record.0)];
-        divided[*at] = *record;
-        *at += 1;
-    }
-    (divided, ends)
-}
-
-fn sort_parts<G: Geometry>(
-    (mut divided, ends): (Vec<Coded>, Vec<usize>),
-    records: &[(G, u64)],
-    helpers: usize,
-) -> Vec<Coded> {
-    let tie = |&(_, at): &Coded| {
-        let (shape, payload) = &records[at as usize];
-        Record::new(shape, *payload).tie::<G>()
-    };
-    let mut parts = Vec::new();
-    let (mut rest, mut begin) = (&mut divided[..], 0);
-    for end in ends {
-        let (part, more) = rest.split_at_mut(end - begin);
-        if part.len() > 1 {
-            parts.push(part);
-        }
-        (rest, begin) = (more, end);
-    }
-    // Large parts first, so that all threads end at about the same time.
-    parts.sort_unstable_by_key(|part| part.len());
-    let parts = Mutex::new(parts);
-    let next = || lock(&parts).pop();
-    in_parallel(helpers, || {
-        while let Some(part) = next() {
-            part.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| tie(a).cmp(&tie(b))));
-        }
-    });
-    divided
 }

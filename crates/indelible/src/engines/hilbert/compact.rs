@@ -3,7 +3,6 @@
 
 use super::inner::{Child, Key};
 use super::layout::{LEAF_BYTES, RootBlock, RootWords};
-use super::leaf::Record;
 use super::search::Spot;
 use super::{Tree, root_block_at};
 use crate::Result;
@@ -12,6 +11,7 @@ use crate::concurrency::locks::{Wait, WriteGuard};
 use crate::concurrency::sync::lock;
 use crate::engines::inner_nodes::InnerTree;
 use crate::engines::lbtree::directory::DIRECTORIES;
+use crate::engines::rect::Record;
 use crate::pool::{MOST_ROUNDS, Offset};
 use crate::spatial::{Geometry, MAX_AXES};
 

@@ -15,19 +15,20 @@
 //! | both leaves are unlocked | | |
 //!
 //! As long as `state` is 1 both leaves are locked, so that nothing else has changed their words. Lookups wait for the locks; a search over many
-//! leaves begins again if a relocation began meanwhile (see `changes`).
+//! leaves begins again if a relocation began meanwhile (see `rect::changes`).
 
 use super::Bug;
 use super::Tree;
 use super::inner::{Bounds, Key, code_of, key_of};
 use super::layout::{INTENTS, Intent, Shape};
-use super::leaf::{Leaf, Record};
+use super::leaf::Leaf;
 use super::search::LockedLeaf;
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::Wait;
 use crate::concurrency::sync::lock;
 use crate::engines::inner_nodes::{InnerTree, is_worth_merging};
+use crate::engines::rect::Record;
 use crate::pmem::planted::planted;
 use crate::spatial::Geometry;
 use std::sync::atomic::Ordering;

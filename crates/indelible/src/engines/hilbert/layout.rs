@@ -30,6 +30,7 @@
 //! Records are not sorted. There is no lock and no version in a leaf: locks lie in DRAM (see `concurrency::records`).
 
 use crate::engines::lbtree::directory::DIRECTORIES;
+use crate::engines::rect::MAX_WORDS;
 use crate::pmem::Cell;
 use crate::pmem::geometry::sized_in_tests;
 use crate::pool::Offset;
@@ -45,8 +46,6 @@ pub(super) const LEAF_WORDS: usize = LEAF_BYTES / 8;
 pub(super) const LINE_WORDS: usize = 8;
 /// Most records in a leaf, whatever the geometry: as many as word0 has bits for.
 pub(super) const MAX_RECORDS: usize = 48;
-/// Most words in a record: two corners with three axes, and the payload.
-pub(super) const MAX_WORDS: usize = 7;
 
 pub(super) const TURN: u64 = 1 << 61;
 pub(super) const ALT: u64 = 1 << 62;

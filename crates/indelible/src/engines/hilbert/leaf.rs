@@ -2,10 +2,9 @@
 //! holds the lock or validates the version of the leaf afterwards.
 
 use super::Bug;
-use super::layout::{
-    ALT, LEAF_BYTES, LEAF_WORDS, LINE_WORDS, MARK, MAX_RECORDS, MAX_WORDS, Shape, TURN,
-};
+use super::layout::{ALT, LEAF_BYTES, LEAF_WORDS, LINE_WORDS, MARK, MAX_RECORDS, Shape, TURN};
 use crate::concurrency::sync::atomic::AtomicU64;
+use crate::engines::rect::{MAX_WORDS, Record, slots};
 use crate::kernels::{Simd, prefetch};
 use crate::pmem::planted::planted;
 use crate::pmem::schedule::point;
@@ -13,49 +12,6 @@ use crate::pmem::{Cell, Pm};
 use crate::pool::Offset;
 use crate::spatial::{Geometry, Rect};
 use std::marker::PhantomData;
-
-/// A record: coordinates as the words of a leaf hold them, then the payload. Words behind those of the geometry are zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Record([u64; MAX_WORDS]);
-
-impl Record {
-    #[inline(always)]
-    pub(super) fn new<G: Geometry>(shape: &G, payload: u64) -> Self {
-        let mut words = [0; MAX_WORDS];
-        for (i, word) in words.iter_mut().enumerate().take(G::COORDINATES) {
-            *word = shape.coordinate(i).to_bits();
-        }
-        words[G::COORDINATES] = payload;
-        Self(words)
-    }
-
-    #[inline(always)]
-    pub(super) fn shape<G: Geometry>(&self) -> G {
-        G::from_coordinates(|i| f64::from_bits(self.0[i]))
-    }
-
-    #[inline(always)]
-    pub(super) fn payload<G: Geometry>(&self) -> u64 {
-        self.0[G::COORDINATES]
-    }
-
-    #[inline(always)]
-    pub(super) fn rect<G: Geometry>(&self) -> Rect {
-        Rect::of(&self.shape::<G>())
-    }
-
-    /// A hash of all words, which orders records of one code. Records that are equal have equal hashes, and nothing else is asked of it:
-    /// records of one code and one hash are found too, if more slowly.
-    #[inline(always)]
-    pub(super) fn tie<G: Geometry>(&self) -> u64 {
-        // Each step is invertible, so that no word is lost; the multiplier is that of Fibonacci hashing.
-        let mix = |hash: u64, word: &u64| {
-            let mixed = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            mixed ^ mixed >> 32
-        };
-        self.0[..G::COORDINATES + 1].iter().fold(0, mix)
-    }
-}
 
 /// Turns offsets into leaves: the base of the pool's mapping.
 pub(super) struct Leaves<G> {
@@ -225,7 +181,7 @@ impl<'a, G: Geometry> Leaf<'a, G> {
         {
             *word = cell.load();
         }
-        Record(record)
+        Record::from_words(record)
     }
 
     /// The geometry of the record in `slot`, as [`record`](Self::record).
@@ -296,7 +252,7 @@ impl<'a, G: Geometry> Leaf<'a, G> {
 
     /// A slot that holds this record.
     pub(super) fn find(self, record: &Record) -> Option<usize> {
-        let payload = record.0[G::COORDINATES];
+        let payload = record.words()[G::COORDINATES];
         slots(self.bitmap()).find(|&slot| {
             point();
             self.cells(slot)[G::COORDINATES].load() == payload && self.record(slot) == *record
@@ -306,7 +262,7 @@ impl<'a, G: Geometry> Leaf<'a, G> {
     /// Writes a record to a slot that is not in use, and returns the lines written.
     #[inline(always)]
     fn write(self, pm: Pm, slot: usize, record: &Record) -> u32 {
-        for (cell, &word) in self.cells(slot).iter().zip(&record.0) {
+        for (cell, &word) in self.cells(slot).iter().zip(record.words()) {
             pm.store(cell, word);
         }
         Shape::<G>::lines_of(slot)
@@ -582,7 +538,8 @@ impl<'a, G: Geometry> Leaf<'a, G> {
         let mut bitmap = 0;
         for (slot, record) in (0..Shape::<G>::RECORDS).rev().zip(records) {
             let first = Shape::<G>::word_of(slot);
-            words[first..first + Shape::<G>::WORDS].copy_from_slice(&record.0[..Shape::<G>::WORDS]);
+            words[first..first + Shape::<G>::WORDS]
+                .copy_from_slice(&record.words()[..Shape::<G>::WORDS]);
             bitmap |= 1 << slot;
         }
         words[0] = MARK | bitmap & !Shape::<G>::ARRIVAL_BITS;
@@ -628,18 +585,6 @@ impl<'a, G: Geometry> Leaf<'a, G> {
             all.join(&record.rect::<G>())
         })
     }
-}
-
-/// The slots in a bitmap, ascending.
-#[inline(always)]
-pub(super) fn slots(mut bitmap: u64) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        (bitmap != 0).then(|| {
-            let slot = bitmap.trailing_zeros() as usize;
-            bitmap &= bitmap - 1;
-            slot
-        })
-    })
 }
 
 const _: () = assert!(MAX_RECORDS <= 48);

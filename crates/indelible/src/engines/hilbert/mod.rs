@@ -38,7 +38,6 @@
 
 mod batch;
 mod bulk;
-mod changes;
 mod check;
 mod compact;
 mod grid;
@@ -46,6 +45,7 @@ mod inner;
 mod insert;
 mod layout;
 mod leaf;
+mod merges;
 mod nearest;
 mod options;
 mod recover;
@@ -55,14 +55,13 @@ mod smo;
 
 #[cfg(feature = "trace")]
 pub(crate) mod testing;
-#[cfg(all(test, not(loom)))]
-mod tests;
 
 pub use options::HilbertOptions;
 
 use crate::concurrency::records::{self, RecordCount, RecordLocks};
 use crate::engines::arena::Arena;
 use crate::engines::lbtree::directory::{DIRECTORIES, Directory};
+use crate::engines::rect::Changes;
 use crate::engines::waiting::WaitingOperations;
 use crate::engines::{Engine, Fact, Nearest, Neighbour, Place, Report, Spatial};
 use crate::kernels::SimdLevel;
@@ -70,11 +69,11 @@ use crate::pmem::Pm;
 use crate::pool::{Offset, PoolCore, Space};
 use crate::spatial::{Geometry, Grid, MAX_AXES, Metric, Rect};
 use crate::{Error, Result};
-use changes::{Changes, Merges};
 use grid::Reach;
 use inner::{Bounds, Child, Entry, Inner};
 use layout::{INTENTS, LEAF_BYTES, RootBlock, RootWords};
 use leaf::Leaves;
+use merges::Merges;
 use search::LockedLeaf;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};

@@ -12,19 +12,18 @@
 //! between two signposts; then this part of the range is indexed, and the search begins again.
 
 use super::Tree;
-use super::changes::MOST_FAILURES;
 use super::inner::{BOUND_LINES, FANOUT, Inner, Key, code_of, key_of};
 use super::layout::MAX_RECORDS;
-use super::leaf::slots;
 use super::search::Changed;
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::{Version, Wait};
+use crate::engines::rect::{Best, MOST_FAILURES, slots};
 use crate::engines::{Nearest, Neighbour};
 use crate::kernels::{Kernel, Simd, SimdLevel, dispatch};
 use crate::pool::Offset;
 use crate::spatial::{Geometry, MAX_AXES, Metric, Quadrant, f32_above, f32_below};
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
@@ -51,97 +50,6 @@ impl Gaps {
         let bound = f32::from_bits((first >> 32) as u32);
         let (low, quadrant) = self.gaps[first as u32 as usize];
         Some((bound.into(), low, quadrant))
-    }
-}
-
-/// A neighbour in a heap whose greatest element is the last one in order.
-struct Last<G>(Neighbour<G>);
-
-impl<G: Geometry> PartialEq for Last<G> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl<G: Geometry> Eq for Last<G> {}
-
-impl<G: Geometry> PartialOrd for Last<G> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<G: Geometry> Ord for Last<G> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.compare(&other.0)
-    }
-}
-
-/// So many records at most are kept in order, by insertion; more of them in a heap.
-const MOST_IN_ORDER: usize = 64;
-
-/// The nearest records found so far, at most as many as are wanted.
-struct Best<G> {
-    wanted: usize,
-    /// Greatest distance that is asked for.
-    within: f64,
-    /// The records, if at most [`MOST_IN_ORDER`] are wanted.
-    in_order: Vec<Neighbour<G>>,
-    /// The records, if more are wanted.
-    heap: BinaryHeap<Last<G>>,
-}
-
-impl<G: Geometry> Best<G> {
-    fn new(wanted: usize, within: f64) -> Self {
-        let are_few = wanted <= MOST_IN_ORDER;
-        Self {
-            wanted,
-            within,
-            in_order: Vec::with_capacity(if are_few { wanted } else { 0 }),
-            heap: BinaryHeap::with_capacity(if are_few { 0 } else { wanted.min(1 << 10) + 1 }),
-        }
-    }
-
-    /// The greatest distance that is still of interest.
-    #[inline(always)]
-    fn limit(&self) -> f64 {
-        let last = if self.wanted <= MOST_IN_ORDER {
-            self.in_order.get(self.wanted - 1)
-        } else {
-            let is_full = self.heap.len() >= self.wanted;
-            self.heap.peek().filter(|_| is_full).map(|last| &last.0)
-        };
-        last.map_or(self.within, |last| last.distance.min(self.within))
-    }
-
-    /// Takes a record in, and drops the last one if it is one too many.
-    #[inline(always)]
-    fn offer(&mut self, neighbour: Neighbour<G>) {
-        if self.wanted > MOST_IN_ORDER {
-            self.heap.push(Last(neighbour));
-            if self.heap.len() > self.wanted {
-                self.heap.pop();
-            }
-            return;
-        }
-        let at = self
-            .in_order
-            .iter()
-            .rposition(|other| other.compare(&neighbour).is_lt())
-            .map_or(0, |before| before + 1);
-        if at == self.wanted {
-            return;
-        }
-        if self.in_order.len() == self.wanted {
-            self.in_order.pop();
-        }
-        self.in_order.insert(at, neighbour);
-    }
-
-    /// The records, the nearest first.
-    fn append_to(self, found: &mut Vec<Neighbour<G>>) {
-        found.extend(self.in_order);
-        found.extend(self.heap.into_sorted_vec().into_iter().map(|last| last.0));
     }
 }
 
@@ -188,7 +96,7 @@ impl<G: Geometry> Tree<G> {
                         && (_in_place.is_some()
                             || self.relocations.are_none_since(relocations)) =>
                 {
-                    best.append_to(found);
+                    found.append(&mut best.into_sorted());
                     return Ok(());
                 }
                 _ => {
@@ -199,18 +107,16 @@ impl<G: Geometry> Tree<G> {
         }
     }
 
-    fn try_nearest<M: Metric>(
+    fn try_nearest<'r, 'n, M: Metric>(
         &self,
         metric: &M,
-        request: &mut Nearest<'_, G>,
-    ) -> Result<Result<Best<G>, Obstacle>> {
-        let best = Best::new(request.wanted, request.within);
+        request: &'r mut Nearest<'n, G>,
+    ) -> Result<Result<Best<'r, 'n, G>, Obstacle>> {
         let mut attempt = Attempt {
             tree: self,
             metric,
             nearby: around(metric),
-            request,
-            best,
+            best: Best::new(request),
             nodes: Vec::with_capacity(16),
             heap: BinaryHeap::with_capacity(16),
             gaps: Gaps::default(),
@@ -247,12 +153,11 @@ struct Opened<'a> {
 }
 
 /// One attempt at a search.
-struct Attempt<'a, 'r, 'n, G: Geometry, M> {
+struct Attempt<'a, 'm, 'r, 'n, G: Geometry, M> {
     tree: &'a Tree<G>,
-    metric: &'r M,
+    metric: &'m M,
     nearby: Option<Nearby>,
-    request: &'r mut Nearest<'n, G>,
-    best: Best<G>,
+    best: Best<'r, 'n, G>,
     nodes: Vec<Opened<'a>>,
     /// The nearest child of each of these nodes: its [place](place), and below it the number of the node.
     heap: BinaryHeap<Reverse<u64>>,
@@ -261,7 +166,7 @@ struct Attempt<'a, 'r, 'n, G: Geometry, M> {
     near: Vec<Neighbour<G>>,
 }
 
-impl<'a, G: Geometry, M: Metric> Attempt<'a, '_, '_, G, M> {
+impl<'a, G: Geometry, M: Metric> Attempt<'a, '_, '_, '_, G, M> {
     /// Searches what lies below the root, but for unindexed ranges.
     fn search(&mut self, root: &'a Inner) -> Result<(), Obstacle> {
         self.open_node(root, None)?;
@@ -459,13 +364,6 @@ impl<'a, G: Geometry, M: Metric> Attempt<'a, '_, '_, G, M> {
             }
         }
         for neighbour in self.near.drain(..) {
-            let is_far = neighbour.distance > self.best.limit();
-            let from = self.request.from;
-            let is_early = from.is_some_and(|from| neighbour.compare(&from).is_lt());
-            let (shape, payload) = (&neighbour.shape, neighbour.payload);
-            if is_far || is_early || !(self.request.accepts)(shape, payload) {
-                continue;
-            }
             self.best.offer(neighbour);
         }
     }

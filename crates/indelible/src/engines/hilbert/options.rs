@@ -128,7 +128,7 @@ impl EngineOptions for HilbertOptions {
         ),
         OptionInfo::new(
             "coordinates",
-            "plane or lonlat",
+            Coordinates::VALUES,
             "what coordinates mean: positions, or degrees of longitude and latitude",
         ),
     ];
@@ -138,25 +138,13 @@ impl EngineOptions for HilbertOptions {
             self.extent = parse_extent(value)?;
             return Ok(());
         }
-        self.coordinates = match value {
-            "plane" => Coordinates::Plane,
-            "lonlat" => Coordinates::LonLat,
-            _ => {
-                return Err(Error::BadOption(format!(
-                    "coordinates={value}: known are plane and lonlat"
-                )));
-            }
-        };
+        self.coordinates = Coordinates::parse(value)?;
         Ok(())
     }
 
     fn get(&self, name: &str) -> String {
         if name == "coordinates" {
-            return match self.coordinates {
-                Coordinates::Plane => "plane",
-                Coordinates::LonLat => "lonlat",
-            }
-            .into();
+            return self.coordinates.name().into();
         }
         let Some(extent) = &self.extent else {
             return "auto".into();
@@ -258,12 +246,7 @@ impl SpatialEngineOptions for HilbertOptions {
                 self.get("extent")
             )));
         }
-        if self.coordinates == Coordinates::LonLat && axes != 2 {
-            return Err(Error::BadOption(format!(
-                "coordinates=lonlat: the geometries have {axes} axes"
-            )));
-        }
-        Ok(())
+        self.coordinates.expect_axes(axes)
     }
 }
 

@@ -3,9 +3,9 @@
 //! A search visits the leaves whose boxes meet the window in the order of keys, and remembers how far it has come: the key below which
 //! everything has been visited. Nodes are read under their versions; if one has changed, the search comes down again from the root, to that key.
 //! Every record belongs to one key, and every key to one leaf at any time, so that splits can neither hide a record nor show one twice. What
-//! *can* is a relocation. One from leaf to leaf is announced, and the search begins again if one began meanwhile (see `changes`). One within a
+//! *can* is a relocation. One from leaf to leaf is announced, and the search begins again if one began meanwhile (see `rect::changes`). One within a
 //! leaf is not: it is seen whole or not at all, since a leaf is read whole at once. So a search begins again, too, if the leaf that it has visited
-//! last has been merged with the next one (see [`Merges`](super::changes::Merges)). Without such a merge no record can be relocated within a leaf
+//! last has been merged with the next one (see [`Merges`](super::merges::Merges)). Without such a merge no record can be relocated within a leaf
 //! across the key that the search has reached; and a merge changes a node on the way down to this key, so that the search comes down again.
 //!
 //! A node whose box does not meet the window is passed by as of the moment when its parent was validated: the box contained all records
@@ -13,13 +13,14 @@
 
 use super::Bug;
 use super::Tree;
-use super::changes::MOST_FAILURES;
 use super::inner::{Bounds, Child, Inner, Key, code_of, key_of};
-use super::leaf::{Leaf, slots};
+use super::leaf::Leaf;
 use super::search::{Changed, MOST_LEVELS};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::{Version, Wait};
+use crate::engines::rect::MOST_FAILURES;
+use crate::engines::rect::slots;
 use crate::kernels::{Kernel, Simd, dispatch};
 use crate::pmem::planted::planted;
 use crate::spatial::{Geometry, Rect};

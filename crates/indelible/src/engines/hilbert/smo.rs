@@ -4,19 +4,20 @@
 //! are only tried, except by the bulk load, which waits downwards from a locked root. A thread that fails to get a lock that
 //! it tries releases all its locks and begins again. So there is no deadlock.
 //!
-//! Every change of structure is announced in [`Tree::structure`], for searches that read many nodes: see `changes`.
+//! Every change of structure is announced in [`Tree::structure`], for searches that read many nodes: see `rect::changes`.
 
 use super::Bug;
 use super::Tree;
 use super::inner::{Bounds, Child, Entry, Inner, Key, code_of, key_of};
 use super::insert::ORDINALS;
 use super::layout::{MAX_RECORDS, Shape};
-use super::leaf::{Leaf, Record};
+use super::leaf::Leaf;
 use super::search::{Find, LockedLeaf, Spot};
 use crate::Result;
 use crate::concurrency::locks::WriteGuard;
 use crate::engines::arena::Arena;
 use crate::engines::inner_nodes::{InnerNode, InnerTree, Merge, leaves_fit, try_merge_beside};
+use crate::engines::rect::Record;
 use crate::kernels::dispatch;
 use crate::pmem::Pm;
 use crate::pmem::planted::planted;

@@ -1,6 +1,8 @@
-//! The whole index against a list of records.
+//! Every kind of spatial index against a list of records.
 
-use crate::{Box2, Box3, Geometry, HilbertOptions, Point2, Point3, Pool, PoolOptions, Spatial};
+use crate::{
+    Box2, Box3, Geometry, Point2, Point3, Pool, PoolOptions, Spatial, SpatialKind, SpatialOptions,
+};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -103,13 +105,28 @@ fn meets<G: Geometry>(window: &G::Window, shape: &G) -> bool {
     crate::spatial::Rect::of(window).intersects(&crate::spatial::Rect::of(shape))
 }
 
+/// Every kind of index that can hold `G`, not on the sphere, as it is and with all that can be chosen at its ends.
+fn all_options<G: Geometry>() -> Vec<SpatialOptions> {
+    let kinds = SpatialKind::all().iter().copied();
+    let all = kinds.flat_map(|kind| {
+        let default = SpatialOptions::from(kind);
+        SpatialOptions::extremes(kind).into_iter().chain([default])
+    });
+    let is_of_the_plane = |options: &SpatialOptions| {
+        let pool = Pool::in_memory().unwrap();
+        options.get("coordinates").as_deref() == Some("plane")
+            && pool.spatial_with::<G>("s", options.clone()).is_ok()
+    };
+    all.filter(is_of_the_plane).collect()
+}
+
 /// Random changes and searches, across closings and crashes of the pool.
-fn changes_and_searches<G: Random>(seed: u64, side: u64, steps: usize) {
+fn changes_and_searches<G: Random>(options: &SpatialOptions, seed: u64, side: u64, steps: usize) {
     let mut random = SmallRng::seed_from_u64(seed);
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.pool");
     let mut pool = PoolOptions::new().create(&path).unwrap();
-    let mut index = pool.spatial::<G>("s").unwrap();
+    let mut index = pool.spatial_with::<G>("s", options.clone()).unwrap();
     let mut model: Vec<(G, u64)> = Vec::new();
     for step in 0..steps {
         // Grows at first, and shrinks at the end.
@@ -147,7 +164,7 @@ fn changes_and_searches<G: Random>(seed: u64, side: u64, steps: usize) {
             97 if random.random_range(0..8_u32) == 0 => {
                 drop(index);
                 pool = reopen(pool, &path, random.random());
-                index = pool.spatial("s").unwrap();
+                index = pool.open_spatial("s").unwrap();
             }
             _ => {}
         }
@@ -178,23 +195,33 @@ fn reopen(pool: Pool, path: &std::path::Path, cleanly: bool) -> Pool {
     PoolOptions::new().open(path).unwrap()
 }
 
+fn changes_and_searches_with_all_options<G: Random>(seed: u64, side: u64) {
+    for options in all_options::<G>() {
+        changes_and_searches::<G>(&options, seed, side, 2_000);
+    }
+}
+
 #[test]
 fn points_and_boxes_are_found_whatever_happened_before() {
     for (seed, side) in [(1, 4), (2, 40), (3, 4_000), (4, 1 << 40)] {
-        changes_and_searches::<Point2>(seed, side, 3_000);
-        changes_and_searches::<Box2>(seed, side, 3_000);
-        changes_and_searches::<Point3>(seed, side, 3_000);
-        changes_and_searches::<Box3>(seed, side, 3_000);
+        changes_and_searches_with_all_options::<Point2>(seed, side);
+        changes_and_searches_with_all_options::<Box2>(seed, side);
+        changes_and_searches_with_all_options::<Point3>(seed, side);
+        changes_and_searches_with_all_options::<Box3>(seed, side);
     }
 }
 
 #[test]
 fn loaded_records_are_found_and_change() {
+    for options in all_options::<Point2>() {
+        loaded_records_are_found(&options);
+    }
+}
+
+fn loaded_records_are_found(options: &SpatialOptions) {
     let mut random = SmallRng::seed_from_u64(5);
     let pool = Pool::in_memory().unwrap();
-    let index = pool
-        .spatial_with::<Point2>("s", HilbertOptions::default())
-        .unwrap();
+    let index = pool.spatial_with::<Point2>("s", options.clone()).unwrap();
     let model: Vec<(Point2, u64)> = (0..20_000)
         .map(|i| (Point2::at_random(&mut random, 1 << 20), i % 3))
         .collect();
@@ -216,26 +243,34 @@ fn loaded_records_are_found_and_change() {
 /// One geometry with one payload, so often that the records fill many leaves.
 #[test]
 fn equal_records_are_counted() {
-    let pool = Pool::in_memory().unwrap();
-    let index = pool.spatial::<Point2>("s").unwrap();
-    let at = Point2::new(3.0, 4.0);
-    for _ in 0..5_000 {
-        index.insert(at, 7).unwrap();
-    }
-    assert_eq!(index.check().unwrap(), [""; 0]);
-    assert_eq!(window_of(&index, Point2::everything()).len(), 5_000);
-    for left in (0..5_000).rev() {
-        assert!(index.remove(at, 7).unwrap());
-        if left % 1_000 == 0 {
-            assert_eq!(index.check().unwrap(), [""; 0]);
+    for &kind in SpatialKind::all() {
+        let pool = Pool::in_memory().unwrap();
+        let index = pool.spatial_with::<Point2>("s", kind).unwrap();
+        let at = Point2::new(3.0, 4.0);
+        for _ in 0..5_000 {
+            index.insert(at, 7).unwrap();
         }
+        assert_eq!(index.check().unwrap(), [""; 0]);
+        assert_eq!(window_of(&index, Point2::everything()).len(), 5_000);
+        for left in (0..5_000).rev() {
+            assert!(index.remove(at, 7).unwrap());
+            if left % 1_000 == 0 {
+                assert_eq!(index.check().unwrap(), [""; 0]);
+            }
+        }
+        assert!(!index.remove(at, 7).unwrap());
     }
-    assert!(!index.remove(at, 7).unwrap());
 }
 
 /// The sweep changes the inner nodes while searches come by.
 #[test]
 fn a_search_beside_the_sweep_finds_every_record_once() {
+    for &kind in SpatialKind::all() {
+        searches_beside_the_sweep(kind);
+    }
+}
+
+fn searches_beside_the_sweep(kind: SpatialKind) {
     const RECORDS: u64 = 300;
     let directory = tempfile::tempdir().unwrap();
     let (path, image) = (
@@ -243,7 +278,7 @@ fn a_search_beside_the_sweep_finds_every_record_once() {
         directory.path().join("b.pool"),
     );
     let pool = PoolOptions::new().create(&path).unwrap();
-    let index = pool.spatial::<Point2>("s").unwrap();
+    let index = pool.spatial_with::<Point2>("s", kind).unwrap();
     let mut random = SmallRng::seed_from_u64(6);
     for payload in 0..RECORDS {
         index
@@ -266,18 +301,20 @@ fn a_search_beside_the_sweep_finds_every_record_once() {
 /// Squares of such distances are denormal numbers as f32.
 #[test]
 fn the_nearest_of_very_near_records_are_found() {
-    let pool = Pool::in_memory().unwrap();
-    let index = pool.spatial::<Point2>("s").unwrap();
-    for i in 0..200_u64 {
-        index.insert(Point2::new(i as f64 * 1e-21, 0.0), i).unwrap();
-    }
-    for within in [0.0, 1e-21, 3.5e-21, 1e-19] {
-        let nearest = index
-            .nearest(Point2::new(0.0, 0.0))
-            .unwrap()
-            .within(within)
-            .unwrap();
-        let wanted = (0..200_u64).filter(|&i| i as f64 * 1e-21 <= within);
-        assert!(nearest.map(|found| found.unwrap().1.payload).eq(wanted));
+    for &kind in SpatialKind::all() {
+        let pool = Pool::in_memory().unwrap();
+        let index = pool.spatial_with::<Point2>("s", kind).unwrap();
+        for i in 0..200_u64 {
+            index.insert(Point2::new(i as f64 * 1e-21, 0.0), i).unwrap();
+        }
+        for within in [0.0, 1e-21, 3.5e-21, 1e-19] {
+            let nearest = index
+                .nearest(Point2::new(0.0, 0.0))
+                .unwrap()
+                .within(within)
+                .unwrap();
+            let wanted = (0..200_u64).filter(|&i| i as f64 * 1e-21 <= within);
+            assert!(nearest.map(|found| found.unwrap().1.payload).eq(wanted));
+        }
     }
 }

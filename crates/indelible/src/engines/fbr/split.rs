@@ -1,0 +1,251 @@
+//! Splits, and the root that comes and goes.
+//!
+//! A split copies the entries of a full node into two new nodes, and replaces the node in its parent. The old node stays as it was until no
+//! reader can hold it.
+//!
+//! | step | what is durable | what recovery does |
+//! |---|---|---|
+//! | 1. both nodes are filled, their entries are written to free entries of the parent; fence | nodes that nothing leads to | sweeps the new nodes |
+//! | 2. an inner node: the word of the parent | the new nodes, in place of the old one | sweeps the old node |
+//! | 2. a leaf: the log, with the word of the parent and the links of the neighbours (`log`) | the same | does what the log says |
+//!
+//! Entries are divided as by the R*-tree (Beckmann, Kriegel, Schneider and Seeger, SIGMOD 1990): along the axis on which the margins of both
+//! halves are least in sum over all cuts, at the cut where the halves overlap least.
+
+use super::insert::{Path, common, volume_and_margin};
+use super::layout::Entries;
+use super::log::Store;
+use super::node::{Chain, Child, Node};
+use super::{Bug, Root, Writer};
+use crate::Result;
+use crate::engines::rect::{Record, slots};
+use crate::pmem::Cell;
+use crate::pmem::planted::planted;
+use crate::pool::Offset;
+use crate::spatial::{Geometry, Rect, centre};
+use std::sync::atomic::Ordering;
+
+/// Each half of a node gets at least one entry in so many, as in the R*-tree: 30 %.
+const LEAST_SHARE: f64 = 0.3;
+
+impl<'a, G: Geometry> Writer<'a, G> {
+    /// Splits the node at a depth of a path, whose parent has two free entries. The root gets a parent instead, and nothing is split.
+    pub(super) fn split(&self, path: &Path<'a, G>, depth: usize) -> Result<()> {
+        let node = path.node(depth);
+        let Some(above) = depth.checked_sub(1) else {
+            return self.grow(node);
+        };
+        let parent = &path.steps[above];
+        let level = parent.level - 1;
+        let entries: Vec<Record> = node
+            .slots(level)
+            .map(|slot| node.entry(level, slot))
+            .collect();
+        let rects: Vec<Rect> = node
+            .slots(level)
+            .map(|slot| node.rect(level, slot))
+            .collect();
+        let halves = divide(&rects, G::AXES);
+        let neighbours = self.neighbours(node)?;
+        let offsets = self.tree.space.alloc_many(2)?;
+        let chains = match level {
+            0 => chains_of_halves(node, &offsets),
+            _ => [Chain::default(); 2],
+        };
+        let name = if level == 0 {
+            "leaf split"
+        } else {
+            "inner split"
+        };
+        self.tree.pm.note(name, halves[0].len() as u64);
+        let mut bitmap = parent.node.word().bitmap() & !(1 << parent.slot);
+        let guards = self.lock_nodes(&[parent.node.offset]);
+        let free = slots(parent.node.free());
+        for (((half, &offset), chain), slot) in halves.iter().zip(&offsets).zip(chains).zip(free) {
+            let of_half: Vec<Record> = half.iter().map(|&at| entries[at]).collect();
+            let nothing = Rect::NOTHING;
+            let rect = half.iter().fold(nothing, |all, &at| all.join(&rects[at]));
+            self.fill(offset, level, &of_half, chain);
+            let child = Child { rect, offset };
+            parent.node.write(self.tree.pm, slot, &child.entry::<G>());
+            self.flush(parent.level, parent.node.cells(parent.level, slot));
+            bitmap |= 1 << slot;
+        }
+        let word = Store {
+            cell: &parent.node.block.word,
+            value: parent.node.word().with(bitmap).0,
+            level: parent.level,
+        };
+        if level > 0 {
+            self.commit_together(&[word]);
+        } else {
+            self.replace_leaf(&neighbours, word, offsets[0], offsets[1]);
+        }
+        drop(guards);
+        self.retire(node.offset);
+        self.tree
+            .splits
+            .fetch_add(u64::from(level == 0), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What leads to a leaf in the chain; of an inner node, nothing of use.
+    pub(super) fn neighbours(&self, leaf: Node<'_, G>) -> Result<Neighbours<'a, G>> {
+        let (previous, next) = (leaf.previous(), leaf.next());
+        let link = if previous.is_none() {
+            &self.tree.root_block().head
+        } else {
+            &self.tree.node(previous, 0)?.block.next
+        };
+        let next = if next.is_none() {
+            None
+        } else {
+            Some(self.tree.node(next, 0)?)
+        };
+        Ok(Neighbours { link, next })
+    }
+
+    /// Replaces a leaf in the chain, of which these are the neighbours, by the leaves from `first` to `last`, whose own links are set; or by none, if these
+    /// two are the neighbours themselves. Does `store`, which changes the parent, together with that.
+    pub(super) fn replace_leaf(
+        &self,
+        neighbours: &Neighbours<'_, G>,
+        store: Store<'_>,
+        first: Offset,
+        last: Offset,
+    ) {
+        let link = |cell, value: Offset| Store {
+            cell,
+            value: value.get(),
+            level: 0,
+        };
+        let next = neighbours.next;
+        let next = next.map(|next| link(&next.block.previous, last));
+        let stores = [Some(store), Some(link(neighbours.link, first)), next];
+        let stores: Vec<Store<'_>> = stores.into_iter().flatten().collect();
+        if planted(Bug::SiblingAfterBitmap) {
+            stores
+                .iter()
+                .for_each(|&store| self.commit_together(&[store]));
+        } else {
+            self.commit_together(&stores);
+        }
+    }
+
+    /// Gives the root a parent, whose only child it is.
+    fn grow(&self, root: Node<'_, G>) -> Result<()> {
+        let level = root.level() + 1;
+        let offset = self.tree.space.alloc()?;
+        let child = Child {
+            rect: root.bounds(),
+            offset: root.offset,
+        };
+        self.tree.pm.note("root growth", u64::from(level > 1));
+        self.fill(offset, level, &[child.entry::<G>()], Chain::default());
+        self.persist_prepared();
+        self.commit_root(Root { offset, level });
+        Ok(())
+    }
+
+    /// Takes the root out of the tree while it has only one child.
+    pub(super) fn shrink_root(&self) -> Result<()> {
+        loop {
+            let root = self.tree.root();
+            let node = self.tree.node(root.offset, root.level)?;
+            if root.level == 0 || node.count() != 1 {
+                return Ok(());
+            }
+            let Some(slot) = node.slots(root.level).next() else {
+                return Ok(());
+            };
+            let level = root.level - 1;
+            let child = self.tree.node(node.child(root.level, slot).offset, level)?;
+            self.tree.pm.note("root shrink", 0);
+            self.commit_root(Root {
+                offset: child.offset,
+                level,
+            });
+            self.retire(root.offset);
+        }
+    }
+}
+
+/// What leads to a leaf in the chain: the link from the leaf before it or the head of the chain, and the leaf behind it.
+pub(super) struct Neighbours<'a, G> {
+    pub(super) link: &'a Cell,
+    pub(super) next: Option<Node<'a, G>>,
+}
+
+/// The neighbours of the two halves of a leaf.
+fn chains_of_halves<G: Geometry>(leaf: Node<'_, G>, halves: &[Offset]) -> [Chain; 2] {
+    [
+        Chain {
+            previous: leaf.previous(),
+            next: halves[1],
+        },
+        Chain {
+            previous: halves[0],
+            next: leaf.next(),
+        },
+    ]
+}
+
+/// Divides boxes into two parts, as numbers.
+fn divide(rects: &[Rect], axes: usize) -> [Vec<usize>; 2] {
+    let cuts = axes_and_cuts(rects, axes);
+    let margins = |cuts: &[Cut]| cuts.iter().map(|cut| cut.margins).sum::<f64>();
+    let (order, cuts) = cuts
+        .into_iter()
+        .min_by(|a, b| margins(&a.1).total_cmp(&margins(&b.1)))
+        .expect("invariant: there are axes");
+    let order_of = |a: &Cut, b: &Cut| {
+        let by_volume = a.overlap.total_cmp(&b.overlap);
+        by_volume.then(a.margins.total_cmp(&b.margins))
+    };
+    // The first ones are in the middle: where boxes do not tell, halves are equal.
+    let cut = cuts.into_iter().min_by(order_of).map_or(1, |cut| cut.at);
+    [order[..cut].to_vec(), order[cut..].to_vec()]
+}
+
+/// A way to divide boxes in some order.
+struct Cut {
+    /// The number of boxes of the first half.
+    at: usize,
+    /// The sum of the margins of both halves.
+    margins: f64,
+    /// The volume that both halves have in common.
+    overlap: f64,
+}
+
+/// For each axis the order of the boxes along it, and all cuts, those near the middle first.
+fn axes_and_cuts(rects: &[Rect], axes: usize) -> Vec<(Vec<usize>, Vec<Cut>)> {
+    let count = rects.len();
+    let least = ((count as f64 * LEAST_SHARE) as usize).max(1);
+    let of_axis = |axis: usize| {
+        let mut order: Vec<usize> = (0..count).collect();
+        let place = |&at: &usize| {
+            let rect = rects[at].window::<crate::Box3>();
+            centre(&rect)[axis]
+        };
+        order.sort_by(|a, b| place(a).total_cmp(&place(b)));
+        let join = |all: &Rect, at: &usize| all.join(&rects[*at]);
+        let mut cuts: Vec<usize> = (least..=count - least).collect();
+        cuts.sort_by_key(|&at| (at * 2).abs_diff(count));
+        let cut = |at: usize| {
+            let (first, second) = order.split_at(at);
+            let [first, second] = [first, second]
+                .map(|half| half.iter().fold(Rect::NOTHING, |all, at| join(&all, at)));
+            Cut {
+                at,
+                margins: volume_and_margin(&first, axes).1 + volume_and_margin(&second, axes).1,
+                overlap: volume_and_margin(&common(&first, &second), axes).0,
+            }
+        };
+        let cuts = cuts.into_iter().map(cut).collect();
+        (order, cuts)
+    };
+    (0..axes).map(of_axis).collect()
+}
+
+/// A node is split when it has at least three entries, so that the second half is not empty.
+const _: () = assert!(Entries::<crate::Box3>::most(0) >= 4);

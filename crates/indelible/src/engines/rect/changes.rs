@@ -1,0 +1,98 @@
+//! Changes that a search over many leaves must not see half of: relocations from leaf to leaf, and changes of structure.
+//!
+//! Two counters, of changes begun and of changes finished, as in a sequence lock with many writers. A search that began while none was under way,
+//! and ended before the next one began, has seen none half. Others begin again; one that has failed a few times keeps new changes
+//! from beginning until it is done.
+
+use crate::concurrency::locks::Wait;
+use crate::concurrency::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Searches that fail so often keep changes from beginning.
+pub(in crate::engines) const MOST_FAILURES: u32 = 3;
+
+/// The changes of one kind.
+#[derive(Default)]
+pub(in crate::engines) struct Changes {
+    begun: AtomicU64,
+    finished: AtomicU64,
+    /// Searches that keep changes from beginning.
+    paused_by: AtomicU32,
+}
+
+/// The number of changes at a moment when none was under way.
+#[derive(Clone, Copy)]
+pub(in crate::engines) struct Seen(u64);
+
+/// A change under way.
+pub(in crate::engines) struct Change<'a>(&'a Changes);
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        self.0.finished.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// Keeps changes from beginning.
+pub(in crate::engines) struct Pause<'a>(&'a Changes);
+
+impl Drop for Pause<'_> {
+    fn drop(&mut self) {
+        self.0.paused_by.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Changes {
+    /// Begins a change, unless a search keeps changes from beginning.
+    pub(in crate::engines) fn try_begin(&self) -> Option<Change<'_>> {
+        if self.paused_by.load(Ordering::Relaxed) != 0 {
+            return None;
+        }
+        // Sequentially consistent, as in `pause`: of a change that begins and a search that pauses one sees the other.
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        let change = Change(self);
+        (self.paused_by.load(Ordering::SeqCst) == 0).then_some(change)
+    }
+
+    /// Begins a change also if a search keeps changes from beginning: that search begins again.
+    pub(in crate::engines) fn begin(&self) -> Change<'_> {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        Change(self)
+    }
+
+    /// Waits until changes may begin. The caller holds no lock.
+    pub(in crate::engines) fn wait_for_searches(&self) {
+        let mut wait = Wait::default();
+        while self.paused_by.load(Ordering::SeqCst) != 0 {
+            wait.step();
+        }
+    }
+
+    /// The number of changes, waiting until none is under way.
+    pub(in crate::engines) fn read(&self) -> Seen {
+        let mut wait = Wait::default();
+        loop {
+            let finished = self.finished.load(Ordering::Acquire);
+            if self.begun.load(Ordering::Acquire) == finished {
+                return Seen(finished);
+            }
+            wait.step();
+        }
+    }
+
+    /// Whether no change has begun since.
+    pub(in crate::engines) fn are_none_since(&self, seen: Seen) -> bool {
+        crate::concurrency::sync::atomic::fence(Ordering::Acquire);
+        self.begun.load(Ordering::Relaxed) == seen.0
+    }
+
+    /// Keeps changes from beginning, and waits for those under way. The caller holds no lock.
+    pub(in crate::engines) fn pause(&self) -> Pause<'_> {
+        self.paused_by.fetch_add(1, Ordering::SeqCst);
+        let pause = Pause(self);
+        let mut wait = Wait::default();
+        while self.begun.load(Ordering::SeqCst) != self.finished.load(Ordering::SeqCst) {
+            wait.step();
+        }
+        pause
+    }
+}
