@@ -1,0 +1,141 @@
+//! The blocks of a map.
+//!
+//! A *block* is a piece of the pool that holds one data node, one inner node, or one bucket. LOFT uses blocks of 13 sizes, 256 bytes
+//! times a power of two. Each size has a [`Space`] of its own, which takes extents
+//! of 2 MiB from the pool and hands out their blocks. Blocks that were in use before the open are unknown until a link
+//! to them is followed and the block is *claimed*; when the sweep has followed all links, the other blocks of old
+//! extents are free.
+
+use super::layout::{CLASSES, SMALLEST_BLOCK};
+use crate::Result;
+use crate::pool::Offset;
+use crate::pool::{PoolCore, Space, SpaceNeed};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Extents that the map would not need if its blocks lay densely at the front of the pool.
+#[derive(Debug)]
+pub(super) struct Surplus {
+    extents: BTreeSet<u64>,
+    /// Where the pool would end then: an offset.
+    end: Offset,
+}
+
+impl Surplus {
+    pub(super) fn is_empty(&self) -> bool {
+        self.extents.is_empty()
+    }
+
+    /// Whether the block at `offset` lies in one of the extents.
+    pub(super) fn has(&self, offset: Offset) -> bool {
+        self.extents.contains(&offset.extent())
+    }
+}
+
+/// One [`Space`] for each size of blocks, the smallest first.
+pub(super) struct Blocks {
+    spaces: [Arc<Space>; CLASSES],
+    core: Arc<PoolCore>,
+    slot: usize,
+}
+
+impl Blocks {
+    /// The blocks of the map at `slot` of the catalog. Extents from before the open have not been swept.
+    pub(super) fn new(core: &Arc<PoolCore>, slot: usize) -> Self {
+        let sizes: [u32; CLASSES] = std::array::from_fn(|class| (SMALLEST_BLOCK as u32) << class);
+        Self {
+            spaces: core.spaces(slot, sizes),
+            core: Arc::clone(core),
+            slot,
+        }
+    }
+
+    /// The space of blocks of `bytes`.
+    fn space(&self, bytes: u64) -> &Space {
+        assert!(
+            bytes.is_power_of_two() && bytes >= SMALLEST_BLOCK,
+            "{bytes} bytes is no size of blocks"
+        );
+        &self.spaces[(bytes / SMALLEST_BLOCK).trailing_zeros() as usize]
+    }
+
+    /// Allocates a block of `bytes`. Its contents are undefined.
+    pub(super) fn alloc(&self, bytes: u64) -> Result<Offset> {
+        self.space(bytes).alloc_beside(&self.spaces)
+    }
+
+    /// Allocates a block of `bytes` to which the contents of the block `old` can be moved; its contents are undefined.
+    /// The block lies where the pool would not have to end before it, or nearer to the front than `old`. The pool does
+    /// not grow.
+    pub(super) fn alloc_before(
+        &self,
+        old: Offset,
+        bytes: u64,
+        surplus: &Surplus,
+    ) -> Option<Offset> {
+        let (space, extent) = (self.space(bytes), Offset::of_extent(old.extent()));
+        if !surplus.has(old) {
+            // The block need not move, and does so only because another block of the node does.
+            return space.alloc_below(Offset::MAX);
+        }
+        let end = extent.min(surplus.end);
+        space.alloc_below(end).or_else(|| space.alloc_below(extent))
+    }
+
+    /// The surplus extents of the map. The caller has given back what was retired.
+    pub(super) fn surplus(&self) -> Surplus {
+        let needs = self.spaces.each_ref().map(|space| space.needed());
+        let (count, free) = self.core.extent_counts();
+        let beyond = |need: &SpaceNeed| (need.all - need.needed) as u64 * need.length;
+        let end = (count - free).saturating_sub(needs.iter().map(beyond).sum());
+        let mut extents = BTreeSet::new();
+        for need in &needs {
+            let numbered = need.extents.iter().enumerate();
+            let surplus = numbered
+                .filter(|&(number, &extent)| number >= need.needed || extent + need.length > end);
+            extents.extend(surplus.map(|(_, &extent)| extent));
+        }
+        let end = Offset::of_extent(end);
+        Surplus { extents, end }
+    }
+
+    /// Gives all extents of which no block is in use back to the pool, waiting for the readers. The caller is not pinned.
+    pub(super) fn give_back(&self) {
+        for space in &self.spaces {
+            space.give_back();
+        }
+    }
+
+    /// Extents that the map has.
+    pub(super) fn extents(&self) -> u64 {
+        let needs = self.spaces.iter().map(|space| space.needed());
+        needs.map(|need| need.all as u64 * need.length).sum()
+    }
+
+    /// Frees a block that was never reachable.
+    pub(super) fn free_now(&self, offset: Offset, bytes: u64) {
+        self.space(bytes).free_now(offset);
+    }
+
+    /// Retires a block that has just become unreachable: frees it when all readers that may hold it are gone.
+    pub(super) fn retire(&self, offset: Offset, bytes: u64) {
+        self.space(bytes).retire(offset);
+    }
+
+    /// Size of the block at an offset that comes from the file; `None` if the map has no block there.
+    pub(super) fn bytes_at(&self, offset: Offset) -> Option<u64> {
+        let bytes = self.core.block_bytes_of(self.slot, offset)?;
+        let most = SMALLEST_BLOCK << (CLASSES - 1);
+        (bytes.is_power_of_two() && (SMALLEST_BLOCK..=most).contains(&bytes)).then_some(bytes)
+    }
+
+    /// Claims a block that a link from before the open leads to; `false` if the block is claimed already, or free.
+    pub(super) fn claim(&self, offset: Offset, bytes: u64) -> bool {
+        self.space(bytes).claim(offset)
+    }
+
+    /// The space of each size.
+    pub(super) fn spaces(&self) -> &[Arc<Space>] {
+        &self.spaces
+    }
+}
