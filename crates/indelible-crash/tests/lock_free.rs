@@ -179,7 +179,7 @@ fn is_in_allocator(stack: &str) -> bool {
     [
         "pool::space",
         "pool::core",
-        "Graveyard",
+        "RetiredParts",
         "concurrency::epochs",
     ]
     .iter()

@@ -18,6 +18,7 @@
 //! break links in the file.
 
 pub(crate) mod arena;
+mod blocks;
 mod buffer;
 #[cfg(all(test, not(loom)))]
 mod damage;

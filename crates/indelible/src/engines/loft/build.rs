@@ -1,7 +1,6 @@
 //! New nodes, before anybody can reach them.
 
 use super::Index;
-use super::blocks::Surplus;
 use super::layout::{
     BUCKET_MARK, DATA_MARK, GROUP_LINES, INNER_MARK, KEY_BITS, LEAST_ROOT_LOG_PARTS, LINE,
     LINE_SLOTS, MOST_LOG_PARTS, NO_CHILD, NO_LINK, SMALLEST_BLOCK, Slot, bare, block_bytes,
@@ -10,6 +9,7 @@ use super::layout::{
 use super::model::Model;
 use super::node::{Block, Bucket, Child, Inner, Node, range_of};
 use crate::Result;
+use crate::engines::blocks::Surplus;
 use crate::pool::Offset;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -60,6 +60,11 @@ impl Built<'_> {
 
 impl Drop for Built<'_> {
     fn drop(&mut self) {
+        if !self.blocks.is_empty() {
+            // What this thread has written into the blocks must have arrived before another thread writes there: in a pool with a log it
+            // would otherwise be appended after what that thread has written.
+            self.index.pm.fence();
+        }
         for &(offset, bytes) in &self.blocks {
             self.index.blocks.free_now(offset, bytes);
         }

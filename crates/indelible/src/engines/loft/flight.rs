@@ -31,6 +31,8 @@ enum Way {
 pub(super) struct Flight {
     way: Way,
     pm: Pm,
+    /// Where the pool begins in memory. Lines are counted from there, so that it does not depend on addresses which lines share a place.
+    base: usize,
 }
 
 /// A writer is in flight while this lives.
@@ -50,25 +52,25 @@ impl Drop for Ticket<'_> {
     }
 }
 
-/// The cache line of a live value that lies in one.
-#[inline(always)]
-fn line_of<T>(value: &T) -> usize {
-    std::ptr::from_ref(value) as usize >> 6
-}
-
-#[inline(always)]
-fn place_of(line: usize) -> usize {
-    (line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % PLACES
-}
-
 impl Flight {
-    pub(super) fn new(pm: Pm) -> Self {
+    pub(super) fn new(pm: Pm, base: *const u8) -> Self {
         let way = match pm.medium() {
             Medium::Dram | Medium::Process | Medium::PmemEadr => Way::Nothing,
             Medium::Pmem => Way::Flush((0..PLACES).map(|_| AtomicU32::new(0)).collect()),
             Medium::Disk => Way::Turns((0..PLACES).map(|_| VersionLock::default()).collect()),
         };
-        Self { way, pm }
+        Self {
+            way,
+            pm,
+            base: base as usize,
+        }
+    }
+
+    /// The place of the cache line in which a value of the pool lies.
+    #[inline(always)]
+    fn place_of<T>(&self, value: &T) -> usize {
+        let line = (std::ptr::from_ref(value) as usize).wrapping_sub(self.base) >> 6;
+        (line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % PLACES
     }
 
     /// Whether the words of a pair may reach memory one without the other.
@@ -90,12 +92,12 @@ impl Flight {
             Way::Nothing => Ticket::Nothing,
             Way::Flush(counts) => {
                 point();
-                let count = &counts[place_of(line_of(value))];
+                let count = &counts[self.place_of(value)];
                 count.fetch_add(1, Ordering::SeqCst);
                 Ticket::Flush(count)
             }
             Way::Turns(locks) => Ticket::Turn {
-                _guard: locks[place_of(line_of(value))].lock(),
+                _guard: locks[self.place_of(value)].lock(),
             },
         }
     }
@@ -125,12 +127,12 @@ impl Flight {
             Way::Nothing => {}
             Way::Flush(counts) => {
                 point();
-                if counts[place_of(line_of(value))].load(Ordering::Acquire) != 0 {
+                if counts[self.place_of(value)].load(Ordering::Acquire) != 0 {
                     self.settle_flushing(value);
                 }
             }
             Way::Turns(locks) => {
-                let _: Version = locks[place_of(line_of(value))].read();
+                let _: Version = locks[self.place_of(value)].read();
             }
         }
     }

@@ -20,12 +20,11 @@
 //!
 //! No word of a block that is in use is zero where a link or a slot's key word may be: so a page that never reached the disk is told.
 
+pub(super) use crate::engines::blocks::SMALLEST_BLOCK;
 use crate::pmem::Cell;
 use crate::pmem::exchange::Pair;
 use crate::pmem::geometry::sized;
 
-/// Bytes of the smallest block; the others are powers of two of it.
-pub(super) const SMALLEST_BLOCK: u64 = 256;
 /// Sizes of blocks: up to 1 MiB.
 pub(super) const CLASSES: usize = sized(13, 5);
 /// Bytes of a cache line, and of a line of slots.

@@ -40,7 +40,6 @@ pub(super) mod damage;
 #[cfg(feature = "trace")]
 pub(crate) mod testing;
 
-mod blocks;
 mod build;
 mod bulk;
 mod check;
@@ -60,14 +59,14 @@ mod tests;
 
 pub use options::LoftOptions;
 
+use super::blocks::Blocks;
 use super::{Decision, Engine, Fact, Lookup, Ordered, Place, ReadBuffer, Report, Unread};
 use crate::concurrency::records::{RecordCount, RecordLocks};
 use crate::pmem::{Cell, Pm};
 use crate::pool::Space;
 use crate::{Error, Result};
-use blocks::Blocks;
 use flight::Flight;
-use moving::Graveyard;
+use moving::RetiredParts;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -99,7 +98,7 @@ pub(crate) struct Index {
     place: Place,
     pm: Pm,
     options: LoftOptions,
-    blocks: Blocks,
+    blocks: Blocks<{ layout::CLASSES }>,
     flight: Flight,
     locks: RecordLocks,
     count: RecordCount,
@@ -107,7 +106,7 @@ pub(crate) struct Index {
     root: AtomicUsize,
     /// Held to touch what the last process has left.
     touching: Mutex<()>,
-    graveyard: Graveyard,
+    retired: RetiredParts,
     changes: Changes,
 }
 
@@ -134,12 +133,12 @@ impl Index {
             pm,
             options,
             blocks: Blocks::new(&place.core, place.slot),
-            flight: Flight::new(pm),
+            flight: Flight::new(pm, place.core.base()),
             locks: RecordLocks::new(COUNTERS),
             count: RecordCount::default(),
             root: AtomicUsize::new(0),
             touching: Mutex::default(),
-            graveyard: Graveyard::default(),
+            retired: RetiredParts::default(),
             changes: Changes::default(),
         }
     }

@@ -42,25 +42,25 @@ const LEAST_FAR: u32 = sized_in_tests(8, 2) as u32;
 /// Successors in a row that were made for inserts, up to which each has more slots per record than the one before.
 const MOST_EXPANSIONS: u32 = 3;
 
-/// What a node is replaced by in DRAM waits here until no thread can hold it.
+/// Parts of the structure in DRAM that have been replaced wait here until no thread can hold them.
 #[derive(Default)]
-pub(super) struct Graveyard(Mutex<VecDeque<(Stamp, Vec<Dead>)>>);
+pub(super) struct RetiredParts(Mutex<VecDeque<(Stamp, Vec<RetiredPart>)>>);
 
-/// A part of the structure in DRAM that nobody can reach any more.
-enum Dead {
+/// A part of the structure in DRAM to which no link leads any more.
+enum RetiredPart {
     Node(#[allow(dead_code)] Box<Node>),
     Inner(#[allow(dead_code)] Box<Inner>),
     Move(#[allow(dead_code)] Box<Move>),
 }
 
-/// Dead parts before it is asked which of them can be freed.
-const MOST_DEAD: usize = 32;
+/// Replaced subtrees that wait before it is asked which of them can be freed: asking costs a system call.
+const MOST_RETIRED: usize = 32;
 
-impl Graveyard {
-    fn add(&self, dead: Vec<Dead>) {
+impl RetiredParts {
+    fn add(&self, parts: Vec<RetiredPart>) {
         let mut waiting = lock(&self.0);
-        waiting.push_back((epochs::stamp(), dead));
-        if waiting.len() < MOST_DEAD {
+        waiting.push_back((epochs::stamp(), parts));
+        if waiting.len() < MOST_RETIRED {
             return;
         }
         let half = waiting.len() / 2;
@@ -412,32 +412,34 @@ impl Index {
 
     /// Retires the source of a move, and the move.
     fn retire(&self, moved: &Move) {
-        let mut dead = Vec::new();
-        self.bury(moved.source, &mut dead);
+        let mut parts = Vec::new();
+        self.retire_tree(moved.source, &mut parts);
         // SAFETY: moves are made by `install`, and only the thread that has unlinked the source comes here.
-        dead.push(Dead::Move(unsafe {
+        parts.push(RetiredPart::Move(unsafe {
             Box::from_raw(std::ptr::from_ref(moved).cast_mut())
         }));
-        self.graveyard.add(dead);
+        self.retired.add(parts);
     }
 
     /// Retires the blocks of a subtree, and collects its parts in DRAM.
-    fn bury(&self, child: Child, dead: &mut Vec<Dead>) {
+    fn retire_tree(&self, child: Child, parts: &mut Vec<RetiredPart>) {
         // SAFETY: the caller is pinned, and has unlinked the subtree.
         match unsafe { child.kin() } {
             Kin::Node(node) => {
                 self.retire_node_blocks(node);
                 // SAFETY: nodes are made by `Box::into_raw`, and only the thread that has unlinked this one comes here.
-                dead.push(Dead::Node(unsafe { Box::from_raw(child.0 as *mut Node) }));
+                parts.push(RetiredPart::Node(unsafe {
+                    Box::from_raw(child.0 as *mut Node)
+                }));
             }
             Kin::Inner(inner) => {
                 for child in &inner.children {
-                    self.bury(Child(child.load(Ordering::Acquire)), dead);
+                    self.retire_tree(Child(child.load(Ordering::Acquire)), parts);
                 }
                 self.blocks.retire(inner.block.offset, inner.block.bytes);
                 let inner = std::ptr::from_ref(inner).cast_mut();
                 // SAFETY: as for a node.
-                dead.push(Dead::Inner(unsafe { Box::from_raw(inner) }));
+                parts.push(RetiredPart::Inner(unsafe { Box::from_raw(inner) }));
             }
             _ => {}
         }

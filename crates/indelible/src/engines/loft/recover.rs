@@ -13,7 +13,7 @@ use super::layout::{
     NO_CHILD, NO_LINK, Slot, bare, inner_bytes, slot_lines, state, state_of,
 };
 use super::node::{Block, Bucket, Child, Inner, Kin, Node};
-use super::search::End;
+use super::search::{End, Spot};
 use super::{Bug, Index};
 use crate::concurrency::epochs;
 use crate::concurrency::sync::lock;
@@ -307,17 +307,18 @@ impl Index {
         }
         for slot in slots {
             let word = slot.first.load_acquire();
-            match state_of(word) {
+            let new = match state_of(word) {
                 state::NEVER_WRITTEN => return Err(super::search::never_written(node)),
-                state::PENDING if !planted(Bug::PendingIsLive) => {
-                    // Need not be durable: the next open finds the slot pending or dead.
-                    self.pm.store(&slot.first, bare(state::DEAD));
+                state::PENDING if planted(Bug::PendingIsLive) => {
+                    word ^ bare(state::PENDING ^ state::LIVE)
                 }
-                state::PENDING => self
-                    .pm
-                    .store(&slot.first, word ^ bare(state::PENDING ^ state::LIVE)),
-                _ => {}
-            }
+                state::PENDING => bare(state::DEAD),
+                _ => continue,
+            };
+            // Need not be durable: the next open finds the slot pending or dead.
+            let ticket = self.flight.begin_loose(slot);
+            self.pm.store(&slot.first, new);
+            self.flight.end_loose(ticket);
         }
         Ok(())
     }
@@ -339,16 +340,22 @@ impl Index {
     /// The data node of a key, if there is one, and the keys that belong there. The thread is pinned.
     pub(super) fn node_at(&self, key: u64) -> Result<(Option<&Node>, (u64, u64))> {
         let spot = self.walk(Child(self.root.load(Ordering::Acquire)), key)?;
-        match (spot.end, spot.parent) {
-            (End::Node(node), _) => Ok((Some(node), (node.low, node.high))),
-            (End::Nothing, Some((inner, index))) => {
-                let range = inner.range(index);
-                range
-                    .map(|range| (None, range))
-                    .ok_or_else(|| Error::Damaged("a key beyond its node".into()))
-            }
-            (End::Nothing, None) => Err(Error::Damaged("no root".into())),
+        let keys = keys_of(&spot)?;
+        match spot.end {
+            End::Node(node) => Ok((Some(node), keys)),
+            End::Nothing => Ok((None, keys)),
         }
+    }
+}
+
+/// The keys that belong where a walk has ended.
+pub(super) fn keys_of(spot: &Spot<'_>) -> Result<(u64, u64)> {
+    match (&spot.end, spot.parent) {
+        (End::Node(node), _) => Ok((node.low, node.high)),
+        (End::Nothing, Some((inner, index))) => inner
+            .range(index)
+            .ok_or_else(|| Error::Damaged("a key beyond its node".into())),
+        (End::Nothing, None) => Err(Error::Damaged("no root".into())),
     }
 }
 

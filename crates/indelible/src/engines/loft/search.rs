@@ -225,7 +225,10 @@ impl Index {
         let node = loop {
             // SAFETY: the thread is pinned, and the child was loaded since from a link to it.
             match unsafe { child.kin() } {
-                Kin::Inner(inner) => child = inner.child(inner.index(key)),
+                Kin::Inner(inner) => {
+                    point();
+                    child = inner.child(inner.index(key));
+                }
                 Kin::Node(node) => break node,
                 Kin::Empty => return Lookup::Absent,
                 _ => return Lookup::Retry,
@@ -238,6 +241,8 @@ impl Index {
             point();
             for slot in slots {
                 if slot.first.load_acquire() == wanted {
+                    // If the record has been removed or frozen since, the value is its last one, and was its value until then.
+                    point();
                     let value = slot.second.load_acquire();
                     self.flight.settle(slot);
                     return Lookup::Found(value);
@@ -283,12 +288,14 @@ impl Index {
         }
         let mut again = 0;
         for (at, (&key, node)) in keys.iter().zip(&nodes).enumerate() {
+            point();
             let line = node.map(|node| node.line(node.model.line(key)));
             let wanted = key_word(state::LIVE, key);
             let slot =
                 line.and_then(|line| line.iter().find(|slot| slot.first.load_acquire() == wanted));
             match slot {
                 Some(slot) => {
+                    point();
                     values[at] = Some(slot.second.load_acquire());
                     self.flight.settle(slot);
                 }
