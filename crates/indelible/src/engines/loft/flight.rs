@@ -140,7 +140,7 @@ impl Flight {
     #[cold]
     fn settle_flushing<T>(&self, value: &T) {
         if !planted(super::Bug::ReadWithoutFlush) {
-            self.pm.persist(value);
+            self.pm.named("loft.settle").persist(value);
         }
     }
 
