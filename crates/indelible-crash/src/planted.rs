@@ -94,9 +94,9 @@ impl Mutation {
     pub fn equivalent(self) -> Option<&'static EquivalentMutant> {
         let kinds = AnyKind::all().into_iter();
         let of_engines = kinds.flat_map(|kind| kind.equivalent_mutants());
-        common::EQUIVALENT
-            .iter()
-            .chain(of_engines)
+        // An engine's own entries are closer to it than those for all.
+        of_engines
+            .chain(common::EQUIVALENT)
             .find(|entry| self.is(entry.mutant))
     }
 

@@ -31,6 +31,15 @@ impl RecordLock {
     }
 }
 
+/// Counting without a lock, for engines that have none.
+impl RecordLock {
+    /// Counts records added or removed, beside other threads that do.
+    #[inline(always)]
+    pub(crate) fn add_shared(&self, change: i64) {
+        self.records.fetch_add(change, Ordering::Relaxed);
+    }
+}
+
 /// Locks for any number of places, chosen by a hash of the place's offset.
 pub(crate) struct RecordLocks {
     locks: Box<[RecordLock]>,

@@ -18,6 +18,7 @@
 //! break links in the file.
 
 pub(crate) mod arena;
+mod blocks;
 mod buffer;
 #[cfg(all(test, not(loom)))]
 mod damage;
@@ -66,6 +67,8 @@ macro_rules! ordered_engines {
             Apex = 2, "apex", apex, ApexOptions;
             /// A table of slots with a B-tree map in DRAM: the smallest engine there is, for those who write one.
             Table = 3, "table", table, TableOptions;
+            /// LOFT (Mo and Hua, EuroSys 2025), a learned index whose operations wait for no other thread.
+            Loft = 4, "loft", loft, LoftOptions;
         }
     };
 }

@@ -41,6 +41,14 @@ impl Cell {
     }
 
     #[inline(always)]
+    pub(super) fn compare_exchange(&self, old: u64, new: u64) -> bool {
+        let exchanged = self
+            .0
+            .compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst);
+        exchanged.is_ok()
+    }
+
+    #[inline(always)]
     pub(super) fn as_ptr(&self) -> *mut u64 {
         self.0.as_ptr()
     }

@@ -27,6 +27,7 @@
 
 mod cell;
 pub mod count;
+pub(crate) mod exchange;
 mod flush;
 pub(crate) mod geometry;
 pub(crate) mod journal;

@@ -95,12 +95,13 @@ pub fn lose_each_page_of(fill: impl FnOnce(&Pool), salvage: impl Fn(&Path) -> Fo
     std::fs::copy(&path, &image).unwrap();
     drop(pool);
     let whole = std::fs::read(&image).unwrap();
+    let written: Vec<(&[u8], u64)> = whole
+        .chunks(PAGE)
+        .zip((0..).step_by(PAGE))
+        .filter(|(page, _)| page.iter().any(|&byte| byte != 0))
+        .collect();
     let mut pages = Pages::default();
-    for (number, page) in whole.chunks(PAGE).enumerate() {
-        if page.iter().all(|&byte| byte == 0) {
-            continue;
-        }
-        let at = (number * PAGE) as u64;
+    for &(page, at) in &written {
         let file = std::fs::File::options().write(true).open(&image).unwrap();
         file.write_all_at(&vec![0; page.len()], at).unwrap();
         match salvage(&image) {
@@ -108,10 +109,12 @@ pub fn lose_each_page_of(fill: impl FnOnce(&Pool), salvage: impl Fn(&Path) -> Fo
             Found::Damage => pages.damaged += 1,
             Found::Loss(what) => pages.lost.push(format!("{at:#x}: {what}")),
         }
-        // Opening and closing the pool has changed its superblocks and its catalog.
-        for (page, at) in [(page, at), (&whole[..64 << 10], 0)] {
+        // Opening and closing the pool has changed its superblocks and its catalog, and an engine may have finished a structure change that
+        // it had begun.
+        for &(page, at) in &written {
             file.write_all_at(page, at).unwrap();
         }
+        file.write_all_at(&whole[..64 << 10], 0).unwrap();
         file.set_len(whole.len() as u64).unwrap();
     }
     pages

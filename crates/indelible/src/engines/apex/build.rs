@@ -18,7 +18,6 @@
 //! array, and what does not fit there to extended stash blocks.
 
 use super::Tree;
-use super::blocks::Surplus;
 use super::data::{DataNode, State};
 use super::format::{Format, marker_of};
 use super::inner::{Child, InnerNode};
@@ -30,6 +29,7 @@ use super::layout::{
 use super::plan::{DataPlan, InnerPlan, Plan};
 use super::records::Buffer;
 use crate::Result;
+use crate::engines::blocks::Surplus;
 use crate::pmem::Cell;
 use std::ptr::NonNull;
 
@@ -281,7 +281,7 @@ impl<'a> UnpublishedNodes<'a> {
     }
 
     /// Allocates a block to which the contents of `old` can be moved, and which is freed with `self`; see
-    /// [`Blocks::alloc_before`](super::blocks::Blocks::alloc_before).
+    /// [`Blocks::alloc_before`](crate::engines::blocks::Blocks::alloc_before).
     pub(super) fn alloc_before(
         &mut self,
         old: Offset,

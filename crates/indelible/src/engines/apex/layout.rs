@@ -36,12 +36,11 @@
 
 use super::format::{Format, marker_of};
 use super::model::Model;
+pub(super) use crate::engines::blocks::SMALLEST_BLOCK;
 use crate::pmem::{Cell, Pm};
 pub(super) use crate::pool::Offset;
 use std::mem::offset_of;
 
-/// Size of the smallest block, in bytes.
-pub(super) const SMALLEST_BLOCK: u64 = 256;
 /// Number of sizes of blocks: 256 bytes times a power of two, up to 16 MiB.
 pub(super) const CLASSES: usize = 17;
 /// Most slots that lie in the head of an inner node.

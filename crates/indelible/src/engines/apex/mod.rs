@@ -78,7 +78,6 @@
 //! "data I1" and "smo I1".
 
 mod batch;
-mod blocks;
 mod bucket;
 mod build;
 mod bulk;
@@ -112,6 +111,7 @@ pub use options::ApexOptions;
 use crate::concurrency::epochs::{self, Stamp};
 use crate::concurrency::records::{RecordCount, RecordLocks};
 use crate::concurrency::sync::lock;
+use crate::engines::blocks::Blocks;
 use crate::engines::{Decision, Engine, Fact, Lookup, Ordered, Place, Report, Unread};
 use crate::kernels::{KeyLine, SimdLevel};
 use crate::pmem::geometry::sized;
@@ -119,7 +119,6 @@ use crate::pmem::planted::planted;
 use crate::pmem::{Cell, Pm};
 use crate::pool::{PoolCore, Space};
 use crate::{Error, Result};
-use blocks::Blocks;
 use data::DataNode;
 use format::Format;
 use inner::{Child, InnerNode};
@@ -145,7 +144,7 @@ struct Tree {
     core: Arc<PoolCore>,
     base: *mut u8,
     pm: Pm,
-    blocks: Blocks,
+    blocks: Blocks<{ layout::CLASSES }>,
     simd: SimdLevel,
     locks: RecordLocks,
     count: RecordCount,

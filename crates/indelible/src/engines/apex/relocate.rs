@@ -9,7 +9,6 @@
 //! node.
 
 use super::Tree;
-use super::blocks::Surplus;
 use super::build::{EXTENSION_WORD, UnpublishedNodes, slots_block_bytes};
 use super::data::DataNode;
 use super::inner::{Child, InnerNode};
@@ -19,6 +18,7 @@ use super::smo::{FrozenNode, Step};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::sync::lock;
+use crate::engines::blocks::Surplus;
 use std::collections::BTreeSet;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;

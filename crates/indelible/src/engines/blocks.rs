@@ -1,16 +1,17 @@
-//! The blocks of a map.
+//! The blocks of a map that needs blocks of many sizes: APEX and LOFT.
 //!
-//! A *block* is a piece of the pool that holds one node, the slots of one inner node, or one extended stash block. APEX
-//! uses blocks of 17 sizes, 256 bytes times a power of two. Each size has a [`Space`] of its own, which takes extents
-//! of 2 MiB from the pool and hands out their blocks. Blocks that were in use before the open are unknown until a link
-//! to them is followed and the block is *claimed*; when the sweep has followed all links, the other blocks of old
-//! extents are free.
+//! A *block* is a piece of the pool that holds, for example, one data node, the slots of one inner node, or one bucket. Sizes are
+//! [`SMALLEST_BLOCK`] times a power of two. Each size has a [`Space`] of its own, which takes extents of 2 MiB from the pool and hands out
+//! their blocks. Blocks that were in use before the open are unknown until a link to them is followed and the block is *claimed*; when the
+//! sweep has followed all links, the other blocks of old extents are free.
 
-use super::layout::{CLASSES, Offset, SMALLEST_BLOCK};
 use crate::Result;
-use crate::pool::{PoolCore, Space, SpaceNeed};
+use crate::pool::{Offset, PoolCore, Space, SpaceNeed};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// Bytes of the smallest block; the others are powers of two of it.
+pub(super) const SMALLEST_BLOCK: u64 = 256;
 
 /// Extents that the map would not need if its blocks lay densely at the front of the pool.
 #[derive(Debug)]
@@ -31,14 +32,14 @@ impl Surplus {
     }
 }
 
-/// One [`Space`] for each size of blocks, the smallest first.
-pub(super) struct Blocks {
+/// One [`Space`] for each of `CLASSES` sizes of blocks, the smallest first.
+pub(super) struct Blocks<const CLASSES: usize> {
     spaces: [Arc<Space>; CLASSES],
     core: Arc<PoolCore>,
     slot: usize,
 }
 
-impl Blocks {
+impl<const CLASSES: usize> Blocks<CLASSES> {
     /// The blocks of the map at `slot` of the catalog. Extents from before the open have not been swept.
     pub(super) fn new(core: &Arc<PoolCore>, slot: usize) -> Self {
         let sizes: [u32; CLASSES] = std::array::from_fn(|class| (SMALLEST_BLOCK as u32) << class);

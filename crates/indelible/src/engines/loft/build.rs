@@ -1,0 +1,479 @@
+//! New nodes, before anybody can reach them.
+
+use super::Index;
+use super::layout::{
+    BUCKET_MARK, DATA_MARK, GROUP_LINES, INNER_MARK, KEY_BITS, LEAST_ROOT_LOG_PARTS, LINE,
+    LINE_SLOTS, MOST_LOG_PARTS, NO_CHILD, NO_LINK, SMALLEST_BLOCK, Slot, bare, block_bytes,
+    bucket_bytes, bucket_slots, inner_bytes, key_word, link_lines, slot_lines, state,
+};
+use super::model::Model;
+use super::node::{Block, Bucket, Child, Inner, Node, range_of};
+use crate::Result;
+use crate::engines::blocks::Surplus;
+use crate::pool::Offset;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A record.
+pub(super) type Record = (u64, u64);
+
+/// How many of the records of a node would not find room in their windows, in hundredths, before the node is divided.
+const MOST_OVERFLOW_PERCENT: usize = 6;
+
+/// Nodes of fewer records are not divided because their model fits badly.
+const LEAST_TO_DIVIDE: usize = 32;
+
+/// How nodes are to be laid out.
+#[derive(Clone, Copy)]
+pub(super) struct Plan<'a> {
+    /// Slots per hundred records.
+    pub(super) expansion: u64,
+    /// Lines of a window.
+    pub(super) window: u64,
+    /// Whether the records are stored; otherwise they only say how many keys lie where.
+    pub(super) stores: bool,
+    /// Whether more keys are expected above the last one than between the others.
+    pub(super) grows_upwards: bool,
+    pub(super) expansions: u32,
+    /// Blocks lie before those extents, in a compaction, and before this block.
+    pub(super) surplus: Option<(&'a Surplus, Offset)>,
+    /// Blocks lie on the heap, since the pool may not be written.
+    pub(super) on_heap: bool,
+}
+
+/// Nodes that are built and not linked; dropping them frees them.
+pub(super) struct Built<'a> {
+    index: &'a Index,
+    pub(super) child: Child,
+    pub(super) word: u64,
+    blocks: Vec<(Offset, u64)>,
+}
+
+impl Built<'_> {
+    /// The nodes are linked.
+    pub(super) fn keep(mut self) -> (Child, u64) {
+        self.blocks.clear();
+        let kept = (self.child, self.word);
+        self.child = Child::EMPTY;
+        kept
+    }
+}
+
+impl Drop for Built<'_> {
+    fn drop(&mut self) {
+        if !self.blocks.is_empty() {
+            // What this thread has written into the blocks must have arrived before another thread writes there: in a pool with a log it
+            // would otherwise be appended after what that thread has written.
+            self.index.pm.fence();
+        }
+        for &(offset, bytes) in &self.blocks {
+            self.index.blocks.free_now(offset, bytes);
+        }
+        // SAFETY: nobody else has seen the nodes.
+        unsafe { self.index.free_tree(self.child) };
+    }
+}
+
+impl Index {
+    pub(super) fn plan(&self) -> Plan<'static> {
+        Plan {
+            expansion: self.options.expansion(),
+            window: self.options.window_lines(),
+            stores: false,
+            grows_upwards: false,
+            expansions: 0,
+            surplus: None,
+            on_heap: false,
+        }
+    }
+
+    /// Lays out the root of a new map, and returns the word for it.
+    pub(super) fn build_empty_root(&self) -> Result<u64> {
+        let mut built = self.nothing_built();
+        let log_parts = LEAST_ROOT_LOG_PARTS;
+        let base = Shape {
+            base: 0,
+            shift: 64 - log_parts,
+            log_parts,
+        };
+        let words = vec![NO_CHILD; (1 << log_parts) + 2];
+        let plan = self.plan();
+        let block = self.write_inner(&mut built, &plan, (0, u64::MAX), base, &words)?;
+        let word = block.offset.get() | super::layout::IS_INNER;
+        built.blocks.clear();
+        Ok(word)
+    }
+
+    pub(super) fn nothing_built(&self) -> Built<'_> {
+        Built {
+            index: self,
+            child: Child::EMPTY,
+            word: NO_CHILD,
+            blocks: Vec::new(),
+        }
+    }
+
+    /// Builds a root for records, whose keys ascend.
+    pub(super) fn build_root(&self, records: &[Record], plan: &Plan<'_>) -> Result<Built<'_>> {
+        let mut built = self.nothing_built();
+        let per_node = self.most_records(plan).max(1);
+        let wanted = (records.len() / per_node * 2).max(1).next_power_of_two();
+        let log_parts = wanted.ilog2().clamp(LEAST_ROOT_LOG_PARTS, MOST_LOG_PARTS);
+        let shape = Shape {
+            base: 0,
+            shift: 64 - log_parts,
+            log_parts,
+        };
+        (built.child, built.word) =
+            self.build_inner(&mut built, (0, u64::MAX), shape, records, plan)?;
+        Ok(built)
+    }
+
+    /// Builds nodes for a range of keys, which lie in one eighth of the domain, and the records in it, whose keys ascend. What has been
+    /// written is durable after the next fence.
+    pub(super) fn build(
+        &self,
+        range: (u64, u64),
+        records: &[Record],
+        plan: &Plan<'_>,
+    ) -> Result<Built<'_>> {
+        let mut built = self.nothing_built();
+        (built.child, built.word) = self.build_part(&mut built, range, records, plan)?;
+        Ok(built)
+    }
+
+    /// Records of the largest data node when it is new.
+    pub(super) fn most_records(&self, plan: &Plan<'_>) -> usize {
+        let slots = slot_lines(self.options.data_bytes()) * LINE_SLOTS as u64;
+        (slots * 100 / plan.expansion) as usize
+    }
+
+    fn build_part(
+        &self,
+        built: &mut Built<'_>,
+        range: (u64, u64),
+        records: &[Record],
+        plan: &Plan<'_>,
+    ) -> Result<(Child, u64)> {
+        if let Some(layout) = self.lay_out(range, records, plan) {
+            return self.write_node(built, range, records, plan, layout);
+        }
+        let shape = self.divide(range, records, plan);
+        self.build_inner(built, range, shape, records, plan)
+    }
+
+    /// How one data node could hold the records, if that is better than to divide them.
+    fn lay_out(
+        &self,
+        (low, high): (u64, u64),
+        records: &[Record],
+        plan: &Plan<'_>,
+    ) -> Option<Layout> {
+        if records.len() > self.most_records(plan) {
+            return None;
+        }
+        let slots = (records.len() as u64 * plan.expansion / 100).max(1);
+        let mut bytes = SMALLEST_BLOCK;
+        while slot_lines(bytes) * (LINE_SLOTS as u64) < slots && bytes < self.options.data_bytes() {
+            bytes = block_bytes(bytes + 1).min(self.options.data_bytes());
+        }
+        let all = slot_lines(bytes);
+        let window = plan.window.min(all / 2 + 1).max(1);
+        let lines = all - window + 1;
+        let (first, mut last) = match records {
+            [] => (low, high),
+            _ => (records[0].0, records[records.len() - 1].0),
+        };
+        if plan.grows_upwards {
+            last = last.saturating_add((last - first).max(1)).min(high);
+        }
+        let model = Model::new(first, last, lines);
+        let layout = Layout {
+            bytes,
+            window,
+            lines,
+            model,
+        };
+        let overflow = layout.overflow(records);
+        let is_good = overflow * 100 <= records.len() * MOST_OVERFLOW_PERCENT + 400;
+        (is_good || records.len() < LEAST_TO_DIVIDE || first == last).then_some(layout)
+    }
+
+    /// How records are divided among the parts of an inner node.
+    fn divide(&self, (low, high): (u64, u64), records: &[Record], plan: &Plan<'_>) -> Shape {
+        let (first, last) = (records[0].0, records[records.len() - 1].0);
+        let wanted = (records.len() * 2 / self.most_records(plan).max(1)).max(2);
+        let log_parts = wanted.next_power_of_two().ilog2().clamp(1, MOST_LOG_PARTS);
+        let fit = |from: u64, to: u64| {
+            let bits = 64 - (to - from).leading_zeros();
+            Shape {
+                base: from,
+                shift: bits.saturating_sub(log_parts),
+                log_parts: log_parts.min(bits),
+            }
+        };
+        match last - first > (high - low) / 2 {
+            true => fit(low, high),
+            false => fit(first, last),
+        }
+    }
+
+    fn build_inner(
+        &self,
+        built: &mut Built<'_>,
+        range: (u64, u64),
+        shape: Shape,
+        records: &[Record],
+        plan: &Plan<'_>,
+    ) -> Result<(Child, u64)> {
+        let parts = (1 << shape.log_parts) + 2;
+        let (mut words, mut children) = (Vec::with_capacity(parts), Vec::with_capacity(parts));
+        let result = (0..parts).try_for_each(|part| {
+            let part = range_of(range, (shape.base, shape.shift, shape.log_parts), part);
+            let of_part = part.map_or(&[][..], |(low, high)| {
+                let from = records.partition_point(|record| record.0 < low);
+                let to = records.partition_point(|record| record.0 <= high);
+                &records[from..to]
+            });
+            let (child, word) = match (part, of_part) {
+                (None, _) | (_, []) => (Child::EMPTY, NO_CHILD),
+                (Some(range), records) => self.build_part(built, range, records, plan)?,
+            };
+            children.push(child);
+            words.push(word);
+            Ok(())
+        });
+        let block = result.and_then(|()| self.write_inner(built, plan, range, shape, &words));
+        match block {
+            Ok(block) => {
+                let children = children.iter().map(|child| AtomicUsize::new(child.0));
+                let inner = Box::into_raw(Box::new(Inner::new(block, children.collect())));
+                // SAFETY: it has just been made.
+                let word = unsafe { (*inner).word() };
+                Ok((Child::inner(inner), word))
+            }
+            Err(error) => {
+                // SAFETY: nobody else has seen the children.
+                children
+                    .iter()
+                    .for_each(|&child| unsafe { self.free_tree(child) });
+                Err(error)
+            }
+        }
+    }
+
+    fn write_inner(
+        &self,
+        built: &mut Built<'_>,
+        plan: &Plan<'_>,
+        (low, high): (u64, u64),
+        shape: Shape,
+        words: &[u64],
+    ) -> Result<Block> {
+        let block = self.new_block(built, inner_bytes(shape.log_parts), plan)?;
+        let mark = INNER_MARK | u64::from(shape.shift) << 8 | u64::from(shape.log_parts);
+        let mut image = vec![mark, shape.base, low, high, NO_LINK, 1, 1, 1];
+        image.extend(words);
+        image.resize(block.bytes as usize / 8, NO_CHILD);
+        self.fill(&block, &image);
+        Ok(block)
+    }
+
+    fn write_node(
+        &self,
+        built: &mut Built<'_>,
+        (low, high): (u64, u64),
+        records: &[Record],
+        plan: &Plan<'_>,
+        layout: Layout,
+    ) -> Result<(Child, u64)> {
+        let block = self.new_block(built, layout.bytes, plan)?;
+        let shape = layout.lines | layout.window << 32;
+        let model = layout.model;
+        let mut image = vec![
+            DATA_MARK | layout.bytes,
+            low,
+            high,
+            model.first,
+            model.span,
+            model.multiplier,
+            shape,
+            NO_LINK,
+        ];
+        let links_at = image.len();
+        image.resize(
+            (LINE * (1 + link_lines(layout.bytes))) as usize / 8,
+            NO_LINK,
+        );
+        let slots_at = image.len();
+        while image.len() < layout.bytes as usize / 8 {
+            image.extend([bare(state::EMPTY), 0]);
+        }
+        let mut buckets: Vec<Vec<Block>> = Vec::new();
+        if plan.stores {
+            let mut overflow: Vec<Vec<Record>> = vec![Vec::new(); layout.groups()];
+            for &(key, value) in records {
+                let line = layout.model.line(key);
+                let window =
+                    slots_at + line as usize * 8..slots_at + (line + layout.window) as usize * 8;
+                let slot = window
+                    .step_by(2)
+                    .find(|&at| image[at] == bare(state::EMPTY));
+                match slot {
+                    Some(at) => (image[at], image[at + 1]) = (key_word(state::LIVE, key), value),
+                    None => overflow[(line / GROUP_LINES) as usize].push((key, value)),
+                }
+            }
+            for (group, records) in overflow.iter().enumerate() {
+                let made = self.write_buckets(built, records, plan)?;
+                if let Some(first) = made.first() {
+                    image[links_at + group] = first.offset.get();
+                }
+                buckets.push(made);
+            }
+        }
+        self.fill(&block, &image);
+        let node = Node::new(block, plan.expansions);
+        for (group, blocks) in buckets.into_iter().enumerate() {
+            let mut next = std::ptr::null_mut();
+            for block in blocks.into_iter().rev() {
+                let bucket = Bucket::new(block, true);
+                bucket.next.store(next, Ordering::Relaxed);
+                next = Box::into_raw(Box::new(bucket));
+            }
+            node.groups[group].store(next, Ordering::Relaxed);
+        }
+        let word = node.word();
+        Ok((Child::node(Box::into_raw(Box::new(node))), word))
+    }
+
+    /// Buckets for the records of a group that found no room in their windows, the first level first.
+    fn write_buckets(
+        &self,
+        built: &mut Built<'_>,
+        records: &[Record],
+        plan: &Plan<'_>,
+    ) -> Result<Vec<Block>> {
+        let mut rest = records.to_vec();
+        let mut blocks: Vec<Block> = Vec::new();
+        let mut images: Vec<Vec<u64>> = Vec::new();
+        while !rest.is_empty() {
+            let bytes = bucket_bytes(blocks.len() as u32);
+            let count = bucket_slots(bytes) as usize;
+            let mut image = vec![BUCKET_MARK | bytes, NO_LINK];
+            (0..count).for_each(|_| image.extend([bare(state::EMPTY), 0]));
+            rest.retain(|&(key, value)| {
+                let begin = super::search::start_in(count, key);
+                let slots = (begin..count).chain(0..begin);
+                let free = slots
+                    .map(|slot| 2 + slot * 2)
+                    .find(|&at| image[at] == bare(state::EMPTY));
+                if let Some(at) = free {
+                    (image[at], image[at + 1]) = (key_word(state::LIVE, key), value);
+                }
+                free.is_none()
+            });
+            blocks.push(self.new_block(built, bytes, plan)?);
+            images.push(image);
+        }
+        for level in 0..blocks.len() {
+            if let Some(next) = blocks.get(level + 1) {
+                images[level][1] = next.offset.get().max(NO_LINK);
+            }
+            self.fill(&blocks[level], &images[level]);
+        }
+        Ok(blocks)
+    }
+
+    /// An empty bucket, which is durable after the next fence.
+    pub(super) fn new_bucket(&self, level: u32) -> Result<Block> {
+        let bytes = bucket_bytes(level);
+        let offset = self.blocks.alloc(bytes)?;
+        let block = self.block_at(offset, bytes);
+        let mut image = vec![BUCKET_MARK | bytes, NO_LINK];
+        (0..bucket_slots(bytes)).for_each(|_| image.extend([bare(state::EMPTY), 0]));
+        self.fill(&block, &image);
+        Ok(block)
+    }
+
+    fn fill(&self, block: &Block, image: &[u64]) {
+        if block.offset.is_none() {
+            return block.fill_heap(image);
+        }
+        self.pm.stream(block.cells(), image);
+    }
+
+    fn new_block(&self, built: &mut Built<'_>, bytes: u64, plan: &Plan<'_>) -> Result<Block> {
+        if plan.on_heap {
+            return Ok(Block::on_heap(bytes));
+        }
+        let offset = match plan.surplus {
+            None => self.blocks.alloc(bytes)?,
+            Some((surplus, old)) => self
+                .blocks
+                .alloc_before(old, bytes, surplus)
+                .ok_or_else(|| crate::Error::NoSpace("before the end of the pool".into()))?,
+        };
+        built.blocks.push((offset, bytes));
+        Ok(self.block_at(offset, bytes))
+    }
+
+    /// The block at an offset that was allocated, or claimed.
+    pub(super) fn block_at(&self, offset: Offset, bytes: u64) -> Block {
+        let base = self.place.core.base();
+        // SAFETY: by the condition above, the block lies in the mapping, which lives as long as the pool; blocks are aligned to their size,
+        // up to that of an extent. All words of blocks are accessed atomically. Blocks are retired after what refers to them has been
+        // unlinked, and so stay until threads that hold it have unpinned.
+        unsafe { Block::in_pool(base.add(offset.get() as usize), offset, bytes) }
+    }
+}
+
+/// An inner node to be.
+#[derive(Clone, Copy)]
+struct Shape {
+    base: u64,
+    shift: u32,
+    log_parts: u32,
+}
+
+/// A data node to be.
+#[derive(Clone, Copy)]
+struct Layout {
+    bytes: u64,
+    window: u64,
+    lines: u64,
+    model: Model,
+}
+
+impl Layout {
+    fn groups(&self) -> usize {
+        self.lines.div_ceil(GROUP_LINES) as usize
+    }
+
+    /// How many of the records find no room in their windows.
+    fn overflow(&self, records: &[Record]) -> usize {
+        let mut used = vec![0_u8; slot_lines(self.bytes) as usize];
+        let mut overflow = 0;
+        for &(key, _) in records {
+            let line = self.model.line(key) as usize;
+            let window = &mut used[line..line + self.window as usize];
+            match window.iter_mut().find(|used| **used < LINE_SLOTS as u8) {
+                Some(used) => *used += 1,
+                None => overflow += 1,
+            }
+        }
+        overflow
+    }
+}
+
+/// Adds the records of some slots, with their states, that hold a key that is not removed.
+pub(super) fn add_records(top: u64, slots: &[Slot], records: &mut Vec<Record>) {
+    for slot in slots {
+        let word = slot.first.load_acquire();
+        if matches!(super::layout::state_of(word), state::LIVE | state::FROZEN) {
+            records.push((
+                top & !KEY_BITS | word & KEY_BITS,
+                slot.second.load_acquire(),
+            ));
+        }
+    }
+}

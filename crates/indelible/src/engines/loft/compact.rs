@@ -1,0 +1,243 @@
+//! How space comes back: inner nodes whose children have few records become data nodes, data nodes with few records become smaller, and
+//! blocks in surplus extents are laid out anew nearer to the front.
+
+use super::Index;
+use super::build::{Built, Plan, Record};
+use super::layout::LINE_SLOTS;
+use super::node::{Child, Inner, Kin, Node, load_move};
+use super::recover::keys_of;
+use super::search::End;
+use crate::concurrency::epochs;
+use crate::engines::blocks::Surplus;
+use crate::pmem::geometry::sized_in_tests;
+use crate::pool::Offset;
+use crate::{Error, Result};
+use std::sync::atomic::Ordering;
+
+/// A node is laid out anew if it has fewer records than this share of its slots, in percent.
+const COLD_PERCENT: usize = 50;
+/// Slots per hundred records in a node that is laid out anew for space.
+const COLD_EXPANSION: u64 = 125;
+/// Rounds in which blocks are moved to the front, at most.
+const ROUNDS: usize = 4;
+
+/// Records of a subtree, at most, that is laid out anew because one of its inner nodes lies in a surplus extent: 1 MiB of records. An inner
+/// node is moved together with all that lies beneath it, and above this size that would cost more than the extent is worth.
+const MOST_TO_REBUILD: usize = sized_in_tests(1 << 16, 1 << 8);
+
+impl Index {
+    pub(super) fn compact_all(&self) -> Result<()> {
+        self.wait_for_copies();
+        self.for_each_child_of_root(|root, index| {
+            self.merge_below(&mut vec![(root, index)], root.child(index))
+        })?;
+        self.relay_nodes(None)?;
+        self.blocks.give_back();
+        for _ in 0..ROUNDS {
+            let surplus = self.blocks.surplus();
+            if surplus.is_empty() {
+                break;
+            }
+            self.wait_for_copies();
+            self.for_each_child_of_root(|root, index| self.relay_inner(root, index, &surplus))?;
+            self.relay_nodes(Some(&surplus))?;
+            self.blocks.give_back();
+        }
+        Ok(())
+    }
+
+    /// Waits until no thread copies records for a move that has ended: until then the nodes beneath its target are not replaced (see
+    /// [`Settling`](super::node::Settling)), and a compaction would leave them as they are. The caller is not pinned.
+    fn wait_for_copies(&self) {
+        epochs::synchronize();
+    }
+
+    /// Calls `work` for each child of the root, pinned for each by itself: readers and writers free nothing while a thread is pinned.
+    fn for_each_child_of_root(&self, work: impl Fn(&Inner, usize) -> Result<()>) -> Result<()> {
+        for index in 0.. {
+            let _pinned = epochs::pin();
+            // SAFETY: the thread is pinned, and has loaded the root since.
+            let Kin::Inner(root) = (unsafe { Child(self.root.load(Ordering::Acquire)).kin() })
+            else {
+                return Err(Error::Damaged("no root".into()));
+            };
+            if index >= root.children.len() {
+                break;
+            }
+            work(root, index)?;
+        }
+        Ok(())
+    }
+
+    /// Merges the children of inner nodes at and beneath `child`, to which `path` leads, the lowest first.
+    fn merge_below<'a>(&'a self, path: &mut Vec<(&'a Inner, usize)>, child: Child) -> Result<()> {
+        // SAFETY: the thread is pinned, and has loaded the child since.
+        let Kin::Inner(inner) = (unsafe { child.kin::<'a>() }) else {
+            return Ok(());
+        };
+        for index in 0..inner.children.len() {
+            path.push((inner, index));
+            let merged = self.merge_below(path, inner.child(index));
+            path.pop();
+            merged?;
+        }
+        let plan = self.cold_plan(None);
+        let most = self.most_records(&plan) * 3 / 4;
+        let (Some(&(parent, index)), Some(records)) =
+            (path.last(), self.records_within(child, most))
+        else {
+            return Ok(());
+        };
+        let Some(built) = self.build_if_space(inner, &records, &plan)? else {
+            return Ok(());
+        };
+        // SAFETY: it has just been built.
+        if let Kin::Node(_) = unsafe { built.child.kin() }
+            && parent.settling.is_over()
+        {
+            self.pm.note("loft: nodes merged", 0);
+            super::Changes::add(&self.changes.merges);
+            self.move_inner(inner, parent.cell(index), &parent.children[index], built)?;
+        }
+        Ok(())
+    }
+
+    /// Lays subtrees anew at and beneath a child, so that no inner node in them lies in a surplus extent.
+    fn relay_inner(&self, parent: &Inner, index: usize, surplus: &Surplus) -> Result<()> {
+        let child = parent.child(index);
+        // SAFETY: the thread is pinned, and has loaded the child since.
+        let Kin::Inner(inner) = (unsafe { child.kin() }) else {
+            return Ok(());
+        };
+        let Some(before) = inner_in(child, surplus) else {
+            return Ok(());
+        };
+        let Some(records) = self.records_within(child, MOST_TO_REBUILD) else {
+            let mut children = 0..inner.children.len();
+            return children.try_for_each(|index| self.relay_inner(inner, index, surplus));
+        };
+        let mut plan = self.cold_plan(Some(surplus));
+        plan.surplus = Some((surplus, before));
+        if let Some(built) = self.build_if_space(inner, &records, &plan)?
+            && parent.settling.is_over()
+        {
+            self.move_inner(inner, parent.cell(index), &parent.children[index], built)?;
+        }
+        Ok(())
+    }
+
+    /// Nodes for the keys of an inner node, which has these records, unless there is no space.
+    fn build_if_space(
+        &self,
+        inner: &Inner,
+        records: &[Record],
+        plan: &Plan<'_>,
+    ) -> Result<Option<Built<'_>>> {
+        match self.build((inner.low, inner.high), records, plan) {
+            Ok(built) => Ok(Some(built)),
+            Err(Error::NoSpace(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The records at and beneath a child, in order, unless there are more than `most` or some have not been touched. The caller is pinned.
+    fn records_within(&self, child: Child, most: usize) -> Option<Vec<Record>> {
+        fn add(index: &Index, child: Child, most: usize, records: &mut Vec<Record>) -> bool {
+            // SAFETY: the thread is pinned, and has loaded the child since.
+            match unsafe { child.kin() } {
+                Kin::Node(node) => records.extend(index.records_of(node)),
+                Kin::Inner(inner) => {
+                    let mut children = 0..inner.children.len();
+                    return children.all(|below| add(index, inner.child(below), most, records));
+                }
+                Kin::Empty => {}
+                Kin::Untouched | Kin::Closed => return false,
+            }
+            records.len() <= most
+        }
+        let mut records = Vec::new();
+        add(self, child, most, &mut records).then(|| {
+            records.sort_unstable();
+            records
+        })
+    }
+
+    fn cold_plan<'a>(&self, surplus: Option<&'a Surplus>) -> Plan<'a> {
+        Plan {
+            expansion: COLD_EXPANSION,
+            surplus: surplus.map(|surplus| (surplus, Offset::MAX)),
+            ..self.plan()
+        }
+    }
+
+    /// Lays out data nodes anew: those with few records, or those with a block in a surplus extent.
+    fn relay_nodes(&self, surplus: Option<&Surplus>) -> Result<()> {
+        let mut next = Some(0);
+        while let Some(key) = next {
+            let _pinned = epochs::pin();
+            let spot = self.walk(Child(self.root.load(Ordering::Acquire)), key)?;
+            let (_, high) = keys_of(&spot)?;
+            if let (End::Node(node), Some((parent, index))) = (&spot.end, spot.parent) {
+                if let Some(moved) = load_move(&node.moving) {
+                    if !moved.done.is_empty() {
+                        self.finish(node, moved)?;
+                    }
+                } else if self.is_to_relay(node, surplus) {
+                    self.relay(node, parent, index, surplus)?;
+                }
+            }
+            next = high.checked_add(1);
+        }
+        Ok(())
+    }
+
+    fn is_to_relay(&self, node: &Node, surplus: Option<&Surplus>) -> bool {
+        match surplus {
+            Some(surplus) => {
+                let blocks = node.all_buckets().map(|bucket| bucket.block.offset);
+                blocks
+                    .chain([node.block.offset])
+                    .any(|offset| surplus.has(offset))
+            }
+            None => {
+                let records = self.records_of(node).len();
+                node.slot_count > 2 * LINE_SLOTS && records * 100 < node.slot_count * COLD_PERCENT
+            }
+        }
+    }
+
+    fn relay(
+        &self,
+        node: &Node,
+        parent: &Inner,
+        index: usize,
+        surplus: Option<&Surplus>,
+    ) -> Result<()> {
+        let mut plan = self.cold_plan(surplus);
+        if let Some((_, before)) = &mut plan.surplus {
+            *before = node.block.offset;
+        }
+        match self.begin_move(node, parent, index, Some(plan)) {
+            Ok(()) => {}
+            Err(Error::NoSpace(_)) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        match load_move(&node.moving) {
+            Some(moved) if !moved.done.is_empty() => self.finish(node, moved),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The block of an inner node at or beneath a child that lies in a surplus extent, if there is one. The caller is pinned, and has loaded the
+/// child since.
+fn inner_in(child: Child, surplus: &Surplus) -> Option<Offset> {
+    // SAFETY: as the caller promises.
+    let Kin::Inner(inner) = (unsafe { child.kin() }) else {
+        return None;
+    };
+    if surplus.has(inner.block.offset) {
+        return Some(inner.block.offset);
+    }
+    (0..inner.children.len()).find_map(|index| inner_in(inner.child(index), surplus))
+}

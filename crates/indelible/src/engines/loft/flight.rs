@@ -1,0 +1,163 @@
+//! Writes in flight: exchanges that other threads can see and a crash could still take back.
+//!
+//! A writer *begins* on a line before it exchanges a word there, and ends when its fence is done. A reader looks at the line's place in
+//! the table after it has read. If nobody is in flight there, what was read is durable. Otherwise, on persistent memory, the reader flushes
+//! the line and fences by itself: nobody waits for a writer that has lost its core. In a pool with a log, where a word is appended by the
+//! thread that has stored it, writers of a line take turns, and readers wait for them: a log is not lock-free anyway.
+//!
+//! Where a store is durable at once there is nothing to do.
+
+use crate::concurrency::locks::{Version, VersionLock, WriteGuard};
+use crate::concurrency::sync::atomic::{AtomicU32, Ordering};
+use crate::pmem::geometry::sized;
+use crate::pmem::planted::planted;
+use crate::pmem::schedule::point;
+use crate::pmem::{Medium, Pm};
+use std::ops::Range;
+
+/// Places of the table, a power of two: 32 KiB. Lines that share a place cost a flush now and then.
+const PLACES: usize = sized(8192, 64);
+
+/// What there is to do before a store is durable.
+enum Way {
+    /// Nothing.
+    Nothing,
+    /// Flush and fence.
+    Flush(Box<[AtomicU32]>),
+    /// Append to the log in turn.
+    Turns(Box<[VersionLock]>),
+}
+
+pub(super) struct Flight {
+    way: Way,
+    pm: Pm,
+    /// Where the pool begins in memory. Lines are counted from there, so that it does not depend on addresses which lines share a place.
+    base: usize,
+}
+
+/// A writer is in flight while this lives.
+pub(super) enum Ticket<'a> {
+    Nothing,
+    Flush(&'a AtomicU32),
+    Turn { _guard: WriteGuard<'a> },
+}
+
+impl Drop for Ticket<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Ticket::Flush(count) = self {
+            point();
+            count.fetch_sub(1, Ordering::Release);
+        }
+    }
+}
+
+impl Flight {
+    pub(super) fn new(pm: Pm, base: *const u8) -> Self {
+        let way = match pm.medium() {
+            Medium::Dram | Medium::Process | Medium::PmemEadr => Way::Nothing,
+            Medium::Pmem => Way::Flush((0..PLACES).map(|_| AtomicU32::new(0)).collect()),
+            Medium::Disk => Way::Turns((0..PLACES).map(|_| VersionLock::default()).collect()),
+        };
+        Self {
+            way,
+            pm,
+            base: base as usize,
+        }
+    }
+
+    /// The place of the cache line in which a value of the pool lies.
+    #[inline(always)]
+    fn place_of<T>(&self, value: &T) -> usize {
+        let line = (std::ptr::from_ref(value) as usize).wrapping_sub(self.base) >> 6;
+        (line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % PLACES
+    }
+
+    /// Whether the words of a pair may reach memory one without the other.
+    #[inline(always)]
+    pub(super) fn may_tear(&self) -> bool {
+        matches!(self.way, Way::Flush(_))
+    }
+
+    /// Whether there is anything to do before a store is durable.
+    #[inline(always)]
+    pub(super) fn is_needed(&self) -> bool {
+        !matches!(self.way, Way::Nothing)
+    }
+
+    /// Begins a write to the line of `value`.
+    #[inline(always)]
+    pub(super) fn begin<T>(&self, value: &T) -> Ticket<'_> {
+        match &self.way {
+            Way::Nothing => Ticket::Nothing,
+            Way::Flush(counts) => {
+                point();
+                let count = &counts[self.place_of(value)];
+                count.fetch_add(1, Ordering::SeqCst);
+                Ticket::Flush(count)
+            }
+            Way::Turns(locks) => Ticket::Turn {
+                _guard: locks[self.place_of(value)].lock(),
+            },
+        }
+    }
+
+    /// Begins a write that nothing durable depends on: it needs a turn, but no fence by others.
+    #[inline(always)]
+    pub(super) fn begin_loose<T>(&self, value: &T) -> Ticket<'_> {
+        match &self.way {
+            Way::Turns(_) => self.begin(value),
+            _ => Ticket::Nothing,
+        }
+    }
+
+    /// Ends a write of [`begin_loose`](Self::begin_loose).
+    #[inline(always)]
+    pub(super) fn end_loose(&self, ticket: Ticket<'_>) {
+        if matches!(ticket, Ticket::Turn { .. }) {
+            self.pm.fence();
+        }
+        drop(ticket);
+    }
+
+    /// Makes durable what the caller has read in the line of `value`, unless it is.
+    #[inline(always)]
+    pub(super) fn settle<T>(&self, value: &T) {
+        match &self.way {
+            Way::Nothing => {}
+            Way::Flush(counts) => {
+                point();
+                if counts[self.place_of(value)].load(Ordering::Acquire) != 0 {
+                    self.settle_flushing(value);
+                }
+            }
+            Way::Turns(locks) => {
+                let _: Version = locks[self.place_of(value)].read();
+            }
+        }
+    }
+
+    #[cold]
+    fn settle_flushing<T>(&self, value: &T) {
+        if !planted(super::Bug::ReadWithoutFlush) {
+            self.pm.named("loft.settle").persist(value);
+        }
+    }
+
+    /// Settles each line of some words that were read.
+    pub(super) fn settle_lines<T>(&self, values: &[T], range: Range<usize>) {
+        if matches!(self.way, Way::Nothing) {
+            return;
+        }
+        values[range].iter().for_each(|value| self.settle(value));
+    }
+
+    /// Bytes of DRAM.
+    pub(super) fn bytes(&self) -> u64 {
+        match &self.way {
+            Way::Nothing => 0,
+            Way::Flush(counts) => size_of_val(&**counts) as u64,
+            Way::Turns(locks) => size_of_val(&**locks) as u64,
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Changes of one key.
+//!
+//! | change | exchanges | lines flushed, fences | the store that commits it |
+//! |---|---|---|---|
+//! | insert | empty to live, value included; where a pair may be torn: to pending, then to live | 1, 1 | the key word |
+//! | update | the value | 1, 1 | the value |
+//! | remove | live to removed | 1, 1 | the key word |
+//!
+//! **Why an insert is safe when power fails between its two words.** The first exchange makes the slot pending, which no recovery takes
+//! for a record, whether its key or its value or both have reached memory. The second one changes one word, in the same line, whose stores
+//! reach memory in order: so where the slot is live, its value is there.
+//!
+//! **Why nobody waits.** Each exchange fails only if another one has succeeded in the same slot, and each slot has only a few: empty,
+//! pending, live, and then removed or frozen; a value that changes is another thread's update. A slot that is pending can be made live by
+//! whoever needs it.
+
+use super::Index;
+use super::layout::{Slot, bare, key_word, state};
+use super::node::{Child, load_move};
+use super::search::{End, Found, Way, closed_for_nothing, never_written};
+use crate::Result;
+use crate::concurrency::epochs;
+use crate::engines::Decision;
+use crate::pmem::planted::planted;
+use std::sync::atomic::Ordering;
+
+impl Index {
+    pub(super) fn apply_to(
+        &self,
+        key: u64,
+        decide: &mut dyn FnMut(Option<u64>) -> Decision,
+    ) -> Result<Option<u64>> {
+        let _pinned = epochs::pin();
+        let root = Child(self.root.load(Ordering::Acquire));
+        self.change(root, key, None, true, decide)
+    }
+
+    /// Does with `key` what `decide` says, in the nodes at and beneath `from`. `carried` is a record that has been frozen in the node which is
+    /// moved there: it is inserted first, unless the key has been there. With `helps` nodes that are moved are worked on.
+    pub(super) fn change(
+        &self,
+        from: Child,
+        key: u64,
+        mut carried: Option<u64>,
+        helps: bool,
+        decide: &mut dyn FnMut(Option<u64>) -> Decision,
+    ) -> Result<Option<u64>> {
+        let mut child = from;
+        loop {
+            let spot = self.walk(child, key)?;
+            let node = match spot.end {
+                End::Node(node) => node,
+                End::Nothing => {
+                    if carried.is_none() && !matches!(decide(None), Decision::Put(_)) {
+                        return Ok(None);
+                    }
+                    let (inner, index) = spot
+                        .parent
+                        .expect("only an inner node has children that are empty");
+                    self.create(inner, index)?;
+                    continue;
+                }
+            };
+            if !node.linked.load(Ordering::Acquire) {
+                self.link_node(node);
+            }
+            if helps && let Some(moved) = load_move(&node.moving) {
+                self.help(node, moved)?;
+            }
+            let mut way = Way::default();
+            let found = self.find::<true>(node, key, &mut way)?;
+            if way.is_removed && !planted(super::Bug::CopyAfterRemoval) {
+                carried = None;
+            }
+            match found {
+                Found::Live(slot, value) => {
+                    carried = None;
+                    if self.change_live(slot, key, value, decide(Some(value))) {
+                        return Ok(Some(value));
+                    }
+                }
+                Found::Empty(slot, beside) => {
+                    if let Some(value) = carried {
+                        if self.insert_into(slot, key, value, beside, "loft.copy") {
+                            carried = None;
+                            self.noticed(node, &way);
+                        }
+                        continue;
+                    }
+                    let Decision::Put(value) = decide(None) else {
+                        return Ok(None);
+                    };
+                    if self.insert_into(slot, key, value, beside, "loft.insert") {
+                        self.count_change(1);
+                        self.after_insert(node, &spot, &way);
+                        return Ok(None);
+                    }
+                }
+                Found::NoRoom(link, place, level) => {
+                    if carried.is_none() && !matches!(decide(None), Decision::Put(_)) {
+                        return Ok(None);
+                    }
+                    if load_move(&node.moving).is_some() {
+                        self.close_link(link);
+                        continue;
+                    }
+                    self.add_bucket(node, link, place, level)?;
+                }
+                Found::Frozen(value) => {
+                    carried = Some(value);
+                    child = self.successor(node)?;
+                }
+                Found::Closed => child = self.successor(node)?,
+                Found::Damaged => return Err(never_written(node)),
+            }
+        }
+    }
+
+    /// Where a key goes on that was met frozen or closed.
+    fn successor(&self, node: &super::node::Node) -> Result<Child> {
+        let moved = load_move(&node.moving).ok_or_else(|| closed_for_nothing(node))?;
+        self.link_move(moved);
+        Ok(moved.target)
+    }
+
+    /// Updates or removes a live record; `false` if it has changed since.
+    fn change_live(&self, slot: &Slot, key: u64, value: u64, decision: Decision) -> bool {
+        let old = [key_word(state::LIVE, key), value];
+        let (new, name) = match decision {
+            Decision::Keep => return true,
+            // COMMIT loft.update: the value. Before this store recovery sees the old one, after it the new one.
+            Decision::Put(value) => ([old[0], value], "loft.update"),
+            // COMMIT loft.remove: the slot's state. Before this store recovery sees the record; after it, none.
+            Decision::Remove => ([key_word(state::REMOVED, key), value], "loft.remove"),
+        };
+        let ticket = self.flight.begin(slot);
+        let pm = self.pm.named(name);
+        let done = pm.exchange_pair(slot, old, new);
+        if done {
+            pm.persist(slot);
+            if decision == Decision::Remove {
+                self.count_change(-1);
+            }
+        }
+        drop(ticket);
+        done
+    }
+
+    /// Inserts a record into a slot that was empty; `false` if it is not any more.
+    fn insert_into(
+        &self,
+        slot: &Slot,
+        key: u64,
+        value: u64,
+        beside: u64,
+        name: &'static str,
+    ) -> bool {
+        let ticket = self.flight.begin(slot);
+        let empty = [bare(state::EMPTY), beside];
+        let live = [key_word(state::LIVE, key), value];
+        let pm = self.pm.named(name);
+        let done = if self.flight.may_tear() && !planted(super::Bug::InsertAtOnce) {
+            let pending = [key_word(state::PENDING, key), value];
+            let begun = self.pm.exchange_pair(slot, empty, pending);
+            if begun {
+                // COMMIT loft.insert, loft.copy: the slot is live. Before this store recovery sees a slot without a record; after it the
+                // record. It fails if another thread has made the slot live.
+                pm.exchange_pair(slot, pending, live);
+            }
+            begun
+        } else {
+            pm.exchange_pair(slot, empty, live)
+        };
+        if done {
+            pm.persist(slot);
+        }
+        drop(ticket);
+        done
+    }
+}

@@ -1,0 +1,175 @@
+//! What lies in the pool: inner nodes, data nodes and buckets.
+//!
+//! ```text
+//! inner node   line 0  | mark | base | low | high | moved to | one | one | one |
+//!              then    2^k + 2 child words: the equal parts of the range from base on; what lies below base; what lies above all parts
+//!
+//! data node    line 0  | mark | low | high | first | span | multiplier | shape | moved to |
+//!              then    bucket words, a multiple of 8: one for each group of lines
+//!              then    lines of four slots
+//!
+//! bucket       | mark | next bucket | slots, to the end of the block |
+//!
+//! slot         16 bytes | key word | value |
+//! key word     bits 61..63: state · bits 0..60: the key's; the key's upper three bits are those of the node's lowest key
+//!
+//! child word   offset of a data node · offset of an inner node, plus 1 · NO_CHILD
+//! link         offset of a block · NO_LINK (bucket words, next bucket)
+//! moved to     child word · NO_LINK
+//! ```
+//!
+//! No word of a block that is in use is zero where a link or a slot's key word may be: so a page that never reached the disk is told.
+
+pub(super) use crate::engines::blocks::SMALLEST_BLOCK;
+use crate::pmem::Cell;
+use crate::pmem::exchange::Pair;
+use crate::pmem::geometry::sized;
+
+/// Sizes of blocks: up to 1 MiB.
+pub(super) const CLASSES: usize = sized(13, 5);
+/// Bytes of a cache line, and of a line of slots.
+pub(super) const LINE: u64 = 64;
+/// Slots in a line.
+pub(super) const LINE_SLOTS: usize = 4;
+/// Lines of a group, which shares a bucket.
+pub(super) const GROUP_LINES: u64 = sized(8, 2) as u64;
+/// Equal parts of an inner node, at most, as a power of two: its block has 1 MiB.
+pub(super) const MOST_LOG_PARTS: u32 = sized(16, 3) as u32;
+/// Equal parts of the root of a new map: each part is an eighth of the domain, so that the upper three bits of all keys in it are equal.
+pub(super) const LEAST_ROOT_LOG_PARTS: u32 = 3;
+
+/// A link that leads nowhere.
+pub(super) const NO_LINK: u64 = 1;
+/// A child word where there is no node yet.
+pub(super) const NO_CHILD: u64 = 2;
+/// What marks a child word of an inner node.
+pub(super) const IS_INNER: u64 = 1;
+
+/// What a slot's key word says in its upper three bits.
+pub(super) mod state {
+    /// The page never reached the disk.
+    pub(in super::super) const NEVER_WRITTEN: u64 = 0;
+    /// No record has been here.
+    pub(in super::super) const EMPTY: u64 = 1;
+    /// A record, which may be updated and removed.
+    pub(in super::super) const LIVE: u64 = 2;
+    /// A record that is moved to another node, or has been; it does not change any more here.
+    pub(in super::super) const FROZEN: u64 = 3;
+    /// There was a record with this key.
+    pub(in super::super) const REMOVED: u64 = 4;
+    /// Was empty when the node was moved; nothing comes here any more.
+    pub(in super::super) const CLOSED: u64 = 5;
+    /// A record that is about to become live. After a crash its value may be missing.
+    pub(in super::super) const PENDING: u64 = 6;
+    /// Was pending when the process died.
+    pub(in super::super) const DEAD: u64 = 7;
+}
+
+/// Where the state begins.
+pub(super) const STATE_SHIFT: u32 = 61;
+/// The key's bits in a key word.
+pub(super) const KEY_BITS: u64 = (1 << STATE_SHIFT) - 1;
+
+/// The key word of a state that has no key.
+pub(super) const fn bare(state: u64) -> u64 {
+    state << STATE_SHIFT
+}
+
+/// The key word of a key in a state.
+#[inline(always)]
+pub(super) const fn key_word(state: u64, key: u64) -> u64 {
+    state << STATE_SHIFT | key & KEY_BITS
+}
+
+/// The state in a key word.
+#[inline(always)]
+pub(super) const fn state_of(word: u64) -> u64 {
+    word >> STATE_SHIFT
+}
+
+/// A slot: the first word is the key word, the second the value.
+pub(super) type Slot = Pair;
+
+/// Marks of blocks: the upper four bytes say what the block is, the lower ones how large it is.
+pub(super) const INNER_MARK: u64 = 0x4c6f_4669 << 32;
+pub(super) const DATA_MARK: u64 = 0x4c6f_4664 << 32;
+pub(super) const BUCKET_MARK: u64 = 0x4c6f_4662 << 32;
+
+#[repr(C, align(64))]
+pub(super) struct InnerHeader {
+    /// [`INNER_MARK`], bits 8..15 the shift of a key's distance from `base`, bits 0..7 the logarithm of the number of parts.
+    pub(super) mark: Cell,
+    pub(super) base: Cell,
+    pub(super) low: Cell,
+    pub(super) high: Cell,
+    pub(super) moved_to: Cell,
+    pub(super) ones: [Cell; 3],
+}
+
+#[repr(C, align(64))]
+pub(super) struct DataHeader {
+    /// [`DATA_MARK`], and the bytes of the block.
+    pub(super) mark: Cell,
+    pub(super) low: Cell,
+    pub(super) high: Cell,
+    pub(super) first: Cell,
+    pub(super) span: Cell,
+    pub(super) multiplier: Cell,
+    /// Bits 0..31 lines that the model chooses from, bits 32..47 lines of a window.
+    pub(super) shape: Cell,
+    pub(super) moved_to: Cell,
+}
+
+#[repr(C, align(16))]
+pub(super) struct BucketHeader {
+    /// [`BUCKET_MARK`], and the bytes of the block.
+    pub(super) mark: Cell,
+    pub(super) next: Cell,
+}
+
+const _: () = {
+    assert!(size_of::<InnerHeader>() == LINE as usize);
+    assert!(size_of::<DataHeader>() == LINE as usize);
+    assert!(size_of::<BucketHeader>() == size_of::<Slot>());
+    assert!(std::mem::offset_of!(InnerHeader, moved_to) == 32);
+    assert!(std::mem::offset_of!(DataHeader, low) == 8);
+    assert!(std::mem::offset_of!(DataHeader, moved_to) == 56);
+};
+
+/// Lines of a data node that hold bucket words.
+pub(super) const fn link_lines(block_bytes: u64) -> u64 {
+    (block_bytes / LINE).div_ceil(GROUP_LINES * 8)
+}
+
+/// Lines of slots of a data node.
+pub(super) const fn slot_lines(block_bytes: u64) -> u64 {
+    block_bytes / LINE - 1 - link_lines(block_bytes)
+}
+
+/// Bytes of the block that has room for so many bytes. Up to 16 KiB sizes are four times apart: each size that is in use has an extent of its
+/// own, and a small map would need many.
+pub(super) const fn block_bytes(bytes: u64) -> u64 {
+    let mut size = SMALLEST_BLOCK;
+    while size < bytes {
+        size *= if size < 16 << 10 { 4 } else { 2 };
+    }
+    size
+}
+
+/// Bytes of the block of an inner node.
+pub(super) const fn inner_bytes(log_parts: u32) -> u64 {
+    block_bytes(LINE + ((1 << log_parts) + 2) * 8)
+}
+
+/// Bytes of a bucket by its level.
+pub(super) fn bucket_bytes(level: u32) -> u64 {
+    match level {
+        0 => SMALLEST_BLOCK,
+        _ => sized(4096, 1024) as u64,
+    }
+}
+
+/// Slots of a bucket.
+pub(super) const fn bucket_slots(block_bytes: u64) -> u64 {
+    block_bytes / 16 - 1
+}

@@ -1,0 +1,599 @@
+//! Moving: a node is replaced by its successor, which has a new model, more slots or fewer, or is an inner node over several nodes.
+//!
+//! The paper retrains in a background thread, which waits until all operations of the stage before have ended. Here operations do the
+//! work, a group of slots each, and nobody waits.
+//!
+//! | step | what is durable | what recovery does |
+//! |---|---|---|
+//! | 1. An insert that went far builds an empty successor, the *target*. | nothing refers to it | the sweep frees it |
+//! | 2. One exchange in DRAM, of the node's `moving`, decides which target counts; the others are freed. | as before | as before |
+//! | 3. COMMIT loft.move: `moved to` of the node. Any helper stores it. | the link to the target | touches both nodes, and finishes the move |
+//! | 4. Helpers freeze the slots of a group: empty to closed, live to frozen; and copy the frozen records, unless the target has or had the key. | copies, each with a fence | copies what the target does not know |
+//! | 5. When all groups are done, COMMIT loft.replace: the parent's word leads to the target. | the target is in the tree | touches the target alone; the sweep frees the node |
+//! | 6. The parent's child in DRAM is exchanged; who does it retires the node. | | |
+//!
+//! An operation that meets a frozen or a closed slot at the end of its search goes on in the target ([I5](super)), at any time.
+//! A helper that loses its core delays nobody: its group is moved by another one, and every step can be done twice.
+//!
+//! An inner node with all nodes beneath it is replaced in the same way, by [`Index::capture`]: a compaction merges nodes so, and a bulk
+//! load replaces the root.
+
+use super::build::{Built, Plan, Record, add_records};
+use super::layout::{IS_INNER, KEY_BITS, NO_CHILD, NO_LINK, Slot, bare, key_word, state, state_of};
+use super::node::{Bucket, Child, Inner, Kin, Move, Node, load_bucket, load_move};
+use super::search::{Spot, Way, Where, never_written};
+use super::{Bug, Changes, Index};
+use crate::concurrency::epochs::{self, Stamp};
+use crate::concurrency::sync::lock;
+use crate::engines::Decision;
+use crate::pmem::Cell;
+use crate::pmem::geometry::sized_in_tests;
+use crate::pmem::planted::planted;
+use crate::pool::Offset;
+use crate::{Error, Result};
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+/// Inserts into a node that went beyond half a window, or into buckets, before the node is replaced: one in so many slots, and some more.
+const SLOTS_PER_FAR: u32 = 32;
+const LEAST_FAR: u32 = sized_in_tests(8, 2) as u32;
+
+/// Successors in a row that were made for inserts, up to which each has more slots per record than the one before.
+const MOST_EXPANSIONS: u32 = 3;
+
+/// Parts of the structure in DRAM that have been replaced wait here until no thread can hold them.
+#[derive(Default)]
+pub(super) struct RetiredParts(Mutex<VecDeque<(Stamp, Vec<RetiredPart>)>>);
+
+/// A part of the structure in DRAM to which no link leads any more.
+enum RetiredPart {
+    Node(#[allow(dead_code)] Box<Node>),
+    Inner(#[allow(dead_code)] Box<Inner>),
+    Move(#[allow(dead_code)] Box<Move>),
+}
+
+/// Replaced subtrees that wait before it is asked which of them can be freed: asking costs a system call.
+const MOST_RETIRED: usize = 32;
+
+impl RetiredParts {
+    fn add(&self, parts: Vec<RetiredPart>) {
+        let mut waiting = lock(&self.0);
+        waiting.push_back((epochs::stamp(), parts));
+        if waiting.len() < MOST_RETIRED {
+            return;
+        }
+        let half = waiting.len() / 2;
+        if epochs::has_passed(waiting[half - 1].0) {
+            waiting.drain(..half);
+        }
+    }
+}
+
+/// Links.
+impl Index {
+    /// Exchanges a link and makes it durable; if another thread has, makes that durable.
+    fn commit_link(&self, cell: &Cell, old: u64, new: u64, name: &'static str) {
+        let ticket = self.flight.begin(cell);
+        let pm = self.pm.named(name);
+        pm.exchange(cell, old, new);
+        pm.persist(cell);
+        drop(ticket);
+    }
+
+    /// Makes the link to a new node durable.
+    pub(super) fn link_node(&self, node: &Node) {
+        // SAFETY: the word is one of the parent, which is retired after the node has been.
+        let cell = unsafe { &*node.cell };
+        // COMMIT loft.node: the child's word. Before this store recovery finds no node there, and no record is; after it the new node.
+        self.commit_link(cell, NO_CHILD, node.word(), "loft.node");
+        node.linked.store(true, Ordering::Release);
+    }
+
+    /// Makes the link to a new bucket durable.
+    pub(super) fn link_bucket(&self, node: &Node, place: Where<'_>, bucket: &Bucket) {
+        let cell = match place {
+            Where::Group(group) => node.link_cell(group),
+            Where::After(before) => &before.block.bucket_header().next,
+        };
+        // COMMIT loft.bucket: the link. Before this store recovery finds no bucket there, and no record is in it; after it the bucket.
+        self.commit_link(cell, NO_LINK, bucket.block.offset.get(), "loft.bucket");
+        bucket.linked.store(true, Ordering::Release);
+    }
+
+    /// Makes the link from a node that is moved to its successor durable.
+    pub(super) fn link_move(&self, moved: &Move) {
+        if moved.linked.load(Ordering::Acquire) || planted(Bug::CopyBeforeLink) {
+            return;
+        }
+        // COMMIT loft.move: `moved to`. Before this store recovery finds the node alone, and the sweep frees the successor; after it,
+        // recovery finishes the move.
+        self.commit_link(moved.cell(), NO_LINK, moved.target_word, "loft.move");
+        moved.linked.store(true, Ordering::Release);
+    }
+
+    /// Puts a new data node where a parent has none.
+    pub(super) fn create(&self, inner: &Inner, index: usize) -> Result<()> {
+        let range = inner
+            .range(index)
+            .ok_or_else(|| Error::Damaged("a key beyond its node".into()))?;
+        let built = self.build(range, &[], &self.plan())?;
+        self.pm.fence();
+        self.pm.note("loft: node added", 0);
+        // SAFETY: it has just been made, and nobody else has seen it.
+        if let Kin::Node(_) = unsafe { built.child.kin() } {
+            let node = built.child.0 as *mut Node;
+            // SAFETY: as above.
+            unsafe {
+                (*node).cell = inner.cell(index);
+                (*node).linked = AtomicBool::new(false);
+            }
+        }
+        if inner.replace(index, Child::EMPTY, built.child) {
+            built.keep();
+        }
+        Ok(())
+    }
+
+    /// Adds a bucket behind a link that leads nowhere.
+    pub(super) fn add_bucket(
+        &self,
+        node: &Node,
+        link: &AtomicPtr<Bucket>,
+        place: Where<'_>,
+        level: u32,
+    ) -> Result<()> {
+        let block = self.new_bucket(level)?;
+        self.pm.fence();
+        let (offset, bytes) = (block.offset, block.bytes);
+        let bucket = Box::into_raw(Box::new(Bucket::new(block, false)));
+        let none = std::ptr::null_mut();
+        if link
+            .compare_exchange(none, bucket, Ordering::SeqCst, Ordering::SeqCst)
+            .is_err()
+        {
+            // SAFETY: nobody else has seen it.
+            drop(unsafe { Box::from_raw(bucket) });
+            self.blocks.free_now(offset, bytes);
+            return Ok(());
+        }
+        Changes::add(&self.changes.buckets);
+        self.pm.note("loft: bucket added", u64::from(level.min(1)));
+        // SAFETY: a bucket stays as long as its node.
+        self.link_bucket(node, place, unsafe { &*bucket });
+        Ok(())
+    }
+
+    /// Closes a link that leads nowhere, in a node that is moved.
+    pub(super) fn close_link(&self, link: &AtomicPtr<Bucket>) {
+        let none = std::ptr::null_mut();
+        let _ = link.compare_exchange(none, Bucket::closed(), Ordering::SeqCst, Ordering::SeqCst);
+    }
+}
+
+/// Calls `visit` for a node and those beneath it that are inner nodes. The caller is pinned and has loaded the child since, or nobody else has seen
+/// it.
+fn for_each_inner(child: Child, visit: &dyn Fn(&Inner)) {
+    // SAFETY: as the caller promises.
+    if let Kin::Inner(inner) = unsafe { child.kin() } {
+        visit(inner);
+        for below in &inner.children {
+            for_each_inner(Child(below.load(Ordering::Acquire)), visit);
+        }
+    }
+}
+
+/// Replacing one data node.
+impl Index {
+    /// Decides whether the node into which something was just inserted is to be replaced, and begins that.
+    #[inline(always)]
+    pub(super) fn after_insert(&self, node: &Node, spot: &Spot<'_>, way: &Way) {
+        if way.lines * 2 > node.window || way.in_bucket {
+            self.noticed(node, way);
+            self.consider(node, spot);
+        }
+    }
+
+    /// Counts an insert that went far.
+    pub(super) fn noticed(&self, node: &Node, way: &Way) {
+        if way.lines * 2 > node.window || way.in_bucket {
+            node.far.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[cold]
+    fn consider(&self, node: &Node, spot: &Spot<'_>) {
+        let most = LEAST_FAR + node.slot_count as u32 / SLOTS_PER_FAR;
+        let Some((parent, index)) = spot.parent else {
+            return;
+        };
+        if node.far.load(Ordering::Relaxed) < most || load_move(&node.moving).is_some() {
+            return;
+        }
+        node.far.store(0, Ordering::Relaxed);
+        // Without space the node goes on as it is.
+        let _ = self.begin_move(node, parent, index, None);
+    }
+
+    /// Begins to replace `node`, a child of `parent`.
+    pub(super) fn begin_move(
+        &self,
+        node: &Node,
+        parent: &Inner,
+        index: usize,
+        plan: Option<Plan<'_>>,
+    ) -> Result<()> {
+        if !parent.settling.is_over() {
+            return Ok(());
+        }
+        let records = self.records_of(node);
+        let plan = plan.unwrap_or_else(|| self.plan_for(node, &records));
+        let built = self.build((node.low, node.high), &records, &plan)?;
+        self.pm.fence();
+        for_each_inner(built.child, &|inner| inner.settling.begin());
+        let is_split = built.word & IS_INNER != 0;
+        let groups = node.groups.len();
+        let moved = Move {
+            source: Child::node(node),
+            target: built.child,
+            source_word: node.word(),
+            target_word: built.word,
+            cell: &node.block.data_header().moved_to,
+            parent_cell: parent.cell(index),
+            parent_child: &parent.children[index],
+            linked: AtomicBool::new(false),
+            cursor: AtomicU32::new(0),
+            done: (0..groups).map(|_| AtomicBool::new(false)).collect(),
+        };
+        if self.install(&node.moving, moved) {
+            built.keep();
+            self.pm.note("loft: node moved", u64::from(is_split));
+            Changes::add(if is_split {
+                &self.changes.splits
+            } else {
+                &self.changes.expansions
+            });
+        }
+        Ok(())
+    }
+
+    fn install(&self, moving: &AtomicPtr<Move>, moved: Move) -> bool {
+        let moved = Box::into_raw(Box::new(moved));
+        let none = std::ptr::null_mut();
+        let done = moving
+            .compare_exchange(none, moved, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok();
+        if !done {
+            // SAFETY: nobody else has seen it.
+            drop(unsafe { Box::from_raw(moved) });
+        }
+        done
+    }
+
+    /// The parameters for the successor of a node (section 3.4).
+    fn plan_for(&self, node: &Node, records: &[Record]) -> Plan<'static> {
+        let mut plan = self.plan();
+        let is_full = records.len() * 2 >= node.slot_count;
+        let expansions = if is_full { node.expansions + 1 } else { 0 };
+        plan.expansions = expansions.min(MOST_EXPANSIONS);
+        let end = node.model.first.saturating_add(node.model.span);
+        let above = records.len() - records.partition_point(|record| record.0 <= end);
+        plan.grows_upwards = above * 4 > records.len();
+        if is_full {
+            plan.expansion = plan.expansion.max(180);
+        }
+        plan
+    }
+
+    /// The live and frozen records of a node, in order.
+    pub(super) fn records_of(&self, node: &Node) -> Vec<Record> {
+        let mut records = Vec::with_capacity(node.slot_count);
+        add_records(node.low, node.slots(), &mut records);
+        for bucket in node.all_buckets() {
+            add_records(node.low, bucket.slots(), &mut records);
+        }
+        records.sort_unstable();
+        records.dedup_by_key(|record| record.0);
+        records
+    }
+
+    /// Moves one group of a node that is moved, and replaces the node if that was the last one.
+    pub(super) fn help(&self, node: &Node, moved: &Move) -> Result<()> {
+        if moved.done.is_empty() {
+            // A part of an inner node that is moved: whoever began that goes through all nodes.
+            return Ok(());
+        }
+        self.link_move(moved);
+        let groups = moved.done.len() as u32;
+        let next = moved.cursor.fetch_add(1, Ordering::Relaxed);
+        let group = if next < groups {
+            Some(next as usize)
+        } else {
+            moved
+                .done
+                .iter()
+                .position(|done| !done.load(Ordering::Acquire))
+        };
+        if let Some(group) = group {
+            if !planted(Bug::ReplaceBeforeCopy) {
+                self.move_group(node, moved, group)?;
+            }
+            moved.done[group].store(true, Ordering::Release);
+        }
+        if next + 1 >= groups && moved.is_done() {
+            self.replace(moved);
+        }
+        Ok(())
+    }
+
+    /// Moves all groups that are left of a node, and replaces the node.
+    pub(super) fn finish(&self, node: &Node, moved: &Move) -> Result<()> {
+        self.link_move(moved);
+        for group in 0..moved.done.len() {
+            if !moved.done[group].load(Ordering::Acquire) {
+                self.move_group(node, moved, group)?;
+                moved.done[group].store(true, Ordering::Release);
+            }
+        }
+        self.replace(moved);
+        Ok(())
+    }
+
+    /// Freezes and copies the slots of a group and of its buckets.
+    pub(super) fn move_group(&self, node: &Node, moved: &Move, group: usize) -> Result<()> {
+        self.move_slots(node, moved, node.group_slots(group as u64))?;
+        let mut link = &node.groups[group];
+        loop {
+            self.close_link(link);
+            let Some(bucket) = load_bucket(link) else {
+                return Ok(());
+            };
+            self.move_slots(node, moved, bucket.slots())?;
+            link = &bucket.next;
+        }
+    }
+
+    fn move_slots(&self, node: &Node, moved: &Move, slots: &[Slot]) -> Result<()> {
+        for slot in slots {
+            if let Some((key, value)) = self.freeze(node, slot)? {
+                self.copy(moved.target, key, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores a record in the nodes at and beneath `target`, unless its key is or was there.
+    pub(super) fn copy(&self, target: Child, key: u64, value: u64) -> Result<()> {
+        self.change(target, key, Some(value), false, &mut |_| Decision::Keep)
+            .map(drop)
+    }
+
+    /// Makes sure that a slot does not change any more, and returns its record if it has one.
+    fn freeze(&self, node: &Node, slot: &Slot) -> Result<Option<Record>> {
+        loop {
+            let word = slot.first.load_acquire();
+            let value = slot.second.load_acquire();
+            let key = word & KEY_BITS;
+            let new = match state_of(word) {
+                state::EMPTY => bare(state::CLOSED),
+                state::LIVE => key_word(state::FROZEN, key),
+                state::PENDING => key_word(state::LIVE, key),
+                state::FROZEN => return Ok(Some((node.key(word), value))),
+                state::NEVER_WRITTEN => return Err(never_written(node)),
+                _ => return Ok(None),
+            };
+            let ticket = self.flight.begin_loose(slot);
+            self.pm.exchange_pair(slot, [word, value], [new, value]);
+            self.flight.end_loose(ticket);
+        }
+    }
+
+    /// Replaces the source of a move, of which everything has been copied, and retires it.
+    fn replace(&self, moved: &Move) {
+        // COMMIT loft.replace: the parent's word. Before this store recovery sees the source and finishes the move; after it, it sees the
+        // target, and the sweep frees the source.
+        self.commit_link(
+            moved.parent_cell(),
+            moved.source_word,
+            moved.target_word,
+            "loft.replace",
+        );
+        let (old, new) = (moved.source.0, moved.target.0);
+        let child = moved.parent_child();
+        if child
+            .compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+        {
+            let stamp = epochs::stamp();
+            for_each_inner(moved.target, &|inner| inner.settling.end(stamp));
+            self.retire(moved);
+        }
+    }
+
+    /// Retires the source of a move, and the move.
+    fn retire(&self, moved: &Move) {
+        let mut parts = Vec::new();
+        self.retire_tree(moved.source, &mut parts);
+        // SAFETY: moves are made by `install`, and only the thread that has unlinked the source comes here.
+        parts.push(RetiredPart::Move(unsafe {
+            Box::from_raw(std::ptr::from_ref(moved).cast_mut())
+        }));
+        self.retired.add(parts);
+    }
+
+    /// Retires the blocks of a subtree, and collects its parts in DRAM.
+    fn retire_tree(&self, child: Child, parts: &mut Vec<RetiredPart>) {
+        // SAFETY: the caller is pinned, and has unlinked the subtree.
+        match unsafe { child.kin() } {
+            Kin::Node(node) => {
+                self.retire_node_blocks(node);
+                // SAFETY: nodes are made by `Box::into_raw`, and only the thread that has unlinked this one comes here.
+                parts.push(RetiredPart::Node(unsafe {
+                    Box::from_raw(child.0 as *mut Node)
+                }));
+            }
+            Kin::Inner(inner) => {
+                for child in &inner.children {
+                    self.retire_tree(Child(child.load(Ordering::Acquire)), parts);
+                }
+                self.blocks.retire(inner.block.offset, inner.block.bytes);
+                let inner = std::ptr::from_ref(inner).cast_mut();
+                // SAFETY: as for a node.
+                parts.push(RetiredPart::Inner(unsafe { Box::from_raw(inner) }));
+            }
+            _ => {}
+        }
+    }
+
+    fn retire_node_blocks(&self, node: &Node) {
+        for bucket in node.all_buckets() {
+            self.blocks.retire(bucket.block.offset, bucket.block.bytes);
+        }
+        self.blocks.retire(node.block.offset, node.block.bytes);
+    }
+}
+
+/// Replacing an inner node with all nodes beneath it.
+impl Index {
+    /// Begins to replace `inner` by `built`, and does all of it; `false` if another thread has begun to move it.
+    pub(super) fn move_inner(
+        &self,
+        inner: &Inner,
+        parent_cell: &Cell,
+        parent_child: &AtomicUsize,
+        built: Built<'_>,
+    ) -> Result<bool> {
+        self.pm.fence();
+        for_each_inner(built.child, &|inner| inner.settling.begin());
+        let moved = Move {
+            source: Child::inner(inner),
+            target: built.child,
+            source_word: inner.word(),
+            target_word: built.word,
+            cell: &inner.block.inner_header().moved_to,
+            parent_cell,
+            parent_child,
+            linked: AtomicBool::new(false),
+            cursor: AtomicU32::new(0),
+            done: Box::default(),
+        };
+        if !self.install(&inner.moving, moved) {
+            return Ok(false);
+        }
+        built.keep();
+        self.pm.note("loft: inner node moved", 0);
+        let moved = load_move(&inner.moving).expect("it was installed");
+        self.finish_inner(inner, moved)?;
+        Ok(true)
+    }
+
+    /// Does what is left of the move of an inner node.
+    pub(super) fn finish_inner(&self, inner: &Inner, moved: &Move) -> Result<()> {
+        self.link_move(moved);
+        self.capture(inner, moved)?;
+        self.replace(moved);
+        Ok(())
+    }
+
+    /// Freezes and copies all slots beneath an inner node, as parts of one move.
+    fn capture(&self, inner: &Inner, moved: &Move) -> Result<()> {
+        for index in 0..inner.children.len() {
+            while !self.capture_child(inner, index, moved)? {}
+        }
+        Ok(())
+    }
+
+    /// Captures one child; `false` if it was another one meanwhile.
+    fn capture_child(&self, inner: &Inner, index: usize, moved: &Move) -> Result<bool> {
+        let child = inner.child(index);
+        // SAFETY: the caller is pinned, and has loaded the child since.
+        match unsafe { child.kin() } {
+            Kin::Untouched => {
+                self.touch(Some((inner, index)))?;
+                return Ok(false);
+            }
+            Kin::Empty => return Ok(inner.replace(index, Child::EMPTY, Child::CLOSED)),
+            Kin::Closed => {}
+            Kin::Node(node) => {
+                let other = take_part(&node.moving, moved);
+                if !std::ptr::eq(other, moved) {
+                    self.finish(node, other)?;
+                    return Ok(false);
+                }
+                for group in 0..node.groups.len() {
+                    self.move_group(node, moved, group)?;
+                }
+            }
+            Kin::Inner(below) => {
+                let other = take_part(&below.moving, moved);
+                if !std::ptr::eq(other, moved) {
+                    self.finish_inner(below, other)?;
+                    return Ok(false);
+                }
+                self.capture(below, moved)?;
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Makes what `moving` belongs to a part of a move, and returns the move that it is a part of: another one, if that came first.
+fn take_part<'a>(moving: &'a AtomicPtr<Move>, moved: &Move) -> &'a Move {
+    let none = std::ptr::null_mut();
+    let mine = std::ptr::from_ref(moved).cast_mut();
+    let _ = moving.compare_exchange(none, mine, Ordering::SeqCst, Ordering::SeqCst);
+    load_move(moving).expect("it was installed, now or before")
+}
+
+/// Freeing.
+impl Index {
+    /// Frees the parts of a subtree in DRAM.
+    ///
+    /// # Safety
+    ///
+    /// No thread can reach them, now or later.
+    pub(super) unsafe fn free_tree(&self, child: Child) {
+        let free_move = |moving: &AtomicPtr<Move>| {
+            let moving = moving.load(Ordering::Acquire);
+            // SAFETY: it is one of this subtree, and freed with its source alone.
+            let owned = unsafe { moving.as_ref() }.filter(|moved| moved.source == child);
+            if let Some(moved) = owned {
+                let target = moved.target;
+                // SAFETY: moves are made by `install`.
+                drop(unsafe { Box::from_raw(moving) });
+                // SAFETY: by the contract of this function; the target hangs nowhere else, since the source has not been replaced.
+                unsafe { self.free_tree(target) };
+            }
+        };
+        // SAFETY: by the contract of this function nobody frees it meanwhile.
+        match unsafe { child.kin() } {
+            Kin::Node(node) => {
+                free_move(&node.moving);
+                // SAFETY: nodes are made by `Box::into_raw`.
+                drop(unsafe { Box::from_raw(child.0 as *mut Node) });
+            }
+            Kin::Inner(inner) => {
+                for below in &inner.children {
+                    // SAFETY: by the contract of this function.
+                    unsafe { self.free_tree(Child(below.load(Ordering::Acquire))) };
+                }
+                free_move(&inner.moving);
+                // SAFETY: inner nodes are made by `Box::into_raw`.
+                drop(unsafe { Box::from_raw(std::ptr::from_ref(inner).cast_mut()) });
+            }
+            _ => {}
+        }
+    }
+
+    /// Retires a block that was found in the file and is no longer linked.
+    pub(super) fn retire_block(&self, offset: Offset, bytes: u64) {
+        self.blocks.retire(offset, bytes);
+    }
+}
+
+impl Drop for Index {
+    fn drop(&mut self) {
+        // SAFETY: nobody has a reference to the index, so nobody can reach its nodes.
+        unsafe { self.free_tree(Child(self.root.load(Ordering::Acquire))) };
+    }
+}

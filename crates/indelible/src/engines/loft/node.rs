@@ -1,0 +1,508 @@
+//! The part of the structure in DRAM: what operations read on their way to a slot.
+//!
+//! Every inner node, data node and bucket of the pool has a part in DRAM, made when it is first touched after an open. It has been validated,
+//! and what it refers to in the pool has been claimed, so operations follow pointers and check nothing. All of it is freed after an epoch.
+
+use super::layout::{
+    BucketHeader, DataHeader, GROUP_LINES, InnerHeader, LINE, LINE_SLOTS, NO_CHILD, Slot,
+    bucket_slots, link_lines, slot_lines,
+};
+use super::model::Model;
+use crate::concurrency::epochs::{self, Stamp};
+use crate::pmem::Cell;
+use crate::pool::Offset;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+/// A block: in the pool, or, in a pool that may not be written, on the heap.
+pub(super) struct Block {
+    pub(super) at: *mut u8,
+    /// [`Offset::NONE`] on the heap.
+    pub(super) offset: Offset,
+    pub(super) bytes: u64,
+    _heap: Option<Box<[HeapLine]>>,
+}
+
+#[repr(align(64))]
+#[derive(Clone, Copy)]
+struct HeapLine(#[allow(dead_code)] [u64; 8]);
+
+impl Block {
+    /// # Safety
+    ///
+    /// The block lies at `at`, whole and aligned to a line, consists of words that are only accessed atomically, and stays until the last
+    /// use of what is made from this.
+    pub(super) unsafe fn in_pool(at: *mut u8, offset: Offset, bytes: u64) -> Self {
+        Self {
+            at,
+            offset,
+            bytes,
+            _heap: None,
+        }
+    }
+
+    pub(super) fn on_heap(bytes: u64) -> Self {
+        let mut lines = vec![HeapLine([0; 8]); (bytes / LINE) as usize].into_boxed_slice();
+        Self {
+            at: lines.as_mut_ptr().cast(),
+            offset: Offset::NONE,
+            bytes,
+            _heap: Some(lines),
+        }
+    }
+
+    /// Fills a block on the heap, which nobody else has seen.
+    pub(super) fn fill_heap(&self, image: &[u64]) {
+        assert!(self.offset.is_none() && image.len() as u64 * 8 <= self.bytes);
+        // SAFETY: the block has so many words, as asserted, and nobody else has seen it.
+        unsafe { std::ptr::copy_nonoverlapping(image.as_ptr(), self.at.cast(), image.len()) };
+    }
+
+    fn part<T>(&self, at: u64, count: u64) -> &[T] {
+        assert!(at + count * size_of::<T>() as u64 <= self.bytes);
+        // SAFETY: the part lies in the block, as asserted; `T` is a word or a pair or a header, all made of words, for which any bytes are
+        // valid; the block is aligned to a line and `at` is a multiple of the alignment.
+        unsafe { std::slice::from_raw_parts(self.at.add(at as usize).cast(), count as usize) }
+    }
+
+    pub(super) fn cells(&self) -> &[Cell] {
+        self.part(0, self.bytes / 8)
+    }
+
+    pub(super) fn data_header(&self) -> &DataHeader {
+        &self.part(0, 1)[0]
+    }
+
+    pub(super) fn inner_header(&self) -> &InnerHeader {
+        &self.part(0, 1)[0]
+    }
+
+    pub(super) fn bucket_header(&self) -> &BucketHeader {
+        &self.part(0, 1)[0]
+    }
+}
+
+/// A child: nothing, or a node, which is at least 64-byte aligned, so that the low bits of its address are free.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Child(pub(super) usize);
+
+impl Child {
+    /// Nobody has been there since the open.
+    pub(super) const UNTOUCHED: Self = Self(0);
+    /// There is no node yet.
+    pub(super) const EMPTY: Self = Self(1);
+    /// There was no node when the parent was moved.
+    pub(super) const CLOSED: Self = Self(2);
+    const INNER: usize = 4;
+
+    pub(super) fn node(node: *const Node) -> Self {
+        Self(node as usize)
+    }
+
+    pub(super) fn inner(inner: *const Inner) -> Self {
+        Self(inner as usize | Self::INNER)
+    }
+}
+
+/// What a [`Child`] is.
+pub(super) enum Kin<'a> {
+    Untouched,
+    Empty,
+    Closed,
+    Node(&'a Node),
+    Inner(&'a Inner),
+}
+
+impl Child {
+    /// # Safety
+    ///
+    /// The child is live, and stays so for `'a`: the thread is pinned and has loaded it since, or it is not linked yet.
+    #[inline(always)]
+    pub(super) unsafe fn kin<'a>(self) -> Kin<'a> {
+        match self {
+            Self::UNTOUCHED => Kin::Untouched,
+            Self::EMPTY => Kin::Empty,
+            Self::CLOSED => Kin::Closed,
+            Self(address) if address & Self::INNER == 0 => {
+                // SAFETY: by the contract of this function.
+                Kin::Node(unsafe { &*(address as *const Node) })
+            }
+            Self(address) => {
+                // SAFETY: by the contract of this function.
+                Kin::Inner(unsafe { &*((address & !Self::INNER) as *const Inner) })
+            }
+        }
+    }
+}
+
+/// A data node.
+#[repr(C, align(64))]
+pub(super) struct Node {
+    // What every operation reads, in one line.
+    pub(super) model: Model,
+    slots: *const Slot,
+    /// How the node is moved to its successor; null if it is not.
+    pub(super) moving: AtomicPtr<Move>,
+    /// Lines of a window.
+    pub(super) window: u32,
+    /// Whether the link to this node is durable.
+    pub(super) linked: AtomicBool,
+    // What only some read.
+    pub(super) low: u64,
+    pub(super) high: u64,
+    pub(super) slot_count: usize,
+    /// Lines that the model chooses from.
+    pub(super) lines: u64,
+    pub(super) groups: Box<[AtomicPtr<Bucket>]>,
+    pub(super) block: Block,
+    /// The word that links here, while `linked` is false.
+    pub(super) cell: *const Cell,
+    /// Inserts that went far from their predicted places, and inserts into buckets.
+    pub(super) far: AtomicU32,
+    /// Nodes that this one's keys had before it, which says how it is tuned: how often it was laid out anew for inserts.
+    pub(super) expansions: u32,
+}
+
+// SAFETY: all that is written after a node has been made is atomic; the pointers lead to memory that stays as long as the node.
+unsafe impl Send for Node {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Node {}
+
+impl Node {
+    /// The node in `block`, whose header is valid.
+    pub(super) fn new(block: Block, expansions: u32) -> Self {
+        let header = block.data_header();
+        let (first, span) = (header.first.load(), header.span.load());
+        let shape = header.shape.load();
+        let lines = shape & 0xffff_ffff;
+        let (low, high) = (header.low.load(), header.high.load());
+        let at = LINE * (1 + link_lines(block.bytes));
+        let slot_count = slot_lines(block.bytes) as usize * LINE_SLOTS;
+        Self {
+            model: Model::from_parts(first, span, header.multiplier.load()),
+            slots: block.part::<Slot>(at, slot_count as u64).as_ptr(),
+            moving: AtomicPtr::default(),
+            window: (shape >> 32) as u32,
+            linked: AtomicBool::new(true),
+            low,
+            high,
+            slot_count,
+            lines,
+            groups: (0..lines.div_ceil(GROUP_LINES))
+                .map(|_| AtomicPtr::default())
+                .collect(),
+            cell: std::ptr::null(),
+            far: AtomicU32::new(0),
+            expansions,
+            block,
+        }
+    }
+
+    /// A line of slots. The model and the window lead to lines of the node alone, since `lines + window` is one more than it has.
+    #[inline(always)]
+    pub(super) fn line(&self, line: u64) -> &[Slot; LINE_SLOTS] {
+        debug_assert!((line as usize + 1) * LINE_SLOTS <= self.slot_count);
+        // SAFETY: the line is one of the node, and the node's block stays as long as the node.
+        unsafe { &*self.slots.add(line as usize * LINE_SLOTS).cast() }
+    }
+
+    pub(super) fn slots(&self) -> &[Slot] {
+        // SAFETY: the node's block has so many slots, and stays as long as the node.
+        unsafe { std::slice::from_raw_parts(self.slots, self.slot_count) }
+    }
+
+    /// The words of the bucket links.
+    pub(super) fn link_cell(&self, group: u64) -> &Cell {
+        &self.block.cells()[(LINE / 8 + group) as usize]
+    }
+
+    /// The slots of a group's lines; those of the last group include the lines that the model never chooses.
+    pub(super) fn group_slots(&self, group: u64) -> &[Slot] {
+        let of_group = GROUP_LINES as usize * LINE_SLOTS;
+        let start = group as usize * of_group;
+        let end = if group as usize + 1 == self.groups.len() {
+            self.slot_count
+        } else {
+            start + of_group
+        };
+        &self.slots()[start..end]
+    }
+
+    /// The buckets of a group, from the first level on.
+    pub(super) fn buckets(&self, group: u64) -> impl Iterator<Item = &Bucket> {
+        let first = load_bucket(&self.groups[group as usize]);
+        std::iter::successors(first, |bucket| load_bucket(&bucket.next))
+    }
+
+    pub(super) fn all_buckets(&self) -> impl Iterator<Item = &Bucket> {
+        (0..self.groups.len() as u64).flat_map(|group| self.buckets(group))
+    }
+
+    /// The key of a key word.
+    #[inline(always)]
+    pub(super) fn key(&self, word: u64) -> u64 {
+        self.low & !super::layout::KEY_BITS | word & super::layout::KEY_BITS
+    }
+
+    /// The child word that links here.
+    pub(super) fn word(&self) -> u64 {
+        self.block.offset.get()
+    }
+
+    pub(super) fn dram_bytes(&self) -> u64 {
+        let buckets = self.all_buckets().count() * size_of::<Bucket>();
+        (size_of::<Self>() + size_of_val(&*self.groups) + buckets) as u64
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        for group in &self.groups {
+            let mut bucket = group.load(Ordering::Relaxed);
+            while !bucket.is_null() && bucket != Bucket::closed() {
+                // SAFETY: the buckets of a node are its own, made by `Box::into_raw`, and the node can be reached by nobody.
+                let owned = unsafe { Box::from_raw(bucket) };
+                bucket = owned.next.load(Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// A bucket: slots of a group for which there was no room in their windows.
+#[repr(align(64))]
+pub(super) struct Bucket {
+    pub(super) block: Block,
+    pub(super) next: AtomicPtr<Bucket>,
+    pub(super) linked: AtomicBool,
+}
+
+impl Bucket {
+    pub(super) fn new(block: Block, linked: bool) -> Self {
+        Self {
+            block,
+            next: AtomicPtr::default(),
+            linked: AtomicBool::new(linked),
+        }
+    }
+
+    /// What a link to a bucket holds once no bucket may come there any more.
+    pub(super) fn closed() -> *mut Self {
+        std::ptr::without_provenance_mut(1)
+    }
+
+    pub(super) fn slots(&self) -> &[Slot] {
+        self.block
+            .part(size_of::<Slot>() as u64, bucket_slots(self.block.bytes))
+    }
+}
+
+/// The bucket behind a link, if there is one.
+pub(super) fn load_bucket(link: &AtomicPtr<Bucket>) -> Option<&Bucket> {
+    let bucket = link.load(Ordering::Acquire);
+    if bucket.is_null() || bucket == Bucket::closed() {
+        return None;
+    }
+    // SAFETY: a bucket stays as long as its node, which has the link.
+    Some(unsafe { &*bucket })
+}
+
+/// An inner node: equal parts of a range of keys, and what lies outside the parts.
+#[repr(C, align(64))]
+pub(super) struct Inner {
+    pub(super) base: u64,
+    pub(super) shift: u32,
+    pub(super) log_parts: u32,
+    pub(super) children: Box<[AtomicUsize]>,
+    pub(super) moving: AtomicPtr<Move>,
+    pub(super) settling: Settling,
+    pub(super) low: u64,
+    pub(super) high: u64,
+    pub(super) block: Block,
+}
+
+/// Whether threads may still copy records to a node from the node that it replaces.
+///
+/// A copy that comes late finds in the successor that its key has been there, or that the key was removed: slots keep their keys. Where the
+/// successor has nodes beneath it, these must not be replaced in their turn as long as such a thread may come: it would find the replacement, which has
+/// forgotten what was removed, and the record would be there again. So an inner node that is the target of a move keeps its children until the move has
+/// ended and an epoch has passed. Meanwhile nodes that are full get buckets, so nobody waits for this.
+#[derive(Default)]
+pub(super) struct Settling {
+    is_under_way: AtomicBool,
+    /// When the move ended.
+    ended: OnceLock<Stamp>,
+}
+
+impl Settling {
+    /// The node is the target of a move that begins.
+    pub(super) fn begin(&self) {
+        self.is_under_way.store(true, Ordering::Relaxed);
+    }
+
+    /// The move has ended, as the stamp says.
+    pub(super) fn end(&self, stamp: Stamp) {
+        let _ = self.ended.set(stamp);
+    }
+
+    /// Whether the children may be replaced.
+    pub(super) fn is_over(&self) -> bool {
+        if !self.is_under_way.load(Ordering::Relaxed) {
+            return true;
+        }
+        let is_over = self
+            .ended
+            .get()
+            .is_some_and(|&stamp| epochs::has_passed(stamp));
+        if is_over {
+            self.is_under_way.store(false, Ordering::Relaxed);
+        }
+        is_over
+    }
+}
+
+// SAFETY: as for `Node`.
+unsafe impl Send for Inner {}
+// SAFETY: as for `Node`.
+unsafe impl Sync for Inner {}
+
+impl Inner {
+    /// The node in `block`, whose header is valid, with these children.
+    pub(super) fn new(block: Block, children: Box<[AtomicUsize]>) -> Self {
+        let header = block.inner_header();
+        let mark = header.mark.load();
+        Self {
+            base: header.base.load(),
+            shift: (mark >> 8 & 0xff) as u32,
+            log_parts: (mark & 0xff) as u32,
+            children,
+            moving: AtomicPtr::default(),
+            settling: Settling::default(),
+            low: header.low.load(),
+            high: header.high.load(),
+            block,
+        }
+    }
+
+    fn parts(&self) -> usize {
+        1 << self.log_parts
+    }
+
+    /// The number of the child that a key of this node belongs to.
+    #[inline(always)]
+    pub(super) fn index(&self, key: u64) -> usize {
+        let part = key.wrapping_sub(self.base) >> (self.shift & 63);
+        if part >> (self.log_parts & 63) == 0 {
+            part as usize
+        } else {
+            self.parts() + usize::from(key >= self.base)
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn child(&self, index: usize) -> Child {
+        // SAFETY: `index` comes from `index()`, which is below the number of children, parts and two, or from a loop over them.
+        Child(unsafe { self.children.get_unchecked(index) }.load(Ordering::Acquire))
+    }
+
+    /// Replaces a child, if it is the expected one.
+    pub(super) fn replace(&self, index: usize, old: Child, new: Child) -> bool {
+        let child = &self.children[index];
+        child
+            .compare_exchange(old.0, new.0, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+    }
+
+    pub(super) fn cell(&self, index: usize) -> &Cell {
+        &self.block.cells()[LINE as usize / 8 + index]
+    }
+
+    /// The keys of a child, both ends included; `None` if it has none.
+    pub(super) fn range(&self, index: usize) -> Option<(u64, u64)> {
+        range_of(
+            (self.low, self.high),
+            (self.base, self.shift, self.log_parts),
+            index,
+        )
+    }
+
+    pub(super) fn word(&self) -> u64 {
+        self.block.offset.get() | super::layout::IS_INNER
+    }
+
+    pub(super) fn dram_bytes(&self) -> u64 {
+        (size_of::<Self>() + size_of_val(&*self.children)) as u64
+    }
+}
+
+/// The keys of child `index` of an inner node of some shape.
+pub(super) fn range_of(
+    (low, high): (u64, u64),
+    (base, shift, log_parts): (u64, u32, u32),
+    index: usize,
+) -> Option<(u64, u64)> {
+    let parts = 1_u128 << log_parts;
+    let begin = |part: u128| u128::from(base) + (part << shift);
+    let (from, to) = match index as u128 {
+        part if part < parts => (begin(part), begin(part + 1)),
+        part if part == parts => (u128::from(low), u128::from(base)),
+        _ => (begin(parts), u128::from(high) + 1),
+    };
+    let (from, to) = (from.max(low.into()), to.min(u128::from(high) + 1));
+    (from < to).then(|| (from as u64, (to - 1) as u64))
+}
+
+/// How a node, or an inner node with all beneath it, is replaced by a new one, its *target*.
+#[repr(align(64))]
+pub(super) struct Move {
+    pub(super) source: Child,
+    pub(super) target: Child,
+    /// The child words of both.
+    pub(super) source_word: u64,
+    pub(super) target_word: u64,
+    /// The source's word `moved to`.
+    pub(super) cell: *const Cell,
+    /// Where the source hangs: the durable word, and what mirrors it.
+    pub(super) parent_cell: *const Cell,
+    pub(super) parent_child: *const AtomicUsize,
+    /// Whether `cell` is durable.
+    pub(super) linked: AtomicBool,
+    /// The next group to be moved; beyond the last one, helpers look for groups that others have left.
+    pub(super) cursor: AtomicU32,
+    /// Which groups of the source are frozen and copied. Empty if the source is an inner node.
+    pub(super) done: Box<[AtomicBool]>,
+}
+
+// SAFETY: as for `Node`: what it points to stays until it has been freed itself.
+unsafe impl Send for Move {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Move {}
+
+impl Move {
+    pub(super) fn cell(&self) -> &Cell {
+        // SAFETY: the word lies in the source's block, which is retired together with this.
+        unsafe { &*self.cell }
+    }
+
+    pub(super) fn parent_cell(&self) -> &Cell {
+        // SAFETY: whoever holds this is pinned since before the source was replaced, and the parent is retired after that.
+        unsafe { &*self.parent_cell }
+    }
+
+    pub(super) fn parent_child(&self) -> &AtomicUsize {
+        // SAFETY: as for `parent_cell`.
+        unsafe { &*self.parent_child }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.done.iter().all(|done| done.load(Ordering::Acquire))
+    }
+}
+
+/// The move that a pointer in a node leads to.
+pub(super) fn load_move(moving: &AtomicPtr<Move>) -> Option<&Move> {
+    let moving = moving.load(Ordering::Acquire);
+    // SAFETY: a move is freed after an epoch, together with its source, which the caller holds.
+    unsafe { moving.as_ref() }
+}
+
+const _: () = assert!(NO_CHILD & 3 == 2);

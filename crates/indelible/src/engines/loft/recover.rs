@@ -1,0 +1,382 @@
+//! What happens when something is touched first after an open.
+//!
+//! Under a mutex: the block that a link leads to is claimed and its header validated, and it gets its part in DRAM. Slots that were pending
+//! when the process died become dead. If the node was being moved, the move is finished: what its target does not know is copied, the
+//! parent's word leads to the target, and the old node is retired. In a pool that may not be written, a node on the heap takes the place of
+//! both.
+//!
+//! A node has a bounded number of slots, so a touch takes a bounded time; opening the map reads none of them.
+
+use super::build::Record;
+use super::layout::{
+    BUCKET_MARK, DATA_MARK, GROUP_LINES, INNER_MARK, IS_INNER, KEY_BITS, LINE, MOST_LOG_PARTS,
+    NO_CHILD, NO_LINK, Slot, bare, inner_bytes, slot_lines, state, state_of,
+};
+use super::node::{Block, Bucket, Child, Inner, Kin, Node};
+use super::search::{End, Spot};
+use super::{Bug, Index};
+use crate::concurrency::epochs;
+use crate::concurrency::sync::lock;
+use crate::pmem::Cell;
+use crate::pmem::planted::planted;
+use crate::pool::Offset;
+use crate::{Error, Result};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+fn damaged<T>(at: Offset, what: &str) -> Result<T> {
+    Err(Error::Damaged(format!("the node at {at:#x} {what}")))
+}
+
+impl Index {
+    /// Touches a child, or the root, and returns it.
+    #[cold]
+    pub(super) fn touch(&self, parent: Option<(&Inner, usize)>) -> Result<Child> {
+        let _touching = lock(&self.touching);
+        let (known, cell, range) = match parent {
+            None => (&self.root, self.root_cell(), Some((0, u64::MAX))),
+            Some((inner, index)) => (
+                &inner.children[index],
+                inner.cell(index),
+                inner.range(index),
+            ),
+        };
+        let before = Child(known.load(Ordering::Acquire));
+        if before != Child::UNTOUCHED {
+            return Ok(before);
+        }
+        let word = cell.load_acquire();
+        let child = match range {
+            _ if word == NO_CHILD && parent.is_some() => Child::EMPTY,
+            Some(range) => self.open_tree(word, cell, range)?,
+            None => {
+                return Err(Error::Damaged(format!(
+                    "the child word {word:#x} where no keys are"
+                )));
+            }
+        };
+        if !self.count.is_complete() {
+            self.count_tree(child);
+        }
+        known.store(child.0, Ordering::Release);
+        Ok(child)
+    }
+
+    /// Opens what `word`, which `cell` holds, leads to, and finishes its move if it has one.
+    fn open_tree(&self, word: u64, cell: &Cell, range: (u64, u64)) -> Result<Child> {
+        let child = self.open_one(word, range)?;
+        // SAFETY: it has just been made.
+        let moved_to = match unsafe { child.kin() } {
+            Kin::Node(node) => node.block.data_header().moved_to.load_acquire(),
+            Kin::Inner(inner) => inner.block.inner_header().moved_to.load_acquire(),
+            _ => NO_LINK,
+        };
+        if moved_to == NO_LINK {
+            return Ok(child);
+        }
+        let finished = self.open_moved(child, word, moved_to, cell, range);
+        if finished.is_err() {
+            // SAFETY: nobody else has seen it.
+            unsafe { self.free_tree(child) };
+        }
+        finished
+    }
+
+    /// Finishes the move of a subtree.
+    fn open_moved(
+        &self,
+        source: Child,
+        word: u64,
+        moved_to: u64,
+        cell: &Cell,
+        range: (u64, u64),
+    ) -> Result<Child> {
+        self.open_all_below(source)?;
+        let target = self.open_tree(moved_to, cell_of_move(source), range)?;
+        self.open_all_below(target)?;
+        let mut records = Vec::new();
+        self.collect(source, &mut records);
+        records.sort_unstable();
+        if self.is_read_only() {
+            return self.open_merged(target, records, range);
+        }
+        for (key, value) in records {
+            if planted(Bug::ForgetOldNode) {
+                break;
+            }
+            self.copy(target, key, value)?;
+        }
+        self.pm.note("loft: move finished after a crash", 0);
+        let target_word = word_of(target);
+        let pm = self.pm.named("loft.recover");
+        pm.exchange(cell, word, target_word);
+        // COMMIT loft.recover: as loft.replace.
+        pm.persist(cell);
+        self.retire_tree_blocks(source);
+        // SAFETY: nobody else has seen the source.
+        unsafe { self.free_tree(source) };
+        Ok(target)
+    }
+
+    /// In a pool that may not be written: nodes on the heap with the records of a source and its target.
+    fn open_merged(&self, target: Child, old: Vec<Record>, range: (u64, u64)) -> Result<Child> {
+        let mut records = Vec::new();
+        self.collect(target, &mut records);
+        for (key, value) in old {
+            if !self.is_known(target, key)? {
+                records.push((key, value));
+            }
+        }
+        records.sort_unstable();
+        let mut plan = self.plan();
+        (plan.stores, plan.on_heap) = (true, true);
+        let built = match range {
+            (0, u64::MAX) => self.build_root(&records, &plan)?,
+            _ => self.build(range, &records, &plan)?,
+        };
+        let merged = built.keep().0;
+        // SAFETY: nobody else has seen the target.
+        unsafe { self.free_tree(target) };
+        Ok(merged)
+    }
+
+    /// Whether a key has or had a slot in a subtree that nobody else has seen.
+    fn is_known(&self, target: Child, key: u64) -> Result<bool> {
+        let End::Node(node) = self.walk(target, key)?.end else {
+            return Ok(false);
+        };
+        let mut way = super::search::Way::default();
+        let found = self.find::<false>(node, key, &mut way)?;
+        Ok(way.is_removed || matches!(found, super::search::Found::Live(..)))
+    }
+
+    /// Touches all that lies beneath a subtree that nobody else has seen.
+    fn open_all_below(&self, child: Child) -> Result<()> {
+        // SAFETY: nobody else has seen it.
+        let Kin::Inner(inner) = (unsafe { child.kin() }) else {
+            return Ok(());
+        };
+        for index in 0..inner.children.len() {
+            let (word, range) = (inner.cell(index).load_acquire(), inner.range(index));
+            let below = match range {
+                _ if inner.child(index) != Child::UNTOUCHED => inner.child(index),
+                _ if word == NO_CHILD => Child::EMPTY,
+                Some(range) => self.open_tree(word, inner.cell(index), range)?,
+                None => return damaged(inner.block.offset, "has a child where no keys are"),
+            };
+            inner.children[index].store(below.0, Ordering::Release);
+            self.open_all_below(below)?;
+        }
+        Ok(())
+    }
+
+    /// All records of a subtree that nobody else has seen.
+    fn collect(&self, child: Child, records: &mut Vec<Record>) {
+        // SAFETY: nobody else has seen it.
+        match unsafe { child.kin() } {
+            Kin::Node(node) => records.extend(self.records_of(node)),
+            Kin::Inner(inner) => {
+                for below in &inner.children {
+                    self.collect(Child(below.load(Ordering::Acquire)), records);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn count_tree(&self, child: Child) {
+        // SAFETY: nobody else has seen it.
+        match unsafe { child.kin() } {
+            Kin::Node(node) => self.count_change(self.records_of(node).len() as i64),
+            Kin::Inner(inner) => {
+                for below in &inner.children {
+                    self.count_tree(Child(below.load(Ordering::Acquire)));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn retire_tree_blocks(&self, child: Child) {
+        // SAFETY: nobody else has seen it.
+        match unsafe { child.kin() } {
+            Kin::Node(node) => {
+                for bucket in node.all_buckets() {
+                    self.retire_block(bucket.block.offset, bucket.block.bytes);
+                }
+                self.retire_block(node.block.offset, node.block.bytes);
+            }
+            Kin::Inner(inner) => {
+                for below in &inner.children {
+                    self.retire_tree_blocks(Child(below.load(Ordering::Acquire)));
+                }
+                self.retire_block(inner.block.offset, inner.block.bytes);
+            }
+            _ => {}
+        }
+    }
+
+    /// Claims the block that a link leads to.
+    fn claim(&self, offset: Offset) -> Result<Block> {
+        let Some(bytes) = self.blocks.bytes_at(offset) else {
+            return damaged(offset, "is no block of this map");
+        };
+        if !self.blocks.claim(offset, bytes) {
+            return damaged(offset, "is reached twice, or was not there before");
+        }
+        Ok(self.block_at(offset, bytes))
+    }
+
+    /// Opens what a child word leads to, without its successor.
+    fn open_one(&self, word: u64, range: (u64, u64)) -> Result<Child> {
+        let offset = Offset::from_word(word & !IS_INNER);
+        let block = self.claim(offset)?;
+        match word & IS_INNER != 0 {
+            true => self.open_inner(block, range),
+            false => self.open_node(block, range),
+        }
+    }
+
+    fn open_inner(&self, block: Block, range: (u64, u64)) -> Result<Child> {
+        let header = block.inner_header();
+        let mark = header.mark.load();
+        let (shift, log_parts) = ((mark >> 8 & 0xff) as u32, (mark & 0xff) as u32);
+        let is_valid = mark & !0xffff == INNER_MARK
+            && shift < 64
+            && log_parts <= MOST_LOG_PARTS
+            && inner_bytes(log_parts) == block.bytes
+            && (header.low.load(), header.high.load()) == range
+            && (range.0..=range.1).contains(&header.base.load());
+        if !is_valid {
+            return damaged(block.offset, "is no inner node for its keys");
+        }
+        let children = (0..(1 << log_parts) + 2).map(|_| AtomicUsize::new(Child::UNTOUCHED.0));
+        let inner = Inner::new(block, children.collect());
+        Ok(Child::inner(Box::into_raw(Box::new(inner))))
+    }
+
+    fn open_node(&self, block: Block, range: (u64, u64)) -> Result<Child> {
+        let header = block.data_header();
+        let (shape, span) = (header.shape.load(), header.span.load());
+        let (lines, window) = (shape & 0xffff_ffff, shape >> 32);
+        let all = slot_lines(block.bytes);
+        let is_valid = header.mark.load() == DATA_MARK | block.bytes
+            && (header.low.load(), header.high.load()) == range
+            && range.0 & !KEY_BITS == range.1 & !KEY_BITS
+            && (1..=all).contains(&window)
+            && lines == all - window + 1
+            && span > 0
+            && block.bytes <= super::layout::SMALLEST_BLOCK << 10;
+        if !is_valid {
+            return damaged(block.offset, "is no data node for its keys");
+        }
+        let node = Node::new(block, 0);
+        if node.model.line(u64::MAX) >= lines {
+            return damaged(node.block.offset, "has a model that leads beyond it");
+        }
+        self.open_slots(&node, node.slots())?;
+        for group in 0..node.groups.len() {
+            self.open_buckets(&node, group)?;
+        }
+        Ok(Child::node(Box::into_raw(Box::new(node))))
+    }
+
+    fn open_buckets(&self, node: &Node, group: usize) -> Result<()> {
+        let mut link = &node.groups[group];
+        let mut word = node.link_cell(group as u64).load_acquire();
+        while word != NO_LINK {
+            let block = self.claim(Offset::from_word(word))?;
+            let header = block.bucket_header();
+            if header.mark.load() != BUCKET_MARK | block.bytes {
+                return damaged(block.offset, "is no bucket");
+            }
+            word = header.next.load_acquire();
+            let bucket = Box::into_raw(Box::new(Bucket::new(block, true)));
+            link.store(bucket, Ordering::Release);
+            // SAFETY: it has just been made, and belongs to the node.
+            let bucket = unsafe { &*bucket };
+            self.open_slots(node, bucket.slots())?;
+            link = &bucket.next;
+        }
+        Ok(())
+    }
+
+    /// Makes slots that were pending when the process died dead. After a clean close there are none.
+    fn open_slots(&self, node: &Node, slots: &[Slot]) -> Result<()> {
+        if self.count.is_complete() || self.is_read_only() {
+            return Ok(());
+        }
+        for slot in slots {
+            let word = slot.first.load_acquire();
+            let new = match state_of(word) {
+                state::NEVER_WRITTEN => return Err(super::search::never_written(node)),
+                state::PENDING if planted(Bug::PendingIsLive) => {
+                    word ^ bare(state::PENDING ^ state::LIVE)
+                }
+                state::PENDING => bare(state::DEAD),
+                _ => continue,
+            };
+            // Need not be durable: the next open finds the slot pending or dead.
+            let ticket = self.flight.begin_loose(slot);
+            self.pm.store(&slot.first, new);
+            self.flight.end_loose(ticket);
+        }
+        Ok(())
+    }
+
+    /// Touches everything, from left to right.
+    pub(super) fn touch_all(&self, go_on: &dyn Fn() -> bool) -> Result<bool> {
+        let mut next = Some(0);
+        while let Some(key) = next {
+            if !go_on() {
+                return Ok(false);
+            }
+            let _pinned = epochs::pin();
+            next = self.node_at(key)?.1.1.checked_add(1);
+        }
+        self.count.complete();
+        Ok(true)
+    }
+
+    /// The data node of a key, if there is one, and the keys that belong there. The thread is pinned.
+    pub(super) fn node_at(&self, key: u64) -> Result<(Option<&Node>, (u64, u64))> {
+        let spot = self.walk(Child(self.root.load(Ordering::Acquire)), key)?;
+        let keys = keys_of(&spot)?;
+        match spot.end {
+            End::Node(node) => Ok((Some(node), keys)),
+            End::Nothing => Ok((None, keys)),
+        }
+    }
+}
+
+/// The keys that belong where a walk has ended.
+pub(super) fn keys_of(spot: &Spot<'_>) -> Result<(u64, u64)> {
+    match (&spot.end, spot.parent) {
+        (End::Node(node), _) => Ok((node.low, node.high)),
+        (End::Nothing, Some((inner, index))) => inner
+            .range(index)
+            .ok_or_else(|| Error::Damaged("a key beyond its node".into())),
+        (End::Nothing, None) => Err(Error::Damaged("no root".into())),
+    }
+}
+
+/// The word that links to the target of a source.
+fn cell_of_move<'a>(source: Child) -> &'a Cell {
+    // SAFETY: the source is live for as long as its opening takes.
+    match unsafe { source.kin::<'a>() } {
+        Kin::Node(node) => &node.block.data_header().moved_to,
+        Kin::Inner(inner) => &inner.block.inner_header().moved_to,
+        _ => unreachable!("only nodes are moved"),
+    }
+}
+
+/// The child word of a node.
+pub(super) fn word_of(child: Child) -> u64 {
+    // SAFETY: the caller holds it.
+    match unsafe { child.kin() } {
+        Kin::Node(node) => node.word(),
+        Kin::Inner(inner) => inner.word(),
+        _ => NO_CHILD,
+    }
+}
+
+const _: () = assert!(GROUP_LINES > 0 && LINE == 64);

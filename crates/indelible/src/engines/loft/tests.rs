@@ -1,0 +1,119 @@
+//! What the tests that all engines share do not reach.
+
+use super::LoftOptions;
+use crate::{Kind, Map, MapOptions, Pool};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ x >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    x = (x ^ x >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    x ^ x >> 33
+}
+
+fn assert_holds(map: &Map<u64, u64>, model: &BTreeMap<u64, u64>) {
+    assert_eq!(map.check().unwrap(), [""; 0]);
+    assert_eq!(map.len().unwrap(), model.len() as u64);
+    let records = map.iter().map(Result::unwrap);
+    assert!(records.eq(model.iter().map(|(&key, &value)| (key, value))));
+    let records = map.iter().rev().map(Result::unwrap);
+    assert!(records.eq(model.iter().rev().map(|(&key, &value)| (key, value))));
+}
+
+/// A copy of an open pool's file is what a process leaves that dies: at many moments, also while nodes are moved.
+#[test]
+fn copies_of_an_open_pool_have_all_records() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, image) = (
+        directory.path().join("a.pool"),
+        directory.path().join("b.pool"),
+    );
+    let pool = Pool::create(&path).unwrap();
+    let map = pool.map_with::<u64, u64>("m", Kind::Loft).unwrap();
+    let mut model = BTreeMap::new();
+    for i in 0..4_000_u64 {
+        let key = (mix(i / 300) << 20) | (mix(i) % 300 * 37);
+        if i % 5 == 4 {
+            let old = *model.keys().nth(model.len() / 2).unwrap();
+            assert_eq!(map.remove(old).unwrap(), model.remove(&old));
+        }
+        assert_eq!(map.insert(key, i).unwrap(), model.insert(key, i));
+        if i % 97 == 0 {
+            std::fs::copy(&path, &image).unwrap();
+            for read_only in [true, false] {
+                let pool = match read_only {
+                    true => Pool::options().salvage(true).open(&image).unwrap(),
+                    false => Pool::open(&image).unwrap(),
+                };
+                assert_holds(&pool.open_map("m").unwrap(), &model);
+            }
+        }
+    }
+    assert_holds(&map, &model);
+}
+
+/// Orders and sets of keys that hurt learned indexes.
+#[test]
+fn adversarial_orders_lose_nothing() {
+    let orders: [fn(u64) -> u64; 6] = [
+        |i| i,
+        |i| u64::MAX - i,
+        |i| 1 << (i % 64) | i >> 6,
+        |i| (i % 2) * (u64::MAX / 2) + i,
+        |i| (mix(i / 1000) & !0xffff) | (i % 1000),
+        |i| i.wrapping_mul(1 << 61),
+    ];
+    for order in orders {
+        let pool = Pool::in_memory().unwrap();
+        let map = pool.map_with::<u64, u64>("m", Kind::Loft).unwrap();
+        let mut model = BTreeMap::new();
+        for i in 0..20_000 {
+            assert_eq!(map.insert(order(i), i).unwrap(), model.insert(order(i), i));
+        }
+        assert_holds(&map, &model);
+        for i in (0..20_000).filter(|i| i % 7 != 0) {
+            assert_eq!(map.remove(order(i)).unwrap(), model.remove(&order(i)));
+        }
+        for i in 0..5_000 {
+            assert_eq!(map.insert(order(i), i).unwrap(), model.insert(order(i), i));
+        }
+        assert_holds(&map, &model);
+    }
+}
+
+/// Keys that are removed and return, by several threads beside readers: no record is lost, or there twice.
+#[test]
+fn churn_by_several_threads_keeps_every_record() {
+    let pool = Pool::in_memory().unwrap();
+    let options = MapOptions::from(LoftOptions::default().max_data_bytes(1 << 10).window(8));
+    let map = pool.map_with::<u64, u64>("m", options).unwrap();
+    let stop = AtomicBool::new(false);
+    let work = |thread: u64| {
+        let mut model = BTreeMap::new();
+        for i in 0..30_000 {
+            let key = mix(i * 7 + thread) % 400 * 4 + thread;
+            match i % 3 {
+                0 => assert_eq!(map.remove(key).unwrap(), model.remove(&key)),
+                _ => assert_eq!(map.insert(key, i).unwrap(), model.insert(key, i)),
+            }
+            assert_eq!(map.get(key).unwrap(), model.get(&key).copied());
+        }
+        model
+    };
+    let mut all = BTreeMap::new();
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let keys: Vec<u64> = map.iter().map(|record| record.unwrap().0).collect();
+                assert!(keys.is_sorted_by(|a, b| a < b));
+            }
+        });
+        let threads = [0, 1, 2].map(|thread| scope.spawn(move || work(thread)));
+        for thread in threads {
+            all.extend(thread.join().unwrap());
+        }
+        stop.store(true, Ordering::Relaxed);
+        reader.join().unwrap();
+    });
+    assert_holds(&map, &all);
+}
