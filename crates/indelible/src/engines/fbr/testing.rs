@@ -128,6 +128,7 @@ impl Suite<SpatialKind> for Testing {
             EquivalentMutant::new(Swapped("pool.free", "fbr.move-root"), FREED_LATER),
             EquivalentMutant::new(Swapped("pool.free", "fbr.log"), FREED_LATER),
             EquivalentMutant::new(Swapped("pool.free", "fbr.leaf"), FREED_LATER),
+            EquivalentMutant::new(Swapped("pool.free", "fbr.root"), FREED_LATER),
         ];
         LIST
     }

@@ -176,7 +176,7 @@ impl Index {
         while let Some(key) = next {
             let _pinned = epochs::pin();
             let spot = self.walk(Child(self.root.load(Ordering::Acquire)), key)?;
-            let (_, high) = keys_of(&spot)?;
+            let (_, high) = keys_of(&spot, key)?;
             if let (End::Node(node), Some((parent, index))) = (&spot.end, spot.parent) {
                 if let Some(moved) = load_move(&node.moving) {
                     if !moved.done.is_empty() {

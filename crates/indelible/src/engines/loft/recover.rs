@@ -240,12 +240,15 @@ impl Index {
         let header = block.inner_header();
         let mark = header.mark.load();
         let (shift, log_parts) = ((mark >> 8 & 0xff) as u32, (mark & 0xff) as u32);
+        let base = header.base.load();
         let is_valid = mark & !0xffff == INNER_MARK
             && shift < 64
             && log_parts <= MOST_LOG_PARTS
             && inner_bytes(log_parts) == block.bytes
             && (header.low.load(), header.high.load()) == range
-            && (range.0..=range.1).contains(&header.base.load());
+            && (range.0..=range.1).contains(&base)
+            // No key below the base may wrap around into a part: see `Inner::index`.
+            && u128::from(base - range.0) + (1 << (shift + log_parts)) <= 1 << 64;
         if !is_valid {
             return damaged(block.offset, "is no inner node for its keys");
         }
@@ -340,7 +343,7 @@ impl Index {
     /// The data node of a key, if there is one, and the keys that belong there. The thread is pinned.
     pub(super) fn node_at(&self, key: u64) -> Result<(Option<&Node>, (u64, u64))> {
         let spot = self.walk(Child(self.root.load(Ordering::Acquire)), key)?;
-        let keys = keys_of(&spot)?;
+        let keys = keys_of(&spot, key)?;
         match spot.end {
             End::Node(node) => Ok((Some(node), keys)),
             End::Nothing => Ok((None, keys)),
@@ -348,15 +351,15 @@ impl Index {
     }
 }
 
-/// The keys that belong where a walk has ended.
-pub(super) fn keys_of(spot: &Spot<'_>) -> Result<(u64, u64)> {
-    match (&spot.end, spot.parent) {
-        (End::Node(node), _) => Ok((node.low, node.high)),
-        (End::Nothing, Some((inner, index))) => inner
-            .range(index)
-            .ok_or_else(|| Error::Damaged("a key beyond its node".into())),
-        (End::Nothing, None) => Err(Error::Damaged("no root".into())),
-    }
+/// The keys that belong where the walk to `key` has ended. They include `key`, so that whoever goes on behind them comes to an end.
+pub(super) fn keys_of(spot: &Spot<'_>, key: u64) -> Result<(u64, u64)> {
+    let keys = match (&spot.end, spot.parent) {
+        (End::Node(node), _) => Some((node.low, node.high)),
+        (End::Nothing, Some((inner, index))) => inner.range(index),
+        (End::Nothing, None) => return Err(Error::Damaged("no root".into())),
+    };
+    keys.filter(|&(low, high)| (low..=high).contains(&key))
+        .ok_or_else(|| Error::Damaged(format!("the key {key:#x} leads beyond its node")))
 }
 
 /// The word that links to the target of a source.
