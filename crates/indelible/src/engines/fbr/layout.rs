@@ -31,9 +31,10 @@ const HEADER_WORDS: usize = 4;
 const ENTRY_WORDS: usize = NODE_BYTES / 8 - HEADER_WORDS;
 /// Most entries in a node: as many as its word has bits for.
 pub(super) const MAX_ENTRIES: usize = 48;
-/// Levels of a tree, at most. An inner node that was split has two children or more under test and seven or more otherwise, on average, so no pool holds a
-/// higher tree; what the file says is not believed beyond this.
-pub(super) const MOST_LEVELS: u32 = 40;
+/// Levels of a tree, at most; what the file says is not believed beyond this. A half of a node that was split takes four more entries or more before it is
+/// split itself, so each level has at most a quarter of the splits of the one below, and no pool holds a higher tree. Under test a half may take only
+/// one, so trees of boxes of space are high and thin.
+pub(super) const MOST_LEVELS: u32 = sized_in_tests(40, 250) as u32;
 
 const LEVEL_SHIFT: u32 = 48;
 const MARK: u64 = 1 << 63;

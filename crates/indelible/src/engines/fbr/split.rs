@@ -13,16 +13,16 @@
 //! halves are least in sum over all cuts, at the cut where the halves overlap least.
 
 use super::insert::{Path, common, volume_and_margin};
-use super::layout::Entries;
+use super::layout::{Entries, MOST_LEVELS};
 use super::log::Store;
 use super::node::{Chain, Child, Node};
 use super::{Bug, Root, Writer};
-use crate::Result;
 use crate::engines::rect::{Record, slots};
 use crate::pmem::Cell;
 use crate::pmem::planted::planted;
 use crate::pool::Offset;
 use crate::spatial::{Geometry, Rect, centre};
+use crate::{Error, Result};
 use std::sync::atomic::Ordering;
 
 /// Each half of a node gets at least one entry in so many, as in the R*-tree: 30 %.
@@ -135,6 +135,11 @@ impl<'a, G: Geometry> Writer<'a, G> {
     /// Gives the root a parent, whose only child it is.
     fn grow(&self, root: Node<'_, G>) -> Result<()> {
         let level = root.level() + 1;
+        if level > MOST_LEVELS {
+            return Err(Error::Damaged(format!(
+                "a tree has more than {MOST_LEVELS} levels"
+            )));
+        }
         let offset = self.tree.space.alloc()?;
         let child = Child {
             rect: root.bounds(),
