@@ -230,11 +230,14 @@ pub(crate) fn anything(
     }
 }
 
+/// So many results of `nearest` are found at once; the iterator promises nothing about more of them together.
+const READ_AT_ONCE: usize = 10;
+
 /// A search for the nearest records: of so few that the iterator reads the index once.
 pub(crate) fn nearest(keys: Places, random: &mut SmallRng) -> SpatialOperation {
     let [low, _] = keys.corners(random.random_range(0..keys.payloads), 1);
     let finite = low.map(|x| x.clamp(-1e200, 1e200));
-    Nearest(finite, random.random_range(1..16))
+    Nearest(finite, random.random_range(1..=READ_AT_ONCE))
 }
 
 pub(crate) fn batch(keys: Places, random: &mut SmallRng) -> Vec<Record> {
