@@ -1,5 +1,6 @@
 //! Plans with names: from two and a half minutes on a laptop to the figures of the papers.
 
+mod loft;
 mod papers;
 mod spatial;
 
@@ -26,6 +27,9 @@ pub enum Preset {
     /// APEX, figures 4 to 9 and 11 to 13 and tables 1 to 3: single operations on six sets of keys, threads, inserts into nodes
     /// that have room or not, skew, sizes of nodes and stashes, what the index is made of, structure changes, recovery.
     PaperApex,
+    /// LOFT, figures 7 to 13 and 15: mixes and single operations by threads, more of them than cores, with tail latencies; a workload that
+    /// shifts from lookups to inserts, a million operations at a time.
+    PaperLoft,
     /// Sets of keys, and orders of inserting them, that hurt learned indexes: every kind of index of ours.
     Adversarial,
     /// Writes that survive a power cut, on a disk (`--dir` says where): one thread, 64 threads, batches; and those that survive it after
@@ -110,6 +114,7 @@ impl Preset {
                 let contestants = known(papers::APEX_CONTESTANTS);
                 ("paper-apex", 3, contestants, papers::apex(scale))
             }
+            Self::PaperLoft => ("paper-loft", 3, loft::contestants(), loft::loft(scale)),
             Self::Adversarial => ("adversarial", 3, every_kind(), adversarial(scale)),
             Self::Durable => ("durable", 3, durable_contestants(), durable(scale)),
             Self::Spatial => ("spatial", 3, spatial::everybody(), spatial::spatial(scale)),

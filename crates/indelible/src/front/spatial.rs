@@ -295,7 +295,7 @@ impl<G: Geometry> Spatial<G> {
         }
     }
 
-    /// The name under which the index was opened. [`Pool::rename_object`](crate::Pool::rename_object) does not change it.
+    /// The name of the index: after [`Pool::rename_object`](crate::Pool::rename_object) the new one.
     ///
     /// # Examples
     ///
@@ -308,7 +308,7 @@ impl<G: Geometry> Spatial<G> {
     /// # }
     /// ```
     #[must_use]
-    pub fn name(&self) -> &str {
+    pub fn name(&self) -> String {
         self.index.name()
     }
 

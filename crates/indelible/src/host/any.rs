@@ -124,7 +124,7 @@ macro_rules! any {
         }
 
         impl AnyMap {
-            pub(crate) fn name(&self) -> &str {
+            pub(crate) fn name(&self) -> String {
                 each!(self, host => host.name())
             }
 

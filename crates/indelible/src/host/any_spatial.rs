@@ -76,7 +76,7 @@ macro_rules! any_spatial {
         }
 
         impl<G: Geometry> AnySpatial<G> {
-            pub(crate) fn name(&self) -> &str {
+            pub(crate) fn name(&self) -> String {
                 each!(self, host => host.name())
             }
 

@@ -68,7 +68,7 @@ macro_rules! any_strings {
         }
 
         impl AnyStrings {
-            pub(crate) fn name(&self) -> &str {
+            pub(crate) fn name(&self) -> String {
                 each!(self, host => host.name())
             }
 

@@ -51,7 +51,6 @@ struct Shared<E> {
     /// What operations wait for, if the pool has a log.
     gate: Option<Arc<Gate>>,
     place: Place,
-    name: String,
     stop: AtomicBool,
     is_warm: AtomicBool,
     /// Held by the thread that warms the object up.
@@ -81,7 +80,6 @@ impl<E: Engine> Host<E> {
         let shared = Arc::new(Shared {
             engine,
             gate: place.core.gate().cloned(),
-            name: place.core.name_of(place.slot),
             place,
             stop: AtomicBool::new(false),
             is_warm: AtomicBool::new(false),
@@ -96,8 +94,12 @@ impl<E: Engine> Host<E> {
         Ok(Arc::new(Self { shared, background }))
     }
 
-    pub(crate) fn name(&self) -> &str {
-        &self.shared.name
+    /// What the object is called now. The caller does not hold the registry.
+    pub(crate) fn name(&self) -> String {
+        let core = &self.shared.place.core;
+        // A renaming writes the name that does not count; a second one would write the one that is being read.
+        let _objects = core.registry();
+        core.name_of(self.shared.place.slot)
     }
 
     /// The number of the catalog entry.

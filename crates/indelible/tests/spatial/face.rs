@@ -162,7 +162,10 @@ fn maps_and_spatial_indexes_have_their_names_from_one_set_and_are_told_apart() {
         assert_eq!(pool.maps()[0].value, Type::U64);
         let taken = pool.rename_object("shops", "map");
         assert!(matches!(taken, Err(Error::NameTaken(_))));
+        let open = pool.open_spatial::<Point2>("shops").unwrap();
         pool.rename_object("shops", "places").unwrap();
+        assert_eq!(open.name(), "places");
+        drop(open);
         pool.rename_object("map", "numbers").unwrap();
         assert_eq!(
             names(&pool),
@@ -198,7 +201,7 @@ fn every_type_of_geometry_is_recorded() {
                 .unwrap()
                 .next();
             assert_eq!(record, Some(indelible::Record { shape, payload: 7 }));
-            assert_eq!((found.name(), found.kind()), (name.as_str(), kind));
+            assert_eq!((found.name(), found.kind()), (name.clone(), kind));
             let info = pool.spatials().into_iter().find(|info| info.name == name);
             assert_eq!(info.unwrap().geometry, G::TYPE);
             assert!(format!("{made:?}").contains(G::NAME));

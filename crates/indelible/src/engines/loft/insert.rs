@@ -35,6 +35,18 @@ impl Index {
         self.change(root, key, None, true, decide)
     }
 
+    /// Inserts records one after the other, and fetches the lines of all of them before. Returns how many were inserted before an error.
+    pub(super) fn insert_together(&self, records: &[(u64, u64)]) -> usize {
+        let records = &records[..records.len().min(super::LOOKUPS)];
+        {
+            let _pinned = epochs::pin();
+            self.fetch_lines(records.iter().map(|&(key, _)| key));
+        }
+        let insert =
+            |&(key, value): &(u64, u64)| self.apply_to(key, &mut |_| Decision::Put(value)).is_ok();
+        records.iter().take_while(|record| insert(record)).count()
+    }
+
     /// Does with `key` what `decide` says, in the nodes at and beneath `from`. `carried` is a record that has been frozen in the node which is
     /// moved there: it is inserted first, unless the key has been there. With `helps` nodes that are moved are worked on.
     pub(super) fn change(

@@ -253,6 +253,12 @@ impl Ordered for Index {
         self.apply_to(key, decide).map_err(Box::new)
     }
 
+    const RECORDS_PER_FENCE: usize = LOOKUPS;
+
+    fn insert_sharing_fence(&self, records: &[(u64, u64)]) -> usize {
+        self.insert_together(records)
+    }
+
     fn bulk_load(&self, records: &[(u64, u64)], fill: f64) -> Result<()> {
         self.load(records, fill)
     }

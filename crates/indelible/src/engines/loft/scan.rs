@@ -5,12 +5,13 @@
 //! the records whose predicted line is in the stretch, and sorts them. A node that is being moved is finished first.
 
 use super::Index;
-use super::layout::{GROUP_LINES, KEY_BITS, LINE_SLOTS, state, state_of};
+use super::layout::{GROUP_LINES, LINE_SLOTS, Slot, state, state_of};
 use super::node::{Node, load_move};
 use super::search::{closed_for_nothing, never_written};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::engines::{KeyValue, MOST_READ, ReadBuffer, Unread};
+use crate::kernels::prefetch;
 use crate::pmem::schedule::point;
 
 /// What reading a stretch of a node came to.
@@ -86,8 +87,8 @@ impl Index {
     ) -> Result<Option<u64>> {
         let (mut from, mut to) = (node.model.line(first), node.model.line(last) + 1);
         let before = records.len();
+        let mut stretch = (wanted / RECORDS_PER_LINE + 2) as u64;
         loop {
-            let stretch = (wanted / 2 + 4) as u64;
             let (begin, end) = match UP {
                 true => (from, to.min(from + stretch)),
                 false => (from.max(to.saturating_sub(stretch)), to),
@@ -107,9 +108,13 @@ impl Index {
             if from >= to {
                 return Ok(Some(if UP { last } else { first }));
             }
-            if records.len() - before >= wanted {
+            let found = records.len() - before;
+            if found >= wanted {
                 return Ok(records.last().map(|record| record[0]));
             }
+            // As many lines as hold what is missing, if there are as many records in a line as in those before.
+            let of_lines = (records.len() - start).max(1) as u64;
+            stretch = (stretch * (wanted - found) as u64 / of_lines + 2).min(MOST_LINES);
         }
     }
 
@@ -124,32 +129,44 @@ impl Index {
         let lines = begin as usize..(end + u64::from(node.window) - 1) as usize;
         let in_lines = &node.slots()[lines.start * LINE_SLOTS..lines.end * LINE_SLOTS];
         let groups = begin / GROUP_LINES..=(end - 1) / GROUP_LINES;
+        // All lines at once: the processor sees by itself only after a few of them that they follow each other.
+        prefetch(&node.groups[*groups.start() as usize]);
+        for line in in_lines.iter().step_by(LINE_SLOTS) {
+            prefetch(line);
+        }
         let in_buckets = groups
             .flat_map(|group| node.buckets(group))
             .map(|bucket| bucket.slots());
         // A record lies at most a window behind its predicted line. So only in the first lines can be one from before the stretch, and
         // only beyond the stretch, and in buckets, one from behind it.
-        let first_sure = (u64::from(node.window) as usize - 1) * LINE_SLOTS;
-        let sure = first_sure..(end - begin) as usize * LINE_SLOTS;
+        let sure = node.window as usize - 1..(end - begin) as usize;
+        let of_stretch = |key: u64| (begin..end).contains(&node.model.line(key));
         for (slots, sure) in
             std::iter::once((in_lines, sure)).chain(in_buckets.map(|slots| (slots, 0..0)))
         {
-            for (number, slot) in slots.iter().enumerate() {
-                point();
-                let word = slot.first.load_acquire();
-                let state = state_of(word);
-                if state == state::LIVE {
-                    let key = node.low & !KEY_BITS | word & KEY_BITS;
-                    let value = slot.second.load_acquire();
-                    let is_here = || (begin..end).contains(&node.model.line(key));
-                    if first <= key && key <= last && (sure.contains(&number) || is_here()) {
-                        records.push([key, value]);
-                    }
-                } else if state == state::FROZEN || state == state::CLOSED {
+            let (lines, rest) = slots.as_chunks::<LINE_SLOTS>();
+            let mut states = States::default();
+            for (number, line) in lines.iter().enumerate() {
+                states.add(if sure.contains(&number) {
+                    read_slots(node, line, |key| (first <= key) & (key <= last), records)
+                } else {
+                    let is_wanted = |key| first <= key && key <= last && of_stretch(key);
+                    read_slots(node, line, is_wanted, records)
+                });
+                if states.has(state::FROZEN) || states.has(state::CLOSED) {
                     return Ok(Read::Moved);
-                } else if state == state::NEVER_WRITTEN {
-                    return Err(never_written(node));
                 }
+            }
+            for slot in rest {
+                let is_wanted = |key| first <= key && key <= last && of_stretch(key);
+                let slot = std::array::from_ref(slot);
+                states.add(read_slots(node, slot, is_wanted, records));
+            }
+            if states.has(state::FROZEN) || states.has(state::CLOSED) {
+                return Ok(Read::Moved);
+            }
+            if states.has(state::NEVER_WRITTEN) {
+                return Err(never_written(node));
             }
             self.flight.settle_lines(slots, 0..slots.len());
         }
@@ -168,6 +185,53 @@ impl Index {
         }
     }
 }
+
+/// The states of slots that have been read, as bits.
+#[derive(Clone, Copy, Default)]
+struct States(u32);
+
+impl States {
+    fn add(&mut self, more: Self) {
+        self.0 |= more.0;
+    }
+
+    fn has(self, state: u64) -> bool {
+        self.0 >> state & 1 == 1
+    }
+}
+
+/// Adds the wanted records of some slots, without a branch that depends on which slots are in use: that is as good as random.
+#[inline(always)]
+fn read_slots<const SLOTS: usize>(
+    node: &Node,
+    slots: &[Slot; SLOTS],
+    is_wanted: impl Fn(u64) -> bool,
+    records: &mut Vec<KeyValue>,
+) -> States {
+    let mut found = [[0; 2]; SLOTS];
+    let mut count = 0;
+    let mut states = States::default();
+    for slot in slots {
+        point();
+        let word = slot.first.load_acquire();
+        let value = slot.second.load_acquire();
+        let state = state_of(word);
+        states.add(States(1 << state));
+        let key = node.key(word);
+        found[count.min(SLOTS - 1)] = [key, value];
+        count += usize::from((state == state::LIVE) & is_wanted(key));
+    }
+    let before = records.len();
+    records.extend_from_slice(&found);
+    records.truncate(before + count);
+    states
+}
+
+/// Records in a line on average that the first stretch of a range reckons with: nodes that were loaded have nearly three.
+const RECORDS_PER_LINE: usize = 3;
+
+/// Lines of a stretch, at most: those of a quarter of the largest node.
+const MOST_LINES: u64 = 256;
 
 /// Records of which one may be far from its place before the others are sorted in another way.
 const MOST_TO_INSERT: usize = 16;

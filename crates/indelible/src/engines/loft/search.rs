@@ -264,16 +264,19 @@ impl Index {
         Lookup::Retry
     }
 
-    /// See [`Ordered::look_up_together`](crate::engines::Ordered::look_up_together): all walks, then all first lines.
-    pub(super) fn find_together(&self, keys: &[u64], values: &mut [Option<u64>]) -> u64 {
-        let _pinned = epochs::pin();
+    /// Walks down to the data nodes of up to [`LOOKUPS`](super::LOOKUPS) keys and fetches the lines in which they are predicted: first all nodes, then all
+    /// lines. The thread is pinned.
+    pub(super) fn fetch_lines<'a>(
+        &'a self,
+        keys: impl Iterator<Item = u64> + Clone,
+    ) -> [Option<&'a Node>; super::LOOKUPS] {
         let mut nodes: [Option<&Node>; super::LOOKUPS] = [None; super::LOOKUPS];
         let root = Child(self.root.load(Ordering::Acquire));
-        for (key, found) in keys.iter().zip(&mut nodes) {
+        for (key, found) in keys.clone().zip(&mut nodes) {
             let mut child = root;
             // SAFETY: the thread is pinned, and each child was loaded since from a link to it.
             while let Kin::Inner(inner) = unsafe { child.kin() } {
-                child = inner.child(inner.index(*key));
+                child = inner.child(inner.index(key));
             }
             // SAFETY: as above.
             if let Kin::Node(node) = unsafe { child.kin() } {
@@ -281,11 +284,18 @@ impl Index {
                 *found = Some(node);
             }
         }
-        for (key, node) in keys.iter().zip(&nodes) {
+        for (key, node) in keys.zip(&nodes) {
             if let Some(node) = node {
-                prefetch(node.line(node.model.line(*key)));
+                prefetch(node.line(node.model.line(key)));
             }
         }
+        nodes
+    }
+
+    /// See [`Ordered::look_up_together`](crate::engines::Ordered::look_up_together): all walks, then all first lines.
+    pub(super) fn find_together(&self, keys: &[u64], values: &mut [Option<u64>]) -> u64 {
+        let _pinned = epochs::pin();
+        let nodes = self.fetch_lines(keys.iter().copied());
         let mut again = 0;
         for (at, (&key, node)) in keys.iter().zip(&nodes).enumerate() {
             point();
