@@ -266,10 +266,10 @@ impl Index {
 
     /// Walks down to the data nodes of up to [`LOOKUPS`](super::LOOKUPS) keys and fetches the lines in which they are predicted: first all nodes, then all
     /// lines. The thread is pinned.
-    pub(super) fn fetch_lines<'a>(
-        &'a self,
+    pub(super) fn fetch_lines(
+        &self,
         keys: impl Iterator<Item = u64> + Clone,
-    ) -> [Option<&'a Node>; super::LOOKUPS] {
+    ) -> [Option<&Node>; super::LOOKUPS] {
         let mut nodes: [Option<&Node>; super::LOOKUPS] = [None; super::LOOKUPS];
         let root = Child(self.root.load(Ordering::Acquire));
         for (key, found) in keys.clone().zip(&mut nodes) {
