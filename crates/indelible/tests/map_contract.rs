@@ -1,15 +1,17 @@
 //! The whole contract of a map against `BTreeMap`, with hostile keys, every kind of index, every leaf size, and crashes in
 //! between.
 
+#[path = "shared/image.rs"]
+mod image;
 #[path = "shared/kinds.rs"]
 mod kinds;
 
+use image::crash;
 use indelible::{CompareExchange, Error, Key, Kind, Map, MapOptions, Pool, Range};
 use kinds::{KINDS, map_of};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::path::Path;
 
 #[derive(Clone, Debug)]
 enum Operation {
@@ -189,14 +191,6 @@ fn assert_ranges(map: &Map<u64, u64>, model: &Model, a: u64, b: u64) {
     }
 }
 
-/// What a `kill -9` leaves: every store that was executed, and nothing that a close would add.
-fn crash(path: &Path, pool: Pool, map: Map<u64, u64>) {
-    let image = path.with_extension("image");
-    std::fs::copy(path, &image).unwrap();
-    drop((pool, map));
-    std::fs::rename(&image, path).unwrap();
-}
-
 fn run(options: MapOptions, operations: Vec<Operation>) {
     let directory = tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
@@ -208,7 +202,7 @@ fn run(options: MapOptions, operations: Vec<Operation>) {
     for operation in operations {
         match operation {
             Operation::Crash => {
-                crash(&path, pool, map);
+                crash(&path, || drop((pool, map)));
                 pool = Pool::open(&path).unwrap();
                 map = pool.open_map("m").unwrap();
             }

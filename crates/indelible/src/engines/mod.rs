@@ -273,6 +273,10 @@ pub(crate) trait Ordered: Engine {
     ) -> Result<()>;
 }
 
+#[cfg(all(test, not(loom)))]
+#[path = "../../tests/shared/image.rs"]
+mod image;
+
 /// Once more, with small nodes.
 #[cfg(all(test, not(loom)))]
 #[path = "../../tests/maps/linearizable.rs"]

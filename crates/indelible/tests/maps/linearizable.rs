@@ -3,6 +3,7 @@
 //! `INDELIBLE_ROUNDS` makes it longer, `INDELIBLE_SEED` begins elsewhere. The library's own tests run it a second time, with small
 //! nodes, so that nodes of all kinds come and go all the time.
 
+use super::image::crash;
 use indelible::{CompareExchange, Kind, Map, MapOptions, Pool, PoolOptions};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -394,10 +395,7 @@ fn round(directory: &Path, kind: Kind, seed: u64, operations: u64) {
         contents = found;
         if part == 0 {
             // What kill -9 would have left.
-            let image = path.with_extension("image");
-            std::fs::copy(&path, &image).unwrap();
-            drop((map, pool));
-            std::fs::rename(&image, &path).unwrap();
+            crash(&path, || drop((map, pool)));
         } else {
             drop(map);
             pool.close().unwrap();

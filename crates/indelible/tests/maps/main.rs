@@ -12,6 +12,8 @@ mod concurrency;
 mod costs;
 mod counts;
 mod face;
+#[path = "../shared/image.rs"]
+mod image;
 mod key_encodings;
 #[path = "../shared/kinds.rs"]
 mod kinds;

@@ -3,12 +3,12 @@
 //!
 //! The library's own tests run it a second time, with small nodes.
 
+use super::image::crash;
 use super::spatial_model::{Model, compare, contains, corners, distance, intersects, sorted};
 use indelible::{
     Box2, Box3, Error, Geometry, Point2, Point3, Pool, Spatial, SpatialKind, SpatialOptions,
 };
 use proptest::prelude::*;
-use std::path::Path;
 
 /// Coordinates of a shape of any type: the lower corner, and what is added to it for the upper corner of a box.
 type Raw = ([f64; 3], [f64; 3]);
@@ -374,14 +374,6 @@ fn layouts<G: Geometry>() -> Vec<SpatialOptions> {
     in_plane.filter(can_be).collect()
 }
 
-/// What a `kill -9` leaves: every store that was executed, and nothing that a close would add.
-fn crash<G: Geometry>(path: &Path, pool: Pool, spatial: Spatial<G>) {
-    let image = path.with_extension("image");
-    std::fs::copy(path, &image).unwrap();
-    drop((pool, spatial));
-    std::fs::rename(&image, path).unwrap();
-}
-
 fn run<G: Geometry>(layout: usize, (field, operations): (Field, Vec<Operation>)) {
     let layouts = layouts::<G>();
     let options = &layouts[layout % layouts.len()];
@@ -393,7 +385,7 @@ fn run<G: Geometry>(layout: usize, (field, operations): (Field, Vec<Operation>))
     let mut model = Model::default();
     for operation in operations {
         match operation {
-            Operation::Crash => crash(&path, pool, spatial),
+            Operation::Crash => crash(&path, || drop((pool, spatial))),
             Operation::Close => {
                 drop(spatial);
                 pool.close().unwrap();

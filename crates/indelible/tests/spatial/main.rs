@@ -8,5 +8,8 @@ mod costs;
 mod face;
 mod globe;
 mod hilbert_counts;
+mod hilbert_quality;
+#[path = "../shared/image.rs"]
+mod image;
 mod spatial_model;
 mod threads;

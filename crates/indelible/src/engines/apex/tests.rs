@@ -2,6 +2,7 @@
 
 use super::divide::Growth;
 use super::layout::Radix;
+use crate::engines::image::crash;
 use crate::{Key, Kind, Map, MapOptions, Pool};
 use proptest::prelude::*;
 use std::cell::RefCell;
@@ -161,11 +162,7 @@ impl Tested {
             drop(map);
             pool.close().unwrap();
         } else {
-            // The file as `kill -9` would leave it.
-            let image = self.path.with_extension("image");
-            std::fs::copy(&self.path, &image).unwrap();
-            drop((pool, map));
-            std::fs::rename(&image, &self.path).unwrap();
+            crash(&self.path, || drop((pool, map)));
         }
         let pool = Pool::options().huge_pages(false).open(&self.path).unwrap();
         let map = pool.open_map("m").unwrap();

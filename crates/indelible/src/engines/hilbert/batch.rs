@@ -13,26 +13,26 @@ impl<G: Geometry> Tree<G> {
     /// See [`Spatial::insert_batch`](crate::engines::Spatial::insert_batch). O(n log n) for the sort, and one way down per leaf.
     pub(super) fn insert_batch(&self, records: &mut Vec<(G, u64)>) -> Result<()> {
         while !records.is_empty() {
-            let had_grid = self.grid.get().is_some();
+            let grid = self.grids.number();
             // Descending, since records are taken out from the end. Without a grid all keys are equal.
             let key =
                 |(shape, payload): &(G, u64)| Reverse(self.key(&Record::new(shape, *payload)));
             records.sort_by_cached_key(key);
-            while !records.is_empty() && self.is_grid_as(had_grid) {
-                let added = self.insert_run(records, had_grid)?;
+            while !records.is_empty() && self.grids.number() == grid {
+                let added = self.insert_run(records, grid)?;
                 records.truncate(records.len() - added);
             }
         }
         Ok(())
     }
 
-    /// Inserts as many of the last records, which are in descending order of their keys with or without a grid, as one leaf takes. Returns how
-    /// many: none if the grid has been chosen meanwhile, and the order is another one.
-    fn insert_run(&self, records: &[(G, u64)], had_grid: bool) -> Result<usize> {
+    /// Inserts as many of the last records, which are in descending order of their keys in a grid, as one leaf takes. Returns how
+    /// many: none if the grid is another one meanwhile, and so the order.
+    fn insert_run(&self, records: &[(G, u64)], grid: u32) -> Result<usize> {
         let mut run = Vec::with_capacity(Shape::<G>::RECORDS);
         let _guard = epochs::pin();
         loop {
-            if !self.is_grid_as(had_grid) {
+            if self.grids.number() != grid {
                 return Ok(0);
             }
             let all = records.iter().rev();
@@ -57,7 +57,7 @@ impl<G: Geometry> Tree<G> {
                 self.make_reach(record)?;
                 bounds = bounds.join(Bounds::of(&record.rect::<G>()));
             }
-            let Some(locked) = self.lock_room(key, &bounds, had_grid)? else {
+            let Some(locked) = self.lock_room(key, &bounds, grid)? else {
                 continue;
             };
             // The leaf covers `key`, and so all records from the first one's smallest key on that are below its end: records with the smallest key of

@@ -1,9 +1,10 @@
 //! Bulk load: builds a whole index that is not reachable, and makes it the contents of the empty index with one store.
 
-use super::grid::{Reach, extent_of};
+use super::grid::Reach;
 use super::inner::{Bounds, Child, Entry, Inner, key_of};
 use super::insert::ORDINALS;
 use super::layout::{RootWords, Shape};
+use super::learn::{centres, extent_of};
 use super::recover::{Found, spread_equals};
 use super::{Tree, root_block_at};
 use crate::concurrency::epochs;
@@ -12,7 +13,7 @@ use crate::engines::inner_nodes::{InnerTree, lock_empty_tree};
 use crate::engines::parallel::{helpers, in_parallel};
 use crate::engines::rect::{Coded, Record, expect_numbers, order_by_curve};
 use crate::pool::Offset;
-use crate::spatial::{Geometry, Grid, MAX_AXES, Rect, centre};
+use crate::spatial::{Geometry, Grid, MAX_AXES, Rect};
 use crate::{Error, Result};
 use std::sync::Mutex;
 
@@ -48,8 +49,12 @@ impl<G: Geometry> Tree<G> {
         let chain = self
             .build_chain(records, &coded, fill)
             .inspect_err(|_| self.space.free_now(root))?;
-        self.switch_root(root, &chain, &extent, records)?;
-        let _ = self.grid.set(grid);
+        // COMMIT hilbert.load: the catalog entry's root. Before this store recovery sees the empty index, and all that was loaded is swept; after
+        // it, it sees all records, and the old root block and the empty leaf are swept.
+        self.switch_root(root, &chain, &extent, records, "hilbert.load")?;
+        if self.grids.get().is_none() {
+            self.grids.replace(grid);
+        }
         drop(held);
         self.locks.entry(head.get()).add(records.len() as i64);
         drop(bottom_guard);
@@ -96,23 +101,19 @@ impl<G: Geometry> Tree<G> {
 
     /// The extent of the grid: as it was chosen, or by these records.
     fn extent_for(&self, records: &[(G, u64)]) -> Result<Rect> {
-        let root = self.root_block()?;
-        if self.grid.get().is_some() {
-            let word = |i: usize| f64::from_bits(root.extent[i].load());
-            return Ok(Rect {
-                low: std::array::from_fn(word),
-                high: std::array::from_fn(|axis| word(MAX_AXES + axis)),
-            });
+        if self.grids.get().is_some() {
+            return self.stored_extent();
         }
-        let centres = records.iter().fold(Rect::NOTHING, |all, (shape, _)| {
-            let at = centre(shape);
-            all.join(&Rect { low: at, high: at })
-        });
-        Ok(extent_of(&centres))
+        Ok(extent_of(&centres(records.iter().map(|&(shape, _)| shape))))
     }
 
     /// Writes the leaves of the chain, which nothing leads to as yet.
-    fn build_chain(&self, records: &[(G, u64)], coded: &[Coded], fill: f64) -> Result<Vec<Found>> {
+    pub(super) fn build_chain(
+        &self,
+        records: &[(G, u64)],
+        coded: &[Coded],
+        fill: f64,
+    ) -> Result<Vec<Found>> {
         // Rounded up, so that leaves are not emptier than asked for.
         let per_leaf = (Shape::<G>::RECORDS as f64 * fill).ceil().max(1.0) as usize;
         let count = coded.len().div_ceil(per_leaf);
@@ -173,12 +174,14 @@ impl<G: Geometry> Tree<G> {
         ))
     }
 
-    fn switch_root(
+    /// Fills a new root block and makes it that of the index: the commit of the change `name`, whose caller says what recovery sees before and after.
+    pub(super) fn switch_root(
         &self,
         new: Offset,
         chain: &[Found],
         extent: &Rect,
         records: &[(G, u64)],
+        name: &'static str,
     ) -> Result<()> {
         let mut reach = self.reach.now();
         if G::COORDINATES > G::AXES {
@@ -202,20 +205,15 @@ impl<G: Geometry> Tree<G> {
                 directories: std::array::from_fn(|i| Offset::from_word(old.directories[i].load())),
             },
         );
-        self.pm.named("hilbert.load").fence();
-        // COMMIT hilbert.load: the catalog entry's root. Before this store recovery sees the empty index, and all that was loaded is swept; after
-        // it, it sees all records, and the old root block and the empty leaf are swept.
-        self.pm.commit(
-            &self.core.entry(self.place.slot).roots[0],
-            new.get(),
-            "hilbert.load",
-        );
+        self.pm.named(name).fence();
+        self.pm
+            .commit(&self.core.entry(self.place.slot).roots[0], new.get(), name);
         self.reach.set(reach);
         Ok(())
     }
 
     /// Replaces all inner nodes below the root, which is locked.
-    fn index_chain(&self, chain: &[Found]) {
+    pub(super) fn index_chain(&self, chain: &[Found]) {
         let is_counted = self.count.is_complete();
         let entry = |leaf: &Found| {
             let child = Child::leaf(leaf.offset, is_counted);

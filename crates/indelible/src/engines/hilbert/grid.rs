@@ -3,23 +3,18 @@
 use super::Bug;
 use super::Tree;
 use super::layout::RootBlock;
-use super::leaf::Leaf;
+use super::learn::Grids;
 use crate::concurrency::sync::lock;
 use crate::pmem::planted::planted;
 use crate::spatial::{Geometry, Grid, MAX_AXES, Rect, centre};
 use crate::{Error, Result};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
-
-/// How much larger than the box of the first records the extent of the grid is, on each side, as a share of that box. What lies outside the extent
-/// costs quality and nothing else.
-const LEARNED_MARGIN: f64 = 1.0;
 
 /// The grid that the root block has, if it was chosen.
-pub(super) fn read<G: Geometry>(root: &RootBlock) -> Result<OnceLock<Grid>> {
-    let grid = OnceLock::new();
+pub(super) fn read<G: Geometry>(root: &RootBlock) -> Result<Grids> {
     match root.grid.load_acquire() {
-        0 => {}
+        0 => Ok(Grids::default()),
         1 => {
             let word = |i: usize| f64::from_bits(root.extent[i].load());
             let extent = Rect {
@@ -30,51 +25,11 @@ pub(super) fn read<G: Geometry>(root: &RootBlock) -> Result<OnceLock<Grid>> {
             if !(0..G::AXES).all(is_sound) {
                 return Err(Error::Damaged("the extent of a spatial index".into()));
             }
-            let _ = grid.set(Grid::new(&extent, G::AXES));
+            Ok(Grids::with(Grid::new(&extent, G::AXES)))
         }
-        other => {
-            return Err(Error::Damaged(format!(
-                "a spatial index has grid {other:#x}"
-            )));
-        }
-    }
-    Ok(grid)
-}
-
-/// The extent that suits these records, if more of their kind follow.
-pub(super) fn extent_of(records: &Rect) -> Rect {
-    let mut extent = *records;
-    for axis in 0..MAX_AXES {
-        let finite = |x: f64| x.clamp(f64::MIN / 4.0, f64::MAX / 4.0);
-        let (low, high) = (finite(extent.low[axis]), finite(extent.high[axis]));
-        let margin = (high - low) * LEARNED_MARGIN;
-        (extent.low[axis], extent.high[axis]) = (low - margin, high + margin);
-    }
-    extent
-}
-
-impl<G: Geometry> Tree<G> {
-    /// Chooses the grid by the records of the only leaf, which is full and locked. The caller splits the leaf afterwards.
-    pub(super) fn choose_grid(&self, leaf: Leaf<'_, G>) -> Result<()> {
-        let centres = leaf.records().fold(Rect::NOTHING, |all, (_, record)| {
-            let at = centre(&record.shape::<G>());
-            all.join(&Rect { low: at, high: at })
-        });
-        let extent = extent_of(&centres);
-        let root = self.root_block()?;
-        let words = extent.low.iter().chain(&extent.high);
-        for (cell, coordinate) in root.extent.iter().zip(words) {
-            self.pm.store(cell, coordinate.to_bits());
-        }
-        self.pm.flush(&root.extent);
-        self.pm.named("hilbert.extent").fence();
-        // COMMIT hilbert.grid: `grid`. Before this store recovery sees one leaf and no grid; after it, one leaf, and the grid by which it will be
-        // split.
-        self.pm.commit(&root.grid, 1, "hilbert.grid");
-        self.pm.note("grid chosen", 0);
-        // Other threads find the grid changed once they have locked the leaf.
-        let _ = self.grid.set(Grid::new(&extent, G::AXES));
-        Ok(())
+        other => Err(Error::Damaged(format!(
+            "a spatial index has grid {other:#x}"
+        ))),
     }
 }
 

@@ -42,7 +42,7 @@ impl<G: Geometry> Tree<G> {
     /// smallest key. The greatest is [`ORDINALS`] above it. 0 while all records are in one leaf and the grid has not been chosen.
     #[inline(always)]
     pub(super) fn key(&self, record: &Record) -> Key {
-        match self.grid.get() {
+        match self.grids.get() {
             Some(grid) => {
                 let code = grid.code_of(&record.shape::<G>());
                 key_of(code, record.tie::<G>() & !(ORDINALS as u64))
@@ -60,22 +60,17 @@ impl<G: Geometry> Tree<G> {
         key | Key::from(ordinal)
     }
 
-    /// Whether the grid is what it was when a key was computed with or without it.
-    pub(super) fn is_grid_as(&self, had_grid: bool) -> bool {
-        had_grid || self.grid.get().is_none()
-    }
-
     /// The leaf that covers `key`, locked, with room for a record, and with `bounds` in all boxes above. `None` if the caller has to begin again:
-    /// a full leaf has been split, or the grid is not what it was when `key` was computed.
+    /// a full leaf has been split, or the grid is not the one in which `key` was computed.
     #[inline(always)]
     pub(super) fn lock_room(
         &self,
         key: Key,
         bounds: &Bounds,
-        had_grid: bool,
+        grid: u32,
     ) -> Result<Option<LockedLeaf<'_, G>>> {
         let locked = self.lock_leaf(key, Some(bounds))?;
-        if !self.is_grid_as(had_grid) {
+        if self.grids.number() != grid {
             return Ok(None);
         }
         if locked.leaf.is_full() {
@@ -91,9 +86,9 @@ impl<G: Geometry> Tree<G> {
         let bounds = Bounds::of(&record.rect::<G>());
         let _guard = epochs::pin();
         loop {
-            let had_grid = self.grid.get().is_some();
+            let grid = self.grids.number();
             let key = self.key_to_insert(self.key(&record));
-            let Some(locked) = self.lock_room(key, &bounds, had_grid)? else {
+            let Some(locked) = self.lock_room(key, &bounds, grid)? else {
                 continue;
             };
             locked.leaf.insert(self.pm, &record);
@@ -128,12 +123,12 @@ impl<G: Geometry> Tree<G> {
 
     /// The leaf that holds a record equal to this one, locked, and the slot; `None` if there is none. The caller is pinned.
     fn lock_record(&self, record: &Record) -> Result<Option<(LockedLeaf<'_, G>, usize)>> {
-        let had_grid = self.grid.get().is_some();
+        let grid = self.grids.number();
         let first = self.key(record);
         let mut key = first;
         loop {
             let locked = self.lock_leaf(key, None)?;
-            if !self.is_grid_as(had_grid) {
+            if self.grids.number() != grid {
                 drop(locked);
                 return self.lock_record(record);
             }
@@ -142,7 +137,7 @@ impl<G: Geometry> Tree<G> {
             }
             // Equal records may be in several leaves.
             match locked.high {
-                Some(high) if had_grid && high <= first | ORDINALS => key = high,
+                Some(high) if grid > 0 && high <= first | ORDINALS => key = high,
                 _ => return Ok(None),
             }
         }

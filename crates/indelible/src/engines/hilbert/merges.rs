@@ -38,6 +38,13 @@ impl Merges {
         self.count.store(count + 1, Ordering::Release);
     }
 
+    /// All leaves have been replaced by others.
+    pub(super) fn note_everywhere(&self) {
+        let _recent = lock(&self.recent);
+        // More than are remembered, so that any of them may have been anywhere.
+        self.count.fetch_add(RECENT as u64 + 1, Ordering::Release);
+    }
+
     /// Merges so far.
     pub(super) fn count(&self) -> u64 {
         self.count.load(Ordering::Acquire)

@@ -24,6 +24,7 @@
 //! | merge | up to a leaf, 2 | the same |
 //! | move (compaction) | a leaf + 1, 2 | the sibling of the left neighbour, or the head in the root block |
 //! | choice of the grid | 2, 2 | `grid` in the root block |
+//! | another grid, learned from more records | up to 64 leaves + 2, 2 | the catalog entry's root; see `learn` |
 //! | bulk load | streamed, 2 | the catalog entry's root |
 //!
 //! # What readers see
@@ -45,6 +46,7 @@ mod inner;
 mod insert;
 mod layout;
 mod leaf;
+mod learn;
 mod merges;
 mod nearest;
 mod options;
@@ -67,17 +69,18 @@ use crate::engines::{Engine, Fact, Nearest, Neighbour, Place, Report, Spatial};
 use crate::kernels::SimdLevel;
 use crate::pmem::Pm;
 use crate::pool::{Offset, PoolCore, Space};
-use crate::spatial::{Geometry, Grid, MAX_AXES, Metric, Rect};
+use crate::spatial::{Geometry, MAX_AXES, Metric, Rect};
 use crate::{Error, Result};
 use grid::Reach;
 use inner::{Bounds, Child, Entry, Inner};
 use layout::{INTENTS, LEAF_BYTES, RootBlock, RootWords};
 use leaf::Leaves;
+use learn::Grids;
 use merges::Merges;
 use search::LockedLeaf;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 /// The chain of leaves and the inner nodes above it.
 struct Tree<G> {
@@ -92,7 +95,11 @@ struct Tree<G> {
     /// The root never moves: growing and shrinking change what is in it.
     root: NonNull<Inner>,
     /// From coordinates to codes; not chosen before the first leaf splits, unless the options say.
-    grid: OnceLock<Grid>,
+    grids: Grids,
+    /// Whether the options say what the grid is. It is never replaced then.
+    extent_is_declared: bool,
+    /// How many leaves there were when the extent was last looked at.
+    learned_at: AtomicU32,
     /// How far a record reaches from its centre.
     reach: Reach,
     /// Signposts into the chain.
@@ -125,7 +132,7 @@ unsafe impl<G: Geometry> Send for Tree<G> {}
 unsafe impl<G: Geometry> Sync for Tree<G> {}
 
 impl<G: Geometry> Tree<G> {
-    fn open(place: &Place) -> Result<Self> {
+    fn open(place: &Place, extent_is_declared: bool) -> Result<Self> {
         let core = &place.core;
         let space = core.space(place.slot, LEAF_BYTES as u32)?;
         let root_block = root_block(core, &space, place.slot)?;
@@ -137,7 +144,9 @@ impl<G: Geometry> Tree<G> {
             leaves: Leaves::new(core.base()),
             simd: SimdLevel::best(),
             locks: RecordLocks::new(records::LOCKS),
-            grid: grid::read::<G>(root_block)?,
+            grids: grid::read::<G>(root_block)?,
+            extent_is_declared,
+            learned_at: AtomicU32::new(0),
             reach: Reach::read(root_block)?,
             directory: Directory::open(place, &space, LEAF_BYTES as u32)?,
             place: place.clone(),
@@ -251,8 +260,8 @@ impl<G: Geometry> Engine for Index<G> {
         Ok(())
     }
 
-    fn open(place: &Place, _: HilbertOptions, _: u32) -> Result<Self> {
-        let tree = Tree::open(place)?;
+    fn open(place: &Place, options: HilbertOptions, _: u32) -> Result<Self> {
+        let tree = Tree::open(place, options.corners().is_some())?;
         let spaces = [Arc::clone(&tree.space)];
         Ok(Self { tree, spaces })
     }
@@ -369,4 +378,6 @@ crate::pmem::planted::bugs! { "hilbert":
     IntentClearedEarly,
     /// A larger box is inserted before the reach that says so is durable.
     ReachTooLate,
+    /// The records are written in the order of another grid, and keys are computed in the old one.
+    GridKept,
 }

@@ -297,7 +297,7 @@ impl<'a, G: Geometry, M: Metric> Attempt<'a, '_, '_, '_, G, M> {
     fn push_gap(&mut self, number: usize, slot: usize) -> Result<(), Obstacle> {
         let low = self.nodes[number].node.key(slot);
         let high = self.next_key(number, slot)?;
-        let Some(grid) = self.tree.grid.get() else {
+        let Some(grid) = self.tree.grids.get() else {
             return Err(Obstacle::Unindexed(low));
         };
         let last = high.map_or(u64::MAX, |high| code_of(high - 1));
@@ -326,7 +326,7 @@ impl<'a, G: Geometry, M: Metric> Attempt<'a, '_, '_, '_, G, M> {
         if is_between_signposts || quadrant.is_cell() {
             return Ok(Some(key));
         }
-        let Some(grid) = tree.grid.get() else {
+        let Some(grid) = tree.grids.get() else {
             return Ok(Some(low));
         };
         for child in quadrant.children() {

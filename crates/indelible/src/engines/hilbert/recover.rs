@@ -342,7 +342,7 @@ impl<G: Geometry> Tree<G> {
     /// The cells of the grid in which the centres lie of all records that meet `window` and that were there at the open; `None` if there is
     /// no grid, and so only one leaf.
     pub(super) fn cells_of(&self, window: &Rect) -> Option<([u32; MAX_AXES], [u32; MAX_AXES])> {
-        let grid: &Grid = self.grid.get()?;
+        let grid: &Grid = self.grids.get()?;
         Some(grid.window_cells(&self.reach.widened(window)))
     }
 }

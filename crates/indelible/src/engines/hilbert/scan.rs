@@ -317,7 +317,7 @@ impl<'a, G: Geometry> Search<'a, G> {
     /// A key of the unindexed range from `low` to `high` at which a record may begin that meets the windows; `None` if there is none.
     #[cold]
     fn first_in_gap(&self, low: Key, high: Option<Key>) -> Option<Key> {
-        let Some(grid) = self.tree.grid.get() else {
+        let Some(grid) = self.tree.grids.get() else {
             return Some(low);
         };
         let from = self.from.max(low);

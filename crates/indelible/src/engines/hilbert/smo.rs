@@ -45,8 +45,12 @@ impl<G: Geometry> Tree<G> {
             low,
             high,
         } = locked;
-        if self.grid.get().is_none() {
+        if self.grids.get().is_none() {
             return self.choose_grid(leaf);
+        }
+        if self.is_time_to_learn(spot.parent) {
+            drop(guard);
+            return self.learn();
         }
         // Not waited for: a search that keeps changes from beginning waits for the lock of the leaf.
         let Some(_change) = self.structure.try_begin() else {

@@ -1,5 +1,6 @@
 //! Every kind of spatial index against a list of records.
 
+use crate::engines::image::crash;
 use crate::{
     Box2, Box3, Geometry, Point2, Point3, Pool, PoolOptions, Spatial, SpatialKind, SpatialOptions,
 };
@@ -186,11 +187,7 @@ fn reopen(pool: Pool, path: &std::path::Path, cleanly: bool) -> Pool {
     if cleanly {
         pool.close().unwrap();
     } else {
-        // What a crash would leave at this moment.
-        let image = path.with_extension("image");
-        std::fs::copy(path, &image).unwrap();
-        drop(pool);
-        std::fs::rename(&image, path).unwrap();
+        crash(path, || drop(pool));
     }
     PoolOptions::new().open(path).unwrap()
 }

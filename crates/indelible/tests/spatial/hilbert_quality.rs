@@ -1,0 +1,71 @@
+//! How many leaves a window meets, whatever the order in which points are inserted.
+
+use crate::costs::mix;
+use indelible::{Box2, HilbertOptions, Point2, Pool};
+
+const POINTS: u64 = 100_000;
+
+/// The side of a window that holds 24 points on average.
+const SIDE: f64 = 0.015_491_933;
+
+/// A point of the unit square; points are spread evenly.
+fn place(i: u64) -> [f64; 2] {
+    let bits = mix(i);
+    let unit = |bits: u64| (bits & 0xffff_ffff) as f64 / (1u64 << 32) as f64;
+    [unit(bits >> 32), unit(bits)]
+}
+
+/// Leaves whose boxes meet a window of this side, on average over all places of the window.
+fn leaves_per_window(options: HilbertOptions, points: &[[f64; 2]]) -> f64 {
+    let pool = Pool::in_memory().unwrap();
+    let index = pool.spatial_with::<Point2>("s", options).unwrap();
+    for (payload, &[x, y]) in (0..).zip(points) {
+        index.insert(Point2::new(x, y), payload).unwrap();
+    }
+    assert_eq!(index.check().unwrap(), [""; 0]);
+    assert_eq!(index.len().unwrap(), points.len() as u64);
+    let meeting = |(leaf, _): (Box2, usize)| {
+        let (low, high) = (leaf.low, leaf.high);
+        (high.x - low.x + SIDE) * (high.y - low.y + SIDE)
+    };
+    index.leaves().unwrap().into_iter().map(meeting).sum()
+}
+
+#[test]
+fn the_order_of_inserts_costs_few_leaves() {
+    let random: Vec<[f64; 2]> = (0..POINTS).map(place).collect();
+    let sorted_by = |key: fn(&[f64; 2]) -> f64| {
+        let mut points = random.clone();
+        points.sort_by(|a, b| key(a).total_cmp(&key(b)));
+        points
+    };
+    let columns = |[x, y]: [f64; 2]| [(x * 300.0).floor() / 300.0, y];
+    let orders = [
+        ("in no order", random.clone()),
+        ("from west to east", sorted_by(|[x, _]| *x)),
+        ("from north to south", sorted_by(|[_, y]| -y)),
+        ("column by column", {
+            let mut points: Vec<_> = random.iter().copied().map(columns).collect();
+            points.sort_by(|a, b| a.partial_cmp(b).unwrap());
+            points
+        }),
+        (
+            "from the middle outwards",
+            sorted_by(|[x, y]| (x - 0.5).hypot(y - 0.5)),
+        ),
+        (
+            "tile by tile",
+            sorted_by(|[x, y]| (x * 30.0).floor() * 30.0 + (y * 30.0).floor()),
+        ),
+    ];
+    for (order, points) in orders {
+        let square = Box2::new(Point2::new(0.0, 0.0), Point2::new(1.0, 1.0));
+        let declared = leaves_per_window(HilbertOptions::default().extent(square), &points);
+        let learned = leaves_per_window(HilbertOptions::default(), &points);
+        println!("{order}: {declared:.2} leaves in a declared extent, {learned:.2} in a learned one");
+        assert!(
+            learned <= 1.15 * declared,
+            "{order}: {learned:.2} leaves per window, {declared:.2} with a declared extent"
+        );
+    }
+}
