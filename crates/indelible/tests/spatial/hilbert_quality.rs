@@ -62,7 +62,9 @@ fn the_order_of_inserts_costs_few_leaves() {
         let square = Box2::new(Point2::new(0.0, 0.0), Point2::new(1.0, 1.0));
         let declared = leaves_per_window(HilbertOptions::default().extent(square), &points);
         let learned = leaves_per_window(HilbertOptions::default(), &points);
-        println!("{order}: {declared:.2} leaves in a declared extent, {learned:.2} in a learned one");
+        println!(
+            "{order}: {declared:.2} leaves in a declared extent, {learned:.2} in a learned one"
+        );
         assert!(
             learned <= 1.15 * declared,
             "{order}: {learned:.2} leaves per window, {declared:.2} with a declared extent"

@@ -14,6 +14,8 @@ mod geo_index;
 #[cfg(feature = "peers")]
 mod kiddo;
 mod ours;
+#[cfg(all(test, feature = "peers"))]
+mod quality;
 #[cfg(feature = "peers")]
 mod rstar;
 #[cfg(test)]

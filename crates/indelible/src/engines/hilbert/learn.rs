@@ -39,8 +39,11 @@ const MARGIN: f64 = 16.0;
 /// The same where records come in an order, so that the box of the known ones says little: 11 of the 32 bits.
 const MARGIN_IF_GROWING: f64 = 1024.0;
 
-/// An axis along which the box of all records has become so much longer since the extent was learned is one along which records come in order.
+/// If the box of all records has become so much longer on an axis since the extent was learned, records come in an order.
 const GROWTH: f64 = 4.0;
+
+/// The same for an axis beside the one on which the box has grown least: the shape of the box has changed.
+const GROWTH_OF_ONE_AXIS: f64 = 1.5;
 
 /// Leaves of the index when the extent is looked at for the second time: there are eight times as many records as at the first time, so
 /// that an order shows.
@@ -134,15 +137,20 @@ fn better_extent(old: &Rect, records: &Rect, axes: usize) -> Option<Rect> {
     });
     let is_outside = (0..axes)
         .any(|axis| records.low[axis] < old.low[axis] || records.high[axis] > old.high[axis]);
-    let grows = |axis| {
-        let before = width(old, axis) / (1.0 + 2.0 * MARGIN);
-        let now = width(records, axis);
-        now == 0.0 || now > GROWTH * before
-    };
     if is_square && !is_outside {
         return None;
     }
-    if (0..axes).any(grows) {
+    let growth = |axis| {
+        let before = width(old, axis) / (1.0 + 2.0 * MARGIN);
+        match width(records, axis) {
+            // Nothing is known of this axis.
+            0.0 => f64::INFINITY,
+            now => now / before,
+        }
+    };
+    let most = (0..axes).map(growth).fold(0.0, f64::max);
+    let least = (0..axes).map(growth).fold(f64::INFINITY, f64::min);
+    if most > GROWTH || most > GROWTH_OF_ONE_AXIS * least {
         return Some(extent_if_growing(records, axes));
     }
     is_outside.then(|| extent_of(records))
@@ -194,6 +202,9 @@ impl<G: Geometry> Tree<G> {
             && (count == LEAVES_AT_SECOND_LOOK || bottom.is_full())
             && self.learned_at.load(Ordering::Relaxed) < count as u32
             && self.is_only_bottom(bottom)
+            // The sweep has been here: all leaves are indexed and counted.
+            && self.count.is_complete()
+            && self.grids.can_be_replaced()
     }
 
     fn is_only_bottom(&self, bottom: &Inner) -> bool {
@@ -201,19 +212,23 @@ impl<G: Geometry> Tree<G> {
         root.level() == 1 && root.count() == 1 && std::ptr::eq(root.node(0), bottom)
     }
 
-    /// Looks at the extent again, and replaces it if it does not suit. The caller holds no lock, and is pinned.
+    /// Looks at the extent again, now that there are so many leaves, and replaces it if it does not suit. The caller holds no lock, and is
+    /// pinned.
     #[cold]
-    pub(super) fn learn(&self) -> Result<()> {
+    pub(super) fn learn(&self, leaves: usize) -> Result<()> {
+        // Once, whatever comes of it: the caller goes on with its split.
+        let before = self.learned_at.fetch_max(leaves as u32, Ordering::Relaxed);
+        if before >= leaves as u32 {
+            return Ok(());
+        }
         let Ok(_reorganizing) = self.reorganizing.try_lock() else {
-            // The index is being compacted or loaded: at the next split.
+            // The index is being compacted or loaded.
             return Ok(());
         };
         let _change = self.announce();
         let Some(tree) = self.lock_small_tree()? else {
             return Ok(());
         };
-        self.learned_at
-            .store(tree.leaves.len() as u32, Ordering::Relaxed);
         let mut records = Vec::new();
         for &offset in &tree.leaves {
             let leaf = self.leaves.at(offset);
@@ -237,9 +252,6 @@ impl<G: Geometry> Tree<G> {
     /// Locks the tree, if it has one bottom node, and leaves that are all indexed and counted.
     fn lock_small_tree(&self) -> Result<Option<LockedTree<'_>>> {
         let mut wait = Wait::default();
-        if !self.count.is_complete() || !self.grids.can_be_replaced() {
-            return Ok(None);
-        }
         'again: loop {
             wait.step();
             let root = self.root();

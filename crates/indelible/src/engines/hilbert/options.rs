@@ -8,8 +8,8 @@ use crate::{Error, Result};
 /// How a new Hilbert index is laid out.
 ///
 /// Records are ordered by a grid that is laid over an *extent*. The extent changes no answer: what lies outside is found too, and only
-/// takes longer if much lies there. It is declared with [`extent`](Self::extent); without a declaration the index learns it from the
-/// records.
+/// takes longer if much lies there. It is declared with [`extent`](Self::extent); without a declaration the index learns it from
+/// the first records: when the first leaf splits, and again when there are 8 and 64 leaves, at which it may write these leaves anew.
 ///
 /// # Examples
 ///

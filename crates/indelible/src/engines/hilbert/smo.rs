@@ -49,8 +49,9 @@ impl<G: Geometry> Tree<G> {
             return self.choose_grid(leaf);
         }
         if self.is_time_to_learn(spot.parent) {
+            let leaves = spot.parent.count();
             drop(guard);
-            return self.learn();
+            return self.learn(leaves);
         }
         // Not waited for: a search that keeps changes from beginning waits for the lock of the leaf.
         let Some(_change) = self.structure.try_begin() else {
