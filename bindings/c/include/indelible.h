@@ -602,6 +602,37 @@ enum indelible_status indelible_spatial_insert(const struct indelible_spatial *i
                                                uint64_t payload);
 
 /**
+ * Adds `count` records; their distances are not looked at. Takes less time than single inserts if many records lie close
+ * together, since those of one leaf are made durable together.
+ *
+ * If any of the shapes is refused with INDELIBLE_STATUS_INVALID, nothing is added. After another failure, and while the call
+ * lasts, any part of the records may be there; when it returns INDELIBLE_STATUS_OK, all are durable.
+ *
+ * # Safety
+ *
+ * `index` is open; `count` records can be read from `records`.
+ */
+enum indelible_status indelible_spatial_insert_batch(const struct indelible_spatial *index,
+                                                     const struct indelible_spatial_record *records,
+                                                     size_t count);
+
+/**
+ * Fills the empty index with `count` records in any order, in one atomic step; their distances are not looked at. `fill`, from 0.1
+ * to 1, is the share of each leaf that is used; 0.7 leaves room for inserts. Much faster than inserts.
+ *
+ * Returns INDELIBLE_STATUS_NOT_EMPTY if the index has records, and INDELIBLE_STATUS_INVALID for shapes that indelible_spatial_insert
+ * refuses. After a failure or a crash the index is empty.
+ *
+ * # Safety
+ *
+ * `index` is open; `count` records can be read from `records`.
+ */
+enum indelible_status indelible_spatial_bulk_load(const struct indelible_spatial *index,
+                                                  const struct indelible_spatial_record *records,
+                                                  size_t count,
+                                                  double fill);
+
+/**
  * Removes one record with this shape and this payload, or returns INDELIBLE_STATUS_ABSENT if there is none.
  *
  * # Safety

@@ -40,7 +40,8 @@ pub use pool::{
 };
 pub use spatial::{
     INDELIBLE_BOX2, INDELIBLE_BOX3, INDELIBLE_POINT2, INDELIBLE_POINT3, SpatialBox, SpatialHandle,
-    SpatialRecord, indelible_spatial_close, indelible_spatial_contained, indelible_spatial_insert,
+    SpatialRecord, indelible_spatial_bulk_load, indelible_spatial_close,
+    indelible_spatial_contained, indelible_spatial_insert, indelible_spatial_insert_batch,
     indelible_spatial_intersecting, indelible_spatial_len, indelible_spatial_nearest,
     indelible_spatial_open, indelible_spatial_relocate, indelible_spatial_remove,
 };

@@ -272,3 +272,53 @@ fn null_is_refused_everywhere() {
     assert!(other.is_null() && record == NOTHING);
     close(pool, index);
 }
+
+#[test]
+fn many_records_are_added_at_once() {
+    let pool = in_memory();
+    let index = opened(pool, c"stops", INDELIBLE_POINT2, c"");
+    let record = |payload: u64| SpatialRecord {
+        shape: point((payload % 40) as f64, (payload / 40) as f64),
+        payload,
+        ..NOTHING
+    };
+    let records: Vec<SpatialRecord> = (0..1_000).map(record).collect();
+    let (loaded, added) = records.split_at(900);
+    let not_points = [
+        records[0],
+        SpatialRecord {
+            shape: rect(0.0, 0.0, 1.0, 1.0),
+            ..NOTHING
+        },
+    ];
+    let mut count = 0;
+    // SAFETY: the index is open; the arrays have so many records.
+    unsafe {
+        let (first, least) = (loaded.as_ptr(), loaded.len());
+        let load = |fill| indelible_spatial_bulk_load(index, first, least, fill);
+        assert_eq!(load(0.0), Status::Invalid);
+        assert_eq!(load(0.7), Status::Ok, "{}", last_error());
+        assert_eq!(load(0.7), Status::NotEmpty);
+        assert_eq!(
+            indelible_spatial_insert_batch(index, added.as_ptr(), added.len()),
+            Status::Ok
+        );
+        assert_eq!(
+            indelible_spatial_insert_batch(index, not_points.as_ptr(), 2),
+            Status::Invalid,
+            "and nothing is added"
+        );
+        assert_eq!(
+            indelible_spatial_insert_batch(index, null(), 1),
+            Status::Invalid
+        );
+        assert_eq!(indelible_spatial_len(index, &mut count), Status::Ok);
+    }
+    assert_eq!(count, 1_000);
+    assert_eq!(
+        payloads(index, rect(3.0, 0.0, 3.0, 4.0), false),
+        [3, 43, 83, 123, 163]
+    );
+    assert_eq!(payloads(index, rect(38.5, 23.5, 90.0, 90.0), false), [999]);
+    close(pool, index);
+}
