@@ -2,7 +2,7 @@
 
 use super::Spatial;
 use crate::Result;
-use crate::spatial::{Geometry, Rect, Windows};
+use crate::spatial::{Geometry, Grid, Rect, Windows, centre};
 
 /// A record of a spatial index.
 ///
@@ -30,6 +30,18 @@ impl<G> From<(G, u64)> for Record<G> {
     fn from((shape, payload): (G, u64)) -> Self {
         Self { shape, payload }
     }
+}
+
+/// The numbers of windows, in the order of their centres on a Hilbert curve over all of them.
+fn along_a_curve<W: Geometry>(windows: &[W]) -> Vec<usize> {
+    let centres = windows.iter().fold(Rect::NOTHING, |all, window| {
+        let at = centre(window);
+        all.join(&Rect { low: at, high: at })
+    });
+    let grid = Grid::new(&centres, W::AXES);
+    let mut numbers: Vec<usize> = (0..windows.len()).collect();
+    numbers.sort_by_cached_key(|&number| grid.code_of(&windows[number]));
+    numbers
 }
 
 /// The records that a search has found: an iterator that knows its length.
@@ -181,7 +193,8 @@ impl<G: Geometry> Spatial<G> {
     /// The records that have a point in common with each of `windows`, in the order of the windows: as [`intersecting`](Self::intersecting) for
     /// each of them.
     ///
-    /// Each search is a step by itself; the batch is not one snapshot.
+    /// Each search is a step by itself; the batch is not one snapshot. The windows are searched in the order of their centres on a Hilbert curve, so
+    /// that a search finds in the processor's caches what the one before has read: many small windows take less time than single searches.
     ///
     /// # Errors
     ///
@@ -201,13 +214,17 @@ impl<G: Geometry> Spatial<G> {
     /// # }
     /// ```
     pub fn query_batch(&self, windows: &[G::Window]) -> Result<Vec<Records<G>>> {
-        let windows: Result<Vec<Windows>> = windows
+        let accepted: Result<Vec<Windows>> = windows
             .iter()
             .map(|window| self.coordinates.windows(window))
             .collect();
-        let windows = windows?;
-        let searches = windows.iter().map(|windows| self.search(windows, |_| true));
-        searches.collect()
+        let accepted = accepted?;
+        let mut found: Vec<Records<G>> = Vec::new();
+        found.resize_with(windows.len(), || Records::new(Vec::new()));
+        for number in along_a_curve(windows) {
+            found[number] = self.search(&accepted[number], |_| true)?;
+        }
+        Ok(found)
     }
 
     /// The records that meet one of `windows` and whose boxes `accepts` returns `true` for.
