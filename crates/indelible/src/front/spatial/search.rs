@@ -194,7 +194,7 @@ impl<G: Geometry> Spatial<G> {
     /// each of them.
     ///
     /// Each search is a step by itself; the batch is not one snapshot. The windows are searched in the order of their centres on a Hilbert curve, so
-    /// that a search finds in the processor's caches what the one before has read: many small windows take less time than single searches.
+    /// that a search finds in the processor's caches what the one before has read, if there are many of them.
     ///
     /// # Errors
     ///
