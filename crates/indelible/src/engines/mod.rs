@@ -23,6 +23,7 @@ mod buffer;
 #[cfg(all(test, not(loom)))]
 mod damage;
 mod facts;
+mod flight;
 pub(crate) mod inner_nodes;
 mod kind;
 mod option;

@@ -44,7 +44,6 @@ mod build;
 mod bulk;
 mod check;
 mod compact;
-mod flight;
 mod insert;
 mod layout;
 mod model;
@@ -60,12 +59,13 @@ mod tests;
 pub use options::LoftOptions;
 
 use super::blocks::Blocks;
+use super::flight::{Flight, Settling};
 use super::{Decision, Engine, Fact, Lookup, Ordered, Place, ReadBuffer, Report, Unread};
 use crate::concurrency::records::{RecordCount, RecordLocks};
+use crate::pmem::planted::planted;
 use crate::pmem::{Cell, Pm};
 use crate::pool::Space;
 use crate::{Error, Result};
-use flight::Flight;
 use moving::RetiredParts;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -133,7 +133,14 @@ impl Index {
             pm,
             options,
             blocks: Blocks::new(&place.core, place.slot),
-            flight: Flight::new(pm, place.core.base()),
+            flight: Flight::new(
+                pm,
+                place.core.base(),
+                Settling {
+                    name: "loft.settle",
+                    is_left_out: || planted(Bug::ReadWithoutFlush),
+                },
+            ),
             locks: RecordLocks::new(COUNTERS),
             count: RecordCount::default(),
             root: AtomicUsize::new(0),
