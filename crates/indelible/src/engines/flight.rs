@@ -171,3 +171,21 @@ impl Flight {
         }
     }
 }
+
+/// A number of this thread, to choose its counter.
+#[inline(always)]
+pub(in crate::engines) fn thread_number() -> usize {
+    use std::cell::Cell;
+    use std::sync::atomic::AtomicUsize;
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
+    NUMBER.with(|number| {
+        if number.get() == usize::MAX {
+            // Four counters of 16 bytes lie in one line.
+            number.set(NEXT.fetch_add(4, Ordering::Relaxed));
+        }
+        number.get()
+    })
+}

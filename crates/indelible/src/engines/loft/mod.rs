@@ -59,7 +59,7 @@ mod tests;
 pub use options::LoftOptions;
 
 use super::blocks::Blocks;
-use super::flight::{Flight, Settling};
+use super::flight::{Flight, Settling, thread_number};
 use super::{Decision, Engine, Fact, Lookup, Ordered, Place, ReadBuffer, Report, Unread};
 use crate::concurrency::records::{RecordCount, RecordLocks};
 use crate::pmem::planted::planted;
@@ -163,23 +163,6 @@ impl Index {
     fn count_change(&self, change: i64) {
         self.locks.numbered(thread_number()).add_shared(change);
     }
-}
-
-/// A number of this thread, to choose its counter.
-#[inline(always)]
-fn thread_number() -> usize {
-    use std::cell::Cell;
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
-    }
-    NUMBER.with(|number| {
-        if number.get() == usize::MAX {
-            // Four counters of 16 bytes lie in one line.
-            number.set(NEXT.fetch_add(4, Ordering::Relaxed));
-        }
-        number.get()
-    })
 }
 
 impl Engine for Index {
