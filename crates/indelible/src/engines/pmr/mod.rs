@@ -259,7 +259,7 @@ crate::pmem::planted::bugs! { "pmr":
     MarkBeforeDescriptor,
     /// A change of several words is applied before the decision is durable.
     AppliedBeforeDecided,
-    /// A descriptor is used for another change while threads help with the one before.
+    /// A descriptor is used for another change, under the same number, while threads help with the one before.
     DescriptorReusedEarly,
     /// Recovery does not look at descriptors.
     ChangesForgotten,
@@ -273,8 +273,6 @@ crate::pmem::planted::bugs! { "pmr":
     RelocateInTwoCommits,
     /// A relocation between leaves does not count itself, so that searches do not know of it.
     RelocationNotCounted,
-    /// A thread that has not found a record says so without another look at what it has read.
-    AbsenceNotValidated,
     /// A reader does not flush what it has read from a line with a write in flight.
     ReadWithoutFlush,
     /// A slot is used again at once when its entry has gone out of use.

@@ -199,6 +199,9 @@ impl<G: Geometry> Words<G> {
                 if is_free && self.take_if_unused(users) {
                     let status = self.descriptor(number).status.load_acquire();
                     let status = Status::from_word(status).ok_or_else(not_a_descriptor)?;
+                    if planted(Bug::DescriptorReusedEarly) {
+                        return Ok((number, status.with(State::Undecided)));
+                    }
                     return Ok((number, status.next()));
                 }
             }

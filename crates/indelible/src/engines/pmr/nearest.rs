@@ -3,8 +3,9 @@
 //! that it has found. What a search by window relies on holds here too: see `search`.
 
 use super::Tree;
+use super::quiet::MOST_FAILURES;
 use crate::Result;
-use crate::engines::rect::{Best, MOST_FAILURES, Queue};
+use crate::engines::rect::{Best, Queue};
 use crate::engines::{Nearest, Neighbour};
 use crate::spatial::{Geometry, Metric};
 

@@ -9,13 +9,16 @@
 use super::Tree;
 use super::layout::{NO_RELOCATIONS, RELOCATIONS};
 use crate::concurrency::epochs;
-use crate::engines::rect::MOST_FAILURES;
+use crate::pmem::geometry::sized;
 use crate::pmem::schedule::point;
 use crate::spatial::Geometry;
 use crate::{Error, Result};
 use std::any::Any;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// Searches that have been disturbed so often are announced.
+pub(super) const MOST_FAILURES: usize = sized(3, 1);
 
 /// What a search has found, of whatever type.
 type Anything = Box<dyn Any + Send>;
@@ -86,7 +89,6 @@ impl<G: Geometry> Tree<G> {
         search: impl Fn(&Self) -> Result<T> + Send + Sync + 'static,
     ) -> Result<T> {
         let _guard = epochs::pin();
-        self.pm.note("pmr: search announced", 0);
         let announced = Box::into_raw(Box::new(Announced {
             search: Box::new(move |tree| Ok(Box::new(search(tree)?) as Anything)),
             found: AtomicPtr::new(null_mut()),

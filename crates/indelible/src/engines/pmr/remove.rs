@@ -6,14 +6,13 @@
 //! That a record is *not* there is only known of all leaves whose boxes contain its place together. So who does not find a record looks at the words
 //! of all nodes that it has read once more. If none of them has changed, all had these values at the moment in between, since no word has a value twice.
 
+use super::Tree;
 use super::layout::ROOT;
 use super::node::{Path, Step, View};
-use super::{Bug, Tree};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::engines::rect::{Link, Record};
 use crate::pmem::Cell;
-use crate::pmem::planted::planted;
 use crate::spatial::{Geometry, Rect};
 
 /// What a thread has found that looks for a record.
@@ -49,9 +48,6 @@ impl<G: Geometry> Tree<G> {
         if let Some((last, slot)) = self.look_below(root, &mut look)? {
             let steps = look.steps;
             return Ok(Found::At(Path { steps, last }, slot));
-        }
-        if planted(Bug::AbsenceNotValidated) {
-            return Ok(Found::Absent);
         }
         if look.meets_frozen {
             return Ok(Found::Disturbed);

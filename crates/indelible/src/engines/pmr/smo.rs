@@ -209,6 +209,7 @@ impl<G: Geometry> Tree<G> {
             for exchange in &mut exchanges {
                 self.words.exchange_all(std::slice::from_mut(exchange))?;
             }
+            self.replaced(&view);
             return Ok(Attempt::Done);
         }
         if self.words.exchange_all(&mut exchanges)? {
