@@ -20,8 +20,8 @@ impl<G: Geometry> Tree<G> {
     ///
     /// | step | what is durable | what recovery does |
     /// |---|---|---|
-    /// | 1. nodes are filled and flushed; fence | nodes that nothing leads to | sweeps them |
-    /// | 2. the word of the empty leaf, which is frozen, and the root, as `multiword` says | the new tree, in place of the leaf | sweeps the leaf |
+    /// | 1. nodes are filled and flushed | nodes that nothing leads to | sweeps them |
+    /// | 2. the word of the empty leaf, which is frozen, and the root, as `multiword` says; its first fence makes the nodes durable | the new tree, in place of the leaf | sweeps the leaf |
     pub(super) fn bulk_load(&self, records: &[(G, u64)], fill: f64) -> Result<()> {
         expect_numbers(records.len())?;
         let _guard = epochs::pin();
@@ -34,7 +34,6 @@ impl<G: Geometry> Tree<G> {
             blocks.iter().for_each(|&block| self.space.free_now(block));
         })?;
         self.pm.note("pmr: bulk load", 0);
-        self.pm.named("pmr.load").fence();
         // Another thread may insert, and remove what it has inserted.
         while !self.root_instead(&leaf, root)? {
             leaf = match self.only_leaf() {
@@ -51,9 +50,11 @@ impl<G: Geometry> Tree<G> {
 
     /// The root, which is an empty leaf: takes empty nodes out of the tree before. `NotEmpty` if there are records.
     fn only_leaf(&self) -> Result<View<'_, G>> {
-        loop {
+        // Each time a node leaves the tree.
+        for _ in 0..self.space.most_blocks() {
             let root = self.view(self.root()?)?;
             if root.word.is_frozen() {
+                self.expect_replaced(&root, None)?;
                 continue;
             }
             if root.level == 0 && root.bitmap() == 0 {
@@ -75,6 +76,8 @@ impl<G: Geometry> Tree<G> {
                 self.unlink(&path)?;
             }
         }
+        let problem = "empty nodes of the index do not leave the tree";
+        Err(Error::Damaged(problem.into()))
     }
 
     /// Writes a tree of these records, which nothing leads to as yet. Flushed without a fence. `blocks` gets its blocks.

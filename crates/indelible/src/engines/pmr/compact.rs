@@ -97,7 +97,11 @@ impl<G: Geometry> Tree<G> {
                     progress.is_over = self.move_child(child, end)? == Attempt::NoBlock;
                     false
                 }
-                _ => self.tend(child, work, progress)?,
+                _ => {
+                    let is_there = self.tend(child, work, progress)?;
+                    self.expect_replaced(&self.view(child)?, Some(&view))?;
+                    is_there
+                }
             };
             if is_there {
                 progress.done.insert(child.offset);

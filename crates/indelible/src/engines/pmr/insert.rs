@@ -29,9 +29,10 @@ impl<G: Geometry> Tree<G> {
     /// another thread has replaced a node on the way.
     pub(super) fn choose(&self, rect: &Rect) -> Result<Option<Path<'_, G>>> {
         let mut view = self.view(self.root()?)?;
-        let mut steps = Vec::with_capacity(view.level as usize);
+        let mut steps: Vec<Step<'_, G>> = Vec::with_capacity(view.level as usize);
         loop {
             if view.word.is_frozen() {
+                self.expect_replaced(&view, steps.last().map(|step| &step.view))?;
                 return Ok(None);
             }
             if view.level == 0 {

@@ -25,9 +25,9 @@
 //! | remove | 1, 1 | the word of the leaf |
 //! | relocate within a leaf | as an insert | the word of the leaf |
 //! | relocate between leaves | as an insert, and 9; 8 | `status` of a descriptor |
-//! | a node is copied or split; two are merged | the new nodes and their entries, 7 or 9; 7 or 9 | `status` of a descriptor |
-//! | an empty node leaves the tree; the root changes | 7, 7 | `status` of a descriptor |
-//! | bulk load | all nodes, 7; 7 | `status` of a descriptor |
+//! | a node is copied or split; two are merged | the new nodes and their entries, 7 or 9; 6 or 8 | `status` of a descriptor |
+//! | an empty node leaves the tree; the root changes | 7, 6 | `status` of a descriptor |
+//! | bulk load | all nodes, 7; 6 | `status` of a descriptor |
 //!
 //! A box grows by another entry that takes the place of the old one. Slots are not used again, so a node that has none left is copied, or split
 //! if it is more than three quarters full.

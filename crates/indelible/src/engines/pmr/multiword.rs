@@ -144,7 +144,7 @@ impl<G: Geometry> Words<G> {
     }
 
     /// Replaces the values of several words, if all have their old ones, and says whether they had. Durable when it returns. What the new values
-    /// lead to is durable.
+    /// lead to has been flushed: the fence of the descriptor comes before the first word changes.
     pub(super) fn exchange_all(&self, exchanges: &mut [Exchange<'_>]) -> Result<bool> {
         assert!(
             exchanges.len() <= MOST_WORDS,

@@ -140,6 +140,25 @@ impl<G: Geometry> Tree<G> {
         Ok(View { word, ..*view })
     }
 
+    /// An error if a node is frozen and yet in the tree: what `above` leads to. A node is frozen in the step in which it leaves the tree, so the word
+    /// above has changed since it was read.
+    pub(super) fn expect_replaced(
+        &self,
+        view: &View<'_, G>,
+        above: Option<&View<'_, G>>,
+    ) -> Result<()> {
+        let is_in_tree = match above {
+            _ if !view.word.is_frozen() => false,
+            None => self.root()? == view.link(),
+            Some(above) => !above.word.is_frozen() && self.again(above)?.word == above.word,
+        };
+        if is_in_tree {
+            let problem = format!("node {:#x} is in the tree and frozen", view.offset());
+            return Err(Error::Damaged(problem));
+        }
+        Ok(())
+    }
+
     /// Takes a free slot of a node.
     pub(super) fn take_slot(&self, view: &View<'_, G>) -> Option<usize> {
         let slots = self.slots.of(view.offset());

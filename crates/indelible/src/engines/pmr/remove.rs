@@ -67,7 +67,10 @@ impl<G: Geometry> Tree<G> {
     ) -> Result<Option<(View<'a, G>, usize)>> {
         let view = self.view(link)?;
         look.seen.push((&view.node.block.word, view.word.0));
-        look.meets_frozen |= view.word.is_frozen();
+        if view.word.is_frozen() {
+            self.expect_replaced(&view, look.steps.last().map(|step| &step.view))?;
+            look.meets_frozen = true;
+        }
         if view.level == 0 {
             let mut slots = view.slots();
             let slot = slots.find(|&slot| view.entry(slot) == look.record);

@@ -13,8 +13,8 @@
 //!
 //! | step | what is durable | what recovery does |
 //! |---|---|---|
-//! | 1. nodes are filled, and their entries are written to free slots of the parent; fence | nodes and entries that nothing leads to | sweeps the nodes |
-//! | 2. the change of several words | as `multiword` says: all words, or none | sweeps the nodes that are not in the tree |
+//! | 1. nodes are filled, and their entries are written to free slots of the parent; flush | nodes and entries that nothing leads to | sweeps the nodes |
+//! | 2. the change of several words, whose first fence makes all of that durable | as `multiword` says: all words, or none | sweeps the nodes that are not in the tree |
 
 use super::layout::{MOST_LEVELS, ROOT, Word};
 use super::multiword::Exchange;
@@ -195,7 +195,6 @@ impl<G: Geometry> Tree<G> {
             word = word.with(1 << slot);
         }
         self.note_replacement(&view, &groups, area);
-        self.pm.named("pmr.prepared").fence();
         self.slots.of(parent.offset()).take_used(1 << old);
         let mut exchanges = [
             self.freezing(&view),
@@ -291,7 +290,6 @@ impl<G: Geometry> Tree<G> {
             self.pm.note("pmr: root growth", u64::from(level > 1));
         }
         self.note_replacement(view, groups, area);
-        self.pm.named("pmr.prepared").fence();
         if self.root_instead(view, Link { offset, level })? {
             return Ok(Attempt::Done);
         }
@@ -351,7 +349,6 @@ impl<G: Geometry> Tree<G> {
         let offset = self.space.alloc()?;
         self.fill(offset, 0, &[]);
         self.pm.note("pmr: leaf planted", 0);
-        self.pm.named("pmr.prepared").fence();
         if !self.root_instead(root, Link { offset, level: 0 })? {
             self.free(&[offset]);
         }
@@ -419,7 +416,6 @@ impl<G: Geometry> Tree<G> {
         self.write_child(parent, slot, &new.child);
         self.pm
             .note("pmr: nodes merged", u64::from(first.level > 0));
-        self.pm.named("pmr.prepared").fence();
         let gone = 1 << a | 1 << b;
         self.slots.of(parent.offset()).take_used(gone);
         let mut exchanges = [

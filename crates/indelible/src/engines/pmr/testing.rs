@@ -2,6 +2,7 @@
 
 use super::Bug;
 use crate::engines::SpatialKind;
+use crate::engines::testing::Mutant::{EarlyCommit, NoFence, Swapped};
 
 use crate::engines::testing::SpatialOperation::{
     BulkLoad, Insert, Relocate, Remove, Shrink, Window,
@@ -17,6 +18,9 @@ use rand::{RngExt, SeedableRng};
 /// Operations of one thread, at most. Each box that grows and each node that is replaced is several durable steps here, and a node of the checker's size
 /// is replaced every few changes, so that 200 operations have as many events as 600 of the other engines.
 const MOST_ALONE: usize = 60;
+
+const FREED_LATER: &str = "an extent that is freed later is found owned, and swept";
+const NO_TRANSACTION: &str = "a removal that empties a leaf is done, too, when the leaf is unlinked; and a batch is not one transaction";
 
 /// What the crash checker has to know of the PM-RTree.
 pub(crate) struct Testing;
@@ -82,7 +86,33 @@ impl Suite<SpatialKind> for Testing {
     }
 
     fn equivalent_mutants(&self) -> &'static [EquivalentMutant] {
-        const LIST: &[EquivalentMutant] = &[];
+        const LIST: &[EquivalentMutant] = &[
+            EquivalentMutant::new(
+                NoFence("pmr.recover"),
+                "the next fence of the thread that opens does for both; a second recovery does again what is not durable",
+            ),
+            EquivalentMutant::seldom(
+                NoFence("pmr.move-descriptors"),
+                "the old block is used again after further fences of the thread that has moved it",
+            ),
+            EquivalentMutant::new(EarlyCommit("pmr.remove"), "a removal depends on nothing"),
+            EquivalentMutant::new(Swapped("pool.free", "pmr.mark"), FREED_LATER),
+            EquivalentMutant::seldom(Swapped("pmr.apply", "pool.free"), FREED_LATER),
+            EquivalentMutant::seldom(Swapped("pmr.remove", "pmr.mark"), NO_TRANSACTION),
+            EquivalentMutant::seldom(Swapped("pmr.decide", "pmr.insert"), NO_TRANSACTION),
+            EquivalentMutant::seldom(
+                Swapped("pmr.mark", "pool.take"),
+                "the extent was taken for another change than that of the mark",
+            ),
+            EquivalentMutant::seldom(
+                Swapped("pmr.mark", "pmr.enlarge"),
+                "two commits of two changes, of which the first has failed",
+            ),
+            EquivalentMutant::seldom(
+                Swapped("pmr.move-descriptors", "pmr.mark"),
+                "the next change has a descriptor of another block, mostly",
+            ),
+        ];
         LIST
     }
 
