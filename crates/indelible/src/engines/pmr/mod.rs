@@ -273,8 +273,6 @@ crate::pmem::planted::bugs! { "pmr":
     RelocateInTwoCommits,
     /// A relocation between leaves does not count itself, so that searches do not know of it.
     RelocationNotCounted,
-    /// A reader does not flush what it has read from a line with a write in flight.
-    ReadWithoutFlush,
     /// A slot is used again at once when its entry has gone out of use.
     SlotReusedAtOnce,
     /// A node that has left the tree is freed at once, and not when no reader can hold it any more.

@@ -35,7 +35,6 @@ impl Suite<SpatialKind> for Testing {
             // Records run to and fro.
             "pmr.RelocationNotCounted" => Some(5),
             "pmr.DescriptorReusedEarly" => Some(RACE),
-            "pmr.ReadWithoutFlush" => Some(MEETING),
             _ => None,
         }
     }
