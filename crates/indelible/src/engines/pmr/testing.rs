@@ -99,6 +99,19 @@ impl Suite<SpatialKind> for Testing {
             EquivalentMutant::seldom(Swapped("pmr.apply", "pool.free"), FREED_LATER),
             EquivalentMutant::seldom(Swapped("pmr.remove", "pmr.mark"), NO_TRANSACTION),
             EquivalentMutant::seldom(Swapped("pmr.decide", "pmr.insert"), NO_TRANSACTION),
+            EquivalentMutant::seldom(Swapped("pmr.decide", "pool.free"), FREED_LATER),
+            EquivalentMutant::seldom(
+                Swapped("pmr.insert", "pmr.apply"),
+                "the insert has not returned when its thread finishes the change of another one",
+            ),
+            EquivalentMutant::seldom(
+                Swapped("pmr.apply", "pmr.remove"),
+                "recovery does what is applied once more, in a word of another node than that of the removal",
+            ),
+            EquivalentMutant::seldom(
+                Swapped("pmr.decide", "pmr.enlarge"),
+                "between the two the same thread applies the change, unless others have",
+            ),
             EquivalentMutant::seldom(
                 Swapped("pmr.mark", "pool.take"),
                 "the extent was taken for another change than that of the mark",
