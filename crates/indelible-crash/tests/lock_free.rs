@@ -5,8 +5,11 @@
 //! noticed by its steps. The allocator's locks are the exception that is allowed: the stack of the stopped thread tells.
 
 use indelible_crash::Memory;
+use indelible_crash::indelible::checker::AnyKind;
 use indelible_crash::indelible::checker::{self, Scheduler};
-use indelible_crash::indelible::{Durability, Kind, Map, MapOptions, Pool, PoolOptions};
+use indelible_crash::indelible::{
+    Box2, Durability, Kind, Map, MapOptions, Point2, Pool, PoolOptions, Spatial, SpatialKind,
+};
 use shuttle::scheduler::{Schedule, Task, TaskId};
 use shuttle::sync::atomic::AtomicBool;
 use std::cell::{Cell, RefCell};
@@ -86,32 +89,111 @@ impl shuttle::scheduler::Scheduler for Stopping {
     }
 }
 
-/// What the first thread does: every operation, and enough inserts in one place for changes of structure.
-fn first_work(map: &Map<u64, u64>) {
-    map.get(8).unwrap();
-    map.insert(8, 1).unwrap();
-    map.remove(16).unwrap();
-    for key in 0..40 {
-        map.insert(key * 8 + 3, key).unwrap();
-    }
-    assert!(map.iter().count() > 40);
-    map.update(24, 7).unwrap();
-    map.insert(u64::MAX, 1).unwrap();
+/// An index, and what two threads do with it.
+trait Shared: Send + Sync {
+    /// What the first thread does: every operation, and enough inserts in one place for changes of structure.
+    fn first_work(&self);
+    /// What the other thread does beside it.
+    fn other_work(&self);
+    /// What is wrong with the index.
+    fn problems(&self) -> Vec<String>;
 }
 
-/// What the other thread does beside it.
-fn other_work(map: &Map<u64, u64>) {
-    for key in 0..30 {
-        map.insert(key * 8 + 5, key).unwrap();
-        assert_eq!(map.get(key * 8 + 5).unwrap(), Some(key));
-        map.get(key * 8 + 3).unwrap();
+impl Shared for Map<u64, u64> {
+    fn first_work(&self) {
+        self.get(8).unwrap();
+        self.insert(8, 1).unwrap();
+        self.remove(16).unwrap();
+        for key in 0..40 {
+            self.insert(key * 8 + 3, key).unwrap();
+        }
+        assert!(self.iter().count() > 40);
+        self.update(24, 7).unwrap();
+        self.insert(u64::MAX, 1).unwrap();
     }
-    for key in 0..30 {
-        map.insert(key * 8, key).unwrap();
-        assert_eq!(map.remove(key * 8 + 5).unwrap(), Some(key));
+
+    fn other_work(&self) {
+        for key in 0..30 {
+            self.insert(key * 8 + 5, key).unwrap();
+            assert_eq!(self.get(key * 8 + 5).unwrap(), Some(key));
+            self.get(key * 8 + 3).unwrap();
+        }
+        for key in 0..30 {
+            self.insert(key * 8, key).unwrap();
+            assert_eq!(self.remove(key * 8 + 5).unwrap(), Some(key));
+        }
+        assert!(self.iter().count() >= 30);
+        self.insert(u64::MAX - 1, 1).unwrap();
     }
-    assert!(map.iter().count() >= 30);
-    map.insert(u64::MAX - 1, 1).unwrap();
+
+    fn problems(&self) -> Vec<String> {
+        self.check().unwrap()
+    }
+}
+
+/// A place of a payload: its number is 0 or 1.
+fn place(payload: u64, number: u64) -> Point2 {
+    Point2::new((payload * 5 % 17) as f64, (payload + number * 40) as f64)
+}
+
+fn found(index: &Spatial<Point2>) -> usize {
+    let everything = Box2::new(Point2::new(-1.0, -1.0), Point2::new(1e3, 1e3));
+    index.intersecting(everything).unwrap().count()
+}
+
+impl Shared for Spatial<Point2> {
+    fn first_work(&self) {
+        for payload in 100..112 {
+            self.insert(place(payload, 0), payload).unwrap();
+        }
+        assert!(found(self) >= 12);
+        for payload in 100..104 {
+            let moved = self.relocate(payload, place(payload, 0), place(payload, 1));
+            assert!(moved.unwrap());
+            assert!(self.remove(place(payload, 1), payload).unwrap());
+        }
+        assert!(!self.remove(place(900, 0), 900).unwrap());
+        let nearest = self.nearest(place(50, 0)).unwrap();
+        assert_eq!(nearest.take(4).count(), 4);
+    }
+
+    fn other_work(&self) {
+        for payload in 20..34 {
+            self.insert(place(payload, 0), payload).unwrap();
+        }
+        for payload in 20..34 {
+            let moved = self.relocate(payload, place(payload, 0), place(payload, 1));
+            assert!(moved.unwrap());
+        }
+        assert!(found(self) >= 14);
+        let nearest = self.nearest(place(30, 1)).unwrap();
+        assert_eq!(nearest.take(4).count(), 4);
+        for payload in 20..34 {
+            assert!(self.remove(place(payload, 1), payload).unwrap());
+        }
+        assert!(!self.remove(place(20, 1), 20).unwrap());
+    }
+
+    fn problems(&self) -> Vec<String> {
+        self.check().unwrap()
+    }
+}
+
+/// An index of a kind, with ten records.
+fn create(kind: AnyKind, pool: &Pool) -> Arc<dyn Shared> {
+    match kind {
+        AnyKind::Map(kind) => {
+            let map: Map<u64, u64> = pool.map_with("m", MapOptions::from(kind)).unwrap();
+            (0..10).for_each(|key| drop(map.insert(key * 8, key)));
+            Arc::new(map)
+        }
+        AnyKind::Spatial(kind) => {
+            let index: Spatial<Point2> = pool.spatial_with("m", kind).unwrap();
+            (0..10).for_each(|payload| index.insert(place(payload, 0), payload).unwrap());
+            Arc::new(index)
+        }
+        AnyKind::Strings(_) => unreachable!("no kind of these is free of locks"),
+    }
 }
 
 /// How a run ended: whether the first thread came to the point, and, if the other one was blocked, where the first one was.
@@ -120,7 +202,7 @@ struct Ended {
     blocked: Option<String>,
 }
 
-fn run(kind: Kind, stop_at: u64, wants_stack: bool) -> Ended {
+fn run(kind: AnyKind, stop_at: u64, wants_stack: bool) -> Ended {
     let memory = Arc::new(Memory::new(1 << 20));
     let pool = PoolOptions::new()
         .durability(Durability::PowerLoss)
@@ -128,21 +210,21 @@ fn run(kind: Kind, stop_at: u64, wants_stack: bool) -> Ended {
         .boot_identity([7; 16])
         .create_memory(&memory)
         .unwrap();
-    let map: Map<u64, u64> = pool.map_with("m", MapOptions::from(kind)).unwrap();
-    (0..10).for_each(|key| drop(map.insert(key * 8, key)));
+    let index = create(kind, &pool);
     PASSED.set(0);
     STOP_AT.set(stop_at);
     STOPPED.set(false);
     BLOCKED.set(false);
     WANTS_STACK.set(wants_stack);
-    let map = Arc::new(map);
     let pool = Arc::new(pool);
     let work = {
-        let (map, pool) = (Arc::clone(&map), Arc::clone(&pool));
+        let (index, pool) = (Arc::clone(&index), Arc::clone(&pool));
         move || {
-            let handles = [first_work as fn(&Map<u64, u64>), other_work].map(|work| {
-                let (map, _pool) = (Arc::clone(&map), Arc::clone(&pool));
-                shuttle::thread::spawn(move || work(&map))
+            let works: [fn(&dyn Shared); 2] =
+                [|index| index.first_work(), |index| index.other_work()];
+            let handles = works.map(|work| {
+                let (index, _pool) = (Arc::clone(&index), Arc::clone(&pool));
+                shuttle::thread::spawn(move || work(&*index))
             });
             handles
                 .into_iter()
@@ -161,11 +243,7 @@ fn run(kind: Kind, stop_at: u64, wants_stack: bool) -> Ended {
     };
     shuttle::Runner::new(stopping, config).run(work);
     checker::set(None);
-    assert_eq!(
-        map.check().unwrap(),
-        [""; 0],
-        "{kind}: stopped at {stop_at}"
-    );
+    assert_eq!(index.problems(), [""; 0], "{kind}: stopped at {stop_at}");
     let ended = Ended {
         is_reached: STOPPED.get(),
         blocked: BLOCKED.get().then(|| STACK.take()),
@@ -188,7 +266,7 @@ fn is_in_allocator(stack: &str) -> bool {
 
 /// Stops the first thread at each point in turn, every `step`-th of them. Returns how many there were, and where the other thread was blocked
 /// outside the allocator.
-fn stop_everywhere(kind: Kind, step: usize) -> (u64, Vec<String>) {
+fn stop_everywhere(kind: AnyKind, step: usize) -> (u64, Vec<String>) {
     let mut blocked = Vec::new();
     for stop_at in (1..).step_by(step) {
         let ended = run(kind, stop_at, false);
@@ -210,15 +288,25 @@ fn stop_everywhere(kind: Kind, step: usize) -> (u64, Vec<String>) {
 
 #[test]
 fn nobody_waits_for_a_thread_of_a_loft_that_has_stopped() {
-    let (points, blocked) = stop_everywhere(Kind::Loft, 1);
+    let (points, blocked) = stop_everywhere(AnyKind::Map(Kind::Loft), 1);
     println!("loft: stopped at {points} points");
     assert!(points > 500, "only {points} points");
     assert!(blocked.is_empty(), "{}", blocked.join("\n"));
 }
 
 #[test]
+fn nobody_waits_for_a_thread_of_a_pm_rtree_that_has_stopped() {
+    let (points, blocked) = stop_everywhere(AnyKind::Spatial(SpatialKind::PmRtree), 1);
+    println!("pm-rtree: stopped at {points} points");
+    assert!(points > 500, "only {points} points");
+    assert!(blocked.is_empty(), "{}", blocked.join("\n"));
+}
+
+#[test]
 fn the_engines_with_locks_fail_this_test() {
-    for kind in [Kind::LbTree, Kind::Apex] {
+    let spatial = [SpatialKind::Hilbert, SpatialKind::Fbr].map(AnyKind::Spatial);
+    let maps = [Kind::LbTree, Kind::Apex].map(AnyKind::Map);
+    for kind in maps.into_iter().chain(spatial) {
         let (_, blocked) = stop_everywhere(kind, 7);
         assert!(!blocked.is_empty(), "{kind}");
     }

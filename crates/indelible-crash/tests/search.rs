@@ -31,7 +31,11 @@ fn limits(kind: AnyKind) -> Limits {
     if matches!(kind, AnyKind::Strings(_)) && !is_deep() {
         limits.nested_every *= 8;
     }
-    if kind == AnyKind::Spatial(SpatialKind::Fbr) && !is_deep() {
+    let is_published = matches!(
+        kind,
+        AnyKind::Spatial(SpatialKind::Fbr | SpatialKind::PmRtree)
+    );
+    if is_published && !is_deep() {
         limits.images_per_point = 80;
     }
     limits

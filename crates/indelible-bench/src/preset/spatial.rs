@@ -100,11 +100,17 @@ pub(super) fn spatial(scale: &Scale) -> Vec<Experiment> {
     experiments
 }
 
-/// Each kind of index with the protocol of persistent memory, as the paper has it, the variants of the FBR-tree, and the peer that can be changed.
+/// Each kind of index with the protocol of persistent memory, as the paper has it, with the variants of the FBR-tree, and the peer that can be changed.
 pub(super) fn paper_contestants() -> Vec<String> {
-    let default = format!("{}-pmem", name_of_spatial(SpatialKind::default()));
-    let ours = [default].into_iter().chain(flushing());
+    let ours = SpatialKind::all().iter().flat_map(|&kind| match kind {
+        SpatialKind::Fbr => flushing(),
+        _ => vec![in_persistent_memory(kind)],
+    });
     ours.chain(known(GROWN)).collect()
+}
+
+fn in_persistent_memory(kind: SpatialKind) -> String {
+    format!("{}-pmem", name_of_spatial(kind))
 }
 
 /// Points of figures 5 and 6, unless the scale says otherwise.
@@ -141,6 +147,6 @@ pub(super) fn paper(scale: &Scale) -> Vec<Experiment> {
 
 /// The FBR-tree, which differs in which nodes it flushes.
 fn flushing() -> Vec<String> {
-    let name = format!("{}-pmem", name_of_spatial(SpatialKind::Fbr));
+    let name = in_persistent_memory(SpatialKind::Fbr);
     vec![name.clone(), format!("{name}@flush=leaves")]
 }

@@ -23,6 +23,7 @@ mod buffer;
 #[cfg(all(test, not(loom)))]
 mod damage;
 mod facts;
+mod flight;
 pub(crate) mod inner_nodes;
 mod kind;
 mod option;
@@ -83,6 +84,8 @@ macro_rules! spatial_engines {
             Hilbert = 16, "hilbert", hilbert, HilbertOptions;
             /// The FBR-tree (Cho, Kim, Oh, Kim, Koh and Nam, IEEE TPDS 32(3), 2020), an R-tree whose inner nodes are durable too: to compare with.
             Fbr = 17, "fbr", fbr, FbrOptions;
+            /// The PM-RTree (Lavinsky and Zhang, SSDBM 2022), an R-tree whose operations wait for no other thread: to compare with.
+            PmRtree = 18, "pm-rtree", pmr, PmRtreeOptions;
         }
     };
 }

@@ -7,7 +7,7 @@ use super::{Geometry, MAX_AXES, Rect};
 /// Comparable distances are at least 0, never NaN, and [`distance`](Self::distance) rises with them. No geometry in a box is nearer than the
 /// [`bound`](Self::bound) of the box, rounding included: a search that skips boxes by their bounds finds what one that looks at all
 /// records finds.
-pub(crate) trait Metric {
+pub(crate) trait Metric: Clone + Send + Sync + 'static {
     /// The distance to a geometry, in a form that is cheap to compute and in the order of distances: its square, say.
     fn comparable<G: Geometry>(&self, shape: &G) -> f64;
 

@@ -3,12 +3,12 @@
 //! Records are packed into leaves in the order of their centres on a Hilbert curve, and nodes into the nodes above them (Kamel and Faloutsos: "On packing
 //! R-trees", CIKM 1993).
 
-use super::layout::{Entries, NODE_BYTES};
+use super::Writer;
+use super::layout::RootBlock;
 use super::node::{Chain, Child};
-use super::recover::grid_of;
-use super::{Root, Writer};
 use crate::engines::parallel::helpers;
-use crate::engines::rect::{Record, expect_numbers, order_by_curve};
+use crate::engines::rect::Link;
+use crate::engines::rect::{Record, begin_of, expect_numbers, grid_of, nodes_for, order_by_curve};
 use crate::pool::Offset;
 use crate::spatial::{Geometry, Rect};
 use crate::{Error, Result};
@@ -16,19 +16,6 @@ use std::sync::atomic::Ordering;
 
 /// Records per thread that a sort of a bulk load is worth another thread for: below that, starting the thread takes longer.
 const RECORDS_PER_HELPER: usize = 1 << 14;
-
-/// Into how many nodes so many entries are packed, if the share `fill` of each node is filled.
-fn nodes_for<G: Geometry>(level: u32, entries: usize, fill: f64) -> usize {
-    let most = Entries::<G>::most(level);
-    // Two at least, so that each level has fewer nodes than the one below.
-    let per_node = ((most as f64 * fill).ceil() as usize).clamp(2, most);
-    entries.div_ceil(per_node).max(1)
-}
-
-/// Where part `number` of `parts` equal parts of `count` things begins.
-fn begin_of(number: usize, parts: usize, count: usize) -> usize {
-    (count as u128 * number as u128 / parts as u128) as usize
-}
 
 impl<G: Geometry> Writer<'_, G> {
     /// See [`Spatial::bulk_load`](crate::engines::Spatial::bulk_load).
@@ -67,7 +54,7 @@ impl<G: Geometry> Writer<'_, G> {
                 .chain([block])
                 .for_each(|offset| tree.space.free_now(offset));
         })?;
-        let new = tree.nodes.root_block(block);
+        let new = tree.nodes.part::<RootBlock>(block);
         new.fill(tree.pm, root.offset, leaves[0].offset, 0);
         tree.pm.named("fbr.load").fence();
         // COMMIT fbr.load: the catalog entry's root. Before this store recovery sees the old tree, and all that was built is swept; after it,
@@ -111,7 +98,7 @@ impl<G: Geometry> Writer<'_, G> {
     }
 
     /// Writes inner nodes above nodes of one level, the leaves, which nothing leads to as yet, and returns the root. Flushed without a fence.
-    pub(super) fn build_above(&self, leaves: &[Child], fill: f64) -> Result<Root> {
+    pub(super) fn build_above(&self, leaves: &[Child], fill: f64) -> Result<Link> {
         let mut counts = Vec::new();
         let mut count = leaves.len();
         while count > 1 {
@@ -136,7 +123,7 @@ impl<G: Geometry> Writer<'_, G> {
             };
             children = (0..count).zip(free.by_ref()).map(node).collect();
         }
-        Ok(Root {
+        Ok(Link {
             offset: children[0].offset,
             level,
         })
@@ -155,5 +142,3 @@ impl<G: Geometry> Writer<'_, G> {
         Ok(records)
     }
 }
-
-const _: () = assert!(NODE_BYTES.is_power_of_two());

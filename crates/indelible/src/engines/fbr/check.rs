@@ -1,10 +1,10 @@
 //! Looking at everything: `check` and `stat`.
 
-use super::insert::common;
 use super::layout::{Entries, NODE_BYTES};
 use super::node::{Child, Node};
-use super::{Root, Tree, Writer};
+use super::{Tree, Writer};
 use crate::Result;
+use crate::engines::rect::{Link, common};
 use crate::engines::{Fact, Report};
 use crate::pool::Offset;
 use crate::spatial::{Geometry, MAX_AXES, Rect};
@@ -34,7 +34,7 @@ impl<G: Geometry> Tree<G> {
         report.expect(state == 0, || format!("the log has state {state:#x}"));
         let mut leaves = BTreeSet::new();
         let mut waiting = vec![(root, EVERYTHING)];
-        while let Some((Root { offset, level }, within)) = waiting.pop() {
+        while let Some((Link { offset, level }, within)) = waiting.pop() {
             let node = self.node(offset, level)?;
             report.reach(offset, NODE_BYTES as u64);
             if level > 0 {
@@ -103,14 +103,14 @@ fn children_within<G: Geometry>(
     level: u32,
     within: &Rect,
     report: &mut Report,
-) -> Vec<(Root, Rect)> {
+) -> Vec<(Link, Rect)> {
     report.expect(node.count() > 0, || {
         format!("inner node {:#x} has no children", node.offset)
     });
     let child_in = |slot: usize| {
         let Child { rect, offset } = node.child(level, slot);
         let level = level - 1;
-        (Root { offset, level }, common(within, &rect))
+        (Link { offset, level }, common(within, &rect))
     };
     node.slots(level).map(child_in).collect()
 }

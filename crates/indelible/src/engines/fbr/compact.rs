@@ -3,10 +3,11 @@
 //! A move copies a node to a block further to the front, and replaces the link to it in its parent; for a leaf also the links of its neighbours in the
 //! chain. It commits as a split does, and searches that know the old node go on in it.
 
-use super::layout::{Entries, NODE_BYTES};
+use super::layout::{Entries, NODE_BYTES, RootBlock};
 use super::log::Store;
 use super::node::{Chain, Node};
-use super::{Root, Tree, Writer};
+use super::{Tree, Writer};
+use crate::engines::rect::Link;
 use crate::engines::rect::Record;
 use crate::pmem::Cell;
 use crate::pool::{MOST_ROUNDS, Offset};
@@ -74,7 +75,7 @@ impl<'a, G: Geometry> Writer<'a, G> {
         let words = tree.root_block();
         let word = |cell: &Cell| Offset::from_word(cell.load());
         tree.pm.note("root block moved", NODE_BYTES as u64);
-        tree.nodes.root_block(new).fill(
+        tree.nodes.part::<RootBlock>(new).fill(
             tree.pm,
             word(&words.root),
             word(&words.head),
@@ -99,10 +100,10 @@ impl<'a, G: Geometry> Writer<'a, G> {
             let level = root.level;
             self.tree
                 .root
-                .store(Root { offset, level }.to_word(), Ordering::Release);
+                .store(Link { offset, level }.to_word(), Ordering::Release);
         }
         let mut waiting = vec![self.tree.root()];
-        while let Some(Root { offset, level }) = waiting.pop() {
+        while let Some(Link { offset, level }) = waiting.pop() {
             if level == 0 {
                 continue;
             }
@@ -117,7 +118,7 @@ impl<'a, G: Geometry> Writer<'a, G> {
                     };
                     offset = moved;
                 }
-                waiting.push(Root {
+                waiting.push(Link {
                     offset,
                     level: level - 1,
                 });

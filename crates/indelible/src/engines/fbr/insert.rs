@@ -4,7 +4,7 @@ use super::layout::Entries;
 use super::node::Node;
 use super::{Bug, Writer};
 use crate::Result;
-use crate::engines::rect::Record;
+use crate::engines::rect::{Cost, Record};
 use crate::pmem::planted::planted;
 use crate::spatial::{Geometry, Rect};
 
@@ -29,38 +29,6 @@ impl<'a, G: Geometry> Path<'a, G> {
     }
 }
 
-/// The volume of a box on its axes, and the sum of its sides. Neither is NaN.
-pub(super) fn volume_and_margin(rect: &Rect, axes: usize) -> (f64, f64) {
-    let side = |axis: usize| {
-        let (low, high) = (rect.low[axis], rect.high[axis]);
-        // The side of a box that lies at one infinity is zero.
-        if low < high { high - low } else { 0.0 }
-    };
-    let volume = (0..axes).map(side).fold(1.0, |volume, side| {
-        // Infinity times zero is no number.
-        if side == 0.0 { 0.0 } else { volume * side }
-    });
-    let volume = if volume.is_nan() { 0.0 } else { volume };
-    (volume, (0..axes).map(side).sum())
-}
-
-/// What two boxes have in common; inverted on an axis on which that is nothing.
-pub(super) fn common(a: &Rect, b: &Rect) -> Rect {
-    Rect {
-        low: std::array::from_fn(|axis| a.low[axis].max(b.low[axis])),
-        high: std::array::from_fn(|axis| a.high[axis].min(b.high[axis])),
-    }
-}
-
-/// By how much a measure grows. Infinite if it is infinite afterwards.
-fn growth(before: f64, after: f64) -> f64 {
-    if after == f64::INFINITY {
-        after
-    } else {
-        after - before
-    }
-}
-
 impl<'a, G: Geometry> Writer<'a, G> {
     /// The way to a leaf for `rect`: at each node to the child whose box grows least, in volume, then in margin; then to the smallest one.
     pub(super) fn choose(&self, rect: &Rect) -> Result<Path<'a, G>> {
@@ -68,21 +36,13 @@ impl<'a, G: Geometry> Writer<'a, G> {
         let mut steps = Vec::with_capacity(root.level as usize);
         let mut node = self.tree.node(root.offset, root.level)?;
         for level in (1..=root.level).rev() {
-            let cost = |slot: usize| {
-                let old = node.rect(level, slot);
-                let (volume, margin) = volume_and_margin(&old, G::AXES);
-                let (new_volume, new_margin) = volume_and_margin(&old.join(rect), G::AXES);
-                [
-                    growth(volume, new_volume),
-                    growth(margin, new_margin),
-                    volume,
-                ]
-            };
-            let costs = node.slots(level).map(|slot| (cost(slot), slot));
-            let least = costs.min_by(|(a, _), (b, _)| {
-                let order = a.iter().zip(b).map(|(a, b)| a.total_cmp(b));
-                order.fold(std::cmp::Ordering::Equal, std::cmp::Ordering::then)
+            let costs = node.slots(level).map(|slot| {
+                (
+                    Cost::of_growth(&node.rect(level, slot), rect, G::AXES),
+                    slot,
+                )
             });
+            let least = costs.min_by(|(a, _), (b, _)| a.compare(b));
             let Some((_, slot)) = least else {
                 let problem = format!("inner node {:#x} has no children", node.offset);
                 return Err(crate::Error::Damaged(problem));
@@ -128,7 +88,7 @@ impl<'a, G: Geometry> Writer<'a, G> {
         let free = leaf.free();
         assert!(free != 0, "invariant: a leaf that is chosen has room");
         let slot = free.trailing_zeros() as usize;
-        leaf.write(self.tree.pm, slot, record);
+        leaf.write(self.tree.pm, 0, slot, record);
         self.flush(0, leaf.cells(0, slot));
         1 << slot
     }

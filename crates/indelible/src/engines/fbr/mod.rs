@@ -68,7 +68,7 @@ pub use options::FbrOptions;
 use crate::concurrency::locks::WriteGuard;
 use crate::concurrency::records::{self, RecordCount, RecordLocks};
 use crate::concurrency::sync::lock;
-use crate::engines::rect::Changes;
+use crate::engines::rect::{Changes, Link, Record};
 use crate::engines::{Engine, Fact, Nearest, Neighbour, Place, Report, Spatial};
 use crate::pmem::Pm;
 use crate::pmem::planted::planted;
@@ -93,7 +93,7 @@ struct Tree<G> {
     /// Versions of nodes.
     locks: RecordLocks,
     count: RecordCount,
-    /// The root: see [`Root`].
+    /// The root: a [`Link`].
     root: AtomicU64,
     /// Held by the thread that writes.
     writing: Mutex<()>,
@@ -105,28 +105,6 @@ struct Tree<G> {
     /// What building the inner nodes anew took at the open, if that was necessary.
     rebuilt: Rebuilt,
 }
-
-/// The offset of the root node, and its level in the low byte, which the offset of a block leaves free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Root {
-    offset: Offset,
-    level: u32,
-}
-
-impl Root {
-    fn to_word(self) -> u64 {
-        self.offset.get() | u64::from(self.level)
-    }
-
-    fn from_word(word: u64) -> Self {
-        Self {
-            offset: Offset::from_word(word & !0xff),
-            level: (word & 0xff) as u32,
-        }
-    }
-}
-
-const _: () = assert!(NODE_BYTES >= 256 && MOST_LEVELS < 256);
 
 impl<G: Geometry> Tree<G> {
     fn open(place: &Place, options: FbrOptions) -> Result<Self> {
@@ -152,8 +130,8 @@ impl<G: Geometry> Tree<G> {
         Ok(tree)
     }
 
-    fn root(&self) -> Root {
-        Root::from_word(self.root.load(Ordering::Acquire))
+    fn root(&self) -> Link {
+        Link::from_word(self.root.load(Ordering::Acquire))
     }
 
     fn root_block_offset(&self) -> Offset {
@@ -162,7 +140,7 @@ impl<G: Geometry> Tree<G> {
 
     /// The root block, whose offset has been validated when the index was opened.
     fn root_block(&self) -> &RootBlock {
-        self.nodes.root_block(self.root_block_offset())
+        self.nodes.part(self.root_block_offset())
     }
 
     /// The node at an offset that the file holds, which has to be one of `level`. The caller holds the mutex, or nobody else uses the tree.
@@ -235,15 +213,10 @@ impl<'a, G: Geometry> Writer<'a, G> {
     }
 
     /// Makes a node of these entries, which nothing leads to as yet, at a block that has just been allocated. Flushed without a fence.
-    fn fill(
-        &self,
-        offset: Offset,
-        level: u32,
-        entries: &[crate::engines::rect::Record],
-        chain: Chain,
-    ) {
+    fn fill(&self, offset: Offset, level: u32, entries: &[Record], chain: Chain) {
         let node = self.tree.nodes.at(offset);
-        node.fill(self.tree.pm, level, entries, chain);
+        let word = Word::new(level, (1 << entries.len()) - 1);
+        node.fill(self.tree.pm, word.0, level, entries, chain);
         if self.is_durable(level) {
             self.tree.pm.named("fbr.fill").flush(node.block);
         }
@@ -268,7 +241,7 @@ impl<'a, G: Geometry> Writer<'a, G> {
     }
 
     /// Makes another node the root of the tree.
-    fn commit_root(&self, root: Root) {
+    fn commit_root(&self, root: Link) {
         if !planted(Bug::RootInDramOnly) {
             // COMMIT fbr.root: the root of the tree. Before this store recovery sees the tree with its old root; after it, with the new one. Both
             // lead to the same records: one is the only child of the other.
@@ -313,10 +286,10 @@ impl<G: Geometry> Engine for Index<G> {
         let (leaf, root) = (space.alloc()?, space.alloc()?);
         let nodes = Nodes::<G>::new(core.base());
         let node = nodes.at(leaf);
-        node.fill(pm, 0, &[], Chain::default());
+        node.fill(pm, Word::new(0, 0).0, 0, &[], Chain::default());
         pm.flush(node.block);
         nodes
-            .root_block(root)
+            .part::<RootBlock>(root)
             .fill(pm, leaf, leaf, core.generation());
         // Needs no flush: it lies in the line of the word that commits the entry.
         pm.store(&core.entry(place.slot).roots[0], root.get());

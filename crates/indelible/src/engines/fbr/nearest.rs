@@ -2,28 +2,12 @@
 //! by the least distance that something in their boxes can have, and the search ends when the first of the heap is farther away than the records
 //! that it has found. What a search by window relies on holds here too: see `search`.
 
-use super::{Root, Tree};
+use super::Tree;
 use crate::Result;
-use crate::engines::rect::Best;
+use crate::engines::rect::Link;
+use crate::engines::rect::{Best, Queue};
 use crate::engines::{Nearest, Neighbour};
 use crate::spatial::{Geometry, Metric};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
-/// Nodes in the order of distances, which are at least 0, so that their bits are in the order of the numbers; then in that of their offsets.
-#[derive(Default)]
-struct Queue(BinaryHeap<Reverse<(u64, u64)>>);
-
-impl Queue {
-    fn push(&mut self, bound: f64, link: Root) {
-        self.0.push(Reverse((bound.to_bits(), link.to_word())));
-    }
-
-    fn pop(&mut self) -> Option<(f64, Root)> {
-        let Reverse((bound, link)) = self.0.pop()?;
-        Some((f64::from_bits(bound), Root::from_word(link)))
-    }
-}
 
 impl<G: Geometry> Tree<G> {
     /// See [`Spatial::nearest`](crate::engines::Spatial::nearest).
@@ -53,7 +37,7 @@ impl<G: Geometry> Tree<G> {
             if bound > within {
                 break;
             }
-            let Root { level, .. } = link;
+            let Link { level, .. } = link;
             self.read_whole(link, |node| {
                 near.clear();
                 children.clear();
@@ -75,7 +59,7 @@ impl<G: Geometry> Tree<G> {
             near.drain(..).for_each(|neighbour| best.offer(neighbour));
             for (bound, offset) in children.drain(..).filter(|(bound, _)| *bound <= within) {
                 let level = level - 1;
-                queue.push(bound, Root { offset, level });
+                queue.push(bound, Link { offset, level });
             }
         }
         Ok(best.into_sorted())

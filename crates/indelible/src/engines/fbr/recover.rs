@@ -9,11 +9,12 @@
 
 use super::node::{Child, Node};
 use super::options::Flush;
-use super::{Bug, Root, Tree, Writer};
-use crate::engines::rect::order_by_curve;
+use super::{Bug, Tree, Writer};
+use crate::engines::rect::Link;
+use crate::engines::rect::{grid_of, order_by_curve};
 use crate::pmem::planted::planted;
 use crate::pool::Offset;
-use crate::spatial::{Geometry, Grid, MAX_AXES, Rect, centre};
+use crate::spatial::{Geometry, MAX_AXES, Rect};
 use crate::{Error, Result};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -52,7 +53,7 @@ impl<G: Geometry> Tree<G> {
                 return Err(Error::Damaged(problem));
             }
             self.node(offset, level)?;
-            let root = Root { offset, level };
+            let root = Link { offset, level };
             self.root.store(root.to_word(), Ordering::Release);
         } else if is_read_only {
             return Err(Error::NotClean);
@@ -218,15 +219,6 @@ fn along_curve<G: Geometry>(leaves: Vec<Child>) -> Vec<Child> {
     order.iter().map(|&(_, at)| leaves[at as usize]).collect()
 }
 
-/// A grid over the centres of these records.
-pub(super) fn grid_of<G: Geometry>(records: &[(G, u64)]) -> Grid {
-    let centres = records.iter().fold(Rect::NOTHING, |all, (shape, _)| {
-        let at = centre(shape);
-        all.join(&Rect { low: at, high: at })
-    });
-    Grid::new(&centres, G::AXES)
-}
-
 impl<'a, G: Geometry> Writer<'a, G> {
     /// Calls `visit` with every node and its level, parents before their children, until it returns `false`; returns what it returned last.
     pub(super) fn visit_nodes(
@@ -235,7 +227,7 @@ impl<'a, G: Geometry> Writer<'a, G> {
     ) -> Result<bool> {
         let mut waiting = vec![self.tree.root()];
         let mut visited = 0;
-        while let Some(Root { offset, level }) = waiting.pop() {
+        while let Some(Link { offset, level }) = waiting.pop() {
             let node = self.tree.node(offset, level)?;
             visited += 1;
             if visited > self.tree.space.most_blocks() {
@@ -246,7 +238,7 @@ impl<'a, G: Geometry> Writer<'a, G> {
                 return Ok(false);
             }
             if level > 0 {
-                waiting.extend(node.slots(level).map(|slot| Root {
+                waiting.extend(node.slots(level).map(|slot| Link {
                     offset: node.child(level, slot).offset,
                     level: level - 1,
                 }));

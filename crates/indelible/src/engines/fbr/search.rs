@@ -5,10 +5,11 @@
 //! new state of the parent, which the search has not read and does not read. So each record is met once. The head of `mod` says what relocations
 //! need besides.
 
+use super::Tree;
 use super::node::Node;
-use super::{Root, Tree};
 use crate::Result;
 use crate::concurrency::epochs;
+use crate::engines::rect::Link;
 use crate::engines::rect::MOST_FAILURES;
 use crate::spatial::{Geometry, Rect};
 
@@ -16,7 +17,7 @@ impl<G: Geometry> Tree<G> {
     /// Reads a node, which a link leads to that was read while the thread was pinned: calls `read` until no writer has come in between.
     pub(super) fn read_whole<T>(
         &self,
-        link: Root,
+        link: Link,
         mut read: impl FnMut(Node<'_, G>) -> T,
     ) -> Result<T> {
         self.expect_owned(link.offset)?;
@@ -70,7 +71,7 @@ impl<G: Geometry> Tree<G> {
                 for slot in node.slots(link.level) {
                     let child = node.child(link.level, slot);
                     if wants(&child.rect) {
-                        children.push(Root {
+                        children.push(Link {
                             offset: child.offset,
                             level: link.level - 1,
                         });

@@ -9,24 +9,20 @@
 //! | 2. an inner node: the word of the parent | the new nodes, in place of the old one | sweeps the old node |
 //! | 2. a leaf: the log, with the word of the parent and the links of the neighbours (`log`) | the same | does what the log says |
 //!
-//! Entries are divided as by the R*-tree (Beckmann, Kriegel, Schneider and Seeger, SIGMOD 1990): along the axis on which the margins of both
-//! halves are least in sum over all cuts, at the cut where the halves overlap least.
+//! Entries are divided as by the R*-tree (`rect::quality`).
 
-use super::insert::{Path, common, volume_and_margin};
+use super::insert::Path;
 use super::layout::{Entries, MOST_LEVELS};
 use super::log::Store;
 use super::node::{Chain, Child, Node};
-use super::{Bug, Root, Writer};
-use crate::engines::rect::{Record, slots};
+use super::{Bug, Writer};
+use crate::engines::rect::{Link, Record, divide, slots};
 use crate::pmem::Cell;
 use crate::pmem::planted::planted;
 use crate::pool::Offset;
-use crate::spatial::{Geometry, Rect, centre};
+use crate::spatial::{Geometry, Rect};
 use crate::{Error, Result};
 use std::sync::atomic::Ordering;
-
-/// Each half of a node gets at least one entry in so many, as in the R*-tree: 30 %.
-const LEAST_SHARE: f64 = 0.3;
 
 impl<'a, G: Geometry> Writer<'a, G> {
     /// Splits the node at a depth of a path, whose parent has two free entries. The root gets a parent instead, and nothing is split.
@@ -67,7 +63,8 @@ impl<'a, G: Geometry> Writer<'a, G> {
             let rect = half.iter().fold(nothing, |all, &at| all.join(&rects[at]));
             self.fill(offset, level, &of_half, chain);
             let child = Child { rect, offset };
-            parent.node.write(self.tree.pm, slot, &child.entry::<G>());
+            let entry = child.entry::<G>();
+            parent.node.write(self.tree.pm, parent.level, slot, &entry);
             self.flush(parent.level, parent.node.cells(parent.level, slot));
             bitmap |= 1 << slot;
         }
@@ -148,7 +145,7 @@ impl<'a, G: Geometry> Writer<'a, G> {
         self.tree.pm.note("root growth", u64::from(level > 1));
         self.fill(offset, level, &[child.entry::<G>()], Chain::default());
         self.persist_prepared();
-        self.commit_root(Root { offset, level });
+        self.commit_root(Link { offset, level });
         Ok(())
     }
 
@@ -166,7 +163,7 @@ impl<'a, G: Geometry> Writer<'a, G> {
             let level = root.level - 1;
             let child = self.tree.node(node.child(root.level, slot).offset, level)?;
             self.tree.pm.note("root shrink", 0);
-            self.commit_root(Root {
+            self.commit_root(Link {
                 offset: child.offset,
                 level,
             });
@@ -193,63 +190,6 @@ fn chains_of_halves<G: Geometry>(leaf: Node<'_, G>, halves: &[Offset]) -> [Chain
             next: leaf.next(),
         },
     ]
-}
-
-/// Divides boxes into two parts, as numbers.
-fn divide(rects: &[Rect], axes: usize) -> [Vec<usize>; 2] {
-    let cuts = axes_and_cuts(rects, axes);
-    let margins = |cuts: &[Cut]| cuts.iter().map(|cut| cut.margins).sum::<f64>();
-    let (order, cuts) = cuts
-        .into_iter()
-        .min_by(|a, b| margins(&a.1).total_cmp(&margins(&b.1)))
-        .expect("invariant: there are axes");
-    let order_of = |a: &Cut, b: &Cut| {
-        let by_volume = a.overlap.total_cmp(&b.overlap);
-        by_volume.then(a.margins.total_cmp(&b.margins))
-    };
-    // The first ones are in the middle: where boxes do not tell, halves are equal.
-    let cut = cuts.into_iter().min_by(order_of).map_or(1, |cut| cut.at);
-    [order[..cut].to_vec(), order[cut..].to_vec()]
-}
-
-/// A way to divide boxes in some order.
-struct Cut {
-    /// The number of boxes of the first half.
-    at: usize,
-    /// The sum of the margins of both halves.
-    margins: f64,
-    /// The volume that both halves have in common.
-    overlap: f64,
-}
-
-/// For each axis the order of the boxes along it, and all cuts, those near the middle first.
-fn axes_and_cuts(rects: &[Rect], axes: usize) -> Vec<(Vec<usize>, Vec<Cut>)> {
-    let count = rects.len();
-    let least = ((count as f64 * LEAST_SHARE) as usize).max(1);
-    let of_axis = |axis: usize| {
-        let mut order: Vec<usize> = (0..count).collect();
-        let place = |&at: &usize| {
-            let rect = rects[at].window::<crate::Box3>();
-            centre(&rect)[axis]
-        };
-        order.sort_by(|a, b| place(a).total_cmp(&place(b)));
-        let join = |all: &Rect, at: &usize| all.join(&rects[*at]);
-        let mut cuts: Vec<usize> = (least..=count - least).collect();
-        cuts.sort_by_key(|&at| (at * 2).abs_diff(count));
-        let cut = |at: usize| {
-            let (first, second) = order.split_at(at);
-            let [first, second] = [first, second]
-                .map(|half| half.iter().fold(Rect::NOTHING, |all, at| join(&all, at)));
-            Cut {
-                at,
-                margins: volume_and_margin(&first, axes).1 + volume_and_margin(&second, axes).1,
-                overlap: volume_and_margin(&common(&first, &second), axes).0,
-            }
-        };
-        let cuts = cuts.into_iter().map(cut).collect();
-        (order, cuts)
-    };
-    (0..axes).map(of_axis).collect()
 }
 
 /// A node is split when it has at least three entries, so that the second half is not empty.

@@ -44,7 +44,6 @@ mod build;
 mod bulk;
 mod check;
 mod compact;
-mod flight;
 mod insert;
 mod layout;
 mod model;
@@ -60,12 +59,13 @@ mod tests;
 pub use options::LoftOptions;
 
 use super::blocks::Blocks;
+use super::flight::{Flight, Settling, thread_number};
 use super::{Decision, Engine, Fact, Lookup, Ordered, Place, ReadBuffer, Report, Unread};
 use crate::concurrency::records::{RecordCount, RecordLocks};
+use crate::pmem::planted::planted;
 use crate::pmem::{Cell, Pm};
 use crate::pool::Space;
 use crate::{Error, Result};
-use flight::Flight;
 use moving::RetiredParts;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -133,7 +133,14 @@ impl Index {
             pm,
             options,
             blocks: Blocks::new(&place.core, place.slot),
-            flight: Flight::new(pm, place.core.base()),
+            flight: Flight::new(
+                pm,
+                place.core.base(),
+                Settling {
+                    name: "loft.settle",
+                    is_left_out: || planted(Bug::ReadWithoutFlush),
+                },
+            ),
             locks: RecordLocks::new(COUNTERS),
             count: RecordCount::default(),
             root: AtomicUsize::new(0),
@@ -156,23 +163,6 @@ impl Index {
     fn count_change(&self, change: i64) {
         self.locks.numbered(thread_number()).add_shared(change);
     }
-}
-
-/// A number of this thread, to choose its counter.
-#[inline(always)]
-fn thread_number() -> usize {
-    use std::cell::Cell;
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
-    }
-    NUMBER.with(|number| {
-        if number.get() == usize::MAX {
-            // Four counters of 16 bytes lie in one line.
-            number.set(NEXT.fetch_add(4, Ordering::Relaxed));
-        }
-        number.get()
-    })
 }
 
 impl Engine for Index {

@@ -10,7 +10,6 @@
 use crate::concurrency::locks::{Version, VersionLock, WriteGuard};
 use crate::concurrency::sync::atomic::{AtomicU32, Ordering};
 use crate::pmem::geometry::sized;
-use crate::pmem::planted::planted;
 use crate::pmem::schedule::point;
 use crate::pmem::{Medium, Pm};
 use std::ops::Range;
@@ -28,15 +27,25 @@ enum Way {
     Turns(Box<[VersionLock]>),
 }
 
-pub(super) struct Flight {
+pub(in crate::engines) struct Flight {
     way: Way,
     pm: Pm,
+    settling: Settling,
     /// Where the pool begins in memory. Lines are counted from there, so that it does not depend on addresses which lines share a place.
     base: usize,
 }
 
+/// How the readers of an engine flush.
+#[derive(Clone, Copy)]
+pub(in crate::engines) struct Settling {
+    /// What the recorder calls it.
+    pub(in crate::engines) name: &'static str,
+    /// Whether a planted bug leaves it out.
+    pub(in crate::engines) is_left_out: fn() -> bool,
+}
+
 /// A writer is in flight while this lives.
-pub(super) enum Ticket<'a> {
+pub(in crate::engines) enum Ticket<'a> {
     Nothing,
     Flush(&'a AtomicU32),
     Turn { _guard: WriteGuard<'a> },
@@ -53,7 +62,7 @@ impl Drop for Ticket<'_> {
 }
 
 impl Flight {
-    pub(super) fn new(pm: Pm, base: *const u8) -> Self {
+    pub(in crate::engines) fn new(pm: Pm, base: *const u8, settling: Settling) -> Self {
         let way = match pm.medium() {
             Medium::Dram | Medium::Process | Medium::PmemEadr => Way::Nothing,
             Medium::Pmem => Way::Flush((0..PLACES).map(|_| AtomicU32::new(0)).collect()),
@@ -62,6 +71,7 @@ impl Flight {
         Self {
             way,
             pm,
+            settling,
             base: base as usize,
         }
     }
@@ -75,19 +85,19 @@ impl Flight {
 
     /// Whether the words of a pair may reach memory one without the other.
     #[inline(always)]
-    pub(super) fn may_tear(&self) -> bool {
+    pub(in crate::engines) fn may_tear(&self) -> bool {
         matches!(self.way, Way::Flush(_))
     }
 
     /// Whether there is anything to do before a store is durable.
     #[inline(always)]
-    pub(super) fn is_needed(&self) -> bool {
+    pub(in crate::engines) fn is_needed(&self) -> bool {
         !matches!(self.way, Way::Nothing)
     }
 
     /// Begins a write to the line of `value`.
     #[inline(always)]
-    pub(super) fn begin<T>(&self, value: &T) -> Ticket<'_> {
+    pub(in crate::engines) fn begin<T>(&self, value: &T) -> Ticket<'_> {
         match &self.way {
             Way::Nothing => Ticket::Nothing,
             Way::Flush(counts) => {
@@ -104,7 +114,7 @@ impl Flight {
 
     /// Begins a write that nothing durable depends on: it needs a turn, but no fence by others.
     #[inline(always)]
-    pub(super) fn begin_loose<T>(&self, value: &T) -> Ticket<'_> {
+    pub(in crate::engines) fn begin_loose<T>(&self, value: &T) -> Ticket<'_> {
         match &self.way {
             Way::Turns(_) => self.begin(value),
             _ => Ticket::Nothing,
@@ -113,7 +123,7 @@ impl Flight {
 
     /// Ends a write of [`begin_loose`](Self::begin_loose).
     #[inline(always)]
-    pub(super) fn end_loose(&self, ticket: Ticket<'_>) {
+    pub(in crate::engines) fn end_loose(&self, ticket: Ticket<'_>) {
         if matches!(ticket, Ticket::Turn { .. }) {
             self.pm.fence();
         }
@@ -122,7 +132,7 @@ impl Flight {
 
     /// Makes durable what the caller has read in the line of `value`, unless it is.
     #[inline(always)]
-    pub(super) fn settle<T>(&self, value: &T) {
+    pub(in crate::engines) fn settle<T>(&self, value: &T) {
         match &self.way {
             Way::Nothing => {}
             Way::Flush(counts) => {
@@ -139,13 +149,13 @@ impl Flight {
 
     #[cold]
     fn settle_flushing<T>(&self, value: &T) {
-        if !planted(super::Bug::ReadWithoutFlush) {
-            self.pm.named("loft.settle").persist(value);
+        if !(self.settling.is_left_out)() {
+            self.pm.named(self.settling.name).persist(value);
         }
     }
 
     /// Settles each line of some words that were read.
-    pub(super) fn settle_lines<T>(&self, values: &[T], range: Range<usize>) {
+    pub(in crate::engines) fn settle_lines<T>(&self, values: &[T], range: Range<usize>) {
         if matches!(self.way, Way::Nothing) {
             return;
         }
@@ -153,11 +163,29 @@ impl Flight {
     }
 
     /// Bytes of DRAM.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(in crate::engines) fn bytes(&self) -> u64 {
         match &self.way {
             Way::Nothing => 0,
             Way::Flush(counts) => size_of_val(&**counts) as u64,
             Way::Turns(locks) => size_of_val(&**locks) as u64,
         }
     }
+}
+
+/// A number of this thread, to choose its counter.
+#[inline(always)]
+pub(in crate::engines) fn thread_number() -> usize {
+    use std::cell::Cell;
+    use std::sync::atomic::AtomicUsize;
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
+    NUMBER.with(|number| {
+        if number.get() == usize::MAX {
+            // Four counters of 16 bytes lie in one line.
+            number.set(NEXT.fetch_add(4, Ordering::Relaxed));
+        }
+        number.get()
+    })
 }
