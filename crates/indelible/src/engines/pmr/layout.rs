@@ -101,7 +101,7 @@ impl<G: Geometry> Fits<G> {
     const FITS: () = assert!(
         Entries::<G>::most(0) <= ENTRY_BITS as usize
             && Entries::<G>::most(1) <= ENTRY_BITS as usize
-            // At least three bits are free in a half, or in the half of a half: see `smo`.
+            // So that a half, or the half of a half, has room for two entries more: see `smo`.
             && Entries::<G>::most(0) >= 4
             && Entries::<G>::most(1) >= 4
     );
@@ -126,7 +126,8 @@ pub(super) struct Mark {
 impl Mark {
     #[inline]
     pub(super) fn to_word(self) -> u64 {
-        IS_MARK | self.number << 32 | self.descriptor.get() / DESCRIPTOR_BYTES as u64
+        let descriptor = self.descriptor.get() / DESCRIPTOR_BYTES as u64;
+        IS_MARK | self.number << 32 | descriptor
     }
 
     #[inline]

@@ -23,9 +23,11 @@ pub(super) const MOST_FAILURES: usize = sized(3, 1);
 /// What a search has found, of whatever type.
 type Anything = Box<dyn Any + Send>;
 
+type Search<G> = Box<dyn Fn(&Tree<G>) -> Result<Anything> + Send + Sync>;
+
 /// A search that any thread can do.
 pub(super) struct Announced<G> {
-    search: Box<dyn Fn(&Tree<G>) -> Result<Anything> + Send + Sync>,
+    search: Search<G>,
     /// What it has found, once some thread has done it undisturbed.
     found: AtomicPtr<Result<Anything>>,
 }
