@@ -205,7 +205,7 @@ impl<G: Geometry> Tree<G> {
                 directories: std::array::from_fn(|i| Offset::from_word(old.directories[i].load())),
             },
         );
-        self.pm.named(name).fence();
+        self.pm.named("hilbert.new-root").fence();
         self.pm
             .commit(&self.core.entry(self.place.slot).roots[0], new.get(), name);
         self.reach.set(reach);
