@@ -229,7 +229,11 @@ fn meeting(kind: SpatialKind, size: Size, random: &mut SmallRng) -> History<Spat
         }
     };
     let per_thread = size.operations / size.threads;
-    let mut thread = |number: usize| (0..per_thread).map(|_| one(number % 2 == 0)).collect();
+    let mut thread = |number: usize| {
+        (0..per_thread)
+            .map(|_| one(number.is_multiple_of(2)))
+            .collect()
+    };
     History {
         keys: on_a_line(2),
         before: vec![Insert(0, 0), Insert(1, 0)],
