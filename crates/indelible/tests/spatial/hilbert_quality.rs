@@ -2,6 +2,7 @@
 
 use crate::costs::mix;
 use indelible::{Box2, HilbertOptions, Point2, Pool};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const POINTS: u64 = 100_000;
 
@@ -69,5 +70,52 @@ fn the_order_of_inserts_costs_few_leaves() {
             learned <= 1.15 * declared,
             "{order}: {learned:.2} leaves per window, {declared:.2} with a declared extent"
         );
+    }
+}
+
+/// Points that come from west to east, so that the extent is learned again while others search.
+#[test]
+fn searches_beside_a_change_of_the_grid_miss_nothing_and_find_nothing_twice() {
+    const INSERTED: u64 = 3_000;
+    let everything = Box2::new(
+        Point2::new(f64::NEG_INFINITY, f64::NEG_INFINITY),
+        Point2::new(f64::INFINITY, f64::INFINITY),
+    );
+    let place = |i: u64| Point2::new(i as f64, (mix(i) % 1_000) as f64);
+    for _ in 0..20 {
+        let pool = Pool::in_memory().unwrap();
+        let index = pool
+            .spatial_with::<Point2>("s", HilbertOptions::default())
+            .unwrap();
+        let there = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for i in 0..INSERTED {
+                    index.insert(place(i), i).unwrap();
+                    there.store(i + 1, Ordering::Release);
+                }
+            });
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let mut before = 0;
+                    while before < INSERTED {
+                        before = there.load(Ordering::Acquire);
+                        let found = index.intersecting(everything).unwrap();
+                        let mut payloads: Vec<u64> = found.map(|record| record.payload).collect();
+                        payloads.sort_unstable();
+                        // Of those that come meanwhile any may be found.
+                        assert!(payloads.iter().copied().take(before as usize).eq(0..before));
+                        assert!(payloads.is_sorted_by(|a, b| a < b), "found twice");
+                        if let Some(bounds) = index.bounds().unwrap() {
+                            assert!(bounds.high.x + 1.0 >= before as f64);
+                        }
+                        let leaves = index.leaves().unwrap().into_iter();
+                        let counted: usize = leaves.map(|(_, records)| records).sum();
+                        assert!(counted as u64 >= before);
+                    }
+                });
+            }
+        });
+        assert_eq!(index.check().unwrap(), [""; 0]);
     }
 }

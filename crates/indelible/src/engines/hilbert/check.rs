@@ -145,31 +145,39 @@ impl<G: Geometry> Tree<G> {
 
     /// See [`Spatial::bounds`](crate::engines::Spatial::bounds). Exact: the sides of the box are those of records.
     pub(super) fn bounds(&self) -> Result<Option<Rect>> {
-        let mut all = Rect::NOTHING;
-        let mut is_empty = true;
+        // Records that were seen before the leaves got another order are records all the same, so nothing is forgotten then.
+        let mut all: Option<Rect> = None;
         self.for_each_leaf_locked(|leaf| {
-            if leaf.count() > 0 {
-                is_empty = false;
-                all = all.join(&leaf.rect());
+            if let Some(leaf) = leaf.filter(|leaf| leaf.count() > 0) {
+                all = Some(all.unwrap_or(Rect::NOTHING).join(&leaf.rect()));
             }
         })?;
-        Ok((!is_empty).then_some(all))
+        Ok(all)
     }
 
     /// See [`Spatial::leaves`](crate::engines::Spatial::leaves).
     pub(super) fn leaf_boxes(&self) -> Result<Vec<(Rect, usize)>> {
         let mut boxes = Vec::new();
-        self.for_each_leaf_locked(|leaf| boxes.push((leaf.rect(), leaf.count())))?;
+        self.for_each_leaf_locked(|leaf| match leaf {
+            Some(leaf) => boxes.push((leaf.rect(), leaf.count())),
+            None => boxes.clear(),
+        })?;
         Ok(boxes)
     }
 
-    /// Calls `visit` with every leaf, locked, in order.
-    fn for_each_leaf_locked(&self, mut visit: impl FnMut(Leaf<'_, G>)) -> Result<()> {
-        let mut from = 0;
+    /// Calls `visit` with every leaf, locked, in order; with none when it begins again, since the leaves have been written anew in the order of
+    /// another grid.
+    fn for_each_leaf_locked(&self, mut visit: impl FnMut(Option<Leaf<'_, G>>)) -> Result<()> {
+        let (mut grid, mut from) = (self.grids.number(), 0);
         loop {
             let _guard = epochs::pin();
             let locked = self.lock_leaf(from, None)?;
-            visit(locked.leaf);
+            if self.grids.number() != grid {
+                (grid, from) = (self.grids.number(), 0);
+                visit(None);
+                continue;
+            }
+            visit(Some(locked.leaf));
             match locked.high {
                 Some(high) => from = high,
                 None => return Ok(()),
