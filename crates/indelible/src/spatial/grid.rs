@@ -278,5 +278,13 @@ pub(crate) fn centre<G: Geometry>(shape: &G) -> [f64; MAX_AXES] {
     })
 }
 
+/// The box of the centres of these geometries.
+pub(crate) fn box_of_centres<G: Geometry>(shapes: impl Iterator<Item = G>) -> Rect {
+    shapes.fold(Rect::NOTHING, |all, shape| {
+        let at = centre(&shape);
+        all.join(&Rect { low: at, high: at })
+    })
+}
+
 #[cfg(test)]
 pub(super) mod tests;

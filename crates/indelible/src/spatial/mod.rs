@@ -21,7 +21,7 @@ mod shape;
 mod sphere;
 
 pub(crate) use coordinates::{AnyMetric, Coordinates, with_metric};
-pub(crate) use grid::{Grid, centre};
+pub(crate) use grid::{Grid, box_of_centres, centre};
 pub(crate) use metric::{Euclidean, Metric, Windows};
 pub(crate) use outward::{f32_above, f32_below};
 pub(crate) use quadrant::Quadrant;

@@ -11,7 +11,7 @@ use super::node::{Child, Node};
 use super::options::Flush;
 use super::{Bug, Tree, Writer};
 use crate::engines::rect::Link;
-use crate::engines::rect::{grid_of, order_by_curve};
+use crate::engines::rect::{claim_all, grid_of, order_by_curve};
 use crate::pmem::planted::planted;
 use crate::pool::Offset;
 use crate::spatial::{Geometry, MAX_AXES, Rect};
@@ -123,32 +123,16 @@ impl<G: Geometry> Tree<G> {
         if !is_whole {
             return Ok(false);
         }
-        self.claim_all(reached)?;
+        if planted(Bug::SweepForgetsRoot) {
+            reached.remove(0);
+        }
+        claim_all(&self.space, reached)?;
         if !self.count.is_complete() {
             self.locks.entry(0).add(records);
             self.count.complete();
         }
         self.is_swept.store(true, Ordering::Release);
         Ok(true)
-    }
-
-    /// Claims all blocks that can be reached, those from before the open; those allocated since belong to the index already.
-    fn claim_all(&self, mut reached: Vec<Offset>) -> Result<()> {
-        if planted(Bug::SweepForgetsRoot) {
-            reached.remove(0);
-        }
-        reached.sort_unstable();
-        let twice = reached.windows(2).find(|pair| pair[0] == pair[1]);
-        let free = self.space.free_among(&reached);
-        if let Some(offset) = twice.map(|pair| pair[0]).or(free.first().copied()) {
-            return Err(Error::Damaged(format!(
-                "node {offset:#x} is reached twice, or was free"
-            )));
-        }
-        for offset in reached {
-            self.space.claim(offset);
-        }
-        Ok(())
     }
 
     /// Builds inner nodes above the leaves of the chain, all of which it reads. No other thread uses the tree.

@@ -4,7 +4,7 @@ use super::grid::Reach;
 use super::inner::{Bounds, Child, Entry, Inner, key_of};
 use super::insert::ORDINALS;
 use super::layout::{RootWords, Shape};
-use super::learn::{centres, extent_of};
+use super::learn::extent_of;
 use super::recover::{Found, spread_equals};
 use super::{Tree, root_block_at};
 use crate::concurrency::epochs;
@@ -13,7 +13,7 @@ use crate::engines::inner_nodes::{InnerTree, lock_empty_tree};
 use crate::engines::parallel::{helpers, in_parallel};
 use crate::engines::rect::{Coded, Record, expect_numbers, order_by_curve};
 use crate::pool::Offset;
-use crate::spatial::{Geometry, Grid, MAX_AXES, Rect};
+use crate::spatial::{Geometry, Grid, MAX_AXES, Rect, box_of_centres};
 use crate::{Error, Result};
 use std::sync::Mutex;
 
@@ -102,9 +102,11 @@ impl<G: Geometry> Tree<G> {
     /// The extent of the grid: as it was chosen, or by these records.
     fn extent_for(&self, records: &[(G, u64)]) -> Result<Rect> {
         if self.grids.get().is_some() {
-            return self.stored_extent();
+            return Ok(self.root_block()?.extent());
         }
-        Ok(extent_of(&centres(records.iter().map(|&(shape, _)| shape))))
+        Ok(extent_of(&box_of_centres(
+            records.iter().map(|&(shape, _)| shape),
+        )))
     }
 
     /// Writes the leaves of the chain, which nothing leads to as yet.
@@ -191,7 +193,6 @@ impl<G: Geometry> Tree<G> {
                 }
             }
         }
-        let old = self.root_block()?;
         let mut words = [0.0; 2 * MAX_AXES];
         words[..MAX_AXES].copy_from_slice(&extent.low);
         words[MAX_AXES..].copy_from_slice(&extent.high);
@@ -202,7 +203,7 @@ impl<G: Geometry> Tree<G> {
                 head: chain[0].offset,
                 extent: Some(words),
                 reach,
-                directories: std::array::from_fn(|i| Offset::from_word(old.directories[i].load())),
+                ..self.root_block()?.words()
             },
         );
         self.pm.named("hilbert.new-root").fence();

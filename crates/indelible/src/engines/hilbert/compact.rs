@@ -2,7 +2,7 @@
 //! `Pool::shrink` can give these extents back. The steps are those of the LB+-Tree; its `compact` has the table.
 
 use super::inner::{Child, Key};
-use super::layout::{LEAF_BYTES, RootBlock, RootWords};
+use super::layout::{LEAF_BYTES, RootBlock};
 use super::search::Spot;
 use super::{Tree, root_block_at};
 use crate::Result;
@@ -10,10 +10,9 @@ use crate::concurrency::epochs;
 use crate::concurrency::locks::{Wait, WriteGuard};
 use crate::concurrency::sync::lock;
 use crate::engines::inner_nodes::InnerTree;
-use crate::engines::lbtree::directory::DIRECTORIES;
 use crate::engines::rect::Record;
 use crate::pool::{MOST_ROUNDS, Offset};
-use crate::spatial::{Geometry, MAX_AXES};
+use crate::spatial::Geometry;
 
 impl<G: Geometry> Tree<G> {
     /// Compacts the chain, the directories and the root block. Other operations go on meanwhile. The index is warm
@@ -191,17 +190,7 @@ impl<G: Geometry> Tree<G> {
         let Some(new) = self.space.alloc_below(end) else {
             return Ok(());
         };
-        let root = self.root_block()?;
-        let extent: [f64; 2 * MAX_AXES] =
-            std::array::from_fn(|i| f64::from_bits(root.extent[i].load()));
-        let words = RootWords {
-            head: Offset::from_word(root.head.load()),
-            extent: (root.grid.load() == 1).then_some(extent),
-            reach: std::array::from_fn(|axis| f64::from_bits(root.reach[axis].load())),
-            directories: std::array::from_fn::<_, DIRECTORIES, _>(|i| {
-                Offset::from_word(root.directories[i].load())
-            }),
-        };
+        let words = self.root_block()?.words();
         self.pm.note("root block moved", LEAF_BYTES as u64);
         root_block_at(&self.core, &self.space, new)?.fill(self.pm, &words);
         self.pm.named("hilbert.root").fence();

@@ -16,11 +16,7 @@ pub(super) fn read<G: Geometry>(root: &RootBlock) -> Result<Grids> {
     match root.grid.load_acquire() {
         0 => Ok(Grids::default()),
         1 => {
-            let word = |i: usize| f64::from_bits(root.extent[i].load());
-            let extent = Rect {
-                low: std::array::from_fn(word),
-                high: std::array::from_fn(|axis| word(MAX_AXES + axis)),
-            };
+            let extent = root.extent();
             let is_sound = |axis| extent.low[axis] <= extent.high[axis];
             if !(0..G::AXES).all(is_sound) {
                 return Err(Error::Damaged("the extent of a spatial index".into()));

@@ -34,7 +34,7 @@ use crate::engines::rect::MAX_WORDS;
 use crate::pmem::Cell;
 use crate::pmem::geometry::sized_in_tests;
 use crate::pool::Offset;
-use crate::spatial::{Geometry, MAX_AXES};
+use crate::spatial::{Geometry, MAX_AXES, Rect};
 use std::marker::PhantomData;
 use std::mem::offset_of;
 
@@ -175,6 +175,29 @@ pub(super) struct RootWords {
 }
 
 impl RootBlock {
+    /// The extent of the grid, if one has been chosen.
+    pub(super) fn extent(&self) -> Rect {
+        let [a, b, c, d, e, f] = self.corners();
+        Rect {
+            low: [a, b, c],
+            high: [d, e, f],
+        }
+    }
+
+    fn corners(&self) -> [f64; 2 * MAX_AXES] {
+        std::array::from_fn(|i| f64::from_bits(self.extent[i].load()))
+    }
+
+    /// What the block holds, for another one that is to take its place.
+    pub(super) fn words(&self) -> RootWords {
+        RootWords {
+            head: Offset::from_word(self.head.load()),
+            extent: (self.grid.load() == 1).then(|| self.corners()),
+            reach: std::array::from_fn(|axis| f64::from_bits(self.reach[axis].load())),
+            directories: std::array::from_fn(|i| Offset::from_word(self.directories[i].load())),
+        }
+    }
+
     /// Fills a root block that is not reachable yet, and flushes it.
     pub(super) fn fill(&self, pm: crate::pmem::Pm, words: &RootWords) {
         pm.store(&self.head, words.head.get());

@@ -27,7 +27,7 @@ use crate::engines::rect::order_by_curve;
 use crate::pmem::geometry::sized_in_tests;
 use crate::pmem::planted::planted;
 use crate::pool::Offset;
-use crate::spatial::{Geometry, Grid, MAX_AXES, Rect, centre};
+use crate::spatial::{Geometry, Grid, MAX_AXES, Rect, box_of_centres};
 use crate::{Error, Result};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -156,14 +156,6 @@ fn better_extent(old: &Rect, records: &Rect, axes: usize) -> Option<Rect> {
     is_outside.then(|| extent_of(records))
 }
 
-/// The box of all centres.
-pub(super) fn centres<G: Geometry>(shapes: impl Iterator<Item = G>) -> Rect {
-    shapes.fold(Rect::NOTHING, |all, shape| {
-        let at = centre(&shape);
-        all.join(&Rect { low: at, high: at })
-    })
-}
-
 /// A small tree, locked: nobody else can read or write a record.
 struct LockedTree<'a> {
     bottom: &'a Inner,
@@ -176,7 +168,7 @@ struct LockedTree<'a> {
 impl<G: Geometry> Tree<G> {
     /// Chooses the grid by the records of the only leaf, which is full and locked. The caller splits the leaf afterwards.
     pub(super) fn choose_grid(&self, leaf: Leaf<'_, G>) -> Result<()> {
-        let extent = extent_of(&centres(
+        let extent = extent_of(&box_of_centres(
             leaf.records().map(|(_, record)| record.shape::<G>()),
         ));
         let root = self.root_block()?;
@@ -237,14 +229,14 @@ impl<G: Geometry> Tree<G> {
                     .map(|(_, record)| (record.shape::<G>(), record.payload::<G>())),
             );
         }
-        let old = self.stored_extent()?;
-        let all = centres(records.iter().map(|&(shape, _)| shape));
+        let old = self.root_block()?.extent();
+        let all = box_of_centres(records.iter().map(|&(shape, _)| shape));
         let Some(extent) = better_extent(&old, &all, G::AXES) else {
             return Ok(());
         };
         match self.reorder(tree, &records, &extent) {
             // The index goes on with the grid that it has.
-            Err(Error::NoSpace { .. }) => Ok(()),
+            Err(Error::NoSpace(_)) => Ok(()),
             other => other,
         }
     }
@@ -339,15 +331,5 @@ impl<G: Geometry> Tree<G> {
             self.space.retire(leaf);
         }
         Ok(())
-    }
-
-    /// The extent in the root block, which has one.
-    pub(super) fn stored_extent(&self) -> Result<Rect> {
-        let root = self.root_block()?;
-        let word = |i: usize| f64::from_bits(root.extent[i].load());
-        Ok(Rect {
-            low: std::array::from_fn(word),
-            high: std::array::from_fn(|axis| word(MAX_AXES + axis)),
-        })
     }
 }

@@ -9,7 +9,7 @@ use super::node::View;
 use super::{Bug, Tree};
 use crate::concurrency::epochs;
 use crate::engines::flight::thread_number;
-use crate::engines::rect::Link;
+use crate::engines::rect::{Link, claim_all};
 use crate::pmem::planted::planted;
 use crate::pool::Offset;
 use crate::spatial::Geometry;
@@ -76,32 +76,16 @@ impl<G: Geometry> Tree<G> {
         if !is_whole {
             return Ok(false);
         }
-        self.claim_all(reached)?;
+        if planted(Bug::SweepForgetsDescriptors) {
+            reached.remove(0);
+        }
+        claim_all(&self.space, reached)?;
         if !self.count.is_complete() {
             self.counts_by_slot.store(true, Ordering::SeqCst);
             self.count.complete();
         }
         self.is_swept.store(true, Ordering::Release);
         Ok(true)
-    }
-
-    /// Claims all blocks that were reached, those from before the open; those allocated since belong to the index already.
-    fn claim_all(&self, mut reached: Vec<Offset>) -> Result<()> {
-        if planted(Bug::SweepForgetsDescriptors) {
-            reached.remove(0);
-        }
-        reached.sort_unstable();
-        let twice = reached.windows(2).find(|pair| pair[0] == pair[1]);
-        let free = self.space.free_among(&reached);
-        if let Some(offset) = twice.map(|pair| pair[0]).or(free.first().copied()) {
-            return Err(Error::Damaged(format!(
-                "node {offset:#x} is reached twice, or was free"
-            )));
-        }
-        for offset in reached {
-            self.space.claim(offset);
-        }
-        Ok(())
     }
 
     /// Retires a block that has just become unreachable. It is claimed first, if it has not been: otherwise the end of the sweep would free it at once.

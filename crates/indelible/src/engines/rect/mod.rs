@@ -3,6 +3,7 @@
 
 mod best;
 mod changes;
+mod claims;
 pub(in crate::engines) mod layout;
 mod link;
 mod node;
@@ -15,6 +16,7 @@ mod tests;
 
 pub(in crate::engines) use best::Best;
 pub(in crate::engines) use changes::{Changes, MOST_FAILURES};
+pub(in crate::engines) use claims::claim_all;
 pub(in crate::engines) use link::{Link, Queue};
 pub(in crate::engines) use node::{Chain, Child, Node, Nodes, Part};
 pub(in crate::engines) use order::{Coded, expect_numbers, order_by_curve};

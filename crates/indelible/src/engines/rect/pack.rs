@@ -2,7 +2,7 @@
 //! them (Kamel and Faloutsos: "On packing R-trees", CIKM 1993).
 
 use super::layout::Entries;
-use crate::spatial::{Geometry, Grid, Rect, centre};
+use crate::spatial::{Geometry, Grid, box_of_centres};
 
 /// Into how many nodes so many entries are packed, if the share `fill` of each node is filled.
 pub(in crate::engines) fn nodes_for<G: Geometry>(level: u32, entries: usize, fill: f64) -> usize {
@@ -19,9 +19,6 @@ pub(in crate::engines) fn begin_of(number: usize, parts: usize, count: usize) ->
 
 /// A grid over the centres of these records.
 pub(in crate::engines) fn grid_of<G: Geometry>(records: &[(G, u64)]) -> Grid {
-    let centres = records.iter().fold(Rect::NOTHING, |all, (shape, _)| {
-        let at = centre(shape);
-        all.join(&Rect { low: at, high: at })
-    });
-    Grid::new(&centres, G::AXES)
+    let shapes = records.iter().map(|&(shape, _)| shape);
+    Grid::new(&box_of_centres(shapes), G::AXES)
 }

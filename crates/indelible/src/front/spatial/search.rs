@@ -2,7 +2,7 @@
 
 use super::Spatial;
 use crate::Result;
-use crate::spatial::{Geometry, Grid, Rect, Windows, centre};
+use crate::spatial::{Geometry, Grid, Rect, Windows, box_of_centres};
 
 /// A record of a spatial index.
 ///
@@ -34,11 +34,7 @@ impl<G> From<(G, u64)> for Record<G> {
 
 /// The numbers of windows, in the order of their centres on a Hilbert curve over all of them.
 fn along_a_curve<W: Geometry>(windows: &[W]) -> Vec<usize> {
-    let centres = windows.iter().fold(Rect::NOTHING, |all, window| {
-        let at = centre(window);
-        all.join(&Rect { low: at, high: at })
-    });
-    let grid = Grid::new(&centres, W::AXES);
+    let grid = Grid::new(&box_of_centres(windows.iter().copied()), W::AXES);
     let mut numbers: Vec<usize> = (0..windows.len()).collect();
     numbers.sort_by_cached_key(|&number| grid.code_of(&windows[number]));
     numbers
