@@ -19,11 +19,17 @@ pub(super) trait StringIndex {
 
     fn get(&self, key: &[u8]) -> Option<u64>;
 
-    /// Reads so many records from a key on, and returns the bytes of their keys and values.
+    /// Reads so many records from a key on, and returns the sum of what [`look_at`] says of each.
     fn scan(&self, from: &[u8], count: usize) -> usize;
 
     /// Bytes of files and of memory.
     fn bytes(&self, directory: &Path) -> u64;
+}
+
+/// What a scan does with a record: the lengths and the last byte of the key.
+#[inline(always)]
+fn look_at(key: &[u8], value_bytes: usize) -> usize {
+    key.len() + value_bytes + usize::from(key.last().copied().unwrap_or_default())
 }
 
 /// Keys, each with its number.
@@ -81,14 +87,14 @@ impl StringIndex for Ours {
 
     fn scan(&self, from: &[u8], count: usize) -> usize {
         let mut range = self.1.range(from..);
-        let mut bytes = 0;
+        let mut total = 0;
         for _ in 0..count {
-            match range.next_with(|key, value| key.len() + value.len()) {
-                Some(length) => bytes += length.expect("scan"),
+            match range.next_with(|key, value| look_at(key, value.len())) {
+                Some(sum) => total += sum.expect("scan"),
                 None => break,
             }
         }
-        bytes
+        total
     }
 
     fn bytes(&self, _: &Path) -> u64 {
@@ -119,7 +125,7 @@ impl StringIndex for Tree {
             .range::<[u8], _>((std::ops::Bound::Included(from), std::ops::Bound::Unbounded));
         range
             .take(count)
-            .map(|(key, value)| key.len() + size_of_val(value))
+            .map(|(key, value)| look_at(key, size_of_val(value)))
             .sum()
     }
 
@@ -134,7 +140,7 @@ impl StringIndex for Tree {
 
 #[cfg(feature = "peers")]
 mod peers {
-    use super::{StringIndex, allocated, number, numbered};
+    use super::{StringIndex, allocated, look_at, number, numbered};
     use crate::machine::bytes_below;
     use anyhow::Result;
     use crossbeam_skiplist::SkipMap;
@@ -161,7 +167,7 @@ mod peers {
                 .range::<[u8], _>((std::ops::Bound::Included(from), std::ops::Bound::Unbounded));
             range
                 .take(count)
-                .map(|entry| entry.key().len() + size_of_val(entry.value()))
+                .map(|entry| look_at(entry.key(), size_of_val(entry.value())))
                 .sum()
         }
 
@@ -221,7 +227,7 @@ mod peers {
             let range = table.range(from..).expect("range").take(count);
             let records = range.map(|record| record.expect("record"));
             records
-                .map(|(key, value)| key.value().len() + size_of_val(&value.value()))
+                .map(|(key, value)| look_at(key.value(), size_of_val(&value.value())))
                 .sum()
         }
 
@@ -283,7 +289,9 @@ mod peers {
             let bounds = (std::ops::Bound::Included(from), std::ops::Bound::Unbounded);
             let range = self.0.range(&transaction, &bounds).expect("range");
             let records = range.take(count).map(|record| record.expect("record"));
-            records.map(|(key, value)| key.len() + value.len()).sum()
+            records
+                .map(|(key, value)| look_at(key, value.len()))
+                .sum()
         }
 
         fn bytes(&self, directory: &Path) -> u64 {
