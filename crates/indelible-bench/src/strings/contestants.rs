@@ -289,9 +289,7 @@ mod peers {
             let bounds = (std::ops::Bound::Included(from), std::ops::Bound::Unbounded);
             let range = self.0.range(&transaction, &bounds).expect("range");
             let records = range.take(count).map(|record| record.expect("record"));
-            records
-                .map(|(key, value)| look_at(key, value.len()))
-                .sum()
+            records.map(|(key, value)| look_at(key, value.len())).sum()
         }
 
         fn bytes(&self, directory: &Path) -> u64 {

@@ -37,6 +37,22 @@ impl<N> Clone for NodeRef<N> {
 
 impl<N> Copy for NodeRef<N> {}
 
+/// A [`NodeRef`] that does not say of which type the node is: the arena knows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AnyNodeRef {
+    address: usize,
+    arena: u64,
+}
+
+impl<N: Node> NodeRef<N> {
+    pub(crate) fn without_type(self) -> AnyNodeRef {
+        AnyNodeRef {
+            address: self.node.as_ptr().expose_provenance(),
+            arena: self.arena,
+        }
+    }
+}
+
 // SAFETY: the node consists of atomics, and only its arena gives access to it.
 unsafe impl<N: Node> Send for NodeRef<N> {}
 // SAFETY: as for `Send`: the node consists of atomics.
@@ -113,6 +129,15 @@ impl<N: Node> Arena<N> {
         assert_eq!(node.arena, self.id, "a node of another tree");
         // SAFETY: the node lies in a chunk of this arena, which is freed only with the arena.
         unsafe { node.node.as_ref() }
+    }
+
+    /// As [`recall`](Self::recall).
+    #[inline(always)]
+    pub(crate) fn recall_any(&self, node: AnyNodeRef) -> &N {
+        assert_eq!(node.arena, self.id, "a node of another tree");
+        let node = std::ptr::with_exposed_provenance::<N>(node.address);
+        // SAFETY: this arena has remembered the node, since its number is in the reference; so it is an `N` in a chunk of this arena.
+        unsafe { &*node }
     }
 
     /// Frees a node that is no longer reachable and not locked, so that it can be reused.

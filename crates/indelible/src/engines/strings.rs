@@ -1,9 +1,11 @@
 //! What an ordered index of byte strings can do.
 
 use super::Engine;
+use super::arena::AnyNodeRef;
 use crate::Result;
+use crate::concurrency::locks::Version;
 use std::borrow::Cow;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 /// Bytes of the options in a catalog entry that the engines of byte strings have. The front keeps the types of keys and values in the others.
 pub(crate) const STRING_OPTION_BYTES: usize = 2;
@@ -53,8 +55,16 @@ pub(crate) struct StringRange {
     pub(crate) high: Bound<Vec<u8>>,
     /// Nothing is left.
     pub(crate) is_done: bool,
-    /// How many times something was read: who goes on reads more at once.
-    pub(crate) reads: u32,
+    /// Where reading goes on, at the lower end and at the upper one, for an engine that found that out when it read there last.
+    pub(crate) bookmarks: [Option<StringBookmark>; 2],
+}
+
+/// A child of a bottom node, which holds the next keys of a range as long as the node has this version.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StringBookmark {
+    pub(crate) node: AnyNodeRef,
+    pub(crate) version: Version,
+    pub(crate) slot: usize,
 }
 
 impl StringRange {
@@ -75,23 +85,35 @@ impl StringRange {
             low,
             high,
             is_done: is_equal && is_open,
-            reads: 0,
+            bookmarks: [None; 2],
         }
     }
 
-    /// Whether a key lies in what is left.
-    pub(crate) fn contains(&self, key: &[u8]) -> bool {
-        let after_low = match &self.low {
-            Bound::Included(low) => low.as_slice() <= key,
-            Bound::Excluded(low) => low.as_slice() < key,
+    /// Whether a key, which is given in two parts, is not below the lower end of what is left.
+    pub(crate) fn is_from_low(&self, key: [&[u8]; 2]) -> bool {
+        match &self.low {
+            Bound::Included(low) => compare_parts(key, low).is_ge(),
+            Bound::Excluded(low) => compare_parts(key, low).is_gt(),
             Bound::Unbounded => true,
-        };
-        let before_high = match &self.high {
-            Bound::Included(high) => key <= high.as_slice(),
-            Bound::Excluded(high) => key < high.as_slice(),
+        }
+    }
+
+    /// Whether a key, which is given in two parts, is not above the upper end of what is left.
+    pub(crate) fn is_up_to_high(&self, key: [&[u8]; 2]) -> bool {
+        match &self.high {
+            Bound::Included(high) => compare_parts(key, high).is_le(),
+            Bound::Excluded(high) => compare_parts(key, high).is_lt(),
             Bound::Unbounded => true,
-        };
-        after_low && before_high && !self.is_done
+        }
+    }
+}
+
+/// Compares a key in two parts with another one.
+fn compare_parts([prefix, rest]: [&[u8]; 2], other: &[u8]) -> std::cmp::Ordering {
+    match other.split_at_checked(prefix.len()) {
+        Some((of_prefix, of_rest)) => prefix.cmp(of_prefix).then_with(|| rest.cmp(of_rest)),
+        // The other one is shorter than the prefix: if the prefix begins with it, it is below the key.
+        None => prefix.cmp(other),
     }
 }
 
@@ -105,75 +127,120 @@ pub(crate) enum ReadValue<'a> {
 }
 
 /// Records read and not returned yet, in the order of reading, with one buffer for the bytes of all of them: no record has memory of its own.
+/// Records of one leaf begin with the same prefix, which lies in the buffer once.
 #[derive(Debug, Default)]
 pub(crate) struct StringBuffer {
     bytes: Vec<u8>,
     records: Vec<Buffered>,
     /// How many of the records have been taken from the front.
     taken: usize,
+    /// The key that was taken last: its prefix, and the rest.
+    key: Vec<u8>,
+    /// Which prefix is at the begin of `key`.
+    prefix: BufferedPart,
 }
 
-/// Where a record lies in the bytes of a buffer: its key, then its value.
+/// Bytes of a buffer, from here to there. Both are below [`StringBuffer::MOST_BYTES`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BufferedPart {
+    from: u32,
+    to: u32,
+}
+
+impl BufferedPart {
+    /// A part of this part, from here to there in its bytes.
+    #[inline(always)]
+    pub(crate) fn part(self, [from, to]: [u16; 2]) -> Self {
+        Self {
+            from: self.from + u32::from(from),
+            to: self.from + u32::from(to),
+        }
+    }
+
+    fn range(self) -> Range<usize> {
+        self.from as usize..self.to as usize
+    }
+
+    fn is_empty(self) -> bool {
+        self.from == self.to
+    }
+}
+
+/// Where a record lies in the bytes of a buffer: its key in two parts, and its value.
 #[derive(Clone, Copy, Debug)]
-struct Buffered {
-    from: usize,
-    key_end: usize,
+pub(crate) struct Buffered {
+    pub(crate) prefix: BufferedPart,
+    pub(crate) rest: BufferedPart,
     /// `None`: looked up later.
-    value_end: Option<usize>,
+    pub(crate) value: Option<BufferedPart>,
 }
 
 impl StringBuffer {
+    /// Bytes that a buffer can have: a leaf with long keys and what is read ahead of long values are far below that.
+    const MOST_BYTES: usize = u32::MAX as usize;
+
     /// Drops all records, and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.records.clear();
         self.taken = 0;
+        self.key.clear();
+        self.prefix = BufferedPart::default();
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.taken == self.records.len()
     }
 
-    /// Adds a record whose key consists of these two parts.
-    #[inline]
-    pub(crate) fn push(&mut self, key: [&[u8]; 2], value: ReadValue<'_>) {
-        let from = self.bytes.len();
-        self.bytes.extend_from_slice(key[0]);
-        self.bytes.extend_from_slice(key[1]);
-        let key_end = self.bytes.len();
-        let value_end = match value {
-            ReadValue::Here(value) => {
-                self.bytes.extend_from_slice(value);
-                Some(self.bytes.len())
-            }
-            ReadValue::Later => None,
-        };
-        self.records.push(Buffered {
-            from,
-            key_end,
-            value_end,
-        });
+    /// Makes room for so many more records, with so many bytes, at once.
+    pub(crate) fn reserve(&mut self, records: usize, bytes: usize) {
+        self.records.reserve(records);
+        self.bytes.reserve(bytes);
     }
 
-    /// Takes the record back that was added last, if its key is not wanted.
-    pub(crate) fn drop_last_unless(&mut self, is_wanted: impl FnOnce(&[u8]) -> bool) {
-        if let Some(&last) = self.records.last()
-            && !is_wanted(&self.bytes[last.from..last.key_end])
-        {
-            self.bytes.truncate(last.from);
-            self.records.pop();
+    /// Copies bytes that records will consist of.
+    #[inline]
+    pub(crate) fn add_bytes(&mut self, bytes: &[u8]) -> BufferedPart {
+        let from = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        let to = self.bytes.len();
+        assert!(to <= Self::MOST_BYTES, "invariant: a buffer has 4 GiB");
+        BufferedPart {
+            from: from as u32,
+            to: to as u32,
         }
     }
 
-    fn record(&self, record: Buffered) -> (&[u8], ReadValue<'_>) {
-        let value = match record.value_end {
-            Some(end) => ReadValue::Here(&self.bytes[record.key_end..end]),
+    /// Adds records of parts that have been added.
+    #[inline(always)]
+    pub(crate) fn extend(&mut self, records: impl Iterator<Item = Buffered>) {
+        self.records.extend(records);
+    }
+
+    #[inline]
+    fn record(&mut self, record: Buffered) -> (&[u8], ReadValue<'_>) {
+        let key = if record.prefix.is_empty() {
+            &self.bytes[record.rest.range()]
+        } else {
+            if self.prefix != record.prefix {
+                self.key.clear();
+                self.key
+                    .extend_from_slice(&self.bytes[record.prefix.range()]);
+                self.prefix = record.prefix;
+            }
+            self.key.truncate(record.prefix.range().len());
+            self.key.extend_from_slice(&self.bytes[record.rest.range()]);
+            &self.key
+        };
+        let value = match record.value {
+            Some(value) => ReadValue::Here(&self.bytes[value.range()]),
             None => ReadValue::Later,
         };
-        (&self.bytes[record.from..record.key_end], value)
+        (key, value)
     }
 
     /// Takes the record that was read first.
+    #[inline]
     pub(crate) fn pop_front(&mut self) -> Option<(&[u8], ReadValue<'_>)> {
         let record = *self.records.get(self.taken)?;
         self.taken += 1;
@@ -187,12 +254,6 @@ impl StringBuffer {
         }
         let record = self.records.pop()?;
         Some(self.record(record))
-    }
-
-    /// The keys of the records that are left, in the order of reading.
-    pub(crate) fn keys(&self) -> impl ExactSizeIterator<Item = &[u8]> + Clone {
-        let left = self.records[self.taken..].iter();
-        left.map(|record| &self.bytes[record.from..record.key_end])
     }
 }
 
@@ -208,6 +269,9 @@ pub(crate) trait Strings: Engine {
 
     /// Calls `use_value` with the value of `key`, if it is there, and returns whether it is.
     fn get_with(&self, key: &[u8], use_value: &mut dyn FnMut(&[u8])) -> Result<bool>;
+
+    /// Calls `use_value` with the number in `keys` and the value of each that is there, in any order. Lookups may wait for memory together.
+    fn get_many(&self, keys: &[&[u8]], use_value: &mut dyn FnMut(usize, &[u8])) -> Result<()>;
 
     /// Bytes of the value of `key`.
     fn value_len(&self, key: &[u8]) -> Result<Option<u64>>;
@@ -232,7 +296,7 @@ pub(crate) trait Strings: Engine {
 
     /// Reads on: adds some records to the end of `buffer`, which is empty, from the lower end of `unread` upwards or from the upper end
     /// downwards, and takes their keys out of `unread`. An empty buffer afterwards means that nothing is left to read. Values are read if
-    /// `with_values` says so.
+    /// `with_values` says so. Keys that are out of order, or there twice, are an error.
     fn read_on(
         &self,
         up: bool,
@@ -240,4 +304,22 @@ pub(crate) trait Strings: Engine {
         buffer: &mut StringBuffer,
         with_values: bool,
     ) -> Result<()>;
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn text() -> impl Strategy<Value = Vec<u8>> {
+        proptest::collection::vec(0_u8..3, 0..12)
+    }
+
+    proptest! {
+        #[test]
+        fn a_key_in_two_parts_compares_as_the_whole(key in text(), other in text(), at in 0_usize..12) {
+            let (prefix, rest) = key.split_at(at.min(key.len()));
+            prop_assert_eq!(compare_parts([prefix, rest], &other), key.cmp(&other));
+        }
+    }
 }

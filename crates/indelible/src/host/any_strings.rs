@@ -83,6 +83,15 @@ macro_rules! any_strings {
                 each!(self, host => host.get_string(key, use_value))
             }
 
+            /// See [`Strings::get_many`](crate::engines::Strings::get_many).
+            pub(crate) fn get_many(
+                &self,
+                keys: &[&[u8]],
+                use_value: &mut dyn FnMut(usize, &[u8]),
+            ) -> Result<()> {
+                each!(self, host => host.get_strings(keys, use_value))
+            }
+
             pub(crate) fn value_len(&self, key: &[u8]) -> Result<Option<u64>> {
                 each!(self, host => host.string_len(key))
             }

@@ -295,6 +295,50 @@ fn plainly<K: Kernel>(kernel: K) -> K::Out {
     kernel.run::<Plain>()
 }
 
+/// Words that [`RankWords`] ranks at most.
+pub(crate) const MOST_WORDS_RANKED: usize = 24;
+
+/// The rank of each of the first `count` words, all different: how many of them are lower. The others are 0, and get any ranks.
+pub(crate) struct RankWords<'a> {
+    pub(crate) words: &'a [u64; MOST_WORDS_RANKED],
+    pub(crate) count: usize,
+}
+
+impl Kernel for RankWords<'_> {
+    type Out = [u64; MOST_WORDS_RANKED];
+
+    /// Each word is compared with all others, without a branch. The loops have no instructions of their own for each instruction set: compiled for
+    /// one, they are those that a compiler finds.
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Self::Out {
+        // Most often the words fit fewer registers.
+        if self.count <= 16 {
+            self.among::<16>()
+        } else {
+            self.among::<MOST_WORDS_RANKED>()
+        }
+    }
+}
+
+impl RankWords<'_> {
+    #[inline(always)]
+    fn among<const WORDS: usize>(&self) -> [u64; MOST_WORDS_RANKED] {
+        // Signed words are what AVX2 compares.
+        let signed: [i64; WORDS] = std::array::from_fn(|i| (self.words[i] ^ 1 << 63) as i64);
+        let mut ranks = [0_i64; WORDS];
+        for lower in &signed[..self.count.min(WORDS)] {
+            for (rank, word) in ranks.iter_mut().zip(&signed) {
+                *rank += i64::from(lower < word);
+            }
+        }
+        let mut out = [0; MOST_WORDS_RANKED];
+        for (out, rank) in out.iter_mut().zip(ranks) {
+            *out = rank as u64;
+        }
+        out
+    }
+}
+
 /// The whole part of a number that fits `i32`. For others, and for what is no number, any number.
 #[inline(always)]
 pub(crate) fn whole_part(number: f32) -> i32 {

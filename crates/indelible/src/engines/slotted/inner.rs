@@ -133,13 +133,21 @@ unsafe impl Node for Inner {
 /// The first 8 bytes as a number that compares as they do, padded with zeros.
 #[inline(always)]
 pub(super) fn head_of(bytes: &[u8]) -> u64 {
-    match bytes.first_chunk() {
-        Some(&eight) => u64::from_be_bytes(eight),
-        None => {
-            let mut padded = [0; 8];
-            padded[..bytes.len()].copy_from_slice(bytes);
-            u64::from_be_bytes(padded)
+    if let Some(&eight) = bytes.first_chunk() {
+        return u64::from_be_bytes(eight);
+    }
+    let to_top = |word: u64, bytes: usize| word << (8 * (8 - bytes));
+    match (bytes.first_chunk(), bytes.last_chunk()) {
+        // From 4 to 7 bytes: the first four and the last four, which may overlap.
+        (Some(&first), Some(&last)) => {
+            let [first, last] = [first, last].map(|four| u64::from(u32::from_be_bytes(four)));
+            first << 32 | to_top(last, bytes.len())
         }
+        _ => bytes
+            .iter()
+            .zip(1..)
+            .map(|(&byte, at)| to_top(byte.into(), at))
+            .fold(0, |head, byte| head | byte),
     }
 }
 
@@ -169,15 +177,20 @@ impl Inner {
     /// How a key compares with the separators by the prefix alone.
     #[inline(always)]
     fn compare_prefix(&self, key: &[u8], bytes: usize) -> std::cmp::Ordering {
-        if bytes == 0 {
-            return std::cmp::Ordering::Equal;
+        for (at, word) in self.prefix.iter().enumerate().take(bytes.div_ceil(8)) {
+            let rest = key.get(8 * at..).unwrap_or_default();
+            // The last word may have bytes that are not of the prefix.
+            let among = !u64::MAX
+                .checked_shr(8 * (bytes - 8 * at) as u32)
+                .unwrap_or(0);
+            let prefix = u64::from_be_bytes(word.load(Ordering::Relaxed).to_ne_bytes());
+            let order = (head_of(rest) & among).cmp(&(prefix & among));
+            if order.is_ne() {
+                return order;
+            }
         }
-        let prefix = self.prefix(bytes);
-        let most = key.len().min(bytes);
-        key[..most]
-            .cmp(&prefix[..most])
-            // A key that is a part of the prefix is below all separators.
-            .then(most.cmp(&bytes))
+        // A key that is a part of the prefix is below all separators.
+        key.len().min(bytes).cmp(&bytes)
     }
 
     /// Asks the caches for the lines that a search reads, side by side: it would wait for one after the other.
@@ -201,6 +214,12 @@ impl Inner {
         Separator::from_word(self.separators[slot].load(Ordering::Acquire))
     }
 
+    /// Asks the caches for the begin of the separator of a child.
+    #[inline(always)]
+    pub(super) fn prefetch_separator(&self, slot: usize) {
+        prefetch(self.separators[slot.min(SLOTS - 1)].load(Ordering::Relaxed) as *const u8);
+    }
+
     /// The separator of the next child to the right, if there is one.
     #[inline(always)]
     pub(super) fn next_separator(&self, slot: usize) -> Option<Separator> {
@@ -219,53 +238,97 @@ impl Inner {
 
     #[inline(always)]
     fn find_key<const BELOW: bool>(&self, key: &[u8]) -> usize {
+        let (slot, tied) = self.find_by_head(key);
+        if tied.is_empty() {
+            return slot;
+        }
+        self.among_equal::<BELOW>(key, tied) - 1
+    }
+
+    /// The slot of the child that covers a key, as far as heads say it; if some are equal to that of the key, they and the slots behind
+    /// them are returned, and their separators decide.
+    #[inline(always)]
+    pub(super) fn find_by_head(&self, key: &[u8]) -> (usize, Range<usize>) {
         let count = self.count();
         let prefix = self.prefix_bytes();
         match self.compare_prefix(key, prefix) {
-            std::cmp::Ordering::Less => return 0,
-            std::cmp::Ordering::Greater => return count.saturating_sub(1),
+            std::cmp::Ordering::Less => return (0, 0..0),
+            std::cmp::Ordering::Greater => return (count.saturating_sub(1), 0..0),
             std::cmp::Ordering::Equal => {}
         }
-        let rest = &key[prefix..];
-        let head = head_of(rest);
-        // The first slot from 1 on whose head is not below that of the key.
-        let (mut from, mut length) = (1, count.saturating_sub(1));
-        while length > 0 {
-            let half = length / 2;
-            if self.head(from + half) < head {
-                from += half + 1;
-                length -= half + 1;
-            } else {
-                length = half;
-            }
+        // The lengths are those of one moment, or the version will not be valid.
+        let head = head_of(key.get(prefix..).unwrap_or_default());
+        let at = self.first_at_least(1..count.max(1), head);
+        if at < count && self.head(at) == head {
+            (at - 1, at..count)
+        } else {
+            (at - 1, 0..0)
         }
-        if from < count && self.head(from) == head {
-            from = self.among_equal::<BELOW>(key, head, from..count);
-        }
-        from - 1
     }
 
-    /// The first of `slots` whose separator is past a key. The heads of the first ones are equal to that of the key, so the whole separators
-    /// decide. Looking at one waits for memory, and all separators of a node may begin alike, so it is a binary search as well.
-    fn among_equal<const BELOW: bool>(&self, key: &[u8], head: u64, slots: Range<usize>) -> usize {
-        let (mut from, mut to) = (slots.start, slots.end);
-        let mut last = slots.start + 1;
-        while last < to {
-            let middle = last + (to - last) / 2;
-            if self.head(middle) == head {
-                last = middle + 1;
-            } else {
-                to = middle;
-            }
+    /// Asks the caches for separators that a binary search among these slots, as [`find_by_head`](Self::find_by_head) has returned them, may look
+    /// at. Returns the slots whose heads are equal.
+    #[inline]
+    pub(super) fn prefetch_tied(&self, tied: Range<usize>) -> Range<usize> {
+        let Range { start, mut end } = tied;
+        if start < end
+            && let Some(above) = self.head(start).checked_add(1)
+        {
+            end = self.first_at_least(start..end, above);
         }
+        let eighth = (end - start).div_ceil(8).max(1);
+        (start..end)
+            .step_by(eighth)
+            .for_each(|slot| self.prefetch_separator(slot));
+        start..end
+    }
+
+    /// [`find`](Self::find) of the child that covers a key, among slots that [`prefetch_tied`](Self::prefetch_tied) has returned.
+    pub(super) fn find_tied(&self, key: &[u8], tied: Range<usize>) -> usize {
+        self.among_equal::<false>(key, tied) - 1
+    }
+
+    /// The first of `slots` whose head is not below this one, or the end. A step has no branch that depends on a head: nobody could predict it.
+    #[inline(always)]
+    fn first_at_least(&self, slots: Range<usize>, head: u64) -> usize {
+        let (mut from, mut length) = (slots.start, slots.len());
+        while length > 0 {
+            let half = length.div_ceil(2);
+            let is_below = self.head(from + half - 1) < head;
+            from = std::hint::select_unpredictable(is_below, from + half, from);
+            length -= half;
+        }
+        from
+    }
+
+    /// The first of `slots` whose separator is past a key, which shares the node's prefix. The heads of the first ones are equal to that of
+    /// the key, so the whole separators decide. Looking at one waits for memory, and all separators of a node may begin alike: so it is a binary
+    /// search as well.
+    #[inline(never)]
+    fn among_equal<const BELOW: bool>(&self, key: &[u8], slots: Range<usize>) -> usize {
+        let Range {
+            start: mut from,
+            end: mut to,
+        } = self.prefetch_tied(slots);
+        let equal = self.prefix_bytes() + 8;
+        // A key that is shorter than the head has zeros there, and so may a separator; then all bytes are compared.
+        let equal = if key.len() >= equal { equal } else { 0 };
+        let rest = &key[equal..];
+        let rest_head = head_of(rest);
         while from < to {
             let middle = from + (to - from) / 2;
             // SAFETY: the caller of `find` is pinned, and the rules at the head of this file hold.
             let separator = unsafe { self.separator(middle).bytes() };
-            let is_past = if BELOW {
-                separator >= key
-            } else {
-                separator > key
+            let is_past = match separator.get(equal..) {
+                Some(separator) => {
+                    let order = head_of(separator)
+                        .cmp(&rest_head)
+                        .then_with(|| separator.cmp(rest));
+                    if BELOW { order.is_ge() } else { order.is_gt() }
+                }
+                // Shorter than the key, of which the head has zeros where the separator ends: below it. If the node has changed meanwhile, any answer
+                // will do.
+                None => false,
             };
             if is_past {
                 to = middle;
@@ -295,10 +358,8 @@ impl Inner {
     fn set(&self, slot: usize, entry: &Entry, prefix: usize) {
         // SAFETY: the caller has locked the node that the separator is in, or is about to be in.
         let bytes = unsafe { entry.separator.bytes() };
-        self.heads[slot].store(
-            head_of(bytes.get(prefix..).unwrap_or_default()),
-            Ordering::Relaxed,
-        );
+        let head = head_of(bytes.get(prefix..).unwrap_or_default());
+        self.heads[slot].store(head, Ordering::Relaxed);
         self.separators[slot].store(entry.separator.word(), Ordering::Release);
         self.children[slot].store(entry.child, Ordering::Release);
     }
@@ -465,5 +526,67 @@ impl Inner {
             }
         }
         bytes
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::concurrency::epochs;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn text(most: usize) -> impl Strategy<Value = Vec<u8>> {
+        proptest::collection::vec(
+            prop_oneof![Just(0), Just(1), Just(0x1f), Just(0xff)],
+            0..most,
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn a_head_compares_as_padded_bytes(a in text(12), b in text(12)) {
+            let padded = |bytes: &[u8]| {
+                let mut padded = bytes.to_vec();
+                padded.resize(12, 0);
+                padded.truncate(8);
+                padded
+            };
+            prop_assert_eq!(head_of(&a).cmp(&head_of(&b)), padded(&a).cmp(&padded(&b)));
+        }
+
+        /// Whatever the separators share, a node finds what a search through all of them finds.
+        #[test]
+        fn a_node_finds_the_child_of_every_key(
+            shared in text(70),
+            separators in proptest::collection::btree_set(text(20), 0..SLOTS - 3),
+            keys in proptest::collection::vec(text(20), 20),
+        ) {
+            let with_shared = |rest: &Vec<u8>| [&shared[..], rest].concat();
+            let separators: BTreeSet<Vec<u8>> = separators.iter().map(with_shared).collect();
+            let mut all = vec![Vec::new()];
+            all.extend(separators.into_iter().filter(|separator| !separator.is_empty()));
+            let arena = crate::engines::arena::Arena::<Inner>::new();
+            let (node, _guard) = arena.alloc(0);
+            let child = |at: usize| Child::leaf(Offset::from_word(64 * (at as u64 + 1)));
+            let entries: Vec<Entry> = (all.iter().enumerate())
+                .map(|(at, separator)| Entry::leaf(separator, child(at)))
+                .collect();
+            node.refill(&entries);
+            let _pinned = epochs::pin();
+            let probes = keys.iter().map(with_shared).chain(keys.iter().cloned()).chain(all.iter().cloned());
+            for key in probes.chain([shared.clone(), Vec::new()]) {
+                let at = all.partition_point(|separator| *separator <= key) - 1;
+                prop_assert_eq!(node.find(Seek::At(&key)), at);
+                let (slot, tied) = node.find_by_head(&key);
+                let tied = node.prefetch_tied(tied);
+                prop_assert_eq!(if tied.is_empty() { slot } else { node.find_tied(&key, tied) }, at);
+                if !key.is_empty() {
+                    let below = all.partition_point(|separator| *separator < key) - 1;
+                    prop_assert_eq!(node.find(Seek::Below(&key)), below);
+                }
+            }
+            node.free_separators();
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::blobs::Blobs;
 use super::layout::Reference;
-use super::leaf::{Found, Leaf, LeafValue, MOST_RECORD_WORDS, Probe, Search, write_record};
+use super::leaf::{Found, Leaf, MOST_RECORD_WORDS, Probe, Search, ValueCopy, write_record};
 use super::records::Value;
 use super::search::LockedLeaf;
 use super::separator::Text;
@@ -132,9 +132,9 @@ impl Tree {
         };
         decide(Some(&Current {
             bytes: leaf.value_bytes(found),
-            read: &|use_value| match leaf.value(found) {
-                LeafValue::Inline(value) => use_value(value.bytes()),
-                LeafValue::Blob(blob) => use_value(self.blobs.bytes(blob)),
+            read: &|use_value| match leaf.value(found, &mut ValueCopy::new()) {
+                Value::Inline(value) => use_value(value),
+                Value::Blob(blob) => use_value(self.blobs.bytes(blob)),
             },
         }))
     }
@@ -142,7 +142,7 @@ impl Tree {
     fn remove_found(&self, locked: LockedLeaf<'_>, probe: Probe<'_>, found: &Found) {
         let leaf = locked.leaf;
         let key_blob = leaf.key_blob(found);
-        let value_blob = blob_of(leaf.value(found));
+        let value_blob = leaf.value_blob(found);
         let before = leaf.live_words();
         leaf.remove(self.pm, found);
         self.count_change(leaf.offset, -1);
@@ -176,7 +176,7 @@ impl Tree {
             None if probe.is_long => Some(new.write(probe.key)?),
             None => None,
         };
-        let old_blob = found.as_ref().and_then(|found| blob_of(leaf.value(found)));
+        let old_blob = found.as_ref().and_then(|found| leaf.value_blob(found));
         let suffix = &probe.key[leaf.commit_word().prefix().min(probe.key.len())..];
         let mut record = [0; MOST_RECORD_WORDS];
         let long_key = key_blob.map(|blob| (probe.hash, blob));
@@ -212,12 +212,5 @@ impl Tree {
         } else {
             self.blobs.retire(blob);
         }
-    }
-}
-
-fn blob_of(value: LeafValue) -> Option<Reference> {
-    match value {
-        LeafValue::Blob(blob) => Some(blob),
-        LeafValue::Inline(_) => None,
     }
 }

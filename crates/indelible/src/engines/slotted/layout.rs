@@ -231,6 +231,21 @@ pub(super) fn byte_of(words: &[u64; 3], slot: usize) -> u8 {
     words[slot / 8].to_ne_bytes()[slot % 8]
 }
 
+/// Bit `i` of the result says whether the byte of slot `i` is this one.
+#[inline(always)]
+pub(super) fn slots_with(words: &[u64; 3], byte: u8) -> u32 {
+    const LOW: u64 = u64::from_ne_bytes([1; 8]);
+    const BELOW_TOP: u64 = LOW * 0x7f;
+    let all = LOW * u64::from(byte);
+    words.iter().rev().fold(0, |slots, word| {
+        // The top bit of each byte says whether the byte is 0, and no carry leaves a byte.
+        let differs = u64::from_le(*word) ^ all;
+        let equal = !(((differs & BELOW_TOP) + BELOW_TOP) | differs | BELOW_TOP);
+        // The product gathers the top bits, which do not meet in it, in its highest byte.
+        slots << 8 | (equal.wrapping_mul(0x0002_0408_1020_4081) >> 56) as u32
+    })
+}
+
 /// Sets the byte in three words that belongs to a slot.
 pub(super) fn set_byte(words: &mut [u64; 3], slot: usize, byte: u8) {
     let mut bytes = words[slot / 8].to_ne_bytes();
@@ -296,6 +311,19 @@ pub(super) fn fingerprint(hash: u64) -> u8 {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_slots_with_a_byte_are_found() {
+        let mut words = [0; 3];
+        for slot in 0..24 {
+            set_byte(&mut words, slot, [0, 1, 0x7f, 0x80, 0xff][slot * 7 % 5]);
+        }
+        for byte in 0..=u8::MAX {
+            let expected = (0..24).filter(|&slot| byte_of(&words, slot) == byte);
+            let expected = expected.fold(0, |slots, slot| slots | 1 << slot);
+            assert_eq!(slots_with(&words, byte), expected, "{byte}");
+        }
+    }
 
     #[test]
     fn a_separator_lies_between_its_keys() {

@@ -6,8 +6,8 @@
 use super::blobs::Blobs;
 use super::layout::{
     CommitWord, FINGERPRINTS, HEADER_WORDS, LENGTHS_BYTES, LONG_KEY_BYTES, Lengths, MAX_WORDS,
-    PLACES, REFERENCE_BYTES, Reference, SIBLING, SLOTS, byte_of, fingerprint, set_byte, three,
-    word_at,
+    PLACES, REFERENCE_BYTES, Reference, SIBLING, SLOTS, byte_of, fingerprint, set_byte, slots_with,
+    three, word_at,
 };
 use super::{Bug, records::Value};
 use crate::pmem::planted::planted;
@@ -49,43 +49,16 @@ pub(super) enum Search {
     Changed,
 }
 
-/// A value as a leaf has it.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "it lies on the stack of one lookup, which should not allocate"
-)]
-pub(super) enum LeafValue {
-    /// A copy of the bytes.
-    Inline(InlineValue),
-    Blob(Reference),
-}
-
-impl LeafValue {
-    /// In bytes.
-    pub(super) fn length(&self) -> u64 {
-        match self {
-            Self::Inline(value) => value.bytes().len() as u64,
-            Self::Blob(blob) => blob.bytes,
-        }
-    }
-}
-
 /// Words in a copy of a value: a quarter of the largest leaf, and the words at both ends.
 const VALUE_WORDS: usize = MAX_WORDS / 4 + 2;
 
-/// A copy of a value that lies in a leaf.
-pub(super) struct InlineValue {
-    words: [MaybeUninit<u64>; VALUE_WORDS],
-    /// In bytes.
-    from: usize,
-    to: usize,
-}
+/// Memory for a copy of a value that lies in a leaf.
+pub(super) struct ValueCopy([MaybeUninit<u64>; VALUE_WORDS]);
 
-impl InlineValue {
-    pub(super) fn bytes(&self) -> &[u8] {
-        let all = self.words.as_ptr().cast::<u8>();
-        // SAFETY: the words up to that of byte `to` have been written.
-        unsafe { std::slice::from_raw_parts(all.add(self.from), self.to - self.from) }
+impl ValueCopy {
+    #[inline(always)]
+    pub(super) fn new() -> Self {
+        Self([const { MaybeUninit::uninit() }; VALUE_WORDS])
     }
 }
 
@@ -142,14 +115,10 @@ impl<'a> Leaf<'a> {
         };
         let fingerprints = three(self.cells, FINGERPRINTS);
         let places = three(self.cells, PLACES);
-        let wanted = fingerprint(probe.hash);
-        let mut slots = word.slots();
+        let mut slots = word.slots() & slots_with(&fingerprints, fingerprint(probe.hash));
         while slots != 0 {
             let slot = slots.trailing_zeros() as usize;
             slots &= slots - 1;
-            if byte_of(&fingerprints, slot) != wanted {
-                continue;
-            }
             point();
             let Some((at, lengths)) = self.record(&places, slot) else {
                 continue;
@@ -214,45 +183,46 @@ impl<'a> Leaf<'a> {
         Some((word_at(&bytes, 0), Reference::from_bytes(&bytes[8..])))
     }
 
-    /// The value of a record.
+    /// The value of a record: a copy of the bytes, or where they lie. What is returned may be torn until the version of the leaf is validated.
     #[inline(always)]
-    pub(super) fn value(self, found: &Found) -> LeafValue {
+    pub(super) fn value<'c>(self, found: &Found, copy: &'c mut ValueCopy) -> Value<'c> {
         point();
-        let (bytes, end) = (found.lengths.value(), found.lengths.words());
-        if found.lengths.value_is_blob() {
-            let mut reference = [0; REFERENCE_BYTES];
-            // Torn if the record is too short for a reference.
-            if let Some(from) = (8 * end).checked_sub(REFERENCE_BYTES) {
-                self.copy(found.at, from, &mut reference);
-            }
-            return LeafValue::Blob(Reference::from_bytes(&reference));
+        if let Some(blob) = self.value_blob(found) {
+            return Value::Blob(blob);
         }
-        let first = end - bytes.div_ceil(8).min(end);
-        let mut value = InlineValue {
-            words: [const { MaybeUninit::uninit() }; VALUE_WORDS],
-            from: 8 * (end - first) - bytes,
-            to: 8 * (end - first),
-        };
-        let cells = &self.cells[found.at + first..found.at + end];
-        for (to, cell) in value.words.iter_mut().zip(cells) {
+        let (bytes, end) = (found.lengths.value(), found.lengths.words());
+        let words = bytes.div_ceil(8);
+        if words > VALUE_WORDS || words > end {
+            // Torn: no value is so long.
+            return Value::Inline(&[]);
+        }
+        let cells = &self.cells[found.at + end - words..found.at + end];
+        for (to, cell) in copy.0.iter_mut().zip(cells) {
             to.write(cell.load());
         }
-        if cells.len() > value.words.len() {
-            // Torn: no value is so long.
-            (value.from, value.to) = (0, 0);
+        // SAFETY: the first `words` words have been written, one for each cell.
+        let copied = unsafe { std::slice::from_raw_parts(copy.0.as_ptr().cast::<u8>(), 8 * words) };
+        Value::Inline(&copied[8 * words - bytes..])
+    }
+
+    /// The blob of the value of a record, if the value is one.
+    #[inline(always)]
+    pub(super) fn value_blob(self, found: &Found) -> Option<Reference> {
+        if !found.lengths.value_is_blob() {
+            return None;
         }
-        LeafValue::Inline(value)
+        let mut reference = [0; REFERENCE_BYTES];
+        // Torn if the record is too short for a reference.
+        if let Some(from) = (8 * found.lengths.words()).checked_sub(REFERENCE_BYTES) {
+            self.copy(found.at, from, &mut reference);
+        }
+        Some(Reference::from_bytes(&reference))
     }
 
     /// Bytes of the value of a record.
     pub(super) fn value_bytes(self, found: &Found) -> u64 {
-        match found.lengths.value_is_blob() {
-            false => found.lengths.value() as u64,
-            true => match self.value(found) {
-                LeafValue::Blob(reference) => reference.bytes,
-                LeafValue::Inline(_) => 0,
-            },
-        }
+        self.value_blob(found)
+            .map_or(found.lengths.value() as u64, |blob| blob.bytes)
     }
 
     /// The blob of the key of a record, if the key is one.
@@ -483,7 +453,7 @@ mod tests {
                     at: cells.len() - lengths.words(),
                     lengths,
                 };
-                let _ = leaf.value(&found).length();
+                let _ = leaf.value(&found, &mut ValueCopy::new()).bytes();
                 let _ = leaf.value_bytes(&found);
                 let _ = leaf.key_blob(&found);
             }

@@ -35,6 +35,7 @@
 //! Readers write no shared memory, as in the LB+-Tree: they descend by optimistic lock coupling, copy what they need out of a leaf, and validate the version
 //! of the leaf. A blob never changes, so it is read after that, where it lies, while the thread is pinned.
 
+mod batch;
 mod blobs;
 mod bulk;
 mod check;
@@ -48,6 +49,7 @@ mod insert;
 mod layout;
 mod leaf;
 mod options;
+mod ranked;
 mod records;
 mod recover;
 mod scan;
@@ -66,6 +68,7 @@ use crate::engines::waiting::WaitingOperations;
 use crate::engines::{
     Current, Engine, Fact, Place, Report, StringBuffer, StringDecision, StringRange, Strings,
 };
+use crate::kernels::SimdLevel;
 use crate::pmem::geometry::sized;
 use crate::pmem::{Cell, Pm};
 use crate::pool::{Offset, PoolCore, Space};
@@ -103,6 +106,7 @@ struct Tree {
     leaf_bytes: usize,
     /// For the hashes of keys.
     seed: u64,
+    simd: SimdLevel,
     locks: RecordLocks,
     arena: Arena<Inner>,
     /// The root never moves: growing and shrinking change what is in it.
@@ -141,6 +145,7 @@ impl Tree {
             blobs: Blobs::new(core, &home.spaces),
             leaf_bytes: home.leaf_bytes,
             seed: core.seed(),
+            simd: SimdLevel::best(),
             locks: RecordLocks::new(if level == 0 {
                 locks::LOCKS
             } else {
@@ -331,6 +336,10 @@ impl Strings for Index {
 
     fn value_len(&self, key: &[u8]) -> Result<Option<u64>> {
         self.tree.value_len(key)
+    }
+
+    fn get_many(&self, keys: &[&[u8]], use_value: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
+        self.tree.get_many(keys, use_value)
     }
 
     fn apply<'v>(

@@ -1,7 +1,6 @@
 //! Leaves in DRAM: copies that are looked at, records taken out of leaves, images of new leaves.
 
 use super::blobs::Blobs;
-use super::inner::head_of;
 use super::layout::{
     CommitWord, FINGERPRINTS, HEADER_WORDS, LENGTHS_BYTES, LONG_KEY_BYTES, Lengths, MAX_WORDS,
     PLACES, REFERENCE_BYTES, Reference, SIBLING, SLOTS, byte_of, fingerprint, set_byte,
@@ -10,6 +9,7 @@ use super::leaf::{Leaf, write_record};
 use crate::pmem::schedule::point;
 use crate::pool::Offset;
 use crate::{Error, Result};
+use std::mem::MaybeUninit;
 
 /// A value that goes into a leaf, or comes out of one.
 #[derive(Clone, Copy, Debug)]
@@ -18,9 +18,20 @@ pub(super) enum Value<'a> {
     Blob(Reference),
 }
 
+impl Value<'_> {
+    /// How many bytes the value has.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Self::Inline(value) => value.len() as u64,
+            Self::Blob(blob) => blob.bytes,
+        }
+    }
+}
+
 /// A copy of a leaf. Once the version of the leaf has been validated, it does not change any more.
 pub(super) struct Snapshot {
-    words: [u64; MAX_WORDS],
+    /// The first `count` are initialized.
+    words: [MaybeUninit<u64>; MAX_WORDS],
     count: usize,
     offset: Offset,
 }
@@ -41,37 +52,46 @@ pub(super) struct RecordIn<'a> {
 }
 
 impl Snapshot {
+    #[inline(always)]
     pub(super) fn of(leaf: Leaf<'_>) -> Self {
-        let mut words = [0; MAX_WORDS];
-        let lines = leaf.cells.chunks(HEADER_WORDS);
-        for (words, line) in words.chunks_mut(HEADER_WORDS).zip(lines) {
+        let mut words = [const { MaybeUninit::uninit() }; MAX_WORDS];
+        let (lines, _) = leaf.cells.as_chunks::<HEADER_WORDS>();
+        let (copies, _) = words.as_chunks_mut::<HEADER_WORDS>();
+        for (copy, line) in copies.iter_mut().zip(lines) {
             point();
-            for (word, cell) in words.iter_mut().zip(line) {
-                *word = cell.load();
+            for (word, cell) in copy.iter_mut().zip(line) {
+                word.write(cell.load());
             }
         }
         Self {
             words,
-            count: leaf.cells.len(),
+            count: leaf.cells.len().min(MAX_WORDS),
             offset: leaf.offset,
         }
     }
 
-    fn bytes(&self) -> &[u8] {
-        // SAFETY: the words are the snapshot's own, and every byte of them is initialized.
+    #[inline(always)]
+    pub(super) fn words(&self) -> &[u64] {
+        // SAFETY: `of` has written the first `count` words.
+        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.count) }
+    }
+
+    #[inline(always)]
+    pub(super) fn bytes(&self) -> &[u8] {
+        // SAFETY: the words are the snapshot's own, and every byte of these is initialized.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), 8 * self.count) }
     }
 
-    fn damaged(&self, what: &str) -> Error {
+    pub(super) fn damaged(&self, what: &str) -> Error {
         Error::Damaged(format!("leaf {:#x} {what}", self.offset))
     }
 
     pub(super) fn commit_word(&self) -> CommitWord {
-        CommitWord(self.words[0])
+        CommitWord(self.words()[0])
     }
 
     pub(super) fn next(&self) -> Offset {
-        Offset::from_word(self.words[SIBLING])
+        Offset::from_word(self.words()[SIBLING])
     }
 
     /// The low key, or the reference to it.
@@ -93,19 +113,19 @@ impl Snapshot {
     }
 
     /// The prefix of the leaf, whose low key is `low`.
-    fn prefix_in<'k>(&self, low: &'k [u8]) -> Result<&'k [u8]> {
+    pub(super) fn prefix_in<'k>(&self, low: &'k [u8]) -> Result<&'k [u8]> {
         low.get(..self.commit_word().prefix())
             .ok_or_else(|| self.damaged("has a prefix that is longer than its low key"))
     }
 
-    fn misplaced(&self) -> Error {
+    pub(super) fn misplaced(&self) -> Error {
         self.damaged("has a record that does not lie in it")
     }
 
     /// The records, in the order of their slots, each with its slot and its fingerprint.
     pub(super) fn records(&self) -> impl Iterator<Item = Result<RecordIn<'_>>> {
         let slots = self.commit_word().slots();
-        let three = |from: usize| -> [u64; 3] { std::array::from_fn(|i| self.words[from + i]) };
+        let three = |from: usize| -> [u64; 3] { std::array::from_fn(|i| self.words()[from + i]) };
         let (fingerprints, places) = (three(FINGERPRINTS), three(PLACES));
         (0..SLOTS)
             .filter(move |slot| slots >> slot & 1 != 0)
@@ -124,7 +144,7 @@ impl Snapshot {
         if at < self.commit_word().heap_begin() || at >= self.count {
             return None;
         }
-        let lengths = Lengths::of_word(self.words[at]);
+        let lengths = Lengths::of_word(self.words()[at]);
         let record = self.bytes().get(8 * at..8 * (at + lengths.words()))?;
         if !lengths.is_marked() {
             return None;
@@ -171,102 +191,6 @@ impl Snapshot {
             }
         }
         Ok(all)
-    }
-}
-
-/// The records of a snapshot in the order of their keys. They are ranked by the first 8 bytes behind the prefix of the leaf; what comes after
-/// these is compared only where they are equal.
-pub(super) struct Ranked<'a> {
-    leaf: &'a Snapshot,
-    prefix: &'a [u8],
-    blobs: &'a Blobs,
-    /// Of each record the 8 bytes as a number that compares as they do, and where it begins in the leaf, in words.
-    order: [(u64, u8); SLOTS],
-    count: usize,
-}
-
-impl<'a> Ranked<'a> {
-    /// Ranks the records of a leaf whose low key is `low`. The caller is pinned, and the snapshot is a valid one.
-    pub(super) fn of(leaf: &'a Snapshot, low: &'a [u8], blobs: &'a Blobs) -> Result<Self> {
-        let prefix = leaf.prefix_in(low)?;
-        let mut ranked = Self {
-            leaf,
-            prefix,
-            blobs,
-            order: [(0, 0); SLOTS],
-            count: 0,
-        };
-        let places: [u64; 3] = std::array::from_fn(|i| leaf.words[PLACES + i]);
-        let mut slots = leaf.commit_word().slots();
-        while slots != 0 {
-            let at = byte_of(&places, slots.trailing_zeros() as usize);
-            slots &= slots - 1;
-            let record = leaf.record_at(at.into()).ok_or_else(|| leaf.misplaced())?;
-            ranked.order[ranked.count] = (head_of(record.suffix), at);
-            ranked.count += 1;
-        }
-        let mut order = ranked.order;
-        let mut problem = None;
-        order[..ranked.count].sort_unstable_by(|a, b| {
-            a.0.cmp(&b.0).then_with(|| {
-                let [a, b] = [a.1, b.1].map(|at| ranked.rest(at));
-                match (a, b) {
-                    (Ok(a), Ok(b)) => a.cmp(b),
-                    (Err(error), _) | (_, Err(error)) => {
-                        problem = Some(error);
-                        std::cmp::Ordering::Equal
-                    }
-                }
-            })
-        });
-        ranked.order = order;
-        problem.map_or(Ok(ranked), Err)
-    }
-
-    pub(super) fn reverse(&mut self) {
-        self.order[..self.count].reverse();
-    }
-
-    /// What the key of the record at `at` has behind the prefix.
-    fn rest(&self, at: u8) -> Result<&'a [u8]> {
-        let record = self.leaf.record_at(at.into());
-        let record = record.ok_or_else(|| self.leaf.misplaced())?;
-        match record.key_blob {
-            None => Ok(record.suffix),
-            Some((_, blob)) => (self.blobs.bytes(blob).strip_prefix(self.prefix))
-                .ok_or_else(|| self.leaf.damaged("has a key without its prefix")),
-        }
-    }
-
-    /// Whether all keys are from `low` up to `high`. The records have been ranked upwards.
-    pub(super) fn is_between(&self, low: &[u8], high: Option<&[u8]>) -> bool {
-        let Some(last) = self.count.checked_sub(1) else {
-            return true;
-        };
-        let (Ok(first), Ok(last)) = (self.rest(self.order[0].1), self.rest(self.order[last].1))
-        else {
-            return false;
-        };
-        let begins = self.prefix.len();
-        low[begins..] <= *first
-            && high.is_none_or(|high| {
-                high.strip_prefix(self.prefix)
-                    .is_some_and(|high| last < high)
-            })
-    }
-
-    /// The records: each key in two parts, and the value.
-    #[inline(always)]
-    pub(super) fn records(&self) -> impl Iterator<Item = Result<([&'a [u8]; 2], Value<'a>)>> {
-        self.order[..self.count].iter().map(|&(_, at)| {
-            let record = self.leaf.record_at(at.into());
-            let record = record.ok_or_else(|| self.leaf.misplaced())?;
-            let rest = match record.key_blob {
-                None => record.suffix,
-                Some(_) => self.rest(at)?,
-            };
-            Ok(([self.prefix, rest], record.value))
-        })
     }
 }
 

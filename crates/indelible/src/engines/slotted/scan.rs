@@ -5,29 +5,19 @@
 //! no guard, only the key to go on from. Every key belongs to exactly one leaf at any time, and no key is asked for twice, so splits and merges do not
 //! disturb a range.
 //!
-//! A read that is not the first one goes on to the next leaves of the same bottom node, as long as that node has not changed, so that it
-//! descends once for all of them.
+//! A range that goes on remembers the bottom node, its version, and the slot of the next leaf there, and descends again only when the bottom node
+//! has changed or has been read to its end. While a leaf is read, the caches are asked for the next one.
 
 use super::Tree;
-use super::inner::Seek;
-use super::records::{Ranked, Snapshot, Value};
+use super::inner::{Inner, Seek};
+use super::ranked::Ranked;
+use super::records::Snapshot;
 use super::search::Spot;
 use crate::concurrency::epochs;
 use crate::engines::inner_nodes::InnerNode;
-use crate::engines::{MOST_READ_AHEAD, ReadValue, StringBuffer, StringRange};
+use crate::engines::{StringBookmark, StringBuffer, StringRange};
 use crate::{Error, Result};
 use std::ops::Bound;
-
-/// Most leaves of one read. A range that ends early has read so many in vain at most.
-const MOST_LEAVES: u32 = 8;
-
-/// What one read asks for, and how much it may still read.
-struct Reading<'b> {
-    buffer: &'b mut StringBuffer,
-    with_values: bool,
-    /// Bytes of long values that were read.
-    read_ahead: u64,
-}
 
 impl Tree {
     /// See [`Strings::read_on`](crate::engines::Strings::read_on).
@@ -39,77 +29,73 @@ impl Tree {
         with_values: bool,
     ) -> Result<()> {
         buffer.clear();
-        let most = 1 << unread.reads.min(MOST_LEAVES.ilog2());
-        unread.reads += 1;
-        let mut reading = Reading {
-            buffer,
-            with_values,
-            read_ahead: 0,
-        };
-        while reading.buffer.is_empty() && !unread.is_done {
+        while buffer.is_empty() && !unread.is_done {
             let _guard = epochs::pin();
-            self.read_leaves(up, unread, &mut reading, most)?;
-        }
-        Ok(())
-    }
-
-    /// Reads the next leaves of a range, which lie under one bottom node, `most` at most, and takes their keys out of `unread`. The caller is pinned.
-    fn read_leaves(
-        &self,
-        up: bool,
-        unread: &mut StringRange,
-        reading: &mut Reading<'_>,
-        most: u32,
-    ) -> Result<()> {
-        let Some(seek) = next_of(up, unread) else {
-            unread.is_done = true;
-            return Ok(());
-        };
-        let mut spot = self.locate(seek)?;
-        let mut end = None;
-        for leaf in 0..most {
-            let following = self.beside(&spot, up, leaf + 1 < most);
-            let read_before = reading.buffer.keys().len();
-            let left = match self.read_leaf(up, &spot, unread, reading) {
-                Ok(Some(left)) => left,
-                Ok(None) => break,
-                // What was read before the damage is returned first.
-                Err(_) if end.is_some() && reading.buffer.keys().len() == read_before => break,
-                Err(error) => return Err(error),
+            let Some(spot) = self.next_spot(up, unread)? else {
+                unread.is_done = true;
+                break;
             };
-            end = Some(left);
-            match following {
-                Some(next) if left.is_some() && spot.is_current() => spot = next,
-                _ => break,
+            let beside = self.beside(up, &spot);
+            let Some(goes_on_from) = self.read_leaf(up, &spot, unread, (buffer, with_values))?
+            else {
+                continue;
+            };
+            unread.bookmarks[usize::from(!up)] = beside;
+            match goes_on_from {
+                None => unread.is_done = true,
+                Some(key) if up => unread.low = Bound::Included(reused(&mut unread.low, key)),
+                Some(key) => unread.high = Bound::Excluded(reused(&mut unread.high, key)),
             }
         }
-        match end {
-            None => {}
-            Some(None) => unread.is_done = true,
-            Some(Some(key)) if up => unread.low = Bound::Included(reused(&mut unread.low, key)),
-            Some(Some(key)) => unread.high = Bound::Excluded(reused(&mut unread.high, key)),
-        }
         Ok(())
     }
 
-    /// The spot of the next leaf under the same bottom node, if there is one that is indexed and `is_wanted`. Its lines are asked for. What is
-    /// returned holds only if the spot is still current afterwards.
-    fn beside<'a>(&'a self, spot: &Spot<'a>, up: bool, is_wanted: bool) -> Option<Spot<'a>> {
+    /// Where a range goes on; nothing if no key can be left. Its bookmark is taken. The caller is pinned.
+    #[inline]
+    fn next_spot(&self, up: bool, unread: &mut StringRange) -> Result<Option<Spot<'_>>> {
+        if let Some(mark) = unread.bookmarks[usize::from(!up)].take() {
+            let parent: &Inner = self.arena.recall_any(mark.node);
+            let spot = Spot {
+                parent,
+                version: mark.version,
+                slot: mark.slot,
+                child: parent.child(mark.slot),
+                // There is another separator to the right of the slot in the same node.
+                end: None,
+            };
+            if spot.is_current() {
+                return Ok(Some(spot));
+            }
+        }
+        let Some(seek) = next_of(up, unread) else {
+            return Ok(None);
+        };
+        self.locate(seek).map(Some)
+    }
+
+    /// A bookmark of the next leaf under the same bottom node, if there is one that is indexed. Its lines are asked for.
+    #[inline]
+    fn beside(&self, up: bool, spot: &Spot<'_>) -> Option<StringBookmark> {
         let slot = if up {
-            spot.parent.after(spot.slot)?
+            // The upper end of the last leaf is not in this node.
+            let slot = spot.parent.after(spot.slot)?;
+            spot.parent.after(slot)?;
+            slot
         } else {
             spot.parent.before(spot.slot)?
         };
         let child = spot.parent.child(slot);
-        // The bottom node is looked at again before anything is read there.
         if child.is_unindexed() || !spot.is_current() {
             return None;
         }
         self.prefetch_leaf(child);
-        is_wanted.then_some(Spot {
+        // The ends of that leaf: this one's is the other end already.
+        spot.parent
+            .prefetch_separator(if up { slot + 1 } else { slot });
+        Some(StringBookmark {
+            node: self.arena.remember(spot.parent).without_type(),
+            version: spot.version,
             slot,
-            child,
-            ..*spot
         })
     }
 
@@ -120,7 +106,7 @@ impl Tree {
         up: bool,
         spot: &Spot<'a>,
         unread: &StringRange,
-        reading: &mut Reading<'_>,
+        (buffer, with_values): (&mut StringBuffer, bool),
     ) -> Result<Option<Option<&'a [u8]>>> {
         let (low, high) = (spot.low(), spot.high());
         let lock = self.locks.of(spot.child.offset().get());
@@ -133,51 +119,26 @@ impl Tree {
         if !lock.validate(version) {
             return Ok(None);
         }
-        let goes_on_up = high.is_some_and(|high| is_before_end(high, &unread.high));
-        let goes_on_down = !low.is_empty() && is_after_begin(low, &unread.low);
-        // Of a leaf that lies within the range no key is compared with its ends.
-        let is_inside = unread.contains(low) && is_up_to_end(high, &unread.high);
         let mut ranked = Ranked::of(&snapshot, low, &self.blobs)?;
+        ranked.rank(self.simd)?;
         if !ranked.is_between(low, high) {
             return Err(Error::Damaged(format!(
                 "leaf {:#x} has a key that does not belong there",
                 spot.child.offset()
             )));
         }
-        if !up {
-            ranked.reverse();
+        // Of a leaf that lies within the range no key is compared with its ends.
+        if !unread.is_from_low([low, &[]]) || !is_up_to_end(high, &unread.high) {
+            ranked.trim(
+                |key| unread.is_from_low(key),
+                |key| unread.is_up_to_high(key),
+            );
         }
-        for record in ranked.records() {
-            let (key, value) = record?;
-            reading.add(self, key, value);
-            if !is_inside {
-                let is_wanted = |key: &[u8]| unread.contains(key);
-                reading.buffer.drop_last_unless(is_wanted);
-            }
-        }
+        ranked.hand_out(up, buffer, with_values);
         Ok(Some(match up {
-            true => high.filter(|_| goes_on_up),
-            false => Some(low).filter(|_| goes_on_down),
+            true => high.filter(|high| is_before_end(high, &unread.high)),
+            false => Some(low).filter(|low| !low.is_empty() && is_after_begin(low, &unread.low)),
         }))
-    }
-}
-
-impl Reading<'_> {
-    #[inline(always)]
-    fn add(&mut self, tree: &Tree, key: [&[u8]; 2], value: Value<'_>) {
-        let value = match value {
-            _ if !self.with_values => ReadValue::Here(&[]),
-            Value::Inline(value) => ReadValue::Here(value),
-            Value::Blob(blob)
-                if blob.bytes <= MOST_READ_AHEAD[0]
-                    && self.read_ahead + blob.bytes <= MOST_READ_AHEAD[1] =>
-            {
-                self.read_ahead += blob.bytes;
-                ReadValue::Here(tree.blobs.bytes(blob))
-            }
-            Value::Blob(_) => ReadValue::Later,
-        };
-        self.buffer.push(key, value);
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::inner::{Child, Inner, Seek};
 use super::layout::hash;
-use super::leaf::{Leaf, LeafValue, Probe, Search};
+use super::leaf::{Leaf, Probe, Search, ValueCopy};
+use super::records::Value;
 use super::separator::Separator;
 use super::{Bug, Tree};
 use crate::Result;
@@ -62,7 +63,7 @@ pub(super) struct LockedLeaf<'a> {
 }
 
 /// How an attempt at a lookup ended.
-enum Lookup {
+pub(super) enum Lookup {
     Done(bool),
     Changed,
     Unindexed,
@@ -115,8 +116,10 @@ impl Tree {
     #[inline(always)]
     pub(super) fn prefetch_leaf(&self, child: Child) {
         let first = self.core.base().wrapping_add(child.offset().get() as usize);
-        for line in (0..self.leaf_bytes).step_by(crate::pmem::LINE) {
+        // Two lines at a time: a loop has more instructions than what it asks for.
+        for line in (0..self.leaf_bytes).step_by(2 * crate::pmem::LINE) {
             prefetch(first.wrapping_add(line).cast_const());
+            prefetch(first.wrapping_add(line + crate::pmem::LINE).cast_const());
         }
     }
 
@@ -159,10 +162,21 @@ impl Tree {
     }
 
     #[inline]
-    fn look_up(&self, probe: Probe<'_>, use_value: &mut dyn FnMut(&LeafValue)) -> Lookup {
-        let Some(spot) = self.try_descend(Seek::At(probe.key)) else {
-            return Lookup::Changed;
-        };
+    fn look_up(&self, probe: Probe<'_>, use_value: &mut dyn FnMut(&Value<'_>)) -> Lookup {
+        match self.try_descend(Seek::At(probe.key)) {
+            Some(spot) => self.look_up_at(&spot, probe, use_value),
+            None => Lookup::Changed,
+        }
+    }
+
+    /// Looks a key up in the leaf that covered it when `spot` was found.
+    #[inline(always)]
+    pub(super) fn look_up_at(
+        &self,
+        spot: &Spot<'_>,
+        probe: Probe<'_>,
+        use_value: &mut dyn FnMut(&Value<'_>),
+    ) -> Lookup {
         let lock = self.locks.of(spot.child.offset().get());
         let version = lock.read();
         // While its bottom node is unchanged the leaf covers the key; a split would have to lock that node.
@@ -176,7 +190,8 @@ impl Tree {
         let is_valid = || lock.validate(version) || planted(Bug::ReadWithoutVersion);
         match leaf.find(probe, &self.blobs, is_valid) {
             Search::Found(found) => {
-                let value = leaf.value(&found);
+                let mut copy = ValueCopy::new();
+                let value = leaf.value(&found, &mut copy);
                 if !is_valid() {
                     return Lookup::Changed;
                 }
@@ -191,7 +206,7 @@ impl Tree {
     fn look_up_until_done(
         &self,
         key: &[u8],
-        use_value: &mut dyn FnMut(&LeafValue),
+        use_value: &mut dyn FnMut(&Value<'_>),
     ) -> Result<bool> {
         let probe = self.probe(key);
         loop {
@@ -209,15 +224,21 @@ impl Tree {
 
     /// See [`Strings::get_with`](crate::engines::Strings::get_with). A long value is handed out where it lies, while the thread is pinned.
     pub(super) fn get_with(&self, key: &[u8], use_value: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        self.look_up_until_done(key, &mut |value| match value {
-            LeafValue::Inline(value) => use_value(value.bytes()),
-            LeafValue::Blob(blob) => use_value(self.blobs.bytes(*blob)),
-        })
+        self.look_up_until_done(key, &mut |value| use_value(self.bytes_of(value)))
+    }
+
+    /// The bytes of a value. Those of a long one lie in the pool; the caller is pinned while it uses them.
+    #[inline(always)]
+    pub(super) fn bytes_of<'v>(&'v self, value: &Value<'v>) -> &'v [u8] {
+        match value {
+            Value::Inline(value) => value,
+            Value::Blob(blob) => self.blobs.bytes(*blob),
+        }
     }
 
     pub(super) fn value_len(&self, key: &[u8]) -> Result<Option<u64>> {
         let mut found = None;
-        self.look_up_until_done(key, &mut |value| found = Some(value.length()))?;
+        self.look_up_until_done(key, &mut |value| found = Some(value.bytes()))?;
         Ok(found)
     }
 }

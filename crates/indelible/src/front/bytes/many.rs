@@ -6,7 +6,8 @@ use crate::engines::StringDecision;
 
 /// What is done with many records. Each record is a linearizable step by itself, apart from [`bulk_load`](BytesMap::bulk_load), which is one.
 impl BytesMap {
-    /// The values of `keys`, in their order.
+    /// The values of `keys`, in their order. Lookups wait for memory together, so that this is several times as fast as one after the other in a map
+    /// that does not fit the caches.
     ///
     /// # Errors
     ///
@@ -23,7 +24,37 @@ impl BytesMap {
     /// # }
     /// ```
     pub fn get_batch(&self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
-        keys.iter().map(|key| self.get(key)).collect()
+        let mut values = vec![None; keys.len()];
+        self.get_batch_with(keys, |number, value| values[number] = Some(value.to_vec()))?;
+        Ok(values)
+    }
+
+    /// Calls `use_value` with the number in `keys` and the value of each key that is there, in any order. Nothing is copied to the heap for
+    /// a value, apart from pools that survive power cuts by a log; the closure is to be as short as that of [`get_with`](Self::get_with).
+    ///
+    /// # Errors
+    ///
+    /// Those of [every read](Self#errors). The closure may have been called for some keys.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.bytes("m")?;
+    /// map.extend([("a", "1"), ("b", "22")])?;
+    /// let mut lengths = [0; 3];
+    /// map.get_batch_with(&["a", "b", "c"], |number, value| lengths[number] = value.len())?;
+    /// assert_eq!(lengths, [1, 2, 0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn get_batch_with(
+        &self,
+        keys: &[impl AsRef<[u8]>],
+        mut use_value: impl FnMut(usize, &[u8]),
+    ) -> Result<()> {
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        self.index.get_many(&keys, &mut use_value)
     }
 
     /// Inserts records in the order of their keys; of equal keys the last one counts. After an error some of them are inserted.

@@ -1,0 +1,139 @@
+//! Batches of lookups: while one lookup waits for memory, the others go on.
+//!
+//! Up to [`LANES`] lookups descend the tree together, level by level. At each level every lookup finds its child by the heads of the node, or asks the
+//! caches for the separators that decide; then those are compared, and the caches are asked for all children at once. A lookup that meets a
+//! change is done again by itself.
+
+use super::Tree;
+use super::inner::Inner;
+use super::leaf::Probe;
+use super::search::{Lookup, Spot};
+use crate::Result;
+use crate::concurrency::epochs;
+use crate::concurrency::locks::Version;
+use crate::engines::arena::Node;
+use crate::engines::inner_nodes::InnerNode;
+
+/// Lookups that descend together: enough to keep the memory busy, few enough for their leaves to stay in the first-level cache.
+const LANES: usize = 16;
+
+/// A lookup on its way down.
+struct Lane<'a, 'k> {
+    probe: Probe<'k>,
+    node: &'a Inner,
+    version: Version,
+    slot: usize,
+    has_failed: bool,
+}
+
+impl Tree {
+    /// See [`Strings::get_many`](crate::engines::Strings::get_many).
+    pub(super) fn get_many(
+        &self,
+        keys: &[&[u8]],
+        use_value: &mut dyn FnMut(usize, &[u8]),
+    ) -> Result<()> {
+        for (group, keys) in keys.chunks(LANES).enumerate() {
+            let mut failed = 0_u32;
+            {
+                let _guard = epochs::pin();
+                let mut lanes = self.lanes(keys);
+                for (lane, one) in lanes.iter_mut().enumerate() {
+                    let number = group * LANES + lane;
+                    if !self.finish(one, &mut |value| use_value(number, value)) {
+                        failed |= 1 << lane;
+                    }
+                }
+            }
+            for (lane, key) in keys.iter().enumerate() {
+                if failed >> lane & 1 != 0 {
+                    let number = group * LANES + lane;
+                    self.get_with(key, &mut |value| use_value(number, value))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lookups of up to [`LANES`] keys that have found their leaves, which are on their way to the caches. The caller is pinned.
+    fn lanes<'a, 'k>(&'a self, keys: &[&'k [u8]]) -> Vec<Lane<'a, 'k>> {
+        let root = self.root();
+        let version = root.lock().read();
+        let mut lanes: Vec<Lane<'_, '_>> = Vec::with_capacity(LANES);
+        lanes.extend(keys.iter().map(|key| Lane {
+            probe: self.probe(key),
+            node: root,
+            version,
+            slot: 0,
+            has_failed: false,
+        }));
+        for level in (0..=root.level()).rev() {
+            find_slots(&mut lanes);
+            for lane in lanes.iter().filter(|lane| !lane.has_failed) {
+                if level == 0 {
+                    self.prefetch_leaf(lane.node.child(lane.slot));
+                } else {
+                    lane.node.node(lane.slot).prefetch();
+                }
+            }
+            if level == 0 {
+                break;
+            }
+            for lane in &mut lanes {
+                lane.go_down();
+            }
+        }
+        lanes
+    }
+
+    /// Does the lookup in the leaf; `false` if it has to begin again.
+    fn finish(&self, lane: &mut Lane<'_, '_>, use_value: &mut dyn FnMut(&[u8])) -> bool {
+        if lane.has_failed {
+            return false;
+        }
+        let spot = Spot {
+            parent: lane.node,
+            version: lane.version,
+            slot: lane.slot,
+            child: lane.node.child(lane.slot),
+            // A lookup does not ask where its leaf ends.
+            end: None,
+        };
+        let found = self.look_up_at(&spot, lane.probe, &mut |value| {
+            use_value(self.bytes_of(value));
+        });
+        matches!(found, Lookup::Done(_))
+    }
+}
+
+/// Finds the slot of each lookup in its node.
+fn find_slots(lanes: &mut [Lane<'_, '_>]) {
+    let mut tied = [const { 0..0 }; LANES];
+    for (lane, tied) in lanes.iter_mut().zip(&mut tied) {
+        (lane.slot, *tied) = lane.node.find_by_head(lane.probe.key);
+        *tied = lane.node.prefetch_tied(tied.clone());
+    }
+    for (lane, tied) in lanes.iter_mut().zip(&tied) {
+        if !tied.is_empty() {
+            lane.slot = lane.node.find_tied(lane.probe.key, tied.clone());
+        }
+    }
+}
+
+impl Lane<'_, '_> {
+    /// Goes to the child, whose version is taken before that of its parent is validated.
+    #[inline(always)]
+    fn go_down(&mut self) {
+        if self.has_failed {
+            return;
+        }
+        let child = self.node.node(self.slot);
+        let version = child.lock().read();
+        if self.node.lock().validate(self.version) {
+            (self.node, self.version) = (child, version);
+        } else {
+            // It stays where it is: what is in a node that has changed need not be of the next level.
+            self.has_failed = true;
+        }
+    }
+}
