@@ -8,6 +8,7 @@ pub mod inspect;
 pub mod load;
 pub mod load_shapes;
 pub mod places;
+pub mod power_cut;
 pub mod records;
 pub mod spatial;
 pub mod torture;
