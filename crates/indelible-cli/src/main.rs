@@ -92,6 +92,9 @@ enum Command {
     /// Compares a pool with what writers acknowledged that wrote to it.
     #[command(name = "__verify", hide = true)]
     VerifyWriters(torture::Verify),
+    /// A disk with a volatile write cache, for virtual machines.
+    #[command(name = "__disk", hide = true)]
+    VolatileDisk(commands::volatile_disk::VolatileDisk),
     /// The child of the demo that indexes places and gets killed.
     #[command(name = "__places", hide = true)]
     Places(commands::places::Places),
@@ -154,6 +157,7 @@ fn run(command: Command, output: &Output) -> Result<u8> {
         Command::Bench(bench) => return bench.run(&["bench"], &mut *output.writer()),
         Command::Writer(writer) => writer.run(),
         Command::VerifyWriters(verify) => verify.run(output),
+        Command::VolatileDisk(disk) => disk.run(output),
         Command::Places(places) => places.run(output),
     };
     Ok(u8::from(!is_well?))

@@ -12,6 +12,7 @@ pub mod power_cut;
 pub mod records;
 pub mod spatial;
 pub mod torture;
+pub mod volatile_disk;
 
 use crate::output::note;
 use anyhow::{Result, bail};
