@@ -355,7 +355,7 @@ impl Victim {
             calls > plan.calls && (plan.moment.is_now(synced) || calls > plan.calls + PATIENCE)
         })?;
         writers.kill()?;
-        let sectors = disk.cut(&mut Random(plan.seed))?;
+        let sectors = disk.cut(&mut Random(!plan.seed))?;
         let acknowledged = self.total() - before;
         let (open, _, _) = self.verify_copy()?;
         Ok(Some(PowerCut {

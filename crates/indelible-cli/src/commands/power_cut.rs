@@ -3,7 +3,7 @@
 use super::ObjectArgs;
 use super::places::Act;
 use crate::output::grouped;
-use crate::torture::{Cut, Moment, Plan, PowerCut, Victim};
+use crate::torture::{Cut, Moment, Plan, PowerCut, Random, Victim};
 use anyhow::{Result, bail};
 use indelible::{Durability, PoolOptions};
 use serde_json::json;
@@ -29,8 +29,7 @@ pub fn act(directory: &Path, new: ObjectArgs, threads: u64, cuts: u64) -> Result
     for cut in 0..cuts {
         let plan = Plan {
             seed: SEED + cut,
-            // Anywhere, but spread over the whole time.
-            calls: (SEED + cut).wrapping_mul(0x9e37_79b9_7f4a_7c15) % WITHIN_CALLS,
+            calls: Random(SEED + cut).below(WITHIN_CALLS),
             during_open: false,
             moment: Moment::InSync,
             disk_lies: false,

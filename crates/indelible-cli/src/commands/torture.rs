@@ -2,7 +2,7 @@
 
 use super::{ObjectArgs, durability};
 use crate::output::{Output, note};
-use crate::torture::{Cut, Moment, Plan, Victim};
+use crate::torture::{Cut, Moment, Plan, Random, Victim};
 use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use indelible::{Durability, PoolOptions};
@@ -146,16 +146,17 @@ impl Torture {
     }
 
     /// When a power cut comes.
-    fn plan(&self, random: u64, during_open: bool) -> Plan {
+    fn plan(&self, seed: u64, during_open: bool) -> Plan {
+        let mut random = Random(seed);
         Plan {
-            seed: random,
+            seed,
             // A disk that lies gets time to lose something.
             calls: match self.lying_disk {
                 true => self.within_calls,
-                false => random % (self.within_calls + 1),
+                false => random.below(self.within_calls + 1),
             },
             during_open: during_open && !self.lying_disk,
-            moment: match random >> 8 & 3 {
+            moment: match random.below(4) {
                 0 => Moment::Anywhere,
                 1 => Moment::InSyncOfPool,
                 _ => Moment::InSync,

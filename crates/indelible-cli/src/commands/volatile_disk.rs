@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Moments that a cut looks for one at which something is in the cache.
+/// Moments that a cut looks for one at which enough is in the cache.
 const MOMENTS: usize = 10_000;
 /// Bytes that are on the medium as a whole or not at all.
 const SECTOR: usize = 512;
@@ -60,7 +60,7 @@ impl VolatileDisk {
                     bail!("{line:?} is no command");
                 };
                 let mut random = Random(seed.parse().context("the seed is no number")?);
-                let (left, lost, kept) = wait_for_cached(&disk).cut(&mut random);
+                let (left, lost, kept) = wait_for_cached(&disk, &mut random).cut(&mut random);
                 std::fs::write(file, left)?;
                 output.line(format_args!(
                     "cut: of the sectors in the cache {lost} lost, {kept} kept"
@@ -76,11 +76,13 @@ fn lock(disk: &Mutex<Disk>) -> MutexGuard<'_, Disk> {
     disk.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits a little for a moment at which something is in the cache.
-fn wait_for_cached(disk: &Mutex<Disk>) -> MutexGuard<'_, Disk> {
+/// Waits a little for a moment at which something is in the cache: as little as one sync of the log brings, or more, as when the pool's
+/// file is written.
+fn wait_for_cached<'a>(disk: &'a Mutex<Disk>, random: &mut Random) -> MutexGuard<'a, Disk> {
+    let least = [1, 9, 65][random.below(3) as usize];
     for _ in 0..MOMENTS {
         let disk = lock(disk);
-        if !disk.dirty.is_empty() {
+        if disk.dirty.len() >= least {
             return disk;
         }
         drop(disk);

@@ -1,5 +1,5 @@
-//! Real `kill -9` of a real process on a real file, over and over, with writers running; and power cuts of a simulated disk under such
-//! a process.
+//! Real `kill -9` of a real process on a real file, over and over, with writers running; power cuts of a simulated disk under such
+//! a process; and copies of a file system that such a process writes to.
 
 use std::path::Path;
 use std::process::Command;
@@ -105,7 +105,7 @@ fn cut_power(kind: &str, more: &[&str]) -> Option<(bool, String)> {
 }
 
 #[test]
-fn writers_on_a_disk_whose_power_is_cut_lose_nothing() {
+fn power_cuts_of_a_disk_lose_nothing() {
     for kind in all_kinds() {
         let Some((is_sound, said)) = cut_power(&kind, &["--kills", &cuts()]) else {
             return;
@@ -124,4 +124,21 @@ fn power_cuts_of_a_disk_that_lies_about_syncs_are_found_out() {
         };
         assert!(!is_sound && said.contains("was acknowledged as"), "{said}");
     }
+}
+
+/// The short form of `.ci/file-systems`, which says why if it is left out: it takes root, loop devices, and an XFS for the copies.
+#[test]
+fn copies_of_file_systems_in_mid_flight_have_what_was_acknowledged() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.ci/file-systems");
+    let output = Command::new(script)
+        .arg("1")
+        .env("INDELIBLE", env!("CARGO_BIN_EXE_indelible"))
+        .env("INDELIBLE_KINDS", "lbtree")
+        .env("TMPDIR", disk())
+        .output()
+        .unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(output.status.success(), "{said}");
+    println!("{said}");
 }
