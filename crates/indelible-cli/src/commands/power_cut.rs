@@ -93,9 +93,10 @@ fn told(outcomes: &[PowerCut], missing: &str, threads: u64) -> Act {
     let mut sectors = Cut::default();
     let mut narration = vec![format!(
         "Then {threads} threads wrote to a pool on a disk with Durability::PowerLoss, in a process of their own, and the power of the disk was cut\n\
-         while they wrote. The cut is simulated: the demo traces the process (ptrace), so it knows which bytes a sync has reached that has\n\
-         returned. The process is killed when it is about to sync. Of each sector of 512 bytes that was written and not synced, the disk then\n\
-         has the old bytes, the new ones, or a mixture, at random; in the log also bytes that nobody wrote. The pool is opened from that."
+         while they wrote. The cut is simulated: the demo traces the process (ptrace), and notes what a file has when a sync of it is called. When\n\
+         the sync has returned, the disk has that for certain. The process is killed when it is about to sync. Of each sector of 512 bytes that\n\
+         was written and not synced, the disk then has the old bytes, the new ones, or a mixture, at random; in the log also bytes that nobody\n\
+         wrote. The pool is opened from that."
     )];
     for (number, outcome) in outcomes.iter().enumerate() {
         let Cut { lost, kept, torn } = outcome.sectors;

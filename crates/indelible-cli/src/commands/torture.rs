@@ -6,7 +6,7 @@ use crate::torture::{Cut, Moment, Plan, Random, Victim};
 use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use indelible::{Durability, PoolOptions};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -72,8 +72,7 @@ impl Torture {
         );
         note(format_args!("seed {seed}"));
         let progress = output.progress(self.kills, "kills");
-        let (mut acknowledged, mut slowest) = (0, Duration::ZERO);
-        let mut sectors = Cut::default();
+        let mut total = Total::default();
         let mut victim: Option<(tempfile::TempDir, Victim)> = None;
         for kill in 0..self.kills {
             if kill.is_multiple_of(self.fresh_after.max(1)) {
@@ -81,68 +80,73 @@ impl Torture {
             }
             let (_, victim) = match &mut victim {
                 Some(victim) => victim,
-                none => {
-                    let parent = self.directory.clone().unwrap_or_else(std::env::temp_dir);
-                    let directory = tempfile::Builder::new()
-                        .prefix("indelible-torture-")
-                        .tempdir_in(parent)?;
-                    let mut options = PoolOptions::new();
-                    options.durability(self.durability);
-                    let new = Victim::new(
-                        directory.path(),
-                        options,
-                        self.new.clone(),
-                        self.threads,
-                        seed ^ kill,
-                    )?;
-                    none.insert((directory, new))
-                }
+                none => none.insert(self.fresh(seed ^ kill)?),
             };
             let random = (seed ^ kill << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
-            let during_open = random.is_multiple_of(7);
-            match self.failing {
-                Failing::Process => {
-                    let after = Duration::from_micros(random % (self.within_ms * 1000 + 1));
-                    let outcome = victim.kill_once(after, during_open)?;
-                    acknowledged += outcome.acknowledged;
-                    slowest = slowest.max(outcome.first_answer);
-                }
-                Failing::Power => {
-                    let plan = self.plan(random, during_open);
-                    let Some(outcome) = victim.cut_once(&plan)? else {
-                        bail!("this system does not allow to trace the writers (ptrace)");
-                    };
-                    acknowledged += outcome.acknowledged;
-                    slowest = slowest.max(outcome.open);
-                    sectors += outcome.sectors;
-                }
-            }
+            self.fail_once(victim, random, &mut total)?;
             progress.inc(1);
         }
         progress.finish_and_clear();
+        output.facts("survived", &self.facts(&total))?;
+        Ok(true)
+    }
+
+    /// A new pool, in a directory of its own.
+    fn fresh(&self, seed: u64) -> Result<(tempfile::TempDir, Victim)> {
+        let parent = self.directory.clone().unwrap_or_else(std::env::temp_dir);
+        let directory = tempfile::Builder::new()
+            .prefix("indelible-torture-")
+            .tempdir_in(parent)?;
+        let mut options = PoolOptions::new();
+        options.durability(self.durability);
+        let new = self.new.clone();
+        let victim = Victim::new(directory.path(), options, new, self.threads, seed)?;
+        Ok((directory, victim))
+    }
+
+    /// Kills the writers, or cuts their power, and checks what is left.
+    fn fail_once(&self, victim: &mut Victim, random: u64, total: &mut Total) -> Result<()> {
+        let during_open = random.is_multiple_of(7);
+        match self.failing {
+            Failing::Process => {
+                let after = Duration::from_micros(random % (self.within_ms * 1000 + 1));
+                let outcome = victim.kill_once(after, during_open)?;
+                total.acknowledged += outcome.acknowledged;
+                total.slowest = total.slowest.max(outcome.first_answer);
+            }
+            Failing::Power => {
+                let Some(outcome) = victim.cut_once(&self.plan(random, during_open))? else {
+                    bail!("this system does not allow to trace the writers (ptrace)");
+                };
+                total.acknowledged += outcome.acknowledged;
+                total.slowest = total.slowest.max(outcome.open);
+                total.sectors += outcome.sectors;
+            }
+        }
+        Ok(())
+    }
+
+    fn facts(&self, total: &Total) -> Vec<(&'static str, Value)> {
+        let slowest = match self.failing {
+            Failing::Process => "slowest first answer, ms",
+            Failing::Power => "slowest open, ms",
+        };
         let mut facts = vec![
             ("kind", json!(self.new.text())),
             ("kills", json!(self.kills)),
             ("writer threads", json!(self.threads)),
-            ("operations acknowledged", json!(acknowledged)),
+            ("operations acknowledged", json!(total.acknowledged)),
             ("operations lost", json!(0)),
-            (
-                match self.failing {
-                    Failing::Process => "slowest first answer, ms",
-                    Failing::Power => "slowest open, ms",
-                },
-                json!(slowest.as_secs_f64() * 1e3),
-            ),
+            (slowest, json!(total.slowest.as_secs_f64() * 1e3)),
         ];
         if self.failing == Failing::Power {
             facts.extend([
-                ("sectors not synced and lost", json!(sectors.lost)),
-                ("sectors not synced and kept", json!(sectors.kept)),
-                ("sectors not synced and torn", json!(sectors.torn)),
+                ("sectors not synced and lost", json!(total.sectors.lost)),
+                ("sectors not synced and kept", json!(total.sectors.kept)),
+                ("sectors not synced and torn", json!(total.sectors.torn)),
             ]);
         }
-        output.facts("survived", &facts)?;
-        Ok(true)
+        facts
     }
 
     /// When a power cut comes.
@@ -164,4 +168,12 @@ impl Torture {
             disk_lies: self.lying_disk,
         }
     }
+}
+
+/// What all kills together showed.
+#[derive(Default)]
+struct Total {
+    acknowledged: u64,
+    slowest: Duration,
+    sectors: Cut,
 }
