@@ -89,6 +89,12 @@ enum Command {
     /// The child that gets killed.
     #[command(name = "__writer", hide = true)]
     Writer(torture::Writer),
+    /// Compares a pool with what writers acknowledged that wrote to it.
+    #[command(name = "__verify", hide = true)]
+    VerifyWriters(torture::Verify),
+    /// A disk with a volatile write cache, for virtual machines.
+    #[command(name = "__disk", hide = true)]
+    VolatileDisk(commands::volatile_disk::VolatileDisk),
     /// The child of the demo that indexes places and gets killed.
     #[command(name = "__places", hide = true)]
     Places(commands::places::Places),
@@ -150,6 +156,8 @@ fn run(command: Command, output: &Output) -> Result<u8> {
         Command::Crash(crash) => crash.run(output),
         Command::Bench(bench) => return bench.run(&["bench"], &mut *output.writer()),
         Command::Writer(writer) => writer.run(),
+        Command::VerifyWriters(verify) => verify.run(output),
+        Command::VolatileDisk(disk) => disk.run(output),
         Command::Places(places) => places.run(output),
     };
     Ok(u8::from(!is_well?))

@@ -5,15 +5,25 @@
 //! parent reads the counters: of each thread exactly so many operations were acknowledged, and the next one may have
 //! been in flight. It replays the acknowledged ones in an ordinary map and compares the whole contents; the record of the
 //! operation in flight may be as before or as after it, and nothing else may differ.
+//!
+//! Instead of only killing the writers the parent can cut the power of the disk that they write to: then it also takes back what
+//! the writers have not synced (`disk`). It sees their syncs because it traces them (`traced`).
 
+mod disk;
+mod prefix;
 mod target;
+mod traced;
 
 use crate::commands::ObjectArgs;
-use crate::output::note;
+use crate::output::{Output, note};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
+pub use disk::Cut;
+use disk::Disk;
+pub use disk::Random;
 use indelible::{Pool, PoolOptions};
 use memmap2::{MmapMut, MmapOptions};
+pub use prefix::Verify;
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -21,9 +31,14 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use target::Target;
+use traced::Traced;
 
 /// The map that the writers write to.
 pub const MAP: &str = "torture";
+/// The name of the pool's file.
+const POOL: &str = "torture.pool";
+/// System calls of the writers that are waited for a moment; after that, power is cut at any.
+const PATIENCE: u64 = 4_000;
 /// Keys of each thread.
 const DOMAIN: u64 = 1 << 14;
 /// Operations of one kind before the next: growing, changing, and emptying a stretch of keys.
@@ -48,6 +63,11 @@ impl Step {
             2 if random.is_multiple_of(3) => Self::Remove(key(random >> 8)),
             _ => Self::Put(key(random >> 8), i),
         }
+    }
+
+    /// Whose key this is.
+    fn thread_of(key: u64) -> u64 {
+        key >> 8 & 0xfff
     }
 
     fn key(self) -> u64 {
@@ -103,17 +123,25 @@ pub struct Writer {
     progress: PathBuf,
     threads: u64,
     seed: u64,
+    /// Print the number of acknowledged operations of each thread so often.
+    #[arg(long)]
+    print_ms: Option<u64>,
     #[command(flatten)]
     new: ObjectArgs,
 }
 
 impl Writer {
-    /// Writes until killed.
+    /// Writes until killed, once the standard input has ended: whoever wants to trace the writers does so before.
     pub fn run(self) -> Result<bool> {
+        std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
         let pool = Pool::open(&self.pool)?;
         let map = Target::open(&pool, &self.new)?;
         let progress = Progress::open(&self.progress)?;
         std::thread::scope(|scope| {
+            if let Some(interval) = self.print_ms {
+                let (this, progress) = (&self, &progress);
+                scope.spawn(move || this.print(progress, Duration::from_millis(interval)));
+            }
             let threads: Vec<_> = (0..self.threads)
                 .map(|thread| {
                     let (map, done) = (map.clone(), progress.done(thread));
@@ -128,6 +156,26 @@ impl Writer {
             }
         });
         Ok(false)
+    }
+}
+
+impl Writer {
+    /// Prints what has been acknowledged, a line each time, until nobody reads it any more.
+    fn print(&self, progress: &Progress, interval: Duration) {
+        let output = Output::new(false);
+        loop {
+            let done = (0..self.threads).map(|thread| progress.done(thread));
+            let done: Vec<String> = done
+                .map(|done| done.load(Ordering::Acquire).to_string())
+                .collect();
+            if output
+                .line(format_args!("acknowledged {} .", done.join(",")))
+                .is_err()
+            {
+                return;
+            }
+            std::thread::sleep(interval);
+        }
     }
 }
 
@@ -171,6 +219,59 @@ pub struct Outcome {
     pub records: u64,
 }
 
+/// A moment for a power cut.
+#[derive(Clone, Copy, Debug)]
+pub enum Moment {
+    /// Any system call.
+    Anywhere,
+    /// Something is about to be synced.
+    InSync,
+    /// The pool's file is about to be synced, not its log.
+    InSyncOfPool,
+}
+
+impl Moment {
+    /// Whether it is now that `synced` is about to be synced.
+    fn is_now(self, synced: Option<&Path>) -> bool {
+        match self {
+            Self::Anywhere => true,
+            Self::InSync => synced.is_some(),
+            Self::InSyncOfPool => synced.is_some_and(|file| file.ends_with(POOL)),
+        }
+    }
+}
+
+/// When the power is cut.
+pub struct Plan {
+    /// Decides what is left of what was not synced.
+    pub seed: u64,
+    /// The cut comes after so many system calls of the writers.
+    pub calls: u64,
+    /// They are counted from the writers' start, and not from their first acknowledged operation.
+    pub during_open: bool,
+    /// And then at the next such moment.
+    pub moment: Moment,
+    /// Syncs do nothing from the first acknowledged operation on: operations must be missing.
+    pub disk_lies: bool,
+}
+
+/// What one power cut showed.
+pub struct PowerCut {
+    /// Operations acknowledged since the cut before.
+    pub acknowledged: u64,
+    /// What became of the sectors that had not been synced.
+    pub sectors: Cut,
+    /// To open the pool.
+    pub open: Duration,
+}
+
+/// Where the log of a pool lies.
+fn log_of(pool: &Path) -> PathBuf {
+    let mut log = pool.to_owned().into_os_string();
+    log.push(".log");
+    log.into()
+}
+
 impl Victim {
     /// Creates the pool in `directory`, for a map with these options.
     pub fn new(
@@ -184,7 +285,7 @@ impl Victim {
             (1..=MAX_THREADS as u64).contains(&threads),
             "1 to {MAX_THREADS} threads"
         );
-        let pool = directory.join("torture.pool");
+        let pool = directory.join(POOL);
         let progress_path = directory.join("torture.progress");
         options.create(&pool)?.close()?;
         let progress = Progress::open(&progress_path)?;
@@ -206,17 +307,9 @@ impl Victim {
     /// comes after that time from the start of the child instead, which may well be while it opens the pool.
     pub fn kill_once(&mut self, after: Duration, during_open: bool) -> Result<Outcome> {
         let before = self.total();
-        let mut child = Command::new(std::env::current_exe()?)
-            .args([
-                "__writer".into(),
-                self.pool.clone(),
-                self.progress_path.clone(),
-            ])
-            .args([self.threads, self.seed].map(|number| number.to_string()))
-            .args(self.new.words())
-            .stdin(Stdio::null())
-            .spawn()
-            .context("start the writers")?;
+        let mut child = self.writers()?;
+        let child = child.stdin(Stdio::null()).spawn();
+        let mut child = child.context("start the writers")?;
         if !during_open {
             self.wait_for_progress(&mut child, before)?;
         }
@@ -230,7 +323,8 @@ impl Victim {
             "the writers ended by themselves: {status}"
         );
         let acknowledged = self.total() - before;
-        let (open, first_answer, records) = self.verify()?;
+        let pool = self.pool.clone();
+        let (open, first_answer, records) = self.verify(&pool)?;
         Ok(Outcome {
             acknowledged,
             running,
@@ -238,6 +332,65 @@ impl Victim {
             first_answer,
             records,
         })
+    }
+
+    /// Starts writers, cuts the power of the disk at a random one of their system calls, and checks what is left on the disk. `None` if
+    /// this system does not allow to trace the writers.
+    pub fn cut_once(&mut self, plan: &Plan) -> Result<Option<PowerCut>> {
+        let before = self.total();
+        let directory = self.pool.parent().context("no directory of the pool")?;
+        let files = vec![(self.pool.clone(), false), (log_of(&self.pool), true)];
+        let mut disk = Disk::new(directory, files)?;
+        let Some(mut writers) = Traced::start(&mut self.writers()?)? else {
+            return Ok(None);
+        };
+        let mut calls = 0;
+        writers.run(&mut disk, |disk, synced| {
+            if plan.during_open || self.total() > before {
+                calls += 1;
+                if plan.disk_lies {
+                    disk.start_to_lie();
+                }
+            }
+            calls > plan.calls && (plan.moment.is_now(synced) || calls > plan.calls + PATIENCE)
+        })?;
+        writers.kill()?;
+        let sectors = disk.cut(&mut Random(!plan.seed))?;
+        let acknowledged = self.total() - before;
+        let (open, _, _) = self.verify_copy()?;
+        Ok(Some(PowerCut {
+            acknowledged,
+            sectors,
+            open,
+        }))
+    }
+
+    /// Looks at a copy of the pool. So the next writers find the pool as the power cut left it, and the next cut may come while they recover it.
+    fn verify_copy(&mut self) -> Result<(Duration, Duration, u64)> {
+        let copy = self.pool.with_file_name("copy.pool");
+        std::fs::copy(&self.pool, &copy)?;
+        // A cut may come before there is a log.
+        if log_of(&self.pool).exists() {
+            std::fs::copy(log_of(&self.pool), log_of(&copy))?;
+        }
+        let verified = self.verify(&copy)?;
+        std::fs::remove_file(&copy)?;
+        if log_of(&copy).exists() {
+            std::fs::remove_file(log_of(&copy))?;
+        }
+        Ok(verified)
+    }
+
+    /// The command that runs the writers.
+    fn writers(&self) -> Result<Command> {
+        let mut command = Command::new(std::env::current_exe()?);
+        let numbers = [self.threads, self.seed].map(|number| number.to_string());
+        command
+            .arg("__writer")
+            .args([&self.pool, &self.progress_path])
+            .args(numbers)
+            .args(self.new.words());
+        Ok(command)
     }
 
     fn total(&self) -> u64 {
@@ -262,10 +415,10 @@ impl Victim {
     }
 
     /// Opens the pool, times that, and compares everything in it with the model.
-    fn verify(&mut self) -> Result<(Duration, Duration, u64)> {
+    fn verify(&mut self, path: &Path) -> Result<(Duration, Duration, u64)> {
         let in_flight = self.replay();
         let start = Instant::now();
-        let pool = self.options.open(&self.pool)?;
+        let pool = self.options.open(path)?;
         let open = start.elapsed();
         let map = Target::open(&pool, &self.new)?;
         map.get((mix(self.seed) % DOMAIN) << 20)?;

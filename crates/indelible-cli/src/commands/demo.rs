@@ -1,6 +1,6 @@
-//! `demo`: the main job on real data, with kills; `places` has its spatial act.
+//! `demo`: the main job on real data, with kills; `places` has its spatial act, and `power_cut` the one on a disk.
 
-use super::{MapArgs, places};
+use super::{MapArgs, places, power_cut};
 use crate::output::{Output, grouped};
 use crate::torture::{Outcome, Victim};
 use anyhow::{Context, Result, ensure};
@@ -21,6 +21,9 @@ pub struct Demo {
     /// How often the writers are killed.
     #[arg(long, default_value_t = 6)]
     kills: u32,
+    /// How often the power of the disk is cut, in simulation.
+    #[arg(long, default_value_t = 6)]
+    power_cuts: u64,
     /// Writer threads.
     #[arg(long, default_value_t = 2)]
     threads: u64,
@@ -46,10 +49,17 @@ impl Demo {
         indexed.narration.push(String::new());
         indexed.narration.extend(places.narration);
         indexed.facts.extend(places.facts);
+        if self.power_cuts > 0 {
+            let new = self.new.clone().into();
+            let power = power_cut::act(directory.path(), new, self.threads, self.power_cuts)?;
+            indexed.narration.push(String::new());
+            indexed.narration.extend(power.narration);
+            indexed.facts.extend(power.facts);
+        }
         if !output.json {
             output.line(format_args!("{}\n", indexed.narration.join("\n")))?;
             output.line(format_args!(
-                "Now {} threads write to a second pool, in a process of their own, which is killed (SIGKILL)\n\
+                "Now {} threads write to another pool, in a process of their own, which is killed (SIGKILL)\n\
                  while they write. After each kill the pool is opened again and compared, record by record,\n\
                  with the operations that had returned.\n",
                 self.threads

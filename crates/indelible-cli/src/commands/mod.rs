@@ -8,9 +8,11 @@ pub mod inspect;
 pub mod load;
 pub mod load_shapes;
 pub mod places;
+pub mod power_cut;
 pub mod records;
 pub mod spatial;
 pub mod torture;
+pub mod volatile_disk;
 
 use crate::output::note;
 use anyhow::{Result, bail};

@@ -347,9 +347,16 @@ fn check_tells_by_its_exit_code_what_is_wrong() {
 #[test]
 fn the_demo_runs_and_loses_nothing() {
     let cli = Cli::new();
-    let out = cli.ok("--json demo --kills 2 --run-ms 100");
+    let out = cli.ok("--json demo --kills 2 --run-ms 100 --power-cuts 2");
     let facts: serde_json::Value = serde_json::from_str(out.trim()).unwrap();
     assert_eq!(facts["cities_indexed"], 144_563);
     assert_eq!(facts["operations_lost"], 0);
     assert!(facts["operations_acknowledged"].as_u64().unwrap() > 0);
+    // None where the directory for temporary files is in memory, or processes cannot be traced.
+    if facts["power_cuts"] != 0 {
+        assert_eq!(facts["power_cuts"], 2);
+        assert_eq!(facts["operations_lost_in_power_cuts"], 0);
+        let acknowledged = &facts["operations_acknowledged_before_power_cuts"];
+        assert!(acknowledged.as_u64().unwrap() > 0);
+    }
 }

@@ -1,4 +1,5 @@
-//! Real `kill -9` of a real process on a real file, over and over, with writers running.
+//! Real `kill -9` of a real process on a real file, over and over, with writers running; power cuts of a simulated disk under such
+//! a process; and copies of a file system that such a process writes to.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,10 +9,19 @@ fn kills() -> String {
     std::env::var("INDELIBLE_KILLS").unwrap_or_else(|_| "50".into())
 }
 
-fn torture(directory: &Path, threads: &str) {
+/// Power cuts of each kind; `INDELIBLE_CUTS` makes it longer.
+fn cuts() -> String {
+    std::env::var("INDELIBLE_CUTS").unwrap_or_else(|_| "6".into())
+}
+
+/// Every kind of map, of words and of byte strings.
+fn all_kinds() -> impl Iterator<Item = String> {
     let words = indelible::Kind::all().iter().map(ToString::to_string);
-    let strings = indelible::StringKind::all().iter().map(ToString::to_string);
-    for kind in words.chain(strings) {
+    words.chain(indelible::StringKind::all().iter().map(ToString::to_string))
+}
+
+fn torture(directory: &Path, threads: &str) {
+    for kind in all_kinds() {
         torture_kind(&kind, directory, threads);
     }
 }
@@ -72,4 +82,63 @@ fn one_writer_killed_on_a_disk_file_loses_nothing() {
 #[test]
 fn four_writers_killed_on_a_disk_file_lose_nothing() {
     torture(disk(), "4");
+}
+
+/// Power cuts under three writers on a disk. `None` if this machine cannot simulate them, and otherwise whether everything was there, and
+/// what was said.
+fn cut_power(kind: &str, more: &[&str]) -> Option<(bool, String)> {
+    let output = Command::new(env!("CARGO_BIN_EXE_indelible"))
+        .args(["--json", "torture", "--failing", "power", "--kind", kind])
+        .args(["--durability", "power-loss", "--threads", "3"])
+        .args(more)
+        .arg("--directory")
+        .arg(disk())
+        .output()
+        .unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    if said.contains("does not allow to trace") || said.contains("cannot survive power loss") {
+        println!("SKIPPED: {said}");
+        return None;
+    }
+    Some((output.status.success(), said))
+}
+
+#[test]
+fn power_cuts_of_a_disk_lose_nothing() {
+    for kind in all_kinds() {
+        let Some((is_sound, said)) = cut_power(&kind, &["--kills", &cuts()]) else {
+            return;
+        };
+        assert!(is_sound, "{kind}: {said}");
+        println!("{said}");
+    }
+}
+
+#[test]
+fn power_cuts_of_a_disk_that_lies_about_syncs_are_found_out() {
+    for seed in ["1", "2", "3"] {
+        let planted = ["--kills", "1", "--lying-disk", "--seed", seed];
+        let Some((is_sound, said)) = cut_power("lbtree", &planted) else {
+            return;
+        };
+        assert!(!is_sound && said.contains("was acknowledged as"), "{said}");
+    }
+}
+
+/// The short form of `.ci/file-systems`, which says why if it is left out: it takes root, loop devices, and an XFS for the copies.
+#[test]
+fn copies_of_file_systems_in_mid_flight_have_what_was_acknowledged() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.ci/file-systems");
+    let output = Command::new(script)
+        .arg("1")
+        .env("INDELIBLE", env!("CARGO_BIN_EXE_indelible"))
+        .env("INDELIBLE_KINDS", "lbtree")
+        .env("TMPDIR", disk())
+        .output()
+        .unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(output.status.success(), "{said}");
+    println!("{said}");
 }

@@ -91,7 +91,7 @@ const PRINTING: [&str; 15] = [
     "bench list",
     "bench data dense -n 1000",
     "crash --kind lbtree --histories 1 --ops 10",
-    "demo --kills 1 --run-ms 10",
+    "demo --kills 1 --run-ms 10 --power-cuts 1",
 ];
 
 #[test]

@@ -212,6 +212,47 @@ fn a_pool_without_its_log_or_with_another_one_is_refused() {
         std::fs::read(log_of(&other.path)).unwrap(),
         vec![7; 3 << 20]
     );
+    std::fs::write(log_of(&other.path), b"notes").unwrap();
+    assert!(matches!(Pool::open(&other.path), Err(Error::Io { .. })));
+    assert_eq!(std::fs::read(log_of(&other.path)).unwrap(), b"notes");
+}
+
+#[test]
+fn a_log_with_garbage_where_a_header_was_being_written_is_not_taken_for_a_foreign_file() {
+    use std::os::unix::fs::FileExt;
+    let place = place();
+    let pool = options(Durability::PowerLoss).create(&place.path).unwrap();
+    pool.map::<u64, u64>("m").unwrap().insert(1, 10).unwrap();
+    let copy = after_death(&place);
+    drop(pool);
+    let garbage = |segment: u64| {
+        let log = std::fs::OpenOptions::new()
+            .write(true)
+            .open(log_of(&copy.path))
+            .unwrap();
+        log.write_all_at(&[0x5a; 512], segment << 20).unwrap();
+    };
+    // The first segment has the record; the header of the third is written over an older one while the log is in use.
+    garbage(2);
+    let left = after_death(&copy);
+    let map = Pool::open(&left.path)
+        .unwrap()
+        .open_map::<u64, u64>("m")
+        .unwrap();
+    assert_eq!(map.get(1).unwrap(), Some(10));
+    drop(map);
+    // The first header of a new log, whose other segments are zeros yet.
+    let log = std::fs::OpenOptions::new()
+        .write(true)
+        .open(log_of(&copy.path))
+        .unwrap();
+    log.set_len(0).unwrap();
+    log.set_len(4 << 20).unwrap();
+    garbage(0);
+    Pool::open(&copy.path).unwrap().close().unwrap();
+    // Behind a header are no records before it is whole.
+    std::fs::write(log_of(&copy.path), vec![0x5a; 4 << 20]).unwrap();
+    assert!(matches!(Pool::open(&copy.path), Err(Error::Io { .. })));
 }
 
 #[test]

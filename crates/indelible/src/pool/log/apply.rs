@@ -302,8 +302,13 @@ impl Log {
         Ok(())
     }
 
-    /// Makes the log one segment longer; `false` if it may not be.
+    /// Prepares one more segment, which an earlier session has left or by which the log gets longer; `false` if there can be none.
     pub(super) fn add_segment(&self) -> Result<bool> {
+        let ordinal = lock(&self.appender).next_ordinal();
+        let prepared = self.prepare_left(ordinal);
+        if self.fail(prepared)? {
+            return Ok(true);
+        }
         let added = self.device.add_segment();
         if !self.fail(added)? {
             return Ok(false);

@@ -12,12 +12,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Segments that are kept prepared, so that no thread that appends has to wait for one.
-const PREPARED_SEGMENTS: usize = 2;
+pub(super) const PREPARED_SEGMENTS: usize = 2;
 
 /// How full the log is, in percent, when operations begin to be delayed, so that the applier keeps up before it is full.
 const THROTTLED_FROM_PERCENT: u64 = 70;
 
-/// A log of which less than one part in this many is records is applied rather than made longer.
+/// A log of which less than one part in this many is records is applied rather than made longer, where no segments are left that an earlier
+/// session has made.
 const LEAN_SHARE: usize = 4;
 
 /// The longest delay of one operation, when the log is full.
@@ -86,13 +87,14 @@ impl Log {
     pub(super) fn tend(&self) -> Result<bool> {
         self.expect_sound()?;
         let applier = &mut *lock(&self.applier);
-        let (prepared, used) = {
+        let (prepared, used, are_left) = {
             let appender = lock(&self.appender);
-            (appender.prepared.len(), appender.used.len())
+            let are_left = !appender.unprepared.is_empty();
+            (appender.prepared.len(), appender.used.len(), are_left)
         };
         let most = self.device.most_segments();
         let is_short = prepared < PREPARED_SEGMENTS;
-        let is_lean = used > 1 && is_short && self.is_lean(used);
+        let is_lean = used > 1 && is_short && !are_left && self.is_lean(used);
         if is_short && !is_lean && self.add_segment()? {
             return Ok(true);
         }

@@ -1,7 +1,7 @@
 //! What the log needs of a disk: a file of segments that is mapped, and the pool's file that records are applied to. Tests have
 //! other ones, see `simulate`.
 
-use super::record::{self, Header, SECTOR_WORDS, SEGMENT_BYTES, SEGMENT_WORDS};
+use super::record::{Header, SECTOR_WORDS, SEGMENT_BYTES, SEGMENT_WORDS};
 use crate::pool::files::io_error;
 use crate::pool::system;
 use crate::{Error, Result};
@@ -211,19 +211,29 @@ impl LogFile {
 
     /// Refuses a file that is not a log of the pool with this uuid, and not empty either: it would be overwritten.
     pub(super) fn expect_own(&self, uuid: [u64; 2]) -> Result<()> {
-        for slot in 0..self.segments() {
-            let segment = self.segment(slot);
-            let is_own = match Header::read(segment) {
-                Some(header) => header.identity.uuid == uuid,
-                // A process that dies while it makes the log longer leaves zeros, and power that fails while a header is written a
-                // part of it.
-                None => [0, record::MAGIC].contains(&segment[0].load(Ordering::Relaxed)),
-            };
-            if !is_own {
-                return Err(self.io("create")(rustix::io::Errno::EXIST));
-            }
+        let segments = || (0..self.segments()).map(|slot| self.segment(slot));
+        let mut uuids = segments()
+            .filter_map(Header::read)
+            .map(|it| it.identity.uuid);
+        let is_own = match uuids.next() {
+            // Power that fails while a header is written may leave anything in its sector.
+            Some(first) => first == uuid && uuids.all(|other| other == uuid),
+            None => segments().all(may_be_unfinished) && self.ends_with_zeros()?,
+        };
+        if is_own {
+            Ok(())
+        } else {
+            Err(self.io("create")(rustix::io::Errno::EXIST))
         }
-        Ok(())
+    }
+
+    /// Whether there is nothing but zeros behind the last whole segment, as a process leaves that dies while it makes the log longer.
+    fn ends_with_zeros(&self) -> Result<bool> {
+        let whole = self.segments() as u64 * SEGMENT_BYTES;
+        let length = system::length(&self.file).map_err(self.io("look at"))?;
+        let mut rest = vec![0; length.saturating_sub(whole) as usize];
+        system::read_at(&self.file, &mut rest, whole).map_err(self.io("read"))?;
+        Ok(rest.iter().all(|&byte| byte == 0))
     }
 
     /// Makes the name of the file durable.
@@ -299,6 +309,13 @@ impl LogDevice for LogFile {
     fn sync_beside(&self) -> Result<()> {
         system::fdatasync(&self.beside).map_err(self.io("sync"))
     }
+}
+
+/// Whether a segment without a whole header may be one of a log whose first header was never whole: a process that dies before it has written
+/// the header leaves zeros, and power that fails meanwhile leaves anything in the header's sector, but nothing behind it.
+fn may_be_unfinished(segment: &[AtomicU64]) -> bool {
+    let mut records = segment[SECTOR_WORDS..].iter();
+    records.all(|word| word.load(Ordering::Relaxed) == 0)
 }
 
 /// Stores words to a segment, in order.

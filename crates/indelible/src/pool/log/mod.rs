@@ -120,6 +120,8 @@ struct Appender {
     used: VecDeque<(u64, usize)>,
     /// Slots whose headers are on the disk, for the ordinals that come next.
     prepared: VecDeque<usize>,
+    /// Slots that earlier sessions have left and that are not prepared yet.
+    unprepared: VecDeque<usize>,
     /// The word in the last segment where the next record goes.
     at: usize,
 }
@@ -171,6 +173,7 @@ impl Log {
             appender: Mutex::new(Appender {
                 used: VecDeque::new(),
                 prepared: VecDeque::new(),
+                unprepared: (0..device.segments()).collect(),
                 at: HEADER_WORDS,
             }),
             appended: AtomicU64::new(0),
@@ -186,8 +189,10 @@ impl Log {
             tender: OnceLock::new(),
             device,
         };
-        for slot in 0..log.device.segments() {
-            log.prepare(slot as u64, slot)?;
+        // The others are prepared when they are needed. Each takes a sync, and an open shall not wait for as many as an earlier
+        // session has used.
+        for ordinal in 0..=background::PREPARED_SEGMENTS {
+            log.prepare_left(ordinal as u64)?;
         }
         let first = lock(&log.appender)
             .prepared
@@ -235,6 +240,15 @@ impl Log {
         }
         lock(&self.appender).prepared.push_back(slot);
         Ok(())
+    }
+
+    /// Prepares a segment that an earlier session has left, if there is one.
+    fn prepare_left(&self, ordinal: u64) -> Result<bool> {
+        let Some(slot) = lock(&self.appender).unprepared.pop_front() else {
+            return Ok(false);
+        };
+        self.prepare(ordinal, slot)?;
+        Ok(true)
     }
 
     pub(crate) fn appended(&self) -> u64 {

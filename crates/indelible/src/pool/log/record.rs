@@ -36,7 +36,7 @@ pub(super) const HEADER_WORDS: usize = SECTOR_WORDS;
 /// Words of a record before its payload.
 pub(super) const RECORD_WORDS: usize = 2;
 
-pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"INDELLOG");
+const MAGIC: u64 = u64::from_le_bytes(*b"INDELLOG");
 const FORMAT: u64 = 1;
 const BATCH: u64 = 1;
 const PADDING: u64 = 2;
