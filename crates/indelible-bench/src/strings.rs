@@ -2,7 +2,8 @@
 //!
 //! A small race of its own beside the plans, whose operations are on words. Every round builds every contestant anew, in one process and in turn, so
 //! that drift of the machine hits all alike; reported are medians over the rounds, each with its ratio to the first peer. A round loads the
-//! keys in random order, inserts further ones one by one, looks up keys that are there, and reads 100 records each from keys that are there.
+//! keys in random order, inserts further ones one by one, looks up keys that are there, alone and in batches of 100 (a contestant without batches
+//! looks them up one by one), and reads 100 records each from keys that are there.
 //! Values have 8 bytes. A scan hands each key and value to a function, which looks at the last byte of the key: an iterator that only passes
 //! by the addresses of keys has not read them. The keys of all operations lie side by side in the order of the operations, as requests do
 //! in a buffer, so that fetching them from memory is no part of what is measured.
@@ -29,6 +30,8 @@ use texts::Texts;
 
 /// Records of a scan.
 const SCAN: usize = 100;
+/// Keys of a batch.
+const BATCH: usize = 100;
 
 /// What `indelible bench strings` can be asked.
 #[derive(Args)]
@@ -57,7 +60,9 @@ pub(crate) struct StringsArguments {
 }
 
 /// What is measured of one contestant: nanoseconds per operation, then bytes per key.
-const MEASURES: [&str; 4] = ["insert", "get", "scan 100", "bytes/key"];
+const MEASURES: [&str; 5] = ["insert", "get", "get_batch", "scan 100", "bytes/key"];
+/// The measures that are times.
+const TIMES: usize = MEASURES.len() - 1;
 
 impl StringsArguments {
     pub(crate) fn run(&self, out: &mut dyn Write) -> Result<bool> {
@@ -97,7 +102,7 @@ impl StringsArguments {
                 rounds.push(self.measure(entrant, loaded, &new, &wanted)?);
             }
         }
-        let medians: Vec<[f64; 4]> = measured
+        let medians: Vec<[f64; MEASURES.len()]> = measured
             .into_iter()
             .map(|rounds| medians(&rounds))
             .collect();
@@ -110,7 +115,7 @@ impl StringsArguments {
         loaded: &[Key],
         new: &Requests,
         wanted: &Requests,
-    ) -> Result<[f64; 4]> {
+    ) -> Result<[f64; MEASURES.len()]> {
         let directory = self
             .pool_path
             .join(format!("indelible-strings-{}", std::process::id()));
@@ -133,6 +138,15 @@ impl StringsArguments {
             entrant.name
         );
         let get = each(start, wanted.len());
+        let keys: Vec<(&[u8], u64)> = wanted.iter().collect();
+        let start = Instant::now();
+        let found: usize = keys.chunks(BATCH).map(|keys| index.get_batch(keys)).sum();
+        let batch = each(start, wanted.len());
+        ensure!(
+            found == wanted.len(),
+            "{}: a batch misses a key",
+            entrant.name
+        );
         let scans = (wanted.len() / 50).max(1);
         let (start, mut read) = (Instant::now(), 0);
         for (key, _) in wanted.iter().take(scans) {
@@ -143,7 +157,7 @@ impl StringsArguments {
         let bytes = index.bytes(&directory) as f64 / (loaded.len() + new.len()) as f64;
         drop(index);
         std::fs::remove_dir_all(&directory)?;
-        Ok([insert, get, scan, bytes])
+        Ok([insert, get, batch, scan, bytes])
     }
 }
 
@@ -180,7 +194,7 @@ impl Requests {
 /// A key of a text.
 type Key = Box<[u8]>;
 
-fn medians(rounds: &[[f64; 4]]) -> [f64; 4] {
+fn medians(rounds: &[[f64; MEASURES.len()]]) -> [f64; MEASURES.len()] {
     std::array::from_fn(|measure| {
         let mut all: Vec<f64> = rounds.iter().map(|round| round[measure]).collect();
         all.sort_by(f64::total_cmp);
@@ -189,7 +203,11 @@ fn medians(rounds: &[[f64; 4]]) -> [f64; 4] {
 }
 
 /// Each figure with how many times as fast it is as that of `btreemap`.
-fn table(entrants: &[&Contestant], medians: &[[f64; 4]], out: &mut dyn Write) -> Result<()> {
+fn table(
+    entrants: &[&Contestant],
+    medians: &[[f64; MEASURES.len()]],
+    out: &mut dyn Write,
+) -> Result<()> {
     let peer = entrants
         .iter()
         .position(|entrant| entrant.name == "btreemap");
@@ -197,7 +215,7 @@ fn table(entrants: &[&Contestant], medians: &[[f64; 4]], out: &mut dyn Write) ->
     writeln!(out, "|---|{}", "---:|".repeat(MEASURES.len()))?;
     for (entrant, figures) in entrants.iter().zip(medians) {
         let cells = figures.iter().enumerate().map(|(measure, figure)| {
-            match peer.filter(|_| measure < 3) {
+            match peer.filter(|_| measure < TIMES) {
                 Some(peer) => format!("{figure:.0} ({:.2})", medians[peer][measure] / figure),
                 // A database that keeps all in its cache has no file to speak of.
                 None if *figure < 1.0 => "–".into(),

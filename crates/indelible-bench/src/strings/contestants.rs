@@ -19,6 +19,14 @@ pub(super) trait StringIndex {
 
     fn get(&self, key: &[u8]) -> Option<u64>;
 
+    /// How many of these keys have these values.
+    fn get_batch(&self, keys: &[(&[u8], u64)]) -> usize {
+        let right = keys
+            .iter()
+            .filter(|&&(key, value)| self.get(key) == Some(value));
+        right.count()
+    }
+
     /// Reads so many records from a key on, and returns the sum of what [`look_at`] says of each.
     fn scan(&self, from: &[u8], count: usize) -> usize;
 
@@ -83,6 +91,17 @@ impl StringIndex for Ours {
 
     fn get(&self, key: &[u8]) -> Option<u64> {
         self.1.get_with(key, number).expect("get")
+    }
+
+    fn get_batch(&self, keys: &[(&[u8], u64)]) -> usize {
+        let (mut right, texts) = (0, keys.iter().map(|(key, _)| *key));
+        let texts: Vec<&[u8]> = texts.collect();
+        self.1
+            .get_batch_with(&texts, |at, value| {
+                right += usize::from(number(value) == keys[at].1);
+            })
+            .expect("get_batch");
+        right
     }
 
     fn scan(&self, from: &[u8], count: usize) -> usize {

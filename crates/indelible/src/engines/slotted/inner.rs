@@ -214,10 +214,12 @@ impl Inner {
         Separator::from_word(self.separators[slot].load(Ordering::Acquire))
     }
 
-    /// Asks the caches for the begin of the separator of a child.
+    /// Asks the caches for the begin of the separator of a child, and for what lies `behind` bytes further on.
     #[inline(always)]
-    pub(super) fn prefetch_separator(&self, slot: usize) {
-        prefetch(self.separators[slot.min(SLOTS - 1)].load(Ordering::Relaxed) as *const u8);
+    pub(super) fn prefetch_separator(&self, slot: usize, behind: usize) {
+        let address = self.separators[slot.min(SLOTS - 1)].load(Ordering::Relaxed) as *const u8;
+        prefetch(address);
+        prefetch(address.wrapping_add(behind));
     }
 
     /// The separator of the next child to the right, if there is one.
@@ -277,9 +279,11 @@ impl Inner {
             end = self.first_at_least(start..end, above);
         }
         let eighth = (end - start).div_ceil(8).max(1);
+        // The first bytes that can differ, and those that are compared with them.
+        let behind = self.prefix_bytes() + 16;
         (start..end)
             .step_by(eighth)
-            .for_each(|slot| self.prefetch_separator(slot));
+            .for_each(|slot| self.prefetch_separator(slot, behind));
         start..end
     }
 

@@ -90,8 +90,8 @@ impl Tree {
         }
         self.prefetch_leaf(child);
         // The ends of that leaf: this one's is the other end already.
-        spot.parent
-            .prefetch_separator(if up { slot + 1 } else { slot });
+        let end = if up { slot + 1 } else { slot };
+        spot.parent.prefetch_separator(end, crate::pmem::LINE / 2);
         Some(StringBookmark {
             node: self.arena.remember(spot.parent).without_type(),
             version: spot.version,
