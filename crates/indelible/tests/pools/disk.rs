@@ -79,13 +79,13 @@ fn copy_and_use(kind: FileSystem, how: &str) {
             "a refused pool is not touched"
         );
     }
-    std::fs::remove_file(ballast).unwrap();
+    disk.remove(&ballast);
     let pool = Pool::open(&path).unwrap();
     let free = pool.stat().free_extents;
     assert!(free > 1);
     let ballast = disk.fill("more");
     use_all(&pool);
-    std::fs::remove_file(ballast).unwrap();
+    disk.remove(&ballast);
     // Free extents get their blocks when they are taken.
     let map = pool.open_map::<u64, u64>("m").unwrap();
     let mut records = RECORDS;
@@ -166,7 +166,7 @@ fn a_sparse_pool_on_a_full_tmpfs_is_read_or_refused() {
         Err(Error::NoSpace(_)) => {}
         other => panic!("{other:?}"),
     }
-    std::fs::remove_file(ballast).unwrap();
+    disk.remove(&ballast);
     let pool = PoolOptions::new().open_read_only(&path).unwrap();
     disk.fill("more");
     let map = pool.open_map::<u64, u64>("m").unwrap();
@@ -223,7 +223,7 @@ fn inserts_into_a_full_disk_fail_fast_and_find_space_that_has_come_back() {
         let each = began.elapsed() / TRIES;
         eprintln!("{kind:?}: {records} records, {refused} of {TRIES} refused, {each:?} each");
         assert!(each < Duration::from_millis(1), "{kind:?}: {each:?}");
-        std::fs::remove_file(ballast).unwrap();
+        disk.remove(&ballast);
         let began = Instant::now();
         let mut new = records + u64::from(TRIES);
         while pool.stat().file_bytes < 10 * EXTENT {

@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileSystem {
@@ -74,6 +75,21 @@ impl Disk {
             ballast.sync_all().unwrap();
         }
         path
+    }
+
+    /// Removes a file, and waits until its room is back: XFS frees the blocks of a removed file in the background, and refuses others until then.
+    pub fn remove(&self, file: &Path) {
+        let length = file.metadata().unwrap().len();
+        std::fs::remove_file(file).unwrap();
+        let room = || {
+            let system = rustix::fs::statvfs(self.directory.path()).unwrap();
+            system.f_bavail * system.f_frsize
+        };
+        let begin = Instant::now();
+        while room() < length / 2 {
+            assert!(begin.elapsed() < Duration::from_secs(60), "no room is back");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
