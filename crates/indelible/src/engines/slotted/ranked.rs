@@ -230,13 +230,13 @@ impl<'a> Ranked<'a> {
             self.hand_out_long((leaf, prefix), buffer, with_values);
             return;
         }
-        // Without values they are in the buffer all the same: nobody asks for them.
         buffer.extend(self.order[..count].iter().map(|&word| {
             let place = self.places[number_in(word)];
+            let value = if with_values { place.value } else { [0, 0] };
             Buffered {
                 prefix,
                 rest: leaf.part(place.rest),
-                value: Some(leaf.part(place.value)),
+                value: Some(leaf.part(value)),
             }
         }));
     }
@@ -258,7 +258,9 @@ impl<'a> Ranked<'a> {
             } else {
                 leaf.part(place.rest)
             };
-            let value = if with_values && is_long(self.long_values) {
+            let value = if !with_values {
+                Some(leaf.part([0, 0]))
+            } else if is_long(self.long_values) {
                 let blob = self.reference(place.value);
                 let is_read = blob.bytes <= MOST_READ_AHEAD[0]
                     && read_ahead + blob.bytes <= MOST_READ_AHEAD[1];
