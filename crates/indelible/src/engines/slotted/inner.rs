@@ -151,6 +151,12 @@ pub(super) fn head_of(bytes: &[u8]) -> u64 {
     }
 }
 
+/// The bits of so many first bytes of a head.
+#[inline(always)]
+pub(super) fn bits_of_first(bytes: usize) -> u64 {
+    !u64::MAX.checked_shr(8 * bytes as u32).unwrap_or(0)
+}
+
 impl Inner {
     #[inline(always)]
     fn prefix_bytes(&self) -> usize {
@@ -180,9 +186,7 @@ impl Inner {
         for (at, word) in self.prefix.iter().enumerate().take(bytes.div_ceil(8)) {
             let rest = key.get(8 * at..).unwrap_or_default();
             // The last word may have bytes that are not of the prefix.
-            let among = !u64::MAX
-                .checked_shr(8 * (bytes - 8 * at) as u32)
-                .unwrap_or(0);
+            let among = bits_of_first(bytes - 8 * at);
             let prefix = u64::from_be_bytes(word.load(Ordering::Relaxed).to_ne_bytes());
             let order = (head_of(rest) & among).cmp(&(prefix & among));
             if order.is_ne() {
@@ -244,7 +248,7 @@ impl Inner {
         if tied.is_empty() {
             return slot;
         }
-        self.among_equal::<BELOW>(key, tied) - 1
+        self.among_equal::<BELOW>(key, self.prefetch_tied(tied)) - 1
     }
 
     /// The slot of the child that covers a key, as far as heads say it; if some are equal to that of the key, they and the slots behind
@@ -305,15 +309,15 @@ impl Inner {
         from
     }
 
-    /// The first of `slots` whose separator is past a key, which shares the node's prefix. The heads of the first ones are equal to that of
-    /// the key, so the whole separators decide. Looking at one waits for memory, and all separators of a node may begin alike: so it is a binary
+    /// The first of `slots` whose separator is past a key, or the end. The key shares the node's prefix, and the heads of all of them are equal to
+    /// its own, so the whole separators decide. Looking at one waits for memory, and all separators of a node may begin alike: so it is a binary
     /// search as well.
     #[inline(never)]
     fn among_equal<const BELOW: bool>(&self, key: &[u8], slots: Range<usize>) -> usize {
         let Range {
             start: mut from,
             end: mut to,
-        } = self.prefetch_tied(slots);
+        } = slots;
         let equal = self.prefix_bytes() + 8;
         // A key that is shorter than the head has zeros there, and so may a separator; then all bytes are compared.
         let equal = if key.len() >= equal { equal } else { 0 };

@@ -132,9 +132,9 @@ impl Tree {
         };
         decide(Some(&Current {
             bytes: leaf.value_bytes(found),
-            read: &|use_value| match leaf.value(found, &mut ValueCopy::new()) {
-                Value::Inline(value) => use_value(value),
-                Value::Blob(blob) => use_value(self.blobs.bytes(blob)),
+            read: &|use_value| {
+                let mut copy = ValueCopy::new();
+                use_value(self.bytes_of(&leaf.value(found, &mut copy)));
             },
         }))
     }

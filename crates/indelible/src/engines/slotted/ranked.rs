@@ -1,7 +1,7 @@
 //! The records of a leaf in the order of their keys, for ranges.
 
 use super::blobs::Blobs;
-use super::inner::head_of;
+use super::inner::{bits_of_first, head_of};
 use super::layout::{
     LENGTHS_BYTES, LONG_KEY_BYTES, Lengths, PLACES, REFERENCE_BYTES, Reference, SLOTS, byte_of,
 };
@@ -140,8 +140,7 @@ impl<'a> Ranked<'a> {
             return Ok(head_of(self.rest(number)));
         };
         // What lies behind a short key does not count.
-        let behind = u64::MAX.checked_shr(8 * (to - from) as u32).unwrap_or(0);
-        Ok(u64::from_be_bytes(*eight) & !behind)
+        Ok(u64::from_be_bytes(*eight) & bits_of_first(to - from))
     }
 
     /// The reference at the end of these bytes.
