@@ -21,7 +21,9 @@ use crate::pool::layout::COPY_BYTES;
 use crate::{Error, Result};
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::TryLockError;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Words of the two copies of the superblock.
 const SUPERBLOCK_WORDS: u64 = 2 * COPY_BYTES as u64 / 8;
@@ -40,7 +42,10 @@ fn patch(bytes: &mut [u8], begin: u64, words: &[Word]) {
 
 /// Segments whose records are written before the pool's file is synced: few enough that segments become free again at short
 /// intervals, and enough that words which are written often are written once.
-const SEGMENTS_PER_ROUND: u64 = 8;
+const SEGMENTS_PER_ROUND: u64 = 32;
+
+/// How long a thread that needs a segment sleeps at most before it looks again who applies records.
+const LONGEST_WAIT_FOR_ROOM: Duration = Duration::from_millis(1);
 
 /// What the applier knows of the pool's file.
 pub(super) struct Applier {
@@ -269,6 +274,7 @@ impl Log {
     /// Prepares the segments that end before `position` for new records.
     fn free_until(&self, position: u64) -> Result<()> {
         loop {
+            let _preparing = lock(&self.preparing);
             let mut appender = lock(&self.appender);
             let (oldest, slot) = appender.used[0];
             if appender.used.len() == 1 || oldest >= position / SEGMENT_BYTES {
@@ -281,13 +287,27 @@ impl Log {
         }
     }
 
-    /// Makes sure that there is a segment for the next record: adds one, or applies records.
+    /// Makes sure that there is a segment for the next record: adds one, applies records, or waits for a segment while another thread applies
+    /// them.
     pub(super) fn make_room(&self) -> Result<()> {
-        let applier = &mut *lock(&self.applier);
-        if !lock(&self.appender).prepared.is_empty() || self.add_segment()? {
-            return Ok(());
+        loop {
+            self.expect_sound()?;
+            if !lock(&self.appender).prepared.is_empty() || self.add_segment()? {
+                return Ok(());
+            }
+            match self.applier.try_lock() {
+                Ok(mut applier) => return self.apply_all(&mut applier),
+                Err(TryLockError::Poisoned(applier)) => {
+                    return self.apply_all(&mut applier.into_inner());
+                }
+                Err(TryLockError::WouldBlock) => {}
+            }
+            let appender = lock(&self.appender);
+            if appender.prepared.is_empty() {
+                // Not for long: whoever has the applier may have had nothing to apply.
+                let _ = self.room.wait_timeout(appender, LONGEST_WAIT_FOR_ROOM);
+            }
         }
-        self.apply_all(applier)
     }
 
     /// Applies everything that has been appended up to now.
@@ -304,6 +324,7 @@ impl Log {
 
     /// Prepares one more segment, which an earlier session has left or by which the log gets longer; `false` if there can be none.
     pub(super) fn add_segment(&self) -> Result<bool> {
+        let _preparing = lock(&self.preparing);
         let ordinal = lock(&self.appender).next_ordinal();
         let prepared = self.prepare_left(ordinal);
         if self.fail(prepared)? {

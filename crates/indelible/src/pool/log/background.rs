@@ -1,4 +1,4 @@
-//! The threads of a log: one keeps segments ready for records, and applies records; in a pool with
+//! The threads of a log: one keeps segments ready for records, another one applies records; in a pool with
 //! [`Durability::Interval`](crate::Durability::Interval) another one syncs the log at intervals.
 
 use super::Log;
@@ -37,17 +37,8 @@ impl Threads {
             stop: Arc::default(),
             threads: Vec::new(),
         };
-        let stop = Arc::clone(&this.stop);
-        let tended = Arc::clone(log);
-        this.spawn("indelible-applier", move || {
-            let _ = tended.tender.set(std::thread::current());
-            while !stop.load(Ordering::Relaxed) {
-                // After a failure every operation returns the error; there is nothing left to do.
-                if !tended.tend().unwrap_or(false) {
-                    std::thread::park();
-                }
-            }
-        })?;
+        this.tend(log, "indelible-segments", Log::tend_segments)?;
+        this.tend(log, "indelible-applier", Log::tend_records)?;
         if let Some(interval) = interval {
             let (synced, stop) = (Arc::clone(log), Arc::clone(&this.stop));
             this.spawn("indelible-sync", move || {
@@ -59,6 +50,20 @@ impl Threads {
             })?;
         }
         Ok(this)
+    }
+
+    /// Starts a thread that works for the log whenever a segment was begun, until there is no more work.
+    fn tend(&mut self, log: &Arc<Log>, name: &str, work: fn(&Log) -> Result<bool>) -> Result<()> {
+        let (stop, tended) = (Arc::clone(&self.stop), Arc::clone(log));
+        self.spawn(name, move || {
+            lock(&tended.tenders).push(std::thread::current());
+            while !stop.load(Ordering::Relaxed) {
+                // After a failure every operation returns the error; there is nothing left to do.
+                if !work(&tended).unwrap_or(false) {
+                    std::thread::park();
+                }
+            }
+        })
     }
 
     fn spawn(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
@@ -83,34 +88,37 @@ impl Drop for Threads {
 }
 
 impl Log {
-    /// Prepares a segment or applies records, if need be; whether it was.
-    pub(super) fn tend(&self) -> Result<bool> {
+    /// Prepares a segment, if need be; whether one was.
+    pub(super) fn tend_segments(&self) -> Result<bool> {
         self.expect_sound()?;
-        let applier = &mut *lock(&self.applier);
-        let (prepared, used, are_left) = {
-            let appender = lock(&self.appender);
-            let are_left = !appender.unprepared.is_empty();
-            (appender.prepared.len(), appender.used.len(), are_left)
-        };
-        let most = self.device.most_segments();
-        let is_short = prepared < PREPARED_SEGMENTS;
-        let is_lean = used > 1 && is_short && !are_left && self.is_lean(used);
-        if is_short && !is_lean && self.add_segment()? {
-            return Ok(true);
-        }
-        if is_lean || used > most / 2 {
-            self.apply_all(applier)?;
-            return Ok(true);
-        }
-        Ok(false)
+        Ok(self.is_short() && !self.is_lean() && self.add_segment()?)
     }
 
-    /// Whether the log is mostly padding: then to apply it is cheaper than to make it longer. So it is where a single thread waits
-    /// for each of its operations.
-    fn is_lean(&self, used_segments: usize) -> bool {
+    /// Applies records, if need be; whether it did. It takes long, and segments are needed meanwhile, so another thread
+    /// prepares those.
+    pub(super) fn tend_records(&self) -> Result<bool> {
+        self.expect_sound()?;
+        let used = lock(&self.appender).used.len();
+        let is_needed = used > self.device.most_segments() / 2 || self.is_short() && self.is_lean();
+        if is_needed {
+            self.apply_all(&mut lock(&self.applier))?;
+        }
+        Ok(is_needed)
+    }
+
+    fn is_short(&self) -> bool {
+        lock(&self.appender).prepared.len() < PREPARED_SEGMENTS
+    }
+
+    /// Whether the log is mostly padding, and would have to be made longer: then to apply it is cheaper. So it is where a single thread
+    /// waits for each of its operations.
+    fn is_lean(&self) -> bool {
         let words =
             self.payload.load(Ordering::Relaxed) - self.applied_payload.load(Ordering::Relaxed);
-        words < (used_segments * SEGMENT_WORDS / LEAN_SHARE) as u64
+        let appender = lock(&self.appender);
+        let used = appender.used.len();
+        let are_left = !appender.unprepared.is_empty();
+        used > 1 && !are_left && words < (used * SEGMENT_WORDS / LEAN_SHARE) as u64
     }
 
     /// Bytes of log that are not applied, beyond which operations are delayed.

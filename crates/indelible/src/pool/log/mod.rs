@@ -10,7 +10,8 @@
 //!
 //! | file | what it owns |
 //! |---|---|
-//! | this one | appending, waiting for the disk (group commit), failure |
+//! | this one | appending, failure |
+//! | `group` | waiting for the disk: group commit |
 //! | `record` | the bytes of segments and records |
 //! | `apply` | writing records into the pool's file: by the applier, after a crash, and for a backup |
 //! | `recover` | finding the records after a crash |
@@ -37,6 +38,7 @@ mod apply;
 mod background;
 mod device;
 mod gate;
+mod group;
 mod record;
 mod recover;
 #[cfg(any(all(test, not(loom)), feature = "trace"))]
@@ -61,7 +63,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, OnceLock};
 use std::thread::Thread;
 
 crate::pmem::planted::bugs! { "log":
@@ -99,9 +101,8 @@ pub(crate) struct Log {
     durable: AtomicU64,
     /// Position up to which records are in the pool's file, on the disk.
     applied: AtomicU64,
-    /// Whether a thread is syncing the log; the others wait for it.
-    syncing: Mutex<bool>,
-    synced: Condvar,
+    /// Where threads wait for a sync.
+    group: group::Group,
     /// Held while records are applied, and by a backup.
     applier: Mutex<apply::Applier>,
     failure: OnceLock<String>,
@@ -110,8 +111,12 @@ pub(crate) struct Log {
     applied_payload: AtomicU64,
     /// Bytes that are not applied, beyond which operations are delayed.
     throttled_from: u64,
-    /// The thread that keeps segments prepared, if there is one.
-    tender: OnceLock<Thread>,
+    /// Where threads wait for a segment, with the lock of `appender`.
+    room: Condvar,
+    /// Held while a segment is prepared: their headers are written in the order of their ordinals (I3).
+    preparing: Mutex<()>,
+    /// The threads that keep segments prepared and apply records, if there are any.
+    tenders: Mutex<Vec<Thread>>,
 }
 
 /// Where the next record goes.
@@ -179,14 +184,15 @@ impl Log {
             appended: AtomicU64::new(0),
             durable: AtomicU64::new(0),
             applied: AtomicU64::new(0),
-            syncing: Mutex::new(false),
-            synced: Condvar::new(),
+            group: group::Group::default(),
             applier: Mutex::new(applier),
             failure: OnceLock::new(),
             payload: AtomicU64::new(0),
             applied_payload: AtomicU64::new(0),
             throttled_from: Self::throttled_from(device.most_segments()),
-            tender: OnceLock::new(),
+            room: Condvar::new(),
+            preparing: Mutex::new(()),
+            tenders: Mutex::new(Vec::new()),
             device,
         };
         // The others are prepared when they are needed. Each takes a sync, and an open shall not wait for as many as an earlier
@@ -239,6 +245,7 @@ impl Log {
             self.device.sync_beside()?;
         }
         lock(&self.appender).prepared.push_back(slot);
+        self.room.notify_all();
         Ok(())
     }
 
@@ -272,7 +279,7 @@ impl Log {
         if let Err(error) = &result {
             let _ = self.failure.set(error.to_string());
             // Nobody shall wait for a sync that will not come.
-            self.synced.notify_all();
+            self.group.wake_all();
         }
         result
     }
@@ -316,9 +323,7 @@ impl Log {
         let (ordinal, _) = appender.current();
         appender.used.push_back((ordinal + 1, slot));
         appender.at = HEADER_WORDS;
-        if let Some(thread) = self.tender.get() {
-            thread.unpark();
-        }
+        lock(&self.tenders).iter().for_each(Thread::unpark);
         true
     }
 
@@ -348,31 +353,6 @@ impl Log {
         end
     }
 
-    /// Waits until the log is on the disk up to `position`. One thread syncs for all that wait.
-    pub(crate) fn wait_for(&self, position: u64) -> Result<()> {
-        let mut syncing = lock(&self.syncing);
-        loop {
-            if self.durable() >= position {
-                return Ok(());
-            }
-            self.expect_sound()?;
-            if *syncing {
-                syncing = self
-                    .synced
-                    .wait(syncing)
-                    .unwrap_or_else(PoisonError::into_inner);
-                continue;
-            }
-            *syncing = true;
-            drop(syncing);
-            let result = self.sync_now();
-            syncing = lock(&self.syncing);
-            *syncing = false;
-            self.synced.notify_all();
-            result?;
-        }
-    }
-
     /// Waits until everything that has been appended is on the disk.
     pub(crate) fn sync(&self) -> Result<()> {
         self.wait_for(self.appended())?;
@@ -393,8 +373,8 @@ impl Log {
         Ok(())
     }
 
-    fn sync_now(&self) -> Result<()> {
-        let end = self.pad();
+    /// Brings the log to the disk up to `end`. One thread at a time.
+    fn sync_until(&self, end: u64) -> Result<()> {
         let written = self.write_out(self.durable(), end);
         self.fail(written)?;
         match self.device.sync() {

@@ -183,7 +183,7 @@ impl Trial {
                     log.sync()?;
                     self.acknowledged = positions.len();
                 }
-                7 if !is_lazy => drop(log.tend()?),
+                7 if !is_lazy => drop(log.tend_segments()? || log.tend_records()?),
                 // Another thread may append between the steps of the applier.
                 7 => self.apply_one_segment(&log)?,
                 8 if !is_lazy && self.random.one_in(4) => {
