@@ -68,10 +68,17 @@ impl Clock {
         Stamp(self.0.fetch_add(1, Ordering::SeqCst))
     }
 
+    /// The epoch in which a thread pinned, if it is pinned.
+    fn pinned(pin: &Pin) -> Option<u64> {
+        match pin.epoch.load(Ordering::Acquire) {
+            0 => None,
+            epoch => Some(epoch),
+        }
+    }
+
     /// Whether `pin`, read after the kernel's barrier or a fence, does not protect what was unlinked before `stamp`.
     fn is_past(pin: &Pin, stamp: Stamp) -> bool {
-        let pinned = pin.epoch.load(Ordering::Acquire);
-        pinned == 0 || pinned > stamp.0
+        Self::pinned(pin).is_none_or(|epoch| epoch > stamp.0)
     }
 }
 
@@ -92,6 +99,8 @@ mod global {
     struct Domain {
         clock: Clock,
         pins: Mutex<Pins>,
+        /// All stamps before this one have passed.
+        passed: AtomicU64,
         /// Memory that is waiting to be freed, the oldest first.
         retired: Mutex<VecDeque<(Stamp, Retired)>>,
     }
@@ -120,6 +129,7 @@ mod global {
                     all: Vec::new(),
                     free: Vec::new(),
                 }),
+                passed: AtomicU64::new(0),
                 retired: Mutex::new(VecDeque::new()),
             }
         }
@@ -372,8 +382,19 @@ mod global {
         domain().clock.stamp()
     }
 
-    /// Whether no thread can hold any more what was unlinked before `stamp`. Costs a system call.
+    /// Whether no thread can hold any more what was unlinked before `stamp`. Costs a system call, unless an earlier call has found out, or it
+    /// can be seen that a thread is pinned.
     pub(crate) fn has_passed(stamp: Stamp) -> bool {
+        let domain = domain();
+        if stamp.0 < domain.passed.load(Ordering::Acquire) {
+            return true;
+        }
+        let pins = lock(&domain.pins);
+        if !pins.all.iter().all(|pin| Clock::is_past(pin, stamp)) {
+            return false;
+        }
+        // Whatever was unlinked for a stamp before this one was unlinked before the barrier.
+        let now = domain.clock.0.load(Ordering::SeqCst);
         // Orders the unlinking before the load of `MEMBARRIER`.
         fence(Ordering::SeqCst);
         let granted = MEMBARRIER.load(Ordering::SeqCst) == GRANTED;
@@ -381,10 +402,10 @@ mod global {
         if granted && membarrier(MembarrierCommand::PrivateExpedited).is_err() {
             return false;
         }
-        lock(&domain().pins)
-            .all
-            .iter()
-            .all(|pin| Clock::is_past(pin, stamp))
+        let pinned = pins.all.iter().filter_map(|pin| Clock::pinned(pin));
+        let passed = pinned.fold(now, u64::min);
+        domain.passed.fetch_max(passed, Ordering::AcqRel);
+        stamp.0 < passed
     }
 
     /// Calls `free` with `address` some time after every thread that is pinned now has unpinned.

@@ -289,6 +289,23 @@ impl Pm {
     /// If the two slices differ in length: an error of the calling index, never of its user.
     #[cfg_attr(feature = "trace", track_caller)]
     pub fn stream(&self, cells: &[Cell], values: &[u64]) {
+        self.fill(cells, values, flush::stream, false);
+    }
+
+    /// Fills fresh cells that are used soon: as [`stream`](Self::stream), but the lines stay in the caches, as far as the instruction that
+    /// flushes them leaves them there.
+    ///
+    /// # Panics
+    ///
+    /// If the two slices differ in length: an error of the calling index, never of its user.
+    #[cfg_attr(feature = "trace", track_caller)]
+    pub(crate) fn fill_cached(&self, cells: &[Cell], values: &[u64]) {
+        self.fill(cells, values, Cell::set_relaxed, true);
+    }
+
+    #[inline(always)]
+    #[cfg_attr(feature = "trace", track_caller)]
+    fn fill(&self, cells: &[Cell], values: &[u64], store: fn(&Cell, u64), is_cached: bool) {
         assert_eq!(cells.len(), values.len());
         let lines = flush::lines_of(cells.as_ptr() as usize, size_of_val(cells));
         count::streamed(&lines);
@@ -302,9 +319,12 @@ impl Pm {
         }
         for (cell, &value) in cells.iter().zip(values) {
             trace::store(cell, value, self.name);
-            flush::stream(cell, value);
+            store(cell, value);
         }
         trace::flush(lines.start, lines.len(), self.name);
+        if is_cached && self.medium == Medium::Pmem {
+            self.instruction.flush(lines);
+        }
     }
 }
 

@@ -10,6 +10,8 @@ use super::model::Model;
 use super::node::{Block, Bucket, Child, Inner, Node, range_of};
 use crate::Result;
 use crate::engines::blocks::Surplus;
+use crate::pmem::Pm;
+use crate::pmem::geometry::{sized, sized_in_tests};
 use crate::pool::Offset;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -20,7 +22,17 @@ pub(super) type Record = (u64, u64);
 const MOST_OVERFLOW_PERCENT: usize = 6;
 
 /// Nodes of fewer records are not divided because their model fits badly.
-const LEAST_TO_DIVIDE: usize = 32;
+const LEAST_TO_DIVIDE: usize = sized_in_tests(128, 32);
+
+/// Extents of a map from which on data nodes have blocks of all sizes: each size that is in use may have an extent that is mostly free.
+const EXTENTS_FOR_ALL_SIZES: u64 = sized_in_tests(32, 4) as u64;
+
+/// Records of which one part more is made where a range is divided because one line fits badly, as far as the smallest block has room for
+/// parts.
+const RECORDS_PER_PART: usize = 128;
+
+/// Parts of the inner node that fills the smallest block, as a power of two.
+const LEAST_LOG_PARTS: u32 = sized(4, 1) as u32;
 
 /// How nodes are to be laid out.
 #[derive(Clone, Copy)]
@@ -173,8 +185,12 @@ impl Index {
         }
         let slots = (records.len() as u64 * plan.expansion / 100).max(1);
         let mut bytes = SMALLEST_BLOCK;
+        let steps_finely = self.blocks.extents() >= EXTENTS_FOR_ALL_SIZES;
         while slot_lines(bytes) * (LINE_SLOTS as u64) < slots && bytes < self.options.data_bytes() {
-            bytes = block_bytes(bytes + 1).min(self.options.data_bytes());
+            bytes = match steps_finely {
+                true => bytes * 2,
+                false => block_bytes(bytes + 1).min(self.options.data_bytes()),
+            };
         }
         let all = slot_lines(bytes);
         let window = plan.window.min(all / 2 + 1).max(1);
@@ -201,8 +217,10 @@ impl Index {
     /// How records are divided among the parts of an inner node.
     fn divide(&self, (low, high): (u64, u64), records: &[Record], plan: &Plan<'_>) -> Shape {
         let (first, last) = (records[0].0, records[records.len() - 1].0);
-        let wanted = (records.len() * 2 / self.most_records(plan).max(1)).max(2);
-        let log_parts = wanted.next_power_of_two().ilog2().clamp(1, MOST_LOG_PARTS);
+        let for_size = records.len() * 2 / self.most_records(plan).max(1);
+        let wanted = for_size.max(records.len() / RECORDS_PER_PART).max(2);
+        let log_parts = wanted.next_power_of_two().ilog2();
+        let log_parts = log_parts.clamp(LEAST_LOG_PARTS, MOST_LOG_PARTS);
         let fit = |from: u64, to: u64| {
             let bits = 64 - (to - from).leading_zeros();
             Shape {
@@ -274,7 +292,7 @@ impl Index {
         let mut image = vec![mark, shape.base, low, high, NO_LINK, 1, 1, 1];
         image.extend(words);
         image.resize(block.bytes as usize / 8, NO_CHILD);
-        self.fill(&block, &image);
+        self.fill(&block, &image, plan.stores);
         Ok(block)
     }
 
@@ -309,6 +327,7 @@ impl Index {
             image.extend([bare(state::EMPTY), 0]);
         }
         let mut buckets: Vec<Vec<Block>> = Vec::new();
+        let mut overflowing = 0;
         if plan.stores {
             let mut overflow: Vec<Vec<Record>> = vec![Vec::new(); layout.groups()];
             for &(key, value) in records {
@@ -324,6 +343,7 @@ impl Index {
                 }
             }
             for (group, records) in overflow.iter().enumerate() {
+                overflowing += records.len();
                 let made = self.write_buckets(built, records, plan)?;
                 if let Some(first) = made.first() {
                     image[links_at + group] = first.offset.get();
@@ -331,8 +351,9 @@ impl Index {
                 buckets.push(made);
             }
         }
-        self.fill(&block, &image);
+        self.fill(&block, &image, plan.stores);
         let node = Node::new(block, plan.expansions);
+        node.born_far.store(overflowing as u32, Ordering::Relaxed);
         for (group, blocks) in buckets.into_iter().enumerate() {
             let mut next = std::ptr::null_mut();
             for block in blocks.into_iter().rev() {
@@ -379,7 +400,7 @@ impl Index {
             if let Some(next) = blocks.get(level + 1) {
                 images[level][1] = next.offset.get().max(NO_LINK);
             }
-            self.fill(&blocks[level], &images[level]);
+            self.fill(&blocks[level], &images[level], plan.stores);
         }
         Ok(blocks)
     }
@@ -391,15 +412,21 @@ impl Index {
         let block = self.block_at(offset, bytes);
         let mut image = vec![BUCKET_MARK | bytes, NO_LINK];
         (0..bucket_slots(bytes)).for_each(|_| image.extend([bare(state::EMPTY), 0]));
-        self.fill(&block, &image);
+        self.fill(&block, &image, false);
         Ok(block)
     }
 
-    fn fill(&self, block: &Block, image: &[u64]) {
+    /// Fills a new block. One without records is about to get some.
+    fn fill(&self, block: &Block, image: &[u64], has_records: bool) {
         if block.offset.is_none() {
             return block.fill_heap(image);
         }
-        self.pm.stream(block.cells(), image);
+        let fill = if has_records {
+            Pm::stream
+        } else {
+            Pm::fill_cached
+        };
+        fill(&self.pm, block.cells(), image);
     }
 
     fn new_block(&self, built: &mut Built<'_>, bytes: u64, plan: &Plan<'_>) -> Result<Block> {

@@ -21,6 +21,7 @@ use super::search::{End, Found, Way, closed_for_nothing, never_written};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::engines::Decision;
+use crate::engines::flight::Ticket;
 use crate::pmem::planted::planted;
 use std::sync::atomic::Ordering;
 
@@ -31,8 +32,7 @@ impl Index {
         decide: &mut dyn FnMut(Option<u64>) -> Decision,
     ) -> Result<Option<u64>> {
         let _pinned = epochs::pin();
-        let root = Child(self.root.load(Ordering::Acquire));
-        self.change(root, key, None, true, decide)
+        self.change(self.top(), key, None, true, decide)
     }
 
     /// Inserts records one after the other, and fetches the lines of all of them before. Returns how many were inserted before an error.
@@ -40,7 +40,7 @@ impl Index {
         let records = &records[..records.len().min(super::LOOKUPS)];
         {
             let _pinned = epochs::pin();
-            self.fetch_lines(records.iter().map(|&(key, _)| key));
+            self.fetch_lines(self.top(), records.iter().map(|&(key, _)| key));
         }
         let insert =
             |&(key, value): &(u64, u64)| self.apply_to(key, &mut |_| Decision::Put(value)).is_ok();
@@ -66,10 +66,7 @@ impl Index {
                     if carried.is_none() && !matches!(decide(None), Decision::Put(_)) {
                         return Ok(None);
                     }
-                    let (inner, index) = spot
-                        .parent
-                        .expect("only an inner node has children that are empty");
-                    self.create(inner, index)?;
+                    self.create_at(&spot)?;
                     continue;
                 }
             };
@@ -112,11 +109,7 @@ impl Index {
                     if carried.is_none() && !matches!(decide(None), Decision::Put(_)) {
                         return Ok(None);
                     }
-                    if load_move(&node.moving).is_some() {
-                        self.close_link(link);
-                        continue;
-                    }
-                    self.add_bucket(node, link, place, level)?;
+                    self.add_room(node, link, place, level)?;
                 }
                 Found::Frozen(value) => {
                     carried = Some(value);
@@ -167,6 +160,23 @@ impl Index {
         beside: u64,
         name: &'static str,
     ) -> bool {
+        let ticket = self.exchange_in(slot, key, value, beside, name);
+        if ticket.is_some() {
+            self.pm.named(name).persist(slot);
+        }
+        ticket.is_some()
+    }
+
+    /// Exchanges a record into a slot that was empty, unless it is not any more. It is in flight as long as the ticket lives.
+    #[inline(always)]
+    pub(super) fn exchange_in(
+        &self,
+        slot: &Slot,
+        key: u64,
+        value: u64,
+        beside: u64,
+        name: &'static str,
+    ) -> Option<Ticket<'_>> {
         let ticket = self.flight.begin(slot);
         let empty = [bare(state::EMPTY), beside];
         let live = [key_word(state::LIVE, key), value];
@@ -183,10 +193,6 @@ impl Index {
         } else {
             pm.exchange_pair(slot, empty, live)
         };
-        if done {
-            pm.persist(slot);
-        }
-        drop(ticket);
-        done
+        done.then_some(ticket)
     }
 }

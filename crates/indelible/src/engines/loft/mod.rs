@@ -44,6 +44,7 @@ mod build;
 mod bulk;
 mod check;
 mod compact;
+mod copy;
 mod insert;
 mod layout;
 mod model;

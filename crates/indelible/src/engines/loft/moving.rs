@@ -19,13 +19,12 @@
 //! load replaces the root.
 
 use super::build::{Built, Plan, Record, add_records};
-use super::layout::{IS_INNER, KEY_BITS, NO_CHILD, NO_LINK, Slot, bare, key_word, state, state_of};
-use super::node::{Bucket, Child, Inner, Kin, Move, Node, load_bucket, load_move};
-use super::search::{Spot, Way, Where, never_written};
+use super::layout::{IS_INNER, NO_CHILD, NO_LINK};
+use super::node::{Bucket, Child, Inner, Kin, Move, Node, load_move};
+use super::search::{Spot, Way, Where};
 use super::{Bug, Changes, Index};
 use crate::concurrency::epochs::{self, Stamp};
 use crate::concurrency::sync::lock;
-use crate::engines::Decision;
 use crate::pmem::Cell;
 use crate::pmem::geometry::sized_in_tests;
 use crate::pmem::planted::planted;
@@ -35,12 +34,17 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-/// Inserts into a node that went beyond half a window, or into buckets, before the node is replaced: one in so many slots, and some more.
+/// Inserts into a node that went beyond half a window, or into buckets, before the node is replaced: one in so many slots, as many as the
+/// records it was made with that lie far, and some more.
 const SLOTS_PER_FAR: u32 = 32;
 const LEAST_FAR: u32 = sized_in_tests(8, 2) as u32;
 
 /// Successors in a row that were made for inserts, up to which each has more slots per record than the one before.
 const MOST_EXPANSIONS: u32 = 3;
+
+/// Operations that pass a node which is moved, of which one moves a group. Few, so that a move whose thread has lost its core for long comes to
+/// its end, and more than one, since each of them finds caches that are cold.
+const PASSES_PER_GROUP: u32 = sized_in_tests(16, 1) as u32;
 
 /// Parts of the structure in DRAM that have been replaced wait here until no thread can hold them.
 #[derive(Default)]
@@ -113,7 +117,7 @@ impl Index {
     }
 
     /// Puts a new data node where a parent has none.
-    pub(super) fn create(&self, inner: &Inner, index: usize) -> Result<()> {
+    fn create(&self, inner: &Inner, index: usize) -> Result<()> {
         let range = inner
             .range(index)
             .ok_or_else(|| Error::Damaged("a key beyond its node".into()))?;
@@ -135,8 +139,30 @@ impl Index {
         Ok(())
     }
 
-    /// Adds a bucket behind a link that leads nowhere.
-    pub(super) fn add_bucket(
+    /// Puts a new data node where a walk has found none.
+    pub(super) fn create_at(&self, spot: &Spot<'_>) -> Result<()> {
+        let (inner, index) = spot
+            .parent
+            .expect("only an inner node has children that are empty");
+        self.create(inner, index)
+    }
+
+    /// Adds a bucket behind a link that leads nowhere; in a node that is moved, closes the link.
+    pub(super) fn add_room(
+        &self,
+        node: &Node,
+        link: &AtomicPtr<Bucket>,
+        place: Where<'_>,
+        level: u32,
+    ) -> Result<()> {
+        if load_move(&node.moving).is_some() {
+            self.close_link(link);
+            return Ok(());
+        }
+        self.add_bucket(node, link, place, level)
+    }
+
+    fn add_bucket(
         &self,
         node: &Node,
         link: &AtomicPtr<Bucket>,
@@ -183,27 +209,42 @@ fn for_each_inner(child: Child, visit: &dyn Fn(&Inner)) {
     }
 }
 
+/// Sorts records that lie in the windows of their keys: none is further from its place than a window is long.
+fn sort_nearly_sorted(records: &mut [Record]) {
+    for at in 1..records.len() {
+        let record = records[at];
+        let mut to = at;
+        while to > 0 && records[to - 1].0 > record.0 {
+            records[to] = records[to - 1];
+            to -= 1;
+        }
+        records[to] = record;
+    }
+}
+
 /// Replacing one data node.
 impl Index {
     /// Decides whether the node into which something was just inserted is to be replaced, and begins that.
     #[inline(always)]
     pub(super) fn after_insert(&self, node: &Node, spot: &Spot<'_>, way: &Way) {
         if way.lines * 2 > node.window || way.in_bucket {
-            self.noticed(node, way);
+            node.far.fetch_add(1, Ordering::Relaxed);
             self.consider(node, spot);
         }
     }
 
-    /// Counts an insert that went far.
+    /// Counts a copy that went far.
     pub(super) fn noticed(&self, node: &Node, way: &Way) {
         if way.lines * 2 > node.window || way.in_bucket {
-            node.far.fetch_add(1, Ordering::Relaxed);
+            node.born_far.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     #[cold]
     fn consider(&self, node: &Node, spot: &Spot<'_>) {
-        let most = LEAST_FAR + node.slot_count as u32 / SLOTS_PER_FAR;
+        // A new model for keys that no line fits would not be better.
+        let born_far = node.born_far.load(Ordering::Relaxed);
+        let most = LEAST_FAR + node.slot_count as u32 / SLOTS_PER_FAR + born_far;
         let Some((parent, index)) = spot.parent else {
             return;
         };
@@ -211,8 +252,11 @@ impl Index {
             return;
         }
         node.far.store(0, Ordering::Relaxed);
-        // Without space the node goes on as it is.
-        let _ = self.begin_move(node, parent, index, None);
+        // Without space the node goes on as it is, or is moved by others.
+        let _ = self.begin_move(node, parent, index, None).and_then(|()| {
+            // What was read and written last is in the caches.
+            load_move(&node.moving).map_or(Ok(()), |moved| self.finish(node, moved))
+        });
     }
 
     /// Begins to replace `node`, a child of `parent`.
@@ -243,6 +287,7 @@ impl Index {
             parent_child: &parent.children[index],
             linked: AtomicBool::new(false),
             cursor: AtomicU32::new(0),
+            passed: AtomicU32::new(0),
             done: (0..groups).map(|_| AtomicBool::new(false)).collect(),
         };
         if self.install(&node.moving, moved) {
@@ -289,10 +334,16 @@ impl Index {
     pub(super) fn records_of(&self, node: &Node) -> Vec<Record> {
         let mut records = Vec::with_capacity(node.slot_count);
         add_records(node.low, node.slots(), &mut records);
+        sort_nearly_sorted(&mut records);
+        let in_windows = records.len();
         for bucket in node.all_buckets() {
             add_records(node.low, bucket.slots(), &mut records);
         }
-        records.sort_unstable();
+        if records.len() > in_windows {
+            // Two runs, which the sort finds once the second is one.
+            records[in_windows..].sort_unstable_by_key(|record| record.0);
+            records.sort_by_key(|record| record.0);
+        }
         records.dedup_by_key(|record| record.0);
         records
     }
@@ -301,6 +352,14 @@ impl Index {
     pub(super) fn help(&self, node: &Node, moved: &Move) -> Result<()> {
         if moved.done.is_empty() {
             // A part of an inner node that is moved: whoever began that goes through all nodes.
+            return Ok(());
+        }
+        // Whoever began the move is about to do all of it, most likely.
+        if !moved
+            .passed
+            .fetch_add(1, Ordering::Relaxed)
+            .is_multiple_of(PASSES_PER_GROUP)
+        {
             return Ok(());
         }
         self.link_move(moved);
@@ -337,55 +396,6 @@ impl Index {
         }
         self.replace(moved);
         Ok(())
-    }
-
-    /// Freezes and copies the slots of a group and of its buckets.
-    pub(super) fn move_group(&self, node: &Node, moved: &Move, group: usize) -> Result<()> {
-        self.move_slots(node, moved, node.group_slots(group as u64))?;
-        let mut link = &node.groups[group];
-        loop {
-            self.close_link(link);
-            let Some(bucket) = load_bucket(link) else {
-                return Ok(());
-            };
-            self.move_slots(node, moved, bucket.slots())?;
-            link = &bucket.next;
-        }
-    }
-
-    fn move_slots(&self, node: &Node, moved: &Move, slots: &[Slot]) -> Result<()> {
-        for slot in slots {
-            if let Some((key, value)) = self.freeze(node, slot)? {
-                self.copy(moved.target, key, value)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Stores a record in the nodes at and beneath `target`, unless its key is or was there.
-    pub(super) fn copy(&self, target: Child, key: u64, value: u64) -> Result<()> {
-        self.change(target, key, Some(value), false, &mut |_| Decision::Keep)
-            .map(drop)
-    }
-
-    /// Makes sure that a slot does not change any more, and returns its record if it has one.
-    fn freeze(&self, node: &Node, slot: &Slot) -> Result<Option<Record>> {
-        loop {
-            let word = slot.first.load_acquire();
-            let value = slot.second.load_acquire();
-            let key = word & KEY_BITS;
-            let new = match state_of(word) {
-                state::EMPTY => bare(state::CLOSED),
-                state::LIVE => key_word(state::FROZEN, key),
-                state::PENDING => key_word(state::LIVE, key),
-                state::FROZEN => return Ok(Some((node.key(word), value))),
-                state::NEVER_WRITTEN => return Err(never_written(node)),
-                _ => return Ok(None),
-            };
-            let ticket = self.flight.begin_loose(slot);
-            self.pm.exchange_pair(slot, [word, value], [new, value]);
-            self.flight.end_loose(ticket);
-        }
     }
 
     /// Replaces the source of a move, of which everything has been copied, and retires it.
@@ -475,6 +485,7 @@ impl Index {
             parent_child,
             linked: AtomicBool::new(false),
             cursor: AtomicU32::new(0),
+            passed: AtomicU32::new(0),
             done: Box::default(),
         };
         if !self.install(&inner.moving, moved) {

@@ -159,6 +159,8 @@ pub(super) struct Node {
     pub(super) cell: *const Cell,
     /// Inserts that went far from their predicted places, and inserts into buckets.
     pub(super) far: AtomicU32,
+    /// Records of those with which it was made that lie far from their predicted places.
+    pub(super) born_far: AtomicU32,
     /// Nodes that this one's keys had before it, which says how it is tuned: how often it was laid out anew for inserts.
     pub(super) expansions: u32,
 }
@@ -193,6 +195,7 @@ impl Node {
                 .collect(),
             cell: std::ptr::null(),
             far: AtomicU32::new(0),
+            born_far: AtomicU32::new(0),
             expansions,
             block,
         }
@@ -468,6 +471,8 @@ pub(super) struct Move {
     pub(super) linked: AtomicBool,
     /// The next group to be moved; beyond the last one, helpers look for groups that others have left.
     pub(super) cursor: AtomicU32,
+    /// Operations that have come by.
+    pub(super) passed: AtomicU32,
     /// Which groups of the source are frozen and copied. Empty if the source is an inner node.
     pub(super) done: Box<[AtomicBool]>,
 }

@@ -221,7 +221,7 @@ impl Index {
         let Some(_pinned) = epochs::try_pin() else {
             return Lookup::Retry;
         };
-        let mut child = Child(self.root.load(Ordering::Acquire));
+        let mut child = self.top();
         let node = loop {
             // SAFETY: the thread is pinned, and the child was loaded since from a link to it.
             match unsafe { child.kin() } {
@@ -264,16 +264,22 @@ impl Index {
         Lookup::Retry
     }
 
-    /// Walks down to the data nodes of up to [`LOOKUPS`](super::LOOKUPS) keys and fetches the lines in which they are predicted: first all nodes, then all
-    /// lines. The thread is pinned.
+    /// The root. The thread is pinned.
+    #[inline(always)]
+    pub(super) fn top(&self) -> Child {
+        Child(self.root.load(Ordering::Acquire))
+    }
+
+    /// Walks down from `top` to the data nodes of up to [`LOOKUPS`](super::LOOKUPS) keys and fetches the lines in which they are predicted: first all
+    /// nodes, then all lines. The thread is pinned.
     pub(super) fn fetch_lines(
         &self,
+        top: Child,
         keys: impl Iterator<Item = u64> + Clone,
     ) -> [Option<&Node>; super::LOOKUPS] {
         let mut nodes: [Option<&Node>; super::LOOKUPS] = [None; super::LOOKUPS];
-        let root = Child(self.root.load(Ordering::Acquire));
         for (key, found) in keys.clone().zip(&mut nodes) {
-            let mut child = root;
+            let mut child = top;
             // SAFETY: the thread is pinned, and each child was loaded since from a link to it.
             while let Kin::Inner(inner) = unsafe { child.kin() } {
                 child = inner.child(inner.index(key));
@@ -295,7 +301,7 @@ impl Index {
     /// See [`Ordered::look_up_together`](crate::engines::Ordered::look_up_together): all walks, then all first lines.
     pub(super) fn find_together(&self, keys: &[u64], values: &mut [Option<u64>]) -> u64 {
         let _pinned = epochs::pin();
-        let nodes = self.fetch_lines(keys.iter().copied());
+        let nodes = self.fetch_lines(self.top(), keys.iter().copied());
         let mut again = 0;
         for (at, (&key, node)) in keys.iter().zip(&nodes).enumerate() {
             point();
@@ -318,7 +324,7 @@ impl Index {
     pub(super) fn find_value(&self, key: u64) -> Result<Option<u64>> {
         let _pinned = epochs::pin();
         let mut carried = None;
-        let mut child = Child(self.root.load(Ordering::Acquire));
+        let mut child = self.top();
         loop {
             let End::Node(node) = self.walk(child, key)?.end else {
                 return Ok(carried);
