@@ -134,8 +134,9 @@ impl<G: Geometry> Tree<G> {
     ) -> Result<Attempt> {
         let view = path.view(depth);
         let (count, most) = (view.count(), Entries::<G>::most(view.level));
-        // A copy should last for some changes.
-        let is_full = count * 4 > most * 3 || most - count < wanted;
+        // A copy should last for some changes. To replace a node takes a slot of its parent: if a copy lasted for one change only, the work would
+        // double with each level.
+        let is_full = count * 4 > most * 3 || most - count < wanted + 1;
         self.replace(path, depth, is_full && count > 1, area)
     }
 
