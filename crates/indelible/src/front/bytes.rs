@@ -6,13 +6,16 @@
 //! | `open` | opening and listing maps of byte strings |
 //! | `many` | batches, bulk loads, removing many records |
 //! | `range` | ranges, in both directions |
+//! | `stream` | values that are written and read in parts |
 
 mod many;
 mod open;
 mod range;
+mod stream;
 
 pub use open::BytesInfo;
 pub use range::{BytesKeys, BytesRange, BytesValues};
+pub use stream::{ValueReader, ValueWriter};
 
 use super::{CompareExchange, StringStat};
 use crate::Result;
@@ -40,6 +43,7 @@ use std::borrow::Cow;
 ///
 /// A value of more than a quarter of a leaf (256 bytes, unless the map was [created](crate::SlottedOptions) with other leaves) lies in a block of its own. It is
 /// written whole before the record refers to it, and replaced by another block. [`get_with`](Self::get_with) shows it where it lies, without a copy.
+/// [`value_writer`](Self::value_writer) and [`value_reader`](Self::value_reader) write and read it in parts, so that it need not be in memory as a whole.
 ///
 /// # Errors
 ///

@@ -13,3 +13,4 @@ mod lost;
 mod lost_pages;
 mod shapes;
 mod space;
+mod stream;

@@ -157,7 +157,7 @@ impl Tree {
     }
 
     /// Puts a value, in place if that is possible.
-    fn put(
+    pub(super) fn put(
         &self,
         locked: LockedLeaf<'_>,
         probe: Probe<'_>,
