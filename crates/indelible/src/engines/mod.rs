@@ -47,7 +47,7 @@ pub(crate) use spatial::{Nearest, Neighbour, Spatial, SpatialEngineOptions};
 pub(crate) use strings::{
     Buffered, BufferedPart, Current, LastPart, LongValue, MOST_READ_AHEAD, ReadValue,
     ReadableValue, STRING_OPTION_BYTES, StringBookmark, StringBuffer, StringDecision, StringRange,
-    Strings,
+    StringRecord, Strings,
 };
 
 use crate::concurrency::records::{RecordCount, RecordLocks};

@@ -65,6 +65,9 @@ pub(crate) enum ReadableValue {
     Long(LongValue),
 }
 
+/// A key and its value.
+pub(crate) type StringRecord<'a> = (&'a [u8], &'a [u8]);
+
 /// The last part of a value that is written in parts: where it begins, and its bytes.
 pub(crate) type LastPart<'a> = (u64, &'a [u8]);
 
@@ -305,6 +308,10 @@ pub(crate) trait Strings: Engine {
         likely: Option<&'v [u8]>,
         decide: &mut dyn FnMut(Option<&Current<'_>>) -> StringDecision<'v>,
     ) -> Result<bool>;
+
+    /// Inserts as many of the first records as can share their fences, and returns how many they are: 0 if the first one cannot. Their keys ascend
+    /// strictly. Each record is there after a crash as a whole or not at all.
+    fn insert_together(&self, records: &[StringRecord<'_>]) -> Result<usize>;
 
     /// Memory for a new value of so many bytes, which nothing leads to, if a value of this length lies in a block of its own.
     fn new_value(&self, bytes: u64) -> Result<Option<LongValue>>;

@@ -5,7 +5,7 @@ use super::{Host, StringStat};
 use crate::Result;
 use crate::engines::{
     self, AnyStringOptions, Current, Engine, LastPart, LongValue, Place, ReadableValue,
-    StringBuffer, StringDecision, StringKind, StringRange, string_engines,
+    StringBuffer, StringDecision, StringKind, StringRange, StringRecord, string_engines,
 };
 use crate::pool::Object;
 use std::sync::Arc;
@@ -105,6 +105,11 @@ macro_rules! any_strings {
                 decide: &mut dyn FnMut(Option<&Current<'_>>) -> StringDecision<'v>,
             ) -> Result<bool> {
                 each!(self, host => host.apply_string(key, likely, decide))
+            }
+
+            /// Inserts records whose keys ascend strictly. After an error some of them are inserted.
+            pub(crate) fn insert_batch(&self, records: &[StringRecord<'_>]) -> Result<()> {
+                each!(self, host => host.insert_strings(records))
             }
 
             /// See [`Strings::new_value`](crate::engines::Strings::new_value).

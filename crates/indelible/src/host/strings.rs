@@ -3,7 +3,8 @@
 
 use super::{Host, expect_fill};
 use crate::engines::{
-    Current, LastPart, LongValue, ReadableValue, StringBuffer, StringDecision, StringRange, Strings,
+    Current, LastPart, LongValue, ReadableValue, StringBuffer, StringDecision, StringRange,
+    StringRecord, Strings,
 };
 use crate::{Error, Result};
 use std::hash::Hasher;
@@ -93,6 +94,40 @@ impl<E: Strings> Host<E> {
             self.with_space(|| self.shared.engine.apply(key, likely, &mut checked))
         })?;
         refused.map_or(Ok(was_there), Err)
+    }
+
+    /// Inserts records whose keys ascend strictly. A record that is too long is an error before any is inserted.
+    pub(crate) fn insert_strings(&self, records: &[StringRecord<'_>]) -> Result<()> {
+        self.expect_writable()?;
+        for (key, value) in records {
+            expect_length("key", key.len() as u64, E::MOST_BYTES[0])?;
+            expect_length("value", value.len() as u64, E::MOST_BYTES[1])?;
+        }
+        let mut rest = records;
+        let mut insert = || self.with_space(|| self.insert_all_strings(&mut rest));
+        match &self.shared.gate {
+            None => insert(),
+            Some(gate) => {
+                let places: Vec<u64> = records.iter().map(|(key, _)| place_of(key)).collect();
+                let places = places.iter().copied();
+                gate.write(places, self.shared.place.core.pm(), insert)
+            }
+        }
+    }
+
+    /// `rest` loses the records that are inserted: after an error the others are not.
+    fn insert_all_strings(&self, rest: &mut &[StringRecord<'_>]) -> Result<()> {
+        let engine = &self.shared.engine;
+        while let Some(&(key, value)) = rest.first() {
+            let mut done = engine.insert_together(rest)?;
+            if done == 0 {
+                let decide = &mut |_: Option<&Current<'_>>| StringDecision::Put(value.into());
+                engine.apply(key, Some(value), decide)?;
+                done = 1;
+            }
+            *rest = &rest[done..];
+        }
+        Ok(())
     }
 
     /// See [`Strings::new_value`].

@@ -2,6 +2,7 @@
 //!
 //! One program, since each program takes long to compile and to link.
 
+mod batches;
 mod contract;
 #[path = "../shared/costs.rs"]
 mod costs;

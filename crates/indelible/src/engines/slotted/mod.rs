@@ -14,6 +14,7 @@
 //! | insert | the record's lines + 1, 2 | the commit word of the header |
 //! | update of a value of up to 8 bytes by one of the same length | 1, 1 | the last word of the record |
 //! | replacement | the record's lines + 1, 2 | the commit word, which takes the old record's slot out and the new one's in |
+//! | insert of several records of one leaf | their lines + 1, 2 | the commit word |
 //! | remove | 1, 1 | the commit word |
 //! | append at the right end | a leaf + 1, 2 | the sibling of the last leaf |
 //! | split, rewrite, merge, move | the new leaves + 1, 2 | the link to the first old leaf |
@@ -58,6 +59,7 @@ mod separator;
 mod smo;
 #[cfg(feature = "trace")]
 pub(crate) mod testing;
+mod together;
 mod values;
 
 pub use options::SlottedOptions;
@@ -68,7 +70,7 @@ use crate::engines::inner_nodes::InnerNode;
 use crate::engines::waiting::WaitingOperations;
 use crate::engines::{
     Current, Engine, Fact, LastPart, LongValue, Place, ReadableValue, Report, StringBuffer,
-    StringDecision, StringRange, Strings,
+    StringDecision, StringRange, StringRecord, Strings,
 };
 use crate::kernels::SimdLevel;
 use crate::pmem::geometry::sized;
@@ -353,6 +355,10 @@ impl Strings for Index {
         self.tree.apply(key, likely, decide)
     }
 
+    fn insert_together(&self, records: &[StringRecord<'_>]) -> Result<usize> {
+        self.tree.insert_together(records)
+    }
+
     fn new_value(&self, bytes: u64) -> Result<Option<LongValue>> {
         self.tree.new_value(bytes)
     }
@@ -419,6 +425,8 @@ crate::pmem::planted::bugs! { "slotted":
     SweepForgetsBlobs,
     /// A value that is written in parts is put before its last part is written.
     PutBeforeLastPart,
+    /// Records that are inserted together are committed before their bytes are durable.
+    TogetherInOneFence,
     /// A reader of the parts of a value does not keep the block of the value.
     ReaderKeepsNothing,
 }

@@ -54,6 +54,7 @@ impl Suite<StringKind> for Testing {
             "slotted.replace",
             "slotted.rewrite",
             "slotted.split",
+            "slotted.together",
             "slotted.unlink",
             "slotted.update",
         ]
@@ -110,6 +111,7 @@ impl Suite<StringKind> for Testing {
             EquivalentMutant::seldom(Swapped("slotted.update", "*"), NO_TRANSACTION),
             EquivalentMutant::seldom(Swapped("slotted.insert", "*"), NO_TRANSACTION),
             EquivalentMutant::seldom(Swapped("slotted.replace", "*"), NO_TRANSACTION),
+            EquivalentMutant::seldom(Swapped("slotted.together", "*"), NO_TRANSACTION),
             EquivalentMutant::seldom(Swapped("slotted.append", "slotted.move"), EACH_BY_ITSELF),
             EquivalentMutant::seldom(Swapped("slotted.split", "*"), EACH_BY_ITSELF),
             EquivalentMutant::seldom(Swapped("slotted.rewrite", "*"), EACH_BY_ITSELF),
