@@ -7,9 +7,12 @@
 //! | fingerprints, places and the commit word, in one line (the commit) | all new records | all of them, and no record that they replace |
 //! | the fence; the leaf is unlocked | | |
 //!
-//! What is long, and what needs a gap in the heap or a structure change, is inserted by itself: it ends the shared part. No reader sees a record before
+//! What is long, and what needs a gap in the heap or a structure change, is inserted by itself: it ends the shared part. So is a record that is alone in
+//! its leaf. No reader sees a record before
 //! the second fence, since the leaf is locked.
 
+use super::batch::LANES;
+use super::insert::NewBlobs;
 use super::layout::{
     CommitWord, FINGERPRINTS, PLACES, Reference, SLOTS, fingerprint, set_byte, three,
 };
@@ -85,29 +88,65 @@ impl Tree {
         let most = self.most_inline();
         let is_short = |record: &&StringRecord<'_>| record.0.len().max(record.1.len()) <= most;
         let short = records.iter().take_while(is_short).count();
-        let Some(&(first, _)) = records[..short].first() else {
-            return Ok(0);
-        };
+        let soon = short.min(LANES);
+        if soon > 1 {
+            // All leaves of the next few records are on their way to the caches, while the first ones are written.
+            let mut keys = [&[][..]; LANES];
+            for (key, record) in keys.iter_mut().zip(&records[..soon]) {
+                *key = record.0;
+            }
+            let _guard = epochs::pin();
+            self.prefetch_leaves(&keys[..soon]);
+        }
+        let mut done = 0;
+        while done < soon {
+            match self.insert_in_one_leaf(&records[done..short])? {
+                0 => break,
+                inserted => done += inserted,
+            }
+        }
+        Ok(done)
+    }
+
+    /// Inserts the first record, which is short, and as many of the next ones as share its leaf and its fences. Returns how many, 0 if a lock was held by
+    /// another thread or inner nodes had to be split first.
+    fn insert_in_one_leaf(&self, records: &[StringRecord<'_>]) -> Result<usize> {
+        let (first, value) = records[0];
         let _guard = epochs::pin();
         let locked = self.lock_leaf(first)?;
         let high = locked.spot.high();
         // What a locked leaf covers stays as it is. But where its end is noted, in the bottom node, other leaves may have changed.
         let is_covered = |record: &&StringRecord<'_>| high.is_none_or(|high| record.0 < high);
         let covered = if locked.spot.is_current() {
-            records[..short].iter().take_while(is_covered).count()
+            records.iter().take_while(is_covered).count()
         } else {
             1
         };
-        let mut together = Together::none(locked.leaf);
         let mut done = 0;
-        for &(key, value) in &records[..covered] {
-            if !self.add(&mut together, self.probe(key), value) {
-                break;
+        if covered > 1 {
+            let mut together = Together::none(locked.leaf);
+            for &(key, value) in &records[..covered] {
+                if !self.add(&mut together, self.probe(key), value) {
+                    break;
+                }
+                done += 1;
             }
-            done += 1;
+            self.commit_together(together);
         }
-        self.commit_together(together);
-        Ok(done)
+        if done > 0 {
+            return Ok(done);
+        }
+        let probe = self.probe(first);
+        let found = match locked.leaf.find(probe, &self.blobs, || true) {
+            Search::Found(found) => Some(found),
+            Search::Absent | Search::Changed => None,
+        };
+        let mut new = NewBlobs::none(&self.blobs);
+        let put = self.put(locked, probe, found, &Value::Inline(value), &mut new)?;
+        if put.is_some() {
+            new.keep();
+        }
+        Ok(usize::from(put.is_some()))
     }
 
     /// Adds one record; `false` if it cannot share the fences.
