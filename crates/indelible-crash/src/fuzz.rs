@@ -76,7 +76,13 @@ pub fn operations(data: &[u8]) {
                 keys: Texts::ALL[bytes.next() as usize % Texts::ALL.len()],
                 is_on_disk: false,
             };
-            explore(&structure, (head, false), &mut bytes, &|number| number, true);
+            explore(
+                &structure,
+                (head, false),
+                &mut bytes,
+                &|number| number,
+                true,
+            );
         }
     }
 }
