@@ -1,11 +1,11 @@
 // PiBench's `tree_api` over indelible's C interface. See README.md for how keys are ordered and what can be set.
 
-#include "indelible.h"
+#include "common.hpp"
+#include "string_tree.hpp"
 #include "tree_api.hpp"
 #include "word_codec.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
@@ -23,51 +23,8 @@ namespace
 // Share of a leaf that a bulk load fills: what the LB+-Tree's authors bulk load with before they measure inserts.
 constexpr double BULK_FILL = 0.7;
 
-void complain(const char* what)
-{
-    fprintf(stderr, "indelible: %s: %s\n", what, indelible_last_error());
-}
-
-// True for done, false for a key that is there or is not. A failure is false as well, since PiBench knows no third
-// answer, and is told on stderr: once, for a full disk fails millions of times.
-bool done(indelible_status status)
-{
-    if (status < 0)
-    {
-        static std::atomic<bool> told{false};
-        if (!told.exchange(true))
-            complain("an operation failed (further failures are not reported)");
-    }
-    return status == INDELIBLE_STATUS_OK;
-}
-
-// A call with other sizes than the tree's comes from a PiBench that calls the wrong function of ours: told once.
-bool refuse_sizes()
-{
-    static std::atomic<bool> told{false};
-    if (!told.exchange(true))
-        fprintf(stderr, "indelible: refused a call with other sizes than the tree's; this library was probably built for "
-                        "another PiBench: build it with the right -DPIBENCH_API (bindings/pibench/README.md)\n");
-    return false;
-}
-
-struct closer
-{
-    void operator()(indelible_map* map) const
-    {
-        if (indelible_map_close(map) < 0)
-            complain("closing the map");
-    }
-
-    void operator()(indelible_pool* pool) const
-    {
-        if (indelible_pool_close(pool) < 0)
-            complain("closing the pool");
-    }
-};
-
-using pool_handle = std::unique_ptr<indelible_pool, closer>;
-using map_handle = std::unique_ptr<indelible_map, closer>;
+// The longest key and the longest value: those of the C interface's maps of byte strings, and more than a benchmark asks for.
+constexpr size_t MOST_BYTES = 64 << 10;
 
 class indelible_tree final : public tree_api
 {
@@ -206,14 +163,15 @@ uint32_t wanted_durability()
 
 void check_size(const char* what, size_t size)
 {
-    if (size < 1 || size > sizeof(uint64_t))
-        throw std::invalid_argument(std::string(what) + " of 1 to 8 bytes, not of " + std::to_string(size));
+    if (size < 1 || size > MOST_BYTES)
+        throw std::invalid_argument(std::string(what) + " of 1 to " + std::to_string(MOST_BYTES) + " bytes, not of " +
+                                    std::to_string(size));
 }
 
-void check(indelible_status status, const std::string& what)
+// Whether keys and values are words; otherwise they are byte strings.
+bool are_words(const tree_options_t& opt)
 {
-    if (status < 0)
-        throw std::runtime_error(what + ": " + indelible_last_error());
+    return opt.key_size <= sizeof(uint64_t) && opt.value_size <= sizeof(uint64_t);
 }
 
 // A pool, where it is, and whether it has just been created.
@@ -254,25 +212,63 @@ bool is_empty(indelible_map* map)
     return count == 0;
 }
 
-// Opens the map for records of this kind. Its name says what its numbers mean and how it was to be laid out, so that a
-// pool that was loaded with other sizes, another order or another kind of index is neither misread nor mismeasured.
-map_handle open_map(const opened_pool& pool, const tree_options_t& opt, byte_order order)
+bool is_empty(indelible_bytes* map)
 {
-    const auto kind = environment("INDELIBLE_PIBENCH_KIND");
-    auto name = "pibench " + std::to_string(opt.key_size) + "+" + std::to_string(opt.value_size) +
-                (order == byte_order::bytes ? " bytes" : " native");
+    indelible_bytes_cursor* cursor = nullptr;
+    check(indelible_bytes_range(map, nullptr, 0, nullptr, 0, &cursor), "reading the map");
+    const uint8_t *key, *value;
+    size_t key_sz, value_sz;
+    const auto read = indelible_bytes_cursor_next(cursor, &key, &key_sz, &value, &value_sz);
+    indelible_bytes_cursor_close(cursor);
+    check(read, "reading the map");
+    return read == INDELIBLE_STATUS_ABSENT;
+}
+
+// The name of a map says what its records mean and how it was to be laid out, so that a pool that was loaded with other
+// sizes, another order or another kind of index is neither misread nor mismeasured.
+std::string map_name(const tree_options_t& opt, const std::string& kind, const char* order)
+{
+    auto name = "pibench " + std::to_string(opt.key_size) + "+" + std::to_string(opt.value_size) + " " + order;
     if (!kind.empty())
         name += " " + kind.substr(kind.rfind("kind=", 0) == 0 ? strlen("kind=") : 0);
-    indelible_map* opened = nullptr;
-    check(indelible_map_open_with(pool.handle.get(), name.c_str(), kind.c_str(), &opened), "the map \"" + name + "\"");
-    map_handle map(opened);
-    // Whether PiBench is about to load records is not for us to know: with --skip_load, every lookup would miss.
+    return name;
+}
+
+// Whether PiBench is about to load records is not for us to know: with --skip_load, every lookup would miss.
+template <typename map>
+void tell_if_empty(const opened_pool& pool, const std::string& name, map* opened)
+{
     if (pool.is_new)
         fprintf(stderr, "indelible: %s was not there and has been created; a run that loads no records measures an empty map\n",
                 pool.place.c_str());
-    else if (is_empty(map.get()))
+    else if (is_empty(opened))
         fprintf(stderr, "indelible: the map \"%s\" in %s is empty; a run that loads no records measures an empty map\n",
                 name.c_str(), pool.place.c_str());
+}
+
+// Opens the map of words for records of these sizes.
+map_handle open_map(const opened_pool& pool, const tree_options_t& opt, byte_order order)
+{
+    const auto kind = environment("INDELIBLE_PIBENCH_KIND");
+    const auto name = map_name(opt, kind, order == byte_order::bytes ? "bytes" : "native");
+    indelible_map* opened = nullptr;
+    check(indelible_map_open_with(pool.handle.get(), name.c_str(), kind.c_str(), &opened), "the map \"" + name + "\"");
+    map_handle map(opened);
+    tell_if_empty(pool, name, map.get());
+    return map;
+}
+
+// Opens the map of byte strings for records of these sizes.
+bytes_handle open_strings(const opened_pool& pool, const tree_options_t& opt)
+{
+    if (environment("INDELIBLE_PIBENCH_ORDER") == "native")
+        throw std::invalid_argument("keys or values of more than 8 bytes are byte strings: INDELIBLE_PIBENCH_ORDER is bytes or unset");
+    const auto kind = environment("INDELIBLE_PIBENCH_KIND");
+    const auto name = map_name(opt, kind, "strings");
+    indelible_bytes* opened = nullptr;
+    check(indelible_bytes_open(pool.handle.get(), name.c_str(), kind.c_str(), &opened), "the map \"" + name + "\"");
+    bytes_handle map(opened);
+    tell_if_empty(pool, name, map.get());
     return map;
 }
 
@@ -285,6 +281,11 @@ try
     check_size("indelible holds values", opt.value_size);
     const auto order = wanted_order();
     auto pool = open_pool(opt);
+    if (!are_words(opt))
+    {
+        auto map = open_strings(pool, opt);
+        return new string_tree(std::move(pool.handle), std::move(map), opt.key_size, opt.value_size);
+    }
     auto map = open_map(pool, opt, order);
     return new indelible_tree(std::move(pool.handle), std::move(map), word_codec(opt.key_size, order),
                               word_codec(opt.value_size, byte_order::native));

@@ -137,6 +137,16 @@ typedef struct indelible_bytes_cursor indelible_bytes_cursor;
 typedef struct indelible_bytes indelible_bytes;
 
 /**
+ * A value that can be read in parts.
+ */
+typedef struct indelible_bytes_reader indelible_bytes_reader;
+
+/**
+ * A value that is being written in parts.
+ */
+typedef struct indelible_bytes_writer indelible_bytes_writer;
+
+/**
  * An open map.
  */
 typedef struct indelible_map indelible_map;
@@ -557,6 +567,90 @@ enum indelible_status indelible_bytes_cursor_next(const struct indelible_bytes_c
  * `cursor` came from indelible_bytes_range or indelible_bytes_prefix, is not in use by another thread, and is not used afterwards.
  */
 enum indelible_status indelible_bytes_cursor_close(struct indelible_bytes_cursor *cursor);
+
+/**
+ * Begins to write a value of `value_length` bytes for a key in parts, with indelible_bytes_writer_write. Nothing of it is seen before
+ * indelible_bytes_writer_commit, which puts the whole value in one step; neither a crash nor indelible_bytes_writer_close leaves
+ * anything of a value that was not committed. The handle is written to `writer`.
+ *
+ * # Safety
+ *
+ * `map` is open; `key_length` bytes can be read at `key`; `writer` can be written.
+ */
+enum indelible_status indelible_bytes_writer_open(const struct indelible_bytes *map,
+                                                  const uint8_t *key,
+                                                  size_t key_length,
+                                                  uint64_t value_length,
+                                                  struct indelible_bytes_writer **writer);
+
+/**
+ * Writes the next `length` bytes of a value. More bytes than the value was begun with are refused with INDELIBLE_STATUS_INVALID, and none of
+ * them is taken. One thread at a time uses a writer.
+ *
+ * # Safety
+ *
+ * `writer` is open; `length` bytes can be read at `part`.
+ */
+enum indelible_status indelible_bytes_writer_write(const struct indelible_bytes_writer *writer,
+                                                   const uint8_t *part,
+                                                   size_t length);
+
+/**
+ * Puts a value that has been written whole, and closes the writer, also after an error. A value of which bytes are missing is refused with
+ * INDELIBLE_STATUS_INVALID. When the call returns, the change is as durable as the pool promises.
+ *
+ * # Safety
+ *
+ * `writer` came from indelible_bytes_writer_open, is not in use by another thread, and is not used afterwards.
+ */
+enum indelible_status indelible_bytes_writer_commit(struct indelible_bytes_writer *writer);
+
+/**
+ * Closes a writer without putting the value.
+ *
+ * # Safety
+ *
+ * `writer` came from indelible_bytes_writer_open, is not in use by another thread, and is not used afterwards.
+ */
+enum indelible_status indelible_bytes_writer_close(struct indelible_bytes_writer *writer);
+
+/**
+ * Opens the value of a key as it is now, and writes its length to `value_length` and a handle to `reader`, which is to be closed with
+ * indelible_bytes_reader_close; or returns INDELIBLE_STATUS_ABSENT and writes nothing. The value stays as it is, also if the key is
+ * changed meanwhile: the bytes that a long value takes in the pool are not used again before the reader is closed.
+ *
+ * # Safety
+ *
+ * `map` is open; `key_length` bytes can be read at `key`; `value_length` and `reader` can be written.
+ */
+enum indelible_status indelible_bytes_reader_open(const struct indelible_bytes *map,
+                                                  const uint8_t *key,
+                                                  size_t key_length,
+                                                  uint64_t *value_length,
+                                                  struct indelible_bytes_reader **reader);
+
+/**
+ * Copies the bytes of a value from byte `from` on to `part`, at most `capacity` of them, and writes how many they are to `length`: 0 at the end of the
+ * value and behind it. Any number of threads may use a reader.
+ *
+ * # Safety
+ *
+ * `reader` is open; `capacity` bytes can be written to `part`, and `length`.
+ */
+enum indelible_status indelible_bytes_reader_read(const struct indelible_bytes_reader *reader,
+                                                  uint64_t from,
+                                                  uint8_t *part,
+                                                  size_t capacity,
+                                                  size_t *length);
+
+/**
+ * Closes a reader.
+ *
+ * # Safety
+ *
+ * `reader` came from indelible_bytes_reader_open, is not in use by another thread, and is not used afterwards.
+ */
+enum indelible_status indelible_bytes_reader_close(struct indelible_bytes_reader *reader);
 
 /**
  * Opens the spatial index `name` (1 to 63 bytes of UTF-8) of `pool`, and creates it if it is not there.

@@ -10,7 +10,7 @@ use std::ops::Bound;
 use std::sync::{Mutex, PoisonError};
 
 /// An open map of byte strings.
-pub struct BytesHandle(BytesMap);
+pub struct BytesHandle(pub(crate) BytesMap);
 
 /// A range of a map of byte strings, in progress.
 pub struct BytesCursorHandle(Mutex<Cursor>);
@@ -77,7 +77,11 @@ pub unsafe extern "C" fn indelible_bytes_close(map: *mut BytesHandle) -> Status 
 /// # Safety
 ///
 /// `length` bytes can be read at `bytes`, and do not change before they have been used last.
-unsafe fn bytes<'a>(bytes: *const u8, length: usize, name: &str) -> Result<&'a [u8], Failure> {
+pub(crate) unsafe fn bytes<'a>(
+    bytes: *const u8,
+    length: usize,
+    name: &str,
+) -> Result<&'a [u8], Failure> {
     if length == 0 {
         return Ok(&[]);
     }

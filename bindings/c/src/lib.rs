@@ -10,6 +10,7 @@
 
 mod bytes;
 mod map;
+mod parts;
 mod pointers;
 mod pool;
 mod spatial;
@@ -31,6 +32,11 @@ pub use map::{
     MapHandle, Record, indelible_bulk_load, indelible_get, indelible_insert, indelible_insert_new,
     indelible_len, indelible_map_close, indelible_map_open, indelible_map_open_with,
     indelible_range, indelible_remove, indelible_update,
+};
+pub use parts::{
+    BytesReaderHandle, BytesWriterHandle, indelible_bytes_reader_close,
+    indelible_bytes_reader_open, indelible_bytes_reader_read, indelible_bytes_writer_close,
+    indelible_bytes_writer_commit, indelible_bytes_writer_open, indelible_bytes_writer_write,
 };
 pub use pool::{
     INDELIBLE_DURABILITY_POWER_LOSS, INDELIBLE_DURABILITY_POWER_LOSS_FORCED,

@@ -85,6 +85,7 @@ impl From<Error> for Failure {
             Error::NotAscending(_) => Status::NotAscending,
             Error::BadName(_)
             | Error::TooLong { .. }
+            | Error::WrongLength { .. }
             | Error::BadOption(_)
             | Error::BadGeometry(_)
             | Error::BadDistance(_) => Status::Invalid,

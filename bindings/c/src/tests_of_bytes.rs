@@ -220,3 +220,61 @@ fn what_makes_no_sense_is_refused() {
     );
     close(pool, map);
 }
+
+#[test]
+fn long_values_are_written_and_read_in_parts() {
+    let pool = in_memory();
+    let (status, map) = open(pool, c"films", None);
+    assert_eq!(status, Status::Ok, "{}", last_error());
+    let value: Vec<u8> = (0..300_000_u32).map(|at| (at >> 6) as u8).collect();
+    let key = b"key";
+    let begin = |length: usize| {
+        let mut writer = null_mut();
+        // SAFETY: an open map, a literal, and a local variable to write to.
+        let status = unsafe {
+            indelible_bytes_writer_open(map, key.as_ptr(), 3, length as u64, &mut writer)
+        };
+        assert_eq!(status, Status::Ok, "{}", last_error());
+        writer
+    };
+    let write = |writer, part: &[u8]| {
+        // SAFETY: an open writer, and a slice.
+        unsafe { indelible_bytes_writer_write(writer, part.as_ptr(), part.len()) }
+    };
+    for _ in 0..2 {
+        let writer = begin(value.len());
+        for part in value.chunks(70_001) {
+            assert_eq!(write(writer, part), Status::Ok, "{}", last_error());
+        }
+        assert_eq!(write(writer, b"!"), Status::Invalid);
+        // SAFETY: an open writer that is not used again.
+        let status = unsafe { indelible_bytes_writer_commit(writer) };
+        assert_eq!(status, Status::Ok, "{}", last_error());
+    }
+    let [too_few, given_up] = [begin(9), begin(300_000)];
+    assert_eq!(write(too_few, b"1"), Status::Ok);
+    assert_eq!(write(given_up, &value[1..]), Status::Ok);
+    let (mut reader, mut length) = (null_mut(), 0);
+    // SAFETY: open handles, of which those that are closed are not used again; literals; and local variables to write to.
+    unsafe {
+        assert_eq!(indelible_bytes_writer_commit(too_few), Status::Invalid);
+        assert_eq!(indelible_bytes_writer_close(given_up), Status::Ok);
+        assert_eq!(indelible_bytes_writer_close(null_mut()), Status::Invalid);
+        let absent = indelible_bytes_reader_open(map, b"x".as_ptr(), 1, &mut length, &mut reader);
+        assert!(absent == Status::Absent && reader.is_null());
+        let status = indelible_bytes_reader_open(map, key.as_ptr(), 3, &mut length, &mut reader);
+        assert_eq!((status, length), (Status::Ok, 300_000));
+        // The reader has the value as it was.
+        assert_eq!(indelible_bytes_remove(map, key.as_ptr(), 3), Status::Ok);
+        for (from, expected) in [(0, 1_000), (299_500, 500), (300_000, 0), (u64::MAX, 0)] {
+            let (mut part, mut read) = (vec![0; 1_000], usize::MAX);
+            let status =
+                indelible_bytes_reader_read(reader, from, part.as_mut_ptr(), 1_000, &mut read);
+            assert_eq!((status, read), (Status::Ok, expected));
+            let from = from.min(300_000) as usize;
+            assert_eq!(part[..read], value[from..from + read]);
+        }
+        assert_eq!(indelible_bytes_reader_close(reader), Status::Ok);
+    }
+    close(pool, map);
+}

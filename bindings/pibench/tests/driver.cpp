@@ -230,6 +230,68 @@ void both_orders_with_all_sizes()
     unsetenv("INDELIBLE_PIBENCH_ORDER");
 }
 
+// Keys or values of more than 8 bytes, without a prefix and with one that all keys share.
+void byte_strings()
+{
+    for (size_t key_size : {8, 16, 24, 32, 128})
+        for (size_t value_size : {8, 9, 100, 1400})
+        {
+            if (key_size == 8 && value_size == 8)
+                continue;
+            const tree t(create(options(key_size, value_size)));
+            const auto key = [&](uint64_t n) { return std::string(key_size - 8, 'p') + high_first(n); };
+            const auto value = [&](uint64_t n) {
+                auto string = low_first(n);
+                string.resize(value_size, static_cast<char>(n));
+                return string;
+            };
+            const auto found = [&](uint64_t n) {
+                std::string room(value_size + 8, '#');
+                if (!t->find(key(n).data(), key_size, &room[0]))
+                    return std::string();
+                CHECK(room.substr(value_size) == "########");
+                return room.substr(0, value_size);
+            };
+            CHECK(found(1).empty() && !update(t, key(1), value(1)) && !remove(t, key(1)));
+            for (uint64_t n = 0; n < 1000; ++n)
+                CHECK(insert(t, key(n * 611 % 1000 * 3), value(n * 611 % 1000)));
+            CHECK(!insert(t, key(3), value(9)) && found(3) == value(1));
+            CHECK(update(t, key(3), value(9)) && found(3) == value(9));
+            CHECK(update(t, key(3), value(1)) && found(1).empty());
+            const size_t record_size = key_size + value_size;
+            const auto records = [&](uint64_t from, uint64_t to) {
+                std::string string;
+                for (uint64_t n = from; n < to; ++n)
+                    string += key(3 * n) + value(n);
+                return string;
+            };
+            CHECK(scan(t, key(0), 2000, record_size) == records(0, 1000));
+            CHECK(scan(t, key(61), 100, record_size) == records(21, 121));
+            CHECK(scan(t, std::string(key_size, '\xff'), 10, record_size).empty());
+            CHECK(remove(t, key(60)) && !remove(t, key(60)) && found(60).empty());
+            CHECK(scan(t, key(60), 1, record_size) == records(21, 22));
+            // A call of other sizes than the tree's is refused.
+            CHECK(!insert(t, "four", value(1)) && !insert(t, key(1), "four"));
+        }
+    const auto opt = options(16, 100, "strings.pool");
+    const auto key = high_first(1, 16), value = std::string(100, 'v');
+    CHECK(insert(tree(create(opt)), key, value));
+    const auto silence = told([&] { CHECK(!insert(tree(create(opt)), key, value)); });
+    CHECK(silence.empty());
+    const auto empty = told([&] { CHECK(tree(create(options(16, 8, "strings.pool"))) != nullptr); });
+    CHECK(is_one_line(empty) && contains(empty, "\"pibench 16+8 strings\""));
+    if (has_bulk_load<tree_api>)
+    {
+        const tree t(create(options(16, 8)));
+        std::string data;
+        for (uint64_t n = 0; n < 1000; ++n)
+            data += high_first(n * 611 % 1000, 16) + low_first(n);
+        CHECK(bulk_load(*t, data, 1000, 16, 8));
+        CHECK(!bulk_load(*t, data, 1000, 16, 8)); // not empty any more
+        CHECK(scan(t, high_first(0, 16), 2000, 24).size() == 24 * 1000);
+    }
+}
+
 // A scan begins with this record, and ascends: as numbers or as bytes.
 void check_scan(const tree& t, bool as_bytes, const std::string& key, const std::string& record)
 {
@@ -330,9 +392,16 @@ void directories_and_durability()
 
 void what_cannot_be_is_refused()
 {
-    CHECK(create(options(9, 8)) == nullptr);
+    CHECK(create(options((64 << 10) + 1, 8)) == nullptr);
     CHECK(create(options(0, 8)) == nullptr);
-    CHECK(create(options(8, 16)) == nullptr);
+    CHECK(create(options(8, (64 << 10) + 1)) == nullptr);
+    CHECK(create(options(16, 0)) == nullptr);
+    setenv("INDELIBLE_PIBENCH_ORDER", "native", 1); // of byte strings there is one order
+    CHECK(create(options(16, 8)) == nullptr);
+    unsetenv("INDELIBLE_PIBENCH_ORDER");
+    setenv("INDELIBLE_PIBENCH_KIND", "apex", 1); // a kind of maps of words
+    CHECK(create(options(16, 8)) == nullptr);
+    unsetenv("INDELIBLE_PIBENCH_KIND");
     CHECK(create(options(8, 8, "no/such/directory")) == nullptr);
     setenv("INDELIBLE_PIBENCH_ORDER", "random", 1);
     CHECK(create(options(8, 8)) == nullptr);
@@ -456,6 +525,7 @@ void all_is_well()
 {
     point_operations();
     both_orders_with_all_sizes();
+    byte_strings();
     threads_do_not_disturb_each_other(false);
     threads_do_not_disturb_each_other(true);
     pools_stay();
@@ -492,7 +562,7 @@ int main(int argc, char** argv)
         all_is_well();
 
     CHECK(dlclose(library) == 0);
-    for (const char* file : {"stays.pool", "indelible.pool", "process.pool", "told.pool", "kinds.pool"})
+    for (const char* file : {"stays.pool", "indelible.pool", "process.pool", "told.pool", "kinds.pool", "strings.pool"})
         unlink((directory + "/" + file).c_str());
     CHECK(rmdir(directory.c_str()) == 0);
     printf("all is well\n");

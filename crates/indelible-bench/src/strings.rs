@@ -2,8 +2,9 @@
 //!
 //! A small race of its own beside the plans, whose operations are on words. Every round builds every contestant anew, in one process and in turn, so
 //! that drift of the machine hits all alike; reported are medians over the rounds, each with its ratio to the first peer. A round loads the
-//! keys in random order, inserts further ones one by one, looks up keys that are there, alone and in batches of 100 (a contestant without batches
-//! looks them up one by one), and reads 100 records each from keys that are there.
+//! keys in random order, inserts further ones one by one and in batches of 100, looks up keys that are there, alone and in batches of 100 (a
+//! contestant without batches does them one by one), and reads 100 records each from keys that are there.
+//! With `--threads` the contestants that take several writers then do the same once by one thread and once by so many.
 //! Values have 8 bytes. A scan hands each key and value to a function, which looks at the last byte of the key: an iterator that only passes
 //! by the addresses of keys has not read them. The keys of all operations lie side by side in the order of the operations, as requests do
 //! in a buffer, so that fetching them from memory is no part of what is measured.
@@ -13,9 +14,11 @@
 //! | this one | the command, the race and its table |
 //! | `contestants` | ours and the peers, behind one trait |
 //! | `texts` | the keys |
+//! | `threads` | the same operations by one thread and by several |
 
 mod contestants;
 mod texts;
+mod threads;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -27,6 +30,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 use texts::Texts;
+use threads::{Rates, Work};
 
 /// Records of a scan.
 const SCAN: usize = 100;
@@ -48,6 +52,9 @@ pub(crate) struct StringsArguments {
     /// How often everything is measured.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
+    /// Threads that do the operations together, beside one alone, in a second table.
+    #[arg(short = 't', long, default_value_t = 1)]
+    threads: usize,
     /// Contestants, by name.
     #[arg(long, visible_alias = "only", value_delimiter = ',')]
     contestants: Vec<String>,
@@ -60,7 +67,14 @@ pub(crate) struct StringsArguments {
 }
 
 /// What is measured of one contestant: nanoseconds per operation, then bytes per key.
-const MEASURES: [&str; 5] = ["insert", "get", "get_batch", "scan 100", "bytes/key"];
+const MEASURES: [&str; 6] = [
+    "insert",
+    "insert_batch",
+    "get",
+    "get_batch",
+    "scan 100",
+    "bytes/key",
+];
 /// The measures that are times.
 const TIMES: usize = MEASURES.len() - 1;
 
@@ -81,12 +95,18 @@ impl StringsArguments {
     fn race(&self, texts: &Texts, entrants: &[&Contestant], out: &mut dyn Write) -> Result<()> {
         let mut random = SmallRng::seed_from_u64(self.seed);
         let inserts = (self.operations / 10).max(1);
-        let mut keys = texts.keys(self.records + inserts)?;
-        ensure!(keys.len() > inserts, "{texts} has {} keys only", keys.len());
+        // One by one, in batches, by one of several threads, and by all of them.
+        let sets = if self.threads > 1 { 4 } else { 2 };
+        let mut keys = texts.keys(self.records + sets * inserts)?;
+        ensure!(
+            keys.len() > sets * inserts,
+            "{texts} has {} keys only",
+            keys.len()
+        );
         let bytes: usize = keys.iter().map(|key| key.len()).sum();
         let shared = texts::shared_prefix(&mut keys);
         keys.shuffle(&mut random);
-        let (loaded, new) = keys.split_at(keys.len() - inserts);
+        let (loaded, new) = keys.split_at(keys.len() - sets * inserts);
         writeln!(
             out,
             "\n{texts}: {} keys of {:.1} bytes on average, of which {shared:.1} are shared with the key before; values of 8 bytes; nanoseconds",
@@ -94,28 +114,37 @@ impl StringsArguments {
             bytes as f64 / keys.len() as f64,
         )?;
         let mut measured = vec![Vec::new(); entrants.len()];
-        let new = Requests::new(new.iter().zip(0..));
+        let mut rates = vec![Vec::new(); entrants.len()];
+        let new: Vec<Requests> = (new.chunks(inserts))
+            .map(|new| Requests::new(new.iter().zip(0..)))
+            .collect();
         for _ in 0..self.rounds.max(1) {
             let wanted = (0..self.operations).map(|_| random.random_range(0..loaded.len()));
             let wanted = Requests::new(wanted.map(|at| (&loaded[at], at as u64)));
-            for (entrant, rounds) in entrants.iter().zip(&mut measured) {
-                rounds.push(self.measure(entrant, loaded, &new, &wanted)?);
+            for (at, entrant) in entrants.iter().enumerate() {
+                let (figures, of_threads) = self.measure(entrant, loaded, &new, &wanted)?;
+                measured[at].push(figures);
+                rates[at].extend(of_threads);
             }
         }
         let medians: Vec<[f64; MEASURES.len()]> = measured
             .into_iter()
             .map(|rounds| medians(&rounds))
             .collect();
-        table(entrants, &medians, out)
+        table(entrants, &medians, out)?;
+        if self.threads > 1 {
+            threads::table(entrants, &rates, self.threads, out)?;
+        }
+        Ok(out.flush()?)
     }
 
     fn measure(
         &self,
         entrant: &Contestant,
         loaded: &[Key],
-        new: &Requests,
+        new: &[Requests],
         wanted: &Requests,
-    ) -> Result<[f64; MEASURES.len()]> {
+    ) -> Result<([f64; MEASURES.len()], Option<Rates>)> {
         let directory = self
             .pool_path
             .join(format!("indelible-strings-{}", std::process::id()));
@@ -124,10 +153,16 @@ impl StringsArguments {
         index.load(loaded);
         let each = |start: Instant, count: usize| start.elapsed().as_nanos() as f64 / count as f64;
         let start = Instant::now();
-        for (key, value) in new.iter() {
+        for (key, value) in new[0].iter() {
             index.insert(key, value);
         }
-        let insert = each(start, new.len());
+        let insert = each(start, new[0].len());
+        let records: Vec<(&[u8], u64)> = new[1].iter().collect();
+        let start = Instant::now();
+        for records in records.chunks(BATCH) {
+            index.insert_batch(records);
+        }
+        let insert_batch = each(start, records.len());
         let start = Instant::now();
         let found = wanted
             .iter()
@@ -154,10 +189,23 @@ impl StringsArguments {
         }
         let scan = each(start, scans);
         ensure!(read > 0, "{}: nothing to scan", entrant.name);
-        let bytes = index.bytes(&directory) as f64 / (loaded.len() + new.len()) as f64;
+        let records = loaded.len() + new[0].len() + new[1].len();
+        let bytes = index.bytes(&directory) as f64 / records as f64;
+        let rates = match (index.shared(), new) {
+            (Some(shared), [_, _, one, all]) => {
+                let (new, threads) = ([one, all], self.threads);
+                let work = Work {
+                    new,
+                    wanted,
+                    threads,
+                };
+                Some(work.measure(shared))
+            }
+            _ => None,
+        };
         drop(index);
         std::fs::remove_dir_all(&directory)?;
-        Ok([insert, get, batch, scan, bytes])
+        Ok(([insert, insert_batch, get, batch, scan, bytes], rates))
     }
 }
 
@@ -183,7 +231,13 @@ impl Requests {
     }
 
     fn iter(&self) -> impl Iterator<Item = (&[u8], u64)> {
-        self.list.iter().scan(0, |from, &(to, value)| {
+        self.part(0..self.len())
+    }
+
+    /// Some of the requests, from here to there.
+    fn part(&self, part: std::ops::Range<usize>) -> impl Iterator<Item = (&[u8], u64)> {
+        let begin = part.start.checked_sub(1).map_or(0, |at| self.list[at].0);
+        self.list[part].iter().scan(begin, |from, &(to, value)| {
             let key = &self.bytes[*from..to];
             *from = to;
             Some((key, value))
@@ -225,5 +279,5 @@ fn table(
         let cells: Vec<String> = cells.collect();
         writeln!(out, "| {} | {} |", entrant.name, cells.join(" | "))?;
     }
-    Ok(out.flush()?)
+    Ok(())
 }

@@ -10,7 +10,8 @@ use crate::texts::Strings;
 use crate::{CrashModel, Structure, Workload};
 use indelible::checker::Texts;
 use indelible::pmem::Memory;
-use indelible::{Durability, Kind, MapOptions, PoolOptions, StringKind};
+use indelible::{BytesOptions, Durability, Kind, MapOptions, PoolOptions, StringKind};
+use std::io::{Read, Write};
 use std::sync::Arc;
 
 /// Takes numbers off the front of some bytes; zeros when they are used up.
@@ -43,28 +44,71 @@ const MOST_OPERATIONS: usize = 48;
 pub fn operations(data: &[u8]) {
     let mut bytes = Bytes(data);
     let head = bytes.next();
-    let kinds = Kind::all();
-    let kind = kinds[(head >> 8) as usize % kinds.len()];
-    let mut layouts = MapOptions::extremes(kind);
-    layouts.push(kind.into());
-    let structure = Maps {
-        options: layouts.swap_remove(head as usize % layouts.len()),
-        keys: Keys::ALL[bytes.next() as usize % Keys::ALL.len()],
-        is_on_disk: false,
-    };
+    let (words, strings) = (Kind::all(), StringKind::all());
+    let which = bytes.next() as usize % (2 * words.len());
+    // Every other history is one of byte strings.
+    match words.get(which) {
+        Some(&kind) => {
+            let mut layouts = MapOptions::extremes(kind);
+            layouts.push(kind.into());
+            let structure = Maps {
+                options: layouts.swap_remove(head as usize % layouts.len()),
+                keys: Keys::ALL[bytes.next() as usize % Keys::ALL.len()],
+                is_on_disk: false,
+            };
+            let keys = structure.keys;
+            let key = |number| match number {
+                // The end of the domain, and its middle.
+                0xff => u64::MAX,
+                0xfe => 1 << 63,
+                number => keys.key(number),
+            };
+            // Recoveries of the other kinds take many times as long.
+            let is_fast = kind == Kind::default();
+            explore(&structure, (head, is_fast), &mut bytes, &key, false);
+        }
+        None => {
+            let kind = strings[(which - words.len()) % strings.len()];
+            let mut layouts = BytesOptions::extremes(kind);
+            layouts.push(kind.into());
+            let structure = Strings {
+                options: layouts.swap_remove(head as usize % layouts.len()),
+                keys: Texts::ALL[bytes.next() as usize % Texts::ALL.len()],
+                is_on_disk: false,
+            };
+            explore(
+                &structure,
+                (head, false),
+                &mut bytes,
+                &|number| number,
+                true,
+            );
+        }
+    }
+}
+
+/// Runs operations from bytes on a structure, and crashes. `key` makes a key of a number.
+fn explore<S>(
+    structure: &S,
+    (head, is_fast): (u64, bool),
+    bytes: &mut Bytes<'_>,
+    key: &dyn Fn(u64) -> u64,
+    has_parts: bool,
+) where
+    S: Structure<Operation = Operation> + Clone + Send + Sync + 'static,
+{
     let crash_model = if head & 4 == 0 {
         CrashModel::Pmem
     } else {
         CrashModel::Process
     };
-    let key = |number| structure.keys.key(number);
     let before = (0..bytes.next() % 64)
         .map(|i| Operation::Insert(key(3 * i), i))
         .collect();
     let mut operations = Vec::new();
     let mut has_other = false;
     while !bytes.0.is_empty() && operations.len() < MOST_OPERATIONS {
-        operations.push(operation(structure.keys, &mut bytes, &mut has_other));
+        operations.push(operation(key, bytes, has_parts, &mut has_other));
     }
     let workload = Workload {
         before,
@@ -75,26 +119,31 @@ pub fn operations(data: &[u8]) {
         Err(problem) => panic!("{problem}\n{workload:?}"),
     };
     let limits = Limits {
-        images_per_point: 4 + (head as usize >> 4) * 2,
-        nested_every: 32,
+        images_per_point: if is_fast {
+            4 + (head as usize >> 4) * 2
+        } else {
+            2
+        },
+        nested_every: if is_fast { 32 } else { 1024 },
         depth: 2,
     };
     let tally = Tally::default();
-    let result = Explorer::new(&structure, crash_model, limits, head, &tally).explore(&recording);
+    let result = Explorer::new(structure, crash_model, limits, head, &tally).explore(&recording);
     if let Err(failure) = result {
         panic!("{failure}\n{workload:?}");
     }
 }
 
-fn operation(keys: Keys, bytes: &mut Bytes<'_>, has_other: &mut bool) -> Operation {
-    let (kind, key, value) = (bytes.next(), bytes.next(), bytes.next());
-    let key = match key {
-        // The end of the domain, and its middle.
-        0xff => u64::MAX,
-        0xfe => 1 << 63,
-        number => keys.key(number),
-    };
-    match kind % 16 {
+fn operation(
+    key_of: &dyn Fn(u64) -> u64,
+    bytes: &mut Bytes<'_>,
+    has_parts: bool,
+    has_other: &mut bool,
+) -> Operation {
+    let (kind, number, value) = (bytes.next(), bytes.next(), bytes.next());
+    let key = key_of(number);
+    // Values that can be read and written in parts are those of byte strings.
+    match kind % if has_parts { 20 } else { 16 } {
         0..5 => Operation::Insert(key, value),
         5..8 => Operation::Remove(key),
         8 => Operation::Update(key, value),
@@ -108,7 +157,7 @@ fn operation(keys: Keys, bytes: &mut Bytes<'_>, has_other: &mut bool) -> Operati
         12 => Operation::Get(key),
         13 => Operation::Reopen,
         14 => Operation::Shrink,
-        _ => {
+        15 => {
             *has_other = !*has_other;
             if *has_other {
                 Operation::CreateOther
@@ -116,6 +165,10 @@ fn operation(keys: Keys, bytes: &mut Bytes<'_>, has_other: &mut bool) -> Operati
                 Operation::DropOther
             }
         }
+        16 => Operation::GetInParts(key),
+        17 => Operation::GetBatch((number..(number + 6).min(256)).map(key_of).collect()),
+        18 => Operation::Range((0..400).map(key_of).collect(), value % 2 == 0),
+        _ => Operation::InsertInParts(key, value),
     }
 }
 
@@ -318,7 +371,17 @@ fn use_strings(pool: &indelible::Pool, name: &str) -> indelible::Result<()> {
         let _ = map.insert([key, &b"+"[..]].concat(), Texts::value(number as u64));
         let _ = map.replace(key, Texts::value(number as u64 / 3));
         let _ = map.prefix(key).take(MOST_RECORDS).count();
+        if let Ok(mut writer) = map.value_writer(key, 5_000) {
+            let _ = writer.write_all(&[7; 5_000]);
+            // Now and then the value is not committed.
+            let _ = (number % 4 > 0).then(|| writer.commit());
+        }
+        if let Ok(Some(mut reader)) = map.value_reader(key) {
+            let _ = reader.read_to_end(&mut Vec::new());
+        }
     }
+    let records: Vec<_> = (0..30).map(|i| (key(i), Texts::value(i * 9))).collect();
+    let _ = map.insert_batch(&records);
     let _ = map.compact();
     for key in &keys {
         let _ = map.remove(key);

@@ -4,9 +4,9 @@
 use crate::history::{Change, Saw, Steps};
 use crate::{Contents, Memory, Structure, Workload, lock};
 use Operation::{
-    BulkLoad, CompareExchange, CreateOther, DropOther, FreeRun, Get, GetBatch, Insert, InsertBatch,
-    InsertNew, Range as RangeOf, ReleaseMemory, Remove, RenameOther, Reopen, Shrink, TakeRun,
-    Update,
+    BulkLoad, CompareExchange, CreateOther, DropOther, FreeRun, Get, GetBatch, GetInParts, Insert,
+    InsertBatch, InsertInParts, InsertNew, Range as RangeOf, ReleaseMemory, Remove, RenameOther,
+    Reopen, Shrink, TakeRun, Update,
 };
 use indelible::checker::{Family, History};
 pub use indelible::checker::{Keys, Operation, Size};
@@ -209,6 +209,9 @@ impl Structure for Maps {
                 map.release_memory();
                 Ok(Vec::new())
             }
+            GetInParts(_) | InsertInParts(..) => {
+                Err("a map of words has no parts of values".into())
+            }
             TakeRun(extents) => pool
                 .take_run("other", *extents)
                 .map(|()| vec![Saw::Nothing])
@@ -249,7 +252,7 @@ impl Structure for Maps {
             DropOther => Steps::other_dropped(),
             TakeRun(_) => Steps::one(OTHER, Change::Update(1)),
             FreeRun => Steps::one(OTHER, Change::Update(0)),
-            Shrink | ReleaseMemory | Reopen => Steps::default(),
+            Shrink | ReleaseMemory | Reopen | GetInParts(_) | InsertInParts(..) => Steps::default(),
         }
     }
 

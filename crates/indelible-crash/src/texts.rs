@@ -4,11 +4,13 @@ use crate::history::{Change, Saw, Steps};
 use crate::maps::{OTHER_NAMES, add_other, if_sound, options, other_name, text, told_by_range};
 use crate::{Contents, Memory, Structure, Workload, lock};
 use Operation::{
-    BulkLoad, CompareExchange, CreateOther, DropOther, Get, GetBatch, Insert, InsertBatch,
-    InsertNew, Range as RangeOf, Remove, RenameOther, Reopen, Shrink, Update,
+    BulkLoad, CompareExchange, CreateOther, DropOther, Get, GetBatch, GetInParts, Insert,
+    InsertBatch, InsertInParts, InsertNew, Range as RangeOf, Remove, RenameOther, Reopen, Shrink,
+    Update,
 };
 use indelible::checker::{History, Operation, Texts};
-use indelible::{BytesMap, BytesOptions, Pool, StringKind};
+use indelible::{BytesMap, BytesOptions, Pool, StringKind, ValueWriter};
+use std::io::{Read, Write};
 use std::sync::{Arc, Mutex};
 
 /// A pool with a map of byte strings "m", and at times another of the same kind.
@@ -66,6 +68,40 @@ impl Open {
 fn number(value: &[u8]) -> Result<u64, String> {
     Texts::number_of_value(value)
         .ok_or_else(|| format!("{} bytes that are the value of no number", value.len()))
+}
+
+/// Bytes that are read or written at a time.
+const PART_BYTES: usize = 200;
+
+fn get_in_parts(map: &BytesMap, key: &[u8]) -> Result<Saw, String> {
+    let Some(mut reader) = map.value_reader(key).map_err(text)? else {
+        return Ok(Saw::Value(None));
+    };
+    let mut value = Vec::new();
+    let mut part = [0; PART_BYTES];
+    loop {
+        match reader.read(&mut part).map_err(|error| error.to_string())? {
+            0 => return Ok(Saw::Value(Some(number(&value)?))),
+            read => value.extend_from_slice(&part[..read]),
+        }
+    }
+}
+
+/// Whether the key was there.
+fn insert_in_parts(map: &BytesMap, key: &[u8], value: &[u8]) -> Result<bool, String> {
+    let begin = || map.value_writer(key, value.len() as u64).map_err(text);
+    let write = |writer: &mut ValueWriter, part: &[u8]| {
+        let written = writer.write_all(part);
+        written.map_err(|error| error.to_string())
+    };
+    let (mut given_up, mut writer) = (begin()?, begin()?);
+    for part in value.chunks(PART_BYTES) {
+        write(&mut writer, part)?;
+    }
+    write(&mut given_up, &value[..value.len() / 2])?;
+    let was_there = writer.commit().map_err(text)?;
+    drop(given_up);
+    Ok(was_there)
 }
 
 fn saw(value: indelible::Result<Option<Vec<u8>>>) -> Result<Saw, String> {
@@ -187,6 +223,11 @@ impl Structure for Strings {
                     indelible::CompareExchange::Unchanged(now) => saw(Ok(now))?,
                 }])
             }
+            GetInParts(key) => Ok(vec![get_in_parts(&map, &self.key(*key))?]),
+            InsertInParts(key, new) => {
+                let was_there = insert_in_parts(&map, &self.key(*key), &Texts::value(*new));
+                Ok(vec![Saw::Presence(was_there?)])
+            }
             GetBatch(keys) => {
                 let keys: Vec<Vec<u8>> = keys.iter().map(|&key| self.key(key)).collect();
                 let values = map.get_batch(&keys).map_err(text)?;
@@ -228,8 +269,8 @@ impl Structure for Strings {
             atomic: false,
         };
         match operation {
-            Get(key) => Steps::one(*key, Change::Get),
-            Insert(key, value) => Steps::one(*key, Change::Put(*value)),
+            Get(key) | GetInParts(key) => Steps::one(*key, Change::Get),
+            Insert(key, value) | InsertInParts(key, value) => Steps::one(*key, Change::Put(*value)),
             InsertNew(key, value) => Steps::one(*key, Change::PutNew(*value)),
             Update(key, value) => Steps::one(*key, Change::Update(*value)),
             Remove(key) => Steps::one(*key, Change::Remove),

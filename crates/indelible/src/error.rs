@@ -142,6 +142,14 @@ pub enum Error {
         /// How many there may be.
         most: u64,
     },
+    /// A value that is written in parts was to be committed, and has not as many bytes as it was announced with.
+    #[error("a value was announced with {announced} bytes, and {written} were written")]
+    WrongLength {
+        /// How many bytes the value was to have.
+        announced: u64,
+        /// How many were written.
+        written: u64,
+    },
     /// A value of a typed map cannot be encoded.
     #[error("a value has no encoding: {0}")]
     NoEncoding(String),

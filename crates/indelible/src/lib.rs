@@ -36,7 +36,7 @@ pub use front::{
     IndexOptions, IndexStat, Join, Key, Keys, LogStat, Map, MapInfo, MapOptions, MapStat, Nearest,
     Newtype, Pool, PoolOptions, PoolStat, Range, Record, Records, Spatial, SpatialInfo,
     SpatialOptions, SpatialStat, StringStat, Type, TypedInfo, TypedKeys, TypedMap, TypedRange,
-    TypedValues, Value, Values,
+    TypedValues, Value, ValueReader, ValueWriter, Values,
 };
 pub use kernels::{kernel, kernels};
 pub use pool::Durability;

@@ -10,7 +10,7 @@ fn header_is_up_to_date() {
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config::from_file(home.join("cbindgen.toml")).unwrap();
     let mut made = Vec::new();
-    let builder = ["status", "pool", "map", "bytes", "spatial"]
+    let builder = ["status", "pool", "map", "bytes", "parts", "spatial"]
         .iter()
         .map(|module| home.join(format!("src/{module}.rs")))
         .fold(

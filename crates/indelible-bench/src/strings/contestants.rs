@@ -32,6 +32,28 @@ pub(super) trait StringIndex {
 
     /// Bytes of files and of memory.
     fn bytes(&self, directory: &Path) -> u64;
+
+    /// Inserts records in batches.
+    fn insert_batch(&mut self, records: &[(&[u8], u64)]) {
+        for &(key, value) in records {
+            self.insert(key, value);
+        }
+    }
+
+    /// The same map for several threads, if it takes several writers.
+    fn shared(&self) -> Option<&dyn SharedIndex> {
+        None
+    }
+}
+
+/// A map that several threads write and read.
+pub(super) trait SharedIndex: Sync {
+    fn insert(&self, key: &[u8], value: u64);
+
+    fn get(&self, key: &[u8]) -> Option<u64>;
+
+    /// As [`StringIndex::scan`].
+    fn scan(&self, from: &[u8], count: usize) -> usize;
 }
 
 /// What a scan does with a record: the lengths and the last byte of the key.
@@ -86,11 +108,11 @@ fn number(value: &[u8]) -> u64 {
 
 impl StringIndex for Ours {
     fn insert(&mut self, key: &[u8], value: u64) {
-        self.1.insert(key, value.to_ne_bytes()).expect("insert");
+        SharedIndex::insert(self, key, value);
     }
 
     fn get(&self, key: &[u8]) -> Option<u64> {
-        self.1.get_with(key, number).expect("get")
+        SharedIndex::get(self, key)
     }
 
     fn get_batch(&self, keys: &[(&[u8], u64)]) -> usize {
@@ -105,6 +127,36 @@ impl StringIndex for Ours {
     }
 
     fn scan(&self, from: &[u8], count: usize) -> usize {
+        SharedIndex::scan(self, from, count)
+    }
+
+    fn bytes(&self, _: &Path) -> u64 {
+        self.0.stat().file_bytes + self.1.stat().expect("stat").dram_bytes
+    }
+
+    fn insert_batch(&mut self, records: &[(&[u8], u64)]) {
+        let records = records.iter();
+        let records: Vec<_> = records
+            .map(|&(key, value)| (key, value.to_ne_bytes()))
+            .collect();
+        self.1.insert_batch(&records).expect("insert_batch");
+    }
+
+    fn shared(&self) -> Option<&dyn SharedIndex> {
+        Some(self)
+    }
+}
+
+impl SharedIndex for Ours {
+    fn insert(&self, key: &[u8], value: u64) {
+        self.1.insert(key, value.to_ne_bytes()).expect("insert");
+    }
+
+    fn get(&self, key: &[u8]) -> Option<u64> {
+        self.1.get_with(key, number).expect("get")
+    }
+
+    fn scan(&self, from: &[u8], count: usize) -> usize {
         let mut range = self.1.range(from..);
         let mut total = 0;
         for _ in 0..count {
@@ -114,10 +166,6 @@ impl StringIndex for Ours {
             }
         }
         total
-    }
-
-    fn bytes(&self, _: &Path) -> u64 {
-        self.0.stat().file_bytes + self.1.stat().expect("stat").dram_bytes
     }
 }
 
@@ -159,7 +207,7 @@ impl StringIndex for Tree {
 
 #[cfg(feature = "peers")]
 mod peers {
-    use super::{StringIndex, allocated, look_at, number, numbered};
+    use super::{SharedIndex, StringIndex, allocated, look_at, number, numbered};
     use crate::machine::bytes_below;
     use anyhow::Result;
     use crossbeam_skiplist::SkipMap;
@@ -173,6 +221,29 @@ mod peers {
 
     impl StringIndex for SkipList {
         fn insert(&mut self, key: &[u8], value: u64) {
+            SharedIndex::insert(self, key, value);
+        }
+
+        fn get(&self, key: &[u8]) -> Option<u64> {
+            SharedIndex::get(self, key)
+        }
+
+        fn scan(&self, from: &[u8], count: usize) -> usize {
+            SharedIndex::scan(self, from, count)
+        }
+
+        /// A node has its key and value, two words, and two links on average.
+        fn bytes(&self, _: &Path) -> u64 {
+            self.0.iter().map(|entry| allocated(entry.key()) + 64).sum()
+        }
+
+        fn shared(&self) -> Option<&dyn SharedIndex> {
+            Some(self)
+        }
+    }
+
+    impl SharedIndex for SkipList {
+        fn insert(&self, key: &[u8], value: u64) {
             self.0.insert(key.into(), value);
         }
 
@@ -188,11 +259,6 @@ mod peers {
                 .take(count)
                 .map(|entry| look_at(entry.key(), size_of_val(entry.value())))
                 .sum()
-        }
-
-        /// A node has its key and value, two words, and two links on average.
-        fn bytes(&self, _: &Path) -> u64 {
-            self.0.iter().map(|entry| allocated(entry.key()) + 64).sum()
         }
     }
 

@@ -36,6 +36,9 @@ pub struct Load {
     /// Column of the values; default: the number of the row, from 0.
     #[arg(long)]
     value: Option<String>,
+    /// Into a map of byte strings: the value is the whole row, as a JSON object of its cells by the names of their columns.
+    #[arg(long, conflicts_with = "value")]
+    row_as_json: bool,
     #[arg(long, default_value = "u64", value_parser = key_type_by_name, help = format!("Type of the keys: {}", type_names()))]
     key_type: Type,
     /// Type of the values: one of those of keys, or unit for a set.
@@ -77,6 +80,19 @@ fn delimiter(text: &str) -> Result<u8, String> {
     }
 }
 
+/// A row as a JSON object. Without a header the names of columns are their numbers from 1.
+fn row_as_json(header: &csv::StringRecord, row: &csv::ByteRecord) -> Result<Vec<u8>> {
+    let mut object = serde_json::Map::new();
+    for (at, cell) in row.iter().enumerate() {
+        let number = (at + 1).to_string();
+        let name = header.get(at).unwrap_or(&number);
+        let cell = std::str::from_utf8(cell)
+            .with_context(|| format!("{} is not UTF-8", described(header, at)))?;
+        object.insert(name.to_owned(), cell.into());
+    }
+    Ok(serde_json::to_vec(&object)?)
+}
+
 #[derive(Clone, Copy, ValueEnum)]
 enum Format {
     Csv,
@@ -101,6 +117,9 @@ impl Load {
             return self.load_shapes(output);
         }
         let load = |pool: &Pool| match self.format() {
+            _ if self.row_as_json && !self.is_strings(pool) => {
+                bail!("--row-as-json is for maps of byte strings: --kind slotted makes one")
+            }
             format if self.is_strings(pool) => self.load_strings(pool, format, output),
             Format::Sosd => self.load_sosd(pool, output),
             Format::Lines => {
@@ -279,7 +298,12 @@ impl Load {
                             format!("{name}: line {line} has no {}", described(&header, at))
                         })
                     };
-                    let value = value.map_or_else(|| Ok(number(&records)), field)?;
+                    let value = match value {
+                        _ if self.row_as_json => row_as_json(&header, &row)
+                            .with_context(|| format!("{name}: line {line}"))?,
+                        Some(value) => field(value)?,
+                        None => number(&records),
+                    };
                     records.push((field(key)?, value));
                 }
             }

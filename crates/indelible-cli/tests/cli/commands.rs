@@ -119,6 +119,45 @@ fn a_csv_file_is_loaded_read_changed_and_scanned() {
     assert_eq!(cli.ok("get t.pool names Bern"), "7\n");
 }
 
+#[test]
+fn csv_files_and_lines_are_loaded_into_maps_of_byte_strings() {
+    let cli = Cli::new();
+    cli.write(
+        "t.csv",
+        "city,degrees,note\nOslo,-3.5,cold\nRio de Janeiro,31,\"hot, \"\"wet\"\"\"\nOslo,-4,é\n"
+            .as_bytes(),
+    );
+    let loaded = cli.ok("--json load t.pool notes t.csv --kind slotted --key city --value note");
+    assert_eq!(
+        serde_json::from_str::<serde_json::Value>(&loaded).unwrap()["keys_repeated"],
+        1
+    );
+    assert_eq!(
+        cli.ok("scan t.pool notes"),
+        "Oslo\té\nRio de Janeiro\thot, \"wet\"\n"
+    );
+    cli.ok("load t.pool rows t.csv --kind slotted --key city --row-as-json");
+    let row = cli.ok("get t.pool rows Oslo");
+    let row: serde_json::Value = serde_json::from_str(&row).unwrap();
+    assert_eq!(
+        row,
+        serde_json::json!({"city": "Oslo", "degrees": "-4", "note": "é"})
+    );
+    // A second load adds, and needs no kind.
+    cli.write("more.csv", b"Bern;7\n");
+    cli.ok("load t.pool rows more.csv --no-header --delimiter ; --row-as-json");
+    assert_eq!(
+        cli.ok("get t.pool rows Bern"),
+        "{\"1\":\"Bern\",\"2\":\"7\"}\n"
+    );
+    cli.write("lines", b"one\ntwo\r\n");
+    cli.ok("load t.pool lines lines --kind slotted --format lines");
+    assert_eq!(cli.ok("scan t.pool lines --prefix t"), "two\t1\n");
+    let refused = cli.fails("load t.pool numbers t.csv --key degrees --row-as-json");
+    assert!(refused.contains("maps of byte strings"), "{refused}");
+    assert!(cli.ok("check t.pool").contains("sound"));
+}
+
 /// Texts of a type in the order of their keys, as the command line prints them.
 fn samples(of: Type) -> Vec<String> {
     let texts: &[&str] = match of {

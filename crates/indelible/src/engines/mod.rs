@@ -45,8 +45,9 @@ pub(crate) use option::{EngineOptions, OptionBytes, bytes_text, parse_bytes, par
 pub(crate) use report::Report;
 pub(crate) use spatial::{Nearest, Neighbour, Spatial, SpatialEngineOptions};
 pub(crate) use strings::{
-    Buffered, BufferedPart, Current, MOST_READ_AHEAD, ReadValue, STRING_OPTION_BYTES,
-    StringBookmark, StringBuffer, StringDecision, StringRange, Strings,
+    Buffered, BufferedPart, Current, LastPart, LongValue, MOST_READ_AHEAD, ReadValue,
+    ReadableValue, STRING_OPTION_BYTES, StringBookmark, StringBuffer, StringDecision, StringRange,
+    StringRecord, Strings,
 };
 
 use crate::concurrency::records::{RecordCount, RecordLocks};

@@ -4,6 +4,7 @@ use super::Engine;
 use super::arena::AnyNodeRef;
 use crate::Result;
 use crate::concurrency::locks::Version;
+use crate::pool::Offset;
 use std::borrow::Cow;
 use std::ops::{Bound, Range};
 
@@ -47,6 +48,28 @@ impl Current<'_> {
         same
     }
 }
+
+/// A value that lies in a block of its own, and that is kept: the block is not used again before the value has been let go. It is not `Clone`, so
+/// that it is let go once.
+#[derive(Debug)]
+pub(crate) struct LongValue {
+    pub(crate) offset: Offset,
+    pub(crate) bytes: u64,
+}
+
+/// A value that is read in parts.
+#[derive(Debug)]
+pub(crate) enum ReadableValue {
+    /// A copy.
+    Short(Vec<u8>),
+    Long(LongValue),
+}
+
+/// A key and its value.
+pub(crate) type StringRecord<'a> = (&'a [u8], &'a [u8]);
+
+/// The last part of a value that is written in parts: where it begins, and its bytes.
+pub(crate) type LastPart<'a> = (u64, &'a [u8]);
 
 /// What is left to read of a range.
 #[derive(Clone, Debug)]
@@ -285,6 +308,29 @@ pub(crate) trait Strings: Engine {
         likely: Option<&'v [u8]>,
         decide: &mut dyn FnMut(Option<&Current<'_>>) -> StringDecision<'v>,
     ) -> Result<bool>;
+
+    /// Inserts as many of the first records as can share their fences, and returns how many they are: 0 if the first one cannot. Their keys ascend
+    /// strictly. Each record is there after a crash as a whole or not at all.
+    fn insert_together(&self, records: &[StringRecord<'_>]) -> Result<usize>;
+
+    /// Memory for a new value of so many bytes, which nothing leads to, if a value of this length lies in a block of its own.
+    fn new_value(&self, bytes: u64) -> Result<Option<LongValue>>;
+
+    /// Writes a part of a new value, from byte `at` on, a multiple of the line size. The part is durable when this returns.
+    fn write_part(&self, value: &LongValue, at: u64, part: &[u8]);
+
+    /// Writes the last part of a new value and then puts the value, in one step as seen by all other threads, and returns whether the key was there
+    /// before. Afterwards the value belongs to the index and has been let go; after an error it is as it was before.
+    fn put_value(&self, key: &[u8], value: &LongValue, last: LastPart<'_>) -> Result<bool>;
+
+    /// The value of `key`, to be read in parts: it stays as it is until it has been let go.
+    fn keep_value(&self, key: &[u8]) -> Result<Option<ReadableValue>>;
+
+    /// The bytes of a value from [`keep_value`](Self::keep_value).
+    fn kept_bytes<'a>(&'a self, value: &'a LongValue) -> &'a [u8];
+
+    /// Lets go of a value, which the caller does not use any more. A new one, which was not put, is freed.
+    fn let_go(&self, value: &LongValue, is_new: bool);
 
     /// Fills the empty index with records whose keys ascend strictly, to the share `fill` of each node. One store commits all of it.
     /// [`Error::NotAscending`](crate::Error::NotAscending) and [`Error::NotEmpty`](crate::Error::NotEmpty) leave it empty.

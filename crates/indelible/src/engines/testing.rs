@@ -365,6 +365,10 @@ pub enum Operation {
     Update(u64, u64),
     Remove(u64),
     CompareExchange(u64, Option<u64>, Option<u64>),
+    /// The value is read in parts, of a map of byte strings.
+    GetInParts(u64),
+    /// The value is written in parts, to a map of byte strings, while another writer of the key is given up.
+    InsertInParts(u64, u64),
     InsertBatch(Vec<(u64, u64)>),
     /// From the first to the last of these keys, which are all that there may be in between; backwards.
     Range(Vec<u64>, bool),

@@ -15,7 +15,9 @@ mod words;
 
 pub use crate::host::{IndexStat, MapStat, SpatialStat, StringStat};
 pub use crate::pool::PoolOptions;
-pub use bytes::{BytesInfo, BytesKeys, BytesMap, BytesRange, BytesValues};
+pub use bytes::{
+    BytesInfo, BytesKeys, BytesMap, BytesRange, BytesValues, ValueReader, ValueWriter,
+};
 pub(crate) use catalog::accept_if_whole;
 pub use map::{CompareExchange, Map};
 pub use options::{BytesOptions, IndexOptions, MapOptions, SpatialOptions};

@@ -4,8 +4,8 @@ use super::handle::{Handle, Upkeep};
 use super::{Host, StringStat};
 use crate::Result;
 use crate::engines::{
-    self, AnyStringOptions, Current, Engine, Place, StringBuffer, StringDecision, StringKind,
-    StringRange, string_engines,
+    self, AnyStringOptions, Current, Engine, LastPart, LongValue, Place, ReadableValue,
+    StringBuffer, StringDecision, StringKind, StringRange, StringRecord, string_engines,
 };
 use crate::pool::Object;
 use std::sync::Arc;
@@ -105,6 +105,46 @@ macro_rules! any_strings {
                 decide: &mut dyn FnMut(Option<&Current<'_>>) -> StringDecision<'v>,
             ) -> Result<bool> {
                 each!(self, host => host.apply_string(key, likely, decide))
+            }
+
+            /// Inserts records whose keys ascend strictly. After an error some of them are inserted.
+            pub(crate) fn insert_batch(&self, records: &[StringRecord<'_>]) -> Result<()> {
+                each!(self, host => host.insert_strings(records))
+            }
+
+            /// See [`Strings::new_value`](crate::engines::Strings::new_value).
+            pub(crate) fn new_value(&self, key: &[u8], bytes: u64) -> Result<Option<LongValue>> {
+                each!(self, host => host.new_value(key, bytes))
+            }
+
+            /// See [`Strings::write_part`](crate::engines::Strings::write_part).
+            pub(crate) fn write_part(&self, value: &LongValue, at: u64, part: &[u8]) -> Result<()> {
+                each!(self, host => host.write_part(value, at, part))
+            }
+
+            /// See [`Strings::put_value`](crate::engines::Strings::put_value).
+            pub(crate) fn put_value(
+                &self,
+                key: &[u8],
+                value: &LongValue,
+                last: LastPart<'_>,
+            ) -> Result<bool> {
+                each!(self, host => host.put_value(key, value, last))
+            }
+
+            /// See [`Strings::keep_value`](crate::engines::Strings::keep_value).
+            pub(crate) fn keep_value(&self, key: &[u8]) -> Result<Option<ReadableValue>> {
+                each!(self, host => host.keep_value(key))
+            }
+
+            /// See [`Strings::kept_bytes`](crate::engines::Strings::kept_bytes).
+            pub(crate) fn kept_bytes<'a>(&'a self, value: &'a LongValue) -> &'a [u8] {
+                each!(self, host => host.kept_bytes(value))
+            }
+
+            /// See [`Strings::let_go`](crate::engines::Strings::let_go).
+            pub(crate) fn let_go(&self, value: &LongValue, is_new: bool) {
+                each!(self, host => host.let_go(value, is_new));
             }
 
             pub(crate) fn bulk_load(

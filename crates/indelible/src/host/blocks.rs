@@ -75,9 +75,13 @@ impl<E: Engine> Shared<E> {
             }
         }
         self.settle();
+        let is_reached = |offset: &Offset| reachable.iter().any(|(reached, _)| reached == offset);
+        // Readers keep what nothing leads to any more, and writers what nothing leads to yet.
+        let kept = self.engine.spaces().iter().flat_map(|space| space.kept());
+        let kept = kept.filter(|offset| !is_reached(offset)).count() as u64;
         let (used, reached) = (self.usage().used_blocks, reachable.len() as u64);
-        report.expect(used == reached, || {
-            format!("{used} blocks are in use and {reached} are reached")
+        report.expect(used == reached + kept, || {
+            format!("{used} blocks are in use, {reached} are reached, and {kept} more are kept")
         });
     }
 }

@@ -2,7 +2,10 @@
 //! too long; repeats what fails for want of space; and waits for the log.
 
 use super::{Host, expect_fill};
-use crate::engines::{Current, StringBuffer, StringDecision, StringRange, Strings};
+use crate::engines::{
+    Current, LastPart, LongValue, ReadableValue, StringBuffer, StringDecision, StringRange,
+    StringRecord, Strings,
+};
 use crate::{Error, Result};
 use std::hash::Hasher;
 
@@ -72,30 +75,129 @@ impl<E: Strings> Host<E> {
         decide: &mut dyn FnMut(Option<&Current<'_>>) -> StringDecision<'v>,
     ) -> Result<bool> {
         self.expect_writable()?;
-        expect_length("key", key, E::MOST_BYTES[0])?;
+        expect_length("key", key.len() as u64, E::MOST_BYTES[0])?;
         if let Some(value) = likely {
-            expect_length("value", value, E::MOST_BYTES[1])?;
+            expect_length("value", value.len() as u64, E::MOST_BYTES[1])?;
         }
         let mut refused = None;
         let mut checked = |now: Option<&Current<'_>>| {
             let decision = decide(now);
             if let StringDecision::Put(value) = &decision
-                && let Err(error) = expect_length("value", value, E::MOST_BYTES[1])
+                && let Err(error) = expect_length("value", value.len() as u64, E::MOST_BYTES[1])
             {
                 refused = Some(error);
                 return StringDecision::Keep;
             }
             decision
         };
-        let mut apply = || self.with_space(|| self.shared.engine.apply(key, likely, &mut checked));
-        let was_there = match &self.shared.gate {
-            None => apply(),
+        let was_there = self.write_string(key, || {
+            self.with_space(|| self.shared.engine.apply(key, likely, &mut checked))
+        })?;
+        refused.map_or(Ok(was_there), Err)
+    }
+
+    /// Inserts records whose keys ascend strictly. A record that is too long is an error before any is inserted.
+    pub(crate) fn insert_strings(&self, records: &[StringRecord<'_>]) -> Result<()> {
+        self.expect_writable()?;
+        for (key, value) in records {
+            expect_length("key", key.len() as u64, E::MOST_BYTES[0])?;
+            expect_length("value", value.len() as u64, E::MOST_BYTES[1])?;
+        }
+        let mut rest = records;
+        let mut insert = || self.with_space(|| self.insert_all_strings(&mut rest));
+        match &self.shared.gate {
+            None => insert(),
+            Some(gate) => {
+                let places: Vec<u64> = records.iter().map(|(key, _)| place_of(key)).collect();
+                let places = places.iter().copied();
+                gate.write(places, self.shared.place.core.pm(), insert)
+            }
+        }
+    }
+
+    /// `rest` loses the records that are inserted: after an error the others are not.
+    fn insert_all_strings(&self, rest: &mut &[StringRecord<'_>]) -> Result<()> {
+        let engine = &self.shared.engine;
+        while let Some(&(key, value)) = rest.first() {
+            let mut done = engine.insert_together(rest)?;
+            if done == 0 {
+                let decide = &mut |_: Option<&Current<'_>>| StringDecision::Put(value.into());
+                engine.apply(key, Some(value), decide)?;
+                done = 1;
+            }
+            *rest = &rest[done..];
+        }
+        Ok(())
+    }
+
+    /// See [`Strings::new_value`].
+    pub(crate) fn new_value(&self, key: &[u8], bytes: u64) -> Result<Option<LongValue>> {
+        self.expect_writable()?;
+        expect_length("key", key.len() as u64, E::MOST_BYTES[0])?;
+        expect_length("value", bytes, E::MOST_BYTES[1])?;
+        self.write_ahead(|| self.with_space(|| self.shared.engine.new_value(bytes)))
+    }
+
+    /// See [`Strings::write_part`].
+    pub(crate) fn write_part(&self, value: &LongValue, at: u64, part: &[u8]) -> Result<()> {
+        self.write_ahead(|| {
+            self.shared.engine.write_part(value, at, part);
+            Ok(())
+        })
+    }
+
+    /// Does `work`, which writes what nothing leads to yet.
+    fn write_ahead<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        match &self.shared.gate {
+            None => work(),
+            Some(gate) => gate.write_ahead(self.shared.place.core.pm(), work),
+        }
+    }
+
+    /// See [`Strings::put_value`].
+    pub(crate) fn put_value(
+        &self,
+        key: &[u8],
+        value: &LongValue,
+        last: LastPart<'_>,
+    ) -> Result<bool> {
+        self.write_string(key, || {
+            self.with_space(|| self.shared.engine.put_value(key, value, last))
+        })
+    }
+
+    /// Does `work`, which changes a key, and waits until the change is durable, if the pool promises that.
+    fn write_string<T>(&self, key: &[u8], work: impl FnOnce() -> Result<T>) -> Result<T> {
+        match &self.shared.gate {
+            None => work(),
             Some(gate) => {
                 let place = std::iter::once(place_of(key));
-                gate.write(place, self.shared.place.core.pm(), apply)
+                gate.write(place, self.shared.place.core.pm(), work)
             }
-        }?;
-        refused.map_or(Ok(was_there), Err)
+        }
+    }
+
+    /// See [`Strings::keep_value`].
+    pub(crate) fn keep_value(&self, key: &[u8]) -> Result<Option<ReadableValue>> {
+        let value = self.shared.engine.keep_value(key)?;
+        // Nobody may see a value that can still be lost. The parts of the value came before it in the log.
+        if let Err(error) = self.after_reading_string(key) {
+            if let Some(ReadableValue::Long(value)) = &value {
+                self.let_go(value, false);
+            }
+            return Err(error);
+        }
+        Ok(value)
+    }
+
+    /// See [`Strings::kept_bytes`].
+    pub(crate) fn kept_bytes<'a>(&'a self, value: &'a LongValue) -> &'a [u8] {
+        self.shared.engine.kept_bytes(value)
+    }
+
+    /// See [`Strings::let_go`].
+    pub(crate) fn let_go(&self, value: &LongValue, is_new: bool) {
+        self.shared.engine.let_go(value, is_new);
     }
 
     pub(crate) fn bulk_load_strings(
@@ -111,8 +213,8 @@ impl<E: Strings> Host<E> {
         self.shared.give_back();
         let mut records = records.map(|record| {
             let (key, value) = record?;
-            expect_length("key", &key, E::MOST_BYTES[0])?;
-            expect_length("value", &value, E::MOST_BYTES[1])?;
+            expect_length("key", key.len() as u64, E::MOST_BYTES[0])?;
+            expect_length("value", value.len() as u64, E::MOST_BYTES[1])?;
             Ok((key, value))
         });
         let core = &self.shared.place.core;
@@ -132,13 +234,9 @@ impl<E: Strings> Host<E> {
     }
 }
 
-fn expect_length(what: &'static str, bytes: &[u8], most: u64) -> Result<()> {
-    if bytes.len() as u64 > most {
-        return Err(Error::TooLong {
-            what,
-            bytes: bytes.len() as u64,
-            most,
-        });
+fn expect_length(what: &'static str, bytes: u64, most: u64) -> Result<()> {
+    if bytes > most {
+        return Err(Error::TooLong { what, bytes, most });
     }
     Ok(())
 }

@@ -43,6 +43,8 @@ struct State {
     retired: VecDeque<(Stamp, Offset)>,
     /// Blocks of unswept extents that were freed since the open; the end of the sweep frees them.
     freed_early: Vec<Offset>,
+    /// Blocks that are kept from being used again.
+    kept: BTreeMap<Offset, kept::Kept>,
 }
 
 impl State {
@@ -341,7 +343,7 @@ impl Space {
         let half = state.retired.len().div_ceil(2);
         if epochs::has_passed(state.retired[half - 1].0) {
             for (_, offset) in state.retired.drain(..half).collect::<Vec<_>>() {
-                self.free_in(state, offset);
+                self.free_unless_kept(state, offset);
             }
         }
     }
@@ -468,7 +470,7 @@ impl Space {
         self.core.length() / self.block_bytes
     }
 
-    /// Frees all retired blocks, after waiting for the readers that may hold them. The caller is not pinned.
+    /// Frees all retired blocks but those that are kept, after waiting for the readers that may hold them. The caller is not pinned.
     pub(crate) fn settle(&self) {
         if self.lock().retired.is_empty() {
             return;
@@ -476,7 +478,7 @@ impl Space {
         let passed = epochs::synchronize();
         let state = &mut *self.lock();
         while let Some((_, offset)) = state.retired.pop_front_if(|(stamp, _)| *stamp <= passed) {
-            self.free_in(state, offset);
+            self.free_unless_kept(state, offset);
         }
     }
 
@@ -505,6 +507,7 @@ impl Space {
 }
 
 mod compact;
+mod kept;
 pub(crate) use compact::{MOST_ROUNDS, SpaceNeed};
 
 #[cfg(all(test, not(loom)))]

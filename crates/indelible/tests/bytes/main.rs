@@ -2,6 +2,7 @@
 //!
 //! One program, since each program takes long to compile and to link.
 
+mod batches;
 mod contract;
 #[path = "../shared/costs.rs"]
 mod costs;
@@ -13,3 +14,4 @@ mod lost;
 mod lost_pages;
 mod shapes;
 mod space;
+mod stream;

@@ -15,7 +15,7 @@ use crate::engines::arena::Node;
 use crate::engines::inner_nodes::InnerNode;
 
 /// Lookups that descend together: enough to keep the memory busy, few enough for their leaves to stay in the first-level cache.
-const LANES: usize = 16;
+pub(super) const LANES: usize = 16;
 
 /// A lookup on its way down.
 struct Lane<'a, 'k> {
@@ -53,6 +53,11 @@ impl Tree {
             }
         }
         Ok(())
+    }
+
+    /// Asks the caches for the leaves of up to [`LANES`] keys. The caller is pinned.
+    pub(super) fn prefetch_leaves(&self, keys: &[&[u8]]) {
+        self.lanes(keys);
     }
 
     /// Lookups of up to [`LANES`] keys that have found their leaves, which are on their way to the caches. The caller is pinned.

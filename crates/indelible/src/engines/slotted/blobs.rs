@@ -137,13 +137,13 @@ impl Blobs {
 
     /// The bytes of a blob.
     ///
-    /// The caller is pinned for as long as it uses them, and while it was pinned a leaf, at a validated version, had this reference, or the caller has
+    /// The caller is pinned for as long as it uses them, or keeps the block; and while it was pinned a leaf, at a validated version, had this reference, or the caller has
     /// the lock of such a leaf.
     pub(super) fn bytes(&self, blob: Reference) -> &[u8] {
         point();
         let words = self.cells(blob.offset, (blob.bytes as usize).div_ceil(8));
         // SAFETY: the words are live, as `cells` says. No thread writes to a blob that a leaf has referred to, and its block is used again only
-        // after an epoch in which nobody can hold the reference: the caller is pinned.
+        // after an epoch in which nobody can hold the reference, and when nobody keeps it: the caller is pinned, or keeps it.
         unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), blob.bytes as usize) }
     }
 

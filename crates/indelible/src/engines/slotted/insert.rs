@@ -157,7 +157,7 @@ impl Tree {
     }
 
     /// Puts a value, in place if that is possible.
-    fn put(
+    pub(super) fn put(
         &self,
         locked: LockedLeaf<'_>,
         probe: Probe<'_>,
@@ -206,7 +206,7 @@ impl Tree {
     }
 
     /// Frees a blob that no leaf refers to any more.
-    fn drop_blob(&self, blob: Reference) {
+    pub(super) fn drop_blob(&self, blob: Reference) {
         if planted(Bug::BlobFreedAtOnce) {
             self.blobs.free_now(blob);
         } else {

@@ -235,17 +235,9 @@ impl<'a> Leaf<'a> {
 
     /// Replaces a value in place, which is possible if both have the same length of 1 to 8 bytes; `false` if it is not. One line, one fence.
     pub(super) fn update(self, pm: Pm, found: &Found, value: &[u8]) -> bool {
-        let lengths = found.lengths;
-        if lengths.value_is_blob() || value.is_empty() || value.len() > 8 {
+        let Some((cell, word)) = self.updated(found, value) else {
             return false;
-        }
-        if lengths.value() != value.len() {
-            return false;
-        }
-        let cell = &self.cells[found.at + lengths.words() - 1];
-        let mut bytes = cell.load().to_ne_bytes();
-        bytes[8 - value.len()..].copy_from_slice(value);
-        let word = u64::from_ne_bytes(bytes);
+        };
         if planted(Bug::UpdateTwice) {
             pm.publish(cell, word ^ 1, "slotted.update");
         }
@@ -253,6 +245,31 @@ impl<'a> Leaf<'a> {
         // after it.
         pm.commit(cell, word, "slotted.update");
         true
+    }
+
+    /// [`update`](Self::update) without a fence, which the caller adds before it unlocks the leaf.
+    pub(super) fn publish_update(self, pm: Pm, found: &Found, value: &[u8]) -> bool {
+        let Some((cell, word)) = self.updated(found, value) else {
+            return false;
+        };
+        // COMMIT slotted.update: as in `update`.
+        pm.publish(cell, word, "slotted.update");
+        true
+    }
+
+    /// The last word of a record with another value of the same length, and where it lies, if one word is enough.
+    fn updated(self, found: &Found, value: &[u8]) -> Option<(&'a Cell, u64)> {
+        let lengths = found.lengths;
+        if lengths.value_is_blob()
+            || !(1..=8).contains(&value.len())
+            || lengths.value() != value.len()
+        {
+            return None;
+        }
+        let cell = &self.cells[found.at + lengths.words() - 1];
+        let mut bytes = cell.load().to_ne_bytes();
+        bytes[8 - value.len()..].copy_from_slice(value);
+        Some((cell, u64::from_ne_bytes(bytes)))
     }
 
     /// Removes a record. One line, one fence.
@@ -271,19 +288,24 @@ impl<'a> Leaf<'a> {
             return None;
         }
         let places = three(self.cells, PLACES);
-        let last = self
-            .slots()
-            .map(|slot| usize::from(byte_of(&places, slot)))
-            .max();
-        let end = match last {
-            // The records lie within the leaf: the leaf is locked, and what was there at the open was looked at when it was indexed.
-            Some(at) => at + Lengths::of_word(self.cells[at].load()).words(),
-            None => word.heap_begin(),
-        };
+        let end = self.heap_end(&places);
         if end + words <= self.cells.len() {
             return Some((slot, end));
         }
         self.gap(&places, words).map(|at| (slot, at))
+    }
+
+    /// Where the last record of the heap ends, in words from the begin of the leaf, which is locked.
+    pub(super) fn heap_end(self, places: &[u64; 3]) -> usize {
+        let last = self
+            .slots()
+            .map(|slot| usize::from(byte_of(places, slot)))
+            .max();
+        match last {
+            // The records lie within the leaf: the leaf is locked, and what was there at the open was looked at when it was indexed.
+            Some(at) => at + Lengths::of_word(self.cells[at].load()).words(),
+            None => self.commit_word().heap_begin(),
+        }
     }
 
     /// The slots in use.

@@ -14,6 +14,7 @@
 //! | insert | the record's lines + 1, 2 | the commit word of the header |
 //! | update of a value of up to 8 bytes by one of the same length | 1, 1 | the last word of the record |
 //! | replacement | the record's lines + 1, 2 | the commit word, which takes the old record's slot out and the new one's in |
+//! | insert of several records of one leaf | their lines + 1, 2 | the commit word |
 //! | remove | 1, 1 | the commit word |
 //! | append at the right end | a leaf + 1, 2 | the sibling of the last leaf |
 //! | split, rewrite, merge, move | the new leaves + 1, 2 | the link to the first old leaf |
@@ -27,7 +28,7 @@
 //! - I1: a leaf covers the keys from its low key up to that of the next leaf; these are the separators in the inner nodes.
 //! - I2: all keys that a leaf covers begin with its prefix, which is a beginning of its low key.
 //! - I3: each blob is referred to by one record or one low key of one leaf that is in the chain.
-//! - I4: a leaf that has left the chain is not written any more, and is reused after an epoch; so is a blob.
+//! - I4: a leaf that has left the chain is not written any more, and is reused after an epoch; so is a blob, if no reader of its parts keeps it.
 //! - I5: a signpost leads to a leaf in the chain that begins at the key of the signpost.
 //!
 //! # What readers see
@@ -58,6 +59,8 @@ mod separator;
 mod smo;
 #[cfg(feature = "trace")]
 pub(crate) mod testing;
+mod together;
+mod values;
 
 pub use options::SlottedOptions;
 
@@ -66,7 +69,8 @@ use crate::engines::arena::{Arena, Node};
 use crate::engines::inner_nodes::InnerNode;
 use crate::engines::waiting::WaitingOperations;
 use crate::engines::{
-    Current, Engine, Fact, Place, Report, StringBuffer, StringDecision, StringRange, Strings,
+    Current, Engine, Fact, LastPart, LongValue, Place, ReadableValue, Report, StringBuffer,
+    StringDecision, StringRange, StringRecord, Strings,
 };
 use crate::kernels::SimdLevel;
 use crate::pmem::geometry::sized;
@@ -351,6 +355,34 @@ impl Strings for Index {
         self.tree.apply(key, likely, decide)
     }
 
+    fn insert_together(&self, records: &[StringRecord<'_>]) -> Result<usize> {
+        self.tree.insert_together(records)
+    }
+
+    fn new_value(&self, bytes: u64) -> Result<Option<LongValue>> {
+        self.tree.new_value(bytes)
+    }
+
+    fn write_part(&self, value: &LongValue, at: u64, part: &[u8]) {
+        self.tree.write_part(value, at, part);
+    }
+
+    fn put_value(&self, key: &[u8], value: &LongValue, last: LastPart<'_>) -> Result<bool> {
+        self.tree.put_value(key, value, last)
+    }
+
+    fn keep_value(&self, key: &[u8]) -> Result<Option<ReadableValue>> {
+        self.tree.keep_value(key)
+    }
+
+    fn kept_bytes<'a>(&'a self, value: &'a LongValue) -> &'a [u8] {
+        self.tree.kept_bytes(value)
+    }
+
+    fn let_go(&self, value: &LongValue, is_new: bool) {
+        self.tree.let_go(value, is_new);
+    }
+
     fn bulk_load(
         &self,
         records: &mut dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>)>>,
@@ -391,4 +423,10 @@ crate::pmem::planted::bugs! { "slotted":
     WriteWithoutVersion,
     /// The sweep does not claim the blobs that leaves refer to.
     SweepForgetsBlobs,
+    /// A value that is written in parts is put before its last part is written.
+    PutBeforeLastPart,
+    /// Records that are inserted together are committed before their bytes are durable.
+    TogetherInOneFence,
+    /// A reader of the parts of a value does not keep the block of the value.
+    ReaderKeepsNothing,
 }

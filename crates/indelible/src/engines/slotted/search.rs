@@ -203,7 +203,7 @@ impl Tree {
         }
     }
 
-    fn look_up_until_done(
+    pub(super) fn look_up_until_done(
         &self,
         key: &[u8],
         use_value: &mut dyn FnMut(&Value<'_>),

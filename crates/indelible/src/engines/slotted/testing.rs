@@ -5,7 +5,8 @@ use super::Bug;
 use crate::engines::StringKind;
 use crate::engines::testing::Mutant::{EarlyCommit, NoFence, NoFlush, Swapped};
 use crate::engines::testing::Operation::{
-    BulkLoad, Get, Insert, Range as RangeOf, Remove, Reopen, Shrink, Update,
+    BulkLoad, Get, GetInParts, Insert, InsertInParts, Range as RangeOf, Remove, Reopen, Shrink,
+    Update,
 };
 use crate::engines::testing::{
     EquivalentMutant, History, Operation, OtherMap, Size, StructureChange, Suite, Texts,
@@ -32,7 +33,9 @@ impl Suite<StringKind> for Testing {
 
     fn theme_of(&self, bug: &crate::pmem::planted::Bug) -> Option<u64> {
         match bug.name {
-            "slotted.ReadWithoutVersion" | "slotted.BlobFreedAtOnce" => Some(5),
+            "slotted.ReadWithoutVersion"
+            | "slotted.BlobFreedAtOnce"
+            | "slotted.ReaderKeepsNothing" => Some(5),
             "slotted.MergeLocksOneLeaf" | "slotted.NeighbourNotLocked" => Some(2),
             _ => None,
         }
@@ -51,6 +54,7 @@ impl Suite<StringKind> for Testing {
             "slotted.replace",
             "slotted.rewrite",
             "slotted.split",
+            "slotted.together",
             "slotted.unlink",
             "slotted.update",
         ]
@@ -92,6 +96,10 @@ impl Suite<StringKind> for Testing {
                 "the fence in front of the commit of what refers to the blob does for both",
             ),
             EquivalentMutant::seldom(
+                NoFlush("slotted.unlink"),
+                "the leaf that goes is used again only after an epoch, and the line has seldom been left alone until then",
+            ),
+            EquivalentMutant::seldom(
                 NoFence("slotted.unlink"),
                 "the leaf that goes is used again only after an epoch, and the thread has had another fence then",
             ),
@@ -107,6 +115,7 @@ impl Suite<StringKind> for Testing {
             EquivalentMutant::seldom(Swapped("slotted.update", "*"), NO_TRANSACTION),
             EquivalentMutant::seldom(Swapped("slotted.insert", "*"), NO_TRANSACTION),
             EquivalentMutant::seldom(Swapped("slotted.replace", "*"), NO_TRANSACTION),
+            EquivalentMutant::seldom(Swapped("slotted.together", "*"), NO_TRANSACTION),
             EquivalentMutant::seldom(Swapped("slotted.append", "slotted.move"), EACH_BY_ITSELF),
             EquivalentMutant::seldom(Swapped("slotted.split", "*"), EACH_BY_ITSELF),
             EquivalentMutant::seldom(Swapped("slotted.rewrite", "*"), EACH_BY_ITSELF),
@@ -196,6 +205,9 @@ fn alone(kind: StringKind, theme: u64, operations: u64, random: &mut SmallRng) -
     if theme == 2 {
         recorded = only_loads_into_empty(recorded);
     }
+    if theme == 5 {
+        recorded = in_parts(recorded);
+    }
     History {
         keys,
         before,
@@ -230,6 +242,16 @@ fn shrinking(
 
 /// The values that lie in blobs, by the last three bits of their numbers.
 const LONG_VALUE: u64 = 6;
+
+/// Every other long value is written in parts, and every other value that is read is read in parts.
+fn in_parts(operations: Vec<Operation>) -> Vec<Operation> {
+    let change = |(at, operation): (usize, Operation)| match operation {
+        Insert(key, value) if at % 2 == 1 && value % 8 >= LONG_VALUE => InsertInParts(key, value),
+        Get(key) if at % 2 == 1 => GetInParts(key),
+        operation => operation,
+    };
+    operations.into_iter().enumerate().map(change).collect()
+}
 
 /// Themes of several threads.
 const THEMES_TOGETHER: u64 = 6;
@@ -277,7 +299,10 @@ fn together(kind: StringKind, theme: u64, size: Size, random: &mut SmallRng) -> 
         };
         (0..per_thread).map(&mut one).collect()
     };
-    let threads = (0..size.threads as u64).map(&mut thread).collect();
+    let mut threads: Vec<Vec<Operation>> = (0..size.threads as u64).map(&mut thread).collect();
+    if matches!(theme, 1 | 5) {
+        threads = threads.into_iter().map(in_parts).collect();
+    }
     History {
         keys,
         before,

@@ -57,11 +57,12 @@ impl BytesMap {
         self.index.get_many(&keys, &mut use_value)
     }
 
-    /// Inserts records in the order of their keys; of equal keys the last one counts. After an error some of them are inserted.
+    /// Inserts records in the order of their keys; of equal keys the last one counts. Records that lie in one leaf share their fences. With a log
+    /// ([`Durability::PowerLoss`](crate::Durability::PowerLoss) on a disk) all of them wait for the disk once.
     ///
     /// # Errors
     ///
-    /// Those of [every write](Self#errors).
+    /// Those of [every write](Self#errors). After [`Error::TooLong`](crate::Error::TooLong) nothing is inserted, after others some records are.
     ///
     /// # Examples
     ///
@@ -74,12 +75,19 @@ impl BytesMap {
     /// # }
     /// ```
     pub fn insert_batch(&self, records: &[(impl AsRef<[u8]>, impl AsRef<[u8]>)]) -> Result<()> {
-        let mut order: Vec<usize> = (0..records.len()).collect();
-        order.sort_by(|&a, &b| records[a].0.as_ref().cmp(records[b].0.as_ref()));
-        for at in order {
-            self.insert(&records[at].0, &records[at].1)?;
-        }
-        Ok(())
+        let mut sorted: Vec<(&[u8], &[u8])> = (records.iter())
+            .map(|(key, value)| (key.as_ref(), value.as_ref()))
+            .collect();
+        // Stable, so that of equal keys the last one stays the last one.
+        sorted.sort_by(|a, b| a.0.cmp(b.0));
+        sorted.dedup_by(|later, kept| {
+            let is_same = later.0 == kept.0;
+            if is_same {
+                *kept = *later;
+            }
+            is_same
+        });
+        self.index.insert_batch(&sorted)
     }
 
     /// Inserts records in any order. After an error those before are inserted.

@@ -209,6 +209,23 @@ impl Gate {
         result
     }
 
+    /// Does `work`, which writes what nobody can reach yet, and does not wait: what is committed later comes later in the log.
+    pub(crate) fn write_ahead<T>(
+        &self,
+        pm: crate::pmem::Pm,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        self.before_writing()?;
+        self.take_position();
+        let result = work();
+        pm.fence_after_unlock();
+        self.take_position();
+        if let Waiting::Strict(log) | Waiting::Later(log) = &self.waiting {
+            log.throttle();
+        }
+        result
+    }
+
     /// [`write`](Self::write) for work that does not say which keys it changes.
     pub(crate) fn write_anything<T>(
         &self,

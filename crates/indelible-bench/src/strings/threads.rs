@@ -1,0 +1,114 @@
+//! The same operations by one thread and by several, on one map: `indelible bench strings --threads`.
+
+use super::contestants::{Contestant, SharedIndex};
+use super::{Requests, SCAN};
+use anyhow::Result;
+use std::io::Write;
+use std::sync::Barrier;
+use std::time::Instant;
+
+/// What is measured: millions of operations per second, by one thread and by several.
+const MEASURES: [&str; 3] = ["insert", "get", "scan 100"];
+
+/// For each measure, the rate of one thread and that of several.
+pub(super) type Rates = [[f64; 2]; MEASURES.len()];
+
+/// What the operations are done on.
+pub(super) struct Work<'a> {
+    /// Keys that are not there, for one thread and for several.
+    pub(super) new: [&'a Requests; 2],
+    pub(super) wanted: &'a Requests,
+    pub(super) threads: usize,
+}
+
+impl Work<'_> {
+    pub(super) fn measure(&self, index: &dyn SharedIndex) -> Rates {
+        let mut rates = Rates::default();
+        for (which, threads) in [1, self.threads].into_iter().enumerate() {
+            let new = self.new[which];
+            rates[0][which] = rate(new, new.len(), threads, |key, value| {
+                index.insert(key, value);
+            });
+            let wanted = self.wanted;
+            rates[1][which] = rate(wanted, wanted.len(), threads, |key, value| {
+                assert!(index.get(key) == Some(value), "a key is missing");
+            });
+            let scans = (wanted.len() / 50).max(1);
+            rates[2][which] = rate(wanted, scans, threads, |key, _| {
+                assert!(index.scan(key, SCAN) > 0, "nothing to scan");
+            });
+        }
+        rates
+    }
+}
+
+/// Millions of operations per second: the first `count` requests, a part for each thread. The clock runs from the moment at which all threads are
+/// ready until the last one is done.
+fn rate(
+    requests: &Requests,
+    count: usize,
+    threads: usize,
+    work: impl Fn(&[u8], u64) + Sync,
+) -> f64 {
+    let barrier = Barrier::new(threads + 1);
+    let seconds = std::thread::scope(|scope| {
+        let (work, barrier) = (&work, &barrier);
+        let running: Vec<_> = (0..threads)
+            .map(|thread| {
+                let part = count * thread / threads..count * (thread + 1) / threads;
+                scope.spawn(move || {
+                    barrier.wait();
+                    requests
+                        .part(part)
+                        .for_each(|(key, value)| work(key, value));
+                })
+            })
+            .collect();
+        barrier.wait();
+        let start = Instant::now();
+        for thread in running {
+            thread.join().expect("a thread that measures");
+        }
+        start.elapsed().as_secs_f64()
+    });
+    count as f64 / seconds / 1e6
+}
+
+/// The rates, each with how many times as fast several threads are as one. Rounds of a contestant count by their median.
+pub(super) fn table(
+    entrants: &[&Contestant],
+    measured: &[Vec<Rates>],
+    threads: usize,
+    out: &mut dyn Write,
+) -> Result<()> {
+    writeln!(
+        out,
+        "\nmillions of operations per second, by 1 thread → by {threads}; in brackets the rate of {threads} divided by that of 1, the median of the rounds"
+    )?;
+    writeln!(out, "| |{}|", MEASURES.join(" | "))?;
+    writeln!(out, "|---|{}", "---:|".repeat(MEASURES.len()))?;
+    for (entrant, rounds) in entrants.iter().zip(measured) {
+        if rounds.is_empty() {
+            continue;
+        }
+        let cells = (0..MEASURES.len()).map(|measure| {
+            let of = |value: &dyn Fn(&[f64; 2]) -> f64| {
+                median(rounds.iter().map(|rates| value(&rates[measure])))
+            };
+            let [one, all] = [of(&|rates| rates[0]), of(&|rates| rates[1])];
+            format!(
+                "{one:.3} → {all:.3} ({:.2})",
+                of(&|rates| rates[1] / rates[0])
+            )
+        });
+        let cells: Vec<String> = cells.collect();
+        writeln!(out, "| {} | {} |", entrant.name, cells.join(" | "))?;
+    }
+    Ok(())
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
