@@ -1,4 +1,4 @@
-//! The same operations by one thread and by several, on one map: `indelible bench strings --threads`.
+//! The same operations by one thread and by several, on one map: the option `--threads` of `indelible bench strings`.
 
 use super::contestants::{Contestant, SharedIndex};
 use super::{Requests, SCAN};

@@ -12,7 +12,7 @@ use crate::Result;
 use crate::engines::blocks::Surplus;
 use crate::pmem::Pm;
 use crate::pmem::geometry::{sized, sized_in_tests};
-use crate::pool::Offset;
+use crate::pool::{EXTENT_BYTES, Offset};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A record.
@@ -46,6 +46,8 @@ pub(super) struct Plan<'a> {
     /// Whether more keys are expected above the last one than between the others.
     pub(super) grows_upwards: bool,
     pub(super) expansions: u32,
+    /// Whether data nodes have blocks of all sizes.
+    pub(super) has_all_sizes: bool,
     /// Blocks lie before those extents, in a compaction, and before this block.
     pub(super) surplus: Option<(&'a Surplus, Offset)>,
     /// Blocks lie on the heap, since the pool may not be written.
@@ -93,6 +95,7 @@ impl Index {
             stores: false,
             grows_upwards: false,
             expansions: 0,
+            has_all_sizes: self.blocks.extents() >= EXTENTS_FOR_ALL_SIZES,
             surplus: None,
             on_heap: false,
         }
@@ -127,6 +130,12 @@ impl Index {
     /// Builds a root for records, whose keys ascend.
     pub(super) fn build_root(&self, records: &[Record], plan: &Plan<'_>) -> Result<Built<'_>> {
         let mut built = self.nothing_built();
+        let bytes = (records.len() * size_of::<Slot>()) as u64 * plan.expansion / 100;
+        let has_all_sizes = plan.has_all_sizes || bytes >= EXTENTS_FOR_ALL_SIZES * EXTENT_BYTES;
+        let plan = &Plan {
+            has_all_sizes,
+            ..*plan
+        };
         let per_node = self.most_records(plan).max(1);
         let wanted = (records.len() / per_node * 2).max(1).next_power_of_two();
         let log_parts = wanted.ilog2().clamp(LEAST_ROOT_LOG_PARTS, MOST_LOG_PARTS);
@@ -185,9 +194,8 @@ impl Index {
         }
         let slots = (records.len() as u64 * plan.expansion / 100).max(1);
         let mut bytes = SMALLEST_BLOCK;
-        let steps_finely = self.blocks.extents() >= EXTENTS_FOR_ALL_SIZES;
         while slot_lines(bytes) * (LINE_SLOTS as u64) < slots && bytes < self.options.data_bytes() {
-            bytes = match steps_finely {
+            bytes = match plan.has_all_sizes {
                 true => bytes * 2,
                 false => block_bytes(bytes + 1).min(self.options.data_bytes()),
             };

@@ -165,6 +165,8 @@ impl Index {
     fn cold_plan<'a>(&self, surplus: Option<&'a Surplus>) -> Plan<'a> {
         Plan {
             expansion: COLD_EXPANSION,
+            // What is left may be little, and each size of blocks takes an extent at least.
+            has_all_sizes: false,
             surplus: surplus.map(|surplus| (surplus, Offset::MAX)),
             ..self.plan()
         }

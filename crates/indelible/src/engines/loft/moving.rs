@@ -1,14 +1,14 @@
 //! Moving: a node is replaced by its successor, which has a new model, more slots or fewer, or is an inner node over several nodes.
 //!
-//! The paper retrains in a background thread, which waits until all operations of the stage before have ended. Here operations do the
-//! work, a group of slots each, and nobody waits.
+//! The paper retrains in a background thread, which waits until all operations of the stage before have ended. Here the operation that begins a move
+//! does the work, others that come by now and then move a group of slots, and nobody waits.
 //!
 //! | step | what is durable | what recovery does |
 //! |---|---|---|
 //! | 1. An insert that went far builds an empty successor, the *target*. | nothing refers to it | the sweep frees it |
 //! | 2. One exchange in DRAM, of the node's `moving`, decides which target counts; the others are freed. | as before | as before |
 //! | 3. COMMIT loft.move: `moved to` of the node. Any helper stores it. | the link to the target | touches both nodes, and finishes the move |
-//! | 4. Helpers freeze the slots of a group: empty to closed, live to frozen; and copy the frozen records, unless the target has or had the key. | copies, each with a fence | copies what the target does not know |
+//! | 4. Helpers freeze the slots of a group: empty to closed, live to frozen; and copy the frozen records, unless the target has or had the key. | copies; those of 32 slots share a fence | copies what the target does not know |
 //! | 5. When all groups are done, COMMIT loft.replace: the parent's word leads to the target. | the target is in the tree | touches the target alone; the sweep frees the node |
 //! | 6. The parent's child in DRAM is exchanged; who does it retires the node. | | |
 //!

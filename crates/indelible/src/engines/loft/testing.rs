@@ -120,6 +120,14 @@ impl Suite for Testing {
                 Swapped("loft.insert", "pool.take*"),
                 "the insert is over, and the extent is for the successor of its node: only another thread that has read the record in between shows it",
             ),
+            EquivalentMutant::seldom(
+                Swapped("loft.insert", "loft.move"),
+                "the insert begins the move, and returns after it: only another thread that has read the record in between shows it",
+            ),
+            EquivalentMutant::seldom(
+                Swapped("loft.insert", "pool.free"),
+                "the insert returns after the move that frees the extent; and an extent that is freed later is found owned, and swept",
+            ),
             EquivalentMutant::seldom(NoFlush("loft.settle"), SETTLED),
             EquivalentMutant::seldom(NoFence("loft.settle"), SETTLED),
             EquivalentMutant::seldom(

@@ -101,6 +101,10 @@ impl Suite<SpatialKind> for Testing {
             EquivalentMutant::seldom(Swapped("pmr.decide", "pmr.insert"), NO_TRANSACTION),
             EquivalentMutant::seldom(Swapped("pmr.decide", "pool.free"), FREED_LATER),
             EquivalentMutant::seldom(
+                Swapped("pmr.decide", "pmr.relocate"),
+                "the change makes room for the record that is relocated, and the relocation returns after it",
+            ),
+            EquivalentMutant::seldom(
                 Swapped("pmr.insert", "pmr.apply"),
                 "the insert has not returned when its thread finishes the change of another one",
             ),
