@@ -182,6 +182,19 @@ impl Index {
         self.build_inner(built, range, shape, records, plan)
     }
 
+    /// Bytes of the block of a data node for so many records.
+    pub(super) fn bytes_for(&self, records: usize, plan: &Plan<'_>) -> u64 {
+        let slots = (records as u64 * plan.expansion / 100).max(1);
+        let mut bytes = SMALLEST_BLOCK;
+        while slot_lines(bytes) * (LINE_SLOTS as u64) < slots && bytes < self.options.data_bytes() {
+            bytes = match plan.has_all_sizes {
+                true => bytes * 2,
+                false => block_bytes(bytes + 1).min(self.options.data_bytes()),
+            };
+        }
+        bytes
+    }
+
     /// How one data node could hold the records, if that is better than to divide them.
     fn lay_out(
         &self,
@@ -192,14 +205,7 @@ impl Index {
         if records.len() > self.most_records(plan) {
             return None;
         }
-        let slots = (records.len() as u64 * plan.expansion / 100).max(1);
-        let mut bytes = SMALLEST_BLOCK;
-        while slot_lines(bytes) * (LINE_SLOTS as u64) < slots && bytes < self.options.data_bytes() {
-            bytes = match plan.has_all_sizes {
-                true => bytes * 2,
-                false => block_bytes(bytes + 1).min(self.options.data_bytes()),
-            };
-        }
+        let bytes = self.bytes_for(records.len(), plan);
         let all = slot_lines(bytes);
         let window = plan.window.min(all / 2 + 1).max(1);
         let lines = all - window + 1;

@@ -3,7 +3,6 @@
 
 use super::Index;
 use super::build::{Built, Plan, Record};
-use super::layout::LINE_SLOTS;
 use super::node::{Child, Inner, Kin, Node, load_move};
 use super::recover::keys_of;
 use super::search::End;
@@ -203,7 +202,8 @@ impl Index {
             }
             None => {
                 let records = self.records_of(node).len();
-                node.slot_count > 2 * LINE_SLOTS && records * 100 < node.slot_count * COLD_PERCENT
+                let is_cold = records * 100 < node.slot_count * COLD_PERCENT;
+                is_cold && self.bytes_for(records, &self.cold_plan(None)) < node.block.bytes
             }
         }
     }
