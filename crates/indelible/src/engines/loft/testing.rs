@@ -101,6 +101,15 @@ impl Suite for Testing {
         const LIST: &[EquivalentMutant] = &[
             EquivalentMutant::seldom(NoFlush("loft.complete"), COMPLETED),
             EquivalentMutant::seldom(NoFence("loft.complete"), COMPLETED),
+            EquivalentMutant::seldom(Swapped("loft.complete", "loft.insert"), COMPLETED),
+            EquivalentMutant::seldom(
+                Swapped("loft.insert", "loft.complete"),
+                "an insert of one operation and the completion of another thread's record by the next: seldom neighbours, and seldom with a crash in between",
+            ),
+            EquivalentMutant::seldom(
+                NoFence("loft.replace"),
+                "the node that is replaced is used again only after an epoch, and its thread has made a fence until then, mostly",
+            ),
             EquivalentMutant::seldom(NoFence("loft.bucket"), LINKED),
             EquivalentMutant::seldom(NoFence("loft.node"), LINKED),
             EquivalentMutant::new(EarlyCommit("loft.update"), "a value depends on nothing"),
