@@ -17,7 +17,7 @@ use crate::pmem::journal::Journal;
 use crate::pmem::planted::planted;
 use crate::pmem::{Cell, Medium, Pm};
 use crate::pool::Bug;
-use crate::pool::log::Gate;
+use crate::pool::log::{Backlog, Gate};
 use crate::{Error, Result};
 use extents::Extents;
 use growth::Growth;
@@ -52,6 +52,10 @@ pub(crate) struct PoolCore {
     journal: Option<&'static Journal>,
     /// Bytes that the log may have at most.
     log_bytes: u64,
+    /// Records of earlier sessions that are not in the file yet, until [`begin_writing`](PoolCore::begin_writing).
+    backlog: Mutex<Option<Arc<Backlog>>>,
+    /// The generation of the last of these sessions; 0 without.
+    earlier: u64,
 }
 
 /// An open object, whatever its type; the layers above know which.
@@ -86,6 +90,8 @@ pub(super) struct Opening {
     pub(super) superblock: Superblock,
     pub(super) boot: [u64; 2],
     pub(super) log_bytes: u64,
+    /// Records of earlier sessions that are not in the file yet.
+    pub(super) backlog: Option<Arc<Backlog>>,
 }
 
 impl PoolCore {
@@ -97,6 +103,7 @@ impl PoolCore {
             superblock,
             boot,
             log_bytes,
+            backlog,
         } = opening;
         let length = superblock.extents * EXTENT_BYTES;
         if length > mapping.reserved() {
@@ -107,6 +114,9 @@ impl PoolCore {
         }
         mapping.map(0, length)?;
         mapping.reserve_metadata(superblock.extents)?;
+        if let Some(backlog) = &backlog {
+            mapping.complete(backlog)?;
+        }
         let is_logged = medium == Medium::Disk && !mapping.is_model();
         let journal = is_logged.then(|| Journal::new(mapping.base() as usize));
         let core = Self {
@@ -115,6 +125,8 @@ impl PoolCore {
             log: Mutex::default(),
             gate: OnceLock::new(),
             log_bytes,
+            earlier: backlog.as_ref().map_or(0, |it| it.generation()),
+            backlog: Mutex::new(backlog),
             mapping: Arc::new(mapping),
             read_only: AtomicBool::new(true),
             was_clean: superblock.clean,
@@ -186,6 +198,7 @@ impl PoolCore {
             generation: self.generation(),
             promise: self.promise,
             clean,
+            earlier: if clean { 0 } else { self.earlier },
             boot: self.boot,
             extents: extents.count,
         }

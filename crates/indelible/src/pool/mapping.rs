@@ -4,6 +4,7 @@
 //! is mapped (see `blocks`), so a full disk is an error here and never a signal later.
 
 mod blocks;
+mod late;
 
 use super::files::io_error;
 use super::layout::{EXTENT_BYTES, TABLE_AT};
@@ -56,6 +57,8 @@ pub(super) struct Mapping {
     is_memory_file: bool,
     /// Another file had blocks of this one too when it was opened.
     is_shared: AtomicBool,
+    /// After a crash, what provides the image with the log's words.
+    late: late::Late,
 }
 
 // SAFETY: the range belongs to this value alone; what is in it is accessed through atomics.
@@ -87,6 +90,7 @@ impl Mapping {
                 is_on_tmpfs: false,
                 is_memory_file: false,
                 is_shared: AtomicBool::new(false),
+                late: late::Late::default(),
             });
         }
         let fair = fair_share().max(used).max(EXTENT_BYTES);
@@ -109,6 +113,7 @@ impl Mapping {
                         is_on_tmpfs,
                         is_memory_file: huge_pages && is_on_tmpfs && !is_image,
                         is_shared: AtomicBool::new(false),
+                        late: late::Late::default(),
                         backing,
                         huge_pages,
                     }
@@ -235,6 +240,8 @@ impl Mapping {
             memory.set_length(from);
             return Ok(());
         }
+        // The thread that provides the image knows nothing of extents that go.
+        self.finish_completion();
         let address = self.base.wrapping_add(from as usize).cast::<c_void>();
         // SAFETY: the range lies in the reserved one, which is ours, and the caller has waited for all readers that might use it.
         unsafe {
@@ -447,6 +454,7 @@ impl Drop for Mapping {
         if self.is_model() {
             return;
         }
+        self.late.stop();
         // SAFETY: the range is ours, and with the mapping all references into it are gone.
         let _ = unsafe { system::unmap(self.base.cast(), self.reserved as usize) };
         if let Backing::File { file, .. } = &self.backing {

@@ -3,7 +3,7 @@
 use super::core::{Opening, PoolCore};
 use super::files::{NewFile, io_error, lock_file, open_file};
 use super::layout::{EXTENT_BYTES, SUPERBLOCK_BYTES, TABLE_AT};
-use super::log::{self, Identity, Log};
+use super::log::{self, Backlog, Identity, Last, Log};
 use super::mapping::{Access, Backing, Mapping, RAMFS, TMPFS};
 use super::superblock::{Promise, Superblock};
 use super::{Durability, system};
@@ -288,6 +288,7 @@ impl PoolOptions {
             generation: 0,
             promise,
             clean: true,
+            earlier: 0,
             boot: self.boot_words(),
             extents: 1,
         }
@@ -308,6 +309,7 @@ impl PoolOptions {
             superblock,
             boot: self.boot_words(),
             log_bytes: self.log_bytes,
+            backlog: None,
         };
         PoolCore::open(opening).map(Arc::new)
     }
@@ -323,17 +325,12 @@ impl PoolOptions {
     fn open_locked(&self, file: File, path: &Path, accept: Accept) -> Result<Arc<PoolCore>> {
         let mut superblock = read_superblock(&file, path)?;
         let has_log = !superblock.clean && superblock.promise.is_logged();
+        let mut backlog = None;
         if has_log {
-            let identity = Identity {
-                uuid: superblock.uuid,
-                generation: superblock.generation,
-            };
-            log::recover(path, &file, &identity)?;
-            // The pool may have grown since.
-            superblock = read_superblock(&file, path)?;
+            (superblock, backlog) = self.read_log(&file, path, &superblock)?;
         }
         let probe = file.try_clone().ok();
-        let core = self.open_over(superblock, accept, probe.as_ref(), |promise| {
+        let core = self.open_over(superblock, backlog, accept, probe.as_ref(), |promise| {
             Backing::File {
                 file,
                 path: path.to_owned(),
@@ -347,9 +344,36 @@ impl PoolOptions {
         Ok(core)
     }
 
+    /// Reads the log of a pool that was not closed. Returns the superblock with what the log has for it, and the records that are not in the
+    /// file: none if the pool is to have no log any more, and they are applied now.
+    fn read_log(
+        &self,
+        file: &File,
+        path: &Path,
+        superblock: &Superblock,
+    ) -> Result<(Superblock, Option<Arc<Backlog>>)> {
+        let promise = match self.durability {
+            Some(durability) => self.promise(durability, Some(file))?.0,
+            None => superblock.promise,
+        };
+        let mut backlog = Backlog::find(path, &last_session(superblock))?;
+        if !promise.is_logged() {
+            backlog.apply_to(file, path)?;
+            return Ok((read_superblock(file, path)?, None));
+        }
+        let (mut bytes, length) = superblock_bytes(file, path)?;
+        // The pool may have grown since.
+        backlog.complete_superblocks(&mut bytes);
+        let superblock = Superblock::read(path, &bytes, length)?;
+        backlog.cut_at(superblock.bytes());
+        let backlog = (!backlog.is_empty()).then(|| Arc::new(backlog));
+        Ok((superblock, backlog))
+    }
+
     fn open_over(
         &self,
         mut superblock: Superblock,
+        backlog: Option<Arc<Backlog>>,
         accept: Accept,
         file: Option<&File>,
         backing: impl FnOnce(Promise) -> Backing,
@@ -379,6 +403,7 @@ impl PoolOptions {
             superblock,
             boot: self.boot_words(),
             log_bytes: self.log_bytes,
+            backlog,
         };
         let core = Arc::new(PoolCore::open(opening)?);
         if went_down {
@@ -433,6 +458,7 @@ impl PoolOptions {
             superblock,
             boot,
             log_bytes: 0,
+            backlog: None,
         };
         Ok(Arc::new(PoolCore::open(opening)?))
     }
@@ -445,11 +471,7 @@ impl PoolOptions {
         if superblock.clean || !superblock.promise.is_logged() {
             return Ok(None);
         }
-        let identity = Identity {
-            uuid: superblock.uuid,
-            generation: superblock.generation,
-        };
-        log::verify(path, &identity).map(Some)
+        log::verify(path, &last_session(&superblock)).map(Some)
     }
 
     /// A pool in anonymous memory, which survives nothing.
@@ -484,7 +506,7 @@ impl PoolOptions {
         let length = memory.length();
         let first = &first[..first.len().min(length as usize)];
         let superblock = Superblock::read(Path::new("(memory)"), first, length)?;
-        self.open_over(superblock, accept, None, |_| {
+        self.open_over(superblock, None, accept, None, |_| {
             Backing::Memory(Arc::clone(memory))
         })
     }
@@ -595,9 +617,26 @@ fn random_uuid() -> Result<[u64; 2]> {
 }
 
 fn read_superblock(file: &File, path: &Path) -> Result<Superblock> {
+    let (bytes, length) = superblock_bytes(file, path)?;
+    Superblock::read(path, &bytes, length)
+}
+
+/// The bytes of both superblocks, as far as the file has them, and its length.
+fn superblock_bytes(file: &File, path: &Path) -> Result<(Vec<u8>, u64)> {
     let io = |errno| io_error("read", path, errno);
     let length = system::length(file).map_err(io)?;
     let mut bytes = vec![0; length.min(SUPERBLOCK_BYTES as u64) as usize];
     system::read_at(file, &mut bytes, 0).map_err(io)?;
-    Superblock::read(path, &bytes, length)
+    Ok((bytes, length))
+}
+
+/// What a superblock says of the last session of the log.
+fn last_session(superblock: &Superblock) -> Last {
+    Last {
+        identity: Identity {
+            uuid: superblock.uuid,
+            generation: superblock.generation,
+        },
+        earlier: superblock.earlier,
+    }
 }

@@ -10,7 +10,8 @@
 //! +48  generation   one more at every open for writing
 //! +56  durability   bits 0..31: 1 process, 2 power loss, 3 power-loss protocol forced on an ordinary file, 4 power loss with a log,
 //!                   5 power loss with a log that is synced at intervals; bits 32..63: of 5, the interval in milliseconds
-//! +64  clean        1 after a clean close, 0 while open for writing
+//! +64  state        1 after a clean close; while open for writing twice the generation of the earlier session whose log this session
+//!                   continues, or 0 if there is none
 //! +72  boot         16 bytes: the boot identity of the machine that has, or last had, the pool open for writing
 //! +88  extents      length of the pool in extents of 2 MiB, including extent 0
 //! +96  checksum     CRC-32 of bytes 0..96; in all versions
@@ -121,6 +122,8 @@ pub(super) struct Superblock {
     pub(super) generation: u64,
     pub(super) promise: Promise,
     pub(super) clean: bool,
+    /// The generation of an earlier session whose log may have records that are not in the file yet; 0 if there is none. See `pool::log`.
+    pub(super) earlier: u64,
     pub(super) boot: [u64; 2],
     pub(super) extents: u64,
 }
@@ -202,7 +205,7 @@ impl Superblock {
             self.sequence,
             self.generation,
             self.promise.word(),
-            u64::from(self.clean),
+            if self.clean { 1 } else { self.earlier << 1 },
             self.boot[0],
             self.boot[1],
             self.extents,
@@ -261,7 +264,10 @@ impl Superblock {
         }
         // Both count one at a time, so that neither gets there honestly.
         let counts = words[5].max(words[6]) < 1 << 63;
-        let is_possible = counts && words[8] <= 1 && (1..=MAX_EXTENTS).contains(&words[11]);
+        // An earlier session has a lower generation.
+        let is_state =
+            words[8] == 1 || words[8] & 1 == 0 && (words[8] == 0 || words[8] >> 1 < words[6]);
+        let is_possible = counts && is_state && (1..=MAX_EXTENTS).contains(&words[11]);
         let Some(promise) = Promise::from_word(words[7]).filter(|_| is_possible) else {
             return Err(damaged());
         };
@@ -271,6 +277,7 @@ impl Superblock {
             generation: words[6],
             promise,
             clean: words[8] == 1,
+            earlier: words[8] >> 1,
             boot: [words[9], words[10]],
             extents: words[11],
         })
@@ -309,6 +316,7 @@ mod tests {
             generation: 3,
             promise: Promise::Process,
             clean: false,
+            earlier: 2,
             boot: [4, 5],
             extents: 1,
         }

@@ -4,6 +4,8 @@
 //! makes, or a thread that [`spawn`] has started for it, returns an error of the test's choice (see `faults`). In all
 //! other builds nothing is counted.
 
+mod absent;
+
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::{Errno, Result, retry_on_intr};
 use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags};
@@ -12,6 +14,7 @@ use std::fs::File;
 use std::path::Path;
 use std::thread::{Builder, JoinHandle};
 
+pub(super) use absent::Absent;
 pub(super) use rustix::fs::{Stat, StatVfs};
 
 /// Fails if a test wants this call to.

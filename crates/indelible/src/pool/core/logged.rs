@@ -24,14 +24,14 @@ pub(super) struct OpenLog {
 }
 
 impl PoolCore {
-    /// Marks the pool as open, and begins a new log for it.
+    /// Marks the pool as open, and begins a new session of its log.
     ///
     /// | step | after a crash behind it |
     /// |---|---|
-    /// | 1. cut off what the file has behind the pool's end | the pool as it was closed, or recovered |
-    /// | 2. the file of the log has its name | as before: a log of an earlier session is not looked at, or applied once more |
-    /// | 3. the superblocks say that the pool is open, in a new session | a session without records |
-    /// | 4. segments for the new session | as before |
+    /// | 1. the file of the log has its name | as before: of a pool that was closed, the log of an earlier session is not looked at |
+    /// | 2. the superblocks say that the pool is open, in a new session | a session without records; see `log::backlog` for what earlier ones have left |
+    /// | 3. cut off what the file has behind the pool's end | as before |
+    /// | 4. a segment for the new session | as before |
     pub(super) fn begin_log(&self, extents: &mut Extents) -> Result<()> {
         if self.mapping.is_model() {
             self.write_superblock(extents, false, "pool.open");
@@ -39,8 +39,6 @@ impl PoolCore {
             let _ = self.gate.set(Arc::new(Gate::model()));
             return Ok(());
         }
-        // What lies there may be anything, and extents that the pool grows by are zero in the image.
-        self.mapping.cut_file(extents.count * EXTENT_BYTES)?;
         let (is_strict, interval) = match self.promise {
             Promise::LoggedAtIntervals(interval) => {
                 (false, Some(Duration::from_millis(interval.into())))
@@ -48,8 +46,15 @@ impl PoolCore {
             _ => (true, None),
         };
         let way = if is_strict { Way::Written } else { Way::Shared };
-        let file = Log::open_file(self.mapping.path(), self.uuid, self.log_bytes, way)?;
+        let backlog = lock(&self.backlog).take();
+        let taken = backlog.as_ref().map_or(0, |it| it.slots().len());
+        let path = self.mapping.path();
+        let file = Log::open_file(path, self.uuid, self.log_bytes, taken, way)?;
         self.write_superblock_directly(extents, false)?;
+        // What lies there may be anything, and extents that the pool grows by are zero in the image. Not earlier: the superblock that was
+        // in the file may say that they belong to the pool.
+        let length = extents.count * EXTENT_BYTES;
+        self.mapping.cut_file(length)?;
         let identity = Identity {
             uuid: self.uuid,
             generation: self.generation(),
@@ -57,7 +62,8 @@ impl PoolCore {
         let Some(data) = self.mapping.file() else {
             return Ok(());
         };
-        let log = Arc::new(Log::begin_in(identity, file, data, self.mapping.path())?);
+        let log = Log::begin_in(identity, length / 8, file, data, path, backlog)?;
+        let log = Arc::new(log);
         let threads = Threads::start(&log, interval)?;
         let _ = self.gate.set(Arc::new(Gate::new(&log, is_strict)));
         if let Some(journal) = self.journal {

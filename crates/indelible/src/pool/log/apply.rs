@@ -11,6 +11,7 @@
 //! The superblock has a step of its own, since it has to be read before the log is: a power cut while both of its copies are being
 //! written would leave none.
 
+use super::backlog::Backlog;
 use super::device::DataFile;
 use super::record::{self, HEADER_WORDS, Identity, Record, SEGMENT_BYTES, SEGMENT_WORDS, runs};
 use super::{Bug, Log};
@@ -21,12 +22,12 @@ use crate::pool::layout::COPY_BYTES;
 use crate::{Error, Result};
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::TryLockError;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, TryLockError};
 use std::time::Duration;
 
 /// Words of the two copies of the superblock.
-const SUPERBLOCK_WORDS: u64 = 2 * COPY_BYTES as u64 / 8;
+pub(super) const SUPERBLOCK_WORDS: u64 = 2 * COPY_BYTES as u64 / 8;
 
 /// Bytes of a page, the unit of the page cache.
 const PAGE_BYTES: u64 = 4096;
@@ -57,6 +58,8 @@ pub(super) struct Applier {
     bytes: Vec<u8>,
     /// Whether places are announced before they are written.
     reads_ahead: bool,
+    /// What earlier sessions have left, until it is applied.
+    pub(super) backlog: Option<Arc<Backlog>>,
 }
 
 impl Applier {
@@ -69,6 +72,7 @@ impl Applier {
             words: Vec::new(),
             bytes: Vec::new(),
             reads_ahead: false,
+            backlog: None,
         })
     }
 
@@ -84,6 +88,11 @@ impl Applier {
         for (at, words) in runs(payload) {
             self.words.extend((at..).zip(words.iter().copied()));
         }
+    }
+
+    /// Notes a word.
+    pub(super) fn add_word(&mut self, word: Word) {
+        self.words.push(word);
     }
 
     /// Writes what was noted into the file, of which `length` bytes exist. What lies beyond them was cut off after the words were logged.
@@ -113,7 +122,7 @@ impl Applier {
         Ok(())
     }
 
-    fn note_superblocks(&mut self, words: &[Word]) {
+    pub(super) fn note_superblocks(&mut self, words: &[Word]) {
         for &(at, value) in words {
             let at = at as usize * 8;
             self.superblocks[at..at + 8].copy_from_slice(&value.to_ne_bytes());
@@ -223,6 +232,7 @@ impl<'a> Reader<'a> {
 impl Log {
     /// Applies all records before `to`, which are durable, to the pool's file, and frees their segments.
     pub(super) fn apply_until(&self, applier: &mut Applier, to: u64) -> Result<()> {
+        self.apply_backlog(applier)?;
         loop {
             let from = self.applied.load(Ordering::Acquire);
             if from >= to {
@@ -237,7 +247,7 @@ impl Log {
     fn apply_step(&self, applier: &mut Applier, positions: Range<u64>) -> Result<()> {
         let used = self.used_segments();
         let segment_of = |ordinal| self.segment_among(&used, ordinal);
-        let mut reader = Reader::new(self.identity, &segment_of, positions.clone());
+        let mut reader = Reader::new(self.session.identity, &segment_of, positions.clone());
         while let Some(payload) = reader.next() {
             applier.add(payload);
         }
@@ -249,6 +259,28 @@ impl Log {
         }
         self.applied.store(positions.end, Ordering::Release);
         self.free_until(positions.end)
+    }
+
+    /// Applies what earlier sessions have left, and gives their segments to this one. (Steps 4 to 6 in `backlog`.)
+    pub(super) fn apply_backlog(&self, applier: &mut Applier) -> Result<()> {
+        let Some(backlog) = applier.backlog.take() else {
+            return Ok(());
+        };
+        let applied = backlog.apply(applier, &*self.data);
+        self.fail(applied)?;
+        if !planted(Bug::FreedBeforeSync) {
+            let synced = applier.finish(&*self.data);
+            self.fail(synced)?;
+        }
+        self.applied.store(self.begin, Ordering::Release);
+        lock(&self.appender).unprepared.extend(backlog.slots());
+        self.room.notify_all();
+        Ok(())
+    }
+
+    /// Whether records of earlier sessions are not in the pool's file yet.
+    pub(super) fn has_backlog(&self) -> bool {
+        self.applied() < self.begin
     }
 
     pub(super) fn applied(&self) -> u64 {

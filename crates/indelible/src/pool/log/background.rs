@@ -100,6 +100,9 @@ impl Log {
         self.expect_sound()?;
         let used = lock(&self.appender).used.len();
         let is_needed = used > self.device.most_segments() / 2 || self.is_short() && self.is_lean();
+        if self.has_backlog() {
+            self.apply_backlog(&mut lock(&self.applier))?;
+        }
         if is_needed {
             self.apply_all(&mut lock(&self.applier))?;
         }

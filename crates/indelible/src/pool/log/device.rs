@@ -214,7 +214,7 @@ impl LogFile {
         let segments = || (0..self.segments()).map(|slot| self.segment(slot));
         let mut uuids = segments()
             .filter_map(Header::read)
-            .map(|it| it.identity.uuid);
+            .map(|it| it.session.identity.uuid);
         let is_own = match uuids.next() {
             // Power that fails while a header is written may leave anything in its sector.
             Some(first) => first == uuid && uuids.all(|other| other == uuid),

@@ -14,7 +14,8 @@
 //! | `group` | waiting for the disk: group commit |
 //! | `record` | the bytes of segments and records |
 //! | `apply` | writing records into the pool's file: by the applier, after a crash, and for a backup |
-//! | `recover` | finding the records after a crash |
+//! | `recover` | after a crash: the sessions whose records count |
+//! | `backlog` | their records, until they are in the pool's file |
 //! | `gate` | what operations wait for, and what readers may see |
 //! | `device` | the two files |
 //! | `simulate` | a disk that is cut off at any moment, for tests and the crash checker |
@@ -36,6 +37,7 @@
 
 mod apply;
 mod background;
+mod backlog;
 mod device;
 mod gate;
 mod group;
@@ -47,23 +49,26 @@ pub(crate) mod simulate;
 mod tests;
 
 pub(crate) use background::Threads;
+pub(crate) use backlog::Backlog;
 pub(crate) use device::{LogFile, Way, log_path};
 pub(crate) use gate::Gate;
 pub(crate) use record::Identity;
-pub(crate) use recover::{Recovered, recover, verify};
+pub(crate) use recover::{Last, Recovered, verify};
 
 use crate::concurrency::sync::lock;
 use crate::pmem::journal::{Sink, Word};
 use crate::pmem::planted::planted;
 use crate::{Error, Result};
 use device::{DataFile, LogDevice, PlainFile, put};
-use record::{Encoded, HEADER_WORDS, RECORD_WORDS, SECTOR_WORDS, SEGMENT_BYTES, SEGMENT_WORDS};
+use record::{
+    Encoded, HEADER_WORDS, RECORD_WORDS, SECTOR_WORDS, SEGMENT_BYTES, SEGMENT_WORDS, Session,
+};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread::Thread;
 
 crate::pmem::planted::bugs! { "log":
@@ -87,11 +92,21 @@ crate::pmem::planted::bugs! { "log":
     NoPadding,
     /// A failed sync counts as one that succeeded.
     SyncErrorIgnored,
+    /// After a crash, a session that the last one continues is not looked for.
+    EarlierSessionForgotten,
+    /// Words of superblocks count, whichever session has written them.
+    OldSuperblocksCount,
+    /// Words count that lie behind the end of the pool.
+    BacklogNotCut,
+    /// A session begins to use the segments of an earlier one before their records are applied.
+    BacklogOverwritten,
 }
 
 /// The log of an open pool.
 pub(crate) struct Log {
-    identity: Identity,
+    session: Session,
+    /// Position of the first record.
+    begin: u64,
     device: Box<dyn LogDevice>,
     data: Box<dyn DataFile>,
     appender: Mutex<Appender>,
@@ -158,32 +173,46 @@ thread_local! {
 }
 
 impl Log {
-    /// Begins a log of a new session on `device`, whose contents are not needed any more. The superblock that has the session's
-    /// generation is on the disk already.
+    /// Begins a log of a new session on `device`. Of what it has, only the records of `backlog` are still needed. The superblock that has the
+    /// session's generation is on the disk already. The pool has `words` words.
     fn begin(
         identity: Identity,
+        words: u64,
         device: Box<dyn LogDevice>,
         data: Box<dyn DataFile>,
+        backlog: Option<Arc<Backlog>>,
     ) -> Result<Self> {
-        while device.segments() < LEAST_SEGMENTS {
-            if !device.add_segment()? {
-                let bytes = LEAST_SEGMENTS as u64 * SEGMENT_BYTES;
-                return Err(Error::NoSpace(format!("a log needs {bytes} bytes")));
-            }
-        }
-        let applier = apply::Applier::new(&*data)?;
-        let log = Self {
+        let taken: Vec<usize> = match &backlog {
+            Some(backlog) if !planted(Bug::BacklogOverwritten) => backlog.slots().to_vec(),
+            _ => Vec::new(),
+        };
+        let backlog = Self::make_space(&*device, &*data, taken.len(), backlog)?;
+        let mut applier = apply::Applier::new(&*data)?;
+        let first = backlog.as_ref().map_or(0, |it| it.next_ordinal);
+        let begin = first * SEGMENT_BYTES + HEADER_WORDS as u64 * 8;
+        let applied = backlog.as_ref().map_or(begin, |it| it.begin);
+        let session = Session {
             identity,
+            first,
+            words,
+            earlier: backlog.as_ref().and_then(|it| it.end),
+        };
+        let is_free = |slot: &usize| backlog.is_none() || !taken.contains(slot);
+        let unprepared = (0..device.segments()).filter(is_free).collect();
+        applier.backlog = backlog;
+        let log = Self {
+            session,
+            begin,
             data,
             appender: Mutex::new(Appender {
                 used: VecDeque::new(),
                 prepared: VecDeque::new(),
-                unprepared: (0..device.segments()).collect(),
+                unprepared,
                 at: HEADER_WORDS,
             }),
-            appended: AtomicU64::new(0),
-            durable: AtomicU64::new(0),
-            applied: AtomicU64::new(0),
+            appended: AtomicU64::new(begin),
+            durable: AtomicU64::new(begin),
+            applied: AtomicU64::new(applied),
             group: group::Group::default(),
             applier: Mutex::new(applier),
             failure: OnceLock::new(),
@@ -195,26 +224,52 @@ impl Log {
             tenders: Mutex::new(Vec::new()),
             device,
         };
-        // The others are prepared when they are needed. Each takes a sync, and an open shall not wait for as many as an earlier
-        // session has used.
-        for ordinal in 0..=background::PREPARED_SEGMENTS {
-            log.prepare_left(ordinal as u64)?;
-        }
-        let first = lock(&log.appender)
+        // The others are prepared by a thread of their own. Each takes a sync, and an open does not wait for more than one.
+        log.prepare_left(first)?;
+        let mut appender = lock(&log.appender);
+        let slot = appender
             .prepared
             .pop_front()
             .expect("invariant: a log has segments");
-        lock(&log.appender).used.push_back((0, first));
-        let begin = HEADER_WORDS as u64 * 8;
-        for position in [&log.appended, &log.durable, &log.applied] {
-            position.store(begin, Ordering::Release);
-        }
+        appender.used.push_back((first, slot));
+        drop(appender);
         Ok(log)
     }
 
+    /// Makes sure that there are enough segments, and one beside the `taken` ones of the backlog. If the log cannot be made longer, the
+    /// backlog is applied now, and none is left.
+    fn make_space(
+        device: &dyn LogDevice,
+        data: &dyn DataFile,
+        mut taken: usize,
+        mut backlog: Option<Arc<Backlog>>,
+    ) -> Result<Option<Arc<Backlog>>> {
+        while device.segments() < LEAST_SEGMENTS.max(taken + 1) {
+            if device.add_segment()? {
+                continue;
+            }
+            let Some(applied) = backlog.take() else {
+                let bytes = LEAST_SEGMENTS as u64 * SEGMENT_BYTES;
+                return Err(Error::NoSpace(format!("a log needs {bytes} bytes")));
+            };
+            applied.apply_into(data)?;
+            taken = 0;
+        }
+        Ok(backlog)
+    }
+
     /// Opens the file for the log of the pool at `path`, or creates it. What it has must be from this pool.
-    pub(crate) fn open_file(path: &Path, uuid: [u64; 2], bytes: u64, way: Way) -> Result<LogFile> {
-        let most = (bytes / SEGMENT_BYTES).max(LEAST_SEGMENTS as u64) as usize;
+    /// `taken` segments of it are not free yet.
+    pub(crate) fn open_file(
+        path: &Path,
+        uuid: [u64; 2],
+        bytes: u64,
+        taken: usize,
+        way: Way,
+    ) -> Result<LogFile> {
+        let most = ((bytes / SEGMENT_BYTES) as usize)
+            .max(LEAST_SEGMENTS)
+            .max(taken + 1);
         let file = LogFile::open(log_path(path), most, Some(0o600), way)?;
         file.expect_own(uuid)?;
         file.sync_name()?;
@@ -224,12 +279,14 @@ impl Log {
     /// Begins a log in that file for the pool in `data`, which is at `path`.
     pub(crate) fn begin_in(
         identity: Identity,
+        words: u64,
         file: LogFile,
         data: &File,
         path: &Path,
+        backlog: Option<Arc<Backlog>>,
     ) -> Result<Self> {
         let data = PlainFile::reopened(data, path)?;
-        Self::begin(identity, Box::new(file), Box::new(data))
+        Self::begin(identity, words, Box::new(file), Box::new(data), backlog)
     }
 
     /// Removes the log of a pool that is clean, or that has none any more. A hint: a log that stays is not looked at.
@@ -239,8 +296,9 @@ impl Log {
 
     /// Writes the header of a free segment, and offers it for records when the header is on the disk (I3).
     fn prepare(&self, ordinal: u64, slot: usize) -> Result<()> {
-        put(self.device.segment(slot), 0, &self.identity.header(ordinal));
-        self.device.write_out(slot, 0..8)?;
+        let header = self.session.header(ordinal, self.durable());
+        put(self.device.segment(slot), 0, &header);
+        self.device.write_out(slot, 0..header.len())?;
         if !planted(Bug::HeaderNotSynced) {
             self.device.sync_beside()?;
         }
@@ -296,7 +354,7 @@ impl Log {
                 self.make_room()?;
                 continue;
             }
-            encoded.seal(&self.identity, appender.position());
+            encoded.seal(&self.session.identity, appender.position());
             let segment = self.device.segment(appender.current().1);
             let at = appender.at;
             // The words before the head, so that a killed process leaves no head without its payload.
@@ -330,7 +388,7 @@ impl Log {
     /// Writes padding of this many words. A single word that is left at the end of a segment stays as it is.
     fn fill(&self, appender: &mut Appender, words: usize) {
         if words >= RECORD_WORDS {
-            let record = record::padding(&self.identity, words, appender.position());
+            let record = record::padding(&self.session.identity, words, appender.position());
             let segment = self.device.segment(appender.current().1);
             put(segment, appender.at, &record);
         }

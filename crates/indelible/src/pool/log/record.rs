@@ -2,9 +2,19 @@
 //!
 //! ```text
 //! segment: 1 MiB, at a multiple of that in the file PATH.log
-//! +0     header: the first 64 bytes of a 4 KiB sector
-//!        +0 "INDELLOG" +8 format (1) +16 uuid of the pool (16 bytes) +32 generation of the pool +40 ordinal +48 zero
-//!        +56 checksum of the words before
+//! +0     header: the first 128 bytes of a 4 KiB sector
+//!        +0   "INDELLOG"
+//!        +8   format (2; in format 1 the word at +56 is the checksum, and there are no others behind it)
+//!        +16  uuid of the pool, 16 bytes
+//!        +32  generation of the pool: the session
+//!        +40  ordinal of the segment
+//!        +48  ordinal of the first segment of the session
+//!        +56  words in the pool when the session began
+//!        +64  generation of the earlier session that the session continues, 0 if there is none
+//!        +72  position where the log of that session ends
+//!        +80  position up to which the log was on the disk when this header was written
+//!        +88  zero
+//!        +120 checksum of the words before
 //! +4096  records, one after the other
 //!
 //! record: 8-byte words
@@ -15,8 +25,9 @@
 //! ```
 //!
 //! A *position* is the ordinal of a segment, times its length, plus the place in it. Positions only grow while a pool is open, also
-//! where a segment of the file is used again; at the next open they begin anew, with another generation. The checksum depends on the
-//! generation and the position, so that nothing that was written to this place earlier, or elsewhere, is mistaken for a record.
+//! where a segment of the file is used again, and from a session to one that continues it; where nothing is continued they begin anew,
+//! with another generation. The checksum depends on the generation and the position, so that nothing that was written to this place
+//! earlier, or elsewhere, is mistaken for a record.
 
 use crate::pmem::geometry::sized_in_tests;
 use crate::pmem::journal::{MOST_WORDS, Word};
@@ -37,7 +48,11 @@ pub(super) const HEADER_WORDS: usize = SECTOR_WORDS;
 pub(super) const RECORD_WORDS: usize = 2;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"INDELLOG");
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
+const FORMAT_WITHOUT_SESSIONS: u64 = 1;
+/// Words of a header, of either format.
+const WORDS_OF_HEADER: usize = 16;
+const WORDS_OF_OLD_HEADER: usize = 8;
 const BATCH: u64 = 1;
 const PADDING: u64 = 2;
 /// Bits of a run's first word that say where the run belongs.
@@ -74,43 +89,77 @@ impl Identity {
             .into_iter()
             .fold(digest, mix)
     }
+}
 
-    /// The header of the segment `ordinal`.
-    pub(super) fn header(&self, ordinal: u64) -> [u64; 8] {
-        let [a, b] = self.uuid;
-        let mut words = [MAGIC, FORMAT, a, b, self.generation, ordinal, 0, 0];
-        words[7] = digest(words[..7].iter().copied());
+/// A session of a log, as each header of its segments tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Session {
+    pub(super) identity: Identity,
+    /// Ordinal of the first segment.
+    pub(super) first: u64,
+    /// Words in the pool when the session began. What earlier sessions wrote behind them had been cut off.
+    pub(super) words: u64,
+    /// The session that this one continues: its generation, and where its log ends.
+    pub(super) earlier: Option<(u64, u64)>,
+}
+
+impl Session {
+    /// The header of the segment `ordinal`, written when the log was on the disk up to `durable`.
+    pub(super) fn header(&self, ordinal: u64, durable: u64) -> [u64; WORDS_OF_HEADER] {
+        let Identity { uuid, generation } = self.identity;
+        let (earlier, end) = self.earlier.unwrap_or_default();
+        let (first, pool) = (self.first, self.words);
+        let mut words = [0; WORDS_OF_HEADER];
+        words[..11].copy_from_slice(&[
+            MAGIC, FORMAT, uuid[0], uuid[1], generation, ordinal, first, pool, earlier, end,
+            durable,
+        ]);
+        words[WORDS_OF_HEADER - 1] = digest(words[..WORDS_OF_HEADER - 1].iter().copied());
         words
-    }
-
-    /// The ordinal of a segment of this session, from its header.
-    pub(super) fn ordinal(&self, segment: &[AtomicU64]) -> Option<u64> {
-        let header = Header::read(segment)?;
-        (header.identity == *self).then_some(header.ordinal)
     }
 }
 
 /// What a segment's header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    pub(super) identity: Identity,
+    pub(super) session: Session,
     pub(super) ordinal: u64,
+    /// Where the log was on the disk for certain when the header was written.
+    pub(super) durable: u64,
 }
 
 impl Header {
     /// The header of a segment, if it has a whole one.
     pub(super) fn read(segment: &[AtomicU64]) -> Option<Self> {
-        let words: [u64; 8] = std::array::from_fn(|i| segment[i].load(Ordering::Relaxed));
-        let is_header = words[0] == MAGIC && words[1] == FORMAT;
-        let is_whole = words[7] == digest(words[..7].iter().copied());
+        let mut words: [u64; WORDS_OF_HEADER] =
+            std::array::from_fn(|i| segment[i].load(Ordering::Relaxed));
+        let length = match words[1] {
+            FORMAT => WORDS_OF_HEADER,
+            FORMAT_WITHOUT_SESSIONS => WORDS_OF_OLD_HEADER,
+            _ => return None,
+        };
+        let is_whole = words[length - 1] == digest(words[..length - 1].iter().copied());
         // Ordinals count one at a time, so that a position never overflows.
-        let is_possible = words[5] < 1 << 40;
-        (is_header && is_whole && is_possible).then(|| Self {
-            identity: Identity {
-                uuid: [words[2], words[3]],
-                generation: words[4],
+        let is_possible = words[5] < 1 << 40 && words[6] <= words[5];
+        if words[0] != MAGIC || !is_whole || !is_possible {
+            return None;
+        }
+        if length == WORDS_OF_OLD_HEADER {
+            // Every session began with ordinal 0, and nothing was cut off behind it.
+            words[6..].copy_from_slice(&[0, u64::MAX, 0, 0, 0, 0, 0, 0, 0, 0]);
+        }
+        Some(Self {
+            session: Session {
+                identity: Identity {
+                    uuid: [words[2], words[3]],
+                    generation: words[4],
+                },
+                first: words[6],
+                words: words[7],
+                earlier: (words[8] != 0).then_some((words[8], words[9])),
             },
             ordinal: words[5],
+            durable: words[10],
         })
     }
 }
@@ -168,14 +217,20 @@ pub(super) fn padding(identity: &Identity, words: usize, position: u64) -> [u64;
     [head, identity.seal(0, head, position)]
 }
 
+/// Where a run belongs, and how many words it has, from its first word.
+pub(super) fn place_of(first: u64) -> (u64, u64) {
+    (first & ((1 << PLACE_BITS) - 1), first >> PLACE_BITS)
+}
+
 /// The runs of a batch: where each belongs, and its words.
 pub(super) fn runs(payload: &[u64]) -> impl Iterator<Item = (u64, &[u64])> {
     let mut rest = payload;
     std::iter::from_fn(move || {
         let (&first, words) = rest.split_first()?;
-        let (run, after) = words.split_at((first >> PLACE_BITS) as usize);
+        let (place, length) = place_of(first);
+        let (run, after) = words.split_at(length as usize);
         rest = after;
-        Some((first & ((1 << PLACE_BITS) - 1), run))
+        Some((place, run))
     })
 }
 

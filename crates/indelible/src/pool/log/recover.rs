@@ -1,12 +1,18 @@
-//! After a crash: the records of the last session, found and applied.
+//! After a crash: the sessions whose records count, and what is done with them.
 //!
 //! The superblock in the pool's file says which session was the last one. Of the segments that have its generation in their headers,
 //! those count that lead to the highest ordinal without a gap (I3). Records are read from the first of them to the first place
 //! where there is no whole record: that is where the log ends, whatever may follow.
+//!
+//! That session may have begun while records of an earlier one were not in the file yet (see `backlog`). Then its headers say which
+//! session it continues, and where the log of that one ends. If the session's first segment is still there, so may be segments of the
+//! earlier session, and these come before it; otherwise all that came before is in the file. If a crash came before the
+//! session had a segment, the superblock names the earlier session.
 
 use super::apply::{Applier, Reader};
+use super::backlog::Backlog;
 use super::device::{DataFile, LogDevice, LogFile, PlainFile, Way};
-use super::record::{HEADER_WORDS, Header, Identity, SEGMENT_BYTES};
+use super::record::{Header, Identity, SEGMENT_BYTES};
 use super::{Bug, Log, log_path};
 use crate::concurrency::sync::lock;
 use crate::pmem::planted::planted;
@@ -14,96 +20,173 @@ use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
 
 /// What was found in a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Recovered {
-    /// Whole records of the session.
+    /// Whole records of the sessions that count.
     pub(crate) records: u64,
     /// Bytes of the log from the first of them to the end of the last.
     pub(crate) bytes: u64,
 }
 
-/// Log that is read before its words are written: bounds the memory that a recovery takes.
-const BYTES_AT_ONCE: u64 = 8 << 20;
+/// What the superblock says of the last session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Last {
+    pub(crate) identity: Identity,
+    /// The generation of the session that it continues; 0 if there is none.
+    pub(crate) earlier: u64,
+}
 
-/// The segments of a session, without a gap, by ordinal.
-fn segments_of(device: &dyn LogDevice, identity: &Identity) -> BTreeMap<u64, usize> {
-    let mut segments: BTreeMap<u64, usize> = (0..device.segments())
-        .filter_map(|slot| Some((identity.ordinal(device.segment(slot))?, slot)))
+/// A session, as far as its records count.
+pub(super) struct Part {
+    pub(super) identity: Identity,
+    /// Segments without a gap, by ordinal.
+    pub(super) segments: BTreeMap<u64, usize>,
+    /// Where its log ends, if the session that continues it says so.
+    pub(super) end: Option<u64>,
+    /// Words of the pool that count. What lay behind them was cut off before a later session began.
+    pub(super) words: u64,
+    /// Up to here the log was on the disk when the last of its headers was written.
+    durable: u64,
+}
+
+/// The sessions whose records count, oldest first.
+pub(super) struct Sessions {
+    pub(super) parts: Vec<Part>,
+    /// An ordinal that no segment has had.
+    pub(super) next_ordinal: u64,
+}
+
+impl Sessions {
+    /// Finds them by the headers of the segments.
+    pub(super) fn find(device: &dyn LogDevice, last: &Last) -> Self {
+        let headers: Vec<(usize, Header)> = (0..device.segments())
+            .filter_map(|slot| Some((slot, Header::read(device.segment(slot))?)))
+            .filter(|(_, header)| header.session.identity.uuid == last.identity.uuid)
+            .collect();
+        let next_ordinal = headers.iter().map(|(_, header)| header.ordinal + 1).max();
+        let mut parts = Vec::new();
+        let mut words = u64::MAX;
+        let mut wanted = Some((last.identity.generation, None));
+        while let Some((generation, end)) = wanted.take() {
+            let Some(part) = part_of(&headers, generation, end, words) else {
+                if parts.is_empty() && generation == last.identity.generation && last.earlier != 0 {
+                    wanted = Some((last.earlier, None));
+                }
+                continue;
+            };
+            let oldest = part.segments.first_key_value();
+            let session = oldest.and_then(|(ordinal, slot)| {
+                let (_, header) = headers.iter().find(|(other, _)| other == slot)?;
+                (header.session.first == *ordinal).then_some(header.session)
+            });
+            if let Some(session) = session {
+                words = words.min(session.words);
+                // Generations grow: whatever a damaged header says, this ends.
+                wanted = session
+                    .earlier
+                    .filter(|&(earlier, _)| earlier < generation)
+                    .map(|(earlier, end)| (earlier, Some(end)));
+            }
+            parts.push(part);
+            if planted(Bug::EarlierSessionForgotten) {
+                break;
+            }
+        }
+        parts.reverse();
+        Self {
+            parts,
+            next_ordinal: next_ordinal.unwrap_or(0),
+        }
+    }
+
+    /// Makes all of their records durable. If the process has died and the machine has not, there are records that are not on the disk yet
+    /// (I2). An earlier session was made durable before the next one began.
+    fn sync(&self, device: &dyn LogDevice) -> Result<()> {
+        if let Some(newest) = self.parts.last() {
+            let doubtful = newest.durable / SEGMENT_BYTES;
+            let segments = newest.segments.range(doubtful..);
+            segments.for_each(|(_, &slot)| device.touch(slot));
+        }
+        if planted(Bug::RecoveryAheadOfSync) {
+            return Ok(());
+        }
+        device.sync()
+    }
+}
+
+/// The segments of a session up to `end`, without a gap; `None` if the last one is not there any more.
+fn part_of(
+    headers: &[(usize, Header)],
+    generation: u64,
+    end: Option<u64>,
+    words: u64,
+) -> Option<Part> {
+    // An end that lies at the end of a segment belongs to that segment.
+    let last = end.map(|end| (end - 1) / SEGMENT_BYTES);
+    let of_session: Vec<&(usize, Header)> = headers
+        .iter()
+        .filter(|(_, header)| header.session.identity.generation == generation)
+        .filter(|(_, header)| last.is_none_or(|last| header.ordinal <= last))
         .collect();
-    let Some((&last, _)) = segments.last_key_value() else {
-        return segments;
-    };
-    let mut first = last;
+    let mut segments: BTreeMap<u64, usize> = of_session
+        .iter()
+        .map(|(slot, header)| (header.ordinal, *slot))
+        .collect();
+    let (&highest, _) = segments.last_key_value()?;
+    if last.is_some_and(|last| last != highest) {
+        return None;
+    }
+    let mut first = highest;
     while first > 0 && segments.contains_key(&(first - 1)) {
         first -= 1;
     }
-    segments.split_off(&first)
+    Some(Part {
+        identity: of_session[0].1.session.identity,
+        segments: segments.split_off(&first),
+        end,
+        words,
+        durable: of_session.iter().map(|(_, it)| it.durable).max()?,
+    })
 }
 
-/// Calls `work` for each batch of the session, and whenever some of the log has been read.
-fn read_all(
-    device: &dyn LogDevice,
-    identity: &Identity,
-    mut add: impl FnMut(&[u64]),
-    mut between: impl FnMut() -> Result<()>,
-) -> Result<Recovered> {
-    let segments = segments_of(device, identity);
-    let Some((&first, _)) = segments.first_key_value() else {
-        return Ok(Recovered::default());
-    };
-    let segment_of =
-        |ordinal: u64| -> Option<&[AtomicU64]> { Some(device.segment(*segments.get(&ordinal)?)) };
-    let begin = first * SEGMENT_BYTES + HEADER_WORDS as u64 * 8;
-    let mut reader = Reader::new(*identity, &segment_of, begin..u64::MAX);
-    let (mut records, mut done) = (0, begin);
-    while let Some(payload) = reader.next() {
-        add(payload);
-        records += 1;
-        if reader.position - done > BYTES_AT_ONCE {
-            done = reader.position;
-            between()?;
-        }
+/// Finds the records that count, and makes them durable.
+pub(super) fn find(device: Box<dyn LogDevice>, last: &Last) -> Result<Backlog> {
+    let sessions = Sessions::find(&*device, last);
+    sessions.sync(&*device)?;
+    Backlog::read(device, sessions, last)
+}
+
+impl Backlog {
+    /// Finds the records of the pool at `path` that count, and makes them durable. They are not in the pool's file yet.
+    pub(crate) fn find(path: &Path, last: &Last) -> Result<Self> {
+        let backlog = find(Box::new(open(path, last)?), last)?;
+        let Recovered { records, bytes } = backlog.recovered();
+        tracing::info!(records, bytes, "the log of the last session was read");
+        Ok(backlog)
     }
-    between()?;
-    let bytes = reader.position - begin;
-    Ok(Recovered { records, bytes })
-}
 
-/// Applies the log of the session `identity` to the pool's file, and waits until that is on the disk.
-pub(super) fn recover_from(
-    device: &dyn LogDevice,
-    data: &dyn DataFile,
-    identity: &Identity,
-) -> Result<Recovered> {
-    // If the process has died and the machine has not, there are records that are not on the disk yet (I2).
-    segments_of(device, identity)
-        .values()
-        .for_each(|&slot| device.touch(slot));
-    if !planted(Bug::RecoveryAheadOfSync) {
-        device.sync()?;
+    /// Applies them to the pool's file now. Doing so again changes nothing.
+    pub(crate) fn apply_to(&self, file: &File, path: &Path) -> Result<()> {
+        let path = path.to_owned();
+        self.apply_all(&PlainFile { file, path })
     }
-    apply_to(device, data, identity)
-}
 
-/// Applies the whole records of a session to a file.
-pub(super) fn apply_to(
-    device: &dyn LogDevice,
-    data: &dyn DataFile,
-    identity: &Identity,
-) -> Result<Recovered> {
-    let length = data.length()?;
-    let applier = std::cell::RefCell::new(Applier::new(data)?.reading_ahead());
-    let recovered = read_all(
-        device,
-        identity,
-        |payload| applier.borrow_mut().add(payload),
-        || applier.borrow_mut().write(data, length),
-    )?;
-    applier.into_inner().finish(data)?;
-    Ok(recovered)
+    /// Applies all records but those of superblocks, which the file has already, and waits until that is on the disk.
+    pub(super) fn apply_into(&self, data: &dyn DataFile) -> Result<()> {
+        let mut applier = Applier::new(data)?;
+        self.apply(&mut applier, data)?;
+        applier.finish(data)
+    }
+
+    /// Applies all records, with those of the superblocks, and waits until that is on the disk.
+    pub(super) fn apply_all(&self, data: &dyn DataFile) -> Result<()> {
+        let mut applier = Applier::new(data)?.reading_ahead();
+        applier.note_superblocks(self.superblocks());
+        self.apply(&mut applier, data)?;
+        applier.finish(data)
+    }
 }
 
 impl Log {
@@ -117,7 +200,8 @@ impl Log {
     ) -> Result<()> {
         self.expect_sound()?;
         // While this is locked no record is applied, and no segment is used again.
-        let _applier = lock(&self.applier);
+        let mut applier = lock(&self.applier);
+        self.apply_backlog(&mut applier)?;
         let end = self.appended();
         self.wait_for(end)?;
         copy()?;
@@ -129,7 +213,7 @@ impl Log {
         let begin = self.applied();
         let used = self.used_segments();
         let segment_of = |ordinal| self.segment_among(&used, ordinal);
-        let mut reader = Reader::new(self.identity, &segment_of, begin..end);
+        let mut reader = Reader::new(self.session.identity, &segment_of, begin..end);
         while let Some(payload) = reader.next() {
             copied.add(payload);
         }
@@ -140,7 +224,7 @@ impl Log {
 }
 
 /// Opens the log of the pool at `path`, whose superblock names this session.
-fn open(path: &Path, identity: &Identity) -> Result<LogFile> {
+fn open(path: &Path, last: &Last) -> Result<LogFile> {
     let log = log_path(path);
     let device = match LogFile::open(log.clone(), 0, None, Way::Shared) {
         Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
@@ -152,8 +236,8 @@ fn open(path: &Path, identity: &Identity) -> Result<LogFile> {
         let Some(header) = Header::read(device.segment(slot)) else {
             continue;
         };
-        let found = header.identity;
-        if found.uuid != identity.uuid || found.generation > identity.generation {
+        let (found, expected) = (header.session.identity, last.identity);
+        if found.uuid != expected.uuid || found.generation > expected.generation {
             return Err(Error::Damaged(format!(
                 "{} is the log of another pool, or of a later state of this one",
                 log.display()
@@ -163,23 +247,9 @@ fn open(path: &Path, identity: &Identity) -> Result<LogFile> {
     Ok(device)
 }
 
-/// Applies the log of a pool that was not closed to its file. Doing so again changes nothing.
-pub(crate) fn recover(path: &Path, file: &File, identity: &Identity) -> Result<Recovered> {
-    let device = open(path, identity)?;
-    let data = PlainFile {
-        file,
-        path: path.to_owned(),
-    };
-    let recovered = recover_from(&device, &data, identity)?;
-    tracing::info!(
-        records = recovered.records,
-        bytes = recovered.bytes,
-        "the log of the last session was applied"
-    );
-    Ok(recovered)
-}
-
 /// Reads the log of a pool that was not closed, and changes nothing.
-pub(crate) fn verify(path: &Path, identity: &Identity) -> Result<Recovered> {
-    read_all(&open(path, identity)?, identity, |_| (), || Ok(()))
+pub(crate) fn verify(path: &Path, last: &Last) -> Result<Recovered> {
+    let device = Box::new(open(path, last)?);
+    let sessions = Sessions::find(&*device, last);
+    Ok(Backlog::read(device, sessions, last)?.recovered())
 }

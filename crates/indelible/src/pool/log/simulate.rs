@@ -47,7 +47,7 @@ impl Random {
 /// Words in what the disk writes whole unless power fails.
 const SECTOR: usize = 64;
 /// Segments of the simulated log.
-const SEGMENTS: usize = 5;
+const SEGMENTS: usize = 6;
 /// One file on the simulated disk.
 struct SimFile {
     /// In the page cache.
@@ -117,6 +117,14 @@ impl SimFile {
     /// Makes the next sync write these words.
     fn touch(&mut self, words: Range<usize>) {
         self.lost[words.start / SECTOR..words.end.div_ceil(SECTOR)].fill(None);
+    }
+
+    /// The file is cut at this word, and made as long as it was.
+    fn cut_off(&mut self, word: usize) {
+        for at in word..self.durable.len() {
+            self.current[at].store(0, Ordering::Relaxed);
+            self.durable[at] = 0;
+        }
     }
 
     /// Power fails.

@@ -80,6 +80,7 @@ fn whatever_a_power_cut_leaves_of_the_disk_nothing_acknowledged_is_missing() {
         all.recoveries_cut += met.recoveries_cut;
         all.lost += met.lost;
         all.reused += met.reused;
+        all.continued += met.continued;
     }
     println!("{all:?}");
     // The trials meet what they are for.
@@ -90,6 +91,7 @@ fn whatever_a_power_cut_leaves_of_the_disk_nothing_acknowledged_is_missing() {
         all.recoveries_cut,
         all.lost,
         all.reused,
+        all.continued,
     ] {
         assert!(count > trials / 4, "{all:?}");
     }

@@ -2,10 +2,14 @@
 //!
 //! A [`trial`] runs sessions on such a disk, from a seed. In each it appends batches, waits, applies and closes in random order, until
 //! power fails, also inside of any call, or the process dies. Then the pool is recovered by the code that recovers real pools, which
-//! is interrupted in turn. What must hold: the pool's file is what the batches up to some number make of it, none missing in
-//! between, and all batches are among them that were acknowledged.
+//! is interrupted in turn. The recovered words are applied at once, or the next session begins with them as its backlog. What must
+//! hold: the pool is what the batches up to some number make of it, none missing in between, and all batches are among them that
+//! were acknowledged.
+//!
+//! In a batch the pool may become shorter, and what lies behind its end is zero in the next session. How long it is, in words, is in
+//! the superblock's word for the boot.
 
-use super::{Data, Disk, Random, SECTOR, SEGMENTS, Sim, SimFile, failed};
+use super::{Data, Disk, Random, SEGMENTS, Sim, failed};
 use crate::Result;
 use crate::concurrency::sync::lock;
 use crate::pmem::Cell;
@@ -13,9 +17,10 @@ use crate::pmem::journal::{MOST_WORDS, Sink, Word};
 use crate::pool::layout::{COPY_BYTES, EXTENT_BYTES};
 use crate::pool::log::device::DataFile;
 use crate::pool::log::record::{Identity, SEGMENT_BYTES};
-use crate::pool::log::{Log, recover};
+use crate::pool::log::{Backlog, Last, Log, recover};
 use crate::pool::superblock::{Copy, Promise, Superblock};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Words of the pool's file: the superblocks, and a few more.
 pub(super) const DATA_WORDS: usize = FIRST_WORD + 200;
@@ -37,6 +42,8 @@ pub struct Met {
     pub lost: u64,
     /// Segments that were used again.
     pub reused: u64,
+    /// Sessions that began with records of earlier ones.
+    pub continued: u64,
 }
 
 /// The pool as the trial knows it.
@@ -51,6 +58,10 @@ struct Trial {
     acknowledged: usize,
     /// The log has failed in this session, and takes no batches any more.
     has_failed: bool,
+    /// The pool has become shorter in this session, and does not become longer before the next one.
+    has_shrunk: bool,
+    /// What the next session begins with.
+    backlog: Option<Arc<Backlog>>,
     met: Met,
 }
 
@@ -77,7 +88,8 @@ pub fn trial(seed: u64) -> Result<Met, String> {
         generation: 1,
         promise: Promise::Logged,
         clean: true,
-        boot: [0; 2],
+        earlier: 0,
+        boot: [DATA_WORDS as u64, 0],
         extents: 1,
     };
     let mut trial = Trial {
@@ -86,6 +98,8 @@ pub fn trial(seed: u64) -> Result<Met, String> {
         batches: Vec::new(),
         acknowledged: 0,
         has_failed: false,
+        has_shrunk: false,
+        backlog: None,
         met: Met::default(),
         disk,
         random,
@@ -107,11 +121,9 @@ pub fn trial(seed: u64) -> Result<Met, String> {
 }
 
 impl Trial {
-    fn identity(&self) -> Identity {
-        Identity {
-            uuid: self.superblock.uuid,
-            generation: self.superblock.generation,
-        }
+    /// Words in the pool.
+    fn words(&self) -> usize {
+        self.superblock.boot[0] as usize
     }
 
     /// Writes the superblock into the image and the file, as a pool does when it is opened and closed.
@@ -133,6 +145,7 @@ impl Trial {
         self.superblock.generation += 1;
         self.superblock.sequence += 1;
         self.superblock.clean = false;
+        self.superblock.earlier = self.backlog.as_ref().map_or(0, |it| it.generation());
         let calls = self.random.below(1200);
         let fails = [0, 0, 100, 30][self.random.below(4) as usize];
         self.disk.with(|sim| {
@@ -164,11 +177,22 @@ impl Trial {
         self.batches.clear();
         self.acknowledged = 0;
         self.has_failed = false;
+        self.has_shrunk = false;
         self.base.clone_from(&self.image);
         self.write_superblock()?;
         debug_assert_eq!(before.0, self.superblock.generation);
+        let length = self.words();
+        self.disk.failing(|sim| {
+            sim.data.cut_off(length);
+            Ok(())
+        })?;
+        let identity = last_session(&self.superblock).identity;
         let device = Box::new(self.disk.clone());
-        let log = Log::begin(self.identity(), device, Box::new(Data(self.disk.clone())))?;
+        let data = Box::new(Data(self.disk.clone()));
+        let backlog = self.backlog.clone();
+        self.met.continued += u64::from(backlog.is_some());
+        let log = Log::begin(identity, length as u64, device, data, backlog)?;
+        let first = log.appended() / SEGMENT_BYTES;
         let mut positions = Vec::new();
         let is_lazy = self.random.one_in(2);
         for _ in 0..self.random.below(300) {
@@ -197,13 +221,14 @@ impl Trial {
             log.drain()?;
             self.acknowledged = positions.len();
             self.superblock.clean = true;
+            self.superblock.earlier = 0;
             self.superblock.sequence += 1;
             self.write_superblock().inspect_err(|_| {
                 // It is on the disk or not; the recovery finds out.
                 self.superblock.clean = false;
             })?;
         }
-        let ordinal = log.appended() / SEGMENT_BYTES;
+        let ordinal = log.appended() / SEGMENT_BYTES - first;
         self.met.reused += ordinal.saturating_sub(SEGMENTS as u64 - 1);
         Ok(())
     }
@@ -221,13 +246,23 @@ impl Trial {
         if self.random.one_in(6) {
             // The pool grows, say: one copy of the superblock changes in this batch, and the other in the next one or later.
             self.superblock.sequence += 1;
+            self.has_shrunk |= self.random.one_in(4);
+            self.superblock.boot[0] = if self.has_shrunk {
+                self.random
+                    .below(100)
+                    .min(self.superblock.boot[0] - FIRST_WORD as u64 - 2)
+                    + FIRST_WORD as u64
+                    + 2
+            } else {
+                DATA_WORDS as u64
+            };
             let copy = self.random.below(2) * COPY_BYTES as u64 / 8;
             batch.extend((copy..).zip(self.superblock.words()));
         }
         let most = [4, 30, MOST_WORDS as u64 - 20][self.random.below(3) as usize];
         for _ in 0..self.random.below(most) {
             let at =
-                FIRST_WORD as u64 + 1 + self.random.below((DATA_WORDS - FIRST_WORD) as u64 - 1);
+                FIRST_WORD as u64 + 1 + self.random.below((self.words() - FIRST_WORD) as u64 - 1);
             batch.push((at, self.random.next()));
         }
         self.met.batches += 1;
@@ -266,22 +301,25 @@ impl Trial {
 
     fn recover_once(&mut self) -> Result<Superblock> {
         let data = Data(self.disk.clone());
-        let mut found = read_superblock(&data)?;
-        let is_recovered = !found.clean;
-        if is_recovered {
-            let identity = Identity {
-                uuid: found.uuid,
-                generation: found.generation,
-            };
-            recover::recover_from(&self.disk, &data, &identity)?;
-            found = read_superblock(&data)?;
+        let (mut bytes, mut found) = read_superblock(&data)?;
+        self.backlog = None;
+        if found.clean {
+            return Ok(found);
         }
+        let mut backlog = recover::find(Box::new(self.disk.clone()), &last_session(&found))?;
+        backlog.complete_superblocks(&mut bytes);
+        found = parse(&bytes)?;
+        backlog.cut_at(found.boot[0] * 8);
+        if self.random.one_in(2) {
+            self.backlog = (!backlog.is_empty()).then(|| Arc::new(backlog));
+            return Ok(found);
+        }
+        backlog.apply_all(&data)?;
         // What is read later comes from the disk, or the recovery has not done its work. (If the session could not write its superblock,
         // that is written at the next open.)
         self.disk.with(|sim| {
-            let is_durable =
-                |file: &SimFile| (FIRST_WORD / SECTOR..file.sectors()).all(|s| !file.is_dirty(s));
-            if !is_recovered || is_durable(&sim.data) {
+            let words = FIRST_WORD..found.boot[0] as usize;
+            if sim.data.read(words.clone()) == sim.data.durable[words] {
                 Ok(found)
             } else {
                 Err(failed())
@@ -289,9 +327,20 @@ impl Trial {
         })
     }
 
+    /// What the pool has: the file, and the words that are not in it yet.
+    fn state(&self) -> Vec<u64> {
+        let mut words = self.disk.with(|sim| sim.data.read(0..DATA_WORDS));
+        if let Some(backlog) = &self.backlog {
+            for extent in backlog.extents() {
+                backlog.words_of(extent, |at, value| words[at as usize] = value);
+            }
+        }
+        words
+    }
+
     /// Compares the file with what the batches make of it.
     fn compare(&mut self, found: &Superblock, end: &End) -> Result<(), String> {
-        let file: Vec<u64> = self.disk.with(|sim| sim.data.durable.clone());
+        let mut file = self.state();
         let mark = file[FIRST_WORD];
         let generation = self.superblock.generation;
         let count = if mark >> 32 == generation {
@@ -315,14 +364,16 @@ impl Trial {
             expected[at as usize] = value;
         }
         let is_wrong = |at: &usize| file[*at] != expected[*at];
-        if let Some(at) = (FIRST_WORD..DATA_WORDS).find(is_wrong) {
+        if let Some(at) = (FIRST_WORD..found.boot[0] as usize).find(is_wrong) {
             return Err(format!(
                 "word {at} is wrong after {count} of {} batches, {} acknowledged",
                 self.batches.len(),
                 self.acknowledged
             ));
         }
-        if found.generation > generation || found.generation + 1 < generation {
+        // A session that could not sync its second superblock, and the next one that is cut off while it writes its first, leave the one before
+        // both. Neither has begun a log.
+        if found.generation > generation || found.generation + 2 < generation {
             return Err(format!("generation {} in {generation}", found.generation));
         }
         self.met.lost += (self.batches.len() - count) as u64;
@@ -330,15 +381,32 @@ impl Trial {
         self.superblock.generation = found.generation;
         self.superblock.sequence = self.superblock.sequence.max(found.sequence);
         self.superblock.clean = true;
+        self.superblock.boot = found.boot;
+        file[found.boot[0] as usize..].fill(0);
         self.image = file;
         Ok(())
     }
 }
 
-fn read_superblock(data: &Data) -> Result<Superblock> {
+fn read_superblock(data: &Data) -> Result<(Vec<u8>, Superblock)> {
     let mut bytes = vec![0; 2 * COPY_BYTES];
     data.read(&mut bytes, 0)?;
-    Superblock::read(Path::new("(simulated)"), &bytes, EXTENT_BYTES)
+    let superblock = parse(&bytes)?;
+    Ok((bytes, superblock))
+}
+
+fn parse(bytes: &[u8]) -> Result<Superblock> {
+    Superblock::read(Path::new("(simulated)"), bytes, EXTENT_BYTES)
+}
+
+fn last_session(superblock: &Superblock) -> Last {
+    Last {
+        identity: Identity {
+            uuid: superblock.uuid,
+            generation: superblock.generation,
+        },
+        earlier: superblock.earlier,
+    }
 }
 
 impl Copy {

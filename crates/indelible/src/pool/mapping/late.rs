@@ -1,0 +1,223 @@
+//! After a crash, an image gets its words from the log: few of them at once, many of them extent by extent, each when it is touched
+//! first, and the rest behind the scenes. So an open does not wait for them.
+//!
+//! Extents for which the log has words are mapped as memory that is absent. A thread that touches a page there waits until the thread
+//! `indelible-recovery` has provided the extent: read from the file, with the words of the log put over it, in their order. The
+//! applier may write words into the file meanwhile. They are the log's own, or later ones of an extent that somebody has touched before and
+//! that is therefore present.
+//!
+//! Where the system cannot do this, all words get into the image before the open returns.
+
+use super::{ANONYMOUS, Mapping};
+use crate::Result;
+use crate::pmem::{Cell, Medium, Pm};
+use crate::pool::layout::EXTENT_BYTES;
+use crate::pool::log::Backlog;
+use crate::pool::system::{self, Absent};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use std::collections::BTreeSet;
+use std::ffi::c_void;
+use std::fs::File;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Runs of words that an open puts into the image itself: at most about two milliseconds, even if each lies in a page of its own.
+const RUNS_AT_ONCE: usize = 1000;
+
+/// How often an extent is tried again that the file could not be read for, and the time between.
+const TRIES: usize = 10;
+const TIME_BETWEEN_TRIES: Duration = Duration::from_millis(10);
+
+/// The thread that provides extents.
+#[derive(Default)]
+pub(super) struct Late {
+    thread: Mutex<Option<JoinHandle<()>>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Late {
+    /// Waits until all extents are present.
+    pub(super) fn finish(&self) {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(thread) = thread.take() {
+            // It does not panic: what it could fail in, it tries again.
+            let _ = thread.join();
+        }
+    }
+
+    /// Ends the thread. Extents that are not present never will be.
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.finish();
+    }
+}
+
+/// What the thread works with.
+struct Provider {
+    absent: Absent,
+    backlog: Arc<Backlog>,
+    file: File,
+    base: usize,
+    /// Extents that are not present.
+    left: BTreeSet<u64>,
+    stop: Arc<AtomicBool>,
+    /// The words of an extent.
+    contents: Vec<u8>,
+}
+
+impl Mapping {
+    /// Puts the words of a backlog into the image, now or when they are needed. Nobody has read from the image so far but the superblocks.
+    pub(in crate::pool) fn complete(&self, backlog: &Arc<Backlog>) -> Result<()> {
+        let mut extents = backlog.extents();
+        if extents.remove(&0) {
+            self.complete_now(backlog, 0);
+        }
+        if backlog.runs() > RUNS_AT_ONCE {
+            match self.complete_later(backlog, &extents) {
+                Ok(()) => return Ok(()),
+                Err(error) => {
+                    tracing::debug!(%error, "the open waits until the log's words are in memory");
+                }
+            }
+            for range in ranges(&extents) {
+                self.map(range.start, range.end)?;
+            }
+        }
+        for extent in extents {
+            self.complete_now(backlog, extent);
+        }
+        Ok(())
+    }
+
+    fn complete_now(&self, backlog: &Backlog, extent: u64) {
+        // The words are in the log already.
+        let pm = Pm::new(Medium::Process);
+        backlog.words_of(extent, |at, value| {
+            // SAFETY: the backlog has words of the pool only, whose bytes are mapped, and which consist of atomics.
+            let cell: &Cell = unsafe { &*self.base.add(at as usize * 8).cast_const().cast() };
+            pm.store(cell, value);
+        });
+    }
+
+    fn complete_later(&self, backlog: &Arc<Backlog>, extents: &BTreeSet<u64>) -> Result<()> {
+        let failed = |errno: Errno| self.backing.error("map", errno);
+        let file = self.file().map(File::try_clone).transpose();
+        let file = file.ok().flatten().ok_or_else(|| failed(Errno::MFILE))?;
+        let absent = Absent::new().map_err(failed)?;
+        for range in ranges(extents) {
+            let at = |byte: u64| self.base.wrapping_add(byte as usize).cast::<c_void>();
+            let both = ProtFlags::READ | ProtFlags::WRITE;
+            let length = (range.end - range.start) as usize;
+            // SAFETY: the extents belong to the pool, whose range is ours, and nobody refers to what they have: only the superblocks were read.
+            unsafe {
+                system::map_anonymous(at(range.start), length, both, ANONYMOUS)
+                    .and_then(|_| absent.register(at(range.start)..at(range.end)))
+            }
+            .map_err(failed)?;
+        }
+        let mut provider = Provider {
+            absent,
+            backlog: Arc::clone(backlog),
+            file,
+            base: self.base as usize,
+            left: extents.clone(),
+            stop: Arc::clone(&self.late.stop),
+            contents: vec![0; EXTENT_BYTES as usize],
+        };
+        let thread = system::spawn("indelible-recovery", move || provider.run());
+        let thread = thread.map_err(|_| failed(Errno::AGAIN))?;
+        *self
+            .late
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        Ok(())
+    }
+
+    /// Waits until every word of the log is in the image.
+    pub(in crate::pool) fn finish_completion(&self) {
+        self.late.finish();
+    }
+}
+
+/// The bytes of these extents, in as few ranges as possible.
+fn ranges(extents: &BTreeSet<u64>) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for begin in extents.iter().map(|extent| extent * EXTENT_BYTES) {
+        match ranges.last_mut() {
+            Some(last) if last.end == begin => last.end += EXTENT_BYTES,
+            _ => ranges.push(begin..begin + EXTENT_BYTES),
+        }
+    }
+    ranges
+}
+
+impl Provider {
+    /// Provides all extents: first those that somebody waits for.
+    fn run(&mut self) {
+        while !self.stop.load(Ordering::Relaxed) {
+            let touched = self.absent.next();
+            let extent = match touched {
+                Some(at) => (at.addr() - self.base) as u64 / EXTENT_BYTES,
+                None => match self.left.first() {
+                    Some(&extent) => extent,
+                    None => return,
+                },
+            };
+            let at = self.address_of(extent);
+            if self.left.remove(&extent) {
+                self.provide(extent, at);
+            } else {
+                // It was provided after the thread had touched it, and before it waited.
+                self.absent
+                    .wake(at..at.wrapping_byte_add(EXTENT_BYTES as usize));
+            }
+        }
+    }
+
+    fn address_of(&self, extent: u64) -> *mut c_void {
+        std::ptr::with_exposed_provenance_mut(self.base + (extent * EXTENT_BYTES) as usize)
+    }
+
+    fn provide(&mut self, extent: u64, at: *mut c_void) {
+        for attempt in 1.. {
+            let Err(errno) = self.try_to_provide(extent, at) else {
+                return;
+            };
+            if attempt < TRIES {
+                std::thread::sleep(TIME_BETWEEN_TRIES);
+                continue;
+            }
+            tracing::error!(%errno, extent, "an extent could not be read after a crash; who touches it is ended by a signal");
+            // As after an error in reading a page of a mapped file: there is nothing that could be shown.
+            // SAFETY: the extent belongs to the pool's range, and was absent, so that nothing has been read from it.
+            let _ = unsafe {
+                system::map_anonymous(
+                    at,
+                    EXTENT_BYTES as usize,
+                    ProtFlags::empty(),
+                    ANONYMOUS | MapFlags::FIXED,
+                )
+            };
+            return self
+                .absent
+                .wake(at..at.wrapping_byte_add(EXTENT_BYTES as usize));
+        }
+    }
+
+    fn try_to_provide(&mut self, extent: u64, at: *mut c_void) -> rustix::io::Result<()> {
+        let begin = extent * EXTENT_BYTES;
+        system::read_at(&self.file, &mut self.contents, begin)?;
+        let contents = &mut self.contents;
+        self.backlog.words_of(extent, |word, value| {
+            let at = (word * 8 - begin) as usize;
+            contents[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+        });
+        // SAFETY: the extent was registered.
+        unsafe { self.absent.provide(at, &self.contents) }
+    }
+}
