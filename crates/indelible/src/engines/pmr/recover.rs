@@ -88,12 +88,11 @@ impl<G: Geometry> Tree<G> {
         Ok(true)
     }
 
-    /// Retires a block that has just become unreachable. It is claimed first, if it has not been: otherwise the end of the sweep would free it at once.
+    /// Retires a block that has just become unreachable. It has been claimed while it was reachable: see `freezing`; descriptors move after the sweep only.
     pub(super) fn retire(&self, offset: Offset) {
         if planted(Bug::FreedAtOnce) {
             return self.space.free_now(offset);
         }
-        self.space.claim(offset);
         self.space.retire(offset);
     }
 }

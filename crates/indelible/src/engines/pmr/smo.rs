@@ -100,8 +100,12 @@ impl<G: Geometry> Tree<G> {
         }
     }
 
-    /// Freezes a node: part of a change.
-    fn freezing<'a>(&self, view: &View<'a, G>) -> Exchange<'a> {
+    /// Freezes a node, which leaves the tree by that: part of a change.
+    ///
+    /// Its block is claimed before the change, while it is in the tree. Once it has left the tree the sweep does not meet it any more, and may end before this
+    /// thread retires it; the end of the sweep frees what has not been claimed.
+    pub(super) fn freezing<'a>(&self, view: &View<'a, G>) -> Exchange<'a> {
+        self.space.claim(view.offset());
         Exchange {
             cell: &view.node.block.word,
             old: view.word.0,
@@ -110,7 +114,7 @@ impl<G: Geometry> Tree<G> {
     }
 
     /// Makes another node the root: part of a change.
-    fn rooting(&self, old: Link, new: Link) -> Exchange<'_> {
+    pub(super) fn rooting(&self, old: Link, new: Link) -> Exchange<'_> {
         Exchange {
             cell: self.words.root_cell(ROOT),
             old: old.to_word(),
@@ -299,7 +303,7 @@ impl<G: Geometry> Tree<G> {
     }
 
     /// What is left to do for a node that is frozen, and not in the tree any more.
-    fn replaced(&self, view: &View<'_, G>) {
+    pub(super) fn replaced(&self, view: &View<'_, G>) {
         if view.level == 0 {
             self.count_copied(view);
         }

@@ -1,7 +1,12 @@
 //! What only the PM-RTree has: changes by many threads at once, counts beside the sweep, nodes that are merged.
 
+use super::Tree;
+use crate::concurrency::epochs;
+use crate::engines::Place;
+use crate::engines::rect::{Link, Record};
 use crate::{Box2, PmRtreeOptions, Point2, Pool, PoolOptions, Spatial};
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 
 const RECORDS: u64 = 2_000;
@@ -79,6 +84,46 @@ fn records_are_counted_while_threads_change_them_beside_the_sweep() {
         }
         assert_has(&index, (0..RECORDS).filter(|number| number / 3 % 2 == 1));
     }
+}
+
+/// The sweep meets the node that has replaced another one, and ends, while the thread that has replaced it stands still before it retires the old one.
+#[test]
+fn a_node_that_left_the_tree_is_not_free_when_the_sweep_ends_before_it_is_retired() {
+    const FEW: u64 = 4;
+    let pool = Pool::in_memory().unwrap();
+    let index = pool.spatial_with("s", PmRtreeOptions::default()).unwrap();
+    for number in 0..FEW {
+        index.insert(place(number), number).unwrap();
+    }
+    drop(index);
+    let place = Place {
+        core: Arc::clone(pool.core()),
+        slot: pool.core().slots().next().unwrap(),
+    };
+    // Not opened by the host, which would sweep at once.
+    let tree = Tree::<Point2>::open(&place).unwrap();
+    {
+        let _guard = epochs::pin();
+        let root = tree.view(tree.root().unwrap()).unwrap();
+        let entries: Vec<Record> = root.slots().map(|slot| root.entry(slot)).collect();
+        let new = Link {
+            offset: tree.space.alloc().unwrap(),
+            level: root.level,
+        };
+        tree.fill(new.offset, new.level, &entries);
+        let mut exchanges = [tree.freezing(&root), tree.rooting(root.link(), new)];
+        assert!(tree.words.exchange_all(&mut exchanges).unwrap());
+        assert!(tree.sweep(&|| true).unwrap());
+        tree.space.finish_sweep();
+        assert_eq!(tree.space.free_among(&[root.offset()]), []);
+        tree.replaced(&root);
+    }
+    tree.space.settle();
+    // The new root, and the descriptors.
+    let used = 1 + tree.words.descriptor_blocks().len() as u64;
+    assert_eq!(tree.space.stat().used_blocks, used);
+    drop(tree);
+    assert_has(&pool.open_spatial("s").unwrap(), 0..FEW);
 }
 
 #[test]
