@@ -132,7 +132,7 @@ impl<G: Geometry> Tree<G> {
         }
     }
 
-    /// Counts the records of a leaf that have been copied to other leaves, where they are taken for counted.
+    /// Counts the records of a leaf that are copied to other leaves, where they are taken for counted.
     pub(super) fn count_copied(&self, leaf: &View<'_, G>) {
         self.count_found(leaf);
     }

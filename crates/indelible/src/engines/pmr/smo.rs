@@ -103,9 +103,12 @@ impl<G: Geometry> Tree<G> {
     /// Freezes a node, which leaves the tree by that: part of a change.
     ///
     /// Its block is claimed before the change, while it is in the tree. Once it has left the tree the sweep does not meet it any more, and may end before this
-    /// thread retires it; the end of the sweep frees what has not been claimed.
+    /// thread retires it; the end of the sweep frees what has not been claimed. For the same reason the records of a leaf are counted before.
     pub(super) fn freezing<'a>(&self, view: &View<'a, G>) -> Exchange<'a> {
         self.space.claim(view.offset());
+        if view.level == 0 {
+            self.count_copied(view);
+        }
         Exchange {
             cell: &view.node.block.word,
             old: view.word.0,
@@ -304,9 +307,6 @@ impl<G: Geometry> Tree<G> {
 
     /// What is left to do for a node that is frozen, and not in the tree any more.
     pub(super) fn replaced(&self, view: &View<'_, G>) {
-        if view.level == 0 {
-            self.count_copied(view);
-        }
         self.retire(view.offset());
     }
 
