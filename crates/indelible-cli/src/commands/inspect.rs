@@ -415,7 +415,7 @@ impl Verify {
                     ("whole records", json!(log.records)),
                     ("bytes", json!(log.bytes)),
                 ];
-                output.facts("the log is applied when the pool is opened", &facts)?;
+                output.facts("the log is read when the pool is opened", &facts)?;
             }
             None => output.facts("the pool needs no log", &[])?,
         }

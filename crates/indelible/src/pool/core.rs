@@ -80,6 +80,9 @@ pub(crate) struct Signature {
     pub(crate) options: [u8; OPTION_BYTES],
 }
 
+/// Words between two that [`make_present`](PoolCore::make_present) reads: no more than a page has.
+const MOST_WORDS_BETWEEN_TOUCHES: usize = 4096 / 8;
+
 /// In the byte of a signature that has the name's length: the second name counts.
 const OTHER_NAME: u8 = 0x80;
 
@@ -237,6 +240,16 @@ impl PoolCore {
 
     pub(crate) fn pm(&self) -> Pm {
         self.pm
+    }
+
+    /// Makes sure that a system call may be given these words: right after a crash some of an image's pages may be absent, and without a
+    /// privilege only the program itself can wait for them.
+    pub(crate) fn make_present(&self, words: &[Cell]) {
+        if self.mapping.is_incomplete() {
+            let in_pages = words.iter().step_by(MOST_WORDS_BETWEEN_TOUCHES);
+            let words = in_pages.chain(words.last());
+            words.for_each(|word| _ = std::hint::black_box(word.load()));
+        }
     }
 
     /// Whether no other thread may touch the pool, since the crash checker is watching this one.

@@ -204,7 +204,7 @@ impl PoolOptions {
 
     /// The most bytes that the log of a pool may have, which lies beside the pool in `PATH.log`: with [`Durability::PowerLoss`] on a file
     /// that is not on persistent memory, and with [`Durability::Interval`]. Default 64 MiB, at least 4 MiB. When the log is half full, its
-    /// older half is written into the pool's file; a longer log writes words that change often less often, and takes longer to apply
+    /// older half is written into the pool's file; a longer log writes words that change often less often, and takes longer to read
     /// after a power cut.
     ///
     /// # Examples

@@ -365,3 +365,73 @@ fn spatial_indexes_share_the_log() {
         assert_eq!(copied.check().unwrap(), [""; 0]);
     }
 }
+
+#[test]
+fn after_a_death_many_words_come_from_the_log_when_they_are_needed_and_sessions_follow_each_other()
+{
+    // More words than an open puts into memory itself, in a pool of many extents.
+    const RECORDS: u64 = 300_000;
+    for &kind in Kind::all().iter().filter(|kind| !kind.is_example()) {
+        let mut place = place();
+        let pool = options(INTERVAL).create(&place.path).unwrap();
+        let map = pool.map_with::<u64, u64>("m", kind).unwrap();
+        let keys = (0..RECORDS).filter(|i| i % 2 == 0);
+        let mut records: Vec<(u64, u64)> = keys.map(|i| (key(i), i)).collect();
+        records.sort_unstable();
+        map.bulk_load(records, 0.7).unwrap();
+        let (mut map, mut pool) = (map, pool);
+        let mut end = 1;
+        // Sessions that die one after the other, some of them before what the one before has left is in the file.
+        for session in 0..4 {
+            let until = (end + 2 * 15_000).min(RECORDS);
+            for i in (end..until).step_by(2) {
+                map.insert(key(i), i).unwrap();
+            }
+            end = until;
+            let next = after_death(&place);
+            drop(map);
+            drop(pool);
+            place = next;
+            pool = PoolOptions::new()
+                .log_anywhere(true)
+                .open(&place.path)
+                .unwrap();
+            map = pool.open_map::<u64, u64>("m").unwrap();
+            // What is asked for first, beside the thread that provides the rest.
+            let is_there = |i: &u64| i % 2 == 0 || *i < end;
+            std::thread::scope(|scope| {
+                for thread in 0..3 {
+                    let map = &map;
+                    scope.spawn(move || {
+                        for i in (thread..RECORDS).step_by(7) {
+                            let expected = is_there(&i).then_some(i);
+                            assert_eq!(
+                                map.get(key(i)).unwrap(),
+                                expected,
+                                "{kind:?} {session} {i}"
+                            );
+                        }
+                    });
+                }
+            });
+            if session == 2 {
+                // A pool that has been recovered can be copied, made shorter, and closed at once.
+                let copy = place.path.with_extension("copy");
+                pool.backup(&copy).unwrap();
+                let copied = PoolOptions::new().log_anywhere(true).open(&copy).unwrap();
+                let held = copied.open_map::<u64, u64>("m").unwrap();
+                assert_eq!(held.check().unwrap(), [""; 0]);
+                pool.shrink().unwrap();
+            }
+        }
+        let count = (0..RECORDS).filter(|i| i % 2 == 0 || *i < end).count() as u64;
+        assert_eq!(map.len().unwrap(), count);
+        assert_eq!(map.check().unwrap(), [""; 0]);
+        drop(map);
+        pool.close().unwrap();
+        let pool = Pool::open(&place.path).unwrap();
+        let map = pool.open_map::<u64, u64>("m").unwrap();
+        assert_eq!(map.len().unwrap(), count);
+        assert_eq!(map.check().unwrap(), [""; 0]);
+    }
+}

@@ -142,6 +142,7 @@ impl Blobs {
     pub(super) fn bytes(&self, blob: Reference) -> &[u8] {
         point();
         let words = self.cells(blob.offset, (blob.bytes as usize).div_ceil(8));
+        self.core.make_present(words);
         // SAFETY: the words are live, as `cells` says. No thread writes to a blob that a leaf has referred to, and its block is used again only
         // after an epoch in which nobody can hold the reference, and when nobody keeps it: the caller is pinned, or keeps it.
         unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), blob.bytes as usize) }

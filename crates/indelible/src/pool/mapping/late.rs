@@ -36,6 +36,8 @@ const TIME_BETWEEN_TRIES: Duration = Duration::from_millis(10);
 #[derive(Default)]
 pub(super) struct Late {
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Extents are absent.
+    is_running: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
 }
 
@@ -128,14 +130,28 @@ impl Mapping {
             stop: Arc::clone(&self.late.stop),
             contents: vec![0; EXTENT_BYTES as usize],
         };
-        let thread = system::spawn("indelible-recovery", move || provider.run());
-        let thread = thread.map_err(|_| failed(Errno::AGAIN))?;
+        let is_running = Arc::clone(&self.late.is_running);
+        is_running.store(true, Ordering::Relaxed);
+        let thread = system::spawn("indelible-recovery", move || {
+            provider.run();
+            is_running.store(false, Ordering::Release);
+        });
+        let thread = thread.map_err(|_| {
+            self.late.is_running.store(false, Ordering::Relaxed);
+            failed(Errno::AGAIN)
+        })?;
         *self
             .late
             .thread
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(())
+    }
+
+    /// Whether pages of the image may be absent.
+    #[inline]
+    pub(in crate::pool) fn is_incomplete(&self) -> bool {
+        self.late.is_running.load(Ordering::Acquire)
     }
 
     /// Waits until every word of the log is in the image.
