@@ -272,6 +272,7 @@ impl Log {
             let synced = applier.finish(&*self.data);
             self.fail(synced)?;
         }
+        backlog.note_in_file();
         self.applied.store(self.begin, Ordering::Release);
         lock(&self.appender).unprepared.extend(backlog.slots());
         self.room.notify_all();

@@ -26,7 +26,7 @@ use crate::pool::layout::{EXTENT_BYTES, MAX_EXTENTS};
 use crate::{Error, Result};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, RwLock};
 
 /// Words in an extent.
 const EXTENT_WORDS: u64 = EXTENT_BYTES / 8;
@@ -54,6 +54,8 @@ pub(crate) struct Backlog {
     /// The last session with records, and where its log ends.
     pub(super) end: Option<(u64, u64)>,
     pub(super) next_ordinal: u64,
+    /// The pool's file has all words, and the segments may be used again.
+    is_in_file: RwLock<bool>,
 }
 
 /// A segment that is to be read.
@@ -99,6 +101,7 @@ impl Backlog {
             begin: 0,
             end: None,
             next_ordinal: sessions.next_ordinal,
+            is_in_file: RwLock::new(false),
         };
         let wanted = sessions.parts.iter().flat_map(|part| {
             part.segments.iter().map(|(&ordinal, &slot)| Wanted {
@@ -220,6 +223,34 @@ impl Backlog {
                 }
             }
         }
+    }
+
+    /// Calls `read`, which reads an extent from the pool's file, and then `put` with each word that the file may lack. The segments are not
+    /// used again meanwhile.
+    pub(crate) fn complete<E>(
+        &self,
+        extent: u64,
+        read: impl FnOnce() -> std::result::Result<Vec<u8>, E>,
+        mut put: impl FnMut(&mut [u8], u64, u64),
+    ) -> std::result::Result<Vec<u8>, E> {
+        let is_in_file = self
+            .is_in_file
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut contents = read()?;
+        if !*is_in_file {
+            self.words_of(extent, |at, value| put(&mut contents, at, value));
+        }
+        Ok(contents)
+    }
+
+    /// Notes that the pool's file has all words: nobody reads the segments from here on.
+    pub(super) fn note_in_file(&self) {
+        let mut is_in_file = self
+            .is_in_file
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *is_in_file = true;
     }
 
     /// Writes all words into the pool's file, but for those of superblocks.

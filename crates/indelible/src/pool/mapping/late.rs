@@ -227,12 +227,18 @@ impl Provider {
 
     fn try_to_provide(&mut self, extent: u64, at: *mut c_void) -> rustix::io::Result<()> {
         let begin = extent * EXTENT_BYTES;
-        system::read_at(&self.file, &mut self.contents, begin)?;
-        let contents = &mut self.contents;
-        self.backlog.words_of(extent, |word, value| {
-            let at = (word * 8 - begin) as usize;
-            contents[at..at + 8].copy_from_slice(&value.to_ne_bytes());
-        });
+        let mut contents = std::mem::take(&mut self.contents);
+        contents.resize(EXTENT_BYTES as usize, 0);
+        let read = || {
+            system::read_at(&self.file, &mut contents, begin)?;
+            Ok::<_, Errno>(contents)
+        };
+        self.contents = self
+            .backlog
+            .complete(extent, read, |contents, word, value| {
+                let at = (word * 8 - begin) as usize;
+                contents[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+            })?;
         // SAFETY: the extent was registered.
         unsafe { self.absent.provide(at, &self.contents) }
     }
