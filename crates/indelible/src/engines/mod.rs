@@ -47,9 +47,8 @@ pub(crate) use report::Report;
 pub(crate) use spatial::{Nearest, Neighbour, Spatial, SpatialEngineOptions};
 pub(crate) use string_buffer::{Buffered, BufferedPart, LINE_BYTES, Line, StringBuffer};
 pub(crate) use strings::{
-    Current, LastPart, LongValue, MOST_READ_AHEAD, ReadValue,
-    ReadableValue, STRING_OPTION_BYTES, StringBookmark, StringDecision, StringRange,
-    StringRecord, Strings,
+    Current, LastPart, LongValue, MOST_READ_AHEAD, ReadValue, ReadableValue, STRING_OPTION_BYTES,
+    StringBookmark, StringDecision, StringRange, StringRecord, Strings,
 };
 
 use crate::concurrency::records::{RecordCount, RecordLocks};

@@ -5,6 +5,7 @@ use super::ReadValue;
 /// Bytes of a line of a buffer.
 pub(crate) const LINE_BYTES: usize = crate::pmem::LINE;
 
+/// A line of a buffer.
 pub(crate) type Line = [u8; LINE_BYTES];
 
 /// Records read and not returned yet, in the order of reading, with one buffer for the bytes of all of them: no record has memory of its own. All of their
@@ -57,9 +58,13 @@ impl WholeKey {
         let mut key = &mut self.bytes[self.prefix..];
         let mut left = bytes;
         // It is faster to copy what lies behind the key too than to ask how many bytes there are.
-        while let (Some((copied, behind)), Some((to, rest))) =
-            (lines.split_first_chunk(), key.split_first_chunk_mut::<LINE_BYTES>())
-        {
+        loop {
+            let (copied, behind) = lines
+                .split_first_chunk::<LINE_BYTES>()
+                .expect("invariant: a line follows the last record");
+            let (to, rest) = key
+                .split_first_chunk_mut()
+                .expect("there is room for another line");
             *to = *copied;
             if left <= LINE_BYTES {
                 break;

@@ -20,13 +20,8 @@ const TEXT_BITS: u64 = !31;
 
 const _: () = assert!(SLOTS <= MOST_WORDS_RANKED && MOST_WORDS_RANKED as u64 <= !TEXT_BITS);
 
-/// Bytes that are compared in the first ranking of the records, and in each further one. A further one compares
-/// the number of a record among those that differ so far, and as many bytes as have room beside it.
+/// Bytes of a key that the text bits have whole.
 const FIRST_BYTES: usize = 7;
-const NEXT_BYTES: usize = 6;
-
-/// How often records that begin alike are ranked by further bytes, before they are sorted one by one. 
-const MOST_RANKINGS: usize = 4;
 
 /// A copy of a leaf, which is a valid one: its header, and its heap with a line behind it.
 #[derive(Clone, Copy)]
@@ -56,7 +51,7 @@ impl<'a> LeafCopy<'a> {
         let prefix = if word.low_is_blob() {
             low().get(..word.prefix())
         } else {
-            let low = self.heap.get(..word.low_bytes());
+            let low = self.heap[..self.heap.len() - LINE_BYTES].get(..word.low_bytes());
             low.and_then(|low| low.get(..word.prefix()))
         };
         prefix.ok_or_else(|| self.damaged("has a prefix that is longer than its low key"))
@@ -97,13 +92,6 @@ fn part(from: usize, bytes: usize) -> BufferedPart {
     }
 }
 
-/// The 8 bytes from `from` on as a number that compares as they do; zeros, if there are none.
-#[inline(always)]
-fn word_from(bytes: &[u8], from: usize) -> u64 {
-    let eight = bytes.get(from..).and_then(|rest| rest.first_chunk());
-    u64::from_be_bytes(eight.copied().unwrap_or_default())
-}
-
 /// Ranks the records of a leaf.
 pub(super) struct Rank<'a, 'r>(pub(super) &'r mut Ranked<'a>);
 
@@ -114,11 +102,7 @@ impl Kernel for Rank<'_, '_> {
     fn run<S: Simd>(self) -> Result<()> {
         let ranked = self.0;
         ranked.take()?;
-        ranked.rank::<S>()?;
-        for at in 0..ranked.wanted.end.min(SLOTS) {
-            ranked.sorted[at] = ranked.records[number_in(ranked.order[at])];
-        }
-        Ok(())
+        ranked.rank::<S>()
     }
 }
 
@@ -144,7 +128,12 @@ impl<'a> Ranked<'a> {
     fn take(&mut self) -> Result<()> {
         let (heap, word) = (self.leaf.heap, self.leaf.word());
         let mut places = [0; 32];
-        for (to, word) in places.as_chunks_mut().0.iter_mut().zip(&self.leaf.header[PLACES..]) {
+        for (to, word) in places
+            .as_chunks_mut()
+            .0
+            .iter_mut()
+            .zip(&self.leaf.header[PLACES..])
+        {
             *to = word.to_ne_bytes();
         }
         let begin = 8 * word.heap_begin();
@@ -159,8 +148,8 @@ impl<'a> Ranked<'a> {
             let Some(words) = words.and_then(|rest| rest.first_chunk::<16>()) else {
                 return Err(self.misplaced());
             };
-            let [first, second] = [words[..8].first_chunk(), words[LENGTHS_BYTES..].first_chunk()];
-            let lengths = Lengths::of_word(u64::from_ne_bytes(*first.expect("8 bytes")));
+            let (lengths, text) = words.split_first_chunk().expect("16 bytes have 4");
+            let lengths = Lengths::of_bytes(*lengths);
             (any, every) = (any.or(lengths), every.and(lengths));
             let (key, value) = (lengths.key(), lengths.value());
             let end = at + 8 * lengths.words();
@@ -170,10 +159,8 @@ impl<'a> Ranked<'a> {
                 rest: part(at + LENGTHS_BYTES - HEAP, key),
                 value: part(end - value - HEAP, value),
             };
-            let head = u64::from_be_bytes(*second.expect("8 bytes")) & bits_of_first(key);
-            if count >= SLOTS {
-                break;
-            }
+            let head =
+                u64::from_be_bytes(*text.first_chunk().expect("8 bytes")) & bits_of_first(key);
             self.records[count] = record;
             self.order[count] = head & TEXT_BITS | count as u64;
             count += 1;
@@ -225,59 +212,78 @@ impl<'a> Ranked<'a> {
         self.leaf.damaged("has a record that does not lie in it")
     }
 
-    /// Ranks the records by a few bytes, and those that are equal there by the next ones, without a branch that depends on a key; what is still
-    /// equal then is sorted by all bytes.
+    /// Ranks the records by their first bytes, without a branch that depends on how two keys compare, and sorts those that are equal there.
     #[inline(always)]
     fn rank<S: Simd>(&mut self) -> Result<()> {
-        self.reorder::<S>();
-        let mut skipped = FIRST_BYTES;
-        for _ in 1..MOST_RANKINGS {
-            if !self.rank_equal(skipped) {
-                return Ok(());
-            }
-            self.reorder::<S>();
-            skipped += NEXT_BYTES;
+        let (words, count) = (self.order, self.wanted.end.min(SLOTS));
+        let words = &words;
+        let ranks = RankWords { words, count }.run::<S>();
+        for at in 0..count {
+            // Ranks are below that; the compiler does not know it.
+            let rank = (ranks[at] as usize).min(SLOTS - 1);
+            self.order[rank] = words[at];
+            self.sorted[rank] = self.records[at];
         }
-        for at in 1..self.wanted.end {
-            if (self.order[at - 1] ^ self.order[at]) & TEXT_BITS == 0 {
-                self.insert_among_equal(at)?;
+        let is_equal = |order: &[u64], at: usize| (order[at - 1] ^ order[at]) & TEXT_BITS == 0;
+        let mut is_any_equal = false;
+        for at in 1..count {
+            is_any_equal |= is_equal(&self.order, at);
+        }
+        if !is_any_equal {
+            return Ok(());
+        }
+        let mut from = 0;
+        for at in 1..=count {
+            if at == count || !is_equal(&self.order, at) {
+                if at - from > 1 {
+                    self.sort_equal(from..at)?;
+                }
+                from = at;
             }
         }
         Ok(())
     }
 
-    /// Brings the order into that of its words.
-    #[inline(always)]
-    fn reorder<S: Simd>(&mut self) {
-        let (words, count) = (self.order, self.wanted.end);
-        let words = &words;
-        let ranks = RankWords { words, count }.run::<S>();
-        for at in 0..count.min(MOST_WORDS_RANKED) {
-            self.order[ranks[at] as usize % MOST_WORDS_RANKED] = words[at];
+    /// Sorts records of which the first bytes are equal by the 15 bytes behind them.
+    fn sort_equal(&mut self, equal: Range<usize>) -> Result<()> {
+        let mut words = [0; SLOTS];
+        let words = &mut words[..equal.len()];
+        for (word, &first) in words.iter_mut().zip(&self.order[equal.clone()]) {
+            let number = number_in(first);
+            let high = self.head(number, FIRST_BYTES);
+            let low = self.head(number, FIRST_BYTES + 8);
+            *word = u128::from(high) << 64 | u128::from(low & !0xff) | number as u128;
         }
+        // They come in the order of their slots, and often that is the order of the keys: a leaf is sorted when it is made.
+        words.sort_unstable();
+        let mut is_any_equal = false;
+        for pair in words.windows(2) {
+            is_any_equal |= pair[0] ^ pair[1] <= 0xff;
+        }
+        for (to, &word) in self.order[equal.clone()].iter_mut().zip(&*words) {
+            *to = word as u64 & 0xff;
+        }
+        if is_any_equal {
+            self.sort(equal.clone())?;
+        }
+        for at in equal {
+            self.sorted[at] = self.records[number_in(self.order[at])];
+        }
+        Ok(())
     }
 
-    /// If words of the order are equal but for their numbers, puts into each word how many different ones come before it, and further bytes of the key.
-    #[inline(always)]
-    fn rank_equal(&mut self, skipped: usize) -> bool {
-        let count = self.wanted.end.min(MOST_WORDS_RANKED);
-        let differs = |order: &[u64], at: usize| (order[at - 1] ^ order[at]) & TEXT_BITS != 0;
-        let mut is_any_equal = false;
-        for at in 1..count {
-            is_any_equal |= !differs(&self.order, at);
+    /// Sorts some records by all bytes of their keys.
+    #[cold]
+    fn sort(&mut self, equal: Range<usize>) -> Result<()> {
+        let mut order = self.order;
+        let order = &mut order[equal.clone()];
+        order.sort_unstable_by_key(|&word| self.rest(number_in(word)));
+        let rest = |word: u64| self.rest(number_in(word));
+        if order.windows(2).any(|pair| rest(pair[0]) == rest(pair[1])) {
+            return Err(self.leaf.damaged("has a key twice"));
         }
-        if !is_any_equal {
-            return false;
-        }
-        let (mut before, mut words) = (0, [0; MOST_WORDS_RANKED]);
-        for at in 0..count {
-            before += u64::from(at > 0 && differs(&self.order, at));
-            let number = number_in(self.order[at]);
-            let head = self.head(number, skipped);
-            words[at] = before << 59 | head >> 5 & TEXT_BITS | number as u64;
-        }
-        self.order = words;
-        true
+        self.order[equal].copy_from_slice(order);
+        Ok(())
     }
 
     /// The first 8 bytes of a key behind the prefix and `skipped` bytes.
@@ -288,7 +294,12 @@ impl<'a> Ranked<'a> {
         }
         let BufferedPart { from, bytes } = self.records[number].rest;
         let left = (bytes as usize).saturating_sub(skipped);
-        word_from(self.leaf.heap, from as usize + skipped) & bits_of_first(left)
+        let words = &self.leaf.heap[from as usize..];
+        let word = words
+            .get(skipped..skipped + 8)
+            .and_then(|word| word.first_chunk());
+        // What lies behind a short key does not count.
+        u64::from_be_bytes(word.copied().unwrap_or_default()) & bits_of_first(left)
     }
 
     /// The reference at the end of some bytes of the heap.
@@ -308,25 +319,6 @@ impl<'a> Ranked<'a> {
         rest.of(self.leaf.heap)
     }
 
-    /// Moves the record at `at` of the order to its place among those before it which are equal so far, and which are in order already.
-    #[cold]
-    fn insert_among_equal(&mut self, mut at: usize) -> Result<()> {
-        let moved = self.order[at];
-        let rest = self.rest(number_in(moved));
-        while let Some(&before) = at.checked_sub(1).map(|at| &self.order[at])
-            && (before ^ moved) & TEXT_BITS == 0
-        {
-            match self.rest(number_in(before)).cmp(rest) {
-                std::cmp::Ordering::Less => break,
-                std::cmp::Ordering::Equal => return Err(self.leaf.damaged("has a key twice")),
-                std::cmp::Ordering::Greater => self.order[at] = before,
-            }
-            at -= 1;
-        }
-        self.order[at] = moved;
-        Ok(())
-    }
-
     /// What the key of the record at `at` in the order has behind the prefix.
     #[inline(always)]
     fn rest_at(&self, at: usize) -> &'a [u8] {
@@ -342,7 +334,10 @@ impl<'a> Ranked<'a> {
         if self.wanted.is_empty() {
             return None;
         }
-        Some([self.rest_at(self.wanted.start), self.rest_at(self.wanted.end - 1)])
+        Some([
+            self.rest_at(self.wanted.start),
+            self.rest_at(self.wanted.end - 1),
+        ])
     }
 
     /// Whether all keys are from `low` up to `high`.
@@ -398,7 +393,10 @@ impl<'a> Ranked<'a> {
         let mut records = Vec::with_capacity(SLOTS);
         for at in self.wanted.clone() {
             let number = number_in(self.order[at]);
-            let Buffered { mut rest, mut value } = self.records[number];
+            let Buffered {
+                mut rest,
+                mut value,
+            } = self.records[number];
             if self.long_keys >> number & 1 != 0 {
                 rest = add(self.rest(number));
             }

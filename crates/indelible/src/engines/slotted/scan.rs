@@ -1,22 +1,23 @@
 //! Ranges, in both directions.
 //!
-//! A range reads one leaf after the other: the leaf is copied once and validated, its records are ranked by the first 8 bytes after the prefix of
-//! the leaf, and their keys and values go into the buffer of the range, without memory for each of them. Between two reads it holds no lock and
-//! no guard, only the key to go on from. Every key belongs to exactly one leaf at any time, and no key is asked for twice, so splits and merges do not
-//! disturb a range.
+//! A range reads one leaf after the other: the leaf is copied once, into the buffer of the range, and validated. There its records are found and ranked
+//! by the first bytes after the prefix of the leaf, without memory for each of them. Between two reads a range holds no lock and no guard, only the
+//! last key that it has read. Every key belongs to exactly one leaf at any time, and no key is asked for twice, so splits and merges do not disturb a
+//! range.
 //!
-//! A range that goes on remembers the bottom node, its version, and the slot of the next leaf there, and descends again only when the bottom node
-//! has changed or has been read to its end. While a leaf is read, the caches are asked for the next one.
+//! A range that goes on has a *bookmark*: the bottom node, its version, and the slot of the next leaf there. It descends again only when the bottom node
+//! has changed or has been read to its end. A leaf that a bookmark leads to is read without its separators, which lie elsewhere in memory: its
+//! keys are compared with the last key before them. While a leaf is read, the caches are asked for the next one.
 
 use super::Tree;
 use super::inner::{Inner, Seek};
 use super::ranked::{LeafCopy, Rank, Ranked};
 use super::search::Spot;
+use crate::Result;
 use crate::concurrency::epochs;
 use crate::engines::inner_nodes::InnerNode;
 use crate::engines::{LINE_BYTES, StringBookmark, StringBuffer, StringRange};
 use crate::kernels::{CopyLines, dispatch};
-use crate::Result;
 use std::ops::Bound;
 
 impl Tree {
@@ -41,7 +42,7 @@ impl Tree {
                     break;
                 }
             };
-            let next = self.beside(up, &spot, is_marked);
+            let next = self.beside(up, &spot);
             self.read_leaf(up, (&spot, is_marked), unread, next, buffer, with_values)?;
         }
         Ok(())
@@ -65,7 +66,7 @@ impl Tree {
 
     /// A bookmark of the next leaf under the same bottom node, if there is one that is indexed. The caches are asked for its lines.
     #[inline(always)]
-    fn beside(&self, up: bool, spot: &Spot<'_>, is_marked: bool) -> Option<StringBookmark> {
+    fn beside(&self, up: bool, spot: &Spot<'_>) -> Option<StringBookmark> {
         let parent = spot.parent;
         let slot = if up {
             // The upper end of the last leaf is not in this node.
@@ -79,7 +80,6 @@ impl Tree {
         if child.is_unindexed() || !spot.is_current() {
             return None;
         }
-        let _ = is_marked;
         self.prefetch_leaf(child);
         Some(StringBookmark {
             node: self.arena.remember(parent).without_type(),
@@ -124,7 +124,7 @@ impl Tree {
         };
         let mut ranked = Ranked::of(leaf, leaf.prefix(|| spot.low())?, &self.blobs);
         dispatch(self.simd, Rank(&mut ranked))?;
-        // What a bookmark leads to is compared with what was read before it, which is at hand, and not with separators.
+        // What a bookmark leads to is compared with what was read before it, further below.
         if (!is_marked || next.is_none()) && !ranked.is_between(spot.low(), spot.high()) {
             return Err(leaf.displaced());
         }
@@ -147,7 +147,11 @@ impl Tree {
             unread.is_done = true;
         } else if next.is_some() {
             unread.bookmarks[usize::from(!up)] = next;
-            let bound = if up { &mut unread.low } else { &mut unread.high };
+            let bound = if up {
+                &mut unread.low
+            } else {
+                &mut unread.high
+            };
             if let Some([first, last]) = ranked.ends() {
                 let end = if up { last } else { first };
                 *bound = Bound::Excluded(reused(bound, [ranked.prefix, end]));
@@ -156,11 +160,15 @@ impl Tree {
             let (low, high) = (spot.low(), spot.high());
             let goes_on_from = match up {
                 true => high.filter(|high| is_before_end(high, &unread.high)),
-                false => Some(low).filter(|low| !low.is_empty() && is_after_begin(low, &unread.low)),
+                false => {
+                    Some(low).filter(|low| !low.is_empty() && is_after_begin(low, &unread.low))
+                }
             };
             match goes_on_from {
                 None => unread.is_done = true,
-                Some(key) if up => unread.low = Bound::Included(reused(&mut unread.low, [key, &[]])),
+                Some(key) if up => {
+                    unread.low = Bound::Included(reused(&mut unread.low, [key, &[]]))
+                }
                 Some(key) => unread.high = Bound::Excluded(reused(&mut unread.high, [key, &[]])),
             }
         }
