@@ -44,16 +44,18 @@ impl<'a> LeafCopy<'a> {
         self.damaged("has a key that does not belong there")
     }
 
-    /// The prefix of the keys, which is the begin of the low key. That lies in the leaf, unless it is long.
+    /// The prefix of the keys, which is the begin of the low key. The caller is pinned.
     #[inline(always)]
-    pub(super) fn prefix(&self, low: impl FnOnce() -> &'a [u8]) -> Result<&'a [u8]> {
+    pub(super) fn prefix(&self, blobs: &'a Blobs) -> Result<&'a [u8]> {
         let word = self.word();
-        let prefix = if word.low_is_blob() {
-            low().get(..word.prefix())
-        } else {
-            let low = self.heap[..self.heap.len() - LINE_BYTES].get(..word.low_bytes());
-            low.and_then(|low| low.get(..word.prefix()))
+        let low = self.heap[..self.heap.len() - LINE_BYTES].get(..word.low_bytes());
+        let low = match low {
+            Some(reference) if word.low_is_blob() => {
+                Some(blobs.bytes(Reference::from_bytes(reference)))
+            }
+            low => low,
         };
+        let prefix = low.and_then(|low| low.get(..word.prefix()));
         prefix.ok_or_else(|| self.damaged("has a prefix that is longer than its low key"))
     }
 }

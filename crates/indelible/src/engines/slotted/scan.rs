@@ -99,9 +99,11 @@ impl Tree {
         buffer: &mut StringBuffer,
         with_values: bool,
     ) -> Result<()> {
+        // What a bookmark leads to is compared with what was read before it, further below, and not with separators.
+        let ends = (!is_marked || next.is_none()).then(|| (spot.low(), spot.high()));
         let lock = self.locks.of(spot.child.offset().get());
         let version = lock.read();
-        // While the bottom node is unchanged the leaf holds exactly the keys between its separators.
+        // While the bottom node is unchanged the leaf holds exactly the keys between its separators, which were read before.
         if !spot.is_current() {
             return Ok(());
         }
@@ -122,10 +124,9 @@ impl Tree {
             header: &header,
             heap: lines.as_flattened(),
         };
-        let mut ranked = Ranked::of(leaf, leaf.prefix(|| spot.low())?, &self.blobs);
+        let mut ranked = Ranked::of(leaf, leaf.prefix(&self.blobs)?, &self.blobs);
         dispatch(self.simd, Rank(&mut ranked))?;
-        // What a bookmark leads to is compared with what was read before it, further below.
-        if (!is_marked || next.is_none()) && !ranked.is_between(spot.low(), spot.high()) {
+        if ends.is_some_and(|(low, high)| !ranked.is_between(low, high)) {
             return Err(leaf.displaced());
         }
         let mut is_end = false;
@@ -156,8 +157,7 @@ impl Tree {
                 let end = if up { last } else { first };
                 *bound = Bound::Excluded(reused(bound, [ranked.prefix, end]));
             }
-        } else {
-            let (low, high) = (spot.low(), spot.high());
+        } else if let Some((low, high)) = ends {
             let goes_on_from = match up {
                 true => high.filter(|high| is_before_end(high, &unread.high)),
                 false => {
