@@ -31,6 +31,7 @@ pub(crate) mod parallel;
 pub(crate) mod rect;
 mod report;
 mod spatial;
+mod string_buffer;
 mod strings;
 #[cfg(feature = "trace")]
 pub mod testing;
@@ -44,10 +45,10 @@ pub use option::OptionInfo;
 pub(crate) use option::{EngineOptions, OptionBytes, bytes_text, parse_bytes, parse_number};
 pub(crate) use report::Report;
 pub(crate) use spatial::{Nearest, Neighbour, Spatial, SpatialEngineOptions};
+pub(crate) use string_buffer::{Buffered, BufferedPart, LINE_BYTES, Line, StringBuffer};
 pub(crate) use strings::{
-    Buffered, BufferedPart, Current, LastPart, LongValue, MOST_READ_AHEAD, ReadValue,
-    ReadableValue, STRING_OPTION_BYTES, StringBookmark, StringBuffer, StringDecision, StringRange,
-    StringRecord, Strings,
+    Current, LastPart, LongValue, MOST_READ_AHEAD, ReadValue, ReadableValue, STRING_OPTION_BYTES,
+    StringBookmark, StringDecision, StringRange, StringRecord, Strings,
 };
 
 use crate::concurrency::records::{RecordCount, RecordLocks};

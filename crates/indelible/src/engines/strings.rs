@@ -1,12 +1,13 @@
 //! What an ordered index of byte strings can do.
 
 use super::Engine;
+use super::StringBuffer;
 use super::arena::AnyNodeRef;
 use crate::Result;
 use crate::concurrency::locks::Version;
 use crate::pool::Offset;
 use std::borrow::Cow;
-use std::ops::{Bound, Range};
+use std::ops::Bound;
 
 /// Bytes of the options in a catalog entry that the engines of byte strings have. The front keeps the types of keys and values in the others.
 pub(crate) const STRING_OPTION_BYTES: usize = 2;
@@ -147,137 +148,6 @@ pub(crate) enum ReadValue<'a> {
     Here(&'a [u8]),
     /// It is long, and is looked up when it is needed.
     Later,
-}
-
-/// Records read and not returned yet, in the order of reading, with one buffer for the bytes of all of them: no record has memory of its own.
-/// Records of one leaf begin with the same prefix, which lies in the buffer once.
-#[derive(Debug, Default)]
-pub(crate) struct StringBuffer {
-    bytes: Vec<u8>,
-    records: Vec<Buffered>,
-    /// How many of the records have been taken from the front.
-    taken: usize,
-    /// The key that was taken last: its prefix, and the rest.
-    key: Vec<u8>,
-    /// Which prefix is at the begin of `key`.
-    prefix: BufferedPart,
-}
-
-/// Bytes of a buffer, from here to there. Both are below [`StringBuffer::MOST_BYTES`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct BufferedPart {
-    from: u32,
-    to: u32,
-}
-
-impl BufferedPart {
-    /// A part of this part, from here to there in its bytes.
-    #[inline(always)]
-    pub(crate) fn part(self, [from, to]: [u16; 2]) -> Self {
-        Self {
-            from: self.from + u32::from(from),
-            to: self.from + u32::from(to),
-        }
-    }
-
-    fn range(self) -> Range<usize> {
-        self.from as usize..self.to as usize
-    }
-
-    fn is_empty(self) -> bool {
-        self.from == self.to
-    }
-}
-
-/// Where a record lies in the bytes of a buffer: its key in two parts, and its value.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Buffered {
-    pub(crate) prefix: BufferedPart,
-    pub(crate) rest: BufferedPart,
-    /// `None`: looked up later.
-    pub(crate) value: Option<BufferedPart>,
-}
-
-impl StringBuffer {
-    /// Bytes that a buffer can have: a leaf with long keys and what is read ahead of long values are far below that.
-    const MOST_BYTES: usize = u32::MAX as usize;
-
-    /// Drops all records, and keeps the memory.
-    pub(crate) fn clear(&mut self) {
-        self.bytes.clear();
-        self.records.clear();
-        self.taken = 0;
-        self.key.clear();
-        self.prefix = BufferedPart::default();
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.taken == self.records.len()
-    }
-
-    /// Makes room for so many more records, with so many bytes, at once.
-    pub(crate) fn reserve(&mut self, records: usize, bytes: usize) {
-        self.records.reserve(records);
-        self.bytes.reserve(bytes);
-    }
-
-    /// Copies bytes that records will consist of.
-    #[inline]
-    pub(crate) fn add_bytes(&mut self, bytes: &[u8]) -> BufferedPart {
-        let from = self.bytes.len();
-        self.bytes.extend_from_slice(bytes);
-        let to = self.bytes.len();
-        assert!(to <= Self::MOST_BYTES, "invariant: a buffer has 4 GiB");
-        BufferedPart {
-            from: from as u32,
-            to: to as u32,
-        }
-    }
-
-    /// Adds records of parts that have been added.
-    #[inline(always)]
-    pub(crate) fn extend(&mut self, records: impl Iterator<Item = Buffered>) {
-        self.records.extend(records);
-    }
-
-    #[inline]
-    fn record(&mut self, record: Buffered) -> (&[u8], ReadValue<'_>) {
-        let key = if record.prefix.is_empty() {
-            &self.bytes[record.rest.range()]
-        } else {
-            if self.prefix != record.prefix {
-                self.key.clear();
-                self.key
-                    .extend_from_slice(&self.bytes[record.prefix.range()]);
-                self.prefix = record.prefix;
-            }
-            self.key.truncate(record.prefix.range().len());
-            self.key.extend_from_slice(&self.bytes[record.rest.range()]);
-            &self.key
-        };
-        let value = match record.value {
-            Some(value) => ReadValue::Here(&self.bytes[value.range()]),
-            None => ReadValue::Later,
-        };
-        (key, value)
-    }
-
-    /// Takes the record that was read first.
-    #[inline]
-    pub(crate) fn pop_front(&mut self) -> Option<(&[u8], ReadValue<'_>)> {
-        let record = *self.records.get(self.taken)?;
-        self.taken += 1;
-        Some(self.record(record))
-    }
-
-    /// Takes the record that was read last.
-    pub(crate) fn pop_back(&mut self) -> Option<(&[u8], ReadValue<'_>)> {
-        if self.is_empty() {
-            return None;
-        }
-        let record = self.records.pop()?;
-        Some(self.record(record))
-    }
 }
 
 /// Bytes of a value that a range reads ahead, at most, and of all values that it reads ahead at once.

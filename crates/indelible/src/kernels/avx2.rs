@@ -156,6 +156,15 @@ pub(super) struct Avx2;
 
 impl Simd for Avx2 {
     #[inline(always)]
+    fn bytes(line: &KeyLine) -> [u8; 64] {
+        // SAFETY: as in `Avx512::load`. Two registers and 64 bytes are the same bytes.
+        unsafe {
+            let halves = std::ptr::from_ref(line).cast::<[__m256i; 2]>();
+            std::mem::transmute(halves.read_volatile())
+        }
+    }
+
+    #[inline(always)]
     fn count_below(line: &KeyLine, among: u8, bound: i64) -> usize {
         // SAFETY: as in `Avx512::load`; reached only through `with_avx2`.
         unsafe {

@@ -58,6 +58,12 @@ impl Avx512 {
 
 impl Simd for Avx512 {
     #[inline(always)]
+    fn bytes(line: &KeyLine) -> [u8; 64] {
+        // SAFETY: a register and 64 bytes are the same bytes.
+        unsafe { std::mem::transmute(Self::load(line)) }
+    }
+
+    #[inline(always)]
     fn count_below(line: &KeyLine, among: u8, bound: i64) -> usize {
         let words = Self::load(line);
         // SAFETY: reached only through `with_avx512`.

@@ -19,12 +19,21 @@ pub use choice::{kernel, kernels};
 pub(crate) use portable::Plain;
 
 use crate::concurrency::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::pmem::schedule::point;
 
 /// Eight keys in one cache line. Read while others may be writing them: what is read may be torn, and the caller
 /// validates a version afterwards.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct KeyLine(pub(crate) [AtomicU64; 8]);
+
+impl KeyLine {
+    /// The words of the line, each as it was at some moment.
+    #[inline(always)]
+    pub(crate) fn words(&self) -> [u64; 8] {
+        self.0.each_ref().map(|word| word.load(Ordering::Relaxed))
+    }
+}
 
 /// Records, a key and a value each, in one cache line.
 pub(crate) const LINE_RECORDS: usize = 4;
@@ -42,6 +51,17 @@ pub(crate) struct TagLine(pub(crate) [AtomicU32; 16]);
 
 /// One instruction set.
 pub(crate) trait Simd: Copy {
+    /// The bytes of a line, each word of it as it was at some moment.
+    #[inline(always)]
+    fn bytes(line: &KeyLine) -> [u8; 64] {
+        let mut bytes = [0; 64];
+        let (words, _) = bytes.as_chunks_mut();
+        for (to, word) in words.iter_mut().zip(&line.0) {
+            *to = word.load(Ordering::Relaxed).to_ne_bytes();
+        }
+        bytes
+    }
+
     /// Bit `i` of the result says whether key `i` is `key`.
     fn equal(line: &KeyLine, key: u64) -> u32;
 
@@ -293,6 +313,24 @@ pub(crate) fn dispatch<K: Kernel>(level: SimdLevel, kernel: K) -> K::Out {
 #[cfg_attr(not(target_arch = "x86_64"), inline(always))]
 fn plainly<K: Kernel>(kernel: K) -> K::Out {
     kernel.run::<Plain>()
+}
+
+/// Copies as many lines as there are in both.
+pub(crate) struct CopyLines<'a> {
+    pub(crate) from: &'a [KeyLine],
+    pub(crate) to: &'a mut [[u8; 64]],
+}
+
+impl Kernel for CopyLines<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        for (to, from) in self.to.iter_mut().zip(self.from) {
+            point();
+            *to = S::bytes(from);
+        }
+    }
 }
 
 /// Words that [`RankWords`] ranks at most.

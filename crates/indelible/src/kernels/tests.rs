@@ -345,3 +345,23 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn lines_are_copied() {
+    let line = |from: u64| KeyLine(std::array::from_fn(|i| AtomicU64::new(from + i as u64)));
+    let from: [KeyLine; 5] = std::array::from_fn(|i| line(0x0123_4567_89ab_cdef << i));
+    for level in SimdLevel::available() {
+        let mut to = [[0; 64]; 4];
+        dispatch(
+            level,
+            CopyLines {
+                from: &from,
+                to: &mut to,
+            },
+        );
+        for (to, from) in to.iter().zip(&from) {
+            let words = from.words().map(u64::to_ne_bytes);
+            assert_eq!(to, words.as_flattened());
+        }
+    }
+}

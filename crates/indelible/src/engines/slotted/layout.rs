@@ -141,11 +141,32 @@ impl Lengths {
         Self(Self::MARK | key_flag | value_flag | key as u32 | (value as u32) << 12)
     }
 
+    /// What others are united with, and what others are intersected with.
+    pub(super) const NONE: Self = Self(0);
+    pub(super) const ALL: Self = Self(u32::MAX);
+
     /// The lengths at the begin of a record's first word.
     #[inline(always)]
     pub(super) fn of_word(word: u64) -> Self {
         let [a, b, c, d, ..] = word.to_ne_bytes();
-        Self(u32::from_ne_bytes([a, b, c, d]))
+        Self::of_bytes([a, b, c, d])
+    }
+
+    #[inline(always)]
+    pub(super) fn of_bytes(bytes: [u8; LENGTHS_BYTES]) -> Self {
+        Self(u32::from_ne_bytes(bytes))
+    }
+
+    /// The bits of either: says whether any record has a mark, a long key, a long value. Its lengths mean nothing.
+    #[inline(always)]
+    pub(super) fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// The bits of both, as [`or`](Self::or).
+    #[inline(always)]
+    pub(super) fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
     }
 
     pub(super) fn to_bytes(self) -> [u8; LENGTHS_BYTES] {

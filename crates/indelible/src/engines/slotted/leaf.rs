@@ -10,6 +10,7 @@ use super::layout::{
     three, word_at,
 };
 use super::{Bug, records::Value};
+use crate::kernels::KeyLine;
 use crate::pmem::planted::planted;
 use crate::pmem::schedule::point;
 use crate::pmem::{Cell, Pm};
@@ -77,6 +78,20 @@ impl<'a> Leaf<'a> {
             )
         };
         Self { offset, cells }
+    }
+
+    /// The header, and the lines of the heap.
+    #[inline(always)]
+    pub(super) fn lines(self) -> (&'a KeyLine, &'a [KeyLine]) {
+        // SAFETY: a `KeyLine` is a line of atomic words, and so is as much of the leaf, which begins at a line and consists of whole lines: `at` was
+        // given a block.
+        let lines = unsafe {
+            std::slice::from_raw_parts(
+                self.cells.as_ptr().cast::<KeyLine>(),
+                self.cells.len() / HEADER_WORDS,
+            )
+        };
+        (&lines[0], &lines[1..])
     }
 
     #[inline(always)]

@@ -1,22 +1,23 @@
 //! Ranges, in both directions.
 //!
-//! A range reads one leaf after the other: the leaf is copied once and validated, its records are ranked by the first 8 bytes after the prefix of
-//! the leaf, and their keys and values go into the buffer of the range, without memory for each of them. Between two reads it holds no lock and
-//! no guard, only the key to go on from. Every key belongs to exactly one leaf at any time, and no key is asked for twice, so splits and merges do not
-//! disturb a range.
+//! A range reads one leaf after the other: the leaf is copied once, into the buffer of the range, and validated. There its records are found and ranked
+//! by the first bytes after the prefix of the leaf, without memory for each of them. Between two reads a range holds no lock and no guard, only the
+//! last key that it has read. Every key belongs to exactly one leaf at any time, and no key is asked for twice, so splits and merges do not disturb a
+//! range.
 //!
-//! A range that goes on remembers the bottom node, its version, and the slot of the next leaf there, and descends again only when the bottom node
-//! has changed or has been read to its end. While a leaf is read, the caches are asked for the next one.
+//! A range that goes on has a *bookmark*: the bottom node, its version, and the slot of the next leaf there. It descends again only when the bottom node
+//! has changed or has been read to its end. A leaf that a bookmark leads to is read without its separators, which lie elsewhere in memory: its
+//! keys are compared with the last key before them. While a leaf is read, the caches are asked for the next one.
 
 use super::Tree;
 use super::inner::{Inner, Seek};
-use super::ranked::Ranked;
-use super::records::Snapshot;
+use super::ranked::{LeafCopy, Rank, Ranked};
 use super::search::Spot;
+use crate::Result;
 use crate::concurrency::epochs;
 use crate::engines::inner_nodes::InnerNode;
-use crate::engines::{StringBookmark, StringBuffer, StringRange};
-use crate::{Error, Result};
+use crate::engines::{LINE_BYTES, StringBookmark, StringBuffer, StringRange};
+use crate::kernels::{CopyLines, dispatch};
 use std::ops::Bound;
 
 impl Tree {
@@ -31,114 +32,163 @@ impl Tree {
         buffer.clear();
         while buffer.is_empty() && !unread.is_done {
             let _guard = epochs::pin();
-            let Some(spot) = self.next_spot(up, unread)? else {
-                unread.is_done = true;
-                break;
+            let marked = self.marked_spot(up, unread);
+            let is_marked = marked.is_some();
+            let spot = match (marked, next_of(up, unread)) {
+                (Some(spot), _) => spot,
+                (None, Some(seek)) => self.locate(seek)?,
+                (None, None) => {
+                    unread.is_done = true;
+                    break;
+                }
             };
-            let beside = self.beside(up, &spot);
-            let Some(goes_on_from) = self.read_leaf(up, &spot, unread, (buffer, with_values))?
-            else {
-                continue;
-            };
-            unread.bookmarks[usize::from(!up)] = beside;
-            match goes_on_from {
-                None => unread.is_done = true,
-                Some(key) if up => unread.low = Bound::Included(reused(&mut unread.low, key)),
-                Some(key) => unread.high = Bound::Excluded(reused(&mut unread.high, key)),
-            }
+            let next = self.beside(up, &spot);
+            self.read_leaf(up, (&spot, is_marked), unread, next, buffer, with_values)?;
         }
         Ok(())
     }
 
-    /// Where a range goes on; nothing if no key can be left. Its bookmark is taken. The caller is pinned.
-    #[inline]
-    fn next_spot(&self, up: bool, unread: &mut StringRange) -> Result<Option<Spot<'_>>> {
-        if let Some(mark) = unread.bookmarks[usize::from(!up)].take() {
-            let parent: &Inner = self.arena.recall_any(mark.node);
-            let spot = Spot {
-                parent,
-                version: mark.version,
-                slot: mark.slot,
-                child: parent.child(mark.slot),
-                // There is another separator to the right of the slot in the same node.
-                end: None,
-            };
-            if spot.is_current() {
-                return Ok(Some(spot));
-            }
-        }
-        let Some(seek) = next_of(up, unread) else {
-            return Ok(None);
+    /// The leaf that the bookmark of a range leads to, which is taken. The caller is pinned.
+    #[inline(always)]
+    fn marked_spot(&self, up: bool, unread: &mut StringRange) -> Option<Spot<'_>> {
+        let mark = unread.bookmarks[usize::from(!up)].take()?;
+        let parent: &Inner = self.arena.recall_any(mark.node);
+        let spot = Spot {
+            parent,
+            version: mark.version,
+            slot: mark.slot,
+            child: parent.child(mark.slot),
+            // There is another separator to the right of the slot in the same node.
+            end: None,
         };
-        self.locate(seek).map(Some)
+        spot.is_current().then_some(spot)
     }
 
-    /// A bookmark of the next leaf under the same bottom node, if there is one that is indexed. Its lines are asked for.
-    #[inline]
+    /// A bookmark of the next leaf under the same bottom node, if there is one that is indexed. The caches are asked for its lines.
+    #[inline(always)]
     fn beside(&self, up: bool, spot: &Spot<'_>) -> Option<StringBookmark> {
+        let parent = spot.parent;
         let slot = if up {
             // The upper end of the last leaf is not in this node.
-            let slot = spot.parent.after(spot.slot)?;
-            spot.parent.after(slot)?;
+            let slot = parent.after(spot.slot)?;
+            parent.after(slot)?;
             slot
         } else {
-            spot.parent.before(spot.slot)?
+            parent.before(spot.slot)?
         };
-        let child = spot.parent.child(slot);
+        let child = parent.child(slot);
         if child.is_unindexed() || !spot.is_current() {
             return None;
         }
         self.prefetch_leaf(child);
-        // The ends of that leaf: this one's is the other end already.
-        let end = if up { slot + 1 } else { slot };
-        spot.parent.prefetch_separator(end, crate::pmem::LINE / 2);
         Some(StringBookmark {
-            node: self.arena.remember(spot.parent).without_type(),
+            node: self.arena.remember(parent).without_type(),
             version: spot.version,
             slot,
         })
     }
 
-    /// Adds the records of a leaf that are in the range to the buffer. Returns where the range goes on, if it does; nothing if the leaf has
-    /// changed meanwhile, and then nothing was added.
-    fn read_leaf<'a>(
+    /// Reads the records of a leaf that are in the range, and takes them out of `unread`. If the leaf has changed meanwhile, does nothing.
+    #[inline(always)]
+    fn read_leaf(
         &self,
         up: bool,
-        spot: &Spot<'a>,
-        unread: &StringRange,
-        (buffer, with_values): (&mut StringBuffer, bool),
-    ) -> Result<Option<Option<&'a [u8]>>> {
-        let (low, high) = (spot.low(), spot.high());
+        (spot, is_marked): (&Spot<'_>, bool),
+        unread: &mut StringRange,
+        next: Option<StringBookmark>,
+        buffer: &mut StringBuffer,
+        with_values: bool,
+    ) -> Result<()> {
+        // What a bookmark leads to is compared with what was read before it, further below, and not with separators.
+        let ends = (!is_marked || next.is_none()).then(|| (spot.low(), spot.high()));
         let lock = self.locks.of(spot.child.offset().get());
         let version = lock.read();
-        // While the bottom node is unchanged the leaf holds exactly the keys between its separators.
+        // While the bottom node is unchanged the leaf holds exactly the keys between its separators, which were read before.
         if !spot.is_current() {
-            return Ok(None);
+            return Ok(());
         }
-        let snapshot = Snapshot::of(self.leaf(spot.child.offset()));
+        let (header, heap) = self.leaf(spot.child.offset()).lines();
+        let header = header.words();
+        let lines = &mut buffer.lines;
+        // The line behind the heap, which is there to be copied from, has whatever it has.
+        if lines.len() != heap.len() + 1 {
+            lines.resize(heap.len() + 1, [0; LINE_BYTES]);
+        }
+        let to = &mut lines[..];
+        dispatch(self.simd, CopyLines { from: heap, to });
         if !lock.validate(version) {
-            return Ok(None);
+            return Ok(());
         }
-        let mut ranked = Ranked::of(&snapshot, low, &self.blobs)?;
-        ranked.rank(self.simd)?;
-        if !ranked.is_between(low, high) {
-            return Err(Error::Damaged(format!(
-                "leaf {:#x} has a key that does not belong there",
-                spot.child.offset()
-            )));
+        let leaf = LeafCopy {
+            offset: spot.child.offset(),
+            header: &header,
+            heap: lines.as_flattened(),
+        };
+        let mut ranked = Ranked::of(leaf, leaf.prefix(&self.blobs)?, &self.blobs);
+        dispatch(self.simd, Rank(&mut ranked))?;
+        if ends.is_some_and(|(low, high)| !ranked.is_between(low, high)) {
+            return Err(leaf.displaced());
         }
-        // Of a leaf that lies within the range no key is compared with its ends.
-        if !unread.is_from_low([low, &[]]) || !is_up_to_end(high, &unread.high) {
-            ranked.trim(
-                |key| unread.is_from_low(key),
-                |key| unread.is_up_to_high(key),
-            );
+        let mut is_end = false;
+        if let Some([first, last]) = ranked.ends() {
+            let is_from_low = unread.is_from_low([ranked.prefix, first]);
+            let is_up_to_high = unread.is_up_to_high([ranked.prefix, last]);
+            if is_marked && !(if up { is_from_low } else { is_up_to_high }) {
+                return Err(leaf.displaced());
+            }
+            if !(is_from_low && is_up_to_high) {
+                ranked.trim(
+                    |key| unread.is_from_low(key),
+                    |key| unread.is_up_to_high(key),
+                );
+            }
+            is_end = !(if up { is_up_to_high } else { is_from_low });
         }
-        ranked.hand_out(up, buffer, with_values);
-        Ok(Some(match up {
-            true => high.filter(|high| is_before_end(high, &unread.high)),
-            false => Some(low).filter(|low| !low.is_empty() && is_after_begin(low, &unread.low)),
-        }))
+        if is_end {
+            unread.is_done = true;
+        } else if next.is_some() {
+            unread.bookmarks[usize::from(!up)] = next;
+            let bound = if up {
+                &mut unread.low
+            } else {
+                &mut unread.high
+            };
+            if let Some([first, last]) = ranked.ends() {
+                let end = if up { last } else { first };
+                *bound = Bound::Excluded(reused(bound, [ranked.prefix, end]));
+            }
+        } else if let Some((low, high)) = ends {
+            let goes_on_from = match up {
+                true => high.filter(|high| is_before_end(high, &unread.high)),
+                false => {
+                    Some(low).filter(|low| !low.is_empty() && is_after_begin(low, &unread.low))
+                }
+            };
+            match goes_on_from {
+                None => unread.is_done = true,
+                Some(key) if up => {
+                    unread.low = Bound::Included(reused(&mut unread.low, [key, &[]]))
+                }
+                Some(key) => unread.high = Bound::Excluded(reused(&mut unread.high, [key, &[]])),
+            }
+        }
+        buffer.key.begin_with(ranked.prefix);
+        if ranked.is_long(with_values) {
+            let (records, more) = ranked.long_records(with_values);
+            buffer.records = records;
+            buffer.lines.extend(more);
+        } else {
+            buffer.records.extend_from_slice(ranked.records());
+        }
+        if !up {
+            buffer.records.reverse();
+        }
+        if !with_values {
+            for record in &mut buffer.records {
+                record.value.bytes = 0;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -154,14 +204,15 @@ fn next_of(up: bool, unread: &StringRange) -> Option<Seek<'_>> {
     })
 }
 
-/// A key, in the memory that a bound has.
-fn reused(bound: &mut Bound<Vec<u8>>, key: &[u8]) -> Vec<u8> {
+/// A key in two parts, in the memory that a bound has.
+fn reused(bound: &mut Bound<Vec<u8>>, [prefix, rest]: [&[u8]; 2]) -> Vec<u8> {
     let mut memory = match std::mem::replace(bound, Bound::Unbounded) {
         Bound::Included(memory) | Bound::Excluded(memory) => memory,
         Bound::Unbounded => Vec::new(),
     };
     memory.clear();
-    memory.extend_from_slice(key);
+    memory.extend_from_slice(prefix);
+    memory.extend_from_slice(rest);
     memory
 }
 
@@ -170,14 +221,6 @@ fn is_before_end(key: &[u8], end: &Bound<Vec<u8>>) -> bool {
     match end {
         Bound::Included(end) => key <= end.as_slice(),
         Bound::Excluded(end) => key < end.as_slice(),
-        Bound::Unbounded => true,
-    }
-}
-
-/// Whether all keys below `high` lie in front of the end of a range.
-fn is_up_to_end(high: Option<&[u8]>, end: &Bound<Vec<u8>>) -> bool {
-    match end {
-        Bound::Included(end) | Bound::Excluded(end) => high.is_some_and(|high| high <= end),
         Bound::Unbounded => true,
     }
 }

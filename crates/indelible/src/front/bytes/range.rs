@@ -221,7 +221,21 @@ impl Cursor {
     }
 
     /// What `use_record` makes of the next record.
+    #[inline]
     fn next_with<const UP: bool, T>(
+        &mut self,
+        use_record: impl FnOnce(&[u8], &[u8]) -> T,
+    ) -> Option<Result<T>> {
+        let buffer = if UP { &mut self.front } else { &mut self.back };
+        if let Some((key, value)) = buffer.pop_whole() {
+            return Some(Ok(use_record(key, value)));
+        }
+        self.read_next_with::<UP, T>(use_record)
+    }
+
+    /// [`next_with`](Self::next_with) where the record has to be read first, or its value has to be looked up.
+    #[inline(never)]
+    fn read_next_with<const UP: bool, T>(
         &mut self,
         use_record: impl FnOnce(&[u8], &[u8]) -> T,
     ) -> Option<Result<T>> {
@@ -283,6 +297,7 @@ impl BytesRange {
     /// # Ok(())
     /// # }
     /// ```
+    #[inline]
     pub fn next_with<T>(
         &mut self,
         use_record: impl FnOnce(&[u8], &[u8]) -> T,
