@@ -375,7 +375,7 @@ fn after_a_death_many_words_come_from_the_log_when_they_are_needed_and_sessions_
         let mut place = place();
         let pool = options(INTERVAL).create(&place.path).unwrap();
         let map = pool.map_with::<u64, u64>("m", kind).unwrap();
-        let keys = (0..RECORDS).filter(|i| i % 2 == 0);
+        let keys = (0..RECORDS).step_by(2);
         let mut records: Vec<(u64, u64)> = keys.map(|i| (key(i), i)).collect();
         records.sort_unstable();
         map.bulk_load(records, 0.7).unwrap();
@@ -398,7 +398,7 @@ fn after_a_death_many_words_come_from_the_log_when_they_are_needed_and_sessions_
                 .unwrap();
             map = pool.open_map::<u64, u64>("m").unwrap();
             // What is asked for first, beside the thread that provides the rest.
-            let is_there = |i: &u64| i % 2 == 0 || *i < end;
+            let is_there = |i: &u64| i.is_multiple_of(2) || *i < end;
             std::thread::scope(|scope| {
                 for thread in 0..3 {
                     let map = &map;
@@ -424,7 +424,9 @@ fn after_a_death_many_words_come_from_the_log_when_they_are_needed_and_sessions_
                 pool.shrink().unwrap();
             }
         }
-        let count = (0..RECORDS).filter(|i| i % 2 == 0 || *i < end).count() as u64;
+        let count = (0..RECORDS)
+            .filter(|i| i.is_multiple_of(2) || *i < end)
+            .count() as u64;
         assert_eq!(map.len().unwrap(), count);
         assert_eq!(map.check().unwrap(), [""; 0]);
         drop(map);

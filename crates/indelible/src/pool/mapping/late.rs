@@ -23,10 +23,14 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Runs of words that an open puts into the image itself: at most about two milliseconds, even if each lies in a page of its own.
 const RUNS_AT_ONCE: usize = 1000;
+
+/// For so long only extents are provided that somebody waits for: the open is still at work, and needs the lock of the address space,
+/// which is held while pages are provided.
+const HEAD_START: Duration = Duration::from_millis(20);
 
 /// How often an extent is tried again that the file could not be read for, and the time between.
 const TRIES: usize = 10;
@@ -175,8 +179,14 @@ fn ranges(extents: &BTreeSet<u64>) -> Vec<Range<u64>> {
 impl Provider {
     /// Provides all extents: first those that somebody waits for.
     fn run(&mut self) {
+        let begin = Instant::now();
         while !self.stop.load(Ordering::Relaxed) {
             let touched = self.absent.next();
+            let rest = HEAD_START.saturating_sub(begin.elapsed());
+            if touched.is_none() && !rest.is_zero() && !self.left.is_empty() {
+                self.absent.wait(rest);
+                continue;
+            }
             let extent = match touched {
                 Some(at) => (at.addr() - self.base) as u64 / EXTENT_BYTES,
                 None => match self.left.first() {

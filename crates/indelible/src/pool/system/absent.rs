@@ -1,12 +1,14 @@
 //! Memory whose pages a thread of this process provides when they are touched first (`userfaultfd`, Linux 5.11).
 
 use super::fault;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, Result};
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 use rustix::mm::UserfaultfdFlags;
 use std::ffi::c_void;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 /// `UFFDIO`.
 const GROUP: u8 = 0xaa;
@@ -124,6 +126,13 @@ impl Absent {
                 return Some(std::ptr::without_provenance_mut(address as usize));
             }
         }
+    }
+
+    /// Sleeps until a thread waits for a page, or for so long.
+    pub(in crate::pool) fn wait(&self, long: Duration) {
+        let long = Timespec::try_from(long).ok();
+        // An error is a reason to look again.
+        let _ = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], long.as_ref());
     }
 
     /// Makes absent pages present, with these contents, and lets go on who waits for them. Pages that are present stay as they are.
