@@ -340,6 +340,36 @@ fn the_log_of_a_pool_that_was_not_closed_is_read_without_changing_it() {
 }
 
 #[test]
+fn a_log_that_has_lost_what_was_on_the_disk_is_refused() {
+    let place = place();
+    let pool = options(INTERVAL).create(&place.path).unwrap();
+    let map = pool.map::<u64, u64>("m").unwrap();
+    for i in 0..100_000 {
+        map.insert(key(i), i).unwrap();
+    }
+    pool.sync().unwrap();
+    // Some more, so that a segment is begun after the sync.
+    for i in 100_000..200_000 {
+        map.insert(key(i), i).unwrap();
+    }
+    let copy = after_death(&place);
+    let log = std::fs::read(log_of(&copy.path)).unwrap();
+    let mut damaged = log.clone();
+    damaged[(1 << 20) + 100_000] ^= 4;
+    std::fs::write(log_of(&copy.path), damaged).unwrap();
+    let opened = options(INTERVAL).open(&copy.path);
+    assert!(
+        matches!(opened, Err(Error::Damaged(_))),
+        "{:?}",
+        opened.err()
+    );
+    // Nothing was changed.
+    std::fs::write(log_of(&copy.path), log).unwrap();
+    let pool = options(INTERVAL).open(&copy.path).unwrap();
+    assert_holds(&pool.open_map("m").unwrap(), 200_000);
+}
+
+#[test]
 fn spatial_indexes_share_the_log() {
     use indelible::{Box2, Point2};
     for durability in [Durability::PowerLoss, INTERVAL] {

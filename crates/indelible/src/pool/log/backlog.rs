@@ -126,7 +126,21 @@ impl Backlog {
             }
             this.add(wanted, scanned, last)?;
         }
+        this.expect_durable(&sessions)?;
         Ok(this)
+    }
+
+    /// An error if the log ends before a place up to which it was on the disk: what is missing had been acknowledged.
+    fn expect_durable(&self, sessions: &Sessions) -> Result<()> {
+        let newest = sessions.parts.last();
+        let durable = newest.map_or(0, |part| part.durable);
+        let end = self.end.map_or(0, |(_, end)| end);
+        if end >= durable {
+            return Ok(());
+        }
+        Err(Error::Damaged(format!(
+            "the log has no whole record at {end:#x}, and was on the disk up to {durable:#x}"
+        )))
     }
 
     fn add(&mut self, wanted: &Wanted, mut scanned: Scanned, last: &Last) -> Result<()> {

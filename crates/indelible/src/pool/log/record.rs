@@ -119,6 +119,15 @@ impl Session {
     }
 }
 
+/// A header of format 1.
+#[cfg(all(test, not(loom)))]
+pub(super) fn old_header(identity: &Identity, ordinal: u64) -> [u64; WORDS_OF_OLD_HEADER] {
+    let [a, b] = identity.uuid;
+    let mut words = [MAGIC, 1, a, b, identity.generation, ordinal, 0, 0];
+    words[7] = digest(words[..7].iter().copied());
+    words
+}
+
 /// What a segment's header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {

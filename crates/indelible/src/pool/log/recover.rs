@@ -48,7 +48,7 @@ pub(super) struct Part {
     /// Words of the pool that count. What lay behind them was cut off before a later session began.
     pub(super) words: u64,
     /// Up to here the log was on the disk when the last of its headers was written.
-    durable: u64,
+    pub(super) durable: u64,
 }
 
 /// The sessions whose records count, oldest first.

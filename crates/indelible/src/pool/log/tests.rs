@@ -1,6 +1,6 @@
 //! The log on a simulated disk, and its bytes.
 
-use super::record::{self, Encoded, Identity, Record, SEGMENT_WORDS, runs};
+use super::record::{self, Encoded, Header, Identity, Record, SEGMENT_WORDS, Session, runs};
 use super::simulate::{Met, trial};
 use crate::pmem::journal::Word;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,6 +62,37 @@ fn a_record_is_none_elsewhere_in_another_session_or_with_any_bit_flipped() {
         }
     }
     assert!(read(&segment, &IDENTITY, 0, 512).is_some());
+}
+
+#[test]
+fn headers_are_read_as_they_were_written_in_both_formats_and_damaged_ones_are_none() {
+    let session = Session {
+        identity: IDENTITY,
+        first: 5,
+        words: 1000,
+        earlier: Some((2, 77)),
+    };
+    let segment = segment();
+    super::put(&segment, 0, &session.header(6, 4096));
+    let header = Header {
+        session,
+        ordinal: 6,
+        durable: 4096,
+    };
+    assert_eq!(Header::read(&segment), Some(header));
+    for at in 0..16 {
+        let word = segment[at].load(Ordering::Relaxed);
+        segment[at].store(word ^ 1 << 17, Ordering::Relaxed);
+        assert_eq!(Header::read(&segment), None, "word {at}");
+        segment[at].store(word, Ordering::Relaxed);
+    }
+    // As the first version of the format had them. The checksum is the one that it wrote.
+    let old = record::old_header(&IDENTITY, 6);
+    super::put(&segment, 0, &old);
+    let header = Header::read(&segment).unwrap();
+    assert_eq!((header.ordinal, header.durable), (6, 0));
+    assert_eq!((header.session.first, header.session.earlier), (0, None));
+    assert_eq!(header.session.identity, IDENTITY);
 }
 
 #[test]
