@@ -106,8 +106,9 @@ impl Sessions {
     fn sync(&self, device: &dyn LogDevice) -> Result<()> {
         if let Some(newest) = self.parts.last() {
             let doubtful = newest.durable / SEGMENT_BYTES;
-            let segments = newest.segments.range(doubtful..);
-            segments.for_each(|(_, &slot)| device.touch(slot));
+            for &slot in newest.segments.range(doubtful..).map(|(_, slot)| slot) {
+                device.touch(slot)?;
+            }
         }
         if planted(Bug::RecoveryAheadOfSync) {
             return Ok(());

@@ -305,9 +305,12 @@ impl LogDevice for Disk {
         })
     }
 
-    fn touch(&self, slot: usize) {
+    fn touch(&self, slot: usize) -> Result<()> {
         let words = slot * SEGMENT_WORDS..(slot + 1) * SEGMENT_WORDS;
-        self.with(|sim| sim.log.touch(words));
+        self.failing(|sim| {
+            sim.log.touch(words);
+            Ok(())
+        })
     }
 
     fn sync(&self) -> Result<()> {
