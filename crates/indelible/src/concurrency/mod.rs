@@ -2,5 +2,6 @@
 
 pub(crate) mod epochs;
 pub(crate) mod locks;
+pub(crate) mod parallel;
 pub(crate) mod records;
 pub(crate) mod sync;

@@ -1,4 +1,4 @@
-//! Work that several threads share, in a bulk load.
+//! How many threads share the work of a bulk load.
 
 use crate::pool::PoolCore;
 
@@ -8,14 +8,4 @@ pub(crate) fn helpers(core: &PoolCore, most: usize) -> usize {
         Ok(threads) if !core.runs_alone() => most.min(threads.get() - 1),
         _ => 0,
     }
-}
-
-/// Does `work` in so many more threads, and in this one. If the system has no more threads, the others do all the work.
-pub(crate) fn in_parallel(helpers: usize, work: impl Fn() + Sync) {
-    std::thread::scope(|scope| {
-        for _ in 0..helpers {
-            let _ = std::thread::Builder::new().spawn_scoped(scope, &work);
-        }
-        work();
-    });
 }

@@ -3,7 +3,7 @@
 use super::core::{Opening, PoolCore};
 use super::files::{NewFile, io_error, lock_file, open_file};
 use super::layout::{EXTENT_BYTES, SUPERBLOCK_BYTES, TABLE_AT};
-use super::log::{self, Backlog, Identity, Last, Log};
+use super::log::{self, Backlog, Last, Log};
 use super::mapping::{Access, Backing, Mapping, RAMFS, TMPFS};
 use super::superblock::{Promise, Superblock};
 use super::{Durability, system};
@@ -356,7 +356,7 @@ impl PoolOptions {
             Some(durability) => self.promise(durability, Some(file))?.0,
             None => superblock.promise,
         };
-        let mut backlog = Backlog::find(path, &last_session(superblock))?;
+        let mut backlog = Backlog::find(path, &Last::of(superblock))?;
         if !promise.is_logged() {
             backlog.apply_to(file, path)?;
             return Ok((read_superblock(file, path)?, None));
@@ -471,7 +471,7 @@ impl PoolOptions {
         if superblock.clean || !superblock.promise.is_logged() {
             return Ok(None);
         }
-        log::verify(path, &last_session(&superblock)).map(Some)
+        log::verify(path, &Last::of(&superblock)).map(Some)
     }
 
     /// A pool in anonymous memory, which survives nothing.
@@ -628,15 +628,4 @@ fn superblock_bytes(file: &File, path: &Path) -> Result<(Vec<u8>, u64)> {
     let mut bytes = vec![0; length.min(SUPERBLOCK_BYTES as u64) as usize];
     system::read_at(file, &mut bytes, 0).map_err(io)?;
     Ok((bytes, length))
-}
-
-/// What a superblock says of the last session of the log.
-fn last_session(superblock: &Superblock) -> Last {
-    Last {
-        identity: Identity {
-            uuid: superblock.uuid,
-            generation: superblock.generation,
-        },
-        earlier: superblock.earlier,
-    }
 }

@@ -16,6 +16,7 @@ use super::ApexOptions;
 use super::format::Format;
 use super::layout::{HEADER_BYTES, Radix, SLOT_BYTES};
 use super::model::{self, Model};
+use crate::concurrency::parallel::in_parallel;
 use crate::concurrency::sync::lock;
 use crate::pmem::Cell;
 use crate::pmem::geometry::SMALL_IN_TESTS;
@@ -242,7 +243,7 @@ impl NodeLimits {
         let mut plan = parts.collapse(&parts.tree(threads));
         let mut nodes = Vec::new();
         plan.data_nodes(&mut |node| nodes.push(node));
-        in_parallel(&mut nodes, threads, |node| {
+        on_each(&mut nodes, threads, |node| {
             **node = self.plan_data_node(keys, node.first..node.last, (node.low, node.high), fill);
         });
         plan
@@ -435,21 +436,14 @@ fn usable(fill: f64) -> f64 {
 }
 
 /// Does `work` on each item, with several threads; in order, if there is one thread.
-fn in_parallel<T: Send>(items: &mut [T], threads: usize, work: impl Fn(&mut T) + Sync) {
+fn on_each<T: Send>(items: &mut [T], threads: usize, work: impl Fn(&mut T) + Sync) {
     let queue = Mutex::new(items.iter_mut());
-    let run = || {
+    in_parallel(threads.saturating_sub(1), || {
         loop {
             let next = lock(&queue).next();
             let Some(item) = next else { return };
             work(item);
         }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..threads {
-            // If no thread can be started, this thread does all the work.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, run);
-        }
-        run();
     });
 }
 

@@ -3,9 +3,10 @@
 use super::inner::{Child, Inner};
 use super::layout::LEVELS;
 use super::{Tree, root_block_at};
+use crate::concurrency::parallel::in_parallel;
 use crate::concurrency::sync::lock;
 use crate::engines::inner_nodes::{InnerTree, lock_empty_tree};
-use crate::engines::parallel::{helpers, in_parallel};
+use crate::engines::parallel::helpers;
 use crate::pool::Offset;
 use crate::{Error, Result};
 use std::sync::Mutex;

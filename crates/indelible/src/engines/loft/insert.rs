@@ -32,7 +32,7 @@ impl Index {
         decide: &mut dyn FnMut(Option<u64>) -> Decision,
     ) -> Result<Option<u64>> {
         let _pinned = epochs::pin();
-        self.change(self.top(), key, None, true, decide)
+        self.change(key, decide)
     }
 
     /// Inserts records one after the other, and fetches the lines of all of them before. Returns how many were inserted before an error.
@@ -47,17 +47,15 @@ impl Index {
         records.iter().take_while(|record| insert(record)).count()
     }
 
-    /// Does with `key` what `decide` says, in the nodes at and beneath `from`. `carried` is a record that has been frozen in the node which is
-    /// moved there: it is inserted first, unless the key has been there. With `helps` nodes that are moved are worked on.
-    pub(super) fn change(
+    /// Does with `key` what `decide` says. A record of the key that is met frozen, in a node that is moved, is carried along: it is inserted
+    /// into the successor first, unless the key has been there.
+    fn change(
         &self,
-        from: Child,
         key: u64,
-        mut carried: Option<u64>,
-        helps: bool,
         decide: &mut dyn FnMut(Option<u64>) -> Decision,
     ) -> Result<Option<u64>> {
-        let mut child = from;
+        let mut carried = None;
+        let mut child = self.top();
         loop {
             let spot = self.walk(child, key)?;
             let node = match spot.end {
@@ -73,7 +71,7 @@ impl Index {
             if !node.linked.load(Ordering::Acquire) {
                 self.link_node(node);
             }
-            if helps && let Some(moved) = load_move(&node.moving) {
+            if let Some(moved) = load_move(&node.moving) {
                 self.help(node, moved)?;
             }
             let mut way = Way::default();

@@ -227,7 +227,7 @@ impl Index {
     /// Decides whether the node into which something was just inserted is to be replaced, and begins that.
     #[inline(always)]
     pub(super) fn after_insert(&self, node: &Node, spot: &Spot<'_>, way: &Way) {
-        if way.lines * 2 > node.window || way.in_bucket {
+        if way.is_far(node) {
             node.far.fetch_add(1, Ordering::Relaxed);
             self.consider(node, spot);
         }
@@ -235,7 +235,7 @@ impl Index {
 
     /// Counts a copy that went far.
     pub(super) fn noticed(&self, node: &Node, way: &Way) {
-        if way.lines * 2 > node.window || way.in_bucket {
+        if way.is_far(node) {
             node.born_far.fetch_add(1, Ordering::Relaxed);
         }
     }

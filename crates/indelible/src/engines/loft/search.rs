@@ -49,6 +49,14 @@ pub(super) struct Way {
     pub(super) in_bucket: bool,
 }
 
+impl Way {
+    /// Whether the model of the node was of little use: the search left more than half of the window, or it went into buckets.
+    #[inline(always)]
+    pub(super) fn is_far(&self, node: &Node) -> bool {
+        self.lines * 2 > node.window || self.in_bucket
+    }
+}
+
 /// Where a walk down the tree ended.
 pub(super) struct Spot<'a> {
     pub(super) end: End<'a>,

@@ -1,8 +1,8 @@
 //! Records in the order of the places of their centres on a Hilbert curve, for bulk loads.
 
 use super::Record;
+use crate::concurrency::parallel::in_parallel;
 use crate::concurrency::sync::lock;
-use crate::engines::parallel::in_parallel;
 use crate::spatial::{Geometry, Grid};
 use crate::{Error, Result};
 use std::sync::Mutex;

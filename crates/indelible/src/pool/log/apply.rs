@@ -34,7 +34,7 @@ const PAGE_BYTES: u64 = 4096;
 const PAGE_WORDS: u64 = PAGE_BYTES / 8;
 
 /// Puts words into the bytes that begin at `begin` of the file.
-fn patch(bytes: &mut [u8], begin: u64, words: &[Word]) {
+pub(super) fn patch(bytes: &mut [u8], begin: u64, words: &[Word]) {
     for &(at, value) in words {
         let at = (at * 8 - begin) as usize;
         bytes[at..at + 8].copy_from_slice(&value.to_ne_bytes());
@@ -123,10 +123,7 @@ impl Applier {
     }
 
     pub(super) fn note_superblocks(&mut self, words: &[Word]) {
-        for &(at, value) in words {
-            let at = at as usize * 8;
-            self.superblocks[at..at + 8].copy_from_slice(&value.to_ne_bytes());
-        }
+        patch(&mut self.superblocks, 0, words);
         self.superblocks_changed |= !words.is_empty();
     }
 

@@ -16,17 +16,19 @@
 //! Words of superblocks count only if the last session has written them: when a session begins, both superblocks in the file are its own.
 
 use super::Bug;
-use super::apply::{Applier, SUPERBLOCK_WORDS};
+use super::apply::{Applier, SUPERBLOCK_WORDS, patch};
 use super::device::{DataFile, LogDevice};
 use super::record::{self, HEADER_WORDS, Identity, Record, SEGMENT_BYTES, SEGMENT_WORDS};
 use super::recover::{Last, Recovered, Sessions};
+use crate::concurrency::parallel::in_parallel;
+use crate::concurrency::sync::lock;
 use crate::pmem::journal::Word;
 use crate::pmem::planted::planted;
 use crate::pool::layout::{EXTENT_BYTES, MAX_EXTENTS};
 use crate::{Error, Result};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Mutex, OnceLock};
 
 /// Words in an extent.
 const EXTENT_WORDS: u64 = EXTENT_BYTES / 8;
@@ -55,7 +57,7 @@ pub(crate) struct Backlog {
     pub(super) end: Option<(u64, u64)>,
     pub(super) next_ordinal: u64,
     /// The pool's file has all words, and the segments may be used again.
-    is_in_file: RwLock<bool>,
+    is_in_file: Mutex<bool>,
 }
 
 /// A segment that is to be read.
@@ -101,7 +103,7 @@ impl Backlog {
             begin: 0,
             end: None,
             next_ordinal: sessions.next_ordinal,
-            is_in_file: RwLock::new(false),
+            is_in_file: Mutex::new(false),
         };
         let wanted = sessions.parts.iter().flat_map(|part| {
             part.segments.iter().map(|(&ordinal, &slot)| Wanted {
@@ -187,10 +189,7 @@ impl Backlog {
 
     /// Changes the bytes of both superblocks from the file into those that count.
     pub(crate) fn complete_superblocks(&self, bytes: &mut [u8]) {
-        for &(at, value) in &self.superblocks {
-            let at = at as usize * 8;
-            bytes[at..at + 8].copy_from_slice(&value.to_ne_bytes());
-        }
+        patch(bytes, 0, &self.superblocks);
     }
 
     /// The pool has this many bytes: words behind them do not count. To be called before the words are.
@@ -239,32 +238,26 @@ impl Backlog {
         }
     }
 
-    /// Calls `read`, which reads an extent from the pool's file, and then `put` with each word that the file may lack. The segments are not
+    /// Fills `contents` with an extent: `read` reads it from the pool's file, and the words follow that the file may lack. The segments are not
     /// used again meanwhile.
     pub(crate) fn complete<E>(
         &self,
         extent: u64,
-        read: impl FnOnce() -> std::result::Result<Vec<u8>, E>,
-        mut put: impl FnMut(&mut [u8], u64, u64),
-    ) -> std::result::Result<Vec<u8>, E> {
-        let is_in_file = self
-            .is_in_file
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
-        let mut contents = read()?;
+        contents: &mut [u8],
+        read: impl FnOnce(&mut [u8]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let is_in_file = lock(&self.is_in_file);
+        read(contents)?;
         if !*is_in_file {
-            self.words_of(extent, |at, value| put(&mut contents, at, value));
+            let begin = extent * EXTENT_BYTES;
+            self.words_of(extent, |at, value| patch(contents, begin, &[(at, value)]));
         }
-        Ok(contents)
+        Ok(())
     }
 
     /// Notes that the pool's file has all words: nobody reads the segments from here on.
     pub(super) fn note_in_file(&self) {
-        let mut is_in_file = self
-            .is_in_file
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        *is_in_file = true;
+        *lock(&self.is_in_file) = true;
     }
 
     /// Writes all words into the pool's file, but for those of superblocks.
@@ -377,32 +370,19 @@ fn by_extent(runs: &[(u32, u32)]) -> (Vec<(u32, u32)>, Vec<u32>) {
 fn scan_all(device: &dyn LogDevice, wanted: &[Wanted]) -> Vec<Scanned> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = threads.min(wanted.len() / SEGMENTS_PER_READER).min(READERS);
-    if threads < 2 {
-        return wanted.iter().map(|it| Scanned::read(device, it)).collect();
-    }
     let next = AtomicUsize::new(0);
-    let all: Mutex<Vec<(usize, Scanned)>> = Mutex::default();
-    let read = || {
-        while let Some((at, it)) = take(&next, wanted) {
-            let scanned = Scanned::read(device, it);
-            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-            all.push((at, scanned));
+    let scanned: Vec<OnceLock<Scanned>> = wanted.iter().map(|_| OnceLock::new()).collect();
+    in_parallel(threads.saturating_sub(1), || {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(wanted) = wanted.get(at) else { return };
+            let _ = scanned[at].set(Scanned::read(device, wanted));
         }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..threads {
-            scope.spawn(read);
-        }
-        read();
     });
-    let mut all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
-    all.sort_unstable_by_key(|&(at, _)| at);
-    all.into_iter().map(|(_, scanned)| scanned).collect()
-}
-
-fn take<'a, T>(next: &AtomicUsize, all: &'a [T]) -> Option<(usize, &'a T)> {
-    let at = next.fetch_add(1, Ordering::Relaxed);
-    Some((at, all.get(at)?))
+    let scanned = scanned.into_iter().map(OnceLock::into_inner);
+    scanned
+        .map(|it| it.expect("each segment was taken by a thread, and all have ended"))
+        .collect()
 }
 
 /// The word of the segment `ordinal` at a position, or its end.

@@ -179,6 +179,16 @@ impl LogFile {
         Ok(this)
     }
 
+    /// Writes words of a segment into the file as the mapping has them.
+    fn write(&self, slot: usize, words: Range<usize>) -> Result<()> {
+        let at = slot as u64 * SEGMENT_BYTES + words.start as u64 * 8;
+        let words = self.segment(slot)[words].iter();
+        let bytes: Vec<u8> = words
+            .flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes())
+            .collect();
+        system::write_at(&self.file, &bytes, at).map_err(self.io("write"))
+    }
+
     fn io(&self, action: &'static str) -> impl Fn(rustix::io::Errno) -> Error + '_ {
         move |errno| io_error(action, &self.path, errno)
     }
@@ -268,22 +278,12 @@ impl LogDevice for LogFile {
         if self.way == Way::Shared {
             return Ok(());
         }
-        let at = slot as u64 * SEGMENT_BYTES + words.start as u64 * 8;
-        let words = self.segment(slot)[words].iter();
-        let bytes: Vec<u8> = words
-            .flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes())
-            .collect();
-        system::write_at(&self.file, &bytes, at).map_err(self.io("write"))
+        self.write(slot, words)
     }
 
     fn touch(&self, slot: usize) -> Result<()> {
         // By a call: to store to each page takes a page fault each, and fifty times as long.
-        let words = self.segment(slot).iter();
-        let bytes: Vec<u8> = words
-            .flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes())
-            .collect();
-        let at = slot as u64 * SEGMENT_BYTES;
-        system::write_at(&self.file, &bytes, at).map_err(self.io("write"))
+        self.write(slot, 0..self.segment(slot).len())
     }
 
     fn add_segment(&self) -> Result<bool> {

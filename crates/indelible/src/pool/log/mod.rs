@@ -172,6 +172,14 @@ thread_local! {
     static ENCODED: RefCell<Encoded> = RefCell::new(Encoded::default());
 }
 
+/// The segments that a backlog still needs.
+fn taken_by(backlog: Option<&Backlog>) -> &[usize] {
+    match backlog {
+        Some(backlog) if !planted(Bug::BacklogOverwritten) => backlog.slots(),
+        _ => &[],
+    }
+}
+
 impl Log {
     /// Begins a log of a new session on `device`. Of what it has, only the records of `backlog` are still needed. The superblock that has the
     /// session's generation is on the disk already. The pool has `words` words.
@@ -182,11 +190,11 @@ impl Log {
         data: Box<dyn DataFile>,
         backlog: Option<Arc<Backlog>>,
     ) -> Result<Self> {
-        let taken: Vec<usize> = match &backlog {
-            Some(backlog) if !planted(Bug::BacklogOverwritten) => backlog.slots().to_vec(),
-            _ => Vec::new(),
-        };
-        let backlog = Self::make_space(&*device, &*data, taken.len(), backlog)?;
+        let backlog = Self::make_space(&*device, &*data, backlog)?;
+        let taken = taken_by(backlog.as_deref());
+        let unprepared = (0..device.segments())
+            .filter(|slot| !taken.contains(slot))
+            .collect();
         let mut applier = apply::Applier::new(&*data)?;
         let first = backlog.as_ref().map_or(0, |it| it.next_ordinal);
         let begin = first * SEGMENT_BYTES + HEADER_WORDS as u64 * 8;
@@ -197,8 +205,6 @@ impl Log {
             words,
             earlier: backlog.as_ref().and_then(|it| it.end),
         };
-        let is_free = |slot: &usize| backlog.is_none() || !taken.contains(slot);
-        let unprepared = (0..device.segments()).filter(is_free).collect();
         applier.backlog = backlog;
         let log = Self {
             session,
@@ -236,15 +242,14 @@ impl Log {
         Ok(log)
     }
 
-    /// Makes sure that there are enough segments, and one beside the `taken` ones of the backlog. If the log cannot be made longer, the
-    /// backlog is applied now, and none is left.
+    /// Makes sure that there are enough segments, and one beside those of the backlog. If the log cannot be made longer, the backlog is
+    /// applied now, and none is left.
     fn make_space(
         device: &dyn LogDevice,
         data: &dyn DataFile,
-        mut taken: usize,
         mut backlog: Option<Arc<Backlog>>,
     ) -> Result<Option<Arc<Backlog>>> {
-        while device.segments() < LEAST_SEGMENTS.max(taken + 1) {
+        while device.segments() < LEAST_SEGMENTS.max(taken_by(backlog.as_deref()).len() + 1) {
             if device.add_segment()? {
                 continue;
             }
@@ -253,7 +258,6 @@ impl Log {
                 return Err(Error::NoSpace(format!("a log needs {bytes} bytes")));
             };
             applied.apply_into(data)?;
-            taken = 0;
         }
         Ok(backlog)
     }

@@ -16,6 +16,7 @@ use super::record::{Header, Identity, SEGMENT_BYTES};
 use super::{Bug, Log, log_path};
 use crate::concurrency::sync::lock;
 use crate::pmem::planted::planted;
+use crate::pool::superblock::Superblock;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -36,6 +37,18 @@ pub(crate) struct Last {
     pub(crate) identity: Identity,
     /// The generation of the session that it continues; 0 if there is none.
     pub(crate) earlier: u64,
+}
+
+impl Last {
+    pub(in crate::pool) fn of(superblock: &Superblock) -> Self {
+        Self {
+            identity: Identity {
+                uuid: superblock.uuid,
+                generation: superblock.generation,
+            },
+            earlier: superblock.earlier,
+        }
+    }
 }
 
 /// A session, as far as its records count.
@@ -174,7 +187,7 @@ impl Backlog {
         self.apply_all(&PlainFile { file, path })
     }
 
-    /// Applies all records but those of superblocks, which the file has already, and waits until that is on the disk.
+    /// Applies all records but those of superblocks, and waits until that is on the disk. The file has the superblocks of a later session.
     pub(super) fn apply_into(&self, data: &dyn DataFile) -> Result<()> {
         let mut applier = Applier::new(data)?;
         self.apply(&mut applier, data)?;

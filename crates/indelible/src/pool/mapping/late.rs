@@ -10,6 +10,7 @@
 
 use super::{ANONYMOUS, Mapping};
 use crate::Result;
+use crate::concurrency::sync::lock;
 use crate::pmem::{Cell, Medium, Pm};
 use crate::pool::layout::EXTENT_BYTES;
 use crate::pool::log::Backlog;
@@ -21,7 +22,7 @@ use std::ffi::c_void;
 use std::fs::File;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -48,8 +49,8 @@ pub(super) struct Late {
 impl Late {
     /// Waits until all extents are present.
     pub(super) fn finish(&self) {
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(thread) = thread.take() {
+        let thread = lock(&self.thread).take();
+        if let Some(thread) = thread {
             // It does not panic: what it could fail in, it tries again.
             let _ = thread.join();
         }
@@ -144,11 +145,7 @@ impl Mapping {
             self.late.is_running.store(false, Ordering::Relaxed);
             failed(Errno::AGAIN)
         })?;
-        *self
-            .late
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        *lock(&self.late.thread) = Some(thread);
         Ok(())
     }
 
@@ -236,19 +233,9 @@ impl Provider {
     }
 
     fn try_to_provide(&mut self, extent: u64, at: *mut c_void) -> rustix::io::Result<()> {
-        let begin = extent * EXTENT_BYTES;
-        let mut contents = std::mem::take(&mut self.contents);
-        contents.resize(EXTENT_BYTES as usize, 0);
-        let read = || {
-            system::read_at(&self.file, &mut contents, begin)?;
-            Ok::<_, Errno>(contents)
-        };
-        self.contents = self
-            .backlog
-            .complete(extent, read, |contents, word, value| {
-                let at = (word * 8 - begin) as usize;
-                contents[at..at + 8].copy_from_slice(&value.to_ne_bytes());
-            })?;
+        let read =
+            |contents: &mut [u8]| system::read_at(&self.file, contents, extent * EXTENT_BYTES);
+        self.backlog.complete(extent, &mut self.contents, read)?;
         // SAFETY: the extent was registered.
         unsafe { self.absent.provide(at, &self.contents) }
     }

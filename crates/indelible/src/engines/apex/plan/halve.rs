@@ -6,7 +6,7 @@
 //! several halvings together pay.
 
 use super::collapse::{EMPTY_NODE_BYTES_DIVISOR, EMPTY_NODE_BYTES_DIVISOR_REPLAN};
-use super::{NodeLimits, SLOT_BYTES, STASH_RATIO, in_parallel, slots_in, usable};
+use super::{NodeLimits, SLOT_BYTES, STASH_RATIO, on_each, slots_in, usable};
 use crate::engines::apex::model::{self, Model};
 use std::ops::Range;
 
@@ -141,7 +141,7 @@ impl<'a> Partitioner<'a> {
                 bytes: 0,
             }
         });
-        in_parallel(&mut jobs, threads, |(range, best)| {
+        on_each(&mut jobs, threads, |(range, best)| {
             *best = Some(self.best(range.clone()));
         });
         let mut jobs = jobs.into_iter();

@@ -16,7 +16,7 @@ use crate::pmem::Cell;
 use crate::pmem::journal::{MOST_WORDS, Sink, Word};
 use crate::pool::layout::{COPY_BYTES, EXTENT_BYTES};
 use crate::pool::log::device::DataFile;
-use crate::pool::log::record::{Identity, SEGMENT_BYTES};
+use crate::pool::log::record::SEGMENT_BYTES;
 use crate::pool::log::{Backlog, Last, Log, recover};
 use crate::pool::superblock::{Copy, Promise, Superblock};
 use std::path::Path;
@@ -186,7 +186,7 @@ impl Trial {
             sim.data.cut_off(length);
             Ok(())
         })?;
-        let identity = last_session(&self.superblock).identity;
+        let identity = Last::of(&self.superblock).identity;
         let device = Box::new(self.disk.clone());
         let data = Box::new(Data(self.disk.clone()));
         let backlog = self.backlog.clone();
@@ -306,7 +306,7 @@ impl Trial {
         if found.clean {
             return Ok(found);
         }
-        let mut backlog = recover::find(Box::new(self.disk.clone()), &last_session(&found))?;
+        let mut backlog = recover::find(Box::new(self.disk.clone()), &Last::of(&found))?;
         backlog.complete_superblocks(&mut bytes);
         found = parse(&bytes)?;
         backlog.cut_at(found.boot[0] * 8);
@@ -397,16 +397,6 @@ fn read_superblock(data: &Data) -> Result<(Vec<u8>, Superblock)> {
 
 fn parse(bytes: &[u8]) -> Result<Superblock> {
     Superblock::read(Path::new("(simulated)"), bytes, EXTENT_BYTES)
-}
-
-fn last_session(superblock: &Superblock) -> Last {
-    Last {
-        identity: Identity {
-            uuid: superblock.uuid,
-            generation: superblock.generation,
-        },
-        earlier: superblock.earlier,
-    }
 }
 
 impl Copy {
