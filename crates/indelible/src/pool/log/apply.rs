@@ -30,8 +30,10 @@ use std::time::Duration;
 pub(super) const SUPERBLOCK_WORDS: u64 = 2 * COPY_BYTES as u64 / 8;
 
 /// Bytes of a page, the unit of the page cache.
-const PAGE_BYTES: u64 = 4096;
+pub(super) const PAGE_BYTES: u64 = 4096;
 const PAGE_WORDS: u64 = PAGE_BYTES / 8;
+/// So many words of a page, and fewer than it has, are taken for words in many places of it, without looking.
+const WORDS_OF_MANY_RUNS: usize = 16;
 
 /// Puts words into the bytes that begin at `begin` of the file.
 pub(super) fn patch(bytes: &mut [u8], begin: u64, words: &[Word]) {
@@ -86,20 +88,29 @@ impl Applier {
     /// Notes the words of a batch.
     pub(super) fn add(&mut self, payload: &[u64]) {
         for (at, words) in runs(payload) {
-            self.words.extend((at..).zip(words.iter().copied()));
+            let words = (at..).zip(words.iter().copied());
+            if at < SUPERBLOCK_WORDS {
+                words.for_each(|word| self.add_word(word));
+            } else {
+                self.words.extend(words);
+            }
         }
     }
 
     /// Notes a word.
     pub(super) fn add_word(&mut self, word: Word) {
-        self.words.push(word);
+        if word.0 < SUPERBLOCK_WORDS {
+            self.note_superblocks(&[word]);
+        } else {
+            self.words.push(word);
+        }
     }
 
     /// Writes what was noted into the file, of which `length` bytes exist. What lies beyond them was cut off after the words were logged.
     pub(super) fn write(&mut self, data: &dyn DataFile, length: u64) -> Result<()> {
-        // Stable: of the values of one word, the last one stays behind the others.
-        self.words.sort_by_key(|&(at, _)| at);
-        let words = std::mem::take(&mut self.words);
+        let mut words = std::mem::take(&mut self.words);
+        // By page, and within a page in the order of the log: of the values of one word, the last one stays behind the others.
+        radsort::sort_by_key(&mut words, |&(at, _)| at / PAGE_WORDS);
         if self.reads_ahead {
             let mut page = u64::MAX;
             for &(at, _) in &words {
@@ -109,11 +120,8 @@ impl Applier {
                 }
             }
         }
-        let (superblocks, others) =
-            words.split_at(words.partition_point(|word| word.0 < SUPERBLOCK_WORDS));
-        self.note_superblocks(superblocks);
-        for page in others.chunk_by(|a, b| a.0 / PAGE_WORDS == b.0 / PAGE_WORDS) {
-            if page[0].0 * 8 < length {
+        for page in words.chunk_by_mut(|a, b| a.0 / PAGE_WORDS == b.0 / PAGE_WORDS) {
+            if page[0].0 / PAGE_WORDS * PAGE_BYTES < length {
                 self.write_page(data, length, page)?;
             }
         }
@@ -127,18 +135,19 @@ impl Applier {
         self.superblocks_changed |= !words.is_empty();
     }
 
-    /// Writes words of one page, in order; of those with one place the last one counts.
-    fn write_page(&mut self, data: &dyn DataFile, length: u64, words: &[Word]) -> Result<()> {
-        let runs = words.chunk_by(|a, b| b.0 - a.0 <= 1);
+    /// Writes words of one page; of those with one place the last one counts.
+    fn write_page(&mut self, data: &dyn DataFile, length: u64, words: &mut [Word]) -> Result<()> {
         let page = words[0].0 / PAGE_WORDS * PAGE_BYTES;
         let is_whole = page >= SUPERBLOCK_WORDS * 8 && page + PAGE_BYTES <= length;
+        if is_whole && (WORDS_OF_MANY_RUNS..PAGE_WORDS as usize).contains(&words.len()) {
+            return self.patch_page(data, page, words);
+        }
+        // Stable, as above.
+        words.sort_by_key(|&(at, _)| at);
+        let runs = words.chunk_by(|a, b| b.0 - a.0 <= 1);
         // Two calls for the page, or one for each run.
         if is_whole && runs.clone().count() > 2 {
-            self.bytes.clear();
-            self.bytes.resize(PAGE_BYTES as usize, 0);
-            data.read(&mut self.bytes, page)?;
-            patch(&mut self.bytes, page, words);
-            return data.write(&self.bytes, page);
+            return self.patch_page(data, page, words);
         }
         for run in runs {
             let (begin, end) = (run[0].0 * 8, (run[run.len() - 1].0 + 1) * 8);
@@ -151,6 +160,15 @@ impl Applier {
             data.write(&self.bytes, begin)?;
         }
         Ok(())
+    }
+
+    /// Reads a page, and writes it with these words.
+    fn patch_page(&mut self, data: &dyn DataFile, page: u64, words: &[Word]) -> Result<()> {
+        self.bytes.clear();
+        self.bytes.resize(PAGE_BYTES as usize, 0);
+        data.read(&mut self.bytes, page)?;
+        patch(&mut self.bytes, page, words);
+        data.write(&self.bytes, page)
     }
 
     /// Waits until what was written is on the disk, and then writes the superblocks, one after the other.

@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(super) const PREPARED_SEGMENTS: usize = 2;
 
 /// How full the log is, in percent, when operations begin to be delayed, so that the applier keeps up before it is full.
-const THROTTLED_FROM_PERCENT: u64 = 70;
+const THROTTLED_FROM_PERCENT: u64 = 88;
 
 /// A log of which less than one part in this many is records is applied rather than made longer, where no segments are left that an earlier
 /// session has made.

@@ -1,12 +1,13 @@
 //! What the log needs of a disk: a file of segments that is mapped, and the pool's file that records are applied to. Tests have
 //! other ones, see `simulate`.
 
+use super::apply::PAGE_BYTES;
 use super::record::{Header, SECTOR_WORDS, SEGMENT_BYTES, SEGMENT_WORDS};
 use crate::pool::files::io_error;
 use crate::pool::system;
 use crate::{Error, Result};
 use rustix::fs::OFlags;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::borrow::Borrow;
 use std::fs::File;
 use std::ops::Range;
@@ -193,6 +194,18 @@ impl LogFile {
         move |errno| io_error(action, &self.path, errno)
     }
 
+    /// Removes the entries of the page table for the pages before the one in which `words` end: a sync would make them read-only one by one,
+    /// and interrupt the other processors for each.
+    fn forget_entries(&self, slot: usize, words: Range<usize>) {
+        let page = |word: usize| word * 8 / PAGE_BYTES as usize * PAGE_BYTES as usize;
+        let (begin, end) = (page(words.start), page(words.end));
+        if begin < end {
+            let address = self.segment(slot)[begin / 8..].as_ptr().cast_mut();
+            // SAFETY: whole pages of a shared mapping of the file. Their contents are the file's, and stay as they are.
+            let _ = unsafe { system::advise(address.cast(), end - begin, Advice::LinuxDontNeed) };
+        }
+    }
+
     fn map(&self, slot: usize) -> Result<()> {
         let flags = match self.way {
             Way::Shared => MapFlags::SHARED,
@@ -276,6 +289,7 @@ impl LogDevice for LogFile {
 
     fn write_out(&self, slot: usize, words: Range<usize>) -> Result<()> {
         if self.way == Way::Shared {
+            self.forget_entries(slot, words);
             return Ok(());
         }
         self.write(slot, words)
