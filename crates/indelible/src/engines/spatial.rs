@@ -24,21 +24,26 @@ pub(crate) struct Neighbour<G> {
 
 impl<G: Geometry> Neighbour<G> {
     /// The order in which neighbours are reported: by distance, and records at the same distance by payload and by coordinates.
+    #[inline(always)]
     pub(crate) fn compare(&self, other: &Self) -> std::cmp::Ordering {
+        let distances = self.distance.total_cmp(&other.distance);
+        distances.then_with(|| self.compare_at_one_distance(other))
+    }
+
+    #[cold]
+    fn compare_at_one_distance(&self, other: &Self) -> std::cmp::Ordering {
         let coordinates = |shape: &G| {
             let shape = *shape;
             (0..G::COORDINATES).map(move |i| shape.coordinate(i))
         };
-        self.distance
-            .total_cmp(&other.distance)
-            .then(self.payload.cmp(&other.payload))
-            .then_with(|| {
-                coordinates(&self.shape)
-                    .zip(coordinates(&other.shape))
-                    .map(|(a, b)| a.total_cmp(&b))
-                    .find(|order| order.is_ne())
-                    .unwrap_or(std::cmp::Ordering::Equal)
-            })
+        let payloads = self.payload.cmp(&other.payload);
+        payloads.then_with(|| {
+            coordinates(&self.shape)
+                .zip(coordinates(&other.shape))
+                .map(|(a, b)| a.total_cmp(&b))
+                .find(|order| order.is_ne())
+                .unwrap_or(std::cmp::Ordering::Equal)
+        })
     }
 }
 
@@ -79,14 +84,9 @@ pub(crate) trait Spatial<G: Geometry>: Engine {
     /// Moves one record to another place, in one step as seen by all other threads and by recovery; `false` if it is not there.
     fn relocate(&self, payload: u64, from: &G, to: &G) -> Result<bool>;
 
-    /// Adds to `found` all records that meet one of `windows`, edges included, and that `accepts` returns `true` for. A record that is
-    /// there throughout is found exactly once, wherever it is relocated to meanwhile.
-    fn search(
-        &self,
-        windows: &[Rect],
-        accepts: &mut dyn FnMut(&G, u64) -> bool,
-        found: &mut Vec<(G, u64)>,
-    ) -> Result<()>;
+    /// Adds to `found` all records that meet one of `windows`, edges included. A record that is there throughout is found exactly once,
+    /// wherever it is relocated to meanwhile.
+    fn search(&self, windows: &[Rect], found: &mut Vec<(G, u64)>) -> Result<()>;
 
     /// Adds the nearest records to `found`, in order, fewer than wanted only if there are no more.
     fn nearest<M: Metric>(

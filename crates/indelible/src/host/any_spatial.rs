@@ -113,10 +113,9 @@ macro_rules! any_spatial {
             pub(crate) fn search(
                 &self,
                 windows: &[Rect],
-                accepts: &mut dyn FnMut(&G, u64) -> bool,
                 found: &mut Vec<(G, u64)>,
             ) -> Result<()> {
-                each!(self, host => host.settled(host.reader().search(windows, accepts, found)))
+                each!(self, host => host.settled(host.reader().search(windows, found)))
             }
 
             /// See [`Spatial::nearest`].

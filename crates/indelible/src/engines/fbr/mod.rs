@@ -356,13 +356,8 @@ impl<G: Geometry> Spatial<G> for Index<G> {
         self.tree.relocate(payload, from, to)
     }
 
-    fn search(
-        &self,
-        windows: &[Rect],
-        accepts: &mut dyn FnMut(&G, u64) -> bool,
-        found: &mut Vec<(G, u64)>,
-    ) -> Result<()> {
-        self.tree.search(windows, accepts, found)
+    fn search(&self, windows: &[Rect], found: &mut Vec<(G, u64)>) -> Result<()> {
+        self.tree.search(windows, found)
     }
 
     fn nearest<M: Metric>(

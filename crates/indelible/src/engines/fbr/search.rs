@@ -84,12 +84,7 @@ impl<G: Geometry> Tree<G> {
     }
 
     /// See [`Spatial::search`](crate::engines::Spatial::search).
-    pub(super) fn search(
-        &self,
-        windows: &[Rect],
-        accepts: &mut dyn FnMut(&G, u64) -> bool,
-        found: &mut Vec<(G, u64)>,
-    ) -> Result<()> {
+    pub(super) fn search(&self, windows: &[Rect], found: &mut Vec<(G, u64)>) -> Result<()> {
         let meets = |rect: &Rect| windows.iter().any(|window| window.intersects(rect));
         let mut records = self.undisturbed(|| {
             let mut records = Vec::new();
@@ -102,7 +97,6 @@ impl<G: Geometry> Tree<G> {
             self.visit_leaves(meets, of_leaf, |mut found| records.append(&mut found))?;
             Ok(records)
         })?;
-        records.retain(|(shape, payload)| accepts(shape, *payload));
         found.append(&mut records);
         Ok(())
     }

@@ -229,13 +229,16 @@ impl Inner {
         &self.bounds[bound][slot / 16].0[slot % 16]
     }
 
+    /// The first half of the key at which the child in `slot` begins.
+    #[inline(always)]
+    fn code(&self, slot: usize) -> u64 {
+        unsigned(self.code_cell(slot).load(Ordering::Relaxed))
+    }
+
     /// The key at which the child in `slot` begins.
     #[inline(always)]
     pub(super) fn key(&self, slot: usize) -> Key {
-        key_of(
-            unsigned(self.code_cell(slot).load(Ordering::Relaxed)),
-            self.ties[slot].load(Ordering::Relaxed),
-        )
+        key_of(self.code(slot), self.ties[slot].load(Ordering::Relaxed))
     }
 
     /// The key at which the child after `slot` begins, if there is one.
@@ -275,9 +278,11 @@ impl Inner {
         for line in &self.codes {
             below += S::count_below(line, 0xff, bound);
         }
-        // The first child covers everything below the second one. Few children begin with one code.
-        let mut slot = below.min(self.count()).max(1) - 1;
-        while slot + 1 < self.count() && self.key(slot + 1) <= key {
+        // The first child covers everything below the second one. Few children begin with one code: ties lie in other lines, and are looked
+        // at for those only.
+        let count = self.count();
+        let mut slot = below.min(count).max(1) - 1;
+        while slot + 1 < count && self.code(slot + 1) <= code_of(key) && self.key(slot + 1) <= key {
             slot += 1;
         }
         slot

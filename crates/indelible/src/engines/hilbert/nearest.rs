@@ -14,6 +14,7 @@
 use super::Tree;
 use super::inner::{BOUND_LINES, FANOUT, Inner, Key, code_of, key_of};
 use super::layout::MAX_RECORDS;
+use super::leaf::Leaf;
 use super::search::Changed;
 use crate::Result;
 use crate::concurrency::epochs;
@@ -22,7 +23,7 @@ use crate::engines::rect::{Best, MOST_FAILURES, slots};
 use crate::engines::{Nearest, Neighbour};
 use crate::kernels::{Kernel, Simd, SimdLevel, dispatch};
 use crate::pool::Offset;
-use crate::spatial::{Geometry, MAX_AXES, Metric, Quadrant, f32_above, f32_below};
+use crate::spatial::{Geometry, MAX_AXES, Metric, Quadrant, Rect, f32_above, f32_below};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
@@ -336,6 +337,20 @@ impl<'a, G: Geometry, M: Metric> Attempt<'a, '_, '_, '_, G, M> {
         Ok(None)
     }
 
+    /// The records of a leaf, without some that are too far away.
+    #[inline(always)]
+    fn near_enough(&self, leaf: Leaf<'_, G>) -> u64 {
+        let limit = self.best.limit();
+        // The records of the first leaf are all of interest.
+        if self.nearby.is_none() || limit == f64::INFINITY {
+            return leaf.bitmap();
+        }
+        match self.metric.windows(self.metric.distance(limit)).as_slice() {
+            [window] => dispatch(self.tree.simd, Meeting { leaf, window }),
+            _ => leaf.bitmap(),
+        }
+    }
+
     /// Adds the records of a leaf.
     fn open_leaf(&mut self, offset: Offset) {
         let lock = self.tree.locks.of(offset.get());
@@ -345,7 +360,7 @@ impl<'a, G: Geometry, M: Metric> Attempt<'a, '_, '_, '_, G, M> {
             let mut count = 0;
             let version = lock.read();
             let leaf = self.tree.leaves.at(offset);
-            for slot in slots(leaf.bitmap()) {
+            for slot in slots(self.near_enough(leaf)) {
                 let distance = self.metric.comparable(&leaf.shape(slot));
                 // Written in any case: which records are near enough cannot be predicted.
                 candidates[count] = (distance, slot);
@@ -420,6 +435,21 @@ impl Places {
         }
         self.0[(nearest & SLOT_BITS) as usize] = u32::MAX;
         Some(Place(nearest))
+    }
+}
+
+/// The records of a leaf that meet a window.
+struct Meeting<'a, 'w, G> {
+    leaf: Leaf<'a, G>,
+    window: &'w Rect,
+}
+
+impl<G: Geometry> Kernel for Meeting<'_, '_, G> {
+    type Out = u64;
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> u64 {
+        self.leaf.meeting::<S>(self.window)
     }
 }
 

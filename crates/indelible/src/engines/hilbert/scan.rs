@@ -14,6 +14,7 @@
 use super::Bug;
 use super::Tree;
 use super::inner::{Bounds, Child, Inner, Key, code_of, key_of};
+use super::layout::MAX_RECORDS;
 use super::leaf::Leaf;
 use super::search::{Changed, MOST_LEVELS};
 use crate::Result;
@@ -66,12 +67,7 @@ struct Search<'a, G> {
 
 impl<G: Geometry> Tree<G> {
     /// See [`Spatial::search`](crate::engines::Spatial::search).
-    pub(super) fn search(
-        &self,
-        windows: &[Rect],
-        accepts: &mut dyn FnMut(&G, u64) -> bool,
-        found: &mut Vec<(G, u64)>,
-    ) -> Result<()> {
+    pub(super) fn search(&self, windows: &[Rect], found: &mut Vec<(G, u64)>) -> Result<()> {
         let before = found.len();
         for failures in 0.. {
             let pause = (failures >= MOST_FAILURES).then(|| self.relocations.pause());
@@ -82,15 +78,6 @@ impl<G: Geometry> Tree<G> {
             }
             found.truncate(before);
         }
-        let mut at = before;
-        for i in before..found.len() {
-            let (shape, payload) = found[i];
-            if accepts(&shape, payload) {
-                found[at] = (shape, payload);
-                at += 1;
-            }
-        }
-        found.truncate(at);
         Ok(())
     }
 
@@ -298,6 +285,7 @@ impl<'a, G: Geometry> Search<'a, G> {
         if let Some(second) = self.windows.get(1) {
             meets |= leaf.meeting::<S>(second);
         }
+        self.found.reserve(MAX_RECORDS);
         for slot in slots(meets) {
             let record = leaf.record(slot);
             if planted(Bug::MergesIgnored) && self.from > low && self.tree.key(&record) < self.from

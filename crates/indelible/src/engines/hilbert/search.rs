@@ -149,9 +149,6 @@ impl<G: Geometry> Tree<G> {
             }
             let child = node.node(slot);
             child.prefetch_keys();
-            if bounds.is_some() {
-                child.prefetch_bounds::<2>();
-            }
             let child_version = child.lock().read();
             // The child's version was taken while its parent still pointed to it for this key.
             if !node.lock().validate(version) {

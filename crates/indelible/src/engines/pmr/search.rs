@@ -30,12 +30,7 @@ impl<G: Geometry> Tree<G> {
     }
 
     /// See [`Spatial::search`](crate::engines::Spatial::search).
-    pub(super) fn search(
-        &self,
-        windows: &[Rect],
-        accepts: &mut dyn FnMut(&G, u64) -> bool,
-        found: &mut Vec<(G, u64)>,
-    ) -> Result<()> {
+    pub(super) fn search(&self, windows: &[Rect], found: &mut Vec<(G, u64)>) -> Result<()> {
         let windows = windows.to_vec();
         let mut records = self.undisturbed(move |tree| {
             let meets = |rect: &Rect| windows.iter().any(|window| window.intersects(rect));
@@ -47,7 +42,6 @@ impl<G: Geometry> Tree<G> {
             })?;
             Ok(records)
         })?;
-        records.retain(|(shape, payload)| accepts(shape, *payload));
         found.append(&mut records);
         Ok(())
     }

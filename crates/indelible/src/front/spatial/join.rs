@@ -92,7 +92,7 @@ fn find_pairs<A: Geometry, B: Geometry>(
     }
     let windows: Vec<Rect> = block.iter().map(|(shape, _)| Rect::of(shape)).collect();
     let mut records = Vec::new();
-    index.search(&windows, &mut |_, _| true, &mut records)?;
+    index.search(&windows, &mut records)?;
     for record in records {
         let rect = Rect::of(&record.0);
         let partners = block.iter().zip(&windows);
@@ -171,6 +171,6 @@ impl<G: Geometry> Spatial<G> {
 /// All records of an index.
 fn everything<G: Geometry>(index: &AnySpatial<G>) -> Result<Vec<(G, u64)>> {
     let mut records = Vec::new();
-    index.search(&[EVERYWHERE], &mut |_, _| true, &mut records)?;
+    index.search(&[EVERYWHERE], &mut records)?;
     Ok(records)
 }

@@ -271,13 +271,11 @@ impl<G: Geometry> Spatial<G> {
     pub fn within_distance(&self, point: G::Point, distance: f64) -> Result<Records<G>> {
         let metric = self.coordinates.metric(&point)?;
         let within = comparable_of(&metric, distance)?;
-        let mut found = Vec::new();
         with_metric!(&metric, metric => {
-            let mut is_within = |shape: &G, _: u64| metric.comparable(shape) <= within;
-            let windows = metric.windows(distance);
-            self.index.search(windows.as_slice(), &mut is_within, &mut found)?;
-        });
-        Ok(Records::new(found))
+            let mut found = self.search(&metric.windows(distance))?;
+            found.retain(|(shape, _)| metric.comparable(shape) <= within);
+            Ok(Records::new(found))
+        })
     }
 
     /// The nearest records, at most so many.

@@ -124,7 +124,7 @@ impl<G: Geometry> Spatial<G> {
     /// ```
     pub fn intersecting(&self, window: G::Window) -> Result<Records<G>> {
         let windows = self.coordinates.windows(&window)?;
-        self.search(&windows, |_| true)
+        Ok(Records::new(self.search(&windows)?))
     }
 
     /// The records that lie in `window` with all of their points, in no particular order. Edges and faces belong to both.
@@ -151,13 +151,13 @@ impl<G: Geometry> Spatial<G> {
     /// ```
     pub fn contained_in(&self, window: G::Window) -> Result<Records<G>> {
         let windows = self.coordinates.windows(&window)?;
-        let contains = |rect: &Rect| {
-            windows
-                .as_slice()
-                .iter()
-                .any(|window| window.contains(rect))
-        };
-        self.search(&windows, contains)
+        let mut found = self.search(&windows)?;
+        found.retain(|(shape, _)| {
+            let rect = Rect::of(shape);
+            let mut windows = windows.as_slice().iter();
+            windows.any(|window| window.contains(&rect))
+        });
+        Ok(Records::new(found))
     }
 
     /// The records that contain `point`, on an edge or inside, in no particular order.
@@ -218,17 +218,15 @@ impl<G: Geometry> Spatial<G> {
         let mut found: Vec<Records<G>> = Vec::new();
         found.resize_with(windows.len(), || Records::new(Vec::new()));
         for number in along_a_curve(windows) {
-            found[number] = self.search(&accepted[number], |_| true)?;
+            found[number] = Records::new(self.search(&accepted[number])?);
         }
         Ok(found)
     }
 
-    /// The records that meet one of `windows` and whose boxes `accepts` returns `true` for.
-    fn search(&self, windows: &Windows, accepts: impl Fn(&Rect) -> bool) -> Result<Records<G>> {
+    /// The records that meet one of `windows`.
+    pub(super) fn search(&self, windows: &Windows) -> Result<Vec<(G, u64)>> {
         let mut found = Vec::new();
-        let mut accepts = |shape: &G, _: u64| accepts(&Rect::of(shape));
-        self.index
-            .search(windows.as_slice(), &mut accepts, &mut found)?;
-        Ok(Records::new(found))
+        self.index.search(windows.as_slice(), &mut found)?;
+        Ok(found)
     }
 }
