@@ -66,9 +66,11 @@ const DATABASES: &[&str] = &[
     "redb",
     "lmdb-nosync",
     "fjall",
+    "sqlite",
     "redb-fsync",
     "lmdb-fsync",
     "fjall-fsync",
+    "sqlite-durable",
 ];
 
 /// The kinds of index that the general presets compare, the default kind first. A kind that is there to be read, not to be fast, is left

@@ -6,7 +6,7 @@ use crate::plan::{Experiment, Load, Mix, Phase};
 use indelible::SpatialKind;
 
 /// Peers that points are inserted into.
-const GROWN: &[&str] = &["rstar"];
+const GROWN: &[&str] = &["rstar", "sqlite-rtree"];
 
 /// Peers that take all points at once; some of them cannot be changed then.
 const AT_ONCE: &[&str] = &["rstar-bulk", "geo-index", "kiddo"];

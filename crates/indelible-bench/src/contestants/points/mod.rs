@@ -5,6 +5,7 @@
 //! | `ours` | each kind of spatial index of indelible: in memory, on a file, and with the power-loss protocol |
 //! | `rstar` | rstar's R*-tree, grown by inserts and bulk-loaded: two contestants, because they differ so much |
 //! | `geo_index`, `kiddo` | trees that are built once and cannot be changed |
+//! | `sqlite` | SQLite's R*Tree |
 //!
 //! An update keeps the place and replaces the value: indexes of points have no operation for that, so it is an insert and a removal, in this
 //! order, and a search between them finds both.
@@ -18,14 +19,17 @@ mod ours;
 mod quality;
 #[cfg(feature = "peers")]
 mod rstar;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 #[cfg(test)]
 mod tests;
 
 pub(super) use ours::contestants as ours;
 pub use ours::name_of;
 
+use super::Contestant;
 #[cfg(feature = "peers")]
-use super::{Contestant, Open, Survives};
+use super::{Open, Survives};
 use indelible::SpatialOptions;
 
 /// What only spatial contestants have.
@@ -42,10 +46,17 @@ pub struct OfPoints {
 }
 
 /// All but ours.
-#[cfg(feature = "peers")]
 pub(super) fn peers() -> Vec<Contestant> {
-    let [grown, bulk] = rstar::contestants();
-    vec![grown, bulk, geo_index::contestant(), kiddo::contestant()]
+    #[allow(unused_mut, reason = "without the features there are none")]
+    let mut peers = Vec::new();
+    #[cfg(feature = "peers")]
+    {
+        peers.extend(rstar::contestants());
+        peers.extend([geo_index::contestant(), kiddo::contestant()]);
+    }
+    #[cfg(feature = "sqlite")]
+    peers.push(sqlite::contestant());
+    peers
 }
 
 /// A contestant that lives in the memory of the process and is built at once.
