@@ -13,7 +13,7 @@
 //! | `redb`, `lmdb`, `fjall`, `sqlite` | databases, each with its fastest setting and with one that waits for the medium |
 //!
 //! Without the feature `peers` only the first two and the standard library's `BTreeMap` are there. Peers in C and C++ have a feature each:
-//! `sqlite`.
+//! `sqlite`, `boost`.
 
 #[cfg(feature = "peers")]
 mod fjall;

@@ -5,11 +5,14 @@
 //! | `ours` | each kind of spatial index of indelible: in memory, on a file, and with the power-loss protocol |
 //! | `rstar` | rstar's R*-tree, grown by inserts and bulk-loaded: two contestants, because they differ so much |
 //! | `geo_index`, `kiddo` | trees that are built once and cannot be changed |
+//! | `boost` | the R-tree of Boost.Geometry, likewise grown and bulk-loaded |
 //! | `sqlite` | SQLite's R*Tree |
 //!
 //! An update keeps the place and replaces the value: indexes of points have no operation for that, so it is an insert and a removal, in this
 //! order, and a search between them finds both.
 
+#[cfg(feature = "boost")]
+mod boost;
 #[cfg(feature = "peers")]
 mod geo_index;
 #[cfg(feature = "peers")]
@@ -28,7 +31,7 @@ pub(super) use ours::contestants as ours;
 pub use ours::name_of;
 
 use super::Contestant;
-#[cfg(feature = "peers")]
+#[cfg(any(feature = "peers", feature = "boost"))]
 use super::{Open, Survives};
 use indelible::SpatialOptions;
 
@@ -47,20 +50,21 @@ pub struct OfPoints {
 
 /// All but ours.
 pub(super) fn peers() -> Vec<Contestant> {
-    #[allow(unused_mut, reason = "without the features there are none")]
-    let mut peers = Vec::new();
-    #[cfg(feature = "peers")]
-    {
-        peers.extend(rstar::contestants());
-        peers.extend([geo_index::contestant(), kiddo::contestant()]);
-    }
-    #[cfg(feature = "sqlite")]
-    peers.push(sqlite::contestant());
-    peers
+    let families: Vec<Vec<Contestant>> = vec![
+        #[cfg(feature = "peers")]
+        rstar::contestants().into(),
+        #[cfg(feature = "peers")]
+        vec![geo_index::contestant(), kiddo::contestant()],
+        #[cfg(feature = "boost")]
+        boost::contestants().into(),
+        #[cfg(feature = "sqlite")]
+        vec![sqlite::contestant()],
+    ];
+    families.into_iter().flatten().collect()
 }
 
 /// A contestant that lives in the memory of the process and is built at once.
-#[cfg(feature = "peers")]
+#[cfg(any(feature = "peers", feature = "boost"))]
 fn volatile(name: &str, about: &str, create: Open) -> Contestant {
     Contestant {
         name: name.into(),
