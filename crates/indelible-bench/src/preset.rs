@@ -66,10 +66,12 @@ const DATABASES: &[&str] = &[
     "redb",
     "lmdb-nosync",
     "fjall",
+    "rocksdb",
     "sqlite",
     "redb-fsync",
     "lmdb-fsync",
     "fjall-fsync",
+    "rocksdb-durable",
     "sqlite-durable",
 ];
 

@@ -1,8 +1,12 @@
 //! Maps of byte strings: ours, the standard library's, and peers. A point write on a database is one transaction, as is a lookup; a load is
 //! one large transaction.
 
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(test)]
+mod tests;
 
 use anyhow::Result;
 use indelible::{BytesMap, Pool};
@@ -92,6 +96,11 @@ pub(super) fn all() -> Vec<Contestant> {
         one("skiplist", |_| Ok(Box::new(peers::SkipList::default()))),
         one("redb", peers::redb),
         one("lmdb-nosync", peers::lmdb),
+    ]);
+    #[cfg(feature = "rocksdb")]
+    all.extend([
+        one("rocksdb", rocksdb::create),
+        one("rocksdb-durable", rocksdb::create_durable),
     ]);
     #[cfg(feature = "sqlite")]
     all.extend([
