@@ -6,7 +6,7 @@
 //!
 //! It has no search for nearest points. What stands in is what its users write: a search in a square around the point, and in a square of twice
 //! the side until there are enough points within the circle. The first radius is what the last searches needed, so that most take one or two
-//! squares. It has no bulk load either: a bulk load is one transaction.
+//! squares; a square with far too many points is given up for a smaller one. It has no bulk load either: a bulk load is one transaction.
 
 use super::OfPoints;
 use crate::contestants::sqlite::{Connections, Synchronous};
@@ -32,6 +32,9 @@ const SQUARE: &str = "SELECT x, y, payload FROM points WHERE east >= ?1 AND west
 
 /// In degrees, more than any two places of the bench are apart.
 const WORLD: f64 = 1000.0;
+
+/// The smallest radius, in degrees, of a search for nearest points: the bench's points are not closer together.
+const SMALLEST: f64 = 1e-7;
 
 /// The radius, in degrees, of the first search for nearest points.
 const FIRST_RADIUS: f64 = 0.01;
@@ -77,13 +80,14 @@ fn start(connections: Connections) -> Result<Box<dyn Index>> {
     }))
 }
 
-/// The squares of the distances of all points in a square around a point, and their values.
+/// The squares of the distances of all points in a square around a point, and their values; false if there are more than `most`.
 fn square(
     connection: &Connection,
     [x, y]: Point,
     radius: f64,
+    most: usize,
     found: &mut Vec<(f64, u64)>,
-) -> rusqlite::Result<()> {
+) -> rusqlite::Result<bool> {
     let mut square = connection.prepare_cached(SQUARE)?;
     let mut rows = square.query((x - radius, x + radius, y - radius, y + radius))?;
     while let Some(row) = rows.next()? {
@@ -91,8 +95,11 @@ fn square(
         let payload: i64 = row.get(2)?;
         let distance = (east - x).powi(2) + (north - y).powi(2);
         found.push((distance, payload.cast_unsigned()));
+        if found.len() > most {
+            return Ok(false);
+        }
     }
-    Ok(())
+    Ok(true)
 }
 
 impl Rtree {
@@ -174,21 +181,33 @@ impl Index for Rtree {
         let connection = self.connections.get();
         let first = f64::from_bits(self.radius.load(Ordering::Relaxed));
         let (mut radius, mut found) = (first, Vec::new());
+        // The largest radius that is known to be too small. Squares not much larger are not given up, so that the search ends.
+        let mut too_small = SMALLEST;
         loop {
             found.clear();
-            square(&connection, point, radius, &mut found).expect("nearest");
+            let smaller = radius / 4.0;
+            let most = if smaller > too_small {
+                6 * count + 32
+            } else {
+                usize::MAX
+            };
+            if !square(&connection, point, radius, most, &mut found).expect("nearest") {
+                radius = smaller;
+                continue;
+            }
             // A point in a corner of the square may be farther away than one beside the square.
             let is_inside = |found: &&(f64, u64)| found.0 <= radius * radius;
             if radius > WORLD || found.iter().filter(is_inside).count() >= count {
                 break;
             }
+            too_small = too_small.max(radius);
             radius *= 2.0;
         }
         found.sort_unstable_by(|left, right| left.0.total_cmp(&right.0));
         found.truncate(count);
         if let Some((farthest, _)) = found.last().filter(|_| radius <= WORLD) {
             // Between what the last search began with and what this one needed: distances vary from place to place.
-            let next = (first * 1.2 * farthest.sqrt()).sqrt().max(1e-7);
+            let next = (first * 1.2 * farthest.sqrt()).sqrt().max(SMALLEST);
             self.radius.store(next.to_bits(), Ordering::Relaxed);
         }
         page.extend(found.iter().map(|&(_, value)| value));

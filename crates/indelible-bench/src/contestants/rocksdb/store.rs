@@ -9,9 +9,6 @@ use std::path::Path;
 /// Blocks that it may keep in memory: the caches of the other databases are as large.
 const CACHE_BYTES: usize = 4 << 30;
 
-/// Writes that are kept in memory until they become a table.
-const BUFFER_BYTES: usize = 128 << 20;
-
 /// Bits of the Bloom filter for each key: RocksDB's guide has ten, of which one lookup in a hundred is wrong.
 const FILTER_BITS: f64 = 10.0;
 
@@ -95,6 +92,11 @@ impl Store {
         written.expect("write");
     }
 
+    /// Makes tables of all writes, as time does: what was loaded long ago is not in the buffers of writes, where lookups are slow.
+    pub(crate) fn flush(&self) {
+        self.database.flush().expect("flush");
+    }
+
     /// What is there from a key on. The caller looks at up to `count` records.
     pub(crate) fn scan(&self, from: &[u8], count: usize, mut look: impl FnMut(&[u8], &[u8])) {
         let mut records: DBRawIterator<'_> = self.database.raw_iterator();
@@ -141,7 +143,7 @@ fn options() -> Options {
     // Flushes and compactions, as many at once as there are cores.
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as i32);
     options.set_max_background_jobs(cores.max(2));
-    options.set_write_buffer_size(BUFFER_BYTES);
+    // Of 64 MiB each, the default.
     options.set_max_write_buffer_number(4);
     options.set_level_compaction_dynamic_level_bytes(true);
     options.set_enable_pipelined_write(true);

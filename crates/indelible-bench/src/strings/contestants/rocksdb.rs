@@ -32,6 +32,7 @@ impl StringIndex for Rocks {
         for records in records.chunks(LOAD_RECORDS) {
             self.insert_batch(records);
         }
+        self.0.flush();
     }
 
     fn get(&self, key: &[u8]) -> Option<u64> {
