@@ -66,9 +66,13 @@ const DATABASES: &[&str] = &[
     "redb",
     "lmdb-nosync",
     "fjall",
+    "rocksdb",
+    "sqlite",
     "redb-fsync",
     "lmdb-fsync",
     "fjall-fsync",
+    "rocksdb-durable",
+    "sqlite-durable",
 ];
 
 /// The kinds of index that the general presets compare, the default kind first. A kind that is there to be read, not to be fast, is left

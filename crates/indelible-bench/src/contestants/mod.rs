@@ -10,9 +10,10 @@
 //! | `nothing` | the bench itself |
 //! | `volatile` | structures that live in the memory of the process: the standard library's, and peers |
 //! | `points` | spatial indexes: each kind of indelible's, and peers |
-//! | `redb`, `lmdb`, `fjall` | databases, each with its fastest setting and with one that waits for the medium |
+//! | `redb`, `lmdb`, `fjall`, `rocksdb`, `sqlite` | databases, each with its fastest setting and with one that waits for the medium |
 //!
-//! Without the feature `peers` only the first two and the standard library's `BTreeMap` are there.
+//! Without the feature `peers` only the first two and the standard library's `BTreeMap` are there. Peers in C and C++ have a feature each:
+//! `sqlite`, `rocksdb`, `boost`.
 
 #[cfg(feature = "peers")]
 mod fjall;
@@ -23,6 +24,10 @@ mod ours;
 mod points;
 #[cfg(feature = "peers")]
 mod redb;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 mod volatile;
 
 #[cfg(test)]
@@ -30,6 +35,10 @@ mod tests;
 
 pub use ours::name_of;
 pub use points::{OfPoints, name_of as name_of_spatial};
+#[cfg(feature = "rocksdb")]
+pub(crate) use rocksdb::{Store, Sync};
+#[cfg(feature = "sqlite")]
+pub(crate) use sqlite::{Connections, Synchronous};
 
 use crate::data::Source;
 use crate::index::Index;
@@ -180,7 +189,10 @@ pub fn all() -> Vec<Contestant> {
     ] {
         all.extend(database);
     }
-    #[cfg(feature = "peers")]
+    #[cfg(feature = "rocksdb")]
+    all.extend(rocksdb::contestants());
+    #[cfg(feature = "sqlite")]
+    all.extend(sqlite::contestants());
     all.extend(points::peers());
     all.push(nothing::contestant());
     all

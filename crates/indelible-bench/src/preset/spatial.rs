@@ -6,10 +6,10 @@ use crate::plan::{Experiment, Load, Mix, Phase};
 use indelible::SpatialKind;
 
 /// Peers that points are inserted into.
-const GROWN: &[&str] = &["rstar"];
+const GROWN: &[&str] = &["rstar", "boost", "sqlite-rtree"];
 
 /// Peers that take all points at once; some of them cannot be changed then.
-const AT_ONCE: &[&str] = &["rstar-bulk", "geo-index", "kiddo"];
+const AT_ONCE: &[&str] = &["rstar-bulk", "boost-bulk", "geo-index", "kiddo"];
 
 /// The kinds of index that the general preset compares, with the library's default pool. Kinds that are there to be compared with are left out.
 fn every_kind() -> Vec<String> {
@@ -100,7 +100,7 @@ pub(super) fn spatial(scale: &Scale) -> Vec<Experiment> {
     experiments
 }
 
-/// Each kind of index with the protocol of persistent memory, as the paper has it, with the variants of the FBR-tree, and the peer that can be changed.
+/// Each kind of index with the protocol of persistent memory, as the paper has it, with the variants of the FBR-tree, and the peers that can be changed.
 pub(super) fn paper_contestants() -> Vec<String> {
     let ours = SpatialKind::all().iter().flat_map(|&kind| match kind {
         SpatialKind::Fbr => flushing(),

@@ -1,6 +1,13 @@
 //! Maps of byte strings: ours, the standard library's, and peers. A point write on a database is one transaction, as is a lookup; a load is
 //! one large transaction.
 
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+#[cfg(test)]
+mod tests;
+
 use anyhow::Result;
 use indelible::{BytesMap, Pool};
 use std::collections::BTreeMap;
@@ -76,7 +83,7 @@ pub(super) struct Contestant {
 /// All of this build, ours first.
 pub(super) fn all() -> Vec<Contestant> {
     let one = |name, create| Contestant { name, create };
-    #[allow(unused_mut, reason = "without the feature `peers` there are no others")]
+    #[allow(unused_mut, reason = "without the features there are no others")]
     let mut all = vec![
         one("slotted", |directory| {
             Ours::boxed(Pool::create(directory.join("pool"))?)
@@ -89,6 +96,16 @@ pub(super) fn all() -> Vec<Contestant> {
         one("skiplist", |_| Ok(Box::new(peers::SkipList::default()))),
         one("redb", peers::redb),
         one("lmdb-nosync", peers::lmdb),
+    ]);
+    #[cfg(feature = "rocksdb")]
+    all.extend([
+        one("rocksdb", rocksdb::create),
+        one("rocksdb-durable", rocksdb::create_durable),
+    ]);
+    #[cfg(feature = "sqlite")]
+    all.extend([
+        one("sqlite", sqlite::create),
+        one("sqlite-durable", sqlite::create_durable),
     ]);
     all
 }

@@ -5,10 +5,14 @@
 //! | `ours` | each kind of spatial index of indelible: in memory, on a file, and with the power-loss protocol |
 //! | `rstar` | rstar's R*-tree, grown by inserts and bulk-loaded: two contestants, because they differ so much |
 //! | `geo_index`, `kiddo` | trees that are built once and cannot be changed |
+//! | `boost` | the R-tree of Boost.Geometry, likewise grown and bulk-loaded |
+//! | `sqlite` | SQLite's R*Tree |
 //!
 //! An update keeps the place and replaces the value: indexes of points have no operation for that, so it is an insert and a removal, in this
 //! order, and a search between them finds both.
 
+#[cfg(feature = "boost")]
+mod boost;
 #[cfg(feature = "peers")]
 mod geo_index;
 #[cfg(feature = "peers")]
@@ -18,14 +22,17 @@ mod ours;
 mod quality;
 #[cfg(feature = "peers")]
 mod rstar;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 #[cfg(test)]
 mod tests;
 
 pub(super) use ours::contestants as ours;
 pub use ours::name_of;
 
-#[cfg(feature = "peers")]
-use super::{Contestant, Open, Survives};
+use super::Contestant;
+#[cfg(any(feature = "peers", feature = "boost"))]
+use super::{Open, Survives};
 use indelible::SpatialOptions;
 
 /// What only spatial contestants have.
@@ -42,14 +49,22 @@ pub struct OfPoints {
 }
 
 /// All but ours.
-#[cfg(feature = "peers")]
 pub(super) fn peers() -> Vec<Contestant> {
-    let [grown, bulk] = rstar::contestants();
-    vec![grown, bulk, geo_index::contestant(), kiddo::contestant()]
+    let families: Vec<Vec<Contestant>> = vec![
+        #[cfg(feature = "peers")]
+        rstar::contestants().into(),
+        #[cfg(feature = "peers")]
+        vec![geo_index::contestant(), kiddo::contestant()],
+        #[cfg(feature = "boost")]
+        boost::contestants().into(),
+        #[cfg(feature = "sqlite")]
+        vec![sqlite::contestant()],
+    ];
+    families.into_iter().flatten().collect()
 }
 
 /// A contestant that lives in the memory of the process and is built at once.
-#[cfg(feature = "peers")]
+#[cfg(any(feature = "peers", feature = "boost"))]
 fn volatile(name: &str, about: &str, create: Open) -> Contestant {
     Contestant {
         name: name.into(),
