@@ -144,6 +144,7 @@ impl Index for Sqlite {
         for chunk in records.chunks(BULK_RECORDS) {
             self.insert_batch(chunk);
         }
+        self.0.shorten_log();
         true
     }
 }

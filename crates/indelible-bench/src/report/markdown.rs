@@ -27,13 +27,17 @@ pub fn table(run: &Run, experiment: Option<&str>) -> Result<String> {
     head.extend(phases().map(|(_, column)| column.label()));
     head.extend(["B/record".into(), "after `kill -9`".into()]);
     let cells = |row: &Row| {
-        let (name, medium) = if row.is_ours {
-            (format!("**{}**", row.name), " (on PMem)")
+        let name = if row.is_ours {
+            format!("**{}**", row.name)
         } else {
-            (row.name.clone(), "")
+            row.name.clone()
         };
-        let is_medium = row.survives == "power cut";
-        let survives = format!("{}{}", row.survives, if is_medium { medium } else { "" });
+        let needs_pmem = row.survives == "power cut" && row.name.contains("-pmem");
+        let survives = format!(
+            "{}{}",
+            row.survives,
+            if needs_pmem { " (on PMem)" } else { "" }
+        );
         let rate = |at: usize| match &row.cells[at] {
             Some(cell) => format::rate(cell.rate.median),
             None => String::new(),

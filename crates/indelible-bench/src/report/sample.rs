@@ -15,7 +15,7 @@ pub const LEARNED: &str = "indelible-learned";
 /// Name, what it survives, million lookups per second, inserts relative to lookups, bytes per record in file and DRAM.
 const CONTESTANTS: [(&str, &str, f64, f64, f64, f64); 14] = [
     ("indelible", "kill -9", 4.97, 0.40, 21.5, 1.1),
-    ("indelible-power", "power cut", 4.46, 0.38, 21.5, 1.1),
+    ("indelible-pmem", "power cut", 4.46, 0.38, 21.5, 1.1),
     (LEARNED, "kill -9", 5.2, 0.33, 20.3, 0.6),
     ("btreemap+rwlock", "nothing", 1.30, 0.84, 0.0, 26.5),
     ("crossbeam-skiplist", "nothing", 0.31, 0.90, 0.0, 57.0),

@@ -323,6 +323,22 @@ mod peers {
             value.map(|value| value.value())
         }
 
+        /// One transaction.
+        fn get_batch(&self, keys: &[(&[u8], u64)]) -> usize {
+            let transaction = self.0.begin_read().expect("begin_read");
+            let table = transaction.open_table(RECORDS).expect("table");
+            let right = keys.iter().filter(|&&(key, value)| {
+                let found = table.get(key).expect("get");
+                found.is_some_and(|found| found.value() == value)
+            });
+            right.count()
+        }
+
+        /// One transaction.
+        fn insert_batch(&mut self, records: &[(&[u8], u64)]) {
+            self.put(records.iter().copied());
+        }
+
         fn scan(&self, from: &[u8], count: usize) -> usize {
             let transaction = self.0.begin_read().expect("begin_read");
             let table = transaction.open_table(RECORDS).expect("table");
@@ -384,6 +400,21 @@ mod peers {
         fn get(&self, key: &[u8]) -> Option<u64> {
             let transaction = self.1.read_txn().expect("read_txn");
             self.0.get(&transaction, key).expect("get").map(number)
+        }
+
+        /// One transaction.
+        fn get_batch(&self, keys: &[(&[u8], u64)]) -> usize {
+            let transaction = self.1.read_txn().expect("read_txn");
+            let right = keys.iter().filter(|&&(key, value)| {
+                let found = self.0.get(&transaction, key).expect("get");
+                found.map(number) == Some(value)
+            });
+            right.count()
+        }
+
+        /// One transaction.
+        fn insert_batch(&mut self, records: &[(&[u8], u64)]) {
+            self.put(records.iter().copied());
         }
 
         fn scan(&self, from: &[u8], count: usize) -> usize {

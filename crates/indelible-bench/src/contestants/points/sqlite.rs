@@ -219,6 +219,7 @@ impl Index for Rtree {
 
     fn bulk_load(&self, records: &[(u64, u64)], _fill: f64) -> bool {
         self.write_all(records.iter());
+        self.connections.shorten_log();
         true
     }
 }

@@ -108,6 +108,13 @@ impl Connections {
         self.write(|connection| in_transaction(connection, "BEGIN IMMEDIATE", work))
     }
 
+    /// Applies the log and makes it empty, after a load: SQLite would leave the file as long as the load has made it.
+    pub(crate) fn shorten_log(&self) {
+        self.write(|connection| {
+            connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(()))
+        });
+    }
+
     /// One read transaction of many statements.
     pub(crate) fn read_many<R>(
         &self,

@@ -63,6 +63,7 @@ impl StringIndex for Sqlite {
 
     fn load(&mut self, keys: &[Box<[u8]>]) {
         self.put(numbered(keys));
+        self.0.shorten_log();
     }
 
     fn get(&self, key: &[u8]) -> Option<u64> {

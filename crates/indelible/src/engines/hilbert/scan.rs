@@ -14,7 +14,6 @@
 use super::Bug;
 use super::Tree;
 use super::inner::{Bounds, Child, Inner, Key, code_of, key_of};
-use super::layout::MAX_RECORDS;
 use super::leaf::Leaf;
 use super::search::{Changed, MOST_LEVELS};
 use crate::Result;
@@ -285,7 +284,7 @@ impl<'a, G: Geometry> Search<'a, G> {
         if let Some(second) = self.windows.get(1) {
             meets |= leaf.meeting::<S>(second);
         }
-        self.found.reserve(MAX_RECORDS);
+        self.found.reserve(meets.count_ones() as usize);
         for slot in slots(meets) {
             let record = leaf.record(slot);
             if planted(Bug::MergesIgnored) && self.from > low && self.tree.key(&record) < self.from

@@ -7,7 +7,7 @@
 use super::Tree;
 use super::inner::Inner;
 use super::leaf::Probe;
-use super::search::{Lookup, Spot};
+use super::search::{LockedLeaf, Lookup, Spot};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::Version;
@@ -18,8 +18,8 @@ use crate::engines::inner_nodes::InnerNode;
 pub(super) const LANES: usize = 16;
 
 /// A lookup on its way down.
-struct Lane<'a, 'k> {
-    probe: Probe<'k>,
+pub(super) struct Lane<'a, 'k> {
+    pub(super) probe: Probe<'k>,
     node: &'a Inner,
     version: Version,
     slot: usize,
@@ -37,7 +37,7 @@ impl Tree {
             let mut failed = 0_u32;
             {
                 let _guard = epochs::pin();
-                let mut lanes = self.lanes(keys);
+                let mut lanes = self.lanes(keys.iter().copied());
                 for (lane, one) in lanes.iter_mut().enumerate() {
                     let number = group * LANES + lane;
                     if !self.finish(one, &mut |value| use_value(number, value)) {
@@ -55,17 +55,16 @@ impl Tree {
         Ok(())
     }
 
-    /// Asks the caches for the leaves of up to [`LANES`] keys. The caller is pinned.
-    pub(super) fn prefetch_leaves(&self, keys: &[&[u8]]) {
-        self.lanes(keys);
-    }
-
     /// Lookups of up to [`LANES`] keys that have found their leaves, which are on their way to the caches. The caller is pinned.
-    fn lanes<'a, 'k>(&'a self, keys: &[&'k [u8]]) -> Vec<Lane<'a, 'k>> {
+    pub(super) fn lanes<'a, 'k>(
+        &'a self,
+        keys: impl ExactSizeIterator<Item = &'k [u8]>,
+    ) -> Vec<Lane<'a, 'k>> {
         let root = self.root();
         let version = root.lock().read();
+        assert!(keys.len() <= LANES);
         let mut lanes: Vec<Lane<'_, '_>> = Vec::with_capacity(LANES);
-        lanes.extend(keys.iter().map(|key| Lane {
+        lanes.extend(keys.map(|key| Lane {
             probe: self.probe(key),
             node: root,
             version,
@@ -91,20 +90,26 @@ impl Tree {
         lanes
     }
 
+    /// The leaf of a lookup, locked, if it still is the leaf of the key. None, too, for the last leaf of a bottom node: where that one ends, the
+    /// lookup has not asked.
+    pub(super) fn lock_found<'a>(&'a self, lane: &Lane<'a, '_>) -> Option<LockedLeaf<'a>> {
+        if lane.has_failed {
+            return None;
+        }
+        let spot = lane.spot();
+        let is_last = spot.parent.next_separator(spot.slot).is_none();
+        if is_last || spot.child.is_unindexed() {
+            return None;
+        }
+        self.lock_at(spot)
+    }
+
     /// Does the lookup in the leaf; `false` if it has to begin again.
     fn finish(&self, lane: &mut Lane<'_, '_>, use_value: &mut dyn FnMut(&[u8])) -> bool {
         if lane.has_failed {
             return false;
         }
-        let spot = Spot {
-            parent: lane.node,
-            version: lane.version,
-            slot: lane.slot,
-            child: lane.node.child(lane.slot),
-            // A lookup does not ask where its leaf ends.
-            end: None,
-        };
-        let found = self.look_up_at(&spot, lane.probe, &mut |value| {
+        let found = self.look_up_at(&lane.spot(), lane.probe, &mut |value| {
             use_value(self.bytes_of(value));
         });
         matches!(found, Lookup::Done(_))
@@ -125,7 +130,18 @@ fn find_slots(lanes: &mut [Lane<'_, '_>]) {
     }
 }
 
-impl Lane<'_, '_> {
+impl<'a> Lane<'a, '_> {
+    /// Where it is, without where the leaf ends.
+    fn spot(&self) -> Spot<'a> {
+        Spot {
+            parent: self.node,
+            version: self.version,
+            slot: self.slot,
+            child: self.node.child(self.slot),
+            end: None,
+        }
+    }
+
     /// Goes to the child, whose version is taken before that of its parent is validated.
     #[inline(always)]
     fn go_down(&mut self) {

@@ -148,17 +148,23 @@ impl Tree {
     /// The leaf that covers `key`, locked. The caller is pinned.
     pub(super) fn lock_leaf(&self, key: &[u8]) -> Result<LockedLeaf<'_>> {
         loop {
-            let spot = self.locate(Seek::At(key))?;
-            let guard = self.locks.of(spot.child.offset().get()).lock();
-            // The leaf is locked, so it cannot be split any more; unless it was before, it covers the key.
-            if spot.is_current() || planted(Bug::WriteWithoutVersion) {
-                return Ok(LockedLeaf {
-                    spot,
-                    leaf: self.leaf(spot.child.offset()),
-                    guard,
-                });
+            if let Some(locked) = self.lock_at(self.locate(Seek::At(key))?) {
+                return Ok(locked);
             }
         }
+    }
+
+    /// The leaf of a spot, locked, if it still covers what was sought. The caller is pinned since before the search.
+    #[inline(always)]
+    pub(super) fn lock_at<'a>(&'a self, spot: Spot<'a>) -> Option<LockedLeaf<'a>> {
+        let guard = self.locks.of(spot.child.offset().get()).lock();
+        // The leaf is locked, so it cannot be split any more; unless it was before, it covers the key.
+        let is_current = spot.is_current() || planted(Bug::WriteWithoutVersion);
+        is_current.then(|| LockedLeaf {
+            spot,
+            leaf: self.leaf(spot.child.offset()),
+            guard,
+        })
     }
 
     #[inline]

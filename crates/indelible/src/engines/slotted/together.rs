@@ -11,7 +11,7 @@
 //! its leaf. No reader sees a record before
 //! the second fence, since the leaf is locked.
 
-use super::batch::LANES;
+use super::batch::{LANES, Lane};
 use super::insert::NewBlobs;
 use super::layout::{
     CommitWord, FINGERPRINTS, PLACES, Reference, SLOTS, fingerprint, set_byte, three,
@@ -89,18 +89,12 @@ impl Tree {
         let is_short = |record: &&StringRecord<'_>| record.0.len().max(record.1.len()) <= most;
         let short = records.iter().take_while(is_short).count();
         let soon = short.min(LANES);
-        if soon > 1 {
-            // All leaves of the next few records are on their way to the caches, while the first ones are written.
-            let mut keys = [&[][..]; LANES];
-            for (key, record) in keys.iter_mut().zip(&records[..soon]) {
-                *key = record.0;
-            }
-            let _guard = epochs::pin();
-            self.prefetch_leaves(&keys[..soon]);
-        }
+        let _guard = epochs::pin();
+        // All leaves of the next few records are on their way to the caches, while the first ones are written.
+        let found = self.lanes(records[..soon].iter().map(|record| record.0));
         let mut done = 0;
         while done < soon {
-            match self.insert_in_one_leaf(&records[done..short])? {
+            match self.insert_in_one_leaf(&records[done..short], &found[done..])? {
                 0 => break,
                 inserted => done += inserted,
             }
@@ -109,11 +103,18 @@ impl Tree {
     }
 
     /// Inserts the first record, which is short, and as many of the next ones as share its leaf and its fences. Returns how many, 0 if a lock was held by
-    /// another thread or inner nodes had to be split first.
-    fn insert_in_one_leaf(&self, records: &[StringRecord<'_>]) -> Result<usize> {
+    /// another thread or inner nodes had to be split first. `found` are lookups of the first of them, at least of one. The caller is pinned
+    /// since before these.
+    fn insert_in_one_leaf(
+        &self,
+        records: &[StringRecord<'_>],
+        found: &[Lane<'_, '_>],
+    ) -> Result<usize> {
         let (first, value) = records[0];
-        let _guard = epochs::pin();
-        let locked = self.lock_leaf(first)?;
+        let locked = match self.lock_found(&found[0]) {
+            Some(locked) => locked,
+            None => self.lock_leaf(first)?,
+        };
         let high = locked.spot.high();
         // What a locked leaf covers stays as it is. But where its end is noted, in the bottom node, other leaves may have changed.
         let is_covered = |record: &&StringRecord<'_>| high.is_none_or(|high| record.0 < high);
@@ -125,8 +126,9 @@ impl Tree {
         let mut done = 0;
         if covered > 1 {
             let mut together = Together::none(locked.leaf);
-            for &(key, value) in &records[..covered] {
-                if !self.add(&mut together, self.probe(key), value) {
+            for (at, &(key, value)) in records[..covered].iter().enumerate() {
+                let probe = found.get(at).map_or_else(|| self.probe(key), |it| it.probe);
+                if !self.add(&mut together, probe, value) {
                     break;
                 }
                 done += 1;
@@ -136,7 +138,7 @@ impl Tree {
         if done > 0 {
             return Ok(done);
         }
-        let probe = self.probe(first);
+        let probe = found[0].probe;
         let found = match locked.leaf.find(probe, &self.blobs, || true) {
             Search::Found(found) => Some(found),
             Search::Absent | Search::Changed => None,

@@ -126,7 +126,8 @@ impl Log {
 
     /// Bytes of log that are not applied, beyond which operations are delayed.
     pub(super) fn throttled_from(most_segments: usize) -> u64 {
-        most_segments as u64 * SEGMENT_BYTES * THROTTLED_FROM_PERCENT / 100
+        // Of the oldest segment a part may have been applied, which nobody can use yet. So the log may be full with one segment less.
+        (most_segments as u64 - 1) * SEGMENT_BYTES * THROTTLED_FROM_PERCENT / 100
     }
 
     /// Delays an operation that has given its locks back, if the applier does not keep up.

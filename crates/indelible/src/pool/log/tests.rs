@@ -1,8 +1,13 @@
 //! The log on a simulated disk, and its bytes.
 
+use super::apply::{Applier, PAGE_BYTES, SUPERBLOCK_WORDS};
+use super::device::DataFile;
 use super::record::{self, Encoded, Header, Identity, Record, SEGMENT_WORDS, Session, runs};
 use super::simulate::{Met, trial};
+use crate::Result;
+use crate::concurrency::sync::lock;
 use crate::pmem::journal::Word;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const IDENTITY: Identity = Identity {
@@ -125,5 +130,60 @@ fn whatever_a_power_cut_leaves_of_the_disk_nothing_acknowledged_is_missing() {
         all.continued,
     ] {
         assert!(count > trials / 4, "{all:?}");
+    }
+}
+
+/// A pool's file in memory.
+struct Memory(Mutex<Vec<u8>>);
+
+impl DataFile for Memory {
+    fn read(&self, bytes: &mut [u8], at: u64) -> Result<()> {
+        bytes.copy_from_slice(&lock(&self.0)[at as usize..][..bytes.len()]);
+        Ok(())
+    }
+
+    fn write(&self, bytes: &[u8], at: u64) -> Result<()> {
+        lock(&self.0)[at as usize..][..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn length(&self) -> Result<u64> {
+        Ok(lock(&self.0).len() as u64)
+    }
+}
+
+/// Numbers of words on one page that the applier writes in different ways, in many places of the page, in a few, and in places that come again.
+#[test]
+fn of_each_word_the_last_value_gets_into_the_file_however_many_there_are() {
+    let page_words = PAGE_BYTES / 8;
+    let first = SUPERBLOCK_WORDS.next_multiple_of(page_words);
+    // A whole page, and a part of another one.
+    let words = first + page_words + 100;
+    let mut seed = 1_u64;
+    let mut random = |below: u64| {
+        seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        (seed >> 33) % below
+    };
+    for count in [1, 2, 15, 16, 17, 100, 511, 512, 513, 700] {
+        for places in [1, 3, 40, page_words, page_words + 100] {
+            for stride in [1, 5] {
+                let data = Memory(Mutex::new(vec![0xab; words as usize * 8]));
+                let mut expected = lock(&data.0).clone();
+                let mut applier = Applier::new(&data).unwrap();
+                for value in 0..count {
+                    let at = first + random(places) * stride % (page_words + 100);
+                    applier.add_word((at, value));
+                    expected[at as usize * 8..][..8].copy_from_slice(&value.to_ne_bytes());
+                }
+                // What was cut off: whole pages.
+                applier.add_word((words.next_multiple_of(page_words), 1));
+                applier.write(&data, words * 8).unwrap();
+                assert_eq!(*lock(&data.0), expected, "{count} {places} {stride}");
+            }
+        }
     }
 }

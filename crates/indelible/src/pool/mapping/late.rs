@@ -49,8 +49,9 @@ pub(super) struct Late {
 impl Late {
     /// Waits until all extents are present.
     pub(super) fn finish(&self) {
-        let thread = lock(&self.thread).take();
-        if let Some(thread) = thread {
+        // Whoever comes meanwhile waits too.
+        let mut thread = lock(&self.thread);
+        if let Some(thread) = thread.take() {
             // It does not panic: what it could fail in, it tries again.
             let _ = thread.join();
         }

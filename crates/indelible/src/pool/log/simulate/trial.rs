@@ -22,8 +22,8 @@ use crate::pool::superblock::{Copy, Promise, Superblock};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Words of the pool's file: the superblocks, and a few more.
-pub(super) const DATA_WORDS: usize = FIRST_WORD + 200;
+/// Words of the pool's file: the superblocks, a whole page for words, and a part of another one.
+pub(super) const DATA_WORDS: usize = FIRST_WORD.next_multiple_of(512) + 512 + 200;
 /// The first word behind the superblocks; has the number of the last batch.
 const FIRST_WORD: usize = 2 * COPY_BYTES / 8;
 
