@@ -222,7 +222,21 @@ fn refused_by_cargo(words: &[String], packages: &BTreeMap<String, Package>) -> O
         return Some(format!("there is no package {name}"));
     }
     if command == "run" && package == Some("indelible-cli") {
+        let features = asked.iter().filter(|(what, _)| *what == "features");
+        let features: Vec<&str> = features.map(|(_, name)| *name).collect();
+        if let Some(name) = features
+            .iter()
+            .find(|name| !packages["indelible-cli"].has("features", name))
+        {
+            return Some(format!("there is no feature {name}"));
+        }
         rest.insert(0, "indelible".into());
+        // Contestants of a feature are called as the feature is, and this build may not have them.
+        let is_optional = |name: &&str| features.iter().any(|feature| name.starts_with(feature));
+        for word in &mut rest {
+            let names: Vec<&str> = word.split(',').filter(|name| !is_optional(name)).collect();
+            *word = names.join(",");
+        }
         return refused(&rest);
     }
     let chosen: Vec<&Package> = match package {
