@@ -3,7 +3,7 @@
 //! Every write is handed to the system before it returns, which is fjall's default and survives a killed process. (It could
 //! be told to keep writes in a buffer of its own; what is left after a kill would then be anybody's guess.)
 
-use super::{Contestant, Open, Place, Survives};
+use super::{Contestant, Place, Survives};
 use crate::index::Index;
 use anyhow::{Result, ensure};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
@@ -20,31 +20,20 @@ struct Fjall {
 }
 
 pub(super) fn contestants() -> Vec<Contestant> {
-    let fjall = |name: &str, about: &str, survives, create, open| Contestant {
-        name: name.into(),
-        about: about.into(),
-        survives,
-        map: None,
-        kernel: None,
-        points: None,
-        has_batches: true,
-        create,
-        open: Some(open),
-    };
     vec![
-        fjall(
+        Contestant::database(
             "fjall",
             "fjall 3.1.13: journal to the system's buffers per write (its default); 4 GiB of cache, no compression",
             Survives::Kill,
-            (|place| create(place, PersistMode::Buffer)) as Open,
-            (|place| open(place, PersistMode::Buffer)) as Open,
+            |place| create(place, PersistMode::Buffer),
+            Some(|place| open(place, PersistMode::Buffer)),
         ),
-        fjall(
+        Contestant::database(
             "fjall-fsync",
             "fjall 3.1.13: PersistMode::SyncAll after each write; 4 GiB of cache, no compression",
             Survives::PowerCut,
             |place| create(place, PersistMode::SyncAll),
-            |place| open(place, PersistMode::SyncAll),
+            Some(|place| open(place, PersistMode::SyncAll)),
         ),
     ]
 }

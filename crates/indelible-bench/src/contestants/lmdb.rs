@@ -5,7 +5,7 @@
 //! Without syncs the file is written through the map (`MDB_WRITEMAP`), as LMDB advises for data that fits in memory. It is
 //! then as long as the map from the start, with holes: only its blocks say what it takes.
 
-use super::{Contestant, Open, Place, Survives};
+use super::{Contestant, Place, Survives};
 use crate::index::Index;
 use anyhow::{Context, Result, ensure};
 use heed::{BoxedError, BytesDecode, BytesEncode, CommitOrAbort, Database};
@@ -37,31 +37,20 @@ struct Lmdb {
 }
 
 pub(super) fn contestants() -> Vec<Contestant> {
-    let lmdb = |name: &str, about: &str, survives, create, open| Contestant {
-        name: name.into(),
-        about: about.into(),
-        survives,
-        map: None,
-        kernel: None,
-        points: None,
-        has_batches: true,
-        create,
-        open: Some(open),
-    };
     vec![
-        lmdb(
+        Contestant::database(
             "lmdb-nosync",
             "LMDB by heed 0.23.1: MDB_NOSYNC and MDB_WRITEMAP, the system writes when it likes; integer keys",
             Survives::Kill,
-            (|place| start(place, fastest(), true)) as Open,
-            (|place| start(place, fastest(), false)) as Open,
+            |place| start(place, fastest(), true),
+            Some(|place| start(place, fastest(), false)),
         ),
-        lmdb(
+        Contestant::database(
             "lmdb-fsync",
             "LMDB by heed 0.23.1: no flags, data and meta page synced per commit; integer keys",
             Survives::PowerCut,
             |place| start(place, EnvFlags::empty(), true),
-            |place| start(place, EnvFlags::empty(), false),
+            Some(|place| start(place, EnvFlags::empty(), false)),
         ),
     ]
 }

@@ -104,6 +104,28 @@ pub struct Contestant {
 }
 
 impl Contestant {
+    /// A database of words.
+    #[cfg(any(feature = "peers", feature = "rocksdb", feature = "sqlite"))]
+    fn database(
+        name: &str,
+        about: &str,
+        survives: Survives,
+        create: Open,
+        open: Option<Open>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            about: about.into(),
+            survives,
+            map: None,
+            kernel: None,
+            points: None,
+            has_batches: true,
+            create,
+            open,
+        }
+    }
+
     /// Whether it is indelible itself.
     #[must_use]
     pub fn is_ours(&self) -> bool {

@@ -3,7 +3,7 @@
 //! Its fastest commits ([`Durability::None`]) are undone by a crash of the process: the file keeps the last commit that was
 //! [`Durability::Immediate`], which here is the empty table. (Closing makes them durable.) There is nothing between the two.
 
-use super::{Contestant, Open, Place, Survives};
+use super::{Contestant, Place, Survives};
 use crate::index::Index;
 use anyhow::Result;
 use redb::{Builder, Database, Durability, ReadableDatabase, StorageError};
@@ -23,31 +23,20 @@ struct Redb {
 }
 
 pub(super) fn contestants() -> Vec<Contestant> {
-    let redb = |name: &str, about: &str, survives, create, open| Contestant {
-        name: name.into(),
-        about: about.into(),
-        survives,
-        map: None,
-        kernel: None,
-        points: None,
-        has_batches: true,
-        create,
-        open,
-    };
     vec![
-        redb(
+        Contestant::database(
             "redb",
             "redb 4.5.0: Durability::None, which a crash of the process undoes; 4 GiB of cache",
             Survives::Nothing,
             |place| create(place, Durability::None),
             None,
         ),
-        redb(
+        Contestant::database(
             "redb-fsync",
             "redb 4.5.0: Durability::Immediate, an fsync per commit; 4 GiB of cache",
             Survives::PowerCut,
             |place| create(place, Durability::Immediate),
-            Some(open as Open),
+            Some(open),
         ),
     ]
 }

@@ -7,7 +7,7 @@ mod store;
 
 pub(crate) use store::{Store, Sync};
 
-use super::{Contestant, Open, Place, Survives};
+use super::{Contestant, Place, Survives};
 use crate::index::Index;
 use anyhow::{Context, Result};
 
@@ -15,31 +15,20 @@ use anyhow::{Context, Result};
 struct Words(Store);
 
 pub(super) fn contestants() -> Vec<Contestant> {
-    let rocksdb = |name: &str, about: &str, survives, create, open| Contestant {
-        name: name.into(),
-        about: about.into(),
-        survives,
-        map: None,
-        kernel: None,
-        points: None,
-        has_batches: true,
-        create,
-        open: Some(open),
-    };
     vec![
-        rocksdb(
+        Contestant::database(
             "rocksdb",
             "RocksDB by rocksdb 0.25.0: log to the system's buffers per write (its default); Bloom filter, 4 GiB of cache, no compression",
             Survives::Kill,
-            (|place| start(place, Sync::No, true)) as Open,
-            (|place| start(place, Sync::No, false)) as Open,
+            |place| start(place, Sync::No, true),
+            Some(|place| start(place, Sync::No, false)),
         ),
-        rocksdb(
+        Contestant::database(
             "rocksdb-durable",
             "RocksDB by rocksdb 0.25.0: sync=true, the log is synced per write; Bloom filter, 4 GiB of cache, no compression",
             Survives::PowerCut,
             |place| start(place, Sync::Yes, true),
-            |place| start(place, Sync::Yes, false),
+            Some(|place| start(place, Sync::Yes, false)),
         ),
     ]
 }

@@ -10,7 +10,7 @@ mod connections;
 
 pub(crate) use connections::{Connections, Synchronous};
 
-use super::{Contestant, Open, Place, Survives};
+use super::{Contestant, Place, Survives};
 use crate::index::Index;
 use anyhow::Result;
 use rusqlite::{Connection, OptionalExtension};
@@ -28,31 +28,20 @@ const SCAN: &str = "SELECT k, v FROM records WHERE k >= ?1 ORDER BY k LIMIT ?2";
 struct Sqlite(Connections);
 
 pub(super) fn contestants() -> Vec<Contestant> {
-    let sqlite = |name: &str, about: &str, survives, create, open| Contestant {
-        name: name.into(),
-        about: about.into(),
-        survives,
-        map: None,
-        kernel: None,
-        points: None,
-        has_batches: true,
-        create,
-        open: Some(open),
-    };
     vec![
-        sqlite(
+        Contestant::database(
             "sqlite",
             "SQLite by rusqlite 0.43.0: WAL, synchronous=NORMAL, commits go to the system's buffers; 2 GiB mapped, checkpoints after 10,000 pages",
             Survives::Kill,
-            (|place| create(place, Synchronous::Normal)) as Open,
-            (|place| open(place, Synchronous::Normal)) as Open,
+            |place| create(place, Synchronous::Normal),
+            Some(|place| open(place, Synchronous::Normal)),
         ),
-        sqlite(
+        Contestant::database(
             "sqlite-durable",
             "SQLite by rusqlite 0.43.0: WAL, synchronous=FULL, the log is synced per commit; 2 GiB mapped, checkpoints after 10,000 pages",
             Survives::PowerCut,
             |place| create(place, Synchronous::Full),
-            |place| open(place, Synchronous::Full),
+            Some(|place| open(place, Synchronous::Full)),
         ),
     ]
 }

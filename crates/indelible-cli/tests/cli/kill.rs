@@ -122,7 +122,9 @@ fn power_cuts_of_a_disk_that_lies_about_syncs_are_found_out() {
         let Some((is_sound, said)) = cut_power("lbtree", &planted) else {
             return;
         };
-        assert!(!is_sound && said.contains("was acknowledged as"), "{said}");
+        // The next open refuses a log that ends before what its segments say was synced; otherwise the comparison finds what is missing.
+        let is_found = said.contains("was acknowledged as") || said.contains("the pool is damaged");
+        assert!(!is_sound && is_found, "{said}");
     }
 }
 
