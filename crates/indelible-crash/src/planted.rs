@@ -6,6 +6,7 @@
 mod in_code;
 mod mutated;
 
+pub use in_code::Witness;
 pub(crate) use mutated::{Mutated, is_commit};
 
 use crate::CrashModel;
@@ -136,6 +137,8 @@ pub struct Hunt {
     pub mutation: Mutation,
     /// What gave it away, if anything did.
     pub failure: Option<Box<Failure>>,
+    /// If the bug is in the code: the history that gave it away.
+    pub witness: Option<Witness>,
     /// Images looked at.
     pub images: u64,
 }
@@ -179,7 +182,7 @@ fn in_code() -> impl Iterator<Item = Mutation> {
 fn most_images(mutation: Mutation) -> u64 {
     let is_deep = std::env::var_os("INDELIBLE_DEEP").is_some();
     match (mutation.equivalent().is_some(), is_deep) {
-        (true, false) => 500,
+        (true, false) => 120,
         (true, true) => 8_000,
         (false, false) => 100_000,
         (false, true) => u64::MAX,
@@ -378,14 +381,21 @@ impl Hunter {
     /// Plants a bug and looks for it.
     #[must_use]
     pub fn hunt(&self, mutation: Mutation) -> Hunt {
+        self.hunt_again(mutation, None)
+    }
+
+    /// Plants a bug and looks for it, first in the history that showed it the last time. That is for bugs in the code.
+    #[must_use]
+    pub fn hunt_again(&self, mutation: Mutation, last_time: Option<Witness>) -> Hunt {
         let tally = Tally::default();
-        let failure = match mutation {
-            Mutation::Code(bug, kind) => in_code::hunt(bug, kind, &tally),
-            _ => self.in_recordings(mutation, &tally),
+        let (failure, witness) = match mutation {
+            Mutation::Code(bug, kind) => in_code::hunt((bug, kind), last_time, &tally).unzip(),
+            _ => (self.in_recordings(mutation, &tally), None),
         };
         Hunt {
             mutation,
             failure,
+            witness,
             images: tally.images(),
         }
     }

@@ -1,9 +1,18 @@
 //! A check that cannot fail is a defect: every bug that can be planted is found, or does no harm and says why.
+//!
+//! Most of the time goes into the search for histories that show bugs in the code. The short form begins with those in `witnesses.txt`,
+//! which showed the bugs the last time, and searches only if one of them no longer does. To write the file anew:
+//!
+//! ```text
+//! INDELIBLE_PIN=1 cargo test --profile ci -p indelible-crash --test planted every
+//! ```
 
 use indelible_crash::indelible::Kind;
 use indelible_crash::indelible::checker::{AnyKind, common, plant};
-use indelible_crash::planted::{Hunt, Hunter, Mutation, on_all_cores};
+use indelible_crash::planted::{Hunt, Hunter, Mutation, Witness, on_all_cores};
 use indelible_crash::{CrashModel, Limits, Search, Tally, maps};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
@@ -13,12 +22,53 @@ fn hunter() -> &'static Hunter {
     &HUNTER
 }
 
+/// The histories that have shown bugs in the code, by the bug's name and the kind of index.
+type Witnesses = BTreeMap<String, Witness>;
+
+/// What a mutation has in [`Witnesses`], if it is in the code.
+fn name_of(mutation: Mutation) -> Option<String> {
+    match mutation {
+        Mutation::Code(bug, kind) => Some(format!("{} {kind}", bug.name)),
+        _ => None,
+    }
+}
+
+fn path_of_witnesses() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/witnesses.txt")
+}
+
+/// A line is the name of a bug, the kind of index, and the witness.
+fn read_witnesses() -> Witnesses {
+    let text = std::fs::read_to_string(path_of_witnesses()).unwrap_or_default();
+    let read = |line: &str| {
+        let (at, _) = line.match_indices(' ').nth(1)?;
+        Some((line[..at].to_owned(), line[at + 1..].parse().ok()?))
+    };
+    text.lines().filter_map(read).collect()
+}
+
+/// Writes down what has shown the bugs, and keeps what was known of those that were not looked for.
+fn write_witnesses(mut witnesses: Witnesses, hunts: &[Hunt]) {
+    let found = hunts
+        .iter()
+        .filter_map(|hunt| name_of(hunt.mutation).zip(hunt.witness));
+    witnesses.extend(found);
+    let lines = witnesses
+        .iter()
+        .map(|(name, witness)| format!("{name} {witness}\n"));
+    std::fs::write(path_of_witnesses(), lines.collect::<String>()).unwrap();
+}
+
 /// Looks for all of them, the last ones first: these are the bugs in the code, some of which take long.
-fn hunt_all(hunter: &Hunter, mutations: &[Mutation]) -> Vec<Hunt> {
+fn hunt_all(hunter: &Hunter, mutations: &[Mutation], witnesses: &Witnesses) -> Vec<Hunt> {
     let begin = Instant::now();
     let last_first: Vec<Mutation> = mutations.iter().rev().copied().collect();
     on_all_cores(&last_first, |&mutation| {
-        let hunt = hunter.hunt(mutation);
+        let last_time = name_of(mutation).and_then(|name| witnesses.get(&name).copied());
+        let hunt = hunter.hunt_again(mutation, last_time);
+        if last_time.is_some() && hunt.witness != last_time {
+            println!("the history in witnesses.txt no longer shows the next one");
+        }
         let outcome = hunt.failure.as_ref().map(|failure| &failure.problem);
         let seconds = begin.elapsed().as_secs();
         let images = hunt.images;
@@ -49,10 +99,15 @@ fn shorten(mutations: &mut Vec<Mutation>) {
 fn every_planted_bug_is_found() {
     let hunter = hunter();
     let mut mutations = hunter.mutations();
+    let mut witnesses = Witnesses::new();
     if std::env::var_os("INDELIBLE_DEEP").is_none() {
         shorten(&mut mutations);
+        witnesses = read_witnesses();
     }
-    let hunts = hunt_all(hunter, &mutations);
+    let hunts = hunt_all(hunter, &mutations, &witnesses);
+    if std::env::var_os("INDELIBLE_PIN").is_some() {
+        write_witnesses(witnesses, &hunts);
+    }
     assert_eq!(hunts.len(), mutations.len());
     let (found, not_found): (Vec<_>, Vec<_>) =
         hunts.iter().partition(|hunt| hunt.failure.is_some());

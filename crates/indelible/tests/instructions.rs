@@ -5,7 +5,7 @@
 //! shorter on purpose writes the table anew:
 //!
 //! ```text
-//! INDELIBLE_PIN=1 cargo test --profile ci -p indelible --test instructions
+//! INDELIBLE_PIN=1 cargo test --profile optimized -p indelible --test instructions
 //! ```
 //!
 //! With `-- --nocapture` the test prints what it has counted. It does so in other profiles too, which the table says nothing about.
@@ -77,9 +77,9 @@ fn operations_take_as_many_instructions_as_the_table_says() {
     let counted = count_all_kernels();
     let compiler = compiler();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/instructions.txt");
-    if !is_profile_ci() {
+    if !is_profile_optimized() {
         println!("{}", print(&counted, &compiler));
-        return println!("SKIPPED: the table is about the profile `ci`");
+        return println!("SKIPPED: the table is about the profile `optimized`");
     }
     if std::env::var_os("INDELIBLE_PIN").is_some() {
         return std::fs::write(path, print(&counted, &compiler)).unwrap();
@@ -95,7 +95,7 @@ fn operations_take_as_many_instructions_as_the_table_says() {
     assert!(
         deviations.is_empty(),
         "{about}: counts differ by more than {} %:\n{}\nIf that is meant: \
-         INDELIBLE_PIN=1 cargo test --profile ci -p indelible --test instructions",
+         INDELIBLE_PIN=1 cargo test --profile optimized -p indelible --test instructions",
         tolerance * 100.0,
         deviations.join("\n")
     );
@@ -333,7 +333,7 @@ fn print(table: &Table, compiler: &str) -> String {
         .collect();
     let mut text = format!(
         "# What one operation takes in a map of 200,000 records, counted by callgrind: tests/instructions.rs.\n\
-         # INDELIBLE_PIN=1 cargo test --profile ci -p indelible --test instructions\n\
+         # INDELIBLE_PIN=1 cargo test --profile optimized -p indelible --test instructions\n\
          {COMPILER}{compiler}\n\
          # {:<6} {:<9} {:<13}{}\n",
         "kind",
@@ -372,10 +372,10 @@ fn compiler() -> String {
 }
 
 /// Whether cargo has put this program where those of the profile `ci` are: `target/ci/deps`.
-fn is_profile_ci() -> bool {
+fn is_profile_optimized() -> bool {
     let program = std::env::current_exe().unwrap();
     program
         .parent()
         .and_then(Path::parent)
-        .is_some_and(|directory| directory.ends_with("ci"))
+        .is_some_and(|directory| directory.ends_with("optimized"))
 }

@@ -8,31 +8,81 @@ use crate::record::record;
 use crate::report::Failure;
 use crate::tally::Tally;
 use indelible::checker::{AnyKind, Bug, Size, plant};
+use std::fmt::{Display, Formatter};
+use std::num::ParseIntError;
 use std::ops::Range;
+use std::str::FromStr;
 use std::sync::Arc;
 
-/// Plants a bug in the code and looks for it.
-pub(super) fn hunt(bug: &'static Bug, kind: AnyKind, tally: &Tally) -> Option<Box<Failure>> {
+/// The history that showed a bug in the code. A hunt that begins with it is over at once, as long as nothing that the history does has
+/// changed since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Witness {
+    /// Its number in [`stages`].
+    stage: usize,
+    seed: u64,
+}
+
+impl Display for Witness {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.stage, self.seed)
+    }
+}
+
+impl FromStr for Witness {
+    type Err = ParseIntError;
+
+    /// What [`Display`] has written.
+    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+        let (stage, seed) = text.split_once(' ').unwrap_or((text, ""));
+        Ok(Self {
+            stage: stage.parse()?,
+            seed: seed.parse()?,
+        })
+    }
+}
+
+/// Plants a bug in the code and looks for it, first in the history that showed it the last time.
+pub(super) fn hunt(
+    (bug, kind): (&'static Bug, AnyKind),
+    last_time: Option<Witness>,
+    tally: &Tally,
+) -> Option<(Box<Failure>, Witness)> {
     plant(Some(bug));
-    let explore = |stage: &Stage, mut histories: Range<u64>| {
-        histories.find_map(|seed| stage.explore(kind, seed, LIMITS, tally).err())
-    };
-    let in_turn = |stages: &[Stage]| {
-        (0..TURNS).find_map(|turn| {
-            let mut stages = stages.iter();
-            stages.find_map(|stage| explore(stage, stage.part(turn)))
+    let stages = stages(kind.theme_of(bug));
+    let explore = |number: usize, mut histories: Range<u64>| {
+        let stage = stages.get(number)?;
+        histories.find_map(|seed| {
+            let failure = stage.explore(kind, seed, LIMITS, tally).err()?;
+            let stage = number;
+            Some((failure, Witness { stage, seed }))
         })
     };
-    let theme = kind.theme_of(bug);
-    let failure = theme
-        .and_then(|theme| in_turn(&[0, 24].map(|images| Stage::of_theme(theme, images))))
-        .or_else(|| in_turn(&STAGES_IN_TURN))
-        .or_else(|| explore(&LAST_STAGE, RARE.histories..LAST_STAGE.histories));
+    let in_turn = |numbers: Range<usize>| {
+        (0..TURNS).find_map(|turn| {
+            let mut numbers = numbers.clone();
+            numbers.find_map(|number| explore(number, stages[number].part(turn)))
+        })
+    };
+    let last = STAGES_IN_TURN.len();
+    let found = last_time
+        .and_then(|Witness { stage, seed }| explore(stage, seed..seed + 1))
+        .or_else(|| in_turn(last + 1..stages.len()))
+        .or_else(|| in_turn(0..last))
+        .or_else(|| explore(last, RARE.histories..LAST_STAGE.histories));
     plant(None);
-    failure
+    found
+}
+
+/// [`STAGES_IN_TURN`], [`LAST_STAGE`], and those of the theme that a bug is at home in, if there is one.
+fn stages(theme: Option<u64>) -> Vec<Stage> {
+    let of_theme = theme.map(|theme| [0, 24].map(|images| Stage::of_theme(theme, images)));
+    let for_all = STAGES_IN_TURN.into_iter().chain([LAST_STAGE]);
+    for_all.chain(of_theme.into_iter().flatten()).collect()
 }
 
 /// Histories that a bug in the code has to give itself away in.
+#[derive(Clone, Copy)]
 struct Stage {
     histories: u64,
     operations: usize,
