@@ -17,7 +17,7 @@ fn cases(number: u64) -> u64 {
 
 #[test]
 fn operations_from_any_bytes_survive_crashes() {
-    for seed in 0..cases(60) {
+    for seed in 0..cases(30) {
         indelible_crash::fuzz::operations(&bytes(seed, 160));
     }
 }

@@ -142,6 +142,10 @@ impl Loaded {
 fn block_taken_since(map: &Map<u64, u64>, file: &Words, bytes: u64, before: u64) -> u64 {
     for i in 1..1_000_000 {
         map.insert(u64::MAX - i * 977, i).unwrap();
+        // Every look reads what the file says of all extents.
+        if !i.is_multiple_of(32) {
+            continue;
+        }
         if let Some(block) = file.new_block(bytes, before) {
             return block;
         }
