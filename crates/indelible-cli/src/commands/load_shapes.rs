@@ -18,21 +18,22 @@ use std::time::Instant;
 /// Where the coordinates are.
 #[derive(Args)]
 pub struct ShapeArgs {
-    /// Load points into a spatial index: the column of the longitudes, by its name or its number from 1.
-    #[arg(long, value_name = "COLUMN", requires = "lat", conflicts_with_all = ["x", "key", "value"])]
-    lon: Option<String>,
-    /// The column of the latitudes.
-    #[arg(long, value_name = "COLUMN", requires = "lon")]
-    lat: Option<String>,
-    /// As --lon, for points of the plane or of space.
-    #[arg(long, value_name = "COLUMN", requires = "y", conflicts_with_all = ["key", "value"])]
-    x: Option<String>,
-    /// As --lat, for points of the plane or of space.
-    #[arg(long, value_name = "COLUMN", requires = "x")]
-    y: Option<String>,
-    /// The column of the third coordinate, for points of space.
-    #[arg(long, value_name = "COLUMN", requires = "x")]
-    z: Option<String>,
+    /// Load points into a spatial index: the column of the longitudes, by its name or its number from 1. To load boxes: two columns,
+    /// WEST,EAST.
+    #[arg(long, value_name = "COLUMN", value_delimiter = ',', requires = "lat", conflicts_with_all = ["x", "key", "value"])]
+    lon: Vec<String>,
+    /// The column of the latitudes; for boxes, SOUTH,NORTH.
+    #[arg(long, value_name = "COLUMN", value_delimiter = ',', requires = "lon")]
+    lat: Vec<String>,
+    /// As --lon, for points or boxes of the plane or of space.
+    #[arg(long, value_name = "COLUMN", value_delimiter = ',', requires = "y", conflicts_with_all = ["key", "value"])]
+    x: Vec<String>,
+    /// As --lat, for points or boxes of the plane or of space.
+    #[arg(long, value_name = "COLUMN", value_delimiter = ',', requires = "x")]
+    y: Vec<String>,
+    /// The column of the third coordinate, for points of space; for boxes, LOWEST,HIGHEST.
+    #[arg(long, value_name = "COLUMN", value_delimiter = ',', requires = "x")]
+    z: Vec<String>,
     /// What is stored beside each shape: a column of a CSV file, or the `id` or a property of GeoJSON features, a whole number. Default: the
     /// number of the row or the feature, from 0.
     #[arg(long, value_name = "COLUMN")]
@@ -46,14 +47,34 @@ pub struct ShapeArgs {
 impl ShapeArgs {
     /// Whether the command line has one of these options.
     pub fn are_given(&self) -> bool {
-        let given = [&self.lon, &self.x, &self.payload];
-        given.iter().any(|option| option.is_some()) || self.geometry.is_some()
+        !self.axes().is_empty() || self.payload.is_some() || self.geometry.is_some()
     }
 
-    /// The columns of the coordinates.
-    fn columns(&self) -> Vec<&str> {
+    /// The columns of each axis: one for points, two for boxes.
+    fn axes(&self) -> Vec<&[String]> {
         let all = [&self.lon, &self.lat, &self.x, &self.y, &self.z];
-        all.into_iter().filter_map(Option::as_deref).collect()
+        let given = all.into_iter().filter(|columns| !columns.is_empty());
+        given.map(Vec::as_slice).collect()
+    }
+
+    /// The geometry that the columns make.
+    fn geometry_of_columns(&self) -> Result<GeometryType> {
+        let axes = self.axes();
+        let columns = axes.first().map_or(0, |columns| columns.len());
+        ensure!(
+            axes.iter().all(|of_axis| of_axis.len() == columns),
+            "each axis has one column for points, or two for boxes"
+        );
+        Ok(match (axes.len(), columns) {
+            (2, 1) => GeometryType::Point2,
+            (3, 1) => GeometryType::Point3,
+            (2, 2) => GeometryType::Box2,
+            (3, 2) => GeometryType::Box3,
+            _ => bail!(
+                "say which columns have the coordinates: --lon and --lat, or --x, --y and --z, \
+                 with one column each for points, or two for boxes"
+            ),
+        })
     }
 }
 
@@ -106,7 +127,7 @@ impl Load<'_> {
         } = self.source
         else {
             ensure!(
-                self.shapes.columns().is_empty(),
+                self.shapes.axes().is_empty(),
                 "GeoJSON says itself where the coordinates are: leave out --lon, --lat, --x, --y and --z"
             );
             let features = Features::read(self.file, self.shapes.payload.as_deref())?;
@@ -125,13 +146,7 @@ impl Load<'_> {
             .has_headers(has_header)
             .delimiter(delimiter)
             .from_reader(BufReader::new(open(self.file)?));
-        let geometry = match self.shapes.columns().len() {
-            2 => GeometryType::Point2,
-            3 => GeometryType::Point3,
-            _ => bail!(
-                "say which columns have the coordinates: --lon and --lat, or --x, --y and --z"
-            ),
-        };
+        let geometry = self.shapes.geometry_of_columns()?;
         if let Some(asked) = self.shapes.geometry.filter(|&asked| asked != geometry) {
             bail!("columns of a CSV file make a {geometry}, not a {asked}");
         }
@@ -153,8 +168,10 @@ impl Load<'_> {
         } else {
             csv::StringRecord::new()
         };
-        let columns = self.shapes.columns().into_iter();
-        let columns: Vec<usize> = columns
+        // In the order of a geometry's coordinates: the lower corner by axis, then, for a box, the upper one.
+        let axes = self.shapes.axes();
+        let names = (0..G::COORDINATES).map(|i| &axes[i % G::AXES][i / G::AXES]);
+        let columns: Vec<usize> = names
             .map(|name| column(&header, name))
             .collect::<Result<_>>()?;
         let payload = self.shapes.payload.as_deref();
@@ -164,15 +181,23 @@ impl Load<'_> {
             let row = row?;
             let line = row.position().map_or(0, csv::Position::line);
             progress.set_position(row.position().map_or(0, csv::Position::byte));
-            let mut point = [0.0; shapes::MAX_AXES];
-            for (axis, &at) in columns.iter().enumerate() {
-                point[axis] = cell(&row, line, &header, at)?;
+            let mut coordinates = [0.0; 2 * shapes::MAX_AXES];
+            for (i, &at) in columns.iter().enumerate() {
+                coordinates[i] = cell(&row, line, &header, at)?;
+                let low = coordinates[i % G::AXES];
+                if coordinates[i] < low {
+                    bail!(
+                        "line {line}, {}: {} is less than {low}, where the box begins",
+                        described(&header, at),
+                        coordinates[i]
+                    );
+                }
             }
             let payload = match payload {
                 None => number as u64,
                 Some(at) => cell(&row, line, &header, at)?,
             };
-            records.push((G::from_coordinates(|i| point[i]), payload));
+            records.push((G::from_coordinates(|i| coordinates[i]), payload));
         }
         progress.finish_and_clear();
         Ok(records)
@@ -181,7 +206,7 @@ impl Load<'_> {
     /// Adds the records: in bulk if the index is empty.
     fn write<G: Geometry>(&self, pool: &Pool, records: Vec<(G, u64)>) -> Result<usize> {
         // Longitudes and latitudes, unless the columns are those of a plane. GeoJSON has no others.
-        let is_lonlat = self.shapes.x.is_none() && G::AXES == 2;
+        let is_lonlat = self.shapes.x.is_empty() && G::AXES == 2;
         let default = match is_lonlat {
             true => SpatialOptions::from(HilbertOptions::default().lonlat()),
             false => SpatialOptions::default(),
@@ -190,13 +215,13 @@ impl Load<'_> {
         let index = pool.spatial_with::<G>(self.name, options)?;
         if shapes::is_lonlat(&index) {
             ensure!(
-                self.shapes.x.is_none(),
+                self.shapes.x.is_empty(),
                 "{} has longitudes and latitudes: say --lon and --lat instead of --x and --y",
                 self.name
             );
         } else {
             ensure!(
-                self.shapes.lon.is_none(),
+                self.shapes.lon.is_empty(),
                 "{} has coordinates of the plane: say --x and --y instead of --lon and --lat",
                 self.name
             );

@@ -129,6 +129,39 @@ fn points_of_a_csv_file_are_loaded_and_searched() {
 }
 
 #[test]
+fn boxes_of_a_csv_file_are_loaded_and_searched() {
+    let cli = Cli::new();
+    cli.write(
+        "tiles.csv",
+        "id,west,south,east,north\n7,0,0,4,3\n8,-10,5,-2,6.5\n9,3,3,3,3\n",
+    );
+    let columns = "--lon west,east --lat south,north --payload id";
+    let loaded = cli.json(&format!("--json load p tiles tiles.csv {columns}"));
+    assert_eq!(loaded["records_read"], 3);
+    let around_origin = cli.found("query p tiles --window -3,2,2,6");
+    assert_eq!(around_origin, ["-10,5,-2,6.5\t8", "0,0,4,3\t7"]);
+    assert_eq!(
+        cli.found("query p tiles --at 3,3"),
+        ["0,0,4,3\t7", "3,3,3,3\t9"]
+    );
+    cli.write("blocks.csv", "0,0,0,1,2,3\n");
+    cli.ok("load p blocks blocks.csv --no-header --x 1,4 --y 2,5 --z 3,6");
+    assert_eq!(cli.found("query p blocks"), ["0,0,0,1,2,3\t0"]);
+    cli.ok("check p");
+    cli.write("turned.csv", "w,e,s,n\n0,1,0,1\n5,4,0,1\n");
+    let error = cli.fails(1, "load p turned turned.csv --lon w,e --lat s,n");
+    assert!(
+        error.contains("line 3, column 2 (\"e\"): 4 is less than 5"),
+        "{error}"
+    );
+    let error = cli.fails(1, "load p tiles tiles.csv --lon west,east --lat south");
+    assert!(
+        error.contains("one column for points, or two for boxes"),
+        "{error}"
+    );
+}
+
+#[test]
 fn bounding_boxes_of_features_are_loaded_and_searched() {
     let cli = Cli::new();
     cli.write("parks.geojson", PARKS);
