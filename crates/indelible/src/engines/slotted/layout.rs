@@ -286,7 +286,10 @@ pub(super) fn three(cells: &[Cell], from: usize) -> [u64; 3] {
 
 /// Bytes that two strings begin with both.
 pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+    let words = a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0);
+    let whole = 8 * words.take_while(|(a, b)| a == b).count();
+    let rest = a[whole..].iter().zip(&b[whole..]);
+    whole + rest.take_while(|(a, b)| a == b).count()
 }
 
 /// The shortest string that is above `below` and not above `at`, where `below < at`: a beginning of `at`.
