@@ -309,23 +309,30 @@ impl Inner {
     pub(super) fn guess<const SURE: bool>(&self, key: &[u8]) -> Guess {
         let count = self.count();
         let prefix = self.prefix_bytes();
-        match self.compare_prefix(key, prefix) {
-            std::cmp::Ordering::Less => return Guess::surely(0),
-            std::cmp::Ordering::Greater => return Guess::surely(count.saturating_sub(1)),
-            std::cmp::Ordering::Equal => {}
+        // A guess compares the last word of a long prefix only: how many words there are could not be predicted.
+        if SURE || !self.ends_alike(key, prefix) {
+            match self.compare_prefix(key, prefix) {
+                std::cmp::Ordering::Less => return Guess::surely(0),
+                std::cmp::Ordering::Greater => return Guess::surely(count.saturating_sub(1)),
+                std::cmp::Ordering::Equal => {}
+            }
         }
         // The lengths are those of one moment, or the version will not be valid.
         let rest = key.get(prefix..).unwrap_or_default();
         let first = head_of(rest);
+        let likely = |slot| Guess {
+            is_sure: SURE || prefix <= HEAD_BYTES,
+            ..Guess::surely(slot)
+        };
         let Some(group) = self.group_of(first) else {
-            return Guess::surely(0);
+            return likely(0);
         };
         let slots = self.slots_of(group, count);
         let column = self.column(group);
         let differs = first ^ self.bounds[group].load(Ordering::Relaxed);
         if differs & bits_of_first(column.min(HEAD_BYTES)) != 0 {
             // Not below the bound, so above all separators of the group.
-            return Guess::surely(slots.end - 1);
+            return likely(slots.end - 1);
         }
         if SURE && column > HEAD_BYTES {
             match self.compare_up_to_column(key, slots.start, prefix, column) {
@@ -342,8 +349,26 @@ impl Inner {
             slot: at - 1,
             tied: at..if is_tied { end } else { at },
             column,
-            is_sure: SURE || column <= HEAD_BYTES,
+            is_sure: SURE || column.max(prefix) <= HEAD_BYTES,
         }
+    }
+
+    /// Whether a key and the prefix have the same bytes in the last 8 of the prefix, or in all of a shorter one.
+    #[inline(always)]
+    fn ends_alike(&self, key: &[u8], prefix: usize) -> bool {
+        let from = prefix.saturating_sub(HEAD_BYTES);
+        let Some(&of_key) = key.get(from..).and_then(|rest| rest.first_chunk()) else {
+            return false;
+        };
+        let (word, shift) = (from / 8, 8 * (from % 8) as u32);
+        let word_at = |at: usize| {
+            let word = self.prefix[at % self.prefix.len()].load(Ordering::Relaxed);
+            u128::from(u64::from_le_bytes(word.to_ne_bytes()))
+        };
+        // The bytes of the prefix from there on, in the order of memory.
+        let of_prefix = (word_at(word) | word_at(word + 1) << 64) >> shift;
+        let differs = of_prefix as u64 ^ u64::from_le_bytes(of_key);
+        differs << (64 - 8 * prefix.clamp(1, HEAD_BYTES)) == 0 || prefix == 0
     }
 
     /// The last group whose bound is not above the first bytes of a key behind the prefix.
