@@ -297,10 +297,16 @@ impl Inner {
     #[inline(always)]
     pub(super) fn find_likely(&self, key: &[u8]) -> (usize, bool) {
         let guess = self.guess::<false>(key);
-        if guess.tied.is_empty() {
+        let Range { start, end } = guess.tied;
+        if start == end {
             return (guess.slot, guess.is_sure);
         }
-        let tied = self.prefetch_tied(&guess);
+        let is_one = start + 1 == end || self.head(start + 1) != self.head(start);
+        let tied = if is_one {
+            start..start + 1
+        } else {
+            self.prefetch_tied(&guess)
+        };
         (self.find_tied(key, &guess, tied), guess.is_sure)
     }
 
