@@ -187,6 +187,25 @@ impl<'a> Leaf<'a> {
         count == 0 || differs(&self.cells[at + 1 + chunks.len()]) == 0
     }
 
+    /// Whether a key begins with the prefix of the leaf, which [`find`](Self::find) takes for granted. A leaf whose low key is a blob does not say it: then
+    /// the answer is no.
+    #[inline(always)]
+    pub(super) fn has_prefix_of(self, key: &[u8]) -> bool {
+        let word = self.commit_word();
+        let Some(own) = key.get(..word.prefix()) else {
+            return false;
+        };
+        let (chunks, last) = own.as_chunks::<8>();
+        let count = last.len();
+        if word.low_is_blob() || HEADER_WORDS + chunks.len() >= self.cells.len() {
+            return false;
+        }
+        let (cells, behind) = self.cells[HEADER_WORDS..].split_at(chunks.len());
+        let is_same = |(cell, chunk): (&Cell, &[u8; 8])| cell.load().to_ne_bytes() == *chunk;
+        let differs = (behind[0].load() ^ last_bytes(own, count)) & bits_in_memory(count);
+        cells.iter().zip(chunks).all(is_same) && differs == 0
+    }
+
     /// Bytes of a record, which are in the leaf, as far as they fit.
     fn copy(self, at: usize, from: usize, to: &mut [u8]) {
         for (i, byte) in to.iter_mut().enumerate() {

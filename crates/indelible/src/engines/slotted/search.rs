@@ -249,6 +249,14 @@ impl Tree {
         let leaf = self.leaf(spot.child.offset());
         let is_valid = || lock.validate(version) || planted(Bug::ReadWithoutVersion);
         match leaf.find(probe, &self.blobs, is_valid) {
+            // In a wrong leaf another key may end as this one does.
+            Search::Found(_) if !spot.is_sure && !leaf.has_prefix_of(probe.key) => {
+                if is_valid() {
+                    Lookup::Misled
+                } else {
+                    Lookup::Changed
+                }
+            }
             Search::Found(found) => {
                 let mut copy = ValueCopy::new();
                 let value = leaf.value(&found, &mut copy);
