@@ -3,6 +3,7 @@
 //! One program, since each program takes long to compile and to link.
 
 mod batches;
+mod between;
 mod contract;
 #[path = "../shared/costs.rs"]
 mod costs;

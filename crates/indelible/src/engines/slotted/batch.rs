@@ -23,6 +23,8 @@ pub(super) struct Lane<'a, 'k> {
     node: &'a Inner,
     version: Version,
     slot: usize,
+    /// Whether the search was sure at all levels, see [`inner`](super::inner).
+    is_sure: bool,
     has_failed: bool,
 }
 
@@ -69,6 +71,7 @@ impl Tree {
             node: root,
             version,
             slot: 0,
+            is_sure: true,
             has_failed: false,
         }));
         for level in (0..=root.level()).rev() {
@@ -98,7 +101,8 @@ impl Tree {
         }
         let spot = lane.spot();
         let is_last = spot.parent.next_separator(spot.slot).is_none();
-        if is_last || spot.child.is_unindexed() {
+        // Locking asks whether the bottom node is still what it was when the ends of the leaf were read.
+        if is_last || spot.child.is_unindexed() || !spot.covers(lane.probe.key) {
             return None;
         }
         self.lock_at(spot)
@@ -109,7 +113,11 @@ impl Tree {
         if lane.has_failed {
             return false;
         }
-        let found = self.look_up_at(&lane.spot(), lane.probe, &mut |value| {
+        let spot = lane.spot();
+        if !spot.is_sure && spot.parent.next_separator(spot.slot).is_none() {
+            return false;
+        }
+        let found = self.look_up_at(&spot, lane.probe, &mut |value| {
             use_value(self.bytes_of(value));
         });
         matches!(found, Lookup::Done(_))
@@ -118,14 +126,20 @@ impl Tree {
 
 /// Finds the slot of each lookup in its node.
 fn find_slots(lanes: &mut [Lane<'_, '_>]) {
-    let mut tied = [const { 0..0 }; LANES];
+    let mut tied = [const { None }; LANES];
     for (lane, tied) in lanes.iter_mut().zip(&mut tied) {
-        (lane.slot, *tied) = lane.node.find_by_head(lane.probe.key);
-        *tied = lane.node.prefetch_tied(tied.clone());
+        let guess = lane.node.guess::<false>(lane.probe.key);
+        lane.slot = guess.slot;
+        lane.is_sure &= guess.is_sure;
+        lane.node.prefetch_child(guess.slot);
+        if !guess.tied.is_empty() {
+            let slots = lane.node.prefetch_tied(&guess);
+            *tied = Some((guess, slots));
+        }
     }
-    for (lane, tied) in lanes.iter_mut().zip(&tied) {
-        if !tied.is_empty() {
-            lane.slot = lane.node.find_tied(lane.probe.key, tied.clone());
+    for (lane, tied) in lanes.iter_mut().zip(tied) {
+        if let Some((guess, slots)) = tied {
+            lane.slot = lane.node.find_tied(lane.probe.key, &guess, slots);
         }
     }
 }
@@ -139,6 +153,7 @@ impl<'a> Lane<'a, '_> {
             slot: self.slot,
             child: self.node.child(self.slot),
             end: None,
+            is_sure: self.is_sure,
         }
     }
 

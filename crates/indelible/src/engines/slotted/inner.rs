@@ -4,20 +4,31 @@
 //! is the lower end of the node. Separators are cut as short as they can be when a leaf splits.
 //!
 //! ```text
-//! | lock | shape | 6 words free | prefix: up to 64 bytes that all separators but the first begin with |
-//! | heads: the 8 bytes of each separator after the prefix, as a number that compares as they do |
+//! | lock | shape | first slot of each group | column of each group | 4 words free |
+//! | prefix: up to 64 bytes that all separators but the first begin with |
+//! | bounds: the 8 bytes behind the prefix of the first separator of each group |
+//! | heads: 8 bytes of each separator from the column of its group on, as a number that compares as they do |
 //! | separators: the address of each |
 //! | children: offsets of leaves, or addresses of nodes |
 //! ```
 //!
-//! A search compares the prefix, then heads, and looks at whole separators only where heads are equal. Heads are padded with zeros, so `"a"` and
-//! `"a\0"` tie, and the whole separators decide.
+//! A search compares the prefix, then bounds, then the heads of one [group](super::groups), and looks at whole separators only where heads are equal.
+//! Heads are padded with zeros, so `"a"` and `"a\0"` tie, and the whole separators decide.
+//!
+//! The bytes between a bound and the column of its group lie in the separators alone, elsewhere in memory. A *sure* search compares them. Another one
+//! does not, and a key that differs there may be led to a wrong child: that is seldom, since a key between two separators of a group has
+//! these bytes too. Nor does it compare more than the last 8 bytes of the prefix. Who finds the key in a leaf, behind the prefix of that leaf, need not ask.
+//! Others compare the key with both ends of the leaf, which come from memory at the same time as the leaf, and search again if it does not lie
+//! between them.
 //!
 //! The three rules of the LB+-Tree's inner nodes hold here too, so that a reader may take the version of a child before it has validated the
 //! node: nodes are not freed while the tree lives, an upper node is never reused as a bottom node, and every child word of an upper node
 //! is a pointer to a node of the same tree. And one more: every separator word of a node is 0 or the address of a separator that has not been
 //! freed. Words of slots that are not in use are 0, and a separator is freed only after an epoch.
 
+mod find;
+
+use super::groups::{GROUPS, Groups, bound};
 use super::separator::{Separator, Text};
 use crate::concurrency::locks::VersionLock;
 use crate::concurrency::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +37,6 @@ use crate::engines::inner_nodes::InnerNode;
 use crate::kernels::prefetch;
 use crate::pmem::geometry::sized_in_tests;
 use crate::pool::Offset;
-use std::ops::Range;
 
 /// Slots of a node. The last ones are for splits that make more than two leaves.
 pub(super) const SLOTS: usize = sized_in_tests(64, 12);
@@ -93,10 +103,15 @@ impl Entry {
 #[repr(C, align(64))]
 pub(super) struct Inner {
     lock: VersionLock,
-    /// Bits 0..7 the level, 8..23 the number of children, 32..39 bytes of the prefix.
+    /// Bits 0..7 the level, 8..23 the number of children, 32..39 bytes of the prefix, 40..47 the number of groups.
     shape: AtomicU64,
-    _free: [AtomicU64; 6],
+    /// The slot of the first separator of each group, a byte each.
+    starts: AtomicU64,
+    /// Bytes behind the prefix that the separators of each group share, a byte each.
+    columns: AtomicU64,
+    _free: [AtomicU64; 4],
     prefix: [AtomicU64; MOST_PREFIX / 8],
+    bounds: [AtomicU64; GROUPS],
     heads: [AtomicU64; SLOTS],
     separators: [AtomicU64; SLOTS],
     children: [AtomicU64; SLOTS],
@@ -163,38 +178,10 @@ impl Inner {
         ((self.shape.load(Ordering::Relaxed) >> 32) as u8 as usize).min(MOST_PREFIX)
     }
 
-    fn set_shape(&self, count: usize, prefix: usize) {
+    fn set_shape(&self, count: usize, prefix: usize, groups: usize) {
         let level = u64::from(self.level());
-        let shape = level | (count as u64) << 8 | (prefix as u64) << 32;
+        let shape = level | (count as u64) << 8 | (prefix as u64) << 32 | (groups as u64) << 40;
         self.shape.store(shape, Ordering::Relaxed);
-    }
-
-    /// The prefix, which may be torn until the node is validated.
-    #[inline(always)]
-    fn prefix(&self, bytes: usize) -> [u8; MOST_PREFIX] {
-        let mut prefix = [0; MOST_PREFIX];
-        for (at, word) in self.prefix.iter().enumerate().take(bytes.div_ceil(8)) {
-            let word = word.load(Ordering::Relaxed).to_ne_bytes();
-            prefix[8 * at..8 * at + 8].copy_from_slice(&word);
-        }
-        prefix
-    }
-
-    /// How a key compares with the separators by the prefix alone.
-    #[inline(always)]
-    fn compare_prefix(&self, key: &[u8], bytes: usize) -> std::cmp::Ordering {
-        for (at, word) in self.prefix.iter().enumerate().take(bytes.div_ceil(8)) {
-            let rest = key.get(8 * at..).unwrap_or_default();
-            // The last word may have bytes that are not of the prefix.
-            let among = bits_of_first(bytes - 8 * at);
-            let prefix = u64::from_be_bytes(word.load(Ordering::Relaxed).to_ne_bytes());
-            let order = (head_of(rest) & among).cmp(&(prefix & among));
-            if order.is_ne() {
-                return order;
-            }
-        }
-        // A key that is a part of the prefix is below all separators.
-        key.len().min(bytes).cmp(&bytes)
     }
 
     /// Asks the caches for the lines that a search reads, side by side: it would wait for one after the other.
@@ -202,9 +189,24 @@ impl Inner {
     pub(super) fn prefetch(&self) {
         prefetch(&self.lock);
         prefetch(&self.prefix);
+        prefetch(&self.bounds);
         for heads in self.heads.chunks(8) {
             prefetch(heads.as_ptr());
         }
+    }
+
+    /// Asks the caches for all children: which of them a search needs is known late, and then it would wait.
+    #[inline(always)]
+    pub(super) fn prefetch_children(&self) {
+        for children in self.children.chunks(8) {
+            prefetch(children.as_ptr());
+        }
+    }
+
+    /// Asks the caches for one child.
+    #[inline(always)]
+    pub(super) fn prefetch_child(&self, slot: usize) {
+        prefetch(&self.children[slot.min(SLOTS - 1)]);
     }
 
     #[inline(always)]
@@ -232,121 +234,6 @@ impl Inner {
         (slot + 1 < self.count()).then(|| self.separator(slot + 1))
     }
 
-    /// The slot of the child that is sought; some slot if the node changes meanwhile. The caller is pinned.
-    #[inline(always)]
-    pub(super) fn find(&self, seek: Seek<'_>) -> usize {
-        match seek {
-            Seek::At(key) => self.find_key::<false>(key),
-            Seek::Below(key) => self.find_key::<true>(key),
-            Seek::Last => self.last(),
-        }
-    }
-
-    #[inline(always)]
-    fn find_key<const BELOW: bool>(&self, key: &[u8]) -> usize {
-        let (slot, tied) = self.find_by_head(key);
-        if tied.is_empty() {
-            return slot;
-        }
-        self.among_equal::<BELOW>(key, self.prefetch_tied(tied)) - 1
-    }
-
-    /// The slot of the child that covers a key, as far as heads say it; if some are equal to that of the key, they and the slots behind
-    /// them are returned, and their separators decide.
-    #[inline(always)]
-    pub(super) fn find_by_head(&self, key: &[u8]) -> (usize, Range<usize>) {
-        let count = self.count();
-        let prefix = self.prefix_bytes();
-        match self.compare_prefix(key, prefix) {
-            std::cmp::Ordering::Less => return (0, 0..0),
-            std::cmp::Ordering::Greater => return (count.saturating_sub(1), 0..0),
-            std::cmp::Ordering::Equal => {}
-        }
-        // The lengths are those of one moment, or the version will not be valid.
-        let head = head_of(key.get(prefix..).unwrap_or_default());
-        let at = self.first_at_least(1..count.max(1), head);
-        if at < count && self.head(at) == head {
-            (at - 1, at..count)
-        } else {
-            (at - 1, 0..0)
-        }
-    }
-
-    /// Asks the caches for separators that a binary search among these slots, as [`find_by_head`](Self::find_by_head) has returned them, may look
-    /// at. Returns the slots whose heads are equal.
-    #[inline]
-    pub(super) fn prefetch_tied(&self, tied: Range<usize>) -> Range<usize> {
-        let Range { start, mut end } = tied;
-        if start < end
-            && let Some(above) = self.head(start).checked_add(1)
-        {
-            end = self.first_at_least(start..end, above);
-        }
-        let eighth = (end - start).div_ceil(8).max(1);
-        // The first bytes that can differ, and those that are compared with them.
-        let behind = self.prefix_bytes() + 16;
-        (start..end)
-            .step_by(eighth)
-            .for_each(|slot| self.prefetch_separator(slot, behind));
-        start..end
-    }
-
-    /// [`find`](Self::find) of the child that covers a key, among slots that [`prefetch_tied`](Self::prefetch_tied) has returned.
-    pub(super) fn find_tied(&self, key: &[u8], tied: Range<usize>) -> usize {
-        self.among_equal::<false>(key, tied) - 1
-    }
-
-    /// The first of `slots` whose head is not below this one, or the end. A step has no branch that depends on a head: nobody could predict it.
-    #[inline(always)]
-    fn first_at_least(&self, slots: Range<usize>, head: u64) -> usize {
-        let (mut from, mut length) = (slots.start, slots.len());
-        while length > 0 {
-            let half = length.div_ceil(2);
-            let is_below = self.head(from + half - 1) < head;
-            from = std::hint::select_unpredictable(is_below, from + half, from);
-            length -= half;
-        }
-        from
-    }
-
-    /// The first of `slots` whose separator is past a key, or the end. The key shares the node's prefix, and the heads of all of them are equal to
-    /// its own, so the whole separators decide. Looking at one waits for memory, and all separators of a node may begin alike: so it is a binary
-    /// search as well.
-    #[inline(never)]
-    fn among_equal<const BELOW: bool>(&self, key: &[u8], slots: Range<usize>) -> usize {
-        let Range {
-            start: mut from,
-            end: mut to,
-        } = slots;
-        let equal = self.prefix_bytes() + 8;
-        // A key that is shorter than the head has zeros there, and so may a separator; then all bytes are compared.
-        let equal = if key.len() >= equal { equal } else { 0 };
-        let rest = &key[equal..];
-        let rest_head = head_of(rest);
-        while from < to {
-            let middle = from + (to - from) / 2;
-            // SAFETY: the caller of `find` is pinned, and the rules at the head of this file hold.
-            let separator = unsafe { self.separator(middle).bytes() };
-            let is_past = match separator.get(equal..) {
-                Some(separator) => {
-                    let order = head_of(separator)
-                        .cmp(&rest_head)
-                        .then_with(|| separator.cmp(rest));
-                    if BELOW { order.is_ge() } else { order.is_gt() }
-                }
-                // Shorter than the key, of which the head has zeros where the separator ends: below it. If the node has changed meanwhile, any answer
-                // will do.
-                None => false,
-            };
-            if is_past {
-                to = middle;
-            } else {
-                from = middle + 1;
-            }
-        }
-        from
-    }
-
     #[inline(always)]
     fn word(&self, slot: usize) -> u64 {
         self.children[slot].load(Ordering::Acquire)
@@ -363,10 +250,11 @@ impl Inner {
         self.children[slot].store(child.0, Ordering::Release);
     }
 
-    fn set(&self, slot: usize, entry: &Entry, prefix: usize) {
+    /// `column` is counted from the begin of the separator.
+    fn set(&self, slot: usize, entry: &Entry, column: usize) {
         // SAFETY: the caller has locked the node that the separator is in, or is about to be in.
         let bytes = unsafe { entry.separator.bytes() };
-        let head = head_of(bytes.get(prefix..).unwrap_or_default());
+        let head = head_of(bytes.get(column..).unwrap_or_default());
         self.heads[slot].store(head, Ordering::Relaxed);
         self.separators[slot].store(entry.separator.word(), Ordering::Release);
         self.children[slot].store(entry.child, Ordering::Release);
@@ -450,45 +338,77 @@ impl InnerNode for Inner {
                 word.store(super::layout::word_at(bytes, 8 * at), Ordering::Relaxed);
             }
         }
+        // SAFETY: as above.
+        let bytes = |entry: &Entry| unsafe { entry.separator.bytes() };
+        let separators: Vec<&[u8]> = entries.iter().skip(1).map(bytes).collect();
+        let groups = Groups::of(&separators, prefix);
+        let mut group = 0;
         for (slot, entry) in entries.iter().enumerate() {
-            self.set(slot, entry, prefix);
+            if group + 1 < groups.count && slot >= usize::from(groups.starts[group + 1]) {
+                group += 1;
+            }
+            self.set(slot, entry, prefix + usize::from(groups.columns[group]));
         }
         for separator in &self.separators[entries.len()..] {
             separator.store(0, Ordering::Relaxed);
         }
-        self.set_shape(entries.len(), prefix);
+        self.set_groups(&groups);
+        self.set_shape(entries.len(), prefix, groups.count);
     }
 
     fn insert(&self, slot: usize, entry: &Entry) {
-        let (count, prefix) = (self.count(), self.prefix_bytes());
+        let (count, prefix, at) = (self.count(), self.prefix_bytes(), slot + 1);
         assert!(
             count < SLOTS,
             "invariant: a node has room for the children that it gets"
         );
         // SAFETY: the entry is about to be in this node.
         let bytes = unsafe { entry.separator.bytes() };
-        let shares = bytes.len() >= prefix && bytes[..prefix] == self.prefix(prefix)[..prefix];
-        if count < 2 || !shares {
+        let mut groups = self.groups();
+        let Some(group) = self.group_for(&groups, at, bytes) else {
             let mut entries = self.entries();
-            entries.insert(slot + 1, *entry);
+            entries.insert(at, *entry);
             self.refill(&entries);
             return;
-        }
-        for to in (slot + 2..=count).rev() {
+        };
+        for to in (at + 1..=count).rev() {
             self.copy(to - 1, to);
         }
-        self.set(slot + 1, entry, prefix);
-        self.set_shape(count + 1, prefix);
+        if at == usize::from(groups.starts[group]) {
+            groups.bounds[group] = bound(bytes, prefix);
+        }
+        for start in &mut groups.starts[group + 1..groups.count] {
+            *start += 1;
+        }
+        self.set(at, entry, prefix + usize::from(groups.columns[group]));
+        self.set_groups(&groups);
+        self.set_shape(count + 1, prefix, groups.count);
     }
 
     fn remove(&self, slot: usize) {
         let count = self.count();
         let removed = self.separator(slot);
-        for to in slot..count - 1 {
-            self.copy(to + 1, to);
+        let mut groups = self.groups();
+        let starts = &mut groups.starts[..groups.count];
+        if starts.contains(&(slot as u8)) {
+            // The bound of its group goes with it.
+            let mut entries = self.entries();
+            entries.remove(slot);
+            self.refill(&entries);
+        } else {
+            for to in slot..count - 1 {
+                self.copy(to + 1, to);
+            }
+            for start in starts
+                .iter_mut()
+                .filter(|start| usize::from(**start) > slot)
+            {
+                *start -= 1;
+            }
+            self.set_groups(&groups);
+            self.set_shape(count - 1, self.prefix_bytes(), groups.count);
+            self.separators[count - 1].store(0, Ordering::Relaxed);
         }
-        self.set_shape(count - 1, self.prefix_bytes());
-        self.separators[count - 1].store(0, Ordering::Relaxed);
         removed.retire();
     }
 
@@ -507,6 +427,50 @@ impl InnerNode for Inner {
 }
 
 impl Inner {
+    /// The groups of a node that the caller has locked.
+    fn groups(&self) -> Groups {
+        Groups {
+            count: self.group_count(),
+            starts: self.starts.load(Ordering::Relaxed).to_le_bytes(),
+            columns: self.columns.load(Ordering::Relaxed).to_le_bytes(),
+            bounds: std::array::from_fn(|group| self.bounds[group].load(Ordering::Relaxed)),
+        }
+    }
+
+    fn set_groups(&self, groups: &Groups) {
+        let (starts, columns) = (groups.starts, groups.columns);
+        self.starts
+            .store(u64::from_le_bytes(starts), Ordering::Relaxed);
+        self.columns
+            .store(u64::from_le_bytes(columns), Ordering::Relaxed);
+        for (word, &bound) in self.bounds.iter().zip(&groups.bounds) {
+            word.store(bound, Ordering::Relaxed);
+        }
+    }
+
+    /// The group that a separator can join which is to be in slot `at`: it has the node's prefix and what the separators of that group share, and
+    /// bounds tell it from the groups beside.
+    fn group_for(&self, groups: &Groups, at: usize, separator: &[u8]) -> Option<usize> {
+        let (count, prefix) = (self.count(), self.prefix_bytes());
+        // SAFETY: the caller has locked this node.
+        let in_slot = |slot: usize| unsafe { self.separator(slot).bytes() };
+        (0..groups.count).find(|&group| {
+            let slots = self.slots_of(group, count);
+            if !(slots.start..=slots.end).contains(&at) {
+                return false;
+            }
+            let is_first = at == slots.start;
+            let member = in_slot(if is_first { at } else { at - 1 });
+            let shared = prefix + usize::from(groups.columns[group]);
+            let shares = (separator.get(..shared)).is_some_and(|own| member.starts_with(own));
+            let is_above_left =
+                || group == 0 || bound(in_slot(at - 1), prefix) < bound(separator, prefix);
+            let is_below_right =
+                || group + 1 == groups.count || bound(separator, prefix) < groups.bounds[group + 1];
+            shares && (!is_first || is_above_left()) && (at < slots.end || is_below_right())
+        })
+    }
+
     fn copy(&self, from: usize, to: usize) {
         self.heads[to].store(self.head(from), Ordering::Relaxed);
         self.separators[to].store(self.separator(from).word(), Ordering::Release);
@@ -534,67 +498,5 @@ impl Inner {
             }
         }
         bytes
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use crate::concurrency::epochs;
-    use proptest::prelude::*;
-    use std::collections::BTreeSet;
-
-    fn text(most: usize) -> impl Strategy<Value = Vec<u8>> {
-        proptest::collection::vec(
-            prop_oneof![Just(0), Just(1), Just(0x1f), Just(0xff)],
-            0..most,
-        )
-    }
-
-    proptest! {
-        #[test]
-        fn a_head_compares_as_padded_bytes(a in text(12), b in text(12)) {
-            let padded = |bytes: &[u8]| {
-                let mut padded = bytes.to_vec();
-                padded.resize(12, 0);
-                padded.truncate(8);
-                padded
-            };
-            prop_assert_eq!(head_of(&a).cmp(&head_of(&b)), padded(&a).cmp(&padded(&b)));
-        }
-
-        /// Whatever the separators share, a node finds what a search through all of them finds.
-        #[test]
-        fn a_node_finds_the_child_of_every_key(
-            shared in text(70),
-            separators in proptest::collection::btree_set(text(20), 0..SLOTS - 3),
-            keys in proptest::collection::vec(text(20), 20),
-        ) {
-            let with_shared = |rest: &Vec<u8>| [&shared[..], rest].concat();
-            let separators: BTreeSet<Vec<u8>> = separators.iter().map(with_shared).collect();
-            let mut all = vec![Vec::new()];
-            all.extend(separators.into_iter().filter(|separator| !separator.is_empty()));
-            let arena = crate::engines::arena::Arena::<Inner>::new();
-            let (node, _guard) = arena.alloc(0);
-            let child = |at: usize| Child::leaf(Offset::from_word(64 * (at as u64 + 1)));
-            let entries: Vec<Entry> = (all.iter().enumerate())
-                .map(|(at, separator)| Entry::leaf(separator, child(at)))
-                .collect();
-            node.refill(&entries);
-            let _pinned = epochs::pin();
-            let probes = keys.iter().map(with_shared).chain(keys.iter().cloned()).chain(all.iter().cloned());
-            for key in probes.chain([shared.clone(), Vec::new()]) {
-                let at = all.partition_point(|separator| *separator <= key) - 1;
-                prop_assert_eq!(node.find(Seek::At(&key)), at);
-                let (slot, tied) = node.find_by_head(&key);
-                let tied = node.prefetch_tied(tied);
-                prop_assert_eq!(if tied.is_empty() { slot } else { node.find_tied(&key, tied) }, at);
-                if !key.is_empty() {
-                    let below = all.partition_point(|separator| *separator < key) - 1;
-                    prop_assert_eq!(node.find(Seek::Below(&key)), below);
-                }
-            }
-            node.free_separators();
-        }
     }
 }

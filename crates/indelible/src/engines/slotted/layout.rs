@@ -246,6 +246,24 @@ pub(super) fn word_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_ne_bytes(word)
 }
 
+/// The last `count` bytes, of up to 7, as [`word_at`] has them. The instructions are few where there are 8 bytes or more.
+#[inline(always)]
+pub(super) fn last_bytes(bytes: &[u8], count: usize) -> u64 {
+    match bytes.last_chunk() {
+        Some(&eight) => {
+            let padded = u64::from_le_bytes(eight).checked_shr(64 - 8 * count as u32);
+            u64::from_ne_bytes(padded.unwrap_or(0).to_le_bytes())
+        }
+        None => word_at(bytes, bytes.len() - count),
+    }
+}
+
+/// The bits of the first `count` bytes of a word in memory, of up to 7.
+#[inline(always)]
+pub(super) fn bits_in_memory(count: usize) -> u64 {
+    u64::from_ne_bytes(((1_u64 << (8 * count)) - 1).to_le_bytes())
+}
+
 /// The byte in three words that belongs to a slot.
 #[inline(always)]
 pub(super) fn byte_of(words: &[u64; 3], slot: usize) -> u8 {
@@ -286,7 +304,10 @@ pub(super) fn three(cells: &[Cell], from: usize) -> [u64; 3] {
 
 /// Bytes that two strings begin with both.
 pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+    let words = a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0);
+    let whole = 8 * words.take_while(|(a, b)| a == b).count();
+    let rest = a[whole..].iter().zip(&b[whole..]);
+    whole + rest.take_while(|(a, b)| a == b).count()
 }
 
 /// The shortest string that is above `below` and not above `at`, where `below < at`: a beginning of `at`.
@@ -314,12 +335,11 @@ pub(super) fn hash(seed: u64, key: &[u8]) -> u64 {
         0x94d0_49bb_1331_11eb,
     ];
     let mut state = seed ^ (key.len() as u64).wrapping_mul(ODD[0]);
-    let mut chunks = key.chunks_exact(8);
-    for chunk in &mut chunks {
-        let word = u64::from_ne_bytes(chunk.try_into().expect("chunks of 8 bytes"));
+    for chunk in key.as_chunks().0 {
+        let word = u64::from_ne_bytes(*chunk);
         state = fold(state ^ word ^ ODD[1], ODD[2]) ^ state.rotate_left(23);
     }
-    state = fold(state ^ word_at(chunks.remainder(), 0) ^ ODD[2], ODD[1]);
+    state = fold(state ^ last_bytes(key, key.len() % 8) ^ ODD[2], ODD[1]);
     fold(state ^ seed, ODD[0] | 1)
 }
 
@@ -343,6 +363,19 @@ mod tests {
             let expected = (0..24).filter(|&slot| byte_of(&words, slot) == byte);
             let expected = expected.fold(0, |slots, slot| slots | 1 << slot);
             assert_eq!(slots_with(&words, byte), expected, "{byte}");
+        }
+    }
+
+    #[test]
+    fn the_last_bytes_are_those_of_a_word_at_the_end() {
+        let bytes: Vec<u8> = (1..=20).collect();
+        for length in 0..bytes.len() {
+            for count in 0..=length.min(7) {
+                let bytes = &bytes[..length];
+                assert_eq!(last_bytes(bytes, count), word_at(bytes, length - count));
+                let all = word_at(&[0xff; 7][..count], 0);
+                assert_eq!(bits_in_memory(count), all);
+            }
         }
     }
 

@@ -6,8 +6,8 @@
 use super::blobs::Blobs;
 use super::layout::{
     CommitWord, FINGERPRINTS, HEADER_WORDS, LENGTHS_BYTES, LONG_KEY_BYTES, Lengths, MAX_WORDS,
-    PLACES, REFERENCE_BYTES, Reference, SIBLING, SLOTS, byte_of, fingerprint, set_byte, slots_with,
-    three, word_at,
+    PLACES, REFERENCE_BYTES, Reference, SIBLING, SLOTS, bits_in_memory, byte_of, fingerprint,
+    last_bytes, set_byte, slots_with, three, word_at,
 };
 use super::{Bug, records::Value};
 use crate::kernels::KeyLine;
@@ -167,19 +167,43 @@ impl<'a> Leaf<'a> {
     #[inline(always)]
     fn key_is(self, at: usize, suffix: &[u8]) -> bool {
         let first = self.cells[at].load().to_ne_bytes();
-        let beside = suffix.len().min(8 - LENGTHS_BYTES);
-        if first[LENGTHS_BYTES..LENGTHS_BYTES + beside] != suffix[..beside] {
+        let [_, _, _, _, beside @ ..] = first;
+        let Some((begin, rest)) = suffix.split_first_chunk::<{ 8 - LENGTHS_BYTES }>() else {
+            return beside.starts_with(suffix);
+        };
+        if beside != *begin {
             return false;
         }
-        let chunks = suffix[beside..].chunks_exact(8);
-        let rest = chunks.remainder();
-        let whole = chunks.len();
+        // Word by word, without a call.
+        let (chunks, last) = rest.as_chunks::<8>();
         for (cell, chunk) in self.cells[at + 1..].iter().zip(chunks) {
             if cell.load().to_ne_bytes() != *chunk {
                 return false;
             }
         }
-        rest.is_empty() || self.cells[at + 1 + whole].load().to_ne_bytes()[..rest.len()] == *rest
+        let count = last.len();
+        let differs =
+            |cell: &Cell| (cell.load() ^ last_bytes(suffix, count)) & bits_in_memory(count);
+        count == 0 || differs(&self.cells[at + 1 + chunks.len()]) == 0
+    }
+
+    /// Whether a key begins with the prefix of the leaf, which [`find`](Self::find) takes for granted. A leaf whose low key is a blob does not say it: then
+    /// the answer is no.
+    #[inline(always)]
+    pub(super) fn has_prefix_of(self, key: &[u8]) -> bool {
+        let word = self.commit_word();
+        let Some(own) = key.get(..word.prefix()) else {
+            return false;
+        };
+        let (chunks, last) = own.as_chunks::<8>();
+        let count = last.len();
+        if word.low_is_blob() || HEADER_WORDS + chunks.len() >= self.cells.len() {
+            return false;
+        }
+        let (cells, behind) = self.cells[HEADER_WORDS..].split_at(chunks.len());
+        let is_same = |(cell, chunk): (&Cell, &[u8; 8])| cell.load().to_ne_bytes() == *chunk;
+        let differs = (behind[0].load() ^ last_bytes(own, count)) & bits_in_memory(count);
+        cells.iter().zip(chunks).all(is_same) && differs == 0
     }
 
     /// Bytes of a record, which are in the leaf, as far as they fit.

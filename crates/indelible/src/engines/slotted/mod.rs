@@ -45,6 +45,7 @@ mod compact;
 mod damage;
 mod directory;
 mod distribute;
+mod groups;
 mod inner;
 mod insert;
 mod layout;

@@ -216,6 +216,8 @@ pub(super) struct Taken {
     pub(super) value: TakenValue,
     /// The number of its slot in the leaf that it comes from.
     pub(super) slot: usize,
+    /// That of its key, if the leaf that it comes from has it.
+    fingerprint: Option<u8>,
 }
 
 /// Records taken out of leaves, whole, with one buffer for all of their bytes.
@@ -253,6 +255,11 @@ impl Records {
     /// Adds all records of a leaf, whose low key is `low`, in no order. The caller is pinned, and the snapshot is a valid one.
     pub(super) fn take(&mut self, leaf: &Snapshot, low: &[u8], blobs: &Blobs) -> Result<()> {
         let prefix = leaf.prefix_in(low)?;
+        // For these records and one more, as far as they are short.
+        let slots = leaf.commit_word().slots().count_ones() as usize + 1;
+        self.list.reserve(slots);
+        self.bytes
+            .reserve(leaf.bytes().len() + slots * prefix.len());
         for record in leaf.records() {
             let record = record?;
             let key = match record.key_blob {
@@ -282,6 +289,7 @@ impl Records {
                 key_blob: record.key_blob.map(|(_, blob)| blob),
                 value,
                 slot: record.slot,
+                fingerprint: Some(record.fingerprint),
             });
         }
         Ok(())
@@ -299,6 +307,7 @@ impl Records {
             key_blob,
             value,
             slot: SLOTS,
+            fingerprint: None,
         });
     }
 
@@ -373,16 +382,23 @@ pub(super) fn image(
     let (mut fingerprints, mut places) = ([0; 3], [0; 3]);
     let mut end = word.heap_begin();
     for (slot, at) in range.enumerate() {
-        let key = records.key(at);
-        let hash = super::layout::hash(seed, key);
-        let key_blob = records.list[at].key_blob.map(|blob| (hash, blob));
+        let (key, record) = (records.key(at), &records.list[at]);
+        // The same key has the same fingerprint in the leaf that it comes from. The hash is needed for long keys only.
+        let (hash, its_fingerprint) = match (record.fingerprint, record.key_blob) {
+            (Some(known), None) => (0, known),
+            _ => {
+                let hash = super::layout::hash(seed, key);
+                (hash, fingerprint(hash))
+            }
+        };
+        let key_blob = record.key_blob.map(|blob| (hash, blob));
         let count = write_record(
             &mut image[end..],
             &key[prefix..],
             key_blob,
             &records.value(at),
         );
-        set_byte(&mut fingerprints, slot, fingerprint(hash));
+        set_byte(&mut fingerprints, slot, its_fingerprint);
         set_byte(&mut places, slot, end as u8);
         word = word.with(slot);
         end += count;

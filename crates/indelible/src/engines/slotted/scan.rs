@@ -60,6 +60,7 @@ impl Tree {
             child: parent.child(mark.slot),
             // There is another separator to the right of the slot in the same node.
             end: None,
+            is_sure: true,
         };
         spot.is_current().then_some(spot)
     }

@@ -23,6 +23,8 @@ pub(super) struct Spot<'a> {
     pub(super) child: Child,
     /// The upper end of `parent`: the separator of the node to its right, if there is one.
     pub(super) end: Option<Separator>,
+    /// Whether the search has compared all that it should; otherwise the leaf may be the wrong one, see [`inner`](super::inner).
+    pub(super) is_sure: bool,
 }
 
 impl<'a> Spot<'a> {
@@ -46,6 +48,12 @@ impl<'a> Spot<'a> {
         high.map(|high| unsafe { high.bytes() })
     }
 
+    /// Whether the key that was sought lies between the ends of the leaf, if the bottom node is still what it was: the caller asks for that
+    /// afterwards. The caller is pinned since before the search.
+    pub(super) fn covers(&self, key: &[u8]) -> bool {
+        self.is_sure || self.low() <= key && self.high().is_none_or(|high| key < high)
+    }
+
     pub(super) fn low(&self) -> &'a [u8] {
         self.low_of(self.slot)
     }
@@ -66,6 +74,8 @@ pub(super) struct LockedLeaf<'a> {
 pub(super) enum Lookup {
     Done(bool),
     Changed,
+    /// The search was not sure, and has led to the wrong leaf.
+    Misled,
     Unindexed,
 }
 
@@ -82,15 +92,35 @@ impl Tree {
     /// pinned.
     #[inline]
     pub(super) fn try_descend(&self, seek: Seek<'_>) -> Option<Spot<'_>> {
+        self.descend_by(|node| (node.find(seek), true))
+    }
+
+    /// As [`try_descend`](Self::try_descend), but the leaf need not be the one that covers the key: [`Spot::is_sure`] says it, and [`Spot::covers`]
+    /// finds it out.
+    #[inline]
+    pub(super) fn try_descend_likely(&self, key: &[u8]) -> Option<Spot<'_>> {
+        let spot = self.descend_by(|node| node.find_likely(key))?;
+        if !spot.is_sure {
+            spot.parent.prefetch_separator(spot.slot, 0);
+            spot.parent.prefetch_separator(spot.slot + 1, 0);
+        }
+        Some(spot)
+    }
+
+    #[inline(always)]
+    fn descend_by(&self, find: impl Fn(&Inner) -> (usize, bool)) -> Option<Spot<'_>> {
         let mut node = self.root();
         let mut version = node.lock().read();
         let mut end = None;
         let mut level = node.level();
+        let mut is_sure = true;
         while level > 0 {
-            let slot = node.find(seek);
+            let (slot, is_sure_here) = find(node);
+            is_sure &= is_sure_here;
             end = node.next_separator(slot).or(end);
             let child = node.node(slot);
             child.prefetch();
+            child.prefetch_children();
             let child_version = child.lock().read();
             // The child's version was taken while its parent still pointed to it for this key.
             if !node.lock().validate(version) {
@@ -99,7 +129,7 @@ impl Tree {
             (node, version) = (child, child_version);
             level -= 1;
         }
-        let slot = node.find(seek);
+        let (slot, is_sure_here) = find(node);
         let child = node.child(slot);
         self.prefetch_leaf(child);
         let spot = Spot {
@@ -108,6 +138,7 @@ impl Tree {
             slot,
             child,
             end,
+            is_sure: is_sure && is_sure_here,
         };
         spot.is_current().then_some(spot)
     }
@@ -147,6 +178,14 @@ impl Tree {
 
     /// The leaf that covers `key`, locked. The caller is pinned.
     pub(super) fn lock_leaf(&self, key: &[u8]) -> Result<LockedLeaf<'_>> {
+        if let Some(spot) = self.try_descend_likely(key)
+            && !spot.child.is_unindexed()
+            && let Some(locked) = self.lock_at(spot)
+            && spot.covers(key)
+            && spot.is_current()
+        {
+            return Ok(locked);
+        }
         loop {
             if let Some(locked) = self.lock_at(self.locate(Seek::At(key))?) {
                 return Ok(locked);
@@ -168,8 +207,18 @@ impl Tree {
     }
 
     #[inline]
-    fn look_up(&self, probe: Probe<'_>, use_value: &mut dyn FnMut(&Value<'_>)) -> Lookup {
-        match self.try_descend(Seek::At(probe.key)) {
+    fn look_up(
+        &self,
+        probe: Probe<'_>,
+        is_sure: bool,
+        use_value: &mut dyn FnMut(&Value<'_>),
+    ) -> Lookup {
+        let spot = if is_sure {
+            self.try_descend(Seek::At(probe.key))
+        } else {
+            self.try_descend_likely(probe.key)
+        };
+        match spot {
             Some(spot) => self.look_up_at(&spot, probe, use_value),
             None => Lookup::Changed,
         }
@@ -190,11 +239,24 @@ impl Tree {
             return Lookup::Changed;
         }
         if spot.child.is_unindexed() {
-            return Lookup::Unindexed;
+            let is_sure = spot.is_sure;
+            return if is_sure {
+                Lookup::Unindexed
+            } else {
+                Lookup::Misled
+            };
         }
         let leaf = self.leaf(spot.child.offset());
         let is_valid = || lock.validate(version) || planted(Bug::ReadWithoutVersion);
         match leaf.find(probe, &self.blobs, is_valid) {
+            // In a wrong leaf another key may end as this one does.
+            Search::Found(_) if !spot.is_sure && !leaf.has_prefix_of(probe.key) => {
+                if is_valid() {
+                    Lookup::Misled
+                } else {
+                    Lookup::Changed
+                }
+            }
             Search::Found(found) => {
                 let mut copy = ValueCopy::new();
                 let value = leaf.value(&found, &mut copy);
@@ -203,6 +265,14 @@ impl Tree {
                 }
                 use_value(&value);
                 Lookup::Done(true)
+            }
+            Search::Absent if !spot.is_sure => {
+                let is_covered = spot.covers(probe.key);
+                match spot.is_current() && is_valid() {
+                    true if is_covered => Lookup::Done(false),
+                    true => Lookup::Misled,
+                    false => Lookup::Changed,
+                }
             }
             Search::Absent if is_valid() => Lookup::Done(false),
             Search::Absent | Search::Changed => Lookup::Changed,
@@ -215,14 +285,16 @@ impl Tree {
         use_value: &mut dyn FnMut(&Value<'_>),
     ) -> Result<bool> {
         let probe = self.probe(key);
+        let mut is_sure = false;
         loop {
             let found = {
                 let _guard = epochs::pin();
-                self.look_up(probe, use_value)
+                self.look_up(probe, is_sure, use_value)
             };
             match found {
                 Lookup::Done(is_there) => return Ok(is_there),
                 Lookup::Changed => {}
+                Lookup::Misled => is_sure = true,
                 Lookup::Unindexed => self.index_on_demand(Seek::At(key))?,
             }
         }

@@ -38,6 +38,7 @@ use super::{Bug, Tree};
 use crate::concurrency::locks::WriteGuard;
 use crate::engines::arena::{Arena, Node};
 use crate::engines::inner_nodes::{InnerNode, InnerTree, Merge};
+use crate::kernels::prefetch;
 use crate::pmem::Pm;
 use crate::pmem::planted::planted;
 use crate::pool::Offset;
@@ -96,6 +97,11 @@ impl Tree {
         // The leaf is locked, but its bottom node is not: another leaf may have changed it.
         if !spot.is_current() {
             return Ok(false);
+        }
+        if let Some(left) = spot.slot.checked_sub(1) {
+            // The left neighbour will have to be changed: its header comes from memory while the records are distributed.
+            let left = spot.parent.child(left).offset().get() as usize;
+            prefetch(self.core.base().wrapping_add(left).cast_const());
         }
         let snapshot = Snapshot::of(leaf);
         let mut records = Records::default();
