@@ -6,6 +6,10 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
+/// What cargo builds for the shim: all that `cargo test --workspace` has built, with the features that the packages switch on for each other
+/// there. So all but the static library itself is up to date, where the library by itself would be compiled once more with its own features.
+const PACKAGES: &str = "--workspace;--all-targets";
+
 #[test]
 fn pibench_shim_passes_its_driver() {
     let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
@@ -38,6 +42,7 @@ fn pibench_shim_passes_its_driver() {
         .arg(format!("-S{}", source.display()))
         .arg(format!("-B{}", build.path().display()))
         .arg(format!("-DINDELIBLE_PROFILE={profile}"))
+        .arg(format!("-DINDELIBLE_PACKAGES={PACKAGES}"))
         .arg(format!("-DINDELIBLE_TARGET_DIR={}", target.display())));
     run(Command::new("cmake").arg("--build").arg(build.path()));
     run(Command::new("ctest")

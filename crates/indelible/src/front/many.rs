@@ -210,7 +210,7 @@ impl<K: Key, V: Value> Map<K, V> {
     /// ```
     pub fn remove_range(&self, bounds: impl RangeBounds<K>) -> Result<u64> {
         self.remove_each(&bounds, |[key, _]| {
-            let before = self.index().apply(key, |_| Decision::Remove);
+            let before = self.index().remove(key);
             Ok(before.map_err(|error| *error)?.is_some())
         })
     }
@@ -307,7 +307,7 @@ impl<K: Key, V: Value> Map<K, V> {
             if keep(&value) {
                 return Ok(false);
             }
-            let before = self.index().apply(code, |now| {
+            let before = self.index().apply(code, &mut |now| {
                 if now == Some(seen) {
                     Decision::Remove
                 } else {

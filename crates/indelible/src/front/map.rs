@@ -222,6 +222,9 @@ impl<K: Key, V: Value> Map<K, V> {
     #[inline]
     pub fn insert(&self, key: K, value: V) -> Result<Option<V>> {
         let word = value.to_word();
+        if V::IS_TOTAL {
+            return Self::present(self.index.put(key.encode()?, word));
+        }
         self.write(key, |_| Decision::Put(word))
     }
 
@@ -246,7 +249,7 @@ impl<K: Key, V: Value> Map<K, V> {
     /// ```
     pub fn insert_new(&self, key: K, value: V) -> Result<bool> {
         let word = value.to_word();
-        let before = self.apply(key, |now| put_if(now.is_none(), word))?;
+        let before = self.apply(key, &mut |now| put_if(now.is_none(), word))?;
         Ok(before.is_none())
     }
 
@@ -270,6 +273,9 @@ impl<K: Key, V: Value> Map<K, V> {
     /// ```
     pub fn update(&self, key: K, value: V) -> Result<Option<V>> {
         let word = value.to_word();
+        if V::IS_TOTAL {
+            return Self::present(self.index.replace(key.encode()?, word));
+        }
         self.write(key, |now| put_if(now.is_some(), word))
     }
 
@@ -347,7 +353,7 @@ impl<K: Key, V: Value> Map<K, V> {
         new: Option<V>,
     ) -> Result<CompareExchange<V>> {
         let (current, new) = (current.map(V::to_word), new.map(V::to_word));
-        let before = self.apply(key, |now| match new {
+        let before = self.apply(key, &mut |now| match new {
             _ if now != current => Decision::Keep,
             Some(word) => Decision::Put(word),
             None => Decision::Remove,
@@ -431,6 +437,9 @@ impl<K: Key, V: Value> Map<K, V> {
     /// # }
     /// ```
     pub fn remove(&self, key: K) -> Result<Option<V>> {
+        if V::IS_TOTAL {
+            return Self::present(self.index.remove(key.encode()?));
+        }
         self.write(key, |_| Decision::Remove)
     }
 
@@ -564,7 +573,7 @@ impl<K: Key, V: Value> Map<K, V> {
     /// Changes one key, and returns its value from before. If the bytes there are no `V`, nothing is changed.
     #[inline]
     fn write(&self, key: K, mut decide: impl FnMut(Option<u64>) -> Decision) -> Result<Option<V>> {
-        let before = self.apply(key, |now| match now.map(V::from_word) {
+        let before = self.apply(key, &mut |now| match now.map(V::from_word) {
             Some(None) => Decision::Keep,
             _ => decide(now),
         })?;
@@ -575,10 +584,16 @@ impl<K: Key, V: Value> Map<K, V> {
     pub(super) fn apply(
         &self,
         key: K,
-        decide: impl FnMut(Option<u64>) -> Decision,
+        decide: &mut dyn FnMut(Option<u64>) -> Decision,
     ) -> Result<Option<u64>> {
         let before = self.index.apply(key.encode()?, decide);
         before.map_err(|error| *error)
+    }
+
+    /// The value that a change has found.
+    #[inline(always)]
+    fn present(before: Result<Option<u64>, Box<Error>>) -> Result<Option<V>> {
+        Self::value(before.map_err(|error| *error)?)
     }
 
     /// The value that is stored as a word.

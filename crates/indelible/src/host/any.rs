@@ -154,13 +154,34 @@ macro_rules! any {
             }
 
             /// See [`Ordered::apply`](engines::Ordered::apply).
-            #[inline(always)]
+            ///
+            /// Not generic, so that the engines are compiled once, in the library, and not again for every type of keys and every closure of
+            /// a program.
             pub(crate) fn apply(
                 &self,
                 key: u64,
-                decide: impl FnMut(Option<u64>) -> Decision,
+                decide: &mut dyn FnMut(Option<u64>) -> Decision,
             ) -> Result<Option<u64>, Box<Error>> {
                 each!(self, host => host.apply(key, decide))
+            }
+
+            /// Puts `value` under `key`, whatever is there, and returns what was. The engines inline this decision and the next two, which are
+            /// the most frequent ones.
+            pub(crate) fn put(&self, key: u64, value: u64) -> Result<Option<u64>, Box<Error>> {
+                each!(self, host => host.apply(key, |_| Decision::Put(value)))
+            }
+
+            /// Puts `value` under `key` if the key is there, and returns what was.
+            pub(crate) fn replace(&self, key: u64, value: u64) -> Result<Option<u64>, Box<Error>> {
+                each!(self, host => host.apply(key, |now| match now {
+                    Some(_) => Decision::Put(value),
+                    None => Decision::Keep,
+                }))
+            }
+
+            /// Removes `key`, and returns what was there.
+            pub(crate) fn remove(&self, key: u64) -> Result<Option<u64>, Box<Error>> {
+                each!(self, host => host.apply(key, |_| Decision::Remove))
             }
 
             /// The keys ascend; equal ones are written in their order.
