@@ -33,8 +33,12 @@ const IMAGES_OF_RARE: usize = 48;
 /// their blobs, and recoveries of spatial indexes take long: each of them would take as long as all others together.
 fn limits(kind: AnyKind) -> Limits {
     let mut limits = Limits::default();
-    if !matches!(kind, AnyKind::Map(_)) && !is_deep() {
-        limits.nested_every *= 8;
+    if !is_deep() {
+        limits.nested_every *= match kind {
+            AnyKind::Map(_) => 1,
+            AnyKind::Strings(_) => 8,
+            _ => 2,
+        };
     }
     if matches!(kind, AnyKind::Strings(_)) && !is_deep() {
         limits.images_per_point = 128;
@@ -109,9 +113,9 @@ fn meets_all(coverage: &Coverage, kind: AnyKind) -> bool {
 /// The search for one kind. The short form ends with the round in which it has met everything and has looked at enough images.
 fn search(kind: AnyKind, tally: &Tally) -> Coverage {
     let mut coverage = Coverage::default();
-    let mut limits_of_rare = limits(kind);
+    let mut limits_of_rare = Limits::default();
     if !is_deep() {
-        limits_of_rare.images_per_point = limits_of_rare.images_per_point.min(IMAGES_OF_RARE);
+        limits_of_rare.images_per_point = IMAGES_OF_RARE;
     }
     for &seed in kind.rare_seeds() {
         let (model, seeds) = (CrashModel::Pmem, seed..seed + 1);
