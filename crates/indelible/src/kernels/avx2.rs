@@ -6,16 +6,16 @@ use crate::concurrency::sync::atomic::AtomicU64;
 use std::arch::x86_64::{
     __m128i, __m256, __m256i, _CMP_LE_OQ, _mm_add_epi64, _mm_cvtsi32_si128, _mm_cvtsi128_si32,
     _mm_extract_epi16, _mm_unpackhi_epi16, _mm_unpacklo_epi16, _mm256_add_ps, _mm256_and_pd,
-    _mm256_and_si256, _mm256_blend_pd, _mm256_blendv_epi8, _mm256_blendv_pd, _mm256_castpd_si256,
-    _mm256_castsi256_pd, _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cmp_pd, _mm256_cmp_ps,
-    _mm256_cmpeq_epi16, _mm256_cmpeq_epi64, _mm256_cmpgt_epi16, _mm256_cmpgt_epi64,
-    _mm256_extracti128_si256, _mm256_loadu_pd, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_max_ps,
-    _mm256_movemask_pd, _mm256_movemask_ps, _mm256_mul_ps, _mm256_packus_epi32,
-    _mm256_permute2f128_pd, _mm256_sad_epu8, _mm256_set_epi16, _mm256_set_epi64x, _mm256_set_pd,
-    _mm256_set1_epi16, _mm256_set1_epi64x, _mm256_set1_ps, _mm256_setzero_ps, _mm256_setzero_si256,
-    _mm256_shuffle_pd, _mm256_shuffle_ps, _mm256_slli_epi16, _mm256_sllv_epi64, _mm256_srl_epi64,
-    _mm256_storeu_ps, _mm256_sub_epi16, _mm256_sub_epi64, _mm256_sub_ps, _mm256_unpacklo_epi64,
-    _mm256_xor_si256,
+    _mm256_and_si256, _mm256_blend_epi32, _mm256_blend_pd, _mm256_blendv_epi8, _mm256_blendv_pd,
+    _mm256_castpd_si256, _mm256_castsi256_pd, _mm256_castsi256_ps, _mm256_castsi256_si128,
+    _mm256_cmp_pd, _mm256_cmp_ps, _mm256_cmpeq_epi16, _mm256_cmpeq_epi64, _mm256_cmpgt_epi16,
+    _mm256_cmpgt_epi64, _mm256_extracti128_si256, _mm256_loadu_pd, _mm256_loadu_ps,
+    _mm256_loadu_si256, _mm256_max_ps, _mm256_movemask_pd, _mm256_movemask_ps, _mm256_mul_ps,
+    _mm256_packus_epi32, _mm256_permute2f128_pd, _mm256_sad_epu8, _mm256_set_epi16,
+    _mm256_set_epi64x, _mm256_set_pd, _mm256_set1_epi16, _mm256_set1_epi64x, _mm256_set1_ps,
+    _mm256_setzero_ps, _mm256_setzero_si256, _mm256_shuffle_pd, _mm256_shuffle_ps,
+    _mm256_slli_epi16, _mm256_sllv_epi64, _mm256_srl_epi64, _mm256_storeu_ps, _mm256_sub_epi16,
+    _mm256_sub_epi64, _mm256_sub_ps, _mm256_unpacklo_epi64, _mm256_xor_si256,
 };
 
 /// Runs `kernel` compiled for AVX2.
@@ -161,6 +161,19 @@ impl Simd for Avx2 {
         unsafe {
             let halves = std::ptr::from_ref(line).cast::<[__m256i; 2]>();
             std::mem::transmute(halves.read_volatile())
+        }
+    }
+
+    #[inline(always)]
+    fn records(line: &KeyLine) -> KeyLine {
+        // SAFETY: as in `bytes`. Volatile loads stay in this order, and the processor loads in order.
+        unsafe {
+            let halves = std::ptr::from_ref(line).cast::<[__m256i; 2]>();
+            let (before, after) = (halves.read_volatile(), halves.read_volatile());
+            std::mem::transmute([
+                _mm256_blend_epi32::<0b1100_1100>(before[0], after[0]),
+                _mm256_blend_epi32::<0b1100_1100>(before[1], after[1]),
+            ])
         }
     }
 

@@ -64,6 +64,14 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn records(line: &KeyLine) -> KeyLine {
+        // Volatile loads stay in this order, and the processor loads in order.
+        let (before, after) = (Self::load(line), Self::load(line));
+        // SAFETY: reached only through `with_avx512`. A register and eight words are the same bytes.
+        unsafe { std::mem::transmute(_mm512_mask_blend_epi64(0b1010_1010, before, after)) }
+    }
+
+    #[inline(always)]
     fn count_below(line: &KeyLine, among: u8, bound: i64) -> usize {
         let words = Self::load(line);
         // SAFETY: reached only through `with_avx512`.

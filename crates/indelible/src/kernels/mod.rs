@@ -62,6 +62,18 @@ pub(crate) trait Simd: Copy {
         bytes
     }
 
+    /// A copy of a line of records, in which each value was read after its key: so where a record's value is stored no later than its key, and stays
+    /// with it, no version need be validated.
+    #[inline(always)]
+    fn records(line: &KeyLine) -> KeyLine {
+        let mut words = [0; 8];
+        for (to, record) in words.chunks_exact_mut(2).zip(line.0.chunks_exact(2)) {
+            to[0] = record[0].load(Ordering::Acquire);
+            to[1] = record[1].load(Ordering::Relaxed);
+        }
+        KeyLine(words.map(AtomicU64::new))
+    }
+
     /// Bit `i` of the result says whether key `i` is `key`.
     fn equal(line: &KeyLine, key: u64) -> u32;
 

@@ -42,6 +42,27 @@ impl Kernel for WithKey<'_> {
     }
 }
 
+struct Records<'a>(&'a KeyLine);
+
+impl Kernel for Records<'_> {
+    type Out = [u64; 8];
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Self::Out {
+        S::records(self.0).words()
+    }
+}
+
+#[test]
+fn every_instruction_set_copies_records() {
+    let line = KeyLine(std::array::from_fn(|i| {
+        AtomicU64::new(!(i as u64) << 50 | i as u64)
+    }));
+    for level in SimdLevel::available() {
+        assert_eq!(dispatch(level, Records(&line)), line.words(), "{level:?}");
+    }
+}
+
 struct RecordsBetween<'a>(&'a [[KeyLine; 2]], u64, u64);
 
 impl Kernel for RecordsBetween<'_> {

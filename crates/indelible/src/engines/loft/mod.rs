@@ -63,6 +63,7 @@ use super::blocks::Blocks;
 use super::flight::{Flight, Settling, thread_number};
 use super::{Decision, Engine, Fact, Lookup, Ordered, Place, ReadBuffer, Report, Unread};
 use crate::concurrency::records::{RecordCount, RecordLocks};
+use crate::kernels::SimdLevel;
 use crate::pmem::planted::planted;
 use crate::pmem::{Cell, Pm};
 use crate::pool::Space;
@@ -101,6 +102,7 @@ pub(crate) struct Index {
     options: LoftOptions,
     blocks: Blocks<{ layout::CLASSES }>,
     flight: Flight,
+    simd: SimdLevel,
     locks: RecordLocks,
     count: RecordCount,
     /// The root, as a [`node::Child`].
@@ -142,6 +144,7 @@ impl Index {
                     is_left_out: || planted(Bug::ReadWithoutFlush),
                 },
             ),
+            simd: SimdLevel::best(),
             locks: RecordLocks::new(COUNTERS),
             count: RecordCount::default(),
             root: AtomicUsize::new(0),

@@ -9,8 +9,10 @@ use super::layout::{
 };
 use super::model::Model;
 use crate::concurrency::epochs::{self, Stamp};
+use crate::kernels::KeyLine;
 use crate::pmem::Cell;
 use crate::pool::Offset;
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
@@ -135,6 +137,9 @@ impl Child {
     }
 }
 
+/// Records in 64 lines of a node that no range has read: in nodes that are half full.
+const USUAL_DENSITY: u32 = 128;
+
 /// A data node.
 #[repr(C, align(64))]
 pub(super) struct Node {
@@ -161,6 +166,8 @@ pub(super) struct Node {
     pub(super) far: AtomicU32,
     /// Records of those with which it was made that lie far from their predicted places.
     pub(super) born_far: AtomicU32,
+    /// Records in 64 lines, as the last range found them, which says how many lines the next one needs.
+    pub(super) density: AtomicU32,
     /// Nodes that this one's keys had before it, which says how it is tuned: how often it was laid out anew for inserts.
     pub(super) expansions: u32,
 }
@@ -196,6 +203,7 @@ impl Node {
             cell: std::ptr::null(),
             far: AtomicU32::new(0),
             born_far: AtomicU32::new(0),
+            density: AtomicU32::new(USUAL_DENSITY),
             expansions,
             block,
         }
@@ -212,6 +220,14 @@ impl Node {
     pub(super) fn slots(&self) -> &[Slot] {
         // SAFETY: the node's block has so many slots, and stays as long as the node.
         unsafe { std::slice::from_raw_parts(self.slots, self.slot_count) }
+    }
+
+    /// Lines of slots, as lines of words.
+    pub(super) fn lines_of_words(&self, lines: Range<u64>) -> &[KeyLine] {
+        let slots =
+            &self.slots()[lines.start as usize * LINE_SLOTS..lines.end as usize * LINE_SLOTS];
+        // SAFETY: four slots are eight atomic words, and the first slot of a line is aligned to a line.
+        unsafe { std::slice::from_raw_parts(slots.as_ptr().cast(), slots.len() / LINE_SLOTS) }
     }
 
     /// The words of the bucket links.

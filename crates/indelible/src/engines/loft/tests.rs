@@ -117,3 +117,31 @@ fn churn_by_several_threads_keeps_every_record() {
     });
     assert_holds(&map, &all);
 }
+
+/// A range reads many slots at once, and none of them with the value from before its insert.
+#[test]
+fn ranges_beside_inserts_see_values_with_their_keys() {
+    let pool = Pool::in_memory().unwrap();
+    let map = pool.map_with::<u64, u64>("m", Kind::Loft).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                for record in map.iter() {
+                    let (key, value) = record.unwrap();
+                    assert_eq!(value, !key);
+                }
+            }
+        });
+        for i in 0..30_000 {
+            let key = mix(i);
+            map.insert(key, !key).unwrap();
+            if i % 3 == 0 {
+                assert_eq!(map.remove(key).unwrap(), Some(!key));
+                map.insert(key, !key).unwrap();
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(map.iter().count(), 30_000);
+}
