@@ -88,6 +88,14 @@ pub(crate) trait Spatial<G: Geometry>: Engine {
     /// wherever it is relocated to meanwhile.
     fn search(&self, windows: &[Rect], found: &mut Vec<(G, u64)>) -> Result<()>;
 
+    /// Adds to each list of `found` what [`search`](Self::search) finds in the windows with its number. Each search is a step by itself.
+    fn search_many(&self, searches: &[&[Rect]], found: &mut [Vec<(G, u64)>]) -> Result<()> {
+        for (windows, found) in searches.iter().zip(found) {
+            self.search(windows, found)?;
+        }
+        Ok(())
+    }
+
     /// Adds the nearest records to `found`, in order, fewer than wanted only if there are no more.
     fn nearest<M: Metric>(
         &self,

@@ -118,6 +118,15 @@ macro_rules! any_spatial {
                 each!(self, host => host.settled(host.reader().search(windows, found)))
             }
 
+            /// See [`Spatial::search_many`].
+            pub(crate) fn search_many(
+                &self,
+                searches: &[&[Rect]],
+                found: &mut [Vec<(G, u64)>],
+            ) -> Result<()> {
+                each!(self, host => host.settled(host.reader().search_many(searches, found)))
+            }
+
             /// See [`Spatial::nearest`].
             #[inline]
             pub(crate) fn nearest(

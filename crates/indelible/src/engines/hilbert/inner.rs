@@ -135,6 +135,9 @@ impl Child {
     const UNINDEXED: u64 = 1;
     const COUNTED: u64 = 2;
 
+    /// No leaf.
+    pub(super) const NONE: Self = Self(0);
+
     #[inline(always)]
     pub(super) fn leaf(offset: Offset, is_counted: bool) -> Self {
         Self(offset.get() | if is_counted { Self::COUNTED } else { 0 })

@@ -54,6 +54,7 @@ mod recover;
 mod scan;
 mod search;
 mod smo;
+mod together;
 
 #[cfg(feature = "trace")]
 pub(crate) mod testing;
@@ -324,6 +325,10 @@ impl<G: Geometry> Spatial<G> for Index<G> {
         self.tree.search(windows, found)
     }
 
+    fn search_many(&self, searches: &[&[Rect]], found: &mut [Vec<(G, u64)>]) -> Result<()> {
+        self.tree.search_many(searches, found)
+    }
+
     fn nearest<M: Metric>(
         &self,
         metric: &M,
@@ -359,6 +364,8 @@ crate::pmem::planted::bugs! { "hilbert":
     UnlockBeforeFence,
     /// A search does not look at the version of a leaf afterwards.
     ReadWithoutVersion,
+    /// A search that reads nodes together does not look at the versions of bottom nodes afterwards.
+    NodesNotValidated,
     /// A search goes on after the leaf that it has visited last, and the next one, have been merged.
     MergesIgnored,
     /// A writer does not validate the boxes above the leaf once it has locked the leaf.

@@ -18,9 +18,8 @@ use super::leaf::Leaf;
 use super::search::{Changed, MOST_LEVELS};
 use crate::Result;
 use crate::concurrency::epochs;
-use crate::concurrency::locks::{Version, Wait};
-use crate::engines::rect::MOST_FAILURES;
-use crate::engines::rect::slots;
+use crate::concurrency::locks::{Version, VersionLock, Wait};
+use crate::engines::rect::{MOST_FAILURES, Record, slots};
 use crate::kernels::{Kernel, Simd, dispatch};
 use crate::pmem::planted::planted;
 use crate::spatial::{Geometry, Rect};
@@ -67,6 +66,9 @@ struct Search<'a, G> {
 impl<G: Geometry> Tree<G> {
     /// See [`Spatial::search`](crate::engines::Spatial::search).
     pub(super) fn search(&self, windows: &[Rect], found: &mut Vec<(G, u64)>) -> Result<()> {
+        if self.search_together(windows, found) {
+            return Ok(());
+        }
         let before = found.len();
         for failures in 0.. {
             let pause = (failures >= MOST_FAILURES).then(|| self.relocations.pause());
@@ -148,14 +150,7 @@ impl<'a, G: Geometry> Search<'a, G> {
     /// The children of a node that meet the windows and have not been visited.
     #[inline(always)]
     fn children_of<S: Simd>(&self, node: &Inner, low: Key) -> u64 {
-        let mut children = 0;
-        for limits in &self.limits[..self.windows.len()] {
-            children |= if G::AXES == 2 {
-                node.meeting::<S, 2>(limits)
-            } else {
-                node.meeting::<S, 3>(limits)
-            };
-        }
+        let children = children_meeting::<S, G>(node, &self.limits[..self.windows.len()]);
         if self.from > low {
             children & !0 << node.find::<S>(self.from)
         } else {
@@ -279,26 +274,12 @@ impl<'a, G: Geometry> Search<'a, G> {
         version: Version,
         low: Key,
     ) -> Result<(), Changed> {
-        let before = self.found.len();
-        let mut meets = leaf.meeting::<S>(&self.windows[0]);
-        if let Some(second) = self.windows.get(1) {
-            meets |= leaf.meeting::<S>(second);
-        }
-        self.found.reserve(meets.count_ones() as usize);
-        for slot in slots(meets) {
-            let record = leaf.record(slot);
-            if planted(Bug::MergesIgnored) && self.from > low && self.tree.key(&record) < self.from
-            {
-                continue;
-            }
-            self.found.push((record.shape(), record.payload::<G>()));
-        }
         let lock = self.tree.locks.of(child.offset().get());
-        if !lock.validate(version) && !planted(Bug::ReadWithoutVersion) {
-            self.found.truncate(before);
-            return Err(Changed);
-        }
-        Ok(())
+        let (tree, from) = (self.tree, self.from);
+        let accepts = |record: &Record| {
+            !(planted(Bug::MergesIgnored) && from > low && tree.key(record) < from)
+        };
+        add_meeting::<S, G>(leaf, self.windows, (lock, version), self.found, accepts)
     }
 
     /// A key of the unindexed range from `low` to `high` at which a record may begin that meets the windows; `None` if there is none.
@@ -317,6 +298,49 @@ impl<'a, G: Geometry> Search<'a, G> {
         let first = first.min()?;
         (first <= last).then(|| key_of(first, 0).max(from))
     }
+}
+
+/// The children of a node whose boxes meet one of the windows of `limits`, as bits.
+#[inline(always)]
+pub(super) fn children_meeting<S: Simd, G: Geometry>(node: &Inner, limits: &[Bounds]) -> u64 {
+    let mut children = 0;
+    for limits in limits {
+        children |= if G::AXES == 2 {
+            node.meeting::<S, 2>(limits)
+        } else {
+            node.meeting::<S, 3>(limits)
+        };
+    }
+    children
+}
+
+/// Adds the records of a leaf that meet one of one or two windows and that `accepts` accepts, if the leaf can be read whole at once: as of the version
+/// of its lock.
+#[inline(always)]
+pub(super) fn add_meeting<S: Simd, G: Geometry>(
+    leaf: Leaf<'_, G>,
+    windows: &[Rect],
+    (lock, version): (&VersionLock, Version),
+    found: &mut Vec<(G, u64)>,
+    accepts: impl Fn(&Record) -> bool,
+) -> Result<(), Changed> {
+    let before = found.len();
+    let mut meets = leaf.meeting::<S>(&windows[0]);
+    if let Some(second) = windows.get(1) {
+        meets |= leaf.meeting::<S>(second);
+    }
+    found.reserve(meets.count_ones() as usize);
+    for slot in slots(meets) {
+        let record = leaf.record(slot);
+        if accepts(&record) {
+            found.push((record.shape(), record.payload::<G>()));
+        }
+    }
+    if !lock.validate(version) && !planted(Bug::ReadWithoutVersion) {
+        found.truncate(before);
+        return Err(Changed);
+    }
+    Ok(())
 }
 
 struct VisitFrom<'s, 'a, G> {

@@ -190,7 +190,8 @@ impl<G: Geometry> Spatial<G> {
     /// each of them.
     ///
     /// Each search is a step by itself; the batch is not one snapshot. The windows are searched in the order of their centres on a Hilbert curve, so
-    /// that a search finds in the processor's caches what the one before has read, if there are many of them.
+    /// that a search finds in the processor's caches what the one before has read, if there are many of them; and several small windows are
+    /// searched at a time, so that their waits for memory overlap.
     ///
     /// # Errors
     ///
@@ -215,12 +216,20 @@ impl<G: Geometry> Spatial<G> {
             .map(|window| self.coordinates.windows(window))
             .collect();
         let accepted = accepted?;
-        let mut found: Vec<Records<G>> = Vec::new();
-        found.resize_with(windows.len(), || Records::new(Vec::new()));
-        for number in along_a_curve(windows) {
-            found[number] = Records::new(self.search(&accepted[number])?);
+        let order = along_a_curve(windows);
+        let searches: Vec<&[Rect]> = order
+            .iter()
+            .map(|&number| accepted[number].as_slice())
+            .collect();
+        let mut found: Vec<Vec<(G, u64)>> = Vec::new();
+        found.resize_with(windows.len(), Vec::new);
+        self.index.search_many(&searches, &mut found)?;
+        let mut in_order: Vec<Records<G>> = Vec::new();
+        in_order.resize_with(windows.len(), || Records::new(Vec::new()));
+        for (number, found) in order.into_iter().zip(found) {
+            in_order[number] = Records::new(found);
         }
-        Ok(found)
+        Ok(in_order)
     }
 
     /// The records that meet one of `windows`.
