@@ -14,7 +14,7 @@ use crate::pmem::schedule::{self, point};
 const LOCKED: u64 = 1;
 
 /// The version of a lock at some moment, which a reader compares with the version after it has read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Version(u64);
 
 /// A version lock: bit 0 says that a writer holds it, the rest counts writers.

@@ -232,6 +232,25 @@ impl Grid {
         self.code(centre(shape))
     }
 
+    /// [`code_of`](Self::code_of) for many geometries, in less time for each. As many as there are codes.
+    pub(crate) fn codes_of<G: Geometry>(&self, shape: impl Fn(usize) -> G, codes: &mut [u64]) {
+        if self.axes != 2 {
+            for (i, code) in codes.iter_mut().enumerate() {
+                *code = self.code_of(&shape(i));
+            }
+            return;
+        }
+        for (part, codes) in codes.chunks_mut(hilbert::TOGETHER).enumerate() {
+            let mut cells = [[0; hilbert::TOGETHER]; 2];
+            let [x, y] = &mut cells;
+            for (i, (x, y)) in x.iter_mut().zip(y).enumerate().take(codes.len()) {
+                [*x, *y, _] = self.cells(centre(&shape(part * hilbert::TOGETHER + i)));
+            }
+            let [x, y] = &cells;
+            codes.copy_from_slice(&hilbert::encode2_all(x, y)[..codes.len()]);
+        }
+    }
+
     /// The cell of a code.
     pub(crate) fn decode(&self, code: u64) -> [u32; MAX_AXES] {
         hilbert::decode(self.axes, code)

@@ -14,6 +14,8 @@
 //! C. Hamilton and A. Rau-Chaplin, "Compact Hilbert indices", Information Processing Letters 105(5), 2008. [`encode3`] makes two levels per
 //! lookup in a table, of which 1.5 KiB are in use.
 
+use crate::kernels::{Kernel, Simd, SimdLevel, dispatch};
+
 /// Bits of a cell's number per axis, in two dimensions and in three.
 const BITS: [u32; 2] = [32, 21];
 
@@ -129,26 +131,60 @@ const fn pairs() -> [u16; 2048] {
 }
 
 /// The code of a cell of the square.
-#[inline]
+#[inline(always)]
 pub(super) fn encode2(x: u32, y: u32) -> u64 {
     // A step maps the state (c, d) of one level to that of the next by a matrix with the entries a, b and an addend. Bit k of each word
     // belongs to level k. Each round composes the maps of neighbouring runs of levels, from the highest bit down.
     let (p, q) = (x ^ y, !(x ^ y));
     let (r, s) = (!(x | y), x & !y);
-    let mut a = p | q >> 1;
-    let mut b = p >> 1 ^ p;
-    let mut c = r >> 1 ^ (q & s >> 1) ^ r;
-    let mut d = (p & r >> 1) ^ s >> 1 ^ s;
-    for shift in [2, 4, 8, 16] {
-        let (a1, b1, c1, d1) = (a >> shift, b >> shift, c >> shift, d >> shift);
-        c ^= (a & c1) ^ (b & d1);
-        d ^= (b & c1) ^ ((a ^ b) & d1);
-        (a, b) = ((a & a1) ^ (b & b1), (a & b1) ^ (b & (a1 ^ b1)));
-    }
+    let a = p | q >> 1;
+    let b = p >> 1 ^ p;
+    let c = r >> 1 ^ (q & s >> 1) ^ r;
+    let d = (p & r >> 1) ^ s >> 1 ^ s;
+    let [_, _, c, d] = compose(compose(compose(compose([a, b, c, d], 2), 4), 8), 16);
     let (c, d) = (c ^ c >> 1, d ^ d >> 1);
     let low = x ^ y;
     let high = d | !(low | c);
     spread(high) << 1 | spread(low)
+}
+
+/// A round of [`encode2`]: the maps of runs of so many levels become those of runs twice as long.
+#[inline(always)]
+fn compose([a, b, c, d]: [u32; 4], shift: u32) -> [u32; 4] {
+    let (a1, b1, c1, d1) = (a >> shift, b >> shift, c >> shift, d >> shift);
+    [
+        (a & a1) ^ (b & b1),
+        (a & b1) ^ (b & (a1 ^ b1)),
+        c ^ (a & c1) ^ (b & d1),
+        d ^ (b & c1) ^ ((a ^ b) & d1),
+    ]
+}
+
+/// Cells whose codes [`encode2_all`] computes together: as many as there are numbers in the widest registers.
+pub(super) const TOGETHER: usize = 16;
+
+/// The codes of cells of the square. There is no branch and no table in [`encode2`], so that the compiler computes all of them at once.
+pub(super) fn encode2_all(x: &[u32; TOGETHER], y: &[u32; TOGETHER]) -> [u64; TOGETHER] {
+    dispatch(SimdLevel::best(), EncodeAll { x, y })
+}
+
+struct EncodeAll<'a> {
+    x: &'a [u32; TOGETHER],
+    y: &'a [u32; TOGETHER],
+}
+
+impl Kernel for EncodeAll<'_> {
+    type Out = [u64; TOGETHER];
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> [u64; TOGETHER] {
+        let mut codes = [0; TOGETHER];
+        // No closure: what is compiled for an instruction set is not inlined into one.
+        for i in 0..TOGETHER {
+            codes[i] = encode2(self.x[i], self.y[i]);
+        }
+        codes
+    }
 }
 
 /// Bit i of `bits` at bit 2·i.
@@ -248,6 +284,15 @@ mod tests {
             prop_assert_eq!(decode(3, encode3(x, y, z)), [x, y, z]);
             let [x, y, z] = decode(3, code);
             prop_assert_eq!(encode3(x, y, z), code);
+        }
+
+        #[test]
+        fn codes_computed_together_are_those_computed_alone(cells: [[u32; 2]; TOGETHER]) {
+            let (x, y) = (cells.map(|[x, _]| x), cells.map(|[_, y]| y));
+            let alone = cells.map(|[x, y]| encode2(x, y));
+            for level in SimdLevel::available() {
+                prop_assert_eq!(dispatch(level, EncodeAll { x: &x, y: &y }), alone);
+            }
         }
 
         #[test]

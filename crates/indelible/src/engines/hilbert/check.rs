@@ -73,6 +73,7 @@ impl<G: Geometry> Tree<G> {
     ) -> u64 {
         let (low, high) = (spot.low(), spot.high());
         let (before, reach) = (*last, self.reach.now());
+        let path = self.locate_for(low, None).1;
         let mut count = 0;
         for (slot, record) in leaf.records() {
             let place = || format!("record {slot} of leaf {:#x}", leaf.offset);
@@ -89,7 +90,7 @@ impl<G: Geometry> Tree<G> {
                 format!("{} is larger than the index says", place())
             });
             let bounds = Bounds::of(&rect);
-            report.expect(spot.path.contains(&bounds, low, G::AXES), || {
+            report.expect(path.contains(&bounds, low, G::AXES), || {
                 format!("{} lies outside of a box above it", place())
             });
             *last = (*last).max(key);

@@ -22,7 +22,7 @@ use super::Tree;
 use super::inner::{Bounds, Key, code_of, key_of};
 use super::layout::{INTENTS, Intent, Shape};
 use super::leaf::Leaf;
-use super::search::LockedLeaf;
+use super::search::{Locked, LockedLeaf};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::Wait;
@@ -80,6 +80,27 @@ impl<G: Geometry> Tree<G> {
         Ok(Some(locked))
     }
 
+    /// [`lock_room`](Self::lock_room) for one record.
+    #[inline(always)]
+    fn lock_room_for_one(
+        &self,
+        key: Key,
+        bounds: &Bounds,
+        grid: u32,
+    ) -> Result<Option<Locked<'_, G>>> {
+        let locked = self.lock_leaf_only(key, bounds)?;
+        if self.grids.number() != grid {
+            return Ok(None);
+        }
+        if locked.leaf.is_full() {
+            drop(locked);
+            // Once more, to split it: only a split has to know where the leaf begins and ends.
+            let locked = self.lock_room(key, bounds, grid)?;
+            return Ok(locked.map(LockedLeaf::into_locked));
+        }
+        Ok(Some(locked))
+    }
+
     pub(super) fn insert(&self, shape: &G, payload: u64) -> Result<()> {
         let record = Record::new(shape, payload);
         self.make_reach(&record)?;
@@ -88,7 +109,7 @@ impl<G: Geometry> Tree<G> {
         loop {
             let grid = self.grids.number();
             let key = self.key_to_insert(self.key(&record));
-            let Some(locked) = self.lock_room(key, &bounds, grid)? else {
+            let Some(locked) = self.lock_room_for_one(key, &bounds, grid)? else {
                 continue;
             };
             locked.leaf.insert(self.pm, &record);
@@ -172,8 +193,8 @@ impl<G: Geometry> Tree<G> {
         let covers = low <= key && from.high.is_none_or(|high| key < high);
         if covers && !from.leaf.is_full() {
             // The way down to this leaf once more, to enlarge the boxes.
-            let spot = self.locate_for(key, Some(bounds));
-            if spot.child != from.spot.child || !spot.path.is_current() {
+            let (spot, path) = self.locate_for(key, Some(bounds));
+            if spot.child != from.spot.child || !path.is_current() {
                 return Ok(Relocation::Busy);
             }
             let done = from.leaf.replace(self.pm, slot, new);
@@ -187,7 +208,7 @@ impl<G: Geometry> Tree<G> {
             self.split(from, key)?;
             return Ok(Relocation::Busy);
         }
-        let spot = self.locate_for(key, Some(bounds));
+        let (spot, path) = self.locate_for(key, Some(bounds));
         if spot.child.is_unindexed() {
             drop(from);
             self.index_on_demand(key)?;
@@ -204,7 +225,7 @@ impl<G: Geometry> Tree<G> {
             };
             Some(guard)
         };
-        if !spot.path.is_current() || !from.spot.is_current() {
+        if !path.is_current() || !from.spot.is_current() {
             return Ok(Relocation::Busy);
         }
         let to = self.leaves.at(offset);

@@ -100,6 +100,17 @@ impl<G: Geometry> Shape<G> {
         1 << from | 1 << to
     }
 
+    /// [`lines_of`](Self::lines_of) by slot.
+    pub(super) const LINES: [u32; MAX_RECORDS] = {
+        let mut lines = [0; MAX_RECORDS];
+        let mut slot = 0;
+        while slot < Self::RECORDS {
+            lines[slot] = Self::lines_of(slot);
+            slot += 1;
+        }
+        lines
+    };
+
     /// The word that holds sibling `which`.
     #[inline(always)]
     pub(super) const fn sibling(which: usize) -> usize {

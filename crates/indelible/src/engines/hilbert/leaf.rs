@@ -304,15 +304,18 @@ impl<'a, G: Geometry> Leaf<'a, G> {
         let far = free & !(Shape::<G>::FRONT_BITS | Shape::<G>::ARRIVAL_BITS);
         let has_room = far.count_ones() as usize >= records.len();
         let to = Self::slots_in_few_lines(if has_room { far } else { free }, records.len());
-        assert_eq!(to.len(), records.len(), "invariant: there is room for all");
+        assert_eq!(
+            to.count_ones() as usize,
+            records.len(),
+            "invariant: there is room for all"
+        );
         pm.note("records added together", 0);
         let mut lines = 0;
-        for (&slot, record) in to.iter().zip(records) {
+        for (slot, record) in slots(to).zip(records) {
             lines |= self.write(pm, slot, record);
         }
-        let added = to.iter().fold(0, |bits, &slot| bits | 1_u64 << slot);
         // The commit is in `replace_bitmap`. Before it recovery sees none of the records, after it all of them.
-        self.replace_bitmap(pm, header, bitmap | added, lines, None);
+        self.replace_bitmap(pm, header, bitmap | to, lines, None);
     }
 
     /// Adds a record to a leaf whose lines 0 and 1 are full, and moves as many records of these lines as there is room for.
@@ -323,21 +326,20 @@ impl<'a, G: Geometry> Leaf<'a, G> {
         // Records of line 1 can only leave it all together; those of line 0 may do so alone.
         let [all, front] = [2 * near, near.min(room - 1)].map(|moving| {
             let to = Self::slots_in_few_lines(free, moving + 1);
-            // Lines flushed by this insert and by those that find the freed slots, for each of these inserts.
-            let lines = to
-                .iter()
-                .fold(0, |all, &slot| all | Shape::<G>::lines_of(slot));
-            let cost = (lines.count_ones() as usize + 1 + moving) as f64 / (moving + 1) as f64;
-            (moving, to, cost)
+            // Lines flushed by this insert and by those that find the freed slots.
+            let lines = Self::lines_of_all(to).count_ones() as usize + 1 + moving;
+            (moving, to, lines)
         });
-        let (moving, to, _) = if room > 2 * near && all.2 <= front.2 {
+        // For each of these inserts.
+        let is_cheaper = all.2 * (front.0 + 1) <= front.2 * (all.0 + 1);
+        let (moving, to, _) = if room > 2 * near && is_cheaper {
             all
         } else {
             front
         };
         let mut bitmap = header.bitmap::<G>();
         let mut lines = 0;
-        let mut to = to.into_iter();
+        let mut to = slots(to);
         let mut place = || {
             to.next()
                 .expect("invariant: a leaf has a free slot when a record is inserted")
@@ -358,19 +360,40 @@ impl<'a, G: Geometry> Leaf<'a, G> {
         self.replace_bitmap(pm, header, bitmap, lines, None);
     }
 
-    /// So many slots of a bitmap, one after the other, that lie in few lines.
-    fn slots_in_few_lines(free: u64, count: usize) -> Vec<usize> {
-        let free: Vec<usize> = slots(free).collect();
-        let lines = |slots: &&[usize]| {
-            let lines = slots
-                .iter()
-                .fold(0, |all, &slot| all | Shape::<G>::lines_of(slot));
-            lines.count_ones()
-        };
-        free.windows(count)
-            .min_by_key(lines)
-            .unwrap_or_default()
-            .to_vec()
+    /// So many slots of a bitmap, one after the other, that lie in few lines: as bits, none if there are not so many.
+    fn slots_in_few_lines(free: u64, count: usize) -> u64 {
+        let least = (count * Shape::<G>::WORDS).div_ceil(LINE_WORDS) as u32;
+        let (mut best, mut fewest) = (0, u32::MAX);
+        // The last slots that have been looked at, as many as are wanted, the number of their lines, and the lines of the last one.
+        let (mut window, mut in_window, mut lines, mut before) = (0_u64, 0, 0, 0);
+        for slot in slots(free) {
+            // Slots lie one behind the other, so that lines which the one before does not lie in are new.
+            let its_lines = Shape::<G>::LINES[slot];
+            lines += (its_lines & !before).count_ones();
+            before = its_lines;
+            window |= 1 << slot;
+            in_window += 1;
+            if in_window > count {
+                let first = window.trailing_zeros() as usize;
+                window &= window - 1;
+                in_window -= 1;
+                let next = window.trailing_zeros() as usize;
+                lines -= (Shape::<G>::LINES[first] & !Shape::<G>::LINES[next]).count_ones();
+            }
+            if in_window == count && lines < fewest {
+                (best, fewest) = (window, lines);
+                if lines == least {
+                    break;
+                }
+            }
+        }
+        best
+    }
+
+    /// The lines that hold the records in these slots, as a bitmap.
+    #[inline(always)]
+    fn lines_of_all(bitmap: u64) -> u32 {
+        slots(bitmap).fold(0, |all, slot| all | Shape::<G>::LINES[slot])
     }
 
     /// Removes the record in `slot`.

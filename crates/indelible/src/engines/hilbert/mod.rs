@@ -29,7 +29,8 @@
 //!
 //! # What readers see
 //!
-//! Readers write no shared memory. A search by window visits leaves in the order of keys, remembers only how far it has come, and reads each leaf
+//! Readers write no shared memory. A search by a small window asks for all nodes of a level, then for all leaves, before it reads the first, and
+//! validates all of them (`together`). A search by a larger window visits leaves in the order of keys, remembers only how far it has come, and reads each leaf
 //! whole under its version: splits and merges do not disturb it (`scan`). A search for the nearest records reads nodes in the order of
 //! distances, and begins again if the structure has changed meanwhile (`nearest`).
 //!
@@ -78,7 +79,7 @@ use layout::{INTENTS, LEAF_BYTES, RootBlock, RootWords};
 use leaf::Leaves;
 use learn::Grids;
 use merges::Merges;
-use search::LockedLeaf;
+use search::Locked;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
@@ -200,7 +201,7 @@ impl<G: Geometry> Tree<G> {
 
     /// Counts records added to a leaf that is locked, or removed from it.
     #[inline(always)]
-    fn count_change(&self, locked: &LockedLeaf<'_, G>, change: i64) {
+    fn count_change(&self, locked: &Locked<'_, G>, change: i64) {
         self.count_entry(locked.leaf.offset, locked.spot.child.is_counted(), change);
     }
 

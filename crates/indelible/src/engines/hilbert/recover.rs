@@ -256,7 +256,7 @@ impl<G: Geometry> Tree<G> {
     /// Adds a child, whose box may be larger than that of its parent: enlarges the boxes above first.
     fn add_separator(&self, entry: &Entry) {
         loop {
-            let spot = self.locate_for(entry.key, None);
+            let spot = self.locate_any(entry.key);
             if spot.parent.is_full() {
                 self.split_inner(entry.key);
                 continue;
@@ -285,7 +285,7 @@ impl<G: Geometry> Tree<G> {
     /// Makes the boxes of a bottom node, and of the nodes above it, as small as they can be: those above unindexed ranges contained
     /// everything. The sweep does so for each bottom node when it leaves it.
     fn tighten(&self, key: Key) {
-        self.locate_any(key).path.tighten();
+        self.locate_for(key, None).1.tighten();
     }
 
     /// See [`Engine::sweep`](crate::engines::Engine::sweep).

@@ -12,12 +12,12 @@ use super::inner::{Bounds, Child, Entry, Inner, Key, code_of, key_of};
 use super::insert::ORDINALS;
 use super::layout::{MAX_RECORDS, Shape};
 use super::leaf::Leaf;
-use super::search::{Find, LockedLeaf, Spot};
+use super::search::{Find, Locked, LockedLeaf, Spot};
 use crate::Result;
 use crate::concurrency::locks::WriteGuard;
 use crate::engines::arena::Arena;
 use crate::engines::inner_nodes::{InnerNode, InnerTree, Merge, leaves_fit, try_merge_beside};
-use crate::engines::rect::Record;
+use crate::engines::rect::{Record, slots};
 use crate::kernels::dispatch;
 use crate::pmem::Pm;
 use crate::pmem::planted::planted;
@@ -25,26 +25,51 @@ use crate::pool::Offset;
 use crate::spatial::{Geometry, Rect};
 use std::sync::atomic::Ordering;
 
-/// A record of a leaf that is being split, with its smallest key, its slot and its box.
+/// A record of a leaf that is being split: its smallest key and its slot.
 #[derive(Clone, Copy)]
 struct Sorted {
     key: Key,
     slot: usize,
-    rect: Rect,
 }
+
+/// Makes a box contain another one, on the axes of a geometry.
+#[inline(always)]
+fn extend<G: Geometry>(all: &mut Rect, rect: &Rect) {
+    for axis in 0..G::AXES {
+        // No number of a record is NaN.
+        if rect.low[axis] < all.low[axis] {
+            all.low[axis] = rect.low[axis];
+        }
+        if rect.high[axis] > all.high[axis] {
+            all.high[axis] = rect.high[axis];
+        }
+    }
+}
+
+/// The box of some records of a leaf.
+fn box_of<G: Geometry>(leaf: Leaf<'_, G>, part: &[Sorted]) -> Bounds {
+    let Some((first, others)) = part.split_first() else {
+        return Bounds::NOTHING;
+    };
+    let rect = |record: &Sorted| Rect::of(&leaf.shape(record.slot));
+    let mut all = rect(first);
+    for record in others {
+        extend::<G>(&mut all, &rect(record));
+    }
+    Bounds::of(&all)
+}
+
+/// The bits of a word in which the records of a leaf are numbered.
+const NUMBERS: u64 = 63;
+const _: () = assert!(MAX_RECORDS as u64 <= NUMBERS + 1);
 
 impl<G: Geometry> Tree<G> {
     /// Splits a full leaf, to make room for `key`. May only split inner nodes above the leaf, or do nothing if another thread has
     /// changed the bottom node. The caller searches again afterwards.
     #[cold]
     pub(super) fn split(&self, locked: LockedLeaf<'_, G>, key: Key) -> Result<()> {
-        let LockedLeaf {
-            spot,
-            leaf,
-            guard,
-            low,
-            high,
-        } = locked;
+        let (low, high) = (locked.low, locked.high);
+        let Locked { spot, leaf, guard } = locked.into_locked();
         if self.grids.get().is_none() {
             return self.choose_grid(leaf);
         }
@@ -67,9 +92,8 @@ impl<G: Geometry> Tree<G> {
             self.split_inner(key);
             return Ok(());
         }
-        let mut sorted = self.sorted(leaf);
-        sorted.sort_unstable_by_key(|record| record.key);
-        let Some((pivot, at)) = Self::cut(&sorted, key, low, high) else {
+        let sorted = self.sorted(leaf);
+        let Some((pivot, at)) = Self::cut(leaf, &sorted, key, low, high) else {
             // All keys between those of equal records are in use: another leaf of equal records takes the new one.
             self.splits_of_equals.fetch_add(1, Ordering::Relaxed);
             return Ok(());
@@ -78,16 +102,15 @@ impl<G: Geometry> Tree<G> {
         self.leaves
             .prefetch(new.offset + super::layout::LEAF_BYTES as u64);
         self.split_leaf(leaf, new, &sorted[at..]);
-        let box_of = |part: &[Sorted]| {
-            let rects = part.iter().map(|record| &record.rect);
-            Bounds::of(&rects.fold(Rect::NOTHING, Rect::join))
-        };
         // The parent is locked, and was before the leaf was read: a writer that has enlarged these boxes for a record that is not there yet finds
         // the version of the parent changed, and begins again.
-        spot.parent.set_bounds(spot.slot, &box_of(&sorted[..at]));
-        let child = Child::leaf(new.offset, spot.child.is_counted());
         spot.parent
-            .insert(spot.slot, &Entry::leaf(pivot, child, box_of(&sorted[at..])));
+            .set_bounds(spot.slot, &box_of(leaf, &sorted[..at]));
+        let child = Child::leaf(new.offset, spot.child.is_counted());
+        spot.parent.insert(
+            spot.slot,
+            &Entry::leaf(pivot, child, box_of(leaf, &sorted[at..])),
+        );
         self.splits.fetch_add(1, Ordering::Relaxed);
         if pivot & ORDINALS != 0 {
             self.splits_of_equals.fetch_add(1, Ordering::Relaxed);
@@ -96,14 +119,36 @@ impl<G: Geometry> Tree<G> {
         Ok(())
     }
 
-    /// The records of a leaf with their keys.
+    /// The records of a leaf, which is locked, in the order of their keys.
     fn sorted(&self, leaf: Leaf<'_, G>) -> Vec<Sorted> {
+        let (mut numbers, mut codes) = ([0; MAX_RECORDS], [0; MAX_RECORDS]);
+        let mut count = 0;
+        for slot in slots(leaf.bitmap()) {
+            numbers[count] = slot;
+            count += 1;
+        }
+        let (numbers, codes) = (&numbers[..count], &mut codes[..count]);
+        if let Some(grid) = self.grids.get() {
+            grid.codes_of(|i| leaf.shape(numbers[i]), codes);
+        }
+        // By codes first, whose last bits give way to numbers, which takes less time than to sort records: what comes out is in order, but for records
+        // whose codes are nearly equal.
+        let mut order = [0; MAX_RECORDS];
+        let order = &mut order[..count];
+        for (i, code) in order.iter_mut().enumerate() {
+            *code = codes[i] & !NUMBERS | i as u64;
+        }
+        order.sort_unstable();
         let mut sorted = Vec::with_capacity(MAX_RECORDS);
-        sorted.extend(leaf.records().map(|(slot, record)| Sorted {
-            key: self.key(&record),
-            slot,
-            rect: record.rect::<G>(),
+        sorted.extend(order.iter().map(|&word| {
+            let i = (word & NUMBERS) as usize;
+            let tie = leaf.record(numbers[i]).tie::<G>() & !(ORDINALS as u64);
+            Sorted {
+                key: key_of(codes[i], tie),
+                slot: numbers[i],
+            }
         }));
+        sorted.sort_unstable_by_key(|record| record.key);
         sorted
     }
 
@@ -127,7 +172,13 @@ impl<G: Geometry> Tree<G> {
 
     /// Where to split sorted records for `key`: the key at which the right leaf begins, and the first record that goes there. Between 30 and
     /// 70 %, at the place where the sum of both boxes' margins is smallest: that leads to 7 to 12 % fewer leaves read than the middle.
-    fn cut(sorted: &[Sorted], key: Key, low: Key, high: Option<Key>) -> Option<(Key, usize)> {
+    fn cut(
+        leaf: Leaf<'_, G>,
+        sorted: &[Sorted],
+        key: Key,
+        low: Key,
+        high: Option<Key>,
+    ) -> Option<(Key, usize)> {
         let count = sorted.len();
         let last = sorted[count - 1].key;
         if high.is_none() && code_of(key) > code_of(last) {
@@ -135,18 +186,18 @@ impl<G: Geometry> Tree<G> {
             return Some((key_of(code_of(key), 0), count));
         }
         let begins_here = |&at: &usize| sorted[at - 1].key < sorted[at].key;
-        let mut ends = [Rect::NOTHING; MAX_RECORDS + 1];
+        let rect = |at: usize| Rect::of(&leaf.shape(sorted[at].slot));
+        // By the first record of the right part.
+        let mut margins = [0.0; MAX_RECORDS + 1];
+        let (mut begin, mut end) = (Rect::NOTHING, Rect::NOTHING);
         for at in (0..count).rev() {
-            ends[at] = ends[at + 1].join(&sorted[at].rect);
+            extend::<G>(&mut end, &rect(at));
+            margins[at] = margin::<G>(&end);
         }
-        let mut begin = Rect::NOTHING;
-        let margins: Vec<f64> = (0..count)
-            .map(|at| {
-                let sum = margin(&begin) + margin(&ends[at]);
-                begin = begin.join(&sorted[at].rect);
-                sum
-            })
-            .collect();
+        for at in 1..count {
+            extend::<G>(&mut begin, &rect(at - 1));
+            margins[at] += margin::<G>(&begin);
+        }
         let (from, to) = ((count * 3 / 10).max(1), count - (count * 3 / 10).max(1));
         let best = (from..=to)
             .filter(begins_here)
@@ -300,9 +351,10 @@ impl<G: Geometry> InnerTree for Tree<G> {
 }
 
 /// Half the circumference of a box in two dimensions, and its like in three. Never NaN.
+#[inline(always)]
 #[allow(clippy::manual_clamp, reason = "`clamp` keeps what is not a number")]
-fn margin(rect: &Rect) -> f64 {
-    let sides = rect.low.iter().zip(&rect.high);
+fn margin<G: Geometry>(rect: &Rect) -> f64 {
+    let sides = rect.low.iter().zip(&rect.high).take(G::AXES);
     // The box of nothing has negative sides, and a box at infinity has one that is NaN, which `max` and `min` replace.
     sides
         .map(|(low, high)| (high - low).max(0.0).min(f64::MAX))
