@@ -32,7 +32,7 @@ impl WholeKey {
     #[inline(always)]
     pub(crate) fn begin_with(&mut self, prefix: &[u8]) {
         self.prefix = prefix.len();
-        if self.bytes.len() < self.prefix {
+        if self.bytes.len() < self.prefix + LINE_BYTES {
             self.make_room(self.prefix);
         }
         self.bytes[..self.prefix].copy_from_slice(prefix);
@@ -50,6 +50,25 @@ impl WholeKey {
         if self.prefix == 0 {
             return rest.of(lines);
         }
+        if rest.bytes as usize > LINE_BYTES {
+            return self.with_long(rest, lines);
+        }
+        let end = self.prefix + rest.bytes as usize;
+        // It is faster to copy what lies behind the key too than to ask how many bytes there are.
+        let to = self.bytes.get_mut(self.prefix..);
+        let from = lines.get(rest.from as usize..);
+        let (to, from): (Option<&mut Line>, _) = (
+            to.and_then(|to| to.first_chunk_mut()),
+            from.and_then(|from| from.first_chunk()),
+        );
+        *to.expect("there is room for a line behind the prefix") =
+            *from.expect("invariant: a line follows the last record");
+        &self.bytes[..end]
+    }
+
+    /// [`with`](Self::with) for a rest of more than a line.
+    #[inline(never)]
+    fn with_long<'a>(&'a mut self, rest: BufferedPart, lines: &'a [u8]) -> &'a [u8] {
         let (mut lines, bytes) = (&lines[rest.from as usize..], rest.bytes as usize);
         let end = self.prefix + bytes;
         if self.bytes.len() < end + LINE_BYTES {
@@ -57,7 +76,6 @@ impl WholeKey {
         }
         let mut key = &mut self.bytes[self.prefix..];
         let mut left = bytes;
-        // It is faster to copy what lies behind the key too than to ask how many bytes there are.
         loop {
             let (copied, behind) = lines
                 .split_first_chunk::<LINE_BYTES>()

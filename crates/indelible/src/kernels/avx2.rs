@@ -8,14 +8,14 @@ use std::arch::x86_64::{
     _mm_extract_epi16, _mm_unpackhi_epi16, _mm_unpacklo_epi16, _mm256_add_ps, _mm256_and_pd,
     _mm256_and_si256, _mm256_blend_epi32, _mm256_blend_pd, _mm256_blendv_epi8, _mm256_blendv_pd,
     _mm256_castpd_si256, _mm256_castsi256_pd, _mm256_castsi256_ps, _mm256_castsi256_si128,
-    _mm256_cmp_pd, _mm256_cmp_ps, _mm256_cmpeq_epi16, _mm256_cmpeq_epi64, _mm256_cmpgt_epi16,
-    _mm256_cmpgt_epi64, _mm256_extracti128_si256, _mm256_loadu_pd, _mm256_loadu_ps,
-    _mm256_loadu_si256, _mm256_max_ps, _mm256_movemask_pd, _mm256_movemask_ps, _mm256_mul_ps,
-    _mm256_packus_epi32, _mm256_permute2f128_pd, _mm256_sad_epu8, _mm256_set_epi16,
-    _mm256_set_epi64x, _mm256_set_pd, _mm256_set1_epi16, _mm256_set1_epi64x, _mm256_set1_ps,
-    _mm256_setzero_ps, _mm256_setzero_si256, _mm256_shuffle_pd, _mm256_shuffle_ps,
-    _mm256_slli_epi16, _mm256_sllv_epi64, _mm256_srl_epi64, _mm256_storeu_ps, _mm256_sub_epi16,
-    _mm256_sub_epi64, _mm256_sub_ps, _mm256_unpacklo_epi64, _mm256_xor_si256,
+    _mm256_cmp_pd, _mm256_cmp_ps, _mm256_cmpeq_epi8, _mm256_cmpeq_epi16, _mm256_cmpeq_epi64,
+    _mm256_cmpgt_epi16, _mm256_cmpgt_epi64, _mm256_extracti128_si256, _mm256_loadu_pd,
+    _mm256_loadu_ps, _mm256_loadu_si256, _mm256_max_ps, _mm256_movemask_epi8, _mm256_movemask_pd,
+    _mm256_movemask_ps, _mm256_mul_ps, _mm256_packus_epi32, _mm256_permute2f128_pd,
+    _mm256_sad_epu8, _mm256_set_epi16, _mm256_set_epi64x, _mm256_set_pd, _mm256_set1_epi16,
+    _mm256_set1_epi64x, _mm256_set1_ps, _mm256_setzero_ps, _mm256_setzero_si256, _mm256_shuffle_pd,
+    _mm256_shuffle_ps, _mm256_slli_epi16, _mm256_sllv_epi64, _mm256_srl_epi64, _mm256_storeu_ps,
+    _mm256_sub_epi16, _mm256_sub_epi64, _mm256_sub_ps, _mm256_unpacklo_epi64, _mm256_xor_si256,
 };
 
 /// Runs `kernel` compiled for AVX2.
@@ -155,6 +155,17 @@ unsafe fn rank_by_keys(fours: [__m256i; 4], among: u16) -> Ranks {
 pub(super) struct Avx2;
 
 impl Simd for Avx2 {
+    #[inline(always)]
+    fn shared_bytes(a: &[u8; 64], b: &[u8; 64]) -> usize {
+        // SAFETY: both have 64 bytes; reached only through `with_avx2`.
+        let equal = |half: usize| unsafe {
+            let [a, b] = [a, b].map(|text| _mm256_loadu_si256(text.as_ptr().add(32 * half).cast()));
+            _mm256_movemask_epi8(_mm256_cmpeq_epi8(a, b)) as u32
+        };
+        let equal = u64::from(equal(0)) | u64::from(equal(1)) << 32;
+        equal.trailing_ones() as usize
+    }
+
     #[inline(always)]
     fn bytes(line: &KeyLine) -> [u8; 64] {
         // SAFETY: as in `Avx512::load`. Two registers and 64 bytes are the same bytes.

@@ -7,13 +7,13 @@ use std::arch::x86_64::{
     __m128i, __m512i, _CMP_LE_OQ, _mm512_add_epi64, _mm512_add_ps, _mm512_castsi512_ps,
     _mm512_cmp_pd_mask, _mm512_cmp_ps_mask, _mm512_cmpeq_epi64_mask, _mm512_cmpgt_epu64_mask,
     _mm512_cmple_epu32_mask, _mm512_cmple_epu64_mask, _mm512_cmplt_epi64_mask,
-    _mm512_cmplt_epu64_mask, _mm512_cvtepi64_epi16, _mm512_kunpackb, _mm512_loadu_pd,
-    _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mask_add_epi64, _mm512_mask_blend_epi64,
-    _mm512_mask_cmp_pd_mask, _mm512_mask_permutexvar_epi64, _mm512_maskz_compress_epi64,
-    _mm512_max_ps, _mm512_mul_ps, _mm512_permutex2var_epi64, _mm512_permutex2var_pd,
-    _mm512_permutexvar_epi64, _mm512_set_epi64, _mm512_set1_epi32, _mm512_set1_epi64,
-    _mm512_set1_pd, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_storeu_ps,
-    _mm512_storeu_si512, _mm512_sub_epi32, _mm512_sub_epi64, _mm512_sub_ps,
+    _mm512_cmplt_epu64_mask, _mm512_cmpneq_epi8_mask, _mm512_cvtepi64_epi16, _mm512_kunpackb,
+    _mm512_loadu_pd, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mask_add_epi64,
+    _mm512_mask_blend_epi64, _mm512_mask_cmp_pd_mask, _mm512_mask_permutexvar_epi64,
+    _mm512_maskz_compress_epi64, _mm512_max_ps, _mm512_mul_ps, _mm512_permutex2var_epi64,
+    _mm512_permutex2var_pd, _mm512_permutexvar_epi64, _mm512_set_epi64, _mm512_set1_epi32,
+    _mm512_set1_epi64, _mm512_set1_pd, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512,
+    _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_epi32, _mm512_sub_epi64, _mm512_sub_ps,
     _mm512_testn_epi32_mask, _mm512_xor_si512, _pdep_u32,
 };
 
@@ -69,6 +69,16 @@ impl Simd for Avx512 {
         let (before, after) = (Self::load(line), Self::load(line));
         // SAFETY: reached only through `with_avx512`. A register and eight words are the same bytes.
         unsafe { std::mem::transmute(_mm512_mask_blend_epi64(0b1010_1010, before, after)) }
+    }
+
+    #[inline(always)]
+    fn shared_bytes(a: &[u8; 64], b: &[u8; 64]) -> usize {
+        // SAFETY: both have 64 bytes; reached only through `with_avx512`.
+        let differs = unsafe {
+            let [a, b] = [a, b].map(|text| _mm512_loadu_si512(text.as_ptr().cast()));
+            _mm512_cmpneq_epi8_mask(a, b)
+        };
+        differs.trailing_zeros() as usize
     }
 
     #[inline(always)]

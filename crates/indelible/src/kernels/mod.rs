@@ -74,6 +74,21 @@ pub(crate) trait Simd: Copy {
         KeyLine(words.map(AtomicU64::new))
     }
 
+    /// How many bytes two texts begin with both.
+    #[inline(always)]
+    fn shared_bytes(a: &[u8; 64], b: &[u8; 64]) -> usize {
+        let words = a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0);
+        let mut shared = 0;
+        for (a, b) in words {
+            let differs = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+            shared += differs.trailing_zeros() as usize / 8;
+            if differs != 0 {
+                break;
+            }
+        }
+        shared
+    }
+
     /// Bit `i` of the result says whether key `i` is `key`.
     fn equal(line: &KeyLine, key: u64) -> u32;
 

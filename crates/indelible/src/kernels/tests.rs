@@ -367,6 +367,33 @@ proptest! {
     }
 }
 
+struct SharedBytes<'a>(&'a [u8; 64], &'a [u8; 64]);
+
+impl Kernel for SharedBytes<'_> {
+    type Out = usize;
+
+    #[inline(always)]
+    fn run<S: Simd>(self) -> usize {
+        S::shared_bytes(self.0, self.1)
+    }
+}
+
+#[test]
+fn every_instruction_set_finds_what_two_texts_share() {
+    let text: [u8; 64] = std::array::from_fn(|at| at as u8);
+    for level in SimdLevel::available() {
+        assert_eq!(dispatch(level, SharedBytes(&text, &text)), 64);
+        for at in 0..64 {
+            for behind in at..64 {
+                let mut other = text;
+                other[at] ^= 0x80;
+                other[behind] ^= 1;
+                assert_eq!(dispatch(level, SharedBytes(&text, &other)), at);
+            }
+        }
+    }
+}
+
 #[test]
 fn lines_are_copied() {
     let line = |from: u64| KeyLine(std::array::from_fn(|i| AtomicU64::new(from + i as u64)));

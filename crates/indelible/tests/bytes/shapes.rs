@@ -189,3 +189,42 @@ fn a_batch_beside_writers_finds_what_nobody_touches() {
         }
     });
 }
+
+/// Keys that differ early, at the bytes by which leaves are ranked, behind the first line, or only in their lengths.
+fn stem_and_end(random: &mut impl rand::RngExt) -> Vec<u8> {
+    let stem = [0, 1, 6, 7, 8, 30, 63, 64, 65, 130][random.random_range(0..10)];
+    let mut key = vec![*b"\0a\xff".get(random.random_range(0..3)).unwrap(); stem];
+    let end = [0, 1, 2, 7, 8, 9, 70][random.random_range(0..7)];
+    key.extend((0..end).map(|_| [0, 1, 0xff][random.random_range(0..3)]));
+    key
+}
+
+#[test]
+fn leaves_are_read_in_order_wherever_their_keys_differ() {
+    use rand::{RngExt, SeedableRng};
+    for seed in 0..30 {
+        let random = &mut rand::rngs::SmallRng::seed_from_u64(seed);
+        let pool = Pool::in_memory().unwrap();
+        let map = pool.bytes("m").unwrap();
+        let mut model = BTreeMap::new();
+        for number in 0..400_u64 {
+            let key = stem_and_end(random);
+            if random.random_range(0..4) == 0 {
+                map.remove(&key).unwrap();
+                model.remove(&key);
+            } else {
+                // Some are long.
+                let value = vec![number as u8; [1, 8, 300][(number % 16) as usize / 7]];
+                map.insert(&key, &value).unwrap();
+                model.insert(key, value);
+            }
+            if number % 40 == 0 {
+                let from = stem_and_end(random);
+                let records = map.range::<Vec<u8>>(from.clone()..).map(Result::unwrap);
+                assert!(records.eq(model.range(from..).map(|(k, v)| (k.clone(), v.clone()))));
+            }
+        }
+        let records = map.iter().rev().map(Result::unwrap);
+        assert!(records.eq(model.into_iter().rev()));
+    }
+}

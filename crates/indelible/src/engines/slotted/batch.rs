@@ -1,8 +1,8 @@
 //! Batches of lookups: while one lookup waits for memory, the others go on.
 //!
 //! Up to [`LANES`] lookups descend the tree together, level by level. At each level every lookup finds its child by the heads of the node, or asks the
-//! caches for the separators that decide; then those are compared, and the caches are asked for all children at once. A lookup that meets a
-//! change is done again by itself.
+//! caches for the separators that decide; then those are compared, and the caches are asked for all children at once. Of a leaf they are asked for the
+//! header and the low key first, and for the record when the header says where it lies. A lookup that meets a change is done again by itself.
 
 use super::Tree;
 use super::inner::Inner;
@@ -28,6 +28,16 @@ pub(super) struct Lane<'a, 'k> {
     has_failed: bool,
 }
 
+/// What is to be in the caches when [`Tree::lanes`] returns.
+#[derive(Clone, Copy)]
+pub(super) enum Wanted {
+    /// The begin of each leaf, which says where the record is. The caller then asks for that: a whole leaf would be four times as much memory to fetch, and
+    /// lookups in batches wait for the throughput of the memory, not for its latency.
+    Records,
+    /// Whole leaves.
+    Leaves,
+}
+
 impl Tree {
     /// See [`Strings::get_many`](crate::engines::Strings::get_many).
     pub(super) fn get_many(
@@ -39,7 +49,11 @@ impl Tree {
             let mut failed = 0_u32;
             {
                 let _guard = epochs::pin();
-                let mut lanes = self.lanes(keys.iter().copied());
+                let mut lanes = self.lanes(keys.iter().copied(), Wanted::Records);
+                for lane in lanes.iter().filter(|lane| !lane.has_failed) {
+                    let child = lane.node.child(lane.slot);
+                    self.leaf(child.offset()).prefetch_record(lane.probe);
+                }
                 for (lane, one) in lanes.iter_mut().enumerate() {
                     let number = group * LANES + lane;
                     if !self.finish(one, &mut |value| use_value(number, value)) {
@@ -61,6 +75,7 @@ impl Tree {
     pub(super) fn lanes<'a, 'k>(
         &'a self,
         keys: impl ExactSizeIterator<Item = &'k [u8]>,
+        wanted: Wanted,
     ) -> Vec<Lane<'a, 'k>> {
         let root = self.root();
         let version = root.lock().read();
@@ -77,10 +92,14 @@ impl Tree {
         for level in (0..=root.level()).rev() {
             find_slots(&mut lanes);
             for lane in lanes.iter().filter(|lane| !lane.has_failed) {
-                if level == 0 {
-                    self.prefetch_leaf(lane.node.child(lane.slot));
-                } else {
+                if level > 0 {
                     lane.node.node(lane.slot).prefetch();
+                    continue;
+                }
+                let child = lane.node.child(lane.slot);
+                match wanted {
+                    Wanted::Records => self.leaf(child.offset()).prefetch_begin(),
+                    Wanted::Leaves => self.prefetch_leaf(child),
                 }
             }
             if level == 0 {

@@ -10,7 +10,7 @@ use super::layout::{
     last_bytes, set_byte, slots_with, three, word_at,
 };
 use super::{Bug, records::Value};
-use crate::kernels::KeyLine;
+use crate::kernels::{KeyLine, prefetch};
 use crate::pmem::planted::planted;
 use crate::pmem::schedule::point;
 use crate::pmem::{Cell, Pm};
@@ -114,6 +114,30 @@ impl<'a> Leaf<'a> {
         let lengths = Lengths::of_word(self.cells.get(at)?.load());
         (at >= HEADER_WORDS && lengths.is_marked() && at + lengths.words() <= self.cells.len())
             .then_some((at, lengths))
+    }
+
+    /// Asks the caches for the header and the begin of the low key.
+    #[inline(always)]
+    pub(super) fn prefetch_begin(self) {
+        let first = self.cells.as_ptr().cast::<KeyLine>();
+        prefetch(first);
+        prefetch(first.wrapping_add(1));
+    }
+
+    /// Asks the caches for the record that most likely has a key. What the header says may be torn.
+    #[inline(always)]
+    pub(super) fn prefetch_record(self, probe: Probe<'_>) {
+        let fingerprints = three(self.cells, FINGERPRINTS);
+        let equal = slots_with(&fingerprints, fingerprint(probe.hash));
+        let slots = self.commit_word().slots() & equal;
+        if slots != 0 {
+            let places = three(self.cells, PLACES);
+            let slot = slots.trailing_zeros() as usize;
+            let record = self.cells.as_ptr();
+            let record = record.wrapping_add(usize::from(byte_of(&places, slot)));
+            prefetch(record);
+            prefetch(record.wrapping_add(HEADER_WORDS - 1));
+        }
     }
 
     /// Looks a key up. `is_valid` says whether what has been read of the leaf is whole: asked before a blob is read.

@@ -420,6 +420,10 @@ crate::pmem::planted::bugs! { "slotted":
     MergeLocksOneLeaf,
     /// A reader does not look at the leaf's version afterwards.
     ReadWithoutVersion,
+    /// A range does not look at the leaf's version once it has copied the leaf.
+    RangeWithoutVersion,
+    /// A range takes the order of a leaf's slots for that of its keys.
+    RanksBySlot,
     /// A writer does not ask whether the leaf still covers its key, once it has locked it.
     WriteWithoutVersion,
     /// The sweep does not claim the blobs that leaves refer to.

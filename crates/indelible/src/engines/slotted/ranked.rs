@@ -1,15 +1,21 @@
 //! The records of a leaf in the order of their keys, for ranges.
+//!
+//! The records are found in the order of their slots. If their keys ascend in that order, as in a leaf that a structure change has made, that is all. If
+//! not, they are ranked by 59 bits behind what all of them begin with, and those that are equal there are sorted by whole keys.
 
+use super::Bug;
 use super::blobs::Blobs;
-use super::inner::{bits_of_first, head_of};
+use super::inner::bits_of_first;
 use super::layout::{
     CommitWord, HEADER_WORDS, LENGTHS_BYTES, LONG_KEY_BYTES, Lengths, PLACES, REFERENCE_BYTES,
     Reference, SLOTS,
 };
 use crate::engines::{Buffered, BufferedPart, LINE_BYTES, Line, MOST_READ_AHEAD};
 use crate::kernels::{Kernel, MOST_WORDS_RANKED, RankWords, Simd};
+use crate::pmem::planted::planted;
 use crate::pool::Offset;
 use crate::{Error, Result};
+use std::cmp::Ordering;
 use std::ops::Range;
 
 /// Bytes in front of the heap, which a copy of a leaf leaves out.
@@ -19,9 +25,6 @@ const HEAP: usize = 8 * HEADER_WORDS;
 const TEXT_BITS: u64 = !31;
 
 const _: () = assert!(SLOTS <= MOST_WORDS_RANKED && MOST_WORDS_RANKED as u64 <= !TEXT_BITS);
-
-/// Bytes of a key that the text bits have whole.
-const FIRST_BYTES: usize = 7;
 
 /// A copy of a leaf, which is a valid one: its header, and its heap with a line behind it.
 #[derive(Clone, Copy)]
@@ -65,24 +68,13 @@ pub(super) struct Ranked<'a> {
     leaf: LeafCopy<'a>,
     pub(super) prefix: &'a [u8],
     blobs: &'a Blobs,
-    /// In the order of the slots. Of a long key, what lies in the leaf is its hash and the reference, of a long value the reference.
+    /// Of a long key, what lies in the leaf is its hash and the reference, of a long value the reference.
     records: [Buffered; SLOTS],
     /// Which of them have a long key, and which a long value.
     long_keys: u32,
     long_values: u32,
-    /// In the order of keys: some bytes of a key, and the number of its record.
-    order: [u64; MOST_WORDS_RANKED],
-    /// The records in the order of keys.
-    sorted: [Buffered; SLOTS],
-    /// Which of those are wanted.
+    /// Which of the records are wanted.
     wanted: Range<usize>,
-}
-
-/// The number of a record in a word of the order.
-#[inline(always)]
-fn number_in(word: u64) -> usize {
-    // Numbers are below `SLOTS`; the compiler does not know that.
-    ((word & !TEXT_BITS) as usize).min(SLOTS - 1)
 }
 
 #[inline(always)]
@@ -94,7 +86,17 @@ fn part(from: usize, bytes: usize) -> BufferedPart {
     }
 }
 
-/// Ranks the records of a leaf.
+/// Where the record at `at`, counted from the begin of its leaf, lies in the heap.
+#[inline(always)]
+fn record_at(at: usize, lengths: Lengths) -> Buffered {
+    let (key, value) = (lengths.key(), lengths.value());
+    Buffered {
+        rest: part(at + LENGTHS_BYTES - HEAP, key),
+        value: part(at + 8 * lengths.words() - value - HEAP, value),
+    }
+}
+
+/// Puts the records of a leaf in order.
 pub(super) struct Rank<'a, 'r>(pub(super) &'r mut Ranked<'a>);
 
 impl Kernel for Rank<'_, '_> {
@@ -102,9 +104,7 @@ impl Kernel for Rank<'_, '_> {
 
     #[inline(always)]
     fn run<S: Simd>(self) -> Result<()> {
-        let ranked = self.0;
-        ranked.take()?;
-        ranked.rank::<S>()
+        self.0.take::<S>()
     }
 }
 
@@ -119,92 +119,202 @@ impl<'a> Ranked<'a> {
             records: [Buffered::default(); SLOTS],
             long_keys: 0,
             long_values: 0,
-            order: [0; MOST_WORDS_RANKED],
-            sorted: [Buffered::default(); SLOTS],
             wanted: 0..0,
         }
     }
 
-    /// Finds the records, and puts the first bytes of each behind the prefix into the order.
+    /// The places of all slots, as bytes.
     #[inline(always)]
-    fn take(&mut self) -> Result<()> {
-        let (heap, word) = (self.leaf.heap, self.leaf.word());
+    fn places(&self) -> [u8; 32] {
         let mut places = [0; 32];
-        for (to, word) in places
-            .as_chunks_mut()
-            .0
-            .iter_mut()
-            .zip(&self.leaf.header[PLACES..])
-        {
+        let words = &self.leaf.header[PLACES..];
+        for (to, word) in places.as_chunks_mut().0.iter_mut().zip(words) {
             *to = word.to_ne_bytes();
         }
+        places
+    }
+
+    /// Finds the records, in the order of their slots, and puts them in the order of their keys.
+    #[inline(always)]
+    fn take<S: Simd>(&mut self) -> Result<()> {
+        let (heap, word) = (self.leaf.heap, self.leaf.word());
+        let places = self.places();
         let begin = 8 * word.heap_begin();
         let most = HEAP + heap.len() - LINE_BYTES;
         let mut slots = word.slots();
-        let (mut count, mut outside) = (0, 0);
+        let count = (slots.count_ones() as usize).min(SLOTS);
+        let mut outside = 0_usize;
         let (mut any, mut every) = (Lengths::NONE, Lengths::ALL);
-        while slots != 0 {
+        for record in &mut self.records[..count] {
             let at = 8 * usize::from(places[slots.trailing_zeros() as usize % 32]);
-            slots &= slots - 1;
+            slots &= slots.wrapping_sub(1);
             let words = heap.get(at.wrapping_sub(HEAP)..);
-            let Some(words) = words.and_then(|rest| rest.first_chunk::<16>()) else {
+            let Some(&lengths) = words.and_then(|words| words.first_chunk()) else {
                 return Err(self.misplaced());
             };
-            let (lengths, text) = words.split_first_chunk().expect("16 bytes have 4");
-            let lengths = Lengths::of_bytes(*lengths);
+            let lengths = Lengths::of_bytes(lengths);
             (any, every) = (any.or(lengths), every.and(lengths));
-            let (key, value) = (lengths.key(), lengths.value());
-            let end = at + 8 * lengths.words();
             // Below zero if the record does not lie in the heap.
-            outside |= at.wrapping_sub(begin) | most.wrapping_sub(end);
-            let record = Buffered {
-                rest: part(at + LENGTHS_BYTES - HEAP, key),
-                value: part(end - value - HEAP, value),
-            };
-            let head =
-                u64::from_be_bytes(*text.first_chunk().expect("8 bytes")) & bits_of_first(key);
-            self.records[count] = record;
-            self.order[count] = head & TEXT_BITS | count as u64;
-            count += 1;
+            outside |= at.wrapping_sub(begin) | most.wrapping_sub(at + 8 * lengths.words());
+            *record = record_at(at, lengths);
         }
         self.wanted = 0..count;
         if outside > isize::MAX as usize || !every.is_marked() {
             return Err(self.misplaced());
         }
         if any.key_is_blob() || any.value_is_blob() {
-            self.take_long()?;
+            return self.take_long();
+        }
+        match self.column_if_unsorted::<S>(count) {
+            None => Ok(()),
+            Some(column) => self.rank::<S>(count, column),
+        }
+    }
+
+    /// The first line of what a key that is not long has behind the prefix and `skipped` bytes, of which it has at least as many.
+    #[inline(always)]
+    fn line(&self, key: BufferedPart, skipped: usize) -> &'a Line {
+        // A line follows the heap, so there is one behind each byte of a record.
+        let bytes = self.leaf.heap.get(key.from as usize + skipped..);
+        let line = bytes.and_then(|bytes| bytes.first_chunk());
+        line.unwrap_or(const { &[0; LINE_BYTES] })
+    }
+
+    /// None if the keys ascend in the order of the slots, as they do in a leaf that was made by a structure change. Otherwise the number of bytes behind
+    /// the prefix, of up to a line, that all keys begin with.
+    #[inline(always)]
+    fn column_if_unsorted<S: Simd>(&self, count: usize) -> Option<usize> {
+        let (first, others) = self.records[..count].split_first()?;
+        let (mut before, mut before_bytes) = (self.line(first.rest, 0), first.rest.bytes as usize);
+        let (mut is_sorted, mut column) = (true, before_bytes);
+        for record in others {
+            let (line, bytes) = (self.line(record.rest, 0), record.rest.bytes as usize);
+            let shared = S::shared_bytes(before, line);
+            let shortest = before_bytes.min(bytes);
+            column = column.min(shared).min(shortest);
+            // If both lines are equal this says no, and whole keys are compared.
+            let at = shared.min(LINE_BYTES - 1);
+            let is_below = if shared < shortest {
+                before[at] < line[at]
+            } else {
+                before_bytes < bytes
+            };
+            is_sorted &= is_below;
+            (before, before_bytes) = (line, bytes);
+        }
+        let is_taken_for_sorted = is_sorted || planted(Bug::RanksBySlot);
+        (!is_taken_for_sorted).then_some(column)
+    }
+
+    /// Ranks the records by some bytes behind the column, without a branch that depends on how two keys compare, and sorts those that are equal there.
+    #[inline(always)]
+    fn rank<S: Simd>(&mut self, count: usize, column: usize) -> Result<()> {
+        let mut words = [0; MOST_WORDS_RANKED];
+        for (number, (word, record)) in words.iter_mut().zip(&self.records[..count]).enumerate() {
+            let head = self.line(record.rest, column).first_chunk();
+            let head = u64::from_be_bytes(*head.expect("a line has 8 bytes"));
+            // What lies behind a short key does not count.
+            let head = head & bits_of_first(record.rest.bytes as usize - column);
+            *word = head & TEXT_BITS | number as u64;
+        }
+        let ranks = RankWords {
+            words: &words,
+            count,
+        }
+        .run::<S>();
+        let records = self.records;
+        let mut order = [0; MOST_WORDS_RANKED];
+        for (at, record) in records[..count].iter().enumerate() {
+            // Ranks are below that; the compiler does not know it.
+            let rank = (ranks[at] as usize).min(SLOTS - 1);
+            order[rank] = words[at] & TEXT_BITS;
+            self.records[rank] = *record;
+        }
+        let mut is_any_equal = false;
+        for pair in order[..count].windows(2) {
+            is_any_equal |= pair[0] == pair[1];
+        }
+        if is_any_equal {
+            self.sort_equal::<S>(&order[..count], column)?;
         }
         Ok(())
     }
 
-    /// Leaves of long keys their hashes and references, and takes their first bytes from where they lie.
+    /// Sorts records whose bytes in `order` are equal by whole keys, by insertion: they are few, and come in the order of their slots.
+    #[inline(always)]
+    fn sort_equal<S: Simd>(&mut self, order: &[u64], column: usize) -> Result<()> {
+        for at in 1..order.len() {
+            let record = self.records[at];
+            let mut to = at;
+            while to > 0 && order[to - 1] == order[at] {
+                let before = self.records[to - 1];
+                match self.compare::<S>(before.rest, record.rest, column) {
+                    Ordering::Less => break,
+                    Ordering::Equal => return Err(self.twice()),
+                    Ordering::Greater => self.records[to] = before,
+                }
+                to -= 1;
+            }
+            self.records[to] = record;
+        }
+        Ok(())
+    }
+
+    /// Compares two keys that are not long, and that are equal up to the column.
+    #[inline(always)]
+    fn compare<S: Simd>(&self, a: BufferedPart, b: BufferedPart, column: usize) -> Ordering {
+        let lines = [a, b].map(|key| self.line(key, column));
+        let shared = S::shared_bytes(lines[0], lines[1]);
+        if column + shared >= a.bytes.min(b.bytes) as usize {
+            return a.bytes.cmp(&b.bytes);
+        }
+        match lines.map(|line| line.get(shared)) {
+            [Some(a), Some(b)] => a.cmp(b),
+            _ => a.of(self.leaf.heap).cmp(b.of(self.leaf.heap)),
+        }
+    }
+
+    /// Finds the records again where some are long, leaves of long keys their hashes and references, and sorts by whole keys.
     #[cold]
     #[inline(never)]
     fn take_long(&mut self) -> Result<()> {
-        for number in self.wanted.clone() {
-            let Buffered { rest, value } = self.records[number];
-            let lengths = self.leaf.heap[..rest.from as usize].last_chunk();
+        let places = self.places();
+        let heap = self.leaf.heap;
+        let mut records = Vec::with_capacity(SLOTS);
+        for slot in (0..SLOTS).filter(|slot| self.leaf.word().slots() >> slot & 1 != 0) {
+            let at = 8 * usize::from(places[slot]);
+            // They lie in the heap.
+            let lengths = heap[at - HEAP..].first_chunk();
             let lengths = Lengths::of_bytes(lengths.copied().unwrap_or_default());
-            if lengths.value_is_blob() {
-                self.long_values |= 1 << number;
-                if value.bytes as usize != REFERENCE_BYTES {
-                    return Err(self.misplaced());
-                }
-            }
-            if !lengths.key_is_blob() {
-                continue;
-            }
-            self.long_keys |= 1 << number;
-            let Some(head) = rest.bytes.checked_sub(LONG_KEY_BYTES as u32) else {
+            let mut record = record_at(at, lengths);
+            if lengths.value_is_blob() && record.value.bytes as usize != REFERENCE_BYTES {
                 return Err(self.misplaced());
+            }
+            if lengths.key_is_blob() {
+                let Some(head) = record.rest.bytes.checked_sub(LONG_KEY_BYTES as u32) else {
+                    return Err(self.misplaced());
+                };
+                record.rest = part((record.rest.from + head) as usize, LONG_KEY_BYTES);
+            }
+            let rest = if lengths.key_is_blob() {
+                let key = self.blobs.bytes(self.reference(record.rest));
+                let Some(rest) = key.strip_prefix(self.prefix) else {
+                    return Err(self.leaf.damaged("has a key without its prefix"));
+                };
+                rest
+            } else {
+                record.rest.of(heap)
             };
-            let rest = &mut self.records[number].rest;
-            (rest.from, rest.bytes) = (rest.from + head, LONG_KEY_BYTES as u32);
-            let key = self.blobs.bytes(self.reference(self.records[number].rest));
-            let Some(rest) = key.strip_prefix(self.prefix) else {
-                return Err(self.leaf.damaged("has a key without its prefix"));
-            };
-            self.order[number] = head_of(rest) & TEXT_BITS | number as u64;
+            records.push((rest, record, lengths));
+        }
+        records.sort_unstable_by_key(|&(rest, ..)| rest);
+        if records.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+            return Err(self.twice());
+        }
+        for (at, &(_, record, lengths)) in records.iter().enumerate() {
+            self.records[at] = record;
+            self.long_keys |= u32::from(lengths.key_is_blob()) << at;
+            self.long_values |= u32::from(lengths.value_is_blob()) << at;
         }
         Ok(())
     }
@@ -214,94 +324,9 @@ impl<'a> Ranked<'a> {
         self.leaf.damaged("has a record that does not lie in it")
     }
 
-    /// Ranks the records by their first bytes, without a branch that depends on how two keys compare, and sorts those that are equal there.
-    #[inline(always)]
-    fn rank<S: Simd>(&mut self) -> Result<()> {
-        let (words, count) = (self.order, self.wanted.end.min(SLOTS));
-        let words = &words;
-        let ranks = RankWords { words, count }.run::<S>();
-        for at in 0..count {
-            // Ranks are below that; the compiler does not know it.
-            let rank = (ranks[at] as usize).min(SLOTS - 1);
-            self.order[rank] = words[at];
-            self.sorted[rank] = self.records[at];
-        }
-        let is_equal = |order: &[u64], at: usize| (order[at - 1] ^ order[at]) & TEXT_BITS == 0;
-        let mut is_any_equal = false;
-        for at in 1..count {
-            is_any_equal |= is_equal(&self.order, at);
-        }
-        if !is_any_equal {
-            return Ok(());
-        }
-        let mut from = 0;
-        for at in 1..=count {
-            if at == count || !is_equal(&self.order, at) {
-                if at - from > 1 {
-                    self.sort_equal(from..at)?;
-                }
-                from = at;
-            }
-        }
-        Ok(())
-    }
-
-    /// Sorts records of which the first bytes are equal by the 15 bytes behind them.
-    fn sort_equal(&mut self, equal: Range<usize>) -> Result<()> {
-        let mut words = [0; SLOTS];
-        let words = &mut words[..equal.len()];
-        for (word, &first) in words.iter_mut().zip(&self.order[equal.clone()]) {
-            let number = number_in(first);
-            let high = self.head(number, FIRST_BYTES);
-            let low = self.head(number, FIRST_BYTES + 8);
-            *word = u128::from(high) << 64 | u128::from(low & !0xff) | number as u128;
-        }
-        // They come in the order of their slots, and often that is the order of the keys: a leaf is sorted when it is made.
-        words.sort_unstable();
-        let mut is_any_equal = false;
-        for pair in words.windows(2) {
-            is_any_equal |= pair[0] ^ pair[1] <= 0xff;
-        }
-        for (to, &word) in self.order[equal.clone()].iter_mut().zip(&*words) {
-            *to = word as u64 & 0xff;
-        }
-        if is_any_equal {
-            self.sort(equal.clone())?;
-        }
-        for at in equal {
-            self.sorted[at] = self.records[number_in(self.order[at])];
-        }
-        Ok(())
-    }
-
-    /// Sorts some records by all bytes of their keys.
     #[cold]
-    fn sort(&mut self, equal: Range<usize>) -> Result<()> {
-        let mut order = self.order;
-        let order = &mut order[equal.clone()];
-        order.sort_unstable_by_key(|&word| self.rest(number_in(word)));
-        let rest = |word: u64| self.rest(number_in(word));
-        if order.windows(2).any(|pair| rest(pair[0]) == rest(pair[1])) {
-            return Err(self.leaf.damaged("has a key twice"));
-        }
-        self.order[equal].copy_from_slice(order);
-        Ok(())
-    }
-
-    /// The first 8 bytes of a key behind the prefix and `skipped` bytes.
-    #[inline(always)]
-    fn head(&self, number: usize, skipped: usize) -> u64 {
-        if self.long_keys >> number & 1 != 0 {
-            return head_of(self.rest(number).get(skipped..).unwrap_or_default());
-        }
-        let BufferedPart { from, bytes } = self.records[number].rest;
-        let left = (bytes as usize).saturating_sub(skipped);
-        let words = &self.leaf.heap[from as usize..];
-        let word = words
-            .get(skipped..skipped + 8)
-            .and_then(|word| word.first_chunk());
-        // What lies behind a short key does not count.
-        u64::from_be_bytes(word.copied().unwrap_or_default()) & bits_of_first(left)
+    fn twice(&self) -> Error {
+        self.leaf.damaged("has a key twice")
     }
 
     /// The reference at the end of some bytes of the heap.
@@ -310,24 +335,15 @@ impl<'a> Ranked<'a> {
         Reference::from_bytes(&bytes[bytes.len() - REFERENCE_BYTES..])
     }
 
-    /// What a key has behind the prefix.
+    /// What the key of the record at `at` has behind the prefix.
     #[inline(always)]
-    fn rest(&self, number: usize) -> &'a [u8] {
-        let rest = self.records[number].rest;
-        if self.long_keys >> number & 1 != 0 {
+    fn rest(&self, at: usize) -> &'a [u8] {
+        let rest = self.records[at].rest;
+        if self.long_keys >> at & 1 != 0 {
             let key = self.blobs.bytes(self.reference(rest));
             return key.get(self.prefix.len()..).unwrap_or_default();
         }
         rest.of(self.leaf.heap)
-    }
-
-    /// What the key of the record at `at` in the order has behind the prefix.
-    #[inline(always)]
-    fn rest_at(&self, at: usize) -> &'a [u8] {
-        if self.long_keys != 0 {
-            return self.rest(number_in(self.order[at]));
-        }
-        self.sorted[at].rest.of(self.leaf.heap)
     }
 
     /// What the lowest key that is wanted and the highest one have behind the prefix.
@@ -336,10 +352,7 @@ impl<'a> Ranked<'a> {
         if self.wanted.is_empty() {
             return None;
         }
-        Some([
-            self.rest_at(self.wanted.start),
-            self.rest_at(self.wanted.end - 1),
-        ])
+        Some([self.rest(self.wanted.start), self.rest(self.wanted.end - 1)])
     }
 
     /// Whether all keys are from `low` up to `high`.
@@ -357,7 +370,7 @@ impl<'a> Ranked<'a> {
         is_from_low: impl Fn([&[u8]; 2]) -> bool,
         is_up_to_high: impl Fn([&[u8]; 2]) -> bool,
     ) {
-        let key = |at: usize| [self.prefix, self.rest_at(at)];
+        let key = |at: usize| [self.prefix, self.rest(at)];
         let Range { mut start, mut end } = self.wanted.clone();
         while start < end && !is_from_low(key(start)) {
             start += 1;
@@ -376,7 +389,7 @@ impl<'a> Ranked<'a> {
     /// The records that are wanted, in the order of keys.
     #[inline(always)]
     pub(super) fn records(&self) -> &[Buffered] {
-        &self.sorted[self.wanted.clone()]
+        &self.records[self.wanted.clone()]
     }
 
     /// [`records`](Self::records) where some keys or values are long, and the lines behind the heap in which those lie then.
@@ -394,15 +407,14 @@ impl<'a> Ranked<'a> {
         };
         let mut records = Vec::with_capacity(SLOTS);
         for at in self.wanted.clone() {
-            let number = number_in(self.order[at]);
             let Buffered {
                 mut rest,
                 mut value,
-            } = self.records[number];
-            if self.long_keys >> number & 1 != 0 {
-                rest = add(self.rest(number));
+            } = self.records[at];
+            if self.long_keys >> at & 1 != 0 {
+                rest = add(self.rest(at));
             }
-            if with_values && self.long_values >> number & 1 != 0 {
+            if with_values && self.long_values >> at & 1 != 0 {
                 let blob = self.reference(value);
                 let is_read = blob.bytes <= MOST_READ_AHEAD[0]
                     && read_ahead + blob.bytes <= MOST_READ_AHEAD[1];

@@ -34,6 +34,7 @@ impl Suite<StringKind> for Testing {
     fn theme_of(&self, bug: &crate::pmem::planted::Bug) -> Option<u64> {
         match bug.name {
             "slotted.ReadWithoutVersion"
+            | "slotted.RangeWithoutVersion"
             | "slotted.BlobFreedAtOnce"
             | "slotted.ReaderKeepsNothing" => Some(5),
             "slotted.MergeLocksOneLeaf" | "slotted.NeighbourNotLocked" => Some(2),

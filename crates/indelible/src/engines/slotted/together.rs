@@ -11,7 +11,7 @@
 //! its leaf. No reader sees a record before
 //! the second fence, since the leaf is locked.
 
-use super::batch::{LANES, Lane};
+use super::batch::{LANES, Lane, Wanted};
 use super::insert::NewBlobs;
 use super::layout::{
     CommitWord, FINGERPRINTS, PLACES, Reference, SLOTS, fingerprint, set_byte, three,
@@ -91,7 +91,8 @@ impl Tree {
         let soon = short.min(LANES);
         let _guard = epochs::pin();
         // All leaves of the next few records are on their way to the caches, while the first ones are written.
-        let found = self.lanes(records[..soon].iter().map(|record| record.0));
+        let keys = records[..soon].iter().map(|record| record.0);
+        let found = self.lanes(keys, Wanted::Leaves);
         let mut done = 0;
         while done < soon {
             match self.insert_in_one_leaf(&records[done..short], &found[done..])? {
