@@ -13,6 +13,7 @@ use crate::concurrency::sync::lock;
 use crate::engines::inner_nodes::{InnerTree, lock_empty_tree};
 use crate::engines::parallel::helpers;
 use crate::engines::rect::{Coded, Record, expect_numbers, order_by_curve};
+use crate::kernels::prefetch;
 use crate::pool::Offset;
 use crate::spatial::{Geometry, Grid, MAX_AXES, Rect, box_of_centres};
 use crate::{Error, Result};
@@ -126,6 +127,15 @@ impl<G: Geometry> Tree<G> {
             let (shape, payload) = &records[coded[at].1 as usize];
             Record::new(shape, *payload)
         };
+        // Records lie anywhere: they are asked for while the leaf before theirs is written.
+        let prefetch_leaf = |at: usize| {
+            for coded in &coded[cut(at)..cut(at + 1)] {
+                let record = &raw const records[coded.1 as usize];
+                prefetch(record);
+                // It may lie in two lines.
+                prefetch(record.wrapping_add(1).cast::<u8>().wrapping_sub(1));
+            }
+        };
         let key_at = |at: usize| key_of(coded[at].0, record_at(at).tie::<G>() & !(ORDINALS as u64));
         let nothing = |&offset: &Offset| Found {
             low: 0,
@@ -158,7 +168,11 @@ impl<G: Geometry> Tree<G> {
             in_parallel(self.helpers(count / PART_LEAVES), || {
                 while let Some((part, leaves)) = next_part() {
                     for (i, leaf) in leaves.iter_mut().enumerate() {
-                        write(part * PART_LEAVES + i, leaf);
+                        let at = part * PART_LEAVES + i;
+                        if at + 1 < count {
+                            prefetch_leaf(at + 1);
+                        }
+                        write(at, leaf);
                     }
                 }
                 // Each thread waits for its own stores.

@@ -10,6 +10,9 @@ use std::sync::Mutex;
 /// Bits of a code by which records are divided before each part is sorted, by all threads.
 const DIVIDING_BITS: u32 = 11;
 
+/// Codes that are computed at a time.
+const CODES_TOGETHER: usize = 256;
+
 /// A record to sort: its code, and its number among the records.
 pub(in crate::engines) type Coded = (u64, u32);
 
@@ -37,9 +40,14 @@ pub(in crate::engines) fn order_by_curve<G: Geometry>(
         let next = || lock(&work).next();
         in_parallel(helpers, || {
             while let Some((number, coded)) = next() {
-                for (i, coded) in coded.iter_mut().enumerate() {
-                    let at = number * part + i;
-                    *coded = (grid.code_of(&records[at].0), at as u32);
+                let mut codes = [0; CODES_TOGETHER];
+                for (some, coded) in coded.chunks_mut(CODES_TOGETHER).enumerate() {
+                    let first = number * part + some * CODES_TOGETHER;
+                    let codes = &mut codes[..coded.len()];
+                    grid.codes_of(|i| records[first + i].0, codes);
+                    for (i, (coded, code)) in coded.iter_mut().zip(codes).enumerate() {
+                        *coded = (*code, (first + i) as u32);
+                    }
                 }
             }
         });
@@ -98,7 +106,13 @@ fn sort_parts<G: Geometry>(
     let next = || lock(&parts).pop();
     in_parallel(helpers, || {
         while let Some(part) = next() {
-            part.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| tie(a).cmp(&tie(b))));
+            // By codes alone first: a comparison that may look further has branches, which cannot be predicted.
+            part.sort_unstable_by_key(|coded| coded.0);
+            for equal in part.chunk_by_mut(|a, b| a.0 == b.0) {
+                if equal.len() > 1 {
+                    equal.sort_unstable_by_key(tie);
+                }
+            }
         }
     });
     divided
