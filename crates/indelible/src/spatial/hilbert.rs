@@ -177,9 +177,12 @@ impl Kernel for EncodeAll<'_> {
     type Out = [u64; TOGETHER];
 
     #[inline(always)]
+    #[allow(
+        clippy::needless_range_loop,
+        reason = "a loop over numbers is what the compiler is known to do all at once"
+    )]
     fn run<S: Simd>(self) -> [u64; TOGETHER] {
         let mut codes = [0; TOGETHER];
-        // No closure: what is compiled for an instruction set is not inlined into one.
         for i in 0..TOGETHER {
             codes[i] = encode2(self.x[i], self.y[i]);
         }

@@ -194,9 +194,9 @@ impl<G: Geometry> Tree<G> {
             extend::<G>(&mut end, &rect(at));
             margins[at] = margin::<G>(&end);
         }
-        for at in 1..count {
-            extend::<G>(&mut begin, &rect(at - 1));
-            margins[at] += margin::<G>(&begin);
+        for (left, sum) in margins[1..count].iter_mut().enumerate() {
+            extend::<G>(&mut begin, &rect(left));
+            *sum += margin::<G>(&begin);
         }
         let (from, to) = ((count * 3 / 10).max(1), count - (count * 3 / 10).max(1));
         let best = (from..=to)
