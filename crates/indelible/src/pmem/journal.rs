@@ -20,9 +20,10 @@ use super::geometry::sized_in_tests;
 use std::cell::{Cell as LocalCell, RefCell};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Words in a batch before it is appended without a fence. With the word that says where they belong, 16 KiB of log: a small part
-/// of a segment, so that a record never fails to fit into one.
-pub(crate) const MOST_WORDS: usize = sized_in_tests(1024, 64);
+/// Words in a batch before it is appended without a fence. With the word that says where they belong, 2 KiB of log at most: a small part
+/// of a segment, so that a record never fails to fit into one; and little to read for who wants the words of one place, since
+/// the batches of some operations have words for many.
+pub(crate) const MOST_WORDS: usize = sized_in_tests(128, 64);
 
 /// One word of a pool: the number of the word, counted from the pool's base, and its value.
 pub(crate) type Word = (u64, u64);

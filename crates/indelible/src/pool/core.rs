@@ -33,6 +33,8 @@ pub(crate) struct PoolCore {
     pm: Pm,
     read_only: AtomicBool,
     was_clean: bool,
+    /// The machine has been up, as far as is known, since the pool was open last.
+    may_have_died_alone: bool,
     promise: Promise,
     uuid: [u64; 2],
     boot: [u64; 2],
@@ -133,6 +135,7 @@ impl PoolCore {
             mapping: Arc::new(mapping),
             read_only: AtomicBool::new(true),
             was_clean: superblock.clean,
+            may_have_died_alone: superblock.boot == boot || boot == [0; 2],
             promise: superblock.promise,
             uuid: superblock.uuid,
             boot,
@@ -501,7 +504,7 @@ impl PoolCore {
 impl PoolCore {
     /// Waits until all of the file is on the disk, or in the persistent memory.
     pub(crate) fn sync(&self) -> Result<()> {
-        match self.open_log() {
+        match self.open_log()? {
             Some(log) => log.sync(),
             None => self.mapping.sync(),
         }

@@ -143,6 +143,8 @@ impl PoolCore {
     /// Grows the pool until there are `length` free extents in a row, and returns the first of them, with the extents locked. They
     /// are not locked while this thread waits for the system.
     pub(super) fn grow(&self, length: u64) -> Result<(MutexGuard<'_, Extents>, u64)> {
+        // A session that begins cuts the file at the pool's end.
+        self.open_log()?;
         let growth = &mut *lock(&self.growth);
         loop {
             let mut extents = lock(&self.extents);

@@ -7,36 +7,127 @@ use crate::concurrency::sync::lock;
 use crate::pmem::trace;
 use crate::pool::files::{NewFile, io_error};
 use crate::pool::layout::{COPY_BYTES, EXTENT_BYTES};
-use crate::pool::log::{Gate, Identity, Log, Threads, Way};
+use crate::pool::log::{Backlog, Beginning, Gate, Identity, Log, Threads, Way};
+use crate::pool::mapping::Mapping;
 use crate::pool::superblock::{Promise, Superblock};
 use crate::pool::system;
 use crate::{Error, Result};
 use std::fs::File;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
+
+/// For so long a session that begins late leaves the processor, the disk, and the lock of the address space to the operations that read first,
+/// unless somebody waits for it.
+const HEAD_START: Duration = Duration::from_millis(15);
 
 /// The log of an open pool, with its threads.
 pub(super) struct OpenLog {
-    log: Arc<Log>,
+    log: Arc<Beginning>,
+    /// The thread that begins it.
+    late: Option<JoinHandle<()>>,
     // Dropping them ends them.
-    _threads: Threads,
+    threads: Arc<Mutex<Option<Threads>>>,
 }
 
-impl PoolCore {
-    /// Marks the pool as open, and begins a new session of its log.
+impl Drop for OpenLog {
+    fn drop(&mut self) {
+        if let Some(late) = self.late.take() {
+            // The wish to wait is what wakes it.
+            let _ = self.log.wait();
+            let _ = late.join();
+        }
+        drop(lock(&self.threads).take());
+    }
+}
+
+/// What it takes to begin a session of the log.
+struct Session {
+    mapping: Arc<Mapping>,
+    identity: Identity,
+    log_bytes: u64,
+    way: Way,
+    interval: Option<Duration>,
+    /// Where the superblocks go in the file, and what they are there, in the order in which they are written.
+    superblocks: Vec<(u64, Vec<u8>)>,
+    /// Bytes in the pool.
+    length: u64,
+    backlog: Option<Arc<Backlog>>,
+}
+
+impl Session {
+    /// Begins the session.
     ///
     /// | step | after a crash behind it |
     /// |---|---|
-    /// | 1. the file of the log has its name | as before: of a pool that was closed, the log of an earlier session is not looked at |
-    /// | 2. the superblocks say that the pool is open, in a new session | a session without records; see `log::backlog` for what earlier ones have left |
-    /// | 3. cut off what the file has behind the pool's end | as before |
-    /// | 4. a segment for the new session | as before |
+    /// | 1. the records of earlier sessions are on the disk | as before |
+    /// | 2. the file of the log has its name | as before: of a pool that was closed, the log of an earlier session is not looked at |
+    /// | 3. the superblocks say that the pool is open, in a new session | a session without records; see `log::backlog` for what earlier ones have left |
+    /// | 4. cut off what the file has behind the pool's end | as before |
+    /// | 5. a segment for the new session | as before |
+    fn begin(self, threads: &Mutex<Option<Threads>>) -> Result<Arc<Log>> {
+        if let Some(backlog) = &self.backlog {
+            backlog.make_durable()?;
+        }
+        let taken = self.backlog.as_ref().map_or(0, |it| it.slots().len());
+        let (mapping, path) = (&self.mapping, self.mapping.path());
+        let file = Log::open_file(path, self.identity.uuid, self.log_bytes, taken, self.way)?;
+        for (at, bytes) in &self.superblocks {
+            mapping.write_file(bytes, *at)?;
+            mapping.sync()?;
+        }
+        // What lies there may be anything, and extents that the pool grows by are zero in the image. Not earlier: the superblock that was
+        // in the file may say that they belong to the pool.
+        mapping.cut_file(self.length)?;
+        let data = mapping
+            .file()
+            .expect("invariant: a pool with a log has a file");
+        let words = self.length / 8;
+        let log = Log::begin_in(self.identity, words, file, data, path, self.backlog)?;
+        let log = Arc::new(log);
+        *lock(threads) = Some(Threads::start(&log, self.interval)?);
+        Ok(log)
+    }
+
+    /// Begins the session behind the scenes.
+    fn begin_later(self) -> Result<OpenLog> {
+        let (log, threads) = (Arc::<Beginning>::default(), Arc::default());
+        let (begun, started) = (Arc::clone(&log), Arc::clone(&threads));
+        let path = self.mapping.path().to_owned();
+        let late = system::spawn("indelible-session", move || {
+            if let Some(backlog) = &self.backlog {
+                begun.sleep(HEAD_START, backlog.held());
+            }
+            let result = self.begin(&started);
+            if let Err(error) = &result {
+                tracing::error!(%error, "the session of the log could not begin; the pool takes no writes");
+            }
+            begun.end(result);
+        });
+        let late = late.map_err(|source| Error::Io {
+            action: "start a thread for the log of",
+            path,
+            source,
+        })?;
+        Ok(OpenLog {
+            log,
+            late: Some(late),
+            threads,
+        })
+    }
+}
+
+impl PoolCore {
+    /// Marks the pool as open, and begins a new session of its log; after a crash, behind the scenes.
     pub(super) fn begin_log(&self, extents: &mut Extents) -> Result<()> {
         if self.mapping.is_model() {
             self.write_superblock(extents, false, "pool.open");
             trace::durable(trace::appended());
             let _ = self.gate.set(Arc::new(Gate::model()));
+            return Ok(());
+        }
+        if self.mapping.file().is_none() {
             return Ok(());
         }
         let (is_strict, interval) = match self.promise {
@@ -45,34 +136,50 @@ impl PoolCore {
             }
             _ => (true, None),
         };
-        let way = if is_strict { Way::Written } else { Way::Shared };
         let backlog = lock(&self.backlog).take();
-        let taken = backlog.as_ref().map_or(0, |it| it.slots().len());
-        let path = self.mapping.path();
-        let file = Log::open_file(path, self.uuid, self.log_bytes, taken, way)?;
-        self.write_superblock_directly(extents, false)?;
-        // What lies there may be anything, and extents that the pool grows by are zero in the image. Not earlier: the superblock that was
-        // in the file may say that they belong to the pool.
-        let length = extents.count * EXTENT_BYTES;
-        self.mapping.cut_file(length)?;
-        let identity = Identity {
-            uuid: self.uuid,
-            generation: self.generation(),
-        };
-        let Some(data) = self.mapping.file() else {
-            return Ok(());
-        };
-        let log = Log::begin_in(identity, length / 8, file, data, path, backlog)?;
-        let log = Arc::new(log);
-        let threads = Threads::start(&log, interval)?;
-        let _ = self.gate.set(Arc::new(Gate::new(&log, is_strict)));
-        if let Some(journal) = self.journal {
-            journal.set_sink(Some(log.clone()));
+        if let Some(backlog) = &backlog
+            && is_strict
+            && self.may_have_died_alone
+        {
+            // Readers must not see what a power cut could take back. After one, all that there is comes from the disk.
+            backlog.make_durable()?;
         }
-        *lock(&self.log) = Some(OpenLog {
-            log,
-            _threads: threads,
-        });
+        let mut superblocks = Vec::new();
+        let superblock = self.next_superblock(extents, false);
+        superblock.write_directly(self.superblocks(), |at, bytes| {
+            superblocks.push((at, bytes.to_vec()));
+            Ok(())
+        })?;
+        let session = Session {
+            mapping: Arc::clone(&self.mapping),
+            identity: Identity {
+                uuid: self.uuid,
+                generation: self.generation(),
+            },
+            log_bytes: self.log_bytes,
+            way: if is_strict { Way::Written } else { Way::Shared },
+            interval,
+            superblocks,
+            length: extents.count * EXTENT_BYTES,
+            backlog: backlog.clone(),
+        };
+        let open = if backlog.is_some() {
+            session.begin_later()?
+        } else {
+            let threads = Arc::default();
+            let log = Beginning::done(session.begin(&threads)?);
+            OpenLog {
+                log: Arc::new(log),
+                late: None,
+                threads,
+            }
+        };
+        let gate = Gate::new(&open.log, is_strict, backlog);
+        let _ = self.gate.set(Arc::new(gate));
+        if let Some(journal) = self.journal {
+            journal.set_sink(Some(open.log.clone()));
+        }
+        *lock(&self.log) = Some(open);
         Ok(())
     }
 
@@ -101,7 +208,7 @@ impl PoolCore {
             trace::durable(trace::appended());
             return Ok(());
         }
-        let Some(log) = self.open_log() else {
+        let Some(log) = self.open_log()? else {
             // The log could not be begun.
             return Ok(());
         };
@@ -126,7 +233,7 @@ impl PoolCore {
     /// Copies the pool to a new file, which is as that of a pool that was closed. The pool goes on being used; the copy has what was
     /// written before the call.
     pub(crate) fn backup(&self, to: &Path) -> Result<()> {
-        let Some((log, from)) = self.open_log().zip(self.mapping.file()) else {
+        let Some((log, from)) = self.open_log()?.zip(self.mapping.file()) else {
             return Err(Error::BadOption(
                 "only a pool with a log, open for writing, can be copied while it is in use; close the pool and copy its file".into(),
             ));
@@ -160,9 +267,18 @@ impl PoolCore {
         system::fsync(file).map_err(failed)
     }
 
-    /// The log of a pool that has one, and is open for writing.
-    pub(super) fn open_log(&self) -> Option<Arc<Log>> {
-        lock(&self.log).as_ref().map(|open| Arc::clone(&open.log))
+    /// The log of a pool that has one, and is open for writing. Waits until its session has begun.
+    pub(super) fn open_log(&self) -> Result<Option<Arc<Log>>> {
+        let log = lock(&self.log).as_ref().map(|open| Arc::clone(&open.log));
+        log.map(|log| log.wait().cloned()).transpose()
+    }
+
+    /// Whether the session has begun, and whether what earlier ones have left is not in the file yet.
+    #[cfg(all(test, not(loom)))]
+    pub(in crate::pool) fn behind_the_scenes(&self) -> (bool, bool) {
+        let open = lock(&self.log);
+        let log = open.as_ref().and_then(|open| open.log.log());
+        (log.is_some(), log.is_none_or(|log| log.has_backlog()))
     }
 
     /// What operations have to wait for, if the pool has a log.
@@ -180,7 +296,7 @@ impl PoolCore {
 
     /// Waits until the superblock is on the disk, before the file is cut.
     pub(super) fn superblock_to_disk(&self) -> Result<()> {
-        match self.open_log() {
+        match self.open_log()? {
             // The words of what is cut off have to be out of the log, too: applied, or beyond the end of the file.
             Some(log) => log.drain(),
             None if self.mapping.is_model() && self.promise.is_logged() => {

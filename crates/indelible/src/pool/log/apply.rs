@@ -295,7 +295,7 @@ impl Log {
     }
 
     /// Whether records of earlier sessions are not in the pool's file yet.
-    pub(super) fn has_backlog(&self) -> bool {
+    pub(in crate::pool) fn has_backlog(&self) -> bool {
         self.applied() < self.begin
     }
 

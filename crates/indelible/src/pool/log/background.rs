@@ -1,8 +1,8 @@
 //! The threads of a log: one keeps segments ready for records, another one applies records; in a pool with
 //! [`Durability::Interval`](crate::Durability::Interval) another one syncs the log at intervals.
 
-use super::Log;
 use super::record::{SEGMENT_BYTES, SEGMENT_WORDS};
+use super::{Backlog, Log};
 use crate::Result;
 use crate::concurrency::sync::lock;
 use crate::pool::system;
@@ -88,10 +88,11 @@ impl Drop for Threads {
 }
 
 impl Log {
-    /// Prepares a segment, if need be; whether one was.
+    /// Prepares a segment, if need be, or gives one its footer; whether it did.
     pub(super) fn tend_segments(&self) -> Result<bool> {
         self.expect_sound()?;
-        Ok(self.is_short() && !self.is_lean() && self.add_segment()?)
+        let is_needed = self.is_short() && !self.is_lean();
+        Ok(is_needed && self.add_segment()? || self.write_footer()?)
     }
 
     /// Applies records, if need be; whether it did. It takes long, and segments are needed meanwhile, so another thread
@@ -101,7 +102,11 @@ impl Log {
         let used = lock(&self.appender).used.len();
         let is_needed = used > self.device.most_segments() / 2 || self.is_short() && self.is_lean();
         if self.has_backlog() {
-            self.apply_backlog(&mut lock(&self.applier))?;
+            let mut applier = lock(&self.applier);
+            let is_held = |backlog: &Arc<Backlog>| backlog.held().is_held();
+            if !applier.backlog.as_ref().is_some_and(is_held) {
+                self.apply_backlog(&mut applier)?;
+            }
         }
         if is_needed {
             self.apply_all(&mut lock(&self.applier))?;

@@ -6,7 +6,7 @@
 //!
 //! | step | what counts after a crash behind it |
 //! |---|---|
-//! | 1. make the log durable, and read it | the sessions as before |
+//! | 1. read the log, and make it durable | the sessions as before |
 //! | 2. write a superblock with a new generation, which names the session before it | the sessions as before: the new one has no segment |
 //! | 3. write a header of the new session, which says where the one before it ends | both, the new one last |
 //! | 4. write the words of the backlog into the file, in any order | both: words that are written again do no harm |
@@ -18,20 +18,20 @@
 use super::Bug;
 use super::apply::{Applier, SUPERBLOCK_WORDS, patch};
 use super::device::{DataFile, LogDevice};
+use super::footer::{self, EXTENT_WORDS, Footer, Index};
+use super::held::Held;
 use super::record::{self, HEADER_WORDS, Identity, Record, SEGMENT_BYTES, SEGMENT_WORDS};
-use super::recover::{Last, Recovered, Sessions};
+use super::recover::{Last, Part, Recovered, Sessions};
 use crate::concurrency::parallel::in_parallel;
 use crate::concurrency::sync::lock;
 use crate::pmem::journal::Word;
 use crate::pmem::planted::planted;
-use crate::pool::layout::{EXTENT_BYTES, MAX_EXTENTS};
+use crate::pool::layout::EXTENT_BYTES;
 use crate::{Error, Result};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
-
-/// Words in an extent.
-const EXTENT_WORDS: u64 = EXTENT_BYTES / 8;
 
 /// Threads that read the log at most. Each has several segments to read, and more would wait for the memory.
 const READERS: usize = 8;
@@ -51,6 +51,8 @@ pub(crate) struct Backlog {
     /// Words in the pool. What is behind them was cut off.
     words: u64,
     recovered: Recovered,
+    /// Words of the payloads of all records.
+    payload: u64,
     /// Where the first segment begins.
     pub(super) begin: u64,
     /// The last session with records, and where its log ends.
@@ -58,6 +60,11 @@ pub(crate) struct Backlog {
     pub(super) next_ordinal: u64,
     /// The pool's file has all words, and the segments may be used again.
     is_in_file: Mutex<bool>,
+    /// Where segments may have words that are not on the disk yet, until they are.
+    doubtful: Mutex<Option<Vec<(usize, Range<usize>)>>>,
+    held: Held,
+    /// A record that is not whole was to be put into the image.
+    damage: OnceLock<String>,
 }
 
 /// A segment that is to be read.
@@ -70,18 +77,17 @@ struct Wanted {
     words: u64,
 }
 
-/// What was read from a segment.
+/// What is known of a segment.
 struct Scanned {
+    identity: Identity,
+    ordinal: u64,
     slot: usize,
     /// Words of the pool that count.
     words: u64,
     records: u64,
-    /// Words of superblocks, in order.
-    superblocks: Vec<Word>,
-    /// Extents for which there are words, in order, and the first of their [`runs`](Self::runs).
-    extents: Vec<(u32, u32)>,
-    /// Words of the segment at which runs begin: by extent, those of an extent in order.
-    runs: Vec<u32>,
+    /// Words of the payloads of all records.
+    payload: u64,
+    index: Index,
     /// The word behind the last whole record.
     end: usize,
 }
@@ -90,8 +96,9 @@ impl Backlog {
     /// Reads all records of these sessions.
     pub(super) fn read(
         device: Box<dyn LogDevice>,
-        sessions: Sessions,
+        sessions: &mut Sessions,
         last: &Last,
+        trust: Trust,
     ) -> Result<Self> {
         let mut this = Self {
             device,
@@ -100,10 +107,14 @@ impl Backlog {
             superblocks: Vec::new(),
             words: u64::MAX,
             recovered: Recovered::default(),
+            payload: 0,
             begin: 0,
             end: None,
             next_ordinal: sessions.next_ordinal,
             is_in_file: Mutex::new(false),
+            doubtful: Mutex::default(),
+            held: Held::here(),
+            damage: OnceLock::new(),
         };
         let wanted = sessions.parts.iter().flat_map(|part| {
             part.segments.iter().map(|(&ordinal, &slot)| Wanted {
@@ -116,9 +127,18 @@ impl Backlog {
         });
         let wanted: Vec<Wanted> = wanted.collect();
         this.slots = wanted.iter().map(|it| it.slot).collect();
-        let scanned = scan_all(&*this.device, &wanted);
+        let scanned = scan_all(&*this.device, &wanted, trust);
+        if let Some(newest) = sessions.parts.last_mut() {
+            let of_newest = wanted.iter().zip(&scanned);
+            let known = of_newest
+                .filter(|(wanted, (_, has_footer))| {
+                    wanted.identity == newest.identity && *has_footer
+                })
+                .map(|(wanted, _)| (wanted.ordinal + 1) * SEGMENT_BYTES);
+            newest.durable = known.fold(newest.durable, u64::max);
+        }
         let mut ended = None;
-        for (wanted, scanned) in wanted.iter().zip(scanned) {
+        for (wanted, (scanned, _)) in wanted.iter().zip(scanned) {
             let generation = wanted.identity.generation;
             if ended == Some(generation) {
                 continue;
@@ -128,7 +148,9 @@ impl Backlog {
             }
             this.add(wanted, scanned, last)?;
         }
-        this.expect_durable(&sessions)?;
+        this.expect_durable(sessions)?;
+        let newest = sessions.parts.last();
+        this.doubtful = Mutex::new(newest.map(|part| this.doubtful_of(part)));
         Ok(this)
     }
 
@@ -145,7 +167,20 @@ impl Backlog {
         )))
     }
 
-    fn add(&mut self, wanted: &Wanted, mut scanned: Scanned, last: &Last) -> Result<()> {
+    /// Where words of records may not be on the disk yet: from the place up to which the log was, to its end.
+    fn doubtful_of(&self, newest: &Part) -> Vec<(usize, Range<usize>)> {
+        let generation = newest.identity.generation;
+        let end = self.end.filter(|end| end.0 == generation);
+        let (from, to) = (newest.durable, end.map_or(0, |end| end.1));
+        let segments = newest.segments.range(from / SEGMENT_BYTES..);
+        let words = segments.map(|(&ordinal, &slot)| {
+            let from = word_in(from, ordinal).max(HEADER_WORDS);
+            (slot, from..word_in(to, ordinal))
+        });
+        words.filter(|(_, words)| !words.is_empty()).collect()
+    }
+
+    fn add(&mut self, wanted: &Wanted, scanned: Scanned, last: &Last) -> Result<()> {
         if wanted.until.is_some_and(|until| scanned.end < until) {
             return Err(Error::Damaged(format!(
                 "the log of session {} has no whole record at word {} of its segment {}, and went on there",
@@ -160,12 +195,38 @@ impl Backlog {
         self.end = Some((wanted.identity.generation, end));
         self.recovered.records += scanned.records;
         self.recovered.bytes += (scanned.end - HEADER_WORDS) as u64 * 8;
-        let superblocks = std::mem::take(&mut scanned.superblocks);
+        self.payload += scanned.payload;
         if wanted.identity == last.identity || planted(Bug::OldSuperblocksCount) {
-            self.superblocks.extend(superblocks);
+            for extent in 0..SUPERBLOCK_WORDS.div_ceil(EXTENT_WORDS) {
+                scanned.batches_of(&*self.device, extent, |payload| {
+                    self.superblocks
+                        .extend(footer::words_of_superblocks(payload));
+                })?;
+            }
         }
         self.segments.push(scanned);
         Ok(())
+    }
+
+    /// Makes all records durable. If the process has died and the machine has not, there are records that are not on the disk yet (I2). An earlier
+    /// session was made durable before the next one began.
+    pub(crate) fn make_durable(&self) -> Result<()> {
+        let mut doubtful = lock(&self.doubtful);
+        let Some(places) = &*doubtful else {
+            return Ok(());
+        };
+        for (slot, words) in places {
+            self.device.touch(*slot, words.clone())?;
+        }
+        if !planted(Bug::RecoveryAheadOfSync) {
+            self.device.sync()?;
+        }
+        *doubtful = None;
+        Ok(())
+    }
+
+    pub(crate) fn held(&self) -> &Held {
+        &self.held
     }
 
     pub(crate) fn recovered(&self) -> Recovered {
@@ -206,53 +267,69 @@ impl Backlog {
 
     /// The extents for which there are words.
     pub(crate) fn extents(&self) -> BTreeSet<u64> {
-        let all = self.segments.iter().flat_map(|segment| &segment.extents);
+        let all = self.segments.iter().flat_map(|it| it.index.extents());
         let limit = self.words.div_ceil(EXTENT_WORDS);
-        all.map(|&(extent, _)| u64::from(extent))
-            .filter(|&extent| extent < limit)
-            .collect()
+        all.filter(|&extent| extent < limit).collect()
     }
 
-    /// About how many runs of words there are.
-    pub(crate) fn runs(&self) -> usize {
-        self.segments.iter().map(|segment| segment.runs.len()).sum()
+    /// Words of the payloads of all records.
+    pub(crate) fn payload(&self) -> u64 {
+        self.payload
     }
 
-    /// Calls `put` with each word of an extent, and where it belongs in the pool, in the order of the log.
-    pub(crate) fn words_of(&self, extent: u64, mut put: impl FnMut(u64, u64)) {
+    /// Calls `put` with each word of an extent, and where it belongs in the pool, in the order of the log. Returns an error where a record that is
+    /// known from a footer is not whole.
+    pub(crate) fn words_of(&self, extent: u64, mut put: impl FnMut(u64, u64)) -> Result<()> {
         let first = (extent * EXTENT_WORDS).max(SUPERBLOCK_WORDS);
         for segment in &self.segments {
             let end = ((extent + 1) * EXTENT_WORDS)
                 .min(self.words)
                 .min(segment.words);
-            let cells = self.device.segment(segment.slot);
-            for &at in segment.runs_of(extent as u32) {
-                let at = at as usize;
-                let (place, length) = record::place_of(cells[at].load(Ordering::Relaxed));
-                let words = first.max(place)..end.min(place + length);
-                for word in words {
-                    let cell = &cells[at + 1 + (word - place) as usize];
-                    put(word, cell.load(Ordering::Relaxed));
+            segment.batches_of(&*self.device, extent, |payload| {
+                for (place, words) in record::runs(payload) {
+                    let length = words.len() as u64;
+                    for word in first.max(place)..end.min(place + length) {
+                        put(word, words[(word - place) as usize]);
+                    }
                 }
-            }
+            })?;
         }
+        Ok(())
     }
 
-    /// Fills `contents` with an extent: `read` reads it from the pool's file, and the words follow that the file may lack. The segments are not
-    /// used again meanwhile.
+    /// Fills `contents` with what the pool has from byte `begin` on, in one extent: `read` reads it from the pool's file, and the words follow that
+    /// the file may lack. The segments are not used again meanwhile. If a record is not whole, the words before it are there, and what was read must not be believed
+    /// ([`expect_whole`](Self::expect_whole)).
     pub(crate) fn complete<E>(
         &self,
-        extent: u64,
+        begin: u64,
         contents: &mut [u8],
         read: impl FnOnce(&mut [u8]) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
         let is_in_file = lock(&self.is_in_file);
         read(contents)?;
         if !*is_in_file {
-            let begin = extent * EXTENT_BYTES;
-            self.words_of(extent, |at, value| patch(contents, begin, &[(at, value)]));
+            let words = begin / 8..begin / 8 + contents.len() as u64 / 8;
+            let put = |at, value| {
+                if words.contains(&at) {
+                    patch(contents, begin, &[(at, value)]);
+                }
+            };
+            if let Err(error) = self.words_of(begin / EXTENT_BYTES, put) {
+                tracing::error!(%error, "the log is damaged");
+                let _ = self.damage.set(error.to_string());
+            }
         }
         Ok(())
+    }
+
+    /// An error if a part of the image may be wrong, since the log is damaged. Whoever has read something asks afterwards.
+    #[inline]
+    pub(crate) fn expect_whole(&self) -> Result<()> {
+        match self.damage.get() {
+            None => Ok(()),
+            Some(what) => Err(Error::Damaged(what.clone())),
+        }
     }
 
     /// Notes that the pool's file has all words: nobody reads the segments from here on.
@@ -264,7 +341,7 @@ impl Backlog {
     pub(super) fn apply(&self, applier: &mut Applier, data: &dyn DataFile) -> Result<()> {
         let length = data.length()?;
         for extent in self.extents() {
-            self.words_of(extent, |at, value| applier.add_word((at, value)));
+            self.words_of(extent, |at, value| applier.add_word((at, value)))?;
             applier.write(data, length)?;
         }
         Ok(())
@@ -272,34 +349,19 @@ impl Backlog {
 }
 
 impl Scanned {
-    /// Where the runs of an extent begin.
-    fn runs_of(&self, extent: u32) -> &[u32] {
-        let Ok(at) = self.extents.binary_search_by_key(&extent, |it| it.0) else {
-            return &[];
-        };
-        let end = self.extents.get(at + 1);
-        let end = end.map_or(self.runs.len(), |it| it.1 as usize);
-        &self.runs[self.extents[at].1 as usize..end]
-    }
-
     /// Reads a segment up to the first place where there is no whole record.
     fn read(device: &dyn LogDevice, wanted: &Wanted) -> Self {
         let segment = device.segment(wanted.slot);
         let until = wanted.until.unwrap_or(SEGMENT_WORDS);
-        let (mut runs, mut superblocks) = (Vec::new(), Vec::new());
-        let (mut at, mut records) = (HEADER_WORDS, 0);
-        let mut buffer = Vec::new();
+        let (mut pairs, mut buffer) = (Vec::new(), Vec::new());
+        let (mut at, mut records, mut payload) = (HEADER_WORDS, 0, 0);
         while at < until {
             let read = record::read(&wanted.identity, segment, wanted.ordinal, at, &mut buffer);
             let Some((record, words)) = read else { break };
             if let Record::Batch = record {
                 records += 1;
-                note_runs(
-                    at + words - buffer.len(),
-                    &buffer,
-                    &mut runs,
-                    &mut superblocks,
-                );
+                payload += buffer.len() as u64;
+                footer::note(at, &buffer, &mut pairs);
             }
             at += words;
         }
@@ -307,82 +369,111 @@ impl Scanned {
             // One word is too little for a record.
             at += 1;
         }
-        let (extents, runs) = by_extent(&runs);
         Self {
+            identity: wanted.identity,
+            ordinal: wanted.ordinal,
             slot: wanted.slot,
             words: wanted.words,
             records,
-            superblocks,
-            extents,
-            runs,
+            payload,
+            index: Index::of(pairs),
             end: at,
         }
     }
+
+    /// What the segment's footer says, if it has one.
+    fn of_footer(device: &dyn LogDevice, wanted: &Wanted) -> Option<Self> {
+        if wanted.until.is_some_and(|until| until < SEGMENT_WORDS) {
+            return None;
+        }
+        let segment = device.segment(wanted.slot);
+        let footer = Footer::read(&wanted.identity, segment, wanted.ordinal)?;
+        Some(Self {
+            identity: wanted.identity,
+            ordinal: wanted.ordinal,
+            slot: wanted.slot,
+            words: wanted.words,
+            records: footer.records.into(),
+            payload: footer.payload.into(),
+            index: footer.index,
+            end: SEGMENT_WORDS,
+        })
+    }
+
+    /// Calls `take` with the payload of each record that has words for an extent, in order.
+    fn batches_of(
+        &self,
+        device: &dyn LogDevice,
+        extent: u64,
+        mut take: impl FnMut(&[u64]),
+    ) -> Result<()> {
+        let segment = device.segment(self.slot);
+        let mut buffer = Vec::new();
+        for at in self.index.records_of(extent) {
+            let read = if planted(Bug::FooterVouchesForRecords) {
+                record::glance(segment, at, &mut buffer)
+            } else {
+                record::read(&self.identity, segment, self.ordinal, at, &mut buffer)
+            };
+            let Some((Record::Batch, _)) = read else {
+                return Err(Error::Damaged(format!(
+                    "the log of session {} has no whole record at word {at} of its segment {}, where it had one",
+                    self.identity.generation, self.ordinal
+                )));
+            };
+            take(&buffer);
+        }
+        Ok(())
+    }
 }
 
-/// Notes the runs of a batch whose payload begins at word `at` of its segment: the extent of each, and where it begins.
-fn note_runs(
-    mut at: usize,
-    payload: &[u64],
-    runs: &mut Vec<(u32, u32)>,
-    superblocks: &mut Vec<Word>,
-) {
-    for (place, words) in record::runs(payload) {
-        if place < SUPERBLOCK_WORDS {
-            let all = (place..).zip(words.iter().copied());
-            superblocks.extend(all.take_while(|word| word.0 < SUPERBLOCK_WORDS));
-        }
-        // A run may go on in the next extent.
-        let last = (place + words.len() as u64 - 1) / EXTENT_WORDS;
-        for extent in place / EXTENT_WORDS..=last.min(MAX_EXTENTS) {
-            runs.push((extent as u32, at as u32));
-        }
-        at += 1 + words.len();
-    }
+/// Whether footers are believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trust {
+    Footers,
+    /// Every record is read.
+    Records,
 }
 
-/// Sorts runs by extent; those of an extent stay in order. Returns the extents with the first run of each, and the runs.
-fn by_extent(runs: &[(u32, u32)]) -> (Vec<(u32, u32)>, Vec<u32>) {
-    let most = runs.iter().map(|run| run.0 as usize + 1).max().unwrap_or(0);
-    // First the number of each extent's runs, then where its next run goes.
-    let mut next = vec![0_u32; most];
-    for &(extent, _) in runs {
-        next[extent as usize] += 1;
-    }
-    let (mut extents, mut begin) = (Vec::new(), 0);
-    for (extent, next) in next.iter_mut().enumerate() {
-        let count = std::mem::replace(next, begin);
-        if count > 0 {
-            extents.push((extent as u32, begin));
-            begin += count;
-        }
-    }
-    let mut sorted = vec![0; runs.len()];
-    for &(extent, at) in runs {
-        let next = &mut next[extent as usize];
-        sorted[*next as usize] = at;
-        *next += 1;
-    }
-    (extents, sorted)
-}
-
-/// Reads all of these segments, by several threads if there are many.
-fn scan_all(device: &dyn LogDevice, wanted: &[Wanted]) -> Vec<Scanned> {
+/// What is in these segments, and whether they have footers. Segments without one are read record by record, by several threads if there are many.
+fn scan_all(device: &dyn LogDevice, wanted: &[Wanted], trust: Trust) -> Vec<(Scanned, bool)> {
+    let footers = wanted.iter().map(|it| Scanned::of_footer(device, it));
+    let footers: Vec<Option<Scanned>> = footers.collect();
+    let is_unknown = |footer: &Option<Scanned>| trust == Trust::Records || footer.is_none();
+    let unknown: Vec<&Wanted> = wanted
+        .iter()
+        .zip(&footers)
+        .filter_map(|(wanted, footer)| is_unknown(footer).then_some(wanted))
+        .collect();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = threads.min(wanted.len() / SEGMENTS_PER_READER).min(READERS);
+    let threads = threads
+        .min(unknown.len() / SEGMENTS_PER_READER)
+        .min(READERS);
     let next = AtomicUsize::new(0);
-    let scanned: Vec<OnceLock<Scanned>> = wanted.iter().map(|_| OnceLock::new()).collect();
+    let scanned: Vec<OnceLock<Scanned>> = unknown.iter().map(|_| OnceLock::new()).collect();
     in_parallel(threads.saturating_sub(1), || {
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(wanted) = wanted.get(at) else { return };
+            let Some(wanted) = unknown.get(at) else {
+                return;
+            };
             let _ = scanned[at].set(Scanned::read(device, wanted));
         }
     });
-    let scanned = scanned.into_iter().map(OnceLock::into_inner);
-    scanned
-        .map(|it| it.expect("each segment was taken by a thread, and all have ended"))
-        .collect()
+    let mut scanned = scanned.into_iter().map(|it| {
+        it.into_inner()
+            .expect("each segment was taken by a thread, and all have ended")
+    });
+    let mut known = |footer: Option<Scanned>| {
+        let has_footer = footer.is_some();
+        let read = if is_unknown(&footer) {
+            scanned.next()
+        } else {
+            footer
+        };
+        (read.expect("as many as are unknown were read"), has_footer)
+    };
+    footers.into_iter().map(&mut known).collect()
 }
 
 /// The word of the segment `ordinal` at a position, or its end.

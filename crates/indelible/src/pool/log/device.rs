@@ -35,9 +35,9 @@ pub(super) trait LogDevice: Send + Sync {
     /// many as there can be.
     fn add_segment(&self) -> Result<bool>;
 
-    /// Makes the next sync write the whole segment, also if a sync of an earlier process has failed: its pages may count as written
+    /// Makes the next sync write the pages of these words, also if a sync of an earlier process has failed: its pages may count as written
     /// then, and are not.
-    fn touch(&self, slot: usize) -> Result<()>;
+    fn touch(&self, slot: usize, words: Range<usize>) -> Result<()>;
 
     /// Waits until everything that was stored before the call is on the disk.
     fn sync(&self) -> Result<()>;
@@ -300,12 +300,11 @@ impl LogDevice for LogFile {
         self.write(slot, words)
     }
 
-    fn touch(&self, slot: usize) -> Result<()> {
+    fn touch(&self, slot: usize, words: Range<usize>) -> Result<()> {
         // By calls: to store to each page takes a page fault each, and fifty times as long.
-        let words = self.segment(slot).len();
-        (0..words)
+        (words.start / PAGE_WORDS * PAGE_WORDS..words.end)
             .step_by(PAGE_WORDS)
-            .try_for_each(|at| self.write(slot, at..words.min(at + PAGE_WORDS)))
+            .try_for_each(|at| self.write(slot, at..SEGMENT_WORDS.min(at + PAGE_WORDS)))
     }
 
     fn add_segment(&self) -> Result<bool> {

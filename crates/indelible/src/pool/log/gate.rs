@@ -15,7 +15,7 @@
 //!
 //! With [`Durability::Interval`](crate::Durability::Interval) nobody waits; a write only learns whether the log has failed.
 
-use super::{Bug, Log};
+use super::{Backlog, Beginning, Bug, Log};
 use crate::pmem::planted::planted;
 use crate::pmem::{journal, schedule, trace};
 use crate::{Error, Result};
@@ -60,37 +60,45 @@ pub(crate) struct Gate {
     places: Box<[Place]>,
     /// The place of all keys at once, for writes that do not say which keys they change.
     all: Place,
+    /// What earlier sessions have left, and what was read of it.
+    backlog: Option<Arc<Backlog>>,
 }
 
 enum Waiting {
     /// Operations wait for the log.
-    Strict(Arc<Log>),
+    Strict(Arc<Beginning>),
     /// Operations do not wait.
-    Later(Arc<Log>),
+    Later(Arc<Beginning>),
     /// The crash checker decides what is durable. The number of the last batch that somebody has waited for.
     Model(AtomicU64),
 }
 
 impl Gate {
     /// A gate for a pool with this log.
-    pub(crate) fn new(log: &Arc<Log>, is_strict: bool) -> Self {
-        Self::with(if is_strict {
+    pub(crate) fn new(
+        log: &Arc<Beginning>,
+        is_strict: bool,
+        backlog: Option<Arc<Backlog>>,
+    ) -> Self {
+        let waiting = if is_strict {
             Waiting::Strict(Arc::clone(log))
         } else {
             Waiting::Later(Arc::clone(log))
-        })
+        };
+        Self::with(waiting, backlog)
     }
 
     /// A gate for a pool in the memory of the crash checker.
     pub(crate) fn model() -> Self {
-        Self::with(Waiting::Model(AtomicU64::new(trace::appended())))
+        Self::with(Waiting::Model(AtomicU64::new(trace::appended())), None)
     }
 
-    fn with(waiting: Waiting) -> Self {
+    fn with(waiting: Waiting, backlog: Option<Arc<Backlog>>) -> Self {
         Self {
             waiting,
             places: (0..PLACES).map(|_| Place::default()).collect(),
             all: Place::default(),
+            backlog,
         }
     }
 
@@ -99,18 +107,32 @@ impl Gate {
         &self.places[hash as usize % PLACES]
     }
 
+    /// The log, if it has begun. Before, nothing has been written that anybody would wait for.
+    fn log(&self) -> Option<&Arc<Log>> {
+        match &self.waiting {
+            Waiting::Strict(log) | Waiting::Later(log) => log.log(),
+            Waiting::Model(_) => None,
+        }
+    }
+
     fn durable(&self) -> u64 {
         match &self.waiting {
-            Waiting::Strict(log) | Waiting::Later(log) => log.durable(),
+            Waiting::Strict(log) | Waiting::Later(log) => log.log().map_or(0, |it| it.durable()),
             Waiting::Model(durable) => durable.load(Ordering::Relaxed),
         }
     }
 
     fn appended(&self) -> u64 {
         match &self.waiting {
-            Waiting::Strict(log) | Waiting::Later(log) => log.appended(),
+            Waiting::Strict(log) | Waiting::Later(log) => log.log().map_or(0, |it| it.appended()),
             Waiting::Model(_) => trace::appended(),
         }
+    }
+
+    /// An error if what was read may be wrong, since the log of an earlier session is damaged.
+    #[inline]
+    fn expect_whole(&self) -> Result<()> {
+        self.backlog.as_ref().map_or(Ok(()), |it| it.expect_whole())
     }
 
     fn wait_for(&self, position: u64) -> Result<()> {
@@ -118,7 +140,7 @@ impl Gate {
             return Ok(());
         }
         match &self.waiting {
-            Waiting::Strict(log) => log.wait_for(position),
+            Waiting::Strict(log) => log.wait()?.wait_for(position),
             Waiting::Later(_) => Ok(()),
             Waiting::Model(durable) => {
                 // Others run while this thread waits.
@@ -146,6 +168,7 @@ impl Gate {
 
     /// Waits until what this thread has read of `keys` is durable.
     pub(crate) fn after_reading(&self, keys: &[u64]) -> Result<()> {
+        self.expect_whole()?;
         if planted(Bug::ReadersDoNotWait) || matches!(self.waiting, Waiting::Later(_)) {
             return Ok(());
         }
@@ -159,6 +182,9 @@ impl Gate {
     /// Whether [`after_reading`](Self::after_reading) of this key would not wait.
     #[inline]
     pub(crate) fn is_settled(&self, key: u64) -> bool {
+        if self.expect_whole().is_err() {
+            return false;
+        }
         if planted(Bug::ReadersDoNotWait) || matches!(self.waiting, Waiting::Later(_)) {
             return true;
         }
@@ -170,6 +196,7 @@ impl Gate {
 
     /// Waits until everything that this thread can have read is durable.
     pub(crate) fn after_reading_anything(&self) -> Result<()> {
+        self.expect_whole()?;
         if planted(Bug::ReadersDoNotWait) || matches!(self.waiting, Waiting::Later(_)) {
             return Ok(());
         }
@@ -186,11 +213,13 @@ impl Gate {
     ) -> Result<T, E> {
         self.before_writing()?;
         if let Waiting::Later(log) = &self.waiting {
+            let log = log.wait()?;
             // No reader asks for the places.
             let result = work();
             journal::fence();
             log.throttle();
             log.expect_sound()?;
+            self.expect_whole()?;
             return result;
         }
         keys.clone().for_each(|key| self.place(key).begin());
@@ -220,7 +249,7 @@ impl Gate {
         let result = work();
         pm.fence_after_unlock();
         self.take_position();
-        if let Waiting::Strict(log) | Waiting::Later(log) = &self.waiting {
+        if let Some(log) = self.log() {
             log.throttle();
         }
         result
@@ -256,15 +285,17 @@ impl Gate {
 
     fn before_writing(&self) -> Result<()> {
         match &self.waiting {
-            Waiting::Strict(log) | Waiting::Later(log) => log.expect_sound(),
+            Waiting::Strict(log) | Waiting::Later(log) => log.wait()?.expect_sound(),
             Waiting::Model(_) => Ok(()),
         }
     }
 
     fn after_writing(&self, position: u64) -> Result<()> {
+        self.expect_whole()?;
         match &self.waiting {
-            Waiting::Strict(log) => log.throttle(),
+            Waiting::Strict(log) => log.wait()?.throttle(),
             Waiting::Later(log) => {
+                let log = log.wait()?;
                 log.throttle();
                 return log.expect_sound();
             }

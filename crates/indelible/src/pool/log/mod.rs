@@ -13,11 +13,14 @@
 //! | this one | appending, failure |
 //! | `group` | waiting for the disk: group commit |
 //! | `record` | the bytes of segments and records |
+//! | `footer` | what is in a full segment, in short, at its end |
 //! | `apply` | writing records into the pool's file: by the applier, after a crash, and for a backup |
 //! | `recover` | after a crash: the sessions whose records count |
 //! | `backlog` | their records, until they are in the pool's file |
+//! | `beginning` | the session that begins while the pool is read already |
 //! | `gate` | what operations wait for, and what readers may see |
 //! | `device` | the two files |
+//! | `held` | for tests: work behind the scenes that is held up |
 //! | `simulate` | a disk that is cut off at any moment, for tests and the crash checker |
 //!
 //! # Invariants
@@ -38,9 +41,14 @@
 mod apply;
 mod background;
 mod backlog;
+mod beginning;
 mod device;
+mod footer;
 mod gate;
 mod group;
+mod held;
+#[cfg(all(test, not(loom)))]
+mod late_tests;
 mod record;
 mod recover;
 #[cfg(any(all(test, not(loom)), feature = "trace"))]
@@ -50,6 +58,7 @@ mod tests;
 
 pub(crate) use background::Threads;
 pub(crate) use backlog::Backlog;
+pub(crate) use beginning::Beginning;
 pub(crate) use device::{LogFile, Way, log_path};
 pub(crate) use gate::Gate;
 pub(crate) use record::Identity;
@@ -100,6 +109,18 @@ crate::pmem::planted::bugs! { "log":
     BacklogNotCut,
     /// A session begins to use the segments of an earlier one before their records are applied.
     BacklogOverwritten,
+    /// Checksums of footers depend neither on the generation nor on the position.
+    FooterNotSeeded,
+    /// Footers are believed whatever their checksum.
+    FooterChecksumIgnored,
+    /// A segment gets its footer before its records are durable.
+    FooterAheadOfSync,
+    /// A footer lacks the last record of its segment.
+    FooterForgetsRecord,
+    /// What records say is believed for the sake of a footer, without their checksums.
+    FooterVouchesForRecords,
+    /// What was stored before a late session had begun is forgotten.
+    KeptForgotten,
 }
 
 /// The log of an open pool.
@@ -128,8 +149,10 @@ pub(crate) struct Log {
     throttled_from: u64,
     /// Where threads wait for a segment, with the lock of `appender`.
     room: Condvar,
-    /// Held while a segment is prepared: their headers are written in the order of their ordinals (I3).
+    /// Held while a segment is prepared: their headers are written in the order of their ordinals (I3). And while one gets its footer.
     preparing: Mutex<()>,
+    /// The ordinal of the next segment that gets a footer, once it is full and durable.
+    next_footer: AtomicU64,
     /// The threads that keep segments prepared and apply records, if there are any.
     tenders: Mutex<Vec<Thread>>,
 }
@@ -144,6 +167,8 @@ struct Appender {
     unprepared: VecDeque<usize>,
     /// The word in the last segment where the next record goes.
     at: usize,
+    /// What the footer of the last segment will have, at most about: for each batch, the extents that it has words for.
+    entries: usize,
 }
 
 impl Appender {
@@ -215,6 +240,7 @@ impl Log {
                 prepared: VecDeque::new(),
                 unprepared,
                 at: HEADER_WORDS,
+                entries: 0,
             }),
             appended: AtomicU64::new(begin),
             durable: AtomicU64::new(begin),
@@ -227,6 +253,7 @@ impl Log {
             throttled_from: Self::throttled_from(device.most_segments()),
             room: Condvar::new(),
             preparing: Mutex::new(()),
+            next_footer: AtomicU64::new(first),
             tenders: Mutex::new(Vec::new()),
             device,
         };
@@ -352,7 +379,7 @@ impl Log {
             self.expect_sound()?;
             let mut appender = lock(&self.appender);
             let length = encoded.words().len();
-            if appender.at + length > SEGMENT_WORDS && !self.next_segment(&mut appender) {
+            if appender.at + length > appender.limit() && !self.next_segment(&mut appender) {
                 // The log is full. Whoever holds locks meanwhile does not keep the applier waiting, which takes none.
                 drop(appender);
                 self.make_room()?;
@@ -366,6 +393,7 @@ impl Log {
             put(segment, at + RECORD_WORDS, payload);
             put(segment, at, head);
             appender.at += length;
+            appender.entries += encoded.extents();
             // Only this thread writes it now.
             let payload = self.payload.load(Ordering::Relaxed) + length as u64;
             self.payload.store(payload, Ordering::Relaxed);
@@ -385,6 +413,7 @@ impl Log {
         let (ordinal, _) = appender.current();
         appender.used.push_back((ordinal + 1, slot));
         appender.at = HEADER_WORDS;
+        appender.entries = 0;
         lock(&self.tenders).iter().for_each(Thread::unpark);
         true
     }
@@ -443,7 +472,11 @@ impl Log {
             Err(error) if !planted(Bug::SyncErrorIgnored) => return self.fail(Err(error)),
             _ => {}
         }
-        self.durable.fetch_max(end, Ordering::AcqRel);
+        let before = self.durable.fetch_max(end, Ordering::AcqRel);
+        if before / SEGMENT_BYTES < end / SEGMENT_BYTES {
+            // A segment may get its footer.
+            lock(&self.tenders).iter().for_each(Thread::unpark);
+        }
         Ok(())
     }
 }

@@ -10,7 +10,7 @@
 //! session had a segment, the superblock names the earlier session.
 
 use super::apply::{Applier, Reader};
-use super::backlog::Backlog;
+use super::backlog::{Backlog, Trust};
 use super::device::{DataFile, LogDevice, LogFile, PlainFile, Way};
 use super::record::{Header, Identity, SEGMENT_BYTES};
 use super::{Bug, Log, log_path};
@@ -60,7 +60,7 @@ pub(super) struct Part {
     pub(super) end: Option<u64>,
     /// Words of the pool that count. What lay behind them was cut off before a later session began.
     pub(super) words: u64,
-    /// Up to here the log was on the disk when the last of its headers was written.
+    /// Up to here the log was on the disk, for certain: as the last of its headers says, or the last of its footers.
     pub(super) durable: u64,
 }
 
@@ -113,21 +113,6 @@ impl Sessions {
             next_ordinal: next_ordinal.unwrap_or(0),
         }
     }
-
-    /// Makes all of their records durable. If the process has died and the machine has not, there are records that are not on the disk yet
-    /// (I2). An earlier session was made durable before the next one began.
-    fn sync(&self, device: &dyn LogDevice) -> Result<()> {
-        if let Some(newest) = self.parts.last() {
-            let doubtful = newest.durable / SEGMENT_BYTES;
-            for &slot in newest.segments.range(doubtful..).map(|(_, slot)| slot) {
-                device.touch(slot)?;
-            }
-        }
-        if planted(Bug::RecoveryAheadOfSync) {
-            return Ok(());
-        }
-        device.sync()
-    }
 }
 
 /// The segments of a session up to `end`, without a gap; `None` if the last one is not there any more.
@@ -165,15 +150,14 @@ fn part_of(
     })
 }
 
-/// Finds the records that count, and makes them durable.
+/// Finds the records that count. They are not durable yet, see [`Backlog::make_durable`].
 pub(super) fn find(device: Box<dyn LogDevice>, last: &Last) -> Result<Backlog> {
-    let sessions = Sessions::find(&*device, last);
-    sessions.sync(&*device)?;
-    Backlog::read(device, sessions, last)
+    let mut sessions = Sessions::find(&*device, last);
+    Backlog::read(device, &mut sessions, last, Trust::Footers)
 }
 
 impl Backlog {
-    /// Finds the records of the pool at `path` that count, and makes them durable. They are not in the pool's file yet.
+    /// Finds the records of the pool at `path` that count. They are neither durable yet nor in the pool's file.
     pub(crate) fn find(path: &Path, last: &Last) -> Result<Self> {
         let backlog = find(Box::new(open(path, last)?), last)?;
         let Recovered { records, bytes } = backlog.recovered();
@@ -189,6 +173,7 @@ impl Backlog {
 
     /// Applies all records but those of superblocks, and waits until that is on the disk. The file has the superblocks of a later session.
     pub(super) fn apply_into(&self, data: &dyn DataFile) -> Result<()> {
+        self.make_durable()?;
         let mut applier = Applier::new(data)?;
         self.apply(&mut applier, data)?;
         applier.finish(data)
@@ -196,6 +181,7 @@ impl Backlog {
 
     /// Applies all records, with those of the superblocks, and waits until that is on the disk.
     pub(super) fn apply_all(&self, data: &dyn DataFile) -> Result<()> {
+        self.make_durable()?;
         let mut applier = Applier::new(data)?.reading_ahead();
         applier.note_superblocks(self.superblocks());
         self.apply(&mut applier, data)?;
@@ -264,6 +250,7 @@ fn open(path: &Path, last: &Last) -> Result<LogFile> {
 /// Reads the log of a pool that was not closed, and changes nothing.
 pub(crate) fn verify(path: &Path, last: &Last) -> Result<Recovered> {
     let device = Box::new(open(path, last)?);
-    let sessions = Sessions::find(&*device, last);
-    Ok(Backlog::read(device, sessions, last)?.recovered())
+    let mut sessions = Sessions::find(&*device, last);
+    let read = Backlog::read(device, &mut sessions, last, Trust::Records)?;
+    Ok(read.recovered())
 }

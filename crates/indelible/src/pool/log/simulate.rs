@@ -305,8 +305,9 @@ impl LogDevice for Disk {
         })
     }
 
-    fn touch(&self, slot: usize) -> Result<()> {
-        let words = slot * SEGMENT_WORDS..(slot + 1) * SEGMENT_WORDS;
+    fn touch(&self, slot: usize, words: Range<usize>) -> Result<()> {
+        let begin = slot * SEGMENT_WORDS;
+        let words = begin + words.start..begin + words.end;
         self.failing(|sim| {
             sim.log.touch(words);
             Ok(())

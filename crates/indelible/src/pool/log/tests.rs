@@ -2,6 +2,7 @@
 
 use super::apply::{Applier, PAGE_BYTES, SUPERBLOCK_WORDS};
 use super::device::DataFile;
+use super::footer::{EXTENT_WORDS, Index};
 use super::record::{self, Encoded, Header, Identity, Record, SEGMENT_WORDS, Session, runs};
 use super::simulate::{Met, trial};
 use crate::Result;
@@ -117,6 +118,9 @@ fn whatever_a_power_cut_leaves_of_the_disk_nothing_acknowledged_is_missing() {
         all.lost += met.lost;
         all.reused += met.reused;
         all.continued += met.continued;
+        all.footers += met.footers;
+        all.late += met.late;
+        all.damaged += met.damaged;
     }
     println!("{all:?}");
     // The trials meet what they are for.
@@ -128,9 +132,36 @@ fn whatever_a_power_cut_leaves_of_the_disk_nothing_acknowledged_is_missing() {
         all.lost,
         all.reused,
         all.continued,
+        all.footers,
+        all.late,
     ] {
         assert!(count > trials / 4, "{all:?}");
     }
+    assert!(all.damaged > trials / 20, "{all:?}");
+}
+
+#[test]
+fn an_index_finds_the_records_of_each_extent_in_their_order() {
+    let batch = |place: u64, words: usize| {
+        let mut payload = vec![place | (words as u64) << 40];
+        payload.resize(1 + words, 0);
+        payload
+    };
+    let mut pairs = Vec::new();
+    // Two runs in one extent and one in another; a run that goes on in the next extent; one far away.
+    let two = [batch(5, 2), batch(9, 1), batch(3 * EXTENT_WORDS, 1)].concat();
+    super::footer::note(600, &two, &mut pairs);
+    super::footer::note(700, &batch(EXTENT_WORDS - 1, 2), &mut pairs);
+    super::footer::note(131_000, &batch(5, 1), &mut pairs);
+    super::footer::note(131_010, &batch(100_000 * EXTENT_WORDS, 1), &mut pairs);
+    let index = Index::of(pairs);
+    assert!(index.extents().eq([0, 1, 3, 100_000]));
+    let records = |extent| index.records_of(extent).collect::<Vec<_>>();
+    assert_eq!(records(0), [600, 700, 131_000]);
+    assert_eq!(records(1), [700]);
+    assert_eq!(records(2), [0; 0]);
+    assert_eq!(records(3), [600]);
+    assert_eq!(records(100_000), [131_010]);
 }
 
 /// A pool's file in memory.

@@ -2,9 +2,9 @@
 //! first, and the rest behind the scenes. So an open does not wait for them.
 //!
 //! Extents for which the log has words are mapped as memory that is absent. A thread that touches a page there waits until the thread
-//! `indelible-recovery` has provided the extent: read from the file, with the words of the log put over it, in their order. The
-//! applier may write words into the file meanwhile. They are the log's own, or later ones of an extent that somebody has touched before and
-//! that is therefore present.
+//! `indelible-recovery` has provided it: read from the file, with the words of the log put over it, in their order. Who touches an extent first
+//! gets the piece around the page, and the rest comes later. The applier may write words into the file meanwhile. They are the log's own, or later
+//! ones of a page that somebody has touched before and that is therefore present; pages that are present are left as they are.
 //!
 //! Where the system cannot do this, all words get into the image before the open returns.
 
@@ -26,12 +26,16 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Runs of words that an open puts into the image itself: at most about two milliseconds, even if each lies in a page of its own.
-const RUNS_AT_ONCE: usize = 1000;
+/// Words of records that an open puts into the image itself: at most about two milliseconds, even if every other one lies in a page of its own.
+const WORDS_AT_ONCE: u64 = 2000;
 
 /// For so long only extents are provided that somebody waits for: the open is still at work, and needs the lock of the address space,
 /// which is held while pages are provided.
 const HEAD_START: Duration = Duration::from_millis(20);
+
+/// Bytes that who touches an extent first waits for: a twentieth of the time that all of it takes.
+const PIECE_BYTES: u64 = 64 << 10;
+const _: () = assert!(EXTENT_BYTES.is_multiple_of(PIECE_BYTES) || cfg!(feature = "small"));
 
 /// How often an extent is tried again that the file could not be read for, and the time between.
 const TRIES: usize = 10;
@@ -70,8 +74,10 @@ struct Provider {
     backlog: Arc<Backlog>,
     file: File,
     base: usize,
-    /// Extents that are not present.
+    /// Extents that are not wholly present.
     left: BTreeSet<u64>,
+    /// Those of them of which a part is.
+    begun: BTreeSet<u64>,
     stop: Arc<AtomicBool>,
     /// The words of an extent.
     contents: Vec<u8>,
@@ -82,9 +88,9 @@ impl Mapping {
     pub(in crate::pool) fn complete(&self, backlog: &Arc<Backlog>) -> Result<()> {
         let mut extents = backlog.extents();
         if extents.remove(&0) {
-            self.complete_now(backlog, 0);
+            self.complete_now(backlog, 0)?;
         }
-        if backlog.runs() > RUNS_AT_ONCE {
+        if backlog.payload() > WORDS_AT_ONCE {
             match self.complete_later(backlog, &extents) {
                 Ok(()) => return Ok(()),
                 Err(error) => {
@@ -96,19 +102,19 @@ impl Mapping {
             }
         }
         for extent in extents {
-            self.complete_now(backlog, extent);
+            self.complete_now(backlog, extent)?;
         }
         Ok(())
     }
 
-    fn complete_now(&self, backlog: &Backlog, extent: u64) {
+    fn complete_now(&self, backlog: &Backlog, extent: u64) -> Result<()> {
         // The words are in the log already.
         let pm = Pm::new(Medium::Process);
         backlog.words_of(extent, |at, value| {
             // SAFETY: the backlog has words of the pool only, whose bytes are mapped, and which consist of atomics.
             let cell: &Cell = unsafe { &*self.base.add(at as usize * 8).cast_const().cast() };
             pm.store(cell, value);
-        });
+        })
     }
 
     fn complete_later(&self, backlog: &Arc<Backlog>, extents: &BTreeSet<u64>) -> Result<()> {
@@ -133,6 +139,7 @@ impl Mapping {
             file,
             base: self.base as usize,
             left: extents.clone(),
+            begun: BTreeSet::new(),
             stop: Arc::clone(&self.late.stop),
             contents: vec![0; EXTENT_BYTES as usize],
         };
@@ -180,7 +187,10 @@ impl Provider {
         let begin = Instant::now();
         while !self.stop.load(Ordering::Relaxed) {
             let touched = self.absent.next();
-            let rest = HEAD_START.saturating_sub(begin.elapsed());
+            let mut rest = HEAD_START.saturating_sub(begin.elapsed());
+            if self.backlog.held().is_held() {
+                rest = rest.max(Duration::from_millis(1));
+            }
             if touched.is_none() && !rest.is_zero() && !self.left.is_empty() {
                 self.absent.wait(rest);
                 continue;
@@ -192,52 +202,60 @@ impl Provider {
                     None => return,
                 },
             };
-            let at = self.address_of(extent);
-            if self.left.remove(&extent) {
-                self.provide(extent, at);
+            let begin = extent * EXTENT_BYTES;
+            if let Some(at) = touched
+                && self.left.contains(&extent)
+                && self.begun.insert(extent)
+            {
+                // A part, so that the thread does not wait for the rest. The next one that touches an absent page gets all of it.
+                let at = (at.addr() - self.base) as u64 / PIECE_BYTES * PIECE_BYTES;
+                self.provide(at..at + PIECE_BYTES);
+            } else if self.left.remove(&extent) {
+                self.provide(begin..begin + EXTENT_BYTES);
             } else {
                 // It was provided after the thread had touched it, and before it waited.
                 self.absent
-                    .wake(at..at.wrapping_byte_add(EXTENT_BYTES as usize));
+                    .wake(self.address_of(begin)..self.address_of(begin + EXTENT_BYTES));
             }
         }
     }
 
-    fn address_of(&self, extent: u64) -> *mut c_void {
-        std::ptr::with_exposed_provenance_mut(self.base + (extent * EXTENT_BYTES) as usize)
+    fn address_of(&self, byte: u64) -> *mut c_void {
+        std::ptr::with_exposed_provenance_mut(self.base + byte as usize)
     }
 
-    fn provide(&mut self, extent: u64, at: *mut c_void) {
+    /// Provides the pages there that are absent.
+    fn provide(&mut self, bytes: Range<u64>) {
         for attempt in 1.. {
-            let Err(errno) = self.try_to_provide(extent, at) else {
+            let Err(errno) = self.try_to_provide(&bytes) else {
                 return;
             };
             if attempt < TRIES {
                 std::thread::sleep(TIME_BETWEEN_TRIES);
                 continue;
             }
-            tracing::error!(%errno, extent, "an extent could not be read after a crash; who touches it is ended by a signal");
+            tracing::error!(%errno, at = bytes.start, "the pool's file could not be read after a crash; who touches the place is ended by a signal");
+            let at = self.address_of(bytes.start)..self.address_of(bytes.end);
             // As after an error in reading a page of a mapped file: there is nothing that could be shown.
-            // SAFETY: the extent belongs to the pool's range, and was absent, so that nothing has been read from it.
+            // SAFETY: the bytes belong to the pool's range. What is present of them is lost, but cannot be read any more, as what is absent.
             let _ = unsafe {
                 system::map_anonymous(
-                    at,
-                    EXTENT_BYTES as usize,
+                    at.start,
+                    (bytes.end - bytes.start) as usize,
                     ProtFlags::empty(),
                     ANONYMOUS | MapFlags::FIXED,
                 )
             };
-            return self
-                .absent
-                .wake(at..at.wrapping_byte_add(EXTENT_BYTES as usize));
+            return self.absent.wake(at);
         }
     }
 
-    fn try_to_provide(&mut self, extent: u64, at: *mut c_void) -> rustix::io::Result<()> {
-        let read =
-            |contents: &mut [u8]| system::read_at(&self.file, contents, extent * EXTENT_BYTES);
-        self.backlog.complete(extent, &mut self.contents, read)?;
+    fn try_to_provide(&mut self, bytes: &Range<u64>) -> rustix::io::Result<()> {
+        let at = self.address_of(bytes.start);
+        let contents = &mut self.contents[..(bytes.end - bytes.start) as usize];
+        let read = |contents: &mut [u8]| system::read_at(&self.file, contents, bytes.start);
+        self.backlog.complete(bytes.start, contents, read)?;
         // SAFETY: the extent was registered.
-        unsafe { self.absent.provide(at, &self.contents) }
+        unsafe { self.absent.provide(at, contents) }
     }
 }

@@ -15,12 +15,14 @@ use crate::concurrency::sync::lock;
 use crate::pmem::Cell;
 use crate::pmem::journal::{MOST_WORDS, Sink, Word};
 use crate::pool::layout::{COPY_BYTES, EXTENT_BYTES};
-use crate::pool::log::device::DataFile;
-use crate::pool::log::record::SEGMENT_BYTES;
-use crate::pool::log::{Backlog, Last, Log, recover};
+use crate::pool::log::device::{DataFile, LogDevice};
+use crate::pool::log::footer::Footer;
+use crate::pool::log::record::{HEADER_WORDS, Header, SEGMENT_BYTES, SEGMENT_WORDS};
+use crate::pool::log::{Backlog, Beginning, Last, Log, recover};
 use crate::pool::superblock::{Copy, Promise, Superblock};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Words of the pool's file: the superblocks, a whole page for words, and a part of another one.
 pub(super) const DATA_WORDS: usize = FIRST_WORD.next_multiple_of(512) + 512 + 200;
@@ -44,6 +46,12 @@ pub struct Met {
     pub reused: u64,
     /// Sessions that began with records of earlier ones.
     pub continued: u64,
+    /// Segments that got a footer, apart from those of the log's threads.
+    pub footers: u64,
+    /// Sessions that had batches before they had begun.
+    pub late: u64,
+    /// Segments that were damaged, and that was noticed or did not matter.
+    pub damaged: u64,
 }
 
 /// The pool as the trial knows it.
@@ -55,9 +63,15 @@ struct Trial {
     /// What the file was when the session began, and the batches since.
     base: Vec<u64>,
     batches: Vec<Vec<Word>>,
+    /// The session's generation.
+    batches_of: u64,
     acknowledged: usize,
     /// The log has failed in this session, and takes no batches any more.
     has_failed: bool,
+    /// The log has begun in this session.
+    has_begun: bool,
+    /// The disk has changed something in the log by itself.
+    is_damaged: bool,
     /// The pool has become shorter in this session, and does not become longer before the next one.
     has_shrunk: bool,
     /// What the next session begins with.
@@ -96,8 +110,11 @@ pub fn trial(seed: u64) -> Result<Met, String> {
         image: vec![0; DATA_WORDS],
         base: Vec::new(),
         batches: Vec::new(),
+        batches_of: 1,
         acknowledged: 0,
         has_failed: false,
+        has_begun: true,
+        is_damaged: false,
         has_shrunk: false,
         backlog: None,
         met: Met::default(),
@@ -107,14 +124,25 @@ pub fn trial(seed: u64) -> Result<Met, String> {
     };
     let created = trial.write_superblock();
     created.map_err(|error| error.to_string())?;
-    for _ in 0..4 {
-        let end = trial.session();
+    let is_short = trial.random.one_in(4);
+    let sessions = if is_short { 10 } else { 4 };
+    for session in 1..=sessions {
+        // Some end again and again before they have done anything.
+        let calls = if is_short && session % 3 > 0 {
+            25
+        } else {
+            1210
+        };
+        let end = trial.session(calls);
         match end {
             End::Closed => {}
             End::Died => trial.met.deaths += 1,
             End::Cut => trial.met.cuts += 1,
         }
         trial.disk.restart();
+        if session == sessions {
+            trial.damage();
+        }
         trial.recover(&end)?;
     }
     Ok(trial.met)
@@ -141,18 +169,30 @@ impl Trial {
     }
 
     /// Opens the pool, works, and ends somehow.
-    fn session(&mut self) -> End {
+    fn session(&mut self, calls: u64) -> End {
+        let calls = self.random.below(calls);
+        let fails = [0, 0, 100, 30][self.random.below(4) as usize];
+        self.disk.with(|sim| {
+            sim.calls_left = 2 + calls;
+            sim.fails = fails;
+        });
+        if let Some(backlog) = self.backlog.clone()
+            && backlog.make_durable().is_err()
+        {
+            // The session has not begun. What was found may be lost that nobody has waited for.
+            self.has_begun = false;
+            self.superblock.clean = false;
+            return self.end();
+        }
         self.superblock.generation += 1;
         self.superblock.sequence += 1;
         self.superblock.clean = false;
         self.superblock.earlier = self.backlog.as_ref().map_or(0, |it| it.generation());
-        let calls = self.random.below(1200);
-        let fails = [0, 0, 100, 30][self.random.below(4) as usize];
-        self.disk.with(|sim| {
-            sim.calls_left = 10 + calls;
-            sim.fails = fails;
-        });
         let _ = self.work();
+        self.end()
+    }
+
+    fn end(&mut self) -> End {
         let (is_off, dies) = (
             self.disk.with(|sim| sim.is_off),
             self.superblock.clean || self.random.one_in(2),
@@ -175,10 +215,20 @@ impl Trial {
         // Until the superblock is written, the file is the last session's.
         let before = (self.superblock.generation, self.superblock.sequence);
         self.batches.clear();
+        self.batches_of = self.superblock.generation;
         self.acknowledged = 0;
         self.has_failed = false;
+        self.has_begun = false;
         self.has_shrunk = false;
         self.base.clone_from(&self.image);
+        let beginning = Beginning::default();
+        let mut kept = 0;
+        if self.backlog.is_some() {
+            // The session begins late: some batches come before it.
+            kept = self.random.below(5) as usize * self.random.below(2) as usize;
+            (0..kept).for_each(|_| _ = self.append(&beginning, false));
+            self.met.late += u64::from(kept > 0);
+        }
         self.write_superblock()?;
         debug_assert_eq!(before.0, self.superblock.generation);
         let length = self.words();
@@ -193,11 +243,15 @@ impl Trial {
         self.met.continued += u64::from(backlog.is_some());
         let log = Log::begin(identity, length as u64, device, data, backlog)?;
         let first = log.appended() / SEGMENT_BYTES;
-        let mut positions = Vec::new();
+        let log = Arc::new(log);
+        beginning.end(Ok(Arc::clone(&log)));
+        log.expect_sound()?;
+        self.has_begun = true;
+        let mut positions = vec![log.appended(); kept];
         let is_lazy = self.random.one_in(2);
         for _ in 0..self.random.below(300) {
             match self.random.below(10) {
-                0..5 => positions.push(self.append(&log)),
+                0..5 => positions.push(self.append(&*log, true)),
                 5 if !positions.is_empty() => {
                     let at = self.random.below(positions.len() as u64) as usize;
                     log.wait_for(positions[at])?;
@@ -209,7 +263,8 @@ impl Trial {
                 }
                 7 if !is_lazy => drop(log.tend_segments()? || log.tend_records()?),
                 // Another thread may append between the steps of the applier.
-                7 => self.apply_one_segment(&log)?,
+                7 if self.random.one_in(2) => self.apply_one_segment(&log)?,
+                7 => self.met.footers += u64::from(log.write_footer()?),
                 8 if !is_lazy && self.random.one_in(4) => {
                     log.drain()?;
                     self.acknowledged = positions.len();
@@ -240,10 +295,10 @@ impl Trial {
     }
 
     /// Appends a batch, which has the number of the batch in its first word.
-    fn append(&mut self, log: &Log) -> u64 {
+    fn append(&mut self, log: &dyn Sink, may_resize: bool) -> u64 {
         let number = self.batches.len() as u64 + 1;
         let mut batch = vec![(FIRST_WORD as u64, self.superblock.generation << 32 | number)];
-        if self.random.one_in(6) {
+        if may_resize && self.random.one_in(6) {
             // The pool grows, say: one copy of the superblock changes in this batch, and the other in the next one or later.
             self.superblock.sequence += 1;
             self.has_shrunk |= self.random.one_in(4);
@@ -275,6 +330,30 @@ impl Trial {
         position
     }
 
+    /// Changes a word of a segment that has a footer, as a disk does that does not keep what it was given. (What lies behind the place up to which the log
+    /// was on the disk for certain could not be told from what a power cut leaves.)
+    fn damage(&mut self) {
+        let slot = self.random.below(SEGMENTS as u64) as usize;
+        let segment = self.disk.segment(slot);
+        let footer = Header::read(segment)
+            .and_then(|it| Footer::read(&it.session.identity, segment, it.ordinal));
+        if footer.is_none() {
+            return;
+        }
+        let word = self.random.below((SEGMENT_WORDS - HEADER_WORDS) as u64) as usize;
+        let at = slot * SEGMENT_WORDS + HEADER_WORDS + word;
+        let flipped = 1 << self.random.below(64);
+        self.disk.with(|sim| {
+            sim.log.durable[at] ^= flipped;
+            sim.log.current[at].fetch_xor(flipped, Ordering::Relaxed);
+        });
+        if !self.disk.is_shared {
+            self.disk.log[at].fetch_xor(flipped, Ordering::Relaxed);
+        }
+        self.is_damaged = true;
+        self.met.damaged += 1;
+    }
+
     /// Recovers the pool after whatever has happened, perhaps in several attempts, and looks at what is there.
     fn recover(&mut self, mut end: &End) -> Result<(), String> {
         loop {
@@ -289,6 +368,9 @@ impl Trial {
                 }
                 Err(error) => {
                     if !self.disk.with(|sim| sim.is_off) {
+                        if self.is_damaged {
+                            return Ok(());
+                        }
                         return Err(format!("no recovery: {error}"));
                     }
                     self.met.recoveries_cut += 1;
@@ -328,22 +410,26 @@ impl Trial {
     }
 
     /// What the pool has: the file, and the words that are not in it yet.
-    fn state(&self) -> Vec<u64> {
+    fn state(&self) -> Result<Vec<u64>> {
         let mut words = self.disk.with(|sim| sim.data.read(0..DATA_WORDS));
         if let Some(backlog) = &self.backlog {
             for extent in backlog.extents() {
-                backlog.words_of(extent, |at, value| words[at as usize] = value);
+                backlog.words_of(extent, |at, value| words[at as usize] = value)?;
             }
         }
-        words
+        Ok(words)
     }
 
     /// Compares the file with what the batches make of it.
     fn compare(&mut self, found: &Superblock, end: &End) -> Result<(), String> {
-        let mut file = self.state();
+        let mut file = match self.state() {
+            // It was noticed.
+            Err(_) if self.is_damaged => return Ok(()),
+            state => state.map_err(|error| error.to_string())?,
+        };
         let mark = file[FIRST_WORD];
         let generation = self.superblock.generation;
-        let count = if mark >> 32 == generation {
+        let count = if mark >> 32 == self.batches_of {
             mark as u32 as usize
         } else {
             0
@@ -355,7 +441,8 @@ impl Trial {
                 self.acknowledged
             ));
         }
-        let loses_nothing = *end == End::Died && self.disk.is_shared && !self.has_failed;
+        let is_sound = self.has_begun && !self.has_failed && !self.is_damaged;
+        let loses_nothing = *end == End::Died && self.disk.is_shared && is_sound;
         if loses_nothing && count != self.batches.len() {
             return Err("the process died, and a batch is missing".into());
         }

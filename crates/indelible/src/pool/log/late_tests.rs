@@ -1,0 +1,209 @@
+//! What is right after a crash while nothing goes on behind the scenes: no extent is provided that nobody touches, no session has begun, and
+//! nothing is applied.
+
+use super::held::HOLD;
+use super::record::{HEADER_WORDS, SEGMENT_BYTES};
+use crate::{Durability, Error, Kind, Map, Pool, PoolOptions};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const INTERVAL: Durability = Durability::Interval(Duration::from_millis(10));
+const RECORDS: u64 = 6000;
+
+fn key(i: u64) -> u64 {
+    i.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+fn log_of(path: &Path) -> PathBuf {
+    super::log_path(path)
+}
+
+/// What a process leaves that dies now, in another place.
+fn after_death(path: &Path, name: &str) -> PathBuf {
+    let copy = path.with_file_name(name);
+    std::fs::copy(log_of(path), log_of(&copy)).unwrap();
+    std::fs::copy(path, &copy).unwrap();
+    copy
+}
+
+/// A pool whose process has died with a log of many segments.
+fn crashed(directory: &Path, kind: Kind, durability: Durability) -> PathBuf {
+    let path = directory.join("first.pool");
+    let mut options = PoolOptions::new();
+    options.durability(durability).log_anywhere(true);
+    let pool = options.create(&path).unwrap();
+    let map = pool.map_with::<u64, u64>("m", kind).unwrap();
+    let all: Vec<(u64, u64)> = (0..RECORDS).map(|i| (key(i), i)).collect();
+    for some in all.chunks(500) {
+        map.insert_batch(some).unwrap();
+    }
+    pool.sync().unwrap();
+    // Until the last footers are there.
+    std::thread::sleep(Duration::from_millis(50));
+    let copy = after_death(&path, "second.pool");
+    drop(map);
+    pool.close().unwrap();
+    copy
+}
+
+/// Opens a pool whose work behind the scenes is held up until the flag is cleared.
+fn open_held(path: &Path) -> (Pool, Arc<AtomicBool>) {
+    let hold = Arc::new(AtomicBool::new(true));
+    HOLD.set(Some(Arc::clone(&hold)));
+    let pool = PoolOptions::new().log_anywhere(true).open(path);
+    HOLD.set(None);
+    (pool.unwrap(), hold)
+}
+
+fn assert_holds(map: &Map<u64, u64>, records: u64) {
+    (0..records).for_each(|i| assert_eq!(map.get(key(i)).unwrap(), Some(i), "record {i}"));
+    assert_eq!(map.get(key(records)).unwrap(), None);
+    let mut expected: Vec<(u64, u64)> = (0..records).map(|i| (key(i), i)).collect();
+    expected.sort_unstable();
+    assert!(map.iter().map(Result::unwrap).eq(expected.iter().copied()));
+    let part = expected[expected.len() / 2].0..;
+    let found = map.range(part).unwrap().rev().map(Result::unwrap);
+    assert!(found.eq(expected[expected.len() / 2..].iter().rev().copied()));
+    assert_eq!(map.len().unwrap(), records);
+}
+
+#[test]
+fn lookups_ranges_and_writes_are_right_while_nothing_goes_on_behind_the_scenes() {
+    for &kind in Kind::all() {
+        for durability in [Durability::PowerLoss, INTERVAL] {
+            let directory = tempfile::tempdir().unwrap();
+            let path = crashed(directory.path(), kind, durability);
+            let (pool, hold) = open_held(&path);
+            let map = pool.open_map::<u64, u64>("m").unwrap();
+            assert_eq!(map.get(key(RECORDS / 2)).unwrap(), Some(RECORDS / 2));
+            assert_holds(&map, RECORDS);
+            let (has_begun, _) = pool.core().behind_the_scenes();
+            assert!(!has_begun, "readers need no session");
+            // A process that dies now has changed nothing.
+            let second = after_death(&path, "third.pool");
+            for i in RECORDS..RECORDS + 100 {
+                assert_eq!(map.insert(key(i), i).unwrap(), None);
+            }
+            assert_eq!(map.insert(key(3), 4).unwrap(), Some(3));
+            assert_eq!(map.insert(key(3), 3).unwrap(), Some(4));
+            let (has_begun, has_backlog) = pool.core().behind_the_scenes();
+            assert!(has_begun);
+            // A log that is mostly padding is applied rather than made longer.
+            assert!(has_backlog || durability == Durability::PowerLoss);
+            assert_holds(&map, RECORDS + 100);
+            // Two sessions now, and the older one is not applied.
+            let third = after_death(&path, "fourth.pool");
+            for (path, records) in [(second, RECORDS), (third, RECORDS + 100)] {
+                let (pool, hold) = open_held(&path);
+                let map = pool.open_map::<u64, u64>("m").unwrap();
+                assert_holds(&map, records);
+                hold.store(false, Ordering::Relaxed);
+                map.insert(key(records), records).unwrap();
+                drop(map);
+                pool.close().unwrap();
+                assert!(!log_of(&path).exists());
+                let pool = Pool::open(&path).unwrap();
+                assert_holds(&pool.open_map("m").unwrap(), records + 1);
+            }
+            hold.store(false, Ordering::Relaxed);
+            assert_eq!(pool.check(), [""; 0]);
+            drop(map);
+            pool.close().unwrap();
+            let pool = Pool::open(&path).unwrap();
+            assert_holds(&pool.open_map("m").unwrap(), RECORDS + 100);
+        }
+    }
+}
+
+#[test]
+fn writers_wait_for_the_session_and_readers_do_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = crashed(directory.path(), Kind::LbTree, Durability::PowerLoss);
+    let (pool, _hold) = open_held(&path);
+    let map = pool.open_map::<u64, u64>("m").unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let map = &map;
+            scope.spawn(move || {
+                for i in (thread..RECORDS).step_by(4) {
+                    assert_eq!(map.get(key(i)).unwrap(), Some(i));
+                    let new = RECORDS + i;
+                    if i % 20 == thread {
+                        assert_eq!(map.insert(key(new), new).unwrap(), None);
+                        assert_eq!(map.get(key(new)).unwrap(), Some(new));
+                    }
+                }
+            });
+        }
+    });
+    pool.sync().unwrap();
+    let copy = after_death(&path, "third.pool");
+    let again = Pool::open(&copy).unwrap();
+    let again = again.open_map::<u64, u64>("m").unwrap();
+    for i in 0..2 * RECORDS {
+        let expected = map.get(key(i)).unwrap();
+        assert_eq!(again.get(key(i)).unwrap(), expected);
+        assert_eq!(
+            expected.is_some(),
+            i < RECORDS || i % 20 < 4 && i % 4 == i % 20
+        );
+    }
+}
+
+#[test]
+fn a_session_that_cannot_begin_takes_no_writes_and_loses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = crashed(directory.path(), Kind::LbTree, INTERVAL);
+    let (pool, _hold) = open_held(&path);
+    let map = pool.open_map::<u64, u64>("m").unwrap();
+    let kept = directory.path().join("kept");
+    std::fs::rename(log_of(&path), &kept).unwrap();
+    std::fs::write(log_of(&path), vec![7; SEGMENT_BYTES as usize]).unwrap();
+    for _ in 0..2 {
+        let refused = map.insert(key(RECORDS), 1);
+        assert!(matches!(refused, Err(Error::LogFailed(_))), "{refused:?}");
+        assert!(matches!(pool.sync(), Err(Error::LogFailed(_))));
+        assert_holds(&map, RECORDS);
+    }
+    drop(map);
+    assert!(matches!(pool.close(), Err(Error::LogFailed(_))));
+    std::fs::rename(&kept, log_of(&path)).unwrap();
+    let pool = Pool::open(&path).unwrap();
+    assert_holds(&pool.open_map("m").unwrap(), RECORDS);
+}
+
+#[test]
+fn a_damaged_record_in_a_segment_with_a_footer_is_an_error_and_never_a_wrong_value() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = crashed(directory.path(), Kind::LbTree, INTERVAL);
+    assert!(PoolOptions::new().verify_log(&path).is_ok());
+    // The first record of the sixth segment.
+    let at = 5 * SEGMENT_BYTES as usize + HEADER_WORDS * 8 + 3 * 8;
+    let mut bytes = std::fs::read(log_of(&path)).unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(log_of(&path), &bytes).unwrap();
+    let verified = PoolOptions::new().verify_log(&path);
+    assert!(matches!(verified, Err(Error::Damaged(_))), "{verified:?}");
+    for _ in 0..2 {
+        let pool = PoolOptions::new().log_anywhere(true).open(&path).unwrap();
+        let map = pool.open_map::<u64, u64>("m").unwrap();
+        let mut errors = 0;
+        for i in 0..RECORDS {
+            match map.get(key(i)) {
+                Ok(found) => assert_eq!(found, Some(i)),
+                Err(Error::Damaged(_)) => errors += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(errors > 0);
+        assert!(
+            map.iter()
+                .any(|record| matches!(record, Err(Error::Damaged(_))))
+        );
+        map.insert(key(RECORDS), 1).unwrap_err();
+        drop(map);
+        pool.close().unwrap_err();
+    }
+}
