@@ -167,17 +167,19 @@ impl Backlog {
         )))
     }
 
-    /// Where words of records may not be on the disk yet: from the place up to which the log was, to its end.
+    /// Where words may not be on the disk yet: from the place up to which the log was, to its end, and the headers from there on, also those of segments
+    /// without records. (If a header could not be synced, the session that wrote it has never used the segment. But it is found by it, and named as
+    /// the earlier one by the next.)
     fn doubtful_of(&self, newest: &Part) -> Vec<(usize, Range<usize>)> {
         let generation = newest.identity.generation;
         let end = self.end.filter(|end| end.0 == generation);
         let (from, to) = (newest.durable, end.map_or(0, |end| end.1));
         let segments = newest.segments.range(from / SEGMENT_BYTES..);
-        let words = segments.map(|(&ordinal, &slot)| {
+        let places = segments.flat_map(|(&ordinal, &slot)| {
             let from = word_in(from, ordinal).max(HEADER_WORDS);
-            (slot, from..word_in(to, ordinal))
+            [(slot, 0..1), (slot, from..word_in(to, ordinal))]
         });
-        words.filter(|(_, words)| !words.is_empty()).collect()
+        places.filter(|(_, words)| !words.is_empty()).collect()
     }
 
     fn add(&mut self, wanted: &Wanted, scanned: Scanned, last: &Last) -> Result<()> {

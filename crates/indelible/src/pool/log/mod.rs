@@ -37,6 +37,10 @@
 //!   a write that the power cut tears cannot damage it.
 //! - I6. If a sync or a write fails, the pool takes no more writes. A failed sync is not repeated: the kernel may have marked the pages
 //!   as clean, and then a second sync succeeds without having written them.
+//! - I7. A segment gets its footer when all of its records are on the disk, in sectors that have nothing else. So a footer that is whole says
+//!   that the log was on the disk up to the segment's end.
+//! - I8. After a crash nothing is written, neither into the log nor into the pool's file, before the records that count are on the disk, and
+//!   no operation that writes returns before the new session has begun.
 
 mod apply;
 mod background;
