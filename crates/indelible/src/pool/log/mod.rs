@@ -219,10 +219,14 @@ impl Log {
         data: Box<dyn DataFile>,
         backlog: Option<Arc<Backlog>>,
     ) -> Result<Self> {
+        // If the backlog is applied now, its oldest segment is used first: as long as the new session has no segment, what is left of it counts, and
+        // to apply that again does harm unless it is the end (I4).
+        let left: Vec<usize> = taken_by(backlog.as_deref()).to_vec();
         let backlog = Self::make_space(&*device, &*data, backlog)?;
         let taken = taken_by(backlog.as_deref());
         let unprepared = (0..device.segments())
-            .filter(|slot| !taken.contains(slot))
+            .filter(|slot| !left.contains(slot))
+            .chain(left.iter().copied().filter(|slot| !taken.contains(slot)))
             .collect();
         let mut applier = apply::Applier::new(&*data)?;
         let first = backlog.as_ref().map_or(0, |it| it.next_ordinal);
