@@ -92,7 +92,8 @@ impl Session {
 
     /// Begins the session behind the scenes.
     fn begin_later(self) -> Result<OpenLog> {
-        let (log, threads) = (Arc::<Beginning>::default(), Arc::default());
+        let log = Arc::new(Beginning::after(self.backlog.clone()));
+        let threads = Arc::default();
         let (begun, started) = (Arc::clone(&log), Arc::clone(&threads));
         let path = self.mapping.path().to_owned();
         let late = system::spawn("indelible-session", move || {

@@ -38,6 +38,9 @@ const READERS: usize = 8;
 /// Segments for each thread that reads the log, at least: a thread is not started for less.
 const SEGMENTS_PER_READER: usize = 4;
 
+/// Words of segments, by slot.
+type Places = Vec<(usize, Range<usize>)>;
+
 /// The records of earlier sessions.
 pub(crate) struct Backlog {
     device: Box<dyn LogDevice>,
@@ -61,7 +64,7 @@ pub(crate) struct Backlog {
     /// The pool's file has all words, and the segments may be used again.
     is_in_file: Mutex<bool>,
     /// Where segments may have words that are not on the disk yet, until they are.
-    doubtful: Mutex<Option<Vec<(usize, Range<usize>)>>>,
+    doubtful: Mutex<Option<Places>>,
     held: Held,
     /// A record that is not whole was to be put into the image.
     damage: OnceLock<String>,
@@ -170,7 +173,7 @@ impl Backlog {
     /// Where words may not be on the disk yet: from the place up to which the log was, to its end, and the headers from there on, also those of segments
     /// without records. (If a header could not be synced, the session that wrote it has never used the segment. But it is found by it, and named as
     /// the earlier one by the next.)
-    fn doubtful_of(&self, newest: &Part) -> Vec<(usize, Range<usize>)> {
+    fn doubtful_of(&self, newest: &Part) -> Places {
         let generation = newest.identity.generation;
         let end = self.end.filter(|end| end.0 == generation);
         let (from, to) = (newest.durable, end.map_or(0, |end| end.1));

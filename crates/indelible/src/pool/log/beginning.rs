@@ -13,7 +13,7 @@
 //! the pool takes no writes, as after any failure of its log.
 
 use super::held::Held;
-use super::{Bug, Log};
+use super::{Backlog, Bug, Log};
 use crate::concurrency::sync::lock;
 use crate::pmem::journal::{Sink, Word};
 use crate::pmem::planted::planted;
@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct Beginning {
     /// The log, or why there is none.
     log: OnceLock<std::result::Result<Arc<Log>, String>>,
+    /// What earlier sessions have left.
+    backlog: Option<Arc<Backlog>>,
     state: Mutex<State>,
     /// Somebody waits for the log, or it has begun.
     changed: Condvar,
@@ -43,6 +45,14 @@ impl Beginning {
     pub(crate) fn done(log: Arc<Log>) -> Self {
         Self {
             log: OnceLock::from(Ok(log)),
+            ..Self::default()
+        }
+    }
+
+    /// A log that continues this backlog.
+    pub(crate) fn after(backlog: Option<Arc<Backlog>>) -> Self {
+        Self {
+            backlog,
             ..Self::default()
         }
     }
@@ -112,6 +122,11 @@ impl Beginning {
 
 impl Sink for Beginning {
     fn append(&self, words: &[Word]) -> u64 {
+        // Who has stored them may have read what is wrong; they must not outlive the process.
+        let is_damaged = |backlog: &Arc<Backlog>| backlog.expect_whole().is_err();
+        if self.backlog.as_ref().is_some_and(is_damaged) {
+            return u64::MAX;
+        }
         if let Some(log) = self.log() {
             return log.append(words);
         }
