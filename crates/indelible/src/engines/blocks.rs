@@ -1,7 +1,7 @@
 //! The blocks of a map that needs blocks of many sizes: APEX and LOFT.
 //!
 //! A *block* is a piece of the pool that holds, for example, one data node, the slots of one inner node, or one bucket. Sizes are
-//! [`SMALLEST_BLOCK`] times a power of two. Each size has a [`Space`] of its own, which takes extents of 2 MiB from the pool and hands out
+//! multiples of [`SMALLEST_BLOCK`]. Each size has a [`Space`] of its own, which takes extents of 2 MiB from the pool and hands out
 //! their blocks. Blocks that were in use before the open are unknown until a link to them is followed and the block is *claimed*; when the
 //! sweep has followed all links, the other blocks of old extents are free.
 
@@ -10,7 +10,7 @@ use crate::pool::{Offset, PoolCore, Space, SpaceNeed};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Bytes of the smallest block; the others are powers of two of it.
+/// Bytes of the smallest block.
 pub(super) const SMALLEST_BLOCK: u64 = 256;
 
 /// Extents that the map would not need if its blocks lay densely at the front of the pool.
@@ -32,31 +32,46 @@ impl Surplus {
     }
 }
 
+/// [`SMALLEST_BLOCK`] times the first powers of two.
+pub(super) const fn doubling_sizes<const CLASSES: usize>() -> [u32; CLASSES] {
+    let mut sizes = [SMALLEST_BLOCK as u32; CLASSES];
+    let mut class = 1;
+    while class < CLASSES {
+        sizes[class] = 2 * sizes[class - 1];
+        class += 1;
+    }
+    sizes
+}
+
 /// One [`Space`] for each of `CLASSES` sizes of blocks, the smallest first.
 pub(super) struct Blocks<const CLASSES: usize> {
+    sizes: [u32; CLASSES],
     spaces: [Arc<Space>; CLASSES],
     core: Arc<PoolCore>,
     slot: usize,
 }
 
 impl<const CLASSES: usize> Blocks<CLASSES> {
-    /// The blocks of the map at `slot` of the catalog. Extents from before the open have not been swept.
-    pub(super) fn new(core: &Arc<PoolCore>, slot: usize) -> Self {
-        let sizes: [u32; CLASSES] = std::array::from_fn(|class| (SMALLEST_BLOCK as u32) << class);
+    /// The blocks of the map at `slot` of the catalog, of these sizes, which ascend. Extents from before the open have not been swept.
+    pub(super) fn new(core: &Arc<PoolCore>, slot: usize, sizes: [u32; CLASSES]) -> Self {
         Self {
+            sizes,
             spaces: core.spaces(slot, sizes),
             core: Arc::clone(core),
             slot,
         }
     }
 
+    fn class_of(&self, bytes: u64) -> Option<usize> {
+        let class = self.sizes.partition_point(|&size| u64::from(size) < bytes);
+        let is_size = |&size: &u32| u64::from(size) == bytes;
+        self.sizes.get(class).is_some_and(is_size).then_some(class)
+    }
+
     /// The space of blocks of `bytes`.
     fn space(&self, bytes: u64) -> &Space {
-        assert!(
-            bytes.is_power_of_two() && bytes >= SMALLEST_BLOCK,
-            "{bytes} bytes is no size of blocks"
-        );
-        &self.spaces[(bytes / SMALLEST_BLOCK).trailing_zeros() as usize]
+        let class = self.class_of(bytes);
+        &self.spaces[class.unwrap_or_else(|| panic!("{bytes} bytes is no size of blocks"))]
     }
 
     /// Allocates a block of `bytes`. Its contents are undefined.
@@ -125,8 +140,7 @@ impl<const CLASSES: usize> Blocks<CLASSES> {
     /// Size of the block at an offset that comes from the file; `None` if the map has no block there.
     pub(super) fn bytes_at(&self, offset: Offset) -> Option<u64> {
         let bytes = self.core.block_bytes_of(self.slot, offset)?;
-        let most = SMALLEST_BLOCK << (CLASSES - 1);
-        (bytes.is_power_of_two() && (SMALLEST_BLOCK..=most).contains(&bytes)).then_some(bytes)
+        self.class_of(bytes).map(|_| bytes)
     }
 
     /// Claims a block that a link from before the open leads to; `false` if the block is claimed already, or free.

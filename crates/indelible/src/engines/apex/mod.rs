@@ -111,7 +111,7 @@ pub use options::ApexOptions;
 use crate::concurrency::epochs::{self, Stamp};
 use crate::concurrency::records::{RecordCount, RecordLocks};
 use crate::concurrency::sync::lock;
-use crate::engines::blocks::Blocks;
+use crate::engines::blocks::{Blocks, doubling_sizes};
 use crate::engines::{Decision, Engine, Fact, Lookup, Ordered, Place, Report, Unread};
 use crate::kernels::{KeyLine, SimdLevel};
 use crate::pmem::geometry::sized;
@@ -210,7 +210,7 @@ impl Tree {
             limits: NodeLimits::of(options, format),
             base: core.base(),
             pm: core.pm(),
-            blocks: Blocks::new(core, slot),
+            blocks: Blocks::new(core, slot, doubling_sizes()),
             simd: SimdLevel::best(),
             locks: RecordLocks::new(LOCKS),
             count: RecordCount::default(),

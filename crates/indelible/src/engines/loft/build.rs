@@ -3,8 +3,8 @@
 use super::Index;
 use super::layout::{
     BUCKET_MARK, DATA_MARK, GROUP_LINES, INNER_MARK, KEY_BITS, LEAST_ROOT_LOG_PARTS, LINE,
-    LINE_SLOTS, MOST_LOG_PARTS, NO_CHILD, NO_LINK, SMALLEST_BLOCK, Slot, bare, block_bytes,
-    bucket_bytes, bucket_slots, inner_bytes, key_word, link_lines, slot_lines, state,
+    LINE_SLOTS, MOST_LOG_PARTS, NO_CHILD, NO_LINK, SIZES, Slot, bare, block_bytes, bucket_bytes,
+    bucket_slots, inner_bytes, key_word, link_lines, slot_lines, state,
 };
 use super::model::Model;
 use super::node::{Block, Bucket, Child, Inner, Node, range_of};
@@ -25,7 +25,7 @@ const MOST_OVERFLOW_PERCENT: usize = 6;
 const LEAST_TO_DIVIDE: usize = sized_in_tests(128, 32);
 
 /// Extents of a map from which on data nodes have blocks of all sizes: each size that is in use may have an extent that is mostly free.
-const EXTENTS_FOR_ALL_SIZES: u64 = sized_in_tests(32, 4) as u64;
+const EXTENTS_FOR_ALL_SIZES: u64 = 4;
 
 /// Records of which one part more is made where a range is divided because one line fits badly, as far as the smallest block has room for
 /// parts.
@@ -131,7 +131,7 @@ impl Index {
     pub(super) fn build_root(&self, records: &[Record], plan: &Plan<'_>) -> Result<Built<'_>> {
         let mut built = self.nothing_built();
         let bytes = (records.len() * size_of::<Slot>()) as u64 * plan.expansion / 100;
-        let has_all_sizes = plan.has_all_sizes || bytes >= EXTENTS_FOR_ALL_SIZES * EXTENT_BYTES;
+        let has_all_sizes = plan.has_all_sizes || need_all_sizes(bytes);
         let plan = &Plan {
             has_all_sizes,
             ..*plan
@@ -185,14 +185,15 @@ impl Index {
     /// Bytes of the block of a data node for so many records.
     pub(super) fn bytes_for(&self, records: usize, plan: &Plan<'_>) -> u64 {
         let slots = (records as u64 * plan.expansion / 100).max(1);
-        let mut bytes = SMALLEST_BLOCK;
-        while slot_lines(bytes) * (LINE_SLOTS as u64) < slots && bytes < self.options.data_bytes() {
-            bytes = match plan.has_all_sizes {
-                true => bytes * 2,
-                false => block_bytes(bytes + 1).min(self.options.data_bytes()),
-            };
-        }
-        bytes
+        let most = self.options.data_bytes();
+        let sizes = SIZES.iter().map(|&size| u64::from(size));
+        let is_used = |bytes: u64| match plan.has_all_sizes {
+            true => self.has_stepped_sizes || bytes.is_power_of_two(),
+            false => block_bytes(bytes) == bytes,
+        };
+        let mut sizes = sizes.filter(|&bytes| bytes < most && is_used(bytes));
+        let has_room = |&bytes: &u64| slot_lines(bytes) * LINE_SLOTS as u64 >= slots;
+        sizes.find(has_room).unwrap_or(most)
     }
 
     /// How one data node could hold the records, if that is better than to divide them.
@@ -504,6 +505,11 @@ impl Layout {
         }
         overflow
     }
+}
+
+/// Whether so many bytes of slots are enough for blocks of all sizes.
+pub(super) fn need_all_sizes(bytes: u64) -> bool {
+    bytes >= EXTENTS_FOR_ALL_SIZES * EXTENT_BYTES
 }
 
 /// Adds the records of some slots, with their states, that hold a key that is not removed.

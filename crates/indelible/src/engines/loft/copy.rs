@@ -35,6 +35,8 @@ impl<'a> Copies<'a> {
         }
         let pm = self.index.pm.named("loft.copy");
         let line_of = |slot: &Slot| std::ptr::from_ref(slot) as usize / LINE;
+        // Records of one line of the source go to neighbouring lines here, and by turns.
+        self.in_flight.sort_unstable_by_key(|copy| line_of(copy.0));
         let of_one_line = |a: &(&Slot, _), b: &(&Slot, _)| line_of(a.0) == line_of(b.0);
         for line in self.in_flight.chunk_by(of_one_line) {
             pm.flush(line[0].0);

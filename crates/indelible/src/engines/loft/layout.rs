@@ -25,8 +25,30 @@ use crate::pmem::Cell;
 use crate::pmem::exchange::Pair;
 use crate::pmem::geometry::sized;
 
-/// Sizes of blocks: up to 1 MiB.
-pub(super) const CLASSES: usize = sized(13, 5);
+/// Sizes of blocks: up to 1 MiB. The powers of two, and for data nodes from 1 KiB to 64 KiB three between two of them: a node that is a
+/// little too small for its records becomes a quarter larger, not twice as large.
+pub(super) const SIZES: [u32; sized(32, 6)] = {
+    let mut sizes = [SMALLEST_BLOCK as u32; sized(32, 6)];
+    let mut class = 1;
+    while class < sizes.len() {
+        let size = sizes[class - 1];
+        let power = 1 << size.ilog2();
+        let step = match power {
+            SMALLEST_STEPPED.. if (power as u64) < MOST_STEPPED => power / STEPS,
+            512 => power / 2,
+            _ => power,
+        };
+        sizes[class] = size + step;
+        class += 1;
+    }
+    sizes
+};
+/// Where the sizes with three between two powers of two begin.
+const SMALLEST_STEPPED: u32 = 1 << 10;
+/// And where they end.
+const MOST_STEPPED: u64 = sized(64 << 10, 1 << 10) as u64;
+/// Sizes from one power of two to the next.
+const STEPS: u32 = 4;
 /// Bytes of a cache line, and of a line of slots.
 pub(super) const LINE: u64 = 64;
 /// Slots in a line.
@@ -131,6 +153,7 @@ const _: () = {
     assert!(size_of::<InnerHeader>() == LINE as usize);
     assert!(size_of::<DataHeader>() == LINE as usize);
     assert!(size_of::<BucketHeader>() == size_of::<Slot>());
+    assert!(SIZES[SIZES.len() - 1] == sized(1 << 20, 4 << 10) as u32);
     assert!(std::mem::offset_of!(InnerHeader, moved_to) == 32);
     assert!(std::mem::offset_of!(DataHeader, low) == 8);
     assert!(std::mem::offset_of!(DataHeader, moved_to) == 56);
@@ -172,4 +195,23 @@ pub(super) fn bucket_bytes(level: u32) -> u64 {
 /// Slots of a bucket.
 pub(super) const fn bucket_slots(block_bytes: u64) -> u64 {
     block_bytes / 16 - 1
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_ascend_in_small_steps_and_have_all_that_are_asked_for() {
+        for pair in SIZES.windows(2) {
+            assert!(pair[0] < pair[1] && pair[1] <= 2 * pair[0], "{pair:?}");
+        }
+        assert!(SIZES.iter().all(|size| size % SMALLEST_BLOCK as u32 == 0));
+        let has = |bytes: u64| SIZES.contains(&(bytes as u32));
+        let most = u64::from(SIZES[SIZES.len() - 1]);
+        let powers = (8..).map(|log| 1 << log).take_while(|&size| size <= most);
+        assert!(powers.into_iter().all(has));
+        assert!((0..=MOST_LOG_PARTS).all(|log_parts| has(inner_bytes(log_parts))));
+        assert!((0..3).all(|level| has(bucket_bytes(level))));
+    }
 }

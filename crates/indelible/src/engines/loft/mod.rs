@@ -100,7 +100,9 @@ pub(crate) struct Index {
     place: Place,
     pm: Pm,
     options: LoftOptions,
-    blocks: Blocks<{ layout::CLASSES }>,
+    blocks: Blocks<{ layout::SIZES.len() }>,
+    /// Whether data nodes may have blocks of other sizes than powers of two: those of old maps have not.
+    has_stepped_sizes: bool,
     flight: Flight,
     simd: SimdLevel,
     locks: RecordLocks,
@@ -129,13 +131,14 @@ impl Changes {
 }
 
 impl Index {
-    fn new(place: &Place, options: LoftOptions) -> Self {
+    fn new(place: &Place, options: LoftOptions, format: u32) -> Self {
         let pm = place.core.pm();
         Self {
             place: place.clone(),
             pm,
             options,
-            blocks: Blocks::new(&place.core, place.slot),
+            blocks: Blocks::new(&place.core, place.slot, layout::SIZES),
+            has_stepped_sizes: format >= options::STEPPED_SIZES,
             flight: Flight::new(
                 pm,
                 place.core.base(),
@@ -173,15 +176,15 @@ impl Engine for Index {
     type Options = LoftOptions;
 
     fn format(place: &Place, options: &LoftOptions) -> Result<()> {
-        let index = Self::new(place, *options);
+        let index = Self::new(place, *options, options::STEPPED_SIZES);
         let root = index.build_empty_root()?;
         // Needs no flush: it lies in the line of the word that commits the entry.
         index.pm.store(index.root_cell(), root);
         Ok(())
     }
 
-    fn open(place: &Place, options: LoftOptions, _: u32) -> Result<Self> {
-        Ok(Self::new(place, options))
+    fn open(place: &Place, options: LoftOptions, format: u32) -> Result<Self> {
+        Ok(Self::new(place, options, format))
     }
 
     fn spaces(&self) -> &[Arc<Space>] {

@@ -80,8 +80,11 @@ impl LoftOptions {
     }
 }
 
+/// The version of the format from which on blocks have sizes between powers of two.
+pub(super) const STEPPED_SIZES: u32 = 2;
+
 impl EngineOptions for LoftOptions {
-    const FORMAT: u32 = 1;
+    const FORMAT: u32 = STEPPED_SIZES;
 
     const LIST: &'static [OptionInfo] = &[
         OptionInfo::new(
