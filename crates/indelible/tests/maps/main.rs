@@ -19,6 +19,7 @@ mod key_encodings;
 mod kinds;
 mod lbtree_counts;
 mod linearizable;
+mod loft_space;
 #[path = "../shared/lost.rs"]
 mod lost;
 mod lost_pages;

@@ -182,16 +182,20 @@ impl Index {
         self.build_inner(built, range, shape, records, plan)
     }
 
+    /// Whether data nodes below the largest have blocks of this size.
+    pub(super) fn is_used(&self, bytes: u64, plan: &Plan<'_>) -> bool {
+        match plan.has_all_sizes {
+            true => self.has_stepped_sizes || bytes.is_power_of_two(),
+            false => block_bytes(bytes) == bytes,
+        }
+    }
+
     /// Bytes of the block of a data node for so many records.
     pub(super) fn bytes_for(&self, records: usize, plan: &Plan<'_>) -> u64 {
         let slots = (records as u64 * plan.expansion / 100).max(1);
         let most = self.options.data_bytes();
         let sizes = SIZES.iter().map(|&size| u64::from(size));
-        let is_used = |bytes: u64| match plan.has_all_sizes {
-            true => self.has_stepped_sizes || bytes.is_power_of_two(),
-            false => block_bytes(bytes) == bytes,
-        };
-        let mut sizes = sizes.filter(|&bytes| bytes < most && is_used(bytes));
+        let mut sizes = sizes.filter(|&bytes| bytes < most && self.is_used(bytes, plan));
         let has_room = |&bytes: &u64| slot_lines(bytes) * LINE_SLOTS as u64 >= slots;
         sizes.find(has_room).unwrap_or(most)
     }

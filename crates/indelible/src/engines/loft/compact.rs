@@ -205,8 +205,11 @@ impl Index {
             }
             None => {
                 let records = self.records_of(node).len();
+                let plan = self.cold_plan(None);
                 let is_cold = records * 100 < node.slot_count * COLD_PERCENT;
-                is_cold && self.bytes_for(records, &self.cold_plan(None)) < node.block.bytes
+                let (bytes, now) = (self.bytes_for(records, &plan), node.block.bytes);
+                // A size that only larger maps have may be that of few blocks, and has an extent.
+                is_cold && bytes < now || bytes != now && !self.is_used(now, &plan)
             }
         }
     }

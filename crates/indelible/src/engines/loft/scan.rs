@@ -12,8 +12,9 @@
 
 use super::Index;
 use super::layout::{GROUP_LINES, LINE_SLOTS, bare, key_word, state, state_of};
-use super::node::{Node, load_move};
-use super::search::{closed_for_nothing, never_written};
+use super::node::{Kin, Node, load_move};
+use super::recover::keys_of;
+use super::search::{End, Spot, closed_for_nothing, never_written};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::sync::atomic::{AtomicU64, Ordering, fence};
@@ -41,8 +42,12 @@ impl Index {
             && buffer.end < wanted
         {
             let _pinned = epochs::pin();
-            let (node, (low, high)) = self.node_at(if UP { first } else { last })?;
-            let Some(node) = node else {
+            let next = if UP { first } else { last };
+            let Some(spot) = self.walk_in_tree(next)? else {
+                continue;
+            };
+            let (low, high) = keys_of(&spot, next)?;
+            let End::Node(node) = spot.end else {
                 *unread = rest::<UP>((first, last), if UP { high } else { low });
                 continue;
             };
@@ -150,6 +155,40 @@ impl Index {
         Ok(Read::Done)
     }
 
+    /// [`walk`](Self::walk), but not to the target of an inner node that is moved: that may have the keys of other children too, whose records
+    /// have not been copied yet. Finishes such a move, and returns `None`. The thread is pinned.
+    fn walk_in_tree(&self, key: u64) -> Result<Option<Spot<'_>>> {
+        let mut child = self.top();
+        let mut parent = None;
+        loop {
+            // SAFETY: the thread is pinned, and the child was loaded since from a link to it.
+            let end = match unsafe { child.kin() } {
+                Kin::Inner(inner) => {
+                    let index = inner.index(key);
+                    point();
+                    child = inner.child(index);
+                    parent = Some((inner, index));
+                    continue;
+                }
+                Kin::Untouched => {
+                    child = self.touch(parent)?;
+                    continue;
+                }
+                Kin::Closed => break,
+                Kin::Node(node) => End::Node(node),
+                Kin::Empty => End::Nothing,
+            };
+            return Ok(Some(Spot { end, parent }));
+        }
+        let moved = parent.and_then(|(inner, _)| load_move(&inner.moving));
+        let moved = moved.expect("a closed child belongs to an inner node that is moved");
+        // SAFETY: the source is retired after the move has ended, and the thread is pinned since before.
+        if let Kin::Inner(source) = unsafe { moved.source.kin() } {
+            self.finish_inner(source, moved)?;
+        }
+        Ok(None)
+    }
+
     /// Finishes the move that a node is part of.
     fn finish_any(&self, node: &Node, moved: &super::node::Move) -> Result<()> {
         if !moved.done.is_empty() {
@@ -157,7 +196,7 @@ impl Index {
         }
         // SAFETY: the source is retired after the move has ended, and the caller is pinned since before.
         match unsafe { moved.source.kin() } {
-            super::node::Kin::Inner(inner) => self.finish_inner(inner, moved),
+            Kin::Inner(inner) => self.finish_inner(inner, moved),
             _ => Ok(()),
         }
     }
