@@ -2,7 +2,8 @@
 //!
 //! `formats/` has pools that the versions of their time have written, compressed: two maps of each kind of index that there was,
 //! with 1,500 records of which every third has been removed, and a map from `i64` to `f64`. One pool was closed; the writer of the
-//! other was killed. A new format gets its own files, made by the version before the next change.
+//! other was killed. A new format gets its own files, made by the version before the next change. `loft-1` are pools with a map of kind LOFT
+//! as version 1 of that kind's format had it.
 
 use flate2::read::GzDecoder;
 use indelible::{Error, Map, MapOptions, Pool, PoolOptions};
@@ -22,17 +23,32 @@ fn unpacked(directory: &Path, name: &str) -> PathBuf {
     path
 }
 
+/// The map has 1,500 records, but for every third.
+fn assert_records(pool: &Pool, name: &str) {
+    let map: Map<u64, u64> = pool.open_map(name).unwrap();
+    assert_eq!(map.check().unwrap(), [""; 0], "{name}");
+    assert_eq!(map.len().unwrap(), 1_000, "{name}");
+    for i in 0..1_500_u64 {
+        let expected = (i % 3 != 0).then_some(i);
+        assert_eq!(map.get(spread(i)).unwrap(), expected, "{name}, {i}");
+    }
+    let found = map.iter().map(Result::unwrap);
+    let mut expected: Vec<(u64, u64)> = (0..1_500)
+        .filter(|i| i % 3 != 0)
+        .map(|i| (spread(i), i))
+        .collect();
+    expected.sort_unstable();
+    assert!(found.eq(expected), "{name}");
+}
+
+fn spread(i: u64) -> u64 {
+    i.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
 fn assert_contents(pool: &Pool) {
     assert_eq!(pool.check(), [""; 0]);
     for name in ["lbtree", "apex", "apex, plain"] {
-        let map: Map<u64, u64> = pool.open_map(name).unwrap();
-        assert_eq!(map.check().unwrap(), [""; 0], "{name}");
-        assert_eq!(map.len().unwrap(), 1_000, "{name}");
-        for i in 0..1_500_u64 {
-            let expected = (i % 3 != 0).then_some(i);
-            let key = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            assert_eq!(map.get(key).unwrap(), expected, "{name}, {i}");
-        }
+        assert_records(pool, name);
     }
     let typed: Map<i64, f64> = pool.open_map("temperatures").unwrap();
     let all: Vec<(i64, f64)> = typed.iter().map(Result::unwrap).collect();
@@ -111,4 +127,29 @@ fn a_pool_of_format_1_whose_writer_was_killed_opens() {
     assert!(matches!(refused, Err(Error::MachineWentDown)));
     let salvaged = PoolOptions::new().salvage(true).open(&path).unwrap();
     assert_contents(&salvaged);
+}
+
+#[test]
+fn maps_of_loft_of_format_1_open_and_stay_usable() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["loft-1-closed", "loft-1-killed"] {
+        let path = unpacked(directory.path(), name);
+        for _ in 0..2 {
+            let pool = PoolOptions::new().boot_identity(BOOT).open(&path).unwrap();
+            assert_records(&pool, "loft");
+            let map: Map<u64, u64> = pool.open_map("loft").unwrap();
+            // So many that nodes are laid out anew, and move.
+            for i in 1_500..40_000 {
+                assert_eq!(map.insert(spread(i), i).unwrap(), None);
+            }
+            assert_eq!(map.check().unwrap(), [""; 0]);
+            for i in 1_500..40_000 {
+                assert_eq!(map.remove(spread(i)).unwrap(), Some(i));
+            }
+            pool.shrink().unwrap();
+            assert_records(&pool, "loft");
+            drop(map);
+            pool.close().unwrap();
+        }
+    }
 }
