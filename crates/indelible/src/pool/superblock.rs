@@ -147,16 +147,24 @@ impl Superblock {
         }
     }
 
-    /// Writes both copies to the image, and each with `write` to its place in the file, for good, before the next one.
+    /// Writes both copies to the image, and each with `write` to its place in the file, for good, before the next one. `in_file` are the first bytes of
+    /// the file.
     pub(super) fn write_directly(
         &self,
         copies: &[Copy; 2],
+        in_file: &[u8],
         mut write: impl FnMut(u64, &[u8]) -> Result<()>,
     ) -> Result<()> {
         // What is in the file already is not logged.
         let pm = Pm::new(Medium::Process);
         let words = self.words();
-        for copy in Self::worse_first(copies) {
+        let mut order = Self::worse_first(copies);
+        // The image may have from the log what the file has in one copy only.
+        let torn = Self::torn_copy(in_file);
+        if torn.is_some_and(|torn| !std::ptr::eq(order[0], &copies[torn])) {
+            order.reverse();
+        }
+        for copy in order {
             for (cell, word) in copy.words.iter().zip(words) {
                 pm.store(cell, word);
             }
@@ -173,6 +181,18 @@ impl Superblock {
     pub(super) fn bytes_of_copy(&self) -> Vec<u8> {
         let words = self.words();
         words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    /// Which copy in the first bytes of a file is not whole, if the other one is: that one must be written first.
+    pub(super) fn torn_copy(first_bytes: &[u8]) -> Option<usize> {
+        let is_whole = |i| {
+            words_at(first_bytes, i * COPY_BYTES).is_some_and(|words| Self::parse(&words).is_ok())
+        };
+        match [is_whole(0), is_whole(1)] {
+            [true, false] => Some(1),
+            [false, true] => Some(0),
+            _ => None,
+        }
     }
 
     fn worse_first(copies: &[Copy; 2]) -> [&Copy; 2] {
@@ -392,6 +412,38 @@ mod tests {
             Superblock::worse_first(&copies)[0],
             &copies[0]
         ));
+    }
+
+    /// A power cut has torn a copy that the log completes, and another one comes while the next session writes.
+    #[test]
+    fn a_copy_that_is_torn_in_the_file_is_written_first() {
+        for torn in 0..2 {
+            let empty = || Copy {
+                words: std::array::from_fn(|_| Cell::new(0)),
+            };
+            let copies = [empty(), empty()];
+            sample(9).write(Pm::new(Medium::Process), &copies);
+            let mut file = image(&sample(9));
+            file[torn * COPY_BYTES + 40] ^= 1;
+            assert_eq!(Superblock::torn_copy(&file), Some(torn));
+            let in_file = file.clone();
+            let mut written = Vec::new();
+            let write = |at: u64, bytes: &[u8]| {
+                written.push(at as usize / COPY_BYTES);
+                // Cut off in the middle.
+                let mut cut = file.clone();
+                cut[at as usize..at as usize + bytes.len()].fill(7);
+                assert_eq!(
+                    read(&cut).unwrap().sequence,
+                    if written.len() == 1 { 9 } else { 10 }
+                );
+                file[at as usize..][..bytes.len()].copy_from_slice(bytes);
+                Ok(())
+            };
+            sample(10).write_directly(&copies, &in_file, write).unwrap();
+            assert_eq!(written, [torn, 1 - torn]);
+        }
+        assert_eq!(Superblock::torn_copy(&image(&sample(9))), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::growth::Growth;
 use crate::concurrency::sync::lock;
 use crate::pmem::trace;
 use crate::pool::files::{NewFile, io_error};
-use crate::pool::layout::{COPY_BYTES, EXTENT_BYTES};
+use crate::pool::layout::{COPY_BYTES, EXTENT_BYTES, SUPERBLOCK_BYTES};
 use crate::pool::log::{Backlog, Beginning, Gate, Identity, Log, Threads, Way};
 use crate::pool::mapping::Mapping;
 use crate::pool::superblock::{Promise, Superblock};
@@ -147,10 +147,14 @@ impl PoolCore {
         }
         let mut superblocks = Vec::new();
         let superblock = self.next_superblock(extents, false);
-        superblock.write_directly(self.superblocks(), |at, bytes| {
-            superblocks.push((at, bytes.to_vec()));
-            Ok(())
-        })?;
+        superblock.write_directly(
+            self.superblocks(),
+            &self.superblocks_in_file()?,
+            |at, bytes| {
+                superblocks.push((at, bytes.to_vec()));
+                Ok(())
+            },
+        )?;
         let session = Session {
             mapping: Arc::clone(&self.mapping),
             identity: Identity {
@@ -187,10 +191,21 @@ impl PoolCore {
     /// Writes the superblock to the image, and to the file for good.
     fn write_superblock_directly(&self, extents: &mut Extents, clean: bool) -> Result<()> {
         let superblock = self.next_superblock(extents, clean);
-        superblock.write_directly(self.superblocks(), |at, bytes| {
-            self.mapping.write_file(bytes, at)?;
-            self.mapping.sync()
-        })
+        superblock.write_directly(
+            self.superblocks(),
+            &self.superblocks_in_file()?,
+            |at, bytes| {
+                self.mapping.write_file(bytes, at)?;
+                self.mapping.sync()
+            },
+        )
+    }
+
+    /// The bytes of both superblocks in the file, which may not have all that the image has.
+    fn superblocks_in_file(&self) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; SUPERBLOCK_BYTES];
+        self.mapping.read_file(&mut bytes, 0)?;
+        Ok(bytes)
     }
 
     /// Marks a pool that has just been created as clean: it gets its name before it is opened.

@@ -19,6 +19,7 @@ use crate::concurrency::sync::lock;
 use crate::pmem::journal::Word;
 use crate::pmem::planted::planted;
 use crate::pool::layout::COPY_BYTES;
+use crate::pool::superblock::Superblock;
 use crate::{Error, Result};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -175,8 +176,12 @@ impl Applier {
     pub(super) fn finish(&mut self, data: &dyn DataFile) -> Result<()> {
         data.sync()?;
         if std::mem::take(&mut self.superblocks_changed) {
-            for (copy, bytes) in self.superblocks.chunks(COPY_BYTES).enumerate() {
-                data.write(bytes, (copy * COPY_BYTES) as u64)?;
+            let mut in_file = vec![0; self.superblocks.len()];
+            data.read(&mut in_file, 0)?;
+            let first = Superblock::torn_copy(&in_file).unwrap_or(0);
+            for copy in [first, 1 - first] {
+                let at = copy * COPY_BYTES;
+                data.write(&self.superblocks[at..at + COPY_BYTES], at as u64)?;
                 data.sync()?;
             }
         }

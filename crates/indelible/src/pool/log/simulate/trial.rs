@@ -14,7 +14,7 @@ use crate::Result;
 use crate::concurrency::sync::lock;
 use crate::pmem::Cell;
 use crate::pmem::journal::{MOST_WORDS, Sink, Word};
-use crate::pool::layout::{COPY_BYTES, EXTENT_BYTES};
+use crate::pool::layout::{COPY_BYTES, EXTENT_BYTES, SUPERBLOCK_BYTES};
 use crate::pool::log::device::{DataFile, LogDevice};
 use crate::pool::log::footer::Footer;
 use crate::pool::log::record::{HEADER_WORDS, Header, SEGMENT_BYTES, SEGMENT_WORDS};
@@ -158,10 +158,13 @@ impl Trial {
     fn write_superblock(&mut self) -> Result<()> {
         let copies = [0, 1].map(|copy| Copy::of(&self.image[copy * COPY_BYTES / 8..]));
         let data = Data(self.disk.clone());
-        self.superblock.write_directly(&copies, |at, bytes| {
-            data.write(bytes, at)?;
-            data.sync()
-        })?;
+        let mut in_file = vec![0; SUPERBLOCK_BYTES];
+        data.read(&mut in_file, 0)?;
+        self.superblock
+            .write_directly(&copies, &in_file, |at, bytes| {
+                data.write(bytes, at)?;
+                data.sync()
+            })?;
         for (copy, words) in copies.iter().enumerate() {
             words.copy_to(&mut self.image[copy * COPY_BYTES / 8..]);
         }
