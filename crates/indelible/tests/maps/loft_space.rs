@@ -37,6 +37,7 @@ fn inserts_of_a_map_that_grows_flush_evenly() {
             sum += cost(|| map.insert(mix(i), i).unwrap());
         }
         let (lines, _) = average(sum, 100_000);
-        assert!((1.2..3.2).contains(&lines), "{lines} lines per insert");
+        // Between 2.5 and 3.7, with the lines that are streamed into new nodes.
+        assert!((1.2..4.0).contains(&lines), "{lines} lines per insert");
     }
 }
