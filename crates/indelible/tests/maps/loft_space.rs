@@ -31,13 +31,18 @@ fn inserts_of_a_map_that_grows_flush_evenly() {
     }
     let map = new_map(Kind::Loft);
     (0..600_000).for_each(|i| assert_eq!(map.insert(mix(i), i).unwrap(), None));
+    let mut whole = Counts::default();
     for part in 6..12_u64 {
         let mut sum = Counts::default();
         for i in part * 100_000..(part + 1) * 100_000 {
             sum += cost(|| map.insert(mix(i), i).unwrap());
         }
+        // With the lines that are streamed into new nodes; mostly between 2.5 and 3.7, more if a thread behind the scenes has left nodes
+        // behind. With sizes that are twice apart it was up to 6.3.
         let (lines, _) = average(sum, 100_000);
-        // Between 2.5 and 3.7, with the lines that are streamed into new nodes.
-        assert!((1.2..4.0).contains(&lines), "{lines} lines per insert");
+        assert!((1.2..5.2).contains(&lines), "{lines} lines per insert");
+        whole += sum;
     }
+    let (lines, _) = average(whole, 600_000);
+    assert!(lines < 3.5, "{lines} lines per insert");
 }
