@@ -15,12 +15,12 @@ use super::layout::{GROUP_LINES, LINE_SLOTS, bare, key_word, state, state_of};
 use super::node::{Kin, Node, load_move};
 use super::recover::keys_of;
 use super::search::{End, Spot, closed_for_nothing, never_written};
+use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::engines::{KeyValue, MOST_READ, ReadBuffer, Unread};
 use crate::kernels::{Kernel, KeyLine, PAIR_RECORDS, Simd, dispatch, insert_in_order, prefetch};
 use crate::pmem::schedule::point;
-use crate::{Error, Result};
 
 /// What reading a stretch of a node came to.
 enum Read {
@@ -38,7 +38,6 @@ impl Index {
     ) -> Result<()> {
         let usual = buffer.restart();
         let wanted = wanted.unwrap_or(usual).clamp(1, MOST_READ);
-        let (mut visited, mut visits) = (std::ptr::null(), 0);
         while let Some((first, last)) = *unread
             && buffer.end < wanted
         {
@@ -52,15 +51,6 @@ impl Index {
                 *unread = rest::<UP>((first, last), if UP { high } else { low });
                 continue;
             };
-            visits = if std::ptr::eq(visited, node) {
-                visits + 1
-            } else {
-                0
-            };
-            visited = node;
-            if visits > MOST_STRETCHES {
-                return Err(Error::Damaged("the model of a node has no end".into()));
-            }
             if let Some(moved) = load_move(&node.moving) {
                 self.finish_any(node, moved)?;
                 continue;
@@ -238,8 +228,9 @@ fn stretch_of<const UP: bool>(node: &Node, (first, last): (u64, u64), wanted: us
         node.model.first.saturating_add(node.model.span),
     );
     // At least as many keys as a line has, or a range would read a line many times. All keys outside of those that the model tells apart
-    // belong to one line.
-    let keys = (node.model.span / node.lines + 1).saturating_mul(lines);
+    // belong to one line. In a damaged file the span may be the largest number, and a sum that began again at zero would make stretches of one key each.
+    let per_line = (node.model.span / node.lines).saturating_add(1);
+    let keys = per_line.saturating_mul(lines);
     if UP {
         let end = first.max(from).saturating_add(keys);
         (first, if end >= to { last } else { end.min(last) })
@@ -355,10 +346,6 @@ fn no_records() -> KeyLine {
 
 /// Lines from which on a stretch says how densely a node is filled.
 const LINES_TO_JUDGE: usize = 8;
-
-/// Stretches of one node, at most. Each has the keys of a line at least, and the largest node has 16,384 lines; a thread may have to read a
-/// stretch again while others move the node. In a damaged file the model may divide a node into billions of stretches.
-const MOST_STRETCHES: u32 = 100_000;
 
 /// Lines of a stretch, at most: those of a quarter of the largest node.
 const MOST_LINES: u64 = 256;
