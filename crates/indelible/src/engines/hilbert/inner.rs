@@ -379,11 +379,11 @@ impl Inner {
         }
     }
 
-    /// Asks the caches for the lines that a search by window reads.
+    /// Asks the caches for the lines that a search by window reads, among geometries with so many axes.
     #[inline(always)]
-    pub(super) fn prefetch_bounds<const AXES: usize>(&self) {
+    pub(super) fn prefetch_bounds(&self, axes: usize) {
         prefetch(&raw const self.lock);
-        for axis in 0..AXES {
+        for axis in 0..axes {
             for line in self.bounds[axis]
                 .iter()
                 .chain(&self.bounds[MAX_AXES + axis])

@@ -217,10 +217,8 @@ impl<'a, G: Geometry, M: Metric> Attempt<'a, '_, '_, '_, G, M> {
         let slot = Place((first >> 32) as u32).slot();
         if node.level() == 0 {
             self.tree.leaves.prefetch(node.child(slot).offset());
-        } else if G::AXES == 2 {
-            node.node(slot).prefetch_bounds::<2>();
         } else {
-            node.node(slot).prefetch_bounds::<3>();
+            node.node(slot).prefetch_bounds(G::AXES);
         }
     }
 

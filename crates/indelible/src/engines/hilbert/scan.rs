@@ -200,11 +200,7 @@ impl<'a, G: Geometry> Search<'a, G> {
             let child_end = node.next_key(slot).or(end);
             if node.level() > 0 {
                 let child = node.node(slot);
-                if G::AXES == 2 {
-                    child.prefetch_bounds::<2>();
-                } else {
-                    child.prefetch_bounds::<3>();
-                }
+                child.prefetch_bounds(G::AXES);
                 let child_version = child.lock().read();
                 if !node.lock().validate(version) {
                     return Visit::Again;

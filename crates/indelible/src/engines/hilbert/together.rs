@@ -234,34 +234,33 @@ impl<G: Geometry> Kernel for Together<'_, '_, '_, G> {
 }
 
 impl<G: Geometry> Together<'_, '_, '_, G> {
+    /// The children of a node that meet its window. None if there is no room for all of them: the search has failed then.
+    #[inline(always)]
+    fn slots_to_visit(
+        &mut self,
+        parent: Visited<'_>,
+        room: usize,
+    ) -> impl Iterator<Item = usize> + use<G> {
+        let has_room = parent.children.count_ones() as usize <= room;
+        self.lanes[parent.lane].has_failed |= !has_room;
+        slots(if has_room { parent.children } else { 0 })
+    }
+
     /// Visits the children of the upper nodes in a part of the list. Returns where the list ends then.
     #[inline(always)]
     fn visit_children<S: Simd>(&mut self, from: usize, to: usize) -> usize {
         let mut end = to;
         for at in from..to {
-            let Visited {
-                node,
-                version,
-                children,
-                lane,
-            } = self.nodes[at];
-            if end + children.count_ones() as usize > self.nodes.len() {
-                self.lanes[lane].has_failed = true;
-                continue;
-            }
-            for slot in slots(children) {
-                let child = node.node(slot);
-                if G::AXES == 2 {
-                    child.prefetch_bounds::<2>();
-                } else {
-                    child.prefetch_bounds::<3>();
-                }
+            let parent = self.nodes[at];
+            let room = self.nodes.len() - end;
+            for slot in self.slots_to_visit(parent, room) {
+                let child = parent.node.node(slot);
+                child.prefetch_bounds(G::AXES);
                 child.prefetch_children();
                 self.nodes[end] = Visited {
                     node: child,
-                    version,
                     children: 0,
-                    lane,
+                    ..parent
                 };
                 end += 1;
             }
@@ -284,27 +283,19 @@ impl<G: Geometry> Together<'_, '_, '_, G> {
         let tree = self.tree;
         let mut count = 0;
         for at in from..to {
-            let Visited {
-                node,
-                version,
-                children,
-                lane,
-            } = self.nodes[at];
-            if count + children.count_ones() as usize > self.leaves.len() {
-                self.lanes[lane].has_failed = true;
-                continue;
-            }
-            for slot in slots(children) {
-                let child = node.child(slot);
+            let parent = self.nodes[at];
+            let room = self.leaves.len() - count;
+            for slot in self.slots_to_visit(parent, room) {
+                let child = parent.node.child(slot);
                 if child.is_unindexed() {
-                    self.lanes[lane].has_failed = true;
+                    self.lanes[parent.lane].has_failed = true;
                     break;
                 }
                 tree.leaves.prefetch(child.offset());
                 self.leaves[count] = Reached {
                     child,
-                    version,
-                    lane,
+                    version: parent.version,
+                    lane: parent.lane,
                 };
                 count += 1;
             }
