@@ -33,23 +33,17 @@ const IMAGES_OF_RARE: usize = 48;
 /// their blobs, and recoveries of spatial indexes take long: each of them would take as long as all others together.
 fn limits(kind: AnyKind) -> Limits {
     let mut limits = Limits::default();
-    if !is_deep() {
-        limits.nested_every *= match kind {
-            AnyKind::Map(_) => 1,
-            AnyKind::Strings(_) => 8,
-            _ => 2,
-        };
+    if is_deep() {
+        return limits;
     }
-    if matches!(kind, AnyKind::Strings(_)) && !is_deep() {
-        limits.images_per_point = 128;
-    }
-    let is_published = matches!(
-        kind,
-        AnyKind::Spatial(SpatialKind::Fbr | SpatialKind::PmRtree)
-    );
-    if is_published && !is_deep() {
-        limits.images_per_point = 80;
-    }
+    let (nested_every, images_per_point) = match kind {
+        AnyKind::Map(_) => (1, limits.images_per_point),
+        AnyKind::Strings(_) => (8, 128),
+        AnyKind::Spatial(SpatialKind::Fbr | SpatialKind::PmRtree) => (2, 80),
+        AnyKind::Spatial(_) => (2, limits.images_per_point),
+    };
+    limits.nested_every *= nested_every;
+    limits.images_per_point = images_per_point;
     limits
 }
 
