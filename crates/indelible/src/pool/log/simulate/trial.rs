@@ -158,8 +158,7 @@ impl Trial {
     fn write_superblock(&mut self) -> Result<()> {
         let copies = [0, 1].map(|copy| Copy::of(&self.image[copy * COPY_BYTES / 8..]));
         let data = Data(self.disk.clone());
-        let mut in_file = vec![0; SUPERBLOCK_BYTES];
-        data.read(&mut in_file, 0)?;
+        let in_file = superblocks_in(&data)?;
         self.superblock
             .write_directly(&copies, &in_file, |at, bytes| {
                 data.write(bytes, at)?;
@@ -478,9 +477,15 @@ impl Trial {
     }
 }
 
-fn read_superblock(data: &Data) -> Result<(Vec<u8>, Superblock)> {
-    let mut bytes = vec![0; 2 * COPY_BYTES];
+/// The bytes of both superblocks.
+fn superblocks_in(data: &Data) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; SUPERBLOCK_BYTES];
     data.read(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+fn read_superblock(data: &Data) -> Result<(Vec<u8>, Superblock)> {
+    let bytes = superblocks_in(data)?;
     let superblock = parse(&bytes)?;
     Ok((bytes, superblock))
 }
