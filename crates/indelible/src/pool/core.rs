@@ -197,10 +197,11 @@ impl PoolCore {
     }
 
     fn next_superblock(&self, extents: &mut Extents, clean: bool) -> Superblock {
-        extents.sequence += 1;
+        let sequence = extents.sequence + 1;
+        extents.sequence += 2;
         Superblock {
             uuid: self.uuid,
-            sequence: extents.sequence,
+            sequence,
             generation: self.generation(),
             promise: self.promise,
             clean,

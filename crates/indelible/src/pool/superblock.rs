@@ -6,7 +6,7 @@
 //! +8   format       bits 0..31 version (1 or 2; 3 if the pool has a log), bits 32..63 line size (64)
 //! +16  endianness   0x0102030405060708
 //! +24  uuid         16 bytes
-//! +40  sequence     of two valid copies the higher one counts
+//! +40  sequence     of two valid copies the higher one counts, which was written last
 //! +48  generation   one more at every open for writing
 //! +56  durability   bits 0..31: 1 process, 2 power loss, 3 power-loss protocol forced on an ordinary file, 4 power loss with a log,
 //!                   5 power loss with a log that is synced at intervals; bits 32..63: of 5, the interval in milliseconds
@@ -22,7 +22,7 @@
 //!
 //! A change is written to copy A, persisted, then to copy B, persisted. There is no 8-byte commit here: the checksum is what
 //! makes a copy valid. A crash while A is written leaves B, which is the state before; a crash while B is written leaves
-//! A, which is the state after. So one damaged copy is always survived.
+//! A, which is the state after. So one damaged copy is always survived. How a disk is dealt with whose syncs fail: see [`Writes`].
 
 use super::layout::{COPY_BYTES, EXTENT_BYTES, MAX_EXTENTS};
 use crate::pmem::planted::planted;
@@ -118,6 +118,7 @@ impl Promise {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Superblock {
     pub(super) uuid: [u64; 2],
+    /// As read, that of the newer copy. To be written, that of the copy that is written first; the one that is written last has the next number.
     pub(super) sequence: u64,
     pub(super) generation: u64,
     pub(super) promise: Promise,
@@ -137,8 +138,7 @@ impl Superblock {
     /// Writes both copies, one after the other: first the one that does not count, if only one does, so that at every
     /// moment one of them is whole.
     pub(super) fn write(&self, pm: Pm, copies: &[Copy; 2]) {
-        let words = self.words();
-        for copy in Self::worse_first(copies) {
+        for (copy, words) in Self::worse_first(copies).into_iter().zip(self.both()) {
             // The checksum, which is the last of these words, makes the copy valid. The head of this file says how recovery chooses.
             for (cell, word) in copy.words.iter().zip(words) {
                 pm.store(cell, word);
@@ -147,61 +147,50 @@ impl Superblock {
         }
     }
 
-    /// Writes both copies to the image, and each with `write` to its place in the file, for good, before the next one. `in_file` are the first bytes of
-    /// the file.
-    pub(super) fn write_directly(
-        &self,
-        copies: &[Copy; 2],
-        in_file: &[u8],
-        mut write: impl FnMut(u64, &[u8]) -> Result<()>,
-    ) -> Result<()> {
-        // What is in the file already is not logged.
+    /// Writes both copies to the image, and returns how they are written to the file, whose first bytes are these.
+    pub(super) fn write_directly(&self, copies: &[Copy; 2], in_file: &[u8]) -> Writes {
+        let writes = self.writes(in_file);
+        // What is written to the file directly is not logged.
         let pm = Pm::new(Medium::Process);
-        let words = self.words();
-        let mut order = Self::worse_first(copies);
-        // The image may have from the log what the file has in one copy only.
-        let torn = Self::torn_copy(in_file);
-        if torn.is_some_and(|torn| !std::ptr::eq(order[0], &copies[torn])) {
-            order.reverse();
-        }
-        for copy in order {
-            for (cell, word) in copy.words.iter().zip(words) {
-                pm.store(cell, word);
+        for (at, bytes) in &writes.copies {
+            let copy = &copies[*at as usize / COPY_BYTES];
+            for (cell, word) in copy.words.iter().zip(bytes.as_chunks::<8>().0) {
+                pm.store(cell, u64::from_ne_bytes(*word));
             }
-            let is_second = std::ptr::eq(copy, &copies[1]);
-            write(
-                u64::from(is_second) * COPY_BYTES as u64,
-                &self.bytes_of_copy(),
-            )?;
         }
-        Ok(())
+        writes
     }
 
-    /// What a copy has in the file.
-    pub(super) fn bytes_of_copy(&self) -> Vec<u8> {
-        let words = self.words();
-        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    /// How to write both copies to a file whose first bytes are these. (What the image has may be from the log, and says nothing of the
+    /// file.)
+    pub(super) fn writes(&self, in_file: &[u8]) -> Writes {
+        let [a, b] = sequences_in(in_file);
+        // Of two copies that are not whole the first may be written first, and of two from before copies had sequences of their own, the second one
+        // was written last.
+        let order = if a > b { [1, 0] } else { [0, 1] };
+        let newest = order[1] * COPY_BYTES;
+        let is_whole = a.is_some() && b.is_some();
+        Writes {
+            again: is_whole.then(|| (newest as u64, in_file[newest..][..WORDS * 8].to_vec())),
+            copies: std::array::from_fn(|i| {
+                let words = self.both()[i];
+                let bytes = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                ((order[i] * COPY_BYTES) as u64, bytes)
+            }),
+        }
     }
 
-    /// Which copy in the first bytes of a file is not whole, if the other one is: that one must be written first.
-    pub(super) fn torn_copy(first_bytes: &[u8]) -> Option<usize> {
-        let is_whole = |i| {
-            words_at(first_bytes, i * COPY_BYTES).is_some_and(|words| Self::parse(&words).is_ok())
+    /// The words of the copy that is written first, and of the one that is written last, whose sequence is higher.
+    fn both(&self) -> [[u64; WORDS]; 2] {
+        let last = Self {
+            sequence: self.sequence + 1,
+            ..self.clone()
         };
-        match [is_whole(0), is_whole(1)] {
-            [true, false] => Some(1),
-            [false, true] => Some(0),
-            _ => None,
-        }
+        [self.words(), last.words()]
     }
 
     fn worse_first(copies: &[Copy; 2]) -> [&Copy; 2] {
-        let sequence = |copy: &Copy| {
-            let words = std::array::from_fn(|i| copy.words[i].load());
-            Self::parse(&words)
-                .ok()
-                .map(|superblock| superblock.sequence)
-        };
+        let sequence = |copy: &Copy| sequence_of(&std::array::from_fn(|i| copy.words[i].load()));
         let [a, b] = copies;
         if (sequence(a) > sequence(b)) != planted(Bug::BetterCopyFirst) {
             [b, a]
@@ -246,15 +235,7 @@ impl Superblock {
         if !begins_like_a_pool {
             return Err(Error::NotAPool(path.to_owned()));
         }
-        let read = copies.map(|words| words.map_or(Err(damaged()), |words| Self::parse(&words)));
-        let superblock = match read {
-            [Ok(a), Ok(b)] if b.sequence > a.sequence => b,
-            [Ok(a), Ok(_)] => a,
-            [Ok(only), Err(Error::Damaged(_))] | [Err(Error::Damaged(_)), Ok(only)] => only,
-            [Err(Error::Damaged(_)), Err(error)] | [Err(error), _] | [_, Err(error)] => {
-                return Err(error);
-            }
-        };
+        let superblock = Self::newer_of(copies)?;
         let expected = superblock.extents * EXTENT_BYTES;
         if length < expected {
             return Err(Error::Truncated {
@@ -263,6 +244,23 @@ impl Superblock {
             });
         }
         Ok(superblock)
+    }
+
+    /// The superblock that follows those in the first bytes of a file and says what the newer of them says.
+    pub(super) fn renewed(first_bytes: &[u8]) -> Result<Self> {
+        let mut superblock = Self::newer_of([0, 1].map(|i| words_at(first_bytes, i * COPY_BYTES)))?;
+        superblock.sequence += 1;
+        Ok(superblock)
+    }
+
+    fn newer_of(copies: [Option<[u64; WORDS]>; 2]) -> Result<Self> {
+        let read = copies.map(|words| words.map_or(Err(damaged()), |words| Self::parse(&words)));
+        match read {
+            [Ok(a), Ok(b)] if b.sequence > a.sequence => Ok(b),
+            [Ok(a), Ok(_)] => Ok(a),
+            [Ok(only), Err(Error::Damaged(_))] | [Err(Error::Damaged(_)), Ok(only)] => Ok(only),
+            [Err(Error::Damaged(_)), Err(error)] | [Err(error), _] | [_, Err(error)] => Err(error),
+        }
     }
 
     fn parse(words: &[u64; WORDS]) -> Result<Self> {
@@ -304,6 +302,42 @@ impl Superblock {
     }
 }
 
+/// How both copies of a superblock are written to the pool's file. Each write is synced before the next one.
+///
+/// At every moment at most one copy may be other on the disk than the file says, or torn: the one that was written last, which has the
+/// higher sequence. For a sync of it may have failed, after which the kernel goes on showing what is not on the disk, and the process may have died.
+///
+/// | step | what a power cut in it leaves |
+/// |---|---|
+/// | 1. write the copy with the higher sequence again, as it is | the other copy, which is the state before the last write |
+/// | 2. write the other copy | the copy of step 1 |
+/// | 3. write the copy of step 1 | the copy of step 2 |
+///
+/// Step 1 comes before anything is changed that the state before the last write needs: with the log, before a new session changes its file.
+pub(super) struct Writes {
+    /// Step 1: place in the file and bytes. `None` if one copy is torn, which steps 2 and 3 begin with.
+    pub(super) again: Option<(u64, Vec<u8>)>,
+    /// Steps 2 and 3.
+    pub(super) copies: [(u64, Vec<u8>); 2],
+}
+
+impl Writes {
+    /// All of them, in order.
+    pub(super) fn all(&self) -> impl Iterator<Item = &(u64, Vec<u8>)> {
+        self.again.iter().chain(&self.copies)
+    }
+}
+
+/// The sequences of both copies in the first bytes of a file; `None` of one that is not whole.
+pub(super) fn sequences_in(first_bytes: &[u8]) -> [Option<u64>; 2] {
+    [0, 1].map(|i| sequence_of(&words_at(first_bytes, i * COPY_BYTES)?))
+}
+
+fn sequence_of(words: &[u64; WORDS]) -> Option<u64> {
+    let superblock = Superblock::parse(words).ok()?;
+    Some(superblock.sequence)
+}
+
 fn damaged() -> Error {
     Error::Damaged("both superblocks".into())
 }
@@ -326,162 +360,4 @@ fn checksum(words: &[u64; WORDS]) -> u64 {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    fn sample(sequence: u64) -> Superblock {
-        Superblock {
-            uuid: [1, 2],
-            sequence,
-            generation: 3,
-            promise: Promise::Process,
-            clean: false,
-            earlier: 2,
-            boot: [4, 5],
-            extents: 1,
-        }
-    }
-
-    fn image(of: &Superblock) -> Vec<u8> {
-        let empty = || Copy {
-            words: std::array::from_fn(|_| Cell::new(0)),
-        };
-        let copies = [empty(), empty()];
-        of.write(Pm::new(Medium::Process), &copies);
-        copies
-            .iter()
-            .flat_map(|copy| copy.words.iter().flat_map(|cell| cell.load().to_ne_bytes()))
-            .collect()
-    }
-
-    fn read(bytes: &[u8]) -> Result<Superblock> {
-        Superblock::read(Path::new("test.pool"), bytes, EXTENT_BYTES)
-    }
-
-    #[test]
-    fn what_is_written_is_read() {
-        assert_eq!(read(&image(&sample(9))).unwrap(), sample(9));
-    }
-
-    #[test]
-    fn any_flipped_byte_in_one_copy_is_survived_and_in_both_is_named() {
-        let good = image(&sample(9));
-        for byte in 0..WORDS * 8 {
-            for copy in [0, COPY_BYTES] {
-                let mut bytes = good.clone();
-                bytes[copy + byte] ^= 0x40;
-                let read_back = read(&bytes);
-                // A flipped endianness mark cannot be mistaken for the other one, nor the magic for its reverse.
-                assert_eq!(
-                    read_back.unwrap(),
-                    sample(9),
-                    "byte {byte} of the copy at {copy}"
-                );
-            }
-            let mut bytes = good.clone();
-            bytes[byte] ^= 0x40;
-            bytes[COPY_BYTES + byte] ^= 0x40;
-            assert!(
-                matches!(read(&bytes), Err(Error::Damaged(_) | Error::NotAPool(_))),
-                "byte {byte}"
-            );
-        }
-    }
-
-    #[test]
-    fn the_copy_that_counts_is_written_last() {
-        let pm = Pm::new(Medium::Process);
-        let empty = || Copy {
-            words: std::array::from_fn(|_| Cell::new(0)),
-        };
-        let copies = [empty(), empty()];
-        sample(9).write(pm, &copies);
-        for damaged in 0..2 {
-            pm.store(&copies[damaged].words[5], 1);
-            assert!(std::ptr::eq(
-                Superblock::worse_first(&copies)[0],
-                &copies[damaged]
-            ));
-            sample(10).write(pm, &copies);
-        }
-        // A crash between the two.
-        for (from, to) in sample(11).words().iter().zip(&copies[1].words) {
-            pm.store(to, *from);
-        }
-        assert!(std::ptr::eq(
-            Superblock::worse_first(&copies)[0],
-            &copies[0]
-        ));
-    }
-
-    /// A power cut has torn a copy that the log completes, and another one comes while the next session writes.
-    #[test]
-    fn a_copy_that_is_torn_in_the_file_is_written_first() {
-        for torn in 0..2 {
-            let empty = || Copy {
-                words: std::array::from_fn(|_| Cell::new(0)),
-            };
-            let copies = [empty(), empty()];
-            sample(9).write(Pm::new(Medium::Process), &copies);
-            let mut file = image(&sample(9));
-            file[torn * COPY_BYTES + 40] ^= 1;
-            assert_eq!(Superblock::torn_copy(&file), Some(torn));
-            let in_file = file.clone();
-            let mut written = Vec::new();
-            let write = |at: u64, bytes: &[u8]| {
-                written.push(at as usize / COPY_BYTES);
-                // Cut off in the middle.
-                let mut cut = file.clone();
-                cut[at as usize..at as usize + bytes.len()].fill(7);
-                assert_eq!(
-                    read(&cut).unwrap().sequence,
-                    if written.len() == 1 { 9 } else { 10 }
-                );
-                file[at as usize..][..bytes.len()].copy_from_slice(bytes);
-                Ok(())
-            };
-            sample(10).write_directly(&copies, &in_file, write).unwrap();
-            assert_eq!(written, [torn, 1 - torn]);
-        }
-        assert_eq!(Superblock::torn_copy(&image(&sample(9))), None);
-    }
-
-    #[test]
-    fn the_newer_copy_counts() {
-        let mut bytes = image(&sample(9));
-        bytes[..COPY_BYTES].copy_from_slice(&image(&sample(10))[..COPY_BYTES]);
-        assert_eq!(read(&bytes).unwrap(), sample(10));
-    }
-
-    #[test]
-    fn foreign_truncated_newer_and_swapped_files_are_refused_by_name() {
-        assert!(matches!(read(&[]), Err(Error::NotAPool(_))));
-        assert!(matches!(read(&[7; 10_000]), Err(Error::NotAPool(_))));
-        let good = image(&sample(9));
-        let short = Superblock::read(Path::new("p"), &good, EXTENT_BYTES - 1);
-        assert!(matches!(short, Err(Error::Truncated { .. })));
-        let with = |change: &dyn Fn(&mut [u64; WORDS])| {
-            let mut words = sample(9).words();
-            change(&mut words);
-            words[WORDS - 1] = checksum(&words);
-            let mut copy: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-            copy.resize(COPY_BYTES, 0);
-            read(&copy.repeat(2))
-        };
-        assert!(matches!(
-            with(&|w| w[1] += 2),
-            Err(Error::NewerFormat {
-                found: 4,
-                supported: 3
-            })
-        ));
-        assert!(matches!(
-            with(&|w| w[1] += 64 << 32),
-            Err(Error::IncompatibleMachine(_))
-        ));
-        assert!(matches!(
-            with(&|w| w[2] = w[2].swap_bytes()),
-            Err(Error::IncompatibleMachine(_))
-        ));
-    }
-}
+mod tests;

@@ -9,7 +9,7 @@ use crate::pool::files::{NewFile, io_error};
 use crate::pool::layout::{COPY_BYTES, EXTENT_BYTES, SUPERBLOCK_BYTES};
 use crate::pool::log::{Backlog, Beginning, Gate, Identity, Log, Threads, Way};
 use crate::pool::mapping::Mapping;
-use crate::pool::superblock::{Promise, Superblock};
+use crate::pool::superblock::{Promise, Superblock, Writes};
 use crate::pool::system;
 use crate::{Error, Result};
 use std::fs::File;
@@ -49,8 +49,9 @@ struct Session {
     log_bytes: u64,
     way: Way,
     interval: Option<Duration>,
-    /// Where the superblocks go in the file, and what they are there, in the order in which they are written.
-    superblocks: Vec<(u64, Vec<u8>)>,
+    superblocks: Writes,
+    /// The last writes of the superblocks may not have reached the disk, although the file has them.
+    may_have_died_alone: bool,
     /// Bytes in the pool.
     length: u64,
     backlog: Option<Arc<Backlog>>,
@@ -62,21 +63,28 @@ impl Session {
     /// | step | after a crash behind it |
     /// |---|---|
     /// | 1. the records of earlier sessions are on the disk | as before |
-    /// | 2. the file of the log has its name | as before: of a pool that was closed, the log of an earlier session is not looked at |
-    /// | 3. the superblocks say that the pool is open, in a new session | a session without records; see `log::backlog` for what earlier ones have left |
-    /// | 4. cut off what the file has behind the pool's end | as before |
-    /// | 5. a segment for the new session | as before |
+    /// | 2. the superblock that was written last is on the disk | as before that write: see [`Writes`] |
+    /// | 3. the file of the log has its name | as before: of a pool that was closed, the log of an earlier session is not looked at |
+    /// | 4. the superblocks say that the pool is open, in a new session | a session without records; see `log::backlog` for what earlier ones have left |
+    /// | 5. cut off what the file has behind the pool's end | as before |
+    /// | 6. a segment for the new session | as before |
     fn begin(self, threads: &Mutex<Option<Threads>>) -> Result<Arc<Log>> {
         if let Some(backlog) = &self.backlog {
             backlog.make_durable()?;
         }
         let taken = self.backlog.as_ref().map_or(0, |it| it.slots().len());
         let (mapping, path) = (&self.mapping, self.mapping.path());
-        let file = Log::open_file(path, self.identity.uuid, self.log_bytes, taken, self.way)?;
-        for (at, bytes) in &self.superblocks {
+        let write = |(at, bytes): &(u64, Vec<u8>)| {
             mapping.write_file(bytes, *at)?;
-            mapping.sync()?;
+            mapping.sync()
+        };
+        if let Some(again) = &self.superblocks.again
+            && self.may_have_died_alone
+        {
+            write(again)?;
         }
+        let file = Log::open_file(path, self.identity.uuid, self.log_bytes, taken, self.way)?;
+        self.superblocks.copies.iter().try_for_each(write)?;
         // What lies there may be anything, and extents that the pool grows by are zero in the image. Not earlier: the superblock that was
         // in the file may say that they belong to the pool.
         mapping.cut_file(self.length)?;
@@ -145,16 +153,9 @@ impl PoolCore {
             // Readers must not see what a power cut could take back. After one, all that there is comes from the disk.
             backlog.make_durable()?;
         }
-        let mut superblocks = Vec::new();
+        let in_file = self.superblocks_in_file()?;
         let superblock = self.next_superblock(extents, false);
-        superblock.write_directly(
-            self.superblocks(),
-            &self.superblocks_in_file()?,
-            |at, bytes| {
-                superblocks.push((at, bytes.to_vec()));
-                Ok(())
-            },
-        )?;
+        let superblocks = superblock.write_directly(self.superblocks(), &in_file);
         let session = Session {
             mapping: Arc::clone(&self.mapping),
             identity: Identity {
@@ -165,6 +166,7 @@ impl PoolCore {
             way: if is_strict { Way::Written } else { Way::Shared },
             interval,
             superblocks,
+            may_have_died_alone: self.may_have_died_alone,
             length: extents.count * EXTENT_BYTES,
             backlog: backlog.clone(),
         };
@@ -188,17 +190,15 @@ impl PoolCore {
         Ok(())
     }
 
-    /// Writes the superblock to the image, and to the file for good.
+    /// Writes the superblock to the image, and to the file for good. Both copies in the file are on the disk.
     fn write_superblock_directly(&self, extents: &mut Extents, clean: bool) -> Result<()> {
+        let in_file = self.superblocks_in_file()?;
         let superblock = self.next_superblock(extents, clean);
-        superblock.write_directly(
-            self.superblocks(),
-            &self.superblocks_in_file()?,
-            |at, bytes| {
-                self.mapping.write_file(bytes, at)?;
-                self.mapping.sync()
-            },
-        )
+        let writes = superblock.write_directly(self.superblocks(), &in_file);
+        writes.copies.iter().try_for_each(|(at, bytes)| {
+            self.mapping.write_file(bytes, *at)?;
+            self.mapping.sync()
+        })
     }
 
     /// The bytes of both superblocks in the file, which may not have all that the image has.
@@ -276,9 +276,8 @@ impl PoolCore {
             clean: true,
             ..Superblock::read(path, &bytes, length)?
         };
-        for copy in [0, 1] {
-            let at = copy * COPY_BYTES as u64;
-            system::write_at(file, &superblock.bytes_of_copy(), at).map_err(failed)?;
+        for (at, bytes) in superblock.writes(&bytes).copies {
+            system::write_at(file, &bytes, at).map_err(failed)?;
         }
         system::fsync(file).map_err(failed)
     }

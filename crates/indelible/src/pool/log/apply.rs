@@ -5,7 +5,7 @@
 //! | 1. sync the log up to `to` | all records before `to` | applies them |
 //! | 2. write the words of the records before `to` into the file | any of these words | applies the records again, from the oldest that is there (I2) |
 //! | 3. sync the file | all of these words | the same |
-//! | 4. write one copy of the superblock, sync, then the other copy, sync | at any moment one whole copy | the same |
+//! | 4. write the copy of the superblock with the lower sequence, sync, then the other copy, sync | at any moment one whole copy | the same |
 //! | 5. free the segments before `to` | headers of new segments over the oldest ones (I3) | applies what is left, which changes nothing |
 //!
 //! The superblock has a step of its own, since it has to be read before the log is: a power cut while both of its copies are being
@@ -19,7 +19,7 @@ use crate::concurrency::sync::lock;
 use crate::pmem::journal::Word;
 use crate::pmem::planted::planted;
 use crate::pool::layout::COPY_BYTES;
-use crate::pool::superblock::Superblock;
+use crate::pool::superblock::sequences_in;
 use crate::{Error, Result};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -172,14 +172,13 @@ impl Applier {
         data.write(&self.bytes, page)
     }
 
-    /// Waits until what was written is on the disk, and then writes the superblocks, one after the other.
+    /// Waits until what was written is on the disk, and then writes the superblocks, one after the other: the higher sequence last, as
+    /// `superblock::Writes` wants it. In the file both are whole since the session has begun.
     pub(super) fn finish(&mut self, data: &dyn DataFile) -> Result<()> {
         data.sync()?;
         if std::mem::take(&mut self.superblocks_changed) {
-            let mut in_file = vec![0; self.superblocks.len()];
-            data.read(&mut in_file, 0)?;
-            let first = Superblock::torn_copy(&in_file).unwrap_or(0);
-            for copy in [first, 1 - first] {
+            let [a, b] = sequences_in(&self.superblocks);
+            for copy in if a > b { [1, 0] } else { [0, 1] } {
                 let at = copy * COPY_BYTES;
                 data.write(&self.superblocks[at..at + COPY_BYTES], at as u64)?;
                 data.sync()?;

@@ -16,6 +16,7 @@ use super::record::{Header, Identity, SEGMENT_BYTES};
 use super::{Bug, Log, log_path};
 use crate::concurrency::sync::lock;
 use crate::pmem::planted::planted;
+use crate::pool::layout::SUPERBLOCK_BYTES;
 use crate::pool::superblock::Superblock;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
@@ -183,9 +184,20 @@ impl Backlog {
     pub(super) fn apply_all(&self, data: &dyn DataFile) -> Result<()> {
         self.make_durable()?;
         let mut applier = Applier::new(data)?.reading_ahead();
-        applier.note_superblocks(self.superblocks());
         self.apply(&mut applier, data)?;
-        applier.finish(data)
+        applier.finish(data)?;
+        if self.superblocks().is_empty() {
+            return Ok(());
+        }
+        let mut in_file = vec![0; SUPERBLOCK_BYTES];
+        data.read(&mut in_file, 0)?;
+        let mut completed = in_file.clone();
+        self.complete_superblocks(&mut completed);
+        let writes = Superblock::renewed(&completed)?.writes(&in_file);
+        writes.all().try_for_each(|(at, bytes)| {
+            data.write(bytes, *at)?;
+            data.sync()
+        })
     }
 }
 

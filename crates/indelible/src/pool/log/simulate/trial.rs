@@ -159,11 +159,15 @@ impl Trial {
         let copies = [0, 1].map(|copy| Copy::of(&self.image[copy * COPY_BYTES / 8..]));
         let data = Data(self.disk.clone());
         let in_file = superblocks_in(&data)?;
-        self.superblock
-            .write_directly(&copies, &in_file, |at, bytes| {
-                data.write(bytes, at)?;
-                data.sync()
-            })?;
+        let writes = self.superblock.write_directly(&copies, &in_file);
+        // The second copy has the next number.
+        self.superblock.sequence += 1;
+        if self.superblock.clean {
+            // In a session that has begun, both are on the disk.
+            write_all(&data, writes.copies.iter())?;
+        } else {
+            write_all(&data, writes.all())?;
+        }
         for (copy, words) in copies.iter().enumerate() {
             words.copy_to(&mut self.image[copy * COPY_BYTES / 8..]);
         }
@@ -214,8 +218,6 @@ impl Trial {
     }
 
     fn work(&mut self) -> Result<()> {
-        // Until the superblock is written, the file is the last session's.
-        let before = (self.superblock.generation, self.superblock.sequence);
         self.batches.clear();
         self.batches_of = self.superblock.generation;
         self.acknowledged = 0;
@@ -232,7 +234,6 @@ impl Trial {
             self.met.late += u64::from(kept > 0);
         }
         self.write_superblock()?;
-        debug_assert_eq!(before.0, self.superblock.generation);
         let length = self.words();
         self.disk.failing(|sim| {
             sim.data.cut_off(length);
@@ -475,6 +476,14 @@ impl Trial {
         self.image = file;
         Ok(())
     }
+}
+
+/// Writes superblocks, and syncs each.
+fn write_all<'a>(data: &Data, mut writes: impl Iterator<Item = &'a (u64, Vec<u8>)>) -> Result<()> {
+    writes.try_for_each(|(at, bytes)| {
+        data.write(bytes, *at)?;
+        data.sync()
+    })
 }
 
 /// The bytes of both superblocks.
