@@ -11,6 +11,7 @@ use rustix::fs::{FileType, FlockOperation, OFlags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::ops::Deref;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -46,16 +47,35 @@ pub(super) fn open_file(path: &Path, access: OFlags) -> Result<File> {
     Ok(file)
 }
 
+/// A pool's file that this process has locked.
+pub(super) struct LockedFile(File);
+
+impl Deref for LockedFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Drop for LockedFile {
+    fn drop(&mut self) {
+        // Closing it is not enough: a child that is just being started still has it open, until it is another program.
+        let _ = system::flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
 /// Locks a pool's file, shared or not.
-pub(super) fn lock_file(file: &File, path: &Path, shared: bool) -> Result<()> {
+pub(super) fn lock_file(file: File, path: &Path, shared: bool) -> Result<LockedFile> {
     let operation = if shared {
         FlockOperation::NonBlockingLockShared
     } else {
         FlockOperation::NonBlockingLockExclusive
     };
-    match system::flock(file, operation) {
+    match system::flock(&file, operation) {
+        Ok(()) => Ok(LockedFile(file)),
         Err(Errno::WOULDBLOCK) => Err(Error::Locked(path.to_owned())),
-        result => result.map_err(|errno| io_error("lock", path, errno)),
+        Err(errno) => Err(io_error("lock", path, errno)),
     }
 }
 
@@ -72,7 +92,7 @@ impl NewFile {
         path: &Path,
         mode: u32,
         digits: impl Fn() -> Result<String>,
-    ) -> Result<(Self, File)> {
+    ) -> Result<(Self, LockedFile)> {
         let failed = |errno| io_error("create", path, errno);
         match system::lstat(path) {
             Err(Errno::NOENT) => {}
@@ -92,13 +112,12 @@ impl NewFile {
     }
 
     /// A file without a name, if there can be one that is given a name later.
-    fn open_unnamed(&self, mode: u32) -> Result<Option<File>> {
+    fn open_unnamed(&self, mode: u32) -> Result<Option<LockedFile>> {
         let flags = OFlags::RDWR | OFlags::TMPFILE;
         match system::open(directory_of(&self.path), flags, mode) {
             // The name is given through `/proc`, which may not be there.
             Ok(file) if system::stat(&opened(&file)).is_ok() => {
-                lock_file(&file, &self.path, false)?;
-                Ok(Some(file))
+                lock_file(file, &self.path, false).map(Some)
             }
             Ok(_) | Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOSYS) => Ok(None),
             Err(errno) => Err(io_error("create", &self.path, errno)),
@@ -106,7 +125,11 @@ impl NewFile {
     }
 
     /// A file with a hidden name.
-    fn open_hidden(&mut self, mode: u32, digits: impl Fn() -> Result<String>) -> Result<File> {
+    fn open_hidden(
+        &mut self,
+        mode: u32,
+        digits: impl Fn() -> Result<String>,
+    ) -> Result<LockedFile> {
         let failed = |errno| io_error("create", &self.path, errno);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         for _ in 0..ATTEMPTS {
@@ -116,10 +139,10 @@ impl NewFile {
             let file = system::open(&name, flags, mode).map_err(failed)?;
             self.hidden = Some(name);
             // Until the file is locked, a process that removes leftovers may take it for one.
-            match lock_file(&file, &self.path, false) {
+            let file = match lock_file(file, &self.path, false) {
                 Err(Error::Locked(_)) => continue,
                 result => result?,
-            }
+            };
             if system::fstat(&file).map_err(failed)?.st_nlink > 0 {
                 return Ok(file);
             }
@@ -195,7 +218,7 @@ fn remove_leftovers(path: &Path) {
     {
         let leftover = entry.path();
         if let Ok(file) = open_file(&leftover, OFlags::RDWR | OFlags::NOFOLLOW)
-            && lock_file(&file, &leftover, false).is_ok()
+            && let Ok(_locked) = lock_file(file, &leftover, false)
         {
             let _ = system::unlink(&leftover);
         }

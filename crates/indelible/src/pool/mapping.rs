@@ -6,12 +6,11 @@
 mod blocks;
 mod late;
 
-use super::files::io_error;
+use super::files::{LockedFile, io_error};
 use super::layout::{EXTENT_BYTES, TABLE_AT};
 use super::system;
 use crate::pmem::{Medium, Pm};
 use crate::{Error, Result};
-use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::process::{Resource, getrlimit};
@@ -24,7 +23,7 @@ use std::sync::atomic::AtomicBool;
 pub(super) enum Backing {
     Anonymous,
     File {
-        file: File,
+        file: LockedFile,
         path: PathBuf,
         read_only: bool,
         access: Access,
@@ -457,9 +456,5 @@ impl Drop for Mapping {
         self.late.stop();
         // SAFETY: the range is ours, and with the mapping all references into it are gone.
         let _ = unsafe { system::unmap(self.base.cast(), self.reserved as usize) };
-        if let Backing::File { file, .. } = &self.backing {
-            // Closing it is not enough: a child that is just being started still has it open, until it is another program.
-            let _ = system::flock(file, FlockOperation::Unlock);
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! Opening: from a path and a wish to a pool, or to the reason why not.
 
 use super::core::{Opening, PoolCore};
-use super::files::{NewFile, io_error, lock_file, open_file};
+use super::files::{LockedFile, NewFile, io_error, lock_file, open_file};
 use super::layout::{EXTENT_BYTES, SUPERBLOCK_BYTES, TABLE_AT};
 use super::log::{self, Backlog, Last, Log};
 use super::mapping::{Access, Backing, Mapping, RAMFS, TMPFS};
@@ -264,7 +264,7 @@ impl PoolOptions {
     }
 
     /// A new pool that is not open for writing yet.
-    fn create_in(&self, file: File, path: &Path) -> Result<(Arc<PoolCore>, Promise)> {
+    fn create_in(&self, file: LockedFile, path: &Path) -> Result<(Arc<PoolCore>, Promise)> {
         let durability = self.durability.unwrap_or_default();
         let (promise, medium) = self.promise(durability, Some(&file))?;
         let backing = Backing::File {
@@ -318,11 +318,11 @@ impl PoolOptions {
     /// blocks with another one, since `cp` has made it: then the pool gets blocks of its own first.
     pub(crate) fn open_core(&self, path: &Path, accept: Accept) -> Result<Arc<PoolCore>> {
         let file = open_file(path, OFlags::RDWR)?;
-        lock_file(&file, path, false)?;
+        let file = lock_file(file, path, false)?;
         self.open_locked(file, path, accept)
     }
 
-    fn open_locked(&self, file: File, path: &Path, accept: Accept) -> Result<Arc<PoolCore>> {
+    fn open_locked(&self, file: LockedFile, path: &Path, accept: Accept) -> Result<Arc<PoolCore>> {
         let mut superblock = read_superblock(&file, path)?;
         let has_log = !superblock.clean && superblock.promise.is_logged();
         let mut backlog = None;
@@ -438,7 +438,7 @@ impl PoolOptions {
     /// Opens a cleanly closed pool for reading only. Any number of processes may do so at once.
     pub(crate) fn open_read_only_core(&self, path: &Path) -> Result<Arc<PoolCore>> {
         let file = open_file(path, OFlags::RDONLY)?;
-        lock_file(&file, path, true)?;
+        let file = lock_file(file, path, true)?;
         let superblock = read_superblock(&file, path)?;
         if !superblock.clean {
             return Err(Error::NotClean);
@@ -466,7 +466,7 @@ impl PoolOptions {
     /// Reads the log of a pool that was not closed, and changes nothing. `None` for a pool that has no log, or needs none.
     pub(crate) fn log_of(&self, path: &Path) -> Result<Option<log::Recovered>> {
         let file = open_file(path, OFlags::RDONLY)?;
-        lock_file(&file, path, true)?;
+        let file = lock_file(file, path, true)?;
         let superblock = read_superblock(&file, path)?;
         if superblock.clean || !superblock.promise.is_logged() {
             return Ok(None);

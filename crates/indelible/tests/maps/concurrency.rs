@@ -1,6 +1,7 @@
 //! Many threads, more than cores, with a checker of results.
 
 use crate::kinds::{KINDS, map_of};
+use crate::stop::StopAtEnd;
 use indelible::{CompareExchange, Kind, Map, Pool, PoolOptions};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -122,6 +123,7 @@ fn read_ranges_beside_writers(kind: Kind) {
     (0..4000).for_each(|i| assert_eq!(map.insert(i * 8, i).unwrap(), None));
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _stop = StopAtEnd(&stop);
         for thread in 0..3 {
             let (map, stop) = (map.clone(), &stop);
             scope.spawn(move || {
@@ -171,7 +173,6 @@ fn read_ranges_beside_writers(kind: Kind) {
                 );
             }
         }
-        stop.store(true, Ordering::Relaxed);
     });
     assert_eq!(map.check().unwrap(), [""; 0]);
 }

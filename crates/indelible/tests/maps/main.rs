@@ -24,5 +24,7 @@ mod loft_space;
 mod lost;
 mod lost_pages;
 mod space_comes_back;
+#[path = "../shared/stop.rs"]
+mod stop;
 mod typed_contract;
 mod typed_model;

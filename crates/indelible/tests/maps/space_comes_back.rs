@@ -1,6 +1,7 @@
 //! After most records of a map have been removed, `Pool::shrink` makes the file about as small as if those left had been loaded
 //! into a new one.
 
+use crate::stop::StopAtEnd;
 use indelible::{Kind, LbTreeOptions, Map, MapOptions, Pool};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -202,6 +203,7 @@ fn a_map_is_written_while_it_shrinks() {
         };
         let mut model = kept.clone();
         std::thread::scope(|scope| {
+            let stopping = StopAtEnd(&stop);
             let writers = [0, 1].map(|thread| scope.spawn(move || writer(thread)));
             scope.spawn(reader);
             let is_deep = std::env::var_os("INDELIBLE_DEEP").is_some();
@@ -217,7 +219,7 @@ fn a_map_is_written_while_it_shrinks() {
                 pool.shrink().unwrap();
                 assert!(map.bulk_load([(1, 1)], 0.7).is_err());
             }
-            stop.store(true, Ordering::Relaxed);
+            drop(stopping);
             for writer in writers {
                 model.extend(writer.join().unwrap());
             }

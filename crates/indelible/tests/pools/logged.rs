@@ -1,8 +1,10 @@
 //! Pools with a log, on files of a real disk: what is there after the death of the process, what is refused, and what a failing disk
 //! leaves. (What a power cut leaves is searched by the crash checker, on a simulated disk.)
 
+use crate::stop::StopAtEnd;
 use indelible::{Durability, Error, Kind, Map, Pool, PoolOptions};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -281,6 +283,7 @@ fn a_copy_that_is_made_while_the_pool_is_written_has_all_that_was_there_before()
         map.extend((0..50_000).map(|i| (i, i))).unwrap();
         let stop = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let _stop = StopAtEnd(&stop);
             scope.spawn(|| {
                 for i in 50_000.. {
                     if stop.load(Ordering::Relaxed) {
@@ -310,13 +313,36 @@ fn a_copy_that_is_made_while_the_pool_is_written_has_all_that_was_there_before()
                         .eq((0..records).map(|i| (i, i)))
                 );
             }
-            stop.store(true, Ordering::Relaxed);
         });
     }
     let place = place();
     let pool = Pool::create(&place.path).unwrap();
     let refused = pool.backup(place.path.with_extension("copy"));
     assert!(matches!(refused, Err(Error::BadOption(_))));
+}
+
+/// A child has all files of its parent open until it is another program, and with them their locks.
+#[test]
+fn a_copy_can_be_opened_at_once_also_while_children_are_started() {
+    let place = place();
+    let pool = options(INTERVAL).create(&place.path).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stop = StopAtEnd(&stop);
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                assert!(Command::new("true").status().unwrap().success());
+            }
+        });
+        for round in 0..40 {
+            let copy = place.path.with_extension(format!("copy{round}"));
+            pool.backup(&copy).unwrap();
+            drop(PoolOptions::new().open_read_only(&copy).unwrap());
+            drop(Pool::open(&copy).unwrap());
+            assert_eq!(PoolOptions::new().verify_log(&copy).unwrap(), None);
+            drop(Pool::open(&copy).unwrap());
+        }
+    });
 }
 
 #[test]

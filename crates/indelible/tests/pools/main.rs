@@ -11,3 +11,5 @@ mod files;
 mod kinds;
 mod logged;
 mod space;
+#[path = "../shared/stop.rs"]
+mod stop;
