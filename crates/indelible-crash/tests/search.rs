@@ -40,7 +40,7 @@ fn limits(kind: AnyKind) -> Limits {
         AnyKind::Map(_) => (1, limits.images_per_point),
         AnyKind::Strings(_) => (8, 128),
         AnyKind::Spatial(SpatialKind::Fbr | SpatialKind::PmRtree) => (2, 80),
-        AnyKind::Spatial(_) => (1, limits.images_per_point),
+        AnyKind::Spatial(_) => (2, limits.images_per_point),
     };
     limits.nested_every *= nested_every;
     limits.images_per_point = images_per_point;
