@@ -197,11 +197,10 @@ impl PoolCore {
     }
 
     fn next_superblock(&self, extents: &mut Extents, clean: bool) -> Superblock {
-        let sequence = extents.sequence + 1;
-        extents.sequence += 2;
+        extents.sequence += 1;
         Superblock {
             uuid: self.uuid,
-            sequence,
+            sequence: extents.sequence,
             generation: self.generation(),
             promise: self.promise,
             clean,

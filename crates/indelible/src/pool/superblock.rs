@@ -6,7 +6,7 @@
 //! +8   format       bits 0..31 version (1 or 2; 3 if the pool has a log), bits 32..63 line size (64)
 //! +16  endianness   0x0102030405060708
 //! +24  uuid         16 bytes
-//! +40  sequence     of two valid copies the higher one counts, which was written last
+//! +40  sequence     of two valid copies the higher one counts, which was written last; of equal ones, B was
 //! +48  generation   one more at every open for writing
 //! +56  durability   bits 0..31: 1 process, 2 power loss, 3 power-loss protocol forced on an ordinary file, 4 power loss with a log,
 //!                   5 power loss with a log that is synced at intervals; bits 32..63: of 5, the interval in milliseconds
@@ -118,7 +118,7 @@ impl Promise {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Superblock {
     pub(super) uuid: [u64; 2],
-    /// As read, that of the newer copy. To be written, that of the copy that is written first; the one that is written last has the next number.
+    /// As read, that of the newer copy. Where copies are written to the file directly, that of the first one; the last one has the next number.
     pub(super) sequence: u64,
     pub(super) generation: u64,
     pub(super) promise: Promise,
@@ -138,7 +138,8 @@ impl Superblock {
     /// Writes both copies, one after the other: first the one that does not count, if only one does, so that at every
     /// moment one of them is whole.
     pub(super) fn write(&self, pm: Pm, copies: &[Copy; 2]) {
-        for (copy, words) in Self::worse_first(copies).into_iter().zip(self.both()) {
+        let words = self.words();
+        for copy in Self::worse_first(copies) {
             // The checksum, which is the last of these words, makes the copy valid. The head of this file says how recovery chooses.
             for (cell, word) in copy.words.iter().zip(words) {
                 pm.store(cell, word);
@@ -165,8 +166,8 @@ impl Superblock {
     /// file.)
     pub(super) fn writes(&self, in_file: &[u8]) -> Writes {
         let [a, b] = sequences_in(in_file);
-        // Of two copies that are not whole the first may be written first, and of two from before copies had sequences of their own, the second one
-        // was written last.
+        // Of two copies that are not whole the first may be written first. Of two with one sequence (they came through the log, or are from before
+        // copies had sequences of their own) the second one was written last.
         let order = if a > b { [1, 0] } else { [0, 1] };
         let newest = order[1] * COPY_BYTES;
         let is_whole = a.is_some() && b.is_some();
@@ -305,7 +306,7 @@ impl Superblock {
 /// How both copies of a superblock are written to the pool's file. Each write is synced before the next one.
 ///
 /// At every moment at most one copy may be other on the disk than the file says, or torn: the one that was written last, which has the
-/// higher sequence. For a sync of it may have failed, after which the kernel goes on showing what is not on the disk, and the process may have died.
+/// higher sequence, or is copy B if both have the same. For a sync of it may have failed, after which the kernel goes on showing what is not on the disk, and the process may have died.
 ///
 /// | step | what a power cut in it leaves |
 /// |---|---|

@@ -156,6 +156,8 @@ impl PoolCore {
         let in_file = self.superblocks_in_file()?;
         let superblock = self.next_superblock(extents, false);
         let superblocks = superblock.write_directly(self.superblocks(), &in_file);
+        // The copy that is written last has the next number.
+        extents.sequence += 1;
         let session = Session {
             mapping: Arc::clone(&self.mapping),
             identity: Identity {
@@ -195,6 +197,7 @@ impl PoolCore {
         let in_file = self.superblocks_in_file()?;
         let superblock = self.next_superblock(extents, clean);
         let writes = superblock.write_directly(self.superblocks(), &in_file);
+        extents.sequence += 1;
         writes.copies.iter().try_for_each(|(at, bytes)| {
             self.mapping.write_file(bytes, *at)?;
             self.mapping.sync()

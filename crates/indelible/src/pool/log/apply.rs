@@ -172,8 +172,8 @@ impl Applier {
         data.write(&self.bytes, page)
     }
 
-    /// Waits until what was written is on the disk, and then writes the superblocks, one after the other: the higher sequence last, as
-    /// `superblock::Writes` wants it. In the file both are whole since the session has begun.
+    /// Waits until what was written is on the disk, and then writes the superblocks, one after the other: the higher sequence last, or
+    /// copy B, as `superblock::Writes` wants it. In the file both are whole since the session has begun.
     pub(super) fn finish(&mut self, data: &dyn DataFile) -> Result<()> {
         data.sync()?;
         if std::mem::take(&mut self.superblocks_changed) {

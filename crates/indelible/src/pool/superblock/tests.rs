@@ -35,22 +35,21 @@ fn read(bytes: &[u8]) -> Result<Superblock> {
 
 #[test]
 fn what_is_written_is_read() {
-    // The copy that was written last counts.
-    assert_eq!(read(&image(&sample(9))).unwrap(), sample(10));
+    assert_eq!(read(&image(&sample(9))).unwrap(), sample(9));
 }
 
 #[test]
 fn any_flipped_byte_in_one_copy_is_survived_and_in_both_is_named() {
     let good = image(&sample(9));
     for byte in 0..WORDS * 8 {
-        for (copy, other) in [(0, 10), (COPY_BYTES, 9)] {
+        for copy in [0, COPY_BYTES] {
             let mut bytes = good.clone();
             bytes[copy + byte] ^= 0x40;
             let read_back = read(&bytes);
             // A flipped endianness mark cannot be mistaken for the other one, nor the magic for its reverse.
             assert_eq!(
                 read_back.unwrap(),
-                sample(other),
+                sample(9),
                 "byte {byte} of the copy at {copy}"
             );
         }
@@ -176,12 +175,17 @@ impl Versions {
 
 /// The states that can be reached in which a power cut leaves no whole copy, and how many states there are.
 fn lost_states(writes_again: bool) -> (Vec<Versions>, usize) {
-    let sound = Versions {
-        shown: [Some(0), Some(1)],
-        on_disk: [Some(0), Some(1)],
-    };
-    let mut seen = HashSet::from([sound]);
-    let mut open = vec![sound];
+    // Copies that were written directly; copies of one sequence, which the applier writes one after the other; and the latter with a sync of
+    // the last one that failed.
+    let first = [
+        ([Some(0), Some(1)], [Some(0), Some(1)]),
+        ([Some(1), Some(1)], [Some(1), Some(1)]),
+        ([Some(1), Some(1)], [Some(1), Some(0)]),
+        ([Some(1), Some(1)], [Some(1), None]),
+    ];
+    let mut open =
+        Vec::from(first.map(|(shown, on_disk)| Versions { shown, on_disk }.normalized()));
+    let mut seen: HashSet<Versions> = open.iter().copied().collect();
     let mut lost = Vec::new();
     while let Some(state) = open.pop() {
         if state.on_disk == [None; 2] {
