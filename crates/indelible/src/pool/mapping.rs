@@ -366,12 +366,13 @@ impl Mapping {
         Ok(())
     }
 
-    /// Writes to the file, and not to the image.
-    pub(super) fn write_file(&self, bytes: &[u8], at: u64) -> Result<()> {
+    /// Writes to the file, and not to the image, and waits until that is on the disk.
+    pub(super) fn write_file_for_good(&self, bytes: &[u8], at: u64) -> Result<()> {
         let Backing::File { file, .. } = &self.backing else {
             return Ok(());
         };
-        system::write_at(file, bytes, at).map_err(|errno| self.backing.error("write", errno))
+        system::write_at(file, bytes, at).map_err(|errno| self.backing.error("write", errno))?;
+        self.sync()
     }
 
     /// Waits until the metadata extent's first pages are on the disk.

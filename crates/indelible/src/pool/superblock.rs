@@ -165,39 +165,31 @@ impl Superblock {
     /// How to write both copies to a file whose first bytes are these. (What the image has may be from the log, and says nothing of the
     /// file.)
     pub(super) fn writes(&self, in_file: &[u8]) -> Writes {
-        let [a, b] = sequences_in(in_file);
-        // Of two copies that are not whole the first may be written first. Of two with one sequence (they came through the log, or are from before
-        // copies had sequences of their own) the second one was written last.
-        let order = if a > b { [1, 0] } else { [0, 1] };
+        let sequences = sequences_in(in_file);
+        let order = worse_first(sequences);
         let newest = order[1] * COPY_BYTES;
-        let is_whole = a.is_some() && b.is_some();
+        let are_whole = sequences.iter().all(Option::is_some);
         Writes {
-            again: is_whole.then(|| (newest as u64, in_file[newest..][..WORDS * 8].to_vec())),
+            again: are_whole.then(|| (newest as u64, in_file[newest..][..WORDS * 8].to_vec())),
             copies: std::array::from_fn(|i| {
-                let words = self.both()[i];
+                let copy = Self {
+                    sequence: self.sequence + i as u64,
+                    ..self.clone()
+                };
+                let words = copy.words();
                 let bytes = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
                 ((order[i] * COPY_BYTES) as u64, bytes)
             }),
         }
     }
 
-    /// The words of the copy that is written first, and of the one that is written last, whose sequence is higher.
-    fn both(&self) -> [[u64; WORDS]; 2] {
-        let last = Self {
-            sequence: self.sequence + 1,
-            ..self.clone()
-        };
-        [self.words(), last.words()]
-    }
-
     fn worse_first(copies: &[Copy; 2]) -> [&Copy; 2] {
         let sequence = |copy: &Copy| sequence_of(&std::array::from_fn(|i| copy.words[i].load()));
-        let [a, b] = copies;
-        if (sequence(a) > sequence(b)) != planted(Bug::BetterCopyFirst) {
-            [b, a]
-        } else {
-            [a, b]
+        let mut order = worse_first(copies.each_ref().map(sequence));
+        if planted(Bug::BetterCopyFirst) {
+            order.reverse();
         }
+        order.map(|i| &copies[i])
     }
 
     pub(super) fn words(&self) -> [u64; WORDS] {
@@ -228,7 +220,7 @@ impl Superblock {
     /// Reads the superblock from the first bytes of a file of `length` bytes: the newer of the valid copies. The other one
     /// is repaired by the next write.
     pub(super) fn read(path: &Path, first_bytes: &[u8], length: u64) -> Result<Self> {
-        let copies = [0, 1].map(|i| words_at(first_bytes, i * COPY_BYTES));
+        let copies = copies_in(first_bytes);
         let begins_like_a_pool = copies
             .iter()
             .flatten()
@@ -249,7 +241,7 @@ impl Superblock {
 
     /// The superblock that follows those in the first bytes of a file and says what the newer of them says.
     pub(super) fn renewed(first_bytes: &[u8]) -> Result<Self> {
-        let mut superblock = Self::newer_of([0, 1].map(|i| words_at(first_bytes, i * COPY_BYTES)))?;
+        let mut superblock = Self::newer_of(copies_in(first_bytes))?;
         superblock.sequence += 1;
         Ok(superblock)
     }
@@ -306,7 +298,8 @@ impl Superblock {
 /// How both copies of a superblock are written to the pool's file. Each write is synced before the next one.
 ///
 /// At every moment at most one copy may be other on the disk than the file says, or torn: the one that was written last, which has the
-/// higher sequence, or is copy B if both have the same. For a sync of it may have failed, after which the kernel goes on showing what is not on the disk, and the process may have died.
+/// higher sequence, or is copy B if both have the same. For a sync of it may have failed, after which the kernel goes on showing what is not on
+/// the disk, and the process may have died.
 ///
 /// | step | what a power cut in it leaves |
 /// |---|---|
@@ -329,9 +322,24 @@ impl Writes {
     }
 }
 
-/// The sequences of both copies in the first bytes of a file; `None` of one that is not whole.
-pub(super) fn sequences_in(first_bytes: &[u8]) -> [Option<u64>; 2] {
-    [0, 1].map(|i| sequence_of(&words_at(first_bytes, i * COPY_BYTES)?))
+/// In which order the copies in the first bytes of a file are written: see [`worse_first`].
+pub(super) fn order_in(first_bytes: &[u8]) -> [usize; 2] {
+    worse_first(sequences_in(first_bytes))
+}
+
+/// Of copies with these sequences, `None` of one that is not whole: first the one that is torn or older, then the one that was written last. Of two
+/// with one sequence (they came through the log, or are from before copies had sequences of their own) that was copy B.
+fn worse_first([a, b]: [Option<u64>; 2]) -> [usize; 2] {
+    if a > b { [1, 0] } else { [0, 1] }
+}
+
+fn sequences_in(first_bytes: &[u8]) -> [Option<u64>; 2] {
+    copies_in(first_bytes).map(|words| sequence_of(&words?))
+}
+
+/// The words of both copies in the first bytes of a file, as far as the file has them.
+fn copies_in(first_bytes: &[u8]) -> [Option<[u64; WORDS]>; 2] {
+    [0, 1].map(|i| words_at(first_bytes, i * COPY_BYTES))
 }
 
 fn sequence_of(words: &[u64; WORDS]) -> Option<u64> {

@@ -50,8 +50,6 @@ struct Session {
     way: Way,
     interval: Option<Duration>,
     superblocks: Writes,
-    /// The last writes of the superblocks may not have reached the disk, although the file has them.
-    may_have_died_alone: bool,
     /// Bytes in the pool.
     length: u64,
     backlog: Option<Arc<Backlog>>,
@@ -74,15 +72,8 @@ impl Session {
         }
         let taken = self.backlog.as_ref().map_or(0, |it| it.slots().len());
         let (mapping, path) = (&self.mapping, self.mapping.path());
-        let write = |(at, bytes): &(u64, Vec<u8>)| {
-            mapping.write_file(bytes, *at)?;
-            mapping.sync()
-        };
-        if let Some(again) = &self.superblocks.again
-            && self.may_have_died_alone
-        {
-            write(again)?;
-        }
+        let write = |(at, bytes): &(u64, Vec<u8>)| mapping.write_file_for_good(bytes, *at);
+        self.superblocks.again.iter().try_for_each(write)?;
         let file = Log::open_file(path, self.identity.uuid, self.log_bytes, taken, self.way)?;
         self.superblocks.copies.iter().try_for_each(write)?;
         // What lies there may be anything, and extents that the pool grows by are zero in the image. Not earlier: the superblock that was
@@ -153,11 +144,11 @@ impl PoolCore {
             // Readers must not see what a power cut could take back. After one, all that there is comes from the disk.
             backlog.make_durable()?;
         }
-        let in_file = self.superblocks_in_file()?;
-        let superblock = self.next_superblock(extents, false);
-        let superblocks = superblock.write_directly(self.superblocks(), &in_file);
-        // The copy that is written last has the next number.
-        extents.sequence += 1;
+        let mut superblocks = self.write_superblock_to_image(extents, false)?;
+        if !self.may_have_died_alone {
+            // After a power cut, what the file has comes from the disk.
+            superblocks.again = None;
+        }
         let session = Session {
             mapping: Arc::clone(&self.mapping),
             identity: Identity {
@@ -168,7 +159,6 @@ impl PoolCore {
             way: if is_strict { Way::Written } else { Way::Shared },
             interval,
             superblocks,
-            may_have_died_alone: self.may_have_died_alone,
             length: extents.count * EXTENT_BYTES,
             backlog: backlog.clone(),
         };
@@ -194,21 +184,19 @@ impl PoolCore {
 
     /// Writes the superblock to the image, and to the file for good. Both copies in the file are on the disk.
     fn write_superblock_directly(&self, extents: &mut Extents, clean: bool) -> Result<()> {
-        let in_file = self.superblocks_in_file()?;
-        let superblock = self.next_superblock(extents, clean);
-        let writes = superblock.write_directly(self.superblocks(), &in_file);
-        extents.sequence += 1;
-        writes.copies.iter().try_for_each(|(at, bytes)| {
-            self.mapping.write_file(bytes, *at)?;
-            self.mapping.sync()
-        })
+        let writes = self.write_superblock_to_image(extents, clean)?;
+        let mut copies = writes.copies.iter();
+        copies.try_for_each(|(at, bytes)| self.mapping.write_file_for_good(bytes, *at))
     }
 
-    /// The bytes of both superblocks in the file, which may not have all that the image has.
-    fn superblocks_in_file(&self) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; SUPERBLOCK_BYTES];
-        self.mapping.read_file(&mut bytes, 0)?;
-        Ok(bytes)
+    /// Writes the superblock to the image, and returns how it is written to the file, which may not have all that the image has.
+    fn write_superblock_to_image(&self, extents: &mut Extents, clean: bool) -> Result<Writes> {
+        let mut in_file = vec![0; SUPERBLOCK_BYTES];
+        self.mapping.read_file(&mut in_file, 0)?;
+        let superblock = self.next_superblock(extents, clean);
+        // The copy that is written last has the next number.
+        extents.sequence += 1;
+        Ok(superblock.write_directly(self.superblocks(), &in_file))
     }
 
     /// Marks a pool that has just been created as clean: it gets its name before it is opened.

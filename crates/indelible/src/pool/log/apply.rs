@@ -19,7 +19,7 @@ use crate::concurrency::sync::lock;
 use crate::pmem::journal::Word;
 use crate::pmem::planted::planted;
 use crate::pool::layout::COPY_BYTES;
-use crate::pool::superblock::sequences_in;
+use crate::pool::superblock::order_in;
 use crate::{Error, Result};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -172,16 +172,14 @@ impl Applier {
         data.write(&self.bytes, page)
     }
 
-    /// Waits until what was written is on the disk, and then writes the superblocks, one after the other: the higher sequence last, or
-    /// copy B, as `superblock::Writes` wants it. In the file both are whole since the session has begun.
+    /// Waits until what was written is on the disk, and then writes the superblocks, one after the other: the newer one last, as
+    /// `superblock::Writes` wants it. In the file both are whole since the session has begun.
     pub(super) fn finish(&mut self, data: &dyn DataFile) -> Result<()> {
         data.sync()?;
         if std::mem::take(&mut self.superblocks_changed) {
-            let [a, b] = sequences_in(&self.superblocks);
-            for copy in if a > b { [1, 0] } else { [0, 1] } {
+            for copy in order_in(&self.superblocks) {
                 let at = copy * COPY_BYTES;
-                data.write(&self.superblocks[at..at + COPY_BYTES], at as u64)?;
-                data.sync()?;
+                data.write_for_good(&self.superblocks[at..at + COPY_BYTES], at as u64)?;
             }
         }
         Ok(())

@@ -57,6 +57,12 @@ pub(super) trait DataFile: Send + Sync {
     /// Waits until everything that was written before the call is on the disk.
     fn sync(&self) -> Result<()>;
 
+    /// Writes, and waits until that is on the disk.
+    fn write_for_good(&self, bytes: &[u8], at: u64) -> Result<()> {
+        self.write(bytes, at)?;
+        self.sync()
+    }
+
     fn length(&self) -> Result<u64>;
 
     /// A hint that this place is about to be written, and has to be read before.

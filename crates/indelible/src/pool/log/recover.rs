@@ -194,10 +194,9 @@ impl Backlog {
         let mut completed = in_file.clone();
         self.complete_superblocks(&mut completed);
         let writes = Superblock::renewed(&completed)?.writes(&in_file);
-        writes.all().try_for_each(|(at, bytes)| {
-            data.write(bytes, *at)?;
-            data.sync()
-        })
+        writes
+            .all()
+            .try_for_each(|(at, bytes)| data.write_for_good(bytes, *at))
     }
 }
 

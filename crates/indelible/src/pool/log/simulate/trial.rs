@@ -162,12 +162,11 @@ impl Trial {
         let writes = self.superblock.write_directly(&copies, &in_file);
         // The second copy has the next number.
         self.superblock.sequence += 1;
-        if self.superblock.clean {
-            // In a session that has begun, both are on the disk.
-            write_all(&data, writes.copies.iter())?;
-        } else {
-            write_all(&data, writes.all())?;
-        }
+        // In a session that has begun, both are on the disk.
+        let again = writes.again.iter().filter(|_| !self.superblock.clean);
+        again
+            .chain(&writes.copies)
+            .try_for_each(|(at, bytes)| data.write_for_good(bytes, *at))?;
         for (copy, words) in copies.iter().enumerate() {
             words.copy_to(&mut self.image[copy * COPY_BYTES / 8..]);
         }
@@ -476,14 +475,6 @@ impl Trial {
         self.image = file;
         Ok(())
     }
-}
-
-/// Writes superblocks, and syncs each.
-fn write_all<'a>(data: &Data, mut writes: impl Iterator<Item = &'a (u64, Vec<u8>)>) -> Result<()> {
-    writes.try_for_each(|(at, bytes)| {
-        data.write(bytes, *at)?;
-        data.sync()
-    })
 }
 
 /// The bytes of both superblocks.
