@@ -5,7 +5,7 @@ use super::inner::{Bounds, Key, key_of};
 use super::insert::ORDINALS;
 use super::layout::{LEAF_BYTES, Shape};
 use super::leaf::Leaf;
-use super::search::Spot;
+use super::way::Spot;
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::engines::{Fact, Report};

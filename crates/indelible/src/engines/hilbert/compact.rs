@@ -3,7 +3,7 @@
 
 use super::inner::{Child, Key};
 use super::layout::{LEAF_BYTES, RootBlock};
-use super::search::Spot;
+use super::way::Spot;
 use super::{Tree, root_block_at};
 use crate::Result;
 use crate::concurrency::epochs;

@@ -19,22 +19,11 @@
 //! 2. A node that was once an upper node is never reused as a bottom node, nor the other way round.
 //! 3. Every child word of an upper node is a pointer to a node of the same tree, also in slots that are not in use.
 //!
-//! # Boxes that grow while nodes change
-//!
-//! A writer makes the boxes on its way down contain its record *before* the record is committed, without locks: each bound only moves
-//! outwards, by compare-and-exchange, so that any subset of its stores is safe. Whoever splits or merges nodes computes boxes anew, from
-//! what lies below, and may make them smaller. The two must not miss each other:
-//!
-//! - the writer takes the version of each node before it enlarges a box in the node, and validates the versions of *all* nodes on its way
-//!   once it holds the lock of the leaf, and before it commits;
-//! - who computes a box anew holds the lock of the node in which the box is stored, and reads what lies below after taking that lock;
-//!   a box in a bottom node is computed anew only with the leaf locked.
-//!
-//! If the change locked the node before the writer validated it, the writer begins again. If it came later, the boxes below that the change
-//! reads contain the record already. `model` checks that with loom.
+//! How boxes grow while nodes change is at the head of [`boxes`](super::boxes).
 
+use super::boxes::{self, BoxNode};
 use crate::concurrency::locks::VersionLock;
-use crate::concurrency::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::concurrency::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::engines::arena::Node;
 use crate::engines::inner_nodes::InnerNode;
 use crate::kernels::{KeyLine, Simd, TagLine, prefetch};
@@ -143,6 +132,12 @@ impl Child {
         Self(offset.get() | if is_counted { Self::COUNTED } else { 0 })
     }
 
+    /// The child that a word of a bottom node says.
+    #[inline(always)]
+    pub(super) fn from_word(word: u64) -> Self {
+        Self(word)
+    }
+
     pub(super) fn unindexed(offset: Offset) -> Self {
         Self(offset.get() | Self::UNINDEXED)
     }
@@ -176,6 +171,8 @@ pub(super) struct Inner {
     bounds: [[TagLine; BOUND_LINES]; BOUNDS],
 }
 
+// The model checker's atomics are larger.
+#[cfg(not(loom))]
 const _: () = assert!(size_of::<Inner>() == 64 + FANOUT * (24 + 4 * BOUNDS) && FANOUT <= 64);
 
 /// A child with its key and its box, copied out of a node.
@@ -195,7 +192,7 @@ impl Entry {
         }
     }
 
-    pub(super) fn node(key: Key, node: &Inner, bounds: Bounds) -> Self {
+    pub(super) fn node<N>(key: Key, node: &N, bounds: Bounds) -> Self {
         Self {
             key,
             word: std::ptr::from_ref(node) as u64,
@@ -244,15 +241,9 @@ impl Inner {
         key_of(self.code(slot), self.ties[slot].load(Ordering::Relaxed))
     }
 
-    /// The key at which the child after `slot` begins, if there is one.
-    #[inline(always)]
-    pub(super) fn next_key(&self, slot: usize) -> Option<Key> {
-        (slot + 1 < self.count()).then(|| self.key(slot + 1))
-    }
-
     #[inline(always)]
     pub(super) fn child(&self, slot: usize) -> Child {
-        Child(self.children[slot].load(Ordering::Relaxed))
+        Child::from_word(self.children[slot].load(Ordering::Relaxed))
     }
 
     /// The node in `slot` of an upper node. It may be the wrong one, unless the version of this node is checked afterwards.
@@ -310,26 +301,6 @@ impl Inner {
         } else {
             all
         }
-    }
-
-    /// Makes the box of the child in `slot` contain `bounds`. The caller holds no lock; the head of this file says what it does afterwards.
-    /// Returns whether anything had to be changed.
-    #[inline(always)]
-    pub(super) fn enlarge<const AXES: usize>(&self, slot: usize, bounds: &Bounds) -> bool {
-        let mut grew = false;
-        for axis in 0..AXES {
-            for bound in [axis, MAX_AXES + axis] {
-                let cell = self.bound_cell(bound, slot);
-                let wanted = bounds.0[bound];
-                if f32::from_bits(cell.load(Ordering::Relaxed)) > wanted {
-                    grew = true;
-                    let _ = cell.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |word| {
-                        (f32::from_bits(word) > wanted).then_some(wanted.to_bits())
-                    });
-                }
-            }
-        }
-        grew
     }
 
     /// Lower bounds of the squares of the distances from a point to the boxes of 16 children: those from `16 * line` on. The point lies between
@@ -394,12 +365,6 @@ impl Inner {
     }
 }
 
-/// Orders the enlargement of boxes before the validation that follows. Without it the processor could validate first.
-#[inline(always)]
-pub(super) fn fence_after_enlarging() {
-    fence(Ordering::SeqCst);
-}
-
 /// What only the holder of the node's lock may do.
 impl Inner {
     /// Makes this an empty node of `level`.
@@ -423,27 +388,43 @@ impl Inner {
         self.shape.store(level.into(), Ordering::Relaxed);
     }
 
-    fn set_count(&self, count: usize) {
-        let level = u64::from(self.level());
-        self.shape
-            .store(level | (count as u64) << 32, Ordering::Relaxed);
-    }
-
-    fn set(&self, slot: usize, entry: &Entry) {
-        self.code_cell(slot)
-            .store(signed(code_of(entry.key)) as u64, Ordering::Relaxed);
-        self.ties[slot].store(entry.key as u64, Ordering::Relaxed);
-        // Release: a reader that follows a pointer to a node finds the node written.
-        self.children[slot].store(entry.word, Ordering::Release);
-        self.set_bounds(slot, &entry.bounds);
-    }
-
     pub(super) fn set_child(&self, slot: usize, child: Child) {
         self.children[slot].store(child.0, Ordering::Relaxed);
     }
+}
 
-    /// Replaces the box of a child, which may become smaller.
-    pub(super) fn set_bounds(&self, slot: usize, bounds: &Bounds) {
+impl BoxNode for Inner {
+    #[inline(always)]
+    fn find<S: Simd>(&self, key: Key) -> usize {
+        self.find::<S>(key)
+    }
+
+    #[inline(always)]
+    fn key(&self, slot: usize) -> Key {
+        self.key(slot)
+    }
+
+    #[inline(always)]
+    fn child(&self, slot: usize) -> Child {
+        self.child(slot)
+    }
+
+    #[inline(always)]
+    fn prefetch_keys(&self) {
+        self.prefetch_keys();
+    }
+
+    #[inline(always)]
+    fn bound_cell(&self, bound: usize, slot: usize) -> &AtomicU32 {
+        self.bound_cell(bound, slot)
+    }
+
+    #[inline(always)]
+    fn bounds(&self, slot: usize) -> Bounds {
+        self.bounds(slot)
+    }
+
+    fn set_bounds(&self, slot: usize, bounds: &Bounds) {
         for (i, bound) in bounds.0.iter().enumerate() {
             self.bound_cell(i, slot)
                 .store(bound.to_bits(), Ordering::Relaxed);
@@ -458,28 +439,15 @@ impl Inner {
         }
     }
 
-    /// Copies all children out.
-    pub(super) fn entries(&self) -> Vec<Entry> {
-        (0..self.count()).map(|slot| self.entry(slot)).collect()
+    fn set(&self, slot: usize, entry: &Entry) {
+        self.code_cell(slot)
+            .store(signed(code_of(entry.key)) as u64, Ordering::Relaxed);
+        self.ties[slot].store(entry.key as u64, Ordering::Relaxed);
+        // Release: a reader that follows a pointer to a node finds the node written.
+        self.children[slot].store(entry.word, Ordering::Release);
+        self.set_bounds(slot, &entry.bounds);
     }
 
-    /// Replaces all children.
-    pub(super) fn refill(&self, entries: &[Entry]) {
-        assert!(
-            !entries.is_empty() && entries.len() <= FANOUT,
-            "invariant: an inner node has 1 to {FANOUT} children, not {}",
-            entries.len()
-        );
-        for slot in 0..FANOUT {
-            match entries.get(slot) {
-                Some(entry) => self.set(slot, entry),
-                None => self.clear(slot),
-            }
-        }
-        self.set_count(entries.len());
-    }
-
-    /// Makes a slot one that is not in use. The child word stays: in an upper node it is a pointer to some node.
     fn clear(&self, slot: usize) {
         let word = self.children[slot].load(Ordering::Relaxed);
         self.set(
@@ -492,37 +460,10 @@ impl Inner {
         );
     }
 
-    /// Adds a child to the right of `slot`. There are fewer than [`FANOUT`].
-    pub(super) fn insert(&self, slot: usize, entry: &Entry) {
-        let count = self.count();
-        assert!(
-            count < FANOUT,
-            "invariant: a full inner node is split before a child is added"
-        );
-        for from in (slot + 1..count).rev() {
-            self.set(from + 1, &self.entry(from));
-        }
-        self.set(slot + 1, entry);
-        self.set_count(count + 1);
-    }
-
-    /// Removes the child in `slot`, which is not the first. The child before it covers the keys of the removed child from then on.
-    pub(super) fn remove(&self, slot: usize) {
-        let count = self.count();
-        assert!(
-            slot > 0 && slot < count,
-            "invariant: the first child of an inner node is never removed alone"
-        );
-        for to in slot..count - 1 {
-            self.set(to, &self.entry(to + 1));
-        }
-        self.clear(count - 1);
-        self.set_count(count - 1);
-    }
-
-    /// The box of all children. Read after the lock of the node in which it will be stored was taken.
-    pub(super) fn bounds_of_all(&self) -> Bounds {
-        (0..self.count()).fold(Bounds::NOTHING, |all, slot| all.join(self.bounds(slot)))
+    fn set_count(&self, count: usize) {
+        let level = u64::from(self.level());
+        self.shape
+            .store(level | (count as u64) << 32, Ordering::Relaxed);
     }
 }
 
@@ -556,19 +497,19 @@ impl InnerNode for Inner {
     }
 
     fn entries(&self) -> Vec<Entry> {
-        self.entries()
+        boxes::entries(self)
     }
 
     fn refill(&self, entries: &[Entry]) {
-        self.refill(entries);
+        boxes::refill(self, entries);
     }
 
     fn insert(&self, slot: usize, entry: &Entry) {
-        self.insert(slot, entry);
+        boxes::insert(self, slot, entry);
     }
 
     fn remove(&self, slot: usize) {
-        self.remove(slot);
+        boxes::remove(self, slot);
     }
 
     fn key_of(entry: &Entry) -> Key {
@@ -576,12 +517,11 @@ impl InnerNode for Inner {
     }
 
     fn entry_for(key: Key, child: &Self) -> Entry {
-        Entry::node(key, child, child.bounds_of_all())
+        boxes::entry_for(key, child)
     }
 
-    /// Computes the box of the child anew. Both nodes are locked, and were before the boxes below are read here.
     fn child_changed(&self, slot: usize, child: &Self) {
-        self.set_bounds(slot, &child.bounds_of_all());
+        boxes::child_changed(self, slot, child);
     }
 }
 

@@ -39,6 +39,7 @@
 //! Opening finishes at most two relocations and rebuilds nothing. Inner nodes are rebuilt on first touch and by the sweep: see `recover`.
 
 mod batch;
+mod boxes;
 mod bulk;
 mod check;
 mod compact;
@@ -56,6 +57,10 @@ mod scan;
 mod search;
 mod smo;
 mod together;
+mod way;
+
+#[cfg(all(test, loom))]
+mod model;
 
 #[cfg(feature = "trace")]
 pub(crate) mod testing;
@@ -64,6 +69,7 @@ pub use options::HilbertOptions;
 
 use crate::concurrency::records::{self, RecordCount, RecordLocks};
 use crate::engines::arena::Arena;
+use crate::engines::inner_nodes::InnerNode;
 use crate::engines::lbtree::directory::{DIRECTORIES, Directory};
 use crate::engines::rect::Changes;
 use crate::engines::waiting::WaitingOperations;

@@ -12,10 +12,11 @@
 //! between two signposts; then this part of the range is indexed, and the search begins again.
 
 use super::Tree;
+use super::boxes::BoxNode;
 use super::inner::{BOUND_LINES, FANOUT, Inner, Key, code_of, key_of};
 use super::layout::MAX_RECORDS;
 use super::leaf::Leaf;
-use super::search::Changed;
+use super::way::Changed;
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::{Version, Wait};

@@ -12,11 +12,12 @@
 //! A signpost's key is a code, and its leaf begins exactly there: only leaves that begin with a new code get one.
 
 use super::Tree;
+use super::boxes::BoxNode;
 use super::inner::{Bounds, Child, Entry, Key, code_of, key_of};
 use super::insert::ORDINALS;
 use super::layout::MAX_RECORDS;
 use super::leaf::Leaf;
-use super::search::Spot;
+use super::way::Spot;
 use crate::concurrency::epochs;
 use crate::concurrency::sync::lock;
 use crate::engines::inner_nodes::{InnerNode, InnerTree};

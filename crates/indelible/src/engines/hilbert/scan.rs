@@ -13,9 +13,10 @@
 
 use super::Bug;
 use super::Tree;
+use super::boxes::BoxNode;
 use super::inner::{Bounds, Child, Inner, Key, code_of, key_of};
 use super::leaf::Leaf;
-use super::search::{Changed, MOST_LEVELS};
+use super::way::{Changed, MOST_LEVELS};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::{Version, VersionLock, Wait};

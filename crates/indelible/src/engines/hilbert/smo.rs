@@ -8,11 +8,13 @@
 
 use super::Bug;
 use super::Tree;
+use super::boxes::BoxNode;
 use super::inner::{Bounds, Child, Entry, Inner, Key, code_of, key_of};
 use super::insert::ORDINALS;
 use super::layout::{MAX_RECORDS, Shape};
 use super::leaf::Leaf;
-use super::search::{Find, Locked, LockedLeaf, Spot};
+use super::search::{Locked, LockedLeaf};
+use super::way::{Find, Spot};
 use crate::Result;
 use crate::concurrency::locks::WriteGuard;
 use crate::engines::arena::Arena;
