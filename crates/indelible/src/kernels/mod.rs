@@ -288,6 +288,10 @@ pub(crate) enum SimdLevel {
 
 impl SimdLevel {
     /// All that this CPU has, best first.
+    #[cfg_attr(
+        loom,
+        allow(clippy::vec_init_then_push, reason = "others come before it elsewhere")
+    )]
     pub(crate) fn available() -> Vec<Self> {
         let mut levels = Vec::new();
         #[cfg(all(target_arch = "x86_64", not(loom)))]

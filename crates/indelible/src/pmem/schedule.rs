@@ -19,6 +19,7 @@ pub struct Scheduler {
 pub(crate) const IS_POSSIBLE: bool = cfg!(feature = "trace");
 
 /// Threads of a scheduler, at most.
+#[cfg_attr(loom, allow(dead_code, reason = "only epochs count threads"))]
 pub const MOST_THREADS: usize = 8;
 
 #[cfg(feature = "trace")]
