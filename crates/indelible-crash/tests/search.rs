@@ -242,7 +242,7 @@ fn a_run_repeats_from_its_seed() {
                     ..Limits::default()
                 },
                 seed: 0,
-                histories: 16,
+                histories: if is_deep() { 16 } else { 4 },
                 time: None,
                 workers: 2,
             };
