@@ -53,6 +53,8 @@ impl<'a> NewChain<'a> {
             records,
             0..count,
         );
+        // The block may have been a leaf before.
+        tree.orders.forget(block);
         tree.pm.stream(tree.leaf(block).cells, &words);
         self.records += count as u64;
         Ok(())

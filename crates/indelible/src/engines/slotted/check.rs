@@ -145,10 +145,14 @@ impl Tree {
         self.directory.check(report)
     }
 
-    /// Bytes of DRAM for inner nodes and locks, of this tree and its directories.
+    /// Bytes of DRAM for inner nodes, locks and orders of leaves, of this tree and its directories.
     pub(super) fn dram_bytes(&self) -> u64 {
         let above = self.directory().map_or(0, Tree::dram_bytes);
-        self.arena.bytes() + self.separator_bytes() + self.locks.bytes() + above
+        self.arena.bytes()
+            + self.separator_bytes()
+            + self.locks.bytes()
+            + self.orders.bytes()
+            + above
     }
 
     /// Bytes of DRAM in separators, as far as they are in bottom nodes.

@@ -144,6 +144,7 @@ impl Tree {
         let key_blob = leaf.key_blob(found);
         let value_blob = leaf.value_blob(found);
         let before = leaf.live_words();
+        self.orders.forget(leaf.offset);
         leaf.remove(self.pm, found);
         self.count_change(leaf.offset, -1);
         for blob in key_blob.into_iter().chain(value_blob) {
@@ -184,6 +185,7 @@ impl Tree {
         let record = &record[..words];
         let was_there = found.is_some();
         if let Some(room) = leaf.room(record.len()) {
+            self.orders.forget(leaf.offset);
             leaf.insert(self.pm, room, record, probe.hash, found.as_ref());
             if !was_there {
                 self.count_change(leaf.offset, 1);

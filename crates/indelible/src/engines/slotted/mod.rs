@@ -51,6 +51,7 @@ mod insert;
 mod layout;
 mod leaf;
 mod options;
+mod orders;
 mod ranked;
 mod records;
 mod recover;
@@ -83,6 +84,7 @@ use directory::Directory;
 use inner::{Child, Entry, Inner};
 use layout::LEVELS;
 use leaf::Leaf;
+use orders::Orders;
 use records::{Records, Value};
 use separator::Text;
 use std::ptr::NonNull;
@@ -129,6 +131,8 @@ struct Tree {
     /// In the tree of records: whether all records have been counted. Each leaf is counted when it is indexed, before anything else happens to it.
     count: RecordCount,
     splits: AtomicU64,
+    /// In which order the keys of leaves are, as far as ranges have found it out.
+    orders: Orders,
 }
 
 // SAFETY: the only field that is not `Send` and `Sync` by itself is `root`, which points into the arena that the tree keeps
@@ -165,6 +169,7 @@ impl Tree {
             reorganizing: Mutex::new(()),
             count: RecordCount::default(),
             splits: AtomicU64::new(0),
+            orders: Orders::new(home.leaf_bytes),
             home: home.clone(),
         };
         tree.leaf_at(head.offset())?;
@@ -424,6 +429,8 @@ crate::pmem::planted::bugs! { "slotted":
     RangeWithoutVersion,
     /// A range takes the order of a leaf's slots for that of its keys.
     RanksBySlot,
+    /// A writer does not forget the order of the leaf's keys that a range has kept.
+    OrderKept,
     /// A writer does not ask whether the leaf still covers its key, once it has locked it.
     WriteWithoutVersion,
     /// The sweep does not claim the blobs that leaves refer to.

@@ -7,9 +7,10 @@ use super::Bug;
 use super::blobs::Blobs;
 use super::inner::bits_of_first;
 use super::layout::{
-    CommitWord, HEADER_WORDS, LENGTHS_BYTES, LONG_KEY_BYTES, Lengths, PLACES, REFERENCE_BYTES,
-    Reference, SLOTS,
+    CommitWord, HEADER_WORDS, LENGTHS_BYTES, LONG_KEY_BYTES, Lengths, MAX_WORDS, PLACES,
+    REFERENCE_BYTES, Reference, SLOTS,
 };
+use super::orders::{Numbers, order_of};
 use crate::engines::{Buffered, BufferedPart, LINE_BYTES, Line, MOST_READ_AHEAD};
 use crate::kernels::{Kernel, MOST_WORDS_RANKED, RankWords, Simd};
 use crate::pmem::planted::planted;
@@ -75,6 +76,10 @@ pub(super) struct Ranked<'a> {
     long_values: u32,
     /// Which of the records are wanted.
     wanted: Range<usize>,
+    /// The order of the keys that was kept, 0 if none was.
+    order: u64,
+    /// How many records there are.
+    count: usize,
 }
 
 #[inline(always)]
@@ -96,6 +101,17 @@ fn record_at(at: usize, lengths: Lengths) -> Buffered {
     }
 }
 
+/// The places of the slots in use, in the order of the slots.
+#[inline(never)]
+fn places_in_use(places: &[u8; 32], mut slots: u32) -> [u8; 32] {
+    let mut in_use = [0; 32];
+    for place in &mut in_use[..SLOTS] {
+        *place = places[slots.trailing_zeros() as usize % 32];
+        slots &= slots.wrapping_sub(1);
+    }
+    in_use
+}
+
 /// Puts the records of a leaf in order.
 pub(super) struct Rank<'a, 'r>(pub(super) &'r mut Ranked<'a>);
 
@@ -109,9 +125,9 @@ impl Kernel for Rank<'_, '_> {
 }
 
 impl<'a> Ranked<'a> {
-    /// No records yet.
+    /// No records yet. `order` is that of the leaf, or 0, see [`orders`](super::orders).
     #[inline(always)]
-    pub(super) fn of(leaf: LeafCopy<'a>, prefix: &'a [u8], blobs: &'a Blobs) -> Self {
+    pub(super) fn of(leaf: LeafCopy<'a>, prefix: &'a [u8], blobs: &'a Blobs, order: u64) -> Self {
         Self {
             leaf,
             prefix,
@@ -120,6 +136,8 @@ impl<'a> Ranked<'a> {
             long_keys: 0,
             long_values: 0,
             wanted: 0..0,
+            order,
+            count: 0,
         }
     }
 
@@ -134,20 +152,48 @@ impl<'a> Ranked<'a> {
         places
     }
 
-    /// Finds the records, in the order of their slots, and puts them in the order of their keys.
+    /// Finds the records, and puts them in the order of their keys.
     #[inline(always)]
     fn take<S: Simd>(&mut self) -> Result<()> {
-        let (heap, word) = (self.leaf.heap, self.leaf.word());
+        let slots = self.leaf.word().slots();
+        self.count = (slots.count_ones() as usize).min(SLOTS);
+        self.wanted = 0..self.count;
         let places = self.places();
+        // Without removals the slots in use are the first ones.
+        let places = if slots & (slots + 1) == 0 {
+            places
+        } else {
+            places_in_use(&places, slots)
+        };
+        if self.order == 0 {
+            let is_any_long = self.find(|number| places[number % places.len()])?;
+            if is_any_long {
+                return self.take_long();
+            }
+            return match self.column_if_unsorted::<S>(self.count) {
+                None => Ok(()),
+                Some(column) => self.rank::<S>(self.count, column),
+            };
+        }
+        let mut numbers = Numbers::of_order(self.order, self.count);
+        let is_any_long = self.find(|_| places[numbers.take()])?;
+        if is_any_long {
+            self.take_long()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Finds the records, of which each has the place that `next_place` returns for its number. Says whether there are long keys or values.
+    #[inline(always)]
+    fn find(&mut self, mut next_place: impl FnMut(usize) -> u8) -> Result<bool> {
+        let (heap, word) = (self.leaf.heap, self.leaf.word());
         let begin = 8 * word.heap_begin();
         let most = HEAP + heap.len() - LINE_BYTES;
-        let mut slots = word.slots();
-        let count = (slots.count_ones() as usize).min(SLOTS);
         let mut outside = 0_usize;
         let (mut any, mut every) = (Lengths::NONE, Lengths::ALL);
-        for record in &mut self.records[..count] {
-            let at = 8 * usize::from(places[slots.trailing_zeros() as usize % 32]);
-            slots &= slots.wrapping_sub(1);
+        for (number, record) in self.records[..self.count].iter_mut().enumerate() {
+            let at = 8 * usize::from(next_place(number));
             let words = heap.get(at.wrapping_sub(HEAP)..);
             let Some(&lengths) = words.and_then(|words| words.first_chunk()) else {
                 return Err(self.misplaced());
@@ -158,17 +204,33 @@ impl<'a> Ranked<'a> {
             outside |= at.wrapping_sub(begin) | most.wrapping_sub(at + 8 * lengths.words());
             *record = record_at(at, lengths);
         }
-        self.wanted = 0..count;
         if outside > isize::MAX as usize || !every.is_marked() {
             return Err(self.misplaced());
         }
-        if any.key_is_blob() || any.value_is_blob() {
-            return self.take_long();
+        Ok(any.key_is_blob() || any.value_is_blob())
+    }
+
+    /// The order of the keys, if it can be kept and was not yet.
+    #[inline(always)]
+    pub(super) fn new_order(&self) -> Option<u64> {
+        let is_new = self.order == 0 && self.count > 1 && self.long_keys | self.long_values == 0;
+        is_new
+            .then(|| self.order_found())
+            .filter(|&order| order != 0)
+    }
+
+    /// The order in which the records are now, in the form that [`orders`](super::orders) describes; 0 if it has none.
+    #[inline(never)]
+    fn order_found(&self) -> u64 {
+        // Which record lies at each place.
+        let mut records_at = [0_u8; MAX_WORDS];
+        for (position, record) in (0..).zip(&self.records[..self.count]) {
+            let at = record.rest.from as usize + HEAP - LENGTHS_BYTES;
+            records_at[at / 8 % MAX_WORDS] = position;
         }
-        match self.column_if_unsorted::<S>(count) {
-            None => Ok(()),
-            Some(column) => self.rank::<S>(count, column),
-        }
+        let places = places_in_use(&self.places(), self.leaf.word().slots());
+        let positions = places.map(|place| records_at[usize::from(place)]);
+        order_of(&positions[..self.count])
     }
 
     /// The first line of what a key that is not long has behind the prefix and `skipped` bytes, of which it has at least as many.

@@ -83,6 +83,7 @@ impl Tree {
             return None;
         }
         self.prefetch_leaf(child);
+        self.orders.prefetch(child.offset());
         Some(StringBookmark {
             node: self.arena.remember(parent).without_type(),
             version: spot.version,
@@ -109,6 +110,8 @@ impl Tree {
         if !spot.is_current() {
             return Ok(());
         }
+        // Read between two looks at the version, as the leaf is.
+        let order = self.orders.of(spot.child.offset());
         let (header, heap) = self.leaf(spot.child.offset()).lines();
         let header = header.words();
         let lines = &mut buffer.lines;
@@ -126,10 +129,13 @@ impl Tree {
             header: &header,
             heap: lines.as_flattened(),
         };
-        let mut ranked = Ranked::of(leaf, leaf.prefix(&self.blobs)?, &self.blobs);
+        let mut ranked = Ranked::of(leaf, leaf.prefix(&self.blobs)?, &self.blobs, order);
         dispatch(self.simd, Rank(&mut ranked))?;
         if ends.is_some_and(|(low, high)| !ranked.is_between(low, high)) {
             return Err(leaf.displaced());
+        }
+        if let Some(order) = ranked.new_order() {
+            self.keep_order(spot.child.offset(), (lock, version), order);
         }
         let mut is_end = false;
         if let Some([first, last]) = ranked.ends() {

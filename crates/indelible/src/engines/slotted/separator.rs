@@ -1,5 +1,6 @@
 //! Separators of inner nodes: byte strings in DRAM.
 
+use super::blobs::MOST_KEY_BYTES;
 use crate::concurrency::epochs;
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -37,7 +38,7 @@ impl Text {
     }
 }
 
-/// A separator: the address of a length and the bytes after it, which never change; 0 for the empty string. Each slot of a node
+/// A separator: the address of a length, less one, and the bytes after it, which never change; 0 for the empty string. Each slot of a node
 /// has a separator of its own, and the node that drops one retires it: a reader that has seen the address is pinned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Separator(u64);
@@ -45,7 +46,15 @@ pub(super) struct Separator(u64);
 /// Bytes of DRAM in separators, of all trees of the process.
 static BYTES: AtomicU64 = AtomicU64::new(0);
 
-const LENGTH_BYTES: usize = 4;
+/// [`BYTES`], for who has to know how much memory is in use.
+pub(super) fn bytes_in_use() -> u64 {
+    BYTES.load(Ordering::Relaxed)
+}
+
+/// A separator has at least a byte, and its length less one fits into 16 bits.
+const LENGTH_BYTES: usize = 2;
+
+const _: () = assert!(MOST_KEY_BYTES <= 1 << 16);
 
 impl Separator {
     /// The empty string, which is below all others.
@@ -61,10 +70,10 @@ impl Separator {
         if memory.is_null() {
             std::alloc::handle_alloc_error(layout);
         }
-        let length = u32::try_from(bytes.len()).expect("invariant: keys have at most 64 KiB");
+        let length = u16::try_from(bytes.len() - 1).expect("invariant: keys have at most 64 KiB");
         // SAFETY: the memory was just allocated, with room for the length and the bytes, and is aligned for the length.
         unsafe {
-            memory.cast::<u32>().write(length);
+            memory.cast::<u16>().write(length);
             memory
                 .add(LENGTH_BYTES)
                 .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
@@ -74,7 +83,7 @@ impl Separator {
     }
 
     fn layout(bytes: usize) -> Layout {
-        Layout::from_size_align(LENGTH_BYTES + bytes, 4).expect("a separator is short")
+        Layout::from_size_align(LENGTH_BYTES + bytes, LENGTH_BYTES).expect("a separator is short")
     }
 
     pub(super) fn from_word(word: u64) -> Self {
@@ -100,7 +109,7 @@ impl Separator {
         // SAFETY: `new` has written a length and as many bytes there, and nobody has freed them: they are retired, and freed after an epoch
         // that the caller's pin prevents from passing.
         unsafe {
-            let length = memory.cast::<u32>().read() as usize;
+            let length = usize::from(memory.cast::<u16>().read()) + 1;
             std::slice::from_raw_parts(memory.add(LENGTH_BYTES), length)
         }
     }

@@ -226,6 +226,8 @@ impl Tree {
     ) {
         let words = image(self.leaf_bytes / 8, self.seed, low, next, records, range);
         let leaf = self.leaf(block);
+        // The block may have been a leaf before.
+        self.orders.forget(block);
         for (cell, &word) in leaf.cells.iter().zip(&words) {
             self.pm.store(cell, word);
         }

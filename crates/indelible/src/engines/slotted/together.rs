@@ -187,6 +187,7 @@ impl Tree {
             }
             return;
         }
+        self.orders.forget(leaf.offset);
         self.pm.flush(&leaf.cells[together.begin..together.end]);
         if !planted(Bug::TogetherInOneFence) {
             self.pm.fence();
