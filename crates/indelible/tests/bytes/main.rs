@@ -13,6 +13,7 @@ mod full;
 #[path = "../shared/lost.rs"]
 mod lost;
 mod lost_pages;
+mod orders;
 mod shapes;
 mod space;
 mod stream;

@@ -29,7 +29,7 @@
 mod find;
 
 use super::groups::{GROUPS, Groups, bound};
-use super::separator::{Separator, Text};
+use super::separator::{LENGTH_BYTES, Separator, Text};
 use crate::concurrency::locks::VersionLock;
 use crate::concurrency::sync::atomic::{AtomicU64, Ordering};
 use crate::engines::arena::Node;
@@ -488,7 +488,11 @@ impl Inner {
         for slot in 0..self.count() {
             // SAFETY: the caller is pinned, and the rules at the head of this file hold.
             let length = unsafe { self.separator(slot).bytes() }.len() as u64;
-            bytes += if length > 0 { length + 4 } else { 0 };
+            bytes += if length > 0 {
+                length + LENGTH_BYTES as u64
+            } else {
+                0
+            };
             if self.level() > 0 {
                 let child = self.node(slot);
                 if !self.lock.validate(version) {

@@ -33,6 +33,7 @@
 //! that are never scanned have no pages.
 
 use super::layout::SLOTS;
+use super::ranked::Ranked;
 use super::{Bug, Tree};
 use crate::concurrency::locks::{Version, VersionLock};
 use crate::kernels::prefetch;
@@ -238,7 +239,7 @@ impl Tree {
         &self,
         leaf: Offset,
         (lock, version): (&VersionLock, Version),
-        order: u64,
+        ranked: &Ranked<'_>,
     ) {
         if self.orders.word(leaf).is_none() {
             if !self.may_add_page() {
@@ -246,7 +247,11 @@ impl Tree {
             }
             self.orders.add_page(leaf);
         }
-        if let Some(word) = self.orders.word(leaf)
+        let Some(word) = self.orders.word(leaf) else {
+            return;
+        };
+        let order = ranked.order_found();
+        if order != 0
             && let Some(_guard) = lock.try_lock_at(version)
         {
             word.store(order, Ordering::Relaxed);

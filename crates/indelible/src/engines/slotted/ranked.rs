@@ -210,18 +210,15 @@ impl<'a> Ranked<'a> {
         Ok(any.key_is_blob() || any.value_is_blob())
     }
 
-    /// The order of the keys, if it can be kept and was not yet.
+    /// Whether the order of the keys was not known, and can be kept.
     #[inline(always)]
-    pub(super) fn new_order(&self) -> Option<u64> {
-        let is_new = self.order == 0 && self.count > 1 && self.long_keys | self.long_values == 0;
-        is_new
-            .then(|| self.order_found())
-            .filter(|&order| order != 0)
+    pub(super) fn has_new_order(&self) -> bool {
+        self.order == 0 && self.count > 1 && self.long_keys | self.long_values == 0
     }
 
     /// The order in which the records are now, in the form that [`orders`](super::orders) describes; 0 if it has none.
     #[inline(never)]
-    fn order_found(&self) -> u64 {
+    pub(super) fn order_found(&self) -> u64 {
         // Which record lies at each place.
         let mut records_at = [0_u8; MAX_WORDS];
         for (position, record) in (0..).zip(&self.records[..self.count]) {

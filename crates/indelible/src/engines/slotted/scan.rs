@@ -43,7 +43,7 @@ impl Tree {
                     break;
                 }
             };
-            let next = self.beside(up, &spot);
+            let next = self.beside(up, &spot, is_marked);
             self.read_leaf(up, (&spot, is_marked), unread, next, buffer, with_values)?;
         }
         Ok(())
@@ -66,9 +66,10 @@ impl Tree {
         spot.is_current().then_some(spot)
     }
 
-    /// A bookmark of the next leaf under the same bottom node, if there is one that is indexed. The caches are asked for its lines.
+    /// A bookmark of the next leaf under the same bottom node, if there is one that is indexed. The caches are asked for its lines, unless they were before
+    /// (`is_marked`), and for those of the leaf behind it: to read a leaf takes less time than to fetch one from memory.
     #[inline(always)]
-    fn beside(&self, up: bool, spot: &Spot<'_>) -> Option<StringBookmark> {
+    fn beside(&self, up: bool, spot: &Spot<'_>, is_marked: bool) -> Option<StringBookmark> {
         let parent = spot.parent;
         let slot = if up {
             // The upper end of the last leaf is not in this node.
@@ -82,8 +83,17 @@ impl Tree {
         if child.is_unindexed() || !spot.is_current() {
             return None;
         }
-        self.prefetch_leaf(child);
-        self.orders.prefetch(child.offset());
+        let behind = if up {
+            parent.after(slot)
+        } else {
+            parent.before(slot)
+        };
+        let behind = behind.map(|slot| parent.child(slot));
+        let next = (!is_marked).then_some(child);
+        for child in next.into_iter().chain(behind) {
+            self.prefetch_leaf(child);
+            self.orders.prefetch(child.offset());
+        }
         Some(StringBookmark {
             node: self.arena.remember(parent).without_type(),
             version: spot.version,
@@ -134,8 +144,8 @@ impl Tree {
         if ends.is_some_and(|(low, high)| !ranked.is_between(low, high)) {
             return Err(leaf.displaced());
         }
-        if let Some(order) = ranked.new_order() {
-            self.keep_order(spot.child.offset(), (lock, version), order);
+        if ranked.has_new_order() {
+            self.keep_order(spot.child.offset(), (lock, version), &ranked);
         }
         let mut is_end = false;
         if let Some([first, last]) = ranked.ends() {

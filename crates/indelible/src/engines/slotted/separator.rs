@@ -52,7 +52,7 @@ pub(super) fn bytes_in_use() -> u64 {
 }
 
 /// A separator has at least a byte, and its length less one fits into 16 bits.
-const LENGTH_BYTES: usize = 2;
+pub(super) const LENGTH_BYTES: usize = 2;
 
 const _: () = assert!(MOST_KEY_BYTES <= 1 << 16);
 
