@@ -34,7 +34,8 @@
 //! # What readers see
 //!
 //! Readers write no shared memory, as in the LB+-Tree: they descend by optimistic lock coupling, copy what they need out of a leaf, and validate the version
-//! of the leaf. A blob never changes, so it is read after that, where it lies, while the thread is pinned.
+//! of the leaf. A blob never changes, so it is read after that, where it lies, while the thread is pinned. There is one exception: the first range that
+//! reads a leaf since it was changed notes the order of its keys in DRAM, under the lock of the leaf, see [`orders`](self::orders).
 
 mod batch;
 mod blobs;

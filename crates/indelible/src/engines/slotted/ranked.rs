@@ -1,7 +1,9 @@
 //! The records of a leaf in the order of their keys, for ranges.
 //!
-//! The records are found in the order of their slots. If their keys ascend in that order, as in a leaf that a structure change has made, that is all. If
-//! not, they are ranked by 59 bits behind what all of them begin with, and those that are equal there are sorted by whole keys.
+//! If a range has kept the order of the leaf, the records are found in that order, and no keys are compared, see [`orders`](super::orders).
+//!
+//! Otherwise they are found in the order of their slots. If their keys ascend in that order, as in a leaf that a structure change has made, that is all.
+//! If not, they are ranked by 59 bits behind what all of them begin with, and those that are equal there are sorted by whole keys.
 
 use super::Bug;
 use super::blobs::Blobs;
