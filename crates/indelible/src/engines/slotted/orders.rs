@@ -262,7 +262,7 @@ impl Tree {
     fn may_add_page(&self) -> bool {
         let dropped = self.orders.dropped.load(Ordering::Relaxed);
         self.orders.dropped.store(dropped + 1, Ordering::Relaxed);
-        if dropped % DROPPED_BEFORE_ASKING != 0 {
+        if !dropped.is_multiple_of(DROPPED_BEFORE_ASKING) {
             return false;
         }
         let may = self.has_dram_for_page();
