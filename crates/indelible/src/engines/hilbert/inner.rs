@@ -350,6 +350,18 @@ impl Inner {
         }
     }
 
+    /// Asks the caches for the lines of one child, but for those that [`prefetch_keys`](Self::prefetch_keys) asks for.
+    #[inline(always)]
+    pub(super) fn prefetch_slot(&self, slot: usize, axes: usize) {
+        prefetch(&raw const self.children[slot]);
+        prefetch(&raw const self.ties[slot]);
+        for axis in 0..axes {
+            for bound in [axis, MAX_AXES + axis] {
+                prefetch(self.bound_cell(bound, slot));
+            }
+        }
+    }
+
     /// Asks the caches for the lines that a search by window reads, among geometries with so many axes.
     #[inline(always)]
     pub(super) fn prefetch_bounds(&self, axes: usize) {
