@@ -26,6 +26,7 @@
 
 use super::inner::{Bounds, Child, Entry, Key};
 use crate::concurrency::sync::atomic::{AtomicU32, Ordering, fence};
+use crate::engines::arena::Node;
 use crate::engines::inner_nodes::InnerNode;
 use crate::kernels::Simd;
 use crate::spatial::MAX_AXES;
@@ -64,7 +65,19 @@ fn fence_after_exchange() {
 }
 
 /// The slots of an inner node. `set` and its like are for the holder of the node's lock.
-pub(super) trait BoxNode: InnerNode<Key = Key, Entry = Entry> {
+pub(super) trait BoxNode: Node + Sized {
+    /// See [`InnerNode::FANOUT`].
+    const FANOUT: usize;
+
+    /// See [`InnerNode::LOADED`].
+    const LOADED: usize;
+
+    /// See [`InnerNode::count`].
+    fn count(&self) -> usize;
+
+    /// See [`InnerNode::node`].
+    fn node(&self, slot: usize) -> &Self;
+
     /// The slot of the child that covers `key`.
     fn find<S: Simd>(&self, key: Key) -> usize;
 
@@ -133,65 +146,97 @@ pub(super) fn bounds_of_all(node: &impl BoxNode) -> Bounds {
     (0..node.count()).fold(Bounds::NOTHING, |all, slot| all.join(node.bounds(slot)))
 }
 
-/// What a parent holds of `child`, which is locked and begins at `key`.
-pub(super) fn entry_for(key: Key, child: &impl BoxNode) -> Entry {
-    Entry::node(key, child, bounds_of_all(child))
-}
+impl<N: BoxNode> InnerNode for N {
+    const FANOUT: usize = <N as BoxNode>::FANOUT;
+    const LOADED: usize = <N as BoxNode>::LOADED;
 
-/// Computes the box of the child in `slot` anew. Both nodes are locked, and were before the boxes below are read here.
-pub(super) fn child_changed<N: BoxNode>(node: &N, slot: usize, child: &N) {
-    node.set_bounds(slot, &bounds_of_all(child));
-}
+    type Key = Key;
+    const LOWEST_KEY: Key = 0;
+    type Entry = Entry;
 
-/// Copies all children of a node out, which is locked if the copy will be another node's.
-pub(super) fn entries(node: &impl BoxNode) -> Vec<Entry> {
-    fence_after_locking();
-    (0..node.count()).map(|slot| node.entry(slot)).collect()
-}
+    fn count(&self) -> usize {
+        BoxNode::count(self)
+    }
 
-/// Replaces all children of a node, which is locked.
-pub(super) fn refill<N: BoxNode>(node: &N, entries: &[Entry]) {
-    let most = N::FANOUT;
-    assert!(
-        !entries.is_empty() && entries.len() <= most,
-        "invariant: an inner node has 1 to {most} children, not {}",
-        entries.len()
-    );
-    for slot in 0..most {
-        match entries.get(slot) {
-            Some(entry) => node.set(slot, entry),
-            None => node.clear(slot),
+    fn node(&self, slot: usize) -> &Self {
+        BoxNode::node(self, slot)
+    }
+
+    fn last(&self) -> usize {
+        BoxNode::count(self) - 1
+    }
+
+    fn after(&self, slot: usize) -> Option<usize> {
+        (slot + 1 < BoxNode::count(self)).then_some(slot + 1)
+    }
+
+    fn before(&self, slot: usize) -> Option<usize> {
+        slot.checked_sub(1)
+    }
+
+    /// The node is locked if the copy will be another node's.
+    fn entries(&self) -> Vec<Entry> {
+        fence_after_locking();
+        (0..BoxNode::count(self))
+            .map(|slot| self.entry(slot))
+            .collect()
+    }
+
+    fn refill(&self, entries: &[Entry]) {
+        let most = <N as BoxNode>::FANOUT;
+        assert!(
+            !entries.is_empty() && entries.len() <= most,
+            "invariant: an inner node has 1 to {most} children, not {}",
+            entries.len()
+        );
+        for slot in 0..most {
+            match entries.get(slot) {
+                Some(entry) => self.set(slot, entry),
+                None => self.clear(slot),
+            }
         }
+        self.set_count(entries.len());
     }
-    node.set_count(entries.len());
-}
 
-/// Adds a child to the right of `slot`. The node is locked and has fewer than [`FANOUT`](InnerNode::FANOUT) children.
-pub(super) fn insert<N: BoxNode>(node: &N, slot: usize, entry: &Entry) {
-    let count = node.count();
-    assert!(
-        count < N::FANOUT,
-        "invariant: a full inner node is split before a child is added"
-    );
-    fence_after_locking();
-    for from in (slot + 1..count).rev() {
-        node.set(from + 1, &node.entry(from));
+    fn insert(&self, slot: usize, entry: &Entry) {
+        let count = BoxNode::count(self);
+        assert!(
+            count < <N as BoxNode>::FANOUT,
+            "invariant: a full inner node is split before a child is added"
+        );
+        fence_after_locking();
+        for from in (slot + 1..count).rev() {
+            self.set(from + 1, &self.entry(from));
+        }
+        self.set(slot + 1, entry);
+        self.set_count(count + 1);
     }
-    node.set(slot + 1, entry);
-    node.set_count(count + 1);
-}
 
-/// Removes the child in `slot` of a locked node, which is not the first. The child before it covers the keys of the removed child from then on.
-pub(super) fn remove(node: &impl BoxNode, slot: usize) {
-    let count = node.count();
-    assert!(
-        slot > 0 && slot < count,
-        "invariant: the first child of an inner node is never removed alone"
-    );
-    fence_after_locking();
-    for to in slot..count - 1 {
-        node.set(to, &node.entry(to + 1));
+    /// The child before it covers the keys of the removed child from then on.
+    fn remove(&self, slot: usize) {
+        let count = BoxNode::count(self);
+        assert!(
+            slot > 0 && slot < count,
+            "invariant: the first child of an inner node is never removed alone"
+        );
+        fence_after_locking();
+        for to in slot..count - 1 {
+            self.set(to, &self.entry(to + 1));
+        }
+        self.clear(count - 1);
+        self.set_count(count - 1);
     }
-    node.clear(count - 1);
-    node.set_count(count - 1);
+
+    fn key_of(entry: &Entry) -> Key {
+        entry.key
+    }
+
+    fn entry_for(key: Key, child: &Self) -> Entry {
+        Entry::node(key, child, bounds_of_all(child))
+    }
+
+    /// Computes the box of the child anew. Both nodes were locked before the boxes below are read here.
+    fn child_changed(&self, slot: usize, child: &Self) {
+        self.set_bounds(slot, &bounds_of_all(child));
+    }
 }

@@ -21,11 +21,10 @@
 //!
 //! How boxes grow while nodes change is at the head of [`boxes`](super::boxes).
 
-use super::boxes::{self, BoxNode};
+use super::boxes::BoxNode;
 use crate::concurrency::locks::VersionLock;
 use crate::concurrency::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::engines::arena::Node;
-use crate::engines::inner_nodes::InnerNode;
 use crate::kernels::{KeyLine, Simd, TagLine, prefetch};
 use crate::pmem::geometry::sized_in_tests;
 use crate::pool::Offset;
@@ -177,7 +176,7 @@ const _: () = assert!(size_of::<Inner>() == 64 + FANOUT * (24 + 4 * BOUNDS) && F
 
 /// A child with its key and its box, copied out of a node.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     pub(super) key: Key,
     pub(super) word: u64,
     pub(super) bounds: Bounds,
@@ -406,6 +405,18 @@ impl Inner {
 }
 
 impl BoxNode for Inner {
+    const FANOUT: usize = FANOUT;
+    /// 14 of 16 slots.
+    const LOADED: usize = FANOUT * 14 / 16;
+
+    fn count(&self) -> usize {
+        self.count()
+    }
+
+    fn node(&self, slot: usize) -> &Self {
+        self.node(slot)
+    }
+
     #[inline(always)]
     fn find<S: Simd>(&self, key: Key) -> usize {
         self.find::<S>(key)
@@ -476,64 +487,6 @@ impl BoxNode for Inner {
         let level = u64::from(self.level());
         self.shape
             .store(level | (count as u64) << 32, Ordering::Relaxed);
-    }
-}
-
-impl InnerNode for Inner {
-    const FANOUT: usize = FANOUT;
-    /// 14 of 16 slots.
-    const LOADED: usize = FANOUT * 14 / 16;
-
-    type Key = Key;
-    const LOWEST_KEY: Key = 0;
-    type Entry = Entry;
-
-    fn count(&self) -> usize {
-        self.count()
-    }
-
-    fn node(&self, slot: usize) -> &Self {
-        self.node(slot)
-    }
-
-    fn last(&self) -> usize {
-        self.count() - 1
-    }
-
-    fn after(&self, slot: usize) -> Option<usize> {
-        (slot + 1 < self.count()).then_some(slot + 1)
-    }
-
-    fn before(&self, slot: usize) -> Option<usize> {
-        slot.checked_sub(1)
-    }
-
-    fn entries(&self) -> Vec<Entry> {
-        boxes::entries(self)
-    }
-
-    fn refill(&self, entries: &[Entry]) {
-        boxes::refill(self, entries);
-    }
-
-    fn insert(&self, slot: usize, entry: &Entry) {
-        boxes::insert(self, slot, entry);
-    }
-
-    fn remove(&self, slot: usize) {
-        boxes::remove(self, slot);
-    }
-
-    fn key_of(entry: &Entry) -> Key {
-        entry.key
-    }
-
-    fn entry_for(key: Key, child: &Self) -> Entry {
-        boxes::entry_for(key, child)
-    }
-
-    fn child_changed(&self, slot: usize, child: &Self) {
-        boxes::child_changed(self, slot, child);
     }
 }
 

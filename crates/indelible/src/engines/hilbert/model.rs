@@ -6,7 +6,7 @@
 //! A record lies at -1 and is inserted, while the boxes begin at 0. Whatever a structure change does meanwhile, all boxes above
 //! the record contain it once its insert has returned.
 
-use super::boxes::{self, BoxNode};
+use super::boxes::{BoxNode, enlarge};
 use super::inner::{Bounds, Child, Entry, Key, code_of, key_of};
 use super::way::{Find, Path, Spot};
 use crate::concurrency::locks::VersionLock;
@@ -51,8 +51,21 @@ fn box_from(low: f32) -> Bounds {
 }
 
 impl BoxNode for Node {
+    const FANOUT: usize = FANOUT;
+    const LOADED: usize = FANOUT;
+
+    fn count(&self) -> usize {
+        (self.shape.load(Ordering::Relaxed) >> 32) as usize
+    }
+
+    fn node(&self, slot: usize) -> &Self {
+        let word = self.children[slot].load(Ordering::Acquire);
+        // SAFETY: `Tree::put` fills all slots of an upper node with pointers to nodes of the tree, and so do all changes.
+        unsafe { &*(word as *const Self) }
+    }
+
     fn find<S: Simd>(&self, key: Key) -> usize {
-        let slots = 1..self.count();
+        let slots = 1..BoxNode::count(self);
         slots.take_while(|&slot| self.key(slot) <= key).count()
     }
 
@@ -104,65 +117,6 @@ impl BoxNode for Node {
         let level = u64::from(self.level());
         let shape = level | (count as u64) << 32;
         self.shape.store(shape, Ordering::Relaxed);
-    }
-}
-
-impl InnerNode for Node {
-    const FANOUT: usize = FANOUT;
-    const LOADED: usize = FANOUT;
-
-    type Key = Key;
-    const LOWEST_KEY: Key = 0;
-    type Entry = Entry;
-
-    fn count(&self) -> usize {
-        (self.shape.load(Ordering::Relaxed) >> 32) as usize
-    }
-
-    fn node(&self, slot: usize) -> &Self {
-        let word = self.children[slot].load(Ordering::Acquire);
-        // SAFETY: `Tree::put` fills all slots of an upper node with pointers to nodes of the tree, and so do all changes.
-        unsafe { &*(word as *const Self) }
-    }
-
-    fn last(&self) -> usize {
-        self.count() - 1
-    }
-
-    fn after(&self, slot: usize) -> Option<usize> {
-        (slot + 1 < self.count()).then_some(slot + 1)
-    }
-
-    fn before(&self, slot: usize) -> Option<usize> {
-        slot.checked_sub(1)
-    }
-
-    fn entries(&self) -> Vec<Entry> {
-        boxes::entries(self)
-    }
-
-    fn refill(&self, entries: &[Entry]) {
-        boxes::refill(self, entries);
-    }
-
-    fn insert(&self, slot: usize, entry: &Entry) {
-        boxes::insert(self, slot, entry);
-    }
-
-    fn remove(&self, slot: usize) {
-        boxes::remove(self, slot);
-    }
-
-    fn key_of(entry: &Entry) -> Key {
-        entry.key
-    }
-
-    fn entry_for(key: Key, child: &Self) -> Entry {
-        boxes::entry_for(key, child)
-    }
-
-    fn child_changed(&self, slot: usize, child: &Self) {
-        boxes::child_changed(self, slot, child);
     }
 }
 
@@ -503,7 +457,7 @@ fn loom_an_insert_that_relies_on_the_box_of_another_one() {
         tree.root().set_bounds(0, &Bounds::EVERYTHING);
         let other = {
             let tree = Arc::clone(&tree);
-            loom::thread::spawn(move || boxes::enlarge::<1>(&tree.nodes[1], 0, &box_from(NEW)))
+            loom::thread::spawn(move || enlarge::<1>(&tree.nodes[1], 0, &box_from(NEW)))
         };
         let writer = {
             let tree = Arc::clone(&tree);
