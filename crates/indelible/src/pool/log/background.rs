@@ -1,8 +1,8 @@
 //! The threads of a log: one keeps segments ready for records, another one applies records; in a pool with
 //! [`Durability::Interval`](crate::Durability::Interval) another one syncs the log at intervals.
 
+use super::Log;
 use super::record::{SEGMENT_BYTES, SEGMENT_WORDS};
-use super::{Backlog, Log};
 use crate::Result;
 use crate::concurrency::sync::lock;
 use crate::pool::system;
@@ -103,8 +103,7 @@ impl Log {
         let is_needed = used > self.device.most_segments() / 2 || self.is_short() && self.is_lean();
         if self.has_backlog() {
             let mut applier = lock(&self.applier);
-            let is_held = |backlog: &Arc<Backlog>| backlog.held().is_held();
-            if !applier.backlog.as_ref().is_some_and(is_held) {
+            if !self.held.is_held() {
                 self.apply_backlog(&mut applier)?;
             }
         }
@@ -121,6 +120,9 @@ impl Log {
     /// Whether the log is mostly padding, and would have to be made longer: then to apply it is cheaper. So it is where a single thread
     /// waits for each of its operations.
     fn is_lean(&self) -> bool {
+        if self.held.is_held() {
+            return false;
+        }
         let words =
             self.payload.load(Ordering::Relaxed) - self.applied_payload.load(Ordering::Relaxed);
         let appender = lock(&self.appender);

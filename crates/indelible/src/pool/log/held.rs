@@ -14,7 +14,7 @@ thread_local! {
 }
 
 /// Whether the work behind the scenes is held up: extents are provided only if they are touched, sessions begin only if somebody waits for
-/// them, and the backlog is applied only if somebody needs the room.
+/// them, and the backlog is applied only if somebody needs the room: not to make a log shorter that is mostly padding.
 #[derive(Clone, Default)]
 pub(crate) struct Held {
     #[cfg(all(test, not(loom)))]

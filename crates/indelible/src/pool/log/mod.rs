@@ -73,6 +73,7 @@ use crate::pmem::journal::{Sink, Word};
 use crate::pmem::planted::planted;
 use crate::{Error, Result};
 use device::{DataFile, LogDevice, PlainFile, put};
+use held::Held;
 use record::{
     Encoded, HEADER_WORDS, RECORD_WORDS, SECTOR_WORDS, SEGMENT_BYTES, SEGMENT_WORDS, Session,
 };
@@ -159,6 +160,8 @@ pub(crate) struct Log {
     next_footer: AtomicU64,
     /// The threads that keep segments prepared and apply records, if there are any.
     tenders: Mutex<Vec<Thread>>,
+    /// Whether a test holds up what goes on behind the scenes.
+    held: Held,
 }
 
 /// Where the next record goes.
@@ -238,6 +241,9 @@ impl Log {
             words,
             earlier: backlog.as_ref().and_then(|it| it.end),
         };
+        let held = backlog
+            .as_ref()
+            .map_or_else(Held::default, |it| it.held().clone());
         applier.backlog = backlog;
         let log = Self {
             session,
@@ -263,6 +269,7 @@ impl Log {
             preparing: Mutex::new(()),
             next_footer: AtomicU64::new(first),
             tenders: Mutex::new(Vec::new()),
+            held,
             device,
         };
         // The others are prepared by a thread of their own. Each takes a sync, and an open does not wait for more than one.
