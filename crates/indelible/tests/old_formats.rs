@@ -2,8 +2,8 @@
 //!
 //! `formats/` has pools that the versions of their time have written, compressed: two maps of each kind of index that there was,
 //! with 1,500 records of which every third has been removed, and a map from `i64` to `f64`. One pool was closed; the writer of the
-//! other was killed. A new format gets its own files, made by the version before the next change. `loft-1` are pools with a map of kind LOFT
-//! as version 1 of that kind's format had it.
+//! other was killed. A new format gets its own files, made by the version before the next change. `loft-1` and `loft-2` are pools with a map of kind
+//! LOFT as versions 1 and 2 of that kind's format had it.
 
 use flate2::read::GzDecoder;
 use indelible::{Error, Map, MapOptions, Pool, PoolOptions};
@@ -130,9 +130,14 @@ fn a_pool_of_format_1_whose_writer_was_killed_opens() {
 }
 
 #[test]
-fn maps_of_loft_of_format_1_open_and_stay_usable() {
+fn old_maps_of_loft_open_and_stay_usable() {
     let directory = tempfile::tempdir().unwrap();
-    for name in ["loft-1-closed", "loft-1-killed"] {
+    for name in [
+        "loft-1-closed",
+        "loft-1-killed",
+        "loft-2-closed",
+        "loft-2-killed",
+    ] {
         let path = unpacked(directory.path(), name);
         for _ in 0..2 {
             let pool = PoolOptions::new().boot_identity(BOOT).open(&path).unwrap();

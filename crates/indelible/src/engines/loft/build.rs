@@ -346,7 +346,7 @@ impl Index {
             image.extend([bare(state::EMPTY), 0]);
         }
         let mut buckets: Vec<Vec<Block>> = Vec::new();
-        let mut overflowing = 0;
+        let mut far = 0;
         if plan.stores {
             let mut overflow: Vec<Vec<Record>> = vec![Vec::new(); layout.groups()];
             for &(key, value) in records {
@@ -357,12 +357,16 @@ impl Index {
                     .step_by(2)
                     .find(|&at| image[at] == bare(state::EMPTY));
                 match slot {
-                    Some(at) => (image[at], image[at + 1]) = (key_word(state::LIVE, key), value),
+                    Some(at) => {
+                        let lines = (at - slots_at) as u64 / 8 - line;
+                        far += usize::from(lines * 2 > layout.window);
+                        (image[at], image[at + 1]) = (key_word(state::LIVE, key), value);
+                    }
                     None => overflow[(line / GROUP_LINES) as usize].push((key, value)),
                 }
             }
             for (group, records) in overflow.iter().enumerate() {
-                overflowing += records.len();
+                far += records.len();
                 let made = self.write_buckets(built, records, plan)?;
                 if let Some(first) = made.first() {
                     image[links_at + group] = first.offset.get();
@@ -372,7 +376,7 @@ impl Index {
         }
         self.fill(&block, &image, plan.stores);
         let node = Node::new(block, plan.expansions);
-        node.born_far.store(overflowing as u32, Ordering::Relaxed);
+        node.born_far.store(far as u32, Ordering::Relaxed);
         for (group, blocks) in buckets.into_iter().enumerate() {
             let mut next = std::ptr::null_mut();
             for block in blocks.into_iter().rev() {

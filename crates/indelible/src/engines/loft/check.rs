@@ -2,7 +2,7 @@
 
 use super::Index;
 use super::layout::{KEY_BITS, LINE_SLOTS, Slot, bare, state, state_of};
-use super::node::{Child, Inner, Kin, Node, load_move};
+use super::node::{Child, Inner, Kin, Mode, Move, Node, load_move};
 use super::search::{Found, Way};
 use crate::Result;
 use crate::concurrency::epochs;
@@ -38,14 +38,14 @@ impl Index {
                 if !self.is_read_only() {
                     self.reach_node(node, report);
                 }
-                let Some(moved) = load_move(&node.moving).filter(|moved| moved.source == child)
-                else {
+                let moved = load_move(&node.moving).filter(|moved| moved.source == child);
+                let Some(target) = moved.and_then(Move::target) else {
                     self.check_node(node, report);
                     return Ok(());
                 };
                 let before = report.records();
-                self.check_tree(moved.target, report)?;
-                let mut known = self.records_below(moved.target);
+                self.check_tree(target, report)?;
+                let mut known = self.records_below(target);
                 known.sort_unstable();
                 let counted = report.records() - before;
                 report.expect(counted == known.len() as u64, || {
@@ -124,7 +124,12 @@ impl Index {
         report.expect(is_bare, || {
             format!("the data node at {offset:#x} has an empty slot with a key")
         });
-        if state_of(word) != state::LIVE {
+        // A whole move that has no target yet leaves the records where they are.
+        let counts_frozen =
+            load_move(&node.moving).is_some_and(|moved| matches!(moved.mode, Mode::Whole));
+        let is_record = state_of(word) == state::LIVE
+            || state_of(word) == state::FROZEN && counts_frozen;
+        if !is_record {
             return;
         }
         let key = node.low & !KEY_BITS | word & KEY_BITS;
@@ -133,7 +138,11 @@ impl Index {
             format!("the data node at {offset:#x} has the key {key:#x}, which belongs elsewhere")
         });
         let found = self.find::<false>(node, key, &mut Way::default());
-        let is_found = matches!(found, Ok(Found::Live(at, _)) if std::ptr::eq(at, slot));
+        let is_found = match found {
+            Ok(Found::Live(at, _)) => std::ptr::eq(at, slot),
+            Ok(Found::Frozen(value)) => counts_frozen && value == slot.second.load_acquire(),
+            _ => false,
+        };
         report.expect(is_found, || {
             format!(
                 "the data node at {offset:#x} has the key {key:#x} where a search does not find it"

@@ -183,9 +183,7 @@ impl Index {
             let (_, high) = keys_of(&spot, key)?;
             if let (End::Node(node), Some((parent, index))) = (&spot.end, spot.parent) {
                 if let Some(moved) = load_move(&node.moving) {
-                    if !moved.done.is_empty() {
-                        self.finish(node, moved)?;
-                    }
+                    self.finish(node, moved)?;
                 } else if self.is_to_relay(node, surplus) {
                     self.relay(node, parent, index, surplus)?;
                 }
@@ -225,14 +223,9 @@ impl Index {
         if let Some((_, before)) = &mut plan.surplus {
             *before = node.block.offset;
         }
-        match self.begin_move(node, parent, index, Some(plan)) {
-            Ok(()) => {}
-            Err(Error::NoSpace(_)) => return Ok(()),
-            Err(error) => return Err(error),
-        }
-        match load_move(&node.moving) {
-            Some(moved) if !moved.done.is_empty() => self.finish(node, moved),
-            _ => Ok(()),
+        match self.move_node(node, parent, index, Some(plan)) {
+            Err(Error::NoSpace(_)) => Ok(()),
+            done => done,
         }
     }
 }

@@ -5,8 +5,8 @@
 
 use super::build::Record;
 use super::layout::{KEY_BITS, Slot, bare, key_word, state, state_of};
-use super::node::{Child, Move, Node, load_bucket, load_move};
-use super::search::{End, Found, Way, closed_for_nothing, never_written};
+use super::node::{Child, Move, Node, load_bucket};
+use super::search::{End, Found, Way, never_written};
 use super::{Bug, Index, LOOKUPS};
 use crate::Result;
 use crate::engines::flight::Ticket;
@@ -73,14 +73,14 @@ impl Index {
             let keys = records
                 .filter(|&word| is_record(word))
                 .map(|word| node.key(word));
-            self.fetch_lines(moved.target, keys);
+            self.fetch_lines(moved.linked_target(), keys);
             let mut copies = Copies {
                 index: self,
                 in_flight: Vec::new(),
             };
             for slot in slots {
                 if let Some((key, value)) = self.freeze(node, slot)? {
-                    self.copy_among(moved.target, key, value, &mut copies)?;
+                    self.copy_among(moved.linked_target(), key, value, &mut copies)?;
                 }
             }
         }
@@ -88,7 +88,7 @@ impl Index {
     }
 
     /// Makes sure that a slot does not change any more, and returns its record if it has one.
-    fn freeze(&self, node: &Node, slot: &Slot) -> Result<Option<Record>> {
+    pub(super) fn freeze(&self, node: &Node, slot: &Slot) -> Result<Option<Record>> {
         loop {
             let word = slot.first.load_acquire();
             let value = slot.second.load_acquire();
@@ -152,11 +152,7 @@ impl Index {
                 Found::NoRoom(link, place, level) => {
                     self.add_room(node, link, place, level)?;
                 }
-                Found::Closed => {
-                    let moved = load_move(&node.moving).ok_or_else(|| closed_for_nothing(node))?;
-                    self.link_move(moved);
-                    child = moved.target;
-                }
+                Found::Closed => (child, _) = self.successor(node, None)?,
                 Found::Damaged => return Err(never_written(node)),
             }
         }

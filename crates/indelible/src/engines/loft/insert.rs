@@ -16,7 +16,7 @@
 
 use super::Index;
 use super::layout::{Slot, bare, key_word, state};
-use super::node::{Child, load_move};
+use super::node::{Child, Mode, load_move};
 use super::search::{End, Found, Way, closed_for_nothing, never_written};
 use crate::Result;
 use crate::concurrency::epochs;
@@ -109,21 +109,27 @@ impl Index {
                     }
                     self.add_room(node, link, place, level)?;
                 }
-                Found::Frozen(value) => {
-                    carried = Some(value);
-                    child = self.successor(node)?;
-                }
-                Found::Closed => child = self.successor(node)?,
+                Found::Frozen(value) => (child, carried) = self.successor(node, Some(value))?,
+                Found::Closed => (child, carried) = self.successor(node, carried)?,
                 Found::Damaged => return Err(never_written(node)),
             }
         }
     }
 
-    /// Where a key goes on that was met frozen or closed.
-    fn successor(&self, node: &super::node::Node) -> Result<Child> {
+    /// Where a key goes on that was met frozen or closed, and the value that is carried there.
+    pub(super) fn successor(
+        &self,
+        node: &super::node::Node,
+        carried: Option<u64>,
+    ) -> Result<(Child, Option<u64>)> {
         let moved = load_move(&node.moving).ok_or_else(|| closed_for_nothing(node))?;
+        if let Mode::Whole = moved.mode {
+            self.complete(node, moved, None)?;
+            // The target has got all records, and may have forgotten since that this one was removed.
+            return Ok((moved.linked_target(), None));
+        }
         self.link_move(moved);
-        Ok(moved.target)
+        Ok((moved.linked_target(), carried))
     }
 
     /// Updates or removes a live record; `false` if it has changed since.

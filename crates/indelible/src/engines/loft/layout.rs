@@ -15,7 +15,7 @@
 //!
 //! child word   offset of a data node · offset of an inner node, plus 1 · NO_CHILD
 //! link         offset of a block · NO_LINK (bucket words, next bucket)
-//! moved to     child word · NO_LINK
+//! moved to     child word · NO_LINK · HALTED
 //! ```
 //!
 //! No word of a block that is in use is zero where a link or a slot's key word may be: so a page that never reached the disk is told.
@@ -62,6 +62,8 @@ pub(super) const LEAST_ROOT_LOG_PARTS: u32 = 3;
 
 /// A link that leads nowhere.
 pub(super) const NO_LINK: u64 = 1;
+/// What `moved to` holds in a node whose move has failed: slots may be frozen and closed, even after a clean close.
+pub(super) const HALTED: u64 = 3;
 /// A child word where there is no node yet.
 pub(super) const NO_CHILD: u64 = 2;
 /// What marks a child word of an inner node.

@@ -25,7 +25,8 @@
 //! - **I1** No slot of a key's sequence behind one that is empty holds this key. In memory and, by [`Flight`], in what a crash leaves.
 //! - **I2** A key has at most one live slot in a node.
 //! - **I3** Nothing is stored in a node, or copied into one, before the links that lead to it are durable.
-//! - **I4** A slot is frozen or closed only when its node's `moved to` is durable.
+//! - **I4** A slot is frozen or closed only when its node is moved. As long as a crash finds the node in the tree, and no `moved to` in it, its frozen slots are
+//!   its records.
 //! - **I5** An operation on a key in a node's successor comes after the key's sequence in the node has ended in a frozen or a closed slot,
 //!   and after the frozen record has been copied. So the successor's word on a key, once it has one, counts.
 //!
@@ -56,6 +57,7 @@ mod scan;
 mod search;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod whole;
 
 pub use options::LoftOptions;
 
@@ -79,8 +81,12 @@ crate::pmem::planted::bugs! { "loft":
     ReadWithoutFlush,
     /// Records are copied to a new node before the link to it is durable.
     CopyBeforeLink,
-    /// A node is replaced before its records have been copied.
-    ReplaceBeforeCopy,
+    /// A node is replaced before the records in its successor are durable.
+    ReplaceBeforeFence,
+    /// A node is replaced by what it had before its slots were frozen.
+    ReplaceByOlder,
+    /// Slots that were frozen when the process died stay so.
+    FrozenStay,
     /// A copy overtakes the removal of its key in the new node.
     CopyAfterRemoval,
     /// A move that a crash has interrupted is not finished, and the old node is forgotten.
@@ -103,6 +109,8 @@ pub(crate) struct Index {
     blocks: Blocks<{ layout::SIZES.len() }>,
     /// Whether data nodes may have blocks of other sizes than powers of two: those of old maps have not.
     has_stepped_sizes: bool,
+    /// Whether data nodes are replaced at once: those of old maps are not.
+    moves_whole: bool,
     flight: Flight,
     simd: SimdLevel,
     locks: RecordLocks,
@@ -139,6 +147,7 @@ impl Index {
             options,
             blocks: Blocks::new(&place.core, place.slot, layout::SIZES),
             has_stepped_sizes: format >= options::STEPPED_SIZES,
+            moves_whole: format >= options::WHOLE_MOVES,
             flight: Flight::new(
                 pm,
                 place.core.base(),
@@ -176,7 +185,7 @@ impl Engine for Index {
     type Options = LoftOptions;
 
     fn format(place: &Place, options: &LoftOptions) -> Result<()> {
-        let index = Self::new(place, *options, options::STEPPED_SIZES);
+        let index = Self::new(place, *options, options::WHOLE_MOVES);
         let root = index.build_empty_root()?;
         // Needs no flush: it lies in the line of the word that commits the entry.
         index.pm.store(index.root_cell(), root);

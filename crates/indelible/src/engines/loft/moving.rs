@@ -3,6 +3,10 @@
 //! The paper retrains in a background thread, which waits until all operations of the stage before have ended. Here the operation that begins a move
 //! does the work, others that come by now and then move a group of slots, and nobody waits.
 //!
+//! A data node is replaced at once ([`whole`](super::whole)). In what follows the successor is linked first, and gets the records one by one: so
+//! an inner node is replaced with all nodes beneath it, by [`Index::capture`]: a compaction merges nodes so, and a bulk load replaces the root. And so
+//! are data nodes of maps that were made before format 3.
+//!
 //! | step | what is durable | what recovery does |
 //! |---|---|---|
 //! | 1. An insert that went far builds an empty successor, the *target*. | nothing refers to it | the sweep frees it |
@@ -14,13 +18,10 @@
 //!
 //! An operation that meets a frozen or a closed slot at the end of its search goes on in the target ([I5](super)), at any time.
 //! A helper that loses its core delays nobody: its group is moved by another one, and every step can be done twice.
-//!
-//! An inner node with all nodes beneath it is replaced in the same way, by [`Index::capture`]: a compaction merges nodes so, and a bulk
-//! load replaces the root.
 
 use super::build::{Built, Plan, Record, add_records};
 use super::layout::{IS_INNER, NO_CHILD, NO_LINK};
-use super::node::{Bucket, Child, Inner, Kin, Move, Node, load_move};
+use super::node::{Bucket, Child, Groups, Inner, Kin, Mode, Move, Node, load_move};
 use super::search::{Spot, Way, Where};
 use super::{Bug, Changes, Index};
 use crate::concurrency::epochs::{self, Stamp};
@@ -77,7 +78,7 @@ impl RetiredParts {
 /// Links.
 impl Index {
     /// Exchanges a link and makes it durable; if another thread has, makes that durable.
-    fn commit_link(&self, cell: &Cell, old: u64, new: u64, name: &'static str) {
+    pub(super) fn commit_link(&self, cell: &Cell, old: u64, new: u64, name: &'static str) {
         let ticket = self.flight.begin(cell);
         let pm = self.pm.named(name);
         pm.exchange(cell, old, new);
@@ -112,7 +113,8 @@ impl Index {
         }
         // COMMIT loft.move: `moved to`. Before this store recovery finds the node alone, and the sweep frees the successor; after it,
         // recovery finishes the move.
-        self.commit_link(moved.cell(), NO_LINK, moved.target_word, "loft.move");
+        let target = super::recover::word_of(moved.linked_target());
+        self.commit_link(moved.cell(), NO_LINK, target, "loft.move");
         moved.linked.store(true, Ordering::Release);
     }
 
@@ -209,6 +211,17 @@ fn for_each_inner(child: Child, visit: &dyn Fn(&Inner)) {
     }
 }
 
+/// Sorts the records of a node, of which so many do not lie in buckets. Of a key that was met twice, the record that was met first stays.
+pub(super) fn sort(records: &mut Vec<Record>, in_windows: usize) {
+    sort_nearly_sorted(&mut records[..in_windows]);
+    if records.len() > in_windows {
+        // Two runs, which the sort finds once the second is one.
+        records[in_windows..].sort_unstable_by_key(|record| record.0);
+        records.sort_by_key(|record| record.0);
+    }
+    records.dedup_by_key(|record| record.0);
+}
+
 /// Sorts records that lie in the windows of their keys: none is further from its place than a window is long.
 fn sort_nearly_sorted(records: &mut [Record]) {
     for at in 1..records.len() {
@@ -253,14 +266,11 @@ impl Index {
         }
         node.far.store(0, Ordering::Relaxed);
         // Without space the node goes on as it is, or is moved by others.
-        let _ = self.begin_move(node, parent, index, None).and_then(|()| {
-            // What was read and written last is in the caches.
-            load_move(&node.moving).map_or(Ok(()), |moved| self.finish(node, moved))
-        });
+        let _ = self.move_node(node, parent, index, None);
     }
 
-    /// Begins to replace `node`, a child of `parent`.
-    pub(super) fn begin_move(
+    /// Replaces `node`, a child of `parent`, unless another thread has begun to, or copies may come late to the parent's children.
+    pub(super) fn move_node(
         &self,
         node: &Node,
         parent: &Inner,
@@ -270,39 +280,44 @@ impl Index {
         if !parent.settling.is_over() {
             return Ok(());
         }
+        if self.moves_whole {
+            return self.move_whole(node, parent, index, plan);
+        }
         let records = self.records_of(node);
         let plan = plan.unwrap_or_else(|| self.plan_for(node, &records));
         let built = self.build((node.low, node.high), &records, &plan)?;
         self.pm.fence();
         for_each_inner(built.child, &|inner| inner.settling.begin());
-        let is_split = built.word & IS_INNER != 0;
-        let groups = node.groups.len();
-        let moved = Move {
-            source: Child::node(node),
-            target: built.child,
-            source_word: node.word(),
-            target_word: built.word,
-            cell: &node.block.data_header().moved_to,
-            parent_cell: parent.cell(index),
-            parent_child: &parent.children[index],
-            linked: AtomicBool::new(false),
+        let groups = Groups {
             cursor: AtomicU32::new(0),
-            passed: AtomicU32::new(0),
-            done: (0..groups).map(|_| AtomicBool::new(false)).collect(),
+            done: (0..node.groups.len()).map(|_| AtomicBool::new(false)).collect(),
         };
+        let moved = Move::new(
+            Child::node(node),
+            Some(built.child),
+            &node.block.data_header().moved_to,
+            (parent.cell(index), &parent.children[index]),
+            Mode::Grouped(groups),
+        );
         if self.install(&node.moving, moved) {
-            built.keep();
-            self.pm.note("loft: node moved", u64::from(is_split));
-            Changes::add(if is_split {
-                &self.changes.splits
-            } else {
-                &self.changes.expansions
-            });
+            self.note_move(built.keep().1);
         }
-        Ok(())
+        // What was read and written last is in the caches.
+        load_move(&node.moving).map_or(Ok(()), |moved| self.finish(node, moved))
     }
 
-    fn install(&self, moving: &AtomicPtr<Move>, moved: Move) -> bool {
+    /// Counts a data node that gets this successor.
+    pub(super) fn note_move(&self, target_word: u64) {
+        let is_split = target_word & IS_INNER != 0;
+        self.pm.note("loft: node moved", u64::from(is_split));
+        Changes::add(if is_split {
+            &self.changes.splits
+        } else {
+            &self.changes.expansions
+        });
+    }
+
+    pub(super) fn install(&self, moving: &AtomicPtr<Move>, moved: Move) -> bool {
         let moved = Box::into_raw(Box::new(moved));
         let none = std::ptr::null_mut();
         let done = moving
@@ -316,7 +331,7 @@ impl Index {
     }
 
     /// The parameters for the successor of a node (section 3.4).
-    fn plan_for(&self, node: &Node, records: &[Record]) -> Plan<'static> {
+    pub(super) fn plan_for(&self, node: &Node, records: &[Record]) -> Plan<'static> {
         let mut plan = self.plan();
         let is_full = records.len() * 2 >= node.slot_count;
         let expansions = if is_full { node.expansions + 1 } else { 0 };
@@ -332,28 +347,30 @@ impl Index {
 
     /// The live and frozen records of a node, in order.
     pub(super) fn records_of(&self, node: &Node) -> Vec<Record> {
+        let (mut records, in_windows) = self.gather(node);
+        sort(&mut records, in_windows);
+        records
+    }
+
+    /// The live and frozen records of a node, in the order of their slots, and how many of them do not lie in buckets.
+    pub(super) fn gather(&self, node: &Node) -> (Vec<Record>, usize) {
         let mut records = Vec::with_capacity(node.slot_count);
         add_records(node.low, node.slots(), &mut records);
-        sort_nearly_sorted(&mut records);
         let in_windows = records.len();
         for bucket in node.all_buckets() {
             add_records(node.low, bucket.slots(), &mut records);
         }
-        if records.len() > in_windows {
-            // Two runs, which the sort finds once the second is one.
-            records[in_windows..].sort_unstable_by_key(|record| record.0);
-            records.sort_by_key(|record| record.0);
-        }
-        records.dedup_by_key(|record| record.0);
-        records
+        (records, in_windows)
     }
 
     /// Moves one group of a node that is moved, and replaces the node if that was the last one.
     pub(super) fn help(&self, node: &Node, moved: &Move) -> Result<()> {
-        if moved.done.is_empty() {
-            // A part of an inner node that is moved: whoever began that goes through all nodes.
-            return Ok(());
-        }
+        let groups = match &moved.mode {
+            Mode::Grouped(groups) => groups,
+            Mode::Whole => return self.help_whole(node, moved),
+            // Whoever began that goes through all nodes.
+            Mode::Subtree => return Ok(()),
+        };
         // Whoever began the move is about to do all of it, most likely.
         if !moved
             .passed
@@ -363,35 +380,36 @@ impl Index {
             return Ok(());
         }
         self.link_move(moved);
-        let groups = moved.done.len() as u32;
-        let next = moved.cursor.fetch_add(1, Ordering::Relaxed);
-        let group = if next < groups {
+        let count = groups.done.len() as u32;
+        let next = groups.cursor.fetch_add(1, Ordering::Relaxed);
+        let group = if next < count {
             Some(next as usize)
         } else {
-            moved
-                .done
-                .iter()
-                .position(|done| !done.load(Ordering::Acquire))
+            let is_left = |done: &AtomicBool| !done.load(Ordering::Acquire);
+            groups.done.iter().position(is_left)
         };
         if let Some(group) = group {
-            if !planted(Bug::ReplaceBeforeCopy) {
-                self.move_group(node, moved, group)?;
-            }
-            moved.done[group].store(true, Ordering::Release);
+            self.move_group(node, moved, group)?;
+            groups.done[group].store(true, Ordering::Release);
         }
-        if next + 1 >= groups && moved.is_done() {
+        if next + 1 >= count && groups.are_done() {
             self.replace(moved);
         }
         Ok(())
     }
 
-    /// Moves all groups that are left of a node, and replaces the node.
+    /// Does what is left of the move of a data node.
     pub(super) fn finish(&self, node: &Node, moved: &Move) -> Result<()> {
+        let groups = match &moved.mode {
+            Mode::Grouped(groups) => groups,
+            Mode::Whole => return self.complete(node, moved, None),
+            Mode::Subtree => return Ok(()),
+        };
         self.link_move(moved);
-        for group in 0..moved.done.len() {
-            if !moved.done[group].load(Ordering::Acquire) {
+        for (group, done) in groups.done.iter().enumerate() {
+            if !done.load(Ordering::Acquire) {
                 self.move_group(node, moved, group)?;
-                moved.done[group].store(true, Ordering::Release);
+                done.store(true, Ordering::Release);
             }
         }
         self.replace(moved);
@@ -399,23 +417,25 @@ impl Index {
     }
 
     /// Replaces the source of a move, of which everything has been copied, and retires it.
-    fn replace(&self, moved: &Move) {
-        // COMMIT loft.replace: the parent's word. Before this store recovery sees the source and finishes the move; after it, it sees the
-        // target, and the sweep frees the source.
+    pub(super) fn replace(&self, moved: &Move) {
+        let target = moved.linked_target();
+        // COMMIT loft.replace: the parent's word. Before this store recovery sees the source, and finishes the move if the source links to the
+        // target; after it, it sees the target, and the sweep frees the source.
         self.commit_link(
             moved.parent_cell(),
             moved.source_word,
-            moved.target_word,
+            super::recover::word_of(target),
             "loft.replace",
         );
-        let (old, new) = (moved.source.0, moved.target.0);
+        moved.linked.store(true, Ordering::Release);
+        let (old, new) = (moved.source.0, target.0);
         let child = moved.parent_child();
         if child
             .compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok()
         {
             let stamp = epochs::stamp();
-            for_each_inner(moved.target, &|inner| inner.settling.end(stamp));
+            for_each_inner(target, &|inner| inner.settling.end(stamp));
             self.retire(moved);
         }
     }
@@ -475,19 +495,13 @@ impl Index {
     ) -> Result<bool> {
         self.pm.fence();
         for_each_inner(built.child, &|inner| inner.settling.begin());
-        let moved = Move {
-            source: Child::inner(inner),
-            target: built.child,
-            source_word: inner.word(),
-            target_word: built.word,
-            cell: &inner.block.inner_header().moved_to,
-            parent_cell,
-            parent_child,
-            linked: AtomicBool::new(false),
-            cursor: AtomicU32::new(0),
-            passed: AtomicU32::new(0),
-            done: Box::default(),
-        };
+        let moved = Move::new(
+            Child::inner(inner),
+            Some(built.child),
+            &inner.block.inner_header().moved_to,
+            (parent_cell, parent_child),
+            Mode::Subtree,
+        );
         if !self.install(&inner.moving, moved) {
             return Ok(false);
         }
@@ -569,11 +583,11 @@ impl Index {
             // SAFETY: it is one of this subtree, and freed with its source alone.
             let owned = unsafe { moving.as_ref() }.filter(|moved| moved.source == child);
             if let Some(moved) = owned {
-                let target = moved.target;
+                let target = moved.target();
                 // SAFETY: moves are made by `install`.
                 drop(unsafe { Box::from_raw(moving) });
                 // SAFETY: by the contract of this function; the target hangs nowhere else, since the source has not been replaced.
-                unsafe { self.free_tree(target) };
+                unsafe { self.free_tree(target.unwrap_or(Child::EMPTY)) };
             }
         };
         // SAFETY: by the contract of this function nobody frees it meanwhile.

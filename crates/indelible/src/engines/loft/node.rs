@@ -474,23 +474,44 @@ pub(super) fn range_of(
 #[repr(align(64))]
 pub(super) struct Move {
     pub(super) source: Child,
-    pub(super) target: Child,
-    /// The child words of both.
+    /// [`Child::UNTOUCHED`] as long as it has not been decided which target counts.
+    target: AtomicUsize,
+    /// The child word of the source.
     pub(super) source_word: u64,
-    pub(super) target_word: u64,
     /// The source's word `moved to`.
     pub(super) cell: *const Cell,
     /// Where the source hangs: the durable word, and what mirrors it.
     pub(super) parent_cell: *const Cell,
     pub(super) parent_child: *const AtomicUsize,
-    /// Whether `cell` is durable.
+    /// Whether the link to the target is durable.
     pub(super) linked: AtomicBool,
-    /// The next group to be moved; beyond the last one, helpers look for groups that others have left.
-    pub(super) cursor: AtomicU32,
     /// Operations that have come by.
     pub(super) passed: AtomicU32,
-    /// Which groups of the source are frozen and copied. Empty if the source is an inner node.
+    pub(super) mode: Mode,
+}
+
+/// How the records of a source get into its target.
+pub(super) enum Mode {
+    /// The target is written with all records, and the parent's word is the link to it.
+    Whole,
+    /// The source links to the target, which is empty at first. Records are copied group by group.
+    Grouped(Groups),
+    /// The source is an inner node, which links to the target. Whoever began the move goes through all nodes beneath the source.
+    Subtree,
+}
+
+/// How far a move is that copies records group by group.
+pub(super) struct Groups {
+    /// The next group to be moved; beyond the last one, helpers look for groups that others have left.
+    pub(super) cursor: AtomicU32,
+    /// Which groups of the source are frozen and copied.
     pub(super) done: Box<[AtomicBool]>,
+}
+
+impl Groups {
+    pub(super) fn are_done(&self) -> bool {
+        self.done.iter().all(|done| done.load(Ordering::Acquire))
+    }
 }
 
 // SAFETY: as for `Node`: what it points to stays until it has been freed itself.
@@ -499,6 +520,46 @@ unsafe impl Send for Move {}
 unsafe impl Sync for Move {}
 
 impl Move {
+    pub(super) fn new(
+        source: Child,
+        target: Option<Child>,
+        moved_to: &Cell,
+        parent: (&Cell, &AtomicUsize),
+        mode: Mode,
+    ) -> Self {
+        Self {
+            source,
+            target: AtomicUsize::new(target.unwrap_or(Child::UNTOUCHED).0),
+            source_word: super::recover::word_of(source),
+            cell: moved_to,
+            parent_cell: parent.0,
+            parent_child: parent.1,
+            linked: AtomicBool::new(false),
+            passed: AtomicU32::new(0),
+            mode,
+        }
+    }
+
+    /// The target, if it has been decided which one counts.
+    pub(super) fn target(&self) -> Option<Child> {
+        let target = Child(self.target.load(Ordering::Acquire));
+        (target != Child::UNTOUCHED).then_some(target)
+    }
+
+    /// The target of a move that has had one since it began.
+    pub(super) fn linked_target(&self) -> Child {
+        self.target()
+            .expect("invariant: only a whole move begins without a target")
+    }
+
+    /// Decides that this target counts, unless another one does; whether it did.
+    pub(super) fn decide(&self, target: Child) -> bool {
+        let none = Child::UNTOUCHED.0;
+        self.target
+            .compare_exchange(none, target.0, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+    }
+
     pub(super) fn cell(&self) -> &Cell {
         // SAFETY: the word lies in the source's block, which is retired together with this.
         unsafe { &*self.cell }
@@ -512,10 +573,6 @@ impl Move {
     pub(super) fn parent_child(&self) -> &AtomicUsize {
         // SAFETY: as for `parent_cell`.
         unsafe { &*self.parent_child }
-    }
-
-    pub(super) fn is_done(&self) -> bool {
-        self.done.iter().all(|done| done.load(Ordering::Acquire))
     }
 }
 

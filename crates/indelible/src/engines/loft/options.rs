@@ -83,8 +83,12 @@ impl LoftOptions {
 /// The version of the format from which on blocks have sizes between powers of two.
 pub(super) const STEPPED_SIZES: u32 = 2;
 
+/// The version of the format from which on a data node is replaced at once, so that a crash may leave slots frozen and closed in a node that links to
+/// no other.
+pub(super) const WHOLE_MOVES: u32 = 3;
+
 impl EngineOptions for LoftOptions {
-    const FORMAT: u32 = STEPPED_SIZES;
+    const FORMAT: u32 = WHOLE_MOVES;
 
     const LIST: &'static [OptionInfo] = &[
         OptionInfo::new(

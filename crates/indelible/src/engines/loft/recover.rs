@@ -1,15 +1,15 @@
 //! What happens when something is touched first after an open.
 //!
 //! Under a mutex: the block that a link leads to is claimed and its header validated, and it gets its part in DRAM. Slots that were pending
-//! when the process died become dead. If the node was being moved, the move is finished: what its target does not know is copied, the
-//! parent's word leads to the target, and the old node is retired. In a pool that may not be written, a node on the heap takes the place of
-//! both.
+//! when the process died become dead, and those that were frozen become live again. If the node links to its target, the move is finished: what the target
+//! does not know is copied, the parent's word leads to the target, and the old node is retired. In a pool that may not be written, a node on the heap takes the
+//! place of both.
 //!
 //! A node has a bounded number of slots, so a touch takes a bounded time; opening the map reads none of them.
 
 use super::build::Record;
 use super::layout::{
-    BUCKET_MARK, DATA_MARK, GROUP_LINES, INNER_MARK, IS_INNER, KEY_BITS, LINE, MOST_LOG_PARTS,
+    BUCKET_MARK, DATA_MARK, GROUP_LINES, HALTED, INNER_MARK, IS_INNER, KEY_BITS, LINE, MOST_LOG_PARTS,
     NO_CHILD, NO_LINK, Slot, bare, inner_bytes, slot_lines, state, state_of,
 };
 use super::node::{Block, Bucket, Child, Inner, Kin, Node};
@@ -70,8 +70,8 @@ impl Index {
             Kin::Inner(inner) => inner.block.inner_header().moved_to.load_acquire(),
             _ => NO_LINK,
         };
-        if moved_to == NO_LINK {
-            return Ok(child);
+        if moved_to == NO_LINK || moved_to == HALTED {
+            return self.open_frozen(child, range);
         }
         let finished = self.open_moved(child, word, moved_to, cell, range);
         if finished.is_err() {
@@ -79,6 +79,32 @@ impl Index {
             unsafe { self.free_tree(child) };
         }
         finished
+    }
+
+    /// In a pool that may not be written, puts a node on the heap in the place of one with frozen slots.
+    fn open_frozen(&self, child: Child, range: (u64, u64)) -> Result<Child> {
+        // SAFETY: it has just been made.
+        let Kin::Node(node) = (unsafe { child.kin() }) else {
+            return Ok(child);
+        };
+        let is_frozen = |slot: &Slot| {
+            let state = state_of(slot.first.load_acquire());
+            state == state::FROZEN || state == state::CLOSED
+        };
+        let buckets = node.all_buckets().flat_map(|bucket| bucket.slots());
+        let is_whole = !self.is_read_only()
+            || !self.moves_whole
+            || !self.looks_at_slots(node)
+            || !node.slots().iter().chain(buckets).any(is_frozen);
+        if is_whole {
+            return Ok(child);
+        }
+        let mut plan = self.plan();
+        (plan.stores, plan.on_heap) = (true, true);
+        let built = self.build(range, &self.records_of(node), &plan);
+        // SAFETY: nobody else has seen it.
+        unsafe { self.free_tree(child) };
+        Ok(built?.keep().0)
     }
 
     /// Finishes the move of a subtree.
@@ -280,6 +306,9 @@ impl Index {
         for group in 0..node.groups.len() {
             self.open_buckets(&node, group)?;
         }
+        if self.looks_at_slots(&node) && !self.is_read_only() {
+            self.pm.fence();
+        }
         Ok(Child::node(Box::into_raw(Box::new(node))))
     }
 
@@ -303,11 +332,19 @@ impl Index {
         Ok(())
     }
 
-    /// Makes slots that were pending when the process died dead. After a clean close there are none.
+    /// Whether a node may have slots that are pending, or frozen or closed without a move: after a crash, or if its move has failed.
+    fn looks_at_slots(&self, node: &Node) -> bool {
+        let halted = node.block.data_header().moved_to.load_acquire() == HALTED;
+        !self.count.is_complete() || halted
+    }
+
+    /// Makes slots that were pending when the process died dead, and undoes a move that had no target: frozen slots become live, and closed ones
+    /// empty.
     fn open_slots(&self, node: &Node, slots: &[Slot]) -> Result<()> {
-        if self.count.is_complete() || self.is_read_only() {
+        if !self.looks_at_slots(node) || self.is_read_only() {
             return Ok(());
         }
+        let thaws = self.moves_whole && !planted(Bug::FrozenStay);
         for slot in slots {
             let word = slot.first.load_acquire();
             let new = match state_of(word) {
@@ -316,11 +353,14 @@ impl Index {
                     word ^ bare(state::PENDING ^ state::LIVE)
                 }
                 state::PENDING => bare(state::DEAD),
+                state::FROZEN if thaws => word ^ bare(state::FROZEN ^ state::LIVE),
+                state::CLOSED if thaws => bare(state::EMPTY),
                 _ => continue,
             };
-            // Need not be durable: the next open finds the slot pending or dead.
             let ticket = self.flight.begin_loose(slot);
             self.pm.store(&slot.first, new);
+            // A crash finds the slot in its old state or in the new one. But after a clean close nobody looks.
+            self.pm.flush(slot);
             self.flight.end_loose(ticket);
         }
         Ok(())

@@ -7,12 +7,12 @@
 //! Each pair of lines is sorted in vector registers, and records that lie behind their predicted line are then moved back.
 //!
 //! The state is the upper part of a slot's key word, so the words of live records with keys of the stretch are those between two bounds. When
-//! all has been read, the range looks whether the node is being moved: if not, no slot was frozen or closed. A node that is moved is
-//! finished first.
+//! all has been read, the range looks whether the node is being moved: if not, no slot was frozen or closed. Of a node whose slots are being frozen all
+//! records are read one by one; other moves are finished first.
 
 use super::Index;
 use super::layout::{GROUP_LINES, LINE_SLOTS, bare, key_word, state, state_of};
-use super::node::{Kin, Node, load_move};
+use super::node::{Kin, Mode, Move, Node, load_move};
 use super::recover::keys_of;
 use super::search::{End, Spot, closed_for_nothing, never_written};
 use crate::Result;
@@ -52,7 +52,14 @@ impl Index {
                 continue;
             };
             if let Some(moved) = load_move(&node.moving) {
-                self.finish_any(node, moved)?;
+                if matches!(moved.mode, Mode::Whole) && moved.target().is_none() {
+                    let keys = (first.max(low), last.min(high));
+                    if self.read_frozen::<UP>(node, moved, keys, buffer) {
+                        *unread = rest::<UP>((first, last), if UP { keys.1 } else { keys.0 });
+                    }
+                } else {
+                    self.finish_any(node, moved)?;
+                }
                 continue;
             }
             let keys = (first.max(low), last.min(high));
@@ -65,6 +72,39 @@ impl Index {
             }
         }
         Ok(())
+    }
+
+    /// Appends the records with these keys of a node whose slots are being frozen, unless the move has got a target.
+    fn read_frozen<const UP: bool>(
+        &self,
+        node: &Node,
+        moved: &Move,
+        (first, last): (u64, u64),
+        buffer: &mut ReadBuffer<()>,
+    ) -> bool {
+        let mut records = self.records_of(node);
+        records.retain(|record| (first..=last).contains(&record.0));
+        self.flight.settle_lines(node.slots(), 0..node.slot_count);
+        for bucket in node.all_buckets() {
+            let slots = bucket.slots();
+            self.flight.settle_lines(slots, 0..slots.len());
+        }
+        // What was read before is not younger than what is read now.
+        fence(Ordering::Acquire);
+        point();
+        if moved.target().is_some() {
+            return false;
+        }
+        if !UP {
+            records.reverse();
+        }
+        buffer.make_room(records.len());
+        let room = &mut buffer.records[buffer.end..][..records.len()];
+        for (place, (key, value)) in room.iter_mut().zip(records.iter().copied()) {
+            *place = [key, value];
+        }
+        buffer.end += records.len();
+        true
     }
 
     /// Appends the records with these keys of a node, in order.
@@ -191,7 +231,7 @@ impl Index {
 
     /// Finishes the move that a node is part of.
     fn finish_any(&self, node: &Node, moved: &super::node::Move) -> Result<()> {
-        if !moved.done.is_empty() {
+        if !matches!(moved.mode, Mode::Subtree) {
             return self.finish(node, moved);
         }
         // SAFETY: the source is retired after the move has ended, and the caller is pinned since before.

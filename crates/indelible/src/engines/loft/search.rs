@@ -7,7 +7,7 @@
 
 use super::Index;
 use super::layout::{GROUP_LINES, KEY_BITS, LINE_SLOTS, Slot, bare, key_word, state, state_of};
-use super::node::{Bucket, Child, Inner, Kin, Node, load_bucket, load_move};
+use super::node::{Bucket, Child, Inner, Kin, Mode, Node, load_bucket, load_move};
 use crate::concurrency::epochs;
 use crate::engines::Lookup;
 use crate::kernels::prefetch;
@@ -99,7 +99,7 @@ impl Index {
                         .ok_or_else(|| Error::Damaged("a closed root".into()))?;
                     let moved = load_move(&inner.moving)
                         .expect("a closed child belongs to an inner node that is moved");
-                    child = moved.target;
+                    child = moved.linked_target();
                 }
             }
         }
@@ -350,9 +350,16 @@ impl Index {
                 Found::Closed => {}
                 Found::Damaged => return Err(never_written(node)),
             }
-            child = load_move(&node.moving)
-                .ok_or_else(|| closed_for_nothing(node))?
-                .target;
+            let moved = load_move(&node.moving).ok_or_else(|| closed_for_nothing(node))?;
+            child = match (&moved.mode, moved.target()) {
+                (Mode::Whole, None) => return Ok(carried),
+                (Mode::Whole, Some(target)) => {
+                    // It has got all records, and may have forgotten since that this one was removed.
+                    carried = None;
+                    target
+                }
+                _ => moved.linked_target(),
+            };
         }
     }
 }

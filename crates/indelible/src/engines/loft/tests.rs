@@ -145,3 +145,54 @@ fn ranges_beside_inserts_see_values_with_their_keys() {
     });
     assert_eq!(map.iter().count(), 30_000);
 }
+
+/// Slots of a node whose move has failed stay frozen when the pool is closed. The next open undoes that, and until then nobody misses a record.
+#[test]
+fn a_node_whose_move_has_failed_is_as_before_after_an_open() {
+    use super::layout::{DATA_MARK, HALTED, LINE, STATE_SHIFT, bare, link_lines, state};
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.pool");
+    let pool = Pool::create(&path).unwrap();
+    let map = pool.map_with::<u64, u64>("m", Kind::Loft).unwrap();
+    let mut model = BTreeMap::new();
+    for i in 0..3_000_u64 {
+        assert_eq!(map.insert(mix(i), i).unwrap(), model.insert(mix(i), i));
+    }
+    drop(map);
+    pool.close().unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    let mut frozen = 0;
+    for at in (0..bytes.len()).step_by(LINE as usize) {
+        let mark = word(&bytes, at);
+        let block = mark & 0xffff_ffff;
+        if mark >> 32 != DATA_MARK >> 32 || block % LINE != 0 || at + block as usize > bytes.len() {
+            continue;
+        }
+        bytes[at + 56..at + 64].copy_from_slice(&HALTED.to_le_bytes());
+        let slots = at + (LINE * (1 + link_lines(block))) as usize;
+        // Every other slot, as if whoever moved it had stopped there.
+        for slot in (slots..at + block as usize).step_by(32) {
+            let old = word(&bytes, slot);
+            let new = match old >> STATE_SHIFT {
+                state::LIVE => old ^ bare(state::LIVE ^ state::FROZEN),
+                state::EMPTY => bare(state::CLOSED),
+                _ => continue,
+            };
+            bytes[slot..slot + 8].copy_from_slice(&new.to_le_bytes());
+            frozen += 1;
+        }
+    }
+    assert!(frozen > 1_000, "{frozen}");
+    std::fs::write(&path, &bytes).unwrap();
+    let pool = Pool::options().open_read_only(&path).unwrap();
+    assert_holds(&pool.open_map("m").unwrap(), &model);
+    drop(pool);
+    let pool = Pool::open(&path).unwrap();
+    let map = pool.open_map::<u64, u64>("m").unwrap();
+    assert_holds(&map, &model);
+    for i in 0..6_000_u64 {
+        assert_eq!(map.insert(mix(i), !i).unwrap(), model.insert(mix(i), !i));
+    }
+    assert_holds(&map, &model);
+}

@@ -1,0 +1,158 @@
+//! Replacing a data node at once: its successor is written with all records, and one store puts the successor into the tree.
+//!
+//! | step | what is durable | what recovery does |
+//! |---|---|---|
+//! | 1. An insert that went far builds a successor, the *target*, with the records that the node has. | the target, to which nothing refers | the sweep frees it |
+//! | 2. One exchange in DRAM, of the node's `moving`, says that the node is moved. | as before | as before |
+//! | 3. All slots of the node are frozen, and all its links closed: empty to closed, live to frozen. Nothing is flushed. | each slot in its old state or in the new one | touches the node, and makes frozen slots live and closed ones empty |
+//! | 4. If a record has changed since step 1, the target is built once more, of the frozen records, which do not change any more. | as after step 3 | as after step 3 |
+//! | 5. One exchange in DRAM, of the move's `target`, decides which target counts; others are freed. | as after step 3 | as after step 3 |
+//! | 6. COMMIT loft.replace: the parent's word leads to the target. | the target is in the tree | touches the target alone; the sweep frees the node |
+//! | 7. The parent's child in DRAM is exchanged; who does that retires the node. | | |
+//!
+//! Every thread can do all of it: an operation that has to write where a slot is frozen or closed does, and so does one of many that come by. So nobody
+//! waits for a thread that has lost its core. An operation that only reads takes a frozen record for what it is as long as the move has no target. From step
+//! 5 on a key's slot in the node says nothing any more: the target has got all records, and what has been removed there since is forgotten when the
+//! target is moved in its turn.
+
+use super::build::{Built, Plan, Record};
+use super::layout::{HALTED, NO_LINK};
+use super::moving::sort;
+use super::node::{Child, Inner, Mode, Move, Node, load_bucket, load_move};
+use super::{Bug, Index};
+use crate::pmem::geometry::sized_in_tests;
+use crate::pmem::planted::planted;
+use crate::{Error, Result};
+use std::sync::atomic::Ordering;
+
+/// Operations that pass a node which is moved, of which one does what is left of the move. Many, since whoever has begun the move is about to do all of it,
+/// most likely, and not so many that a node whose mover has lost its core fills up.
+const PASSES_PER_MOVE: u32 = sized_in_tests(256, 2) as u32;
+
+/// A target that may come to count, if the records of the source have not changed when all of them are frozen.
+pub(super) struct Prepared<'a> {
+    built: Built<'a>,
+    /// What the target was built of, in the order of the source's slots.
+    records: Vec<Record>,
+}
+
+impl Index {
+    /// Replaces `node`, a child of `parent`, unless another thread does.
+    pub(super) fn move_whole(
+        &self,
+        node: &Node,
+        parent: &Inner,
+        index: usize,
+        plan: Option<Plan<'_>>,
+    ) -> Result<()> {
+        // Before anything is frozen: where there is no space, the node goes on as it is.
+        let prepared = self.prepare(node, plan)?;
+        let moved = Move::new(
+            Child::node(node),
+            None,
+            &node.block.data_header().moved_to,
+            (parent.cell(index), &parent.children[index]),
+            Mode::Whole,
+        );
+        if !self.install(&node.moving, moved) {
+            return Ok(());
+        }
+        let moved = load_move(&node.moving).expect("it was installed");
+        self.complete(node, moved, Some(prepared))
+    }
+
+    /// Builds a target of what the node has.
+    fn prepare(&self, node: &Node, plan: Option<Plan<'_>>) -> Result<Prepared<'_>> {
+        let (records, in_windows) = self.gather(node);
+        let mut sorted = records.clone();
+        sort(&mut sorted, in_windows);
+        let mut plan = plan.unwrap_or_else(|| self.plan_for(node, &sorted));
+        plan.stores = true;
+        let built = self.build((node.low, node.high), &sorted, &plan)?;
+        if !planted(Bug::ReplaceBeforeFence) {
+            self.pm.fence();
+        }
+        Ok(Prepared { built, records })
+    }
+
+    /// One of many operations that come by a node that is moved does what is left of the move.
+    pub(super) fn help_whole(&self, node: &Node, moved: &Move) -> Result<()> {
+        let passed = moved.passed.fetch_add(1, Ordering::Relaxed) + 1;
+        if !passed.is_multiple_of(PASSES_PER_MOVE) {
+            return Ok(());
+        }
+        match self.complete(node, moved, None) {
+            // The operation may not need it.
+            Err(Error::NoSpace(_)) => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Does what is left of a move. Afterwards the target is durable, and linked.
+    pub(super) fn complete(
+        &self,
+        node: &Node,
+        moved: &Move,
+        prepared: Option<Prepared<'_>>,
+    ) -> Result<()> {
+        if let Err(error) = self.decide(node, moved, prepared) {
+            // COMMIT loft.move: `moved to`. An open after a clean close looks at the slots of this node only after this store; an open after a
+            // crash does in any case.
+            self.commit_link(moved.cell(), NO_LINK, HALTED, "loft.move");
+            return Err(error);
+        }
+        if !moved.linked.load(Ordering::Acquire) {
+            self.replace(moved);
+        }
+        Ok(())
+    }
+
+    /// Freezes the node, and makes sure that the move has a target with its records.
+    fn decide<'a>(
+        &'a self,
+        node: &Node,
+        moved: &Move,
+        mut prepared: Option<Prepared<'a>>,
+    ) -> Result<()> {
+        while moved.target().is_none() {
+            let prepared = match prepared.take() {
+                Some(prepared) => prepared,
+                None => self.prepare(node, None)?,
+            };
+            let is_older = !self.freeze_all(node, &prepared.records)?;
+            if is_older && !planted(Bug::ReplaceByOlder) {
+                continue;
+            }
+            if moved.decide(prepared.built.child) {
+                self.note_move(prepared.built.keep().1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Freezes all slots of a node and closes its links; whether its records are `expected`, in the order of their slots.
+    fn freeze_all(&self, node: &Node, expected: &[Record]) -> Result<bool> {
+        let mut expected = expected.iter();
+        let mut are_equal = true;
+        let mut freeze = |slots: &[super::layout::Slot]| -> Result<()> {
+            for slot in slots {
+                if let Some(record) = self.freeze(node, slot)? {
+                    are_equal &= expected.next() == Some(&record);
+                }
+            }
+            Ok(())
+        };
+        freeze(node.slots())?;
+        for mut link in &node.groups {
+            loop {
+                self.close_link(link);
+                let Some(bucket) = load_bucket(link) else {
+                    break;
+                };
+                freeze(bucket.slots())?;
+                link = &bucket.next;
+            }
+        }
+        Ok(are_equal && expected.next().is_none())
+    }
+}
