@@ -519,16 +519,3 @@ impl Layout {
 pub(super) fn need_all_sizes(bytes: u64) -> bool {
     bytes >= EXTENTS_FOR_ALL_SIZES * EXTENT_BYTES
 }
-
-/// Adds the records of some slots, with their states, that hold a key that is not removed.
-pub(super) fn add_records(top: u64, slots: &[Slot], records: &mut Vec<Record>) {
-    for slot in slots {
-        let word = slot.first.load_acquire();
-        if matches!(super::layout::state_of(word), state::LIVE | state::FROZEN) {
-            records.push((
-                top & !KEY_BITS | word & KEY_BITS,
-                slot.second.load_acquire(),
-            ));
-        }
-    }
-}

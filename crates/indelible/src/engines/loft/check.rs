@@ -127,8 +127,8 @@ impl Index {
         // A whole move that has no target yet leaves the records where they are.
         let counts_frozen =
             load_move(&node.moving).is_some_and(|moved| matches!(moved.mode, Mode::Whole));
-        let is_record = state_of(word) == state::LIVE
-            || state_of(word) == state::FROZEN && counts_frozen;
+        let is_record =
+            state_of(word) == state::LIVE || state_of(word) == state::FROZEN && counts_frozen;
         if !is_record {
             return;
         }

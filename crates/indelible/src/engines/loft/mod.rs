@@ -52,6 +52,7 @@ mod model;
 mod moving;
 mod node;
 mod options;
+mod records;
 mod recover;
 mod scan;
 mod search;

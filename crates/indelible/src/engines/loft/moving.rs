@@ -19,7 +19,7 @@
 //! An operation that meets a frozen or a closed slot at the end of its search goes on in the target ([I5](super)), at any time.
 //! A helper that loses its core delays nobody: its group is moved by another one, and every step can be done twice.
 
-use super::build::{Built, Plan, Record, add_records};
+use super::build::{Built, Plan, Record};
 use super::layout::{IS_INNER, NO_CHILD, NO_LINK};
 use super::node::{Bucket, Child, Groups, Inner, Kin, Mode, Move, Node, load_move};
 use super::search::{Spot, Way, Where};
@@ -211,30 +211,6 @@ fn for_each_inner(child: Child, visit: &dyn Fn(&Inner)) {
     }
 }
 
-/// Sorts the records of a node, of which so many do not lie in buckets. Of a key that was met twice, the record that was met first stays.
-pub(super) fn sort(records: &mut Vec<Record>, in_windows: usize) {
-    sort_nearly_sorted(&mut records[..in_windows]);
-    if records.len() > in_windows {
-        // Two runs, which the sort finds once the second is one.
-        records[in_windows..].sort_unstable_by_key(|record| record.0);
-        records.sort_by_key(|record| record.0);
-    }
-    records.dedup_by_key(|record| record.0);
-}
-
-/// Sorts records that lie in the windows of their keys: none is further from its place than a window is long.
-fn sort_nearly_sorted(records: &mut [Record]) {
-    for at in 1..records.len() {
-        let record = records[at];
-        let mut to = at;
-        while to > 0 && records[to - 1].0 > record.0 {
-            records[to] = records[to - 1];
-            to -= 1;
-        }
-        records[to] = record;
-    }
-}
-
 /// Replacing one data node.
 impl Index {
     /// Decides whether the node into which something was just inserted is to be replaced, and begins that.
@@ -290,7 +266,9 @@ impl Index {
         for_each_inner(built.child, &|inner| inner.settling.begin());
         let groups = Groups {
             cursor: AtomicU32::new(0),
-            done: (0..node.groups.len()).map(|_| AtomicBool::new(false)).collect(),
+            done: (0..node.groups.len())
+                .map(|_| AtomicBool::new(false))
+                .collect(),
         };
         let moved = Move::new(
             Child::node(node),
@@ -343,24 +321,6 @@ impl Index {
             plan.expansion = plan.expansion.max(180);
         }
         plan
-    }
-
-    /// The live and frozen records of a node, in order.
-    pub(super) fn records_of(&self, node: &Node) -> Vec<Record> {
-        let (mut records, in_windows) = self.gather(node);
-        sort(&mut records, in_windows);
-        records
-    }
-
-    /// The live and frozen records of a node, in the order of their slots, and how many of them do not lie in buckets.
-    pub(super) fn gather(&self, node: &Node) -> (Vec<Record>, usize) {
-        let mut records = Vec::with_capacity(node.slot_count);
-        add_records(node.low, node.slots(), &mut records);
-        let in_windows = records.len();
-        for bucket in node.all_buckets() {
-            add_records(node.low, bucket.slots(), &mut records);
-        }
-        (records, in_windows)
     }
 
     /// Moves one group of a node that is moved, and replaces the node if that was the last one.

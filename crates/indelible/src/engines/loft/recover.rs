@@ -9,8 +9,8 @@
 
 use super::build::Record;
 use super::layout::{
-    BUCKET_MARK, DATA_MARK, GROUP_LINES, HALTED, INNER_MARK, IS_INNER, KEY_BITS, LINE, MOST_LOG_PARTS,
-    NO_CHILD, NO_LINK, Slot, bare, inner_bytes, slot_lines, state, state_of,
+    BUCKET_MARK, DATA_MARK, GROUP_LINES, HALTED, INNER_MARK, IS_INNER, KEY_BITS, LINE,
+    MOST_LOG_PARTS, NO_CHILD, NO_LINK, Slot, bare, inner_bytes, slot_lines, state, state_of,
 };
 use super::node::{Block, Bucket, Child, Inner, Kin, Node};
 use super::search::{End, Spot};
@@ -307,7 +307,7 @@ impl Index {
             self.open_buckets(&node, group)?;
         }
         if self.looks_at_slots(&node) && !self.is_read_only() {
-            self.pm.fence();
+            self.pm.named("loft.thaw").fence();
         }
         Ok(Child::node(Box::into_raw(Box::new(node))))
     }
@@ -360,7 +360,7 @@ impl Index {
             let ticket = self.flight.begin_loose(slot);
             self.pm.store(&slot.first, new);
             // A crash finds the slot in its old state or in the new one. But after a clean close nobody looks.
-            self.pm.flush(slot);
+            self.pm.named("loft.thaw").flush(slot);
             self.flight.end_loose(ticket);
         }
         Ok(())

@@ -14,6 +14,8 @@ const COMPLETED: &str = "the thread that inserts makes the slot durable too, and
 const LINKED: &str = "the fence of what is then stored behind the link does for both, but for another thread's store in between";
 const IN_OLD_NODE: &str = "what is copied is in the old node too";
 const SETTLED: &str = "the writer flushes the line too, and only a crash between the end of a reader and that fence shows it";
+const LINKED_BY_PARENT: &str = "the old nodes have what is copied, until the parent leads to the new ones: only what another thread stores there in between shows it";
+const THAWED_AGAIN: &str = "the open after a crash does it again; only a power cut after the next clean close shows it, of which recoveries have none";
 const NO_TRANSACTION: &str = "a batch is not one transaction";
 
 /// The theme of several threads of which some write two records all the time and the others read them.
@@ -23,8 +25,7 @@ const LOADS: u64 = 2;
 /// Themes of one thread, and of several.
 const THEMES: u64 = 3;
 
-/// Operations of one thread, at most. The slots of a node that is replaced are frozen without a flush, since its successor counts as soon as it has a
-/// record. So after each replaced node there are some lines more of which a crash leaves the old or the new image, and with 200 operations
+/// Operations of one thread, at most. The slots of a node that is replaced are frozen without a flush. So after each replaced node there are some lines more of which a crash leaves the old or the new image, and with 200 operations
 /// nearly every crash point has hundreds of images.
 const MOST_ALONE: usize = 80;
 
@@ -130,9 +131,14 @@ impl Suite for Testing {
                 "the insert is over, and the extent is for the successor of its node: only another thread that has read the record in between shows it",
             ),
             EquivalentMutant::seldom(
-                Swapped("loft.insert", "loft.move"),
-                "the insert begins the move, and returns after it: only another thread that has read the record in between shows it",
+                Swapped("loft.insert", "loft.replace"),
+                "the insert begins the move, and the successor has the record too",
             ),
+            EquivalentMutant::seldom(NoFlush("loft.move"), LINKED_BY_PARENT),
+            EquivalentMutant::seldom(NoFence("loft.move"), LINKED_BY_PARENT),
+            EquivalentMutant::seldom(Swapped("loft.move", "loft.*"), LINKED_BY_PARENT),
+            EquivalentMutant::seldom(NoFlush("loft.thaw"), THAWED_AGAIN),
+            EquivalentMutant::seldom(NoFence("loft.thaw"), THAWED_AGAIN),
             EquivalentMutant::seldom(
                 Swapped("loft.insert", "pool.free"),
                 "the insert returns after the move that frees the extent; and an extent that is freed later is found owned, and swept",

@@ -17,8 +17,8 @@
 
 use super::build::{Built, Plan, Record};
 use super::layout::{HALTED, NO_LINK};
-use super::moving::sort;
 use super::node::{Child, Inner, Mode, Move, Node, load_bucket, load_move};
+use super::records::sort;
 use super::{Bug, Index};
 use crate::pmem::geometry::sized_in_tests;
 use crate::pmem::planted::planted;

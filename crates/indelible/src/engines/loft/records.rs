@@ -1,0 +1,63 @@
+//! The records that a data node has.
+
+use super::Index;
+use super::build::Record;
+use super::layout::{KEY_BITS, Slot, state, state_of};
+use super::node::Node;
+
+impl Index {
+    /// The live and frozen records of a node, in order.
+    pub(super) fn records_of(&self, node: &Node) -> Vec<Record> {
+        let (mut records, in_windows) = self.gather(node);
+        sort(&mut records, in_windows);
+        records
+    }
+
+    /// The live and frozen records of a node, in the order of their slots, and how many of them do not lie in buckets.
+    pub(super) fn gather(&self, node: &Node) -> (Vec<Record>, usize) {
+        let mut records = Vec::with_capacity(node.slot_count);
+        add_records(node.low, node.slots(), &mut records);
+        let in_windows = records.len();
+        for bucket in node.all_buckets() {
+            add_records(node.low, bucket.slots(), &mut records);
+        }
+        (records, in_windows)
+    }
+}
+
+/// Sorts the records of a node, of which so many do not lie in buckets. Of a key that was met twice, the record that was met first stays.
+pub(super) fn sort(records: &mut Vec<Record>, in_windows: usize) {
+    sort_nearly_sorted(&mut records[..in_windows]);
+    if records.len() > in_windows {
+        // Two runs, which the sort finds once the second is one.
+        records[in_windows..].sort_unstable_by_key(|record| record.0);
+        records.sort_by_key(|record| record.0);
+    }
+    records.dedup_by_key(|record| record.0);
+}
+
+/// Sorts records that lie in the windows of their keys: none is further from its place than a window is long.
+fn sort_nearly_sorted(records: &mut [Record]) {
+    for at in 1..records.len() {
+        let record = records[at];
+        let mut to = at;
+        while to > 0 && records[to - 1].0 > record.0 {
+            records[to] = records[to - 1];
+            to -= 1;
+        }
+        records[to] = record;
+    }
+}
+
+/// Adds the records of some slots, with their states, that hold a key that is not removed.
+fn add_records(top: u64, slots: &[Slot], records: &mut Vec<Record>) {
+    for slot in slots {
+        let word = slot.first.load_acquire();
+        if matches!(state_of(word), state::LIVE | state::FROZEN) {
+            records.push((
+                top & !KEY_BITS | word & KEY_BITS,
+                slot.second.load_acquire(),
+            ));
+        }
+    }
+}
