@@ -2,9 +2,9 @@
 
 use super::Index;
 use super::layout::{
-    BUCKET_MARK, DATA_MARK, GROUP_LINES, INNER_MARK, KEY_BITS, LEAST_ROOT_LOG_PARTS, LINE,
-    LINE_SLOTS, MOST_LOG_PARTS, NO_CHILD, NO_LINK, SIZES, Slot, bare, block_bytes, bucket_bytes,
-    bucket_slots, inner_bytes, key_word, link_lines, slot_lines, state,
+    BUCKET_MARK, DATA_MARK, GROUP_LINES, INNER_MARK, LEAST_ROOT_LOG_PARTS, LINE, LINE_SLOTS,
+    MOST_LOG_PARTS, NO_CHILD, NO_LINK, SIZES, Slot, bare, block_bytes, bucket_bytes, bucket_slots,
+    inner_bytes, key_word, link_lines, slot_lines, state,
 };
 use super::model::Model;
 use super::node::{Block, Bucket, Child, Inner, Node, range_of};

@@ -124,7 +124,7 @@ impl Suite for Testing {
             EquivalentMutant::seldom(Swapped("loft.remove", "*"), NO_TRANSACTION),
             EquivalentMutant::seldom(
                 Swapped("loft.replace", "loft.*"),
-                "until the parent leads to the new node, the old one leads to it",
+                "what the same thread stores next lies in another node, mostly; where it lies in the successor, the loss is found",
             ),
             EquivalentMutant::seldom(
                 Swapped("loft.insert", "pool.take*"),
