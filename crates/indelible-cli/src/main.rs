@@ -6,6 +6,7 @@
 mod commands;
 #[cfg(test)]
 mod documented;
+mod encoded;
 mod geojson;
 mod output;
 mod shapes;

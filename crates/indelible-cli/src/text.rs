@@ -35,7 +35,9 @@ macro_rules! by_standard_library {
     )*};
 }
 
-by_standard_library!(u64, i64, u32, i32, u16, i16, u8, i8, f64, f32, bool);
+by_standard_library!(
+    u128, i128, u64, i64, u32, i32, u16, i16, u8, i8, f64, f32, bool
+);
 
 impl Text for char {
     /// One character as it is, or `U+` and the hexadecimal digits of its code point.
@@ -61,36 +63,48 @@ impl<const N: usize> Text for [u8; N] {
     /// Up to N bytes of text, filled up with zero bytes, or `0x` and 2 N hexadecimal digits.
     fn parse(text: &str) -> Result<Self> {
         let mut bytes = [0; N];
-        let digits = text.strip_prefix("0x").map(str::as_bytes);
-        if let Some(digits) = digits.filter(|digits| digits.len() == 2 * N) {
-            for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
-                let digit = |at: usize| char::from(pair[at]).to_digit(16);
-                let (high, low) = digit(0)
-                    .zip(digit(1))
-                    .with_context(|| format!("{} is not hexadecimal", quoted(text)))?;
-                *byte = (high * 16 + low) as u8;
-            }
-            return Ok(bytes);
-        }
-        let Some(start) = bytes.get_mut(..text.len()) else {
-            let plural = if N == 1 { "" } else { "s" };
-            bail!("{} has more than {N} byte{plural}", quoted(text))
-        };
-        start.copy_from_slice(text.as_bytes());
+        fill(&mut bytes, text)?;
         Ok(bytes)
     }
 
     fn show(&self) -> String {
-        let end = self
-            .iter()
-            .rposition(|&byte| byte != 0)
-            .map_or(0, |last| last + 1);
-        match str::from_utf8(&self[..end]) {
-            Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
-            _ => {
-                let digits: String = self.iter().map(|byte| format!("{byte:02x}")).collect();
-                format!("0x{digits}")
-            }
+        show_filled(self)
+    }
+}
+
+/// Fills an array with what a text stands for: the bytes of the text and zeros, or, of as many hexadecimal digits as the array has behind `0x`, these.
+pub fn fill(bytes: &mut [u8], text: &str) -> Result<()> {
+    let length = bytes.len();
+    let digits = text.strip_prefix("0x").map(str::as_bytes);
+    if let Some(digits) = digits.filter(|digits| digits.len() == 2 * length) {
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
+            let digit = |at: usize| char::from(pair[at]).to_digit(16);
+            let (high, low) = digit(0)
+                .zip(digit(1))
+                .with_context(|| format!("{} is not hexadecimal", quoted(text)))?;
+            *byte = (high * 16 + low) as u8;
+        }
+        return Ok(());
+    }
+    let Some(start) = bytes.get_mut(..text.len()) else {
+        let plural = if length == 1 { "" } else { "s" };
+        bail!("{} has more than {length} byte{plural}", quoted(text))
+    };
+    start.copy_from_slice(text.as_bytes());
+    Ok(())
+}
+
+/// A text that [`fill`] makes these bytes of.
+pub fn show_filled(bytes: &[u8]) -> String {
+    let end = bytes
+        .iter()
+        .rposition(|&byte| byte != 0)
+        .map_or(0, |last| last + 1);
+    match str::from_utf8(&bytes[..end]) {
+        Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
+        _ => {
+            let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("0x{digits}")
         }
     }
 }

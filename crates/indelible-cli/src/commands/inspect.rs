@@ -31,6 +31,8 @@ enum Family {
     Spatial,
     /// Byte strings under byte strings.
     Strings,
+    /// Byte strings that are encodings of types.
+    Typed,
 }
 
 impl Object {
@@ -55,7 +57,13 @@ impl Object {
             name: map.name,
             family: Family::Strings,
         });
-        maps.chain(strings).chain(spatials).collect()
+        let typed = pool.typed_maps().into_iter().map(|map| Self {
+            kind: kind(map.options.to_string()),
+            types: format!("{} to {}", map.key, map.value),
+            name: map.name,
+            family: Family::Typed,
+        });
+        maps.chain(strings).chain(typed).chain(spatials).collect()
     }
 
     fn identity(&self) -> Vec<Value> {
@@ -75,6 +83,7 @@ impl Object {
         match self.family {
             Family::Map => return Ok(of(&TextMap::open(pool, &self.name)?.stat()?)),
             Family::Strings => return Ok(of(&pool.open_bytes(&self.name)?.stat()?)),
+            Family::Typed => return Ok(of(&pool.open_typed_as_bytes(&self.name)?.1.stat()?)),
             Family::Spatial => {}
         }
         let info = shapes::expect(pool, &self.name)?;
@@ -85,6 +94,7 @@ impl Object {
         match self.family {
             Family::Map => return TextMap::open(pool, &self.name)?.check(),
             Family::Strings => return Ok(pool.open_bytes(&self.name)?.check()?),
+            Family::Typed => return Ok(pool.open_typed_as_bytes(&self.name)?.1.check()?),
             Family::Spatial => {}
         }
         let info = shapes::expect(pool, &self.name)?;
@@ -163,6 +173,7 @@ impl Stat {
         let families = [
             ("maps", family(Family::Map, "map", "types")),
             ("strings", family(Family::Strings, "map", "types")),
+            ("typed", family(Family::Typed, "map", "types")),
             ("spatials", family(Family::Spatial, "spatial", "geometry")),
         ];
         output.facts("", &[&facts[..], &families[..]].concat())?;
@@ -177,6 +188,13 @@ fn stat_of(pool: &Pool, name: &str, output: &Output) -> Result<bool> {
             &format!("map of byte strings {name}"),
             &facts_of(&map.stat()?),
         )?;
+        return Ok(true);
+    }
+    if pool.typed_maps().iter().any(|map| map.name == name) {
+        let (info, map) = pool.open_typed_as_bytes(name)?;
+        let mut facts = vec![("types", json!(format!("{} to {}", info.key, info.value)))];
+        facts.extend(facts_of(&map.stat()?));
+        output.facts(&format!("typed map {name}"), &facts)?;
         return Ok(true);
     }
     let Some(info) = shapes::find(pool, name) else {

@@ -56,9 +56,7 @@ impl PoolArguments {
     /// or an object that was not there before is removed again.
     pub fn change<T>(&self, name: &str, work: impl FnOnce(&Pool) -> Result<T>) -> Result<T> {
         let (pool, is_new_pool) = self.open_or_create()?;
-        let is_new = pool.maps().iter().all(|known| known.name != name)
-            && pool.spatials().iter().all(|known| known.name != name)
-            && crate::strings::find(&pool, name).is_none();
+        let is_new = !pool.has_object(name);
         let result = work(&pool);
         match &result {
             Ok(_) => pool.close()?,

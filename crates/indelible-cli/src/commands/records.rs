@@ -1,15 +1,64 @@
 //! `get`, `put`, `del`, `scan`.
 
 use super::open_to_read;
+use crate::encoded::EncodedMap;
 use crate::output::{Output, note};
 use crate::strings::{self, Form};
 use crate::typed::{self, TextMap};
 use anyhow::{Result, ensure};
 use clap::Args;
-use indelible::{BytesMap, Pool};
+use indelible::{BytesMap, BytesRange, Pool};
 use serde_json::{Value, json};
 use std::ops::Bound;
 use std::path::PathBuf;
+
+/// A map, its keys and values as text.
+enum Texts {
+    Strings(BytesMap, Form),
+    Typed(EncodedMap),
+    Words(TextMap),
+}
+
+impl Texts {
+    fn open(pool: &Pool, name: &str, form: Form) -> Result<Self> {
+        if let Some(map) = strings::open(pool, name)? {
+            return Ok(Self::Strings(map, form));
+        }
+        match EncodedMap::open(pool, name, form)? {
+            Some(map) => Ok(Self::Typed(map)),
+            None => Ok(Self::Words(TextMap::open(pool, name)?)),
+        }
+    }
+
+    fn get(&self, key: &str) -> Result<Option<String>> {
+        match self {
+            Self::Strings(map, form) => Ok(map.get(form.parse(key)?)?.map(|it| form.show(&it))),
+            Self::Typed(map) => map.get(key),
+            Self::Words(map) => map.get(key),
+        }
+    }
+
+    /// Sets a value, and returns the one before.
+    fn put(&self, key: &str, value: &str) -> Result<Option<String>> {
+        match self {
+            Self::Strings(map, form) => {
+                let before = map.replace(form.parse(key)?, form.parse(value)?)?;
+                Ok(before.map(|before| form.show(&before)))
+            }
+            Self::Typed(map) => map.put(key, value),
+            Self::Words(map) => map.put(key, value),
+        }
+    }
+
+    /// Removes a key, and returns its value.
+    fn del(&self, key: &str) -> Result<Option<String>> {
+        match self {
+            Self::Strings(map, form) => Ok(map.take(form.parse(key)?)?.map(|it| form.show(&it))),
+            Self::Typed(map) => map.del(key),
+            Self::Words(map) => map.del(key),
+        }
+    }
+}
 
 /// Print the values of keys.
 #[derive(Args)]
@@ -29,22 +78,11 @@ impl Get {
     /// Runs the command.
     pub fn run(self, output: &Output) -> Result<bool> {
         let pool = open_to_read(&self.pool)?;
-        let strings = strings::open(&pool, &self.map)?;
-        let words = match &strings {
-            Some(_) => None,
-            None => Some(TextMap::open(&pool, &self.map)?),
-        };
+        let map = Texts::open(&pool, &self.map, self.form)?;
         let mut all_there = true;
         let mut rows = Vec::new();
         for key in self.keys {
-            let value = match (&strings, &words) {
-                (Some(map), _) => {
-                    let value = map.get(self.form.parse(&key)?)?;
-                    value.map(|value| self.form.show(&value))
-                }
-                (None, Some(map)) => map.get(&key)?,
-                (None, None) => None,
-            };
+            let value = map.get(&key)?;
             all_there &= value.is_some();
             rows.push((key, value));
         }
@@ -87,14 +125,9 @@ impl Put {
     /// Runs the command.
     pub fn run(self, output: &Output) -> Result<bool> {
         let pool = Pool::open(&self.pool)?;
-        let before = match strings::open(&pool, &self.map)? {
-            Some(map) => {
-                let (key, value) = (self.form.parse(&self.key)?, self.form.parse(&self.value)?);
-                let before = map.replace(key, value)?;
-                before.map(|value| self.form.show(&value))
-            }
-            None => TextMap::open(&pool, &self.map)?.put(&self.key, &self.value)?,
-        };
+        let map = Texts::open(&pool, &self.map, self.form)?;
+        let before = map.put(&self.key, &self.value)?;
+        drop(map);
         output.done("the record was set");
         pool.close()?;
         if let Some(before) = before {
@@ -122,29 +155,18 @@ impl Del {
     /// Runs the command.
     pub fn run(self, output: &Output) -> Result<bool> {
         let pool = Pool::open(&self.pool)?;
-        let strings = strings::open(&pool, &self.map)?;
-        let words = match &strings {
-            Some(_) => None,
-            None => Some(TextMap::open(&pool, &self.map)?),
-        };
+        let map = Texts::open(&pool, &self.map, self.form)?;
         // All are removed before any is printed: an output that fails does not leave it half done.
         let mut removed = Vec::new();
         let mut all = || -> Result<()> {
             for key in &self.keys {
-                let value = match (&strings, &words) {
-                    (Some(map), _) => {
-                        let value = map.take(self.form.parse(key)?)?;
-                        value.map(|value| self.form.show(&value))
-                    }
-                    (None, Some(map)) => map.del(key)?,
-                    (None, None) => None,
-                };
+                let value = map.del(key)?;
                 removed.push((key, value));
             }
             Ok(())
         };
         let result = all();
-        drop((strings, words));
+        drop(map);
         pool.close()?;
         if removed.iter().any(|(_, value)| value.is_some()) {
             output.done("the records were removed");
@@ -182,7 +204,8 @@ pub struct Scan {
     /// From the largest key down.
     #[arg(long)]
     reverse: bool,
-    /// Of a map of byte strings: only keys that begin so.
+    /// Of a map of byte strings, or of a typed map with strings as keys: only keys that begin so. Of one with tuples: only keys with these first
+    /// fields, a JSON array.
     #[arg(long, allow_hyphen_values = true, conflicts_with_all = ["from", "to"])]
     prefix: Option<String>,
     #[command(flatten)]
@@ -193,15 +216,26 @@ impl Scan {
     /// Runs the command.
     pub fn run(self, output: &Output) -> Result<bool> {
         let pool = open_to_read(&self.pool)?;
-        if let Some(map) = strings::open(&pool, &self.map)? {
-            return self.scan_strings(&map, output);
-        }
+        let map = match Texts::open(&pool, &self.map, self.form)? {
+            Texts::Strings(map, form) => {
+                let show =
+                    |key: &[u8], value: &[u8]| Ok([key, value].map(|bytes| form.show(bytes)));
+                return self.print(self.range_of_strings(&map)?, show, output);
+            }
+            Texts::Typed(map) => {
+                let range = match &self.prefix {
+                    Some(prefix) => map.prefix(prefix)?,
+                    None => map.range(self.from.as_deref(), self.to.as_deref())?,
+                };
+                return self.print(range, |key, value| map.show(key, value), output);
+            }
+            Texts::Words(map) => map,
+        };
         ensure!(
             self.prefix.is_none(),
-            "--prefix is for maps of byte strings, and {:?} is none",
+            "--prefix is for maps of byte strings and typed maps, and {:?} is none",
             self.map
         );
-        let map = TextMap::open(&pool, &self.map)?;
         let scan = typed::Scan {
             from: self.from.as_deref(),
             to: self.to.as_deref(),
@@ -226,17 +260,26 @@ impl Scan {
         Ok(true)
     }
 
-    fn scan_strings(&self, map: &BytesMap, output: &Output) -> Result<bool> {
+    fn range_of_strings(&self, map: &BytesMap) -> Result<BytesRange> {
         let bound = |text: &Option<String>| -> Result<Bound<Vec<u8>>> {
             Ok(match text {
                 Some(text) => Bound::Included(self.form.parse(text)?),
                 None => Bound::Unbounded,
             })
         };
-        let range = match &self.prefix {
+        Ok(match &self.prefix {
             Some(prefix) => map.prefix(self.form.parse(prefix)?),
             None => map.range((bound(&self.from)?, bound(&self.to)?)),
-        };
+        })
+    }
+
+    /// Prints the records of a range, as `show` says.
+    fn print(
+        &self,
+        range: BytesRange,
+        show: impl Fn(&[u8], &[u8]) -> Result<[String; 2]>,
+        output: &Output,
+    ) -> Result<bool> {
         let mut range: Box<dyn Iterator<Item = _>> = if self.reverse {
             Box::new(range.rev())
         } else {
@@ -248,7 +291,7 @@ impl Scan {
             let Some(record) = range.next().transpose()? else {
                 break;
             };
-            let [key, value] = [record.0, record.1].map(|bytes| self.form.show(&bytes));
+            let [key, value] = show(&record.0, &record.1)?;
             if output.json {
                 writeln!(out, "{}", json!({"key": key, "value": value}))?;
             } else {

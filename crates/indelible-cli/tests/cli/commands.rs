@@ -158,6 +158,42 @@ fn csv_files_and_lines_are_loaded_into_maps_of_byte_strings() {
     assert!(cli.ok("check t.pool").contains("sound"));
 }
 
+#[test]
+fn typed_maps_are_listed_read_changed_and_checked_and_never_removed_by_a_load_that_fails() {
+    let cli = Cli::new();
+    let pool = Pool::create(cli.path("t.pool")).unwrap();
+    let map = pool.typed::<(u32, String), f64>("prices").unwrap();
+    for (tenant, name, price) in [(1, "tea", 2.5), (1, "milk", 1.0), (2, "tea", 3.0)] {
+        map.insert((tenant, name), price).unwrap();
+    }
+    drop(map);
+    pool.close().unwrap();
+    assert!(cli.ok("list t.pool").contains("(u32, String) to f64"));
+    assert!(cli.ok("--json stat t.pool").contains("\"typed\""));
+    assert!(
+        cli.ok("stat t.pool prices")
+            .contains("(u32, String) to f64")
+    );
+    assert_eq!(cli.ok("get t.pool prices [1,\"tea\"]"), "2.5\n");
+    assert_eq!(cli.ok("put t.pool prices [1,\"tea\"] 2.75"), "2.5\n");
+    assert_eq!(
+        cli.ok("scan t.pool prices --prefix [1]"),
+        "[1,\"milk\"]\t1\n[1,\"tea\"]\t2.75\n"
+    );
+    assert_eq!(
+        cli.ok("scan t.pool prices --reverse --limit 1"),
+        "[2,\"tea\"]\t3\n"
+    );
+    assert_eq!(cli.ok("del t.pool prices [2,\"tea\"]"), "3\n");
+    cli.fails("get t.pool prices [1]");
+    // What is there already is not of this load, and stays.
+    cli.write("t.csv", b"key,value\n1,2\n");
+    cli.fails("load t.pool prices t.csv --key key --value value");
+    assert_eq!(cli.ok("get t.pool prices [1,\"milk\"]"), "1\n");
+    let checked = cli.ok("check t.pool");
+    assert!(checked.contains("prices") && checked.contains("sound"));
+}
+
 /// Texts of a type in the order of their keys, as the command line prints them.
 fn samples(of: Type) -> Vec<String> {
     let texts: &[&str] = match of {

@@ -420,6 +420,24 @@ impl Pool {
         self.drop_if(name, expect_no_spatial)
     }
 
+    /// Whether the pool has an object of this name: a map of any kind, a spatial index, or something of a later version. O(objects).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// let pool = indelible::Pool::in_memory()?;
+    /// pool.typed::<String, String>("names")?;
+    /// assert!(pool.has_object("names") && !pool.has_object("places"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn has_object(&self, name: &str) -> bool {
+        let _objects = self.core.registry();
+        self.find(name).is_ok()
+    }
+
     /// Removes the object `name`, a map or a spatial index, and frees its space.
     ///
     /// O(extents), whatever is in the object. Durable when the call returns; after a crash the object is there whole or not at all.

@@ -1,0 +1,462 @@
+//! Typed maps on the command line: their types are known from the catalog alone.
+//!
+//! A key or a value of a simple type is typed and printed as in maps of words, a string or a byte string as in maps of byte strings. A key that is a tuple
+//! is a JSON array, and an `Option` is what it holds, as JSON, or `null`. The bytes of values of a program's own types are printed, and cannot be typed.
+
+use crate::strings::Form;
+use crate::text::{Text, fill, quoted, show_filled};
+use anyhow::{Context, Result, bail, ensure};
+use indelible::{AsKey, BytesMap, BytesRange, KeyBuffer, OrderedKey, Place, Pool, StoredValue};
+use serde_json::Value;
+use std::ops::Bound;
+
+/// What a key that is `None` begins with, and one that is something.
+const OPTIONS: [u8; 2] = [0, 1];
+
+/// A type of one length whose values have a short text.
+#[derive(Clone, Copy)]
+struct Simple {
+    add_key: fn(&str, &mut KeyBuffer, Place) -> Result<()>,
+    take_key: fn(&mut &[u8], Place) -> Option<String>,
+    value: fn(&str) -> Result<Vec<u8>>,
+    show_value: fn(&[u8]) -> Option<String>,
+}
+
+impl Simple {
+    const fn of<T: OrderedKey + StoredValue + Text>() -> Self {
+        Self {
+            add_key: |text, key, place| {
+                AsKey::<T>::encode(&T::parse(text)?, key, place);
+                Ok(())
+            },
+            take_key: |bytes, place| Some(T::decode(bytes, place)?.show()),
+            value: |text| Ok(T::parse(text)?.with_bytes(<[u8]>::to_vec)?),
+            show_value: |bytes| Some(T::from_view(T::view(bytes)?).show()),
+        }
+    }
+}
+
+/// A type, by its name in the catalog.
+enum Encoding {
+    Simple(Simple),
+    Unit,
+    Text,
+    Bytes,
+    Array(usize),
+    Option(Box<Self>),
+    Tuple(Vec<Self>),
+    /// A type of values that only programs know.
+    Own,
+}
+
+/// The parts of a list that are separated by commas, but for commas in brackets.
+fn fields(list: &str) -> Vec<&str> {
+    let (mut depth, mut start, mut fields) = (0, 0, Vec::new());
+    for (at, byte) in list.bytes().enumerate() {
+        match byte {
+            b'(' | b'<' | b'[' => depth += 1,
+            b')' | b'>' | b']' => depth -= 1,
+            b',' if depth == 0 => {
+                fields.push(&list[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    fields.push(&list[start..]);
+    fields
+}
+
+/// What stands between two ends of a name.
+fn within<'a>(name: &'a str, begin: &str, end: &str) -> Option<&'a str> {
+    name.strip_prefix(begin)?.strip_suffix(end)
+}
+
+impl Encoding {
+    fn named(name: &str) -> Self {
+        let name = name.trim();
+        match name {
+            "u8" => Self::Simple(Simple::of::<u8>()),
+            "u16" => Self::Simple(Simple::of::<u16>()),
+            "u32" => Self::Simple(Simple::of::<u32>()),
+            "u64" => Self::Simple(Simple::of::<u64>()),
+            "u128" => Self::Simple(Simple::of::<u128>()),
+            "i8" => Self::Simple(Simple::of::<i8>()),
+            "i16" => Self::Simple(Simple::of::<i16>()),
+            "i32" => Self::Simple(Simple::of::<i32>()),
+            "i64" => Self::Simple(Simple::of::<i64>()),
+            "i128" => Self::Simple(Simple::of::<i128>()),
+            "f32" => Self::Simple(Simple::of::<f32>()),
+            "f64" => Self::Simple(Simple::of::<f64>()),
+            "bool" => Self::Simple(Simple::of::<bool>()),
+            "char" => Self::Simple(Simple::of::<char>()),
+            "()" => Self::Unit,
+            "String" => Self::Text,
+            "Vec<u8>" => Self::Bytes,
+            _ => Self::compound(name).unwrap_or(Self::Own),
+        }
+    }
+
+    fn compound(name: &str) -> Option<Self> {
+        if let Some(length) = within(name, "[u8; ", "]") {
+            return Some(Self::Array(length.parse().ok()?));
+        }
+        if let Some(inner) = within(name, "Option<", ">") {
+            return Some(Self::Option(Box::new(Self::named(inner))));
+        }
+        let list = within(name, "(", ")")?;
+        Some(Self::Tuple(
+            fields(list).into_iter().map(Self::named).collect(),
+        ))
+    }
+
+    fn is_compound(&self) -> bool {
+        matches!(self, Self::Option(_) | Self::Tuple(_))
+    }
+
+    /// The encoding of a key.
+    fn key(&self, text: &str, form: Form) -> Result<Vec<u8>> {
+        let mut key = KeyBuffer::new();
+        if self.is_compound() {
+            self.add_json(&json(text)?, form, &mut key, Place::End)?;
+        } else {
+            self.add_text(text, form, &mut key, Place::End)?;
+        }
+        Ok(key.as_slice().to_vec())
+    }
+
+    /// Adds a key that is neither a tuple nor an `Option`.
+    fn add_text(&self, text: &str, form: Form, key: &mut KeyBuffer, place: Place) -> Result<()> {
+        match self {
+            Self::Simple(simple) => (simple.add_key)(text, key, place)?,
+            Self::Text => AsKey::<String>::encode(&string(form.parse(text)?)?, key, place),
+            Self::Bytes => AsKey::<Vec<u8>>::encode(&form.parse(text)?, key, place),
+            Self::Array(length) => key.push(&array(*length, text, form)?),
+            _ => bail!("{} is no key", quoted(text)),
+        }
+        Ok(())
+    }
+
+    fn add_json(&self, json: &Value, form: Form, key: &mut KeyBuffer, place: Place) -> Result<()> {
+        match (self, json) {
+            (Self::Option(_), Value::Null) => key.push(&OPTIONS[..1]),
+            (Self::Option(inner), _) => {
+                key.push(&OPTIONS[1..]);
+                inner.add_json(json, form, key, place)?;
+            }
+            (Self::Tuple(fields), Value::Array(given)) => {
+                ensure!(
+                    given.len() == fields.len(),
+                    "{json} has {} fields, and the key {}",
+                    given.len(),
+                    fields.len()
+                );
+                Self::add_fields(fields, given, form, key, place)?;
+            }
+            (Self::Text, Value::String(text)) => AsKey::<String>::encode(text, key, place),
+            (Self::Simple(_), Value::Number(_) | Value::Bool(_)) => {
+                self.add_text(&json.to_string(), form, key, place)?;
+            }
+            (_, Value::String(text)) => self.add_text(text, form, key, place)?,
+            _ => bail!("{json} is not what the key has there"),
+        }
+        Ok(())
+    }
+
+    /// Adds the first fields of a tuple.
+    fn add_fields(
+        fields: &[Self],
+        given: &[Value],
+        form: Form,
+        key: &mut KeyBuffer,
+        place: Place,
+    ) -> Result<()> {
+        for (at, (field, json)) in fields.iter().zip(given).enumerate() {
+            let is_last = at + 1 == fields.len();
+            field.add_json(json, form, key, if is_last { place } else { Place::Inside })?;
+        }
+        Ok(())
+    }
+
+    /// What all keys begin with whose first fields are these, or, if the key is a string, that begin so.
+    fn prefix(&self, text: &str, form: Form) -> Result<Vec<u8>> {
+        let Self::Tuple(fields) = self else {
+            return self.key(text, form);
+        };
+        let json = json(text)?;
+        let given = json.as_array().filter(|given| given.len() <= fields.len());
+        let given = given.with_context(|| {
+            format!("{json} is no array of the first of {} fields", fields.len())
+        })?;
+        let mut key = KeyBuffer::new();
+        Self::add_fields(fields, given, form, &mut key, Place::End)?;
+        Ok(key.as_slice().to_vec())
+    }
+
+    /// The text of a key; `None` if the bytes are the encoding of none.
+    fn show_key(&self, mut bytes: &[u8], form: Form) -> Option<String> {
+        let text = match self {
+            Self::Text => form.show(String::decode(&mut bytes, Place::End)?.as_bytes()),
+            Self::Tuple(_) | Self::Option(_) => {
+                self.take(&mut bytes, form, Place::End)?.to_string()
+            }
+            _ => match self.take(&mut bytes, form, Place::End)? {
+                Value::String(text) => text,
+                other => other.to_string(),
+            },
+        };
+        bytes.is_empty().then_some(text)
+    }
+
+    /// Takes a key off the beginning of `bytes`, as JSON.
+    fn take(&self, bytes: &mut &[u8], form: Form, place: Place) -> Option<Value> {
+        Some(match self {
+            Self::Simple(simple) => json_of((simple.take_key)(bytes, place)?),
+            Self::Text => Value::String(String::decode(bytes, place)?),
+            Self::Bytes => Value::String(form.show(&Vec::<u8>::decode(bytes, place)?)),
+            Self::Array(length) => Value::String(show_array(bytes.split_off(..*length)?, form)),
+            Self::Option(inner) => match bytes.split_off_first()? {
+                byte if *byte == OPTIONS[0] => Value::Null,
+                byte if *byte == OPTIONS[1] => inner.take(bytes, form, place)?,
+                _ => return None,
+            },
+            Self::Tuple(fields) => {
+                let mut taken = Vec::new();
+                for (at, field) in fields.iter().enumerate() {
+                    let is_last = at + 1 == fields.len();
+                    let place = if is_last { place } else { Place::Inside };
+                    taken.push(field.take(bytes, form, place)?);
+                }
+                Value::Array(taken)
+            }
+            Self::Unit | Self::Own => return None,
+        })
+    }
+
+    /// The encoding of a value.
+    fn value(&self, text: &str, form: Form) -> Result<Vec<u8>> {
+        Ok(match self {
+            Self::Simple(simple) => (simple.value)(text)?,
+            Self::Unit => Vec::new(),
+            Self::Text => string(form.parse(text)?)?.into_bytes(),
+            Self::Bytes => form.parse(text)?,
+            Self::Array(length) => array(*length, text, form)?,
+            _ => bail!("values of this type are written by programs that know it"),
+        })
+    }
+
+    /// The text of a value; `None` if the bytes are the encoding of none.
+    fn show_value(&self, bytes: &[u8], form: Form) -> Option<String> {
+        Some(match self {
+            Self::Simple(simple) => (simple.show_value)(bytes)?,
+            Self::Unit if !bytes.is_empty() => return None,
+            Self::Text => form.show(str::from_utf8(bytes).ok()?.as_bytes()),
+            Self::Array(length) if bytes.len() != *length => return None,
+            Self::Array(_) => show_array(bytes, form),
+            _ => form.show(bytes),
+        })
+    }
+}
+
+fn json(text: &str) -> Result<Value> {
+    serde_json::from_str(text).with_context(|| {
+        format!(
+            "{} is not JSON, as a key of several fields is",
+            quoted(text)
+        )
+    })
+}
+
+/// A number or a bool as JSON has it; as a string what JSON cannot hold exactly.
+fn json_of(text: String) -> Value {
+    match serde_json::from_str::<Value>(&text) {
+        Ok(json @ (Value::Number(_) | Value::Bool(_))) if json.to_string() == text => json,
+        _ => Value::String(text),
+    }
+}
+
+fn string(bytes: Vec<u8>) -> Result<String> {
+    String::from_utf8(bytes).context("a string is UTF-8")
+}
+
+fn array(length: usize, text: &str, form: Form) -> Result<Vec<u8>> {
+    if form.hex {
+        let bytes = form.parse(text)?;
+        ensure!(
+            bytes.len() == length,
+            "{} has not {length} bytes",
+            quoted(text)
+        );
+        return Ok(bytes);
+    }
+    let mut bytes = vec![0; length];
+    fill(&mut bytes, text)?;
+    Ok(bytes)
+}
+
+fn show_array(bytes: &[u8], form: Form) -> String {
+    match form.hex {
+        true => form.show(bytes),
+        false => show_filled(bytes),
+    }
+}
+
+/// A typed map, its keys and values as text.
+pub struct EncodedMap {
+    bytes: BytesMap,
+    key: Encoding,
+    value: Encoding,
+    form: Form,
+}
+
+impl EncodedMap {
+    /// The typed map of this name, if there is one.
+    pub fn open(pool: &Pool, name: &str, form: Form) -> Result<Option<Self>> {
+        if pool.typed_maps().iter().all(|map| map.name != name) {
+            return Ok(None);
+        }
+        let (info, bytes) = pool.open_typed_as_bytes(name)?;
+        Ok(Some(Self {
+            bytes,
+            key: Encoding::named(&info.key),
+            value: Encoding::named(&info.value),
+            form,
+        }))
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Result<Option<String>> {
+        self.shown(self.bytes.get(self.key.key(key, self.form)?)?)
+    }
+
+    /// Sets a value, and returns the one before.
+    pub fn put(&self, key: &str, value: &str) -> Result<Option<String>> {
+        let key = self.key.key(key, self.form)?;
+        self.shown(
+            self.bytes
+                .replace(key, self.value.value(value, self.form)?)?,
+        )
+    }
+
+    /// Removes a key, and returns its value.
+    pub fn del(&self, key: &str) -> Result<Option<String>> {
+        self.shown(self.bytes.take(self.key.key(key, self.form)?)?)
+    }
+
+    /// The records whose keys begin so.
+    pub fn prefix(&self, prefix: &str) -> Result<BytesRange> {
+        Ok(self.bytes.prefix(self.key.prefix(prefix, self.form)?))
+    }
+
+    /// The records from one key to another, both included.
+    pub fn range(&self, from: Option<&str>, to: Option<&str>) -> Result<BytesRange> {
+        let bound = |text: Option<&str>| -> Result<Bound<Vec<u8>>> {
+            let key = text.map(|text| self.key.key(text, self.form)).transpose()?;
+            Ok(key.map_or(Bound::Unbounded, Bound::Included))
+        };
+        Ok(self.bytes.range((bound(from)?, bound(to)?)))
+    }
+
+    /// A record as text.
+    pub fn show(&self, key: &[u8], value: &[u8]) -> Result<[String; 2]> {
+        let shown = self.key.show_key(key, self.form);
+        let key = shown.context("the map has a record whose key is none of its type")?;
+        let value = self.shown(Some(value.to_vec()))?.unwrap_or_default();
+        Ok([key, value])
+    }
+
+    fn shown(&self, value: Option<Vec<u8>>) -> Result<Option<String>> {
+        let show = |bytes: Vec<u8>| {
+            let shown = self.value.show_value(&bytes, self.form);
+            shown.context("the map has a record whose value is none of its type")
+        };
+        value.map(show).transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FORM: Form = Form { hex: false };
+
+    /// What a map of these types has of a record that its type has written: the texts; and whether the texts lead back to it.
+    fn texts<K: OrderedKey, V: StoredValue>(key: K, value: V) -> [String; 2] {
+        let pool = Pool::in_memory().unwrap();
+        let typed = pool.typed::<K, V>("m").unwrap();
+        typed.insert(&key, &value).unwrap();
+        let map = EncodedMap::open(&pool, "m", FORM).unwrap().unwrap();
+        let record = map.range(None, None).unwrap().next().unwrap().unwrap();
+        let texts = map.show(&record.0, &record.1).unwrap();
+        assert_eq!(map.get(&texts[0]).unwrap().as_ref(), Some(&texts[1]));
+        assert_eq!(map.del(&texts[0]).unwrap().as_ref(), Some(&texts[1]));
+        assert!(typed.get(&key).unwrap().is_none());
+        map.put(&texts[0], &texts[1]).unwrap();
+        assert!(typed.get(&key).unwrap().is_some());
+        let [from, to] = [Some(texts[0].as_str()); 2];
+        assert_eq!(map.range(from, to).unwrap().count(), 1);
+        texts
+    }
+
+    #[test]
+    fn records_of_every_type_are_read_as_they_are_shown() {
+        assert_eq!(texts(u128::MAX, i128::MIN)[0], u128::MAX.to_string());
+        assert_eq!(texts(-5_i8, 5_u8), ["-5", "5"]);
+        assert_eq!(texts(-0.25_f64, f32::INFINITY), ["-0.25", "inf"]);
+        assert_eq!(texts(true, '\u{e9}'), ["true", "\u{e9}"]);
+        let text = String::from("a\n\0\u{e9}");
+        assert_eq!(texts(text.clone(), text), ["a\\n\\x00\u{e9}"; 2]);
+        assert_eq!(texts(vec![b'a', 255], vec![0; 2]), ["a\\xff", "\\x00\\x00"]);
+        assert_eq!(texts([7_u8; 16], ())[0], format!("0x{}", "07".repeat(16)));
+        let key = (7_u32, String::from("a\0b"), Some(-1_i64));
+        assert_eq!(texts(key, 1_u64)[0], "[7,\"a\\u0000b\",-1]");
+        let key = (None::<u64>, u128::MAX, 'x');
+        assert_eq!(
+            texts(key, 1_u16)[0],
+            format!("[null,\"{}\",\"x\"]", u128::MAX)
+        );
+        assert_eq!(texts(Some(String::from("null")), 1_u64)[0], "\"null\"");
+        assert_eq!(texts((1e300_f64, vec![1_u8]), 2_u64)[1], "2");
+    }
+
+    #[test]
+    fn prefixes_are_first_fields_or_the_beginning_of_a_string() {
+        let pool = Pool::in_memory().unwrap();
+        let tuples = pool.typed::<(u32, String), ()>("t").unwrap();
+        let strings = pool.typed::<String, ()>("s").unwrap();
+        for tenant in 0..3 {
+            for name in ["a", "ab", "b"] {
+                tuples.insert((tenant, name), ()).unwrap();
+                strings.insert(name, ()).unwrap();
+            }
+        }
+        let map = EncodedMap::open(&pool, "t", FORM).unwrap().unwrap();
+        let count = |prefix| map.prefix(prefix).unwrap().count();
+        assert_eq!([count("[1]"), count("[]"), count("[1,\"a\"]")], [3, 9, 2]);
+        assert!(map.prefix("[1,\"a\",2]").is_err() && map.prefix("1").is_err());
+        let map = EncodedMap::open(&pool, "s", FORM).unwrap().unwrap();
+        assert_eq!(map.prefix("a").unwrap().count(), 2);
+    }
+
+    #[test]
+    fn what_is_no_key_or_value_is_refused() {
+        let pool = Pool::in_memory().unwrap();
+        pool.typed::<(u8, Option<bool>), [u8; 3]>("m").unwrap();
+        let map = EncodedMap::open(&pool, "m", FORM).unwrap().unwrap();
+        for key in [
+            "",
+            "1",
+            "[1]",
+            "[256,true]",
+            "[1,1]",
+            "[\"x\",null]",
+            "[1,true,2]",
+            "{}",
+        ] {
+            assert!(map.get(key).is_err(), "{key}");
+        }
+        assert_eq!(map.get("[1,null]").unwrap(), None);
+        assert!(map.put("[1,null]", "abcd").is_err());
+        assert!(EncodedMap::open(&pool, "other", FORM).unwrap().is_none());
+    }
+}
