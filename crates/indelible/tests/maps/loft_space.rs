@@ -24,25 +24,24 @@ fn a_map_that_has_grown_takes_little_space() {
     assert_eq!(map.len().unwrap(), RECORDS);
 }
 
+/// A record is flushed when it is inserted, and never again: a new node is streamed with its records.
 #[test]
-fn inserts_of_a_map_that_grows_flush_evenly() {
+fn inserts_of_a_map_that_grows_flush_a_line_and_stream_evenly() {
     if !count::enabled() {
         return;
     }
     let map = new_map(Kind::Loft);
     (0..600_000).for_each(|i| assert_eq!(map.insert(mix(i), i).unwrap(), None));
-    let mut whole = Counts::default();
     for part in 6..12_u64 {
         let mut sum = Counts::default();
         for i in part * 100_000..(part + 1) * 100_000 {
             sum += cost(|| map.insert(mix(i), i).unwrap());
         }
-        // With the lines that are streamed into new nodes; mostly between 2.5 and 3.7, more if a thread behind the scenes has left nodes
-        // behind. With sizes that are twice apart it was up to 6.3.
-        let (lines, _) = average(sum, 100_000);
-        assert!((1.2..5.2).contains(&lines), "{lines} lines per insert");
-        whole += sum;
+        let (lines, fences) = average(sum, 100_000);
+        assert!((1.0..1.06).contains(&lines), "{lines} lines per insert");
+        assert!((1.0..1.09).contains(&fences), "{fences} fences per insert");
+        // With sizes of nodes that are twice apart, all nodes would be replaced in one of the parts.
+        let streamed = sum.lines_streamed as f64 / 100_000.0;
+        assert!((0.6..1.8).contains(&streamed), "{streamed} lines streamed");
     }
-    let (lines, _) = average(whole, 600_000);
-    assert!(lines < 3.5, "{lines} lines per insert");
 }
