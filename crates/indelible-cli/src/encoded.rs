@@ -269,10 +269,13 @@ fn json(text: &str) -> Result<Value> {
 
 /// A number or a bool as JSON has it; as a string what JSON cannot hold exactly.
 fn json_of(text: String) -> Value {
-    match serde_json::from_str::<Value>(&text) {
-        Ok(json @ (Value::Number(_) | Value::Bool(_))) if json.to_string() == text => json,
-        _ => Value::String(text),
+    if let Ok(json @ (Value::Number(_) | Value::Bool(_))) = serde_json::from_str::<Value>(&text) {
+        let again = json.to_string();
+        if again == text {
+            return json;
+        }
     }
+    Value::String(text)
 }
 
 fn string(bytes: Vec<u8>) -> Result<String> {
