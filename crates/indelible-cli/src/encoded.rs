@@ -1,12 +1,14 @@
-//! Typed maps on the command line: their types are known from the catalog alone.
+//! Typed maps on the command line, whose types are known from the catalog alone, and maps of byte strings, which have the types that need no encoding.
 //!
 //! A key or a value of a simple type is typed and printed as in maps of words, a string or a byte string as in maps of byte strings. A key that is a tuple
 //! is a JSON array, and an `Option` is what it holds, as JSON, or `null`. The bytes of values of a program's own types are printed, and cannot be typed.
 
-use crate::strings::Form;
+use crate::strings::{self, Form};
 use crate::text::{Text, fill, quoted, show_filled};
 use anyhow::{Context, Result, bail, ensure};
-use indelible::{AsKey, BytesMap, BytesRange, KeyBuffer, OrderedKey, Place, Pool, StoredValue};
+use indelible::{
+    AsKey, BytesMap, BytesRange, KeyBuffer, OrderedKey, Place, Pool, StoredValue, TypedInfo,
+};
 use serde_json::Value;
 use std::ops::Bound;
 
@@ -304,7 +306,15 @@ fn show_array(bytes: &[u8], form: Form) -> String {
     }
 }
 
-/// A typed map, its keys and values as text.
+/// The typed map of this name, if there is one, as a map of encodings, and its types.
+pub fn find(pool: &Pool, name: &str) -> Result<Option<(TypedInfo, BytesMap)>> {
+    match pool.typed_maps().iter().any(|map| map.name == name) {
+        true => Ok(Some(pool.open_typed_as_bytes(name)?)),
+        false => Ok(None),
+    }
+}
+
+/// A typed map, or a map of byte strings, its keys and values as text.
 pub struct EncodedMap {
     bytes: BytesMap,
     key: Encoding,
@@ -313,16 +323,19 @@ pub struct EncodedMap {
 }
 
 impl EncodedMap {
-    /// The typed map of this name, if there is one.
+    /// The map of this name, if there is a typed one, or one of byte strings.
     pub fn open(pool: &Pool, name: &str, form: Form) -> Result<Option<Self>> {
-        if pool.typed_maps().iter().all(|map| map.name != name) {
-            return Ok(None);
-        }
-        let (info, bytes) = pool.open_typed_as_bytes(name)?;
-        Ok(Some(Self {
+        let found = match strings::open(pool, name)? {
+            Some(bytes) => Some((bytes, Encoding::Bytes, Encoding::Bytes)),
+            None => find(pool, name)?.map(|(info, bytes)| {
+                let [key, value] = [&info.key, &info.value].map(|name| Encoding::named(name));
+                (bytes, key, value)
+            }),
+        };
+        Ok(found.map(|(bytes, key, value)| Self {
             bytes,
-            key: Encoding::named(&info.key),
-            value: Encoding::named(&info.value),
+            key,
+            value,
             form,
         }))
     }
@@ -364,16 +377,16 @@ impl EncodedMap {
     pub fn show(&self, key: &[u8], value: &[u8]) -> Result<[String; 2]> {
         let shown = self.key.show_key(key, self.form);
         let key = shown.context("the map has a record whose key is none of its type")?;
-        let value = self.shown(Some(value.to_vec()))?.unwrap_or_default();
-        Ok([key, value])
+        Ok([key, self.show_value(value)?])
+    }
+
+    fn show_value(&self, value: &[u8]) -> Result<String> {
+        let shown = self.value.show_value(value, self.form);
+        shown.context("the map has a record whose value is none of its type")
     }
 
     fn shown(&self, value: Option<Vec<u8>>) -> Result<Option<String>> {
-        let show = |bytes: Vec<u8>| {
-            let shown = self.value.show_value(&bytes, self.form);
-            shown.context("the map has a record whose value is none of its type")
-        };
-        value.map(show).transpose()
+        value.map(|value| self.show_value(&value)).transpose()
     }
 }
 

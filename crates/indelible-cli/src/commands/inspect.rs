@@ -1,6 +1,7 @@
 //! `list`, `stat`, `check`, `rename`, `rm`, `shrink`: all families of objects.
 
 use super::open_to_read;
+use crate::encoded;
 use crate::output::Output;
 use crate::shapes::{self, with_geometry};
 use crate::strings;
@@ -190,8 +191,7 @@ fn stat_of(pool: &Pool, name: &str, output: &Output) -> Result<bool> {
         )?;
         return Ok(true);
     }
-    if pool.typed_maps().iter().any(|map| map.name == name) {
-        let (info, map) = pool.open_typed_as_bytes(name)?;
+    if let Some((info, map)) = encoded::find(pool, name)? {
         let mut facts = vec![("types", json!(format!("{} to {}", info.key, info.value)))];
         facts.extend(facts_of(&map.stat()?));
         output.facts(&format!("typed map {name}"), &facts)?;

@@ -3,37 +3,32 @@
 use super::open_to_read;
 use crate::encoded::EncodedMap;
 use crate::output::{Output, note};
-use crate::strings::{self, Form};
+use crate::strings::Form;
 use crate::typed::{self, TextMap};
 use anyhow::{Result, ensure};
 use clap::Args;
-use indelible::{BytesMap, BytesRange, Pool};
+use indelible::Pool;
 use serde_json::{Value, json};
-use std::ops::Bound;
 use std::path::PathBuf;
 
 /// A map, its keys and values as text.
 enum Texts {
-    Strings(BytesMap, Form),
-    Typed(EncodedMap),
+    /// Of byte strings, or of encodings.
+    Bytes(EncodedMap),
     Words(TextMap),
 }
 
 impl Texts {
     fn open(pool: &Pool, name: &str, form: Form) -> Result<Self> {
-        if let Some(map) = strings::open(pool, name)? {
-            return Ok(Self::Strings(map, form));
-        }
         match EncodedMap::open(pool, name, form)? {
-            Some(map) => Ok(Self::Typed(map)),
+            Some(map) => Ok(Self::Bytes(map)),
             None => Ok(Self::Words(TextMap::open(pool, name)?)),
         }
     }
 
     fn get(&self, key: &str) -> Result<Option<String>> {
         match self {
-            Self::Strings(map, form) => Ok(map.get(form.parse(key)?)?.map(|it| form.show(&it))),
-            Self::Typed(map) => map.get(key),
+            Self::Bytes(map) => map.get(key),
             Self::Words(map) => map.get(key),
         }
     }
@@ -41,11 +36,7 @@ impl Texts {
     /// Sets a value, and returns the one before.
     fn put(&self, key: &str, value: &str) -> Result<Option<String>> {
         match self {
-            Self::Strings(map, form) => {
-                let before = map.replace(form.parse(key)?, form.parse(value)?)?;
-                Ok(before.map(|before| form.show(&before)))
-            }
-            Self::Typed(map) => map.put(key, value),
+            Self::Bytes(map) => map.put(key, value),
             Self::Words(map) => map.put(key, value),
         }
     }
@@ -53,8 +44,7 @@ impl Texts {
     /// Removes a key, and returns its value.
     fn del(&self, key: &str) -> Result<Option<String>> {
         match self {
-            Self::Strings(map, form) => Ok(map.take(form.parse(key)?)?.map(|it| form.show(&it))),
-            Self::Typed(map) => map.del(key),
+            Self::Bytes(map) => map.del(key),
             Self::Words(map) => map.del(key),
         }
     }
@@ -217,18 +207,7 @@ impl Scan {
     pub fn run(self, output: &Output) -> Result<bool> {
         let pool = open_to_read(&self.pool)?;
         let map = match Texts::open(&pool, &self.map, self.form)? {
-            Texts::Strings(map, form) => {
-                let show =
-                    |key: &[u8], value: &[u8]| Ok([key, value].map(|bytes| form.show(bytes)));
-                return self.print(self.range_of_strings(&map)?, show, output);
-            }
-            Texts::Typed(map) => {
-                let range = match &self.prefix {
-                    Some(prefix) => map.prefix(prefix)?,
-                    None => map.range(self.from.as_deref(), self.to.as_deref())?,
-                };
-                return self.print(range, |key, value| map.show(key, value), output);
-            }
+            Texts::Bytes(map) => return self.scan_bytes(&map, output),
             Texts::Words(map) => map,
         };
         ensure!(
@@ -260,26 +239,11 @@ impl Scan {
         Ok(true)
     }
 
-    fn range_of_strings(&self, map: &BytesMap) -> Result<BytesRange> {
-        let bound = |text: &Option<String>| -> Result<Bound<Vec<u8>>> {
-            Ok(match text {
-                Some(text) => Bound::Included(self.form.parse(text)?),
-                None => Bound::Unbounded,
-            })
+    fn scan_bytes(&self, map: &EncodedMap, output: &Output) -> Result<bool> {
+        let range = match &self.prefix {
+            Some(prefix) => map.prefix(prefix)?,
+            None => map.range(self.from.as_deref(), self.to.as_deref())?,
         };
-        Ok(match &self.prefix {
-            Some(prefix) => map.prefix(self.form.parse(prefix)?),
-            None => map.range((bound(&self.from)?, bound(&self.to)?)),
-        })
-    }
-
-    /// Prints the records of a range, as `show` says.
-    fn print(
-        &self,
-        range: BytesRange,
-        show: impl Fn(&[u8], &[u8]) -> Result<[String; 2]>,
-        output: &Output,
-    ) -> Result<bool> {
         let mut range: Box<dyn Iterator<Item = _>> = if self.reverse {
             Box::new(range.rev())
         } else {
@@ -291,7 +255,7 @@ impl Scan {
             let Some(record) = range.next().transpose()? else {
                 break;
             };
-            let [key, value] = show(&record.0, &record.1)?;
+            let [key, value] = map.show(&record.0, &record.1)?;
             if output.json {
                 writeln!(out, "{}", json!({"key": key, "value": value}))?;
             } else {
