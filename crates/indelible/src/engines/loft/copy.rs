@@ -5,7 +5,7 @@
 
 use super::build::Record;
 use super::layout::{KEY_BITS, Slot, bare, key_word, state, state_of};
-use super::node::{Child, Move, Node, load_bucket};
+use super::node::{Child, Move, Node};
 use super::search::{End, Found, Way, never_written};
 use super::{Bug, Index, LOOKUPS};
 use crate::Result;
@@ -56,15 +56,9 @@ impl Index {
     /// Freezes and copies the slots of a group and of its buckets. The copies are durable afterwards.
     pub(super) fn move_group(&self, node: &Node, moved: &Move, group: usize) -> Result<()> {
         self.move_slots(node, moved, node.group_slots(group as u64))?;
-        let mut link = &node.groups[group];
-        loop {
-            self.close_link(link);
-            let Some(bucket) = load_bucket(link) else {
-                return Ok(());
-            };
-            self.move_slots(node, moved, bucket.slots())?;
-            link = &bucket.next;
-        }
+        self.visit_last_buckets(&node.groups[group], |bucket| {
+            self.move_slots(node, moved, bucket.slots())
+        })
     }
 
     fn move_slots(&self, node: &Node, moved: &Move, slots: &[Slot]) -> Result<()> {

@@ -21,7 +21,7 @@
 
 use super::build::{Built, Plan, Record};
 use super::layout::{IS_INNER, NO_CHILD, NO_LINK};
-use super::node::{Bucket, Child, Groups, Inner, Kin, Mode, Move, Node, load_move};
+use super::node::{Bucket, Child, Groups, Inner, Kin, Mode, Move, Node, load_bucket, load_move};
 use super::search::{Spot, Way, Where};
 use super::{Bug, Changes, Index};
 use crate::concurrency::epochs::{self, Stamp};
@@ -192,6 +192,22 @@ impl Index {
         Ok(())
     }
 
+    /// Visits the buckets of a group of a node that is moved, and closes the link that leads to no further one.
+    pub(super) fn visit_last_buckets<'a>(
+        &self,
+        mut link: &'a AtomicPtr<Bucket>,
+        mut visit: impl FnMut(&'a Bucket) -> Result<()>,
+    ) -> Result<()> {
+        loop {
+            self.close_link(link);
+            let Some(bucket) = load_bucket(link) else {
+                return Ok(());
+            };
+            visit(bucket)?;
+            link = &bucket.next;
+        }
+    }
+
     /// Closes a link that leads nowhere, in a node that is moved.
     pub(super) fn close_link(&self, link: &AtomicPtr<Bucket>) {
         let none = std::ptr::null_mut();
@@ -270,13 +286,8 @@ impl Index {
                 .map(|_| AtomicBool::new(false))
                 .collect(),
         };
-        let moved = Move::new(
-            Child::node(node),
-            Some(built.child),
-            &node.block.data_header().moved_to,
-            (parent.cell(index), &parent.children[index]),
-            Mode::Grouped(groups),
-        );
+        let mode = Mode::Grouped(groups);
+        let moved = Move::of_node(node, (parent, index), Some(built.child), mode);
         if self.install(&node.moving, moved) {
             self.note_move(built.keep().1);
         }

@@ -540,6 +540,22 @@ impl Move {
         }
     }
 
+    /// The move of a data node, child `index` of `parent`.
+    pub(super) fn of_node(
+        node: &Node,
+        (parent, index): (&Inner, usize),
+        target: Option<Child>,
+        mode: Mode,
+    ) -> Self {
+        Self::new(
+            Child::node(node),
+            target,
+            &node.block.data_header().moved_to,
+            (parent.cell(index), &parent.children[index]),
+            mode,
+        )
+    }
+
     /// The target, if it has been decided which one counts.
     pub(super) fn target(&self) -> Option<Child> {
         let target = Child(self.target.load(Ordering::Acquire));

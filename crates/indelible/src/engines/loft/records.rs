@@ -2,7 +2,7 @@
 
 use super::Index;
 use super::build::Record;
-use super::layout::{KEY_BITS, Slot, state, state_of};
+use super::layout::{Slot, state, state_of};
 use super::node::Node;
 
 impl Index {
@@ -16,10 +16,10 @@ impl Index {
     /// The live and frozen records of a node, in the order of their slots, and how many of them do not lie in buckets.
     pub(super) fn gather(&self, node: &Node) -> (Vec<Record>, usize) {
         let mut records = Vec::with_capacity(node.slot_count);
-        add_records(node.low, node.slots(), &mut records);
+        add_records(node, node.slots(), &mut records);
         let in_windows = records.len();
         for bucket in node.all_buckets() {
-            add_records(node.low, bucket.slots(), &mut records);
+            add_records(node, bucket.slots(), &mut records);
         }
         (records, in_windows)
     }
@@ -50,14 +50,11 @@ fn sort_nearly_sorted(records: &mut [Record]) {
 }
 
 /// Adds the records of some slots, with their states, that hold a key that is not removed.
-fn add_records(top: u64, slots: &[Slot], records: &mut Vec<Record>) {
+fn add_records(node: &Node, slots: &[Slot], records: &mut Vec<Record>) {
     for slot in slots {
         let word = slot.first.load_acquire();
         if matches!(state_of(word), state::LIVE | state::FROZEN) {
-            records.push((
-                top & !KEY_BITS | word & KEY_BITS,
-                slot.second.load_acquire(),
-            ));
+            records.push((node.key(word), slot.second.load_acquire()));
         }
     }
 }

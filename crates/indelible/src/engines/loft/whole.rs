@@ -16,8 +16,8 @@
 //! target is moved in its turn.
 
 use super::build::{Built, Plan, Record};
-use super::layout::{HALTED, NO_LINK};
-use super::node::{Child, Inner, Mode, Move, Node, load_bucket, load_move};
+use super::layout::{HALTED, NO_LINK, Slot};
+use super::node::{Inner, Mode, Move, Node, load_move};
 use super::records::sort;
 use super::{Bug, Index};
 use crate::pmem::geometry::sized_in_tests;
@@ -47,13 +47,7 @@ impl Index {
     ) -> Result<()> {
         // Before anything is frozen: where there is no space, the node goes on as it is.
         let prepared = self.prepare(node, plan)?;
-        let moved = Move::new(
-            Child::node(node),
-            None,
-            &node.block.data_header().moved_to,
-            (parent.cell(index), &parent.children[index]),
-            Mode::Whole,
-        );
+        let moved = Move::of_node(node, (parent, index), None, Mode::Whole);
         if !self.install(&node.moving, moved) {
             return Ok(());
         }
@@ -134,7 +128,7 @@ impl Index {
     fn freeze_all(&self, node: &Node, expected: &[Record]) -> Result<bool> {
         let mut expected = expected.iter();
         let mut are_equal = true;
-        let mut freeze = |slots: &[super::layout::Slot]| -> Result<()> {
+        let mut freeze = |slots: &[Slot]| -> Result<()> {
             for slot in slots {
                 if let Some(record) = self.freeze(node, slot)? {
                     are_equal &= expected.next() == Some(&record);
@@ -143,15 +137,8 @@ impl Index {
             Ok(())
         };
         freeze(node.slots())?;
-        for mut link in &node.groups {
-            loop {
-                self.close_link(link);
-                let Some(bucket) = load_bucket(link) else {
-                    break;
-                };
-                freeze(bucket.slots())?;
-                link = &bucket.next;
-            }
+        for group in &node.groups {
+            self.visit_last_buckets(group, |bucket| freeze(bucket.slots()))?;
         }
         Ok(are_equal && expected.next().is_none())
     }
