@@ -83,8 +83,9 @@ unsafe impl<N: Node> Send for ArenaState<N> {}
 
 /// Bytes in the first chunk of an arena: small, since most maps are small.
 const FIRST_CHUNK_BYTES: usize = sized(16 << 10, 4 << 10);
-/// Bytes in each further chunk, and its alignment: those of a huge page.
-const CHUNK_BYTES: usize = 2 << 20;
+/// Bytes in each further chunk, and its alignment: those of a huge page. The crash checker opens an index thousands of times a second, with
+/// some tens of nodes each time: to clear a huge page would take it longer than all the rest.
+const CHUNK_BYTES: usize = sized(2 << 20, 64 << 10);
 
 impl<N: Node> Arena<N> {
     pub(crate) fn new() -> Self {
