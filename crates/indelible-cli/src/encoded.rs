@@ -7,7 +7,8 @@ use crate::strings::{self, Form};
 use crate::text::{Text, fill, quoted, show_filled};
 use anyhow::{Context, Result, bail, ensure};
 use indelible::{
-    AsKey, BytesMap, BytesRange, KeyBuffer, OrderedKey, Place, Pool, StoredValue, TypedInfo,
+    AsKey, BytesMap, BytesOptions, BytesRange, KeyBuffer, OrderedKey, Place, Pool, StoredValue,
+    TypedInfo,
 };
 use serde_json::Value;
 use std::ops::Bound;
@@ -17,7 +18,7 @@ const OPTIONS: [u8; 2] = [0, 1];
 
 /// A type of one length whose values have a short text.
 #[derive(Clone, Copy)]
-struct Simple {
+pub struct Simple {
     add_key: fn(&str, &mut KeyBuffer, Place) -> Result<()>,
     take_key: fn(&mut &[u8], Place) -> Option<String>,
     value: fn(&str) -> Result<Vec<u8>>,
@@ -39,7 +40,7 @@ impl Simple {
 }
 
 /// A type, by its name in the catalog.
-enum Encoding {
+pub enum Encoding {
     Simple(Simple),
     Unit,
     Text,
@@ -75,7 +76,8 @@ fn within<'a>(name: &'a str, begin: &str, end: &str) -> Option<&'a str> {
 }
 
 impl Encoding {
-    fn named(name: &str) -> Self {
+    /// The type of this name.
+    pub fn named(name: &str) -> Self {
         let name = name.trim();
         match name {
             "u8" => Self::Simple(Simple::of::<u8>()),
@@ -112,6 +114,21 @@ impl Encoding {
         ))
     }
 
+    /// Whether keys may have this type.
+    pub fn can_be_key(&self) -> bool {
+        match self {
+            Self::Unit | Self::Own => false,
+            Self::Option(inner) => inner.can_be_key(),
+            Self::Tuple(fields) => fields.len() > 1 && fields.iter().all(Self::can_be_key),
+            _ => true,
+        }
+    }
+
+    /// Whether values may have this type, and are written without the program that knows them.
+    pub fn can_be_value(&self) -> bool {
+        !matches!(self, Self::Own | Self::Option(_) | Self::Tuple(_))
+    }
+
     fn is_compound(&self) -> bool {
         matches!(self, Self::Option(_) | Self::Tuple(_))
     }
@@ -125,6 +142,64 @@ impl Encoding {
             self.add_text(text, form, &mut key, Place::End)?;
         }
         Ok(key.as_slice().to_vec())
+    }
+
+    /// Adds the key in a cell of a table. There strings are as they are, a tuple is a JSON array, and an empty cell is `None`.
+    fn add_cell(&self, cell: &[u8], key: &mut KeyBuffer, place: Place) -> Result<()> {
+        const TEXT: Form = Form { hex: false };
+        let text = || str::from_utf8(cell).context("the cell is not UTF-8");
+        match self {
+            Self::Bytes => AsKey::<Vec<u8>>::encode(&cell.to_vec(), key, place),
+            Self::Text => AsKey::<String>::encode(&text()?.to_owned(), key, place),
+            Self::Option(_) if cell.is_empty() => key.push(&OPTIONS[..1]),
+            Self::Option(inner) => {
+                key.push(&OPTIONS[1..]);
+                inner.add_cell(cell, key, place)?;
+            }
+            Self::Tuple(_) => self.add_json(&json(text()?)?, TEXT, key, place)?,
+            _ => self.add_text(text()?, TEXT, key, place)?,
+        }
+        Ok(())
+    }
+
+    /// The key in the cells of a row of a table: in one cell, or each field of a tuple in one.
+    fn key_of_cells(&self, cells: &[&[u8]]) -> Result<Vec<u8>> {
+        let mut key = KeyBuffer::new();
+        match (self, cells) {
+            (_, [cell]) => self.add_cell(cell, &mut key, Place::End)?,
+            (Self::Tuple(fields), _) if fields.len() == cells.len() => {
+                for (at, (field, cell)) in fields.iter().zip(cells).enumerate() {
+                    let is_last = at + 1 == fields.len();
+                    let place = if is_last { Place::End } else { Place::Inside };
+                    let number = at + 1;
+                    field
+                        .add_cell(cell, &mut key, place)
+                        .with_context(|| format!("field {number} of the key"))?;
+                }
+            }
+            (Self::Tuple(fields), _) => bail!(
+                "the key has {} fields, and {} columns were named",
+                fields.len(),
+                cells.len()
+            ),
+            _ => bail!(
+                "the key is no tuple, and {} columns were named",
+                cells.len()
+            ),
+        }
+        Ok(key.as_slice().to_vec())
+    }
+
+    /// The value in a cell of a table. There strings are as they are.
+    fn value_of_cell(&self, cell: &[u8]) -> Result<Vec<u8>> {
+        match self {
+            Self::Bytes => Ok(cell.to_vec()),
+            Self::Text => Ok(string(cell.to_vec())?.into_bytes()),
+            _ => {
+                let text = str::from_utf8(cell).context("the cell is not UTF-8")?;
+                self.value(text, Form { hex: false })
+            }
+        }
     }
 
     /// Adds a key that is neither a tuple nor an `Option`.
@@ -338,6 +413,54 @@ impl EncodedMap {
             value,
             form,
         }))
+    }
+
+    /// The map of this name, created if it is not there: a typed map if there are names of types or if there is one, and otherwise one of byte strings.
+    pub fn create(
+        pool: &Pool,
+        name: &str,
+        types: Option<[&str; 2]>,
+        options: Option<&BytesOptions>,
+    ) -> Result<Self> {
+        let any = BytesOptions::default().accept_any(true);
+        let chosen = options.unwrap_or(&any);
+        let known = find(pool, name)?.map(|(info, _)| [info.key, info.value]);
+        let known = known
+            .as_ref()
+            .map(|names| names.each_ref().map(String::as_str));
+        let form = Form { hex: false };
+        if let Some([key, value]) = types.or(known) {
+            return Ok(Self {
+                bytes: pool.typed_as_bytes_with(name, key, value, chosen)?,
+                key: Encoding::named(key),
+                value: Encoding::named(value),
+                form,
+            });
+        }
+        let bytes = match options {
+            Some(options) => pool.bytes_with(name, options)?,
+            None => pool.open_bytes(name)?,
+        };
+        let [key, value] = [Encoding::Bytes, Encoding::Bytes];
+        Ok(Self {
+            bytes,
+            key,
+            value,
+            form,
+        })
+    }
+
+    /// A record from the cells of a row of a table: those of the key, which has one, or one for each of its fields, and that of the value.
+    pub fn record(&self, key: &[&[u8]], value: &[u8]) -> Result<(Vec<u8>, Vec<u8>)> {
+        Ok((
+            self.key.key_of_cells(key).context("the key")?,
+            self.value.value_of_cell(value).context("the value")?,
+        ))
+    }
+
+    /// Adds records in any order. Returns how many keys came again.
+    pub fn load(&self, records: Vec<(Vec<u8>, Vec<u8>)>, fill: f64) -> Result<usize> {
+        strings::load(&self.bytes, records, fill)
     }
 
     /// The value of a key.

@@ -1,5 +1,6 @@
 //! Maps whose types are known only at run time.
 
+use crate::encoded::Encoding;
 use crate::text::Text;
 use anyhow::{Context, Result, bail};
 use indelible::{Error, Key, Map, MapOptions, MapStat, Pool, Type, Value};
@@ -263,6 +264,57 @@ pub fn type_by_name(name: &str) -> Result<Type, String> {
         .copied()
         .ok_or_else(|| format!("known types: {}", type_names()))
 }
+
+/// A type as the command line names it: one of at most 8 bytes, which a map of words has, or another one, which only a typed map has.
+#[derive(Clone)]
+pub struct TypeName {
+    /// As [`TypedInfo`](indelible::TypedInfo) spells it.
+    pub name: String,
+    /// If it has at most 8 bytes.
+    pub word: Option<Type>,
+}
+
+impl TypeName {
+    /// A type of keys.
+    pub fn of_key(name: &str) -> Result<Self, String> {
+        Self::new(name, key_type_by_name(name), Encoding::can_be_key)
+    }
+
+    /// A type of values.
+    pub fn of_value(name: &str) -> Result<Self, String> {
+        Self::new(name, type_by_name(name), Encoding::can_be_value)
+    }
+
+    fn new(
+        name: &str,
+        word: Result<Type, String>,
+        is_right: fn(&Encoding) -> bool,
+    ) -> Result<Self, String> {
+        let (word, error) = match word {
+            Ok(of) => (Some(of), String::new()),
+            Err(error) => (None, error),
+        };
+        let length = name
+            .strip_prefix("bytes")
+            .and_then(|n| n.parse::<usize>().ok());
+        let name = match (word, length) {
+            (Some(of), _) => of.to_string(),
+            (None, Some(length)) => format!("[u8; {length}]"),
+            (None, None) => name.to_owned(),
+        };
+        if word.is_none() && !is_right(&Encoding::named(&name)) {
+            return Err(match type_by_name(name.as_str()) {
+                Ok(_) => error,
+                Err(_) => format!("{error}; in typed maps also {WIDE_TYPES}"),
+            });
+        }
+        Ok(Self { name, word })
+    }
+}
+
+/// The types that have more than 8 bytes, as help and errors list them.
+pub const WIDE_TYPES: &str =
+    "u128, i128, bytesN, String, Vec<u8>, and as keys Option<T> and tuples such as '(u32, String)'";
 
 /// [`type_by_name`] for keys.
 pub fn key_type_by_name(name: &str) -> Result<Type, String> {

@@ -1,11 +1,12 @@
 //! `create`.
 
 use super::{ObjectArgs, PoolArguments};
+use crate::encoded::EncodedMap;
 use crate::shapes::with_geometry;
-use crate::typed::{TextMap, key_type_by_name, type_by_name, type_names};
+use crate::typed::{TextMap, TypeName, WIDE_TYPES, type_names};
 use anyhow::Result;
 use clap::Args;
-use indelible::{GeometryType, SpatialOptions, Type};
+use indelible::{GeometryType, SpatialOptions};
 
 /// Create an empty map, or an empty spatial index.
 #[derive(Args)]
@@ -17,11 +18,11 @@ pub struct Create {
     /// Create a spatial index of such shapes: point2, point3, box2 or box3.
     #[arg(long, conflicts_with_all = ["key_type", "value_type"])]
     geometry: Option<GeometryType>,
-    #[arg(long, default_value = "u64", value_parser = key_type_by_name, help = format!("Type of the keys: {}", type_names()))]
-    key_type: Type,
-    /// Type of the values: one of those of keys, or unit for a set.
-    #[arg(long, default_value = "u64", value_parser = type_by_name)]
-    value_type: Type,
+    #[arg(long, default_value = "u64", value_parser = TypeName::of_key, help = format!("Type of the keys: {}; in typed maps also {WIDE_TYPES}", type_names()))]
+    key_type: TypeName,
+    /// Type of the values: one of those of keys but Option and tuples, or unit for a set.
+    #[arg(long, default_value = "u64", value_parser = TypeName::of_value)]
+    value_type: TypeName,
     #[command(flatten)]
     new: ObjectArgs,
 }
@@ -36,6 +37,15 @@ impl Create {
                 Ok(true)
             });
         }
+        let (key, value) = (&self.key_type, &self.value_type);
+        let (Some(key), Some(value)) = (key.word, value.word) else {
+            let types = [key.name.as_str(), value.name.as_str()];
+            let options = self.new.of_typed()?;
+            return self.pool.change(&self.name, |pool| {
+                EncodedMap::create(pool, &self.name, Some(types), options)?;
+                Ok(true)
+            });
+        };
         if let Some(options) = self.new.of_strings() {
             return self.pool.change(&self.name, |pool| {
                 pool.bytes_with(&self.name, options)?;
@@ -44,7 +54,7 @@ impl Create {
         }
         let options = self.new.of_map()?;
         self.pool.change(&self.name, |pool| {
-            TextMap::create(pool, &self.name, self.key_type, self.value_type, options)?;
+            TextMap::create(pool, &self.name, key, value, options)?;
             Ok(true)
         })
     }

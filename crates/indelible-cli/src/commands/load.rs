@@ -1,12 +1,11 @@
 //! `load`.
 
 use super::{ObjectArgs, PoolArguments, load_shapes};
+use crate::encoded::{self, EncodedMap};
 use crate::output::Output;
 use crate::strings;
 use crate::text::quoted;
-use crate::typed::{
-    self, Columns, LoadOptions, Row, TextMap, key_type_by_name, type_by_name, type_names,
-};
+use crate::typed::{self, Columns, LoadOptions, Row, TextMap, TypeName, WIDE_TYPES, type_names};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use indelible::{Pool, Type};
@@ -30,20 +29,20 @@ pub struct Load {
     /// of them a key of a map of byte strings. Default: GeoJSON if the file's name ends with .geojson, otherwise CSV.
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Column of the keys: its name, or its number from 1.
+    /// Column of the keys: its name, or its number from 1. Once for each field, if the key of a typed map is a tuple and not a JSON array in one column.
     #[arg(long, default_value = "1")]
-    key: String,
+    key: Vec<String>,
     /// Column of the values; default: the number of the row, from 0.
     #[arg(long)]
     value: Option<String>,
-    /// Into a map of byte strings: the value is the whole row, as a JSON object of its cells by the names of their columns.
+    /// Into a map of byte strings, or a typed map with values that are strings: the value is the whole row, as a JSON object of its cells by the names of their columns.
     #[arg(long, conflicts_with = "value")]
     row_as_json: bool,
-    #[arg(long, default_value = "u64", value_parser = key_type_by_name, help = format!("Type of the keys: {}", type_names()))]
-    key_type: Type,
-    /// Type of the values: one of those of keys, or unit for a set.
-    #[arg(long, default_value = "u64", value_parser = type_by_name)]
-    value_type: Type,
+    #[arg(long, default_value = "u64", value_parser = TypeName::of_key, help = format!("Type of the keys: {}; in typed maps also {WIDE_TYPES}. A typed map that is there knows its types", type_names()))]
+    key_type: TypeName,
+    /// Type of the values: one of those of keys but Option and tuples, or unit for a set.
+    #[arg(long, default_value = "u64", value_parser = TypeName::of_value)]
+    value_type: TypeName,
     /// The CSV file has no line with names.
     #[arg(long)]
     no_header: bool,
@@ -105,7 +104,8 @@ enum Format {
 struct Table {
     reader: csv::Reader<BufReader<File>>,
     header: csv::StringRecord,
-    key: usize,
+    /// One column, or one for each field of the key.
+    key: Vec<usize>,
     value: Option<usize>,
 }
 
@@ -117,10 +117,10 @@ impl Load {
             return self.load_shapes(output);
         }
         let load = |pool: &Pool| match self.format() {
-            _ if self.row_as_json && !self.is_strings(pool) => {
+            format if self.is_encoded(pool)? => self.load_encoded(pool, format, output),
+            _ if self.row_as_json => {
                 bail!("--row-as-json is for maps of byte strings: --kind slotted makes one")
             }
-            format if self.is_strings(pool) => self.load_strings(pool, format, output),
             Format::Sosd => self.load_sosd(pool, output),
             Format::Lines => {
                 bail!("lines are loaded into maps of byte strings: --kind slotted makes one")
@@ -185,14 +185,14 @@ impl Load {
         load.run(&self.pool, output)
     }
 
+    /// The types of a map of words, unless one of the types is wider.
+    fn words(&self) -> Option<(Type, Type)> {
+        Some((self.key_type.word?, self.value_type.word?))
+    }
+
     fn load_csv(&self, pool: &Pool, output: &Output) -> Result<(u64, usize)> {
-        let map = TextMap::create(
-            pool,
-            &self.map,
-            self.key_type,
-            self.value_type,
-            self.new.of_map()?,
-        )?;
+        let (key, value) = self.words().context("the map is no map of words")?;
+        let map = TextMap::create(pool, &self.map, key, value, self.new.of_map()?)?;
         let file = open(&self.file)?;
         let name = self.file.display().to_string();
         let progress = output.progress(file.metadata()?.len(), "reading");
@@ -202,6 +202,12 @@ impl Load {
             key,
             value,
         } = self.table(file, &name)?;
+        let [key] = *key else {
+            bail!(
+                "a key of {} columns is for typed maps: --key-type '(u32, String)' makes one",
+                key.len()
+            )
+        };
         let columns = Columns {
             key: described(&header, key),
             value: value.map_or_else(
@@ -248,77 +254,90 @@ impl Load {
             reader.headers().with_context(|| name.to_owned())?.clone()
         };
         let value = self.value.as_ref().map(|name| column(&header, name));
+        let key = self.key.iter().map(|name| column(&header, name));
         Ok(Table {
-            key: column(&header, &self.key)?,
+            key: key.collect::<Result<_>>()?,
             value: value.transpose()?,
             reader,
             header,
         })
     }
 
-    /// Whether the records go into a map of byte strings: one that is there, or that the command line asks for.
-    fn is_strings(&self, pool: &Pool) -> bool {
-        self.new.of_strings().is_some() || strings::find(pool, &self.map).is_some()
+    /// Whether the records go into a typed map or a map of byte strings: one that is there, or that the command line asks for.
+    fn is_encoded(&self, pool: &Pool) -> Result<bool> {
+        let is_asked_for = self.words().is_none() || self.new.of_strings().is_some();
+        Ok(is_asked_for
+            || strings::find(pool, &self.map).is_some()
+            || encoded::find(pool, &self.map)?.is_some())
     }
 
-    fn load_strings(&self, pool: &Pool, format: Format, output: &Output) -> Result<(u64, usize)> {
-        let map = match self.new.of_strings() {
-            Some(options) => pool.bytes_with(&self.map, options)?,
-            None => pool.open_bytes(&self.map)?,
-        };
+    fn load_encoded(&self, pool: &Pool, format: Format, output: &Output) -> Result<(u64, usize)> {
+        let types = [&self.key_type, &self.value_type].map(|of| of.name.as_str());
+        let types = self.words().is_none().then_some(types);
+        let map = EncodedMap::create(pool, &self.map, types, self.new.of_typed()?)?;
         let name = self.file.display().to_string();
         let file = open(&self.file)?;
         let progress = output.progress(file.metadata()?.len(), "reading");
         let mut records: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-        let number = |records: &Vec<_>| records.len().to_string().into_bytes();
+        let place = |line: u64| format!("{name}: line {line}");
         match format {
             Format::Lines => {
-                for line in BufReader::new(file).split(b'\n') {
+                for (line, number) in BufReader::new(file).split(b'\n').zip(0_u64..) {
                     let mut line = line.with_context(|| name.clone())?;
                     if line.last() == Some(&b'\r') {
                         line.pop();
                     }
-                    let number = number(&records);
-                    records.push((line, number));
+                    let record = map.record(&[&line], number.to_string().as_bytes());
+                    records.push(record.with_context(|| place(number + 1))?);
                 }
             }
             Format::Csv => {
-                let Table {
-                    mut reader,
-                    header,
-                    key,
-                    value,
-                } = self.table(file, &name)?;
-                for row in reader.byte_records() {
-                    let row = row.with_context(|| name.clone())?;
+                let mut table = self.table(file, &name)?;
+                let mut row = csv::ByteRecord::new();
+                while table
+                    .reader
+                    .read_byte_record(&mut row)
+                    .with_context(|| name.clone())?
+                {
                     let line = row.position().map_or(0, csv::Position::line);
                     progress.set_position(row.position().map_or(0, csv::Position::byte));
-                    let field = |at: usize| {
-                        row.get(at).map(<[u8]>::to_vec).with_context(|| {
-                            format!("{name}: line {line} has no {}", described(&header, at))
-                        })
-                    };
-                    let value = match value {
-                        _ if self.row_as_json => row_as_json(&header, &row)
-                            .with_context(|| format!("{name}: line {line}"))?,
-                        Some(value) => field(value)?,
-                        None => number(&records),
-                    };
-                    records.push((field(key)?, value));
+                    let record = self.encoded_record(&map, &table, &row, records.len());
+                    records.push(record.with_context(|| place(line))?);
                 }
             }
             Format::Sosd | Format::Geojson => {
-                bail!("{} is a map of byte strings: load CSV or lines", self.map)
+                bail!("{} has keys of any length: load CSV or lines", self.map)
             }
         }
         let count = records.len() as u64;
-        let repeated = strings::load(&map, records, self.fill).with_context(|| name)?;
+        let repeated = map.load(records, self.fill).with_context(|| name)?;
         progress.finish_and_clear();
         Ok((count, repeated))
     }
 
+    /// The record of a row of a CSV file, which has `number` rows before it.
+    fn encoded_record(
+        &self,
+        map: &EncodedMap,
+        table: &Table,
+        row: &csv::ByteRecord,
+        number: usize,
+    ) -> Result<(Vec<u8>, Vec<u8>)> {
+        let header = &table.header;
+        let cell = |&at: &usize| {
+            row.get(at)
+                .with_context(|| format!("the line has no {}", described(header, at)))
+        };
+        let key: Vec<&[u8]> = table.key.iter().map(cell).collect::<Result<_>>()?;
+        match table.value {
+            _ if self.row_as_json => map.record(&key, &row_as_json(header, row)?),
+            Some(at) => map.record(&key, cell(&at)?),
+            None => map.record(&key, number.to_string().as_bytes()),
+        }
+    }
+
     fn load_sosd(&self, pool: &Pool, output: &Output) -> Result<(u64, usize)> {
-        if (self.key_type, self.value_type) != (Type::U64, Type::U64) {
+        if self.words() != Some((Type::U64, Type::U64)) {
             bail!("a SOSD file has u64 keys; its values are their positions, u64 too");
         }
         let keys = Sosd::open(&self.file)?;

@@ -252,6 +252,19 @@ impl ObjectArgs {
         }
     }
 
+    /// The options of a new typed map, if the command line gives any.
+    pub fn of_typed(&self) -> Result<Option<&BytesOptions>> {
+        match &self.options {
+            Some(ObjectOptions::Map(options)) => {
+                bail!(
+                    "{options} is for keys and values of at most 8 bytes; --kind slotted is for others"
+                )
+            }
+            Some(ObjectOptions::Spatial(options)) => bail!("{options} is a spatial index"),
+            _ => Ok(self.of_strings()),
+        }
+    }
+
     /// The options of a new spatial index, `default` if the command line says nothing; then an index that is there may be any.
     pub fn of_spatial(&self, default: SpatialOptions) -> Result<SpatialOptions> {
         match &self.options {

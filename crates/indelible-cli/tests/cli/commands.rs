@@ -159,6 +159,108 @@ fn csv_files_and_lines_are_loaded_into_maps_of_byte_strings() {
 }
 
 #[test]
+fn typed_maps_are_created_and_loaded_from_tables() {
+    let cli = Cli::new();
+    let create = |name: &str, key: &str, value: &str| {
+        let line = [
+            "create",
+            "t.pool",
+            name,
+            "--key-type",
+            key,
+            "--value-type",
+            value,
+        ];
+        assert!(cli.run_words(line).status.success(), "{key} to {value}");
+    };
+    create("prices", "(Option<u32>, String)", "f64");
+    create("wide", "u128", "bytes16");
+    create("set", "String", "unit");
+    let pool = Pool::open(cli.path("t.pool")).unwrap();
+    pool.open_typed::<u128, [u8; 16]>("wide").unwrap();
+    pool.open_typed::<String, ()>("set").unwrap();
+    pool.close().unwrap();
+
+    // The fields of a key are in columns of their own, or in one as JSON. A typed map that is there knows its types.
+    cli.write(
+        "t.csv",
+        b"shop,what,price\n7,\"tea, black\",2.5\n,\\n,1\n7,milk,3\n7,milk,4\n",
+    );
+    let loaded = cli.ok("--json load t.pool prices t.csv --key shop --key what --value price");
+    assert!(
+        loaded.contains("\"keys_repeated\": 1") || loaded.contains("\"keys_repeated\":1"),
+        "{loaded}"
+    );
+    cli.write("json.csv", b"\"[9,\"\"x\"\"]\",8\n");
+    cli.ok("load t.pool prices json.csv --no-header --value 2");
+    let pool = Pool::open(cli.path("t.pool")).unwrap();
+    let map = pool
+        .open_typed::<(Option<u32>, String), f64>("prices")
+        .unwrap();
+    for (shop, what, price) in [
+        (Some(7), "tea, black", 2.5),
+        (None, "\\n", 1.0),
+        (Some(7), "milk", 4.0),
+        (Some(9), "x", 8.0),
+    ] {
+        assert_eq!(map.get((shop, what)).unwrap(), Some(price), "{what}");
+    }
+    assert_eq!(map.len().unwrap(), 4);
+    drop(map);
+    pool.close().unwrap();
+
+    // One that is not there is created with the types of the command line.
+    cli.ok(
+        "load t.pool notes t.csv --key what --key-type String --row-as-json --value-type String",
+    );
+    assert!(cli.ok("get t.pool notes milk").contains("\"price\":\"4\""));
+    cli.write("lines", b"one\ntwo\n");
+    cli.ok("load t.pool lines lines --format lines --key-type String");
+    assert_eq!(cli.ok("scan t.pool lines"), "one\t0\ntwo\t1\n");
+
+    for (line, why) in [
+        (
+            "load t.pool prices t.csv --key shop --value price",
+            "line 2: the key: 7 is not",
+        ),
+        (
+            "load t.pool prices t.csv --key 1 --key 2 --key 3",
+            "2 fields, and 3 columns",
+        ),
+        (
+            "load t.pool prices t.csv --key what --key shop --value price",
+            "field 1 of the key",
+        ),
+        (
+            "load t.pool prices t.csv --key shop --key what --value what",
+            "line 2: the value",
+        ),
+        (
+            "load t.pool lines t.csv --key what --key-type String --value-type String",
+            "String to u64",
+        ),
+        (
+            "load t.pool words t.csv --key 1 --key 2",
+            "a key of 2 columns is for typed maps",
+        ),
+        (
+            "create t.pool n --key-type String --kind apex",
+            "at most 8 bytes",
+        ),
+        ("create t.pool n --key-type unit", "cannot be a key"),
+        ("create t.pool n --value-type Option<u8>", "known types"),
+    ] {
+        let refused = cli.fails(line);
+        assert!(refused.contains(why), "{line}: {refused}");
+    }
+    assert_eq!(
+        cli.ok("scan t.pool prices --limit 1"),
+        "[null,\"\\\\n\"]\t1\n"
+    );
+    assert!(cli.ok("check t.pool").contains("sound"));
+}
+
+#[test]
 fn typed_maps_are_listed_read_changed_and_checked_and_never_removed_by_a_load_that_fails() {
     let cli = Cli::new();
     let pool = Pool::create(cli.path("t.pool")).unwrap();
@@ -310,8 +412,9 @@ fn what_is_no_value_of_its_type_is_refused_typed_and_reported_in_a_file() {
         assert!(cli.fails(line).contains("not a u8"));
     }
     assert!(cli.fails("put t.pool m 1 2").contains("not a bool"));
-    let unknown = cli.fails("create t.pool n --key-type u128");
+    let unknown = cli.fails("create t.pool n --key-type u256");
     assert!(unknown.contains("known types: u64") && unknown.contains("bytes7"));
+    assert!(unknown.contains("(u32, String)"), "{unknown}");
     let pool = Pool::open(cli.path("t.pool")).unwrap();
     pool.open_map_of_words("m").unwrap().1.insert(1, 2).unwrap();
     pool.close().unwrap();

@@ -36,6 +36,7 @@ mod compound;
 mod key;
 mod names;
 mod numbers;
+mod parse;
 #[cfg(feature = "zerocopy")]
 mod plain;
 #[cfg(feature = "serde")]

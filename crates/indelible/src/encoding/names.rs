@@ -46,6 +46,14 @@ macro_rules! codes {
                     $(Self::$other => None,)+
                 }
             }
+
+            /// The type without more codes that has this name.
+            pub(super) fn named(name: &str) -> Option<Self> {
+                match name {
+                    $($name => Some(Self::$variant),)+
+                    _ => None,
+                }
+            }
         }
     };
 }
@@ -128,21 +136,31 @@ impl TypeCodes {
         self.push_name(name);
     }
 
+    /// Makes sure that the catalog has room for so many codes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadOption`] if it has not.
+    pub(super) fn fits(&self) -> Result<()> {
+        let length = self.bytes.len();
+        if length <= CODE_BYTES {
+            return Ok(());
+        }
+        Err(Error::BadOption(format!(
+            "the types of a map have at most {CODE_BYTES} bytes in the catalog, these have {length}: shorten the names of types of values, or \
+             make several fields of the key one"
+        )))
+    }
+
     /// The codes as the catalog keeps them.
     ///
     /// # Errors
     ///
     /// [`Error::BadOption`] if they are too long.
     pub(crate) fn for_catalog(&self) -> Result<[u8; CODE_BYTES]> {
-        let length = self.bytes.len();
+        self.fits()?;
         let mut entry = [0; CODE_BYTES];
-        let Some(used) = entry.get_mut(..length) else {
-            return Err(Error::BadOption(format!(
-                "the types of a map have at most {CODE_BYTES} bytes in the catalog, these have {length}: shorten the names of types of values, or \
-                 make several fields of the key one"
-            )));
-        };
-        used.copy_from_slice(&self.bytes);
+        entry[..self.bytes.len()].copy_from_slice(&self.bytes);
         if names_of(&entry).is_none() {
             return Err(Error::BadOption(
                 "a type of values has an empty name".into(),

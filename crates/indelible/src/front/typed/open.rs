@@ -1,7 +1,7 @@
 //! Opening and listing typed maps: methods of [`Pool`].
 
 use super::{TypedMap, codes_of};
-use crate::encoding::{OrderedKey, StoredValue, names_of};
+use crate::encoding::{OrderedKey, StoredValue, TypeCodes, names_of};
 use crate::front::catalog::{Holds, options_of};
 use crate::front::{BytesMap, BytesOptions, Pool};
 use crate::host::AnyStrings;
@@ -153,6 +153,40 @@ impl Pool {
             Error::Damaged(format!("the catalog entry of map {name:?} has changed"))
         })?;
         Ok((info, BytesMap::new(index)))
+    }
+
+    /// Opens the typed map `name`, whose types are given by their names, as a map of their encodings, creating it with `options` if it is not there. O(1).
+    /// For tools, which do not know the types.
+    ///
+    /// The names are those of [`TypedInfo`]: `(u32, String)`, `Option<[u8; 3]>`, `Vec<u8>`, `()`. Types of values that programs have made themselves
+    /// cannot be named. What is said of written bytes at [`open_typed_as_bytes`](Self::open_typed_as_bytes) holds here too.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadOption`] if a name is that of no type, and those of [`typed_with`](Self::typed_with).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// use indelible::{BytesOptions, Pool};
+    /// let pool = Pool::in_memory()?;
+    /// let bytes = pool.typed_as_bytes_with("m", "u16", "String", BytesOptions::default())?;
+    /// bytes.insert([1, 2], "value")?;
+    /// assert_eq!(pool.open_typed::<u16, String>("m")?.get(258)?, Some("value".into()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn typed_as_bytes_with(
+        &self,
+        name: &str,
+        key: &str,
+        value: &str,
+        options: impl Into<BytesOptions>,
+    ) -> Result<BytesMap> {
+        let holds = Holds::Typed(TypeCodes::of_names(key, value)?.for_catalog()?);
+        let index = self.open_or_create::<AnyStrings>(name, holds, &options.into())?;
+        Ok(BytesMap::new(index))
     }
 
     /// The typed maps in the pool, those of a later version apart. O(objects). [`maps`](Self::maps) lists the maps of words.
