@@ -43,7 +43,7 @@ enum Command {
     /// Index 144,563 cities, kill the writers in mid-flight again and again, and prove that nothing was lost.
     Demo(commands::demo::Demo),
     /// Load a CSV or SOSD file into a map, or a CSV or GeoJSON file into a spatial index.
-    Load(commands::load::Load),
+    Load(Box<commands::load::Load>),
     /// Create an empty map, or an empty spatial index.
     Create(commands::create::Create),
     /// Print the values of keys; exit code 1 if one is missing.
