@@ -290,6 +290,9 @@ impl TypeName {
         word: Result<Type, String>,
         is_right: fn(&Encoding) -> bool,
     ) -> Result<Self, String> {
+        if name.len() > MOST_NAME_BYTES {
+            return Err("no type that a catalog has room for has such a long name".into());
+        }
         let (word, error) = match word {
             Ok(of) => (Some(of), String::new()),
             Err(error) => (None, error),
@@ -311,6 +314,10 @@ impl TypeName {
         Ok(Self { name, word })
     }
 }
+
+/// Bytes of the name of a type, at most. The 22 bytes of a catalog entry hold no type whose name is half as long, and longer ones could be nested so deeply
+/// that they are not read without a stack overflow.
+const MOST_NAME_BYTES: usize = 512;
 
 /// The types that have more than 8 bytes, as help and errors list them.
 pub const WIDE_TYPES: &str =

@@ -218,6 +218,8 @@ fn typed_maps_are_created_and_loaded_from_tables() {
     cli.ok("load t.pool lines lines --format lines --key-type String");
     assert_eq!(cli.ok("scan t.pool lines"), "one\t0\ntwo\t1\n");
 
+    let deep = ["Option<".repeat(9_000), ">".repeat(9_000)].join("u8");
+    let deep = format!("create t.pool n --key-type {deep}");
     for (line, why) in [
         (
             "load t.pool prices t.csv --key shop --value price",
@@ -249,6 +251,7 @@ fn typed_maps_are_created_and_loaded_from_tables() {
         ),
         ("create t.pool n --key-type unit", "cannot be a key"),
         ("create t.pool n --value-type Option<u8>", "known types"),
+        (&deep, "such a long name"),
     ] {
         let refused = cli.fails(line);
         assert!(refused.contains(why), "{line}: {refused}");
