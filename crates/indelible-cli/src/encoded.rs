@@ -70,6 +70,14 @@ fn fields(list: &str) -> Vec<&str> {
     fields
 }
 
+/// Where each of so many fields stands in a key, in which their tuple stands at `tuple`.
+fn places(fields: usize, tuple: Place) -> impl Iterator<Item = Place> {
+    (1..=fields).map(move |number| match number < fields {
+        true => Place::Inside,
+        false => tuple,
+    })
+}
+
 /// What stands between two ends of a name.
 fn within<'a>(name: &'a str, begin: &str, end: &str) -> Option<&'a str> {
     name.strip_prefix(begin)?.strip_suffix(end)
@@ -149,8 +157,8 @@ impl Encoding {
         const TEXT: Form = Form { hex: false };
         let text = || str::from_utf8(cell).context("the cell is not UTF-8");
         match self {
-            Self::Bytes => AsKey::<Vec<u8>>::encode(&cell.to_vec(), key, place),
-            Self::Text => AsKey::<String>::encode(&text()?.to_owned(), key, place),
+            Self::Bytes => AsKey::<Vec<u8>>::encode(cell, key, place),
+            Self::Text => AsKey::<String>::encode(text()?, key, place),
             Self::Option(_) if cell.is_empty() => key.push(&OPTIONS[..1]),
             Self::Option(inner) => {
                 key.push(&OPTIONS[1..]);
@@ -168,10 +176,10 @@ impl Encoding {
         match (self, cells) {
             (_, [cell]) => self.add_cell(cell, &mut key, Place::End)?,
             (Self::Tuple(fields), _) if fields.len() == cells.len() => {
-                for (at, (field, cell)) in fields.iter().zip(cells).enumerate() {
-                    let is_last = at + 1 == fields.len();
-                    let place = if is_last { Place::End } else { Place::Inside };
-                    let number = at + 1;
+                let places = places(fields.len(), Place::End);
+                for (number, ((field, cell), place)) in
+                    (1..).zip(fields.iter().zip(cells).zip(places))
+                {
                     field
                         .add_cell(cell, &mut key, place)
                         .with_context(|| format!("field {number} of the key"))?;
@@ -248,9 +256,9 @@ impl Encoding {
         key: &mut KeyBuffer,
         place: Place,
     ) -> Result<()> {
-        for (at, (field, json)) in fields.iter().zip(given).enumerate() {
-            let is_last = at + 1 == fields.len();
-            field.add_json(json, form, key, if is_last { place } else { Place::Inside })?;
+        let places = places(fields.len(), place);
+        for ((field, json), place) in fields.iter().zip(given).zip(places) {
+            field.add_json(json, form, key, place)?;
         }
         Ok(())
     }
@@ -299,9 +307,7 @@ impl Encoding {
             },
             Self::Tuple(fields) => {
                 let mut taken = Vec::new();
-                for (at, field) in fields.iter().enumerate() {
-                    let is_last = at + 1 == fields.len();
-                    let place = if is_last { place } else { Place::Inside };
+                for (field, place) in fields.iter().zip(places(fields.len(), place)) {
                     taken.push(field.take(bytes, form, place)?);
                 }
                 Value::Array(taken)
@@ -381,11 +387,16 @@ fn show_array(bytes: &[u8], form: Form) -> String {
     }
 }
 
+/// What the pool knows of the typed map of this name, if there is one.
+pub fn find(pool: &Pool, name: &str) -> Option<TypedInfo> {
+    pool.typed_maps().into_iter().find(|map| map.name == name)
+}
+
 /// The typed map of this name, if there is one, as a map of encodings, and its types.
-pub fn find(pool: &Pool, name: &str) -> Result<Option<(TypedInfo, BytesMap)>> {
-    match pool.typed_maps().iter().any(|map| map.name == name) {
-        true => Ok(Some(pool.open_typed_as_bytes(name)?)),
-        false => Ok(None),
+pub fn open(pool: &Pool, name: &str) -> Result<Option<(TypedInfo, BytesMap)>> {
+    match find(pool, name) {
+        Some(_) => Ok(Some(pool.open_typed_as_bytes(name)?)),
+        None => Ok(None),
     }
 }
 
@@ -402,7 +413,7 @@ impl EncodedMap {
     pub fn open(pool: &Pool, name: &str, form: Form) -> Result<Option<Self>> {
         let found = match strings::open(pool, name)? {
             Some(bytes) => Some((bytes, Encoding::Bytes, Encoding::Bytes)),
-            None => find(pool, name)?.map(|(info, bytes)| {
+            None => open(pool, name)?.map(|(info, bytes)| {
                 let [key, value] = [&info.key, &info.value].map(|name| Encoding::named(name));
                 (bytes, key, value)
             }),
@@ -422,31 +433,26 @@ impl EncodedMap {
         types: Option<[&str; 2]>,
         options: Option<&BytesOptions>,
     ) -> Result<Self> {
-        let any = BytesOptions::default().accept_any(true);
-        let chosen = options.unwrap_or(&any);
-        let known = find(pool, name)?.map(|(info, _)| [info.key, info.value]);
-        let known = known
-            .as_ref()
-            .map(|names| names.each_ref().map(String::as_str));
-        let form = Form { hex: false };
-        if let Some([key, value]) = types.or(known) {
-            return Ok(Self {
-                bytes: pool.typed_as_bytes_with(name, key, value, chosen)?,
-                key: Encoding::named(key),
-                value: Encoding::named(value),
-                form,
-            });
-        }
-        let bytes = match options {
-            Some(options) => pool.bytes_with(name, options)?,
-            None => pool.open_bytes(name)?,
+        let types = types.map(|names| names.map(str::to_owned));
+        let known = || find(pool, name).map(|info| [info.key, info.value]);
+        let (bytes, [key, value]) = match (types.or_else(known), options) {
+            (Some([key, value]), options) => {
+                let any = BytesOptions::default().accept_any(true);
+                let bytes =
+                    pool.typed_as_bytes_with(name, &key, &value, options.unwrap_or(&any))?;
+                (bytes, [key, value].map(|name| Encoding::named(&name)))
+            }
+            (None, Some(options)) => (
+                pool.bytes_with(name, options)?,
+                [Encoding::Bytes, Encoding::Bytes],
+            ),
+            (None, None) => (pool.open_bytes(name)?, [Encoding::Bytes, Encoding::Bytes]),
         };
-        let [key, value] = [Encoding::Bytes, Encoding::Bytes];
         Ok(Self {
             bytes,
             key,
             value,
-            form,
+            form: Form { hex: false },
         })
     }
 

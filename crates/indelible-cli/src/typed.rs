@@ -293,25 +293,28 @@ impl TypeName {
         if name.len() > MOST_NAME_BYTES {
             return Err("no type that a catalog has room for has such a long name".into());
         }
-        let (word, error) = match word {
-            Ok(of) => (Some(of), String::new()),
-            Err(error) => (None, error),
+        let error = match word {
+            Ok(of) => {
+                let name = of.to_string();
+                return Ok(Self {
+                    name,
+                    word: Some(of),
+                });
+            }
+            Err(error) => error,
         };
-        let length = name
-            .strip_prefix("bytes")
-            .and_then(|n| n.parse::<usize>().ok());
-        let name = match (word, length) {
-            (Some(of), _) => of.to_string(),
-            (None, Some(length)) => format!("[u8; {length}]"),
-            (None, None) => name.to_owned(),
+        let length = name.strip_prefix("bytes");
+        let name = match length.and_then(|length| length.parse::<usize>().ok()) {
+            Some(length) => format!("[u8; {length}]"),
+            None => name.to_owned(),
         };
-        if word.is_none() && !is_right(&Encoding::named(&name)) {
-            return Err(match type_by_name(name.as_str()) {
-                Ok(_) => error,
-                Err(_) => format!("{error}; in typed maps also {WIDE_TYPES}"),
-            });
+        if is_right(&Encoding::named(&name)) {
+            return Ok(Self { name, word: None });
         }
-        Ok(Self { name, word })
+        Err(match type_by_name(&name) {
+            Ok(_) => error,
+            Err(_) => format!("{error}; in typed maps also {WIDE_TYPES}"),
+        })
     }
 }
 

@@ -1,9 +1,9 @@
 //! `create`.
 
-use super::{ObjectArgs, PoolArguments};
+use super::{ObjectArgs, PoolArguments, TypeArgs};
 use crate::encoded::EncodedMap;
 use crate::shapes::with_geometry;
-use crate::typed::{TextMap, TypeName, WIDE_TYPES, type_names};
+use crate::typed::TextMap;
 use anyhow::Result;
 use clap::Args;
 use indelible::{GeometryType, SpatialOptions};
@@ -18,11 +18,8 @@ pub struct Create {
     /// Create a spatial index of such shapes: point2, point3, box2 or box3.
     #[arg(long, conflicts_with_all = ["key_type", "value_type"])]
     geometry: Option<GeometryType>,
-    #[arg(long, default_value = "u64", value_parser = TypeName::of_key, help = format!("Type of the keys: {}; in typed maps also {WIDE_TYPES}", type_names()))]
-    key_type: TypeName,
-    /// Type of the values: one of those of keys but Option and tuples, or unit for a set.
-    #[arg(long, default_value = "u64", value_parser = TypeName::of_value)]
-    value_type: TypeName,
+    #[command(flatten)]
+    types: TypeArgs,
     #[command(flatten)]
     new: ObjectArgs,
 }
@@ -37,9 +34,8 @@ impl Create {
                 Ok(true)
             });
         }
-        let (key, value) = (&self.key_type, &self.value_type);
-        let (Some(key), Some(value)) = (key.word, value.word) else {
-            let types = [key.name.as_str(), value.name.as_str()];
+        let Some((key, value)) = self.types.words() else {
+            let types = self.types.names();
             let options = self.new.of_typed()?;
             return self.pool.change(&self.name, |pool| {
                 EncodedMap::create(pool, &self.name, Some(types), options)?;

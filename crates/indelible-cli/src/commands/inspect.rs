@@ -191,7 +191,7 @@ fn stat_of(pool: &Pool, name: &str, output: &Output) -> Result<bool> {
         )?;
         return Ok(true);
     }
-    if let Some((info, map)) = encoded::find(pool, name)? {
+    if let Some((info, map)) = encoded::open(pool, name)? {
         let mut facts = vec![("types", json!(format!("{} to {}", info.key, info.value)))];
         facts.extend(facts_of(&map.stat()?));
         output.facts(&format!("typed map {name}"), &facts)?;

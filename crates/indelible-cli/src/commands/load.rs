@@ -1,11 +1,11 @@
 //! `load`.
 
-use super::{ObjectArgs, PoolArguments, load_shapes};
+use super::{ObjectArgs, PoolArguments, TypeArgs, load_shapes};
 use crate::encoded::{self, EncodedMap};
 use crate::output::Output;
 use crate::strings;
 use crate::text::quoted;
-use crate::typed::{self, Columns, LoadOptions, Row, TextMap, TypeName, WIDE_TYPES, type_names};
+use crate::typed::{self, Columns, LoadOptions, Row, TextMap};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use indelible::{Pool, Type};
@@ -21,7 +21,7 @@ use std::time::Instant;
 pub struct Load {
     #[command(flatten)]
     pool: PoolArguments,
-    /// Name of the map or of the spatial index, which is created if it is not there.
+    /// Name of the map or of the spatial index, which is created if it is not there. A typed map that is there knows its types.
     map: String,
     /// The file.
     file: PathBuf,
@@ -38,11 +38,8 @@ pub struct Load {
     /// Into a map of byte strings, or a typed map with values that are strings: the value is the whole row, as a JSON object of its cells by the names of their columns.
     #[arg(long, conflicts_with = "value")]
     row_as_json: bool,
-    #[arg(long, default_value = "u64", value_parser = TypeName::of_key, help = format!("Type of the keys: {}; in typed maps also {WIDE_TYPES}. A typed map that is there knows its types", type_names()))]
-    key_type: TypeName,
-    /// Type of the values: one of those of keys but Option and tuples, or unit for a set.
-    #[arg(long, default_value = "u64", value_parser = TypeName::of_value)]
-    value_type: TypeName,
+    #[command(flatten)]
+    types: TypeArgs,
     /// The CSV file has no line with names.
     #[arg(long)]
     no_header: bool,
@@ -117,7 +114,7 @@ impl Load {
             return self.load_shapes(output);
         }
         let load = |pool: &Pool| match self.format() {
-            format if self.is_encoded(pool)? => self.load_encoded(pool, format, output),
+            format if self.is_encoded(pool) => self.load_encoded(pool, format, output),
             _ if self.row_as_json => {
                 bail!("--row-as-json is for maps of byte strings: --kind slotted makes one")
             }
@@ -185,13 +182,8 @@ impl Load {
         load.run(&self.pool, output)
     }
 
-    /// The types of a map of words, unless one of the types is wider.
-    fn words(&self) -> Option<(Type, Type)> {
-        Some((self.key_type.word?, self.value_type.word?))
-    }
-
     fn load_csv(&self, pool: &Pool, output: &Output) -> Result<(u64, usize)> {
-        let (key, value) = self.words().context("the map is no map of words")?;
+        let (key, value) = self.types.words().context("the map is no map of words")?;
         let map = TextMap::create(pool, &self.map, key, value, self.new.of_map()?)?;
         let file = open(&self.file)?;
         let name = self.file.display().to_string();
@@ -264,16 +256,16 @@ impl Load {
     }
 
     /// Whether the records go into a typed map or a map of byte strings: one that is there, or that the command line asks for.
-    fn is_encoded(&self, pool: &Pool) -> Result<bool> {
-        let is_asked_for = self.words().is_none() || self.new.of_strings().is_some();
-        Ok(is_asked_for
+    fn is_encoded(&self, pool: &Pool) -> bool {
+        let is_asked_for = self.types.words().is_none() || self.new.of_strings().is_some();
+        is_asked_for
             || strings::find(pool, &self.map).is_some()
-            || encoded::find(pool, &self.map)?.is_some())
+            || encoded::find(pool, &self.map).is_some()
     }
 
     fn load_encoded(&self, pool: &Pool, format: Format, output: &Output) -> Result<(u64, usize)> {
-        let types = [&self.key_type, &self.value_type].map(|of| of.name.as_str());
-        let types = self.words().is_none().then_some(types);
+        let is_wide = self.types.words().is_none();
+        let types = is_wide.then_some(self.types.names());
         let map = EncodedMap::create(pool, &self.map, types, self.new.of_typed()?)?;
         let name = self.file.display().to_string();
         let file = open(&self.file)?;
@@ -337,7 +329,7 @@ impl Load {
     }
 
     fn load_sosd(&self, pool: &Pool, output: &Output) -> Result<(u64, usize)> {
-        if self.words() != Some((Type::U64, Type::U64)) {
+        if self.types.words() != Some((Type::U64, Type::U64)) {
             bail!("a SOSD file has u64 keys; its values are their positions, u64 too");
         }
         let keys = Sosd::open(&self.file)?;

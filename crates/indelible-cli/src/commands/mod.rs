@@ -15,11 +15,12 @@ pub mod torture;
 pub mod volatile_disk;
 
 use crate::output::note;
+use crate::typed::{TypeName, WIDE_TYPES, type_names};
 use anyhow::{Result, bail};
 use clap::Args;
 use indelible::{
     BytesOptions, Durability, Error, IndexKind, Kind, MapOptions, Pool, PoolOptions, SpatialKind,
-    SpatialOptions, StringKind,
+    SpatialOptions, StringKind, Type,
 };
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -124,6 +125,28 @@ impl MapArgs {
     pub fn options(&self) -> MapOptions {
         let says_nothing = self.options == MapOptions::default();
         self.options.clone().accept_any(says_nothing)
+    }
+}
+
+/// The types of a new map, for the commands that make maps of any types.
+#[derive(Args)]
+pub struct TypeArgs {
+    #[arg(long, default_value = "u64", value_parser = TypeName::of_key, help = format!("Type of the keys: {}; in typed maps also {WIDE_TYPES}", type_names()))]
+    key_type: TypeName,
+    /// Type of the values: one of those of keys but Option and tuples, or unit for a set.
+    #[arg(long, default_value = "u64", value_parser = TypeName::of_value)]
+    value_type: TypeName,
+}
+
+impl TypeArgs {
+    /// The types of a map of words, unless one of the types is wider.
+    pub fn words(&self) -> Option<(Type, Type)> {
+        Some((self.key_type.word?, self.value_type.word?))
+    }
+
+    /// The types of a typed map.
+    pub fn names(&self) -> [&str; 2] {
+        [&self.key_type, &self.value_type].map(|of| of.name.as_str())
     }
 }
 

@@ -122,6 +122,12 @@ impl TypeCodes {
         self.bytes.push(number as u8);
     }
 
+    /// Adds an array of so many bytes.
+    pub(super) fn push_array(&mut self, length: usize) {
+        self.push(Code::Array);
+        self.push_number(length);
+    }
+
     pub(super) fn push_name(&mut self, name: &str) {
         // A name that is too long for the catalog makes all of them too long.
         self.bytes.push(name.len().min(255) as u8);

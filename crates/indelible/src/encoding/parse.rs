@@ -24,16 +24,11 @@ impl TypeCodes {
         // Neither a tuple nor an `Option` can be stored as a value.
         let value = value.trim();
         match (array_length(value), Code::named(value)) {
-            (Some(length), _) => codes.add_array(length),
+            (Some(length), _) => codes.push_array(length),
             (None, Some(code)) => codes.push(code),
             (None, None) => return Err(unknown(value, "values")),
         }
         Ok(codes)
-    }
-
-    fn add_array(&mut self, length: usize) {
-        self.push(Code::Array);
-        self.push_number(length);
     }
 
     /// Adds a type of keys by its name.
@@ -42,7 +37,7 @@ impl TypeCodes {
         self.fits()?;
         let name = name.trim();
         if let Some(length) = array_length(name) {
-            self.add_array(length);
+            self.push_array(length);
             return Ok(());
         }
         if let Some(inner) = within(name, "Option<", ">") {

@@ -158,8 +158,7 @@ impl<const M: usize, const N: usize> KeyPrefix<[u8; N]> for Begins<[u8; M]> {
 
 impl<const N: usize> OrderedKey for [u8; N] {
     fn name(codes: &mut TypeCodes) {
-        codes.push(Code::Array);
-        codes.push_number(N);
+        codes.push_array(N);
     }
 
     #[inline]

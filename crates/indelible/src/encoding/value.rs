@@ -208,10 +208,7 @@ macro_rules! seen {
 seen! {
     [str] String, str, |codes| codes.push(Code::String), |bytes| std::str::from_utf8(bytes).ok();
     [[u8]] Vec<u8>, [u8], |codes| codes.push(Code::Bytes), |bytes| Some(bytes);
-    {N} [] [u8; N], [u8; N], |codes| {
-        codes.push(Code::Array);
-        codes.push_number(N);
-    }, |bytes| bytes.try_into().ok();
+    {N} [] [u8; N], [u8; N], |codes| codes.push_array(N), |bytes| bytes.try_into().ok();
 }
 
 impl<const N: usize> AsValue<Vec<u8>> for [u8; N] {
