@@ -2,8 +2,8 @@
 //!
 //! `formats/` has pools that the versions of their time have written, compressed: two maps of each kind of index that there was,
 //! with 1,500 records of which every third has been removed, and a map from `i64` to `f64`. One pool was closed; the writer of the
-//! other was killed. A new format gets its own files, made by the version before the next change. `loft-1` and `loft-2` are pools with a map of kind
-//! LOFT as versions 1 and 2 of that kind's format had it.
+//! other was killed. A new format gets its own files, made by the version before the next change. `loft-1` to `loft-3` are pools with a map of
+//! kind LOFT as versions 1 to 3 of that kind's format had it.
 
 use flate2::read::GzDecoder;
 use indelible::{Error, Map, MapOptions, Pool, PoolOptions};
@@ -137,6 +137,8 @@ fn old_maps_of_loft_open_and_stay_usable() {
         "loft-1-killed",
         "loft-2-closed",
         "loft-2-killed",
+        "loft-3-closed",
+        "loft-3-killed",
     ] {
         let path = unpacked(directory.path(), name);
         for _ in 0..2 {

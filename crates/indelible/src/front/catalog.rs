@@ -173,11 +173,20 @@ impl Pool {
     }
 
     fn expect_options<K: IndexKind>(&self, slot: usize, wanted: &IndexOptions<K>) -> Result<()> {
-        let Some(found) = options_of::<K>(&self.core.signature(slot))? else {
+        let signature = self.core.signature(slot);
+        let Some(found) = options_of::<K>(&signature)? else {
             // Opening it says why it cannot be opened.
             return Ok(());
         };
-        if found.any() == wanted.any() {
+        // What is left at its default is encoded as such: if the default was another one when the object was made, that one is meant.
+        let is_meant = || {
+            found.kind() == wanted.kind()
+                && wanted
+                    .any()
+                    .encode()
+                    .is_ok_and(|bytes| bytes == signature.options)
+        };
+        if found.any() == wanted.any() || is_meant() {
             return Ok(());
         }
         Err(Error::OtherOptions {

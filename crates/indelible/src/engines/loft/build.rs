@@ -7,7 +7,7 @@ use super::layout::{
     inner_bytes, key_word, link_lines, slot_lines, state,
 };
 use super::model::Model;
-use super::node::{Block, Bucket, Child, Inner, Node, range_of};
+use super::node::{Block, Bucket, Child, Inner, Node, Side, range_of};
 use crate::Result;
 use crate::engines::blocks::Surplus;
 use crate::pmem::Pm;
@@ -31,27 +31,61 @@ const EXTENTS_FOR_ALL_SIZES: u64 = 4;
 /// parts.
 const RECORDS_PER_PART: usize = 128;
 
+/// How many times as many keys as its parent's parts have the parts of an inner node have that lies above or below these. So what keys that
+/// ascend make is not a chain that grows with their number: after 16 such nodes there is no key above.
+const OUTER_GROWTH: u64 = 16;
+
 /// Parts of the inner node that fills the smallest block, as a power of two.
 const LEAST_LOG_PARTS: u32 = sized(4, 1) as u32;
+
+/// Slots of a node of a map that grows, in percent of what its plan says.
+const LEAST_VARIED: u64 = 85;
+const MOST_VARIED: u64 = 121;
 
 /// How nodes are to be laid out.
 #[derive(Clone, Copy)]
 pub(super) struct Plan<'a> {
     /// Slots per hundred records.
     pub(super) expansion: u64,
+    /// Whether nodes have a little more or fewer slots, so that not all of them are full at the same time.
+    pub(super) varies: bool,
     /// Lines of a window.
     pub(super) window: u64,
     /// Whether the records are stored; otherwise they only say how many keys lie where.
     pub(super) stores: bool,
-    /// Whether more keys are expected above the last one than between the others.
-    pub(super) grows_upwards: bool,
+    /// Where more keys are expected.
+    pub(super) growth: Growth,
     pub(super) expansions: u32,
+    /// Where the node that is laid out lies among the children of its parent.
+    pub(super) side: Side,
     /// Whether data nodes have blocks of all sizes.
     pub(super) has_all_sizes: bool,
     /// Blocks lie before those extents, in a compaction, and before this block.
     pub(super) surplus: Option<(&'a Surplus, Offset)>,
     /// Blocks lie on the heap, since the pool may not be written.
     pub(super) on_heap: bool,
+}
+
+/// Where more keys are expected in a new node.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Growth {
+    /// Between those that it has.
+    Inside,
+    /// Above the last one.
+    Upwards,
+    /// Below the first one.
+    Downwards,
+}
+
+impl Plan<'_> {
+    /// Slots per hundred records of the node with this lowest key.
+    fn expansion_at(&self, low: u64) -> u64 {
+        let hash = low.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        match self.varies {
+            true => self.expansion * (LEAST_VARIED + hash % (MOST_VARIED - LEAST_VARIED)) / 100,
+            false => self.expansion,
+        }
+    }
 }
 
 /// Nodes that are built and not linked; dropping them frees them.
@@ -91,10 +125,12 @@ impl Index {
     pub(super) fn plan(&self) -> Plan<'static> {
         Plan {
             expansion: self.options.expansion(),
+            varies: false,
             window: self.options.window_lines(),
             stores: false,
-            grows_upwards: false,
+            growth: Growth::Inside,
             expansions: 0,
+            side: Side::Part,
             has_all_sizes: self.blocks.extents() >= EXTENTS_FOR_ALL_SIZES,
             surplus: None,
             on_heap: false,
@@ -179,7 +215,11 @@ impl Index {
             return self.write_node(built, range, records, plan, layout);
         }
         let shape = self.divide(range, records, plan);
-        self.build_inner(built, range, shape, records, plan)
+        let of_children = Plan {
+            side: Side::Part,
+            ..*plan
+        };
+        self.build_inner(built, range, shape, records, &of_children)
     }
 
     /// Whether data nodes below the largest have blocks of this size.
@@ -210,35 +250,60 @@ impl Index {
         if records.len() > self.most_records(plan) {
             return None;
         }
-        let bytes = self.bytes_for(records.len(), plan);
+        let varied = Plan {
+            expansion: plan.expansion_at(low),
+            ..*plan
+        };
+        let bytes = self.bytes_for(records.len(), &varied);
+        let layout = Self::lay_out_in(bytes, (low, high), records, plan);
+        (records.len() < LEAST_TO_DIVIDE || layout.fits(records)).then_some(layout)
+    }
+
+    /// A data node of so many bytes.
+    fn lay_out_in(
+        bytes: u64,
+        (low, high): (u64, u64),
+        records: &[Record],
+        plan: &Plan<'_>,
+    ) -> Layout {
         let all = slot_lines(bytes);
         let window = plan.window.min(all / 2 + 1).max(1);
         let lines = all - window + 1;
-        let (first, mut last) = match records {
+        let (mut first, mut last) = match records {
             [] => (low, high),
             _ => (records[0].0, records[records.len() - 1].0),
         };
-        if plan.grows_upwards {
-            last = last.saturating_add((last - first).max(1)).min(high);
+        let span = (last - first).max(1);
+        match plan.growth {
+            Growth::Inside => {}
+            Growth::Upwards => last = last.saturating_add(span).min(high),
+            Growth::Downwards => first = first.saturating_sub(span).max(low),
         }
-        let model = Model::new(first, last, lines);
-        let layout = Layout {
+        Layout {
             bytes,
             window,
             lines,
-            model,
-        };
-        let overflow = layout.overflow(records);
-        let is_good = overflow * 100 <= records.len() * MOST_OVERFLOW_PERCENT + 400;
-        (is_good || records.len() < LEAST_TO_DIVIDE || first == last).then_some(layout)
+            model: Model::new(first, last, lines),
+        }
+    }
+
+    /// Whether one line would fit the records if there were a node large enough for them.
+    fn fits_one_line(&self, range: (u64, u64), records: &[Record], plan: &Plan<'_>) -> bool {
+        let slots = records.len() as u64 * plan.expansion / 100;
+        let bytes = (slots * size_of::<Slot>() as u64 + 2 * LINE).next_multiple_of(LINE);
+        let layout = Self::lay_out_in(bytes, range, records, plan);
+        layout.fits(records)
     }
 
     /// How records are divided among the parts of an inner node.
     fn divide(&self, (low, high): (u64, u64), records: &[Record], plan: &Plan<'_>) -> Shape {
         let (first, last) = (records[0].0, records[records.len() - 1].0);
-        let for_size = records.len() * 2 / self.most_records(plan).max(1);
-        let wanted = for_size.max(records.len() / RECORDS_PER_PART).max(2);
-        let log_parts = wanted.next_power_of_two().ilog2();
+        let most = self.most_records(plan).max(1);
+        let wanted = match records.len() > most && self.fits_one_line((low, high), records, plan) {
+            true => records.len() * 2 / most,
+            false => (records.len() * 2 / most).max(records.len() / RECORDS_PER_PART),
+        };
+        let log_parts = wanted.max(2).next_power_of_two().ilog2();
         let log_parts = log_parts.clamp(LEAST_LOG_PARTS, MOST_LOG_PARTS);
         let fit = |from: u64, to: u64| {
             let bits = 64 - (to - from).leading_zeros();
@@ -248,9 +313,17 @@ impl Index {
                 log_parts: log_parts.min(bits),
             }
         };
-        match last - first > (high - low) / 2 {
-            true => fit(low, high),
-            false => fit(first, last),
+        match plan.side {
+            Side::Above { span } => {
+                let reach = low.saturating_add(span.saturating_mul(OUTER_GROWTH));
+                fit(low, last.max(reach.min(high)))
+            }
+            Side::Below { span } => {
+                let reach = high.saturating_sub(span.saturating_mul(OUTER_GROWTH));
+                fit(first.min(reach.max(low)), high)
+            }
+            Side::Part if last - first > (high - low) / 2 => fit(low, high),
+            Side::Part => fit(first, last),
         }
     }
 
@@ -375,7 +448,8 @@ impl Index {
             }
         }
         self.fill(&block, &image, plan.stores);
-        let node = Node::new(block, plan.expansions);
+        let mut node = Node::new(block, plan.expansions);
+        node.born = if plan.stores { records.len() as u32 } else { 0 };
         node.born_far.store(far as u32, Ordering::Relaxed);
         for (group, blocks) in buckets.into_iter().enumerate() {
             let mut next = std::ptr::null_mut();
@@ -497,6 +571,11 @@ struct Layout {
 impl Layout {
     fn groups(&self) -> usize {
         self.lines.div_ceil(GROUP_LINES) as usize
+    }
+
+    /// Whether nearly all of the records find room in their windows.
+    fn fits(&self, records: &[Record]) -> bool {
+        self.overflow(records) * 100 <= records.len() * MOST_OVERFLOW_PERCENT + 400
     }
 
     /// How many of the records find no room in their windows.

@@ -25,10 +25,10 @@ use crate::pmem::Cell;
 use crate::pmem::exchange::Pair;
 use crate::pmem::geometry::sized;
 
-/// Sizes of blocks: up to 1 MiB. The powers of two, and for data nodes from 1 KiB to 64 KiB three between two of them: a node that is a
+/// Sizes of blocks: up to 1 MiB. The powers of two, and for data nodes from 1 KiB to 256 KiB three between two of them: a node that is a
 /// little too small for its records becomes a quarter larger, not twice as large.
-pub(super) const SIZES: [u32; sized(32, 6)] = {
-    let mut sizes = [SMALLEST_BLOCK as u32; sized(32, 6)];
+pub(super) const SIZES: [u32; sized(38, 6)] = {
+    let mut sizes = [SMALLEST_BLOCK as u32; sized(38, 6)];
     let mut class = 1;
     while class < sizes.len() {
         let size = sizes[class - 1];
@@ -46,7 +46,7 @@ pub(super) const SIZES: [u32; sized(32, 6)] = {
 /// Where the sizes with three between two powers of two begin.
 const SMALLEST_STEPPED: u32 = 1 << 10;
 /// And where they end.
-const MOST_STEPPED: u64 = sized(64 << 10, 1 << 10) as u64;
+const MOST_STEPPED: u64 = sized(256 << 10, 1 << 10) as u64;
 /// Sizes from one power of two to the next.
 const STEPS: u32 = 4;
 /// Bytes of a cache line, and of a line of slots.

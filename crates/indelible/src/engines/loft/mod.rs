@@ -64,7 +64,9 @@ pub use options::LoftOptions;
 
 use super::blocks::Blocks;
 use super::flight::{Flight, Settling, thread_number};
-use super::{Decision, Engine, Fact, Lookup, Ordered, Place, ReadBuffer, Report, Unread};
+use super::{
+    Decision, Engine, EngineOptions, Fact, Lookup, Ordered, Place, ReadBuffer, Report, Unread,
+};
 use crate::concurrency::records::{RecordCount, RecordLocks};
 use crate::kernels::SimdLevel;
 use crate::pmem::planted::planted;
@@ -186,7 +188,7 @@ impl Engine for Index {
     type Options = LoftOptions;
 
     fn format(place: &Place, options: &LoftOptions) -> Result<()> {
-        let index = Self::new(place, *options, options::WHOLE_MOVES);
+        let index = Self::new(place, *options, LoftOptions::FORMAT);
         let root = index.build_empty_root()?;
         // Needs no flush: it lies in the line of the word that commits the entry.
         index.pm.store(index.root_cell(), root);

@@ -19,9 +19,11 @@
 //! An operation that meets a frozen or a closed slot at the end of its search goes on in the target ([I5](super)), at any time.
 //! A helper that loses its core delays nobody: its group is moved by another one, and every step can be done twice.
 
-use super::build::{Built, Plan, Record};
+use super::build::{Built, Growth, Plan, Record};
 use super::layout::{IS_INNER, NO_CHILD, NO_LINK};
-use super::node::{Bucket, Child, Groups, Inner, Kin, Mode, Move, Node, load_bucket, load_move};
+use super::node::{
+    Bucket, Child, Groups, Inner, Kin, Mode, Move, Node, Side, load_bucket, load_move,
+};
 use super::search::{Spot, Way, Where};
 use super::{Bug, Changes, Index};
 use crate::concurrency::epochs::{self, Stamp};
@@ -39,6 +41,9 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering}
 /// records it was made with that lie far, and some more.
 const SLOTS_PER_FAR: u32 = 32;
 const LEAST_FAR: u32 = sized_in_tests(8, 2) as u32;
+
+/// Slots per hundred records of a node whose keys ascend or descend: where keys have been, few come, and as many slots again are for those that will.
+const GROWING_EXPANSION: u64 = 260;
 
 /// Successors in a row that were made for inserts, up to which each has more slots per record than the one before.
 const MOST_EXPANSIONS: u32 = 3;
@@ -227,6 +232,28 @@ fn for_each_inner(child: Child, visit: &dyn Fn(&Inner)) {
     }
 }
 
+/// Where most of the inserts went that this node has got, of which these are the records.
+fn growth_of(node: &Node, records: &[Record]) -> Growth {
+    let end = node.model.first.saturating_add(node.model.span);
+    let above = records.len() - records.partition_point(|record| record.0 <= end);
+    let below = records.partition_point(|record| record.0 < node.model.first);
+    let inserted = records.len().checked_sub(node.born as usize);
+    let is_most = |count: usize| {
+        let is_most_of = |inserted| count * 2 > inserted && count as u32 * 2 > far_enough(node);
+        count * 4 > records.len() || inserted.is_some_and(is_most_of)
+    };
+    match above >= below {
+        true if is_most(above) => Growth::Upwards,
+        false if is_most(below) => Growth::Downwards,
+        _ => Growth::Inside,
+    }
+}
+
+/// Inserts that go far before a node is replaced, where none of the records with which it was made lies far.
+fn far_enough(node: &Node) -> u32 {
+    LEAST_FAR + node.slot_count as u32 / SLOTS_PER_FAR
+}
+
 /// Replacing one data node.
 impl Index {
     /// Decides whether the node into which something was just inserted is to be replaced, and begins that.
@@ -249,7 +276,7 @@ impl Index {
     fn consider(&self, node: &Node, spot: &Spot<'_>) {
         // A new model for keys that no line fits would not be better.
         let born_far = node.born_far.load(Ordering::Relaxed);
-        let most = LEAST_FAR + node.slot_count as u32 / SLOTS_PER_FAR + born_far;
+        let most = far_enough(node) + born_far;
         let Some((parent, index)) = spot.parent else {
             return;
         };
@@ -276,7 +303,7 @@ impl Index {
             return self.move_whole(node, parent, index, plan);
         }
         let records = self.records_of(node);
-        let plan = plan.unwrap_or_else(|| self.plan_for(node, &records));
+        let plan = plan.unwrap_or_else(|| self.plan_for(node, parent.side(index), &records));
         let built = self.build((node.low, node.high), &records, &plan)?;
         self.pm.fence();
         for_each_inner(built.child, &|inner| inner.settling.begin());
@@ -320,16 +347,19 @@ impl Index {
     }
 
     /// The parameters for the successor of a node (section 3.4).
-    pub(super) fn plan_for(&self, node: &Node, records: &[Record]) -> Plan<'static> {
+    pub(super) fn plan_for(&self, node: &Node, side: Side, records: &[Record]) -> Plan<'static> {
         let mut plan = self.plan();
+        plan.side = side;
         let is_full = records.len() * 2 >= node.slot_count;
         let expansions = if is_full { node.expansions + 1 } else { 0 };
         plan.expansions = expansions.min(MOST_EXPANSIONS);
-        let end = node.model.first.saturating_add(node.model.span);
-        let above = records.len() - records.partition_point(|record| record.0 <= end);
-        plan.grows_upwards = above * 4 > records.len();
         if is_full {
             plan.expansion = plan.expansion.max(180);
+            plan.varies = true;
+        }
+        plan.growth = growth_of(node, records);
+        if plan.growth != Growth::Inside {
+            plan.expansion = GROWING_EXPANSION;
         }
         plan
     }

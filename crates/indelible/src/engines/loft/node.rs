@@ -166,6 +166,8 @@ pub(super) struct Node {
     pub(super) far: AtomicU32,
     /// Records of those with which it was made that lie far from their predicted places.
     pub(super) born_far: AtomicU32,
+    /// Records with which it was made by this process; `u32::MAX` if another one has made it.
+    pub(super) born: u32,
     /// Records in 64 lines, as the last range found them, which says how many lines the next one needs.
     pub(super) density: AtomicU32,
     /// Nodes that this one's keys had before it, which says how it is tuned: how often it was laid out anew for inserts.
@@ -203,6 +205,7 @@ impl Node {
             cell: std::ptr::null(),
             far: AtomicU32::new(0),
             born_far: AtomicU32::new(0),
+            born: u32::MAX,
             density: AtomicU32::new(USUAL_DENSITY),
             expansions,
             block,
@@ -444,6 +447,17 @@ impl Inner {
         )
     }
 
+    /// Where a child lies.
+    pub(super) fn side(&self, index: usize) -> Side {
+        let span = 1_u64.checked_shl(self.log_parts + self.shift);
+        let span = span.unwrap_or(u64::MAX);
+        match index.checked_sub(self.parts()) {
+            None => Side::Part,
+            Some(0) => Side::Below { span },
+            Some(_) => Side::Above { span },
+        }
+    }
+
     pub(super) fn word(&self) -> u64 {
         self.block.offset.get() | super::layout::IS_INNER
     }
@@ -451,6 +465,17 @@ impl Inner {
     pub(super) fn dram_bytes(&self) -> u64 {
         (size_of::<Self>() + size_of_val(&*self.children)) as u64
     }
+}
+
+/// Where a node lies among the children of its parent.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Side {
+    /// It is one of the equal parts.
+    Part,
+    /// Below all parts, which have so many keys together.
+    Below { span: u64 },
+    /// Above all parts.
+    Above { span: u64 },
 }
 
 /// The keys of child `index` of an inner node of some shape.
@@ -483,6 +508,8 @@ pub(super) struct Move {
     /// Where the source hangs: the durable word, and what mirrors it.
     pub(super) parent_cell: *const Cell,
     pub(super) parent_child: *const AtomicUsize,
+    /// Where the source lies among the children of its parent.
+    pub(super) side: Side,
     /// Whether the link to the target is durable.
     pub(super) linked: AtomicBool,
     /// Operations that have come by.
@@ -534,6 +561,7 @@ impl Move {
             cell: moved_to,
             parent_cell: parent.0,
             parent_child: parent.1,
+            side: Side::Part,
             linked: AtomicBool::new(false),
             passed: AtomicU32::new(0),
             mode,
@@ -547,13 +575,12 @@ impl Move {
         target: Option<Child>,
         mode: Mode,
     ) -> Self {
-        Self::new(
-            Child::node(node),
-            target,
-            &node.block.data_header().moved_to,
-            (parent.cell(index), &parent.children[index]),
-            mode,
-        )
+        let moved_to = &node.block.data_header().moved_to;
+        let parent_place = (parent.cell(index), &parent.children[index]);
+        Self {
+            side: parent.side(index),
+            ..Self::new(Child::node(node), target, moved_to, parent_place, mode)
+        }
     }
 
     /// The target, if it has been decided which one counts.

@@ -25,8 +25,12 @@ pub struct LoftOptions {
     window: u8,
 }
 
-const MAX_DATA_BYTES: u32 = 64 << 10;
-const DATA_BYTES: u32 = 32 << 10;
+/// What takes longest of all that a thread does for others is to replace the largest node: a fraction of a millisecond.
+const MAX_DATA_BYTES: u32 = 256 << 10;
+/// The largest that there is: a full node becomes 16 at least, and with few records per node an operation waits for the node's part in DRAM too.
+const DATA_BYTES: u32 = MAX_DATA_BYTES;
+/// The default of maps that were made before format [`LARGE_NODES`].
+const OLD_DATA_BYTES: u32 = 32 << 10;
 const EXPANSION_PERCENT: u16 = 150;
 const WINDOW: u8 = 32;
 
@@ -44,7 +48,8 @@ impl Default for LoftOptions {
 }
 
 impl LoftOptions {
-    /// Bytes of the largest data node: a power of two, from 1 KiB to 64 KiB; 32 KiB by default.
+    /// Bytes of the largest data node: a power of two, from 1 KiB to 256 KiB, which is the default. (In maps that were made before
+    /// version 4 of the kind's format the default is 32 KiB.)
     #[must_use]
     pub fn max_data_bytes(mut self, bytes: u32) -> Self {
         self.max_data_bytes = bytes;
@@ -87,13 +92,16 @@ pub(super) const STEPPED_SIZES: u32 = 2;
 /// no other.
 pub(super) const WHOLE_MOVES: u32 = 3;
 
+/// The version of the format from which on data nodes have up to 256 KiB, by default, in sizes between powers of two up to there.
+pub(super) const LARGE_NODES: u32 = 4;
+
 impl EngineOptions for LoftOptions {
-    const FORMAT: u32 = WHOLE_MOVES;
+    const FORMAT: u32 = LARGE_NODES;
 
     const LIST: &'static [OptionInfo] = &[
         OptionInfo::new(
             "data",
-            "a power of two, 1K to 64K",
+            "a power of two, 1K to 256K",
             "bytes of the largest data node",
         ),
         OptionInfo::new(
@@ -159,7 +167,7 @@ impl EngineOptions for LoftOptions {
         Ok(encoded)
     }
 
-    fn decode(_: u32, bytes: &OptionBytes) -> Result<Self> {
+    fn decode(format: u32, bytes: &OptionBytes) -> Result<Self> {
         let damaged = || Error::Damaged("the options of a LOFT".into());
         let mut options = Self::default();
         if bytes[0] != 0 {
@@ -173,9 +181,13 @@ impl EngineOptions for LoftOptions {
             options.window = bytes[3];
         }
         match options.encode() {
-            Ok(known) if known == *bytes => Ok(options),
-            _ => Err(damaged()),
+            Ok(known) if known == *bytes => {}
+            _ => return Err(damaged()),
         }
+        if format < LARGE_NODES && bytes[0] == 0 {
+            options.max_data_bytes = OLD_DATA_BYTES;
+        }
+        Ok(options)
     }
 
     fn extremes() -> Vec<Self> {

@@ -17,7 +17,7 @@
 
 use super::build::{Built, Plan, Record};
 use super::layout::{HALTED, NO_LINK, Slot};
-use super::node::{Inner, Mode, Move, Node, load_move};
+use super::node::{Inner, Mode, Move, Node, Side, load_move};
 use super::records::sort;
 use super::{Bug, Index};
 use crate::pmem::geometry::sized_in_tests;
@@ -46,7 +46,7 @@ impl Index {
         plan: Option<Plan<'_>>,
     ) -> Result<()> {
         // Before anything is frozen: where there is no space, the node goes on as it is.
-        let prepared = self.prepare(node, plan)?;
+        let prepared = self.prepare(node, parent.side(index), plan)?;
         let moved = Move::of_node(node, (parent, index), None, Mode::Whole);
         if !self.install(&node.moving, moved) {
             return Ok(());
@@ -56,11 +56,11 @@ impl Index {
     }
 
     /// Builds a target of what the node has.
-    fn prepare(&self, node: &Node, plan: Option<Plan<'_>>) -> Result<Prepared<'_>> {
+    fn prepare(&self, node: &Node, side: Side, plan: Option<Plan<'_>>) -> Result<Prepared<'_>> {
         let (records, in_windows) = self.gather(node);
         let mut sorted = records.clone();
         sort(&mut sorted, in_windows);
-        let mut plan = plan.unwrap_or_else(|| self.plan_for(node, &sorted));
+        let mut plan = plan.unwrap_or_else(|| self.plan_for(node, side, &sorted));
         plan.stores = true;
         let built = self.build((node.low, node.high), &sorted, &plan)?;
         if !planted(Bug::ReplaceBeforeFence) {
@@ -111,7 +111,7 @@ impl Index {
         while moved.target().is_none() {
             let prepared = match prepared.take() {
                 Some(prepared) => prepared,
-                None => self.prepare(node, None)?,
+                None => self.prepare(node, moved.side, None)?,
             };
             let is_older = !self.freeze_all(node, &prepared.records)?;
             if is_older && !planted(Bug::ReplaceByOlder) {
