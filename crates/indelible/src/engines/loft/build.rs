@@ -2,11 +2,12 @@
 
 use super::Index;
 use super::layout::{
-    BUCKET_MARK, DATA_MARK, GROUP_LINES, INNER_MARK, LEAST_ROOT_LOG_PARTS, LINE, LINE_SLOTS,
-    MOST_LOG_PARTS, NO_CHILD, NO_LINK, SIZES, Slot, bare, block_bytes, bucket_bytes, bucket_slots,
-    inner_bytes, key_word, link_lines, slot_lines, state,
+    BUCKET_MARK, DATA_MARK, GROUP_LINES, HAS_PIECES, INNER_MARK, LEAST_ROOT_LOG_PARTS,
+    LEAST_WITH_PIECES, LINE, LINE_SLOTS, MOST_LOG_PARTS, NO_CHILD, NO_LINK, PIECES, SIZES, Slot,
+    bare, block_bytes, bucket_bytes, bucket_slots, first_slot_line, inner_bytes, key_word,
+    link_lines, slot_lines, state,
 };
-use super::model::Model;
+use super::model::{Model, Pieces};
 use super::node::{Block, Bucket, Child, Inner, Node, Side, range_of};
 use crate::Result;
 use crate::engines::blocks::Surplus;
@@ -19,13 +20,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(super) type Record = (u64, u64);
 
 /// How many of the records of a node would not find room in their windows, in hundredths, before the node is divided.
-const MOST_OVERFLOW_PERCENT: usize = 6;
+const MOST_OVERFLOW_PERCENT: usize = 2;
 
 /// Nodes of fewer records are not divided because their model fits badly.
 const LEAST_TO_DIVIDE: usize = sized_in_tests(128, 32);
 
 /// Extents of a map from which on data nodes have blocks of all sizes: each size that is in use may have an extent that is mostly free.
 const EXTENTS_FOR_ALL_SIZES: u64 = 4;
+
+/// Bytes of the largest data node of a map with fewer extents.
+const MOST_IN_SMALL_MAP: u64 = 32 << 10;
 
 /// Records of which one part more is made where a range is divided because one line fits badly, as far as the smallest block has room for
 /// parts.
@@ -198,9 +202,18 @@ impl Index {
         Ok(built)
     }
 
+    /// Bytes of the largest data node.
+    fn most_bytes(&self, plan: &Plan<'_>) -> u64 {
+        let most = self.options.data_bytes();
+        match plan.has_all_sizes {
+            true => most,
+            false => most.min(MOST_IN_SMALL_MAP),
+        }
+    }
+
     /// Records of the largest data node when it is new.
     pub(super) fn most_records(&self, plan: &Plan<'_>) -> usize {
-        let slots = slot_lines(self.options.data_bytes()) * LINE_SLOTS as u64;
+        let slots = slot_lines(self.most_bytes(plan), false) * LINE_SLOTS as u64;
         (slots * 100 / plan.expansion) as usize
     }
 
@@ -226,17 +239,17 @@ impl Index {
     pub(super) fn is_used(&self, bytes: u64, plan: &Plan<'_>) -> bool {
         match plan.has_all_sizes {
             true => self.has_stepped_sizes || bytes.is_power_of_two(),
-            false => block_bytes(bytes) == bytes,
+            false => block_bytes(bytes) == bytes && bytes <= MOST_IN_SMALL_MAP,
         }
     }
 
     /// Bytes of the block of a data node for so many records.
     pub(super) fn bytes_for(&self, records: usize, plan: &Plan<'_>) -> u64 {
         let slots = (records as u64 * plan.expansion / 100).max(1);
-        let most = self.options.data_bytes();
+        let most = self.most_bytes(plan);
         let sizes = SIZES.iter().map(|&size| u64::from(size));
         let mut sizes = sizes.filter(|&bytes| bytes < most && self.is_used(bytes, plan));
-        let has_room = |&bytes: &u64| slot_lines(bytes) * LINE_SLOTS as u64 >= slots;
+        let has_room = |&bytes: &u64| slot_lines(bytes, false) * LINE_SLOTS as u64 >= slots;
         sizes.find(has_room).unwrap_or(most)
     }
 
@@ -255,51 +268,35 @@ impl Index {
             ..*plan
         };
         let bytes = self.bytes_for(records.len(), &varied);
-        let layout = Self::lay_out_in(bytes, (low, high), records, plan);
-        (records.len() < LEAST_TO_DIVIDE || layout.fits(records)).then_some(layout)
-    }
-
-    /// A data node of so many bytes.
-    fn lay_out_in(
-        bytes: u64,
-        (low, high): (u64, u64),
-        records: &[Record],
-        plan: &Plan<'_>,
-    ) -> Layout {
-        let all = slot_lines(bytes);
-        let window = plan.window.min(all / 2 + 1).max(1);
-        let lines = all - window + 1;
-        let (mut first, mut last) = match records {
-            [] => (low, high),
-            _ => (records[0].0, records[records.len() - 1].0),
-        };
-        let span = (last - first).max(1);
-        match plan.growth {
-            Growth::Inside => {}
-            Growth::Upwards => last = last.saturating_add(span).min(high),
-            Growth::Downwards => first = first.saturating_sub(span).max(low),
+        let one_line = Layout::new(bytes, (low, high), records, plan);
+        if one_line.fits(records) {
+            return Some(one_line);
         }
-        Layout {
-            bytes,
-            window,
-            lines,
-            model: Model::new(first, last, lines),
+        // Where keys ascend, most of them lie above all pieces soon: smaller nodes are replaced sooner.
+        let can_have_pieces =
+            self.has_pieces && bytes >= LEAST_WITH_PIECES && plan.growth == Growth::Inside;
+        let of_pieces = can_have_pieces.then(|| one_line.with_pieces(records, plan));
+        match of_pieces {
+            Some(layout) if layout.fits(records) || records.len() < LEAST_TO_DIVIDE => Some(layout),
+            _ => (records.len() < LEAST_TO_DIVIDE).then_some(one_line),
         }
     }
 
-    /// Whether one line would fit the records if there were a node large enough for them.
-    fn fits_one_line(&self, range: (u64, u64), records: &[Record], plan: &Plan<'_>) -> bool {
+    /// Whether one model would fit the records if there were a node large enough for them.
+    fn fits_one_model(&self, range: (u64, u64), records: &[Record], plan: &Plan<'_>) -> bool {
         let slots = records.len() as u64 * plan.expansion / 100;
         let bytes = (slots * size_of::<Slot>() as u64 + 2 * LINE).next_multiple_of(LINE);
-        let layout = Self::lay_out_in(bytes, range, records, plan);
-        layout.fits(records)
+        let one_line = Layout::new(bytes, range, records, plan);
+        let can_have_pieces = self.has_pieces && one_line.lines < u64::from(u16::MAX);
+        one_line.fits(records)
+            || can_have_pieces && one_line.with_pieces(records, plan).fits(records)
     }
 
     /// How records are divided among the parts of an inner node.
     fn divide(&self, (low, high): (u64, u64), records: &[Record], plan: &Plan<'_>) -> Shape {
         let (first, last) = (records[0].0, records[records.len() - 1].0);
         let most = self.most_records(plan).max(1);
-        let wanted = match records.len() > most && self.fits_one_line((low, high), records, plan) {
+        let wanted = match records.len() > most && self.fits_one_model((low, high), records, plan) {
             true => records.len() * 2 / most,
             false => (records.len() * 2 / most).max(records.len() / RECORDS_PER_PART),
         };
@@ -397,7 +394,12 @@ impl Index {
         layout: Layout,
     ) -> Result<(Child, u64)> {
         let block = self.new_block(built, layout.bytes, plan)?;
-        let shape = layout.lines | layout.window << 32;
+        let has_pieces = if layout.pieces.is_some() {
+            HAS_PIECES
+        } else {
+            0
+        };
+        let shape = layout.lines | layout.window << 32 | has_pieces;
         let model = layout.model;
         let mut image = vec![
             DATA_MARK | layout.bytes,
@@ -414,6 +416,11 @@ impl Index {
             (LINE * (1 + link_lines(layout.bytes))) as usize / 8,
             NO_LINK,
         );
+        if let Some(pieces) = &layout.pieces {
+            image.extend(pieces.words());
+            let slots_at = LINE * first_slot_line(layout.bytes, true) / 8;
+            image.resize(slots_at as usize, NO_LINK);
+        }
         let slots_at = image.len();
         while image.len() < layout.bytes as usize / 8 {
             image.extend([bare(state::EMPTY), 0]);
@@ -423,7 +430,7 @@ impl Index {
         if plan.stores {
             let mut overflow: Vec<Vec<Record>> = vec![Vec::new(); layout.groups()];
             for &(key, value) in records {
-                let line = layout.model.line(key);
+                let line = layout.line(key);
                 let window =
                     slots_at + line as usize * 8..slots_at + (line + layout.window) as usize * 8;
                 let slot = window
@@ -448,7 +455,8 @@ impl Index {
             }
         }
         self.fill(&block, &image, plan.stores);
-        let mut node = Node::new(block, plan.expansions);
+        let mut node = Node::new(block, plan.expansions)
+            .expect("invariant: a model leads to lines of its node");
         node.born = if plan.stores { records.len() as u32 } else { 0 };
         node.born_far.store(far as u32, Ordering::Relaxed);
         for (group, blocks) in buckets.into_iter().enumerate() {
@@ -551,6 +559,9 @@ impl Index {
     }
 }
 
+/// What a record weighs where lines are shared out among the pieces of a model.
+const WEIGHT: u32 = 64;
+
 /// An inner node to be.
 #[derive(Clone, Copy)]
 struct Shape {
@@ -560,15 +571,64 @@ struct Shape {
 }
 
 /// A data node to be.
-#[derive(Clone, Copy)]
 struct Layout {
     bytes: u64,
     window: u64,
     lines: u64,
     model: Model,
+    pieces: Option<Pieces>,
 }
 
 impl Layout {
+    /// A node of so many bytes, whose model is one line.
+    fn new(bytes: u64, (low, high): (u64, u64), records: &[Record], plan: &Plan<'_>) -> Self {
+        let (mut first, mut last) = match records {
+            [] => (low, high),
+            _ => (records[0].0, records[records.len() - 1].0),
+        };
+        let span = (last - first).max(1);
+        match plan.growth {
+            Growth::Inside => {}
+            Growth::Upwards => last = last.saturating_add(span).min(high),
+            Growth::Downwards => first = first.saturating_sub(span).max(low),
+        }
+        let (lines, window) = lines_and_window(slot_lines(bytes, false), plan);
+        Self {
+            bytes,
+            window,
+            lines,
+            model: Model::new(first, last, lines),
+            pieces: None,
+        }
+    }
+
+    /// The node with a model of pieces, each as long as the records in it need.
+    fn with_pieces(&self, records: &[Record], plan: &Plan<'_>) -> Self {
+        let (lines, window) = lines_and_window(slot_lines(self.bytes, true), plan);
+        let (first, span) = (self.model.first, self.model.span);
+        let model = Model::new(first, first + span, PIECES as u64);
+        // Where no record is, one may come.
+        let usual = records.len() as u32 * WEIGHT / PIECES as u32;
+        let mut weights = [usual / 16 + 1; PIECES];
+        for record in records {
+            weights[model.line(record.0) as usize] += WEIGHT;
+        }
+        Self {
+            bytes: self.bytes,
+            window,
+            lines,
+            model,
+            pieces: Some(Pieces::new(&weights, lines as u16)),
+        }
+    }
+
+    fn line(&self, key: u64) -> u64 {
+        match &self.pieces {
+            None => self.model.line(key),
+            Some(pieces) => pieces.line(self.model.place(key)),
+        }
+    }
+
     fn groups(&self) -> usize {
         self.lines.div_ceil(GROUP_LINES) as usize
     }
@@ -580,10 +640,10 @@ impl Layout {
 
     /// How many of the records find no room in their windows.
     fn overflow(&self, records: &[Record]) -> usize {
-        let mut used = vec![0_u8; slot_lines(self.bytes) as usize];
+        let mut used = vec![0_u8; (self.lines + self.window) as usize];
         let mut overflow = 0;
         for &(key, _) in records {
-            let line = self.model.line(key) as usize;
+            let line = self.line(key) as usize;
             let window = &mut used[line..line + self.window as usize];
             match window.iter_mut().find(|used| **used < LINE_SLOTS as u8) {
                 Some(used) => *used += 1,
@@ -592,6 +652,12 @@ impl Layout {
         }
         overflow
     }
+}
+
+/// How many lines of a data node the model chooses from, and those of a window.
+fn lines_and_window(all: u64, plan: &Plan<'_>) -> (u64, u64) {
+    let window = plan.window.min(all / 2 + 1).max(1);
+    (all - window + 1, window)
 }
 
 /// Whether so many bytes of slots are enough for blocks of all sizes.

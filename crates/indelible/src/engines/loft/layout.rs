@@ -6,6 +6,7 @@
 //!
 //! data node    line 0  | mark | low | high | first | span | multiplier | shape | moved to |
 //!              then    bucket words, a multiple of 8: one for each group of lines
+//!              then    if the shape says so, the first lines of the pieces of the model: 64 times two bytes, each 1 more than the line
 //!              then    lines of four slots
 //!
 //! bucket       | mark | next bucket | slots, to the end of the block |
@@ -139,7 +140,7 @@ pub(super) struct DataHeader {
     pub(super) first: Cell,
     pub(super) span: Cell,
     pub(super) multiplier: Cell,
-    /// Bits 0..31 lines that the model chooses from, bits 32..47 lines of a window.
+    /// Bits 0..31 lines that the model chooses from, bits 32..47 lines of a window, bit 48 whether the model has pieces.
     pub(super) shape: Cell,
     pub(super) moved_to: Cell,
 }
@@ -166,9 +167,23 @@ pub(super) const fn link_lines(block_bytes: u64) -> u64 {
     (block_bytes / LINE).div_ceil(GROUP_LINES * 8)
 }
 
+/// Pieces of a model that is not one line, all of the same length.
+pub(super) const PIECES: usize = sized(128, 8);
+/// Lines of a data node that hold the pieces of its model.
+const PIECE_LINES: u64 = (PIECES as u64 * 2).div_ceil(LINE);
+/// The bit of a data node's shape that says that its model has pieces.
+pub(super) const HAS_PIECES: u64 = 1 << 48;
+/// Bytes of the smallest data node whose model may have pieces: in smaller ones their lines would be a tenth of the node.
+pub(super) const LEAST_WITH_PIECES: u64 = sized(4096, 512) as u64;
+
+/// Where the slots of a data node begin, in lines.
+pub(super) const fn first_slot_line(block_bytes: u64, has_pieces: bool) -> u64 {
+    1 + link_lines(block_bytes) + if has_pieces { PIECE_LINES } else { 0 }
+}
+
 /// Lines of slots of a data node.
-pub(super) const fn slot_lines(block_bytes: u64) -> u64 {
-    block_bytes / LINE - 1 - link_lines(block_bytes)
+pub(super) const fn slot_lines(block_bytes: u64, has_pieces: bool) -> u64 {
+    block_bytes / LINE - first_slot_line(block_bytes, has_pieces)
 }
 
 /// Bytes of the block that has room for so many bytes. Up to 16 KiB sizes are four times apart: each size that is in use has an extent of its

@@ -114,6 +114,8 @@ pub(crate) struct Index {
     has_stepped_sizes: bool,
     /// Whether data nodes are replaced at once: those of old maps are not.
     moves_whole: bool,
+    /// Whether models of data nodes may have pieces: those of old maps have not.
+    has_pieces: bool,
     flight: Flight,
     simd: SimdLevel,
     locks: RecordLocks,
@@ -151,6 +153,7 @@ impl Index {
             blocks: Blocks::new(&place.core, place.slot, layout::SIZES),
             has_stepped_sizes: format >= options::STEPPED_SIZES,
             moves_whole: format >= options::WHOLE_MOVES,
+            has_pieces: format >= options::LARGE_NODES,
             flight: Flight::new(
                 pm,
                 place.core.base(),

@@ -355,7 +355,7 @@ impl Index {
         plan.expansions = expansions.min(MOST_EXPANSIONS);
         if is_full {
             plan.expansion = plan.expansion.max(180);
-            plan.varies = true;
+            plan.varies = plan.has_all_sizes;
         }
         plan.growth = growth_of(node, records);
         if plan.growth != Growth::Inside {

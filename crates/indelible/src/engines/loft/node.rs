@@ -4,10 +4,10 @@
 //! and what it refers to in the pool has been claimed, so operations follow pointers and check nothing. All of it is freed after an epoch.
 
 use super::layout::{
-    BucketHeader, DataHeader, GROUP_LINES, InnerHeader, LINE, LINE_SLOTS, NO_CHILD, Slot,
-    bucket_slots, link_lines, slot_lines,
+    BucketHeader, DataHeader, GROUP_LINES, HAS_PIECES, InnerHeader, LINE, LINE_SLOTS, NO_CHILD,
+    PIECES, Slot, bucket_slots, first_slot_line, link_lines, slot_lines,
 };
-use super::model::Model;
+use super::model::{Model, Pieces};
 use crate::concurrency::epochs::{self, Stamp};
 use crate::kernels::KeyLine;
 use crate::pmem::Cell;
@@ -144,7 +144,9 @@ const USUAL_DENSITY: u32 = 128;
 #[repr(C, align(64))]
 pub(super) struct Node {
     // What every operation reads, in one line.
+    /// The line of a key, or the piece if there are pieces.
     pub(super) model: Model,
+    pub(super) pieces: Option<Box<Pieces>>,
     slots: *const Slot,
     /// How the node is moved to its successor; null if it is not.
     pub(super) moving: AtomicPtr<Move>,
@@ -180,20 +182,33 @@ unsafe impl Send for Node {}
 unsafe impl Sync for Node {}
 
 impl Node {
-    /// The node in `block`, whose header is valid.
-    pub(super) fn new(block: Block, expansions: u32) -> Self {
+    /// The node in `block`, whose header is valid; `None` if its model leads beyond its lines.
+    pub(super) fn new(block: Block, expansions: u32) -> Option<Self> {
         let header = block.data_header();
         let (first, span) = (header.first.load(), header.span.load());
         let shape = header.shape.load();
         let lines = shape & 0xffff_ffff;
         let (low, high) = (header.low.load(), header.high.load());
-        let at = LINE * (1 + link_lines(block.bytes));
-        let slot_count = slot_lines(block.bytes) as usize * LINE_SLOTS;
-        Self {
-            model: Model::from_parts(first, span, header.multiplier.load()),
+        let has_pieces = shape & HAS_PIECES != 0;
+        let at = LINE * first_slot_line(block.bytes, has_pieces);
+        let slot_count = slot_lines(block.bytes, has_pieces) as usize * LINE_SLOTS;
+        let pieces_at = (1 + link_lines(block.bytes)) * LINE;
+        let cells = has_pieces.then(|| block.part::<Cell>(pieces_at, PIECES as u64 / 4));
+        let pieces = match cells {
+            Some(cells) => Some(Box::new(Pieces::load(cells, lines)?)),
+            None => None,
+        };
+        let model = Model::from_parts(first, span, header.multiplier.load());
+        let places = if has_pieces { PIECES as u64 } else { lines };
+        if model.line(u64::MAX) >= places {
+            return None;
+        }
+        Some(Self {
+            model,
+            pieces,
             slots: block.part::<Slot>(at, slot_count as u64).as_ptr(),
             moving: AtomicPtr::default(),
-            window: (shape >> 32) as u32,
+            window: (shape >> 32 & 0xffff) as u32,
             linked: AtomicBool::new(true),
             low,
             high,
@@ -209,6 +224,15 @@ impl Node {
             density: AtomicU32::new(USUAL_DENSITY),
             expansions,
             block,
+        })
+    }
+
+    /// The line in which a key is predicted.
+    #[inline(always)]
+    pub(super) fn predicted(&self, key: u64) -> u64 {
+        match &self.pieces {
+            None => self.model.line(key),
+            Some(pieces) => pieces.line(self.model.place(key)),
         }
     }
 
@@ -273,7 +297,8 @@ impl Node {
 
     pub(super) fn dram_bytes(&self) -> u64 {
         let buckets = self.all_buckets().count() * size_of::<Bucket>();
-        (size_of::<Self>() + size_of_val(&*self.groups) + buckets) as u64
+        let pieces = self.pieces.as_ref().map_or(0, |_| size_of::<Pieces>());
+        (size_of::<Self>() + size_of_val(&*self.groups) + pieces + buckets) as u64
     }
 }
 

@@ -92,7 +92,8 @@ pub(super) const STEPPED_SIZES: u32 = 2;
 /// no other.
 pub(super) const WHOLE_MOVES: u32 = 3;
 
-/// The version of the format from which on data nodes have up to 256 KiB, by default, in sizes between powers of two up to there.
+/// The version of the format from which on data nodes have up to 256 KiB, by default, in sizes between powers of two up to there, and models of
+/// pieces.
 pub(super) const LARGE_NODES: u32 = 4;
 
 impl EngineOptions for LoftOptions {

@@ -9,8 +9,9 @@
 
 use super::build::Record;
 use super::layout::{
-    BUCKET_MARK, DATA_MARK, GROUP_LINES, HALTED, INNER_MARK, IS_INNER, KEY_BITS, LINE,
-    MOST_LOG_PARTS, NO_CHILD, NO_LINK, Slot, bare, inner_bytes, slot_lines, state, state_of,
+    BUCKET_MARK, DATA_MARK, GROUP_LINES, HALTED, HAS_PIECES, INNER_MARK, IS_INNER, KEY_BITS,
+    LEAST_WITH_PIECES, LINE, MOST_LOG_PARTS, NO_CHILD, NO_LINK, Slot, bare, inner_bytes,
+    slot_lines, state, state_of,
 };
 use super::node::{Block, Bucket, Child, Inner, Kin, Node};
 use super::search::{End, Spot};
@@ -286,22 +287,25 @@ impl Index {
     fn open_node(&self, block: Block, range: (u64, u64)) -> Result<Child> {
         let header = block.data_header();
         let (shape, span) = (header.shape.load(), header.span.load());
-        let (lines, window) = (shape & 0xffff_ffff, shape >> 32);
-        let all = slot_lines(block.bytes);
+        let (lines, window) = (shape & 0xffff_ffff, shape >> 32 & 0xffff);
+        let has_pieces = shape & HAS_PIECES != 0;
+        let all = slot_lines(block.bytes, has_pieces);
         let is_valid = header.mark.load() == DATA_MARK | block.bytes
             && (header.low.load(), header.high.load()) == range
             && range.0 & !KEY_BITS == range.1 & !KEY_BITS
             && (1..=all).contains(&window)
+            && shape >> 49 == 0
+            && (!has_pieces || self.has_pieces && block.bytes >= LEAST_WITH_PIECES)
             && lines == all - window + 1
             && span > 0
             && block.bytes <= super::layout::SMALLEST_BLOCK << 10;
         if !is_valid {
             return damaged(block.offset, "is no data node for its keys");
         }
-        let node = Node::new(block, 0);
-        if node.model.line(u64::MAX) >= lines {
-            return damaged(node.block.offset, "has a model that leads beyond it");
-        }
+        let offset = block.offset;
+        let Some(node) = Node::new(block, 0) else {
+            return damaged(offset, "has a model that leads beyond it");
+        };
         self.open_slots(&node, node.slots())?;
         for group in 0..node.groups.len() {
             self.open_buckets(&node, group)?;

@@ -11,7 +11,7 @@
 //! records are read one by one; other moves are finished first.
 
 use super::Index;
-use super::layout::{GROUP_LINES, LINE_SLOTS, bare, key_word, state, state_of};
+use super::layout::{GROUP_LINES, LINE_SLOTS, PIECES, bare, key_word, state, state_of};
 use super::node::{Kin, Mode, Move, Node, load_move};
 use super::recover::keys_of;
 use super::search::{End, Spot, closed_for_nothing, never_written};
@@ -114,7 +114,7 @@ impl Index {
         (first, last): (u64, u64),
         buffer: &mut ReadBuffer<()>,
     ) -> Result<Read> {
-        let (begin, end) = (node.model.line(first), node.model.line(last));
+        let (begin, end) = (node.predicted(first), node.predicted(last));
         let lines = node.lines_of_words(begin..end + u64::from(node.window));
         let predicted = (end - begin) as usize + 1;
         // All lines at once: the processor sees by itself only after a few of them that they follow each other.
@@ -270,7 +270,21 @@ fn stretch_of<const UP: bool>(node: &Node, (first, last): (u64, u64), wanted: us
     // At least as many keys as a line has, or a range would read a line many times. All keys outside of those that the model tells apart
     // belong to one line. In a damaged file the span may be the largest number, and a sum that began again at zero would make stretches of one key each.
     let per_line = (node.model.span / node.lines).saturating_add(1);
-    let keys = per_line.saturating_mul(lines);
+    let keys = match &node.pieces {
+        None => per_line.saturating_mul(lines),
+        Some(pieces) => {
+            let (line, key) = match UP {
+                true => (node.predicted(first) + lines, first.clamp(from, to)),
+                false => (
+                    node.predicted(last).saturating_sub(lines),
+                    last.clamp(from, to),
+                ),
+            };
+            let share = u128::from(pieces.share_before(line));
+            let there = from + ((u128::from(node.model.span) * share) >> 32) as u64;
+            there.abs_diff(key).max(per_line / PIECES as u64 + 1)
+        }
+    };
     if UP {
         let end = first.max(from).saturating_add(keys);
         (first, if end >= to { last } else { end.min(last) })

@@ -113,7 +113,7 @@ impl Index {
         key: u64,
         way: &mut Way,
     ) -> Result<Found<'a>> {
-        let first = node.model.line(key);
+        let first = node.predicted(key);
         for line in first..first + u64::from(node.window) {
             let slots = node.line(line);
             for slot in slots {
@@ -243,7 +243,7 @@ impl Index {
             }
         };
         let wanted = key_word(state::LIVE, key);
-        let first = node.model.line(key);
+        let first = node.predicted(key);
         for line in first..first + u64::from(node.window) {
             let slots = node.line(line);
             point();
@@ -300,7 +300,7 @@ impl Index {
         }
         for (key, node) in keys.zip(&nodes) {
             if let Some(node) = node {
-                prefetch(node.line(node.model.line(key)));
+                prefetch(node.line(node.predicted(key)));
             }
         }
         nodes
@@ -313,7 +313,7 @@ impl Index {
         let mut again = 0;
         for (at, (&key, node)) in keys.iter().zip(&nodes).enumerate() {
             point();
-            let line = node.map(|node| node.line(node.model.line(key)));
+            let line = node.map(|node| node.line(node.predicted(key)));
             let wanted = key_word(state::LIVE, key);
             let slot =
                 line.and_then(|line| line.iter().find(|slot| slot.first.load_acquire() == wanted));
