@@ -1,32 +1,24 @@
 //! New nodes, before anybody can reach them.
 
 use super::Index;
+use super::fit::Layout;
+use super::inner::{Inner, Side, range_of};
 use super::layout::{
     BUCKET_MARK, DATA_MARK, GROUP_LINES, HAS_PIECES, INNER_MARK, LEAST_ROOT_LOG_PARTS,
-    LEAST_WITH_PIECES, LINE, LINE_SLOTS, MOST_LOG_PARTS, NO_CHILD, NO_LINK, PIECES, SIZES, Slot,
-    bare, block_bytes, bucket_bytes, bucket_slots, first_slot_line, inner_bytes, key_word,
-    link_lines, slot_lines, state,
+    LEAST_WITH_PIECES, LINE, LINE_SLOTS, MOST_LOG_PARTS, NO_CHILD, NO_LINK, SIZES, Slot, bare,
+    block_bytes, bucket_bytes, bucket_slots, first_slot_line, inner_bytes, key_word, link_lines,
+    slot_lines, state,
 };
-use super::model::{Model, Pieces};
-use super::node::{Block, Bucket, Child, Inner, Node, Side, range_of};
+use super::node::{Block, Bucket, Child, Node};
+use super::plan::{Growth, Plan, Record, need_all_sizes};
 use crate::Result;
-use crate::engines::blocks::Surplus;
 use crate::pmem::Pm;
 use crate::pmem::geometry::{sized, sized_in_tests};
-use crate::pool::{EXTENT_BYTES, Offset};
+use crate::pool::Offset;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// A record.
-pub(super) type Record = (u64, u64);
-
-/// How many of the records of a node would not find room in their windows, in hundredths, before the node is divided.
-const MOST_OVERFLOW_PERCENT: usize = 2;
 
 /// Nodes of fewer records are not divided because their model fits badly.
 const LEAST_TO_DIVIDE: usize = sized_in_tests(128, 32);
-
-/// Extents of a map from which on data nodes have blocks of all sizes: each size that is in use may have an extent that is mostly free.
-const EXTENTS_FOR_ALL_SIZES: u64 = 4;
 
 /// Bytes of the largest data node of a map with fewer extents.
 const MOST_IN_SMALL_MAP: u64 = 32 << 10;
@@ -41,56 +33,6 @@ const OUTER_GROWTH: u64 = 16;
 
 /// Parts of the inner node that fills the smallest block, as a power of two.
 const LEAST_LOG_PARTS: u32 = sized(4, 1) as u32;
-
-/// Slots of a node of a map that grows, in percent of what its plan says.
-const LEAST_VARIED: u64 = 85;
-const MOST_VARIED: u64 = 121;
-
-/// How nodes are to be laid out.
-#[derive(Clone, Copy)]
-pub(super) struct Plan<'a> {
-    /// Slots per hundred records.
-    pub(super) expansion: u64,
-    /// Whether nodes have a little more or fewer slots, so that not all of them are full at the same time.
-    pub(super) varies: bool,
-    /// Lines of a window.
-    pub(super) window: u64,
-    /// Whether the records are stored; otherwise they only say how many keys lie where.
-    pub(super) stores: bool,
-    /// Where more keys are expected.
-    pub(super) growth: Growth,
-    pub(super) expansions: u32,
-    /// Where the node that is laid out lies among the children of its parent.
-    pub(super) side: Side,
-    /// Whether data nodes have blocks of all sizes.
-    pub(super) has_all_sizes: bool,
-    /// Blocks lie before those extents, in a compaction, and before this block.
-    pub(super) surplus: Option<(&'a Surplus, Offset)>,
-    /// Blocks lie on the heap, since the pool may not be written.
-    pub(super) on_heap: bool,
-}
-
-/// Where more keys are expected in a new node.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Growth {
-    /// Between those that it has.
-    Inside,
-    /// Above the last one.
-    Upwards,
-    /// Below the first one.
-    Downwards,
-}
-
-impl Plan<'_> {
-    /// Slots per hundred records of the node with this lowest key.
-    fn expansion_at(&self, low: u64) -> u64 {
-        let hash = low.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        match self.varies {
-            true => self.expansion * (LEAST_VARIED + hash % (MOST_VARIED - LEAST_VARIED)) / 100,
-            false => self.expansion,
-        }
-    }
-}
 
 /// Nodes that are built and not linked; dropping them frees them.
 pub(super) struct Built<'a> {
@@ -126,21 +68,6 @@ impl Drop for Built<'_> {
 }
 
 impl Index {
-    pub(super) fn plan(&self) -> Plan<'static> {
-        Plan {
-            expansion: self.options.expansion(),
-            varies: false,
-            window: self.options.window_lines(),
-            stores: false,
-            growth: Growth::Inside,
-            expansions: 0,
-            side: Side::Part,
-            has_all_sizes: self.blocks.extents() >= EXTENTS_FOR_ALL_SIZES,
-            surplus: None,
-            on_heap: false,
-        }
-    }
-
     /// Lays out the root of a new map, and returns the word for it.
     pub(super) fn build_empty_root(&self) -> Result<u64> {
         let mut built = self.nothing_built();
@@ -559,108 +486,10 @@ impl Index {
     }
 }
 
-/// What a record weighs where lines are shared out among the pieces of a model.
-const WEIGHT: u32 = 64;
-
 /// An inner node to be.
 #[derive(Clone, Copy)]
 struct Shape {
     base: u64,
     shift: u32,
     log_parts: u32,
-}
-
-/// A data node to be.
-struct Layout {
-    bytes: u64,
-    window: u64,
-    lines: u64,
-    model: Model,
-    pieces: Option<Pieces>,
-}
-
-impl Layout {
-    /// A node of so many bytes, whose model is one line.
-    fn new(bytes: u64, (low, high): (u64, u64), records: &[Record], plan: &Plan<'_>) -> Self {
-        let (mut first, mut last) = match records {
-            [] => (low, high),
-            _ => (records[0].0, records[records.len() - 1].0),
-        };
-        let span = (last - first).max(1);
-        match plan.growth {
-            Growth::Inside => {}
-            Growth::Upwards => last = last.saturating_add(span).min(high),
-            Growth::Downwards => first = first.saturating_sub(span).max(low),
-        }
-        let (lines, window) = lines_and_window(slot_lines(bytes, false), plan);
-        Self {
-            bytes,
-            window,
-            lines,
-            model: Model::new(first, last, lines),
-            pieces: None,
-        }
-    }
-
-    /// The node with a model of pieces, each as long as the records in it need.
-    fn with_pieces(&self, records: &[Record], plan: &Plan<'_>) -> Self {
-        let (lines, window) = lines_and_window(slot_lines(self.bytes, true), plan);
-        let (first, span) = (self.model.first, self.model.span);
-        let model = Model::new(first, first + span, PIECES as u64);
-        // Where no record is, one may come.
-        let usual = records.len() as u32 * WEIGHT / PIECES as u32;
-        let mut weights = [usual / 16 + 1; PIECES];
-        for record in records {
-            weights[model.line(record.0) as usize] += WEIGHT;
-        }
-        Self {
-            bytes: self.bytes,
-            window,
-            lines,
-            model,
-            pieces: Some(Pieces::new(&weights, lines as u16)),
-        }
-    }
-
-    fn line(&self, key: u64) -> u64 {
-        match &self.pieces {
-            None => self.model.line(key),
-            Some(pieces) => pieces.line(self.model.place(key)),
-        }
-    }
-
-    fn groups(&self) -> usize {
-        self.lines.div_ceil(GROUP_LINES) as usize
-    }
-
-    /// Whether nearly all of the records find room in their windows.
-    fn fits(&self, records: &[Record]) -> bool {
-        self.overflow(records) * 100 <= records.len() * MOST_OVERFLOW_PERCENT + 400
-    }
-
-    /// How many of the records find no room in their windows.
-    fn overflow(&self, records: &[Record]) -> usize {
-        let mut used = vec![0_u8; (self.lines + self.window) as usize];
-        let mut overflow = 0;
-        for &(key, _) in records {
-            let line = self.line(key) as usize;
-            let window = &mut used[line..line + self.window as usize];
-            match window.iter_mut().find(|used| **used < LINE_SLOTS as u8) {
-                Some(used) => *used += 1,
-                None => overflow += 1,
-            }
-        }
-        overflow
-    }
-}
-
-/// How many lines of a data node the model chooses from, and those of a window.
-fn lines_and_window(all: u64, plan: &Plan<'_>) -> (u64, u64) {
-    let window = plan.window.min(all / 2 + 1).max(1);
-    (all - window + 1, window)
-}
-
-/// Whether so many bytes of slots are enough for blocks of all sizes.
-pub(super) fn need_all_sizes(bytes: u64) -> bool {
-    bytes >= EXTENTS_FOR_ALL_SIZES * EXTENT_BYTES
 }

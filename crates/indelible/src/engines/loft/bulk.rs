@@ -1,8 +1,8 @@
 //! Bulk loads: everything is built aside, and the root is moved there.
 
 use super::Index;
-use super::build::Record;
 use super::node::{Child, Kin};
+use super::plan::Record;
 use crate::concurrency::epochs;
 use crate::{Error, Result};
 use std::sync::atomic::Ordering;

@@ -1,8 +1,9 @@
 //! Checks and facts.
 
 use super::Index;
+use super::inner::Inner;
 use super::layout::{KEY_BITS, LINE_SLOTS, Slot, bare, state, state_of};
-use super::node::{Child, Inner, Kin, Mode, Move, Node, load_move};
+use super::node::{Child, Kin, Mode, Move, Node, load_move};
 use super::search::{Found, Way};
 use crate::Result;
 use crate::concurrency::epochs;
@@ -150,7 +151,7 @@ impl Index {
         });
     }
 
-    fn records_below(&self, child: Child) -> Vec<super::build::Record> {
+    fn records_below(&self, child: Child) -> Vec<super::plan::Record> {
         // SAFETY: the caller is pinned, and has loaded the child since.
         match unsafe { child.kin() } {
             Kin::Node(node) => self.records_of(node),

@@ -2,9 +2,11 @@
 //! blocks in surplus extents are laid out anew nearer to the front.
 
 use super::Index;
-use super::build::{Built, Plan, Record, need_all_sizes};
+use super::build::Built;
+use super::inner::Inner;
 use super::layout::Slot;
-use super::node::{Child, Inner, Kin, Node, load_move};
+use super::node::{Child, Kin, Node, load_move};
+use super::plan::{Plan, Record, need_all_sizes};
 use super::recover::keys_of;
 use super::search::End;
 use crate::concurrency::epochs;
@@ -47,7 +49,7 @@ impl Index {
     }
 
     /// Waits until no thread copies records for a move that has ended: until then the nodes beneath its target are not replaced (see
-    /// [`Settling`](super::node::Settling)), and a compaction would leave them as they are. The caller is not pinned.
+    /// [`Settling`](super::inner::Settling)), and a compaction would leave them as they are. The caller is not pinned.
     fn wait_for_copies(&self) {
         epochs::synchronize();
     }

@@ -3,9 +3,9 @@
 //! The copies of a few slots share one fence. Until then each of them is [in flight](crate::engines::flight::Flight): who reads one makes it durable by itself, and so
 //! does who stores something behind it.
 
-use super::build::Record;
 use super::layout::{KEY_BITS, Slot, bare, key_word, state, state_of};
 use super::node::{Child, Move, Node};
+use super::plan::Record;
 use super::search::{End, Found, Way, never_written};
 use super::{Bug, Index, LOOKUPS};
 use crate::Result;

@@ -19,11 +19,11 @@
 //! An operation that meets a frozen or a closed slot at the end of its search goes on in the target ([I5](super)), at any time.
 //! A helper that loses its core delays nobody: its group is moved by another one, and every step can be done twice.
 
-use super::build::{Built, Growth, Plan, Record};
+use super::build::Built;
+use super::inner::Inner;
 use super::layout::{IS_INNER, NO_CHILD, NO_LINK};
-use super::node::{
-    Bucket, Child, Groups, Inner, Kin, Mode, Move, Node, Side, load_bucket, load_move,
-};
+use super::node::{Bucket, Child, Groups, Kin, Mode, Move, Node, load_bucket, load_move};
+use super::plan::{Plan, far_enough};
 use super::search::{Spot, Way, Where};
 use super::{Bug, Changes, Index};
 use crate::concurrency::epochs::{self, Stamp};
@@ -36,17 +36,6 @@ use crate::{Error, Result};
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
-
-/// Inserts into a node that went beyond half a window, or into buckets, before the node is replaced: one in so many slots, as many as the
-/// records it was made with that lie far, and some more.
-const SLOTS_PER_FAR: u32 = 32;
-const LEAST_FAR: u32 = sized_in_tests(8, 2) as u32;
-
-/// Slots per hundred records of a node whose keys ascend or descend: where keys have been, few come, and as many slots again are for those that will.
-const GROWING_EXPANSION: u64 = 260;
-
-/// Successors in a row that were made for inserts, up to which each has more slots per record than the one before.
-const MOST_EXPANSIONS: u32 = 3;
 
 /// Operations that pass a node which is moved, of which one moves a group. Few, so that a move whose thread has lost its core for long comes to
 /// its end, and more than one, since each of them finds caches that are cold.
@@ -232,28 +221,6 @@ fn for_each_inner(child: Child, visit: &dyn Fn(&Inner)) {
     }
 }
 
-/// Where most of the inserts went that this node has got, of which these are the records.
-fn growth_of(node: &Node, records: &[Record]) -> Growth {
-    let end = node.model.first.saturating_add(node.model.span);
-    let above = records.len() - records.partition_point(|record| record.0 <= end);
-    let below = records.partition_point(|record| record.0 < node.model.first);
-    let inserted = records.len().checked_sub(node.born as usize);
-    let is_most = |count: usize| {
-        let is_most_of = |inserted| count * 2 > inserted && count as u32 * 2 > far_enough(node);
-        count * 4 > records.len() || inserted.is_some_and(is_most_of)
-    };
-    match above >= below {
-        true if is_most(above) => Growth::Upwards,
-        false if is_most(below) => Growth::Downwards,
-        _ => Growth::Inside,
-    }
-}
-
-/// Inserts that go far before a node is replaced, where none of the records with which it was made lies far.
-fn far_enough(node: &Node) -> u32 {
-    LEAST_FAR + node.slot_count as u32 / SLOTS_PER_FAR
-}
-
 /// Replacing one data node.
 impl Index {
     /// Decides whether the node into which something was just inserted is to be replaced, and begins that.
@@ -344,24 +311,6 @@ impl Index {
             drop(unsafe { Box::from_raw(moved) });
         }
         done
-    }
-
-    /// The parameters for the successor of a node (section 3.4).
-    pub(super) fn plan_for(&self, node: &Node, side: Side, records: &[Record]) -> Plan<'static> {
-        let mut plan = self.plan();
-        plan.side = side;
-        let is_full = records.len() * 2 >= node.slot_count;
-        let expansions = if is_full { node.expansions + 1 } else { 0 };
-        plan.expansions = expansions.min(MOST_EXPANSIONS);
-        if is_full {
-            plan.expansion = plan.expansion.max(180);
-            plan.varies = plan.has_all_sizes;
-        }
-        plan.growth = growth_of(node, records);
-        if plan.growth != Growth::Inside {
-            plan.expansion = GROWING_EXPANSION;
-        }
-        plan
     }
 
     /// Moves one group of a node that is moved, and replaces the node if that was the last one.

@@ -1,9 +1,9 @@
 //! The records that a data node has.
 
 use super::Index;
-use super::build::Record;
 use super::layout::{Slot, state, state_of};
 use super::node::Node;
+use super::plan::Record;
 
 impl Index {
     /// The live and frozen records of a node, in order.

@@ -7,13 +7,14 @@
 //!
 //! A node has a bounded number of slots, so a touch takes a bounded time; opening the map reads none of them.
 
-use super::build::Record;
+use super::inner::Inner;
 use super::layout::{
     BUCKET_MARK, DATA_MARK, GROUP_LINES, HALTED, HAS_PIECES, INNER_MARK, IS_INNER, KEY_BITS,
     LEAST_WITH_PIECES, LINE, MOST_LOG_PARTS, NO_CHILD, NO_LINK, Slot, bare, inner_bytes,
     slot_lines, state, state_of,
 };
-use super::node::{Block, Bucket, Child, Inner, Kin, Node};
+use super::node::{Block, Bucket, Child, Kin, Node};
+use super::plan::Record;
 use super::search::{End, Spot};
 use super::{Bug, Index};
 use crate::concurrency::epochs;

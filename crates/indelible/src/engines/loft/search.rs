@@ -6,8 +6,9 @@
 //! threads that insert one key meet in one slot.
 
 use super::Index;
+use super::inner::Inner;
 use super::layout::{GROUP_LINES, KEY_BITS, LINE_SLOTS, Slot, bare, key_word, state, state_of};
-use super::node::{Bucket, Child, Inner, Kin, Mode, Node, load_bucket, load_move};
+use super::node::{Bucket, Child, Kin, Mode, Node, load_bucket, load_move};
 use crate::concurrency::epochs;
 use crate::engines::Lookup;
 use crate::kernels::prefetch;

@@ -15,9 +15,11 @@
 //! 5 on a key's slot in the node says nothing any more: the target has got all records, and what has been removed there since is forgotten when the
 //! target is moved in its turn.
 
-use super::build::{Built, Plan, Record};
+use super::build::Built;
+use super::inner::{Inner, Side};
 use super::layout::{HALTED, NO_LINK, Slot};
-use super::node::{Inner, Mode, Move, Node, Side, load_move};
+use super::node::{Mode, Move, Node, load_move};
+use super::plan::{Plan, Record};
 use super::records::sort;
 use super::{Bug, Index};
 use crate::pmem::geometry::sized_in_tests;
