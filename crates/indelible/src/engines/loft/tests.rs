@@ -1,7 +1,7 @@
 //! What the tests that all engines share do not reach.
 
 use super::LoftOptions;
-use crate::{Kind, Map, MapOptions, Pool};
+use crate::{FactValue, Kind, Map, MapOptions, Pool};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -51,6 +51,43 @@ fn copies_of_an_open_pool_have_all_records() {
     }
     assert_holds(&map, &model);
 }
+
+/// Keys that ascend, or descend, and that no line fits, once made a chain of inner nodes, each above or below all parts of the one before: 500 of
+/// them with 300,000 records.
+#[test]
+fn keys_that_ascend_unevenly_make_no_long_way() {
+    let mut key = 1 << 40;
+    let ascending: Vec<u64> = (0..30_000)
+        .map(|i| {
+            key += 1 + (1_u64 << (mix(i / 20) % 28)) + mix(i) % 8;
+            key
+        })
+        .collect();
+    let descending: Vec<u64> = ascending.iter().rev().copied().collect();
+    for keys in [ascending, descending] {
+        let pool = Pool::in_memory().unwrap();
+        let map = pool.map_with::<u64, u64>("m", Kind::Loft).unwrap();
+        let mut model = BTreeMap::new();
+        for (i, &key) in (0..).zip(&keys) {
+            assert_eq!(map.insert(key, i).unwrap(), model.insert(key, i));
+        }
+        assert_holds(&map, &model);
+        let stat = map.stat().unwrap();
+        let levels = stat
+            .facts
+            .iter()
+            .find(|fact| fact.name == "levels")
+            .unwrap();
+        println!("{levels:?}");
+        assert!(
+            matches!(levels.value, FactValue::Whole(..=MOST_LEVELS)),
+            "{levels:?}"
+        );
+    }
+}
+
+/// Levels of a map whose keys are spread over 2^40: four bits for each, twice.
+const MOST_LEVELS: u64 = 24;
 
 /// Orders and sets of keys that hurt learned indexes.
 #[test]
