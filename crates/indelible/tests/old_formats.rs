@@ -6,7 +6,7 @@
 //! kind LOFT as versions 1 to 3 of that kind's format had it.
 
 use flate2::read::GzDecoder;
-use indelible::{Error, Map, MapOptions, Pool, PoolOptions};
+use indelible::{Error, Kind, LoftOptions, Map, MapOptions, Pool, PoolOptions};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -144,7 +144,11 @@ fn old_maps_of_loft_open_and_stay_usable() {
         for _ in 0..2 {
             let pool = PoolOptions::new().boot_identity(BOOT).open(&path).unwrap();
             assert_records(&pool, "loft");
-            let map: Map<u64, u64> = pool.open_map("loft").unwrap();
+            // What a program asks for that leaves all options at their defaults is what it has got then.
+            let map: Map<u64, u64> = pool.map_with("loft", Kind::Loft).unwrap();
+            let others = LoftOptions::default().max_data_bytes(16 << 10);
+            let refused = pool.map_with::<u64, u64>("loft", others);
+            assert!(matches!(refused, Err(Error::OtherOptions { .. })));
             // So many that nodes are laid out anew, and move.
             for i in 1_500..40_000 {
                 assert_eq!(map.insert(spread(i), i).unwrap(), None);

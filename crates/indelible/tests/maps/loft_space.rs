@@ -2,7 +2,7 @@
 
 use crate::costs::{average, cost, mix, new_map};
 use indelible::pmem::count::{self, Counts};
-use indelible::{Kind, Pool};
+use indelible::{Kind, LoftOptions, Pool};
 
 /// With sizes of nodes that are twice apart, all nodes of uniform keys are replaced at about the same time, and the file holds the old and the new ones: 54
 /// bytes per record were measured.
@@ -24,24 +24,37 @@ fn a_map_that_has_grown_takes_little_space() {
     assert_eq!(map.len().unwrap(), RECORDS);
 }
 
+/// Of each hundred thousand inserts into a map of 600,000 records, which are flushed once each: the lines streamed into new nodes per insert.
+fn streamed_while_growing(options: LoftOptions) -> [f64; 6] {
+    let map = new_map(options);
+    (0..600_000).for_each(|i| assert_eq!(map.insert(mix(i), i).unwrap(), None));
+    std::array::from_fn(|part| {
+        let begin = 600_000 + part as u64 * 100_000;
+        let mut sum = Counts::default();
+        for i in begin..begin + 100_000 {
+            sum += cost(|| map.insert(mix(i), i).unwrap());
+        }
+        let (lines, fences) = average(sum, 100_000);
+        assert!((1.0..1.1).contains(&lines), "{lines} lines per insert");
+        assert!((1.0..1.15).contains(&fences), "{fences} fences per insert");
+        sum.lines_streamed as f64 / 100_000.0
+    })
+}
+
 /// A record is flushed when it is inserted, and never again: a new node is streamed with its records.
 #[test]
 fn inserts_of_a_map_that_grows_flush_a_line_and_stream_evenly() {
     if !count::enabled() {
         return;
     }
-    let map = new_map(Kind::Loft);
-    (0..600_000).for_each(|i| assert_eq!(map.insert(mix(i), i).unwrap(), None));
-    for part in 6..12_u64 {
-        let mut sum = Counts::default();
-        for i in part * 100_000..(part + 1) * 100_000 {
-            sum += cost(|| map.insert(mix(i), i).unwrap());
-        }
-        let (lines, fences) = average(sum, 100_000);
-        assert!((1.0..1.1).contains(&lines), "{lines} lines per insert");
-        assert!((1.0..1.15).contains(&fences), "{fences} fences per insert");
-        // With sizes of nodes that are twice apart, all nodes would be replaced in one of the parts.
-        let streamed = sum.lines_streamed as f64 / 100_000.0;
+    // With sizes of nodes that are twice apart, all nodes would be replaced in one of the parts.
+    for streamed in streamed_while_growing(LoftOptions::default().max_data_bytes(32 << 10)) {
         assert!((0.6..1.8).contains(&streamed), "{streamed} lines streamed");
     }
+    // Of larger nodes there are 128 here, half of which are divided in the last part; if all were replaced in one, 5 lines would be streamed there.
+    let streamed = streamed_while_growing(LoftOptions::default());
+    println!("{streamed:?}");
+    let all: f64 = streamed.iter().sum();
+    assert!(all < 6.6, "{streamed:?}");
+    assert!(streamed.iter().all(|&lines| lines < 3.0), "{streamed:?}");
 }

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "no test needs all of it")]
 
 use indelible::pmem::count::{self, Counts};
-use indelible::{Kind, Map, Pool};
+use indelible::{Kind, Map, MapOptions, Pool};
 
 pub fn mix(mut x: u64) -> u64 {
     x = (x ^ x >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
@@ -31,8 +31,8 @@ pub fn average(sum: Counts, count: u64) -> (f64, f64) {
 }
 
 /// A map in memory.
-pub fn new_map(kind: Kind) -> Map<u64, u64> {
-    Pool::in_memory().unwrap().map_with("m", kind).unwrap()
+pub fn new_map(options: impl Into<MapOptions>) -> Map<u64, u64> {
+    Pool::in_memory().unwrap().map_with("m", options).unwrap()
 }
 
 /// A map of 200,000 records, bulk loaded.
