@@ -53,7 +53,6 @@ fn inserts_of_a_map_that_grows_flush_a_line_and_stream_evenly() {
     }
     // Of larger nodes there are 128 here, half of which are divided in the last part; if all were replaced in one, 5 lines would be streamed there.
     let streamed = streamed_while_growing(LoftOptions::default());
-    println!("{streamed:?}");
     let all: f64 = streamed.iter().sum();
     assert!(all < 6.6, "{streamed:?}");
     assert!(streamed.iter().all(|&lines| lines < 3.0), "{streamed:?}");

@@ -6,8 +6,8 @@ use super::inner::{Inner, Side, range_of};
 use super::layout::{
     BUCKET_MARK, DATA_MARK, GROUP_LINES, HAS_PIECES, INNER_MARK, LEAST_ROOT_LOG_PARTS,
     LEAST_WITH_PIECES, LINE, LINE_SLOTS, MOST_LOG_PARTS, NO_CHILD, NO_LINK, SIZES, Slot, bare,
-    block_bytes, bucket_bytes, bucket_slots, first_slot_line, inner_bytes, key_word, link_lines,
-    slot_lines, state,
+    block_bytes, bucket_bytes, bucket_slots, first_slot_line, inner_bytes, key_word, slot_lines,
+    state,
 };
 use super::node::{Block, Bucket, Child, Node};
 use super::plan::{Growth, Plan, Record, need_all_sizes};
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Nodes of fewer records are not divided because their model fits badly.
 const LEAST_TO_DIVIDE: usize = sized_in_tests(128, 32);
 
-/// Bytes of the largest data node of a map with fewer extents.
+/// Bytes of the largest data node of a map that is too small for blocks of all sizes.
 const MOST_IN_SMALL_MAP: u64 = 32 << 10;
 
 /// Records of which one part more is made where a range is divided because one line fits badly, as far as the smallest block has room for
@@ -202,10 +202,11 @@ impl Index {
         // Where keys ascend, most of them lie above all pieces soon: smaller nodes are replaced sooner.
         let can_have_pieces =
             self.has_pieces && bytes >= LEAST_WITH_PIECES && plan.growth == Growth::Inside;
-        let of_pieces = can_have_pieces.then(|| one_line.with_pieces(records, plan));
-        match of_pieces {
-            Some(layout) if layout.fits(records) || records.len() < LEAST_TO_DIVIDE => Some(layout),
-            _ => (records.len() < LEAST_TO_DIVIDE).then_some(one_line),
+        let stays = records.len() < LEAST_TO_DIVIDE;
+        match can_have_pieces {
+            true => Some(one_line.with_pieces(records, plan))
+                .filter(|layout| stays || layout.fits(records)),
+            false => stays.then_some(one_line),
         }
     }
 
@@ -321,11 +322,7 @@ impl Index {
         layout: Layout,
     ) -> Result<(Child, u64)> {
         let block = self.new_block(built, layout.bytes, plan)?;
-        let has_pieces = if layout.pieces.is_some() {
-            HAS_PIECES
-        } else {
-            0
-        };
+        let has_pieces = u64::from(layout.pieces.is_some()) * HAS_PIECES;
         let shape = layout.lines | layout.window << 32 | has_pieces;
         let model = layout.model;
         let mut image = vec![
@@ -339,16 +336,13 @@ impl Index {
             NO_LINK,
         ];
         let links_at = image.len();
-        image.resize(
-            (LINE * (1 + link_lines(layout.bytes))) as usize / 8,
-            NO_LINK,
-        );
+        let words_before = |pieces| (LINE * first_slot_line(layout.bytes, pieces)) as usize / 8;
+        image.resize(words_before(false), NO_LINK);
         if let Some(pieces) = &layout.pieces {
             image.extend(pieces.words());
-            let slots_at = LINE * first_slot_line(layout.bytes, true) / 8;
-            image.resize(slots_at as usize, NO_LINK);
         }
-        let slots_at = image.len();
+        let slots_at = words_before(layout.pieces.is_some());
+        image.resize(slots_at, NO_LINK);
         while image.len() < layout.bytes as usize / 8 {
             image.extend([bare(state::EMPTY), 0]);
         }

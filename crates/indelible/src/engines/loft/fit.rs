@@ -1,7 +1,7 @@
 //! How the records of a data node would lie in a block, before the node is built.
 
 use super::layout::{GROUP_LINES, LINE_SLOTS, PIECES, slot_lines};
-use super::model::{Model, Pieces};
+use super::model::{Model, Pieces, line_of};
 use super::plan::{Growth, Plan, Record};
 
 /// How many of the records of a node would not find room in their windows, in hundredths, before the node is divided.
@@ -69,10 +69,7 @@ impl Layout {
     }
 
     pub(super) fn line(&self, key: u64) -> u64 {
-        match &self.pieces {
-            None => self.model.line(key),
-            Some(pieces) => pieces.line(self.model.place(key)),
-        }
+        line_of(key, &self.model, self.pieces.as_ref())
     }
 
     pub(super) fn groups(&self) -> usize {

@@ -6,7 +6,7 @@
 //!
 //! data node    line 0  | mark | low | high | first | span | multiplier | shape | moved to |
 //!              then    bucket words, a multiple of 8: one for each group of lines
-//!              then    if the shape says so, the first lines of the pieces of the model: 64 times two bytes, each 1 more than the line
+//!              then    if the shape says so, the first lines of the pieces of the model: 128 times two bytes, each 1 more than the line
 //!              then    lines of four slots
 //!
 //! bucket       | mark | next bucket | slots, to the end of the block |
@@ -157,13 +157,15 @@ const _: () = {
     assert!(size_of::<DataHeader>() == LINE as usize);
     assert!(size_of::<BucketHeader>() == size_of::<Slot>());
     assert!(SIZES[SIZES.len() - 1] == sized(1 << 20, 4 << 10) as u32);
+    // The first lines of four pieces are a word.
+    assert!(PIECES.is_multiple_of(4));
     assert!(std::mem::offset_of!(InnerHeader, moved_to) == 32);
     assert!(std::mem::offset_of!(DataHeader, low) == 8);
     assert!(std::mem::offset_of!(DataHeader, moved_to) == 56);
 };
 
 /// Lines of a data node that hold bucket words.
-pub(super) const fn link_lines(block_bytes: u64) -> u64 {
+const fn link_lines(block_bytes: u64) -> u64 {
     (block_bytes / LINE).div_ceil(GROUP_LINES * 8)
 }
 

@@ -4,7 +4,7 @@
 //!
 //! Inner nodes divide a range of keys into equal parts, a power of two of them, and have two children more for what lies outside the parts.
 //! So a step down is a subtraction and a shift. The root divides the domain into at least eight parts. A data node has lines of four slots
-//! and a linear model, which predicts a key's line. A record lies in the first slot of its key's *sequence* that was empty when the record
+//! and a model of one line or of pieces, which predicts a key's line. A record lies in the first slot of its key's *sequence* that was empty when the record
 //! came ([`search`]). No record ever moves within its node. [`layout`] has the drawings.
 //!
 //! # Slots

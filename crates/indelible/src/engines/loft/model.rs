@@ -45,10 +45,19 @@ impl Model {
 
     /// The line with its fraction; in a model of pieces, the piece and how far into it the key lies.
     #[inline(always)]
-    pub(super) fn place(&self, key: u64) -> u64 {
+    fn place(&self, key: u64) -> u64 {
         let distance = key.saturating_sub(self.first).min(self.span) << (self.shift & 63);
         let place = u128::from(distance) * u128::from(self.multiplier);
         (place >> (64 + FRACTION - PLACE_FRACTION)) as u64
+    }
+}
+
+/// The line of a key in a model that has pieces, or is one line.
+#[inline(always)]
+pub(super) fn line_of(key: u64, model: &Model, pieces: Option<&Pieces>) -> u64 {
+    match pieces {
+        None => model.line(key),
+        Some(pieces) => pieces.line(model.place(key)),
     }
 }
 
@@ -98,7 +107,7 @@ impl Pieces {
 
     /// The line of a [place](Model::place).
     #[inline(always)]
-    pub(super) fn line(&self, place: u64) -> u64 {
+    fn line(&self, place: u64) -> u64 {
         let piece = (place >> PLACE_FRACTION) as usize;
         let (start, end) = (u64::from(self.0[piece]), u64::from(self.0[piece + 1]));
         let fraction = place & ((1 << PLACE_FRACTION) - 1);

@@ -6,9 +6,9 @@
 use super::inner::{Inner, Side};
 use super::layout::{
     BucketHeader, DataHeader, GROUP_LINES, HAS_PIECES, InnerHeader, LINE, LINE_SLOTS, NO_CHILD,
-    PIECES, Slot, bucket_slots, first_slot_line, link_lines, slot_lines,
+    PIECES, Slot, bucket_slots, first_slot_line, slot_lines,
 };
-use super::model::{Model, Pieces};
+use super::model::{Model, Pieces, line_of};
 use crate::kernels::KeyLine;
 use crate::pmem::Cell;
 use crate::pool::Offset;
@@ -191,14 +191,15 @@ impl Node {
         let has_pieces = shape & HAS_PIECES != 0;
         let at = LINE * first_slot_line(block.bytes, has_pieces);
         let slot_count = slot_lines(block.bytes, has_pieces) as usize * LINE_SLOTS;
-        let pieces_at = (1 + link_lines(block.bytes)) * LINE;
-        let cells = has_pieces.then(|| block.part::<Cell>(pieces_at, PIECES as u64 / 4));
-        let pieces = match cells {
-            Some(cells) => Some(Box::new(Pieces::load(cells, lines)?)),
-            None => None,
+        let (pieces, places) = match has_pieces {
+            true => {
+                let pieces_at = LINE * first_slot_line(block.bytes, false);
+                let cells = block.part::<Cell>(pieces_at, PIECES as u64 / 4);
+                (Some(Box::new(Pieces::load(cells, lines)?)), PIECES as u64)
+            }
+            false => (None, lines),
         };
         let model = Model::from_parts(first, span, header.multiplier.load());
-        let places = if has_pieces { PIECES as u64 } else { lines };
         if model.line(u64::MAX) >= places {
             return None;
         }
@@ -229,10 +230,7 @@ impl Node {
     /// The line in which a key is predicted.
     #[inline(always)]
     pub(super) fn predicted(&self, key: u64) -> u64 {
-        match &self.pieces {
-            None => self.model.line(key),
-            Some(pieces) => pieces.line(self.model.place(key)),
-        }
+        line_of(key, &self.model, self.pieces.as_deref())
     }
 
     /// A line of slots. The model and the window lead to lines of the node alone, since `lines + window` is one more than it has.

@@ -186,7 +186,7 @@ fn ranges_beside_inserts_see_values_with_their_keys() {
 /// Slots of a node whose move has failed stay frozen when the pool is closed. The next open undoes that, and until then nobody misses a record.
 #[test]
 fn a_node_whose_move_has_failed_is_as_before_after_an_open() {
-    use super::layout::{DATA_MARK, HALTED, LINE, STATE_SHIFT, bare, link_lines, state};
+    use super::layout::{DATA_MARK, HALTED, LINE, STATE_SHIFT, bare, first_slot_line, state};
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.pool");
     let pool = Pool::create(&path).unwrap();
@@ -207,7 +207,7 @@ fn a_node_whose_move_has_failed_is_as_before_after_an_open() {
             continue;
         }
         bytes[at + 56..at + 64].copy_from_slice(&HALTED.to_le_bytes());
-        let slots = at + (LINE * (1 + link_lines(block))) as usize;
+        let slots = at + (LINE * first_slot_line(block, false)) as usize;
         // Every other slot, as if whoever moved it had stopped there.
         for slot in (slots..at + block as usize).step_by(32) {
             let old = word(&bytes, slot);
