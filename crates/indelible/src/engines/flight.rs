@@ -9,6 +9,7 @@
 
 use crate::concurrency::locks::{Version, VersionLock, WriteGuard};
 use crate::concurrency::sync::atomic::{AtomicU32, Ordering};
+use crate::engines::boxed_array;
 use crate::pmem::geometry::sized;
 use crate::pmem::schedule::point;
 use crate::pmem::{Medium, Pm};
@@ -17,14 +18,18 @@ use std::ops::Range;
 /// Places of the table, a power of two: 32 KiB. Lines that share a place cost a flush now and then.
 const PLACES: usize = sized(8192, 64);
 
+/// Places of the table of turns, a power of two: 8 KiB, so that readers find it in the nearest cache. Lines that share a place make two writers wait for each
+/// other now and then.
+const TURNS: usize = sized(1024, 64);
+
 /// What there is to do before a store is durable.
 enum Way {
     /// Nothing.
     Nothing,
     /// Flush and fence.
-    Flush(Box<[AtomicU32]>),
+    Flush(Box<[AtomicU32; PLACES]>),
     /// Append to the log in turn.
-    Turns(Box<[VersionLock]>),
+    Turns(Box<[VersionLock; TURNS]>),
 }
 
 pub(in crate::engines) struct Flight {
@@ -65,8 +70,8 @@ impl Flight {
     pub(in crate::engines) fn new(pm: Pm, base: *const u8, settling: Settling) -> Self {
         let way = match pm.medium() {
             Medium::Dram | Medium::Process | Medium::PmemEadr => Way::Nothing,
-            Medium::Pmem => Way::Flush((0..PLACES).map(|_| AtomicU32::new(0)).collect()),
-            Medium::Disk => Way::Turns((0..PLACES).map(|_| VersionLock::default()).collect()),
+            Medium::Pmem => Way::Flush(boxed_array(|| AtomicU32::new(0))),
+            Medium::Disk => Way::Turns(boxed_array(VersionLock::default)),
         };
         Self {
             way,
@@ -76,11 +81,11 @@ impl Flight {
         }
     }
 
-    /// The place of the cache line in which a value of the pool lies.
+    /// The place in a table of the cache line in which a value of the pool lies.
     #[inline(always)]
-    fn place_of<T>(&self, value: &T) -> usize {
+    fn of<'t, T, P, const PLACES: usize>(&self, table: &'t [P; PLACES], value: &T) -> &'t P {
         let line = (std::ptr::from_ref(value) as usize).wrapping_sub(self.base) >> 6;
-        (line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % PLACES
+        &table[(line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % PLACES]
     }
 
     /// Whether the words of a pair may reach memory one without the other.
@@ -102,12 +107,12 @@ impl Flight {
             Way::Nothing => Ticket::Nothing,
             Way::Flush(counts) => {
                 point();
-                let count = &counts[self.place_of(value)];
+                let count = self.of(counts, value);
                 count.fetch_add(1, Ordering::SeqCst);
                 Ticket::Flush(count)
             }
             Way::Turns(locks) => Ticket::Turn {
-                _guard: locks[self.place_of(value)].lock(),
+                _guard: self.of(locks, value).lock(),
             },
         }
     }
@@ -137,12 +142,12 @@ impl Flight {
             Way::Nothing => {}
             Way::Flush(counts) => {
                 point();
-                if counts[self.place_of(value)].load(Ordering::Acquire) != 0 {
+                if self.of(counts, value).load(Ordering::Acquire) != 0 {
                     self.settle_flushing(value);
                 }
             }
             Way::Turns(locks) => {
-                let _: Version = locks[self.place_of(value)].read();
+                let _: Version = self.of(locks, value).read();
             }
         }
     }
@@ -166,8 +171,8 @@ impl Flight {
     pub(in crate::engines) fn bytes(&self) -> u64 {
         match &self.way {
             Way::Nothing => 0,
-            Way::Flush(counts) => size_of_val(&**counts) as u64,
-            Way::Turns(locks) => size_of_val(&**locks) as u64,
+            Way::Flush(counts) => size_of_val(counts.as_ref()) as u64,
+            Way::Turns(locks) => size_of_val(locks.as_ref()) as u64,
         }
     }
 }

@@ -278,6 +278,15 @@ pub(crate) trait Ordered: Engine {
     ) -> Result<()>;
 }
 
+/// An array on the heap, of what `one` makes.
+fn boxed_array<T, const COUNT: usize>(one: impl Fn() -> T) -> Box<[T; COUNT]> {
+    let all: Box<[T]> = std::iter::repeat_with(one).take(COUNT).collect();
+    let Ok(all) = all.try_into() else {
+        unreachable!("it has been made of as many");
+    };
+    all
+}
+
 #[cfg(all(test, not(loom)))]
 #[path = "../../tests/shared/image.rs"]
 mod image;

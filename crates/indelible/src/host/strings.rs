@@ -20,21 +20,31 @@ impl<E: Strings> Host<E> {
     /// Waits until what was read of a key is durable, if the pool promises that.
     fn after_reading_string(&self, key: &[u8]) -> Result<()> {
         match &self.shared.gate {
-            None => Ok(()),
-            Some(gate) => gate.after_reading(&[place_of(key)]),
+            Some(gate) if !gate.is_open() => gate.after_reading(&[place_of(key)]),
+            _ => Ok(()),
         }
     }
 
     pub(crate) fn get_string(&self, key: &[u8], use_value: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        if self.shared.gate.is_none() {
+        let Some(gate) = &self.shared.gate else {
             return self.shared.engine.get_with(key, use_value);
-        }
+        };
         // Nobody may see a value that can still be lost, so it is copied first.
-        let mut copy = Vec::new();
-        let is_there = (self.shared.engine).get_with(key, &mut |value| copy = value.to_vec())?;
+        let (mut is_used, mut copy) = (false, None);
+        let is_there = (self.shared.engine).get_with(key, &mut |value| {
+            if gate.is_open_for_what_comes() {
+                use_value(value);
+                is_used = true;
+            } else {
+                copy = Some(value.to_vec());
+            }
+        })?;
+        if is_used {
+            return Ok(true);
+        }
         self.after_reading_string(key)?;
-        if is_there {
-            use_value(&copy);
+        if let Some(value) = copy {
+            use_value(&value);
         }
         Ok(is_there)
     }
@@ -51,10 +61,16 @@ impl<E: Strings> Host<E> {
         // Nobody may see values that can still be lost, so they are copied first.
         let mut copies = Vec::new();
         (self.shared.engine).get_many(keys, &mut |number, value| {
-            copies.push((number, value.to_vec()));
+            if gate.is_open_for_what_comes() {
+                use_value(number, value);
+            } else {
+                copies.push((number, value.to_vec()));
+            }
         })?;
-        let places: Vec<u64> = keys.iter().map(|key| place_of(key)).collect();
-        gate.after_reading(&places)?;
+        if !gate.is_open() {
+            let places: Vec<u64> = keys.iter().map(|key| place_of(key)).collect();
+            gate.after_reading(&places)?;
+        }
         for (number, value) in &copies {
             use_value(*number, value);
         }

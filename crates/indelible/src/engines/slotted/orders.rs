@@ -36,6 +36,7 @@ use super::layout::SLOTS;
 use super::ranked::Ranked;
 use super::{Bug, Tree};
 use crate::concurrency::locks::{Version, VersionLock};
+use crate::engines::boxed_array;
 use crate::kernels::prefetch;
 use crate::pmem::geometry::sized;
 use crate::pmem::planted::planted;
@@ -146,14 +147,6 @@ pub(super) struct Orders {
     dropped: AtomicU64,
 }
 
-fn boxed<T, const COUNT: usize>(one: impl Fn() -> T) -> Box<[T; COUNT]> {
-    let all: Box<[T]> = std::iter::repeat_with(one).take(COUNT).collect();
-    let Ok(all) = all.try_into() else {
-        unreachable!("it has been made of as many");
-    };
-    all
-}
-
 impl Orders {
     pub(super) fn new(leaf_bytes: usize) -> Self {
         Self {
@@ -211,17 +204,17 @@ impl Orders {
         let count = |bytes: usize| self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         let nodes = self.nodes.get_or_init(|| {
             count(size_of::<[OnceLock<Box<Node>>; NODE]>());
-            boxed(OnceLock::new)
+            boxed_array(OnceLock::new)
         });
         // Leaves so far behind in the pool have no orders.
         if let Some(node) = nodes.get(node) {
             let node = node.get_or_init(|| {
                 count(size_of::<Node>());
-                boxed(OnceLock::new)
+                boxed_array(OnceLock::new)
             });
             node[page].get_or_init(|| {
                 count(size_of::<Page>());
-                boxed(|| AtomicU64::new(0))
+                boxed_array(|| AtomicU64::new(0))
             });
         }
     }

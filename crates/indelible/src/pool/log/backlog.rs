@@ -20,6 +20,7 @@ use super::apply::{Applier, SUPERBLOCK_WORDS, patch};
 use super::device::{DataFile, LogDevice};
 use super::footer::{self, EXTENT_WORDS, Footer, Index};
 use super::held::Held;
+use super::progress::Progress;
 use super::record::{self, HEADER_WORDS, Identity, Record, SEGMENT_BYTES, SEGMENT_WORDS};
 use super::recover::{Last, Part, Recovered, Sessions};
 use crate::concurrency::parallel::in_parallel;
@@ -31,7 +32,7 @@ use crate::{Error, Result};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Threads that read the log at most. Each has several segments to read, and more would wait for the memory.
 const READERS: usize = 8;
@@ -68,6 +69,8 @@ pub(crate) struct Backlog {
     held: Held,
     /// A record that is not whole was to be put into the image.
     damage: OnceLock<String>,
+    /// That of the session that continues this one.
+    progress: Arc<Progress>,
 }
 
 /// A segment that is to be read.
@@ -118,6 +121,7 @@ impl Backlog {
             doubtful: Mutex::default(),
             held: Held::here(),
             damage: OnceLock::new(),
+            progress: Arc::default(),
         };
         let wanted = sessions.parts.iter().flat_map(|part| {
             part.segments.iter().map(|(&ordinal, &slot)| Wanted {
@@ -323,9 +327,14 @@ impl Backlog {
             if let Err(error) = self.words_of(begin / EXTENT_BYTES, put) {
                 tracing::error!(%error, "the log is damaged");
                 let _ = self.damage.set(error.to_string());
+                self.progress.note_damage();
             }
         }
         Ok(())
+    }
+
+    pub(super) fn progress(&self) -> &Arc<Progress> {
+        &self.progress
     }
 
     /// An error if a part of the image may be wrong, since the log is damaged. Whoever has read something asks afterwards.

@@ -13,6 +13,7 @@
 //! the pool takes no writes, as after any failure of its log.
 
 use super::held::Held;
+use super::progress::Progress;
 use super::{Backlog, Bug, Log};
 use crate::concurrency::sync::lock;
 use crate::pmem::journal::{Sink, Word};
@@ -86,6 +87,14 @@ impl Beginning {
             let waited = self.changed.wait(state);
             state = waited.unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// How far the log is. The session has begun, or continues a backlog.
+    pub(super) fn progress(&self) -> &Arc<Progress> {
+        let of_backlog = self.backlog.as_ref().map(|backlog| backlog.progress());
+        of_backlog
+            .or_else(|| self.log().map(|log| &log.progress))
+            .expect("invariant: a session that begins late continues a backlog")
     }
 
     /// Sleeps until somebody waits for the log, but not longer than this, unless the work is held up.

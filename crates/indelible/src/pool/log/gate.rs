@@ -15,6 +15,7 @@
 //!
 //! With [`Durability::Interval`](crate::Durability::Interval) nobody waits; a write only learns whether the log has failed.
 
+use super::progress::Progress;
 use super::{Backlog, Beginning, Bug, Log};
 use crate::pmem::planted::planted;
 use crate::pmem::{journal, schedule, trace};
@@ -56,6 +57,10 @@ impl Place {
 
 /// The gate of one pool.
 pub(crate) struct Gate {
+    /// How far the log is. For the crash checker, which knows by itself, nothing is durable here.
+    progress: Arc<Progress>,
+    /// Whether readers wait for what they have read to be durable.
+    holds_readers: bool,
     waiting: Waiting,
     places: Box<[Place]>,
     /// The place of all keys at once, for writes that do not say which keys they change.
@@ -85,16 +90,21 @@ impl Gate {
         } else {
             Waiting::Later(Arc::clone(log))
         };
-        Self::with(waiting, backlog)
+        Self::with(Arc::clone(log.progress()), waiting, backlog)
     }
 
     /// A gate for a pool in the memory of the crash checker.
     pub(crate) fn model() -> Self {
-        Self::with(Waiting::Model(AtomicU64::new(trace::appended())), None)
+        let progress = Arc::<Progress>::default();
+        progress.append(u64::MAX);
+        let waiting = Waiting::Model(AtomicU64::new(trace::appended()));
+        Self::with(progress, waiting, None)
     }
 
-    fn with(waiting: Waiting, backlog: Option<Arc<Backlog>>) -> Self {
+    fn with(progress: Arc<Progress>, waiting: Waiting, backlog: Option<Arc<Backlog>>) -> Self {
         Self {
+            progress,
+            holds_readers: !matches!(waiting, Waiting::Later(_)),
             waiting,
             places: (0..PLACES).map(|_| Place::default()).collect(),
             all: Place::default(),
@@ -117,14 +127,14 @@ impl Gate {
 
     fn durable(&self) -> u64 {
         match &self.waiting {
-            Waiting::Strict(log) | Waiting::Later(log) => log.log().map_or(0, |it| it.durable()),
+            Waiting::Strict(_) | Waiting::Later(_) => self.progress.durable(),
             Waiting::Model(durable) => durable.load(Ordering::Relaxed),
         }
     }
 
     fn appended(&self) -> u64 {
         match &self.waiting {
-            Waiting::Strict(log) | Waiting::Later(log) => log.log().map_or(0, |it| it.appended()),
+            Waiting::Strict(_) | Waiting::Later(_) => self.progress.appended(),
             Waiting::Model(_) => trace::appended(),
         }
     }
@@ -166,10 +176,42 @@ impl Gate {
         }
     }
 
+    /// Whether a reader may return whatever it has read: nearly always so where nobody writes, and cheaper to ask than whether a key is settled. The record of
+    /// a write has been appended before anybody can read what it has written, so if all that has been appended is durable, all that was read is.
+    #[inline(always)]
+    pub(crate) fn is_open(&self) -> bool {
+        let is_durable = !self.holds_readers | self.progress.is_all_durable();
+        is_durable & !self.progress.is_damaged()
+    }
+
+    /// [`is_open`](Self::is_open) as the crash checker knows it.
+    fn is_open_in_model(&self) -> bool {
+        match &self.waiting {
+            Waiting::Model(durable) => trace::appended() <= durable.load(Ordering::Relaxed),
+            Waiting::Strict(_) | Waiting::Later(_) => false,
+        }
+    }
+
+    /// Whether a reader may return what it is about to look at, and has not copied. Not after a crash: to look at a page that is not there yet may find
+    /// out that the log is damaged.
+    #[inline]
+    pub(crate) fn is_open_for_what_comes(&self) -> bool {
+        self.backlog.is_none() && (self.is_open() || self.is_open_in_model())
+    }
+
     /// Waits until what this thread has read of `keys` is durable.
+    #[inline]
     pub(crate) fn after_reading(&self, keys: &[u64]) -> Result<()> {
+        if self.is_open() {
+            return Ok(());
+        }
+        self.wait_for_keys(keys)
+    }
+
+    #[inline(never)]
+    fn wait_for_keys(&self, keys: &[u64]) -> Result<()> {
         self.expect_whole()?;
-        if planted(Bug::ReadersDoNotWait) || matches!(self.waiting, Waiting::Later(_)) {
+        if planted(Bug::ReadersDoNotWait) || !self.holds_readers || self.is_open_in_model() {
             return Ok(());
         }
         let places = keys.iter().map(|&key| self.place(key));
@@ -180,12 +222,17 @@ impl Gate {
     }
 
     /// Whether [`after_reading`](Self::after_reading) of this key would not wait.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_settled(&self, key: u64) -> bool {
+        self.is_open() || self.is_key_settled(key)
+    }
+
+    #[inline(never)]
+    fn is_key_settled(&self, key: u64) -> bool {
         if self.expect_whole().is_err() {
             return false;
         }
-        if planted(Bug::ReadersDoNotWait) || matches!(self.waiting, Waiting::Later(_)) {
+        if planted(Bug::ReadersDoNotWait) || !self.holds_readers || self.is_open_in_model() {
             return true;
         }
         let durable = self.durable();
@@ -197,7 +244,7 @@ impl Gate {
     /// Waits until everything that this thread can have read is durable.
     pub(crate) fn after_reading_anything(&self) -> Result<()> {
         self.expect_whole()?;
-        if planted(Bug::ReadersDoNotWait) || matches!(self.waiting, Waiting::Later(_)) {
+        if planted(Bug::ReadersDoNotWait) || !self.holds_readers {
             return Ok(());
         }
         self.wait_for(self.appended())

@@ -53,6 +53,7 @@ mod group;
 mod held;
 #[cfg(all(test, not(loom)))]
 mod late_tests;
+mod progress;
 mod record;
 mod recover;
 #[cfg(any(all(test, not(loom)), feature = "trace"))]
@@ -74,6 +75,7 @@ use crate::pmem::planted::planted;
 use crate::{Error, Result};
 use device::{DataFile, LogDevice, PlainFile, put};
 use held::Held;
+use progress::Progress;
 use record::{
     Encoded, HEADER_WORDS, RECORD_WORDS, SECTOR_WORDS, SEGMENT_BYTES, SEGMENT_WORDS, Session,
 };
@@ -136,10 +138,7 @@ pub(crate) struct Log {
     device: Box<dyn LogDevice>,
     data: Box<dyn DataFile>,
     appender: Mutex<Appender>,
-    /// Position after the last record that has been appended.
-    appended: AtomicU64,
-    /// Position up to which the log is on the disk.
-    durable: AtomicU64,
+    progress: Arc<Progress>,
     /// Position up to which records are in the pool's file, on the disk.
     applied: AtomicU64,
     /// Where threads wait for a sync.
@@ -225,6 +224,9 @@ impl Log {
         // If the backlog is applied now, its oldest segment is used first: as long as the new session has no segment, what is left of it counts, and
         // to apply that again does harm unless it is the end (I4).
         let left: Vec<usize> = taken_by(backlog.as_deref()).to_vec();
+        let progress = backlog
+            .as_ref()
+            .map_or_else(Arc::default, |it| Arc::clone(it.progress()));
         let backlog = Self::make_space(&*device, &*data, backlog)?;
         let taken = taken_by(backlog.as_deref());
         let unprepared = (0..device.segments())
@@ -234,6 +236,7 @@ impl Log {
         let mut applier = apply::Applier::new(&*data)?;
         let first = backlog.as_ref().map_or(0, |it| it.next_ordinal);
         let begin = first * SEGMENT_BYTES + HEADER_WORDS as u64 * 8;
+        progress.begin(begin);
         let applied = backlog.as_ref().map_or(begin, |it| it.begin);
         let session = Session {
             identity,
@@ -256,8 +259,7 @@ impl Log {
                 at: HEADER_WORDS,
                 entries: 0,
             }),
-            appended: AtomicU64::new(begin),
-            durable: AtomicU64::new(begin),
+            progress,
             applied: AtomicU64::new(applied),
             group: group::Group::default(),
             applier: Mutex::new(applier),
@@ -363,11 +365,11 @@ impl Log {
     }
 
     pub(crate) fn appended(&self) -> u64 {
-        self.appended.load(Ordering::Acquire)
+        self.progress.appended()
     }
 
     pub(crate) fn durable(&self) -> u64 {
-        self.durable.load(Ordering::Acquire)
+        self.progress.durable()
     }
 
     /// An error if the log has failed.
@@ -413,7 +415,7 @@ impl Log {
             let payload = self.payload.load(Ordering::Relaxed) + length as u64;
             self.payload.store(payload, Ordering::Relaxed);
             let end = appender.position();
-            self.appended.store(end, Ordering::Release);
+            self.progress.append(end);
             return Ok(end);
         }
     }
@@ -455,7 +457,7 @@ impl Log {
             self.fill(&mut appender, rest);
         }
         let end = appender.position();
-        self.appended.store(end, Ordering::Release);
+        self.progress.append(end);
         end
     }
 
@@ -487,7 +489,7 @@ impl Log {
             Err(error) if !planted(Bug::SyncErrorIgnored) => return self.fail(Err(error)),
             _ => {}
         }
-        let before = self.durable.fetch_max(end, Ordering::AcqRel);
+        let before = self.progress.advance(end);
         if before / SEGMENT_BYTES < end / SEGMENT_BYTES {
             // A segment may get its footer.
             lock(&self.tenders).iter().for_each(Thread::unpark);
