@@ -96,6 +96,16 @@ impl NewFile {
         let failed = |errno| io_error("create", path, errno);
         match system::lstat(path) {
             Err(Errno::NOENT) => {}
+            Ok(_) if system::stat(path).err() == Some(Errno::NOENT) => {
+                return Err(Error::Io {
+                    action: "create",
+                    path: path.to_owned(),
+                    source: std::io::Error::new(
+                        std::io::ErrorKind::AlreadyExists,
+                        "it is a symbolic link to nothing",
+                    ),
+                });
+            }
             Ok(_) => return Err(failed(Errno::EXIST)),
             Err(errno) => return Err(failed(errno)),
         }
@@ -186,7 +196,8 @@ fn opened(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-fn directory_of(path: &Path) -> &Path {
+/// The directory in which a file is.
+pub(super) fn directory_of(path: &Path) -> &Path {
     let directory = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());

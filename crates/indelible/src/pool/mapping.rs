@@ -25,6 +25,8 @@ pub(super) enum Backing {
     File {
         file: LockedFile,
         path: PathBuf,
+        /// Where the pool's log lies, if it has one.
+        log: PathBuf,
         read_only: bool,
         access: Access,
     },
@@ -154,6 +156,14 @@ impl Mapping {
     pub(super) fn path(&self) -> &Path {
         match &self.backing {
             Backing::File { path, .. } => path,
+            _ => Path::new("(memory)"),
+        }
+    }
+
+    /// Where the log of a pool in a file lies, if it has one.
+    pub(super) fn log_path(&self) -> &Path {
+        match &self.backing {
+            Backing::File { log, .. } => log,
             _ => Path::new("(memory)"),
         }
     }

@@ -243,12 +243,12 @@ impl PoolOptions {
         let name = || random_uuid().map(|[a, b]| format!("{a:016x}{b:016x}"));
         let (new, file) = NewFile::create(path, self.mode, name)?;
         let (core, promise) = self.create_in(file, path)?;
+        let log = core.mapping().log_path();
         if !promise.is_logged() {
             core.begin_writing()?;
-        } else if system::lstat(&log::log_path(path)).err() != Some(rustix::io::Errno::NOENT) {
+        } else if system::lstat(log).err() != Some(rustix::io::Errno::NOENT) {
             // The log of a pool that was moved away, or removed.
-            let taken = rustix::io::Errno::EXIST;
-            return Err(io_error("create", &log::log_path(path), taken));
+            return Err(log::foreign_log(log));
         }
         if let Some(file) = core.mapping().file() {
             new.publish(file)?;
@@ -256,7 +256,7 @@ impl PoolOptions {
         if promise.is_logged() {
             // The pool has its name, and is clean, before it has a log: so a crash leaves no log without a pool.
             core.begin_writing().inspect_err(|_| {
-                Log::remove_file(path);
+                let _ = system::unlink(core.mapping().log_path());
                 let _ = system::unlink(path);
             })?;
         }
@@ -270,6 +270,7 @@ impl PoolOptions {
         let backing = Backing::File {
             file,
             path: path.to_owned(),
+            log: log::log_path(path)?,
             read_only: false,
             access: access_of(promise),
         };
@@ -325,21 +326,23 @@ impl PoolOptions {
     fn open_locked(&self, file: LockedFile, path: &Path, accept: Accept) -> Result<Arc<PoolCore>> {
         let mut superblock = read_superblock(&file, path)?;
         let has_log = !superblock.clean && superblock.promise.is_logged();
+        let log = log::log_path(path)?;
         let mut backlog = None;
         if has_log {
-            (superblock, backlog) = self.read_log(&file, path, &superblock)?;
+            (superblock, backlog) = self.read_log(&file, path, &log, &superblock)?;
         }
         let probe = file.try_clone().ok();
         let core = self.open_over(superblock, backlog, accept, probe.as_ref(), |promise| {
             Backing::File {
                 file,
                 path: path.to_owned(),
+                log: log.clone(),
                 read_only: false,
                 access: access_of(promise),
             }
         })?;
         if has_log && !core.promise().is_logged() {
-            Log::remove_file(path);
+            let _ = system::unlink(&log);
         }
         Ok(core)
     }
@@ -350,18 +353,19 @@ impl PoolOptions {
         &self,
         file: &File,
         path: &Path,
+        log: &Path,
         superblock: &Superblock,
     ) -> Result<(Superblock, Option<Arc<Backlog>>)> {
         let promise = match self.durability {
             Some(durability) => self.promise(durability, Some(file))?.0,
             None => superblock.promise,
         };
-        let mut backlog = Backlog::find(path, &Last::of(superblock))?;
+        let (mut bytes, length) = superblock_bytes(file, path)?;
+        let mut backlog = Backlog::find(log, &Last::of(superblock, &bytes))?;
         if !promise.is_logged() {
             backlog.apply_to(file, path)?;
             return Ok((read_superblock(file, path)?, None));
         }
-        let (mut bytes, length) = superblock_bytes(file, path)?;
         // The pool may have grown since.
         backlog.complete_superblocks(&mut bytes);
         let superblock = Superblock::read(path, &bytes, length)?;
@@ -392,7 +396,10 @@ impl PoolOptions {
                 superblock.promise = promise;
                 medium
             }
-            None => medium_of(superblock.promise)?,
+            None => {
+                self.expect_disk(superblock.promise, file)?;
+                medium_of(superblock.promise)?
+            }
         };
         let backing = backing(superblock.promise);
         let used = superblock.bytes();
@@ -420,15 +427,17 @@ impl PoolOptions {
     /// Opens a pool, creating it if the file does not exist.
     pub(crate) fn open_or_create_core(&self, path: &Path, accept: Accept) -> Result<Arc<PoolCore>> {
         match self.open_core(path, accept) {
-            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                match self.create_core(path) {
+            Err(error) if is_missing(&error) => {
+                let created = self.create_core(path);
+                let is_taken = created.as_ref().is_err_and(is_taken);
+                if !is_taken {
+                    return created;
+                }
+                match self.open_core(path, accept) {
+                    // What is in the way is no pool: a symbolic link to nothing, or a log.
+                    Err(error) if is_missing(&error) => created,
                     // Another process was faster.
-                    Err(Error::Io { source, .. })
-                        if source.kind() == std::io::ErrorKind::AlreadyExists =>
-                    {
-                        self.open_core(path, accept)
-                    }
-                    result => result,
+                    opened => opened,
                 }
             }
             result => result,
@@ -446,6 +455,7 @@ impl PoolOptions {
         let backing = Backing::File {
             file,
             path: path.to_owned(),
+            log: log::log_path(path)?,
             read_only: true,
             access: Access::PageCache,
         };
@@ -467,11 +477,13 @@ impl PoolOptions {
     pub(crate) fn log_of(&self, path: &Path) -> Result<Option<log::Recovered>> {
         let file = open_file(path, OFlags::RDONLY)?;
         let file = lock_file(file, path, true)?;
-        let superblock = read_superblock(&file, path)?;
+        let (bytes, length) = superblock_bytes(&file, path)?;
+        let superblock = Superblock::read(path, &bytes, length)?;
         if superblock.clean || !superblock.promise.is_logged() {
             return Ok(None);
         }
-        log::verify(path, &Last::of(&superblock)).map(Some)
+        let last = Last::of(&superblock, &bytes);
+        log::verify(&log::log_path(path)?, &last).map(Some)
     }
 
     /// A pool in anonymous memory, which survives nothing.
@@ -523,13 +535,19 @@ impl PoolOptions {
                 Promise::LoggedAtIntervals(millis as u32)
             }
         };
+        self.expect_disk(promise, file)?;
+        Ok((promise, medium_of(promise)?))
+    }
+
+    /// An error if a pool with a log would be in memory.
+    fn expect_disk(&self, promise: Promise, file: Option<&File>) -> Result<()> {
         let is_in_memory = || file.is_some_and(is_in_memory);
         if promise.is_logged() && !self.log_anywhere && is_in_memory() {
             return Err(Error::NoPowerLossSafety(
-                "it is in memory (tmpfs), and not on a disk",
+                "it is in memory (tmpfs), and not on a disk; there, use it with Durability::Process",
             ));
         }
-        Ok((promise, medium_of(promise)?))
+        Ok(())
     }
 
     fn boot_words(&self) -> [u64; 2] {
@@ -580,6 +598,16 @@ fn is_persistent_memory(file: &File) -> bool {
     // SAFETY: the mapping just made.
     let _ = unsafe { system::unmap(address, 4096) };
     true
+}
+
+/// Whether an error says that there is something of that name already.
+fn is_taken(error: &Error) -> bool {
+    matches!(error, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::AlreadyExists)
+}
+
+/// Whether an error says that there is nothing of that name.
+fn is_missing(error: &Error) -> bool {
+    matches!(error, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
 }
 
 /// Whether the file is on a file system whose files are memory.

@@ -18,7 +18,8 @@
 //! ```
 //!
 //! A pool with a log has the session's generation in the file before its log has records. So the superblock is written into the
-//! file directly at open and at close, a copy at a time; in between it changes as other words do, through the log.
+//! file directly at open and at close, a copy at a time; in between it changes as other words do, through the log. At open, the log gets its
+//! first segment between the two copies: if both are of one session, that session has a log.
 //!
 //! A change is written to copy A, persisted, then to copy B, persisted. There is no 8-byte commit here: the checksum is what
 //! makes a copy valid. A crash while A is written leaves B, which is the state before; a crash while B is written leaves
@@ -169,11 +170,15 @@ impl Superblock {
         let order = worse_first(sequences);
         let newest = order[1] * COPY_BYTES;
         let are_whole = sequences.iter().all(Option::is_some);
+        // The first copy that is written counts at once, also if the file has copies that came through the log and the image does not.
+        let in_file_already = sequences.into_iter().flatten().max();
+        let sequence = in_file_already.map_or(self.sequence, |it| self.sequence.max(it + 1));
         Writes {
             again: are_whole.then(|| (newest as u64, in_file[newest..][..WORDS * 8].to_vec())),
+            sequence: sequence + 1,
             copies: std::array::from_fn(|i| {
                 let copy = Self {
-                    sequence: self.sequence + i as u64,
+                    sequence: sequence + i as u64,
                     ..self.clone()
                 };
                 let words = copy.words();
@@ -237,6 +242,15 @@ impl Superblock {
             });
         }
         Ok(superblock)
+    }
+
+    /// Whether both copies in the first bytes of a file are of this session, which has not ended.
+    pub(super) fn is_session_of_both(&self, first_bytes: &[u8]) -> bool {
+        let is_of_session = |words: Option<[u64; WORDS]>| {
+            let copy = words.and_then(|words| Self::parse(&words).ok());
+            copy.is_some_and(|copy| copy.generation == self.generation && !copy.clean)
+        };
+        copies_in(first_bytes).into_iter().all(is_of_session)
     }
 
     /// The superblock that follows those in the first bytes of a file and says what the newer of them says.
@@ -313,6 +327,8 @@ pub(super) struct Writes {
     pub(super) again: Option<(u64, Vec<u8>)>,
     /// Steps 2 and 3.
     pub(super) copies: [(u64, Vec<u8>); 2],
+    /// The sequence of the copy of step 3.
+    pub(super) sequence: u64,
 }
 
 impl Writes {

@@ -63,9 +63,10 @@ impl Session {
     /// | 1. the records of earlier sessions are on the disk | as before |
     /// | 2. the superblock that was written last is on the disk | as before that write: see [`Writes`] |
     /// | 3. the file of the log has its name | as before: of a pool that was closed, the log of an earlier session is not looked at |
-    /// | 4. the superblocks say that the pool is open, in a new session | a session without records; see `log::backlog` for what earlier ones have left |
+    /// | 4. a superblock says that the pool is open, in a new session | a session without records; see `log::backlog` for what earlier ones have left |
     /// | 5. cut off what the file has behind the pool's end | as before |
     /// | 6. a segment for the new session | as before |
+    /// | 7. the other superblock says what the one of step 4 says | as before. From here on a log without a segment of the session is damaged |
     fn begin(self, threads: &Mutex<Option<Threads>>) -> Result<Arc<Log>> {
         if let Some(backlog) = &self.backlog {
             backlog.make_durable()?;
@@ -74,8 +75,10 @@ impl Session {
         let (mapping, path) = (&self.mapping, self.mapping.path());
         let write = |(at, bytes): &(u64, Vec<u8>)| mapping.write_file_for_good(bytes, *at);
         self.superblocks.again.iter().try_for_each(write)?;
-        let file = Log::open_file(path, self.identity.uuid, self.log_bytes, taken, self.way)?;
-        self.superblocks.copies.iter().try_for_each(write)?;
+        let at = mapping.log_path();
+        let file = Log::open_file(at, self.identity.uuid, self.log_bytes, taken, self.way)?;
+        let [first, second] = &self.superblocks.copies;
+        write(first)?;
         // What lies there may be anything, and extents that the pool grows by are zero in the image. Not earlier: the superblock that was
         // in the file may say that they belong to the pool.
         mapping.cut_file(self.length)?;
@@ -84,6 +87,8 @@ impl Session {
             .expect("invariant: a pool with a log has a file");
         let words = self.length / 8;
         let log = Log::begin_in(self.identity, words, file, data, path, self.backlog)?;
+        // Before the log has records, which may have words of this copy.
+        write(second)?;
         let log = Arc::new(log);
         *lock(threads) = Some(Threads::start(&log, self.interval)?);
         Ok(log)
@@ -194,9 +199,9 @@ impl PoolCore {
         let mut in_file = vec![0; SUPERBLOCK_BYTES];
         self.mapping.read_file(&mut in_file, 0)?;
         let superblock = self.next_superblock(extents, clean);
-        // The copy that is written last has the next number.
-        extents.sequence += 1;
-        Ok(superblock.write_directly(self.superblocks(), &in_file))
+        let writes = superblock.write_directly(self.superblocks(), &in_file);
+        extents.sequence = writes.sequence;
+        Ok(writes)
     }
 
     /// Marks a pool that has just been created as clean: it gets its name before it is opened.
@@ -220,11 +225,12 @@ impl PoolCore {
             return Ok(());
         };
         log.drain()?;
+        // Its threads, and not the log itself, end.
         self.drop_log();
         // Not before the superblock is in the file that says that the pool ends there: if the log has failed, an older one is.
         self.cut_surplus_if_possible(growth, extents);
         self.write_superblock_directly(extents, true)?;
-        Log::remove_file(self.mapping.path());
+        log.remove_file();
         Ok(())
     }
 

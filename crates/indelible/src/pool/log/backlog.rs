@@ -326,7 +326,11 @@ impl Backlog {
             };
             if let Err(error) = self.words_of(begin / EXTENT_BYTES, put) {
                 tracing::error!(%error, "the log is damaged");
-                let _ = self.damage.set(error.to_string());
+                let what = match error {
+                    Error::Damaged(what) => what,
+                    error => error.to_string(),
+                };
+                let _ = self.damage.set(what);
                 self.progress.note_damage();
             }
         }

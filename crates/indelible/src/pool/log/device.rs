@@ -3,7 +3,7 @@
 
 use super::apply::PAGE_BYTES;
 use super::record::{Header, SECTOR_WORDS, SEGMENT_BYTES, SEGMENT_WORDS};
-use crate::pool::files::io_error;
+use crate::pool::files::{directory_of, io_error};
 use crate::pool::system;
 use crate::{Error, Result};
 use rustix::fs::OFlags;
@@ -46,6 +46,9 @@ pub(super) trait LogDevice: Send + Sync {
     fn sync_beside(&self) -> Result<()> {
         self.sync()
     }
+
+    /// Removes the file's name, if it is still this file's. A hint.
+    fn remove(&self) {}
 }
 
 /// The file of the pool, as the log writes it.
@@ -117,14 +120,39 @@ impl<F: Borrow<File> + Send + Sync> DataFile for PlainFile<F> {
     }
 }
 
-/// Where the log of the pool at `path` lies: beside it, in `PATH.log`.
+/// Where the log of the pool at `path` lies: beside the pool's file, in `FILE.log`. The path is absolute and has no symbolic links in it. So
+/// one pool has one log, by whatever path the pool is opened, and it stays the same when the process changes its directory.
 ///
 /// It is not in the pool's own file, since a sync of a file waits for everything that was written to that file: an operation that
 /// waits for the log would wait for what the applier has just written as well.
-pub(crate) fn log_path(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
+pub(crate) fn log_path(path: &Path) -> Result<PathBuf> {
+    let pool = match std::fs::canonicalize(path) {
+        // A new pool gets its name later.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let directory = std::fs::canonicalize(directory_of(path));
+            directory.map(|directory| directory.join(path.file_name().unwrap_or_default()))
+        }
+        pool => pool,
+    };
+    let mut name = pool
+        .map_err(|source| Error::Io {
+            action: "open",
+            path: path.to_owned(),
+            source,
+        })?
+        .into_os_string();
     name.push(".log");
-    name.into()
+    Ok(name.into())
+}
+
+/// Refuses to use the file at `path` for a log: it is not known to be one of this pool.
+pub(crate) fn foreign_log(path: &Path) -> Error {
+    let what = "it is not a log of this pool, which would overwrite it; move it away";
+    Error::Io {
+        action: "use",
+        path: path.to_owned(),
+        source: std::io::Error::new(std::io::ErrorKind::AlreadyExists, what),
+    }
 }
 
 /// Words of a page. A segment is written page by page when it is new or used again: Linux keeps what one call writes in one piece of its
@@ -168,7 +196,7 @@ impl Drop for Segment {
 }
 
 impl LogFile {
-    /// Opens the log's file at `path`, whole segments of which are mapped: at most `most`. Creates it if `create` says so.
+    /// Opens the log's file at `path`, see [`log_path`], whole segments of which are mapped: at most `most`. Creates it if `create` says so.
     pub(super) fn open(path: PathBuf, most: usize, create: Option<u32>, way: Way) -> Result<Self> {
         let flags = match create {
             Some(_) => OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CREATE,
@@ -253,7 +281,7 @@ impl LogFile {
         if is_own {
             Ok(())
         } else {
-            Err(self.io("create")(rustix::io::Errno::EXIST))
+            Err(foreign_log(&self.path))
         }
     }
 
@@ -268,10 +296,8 @@ impl LogFile {
 
     /// Makes the name of the file durable.
     pub(super) fn sync_name(&self) -> Result<()> {
-        let directory = self.path.parent().filter(|p| !p.as_os_str().is_empty());
-        let directory = directory.unwrap_or(Path::new("."));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        match system::open(directory, flags, 0) {
+        match system::open(directory_of(&self.path), flags, 0) {
             // Who may not list the directory may create files in it all the same.
             Err(rustix::io::Errno::ACCESS) => Ok(()),
             directory => directory
@@ -342,6 +368,17 @@ impl LogDevice for LogFile {
 
     fn sync_beside(&self) -> Result<()> {
         system::fdatasync(&self.beside).map_err(self.io("sync"))
+    }
+
+    fn remove(&self) {
+        let named = system::lstat(&self.path);
+        let is_this = |named: &system::Stat| {
+            system::fstat(&self.file)
+                .is_ok_and(|own| (own.st_dev, own.st_ino) == (named.st_dev, named.st_ino))
+        };
+        if named.is_ok_and(|named| is_this(&named)) {
+            let _ = system::unlink(&self.path);
+        }
     }
 }
 

@@ -17,7 +17,7 @@ fn key(i: u64) -> u64 {
 }
 
 fn log_of(path: &Path) -> PathBuf {
-    super::log_path(path)
+    super::log_path(path).unwrap()
 }
 
 /// What a process leaves that dies now, in another place.

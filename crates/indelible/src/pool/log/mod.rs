@@ -64,7 +64,7 @@ mod tests;
 pub(crate) use background::Threads;
 pub(crate) use backlog::Backlog;
 pub(crate) use beginning::Beginning;
-pub(crate) use device::{LogFile, Way, log_path};
+pub(crate) use device::{LogFile, Way, foreign_log, log_path};
 pub(crate) use gate::Gate;
 pub(crate) use record::Identity;
 pub(crate) use recover::{Last, Recovered, verify};
@@ -306,7 +306,7 @@ impl Log {
         Ok(backlog)
     }
 
-    /// Opens the file for the log of the pool at `path`, or creates it. What it has must be from this pool.
+    /// Opens the file at `path` for a log, or creates it. What it has must be from the pool with this uuid.
     /// `taken` segments of it are not free yet.
     pub(crate) fn open_file(
         path: &Path,
@@ -318,7 +318,7 @@ impl Log {
         let most = ((bytes / SEGMENT_BYTES) as usize)
             .max(LEAST_SEGMENTS)
             .max(taken + 1);
-        let file = LogFile::open(log_path(path), most, Some(0o600), way)?;
+        let file = LogFile::open(path.to_owned(), most, Some(0o600), way)?;
         file.expect_own(uuid)?;
         file.sync_name()?;
         Ok(file)
@@ -337,9 +337,9 @@ impl Log {
         Self::begin(identity, words, Box::new(file), Box::new(data), backlog)
     }
 
-    /// Removes the log of a pool that is clean, or that has none any more. A hint: a log that stays is not looked at.
-    pub(crate) fn remove_file(path: &Path) {
-        let _ = crate::pool::system::unlink(&log_path(path));
+    /// Removes the file of the log, of a pool that is clean. A hint: a log that stays is not looked at.
+    pub(crate) fn remove_file(&self) {
+        self.device.remove();
     }
 
     /// Writes the header of a free segment, and offers it for records when the header is on the disk (I3).

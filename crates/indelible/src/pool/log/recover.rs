@@ -1,7 +1,7 @@
 //! After a crash: the sessions whose records count, and what is done with them.
 //!
 //! The superblock in the pool's file says which session was the last one. Of the segments that have its generation in their headers,
-//! those count that lead to the highest ordinal without a gap (I3). Records are read from the first of them to the first place
+//! those count that lead to the highest ordinal; there is no gap among them (I3). Records are read from the first of them to the first place
 //! where there is no whole record: that is where the log ends, whatever may follow.
 //!
 //! That session may have begun while records of an earlier one were not in the file yet (see `backlog`). Then its headers say which
@@ -12,8 +12,9 @@
 use super::apply::{Applier, Reader};
 use super::backlog::{Backlog, Trust};
 use super::device::{DataFile, LogDevice, LogFile, PlainFile, Way};
-use super::record::{Header, Identity, SEGMENT_BYTES};
-use super::{Bug, Log, log_path};
+use super::footer::Footer;
+use super::record::{self, HEADER_WORDS, Header, Identity, SEGMENT_BYTES};
+use super::{Bug, LEAST_SEGMENTS, Log};
 use crate::concurrency::sync::lock;
 use crate::pmem::planted::planted;
 use crate::pool::layout::SUPERBLOCK_BYTES;
@@ -38,16 +39,26 @@ pub(crate) struct Last {
     pub(crate) identity: Identity,
     /// The generation of the session that it continues; 0 if there is none.
     pub(crate) earlier: u64,
+    /// The session has got its first segment.
+    pub(crate) has_begun: bool,
 }
 
 impl Last {
+    /// What a superblock says that was read from these bytes.
+    pub(in crate::pool) fn of(superblock: &Superblock, first_bytes: &[u8]) -> Self {
+        Self {
+            identity: Identity::of(superblock),
+            earlier: superblock.earlier,
+            has_begun: superblock.is_session_of_both(first_bytes),
+        }
+    }
+}
+
+impl Identity {
     pub(in crate::pool) fn of(superblock: &Superblock) -> Self {
         Self {
-            identity: Identity {
-                uuid: superblock.uuid,
-                generation: superblock.generation,
-            },
-            earlier: superblock.earlier,
+            uuid: superblock.uuid,
+            generation: superblock.generation,
         }
     }
 }
@@ -73,8 +84,11 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    /// Finds them by the headers of the segments.
-    pub(super) fn find(device: &dyn LogDevice, last: &Last) -> Self {
+    /// Finds them by the headers of the segments. An error if a segment is missing that must be there.
+    pub(super) fn find(device: &dyn LogDevice, last: &Last) -> Result<Self> {
+        if last.has_begun && device.segments() < LEAST_SEGMENTS {
+            return Err(missing(last.identity.generation, "whole segments"));
+        }
         let headers: Vec<(usize, Header)> = (0..device.segments())
             .filter_map(|slot| Some((slot, Header::read(device.segment(slot))?)))
             .filter(|(_, header)| header.session.identity.uuid == last.identity.uuid)
@@ -84,7 +98,10 @@ impl Sessions {
         let mut words = u64::MAX;
         let mut wanted = Some((last.identity.generation, None));
         while let Some((generation, end)) = wanted.take() {
-            let Some(part) = part_of(&headers, generation, end, words) else {
+            let Some(part) = part_of(&headers, generation, end, words)? else {
+                if last.has_begun && generation == last.identity.generation {
+                    return Err(missing(generation, "all of its segments"));
+                }
                 if parts.is_empty() && generation == last.identity.generation && last.earlier != 0 {
                     wanted = Some((last.earlier, None));
                 }
@@ -108,12 +125,45 @@ impl Sessions {
                 break;
             }
         }
+        if let Some(newest) = parts.first() {
+            newest.expect_nothing_behind(device)?;
+        }
         parts.reverse();
-        Self {
+        Ok(Self {
             parts,
             next_ordinal: next_ordinal.unwrap_or(0),
-        }
+        })
     }
+}
+
+impl Part {
+    /// An error if the segment behind the last one has been used: then its header is lost, and what it has had been acknowledged.
+    fn expect_nothing_behind(&self, device: &dyn LogDevice) -> Result<()> {
+        let Some((&highest, &slot)) = self.segments.last_key_value() else {
+            return Ok(());
+        };
+        // A segment gets its footer when the next one is in use.
+        let has_footer = Footer::read(&self.identity, device.segment(slot), highest).is_some();
+        let mut buffer = Vec::new();
+        let mut has_next_record = |slot: usize| {
+            let segment = device.segment(slot);
+            let (identity, next) = (&self.identity, highest + 1);
+            Header::read(segment).is_none()
+                && record::read(identity, segment, next, HEADER_WORDS, &mut buffer).is_some()
+        };
+        if has_footer || (0..device.segments()).any(&mut has_next_record) {
+            let what = format!("the segment behind {highest}");
+            return Err(missing(self.identity.generation, &what));
+        }
+        Ok(())
+    }
+}
+
+/// The log is damaged: it lacks this.
+fn missing(generation: u64, what: &str) -> Error {
+    Error::Damaged(format!(
+        "the log of session {generation} lacks {what}; was it replaced, or cut off?"
+    ))
 }
 
 /// The segments of a session up to `end`, without a gap; `None` if the last one is not there any more.
@@ -122,7 +172,7 @@ fn part_of(
     generation: u64,
     end: Option<u64>,
     words: u64,
-) -> Option<Part> {
+) -> Result<Option<Part>> {
     // An end that lies at the end of a segment belongs to that segment.
     let last = end.map(|end| (end - 1) / SEGMENT_BYTES);
     let of_session: Vec<&(usize, Header)> = headers
@@ -130,35 +180,40 @@ fn part_of(
         .filter(|(_, header)| header.session.identity.generation == generation)
         .filter(|(_, header)| last.is_none_or(|last| header.ordinal <= last))
         .collect();
-    let mut segments: BTreeMap<u64, usize> = of_session
+    let segments: BTreeMap<u64, usize> = of_session
         .iter()
         .map(|(slot, header)| (header.ordinal, *slot))
         .collect();
-    let (&highest, _) = segments.last_key_value()?;
+    let ends = segments.first_key_value().zip(segments.last_key_value());
+    let Some((lowest, highest)) = ends.map(|((&lowest, _), (&highest, _))| (lowest, highest))
+    else {
+        return Ok(None);
+    };
     if last.is_some_and(|last| last != highest) {
-        return None;
+        return Ok(None);
     }
-    let mut first = highest;
-    while first > 0 && segments.contains_key(&(first - 1)) {
-        first -= 1;
+    // The oldest are used again first (I3).
+    if let Some(gap) = (lowest..highest).find(|ordinal| !segments.contains_key(ordinal)) {
+        return Err(missing(generation, &format!("segment {gap}")));
     }
-    Some(Part {
+    let durable = of_session.iter().map(|(_, header)| header.durable).max();
+    Ok(Some(Part {
         identity: of_session[0].1.session.identity,
-        segments: segments.split_off(&first),
+        segments,
         end,
         words,
-        durable: of_session.iter().map(|(_, it)| it.durable).max()?,
-    })
+        durable: durable.unwrap_or(0),
+    }))
 }
 
 /// Finds the records that count. They are not durable yet, see [`Backlog::make_durable`].
 pub(super) fn find(device: Box<dyn LogDevice>, last: &Last) -> Result<Backlog> {
-    let mut sessions = Sessions::find(&*device, last);
+    let mut sessions = Sessions::find(&*device, last)?;
     Backlog::read(device, &mut sessions, last, Trust::Footers)
 }
 
 impl Backlog {
-    /// Finds the records of the pool at `path` that count. They are neither durable yet nor in the pool's file.
+    /// Finds the records in the log at `path` that count. They are neither durable yet nor in the pool's file.
     pub(crate) fn find(path: &Path, last: &Last) -> Result<Self> {
         let backlog = find(Box::new(open(path, last)?), last)?;
         let Recovered { records, bytes } = backlog.recovered();
@@ -234,12 +289,11 @@ impl Log {
     }
 }
 
-/// Opens the log of the pool at `path`, whose superblock names this session.
+/// Opens the log at `path` of a pool whose superblock names this session.
 fn open(path: &Path, last: &Last) -> Result<LogFile> {
-    let log = log_path(path);
-    let device = match LogFile::open(log.clone(), 0, None, Way::Shared) {
+    let device = match LogFile::open(path.to_owned(), 0, None, Way::Shared) {
         Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-            return Err(Error::NoLog(log));
+            return Err(Error::NoLog(path.to_owned()));
         }
         device => device?,
     };
@@ -251,17 +305,17 @@ fn open(path: &Path, last: &Last) -> Result<LogFile> {
         if found.uuid != expected.uuid || found.generation > expected.generation {
             return Err(Error::Damaged(format!(
                 "{} is the log of another pool, or of a later state of this one",
-                log.display()
+                path.display()
             )));
         }
     }
     Ok(device)
 }
 
-/// Reads the log of a pool that was not closed, and changes nothing.
+/// Reads the log at `path` of a pool that was not closed, and changes nothing.
 pub(crate) fn verify(path: &Path, last: &Last) -> Result<Recovered> {
     let device = Box::new(open(path, last)?);
-    let mut sessions = Sessions::find(&*device, last);
+    let mut sessions = Sessions::find(&*device, last)?;
     let read = Backlog::read(device, &mut sessions, last, Trust::Records)?;
     Ok(read.recovered())
 }

@@ -18,7 +18,7 @@ use crate::pool::layout::{COPY_BYTES, EXTENT_BYTES, SUPERBLOCK_BYTES};
 use crate::pool::log::device::{DataFile, LogDevice};
 use crate::pool::log::footer::Footer;
 use crate::pool::log::record::{HEADER_WORDS, Header, SEGMENT_BYTES, SEGMENT_WORDS};
-use crate::pool::log::{Backlog, Beginning, Last, Log, recover};
+use crate::pool::log::{Backlog, Beginning, Identity, Last, Log, recover};
 use crate::pool::superblock::{Copy, Promise, Superblock};
 use std::path::Path;
 use std::sync::Arc;
@@ -154,23 +154,34 @@ impl Trial {
         self.superblock.boot[0] as usize
     }
 
-    /// Writes the superblock into the image and the file, as a pool does when it is opened and closed.
+    /// Writes the superblock into the image and the file, as a pool does when it is closed.
     fn write_superblock(&mut self) -> Result<()> {
+        let second = self.write_first_superblock()?;
+        self.write_second_superblock(second)
+    }
+
+    fn write_second_superblock(&self, (at, bytes): (u64, Vec<u8>)) -> Result<()> {
+        Data(self.disk.clone()).write_for_good(&bytes, at)
+    }
+
+    /// Writes the superblock into the image, and the first copy of it into the file. When a pool is opened, the log gets its first segment before the
+    /// second copy is written, which this returns.
+    fn write_first_superblock(&mut self) -> Result<(u64, Vec<u8>)> {
         let copies = [0, 1].map(|copy| Copy::of(&self.image[copy * COPY_BYTES / 8..]));
         let data = Data(self.disk.clone());
         let in_file = superblocks_in(&data)?;
         let writes = self.superblock.write_directly(&copies, &in_file);
-        // The second copy has the next number.
-        self.superblock.sequence += 1;
+        self.superblock.sequence = writes.sequence;
+        let [first, second] = writes.copies;
         // In a session that has begun, both are on the disk.
         let again = writes.again.iter().filter(|_| !self.superblock.clean);
         again
-            .chain(&writes.copies)
+            .chain([&first])
             .try_for_each(|(at, bytes)| data.write_for_good(bytes, *at))?;
         for (copy, words) in copies.iter().enumerate() {
             words.copy_to(&mut self.image[copy * COPY_BYTES / 8..]);
         }
-        Ok(())
+        Ok(second)
     }
 
     /// Opens the pool, works, and ends somehow.
@@ -232,18 +243,19 @@ impl Trial {
             (0..kept).for_each(|_| _ = self.append(&beginning, false));
             self.met.late += u64::from(kept > 0);
         }
-        self.write_superblock()?;
+        let second = self.write_first_superblock()?;
         let length = self.words();
         self.disk.failing(|sim| {
             sim.data.cut_off(length);
             Ok(())
         })?;
-        let identity = Last::of(&self.superblock).identity;
+        let identity = Identity::of(&self.superblock);
         let device = Box::new(self.disk.clone());
         let data = Box::new(Data(self.disk.clone()));
         let backlog = self.backlog.clone();
         self.met.continued += u64::from(backlog.is_some());
         let log = Log::begin(identity, length as u64, device, data, backlog)?;
+        self.write_second_superblock(second)?;
         let first = log.appended() / SEGMENT_BYTES;
         let log = Arc::new(log);
         beginning.end(Ok(Arc::clone(&log)));
@@ -390,7 +402,7 @@ impl Trial {
         if found.clean {
             return Ok(found);
         }
-        let mut backlog = recover::find(Box::new(self.disk.clone()), &Last::of(&found))?;
+        let mut backlog = recover::find(Box::new(self.disk.clone()), &Last::of(&found, &bytes))?;
         backlog.complete_superblocks(&mut bytes);
         found = parse(&bytes)?;
         backlog.cut_at(found.boot[0] * 8);
