@@ -3,7 +3,7 @@
 use super::core::{Opening, PoolCore};
 use super::files::{LockedFile, NewFile, io_error, lock_file, open_file};
 use super::layout::{EXTENT_BYTES, SUPERBLOCK_BYTES, TABLE_AT};
-use super::log::{self, Backlog, Last, Log};
+use super::log::{self, Backlog, Last};
 use super::mapping::{Access, Backing, Mapping, RAMFS, TMPFS};
 use super::superblock::{Promise, Superblock};
 use super::{Durability, system};

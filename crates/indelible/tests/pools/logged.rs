@@ -219,23 +219,32 @@ fn a_pool_without_its_log_or_with_another_one_is_refused() {
     assert_eq!(std::fs::read(log_of(&other.path)).unwrap(), b"notes");
 }
 
+/// Overwrites bytes of a file.
+fn overwrite(path: &Path, bytes: &[u8], at: u64) {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(bytes, at).unwrap();
+}
+
+/// Segments of a log that have headers. In a log that has never been full they are the first ones.
+fn headers_in(log: &Path) -> u64 {
+    let bytes = std::fs::read(log).unwrap();
+    let begins = bytes.chunks(1 << 20);
+    begins.filter(|it| it.starts_with(b"INDELLOG")).count() as u64
+}
+
 #[test]
 fn a_log_with_garbage_where_a_header_was_being_written_is_not_taken_for_a_foreign_file() {
-    use std::os::unix::fs::FileExt;
     let place = place();
-    let pool = options(Durability::PowerLoss).create(&place.path).unwrap();
+    Pool::create(&place.path).unwrap().close().unwrap();
+    let closed = std::fs::read(&place.path).unwrap();
+    let pool = options(Durability::PowerLoss).open(&place.path).unwrap();
     pool.map::<u64, u64>("m").unwrap().insert(1, 10).unwrap();
     let copy = after_death(&place);
     drop(pool);
-    let garbage = |segment: u64| {
-        let log = std::fs::OpenOptions::new()
-            .write(true)
-            .open(log_of(&copy.path))
-            .unwrap();
-        log.write_all_at(&[0x5a; 512], segment << 20).unwrap();
-    };
-    // The first segment has the record; the header of the third is written over an older one while the log is in use.
-    garbage(2);
+    // The last header was being written.
+    let last = headers_in(&log_of(&copy.path)).max(2) - 1;
+    overwrite(&log_of(&copy.path), &[0x5a; 512], last << 20);
     let left = after_death(&copy);
     let map = Pool::open(&left.path)
         .unwrap()
@@ -243,18 +252,130 @@ fn a_log_with_garbage_where_a_header_was_being_written_is_not_taken_for_a_foreig
         .unwrap();
     assert_eq!(map.get(1).unwrap(), Some(10));
     drop(map);
-    // The first header of a new log, whose other segments are zeros yet.
-    let log = std::fs::OpenOptions::new()
-        .write(true)
-        .open(log_of(&copy.path))
-        .unwrap();
-    log.set_len(0).unwrap();
-    log.set_len(4 << 20).unwrap();
-    garbage(0);
+    // The first header of a new log, whose other segments are zeros yet. The second copy of the superblock was not written either.
+    let pool = std::fs::read(&copy.path).unwrap();
+    let sequence = |copy: usize| u64::from_le_bytes(pool[copy + 40..][..8].try_into().unwrap());
+    let second = if sequence(4096) > sequence(0) {
+        4096
+    } else {
+        0
+    };
+    overwrite(&copy.path, &closed[second..second + 4096], second as u64);
+    let mut log = vec![0; 4 << 20];
+    log[..512].fill(0x5a);
+    std::fs::write(log_of(&copy.path), &log).unwrap();
     Pool::open(&copy.path).unwrap().close().unwrap();
     // Behind a header are no records before it is whole.
     std::fs::write(log_of(&copy.path), vec![0x5a; 4 << 20]).unwrap();
-    assert!(matches!(Pool::open(&copy.path), Err(Error::Io { .. })));
+    let refused = Pool::open(&copy.path).unwrap_err();
+    assert!(matches!(refused, Error::Io { .. }));
+    let says = "it is not a log of this pool";
+    assert!(refused.to_string().contains(says), "{refused}");
+}
+
+/// A pool whose process has died, with records in several segments of its log.
+fn dead_with_segments(durability: Durability) -> Place {
+    let place = place();
+    let pool = options(durability).create(&place.path).unwrap();
+    let map = pool.map::<u64, u64>("m").unwrap();
+    map.extend((0..70_000).map(|i| (key(i), i))).unwrap();
+    pool.sync().unwrap();
+    let copy = after_death(&place);
+    assert!(headers_in(&log_of(&copy.path)) > 4);
+    drop((map, pool));
+    copy
+}
+
+#[test]
+fn a_log_that_lacks_segments_is_damaged() {
+    for durability in [Durability::PowerLoss, INTERVAL] {
+        let dead = dead_with_segments(durability);
+        let expect_damaged = |what: &str, damage: &dyn Fn(&Path)| {
+            let copy = after_death(&dead);
+            damage(&log_of(&copy.path));
+            let before = std::fs::read(&copy.path).unwrap();
+            let refused = options(durability).open(&copy.path);
+            assert!(
+                matches!(refused, Err(Error::Damaged(_))),
+                "{what}: {refused:?}"
+            );
+            assert!(std::fs::read(&copy.path).unwrap() == before, "{what}");
+        };
+        let cut = |length: u64| {
+            move |log: &Path| {
+                let file = std::fs::OpenOptions::new().write(true).open(log).unwrap();
+                file.set_len(length).unwrap();
+            }
+        };
+        expect_damaged("emptied", &cut(0));
+        expect_damaged("cut to a segment", &cut(1 << 20));
+        expect_damaged("cut inside the records", &cut(2 << 20));
+        expect_damaged("zeros", &|log| {
+            let length = std::fs::metadata(log).unwrap().len();
+            cut(0)(log);
+            cut(length)(log);
+        });
+        expect_damaged("without the header of the second segment", &|log| {
+            overwrite(log, &[0; 4096], 1 << 20);
+        });
+        let copy = after_death(&dead);
+        let map = options(durability).open(&copy.path).unwrap();
+        assert_holds(&map.open_map("m").unwrap(), 70_000);
+    }
+}
+
+#[test]
+fn an_older_log_of_the_pool_is_no_log_of_its_last_session() {
+    let place = place();
+    let pool = options(INTERVAL).create(&place.path).unwrap();
+    let older = after_death(&place);
+    pool.close().unwrap();
+    let pool = options(INTERVAL).open(&place.path).unwrap();
+    let map = pool.map::<u64, u64>("m").unwrap();
+    map.insert(1, 10).unwrap();
+    let dead = after_death(&place);
+    std::fs::copy(log_of(&older.path), log_of(&dead.path)).unwrap();
+    let refused = options(INTERVAL).open(&dead.path);
+    assert!(matches!(refused, Err(Error::Damaged(_))), "{refused:?}");
+}
+
+#[test]
+fn a_pool_has_one_log_by_whatever_path_it_is_opened() {
+    let directory = tempfile::tempdir().unwrap();
+    let (real, other) = (
+        directory.path().join("real"),
+        directory.path().join("other"),
+    );
+    std::fs::create_dir(&real).unwrap();
+    std::fs::create_dir(&other).unwrap();
+    let (path, link) = (real.join("a.pool"), other.join("link.pool"));
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let pool = options(Durability::PowerLoss).create(&path).unwrap();
+    pool.map::<u64, u64>("m").unwrap().insert(1, 10).unwrap();
+    let log = std::fs::read(log_of(&path)).unwrap();
+    let file = std::fs::read(&path).unwrap();
+    pool.close().unwrap();
+    // What a process leaves that dies now.
+    std::fs::write(log_of(&path), log).unwrap();
+    std::fs::write(&path, file).unwrap();
+    let pool = options(Durability::PowerLoss).open(&link).unwrap();
+    assert!(log_of(&path).exists() && !log_of(&link).exists());
+    let map = pool.open_map::<u64, u64>("m").unwrap();
+    assert_eq!(map.get(1).unwrap(), Some(10));
+    drop(map);
+    pool.close().unwrap();
+    assert!(!log_of(&path).exists());
+}
+
+#[test]
+fn a_close_removes_no_log_but_its_own() {
+    let place = place();
+    let pool = options(Durability::PowerLoss).create(&place.path).unwrap();
+    // Somebody has moved the log away, and put another file there.
+    std::fs::remove_file(log_of(&place.path)).unwrap();
+    std::fs::write(log_of(&place.path), "precious").unwrap();
+    pool.close().unwrap();
+    assert_eq!(std::fs::read(log_of(&place.path)).unwrap(), b"precious");
 }
 
 #[test]
@@ -270,6 +391,16 @@ fn a_file_in_memory_survives_no_power_cut() {
         assert!(matches!(refused, Err(Error::NoPowerLossSafety(_))));
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     }
+    // As a copy of a pool that was on a disk, whose superblock makes the promise.
+    let pool = options(INTERVAL).create(&path).unwrap();
+    pool.map::<u64, u64>("m").unwrap().insert(1, 10).unwrap();
+    pool.close().unwrap();
+    let refused = Pool::open(&path);
+    assert!(matches!(refused, Err(Error::NoPowerLossSafety(_))));
+    let mut options = PoolOptions::new();
+    let pool = options.durability(Durability::Process).open(&path).unwrap();
+    let map = pool.open_map::<u64, u64>("m").unwrap();
+    assert_eq!(map.get(1).unwrap(), Some(10));
 }
 
 #[test]
