@@ -87,8 +87,7 @@ impl Session {
             .expect("invariant: a pool with a log has a file");
         let words = self.length / 8;
         let log = Log::begin_in(self.identity, words, file, data, path, self.backlog)?;
-        // Before the log has records, which may have words of this copy.
-        write(second)?;
+        log.write_superblock(second)?;
         let log = Arc::new(log);
         *lock(threads) = Some(Threads::start(&log, self.interval)?);
         Ok(log)

@@ -107,6 +107,11 @@ impl Applier {
         }
     }
 
+    /// Notes bytes of a superblock that the file has got since.
+    pub(super) fn note_in_file(&mut self, at: u64, bytes: &[u8]) {
+        self.superblocks[at as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+
     /// Writes what was noted into the file, of which `length` bytes exist. What lies beyond them was cut off after the words were logged.
     pub(super) fn write(&mut self, data: &dyn DataFile, length: u64) -> Result<()> {
         let mut words = std::mem::take(&mut self.words);

@@ -128,6 +128,8 @@ crate::pmem::planted::bugs! { "log":
     FooterVouchesForRecords,
     /// What was stored before a late session had begun is forgotten.
     KeptForgotten,
+    /// The applier does not know of the second copy of the superblock.
+    SecondSuperblockNotNoted,
 }
 
 /// The log of an open pool.
@@ -335,6 +337,15 @@ impl Log {
     ) -> Result<Self> {
         let data = PlainFile::reopened(data, path)?;
         Self::begin(identity, words, Box::new(file), Box::new(data), backlog)
+    }
+
+    /// Writes the second copy of the superblock into the pool's file: the session has its first segment, and no records yet.
+    pub(in crate::pool) fn write_superblock(&self, (at, bytes): &(u64, Vec<u8>)) -> Result<()> {
+        self.data.write_for_good(bytes, *at)?;
+        if !planted(Bug::SecondSuperblockNotNoted) {
+            lock(&self.applier).note_in_file(*at, bytes);
+        }
+        Ok(())
     }
 
     /// Removes the file of the log, of a pool that is clean. A hint: a log that stays is not looked at.

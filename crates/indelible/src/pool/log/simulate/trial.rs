@@ -157,11 +157,7 @@ impl Trial {
     /// Writes the superblock into the image and the file, as a pool does when it is closed.
     fn write_superblock(&mut self) -> Result<()> {
         let second = self.write_first_superblock()?;
-        self.write_second_superblock(second)
-    }
-
-    fn write_second_superblock(&self, (at, bytes): (u64, Vec<u8>)) -> Result<()> {
-        Data(self.disk.clone()).write_for_good(&bytes, at)
+        Data(self.disk.clone()).write_for_good(&second.1, second.0)
     }
 
     /// Writes the superblock into the image, and the first copy of it into the file. When a pool is opened, the log gets its first segment before the
@@ -255,7 +251,7 @@ impl Trial {
         let backlog = self.backlog.clone();
         self.met.continued += u64::from(backlog.is_some());
         let log = Log::begin(identity, length as u64, device, data, backlog)?;
-        self.write_second_superblock(second)?;
+        log.write_superblock(&second)?;
         let first = log.appended() / SEGMENT_BYTES;
         let log = Arc::new(log);
         beginning.end(Ok(Arc::clone(&log)));
