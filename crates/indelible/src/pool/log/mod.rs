@@ -128,6 +128,8 @@ crate::pmem::planted::bugs! { "log":
     FooterVouchesForRecords,
     /// What was stored before a late session had begun is forgotten.
     KeptForgotten,
+    /// The oldest segment of a backlog that has been applied is used again first, also if the backlog ends in it and other segments follow.
+    EndOverwritten,
     /// The applier does not know of the second copy of the superblock.
     SecondSuperblockNotNoted,
 }
@@ -223,9 +225,11 @@ impl Log {
         data: Box<dyn DataFile>,
         backlog: Option<Arc<Backlog>>,
     ) -> Result<Self> {
-        // If the backlog is applied now, its oldest segment is used first: as long as the new session has no segment, what is left of it counts, and
-        // to apply that again does harm unless it is the end (I4).
-        let left: Vec<usize> = taken_by(backlog.as_deref()).to_vec();
+        // If the backlog is applied now, its segments are used again while nothing else tells where it ends.
+        let left = match &backlog {
+            Some(backlog) if !planted(Bug::BacklogOverwritten) => backlog.order_of_use(),
+            _ => Vec::new(),
+        };
         let progress = backlog
             .as_ref()
             .map_or_else(Arc::default, |it| Arc::clone(it.progress()));
