@@ -22,7 +22,7 @@ use crate::pool::log::{Backlog, Beginning, Identity, Last, Log, recover};
 use crate::pool::superblock::{Copy, Promise, Superblock};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Words of the pool's file: the superblocks, a whole page for words, and a part of another one.
 pub(super) const DATA_WORDS: usize = FIRST_WORD.next_multiple_of(512) + 512 + 200;
@@ -344,9 +344,14 @@ impl Trial {
     /// was on the disk for certain could not be told from what a power cut leaves.)
     fn damage(&mut self) {
         let slot = self.random.below(SEGMENTS as u64) as usize;
-        let segment = self.disk.segment(slot);
-        let footer = Header::read(segment)
-            .and_then(|it| Footer::read(&it.session.identity, segment, it.ordinal));
+        // A footer that is in the page cache only may be lost, when power fails in the recovery.
+        let words = slot * SEGMENT_WORDS..(slot + 1) * SEGMENT_WORDS;
+        let on_disk: Vec<AtomicU64> = self.disk.with(|sim| {
+            let words = sim.log.durable[words].iter().copied();
+            words.map(AtomicU64::new).collect()
+        });
+        let footer = Header::read(&on_disk)
+            .and_then(|it| Footer::read(&it.session.identity, &on_disk, it.ordinal));
         if footer.is_none() {
             return;
         }
