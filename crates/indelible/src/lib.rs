@@ -34,7 +34,7 @@ pub use error::{Error, Result};
 pub use front::{
     BytesInfo, BytesKeys, BytesMap, BytesOptions, BytesRange, BytesValues, CompareExchange,
     IndexOptions, IndexStat, Join, Key, Keys, LogStat, Map, MapInfo, MapOptions, MapStat, Nearest,
-    Newtype, Pool, PoolOptions, PoolStat, Range, Record, Records, Spatial, SpatialInfo,
+    Newtype, ObjectInfo, Pool, PoolOptions, PoolStat, Range, Record, Records, Spatial, SpatialInfo,
     SpatialOptions, SpatialStat, StringStat, Type, TypedInfo, TypedKeys, TypedMap, TypedRange,
     TypedValues, Value, ValueReader, ValueWriter, Values,
 };

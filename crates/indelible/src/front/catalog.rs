@@ -336,6 +336,12 @@ pub(super) fn options_of<K: IndexKind>(signature: &Signature) -> Result<Option<I
         .map(|options| Some(IndexOptions::from_any(options)))
 }
 
+/// Kind and options of an object that is open, and so was of a kind of its family.
+pub(super) fn options_of_open<K: IndexKind>(signature: &Signature) -> Result<IndexOptions<K>> {
+    let kind_has_changed = || Error::Damaged("the kind of an object has changed".into());
+    options_of(signature)?.ok_or_else(kind_has_changed)
+}
+
 /// Whether an object in the catalog holds what is asked for; for `None`, whether it is a map that this version knows.
 fn expect_holds(name: &str, signature: &Signature, wanted: Option<Holds>) -> Result<()> {
     let found = Holds::of(signature);

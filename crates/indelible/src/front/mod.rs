@@ -4,6 +4,7 @@ mod bytes;
 mod catalog;
 mod many;
 mod map;
+mod objects;
 mod open;
 mod options;
 mod pool;
@@ -11,6 +12,7 @@ mod range;
 mod spatial;
 mod typed;
 mod types;
+mod upkeep;
 mod words;
 
 pub use crate::host::{IndexStat, MapStat, SpatialStat, StringStat};
@@ -20,6 +22,7 @@ pub use bytes::{
 };
 pub(crate) use catalog::accept_if_whole;
 pub use map::{CompareExchange, Map};
+pub use objects::ObjectInfo;
 pub use options::{BytesOptions, IndexOptions, MapOptions, SpatialOptions};
 pub use pool::{LogStat, MapInfo, Pool, PoolStat};
 pub use range::{Keys, Range, Values};

@@ -1,11 +1,11 @@
 //! Pools: the file and the objects in it.
 
-use super::catalog::{Holds, compact_at, expect_name, expect_no_spatial};
+use super::catalog::{Holds, compact_at};
 use super::{Key, Map, MapOptions, Type, Value};
 use crate::engines::Kind;
 use crate::pmem::Medium;
 use crate::pool::{EXTENT_BYTES, PoolCore, PoolOptions};
-use crate::{Error, Result};
+use crate::{Durability, Error, Result};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -126,12 +126,14 @@ pub struct PoolStat {
     pub free_extents: u64,
     /// How often the pool has been opened for writing.
     pub generation: u64,
-    /// Where the bytes live, and so what a commit does.
+    /// Where the bytes live, and so what a commit does: in a pool that is open for reading only, what one does when it is open for writing.
     pub medium: Medium,
     /// Whether the pool had been closed cleanly.
     pub clean_at_open: bool,
     /// Whether it is open for reading only.
     pub read_only: bool,
+    /// What the pool promises to survive. One in memory survives nothing, and says [`Durability::Process`].
+    pub durability: Durability,
 }
 
 impl Pool {
@@ -302,7 +304,7 @@ impl Pool {
             .map(|(_, map)| Map::new(map))
     }
 
-    /// The maps in the pool, those of a later version apart. O(objects). [`spatials`](Self::spatials) lists the spatial indexes.
+    /// The maps of keys and values of fixed length in the pool, those of a later version apart. O(objects). [`objects`](Self::objects) lists everything.
     ///
     /// # Examples
     ///
@@ -320,170 +322,6 @@ impl Pool {
         let _objects = self.core.registry();
         let info = |slot| self.map_info(slot);
         self.core.slots().filter_map(info).collect()
-    }
-
-    /// Gives the map `from` the name `to`. Open handles stay valid; [`Map`]'s debug text goes on naming it `from`.
-    ///
-    /// O(objects). Durable when the call returns; after a crash the map has one name or the other.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`rename_object`](Self::rename_object), and [`Error::WrongType`] if `from` is a spatial index.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn main() -> indelible::Result<()> {
-    /// use indelible::Pool;
-    /// let pool = Pool::in_memory()?;
-    /// pool.map::<u64, u64>("new")?;
-    /// pool.rename_map("new", "current")?;
-    /// assert_eq!(pool.maps()[0].name, "current");
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn rename_map(&self, from: &str, to: &str) -> Result<()> {
-        self.rename_if(from, to, expect_no_spatial)
-    }
-
-    /// Gives the object `from`, a map or a spatial index, the name `to`. Open handles stay valid; their debug text goes on naming it
-    /// `from`.
-    ///
-    /// O(objects). Durable when the call returns; after a crash the object has one name or the other.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoSuchMap`], [`Error::NameTaken`], [`Error::BadName`], [`Error::ReadOnly`].
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn main() -> indelible::Result<()> {
-    /// use indelible::{Point2, Pool};
-    /// let pool = Pool::in_memory()?;
-    /// pool.spatial::<Point2>("new")?;
-    /// pool.rename_object("new", "shops")?;
-    /// assert_eq!(pool.spatials()[0].name, "shops");
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn rename_object(&self, from: &str, to: &str) -> Result<()> {
-        self.rename_if(from, to, |_, _| Ok(()))
-    }
-
-    fn rename_if(
-        &self,
-        from: &str,
-        to: &str,
-        may: impl Fn(&PoolCore, usize) -> Result<()>,
-    ) -> Result<()> {
-        if self.core.is_read_only() {
-            return Err(Error::ReadOnly);
-        }
-        expect_name(to)?;
-        let _objects = self.core.registry();
-        let slot = self.find(from)?;
-        may(&self.core, slot)?;
-        if from == to {
-            return Ok(());
-        }
-        if self.find(to).is_ok() {
-            return Err(Error::NameTaken(to.into()));
-        }
-        self.core.durably(|| {
-            self.core.rename_entry(slot, to);
-            Ok(())
-        })
-    }
-
-    /// Removes the map `name` and frees its space.
-    ///
-    /// O(extents), whatever is in the map. Durable when the call returns; after a crash the map is there whole or not at all.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`drop_object`](Self::drop_object), and [`Error::WrongType`] if `name` is a spatial index.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn main() -> indelible::Result<()> {
-    /// use indelible::Pool;
-    /// let pool = Pool::in_memory()?;
-    /// drop(pool.map::<u64, u64>("m")?);
-    /// pool.drop_map("m")?;
-    /// assert!(pool.maps().is_empty());
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn drop_map(&self, name: &str) -> Result<()> {
-        self.drop_if(name, expect_no_spatial)
-    }
-
-    /// Whether the pool has an object of this name: a map of any kind, a spatial index, or something of a later version. O(objects).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn main() -> indelible::Result<()> {
-    /// let pool = indelible::Pool::in_memory()?;
-    /// pool.typed::<String, String>("names")?;
-    /// assert!(pool.has_object("names") && !pool.has_object("places"));
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn has_object(&self, name: &str) -> bool {
-        let _objects = self.core.registry();
-        self.find(name).is_ok()
-    }
-
-    /// Removes the object `name`, a map or a spatial index, and frees its space.
-    ///
-    /// O(extents), whatever is in the object. Durable when the call returns; after a crash the object is there whole or not at all.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoSuchMap`], [`Error::ReadOnly`], [`Error::InUse`] while a handle to it lives.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn main() -> indelible::Result<()> {
-    /// use indelible::{Point2, Pool};
-    /// let pool = Pool::in_memory()?;
-    /// drop(pool.spatial::<Point2>("shops")?);
-    /// pool.drop_object("shops")?;
-    /// assert!(pool.spatials().is_empty());
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn drop_object(&self, name: &str) -> Result<()> {
-        self.drop_if(name, |_, _| Ok(()))
-    }
-
-    fn drop_if(&self, name: &str, may: impl Fn(&PoolCore, usize) -> Result<()>) -> Result<()> {
-        if self.core.is_read_only() {
-            return Err(Error::ReadOnly);
-        }
-        let objects = self.core.registry();
-        let slot = self.find(name)?;
-        may(&self.core, slot)?;
-        let (objects, open) = self.core.open_object(objects, slot);
-        if open.is_some() {
-            // The handle may be the last one, and dropping it locks the registry.
-            drop(objects);
-            return Err(Error::InUse(format!("{name:?}")));
-        }
-        // While the registry was unlocked in there, the object may have been dropped, and another one created.
-        if self.find(name)? == slot {
-            may(&self.core, slot)?;
-            return self.core.durably(|| {
-                self.core.remove_entry(slot);
-                Ok(())
-            });
-        }
-        Ok(())
     }
 
     /// Compacts every map and every spatial index (nodes that have few records are merged, and live blocks move to the front of the file), then cuts free
@@ -554,10 +392,49 @@ impl Pool {
             extents,
             free_extents,
             generation: self.core.generation(),
-            medium: self.core.pm().medium(),
+            medium: self.core.medium(),
             clean_at_open: self.core.was_clean(),
             read_only: self.core.is_read_only(),
+            durability: self.core.durability(),
         }
+    }
+
+    /// The file of the pool, as it was given at the open; `None` if the pool is in memory.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("a.pool");
+    /// use indelible::Pool;
+    /// assert_eq!(Pool::create(&path)?.path(), Some(path.as_path()));
+    /// assert_eq!(Pool::in_memory()?.path(), None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        self.core.is_in_file().then(|| self.core.path())
+    }
+
+    /// What the pool promises to survive, once a call has returned: as it was chosen when the pool was created, or at a later open. A pool in memory
+    /// survives nothing, and says [`Durability::Process`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("a.pool");
+    /// use indelible::{Durability, Pool};
+    /// assert_eq!(Pool::create(&path)?.durability(), Durability::Process);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn durability(&self) -> Durability {
+        self.core.durability()
     }
 
     /// Waits until everything written so far is on the disk, and not only in the page cache. A pool with

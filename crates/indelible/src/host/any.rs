@@ -4,7 +4,7 @@ use super::cursor::Cursor;
 use super::handle::{Handle, Upkeep};
 use super::{Host, MapStat};
 use crate::engines::{self, Decision, Engine, KeyValue, Kind, Lookup, Place, ordered_engines};
-use crate::pool::Object;
+use crate::pool::{Object, Signature};
 use crate::{Error, Result};
 use std::sync::Arc;
 
@@ -126,6 +126,11 @@ macro_rules! any {
         impl AnyMap {
             pub(crate) fn name(&self) -> String {
                 each!(self, host => host.name())
+            }
+
+            /// What the catalog says of the map.
+            pub(crate) fn signature(&self) -> Signature {
+                each!(self, host => host.signature())
             }
 
             #[inline(always)]

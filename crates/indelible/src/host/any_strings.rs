@@ -7,7 +7,7 @@ use crate::engines::{
     self, AnyStringOptions, Current, Engine, LastPart, LongValue, Place, ReadableValue,
     StringBuffer, StringDecision, StringKind, StringRange, StringRecord, string_engines,
 };
-use crate::pool::Object;
+use crate::pool::{Object, Signature};
 use std::sync::Arc;
 
 macro_rules! any_strings {
@@ -72,9 +72,9 @@ macro_rules! any_strings {
                 each!(self, host => host.name())
             }
 
-            /// The number of the catalog entry.
-            pub(crate) fn slot(&self) -> usize {
-                each!(self, host => host.slot())
+            /// What the catalog says of the map.
+            pub(crate) fn signature(&self) -> Signature {
+                each!(self, host => host.signature())
             }
 
             /// See [`Strings::get_with`](crate::engines::Strings::get_with).

@@ -34,7 +34,7 @@ pub use check::{IndexStat, MapStat, SpatialStat, StringStat};
 pub(crate) use handle::Handle;
 
 use crate::engines::{Decision, Engine, EngineOptions, Lookup, Ordered, Place};
-use crate::pool::Gate;
+use crate::pool::{Gate, Signature};
 use crate::{Error, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -102,9 +102,9 @@ impl<E: Engine> Host<E> {
         core.name_of(self.shared.place.slot)
     }
 
-    /// The number of the catalog entry.
-    pub(crate) fn slot(&self) -> usize {
-        self.shared.place.slot
+    /// What the catalog says of the object.
+    pub(crate) fn signature(&self) -> Signature {
+        self.shared.place.core.signature(self.shared.place.slot)
     }
 
     pub(crate) fn len(&self) -> Result<u64> {

@@ -10,14 +10,15 @@ use super::layout::{
     TABLE_AT, Use,
 };
 use super::mapping::Mapping;
+use super::options::medium_of;
 use super::space::Space;
 use super::superblock::{Copy, Promise, Superblock};
 use crate::concurrency::sync::lock;
 use crate::pmem::journal::Journal;
 use crate::pmem::planted::planted;
 use crate::pmem::{Cell, Medium, Pm};
-use crate::pool::Bug;
 use crate::pool::log::{Backlog, Gate};
+use crate::pool::{Bug, Durability};
 use crate::{Error, Result};
 use extents::Extents;
 use growth::Growth;
@@ -26,6 +27,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
 /// An open pool.
 pub(crate) struct PoolCore {
@@ -285,6 +287,34 @@ impl PoolCore {
 
     pub(super) fn mapping(&self) -> &Mapping {
         &self.mapping
+    }
+
+    /// What the pool promises to survive.
+    pub(crate) fn durability(&self) -> Durability {
+        match self.promise {
+            Promise::Process => Durability::Process,
+            Promise::PowerLoss | Promise::ForcedPowerLoss | Promise::Logged => {
+                Durability::PowerLoss
+            }
+            Promise::LoggedAtIntervals(millis) => {
+                Durability::Interval(Duration::from_millis(millis.into()))
+            }
+        }
+    }
+
+    /// The medium that the pool is on when it is open for writing.
+    pub(crate) fn medium(&self) -> Medium {
+        let own = self.pm.medium();
+        if self.is_read_only() && self.is_in_file() {
+            // One that cannot keep the promise would not be opened for writing.
+            return medium_of(self.promise).unwrap_or(own);
+        }
+        own
+    }
+
+    /// Whether the pool is in a file.
+    pub(crate) fn is_in_file(&self) -> bool {
+        self.mapping.file().is_some()
     }
 
     pub(super) fn promise(&self) -> Promise {

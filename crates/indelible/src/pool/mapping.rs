@@ -7,7 +7,7 @@ mod blocks;
 mod late;
 
 use super::files::{LockedFile, io_error};
-use super::layout::{EXTENT_BYTES, TABLE_AT};
+use super::layout::{EXTENT_BYTES, MAX_EXTENTS, TABLE_AT};
 use super::system;
 use crate::pmem::{Medium, Pm};
 use crate::{Error, Result};
@@ -95,7 +95,8 @@ impl Mapping {
             });
         }
         let fair = fair_share().max(used).max(EXTENT_BYTES);
-        let mut reserved = max_bytes.min(fair).next_multiple_of(EXTENT_BYTES);
+        let most = MAX_EXTENTS * EXTENT_BYTES;
+        let mut reserved = max_bytes.min(fair).min(most).next_multiple_of(EXTENT_BYTES);
         let is_on_tmpfs = backing.is_on_tmpfs();
         let is_image = backing.is_image();
         loop {

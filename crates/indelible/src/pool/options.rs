@@ -125,7 +125,7 @@ impl PoolOptions {
         self
     }
 
-    /// The most bytes that the pool may ever have: the address range that is reserved. Default, and limit of the format:
+    /// The most bytes that the pool may ever have: the address range that is reserved. Rounded up to a multiple of 2 MiB. Default, and limit of the format:
     /// 496 GiB. Under `RLIMIT_AS` no more than half of the address space that is left is reserved, or what an existing pool
     /// needs: the rest is for the heap and for the stacks of threads.
     ///
@@ -203,7 +203,8 @@ impl PoolOptions {
     }
 
     /// The most bytes that the log of a pool may have, which lies beside the pool in `PATH.log`: with [`Durability::PowerLoss`] on a file
-    /// that is not on persistent memory, and with [`Durability::Interval`]. Default 64 MiB, at least 4 MiB. When the log is half full, its
+    /// that is not on persistent memory, and with [`Durability::Interval`]. Default 64 MiB, at least 4 MiB, at most 64 GiB; what is outside is taken
+    /// for the nearest of these. When the log is half full, its
     /// older half is written into the pool's file; a longer log writes words that change often less often, and takes longer to read
     /// after a power cut.
     ///
@@ -558,7 +559,7 @@ impl PoolOptions {
 }
 
 /// The medium that keeps a promise on this machine.
-fn medium_of(promise: Promise) -> Result<Medium> {
+pub(super) fn medium_of(promise: Promise) -> Result<Medium> {
     if promise == Promise::Process {
         return Ok(Medium::Process);
     }

@@ -408,3 +408,77 @@ fn threads_do_not_disturb_each_other() {
         assert!(problems.is_empty(), "{problems:?}");
     }
 }
+
+#[test]
+fn removals_of_many_records_do_what_a_btreemap_does() {
+    let pool = Pool::in_memory().unwrap();
+    for (i, options) in all_options().into_iter().enumerate() {
+        let map = pool.bytes_with(&i.to_string(), options).unwrap();
+        let all = (0..2000).map(|i| (format!("{i:05}"), format!("{}", i % 7)));
+        let all: Vec<(String, String)> = all.collect();
+        map.extend(all.iter().map(|(k, v)| (k, v))).unwrap();
+        let mut model: Model = (all.into_iter())
+            .map(|(k, v)| (k.into_bytes(), v.into_bytes()))
+            .collect();
+        let mut expect_removed =
+            |removed: indelible::Result<u64>, goes: &dyn Fn(&[u8], &[u8]) -> bool| {
+                let before = model.len();
+                model.retain(|key, value| !goes(key, value));
+                assert_eq!(removed.unwrap(), (before - model.len()) as u64);
+                expect_same(&map, &model);
+            };
+        let between = |key: &[u8]| (&b"00100"[..]..&b"00200"[..]).contains(&key);
+        expect_removed(map.remove_range("00100".."00200"), &|key, _| between(key));
+        expect_removed(map.remove_range("00100".."00200"), &|_, _| false);
+        expect_removed(map.remove_range("00300"..="00300"), &|key, _| {
+            key == b"00300"
+        });
+        expect_removed(map.remove_prefix("0050"), &|key, _| {
+            key.starts_with(b"0050")
+        });
+        expect_removed(
+            map.retain_range(.."01000", |_, value| value != b"3"),
+            &|key, value| key < &b"01000"[..] && value == b"3",
+        );
+        expect_removed(map.retain(|_, value| value != b"5"), &|_, value| {
+            value == b"5"
+        });
+        expect_removed(map.clear(), &|_, _| true);
+        expect_removed(map.clear(), &|_, _| true);
+    }
+}
+
+#[test]
+fn a_pool_that_is_read_only_refuses_every_change_also_one_of_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.pool");
+    let pool = Pool::create(&path).unwrap();
+    pool.bytes("bytes").unwrap();
+    pool.typed::<u128, String>("typed").unwrap();
+    pool.close().unwrap();
+    let pool = Pool::options().open_read_only(&path).unwrap();
+    let (bytes, typed) = (
+        pool.bytes("bytes").unwrap(),
+        pool.typed::<u128, String>("typed").unwrap(),
+    );
+    let refused = [
+        bytes.pop_first().map(drop),
+        bytes.pop_last().map(drop),
+        bytes.extend([("", ""); 0]),
+        bytes.insert_batch(&[("", ""); 0]),
+        bytes.remove_range("a"..).map(drop),
+        bytes.remove_prefix("").map(drop),
+        bytes.retain(|_, _| true).map(drop),
+        bytes.clear().map(drop),
+        typed.pop_first().map(drop),
+        typed.pop_last().map(drop),
+        typed.extend([(1, ""); 0]),
+        typed.insert_batch(&[(1, ""); 0]),
+        typed.remove_range(1..).map(drop),
+        typed.retain(|_, _| true).map(drop),
+        typed.clear().map(drop),
+    ];
+    for (i, result) in refused.into_iter().enumerate() {
+        assert!(matches!(result, Err(Error::ReadOnly)), "{i}: {result:?}");
+    }
+}

@@ -554,3 +554,48 @@ fn assert_ends_at_damage<T: Debug>(
     assert!(range.next().is_none());
     assert!(range.next().is_none());
 }
+
+#[test]
+fn objects_say_what_they_are() {
+    use indelible::{Durability, ObjectInfo, Point2};
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.pool");
+    let pool = Pool::create(&path).unwrap();
+    for &kind in KINDS {
+        let map = pool.map_with::<u64, u64>(kind.name(), kind).unwrap();
+        assert_eq!((map.name().as_str(), map.kind()), (kind.name(), kind));
+        assert_eq!(map.options().unwrap().kind(), kind);
+    }
+    let bytes = pool.bytes("bytes").unwrap();
+    pool.rename_object("bytes", "a").unwrap();
+    assert_eq!(bytes.name(), "a");
+    let typed = pool.typed::<u128, ()>("typed").unwrap();
+    assert_eq!(typed.name(), "typed");
+    let spatial = pool.spatial::<Point2>("zz").unwrap();
+    let objects = pool.objects();
+    assert_eq!(objects.len(), KINDS.len() + 3);
+    assert!(objects.is_sorted_by(|a, b| a.name() < b.name()));
+    assert!(
+        matches!(&objects[0], ObjectInfo::Bytes(info) if info.options == bytes.options().unwrap())
+    );
+    assert!(matches!(objects.last(), Some(ObjectInfo::Spatial(_))));
+    let is_typed = |it: &ObjectInfo| matches!(it, ObjectInfo::Typed(info) if info.key == "u128");
+    assert!(objects.iter().any(is_typed));
+    assert_eq!(pool.path(), Some(path.as_path()));
+    assert_eq!(pool.durability(), Durability::Process);
+    drop((bytes, typed, spatial));
+    pool.close().unwrap();
+    // Where the pool is only read, its statistics are those of the pool, and not of the reader.
+    let millis = std::time::Duration::from_millis(7);
+    let mut options = PoolOptions::new();
+    options
+        .log_anywhere(true)
+        .durability(Durability::Interval(millis));
+    let pool = options.open(&path).unwrap();
+    let stat = pool.stat();
+    pool.close().unwrap();
+    let read_only = PoolOptions::new().open_read_only(&path).unwrap();
+    assert_eq!(read_only.durability(), Durability::Interval(millis));
+    assert_eq!(read_only.stat().medium, stat.medium);
+    assert_eq!(Pool::in_memory().unwrap().path(), None);
+}

@@ -478,3 +478,20 @@ fn what_serde_serializes_is_a_value() {
         assert!(matches!(map.get(1), Err(Error::Damaged(_))));
     }
 }
+
+#[test]
+fn ranges_of_records_are_removed_in_the_order_of_the_keys() {
+    let pool = Pool::in_memory().unwrap();
+    let map = pool.typed::<(i64, String), u32>("m").unwrap();
+    map.extend((-50..50).map(|i| ((i, "a"), i as u32 % 5)))
+        .unwrap();
+    assert_eq!(map.range_keys((-10, "")..(10, "")).count(), 20);
+    assert_eq!(map.remove_range((-10, "")..(10, "")).unwrap(), 20);
+    assert_eq!(map.remove_range((-10, "")..(10, "")).unwrap(), 0);
+    assert_eq!(map.remove_prefix((20,)).unwrap(), 1);
+    let removed = map
+        .retain_range((30, "").., |(i, _), _| i % 2 == 0)
+        .unwrap();
+    assert_eq!((removed, map.len().unwrap()), (10, 69));
+    assert_eq!(map.clear().unwrap(), 69);
+}

@@ -221,3 +221,34 @@ fn an_error_names_the_path_that_was_asked_for() {
     let error = Pool::create(directory.path()).unwrap_err().to_string();
     assert!(error.contains("exists"), "{error}");
 }
+
+#[test]
+fn limits_may_be_anything() {
+    use indelible::Durability;
+    let directory = tempfile::tempdir().unwrap();
+    for (i, limit) in [0, 1, u64::MAX].into_iter().enumerate() {
+        let path = directory.path().join(i.to_string());
+        let mut options = PoolOptions::new();
+        options.durability(Durability::PowerLoss).log_anywhere(true);
+        let pool = options.log_bytes(limit).create(&path).unwrap();
+        pool.map::<u64, u64>("m").unwrap().insert(1, 10).unwrap();
+        pool.close().unwrap();
+        let in_memory = PoolOptions::new().max_bytes(limit).in_memory();
+        let made = in_memory.and_then(|pool| pool.map::<u64, u64>("m"));
+        assert_eq!(made.is_ok(), limit == u64::MAX, "{limit}: {made:?}");
+    }
+}
+
+#[test]
+fn a_symbolic_link_to_nothing_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("link.pool");
+    std::os::unix::fs::symlink(directory.path().join("nothing"), &path).unwrap();
+    for refused in [
+        Pool::create(&path),
+        PoolOptions::new().open_or_create(&path),
+    ] {
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("a symbolic link to nothing"), "{refused}");
+    }
+}

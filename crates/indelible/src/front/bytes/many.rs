@@ -1,8 +1,9 @@
 //! Batches, bulk loads, and removing many records.
 
-use super::BytesMap;
+use super::{BytesKeys, BytesMap, BytesRange};
 use crate::Result;
 use crate::engines::StringDecision;
+use std::ops::RangeBounds;
 
 /// What is done with many records. Each record is a linearizable step by itself, apart from [`bulk_load`](BytesMap::bulk_load), which is one.
 impl BytesMap {
@@ -110,6 +111,7 @@ impl BytesMap {
         &self,
         records: impl IntoIterator<Item = (K, V)>,
     ) -> Result<()> {
+        self.index.expect_writable()?;
         for (key, value) in records {
             self.insert(key, value)?;
         }
@@ -171,6 +173,7 @@ impl BytesMap {
     /// # }
     /// ```
     pub fn pop_first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.index.expect_writable()?;
         while let Some(key) = self.keys().next().transpose()? {
             if let Some(value) = self.take(&key)? {
                 return Ok(Some((key, value)));
@@ -196,6 +199,7 @@ impl BytesMap {
     /// # }
     /// ```
     pub fn pop_last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.index.expect_writable()?;
         while let Some(key) = self.keys().next_back().transpose()? {
             if let Some(value) = self.take(&key)? {
                 return Ok(Some((key, value)));
@@ -204,7 +208,7 @@ impl BytesMap {
         Ok(None)
     }
 
-    /// Removes the records for which `keep` is false. A record that another thread changes meanwhile stays.
+    /// Removes the records for which `keep` is false, and returns how many it removed: [`retain_range`](Self::retain_range) of all keys.
     ///
     /// # Errors
     ///
@@ -216,30 +220,117 @@ impl BytesMap {
     /// # fn main() -> indelible::Result<()> {
     /// # let map = indelible::Pool::in_memory()?.bytes("m")?;
     /// map.extend([("a", "1"), ("b", "2")])?;
-    /// map.retain(|_, value| value == b"2")?;
+    /// assert_eq!(map.retain(|_, value| value == b"2")?, 1);
     /// assert_eq!(map.len()?, 1);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn retain(&self, mut keep: impl FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
-        self.index.expect_writable()?;
-        for record in self.iter() {
-            let (key, value) = record?;
-            if !keep(&key, &value) {
-                self.index.apply(&key, None, &mut |now| match now {
-                    Some(now) if now.is(&value) => StringDecision::Remove,
-                    _ => StringDecision::Keep,
-                })?;
-            }
-        }
-        Ok(())
+    pub fn retain(&self, keep: impl FnMut(&[u8], &[u8]) -> bool) -> Result<u64> {
+        self.retain_in(self.iter(), keep)
     }
 
-    /// Removes all records, one by one: a crash in between leaves some. Records that other threads insert meanwhile may stay.
+    /// Removes those records in `bounds` for which `keep` is false, and returns how many it removed. A record that another thread changes meanwhile stays. Each
+    /// removal is a step of its own, in the order of keys: after a crash, some of the records may be gone and others not.
     ///
     /// # Errors
     ///
-    /// Those of [every write](Self#errors).
+    /// Those of [every write](Self#errors). Some of the records may have been removed then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.bytes("m")?;
+    /// map.extend([("a", "1"), ("b", "1"), ("c", "2")])?;
+    /// assert_eq!(map.retain_range("b".., |_, value| value == b"2")?, 1);
+    /// assert!(map.contains_key("a")?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn retain_range<K: AsRef<[u8]>>(
+        &self,
+        bounds: impl RangeBounds<K>,
+        keep: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<u64> {
+        self.retain_in(self.range(bounds), keep)
+    }
+
+    fn retain_in(
+        &self,
+        records: BytesRange,
+        mut keep: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<u64> {
+        self.index.expect_writable()?;
+        let mut removed = 0;
+        for record in records {
+            let (key, value) = record?;
+            if keep(&key, &value) {
+                continue;
+            }
+            let mut is_same = false;
+            self.index.apply(&key, None, &mut |now| {
+                is_same = now.is_some_and(|now| now.is(&value));
+                if is_same {
+                    StringDecision::Remove
+                } else {
+                    StringDecision::Keep
+                }
+            })?;
+            removed += u64::from(is_same);
+        }
+        Ok(removed)
+    }
+
+    /// Removes all records whose keys lie in `bounds`, and returns how many it removed.
+    ///
+    /// Each removal is a step of its own, in the order of keys. Every record that is there during the whole call is removed; a record that comes meanwhile
+    /// may stay. After a crash, some of the records may be gone and others not.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every write](Self#errors). Some of the records may have been removed then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.bytes("m")?;
+    /// map.extend([("a", "1"), ("b", "2"), ("c", "3")])?;
+    /// assert_eq!(map.remove_range("b"..)?, 2);
+    /// assert_eq!(map.len()?, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn remove_range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Result<u64> {
+        self.remove_keys(self.range_keys(bounds))
+    }
+
+    /// Removes all records whose keys begin with `prefix`, and returns how many it removed: see [`remove_range`](Self::remove_range).
+    ///
+    /// # Errors
+    ///
+    /// Those of [every write](Self#errors). Some of the records may have been removed then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.bytes("m")?;
+    /// map.extend([("user/1", ""), ("user/2", ""), ("group/1", "")])?;
+    /// assert_eq!(map.remove_prefix("user/")?, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn remove_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<u64> {
+        self.remove_keys(self.prefix_keys(prefix))
+    }
+
+    /// Removes all records, one after the other, and returns how many it removed: see [`remove_range`](Self::remove_range). To drop a large map at once, use
+    /// [`Pool::drop_map`](crate::Pool::drop_map).
+    ///
+    /// # Errors
+    ///
+    /// Those of [every write](Self#errors). Some of the records may have been removed then.
     ///
     /// # Examples
     ///
@@ -247,16 +338,21 @@ impl BytesMap {
     /// # fn main() -> indelible::Result<()> {
     /// # let map = indelible::Pool::in_memory()?.bytes("m")?;
     /// map.extend([("a", "1"), ("b", "2")])?;
-    /// map.clear()?;
+    /// assert_eq!(map.clear()?, 2);
     /// assert!(map.is_empty()?);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn clear(&self) -> Result<()> {
+    pub fn clear(&self) -> Result<u64> {
+        self.remove_keys(self.keys())
+    }
+
+    fn remove_keys(&self, keys: BytesKeys) -> Result<u64> {
         self.index.expect_writable()?;
-        for key in self.keys() {
-            self.remove(key?)?;
+        let mut removed = 0;
+        for key in keys {
+            removed += u64::from(self.remove(key?)?);
         }
-        Ok(())
+        Ok(removed)
     }
 }

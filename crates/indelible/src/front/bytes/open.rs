@@ -3,7 +3,7 @@
 use super::BytesMap;
 use crate::Result;
 use crate::engines::StringKind;
-use crate::front::catalog::{Holds, options_of};
+use crate::front::catalog::{Holds, options_of, options_of_open};
 use crate::front::{BytesOptions, Pool};
 use crate::host::AnyStrings;
 
@@ -133,22 +133,41 @@ impl Pool {
     #[must_use]
     pub fn bytes_maps(&self) -> Vec<BytesInfo> {
         let _objects = self.core.registry();
-        let info = |slot| {
-            let signature = self.core.signature(slot);
-            if Holds::of(&signature)? != Holds::Bytes {
-                return None;
-            }
-            Some(BytesInfo {
-                name: self.core.name_of(slot),
-                options: options_of(&signature).ok()??,
-            })
-        };
+        let info = |slot| self.bytes_info(slot);
         self.core.slots().filter_map(info).collect()
+    }
+
+    /// What the catalog says of a map of byte strings; `None` for one of a later version, and for any other object.
+    pub(in crate::front) fn bytes_info(&self, slot: usize) -> Option<BytesInfo> {
+        let signature = self.core.signature(slot);
+        if Holds::of(&signature)? != Holds::Bytes {
+            return None;
+        }
+        Some(BytesInfo {
+            name: self.core.name_of(slot),
+            options: options_of(&signature).ok()??,
+        })
     }
 }
 
 impl BytesMap {
-    /// What was chosen when the map was created.
+    /// The name of the map: after [`Pool::rename_object`] the new one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// let pool = indelible::Pool::in_memory()?;
+    /// assert_eq!(pool.bytes("names")?.name(), "names");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.index.name()
+    }
+
+    /// The kind of index, and what was chosen when the map was created.
     ///
     /// # Errors
     ///
@@ -158,18 +177,13 @@ impl BytesMap {
     ///
     /// ```
     /// # fn main() -> indelible::Result<()> {
-    /// let pool = indelible::Pool::in_memory()?;
-    /// assert_eq!(pool.bytes("names")?.info(&pool).map(|info| info.name).as_deref(), Some("names"));
+    /// use indelible::{Pool, StringKind};
+    /// let names = Pool::in_memory()?.bytes("names")?;
+    /// assert_eq!(names.options()?.kind(), StringKind::default());
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
-    pub fn info(&self, pool: &Pool) -> Option<BytesInfo> {
-        let slot = self.index.slot();
-        let signature = pool.core.signature(slot);
-        Some(BytesInfo {
-            name: pool.core.name_of(slot),
-            options: options_of(&signature).ok()??,
-        })
+    pub fn options(&self) -> Result<BytesOptions> {
+        options_of_open(&self.index.signature())
     }
 }

@@ -28,12 +28,7 @@ impl BytesMap {
     /// # }
     /// ```
     pub fn range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> BytesRange {
-        let bound = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
-        BytesRange(Cursor::new(
-            self,
-            (bound(bounds.start_bound()), bound(bounds.end_bound())),
-            true,
-        ))
+        BytesRange(Cursor::new(self, owned(&bounds), true))
     }
 
     /// All records, lazily, in the order of keys.
@@ -93,6 +88,22 @@ impl BytesMap {
             (Bound::Unbounded, Bound::Unbounded),
             false,
         ))
+    }
+
+    /// The keys in `bounds`, lazily, in order. Long values are not read.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.bytes("m")?;
+    /// map.extend([("a", ""), ("b", ""), ("c", "")])?;
+    /// assert_eq!(map.range_keys("b"..).count(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn range_keys<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> BytesKeys {
+        BytesKeys(Cursor::new(self, owned(&bounds), false))
     }
 
     /// The keys that begin with `prefix`, lazily, in order. Long values are not read.
@@ -171,6 +182,11 @@ impl BytesMap {
     pub fn last(&self) -> Result<Option<Record>> {
         self.iter().next_back().transpose()
     }
+}
+
+fn owned<K: AsRef<[u8]>>(bounds: &impl RangeBounds<K>) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    let bound = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+    (bound(bounds.start_bound()), bound(bounds.end_bound()))
 }
 
 impl IntoIterator for &BytesMap {

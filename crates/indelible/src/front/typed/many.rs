@@ -1,8 +1,10 @@
 //! Batches, bulk loads, and removing many records.
 
+use super::range::{encoded_bounds, encoded_prefix};
 use super::{TypedMap, bytes_of, key_of, value_of, view_of};
 use crate::Result;
-use crate::encoding::{AsKey, AsValue, OrderedKey, StoredValue};
+use crate::encoding::{AsKey, AsValue, KeyPrefix, OrderedKey, StoredValue};
+use std::ops::RangeBounds;
 
 /// Bytes of a key and of a value.
 type Encoded = (Vec<u8>, Vec<u8>);
@@ -80,6 +82,7 @@ impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
         &self,
         records: impl IntoIterator<Item = (A, B)>,
     ) -> Result<()> {
+        self.bytes.index().expect_writable()?;
         for (key, value) in records {
             self.insert(key, value)?;
         }
@@ -156,6 +159,7 @@ impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
 
     /// Removes the record that `find` finds, and returns it. What cannot be decoded is not removed.
     fn pop(&self, find: impl Fn(&Self) -> Result<Option<Encoded>>) -> Result<Option<(K, V)>> {
+        self.bytes.index().expect_writable()?;
         while let Some((key, value)) = find(self)? {
             let record = (key_of(&key)?, value_of(&value)?);
             let popped = self.bytes.compare_exchange(key, Some(&value), None)?;
@@ -166,8 +170,8 @@ impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
         Ok(None)
     }
 
-    /// Removes the records for which `keep` is false. A record that another thread changes meanwhile stays. So does one whose bytes are no key or no value;
-    /// the error comes when all others have been seen.
+    /// Removes the records for which `keep` is false, and returns how many it removed. A record that another thread changes meanwhile stays. So does one whose
+    /// bytes are no key or no value; the error comes when all others have been seen.
     ///
     /// # Errors
     ///
@@ -179,28 +183,95 @@ impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
     /// # fn main() -> indelible::Result<()> {
     /// # let map = indelible::Pool::in_memory()?.typed::<String, u64>("m")?;
     /// map.extend([("a", 1), ("b", 2)])?;
-    /// map.retain(|_, value| value == 2)?;
+    /// assert_eq!(map.retain(|_, value| value == 2)?, 1);
     /// assert_eq!(map.len()?, 1);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn retain(&self, mut keep: impl FnMut(K, V::View<'_>) -> bool) -> Result<()> {
-        let mut outcome = Ok(());
-        self.bytes.retain(|key, value| {
-            let kept = key_of(key).and_then(|key| Ok(keep(key, view_of::<V>(value)?)));
-            kept.unwrap_or_else(|error| {
-                outcome = Err(error);
-                true
-            })
-        })?;
-        outcome
+    pub fn retain(&self, keep: impl FnMut(K, V::View<'_>) -> bool) -> Result<u64> {
+        decoding::<K, V, _>(keep, |keep| self.bytes.retain(keep))
     }
 
-    /// Removes all records, one by one: a crash in between leaves some. Records that other threads insert meanwhile may stay.
+    /// Removes those records in `bounds` for which `keep` is false, and returns how many it removed: see [`retain`](Self::retain).
     ///
     /// # Errors
     ///
-    /// Those of [every write](Self#errors).
+    /// Those of [every write](Self#errors). Some of the records may have been removed then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.typed::<String, u64>("m")?;
+    /// map.extend([("a", 1), ("b", 1), ("c", 2)])?;
+    /// assert_eq!(map.retain_range("b".., |_, value| value == 2)?, 1);
+    /// assert!(map.contains_key("a")?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn retain_range<Q: AsKey<K>>(
+        &self,
+        bounds: impl RangeBounds<Q>,
+        keep: impl FnMut(K, V::View<'_>) -> bool,
+    ) -> Result<u64> {
+        let bounds = encoded_bounds::<K, Q>(&bounds);
+        decoding::<K, V, _>(keep, |keep| {
+            self.bytes.retain_range::<Vec<u8>>(bounds, keep)
+        })
+    }
+
+    /// Removes all records whose keys lie in `bounds`, and returns how many it removed.
+    ///
+    /// Each removal is a step of its own, in the order of keys. Every record that is there during the whole call is removed; a record that comes meanwhile
+    /// may stay. After a crash, some of the records may be gone and others not.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every write](Self#errors). Some of the records may have been removed then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.typed::<(u32, String), u64>("m")?;
+    /// map.extend([((1, "a"), 1), ((2, "b"), 2), ((3, "c"), 3)])?;
+    /// assert_eq!(map.remove_range((2, "")..(3, ""))?, 1);
+    /// assert_eq!(map.len()?, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn remove_range<Q: AsKey<K>>(&self, bounds: impl RangeBounds<Q>) -> Result<u64> {
+        let bounds = encoded_bounds::<K, Q>(&bounds);
+        self.bytes.remove_range::<Vec<u8>>(bounds)
+    }
+
+    /// Removes all records whose keys begin with `prefix`, and returns how many it removed: see [`remove_range`](Self::remove_range), and
+    /// [`prefix`](Self::prefix) for what can be given.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every write](Self#errors). Some of the records may have been removed then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.typed::<(u32, String), u64>("m")?;
+    /// map.extend([((1, "a"), 1), ((2, "b"), 2), ((2, "c"), 3)])?;
+    /// assert_eq!(map.remove_prefix((2,))?, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn remove_prefix(&self, prefix: impl KeyPrefix<K>) -> Result<u64> {
+        self.bytes.remove_prefix(encoded_prefix(&prefix).as_slice())
+    }
+
+    /// Removes all records, one after the other, and returns how many it removed: see [`remove_range`](Self::remove_range). To drop a large map at once, use
+    /// [`Pool::drop_map`](crate::Pool::drop_map).
+    ///
+    /// # Errors
+    ///
+    /// Those of [every write](Self#errors). Some of the records may have been removed then.
     ///
     /// # Examples
     ///
@@ -208,12 +279,28 @@ impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
     /// # fn main() -> indelible::Result<()> {
     /// # let map = indelible::Pool::in_memory()?.typed::<String, u64>("m")?;
     /// map.extend([("a", 1), ("b", 2)])?;
-    /// map.clear()?;
+    /// assert_eq!(map.clear()?, 2);
     /// assert!(map.is_empty()?);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn clear(&self) -> Result<()> {
+    pub fn clear(&self) -> Result<u64> {
         self.bytes.clear()
     }
+}
+
+/// Calls `retain` with what decodes keys and values for `keep`, and keeps what cannot be decoded. The error for that comes in the end.
+fn decoding<K: OrderedKey, V: StoredValue, F: FnMut(K, V::View<'_>) -> bool>(
+    mut keep: F,
+    retain: impl FnOnce(&mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<u64>,
+) -> Result<u64> {
+    let mut outcome = Ok(());
+    let removed = retain(&mut |key, value| {
+        let kept = key_of(key).and_then(|key| Ok(keep(key, view_of::<V>(value)?)));
+        kept.unwrap_or_else(|error| {
+            outcome = Err(error);
+            true
+        })
+    })?;
+    outcome.map(|()| removed)
 }

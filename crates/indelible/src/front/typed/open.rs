@@ -210,7 +210,7 @@ impl Pool {
     }
 
     /// What the catalog says of a typed map; `None` for one of a later version, and for any other object.
-    fn typed_info(&self, slot: usize) -> Option<TypedInfo> {
+    pub(in crate::front) fn typed_info(&self, slot: usize) -> Option<TypedInfo> {
         let signature = self.core.signature(slot);
         let Holds::Typed(codes) = Holds::of(&signature)? else {
             return None;

@@ -26,8 +26,7 @@ impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
     /// # }
     /// ```
     pub fn range<Q: AsKey<K>>(&self, bounds: impl RangeBounds<Q>) -> TypedRange<K, V> {
-        let bound = |bound: Bound<&Q>| bound.map(|key| key.with_encoded(<[u8]>::to_vec));
-        let bounds = (bound(bounds.start_bound()), bound(bounds.end_bound()));
+        let bounds = encoded_bounds::<K, Q>(&bounds);
         TypedRange::new(self.bytes.range::<Vec<u8>>(bounds))
     }
 
@@ -81,6 +80,23 @@ impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
     #[must_use]
     pub fn keys(&self) -> TypedKeys<K> {
         TypedKeys::new(self.bytes.keys())
+    }
+
+    /// The keys in `bounds`, lazily, in order. Long values are not read.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.typed::<String, u64>("m")?;
+    /// map.extend([("a", 1), ("b", 2), ("c", 3)])?;
+    /// assert_eq!(map.range_keys("b"..).count(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn range_keys<Q: AsKey<K>>(&self, bounds: impl RangeBounds<Q>) -> TypedKeys<K> {
+        let bounds = encoded_bounds::<K, Q>(&bounds);
+        TypedKeys::new(self.bytes.range_keys::<Vec<u8>>(bounds))
     }
 
     /// The keys that begin with `prefix`, lazily, in order. Long values are not read.
@@ -166,7 +182,15 @@ impl<K: OrderedKey, V: StoredValue> IntoIterator for &TypedMap<K, V> {
     }
 }
 
-fn encoded_prefix<K>(prefix: &impl KeyPrefix<K>) -> KeyBuffer {
+/// Bounds as the map of byte strings has them.
+pub(super) fn encoded_bounds<K, Q: AsKey<K>>(
+    bounds: &impl RangeBounds<Q>,
+) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    let bound = |bound: Bound<&Q>| bound.map(|key| key.with_encoded(<[u8]>::to_vec));
+    (bound(bounds.start_bound()), bound(bounds.end_bound()))
+}
+
+pub(super) fn encoded_prefix<K>(prefix: &impl KeyPrefix<K>) -> KeyBuffer {
     let mut bytes = KeyBuffer::new();
     prefix.encode_prefix(&mut bytes, Place::End);
     bytes

@@ -202,6 +202,8 @@ impl Appender {
 
 /// Segments that a log has at least.
 pub(crate) const LEAST_SEGMENTS: usize = 4;
+/// Segments that a log has at most, unless an earlier session has left more: 64 GiB, with a place in memory for each.
+const MOST_SEGMENTS: usize = 1 << 16;
 
 thread_local! {
     static ENCODED: RefCell<Encoded> = RefCell::new(Encoded::default());
@@ -322,7 +324,7 @@ impl Log {
         way: Way,
     ) -> Result<LogFile> {
         let most = ((bytes / SEGMENT_BYTES) as usize)
-            .max(LEAST_SEGMENTS)
+            .clamp(LEAST_SEGMENTS, MOST_SEGMENTS)
             .max(taken + 1);
         let file = LogFile::open(path.to_owned(), most, Some(0o600), way)?;
         file.expect_own(uuid)?;

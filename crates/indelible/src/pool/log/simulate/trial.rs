@@ -15,7 +15,7 @@ use crate::concurrency::sync::lock;
 use crate::pmem::Cell;
 use crate::pmem::journal::{MOST_WORDS, Sink, Word};
 use crate::pool::layout::{COPY_BYTES, EXTENT_BYTES, SUPERBLOCK_BYTES};
-use crate::pool::log::device::{DataFile, LogDevice};
+use crate::pool::log::device::DataFile;
 use crate::pool::log::footer::Footer;
 use crate::pool::log::record::{HEADER_WORDS, Header, SEGMENT_BYTES, SEGMENT_WORDS};
 use crate::pool::log::{Backlog, Beginning, Identity, Last, Log, recover};
