@@ -107,6 +107,11 @@ impl<E: Engine> Host<E> {
         self.shared.place.core.signature(self.shared.place.slot)
     }
 
+    /// The number of the catalog entry.
+    pub(crate) fn slot(&self) -> usize {
+        self.shared.place.slot
+    }
+
     pub(crate) fn len(&self) -> Result<u64> {
         self.shared.records()
     }
