@@ -342,7 +342,7 @@ pub(super) fn options_of_open<K: IndexKind>(signature: &Signature) -> Result<Ind
     options_of(signature)?.ok_or_else(kind_has_changed)
 }
 
-/// Whether an object in the catalog holds what is asked for; for `None`, whether it is a map that this version knows.
+/// Whether an object in the catalog holds what is asked for; for `None`, whether it is a map of words that this version knows.
 fn expect_holds(name: &str, signature: &Signature, wanted: Option<Holds>) -> Result<()> {
     let found = Holds::of(signature);
     match (found, wanted) {
@@ -356,7 +356,7 @@ fn expect_holds(name: &str, signature: &Signature, wanted: Option<Holds>) -> Res
     Err(Error::WrongType {
         name: name.into(),
         found: or(found, "something that this version does not know"),
-        wanted: or(wanted, "keys and values of types that this version knows"),
+        wanted: or(wanted, "a map of numbers"),
     })
 }
 
@@ -364,7 +364,11 @@ fn expect_holds(name: &str, signature: &Signature, wanted: Option<Holds>) -> Res
 pub(super) fn expect_no_spatial(core: &PoolCore, slot: usize) -> Result<()> {
     let signature = core.signature(slot);
     match Holds::of(&signature) {
-        Some(Holds::Spatial(_)) => expect_holds(&core.name_of(slot), &signature, None),
+        Some(found @ Holds::Spatial(_)) => Err(Error::WrongType {
+            name: core.name_of(slot),
+            found: found.to_string(),
+            wanted: "a map".into(),
+        }),
         _ => Ok(()),
     }
 }
