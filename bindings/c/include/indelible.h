@@ -40,6 +40,12 @@
 #define INDELIBLE_DURABILITY_POWER_LOSS_FORCED 3
 
 /**
+ * Plus a number of milliseconds, such as INDELIBLE_DURABILITY_INTERVAL + 10: a change survives the death of the process once its call has returned, and a power cut about so
+ * much later. A power cut loses nothing in the middle. The pool has a log beside it; refused in memory (tmpfs).
+ */
+#define INDELIBLE_DURABILITY_INTERVAL 2147483648
+
+/**
  * Points of the plane, or of longitudes and latitudes.
  */
 #define INDELIBLE_POINT2 1
@@ -388,6 +394,44 @@ enum indelible_status indelible_range(const struct indelible_map *map,
                                       struct indelible_record *records,
                                       size_t capacity,
                                       size_t *count);
+
+/**
+ * Looks up `count` keys at once, which is several times as fast as one by one: the lookups wait for memory together. Of the key at `keys[i]` the value is written to
+ * `values[i]` and 1 to `found[i]`, or 0 to both if the key is not there.
+ *
+ * # Safety
+ *
+ * `map` is open; `count` keys can be read from `keys`, and as many elements be written from `values` and from `found` on, by this thread alone.
+ */
+enum indelible_status indelible_get_batch(const struct indelible_map *map,
+                                          const uint64_t *keys,
+                                          size_t count,
+                                          uint64_t *values,
+                                          uint8_t *found);
+
+/**
+ * Inserts `count` records in any order, which is faster than one by one; of equal keys the last one counts. Each record is there after a crash or not, by itself. If the call fails, some may
+ * have been inserted.
+ *
+ * # Safety
+ *
+ * `map` is open; `count` records can be read from `records`.
+ */
+enum indelible_status indelible_insert_batch(const struct indelible_map *map,
+                                             const struct indelible_record *records,
+                                             size_t count);
+
+/**
+ * Removes the records whose keys lie between `from` and `to`, both included, one by one, and writes how many there were to `count`.
+ *
+ * # Safety
+ *
+ * `map` is open; `count` can be written.
+ */
+enum indelible_status indelible_remove_range(const struct indelible_map *map,
+                                             uint64_t from,
+                                             uint64_t to,
+                                             uint64_t *count);
 
 /**
  * Fills an empty map with `count` records in strictly ascending order of their keys, by one thread per core.
@@ -810,6 +854,106 @@ enum indelible_status indelible_spatial_nearest(const struct indelible_spatial *
  * `index` is open; `count` can be written.
  */
 enum indelible_status indelible_spatial_len(const struct indelible_spatial *index, uint64_t *count);
+
+/**
+ * Waits until everything written so far is on the disk: with INDELIBLE_DURABILITY_INTERVAL, what was written before the call survives a power cut from
+ * here on.
+ *
+ * # Safety
+ *
+ * `pool` is open.
+ */
+enum indelible_status indelible_pool_sync(const struct indelible_pool *pool);
+
+/**
+ * Copies a pool that has a log (INDELIBLE_DURABILITY_POWER_LOSS on a disk, INDELIBLE_DURABILITY_INTERVAL) to a new file at `path` while it goes on being used.
+ * The copy has everything that was written before the call, and is as a pool that was closed. INDELIBLE_STATUS_INVALID: the pool has no log.
+ *
+ * # Safety
+ *
+ * `pool` is open; `path` ends with a zero byte.
+ */
+enum indelible_status indelible_pool_backup(const struct indelible_pool *pool,
+                                            const char *path);
+
+/**
+ * Merges nodes that have few records, moves blocks to the front of the file, and cuts off what is free at its end. Writes the bytes given back to `bytes`.
+ * All objects can be used meanwhile.
+ *
+ * # Safety
+ *
+ * `pool` is open; `bytes` can be written.
+ */
+enum indelible_status indelible_pool_shrink(const struct indelible_pool *pool,
+                                            uint64_t *bytes);
+
+/**
+ * Checks what the pool knows of itself, apart from its objects. INDELIBLE_STATUS_DAMAGED: something is wrong, and indelible_last_error() says what.
+ *
+ * # Safety
+ *
+ * `pool` is open.
+ */
+enum indelible_status indelible_pool_check(const struct indelible_pool *pool);
+
+/**
+ * Checks every record of a map, and how its index is built. INDELIBLE_STATUS_DAMAGED: something is wrong, and indelible_last_error() says what.
+ *
+ * # Safety
+ *
+ * `map` is open.
+ */
+enum indelible_status indelible_map_check(const struct indelible_map *map);
+
+/**
+ * As indelible_map_check, of a map of byte strings.
+ *
+ * # Safety
+ *
+ * `map` is open.
+ */
+enum indelible_status indelible_bytes_check(const struct indelible_bytes *map);
+
+/**
+ * As indelible_map_check, of a spatial index.
+ *
+ * # Safety
+ *
+ * `index` is open.
+ */
+enum indelible_status indelible_spatial_check(const struct indelible_spatial *index);
+
+/**
+ * Whether the pool has an object of this name, of whatever family: INDELIBLE_STATUS_OK or INDELIBLE_STATUS_ABSENT.
+ *
+ * # Safety
+ *
+ * `pool` is open; `name` ends with a zero byte.
+ */
+enum indelible_status indelible_object_find(const struct indelible_pool *pool, const char *name);
+
+/**
+ * Gives the object `from`, a map or a spatial index, the name `to`. Open handles stay valid. After a crash it has one name or the other.
+ * INDELIBLE_STATUS_ABSENT: there is no object `from`. INDELIBLE_STATUS_PRESENT: there is an object `to`. Nothing is changed then.
+ *
+ * # Safety
+ *
+ * `pool` is open; `from` and `to` end with a zero byte.
+ */
+enum indelible_status indelible_object_rename(const struct indelible_pool *pool,
+                                              const char *from,
+                                              const char *to);
+
+/**
+ * Removes the object `name`, a map or a spatial index, whatever is in it, and frees its space. After a crash it is there whole or not at all.
+ * INDELIBLE_STATUS_ABSENT: there is none. INDELIBLE_STATUS_IN_USE: a handle to it is open.
+ *
+ * # Safety
+ *
+ * `pool` is open; `name` ends with a zero byte.
+ */
+enum indelible_status indelible_object_drop(const struct indelible_pool *pool,
+                                            const char *name);
 
 #ifdef __cplusplus
 }  // extern "C"

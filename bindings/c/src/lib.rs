@@ -21,6 +21,9 @@ mod tests;
 mod tests_of_bytes;
 #[cfg(test)]
 mod tests_of_spatial;
+#[cfg(test)]
+mod tests_of_upkeep;
+mod upkeep;
 
 pub use bytes::{
     BytesCursorHandle, BytesHandle, indelible_bytes_close, indelible_bytes_cursor_close,
@@ -29,9 +32,10 @@ pub use bytes::{
     indelible_bytes_range, indelible_bytes_remove, indelible_bytes_update,
 };
 pub use map::{
-    MapHandle, Record, indelible_bulk_load, indelible_get, indelible_insert, indelible_insert_new,
-    indelible_len, indelible_map_close, indelible_map_open, indelible_map_open_with,
-    indelible_range, indelible_remove, indelible_update,
+    MapHandle, Record, indelible_bulk_load, indelible_get, indelible_get_batch, indelible_insert,
+    indelible_insert_batch, indelible_insert_new, indelible_len, indelible_map_close,
+    indelible_map_open, indelible_map_open_with, indelible_range, indelible_remove,
+    indelible_remove_range, indelible_update,
 };
 pub use parts::{
     BytesReaderHandle, BytesWriterHandle, indelible_bytes_reader_close,
@@ -39,10 +43,10 @@ pub use parts::{
     indelible_bytes_writer_commit, indelible_bytes_writer_open, indelible_bytes_writer_write,
 };
 pub use pool::{
-    INDELIBLE_DURABILITY_POWER_LOSS, INDELIBLE_DURABILITY_POWER_LOSS_FORCED,
-    INDELIBLE_DURABILITY_PROCESS, INDELIBLE_DURABILITY_RECORDED, PoolHandle, indelible_pool_close,
-    indelible_pool_create, indelible_pool_in_memory, indelible_pool_open,
-    indelible_pool_open_or_create,
+    INDELIBLE_DURABILITY_INTERVAL, INDELIBLE_DURABILITY_POWER_LOSS,
+    INDELIBLE_DURABILITY_POWER_LOSS_FORCED, INDELIBLE_DURABILITY_PROCESS,
+    INDELIBLE_DURABILITY_RECORDED, PoolHandle, indelible_pool_close, indelible_pool_create,
+    indelible_pool_in_memory, indelible_pool_open, indelible_pool_open_or_create,
 };
 pub use spatial::{
     INDELIBLE_BOX2, INDELIBLE_BOX3, INDELIBLE_POINT2, INDELIBLE_POINT3, SpatialBox, SpatialHandle,
@@ -52,3 +56,8 @@ pub use spatial::{
     indelible_spatial_open, indelible_spatial_relocate, indelible_spatial_remove,
 };
 pub use status::{Status, indelible_last_error};
+pub use upkeep::{
+    indelible_bytes_check, indelible_map_check, indelible_object_drop, indelible_object_find,
+    indelible_object_rename, indelible_pool_backup, indelible_pool_check, indelible_pool_shrink,
+    indelible_pool_sync, indelible_spatial_check,
+};

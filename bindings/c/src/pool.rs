@@ -6,6 +6,7 @@ use indelible::{Durability, Pool, PoolOptions};
 use std::ffi::{OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Duration;
 
 /// Durability of a new pool: the process's; of an existing one: as recorded in it.
 pub const INDELIBLE_DURABILITY_RECORDED: u32 = 0;
@@ -15,6 +16,10 @@ pub const INDELIBLE_DURABILITY_PROCESS: u32 = 1;
 pub const INDELIBLE_DURABILITY_POWER_LOSS: u32 = 2;
 /// Flushes and fences as with power loss, on any file. For measurements: an ordinary file survives no power loss by it.
 pub const INDELIBLE_DURABILITY_POWER_LOSS_FORCED: u32 = 3;
+
+/// Plus a number of milliseconds, such as INDELIBLE_DURABILITY_INTERVAL + 10: a change survives the death of the process once its call has returned, and a power cut about so
+/// much later. A power cut loses nothing in the middle. The pool has a log beside it; refused in memory (tmpfs).
+pub const INDELIBLE_DURABILITY_INTERVAL: u32 = 0x8000_0000;
 
 /// The most bytes that the format allows a pool are fewer, so that more mean as much.
 const ALL_BYTES: u64 = 512 << 30;
@@ -133,7 +138,7 @@ pub unsafe extern "C" fn indelible_pool_close(pool: *mut PoolHandle) -> Status {
 /// # Safety
 ///
 /// `path` is null, or ends with a zero byte and does not change before it has been used last.
-unsafe fn path_at<'a>(path: *const c_char) -> Result<&'a Path, Failure> {
+pub(crate) unsafe fn path_at<'a>(path: *const c_char) -> Result<&'a Path, Failure> {
     // SAFETY: the caller's, word for word.
     let path = unsafe { string(path, "path")? };
     Ok(Path::new(OsStr::from_bytes(path.to_bytes())))
@@ -157,6 +162,13 @@ fn options(durability: u32, max_bytes: u64) -> Result<PoolOptions, Failure> {
             options
                 .durability(Durability::PowerLoss)
                 .force_power_loss_protocol(true);
+        }
+        INDELIBLE_DURABILITY_INTERVAL.. => {
+            let millis = durability - INDELIBLE_DURABILITY_INTERVAL;
+            if millis == 0 {
+                return Err(Failure::invalid("the interval has no milliseconds"));
+            }
+            options.durability(Durability::Interval(Duration::from_millis(millis.into())));
         }
         other => {
             return Err(Failure::invalid(format!("there is no durability {other}")));

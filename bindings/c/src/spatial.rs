@@ -44,6 +44,13 @@ pub struct SpatialRecord {
 /// An open spatial index.
 pub struct SpatialHandle(Box<dyn AnyIndex>);
 
+impl SpatialHandle {
+    /// What is wrong with the index, in words.
+    pub(crate) fn check(&self) -> Result<Vec<String>, Failure> {
+        self.0.check()
+    }
+}
+
 /// A spatial index whatever its type of geometry.
 trait AnyIndex: Sync {
     fn insert(&self, shape: SpatialBox, payload: u64) -> Result<(), Failure>;
@@ -59,6 +66,7 @@ trait AnyIndex: Sync {
         most: usize,
     ) -> Result<Vec<SpatialRecord>, Failure>;
     fn len(&self) -> Result<u64, Failure>;
+    fn check(&self) -> Result<Vec<String>, Failure>;
 }
 
 impl SpatialBox {
@@ -170,6 +178,10 @@ impl<G: Geometry> AnyIndex for Spatial<G> {
 
     fn len(&self) -> Result<u64, Failure> {
         Ok(self.len()?)
+    }
+
+    fn check(&self) -> Result<Vec<String>, Failure> {
+        Ok(Spatial::check(self)?)
     }
 }
 

@@ -10,13 +10,15 @@ fn header_is_up_to_date() {
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config::from_file(home.join("cbindgen.toml")).unwrap();
     let mut made = Vec::new();
-    let builder = ["status", "pool", "map", "bytes", "parts", "spatial"]
-        .iter()
-        .map(|module| home.join(format!("src/{module}.rs")))
-        .fold(
-            cbindgen::Builder::new().with_config(config),
-            |builder, source| builder.with_src(source),
-        );
+    let builder = [
+        "status", "pool", "map", "bytes", "parts", "spatial", "upkeep",
+    ]
+    .iter()
+    .map(|module| home.join(format!("src/{module}.rs")))
+    .fold(
+        cbindgen::Builder::new().with_config(config),
+        |builder, source| builder.with_src(source),
+    );
     builder.generate().unwrap().write(&mut made);
     let header = home.join("include/indelible.h");
     if std::env::var_os(WRITE).is_some() {

@@ -36,12 +36,17 @@ fn options(durability: Durability) -> PoolOptions {
 }
 
 /// What a process leaves that dies now, in another place: nothing is written while the files are copied but what the applier of the log writes
-/// to the file, and then frees. So the log comes first.
+/// to the file, and then frees, and what a sync and the preparing of segments write to the log. So the log comes first, and must be the same afterwards.
 fn after_death(pool: &Place) -> Place {
     let copy = place();
-    std::fs::copy(log_of(&pool.path), log_of(&copy.path)).unwrap();
-    std::fs::copy(&pool.path, &copy.path).unwrap();
-    copy
+    loop {
+        let log = std::fs::read(log_of(&pool.path)).unwrap();
+        std::fs::copy(&pool.path, &copy.path).unwrap();
+        if std::fs::read(log_of(&pool.path)).unwrap() == log {
+            std::fs::write(log_of(&copy.path), log).unwrap();
+            return copy;
+        }
+    }
 }
 
 fn key(i: u64) -> u64 {
