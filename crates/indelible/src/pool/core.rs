@@ -9,8 +9,8 @@ use super::layout::{
     CATALOG_AT, CatalogEntry, EXTENT_BYTES, MAX_EXTENTS, NAME_BYTES, OBJECTS, OPTION_BYTES,
     TABLE_AT, Use,
 };
+use super::machine::medium_of;
 use super::mapping::Mapping;
-use super::options::medium_of;
 use super::space::Space;
 use super::superblock::{Copy, Promise, Superblock};
 use crate::concurrency::sync::lock;

@@ -39,7 +39,8 @@ type Accepts<'a, G> = Box<dyn FnMut(&Record<G>) -> bool + Send + 'a>;
 /// The records of an index in the order of their distances from a point, from [`Spatial::nearest`].
 ///
 /// An iterator of `Result<(distance, record)>`. The distance is in the unit of the coordinates; in metres, if they are
-/// [longitudes and latitudes](Spatial#coordinates). Records at equal distances come in the order of their payloads.
+/// [longitudes and latitudes](Spatial#coordinates). Records at equal distances come in the order of their payloads. (What is compared is finer than what is returned:
+/// distances from square roots and on the sphere may be returned as equal, and have differed in their last bits.)
 ///
 /// The iterator is lazy: it reads 10 records, then 40, then 160, and so on, as they are wanted. To read k records takes O(log n + k), with
 /// O(k) memory. After an error it ends.
