@@ -344,7 +344,7 @@ impl Encoding {
 fn json(text: &str) -> Result<Value> {
     serde_json::from_str(text).with_context(|| {
         format!(
-            "{} is not JSON, as a key of several fields is",
+            "{} is not JSON, as a key is that is a tuple or an Option (text in double quotes, null for None)",
             quoted(text)
         )
     })
@@ -481,6 +481,11 @@ impl EncodedMap {
             self.bytes
                 .replace(key, self.value.value(value, self.form)?)?,
         )
+    }
+
+    /// Whether the keys have no values.
+    pub fn is_set(&self) -> bool {
+        matches!(self.value, Encoding::Unit)
     }
 
     /// Removes a key, and returns its value.

@@ -178,7 +178,7 @@ impl Output {
 
 fn shown(value: &Value) -> String {
     match value {
-        Value::String(text) => text.clone(),
+        Value::String(text) => harmless(text),
         Value::Number(number) => match (number.as_u64(), number.as_f64()) {
             (Some(whole), _) => grouped(whole),
             (None, Some(real)) => format!("{real:.3}"),
@@ -186,6 +186,22 @@ fn shown(value: &Value) -> String {
         },
         other => other.to_string(),
     }
+}
+
+/// A text without what would move the cursor of a terminal or change its colours: names of objects may have anything.
+fn harmless(text: &str) -> String {
+    let is_harmful = |c: char| c.is_control() && c != '\n';
+    if !text.contains(is_harmful) {
+        return text.to_owned();
+    }
+    let mut shown = String::new();
+    for c in text.chars() {
+        match is_harmful(c) {
+            true => shown.extend(c.escape_default()),
+            false => shown.push(c),
+        }
+    }
+    shown
 }
 
 /// 1234567 as 1,234,567.

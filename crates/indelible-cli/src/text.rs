@@ -1,6 +1,6 @@
 //! Keys and values as text.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 /// Characters of a text that messages show.
 const SHOWN: usize = 40;
@@ -35,9 +35,38 @@ macro_rules! by_standard_library {
     )*};
 }
 
-by_standard_library!(
-    u128, i128, u64, i64, u32, i32, u16, i16, u8, i8, f64, f32, bool
-);
+by_standard_library!(u128, i128, u64, i64, u32, i32, u16, i16, u8, i8, bool);
+
+macro_rules! floats {
+    ($($type:ty),*) => {$(
+        impl Text for $type {
+            fn parse(text: &str) -> Result<Self> {
+                let text = text.trim();
+                let parsed: Self = text
+                    .parse()
+                    .with_context(|| format!("{} is not a {}", quoted(text), stringify!($type)))?;
+                let is_said = text.trim_start_matches(['+', '-']).starts_with(['i', 'I']);
+                ensure!(
+                    !parsed.is_infinite() || is_said,
+                    "{} is larger than any {}; infinity is inf",
+                    quoted(text),
+                    stringify!($type)
+                );
+                Ok(parsed)
+            }
+
+            /// As Rust has it, but for the sign of NaN, which counts in the order of keys.
+            fn show(&self) -> String {
+                match self.is_nan() && self.is_sign_negative() {
+                    true => "-NaN".into(),
+                    false => self.to_string(),
+                }
+            }
+        }
+    )*};
+}
+
+floats!(f64, f32);
 
 impl Text for char {
     /// One character as it is, or `U+` and the hexadecimal digits of its code point.
@@ -140,6 +169,16 @@ mod tests {
             }
         }
         assert!(<[u8; 1]>::parse("0x+f").is_err());
+        for text in ["NaN", "-NaN", "inf", "-inf", "-0", "1e-320"] {
+            let parsed = f64::parse(text).unwrap();
+            assert_eq!(
+                f64::parse(&parsed.show()).unwrap().to_bits(),
+                parsed.to_bits()
+            );
+        }
+        assert_eq!(f64::parse("-NaN").unwrap().show(), "-NaN");
+        assert!(f64::parse("1e400").is_err() && f64::parse("-1e400").is_err());
+        assert!(f32::parse("1e39").is_err() && f32::parse("+Infinity").is_ok());
         for text in ["a", " ", "\u{10ffff}", "U+000A", "U+0000"] {
             assert_eq!(char::parse(text).unwrap().show(), text);
         }

@@ -80,6 +80,7 @@ pub struct TextMap {
     words: Map<u64, u64>,
     keys: Codec,
     values: Codec,
+    is_set: bool,
 }
 
 /// Which records, in which order.
@@ -143,7 +144,13 @@ impl TextMap {
             words,
             keys: keys.with_context(|| format!("{key} cannot be a key"))?,
             values: TextType::new(value)?.values,
+            is_set: value == Type::Unit,
         })
+    }
+
+    /// Whether the keys have no values.
+    pub fn is_set(&self) -> bool {
+        self.is_set
     }
 
     /// The value of a key.

@@ -4,7 +4,7 @@ use super::{ObjectArgs, PoolArguments, TypeArgs};
 use crate::encoded::EncodedMap;
 use crate::shapes::with_geometry;
 use crate::typed::TextMap;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use indelible::{GeometryType, SpatialOptions};
 
@@ -34,20 +34,20 @@ impl Create {
                 Ok(true)
             });
         }
-        let Some((key, value)) = self.types.words() else {
-            let types = self.types.names();
+        if let Some(types) = self.types.of_typed(self.new.of_strings()) {
             let options = self.new.of_typed()?;
             return self.pool.change(&self.name, |pool| {
                 EncodedMap::create(pool, &self.name, Some(types), options)?;
                 Ok(true)
             });
-        };
+        }
         if let Some(options) = self.new.of_strings() {
             return self.pool.change(&self.name, |pool| {
                 pool.bytes_with(&self.name, options)?;
                 Ok(true)
             });
         }
+        let (key, value) = self.types.words().context("the map is no map of words")?;
         let options = self.new.of_map()?;
         self.pool.change(&self.name, |pool| {
             TextMap::create(pool, &self.name, key, value, options)?;

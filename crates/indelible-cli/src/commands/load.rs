@@ -47,7 +47,7 @@ pub struct Load {
     #[arg(long, default_value = ",", value_parser = delimiter)]
     delimiter: u8,
     /// Share of each leaf to fill when the map is empty.
-    #[arg(long, default_value_t = 0.7)]
+    #[arg(long, default_value_t = 0.7, value_parser = fill)]
     fill: f64,
     #[command(flatten)]
     shapes: load_shapes::ShapeArgs,
@@ -73,6 +73,14 @@ fn delimiter(text: &str) -> Result<u8, String> {
             "{} is not one ASCII character, and neither \\t nor tab",
             quoted(text)
         )),
+    }
+}
+
+/// A share of a leaf, as bulk loads take it, whether there will be one or not.
+fn fill(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(fill) if (0.1..=1.0).contains(&fill) => Ok(fill),
+        _ => Err("expected a number from 0.1 to 1".into()),
     }
 }
 
@@ -118,7 +126,10 @@ impl Load {
             _ if self.row_as_json => {
                 bail!("--row-as-json is for maps of byte strings: --kind slotted makes one")
             }
-            Format::Sosd => self.load_sosd(pool, output),
+            Format::Sosd => {
+                let name = || self.file.display().to_string();
+                self.load_sosd(pool, output).with_context(name)
+            }
             Format::Lines => {
                 bail!("lines are loaded into maps of byte strings: --kind slotted makes one")
             }
@@ -264,8 +275,7 @@ impl Load {
     }
 
     fn load_encoded(&self, pool: &Pool, format: Format, output: &Output) -> Result<(u64, usize)> {
-        let is_wide = self.types.words().is_none();
-        let types = is_wide.then_some(self.types.names());
+        let types = self.types.of_typed(self.new.of_strings());
         let map = EncodedMap::create(pool, &self.map, types, self.new.of_typed()?)?;
         let name = self.file.display().to_string();
         let file = open(&self.file)?;

@@ -184,6 +184,9 @@ impl Load<'_> {
             let mut coordinates = [0.0; 2 * shapes::MAX_AXES];
             for (i, &at) in columns.iter().enumerate() {
                 coordinates[i] = cell(&row, line, &header, at)?;
+                let place = || format!("line {line}, {}", described(&header, at));
+                self.expect_coordinate(i % G::AXES, coordinates[i])
+                    .with_context(place)?;
                 let low = coordinates[i % G::AXES];
                 if coordinates[i] < low {
                     bail!(
@@ -201,6 +204,18 @@ impl Load<'_> {
         }
         progress.finish_and_clear();
         Ok(records)
+    }
+
+    /// An error if a number is no coordinate of this axis.
+    fn expect_coordinate(&self, axis: usize, coordinate: f64) -> Result<()> {
+        ensure!(!coordinate.is_nan(), "NaN is no coordinate");
+        let is_lonlat = !self.shapes.lon.is_empty();
+        let (most, what) = [(180.0, "longitudes"), (90.0, "latitudes")][axis.min(1)];
+        ensure!(
+            !is_lonlat || coordinate.abs() <= most,
+            "{coordinate} is out of range: {what} are from -{most} to {most}"
+        );
+        Ok(())
     }
 
     /// Adds the records: in bulk if the index is empty.

@@ -54,13 +54,19 @@ pub fn durability(text: &str) -> Result<Durability, String> {
 
 impl PoolArguments {
     /// Opens the pool for writing, or creates it, has `work` change the object of this name, and closes the pool. If that fails, a pool
-    /// or an object that was not there before is removed again.
+    /// or an object that was not there before is removed again, and a pool that was there promises what it did.
     pub fn change<T>(&self, name: &str, work: impl FnOnce(&Pool) -> Result<T>) -> Result<T> {
         let (pool, is_new_pool) = self.open_or_create()?;
         let is_new = !pool.has_object(name);
         let result = work(&pool);
         match &result {
-            Ok(_) => pool.close()?,
+            Ok(_) => {
+                let promises = pool.durability();
+                pool.close()?;
+                if self.durability.is_some_and(|asked| asked != promises) {
+                    self.options().open(&self.pool)?.close()?;
+                }
+            }
             // While it is open, and so locked: nobody else can have begun to use it.
             Err(_) if is_new_pool => {
                 if let Err(error) = std::fs::remove_file(&self.pool) {
@@ -81,26 +87,39 @@ impl PoolArguments {
         result
     }
 
-    /// The pool, and whether this call has created it.
-    fn open_or_create(&self) -> Result<(Pool, bool)> {
+    /// As the command line says.
+    fn options(&self) -> PoolOptions {
         let mut options = PoolOptions::new();
         if let Some(durability) = self.durability {
             options.durability(durability);
         }
         options.force_power_loss_protocol(self.force_power_loss_protocol);
+        options
+    }
+
+    /// The pool, and whether this call has created it. One that is there is opened as it is, if it can be: it gets another durability when the work is done.
+    fn open_or_create(&self) -> Result<(Pool, bool)> {
         let failed = |error: &Error, kind| match error {
             Error::Io { source, .. } => source.kind() == kind,
             _ => false,
         };
-        match options.open(&self.pool) {
+        let open = || match Pool::open(&self.pool) {
+            Err(Error::NoPowerLossSafety(_)) if self.durability.is_some() => {
+                self.options().open(&self.pool)
+            }
+            result => result,
+        };
+        match open() {
             Err(error) if failed(&error, ErrorKind::NotFound) => {}
             result => return Ok((result?, false)),
         }
-        match options.create(&self.pool) {
+        match self.options().create(&self.pool) {
             // Somebody else was faster.
-            Err(error) if failed(&error, ErrorKind::AlreadyExists) => {
-                Ok((options.open(&self.pool)?, false))
-            }
+            Err(error) if failed(&error, ErrorKind::AlreadyExists) => match open() {
+                // Or what is in the way is no pool.
+                Err(again) if failed(&again, ErrorKind::NotFound) => Err(error.into()),
+                result => Ok((result?, false)),
+            },
             result => Ok((result?, true)),
         }
     }
@@ -131,22 +150,39 @@ impl MapArgs {
 /// The types of a new map, for the commands that make maps of any types.
 #[derive(Args)]
 pub struct TypeArgs {
-    #[arg(long, default_value = "u64", value_parser = TypeName::of_key, help = format!("Type of the keys: {}; in typed maps also {WIDE_TYPES}", type_names()))]
-    key_type: TypeName,
-    /// Type of the values: one of those of keys but Option and tuples, or unit for a set.
-    #[arg(long, default_value = "u64", value_parser = TypeName::of_value)]
-    value_type: TypeName,
+    #[arg(long, value_parser = TypeName::of_key, help = format!("Type of the keys, u64 if not given: {}; in typed maps also {WIDE_TYPES}", type_names()))]
+    key_type: Option<TypeName>,
+    /// Type of the values, u64 if not given: one of those of keys but Option and tuples, or unit for a set.
+    #[arg(long, value_parser = TypeName::of_value)]
+    value_type: Option<TypeName>,
 }
 
 impl TypeArgs {
     /// The types of a map of words, unless one of the types is wider.
     pub fn words(&self) -> Option<(Type, Type)> {
-        Some((self.key_type.word?, self.value_type.word?))
+        let word = |of: &Option<TypeName>| match of {
+            Some(of) => of.word,
+            None => Some(Type::U64),
+        };
+        Some((word(&self.key_type)?, word(&self.value_type)?))
     }
 
     /// The types of a typed map.
     pub fn names(&self) -> [&str; 2] {
-        [&self.key_type, &self.value_type].map(|of| of.name.as_str())
+        [&self.key_type, &self.value_type]
+            .map(|of| of.as_ref().map_or("u64", |of| of.name.as_str()))
+    }
+
+    /// Whether the command line says any type.
+    pub fn are_given(&self) -> bool {
+        self.key_type.is_some() || self.value_type.is_some()
+    }
+
+    /// The types of a new map of a kind for byte strings, if it is a typed one: of types that are wider, or that the command line says, where `kind` says
+    /// which kind the map is.
+    pub fn of_typed(&self, kind: Option<&BytesOptions>) -> Option<[&str; 2]> {
+        let is_typed = self.words().is_none() || kind.is_some() && self.are_given();
+        is_typed.then(|| self.names())
     }
 }
 

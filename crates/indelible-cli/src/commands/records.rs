@@ -5,7 +5,7 @@ use crate::encoded::EncodedMap;
 use crate::output::{Output, note};
 use crate::strings::Form;
 use crate::typed::{self, TextMap};
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use indelible::Pool;
 use serde_json::{Value, json};
@@ -41,6 +41,14 @@ impl Texts {
         }
     }
 
+    /// Whether the keys have no values.
+    fn is_set(&self) -> bool {
+        match self {
+            Self::Bytes(map) => map.is_set(),
+            Self::Words(map) => map.is_set(),
+        }
+    }
+
     /// Removes a key, and returns its value.
     fn del(&self, key: &str) -> Result<Option<String>> {
         match self {
@@ -57,8 +65,8 @@ pub struct Get {
     pool: PathBuf,
     /// Name of the map.
     map: String,
-    /// The keys.
-    #[arg(required = true, allow_hyphen_values = true)]
+    /// The keys. Behind `--`, also ones that look like options.
+    #[arg(required = true, allow_negative_numbers = true)]
     keys: Vec<String>,
     #[command(flatten)]
     form: Form,
@@ -101,12 +109,12 @@ pub struct Put {
     pool: PathBuf,
     /// Name of the map; see `create` and `load` for making one.
     map: String,
-    /// The key.
-    #[arg(allow_hyphen_values = true)]
+    /// The key. Behind `--`, also one that looks like an option; likewise the value.
+    #[arg(allow_negative_numbers = true)]
     key: String,
-    /// The value.
-    #[arg(allow_hyphen_values = true, default_value = "")]
-    value: String,
+    /// The value. A map whose values are `()` needs none.
+    #[arg(allow_negative_numbers = true)]
+    value: Option<String>,
     #[command(flatten)]
     form: Form,
 }
@@ -116,7 +124,7 @@ impl Put {
     pub fn run(self, output: &Output) -> Result<bool> {
         let pool = Pool::open(&self.pool)?;
         let map = Texts::open(&pool, &self.map, self.form)?;
-        let before = map.put(&self.key, &self.value)?;
+        let before = map.put(&self.key, self.value_for(&map)?)?;
         drop(map);
         output.done("the record was set");
         pool.close()?;
@@ -127,6 +135,18 @@ impl Put {
     }
 }
 
+impl Put {
+    /// The value to set, which a set does not have, and every other map does.
+    fn value_for(&self, map: &Texts) -> Result<&str> {
+        match self.value.as_deref() {
+            None | Some("" | "()") if map.is_set() => Ok(""),
+            Some(_) if map.is_set() => bail!("{:?} is a set: its keys have no values", self.map),
+            None => bail!("a value is missing; '' is the empty one"),
+            Some(value) => Ok(value),
+        }
+    }
+}
+
 /// Remove keys.
 #[derive(Args)]
 pub struct Del {
@@ -134,8 +154,8 @@ pub struct Del {
     pool: PathBuf,
     /// Name of the map.
     map: String,
-    /// The keys.
-    #[arg(required = true, allow_hyphen_values = true)]
+    /// The keys. Behind `--`, also ones that look like options.
+    #[arg(required = true, allow_negative_numbers = true)]
     keys: Vec<String>,
     #[command(flatten)]
     form: Form,

@@ -1,8 +1,9 @@
 //! Every command, end to end.
 
-use indelible::{Kind, Pool, Type};
+use indelible::{Durability, Kind, Pool, Type};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
 struct Cli {
     directory: tempfile::TempDir,
@@ -377,10 +378,13 @@ fn maps_of_every_type_of_keys_and_values_are_created_loaded_read_changed_and_che
             printed(&[&load[..], &types[..]].concat());
             assert_eq!(printed(&["scan", "t.pool", &filled]), rows, "{of}");
             for (key, value) in records.iter().rev() {
-                assert_eq!(printed(&["put", "t.pool", &made, key, value]), "");
+                assert_eq!(printed(&["put", "t.pool", &made, "--", key, value]), "");
             }
             let keys = records.iter().map(|record| record.0.as_str());
-            let get: Vec<&str> = ["get", "t.pool", &made].into_iter().chain(keys).collect();
+            let get: Vec<&str> = ["get", "t.pool", &made, "--"]
+                .into_iter()
+                .chain(keys)
+                .collect();
             let values: String = records
                 .iter()
                 .map(|(_, value)| format!("{value}\n"))
@@ -390,7 +394,7 @@ fn maps_of_every_type_of_keys_and_values_are_created_loaded_read_changed_and_che
             let (first, value) = &records[0];
             let range = ["scan", "t.pool", &made, "--to", first, "--reverse"];
             assert_eq!(printed(&range), row(&records[0]), "{of}");
-            let removed = printed(&["del", "t.pool", &made, first]);
+            let removed = printed(&["del", "t.pool", &made, "--", first]);
             assert_eq!(removed, format!("{value}\n"), "{of}");
             let stat = printed(&["--json", "stat", "t.pool", &made]);
             let stat: serde_json::Value = serde_json::from_str(&stat).unwrap();
@@ -540,4 +544,116 @@ fn the_demo_runs_and_loses_nothing() {
         let acknowledged = &facts["operations_acknowledged_before_power_cuts"];
         assert!(acknowledged.as_u64().unwrap() > 0);
     }
+}
+
+#[test]
+fn a_create_that_fails_changes_neither_the_promise_nor_the_objects() {
+    let cli = Cli::new();
+    let durability = || Pool::open(cli.path("t.pool")).unwrap().durability();
+    cli.ok("create t.pool m --kind lbtree,leaf=512");
+    cli.fails("create t.pool m --kind apex --durability 10ms");
+    assert_eq!(durability(), Durability::Process);
+    cli.ok("create t.pool n --durability 10ms");
+    assert_eq!(
+        durability(),
+        Durability::Interval(Duration::from_millis(10))
+    );
+    cli.ok("create t.pool o");
+    assert_eq!(
+        durability(),
+        Durability::Interval(Duration::from_millis(10))
+    );
+    cli.ok("create t.pool p --durability process");
+    assert_eq!(durability(), Durability::Process);
+}
+
+#[test]
+fn types_that_are_said_count_for_every_kind_of_map() {
+    let cli = Cli::new();
+    cli.ok("create t.pool bytes --kind slotted");
+    cli.ok("create t.pool typed --kind slotted --key-type u64 --value-type u32");
+    cli.ok("create t.pool half --kind slotted --key-type i64");
+    let types: serde_json::Value = serde_json::from_str(&cli.ok("--json list t.pool")).unwrap();
+    let mut types: Vec<&str> = (types.as_array().unwrap().iter())
+        .map(|row| row["types"].as_str().unwrap())
+        .collect();
+    types.sort_unstable();
+    assert_eq!(types, ["byte strings", "i64 to u64", "u64 to u32"]);
+    cli.ok("put t.pool typed 10 7");
+    cli.ok("put t.pool typed 9 8");
+    assert_eq!(cli.ok("scan t.pool typed"), "9\t8\n10\t7\n");
+}
+
+#[test]
+fn options_behind_keys_are_options_and_keys_behind_two_hyphens_are_keys() {
+    let cli = Cli::new();
+    cli.ok("create t.pool m --kind slotted");
+    cli.ok("put t.pool m -- -key --json");
+    assert_eq!(cli.ok("get t.pool m -- -key"), "--json\n");
+    assert!(cli.ok("get t.pool m --json -- -key").starts_with('['));
+    assert!(cli.fails("get t.pool m -key").contains("-- -k"));
+    assert!(cli.fails("del t.pool m -key").contains("-- -k"));
+    assert_eq!(cli.ok("del t.pool m -- -key"), "--json\n");
+}
+
+#[test]
+fn a_set_takes_no_values_and_every_other_map_wants_one() {
+    let cli = Cli::new();
+    cli.ok("create t.pool numbers");
+    cli.ok("create t.pool strings --kind slotted");
+    for set in [
+        "words --value-type unit",
+        "typed --key-type u128 --value-type unit",
+    ] {
+        cli.ok(&format!("create t.pool {set}"));
+        let name = set.split(' ').next().unwrap();
+        cli.ok(&format!("put t.pool {name} 1"));
+        cli.ok(&format!("put t.pool {name} 2 ()"));
+        assert!(
+            cli.fails(&format!("put t.pool {name} 3 x"))
+                .contains("is a set")
+        );
+        assert_eq!(cli.ok(&format!("scan t.pool {name}")), "1\t\n2\t\n");
+    }
+    for name in ["numbers", "strings"] {
+        let missing = cli.fails(&format!("put t.pool {name} 1"));
+        assert!(missing.contains("a value is missing"), "{missing}");
+    }
+    let empty = ["put", "t.pool", "strings", "1", ""];
+    assert!(cli.run_words(empty).status.success());
+}
+
+#[test]
+fn what_is_wrong_in_a_file_or_an_option_is_said_with_its_place() {
+    let cli = Cli::new();
+    cli.ok("create t.pool reals --value-type f64");
+    assert!(
+        cli.fails("put t.pool reals 1 1e400")
+            .contains("larger than any f64")
+    );
+    cli.ok("put t.pool reals 1 inf");
+    cli.write("t.csv", b"id,lon,lat\n1,0,0\n2,10,91\n");
+    for fill in ["0", "1.5", "NaN"] {
+        // Whether the map is empty or not.
+        let refused = cli.fails(&format!("load t.pool reals t.csv --fill {fill}"));
+        assert!(refused.contains("from 0.1 to 1"), "{refused}");
+    }
+    let refused = cli.fails("load t.pool shops t.csv --lon lon --lat lat");
+    assert!(
+        refused.contains("t.csv") && refused.contains("line 3"),
+        "{refused}"
+    );
+    assert!(
+        refused.contains("latitudes are from -90 to 90"),
+        "{refused}"
+    );
+    let count = 3_u64.to_le_bytes();
+    cli.write("short.bin", &count);
+    let refused = cli.fails("load t.pool other short.bin --format sosd");
+    assert!(refused.contains("short.bin"), "{refused}");
+    let pool = Pool::open(cli.path("t.pool")).unwrap();
+    pool.map::<u64, u64>("a\x1b[31mb").unwrap();
+    pool.close().unwrap();
+    let listed = cli.ok("list t.pool");
+    assert!(listed.contains("a\\u{1b}[31mb"), "{listed}");
 }

@@ -199,12 +199,13 @@ fn a_load_that_fails_leaves_nothing_behind() {
         "load p m none.csv",
         "load p m bad.csv --value nothing",
         "load p m none.bin --format sosd",
-        "load p m good.csv --fill 7",
         // Refused before anything is done.
+        "load p m good.csv --fill 7",
         "load p m good.csv --kind lbtree,leaf=100",
         "create p m --kind lbtree,leaf=100",
     ] {
-        let code = if line.contains("--kind") { 2 } else { 1 };
+        let is_usage = line.contains("--kind") || line.contains("--fill");
+        let code = if is_usage { 2 } else { 1 };
         assert_eq!(cli.run(line).0, Some(code), "{line}");
         let left = std::fs::read_dir(cli.directory.path()).unwrap().count();
         assert_eq!(left, 2, "{line}: the two files and no pool");

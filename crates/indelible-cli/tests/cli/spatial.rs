@@ -287,7 +287,7 @@ fn what_cannot_be_is_said_in_plain_words_and_changes_nothing() {
         ),
         (
             "load p s far.csv --lon lon --lat lat",
-            "latitudes from -90 to 90",
+            "far.csv: line 3, column 2 (\"lat\"): 91 is out of range: latitudes are from -90 to 90",
         ),
         (
             "load p s shops.csv --lon lon --lat lat --payload name",
