@@ -179,17 +179,25 @@ impl TextMap {
             .transpose()
     }
 
+    fn bound(&self, key: Option<&str>) -> Result<Bound<u64>> {
+        let key = key.map(|text| self.key(text)).transpose()?;
+        Ok(key.map_or(Bound::Unbounded, Bound::Included))
+    }
+
+    /// Removes the records from one key to another, both included, and returns how many there were.
+    pub fn remove_range(&self, from: Option<&str>, to: Option<&str>) -> Result<u64> {
+        let bounds = (self.bound(from)?, self.bound(to)?);
+        Ok(self.words.remove_range(bounds)?)
+    }
+
     /// Calls `visit` with records in order until it returns `false`.
     pub fn scan(
         &self,
         scan: &Scan<'_>,
         visit: &mut dyn FnMut(String, String) -> bool,
     ) -> Result<()> {
-        let bound = |text: Option<&str>| -> Result<Bound<u64>> {
-            let key = text.map(|text| self.key(text)).transpose()?;
-            Ok(key.map_or(Bound::Unbounded, Bound::Included))
-        };
-        let mut range = self.words.range((bound(scan.from)?, bound(scan.to)?))?;
+        let bounds = (self.bound(scan.from)?, self.bound(scan.to)?);
+        let mut range = self.words.range(bounds)?;
         while let Some(record) = if scan.reverse {
             range.next_back()
         } else {

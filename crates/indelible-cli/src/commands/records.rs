@@ -5,7 +5,7 @@ use crate::encoded::EncodedMap;
 use crate::output::{Output, note};
 use crate::strings::Form;
 use crate::typed::{self, TextMap};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Error, Result, anyhow, bail};
 use clap::Args;
 use indelible::Pool;
 use serde_json::{Value, json};
@@ -147,7 +147,7 @@ impl Put {
     }
 }
 
-/// Remove keys.
+/// Remove keys, or all keys of a range.
 #[derive(Args)]
 pub struct Del {
     /// The pool file.
@@ -155,8 +155,21 @@ pub struct Del {
     /// Name of the map.
     map: String,
     /// The keys. Behind `--`, also ones that look like options.
-    #[arg(required = true, allow_negative_numbers = true)]
+    #[arg(
+        required_unless_present_any = ["from", "to", "prefix"],
+        conflicts_with_all = ["from", "to", "prefix"],
+        allow_negative_numbers = true
+    )]
     keys: Vec<String>,
+    /// Instead of keys: remove the records from this key on, one by one, and print how many there were.
+    #[arg(long, allow_hyphen_values = true)]
+    from: Option<String>,
+    /// Likewise, up to this key.
+    #[arg(long, allow_hyphen_values = true)]
+    to: Option<String>,
+    /// Likewise, those whose keys begin so; as for `scan`.
+    #[arg(long, allow_hyphen_values = true, conflicts_with_all = ["from", "to"])]
+    prefix: Option<String>,
     #[command(flatten)]
     form: Form,
 }
@@ -166,6 +179,15 @@ impl Del {
     pub fn run(self, output: &Output) -> Result<bool> {
         let pool = Pool::open(&self.pool)?;
         let map = Texts::open(&pool, &self.map, self.form)?;
+        if self.keys.is_empty() {
+            let removed = self.remove_range(&map);
+            drop(map);
+            pool.close()?;
+            let removed = removed?;
+            output.done("the records were removed");
+            output.facts("", &[("records removed", json!(removed))])?;
+            return Ok(true);
+        }
         // All are removed before any is printed: an output that fails does not leave it half done.
         let mut removed = Vec::new();
         let mut all = || -> Result<()> {
@@ -193,6 +215,23 @@ impl Del {
         }
         result.map(|()| all_there)
     }
+}
+
+impl Del {
+    fn remove_range(&self, map: &Texts) -> Result<u64> {
+        let (from, to) = (self.from.as_deref(), self.to.as_deref());
+        match (map, &self.prefix) {
+            (Texts::Bytes(map), Some(prefix)) => map.remove_prefix(prefix),
+            (Texts::Bytes(map), None) => map.remove_range(from, to),
+            (Texts::Words(_), Some(_)) => Err(no_prefixes(&self.map)),
+            (Texts::Words(map), None) => map.remove_range(from, to),
+        }
+    }
+}
+
+/// The error for `--prefix` and a map of words.
+fn no_prefixes(map: &str) -> Error {
+    anyhow!("--prefix is for maps of byte strings and typed maps, and {map:?} is none")
 }
 
 /// Print records in key order.
@@ -230,11 +269,9 @@ impl Scan {
             Texts::Bytes(map) => return self.scan_bytes(&map, output),
             Texts::Words(map) => map,
         };
-        ensure!(
-            self.prefix.is_none(),
-            "--prefix is for maps of byte strings and typed maps, and {:?} is none",
-            self.map
-        );
+        if self.prefix.is_some() {
+            return Err(no_prefixes(&self.map));
+        }
         let scan = typed::Scan {
             from: self.from.as_deref(),
             to: self.to.as_deref(),

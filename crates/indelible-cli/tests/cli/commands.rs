@@ -657,3 +657,27 @@ fn what_is_wrong_in_a_file_or_an_option_is_said_with_its_place() {
     let listed = cli.ok("list t.pool");
     assert!(listed.contains("a\\u{1b}[31mb"), "{listed}");
 }
+
+#[test]
+fn ranges_of_every_kind_of_map_are_removed() {
+    let cli = Cli::new();
+    cli.write("t.csv", b"k,v\n-2,1\n-1,2\n1,3\n2,4\n10,5\n");
+    for types in ["--key-type i64", "--key-type i128", "--kind slotted"] {
+        let name = types.split(['-', ' ']).next_back().unwrap();
+        cli.ok(&format!("load t.pool {name} t.csv --value v {types}"));
+        let removed = cli.ok(&format!("--json del t.pool {name} --from 1 --to 2"));
+        // As byte strings 10 lies between 1 and 2.
+        let expected = if name == "slotted" { 3 } else { 2 };
+        let removed: serde_json::Value = serde_json::from_str(&removed).unwrap();
+        assert_eq!(removed["records_removed"], expected, "{name}");
+    }
+    assert_eq!(cli.ok("scan t.pool i64"), "-2\t1\n-1\t2\n10\t5\n");
+    cli.ok("del t.pool i64 --to -2");
+    assert_eq!(cli.ok("scan t.pool i64"), "-1\t2\n10\t5\n");
+    cli.ok("del t.pool slotted --prefix -");
+    assert_eq!(cli.ok("scan t.pool slotted"), "");
+    assert!(cli.fails("del t.pool i64 --prefix 1").contains("is none"));
+    for line in ["del t.pool i64", "del t.pool i64 1 --from 1"] {
+        assert!(cli.fails(line).contains("Usage"), "{line}");
+    }
+}

@@ -12,7 +12,7 @@ use crate::pmem::Medium;
 use crate::{Error, Result};
 use rustix::fs::OFlags;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Decides whether a pool that was open when the machine went down is whole: the layers above know what is in it.
@@ -51,7 +51,7 @@ impl PoolOptions {
         let backing = Backing::File {
             file,
             path: path.to_owned(),
-            log: log::log_path(path)?,
+            log: log_place(path, promise.is_logged())?,
             read_only: false,
             access: access_of(promise),
         };
@@ -107,7 +107,8 @@ impl PoolOptions {
     fn open_locked(&self, file: LockedFile, path: &Path, accept: Accept) -> Result<Arc<PoolCore>> {
         let mut superblock = read_superblock(&file, path)?;
         let has_log = !superblock.clean && superblock.promise.is_logged();
-        let log = log::log_path(path)?;
+        let is_asked_for = !matches!(self.durability, None | Some(Durability::Process));
+        let log = log_place(path, is_asked_for || superblock.promise.is_logged())?;
         let mut backlog = None;
         if has_log {
             (superblock, backlog) = self.read_log(&file, path, &log, &superblock)?;
@@ -236,7 +237,7 @@ impl PoolOptions {
         let backing = Backing::File {
             file,
             path: path.to_owned(),
-            log: log::log_path(path)?,
+            log: PathBuf::new(),
             read_only: true,
             access: Access::PageCache,
         };
@@ -335,6 +336,14 @@ impl PoolOptions {
         let bytes = self.boot.unwrap_or_else(boot_identity);
         let [a, b] = [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i])));
         [a, b]
+    }
+}
+
+/// Where the log of a pool lies that has one, or may get one. One that has none can be opened also where the whole path is not to be had.
+fn log_place(path: &Path, may_have_log: bool) -> Result<PathBuf> {
+    match may_have_log {
+        true => log::log_path(path),
+        false => Ok(PathBuf::new()),
     }
 }
 
