@@ -392,6 +392,7 @@ fn show_array(bytes: &[u8], form: Form) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use indelible::Pool;
 
     const FORM: Form = Form { hex: false };
 
