@@ -121,7 +121,7 @@ impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
         self.bytes.stat()
     }
 
-    /// Checks every invariant of the index, as [`BytesMap::check`] does, and that the bytes of every record are a key and a value of the types of the map.
+    /// Checks every invariant of the index, as [`BytesMap::check`](crate::BytesMap::check) does, and that the bytes of every record are a key and a value of the types of the map.
     /// Returns what is wrong, in words; empty means sound. O(bytes of all records).
     ///
     /// Run it while nobody writes: a concurrent write can look like a defect.
