@@ -1,0 +1,28 @@
+//! What a command that is refused says, and what it leaves as it was.
+
+use super::commands::Cli;
+
+#[test]
+fn a_create_whose_durability_the_file_cannot_have_leaves_no_object() {
+    let cli = Cli::in_memory();
+    cli.ok("create t.pool m");
+    cli.write("t.csv", b"k\n1\n");
+    for (line, name) in [
+        ("create t.pool made --durability power-loss", "made"),
+        (
+            "create t.pool strings --kind slotted --durability 10ms",
+            "strings",
+        ),
+        ("load t.pool loaded t.csv --durability 10ms", "loaded"),
+    ] {
+        // Where the directory is on a disk, the pool can have it.
+        let is_done = cli.run(line).status.success();
+        let is_there = cli.ok("list t.pool").contains(name);
+        assert_eq!(is_there, is_done, "{line}");
+    }
+    let again = cli.run("load t.pool m t.csv --durability power-loss");
+    let said = String::from_utf8(again.stderr).unwrap();
+    let is_said = said.contains("\"m\" is as asked for, but t.pool keeps its durability");
+    assert_eq!(is_said, !again.status.success(), "{said}");
+    assert_eq!(cli.ok("get t.pool m 1"), "0\n");
+}
