@@ -26,3 +26,20 @@ fn a_create_whose_durability_the_file_cannot_have_leaves_no_object() {
     assert_eq!(is_said, !again.status.success(), "{said}");
     assert_eq!(cli.ok("get t.pool m 1"), "0\n");
 }
+
+#[test]
+fn a_value_that_is_missing_is_said_with_its_key_and_its_map() {
+    let cli = Cli::in_memory();
+    cli.ok("create t.pool numbers");
+    cli.ok("create t.pool wide --value-type u128");
+    cli.ok("create t.pool bytes --kind slotted");
+    for (map, hint) in [
+        ("numbers", ""),
+        ("wide", ""),
+        ("bytes", "; '' is the empty one"),
+    ] {
+        let said = cli.fails(&format!("put t.pool {map} 7"));
+        let missing = format!("a value is missing for the key \"7\" of {map:?}{hint}\n");
+        assert!(said.ends_with(&missing), "{said}");
+    }
+}
