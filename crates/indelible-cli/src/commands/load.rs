@@ -46,8 +46,8 @@ pub struct Load {
     /// What separates columns: one ASCII character, `\t` or `tab`.
     #[arg(long, default_value = ",", value_parser = delimiter)]
     delimiter: u8,
-    /// Share of each leaf to fill when the map is empty.
-    #[arg(long, default_value_t = 0.7, value_parser = fill)]
+    /// Share of each leaf to fill when the map is empty, from 0.1 to 1. Into one that is not, records are inserted.
+    #[arg(long, default_value_t = 0.7, value_parser = fill, allow_negative_numbers = true)]
     fill: f64,
     #[command(flatten)]
     shapes: load_shapes::ShapeArgs,

@@ -43,3 +43,14 @@ fn a_value_that_is_missing_is_said_with_its_key_and_its_map() {
         assert!(said.ends_with(&missing), "{said}");
     }
 }
+
+#[test]
+fn a_negative_fill_is_said_by_its_option() {
+    let cli = Cli::in_memory();
+    cli.write("t.csv", b"k\n1\n");
+    let said = cli.fails("load t.pool m t.csv --fill -1");
+    assert!(
+        said.contains("'--fill <FILL>': expected a number from 0.1 to 1"),
+        "{said}"
+    );
+}
