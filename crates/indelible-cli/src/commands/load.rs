@@ -2,7 +2,7 @@
 
 use super::{ObjectArgs, PoolArguments, TypeArgs, load_shapes};
 use crate::encoded::{self, EncodedMap};
-use crate::output::Output;
+use crate::output::{Output, harmless};
 use crate::strings;
 use crate::text::quoted;
 use crate::typed::{self, Columns, LoadOptions, Row, TextMap};
@@ -148,7 +148,11 @@ impl Load {
             ),
         ];
         output.facts(
-            &format!("loaded {} into {}", self.file.display(), self.map),
+            &format!(
+                "loaded {} into {}",
+                self.file.display(),
+                harmless(&self.map)
+            ),
             &facts,
         )?;
         Ok(true)

@@ -54,3 +54,25 @@ fn a_negative_fill_is_said_by_its_option() {
         "{said}"
     );
 }
+
+#[test]
+fn names_in_tables_and_titles_have_nothing_that_is_not_seen() {
+    let cli = Cli::in_memory();
+    let name = "two\nlines\u{202e}\x1b[31m \"é\" \\";
+    let shown = "two\\nlines\\u{202e}\\u{1b}[31m \"é\" \\";
+    cli.write("t.csv", b"k\n1\n");
+    for words in [
+        &["load", "t.pool", name, "t.csv"][..],
+        &["list", "t.pool"],
+        &["check", "t.pool"],
+        &["stat", "t.pool"],
+        &["stat", "t.pool", name],
+    ] {
+        let output = cli.run_words(words.iter().copied());
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert!(printed.contains(shown), "{words:?}: {printed}");
+    }
+    // Programs get names as they are.
+    let listed: serde_json::Value = serde_json::from_str(&cli.ok("--json list t.pool")).unwrap();
+    assert_eq!(listed[0]["object"], name);
+}
