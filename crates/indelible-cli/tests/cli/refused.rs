@@ -76,3 +76,32 @@ fn names_in_tables_and_titles_have_nothing_that_is_not_seen() {
     let listed: serde_json::Value = serde_json::from_str(&cli.ok("--json list t.pool")).unwrap();
     assert_eq!(listed[0]["object"], name);
 }
+
+#[test]
+fn keys_that_are_options_are_json_and_errors_say_so() {
+    let cli = Cli::in_memory();
+    cli.ok("create t.pool m --key-type Option<String>");
+    cli.ok("create t.pool wide --key-type Option<u128>");
+    let said = cli.fails("put t.pool m tea 1");
+    assert!(said.contains("`tea` is not JSON"), "{said}");
+    assert!(
+        said.contains("text is in double quotes, and None is null"),
+        "{said}"
+    );
+    let said = cli.fails("put t.pool m 5 1");
+    assert!(
+        said.contains("5 is no text, which is in double quotes"),
+        "{said}"
+    );
+    let most = format!("\"{}\"", u128::MAX);
+    for (map, key) in [
+        ("m", "null"),
+        ("m", "\"tea\""),
+        ("wide", "7"),
+        ("wide", &most),
+    ] {
+        cli.ok(&format!("put t.pool {map} {key} 1"));
+    }
+    assert_eq!(cli.ok("scan t.pool m"), "null\t1\n\"tea\"\t1\n");
+    assert_eq!(cli.ok("scan t.pool wide"), format!("7\t1\n{most}\t1\n"));
+}
