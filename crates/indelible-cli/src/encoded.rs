@@ -10,7 +10,7 @@ mod map;
 pub use map::{EncodedMap, find, open};
 
 use crate::strings::Form;
-use crate::text::{Text, fill, quoted, show_filled};
+use crate::text::{Text, beginning, fill, quoted, show_filled};
 use anyhow::{Context, Result, bail, ensure};
 use indelible::{AsKey, KeyBuffer, OrderedKey, Place, StoredValue};
 use serde_json::Value;
@@ -245,6 +245,9 @@ impl Encoding {
                 self.add_text(&json.to_string(), form, key, place)?;
             }
             (_, Value::String(text)) => self.add_text(text, form, key, place)?,
+            (Self::Text | Self::Bytes | Self::Array(_), Value::Number(_) | Value::Bool(_)) => {
+                bail!("{json} is no text, which is in double quotes")
+            }
             _ => bail!("{json} is not what the key has there"),
         }
         Ok(())
@@ -345,9 +348,10 @@ impl Encoding {
 
 fn json(text: &str) -> Result<Value> {
     serde_json::from_str(text).with_context(|| {
+        // In backticks, since quotes around it would look like those that it lacks.
         format!(
-            "{} is not JSON, as a key is that is a tuple or an Option (text in double quotes, null for None)",
-            quoted(text)
+            "`{}` is not JSON, as a key is that is a tuple or an Option: there text is in double quotes, and None is null",
+            beginning(text)
         )
     })
 }

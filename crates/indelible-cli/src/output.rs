@@ -124,7 +124,7 @@ impl Output {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
         for (name, value) in facts {
-            table.add_row([format!("  {name}"), shown(value)]);
+            table.add_row([format!("  {name}"), in_lines(value)]);
         }
         self.line(table)
     }
@@ -188,18 +188,23 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// A text without what would move the cursor of a terminal or change its colours: names of objects may have anything.
-fn harmless(text: &str) -> String {
-    let is_harmful = |c: char| c.is_control() && c != '\n';
-    if !text.contains(is_harmful) {
-        return text.to_owned();
+/// A value that may have several lines.
+fn in_lines(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.lines().map(harmless).collect::<Vec<_>>().join("\n"),
+        other => shown(other),
     }
+}
+
+/// A text without what would move the cursor of a terminal, change its colours or hide something: names of objects may have anything. As Rust
+/// escapes it, but for what is to be seen as it is.
+pub fn harmless(text: &str) -> String {
+    let plain = ['\\', '"', '\''];
     let mut shown = String::new();
-    for c in text.chars() {
-        match is_harmful(c) {
-            true => shown.extend(c.escape_default()),
-            false => shown.push(c),
-        }
+    for part in text.split_inclusive(plain) {
+        let escaped = part.trim_end_matches(plain);
+        shown.extend(escaped.escape_debug());
+        shown.push_str(&part[escaped.len()..]);
     }
     shown
 }
@@ -215,4 +220,22 @@ pub fn grouped(number: u64) -> String {
         out.push(digit);
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_shown_as_they_are_but_for_what_is_not_seen() {
+        for text in ["", "é e\u{301}", "\"q\" \\ 'x'", "a\\\\\"\"b"] {
+            assert_eq!(harmless(text), text);
+        }
+        assert_eq!(harmless("a\x1b[31m\n\t\0"), "a\\u{1b}[31m\\n\\t\\0");
+        assert_eq!(
+            harmless("\u{202e}\u{200b}\u{9b}"),
+            "\\u{202e}\\u{200b}\\u{9b}"
+        );
+        assert_eq!(in_lines(&Value::from("a\rb\nc")), "a\\rb\nc");
+    }
 }

@@ -1,5 +1,6 @@
 //! Keys and values as text.
 
+use crate::output::harmless;
 use anyhow::{Context, Result, bail, ensure};
 
 /// Characters of a text that messages show.
@@ -10,6 +11,14 @@ pub fn quoted(text: &str) -> String {
     match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{:?}…", &text[..end]),
         None => format!("{text:?}"),
+    }
+}
+
+/// Likewise without quotes.
+pub fn beginning(text: &str) -> String {
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", harmless(&text[..end])),
+        None => harmless(text),
     }
 }
 

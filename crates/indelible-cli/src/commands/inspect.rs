@@ -2,7 +2,7 @@
 
 use super::open_to_read;
 use crate::encoded;
-use crate::output::Output;
+use crate::output::{Output, harmless};
 use crate::shapes::{self, with_geometry};
 use crate::strings;
 use crate::typed::TextMap;
@@ -186,7 +186,7 @@ impl Stat {
 fn stat_of(pool: &Pool, name: &str, output: &Output) -> Result<bool> {
     if let Some(map) = strings::open(pool, name)? {
         output.facts(
-            &format!("map of byte strings {name}"),
+            &format!("map of byte strings {}", harmless(name)),
             &facts_of(&map.stat()?),
         )?;
         return Ok(true);
@@ -194,12 +194,12 @@ fn stat_of(pool: &Pool, name: &str, output: &Output) -> Result<bool> {
     if let Some((info, map)) = encoded::open(pool, name)? {
         let mut facts = vec![("types", json!(format!("{} to {}", info.key, info.value)))];
         facts.extend(facts_of(&map.stat()?));
-        output.facts(&format!("typed map {name}"), &facts)?;
+        output.facts(&format!("typed map {}", harmless(name)), &facts)?;
         return Ok(true);
     }
     let Some(info) = shapes::find(pool, name) else {
         let stat = TextMap::open(pool, name)?.stat()?;
-        output.facts(&format!("map {name}"), &facts_of(&stat))?;
+        output.facts(&format!("map {}", harmless(name)), &facts_of(&stat))?;
         return Ok(true);
     };
     with_geometry!(info.geometry, G => {
@@ -211,7 +211,7 @@ fn stat_of(pool: &Pool, name: &str, output: &Output) -> Result<bool> {
         facts.extend(facts_of(&index.stat()?));
         let bounds = index.bounds()?.map(|bounds| shapes::show(&bounds));
         facts.push(("bounds", bounds.map_or(Value::Null, Value::String)));
-        output.facts(&format!("spatial index {name}"), &facts)
+        output.facts(&format!("spatial index {}", harmless(name)), &facts)
     })?;
     Ok(true)
 }

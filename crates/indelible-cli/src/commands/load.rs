@@ -2,7 +2,7 @@
 
 use super::{ObjectArgs, PoolArguments, TypeArgs, load_shapes};
 use crate::encoded::{self, EncodedMap};
-use crate::output::Output;
+use crate::output::{Output, harmless};
 use crate::strings;
 use crate::text::quoted;
 use crate::typed::{self, Columns, LoadOptions, Row, TextMap};
@@ -46,8 +46,8 @@ pub struct Load {
     /// What separates columns: one ASCII character, `\t` or `tab`.
     #[arg(long, default_value = ",", value_parser = delimiter)]
     delimiter: u8,
-    /// Share of each leaf to fill when the map is empty.
-    #[arg(long, default_value_t = 0.7, value_parser = fill)]
+    /// Share of each leaf to fill when the map is empty, from 0.1 to 1. Into one that is not, records are inserted.
+    #[arg(long, default_value_t = 0.7, value_parser = fill, allow_negative_numbers = true)]
     fill: f64,
     #[command(flatten)]
     shapes: load_shapes::ShapeArgs,
@@ -148,7 +148,11 @@ impl Load {
             ),
         ];
         output.facts(
-            &format!("loaded {} into {}", self.file.display(), self.map),
+            &format!(
+                "loaded {} into {}",
+                self.file.display(),
+                harmless(&self.map)
+            ),
             &facts,
         )?;
         Ok(true)

@@ -3,7 +3,7 @@
 use super::load::described;
 use super::{ObjectArgs, PoolArguments};
 use crate::geojson::Features;
-use crate::output::Output;
+use crate::output::{Output, harmless};
 use crate::shapes::{self, with_geometry};
 use crate::text::Text;
 use anyhow::{Context, Result, bail, ensure};
@@ -112,7 +112,11 @@ impl Load<'_> {
         if matches!(self.source, Source::Geojson) {
             facts.insert(1, ("features without geometry", json!(empty)));
         }
-        let title = format!("loaded {} into {}", self.file.display(), self.name);
+        let title = format!(
+            "loaded {} into {}",
+            self.file.display(),
+            harmless(self.name)
+        );
         output.facts(&title, &facts)?;
         Ok(true)
     }

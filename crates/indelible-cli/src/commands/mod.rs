@@ -64,7 +64,7 @@ impl PoolArguments {
                 let promises = pool.durability();
                 pool.close()?;
                 if self.durability.is_some_and(|asked| asked != promises) {
-                    self.options().open(&self.pool)?.close()?;
+                    self.change_durability(name, is_new)?;
                 }
             }
             // While it is open, and so locked: nobody else can have begun to use it.
@@ -85,6 +85,29 @@ impl PoolArguments {
             }
         }
         result
+    }
+
+    /// Gives the pool, which is closed, the durability that the command line asks for. If its file cannot have it, an object of this name
+    /// that is new is removed again. What was added to one that was there cannot be taken back.
+    fn change_durability(&self, name: &str, is_new: bool) -> Result<()> {
+        let error = match self.options().open(&self.pool) {
+            Ok(pool) => return Ok(pool.close()?),
+            Err(error) => error,
+        };
+        let path = self.pool.display();
+        if !is_new {
+            let kept = format!("{name:?} is as asked for, but {path} keeps its durability");
+            return Err(anyhow::Error::from(error).context(kept));
+        }
+        let remove = || {
+            let pool = Pool::open(&self.pool)?;
+            pool.drop_object(name)?;
+            pool.close()
+        };
+        if let Err(again) = remove() {
+            note(format_args!("{name:?} is left behind in {path}: {again}"));
+        }
+        Err(error.into())
     }
 
     /// As the command line says.

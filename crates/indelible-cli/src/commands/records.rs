@@ -4,6 +4,7 @@ use super::open_to_read;
 use crate::encoded::EncodedMap;
 use crate::output::{Output, note};
 use crate::strings::Form;
+use crate::text::quoted;
 use crate::typed::{self, TextMap};
 use anyhow::{Error, Result, anyhow, bail};
 use clap::Args;
@@ -46,6 +47,14 @@ impl Texts {
         match self {
             Self::Bytes(map) => map.is_set(),
             Self::Words(map) => map.is_set(),
+        }
+    }
+
+    /// Whether the empty text is a value as good as any.
+    fn has_empty_values(&self) -> bool {
+        match self {
+            Self::Bytes(map) => map.has_empty_values(),
+            Self::Words(_) => false,
         }
     }
 
@@ -141,7 +150,18 @@ impl Put {
         match self.value.as_deref() {
             None | Some("" | "()") if map.is_set() => Ok(""),
             Some(_) if map.is_set() => bail!("{:?} is a set: its keys have no values", self.map),
-            None => bail!("a value is missing; '' is the empty one"),
+            None => {
+                // A number, say, has no text that is empty.
+                let hint = match map.has_empty_values() {
+                    true => "; '' is the empty one",
+                    false => "",
+                };
+                bail!(
+                    "a value is missing for the key {} of {:?}{hint}",
+                    quoted(&self.key),
+                    self.map
+                )
+            }
             Some(value) => Ok(value),
         }
     }

@@ -107,6 +107,11 @@ impl EncodedMap {
         matches!(self.value, Encoding::Unit)
     }
 
+    /// Whether values are strings or byte strings, which may be empty.
+    pub fn has_empty_values(&self) -> bool {
+        matches!(self.value, Encoding::Text | Encoding::Bytes)
+    }
+
     /// Removes a key, and returns its value.
     pub fn del(&self, key: &str) -> Result<Option<String>> {
         self.shown(self.bytes.take(self.key.key(key, self.form)?)?)

@@ -5,38 +5,38 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-struct Cli {
+pub struct Cli {
     directory: tempfile::TempDir,
 }
 
 impl Cli {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             directory: tempfile::tempdir().unwrap(),
         }
     }
 
     /// Where files are memory, for many commands in a row: they need not wait for a disk.
-    fn in_memory() -> Self {
+    pub fn in_memory() -> Self {
         let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         Self {
             directory: directory.unwrap(),
         }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    fn write(&self, name: &str, content: &[u8]) {
+    pub fn write(&self, name: &str, content: &[u8]) {
         std::fs::write(self.path(name), content).unwrap();
     }
 
-    fn run(&self, line: &str) -> Output {
+    pub fn run(&self, line: &str) -> Output {
         self.run_words(line.split_whitespace())
     }
 
-    fn run_words<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Output {
+    pub fn run_words<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Output {
         Command::new(env!("CARGO_BIN_EXE_indelible"))
             .args(words)
             .current_dir(self.directory.path())
@@ -45,7 +45,7 @@ impl Cli {
     }
 
     /// What a command that must succeed prints.
-    fn ok(&self, line: &str) -> String {
+    pub fn ok(&self, line: &str) -> String {
         let output = self.run(line);
         assert!(
             output.status.success(),
@@ -56,7 +56,7 @@ impl Cli {
     }
 
     /// What a command that must fail, without a panic, says.
-    fn fails(&self, line: &str) -> String {
+    pub fn fails(&self, line: &str) -> String {
         let output = self.run(line);
         assert!(
             matches!(output.status.code(), Some(1 | 2)),

@@ -6,4 +6,5 @@ mod bench;
 mod commands;
 mod kill;
 mod output;
+mod refused;
 mod spatial;

@@ -1,0 +1,107 @@
+//! What a command that is refused says, and what it leaves as it was.
+
+use super::commands::Cli;
+
+#[test]
+fn a_create_whose_durability_the_file_cannot_have_leaves_no_object() {
+    let cli = Cli::in_memory();
+    cli.ok("create t.pool m");
+    cli.write("t.csv", b"k\n1\n");
+    for (line, name) in [
+        ("create t.pool made --durability power-loss", "made"),
+        (
+            "create t.pool strings --kind slotted --durability 10ms",
+            "strings",
+        ),
+        ("load t.pool loaded t.csv --durability 10ms", "loaded"),
+    ] {
+        // Where the directory is on a disk, the pool can have it.
+        let is_done = cli.run(line).status.success();
+        let is_there = cli.ok("list t.pool").contains(name);
+        assert_eq!(is_there, is_done, "{line}");
+    }
+    let again = cli.run("load t.pool m t.csv --durability power-loss");
+    let said = String::from_utf8(again.stderr).unwrap();
+    let is_said = said.contains("\"m\" is as asked for, but t.pool keeps its durability");
+    assert_eq!(is_said, !again.status.success(), "{said}");
+    assert_eq!(cli.ok("get t.pool m 1"), "0\n");
+}
+
+#[test]
+fn a_value_that_is_missing_is_said_with_its_key_and_its_map() {
+    let cli = Cli::in_memory();
+    cli.ok("create t.pool numbers");
+    cli.ok("create t.pool wide --value-type u128");
+    cli.ok("create t.pool bytes --kind slotted");
+    for (map, hint) in [
+        ("numbers", ""),
+        ("wide", ""),
+        ("bytes", "; '' is the empty one"),
+    ] {
+        let said = cli.fails(&format!("put t.pool {map} 7"));
+        let missing = format!("a value is missing for the key \"7\" of {map:?}{hint}\n");
+        assert!(said.ends_with(&missing), "{said}");
+    }
+}
+
+#[test]
+fn a_negative_fill_is_said_by_its_option() {
+    let cli = Cli::in_memory();
+    cli.write("t.csv", b"k\n1\n");
+    let said = cli.fails("load t.pool m t.csv --fill -1");
+    assert!(
+        said.contains("'--fill <FILL>': expected a number from 0.1 to 1"),
+        "{said}"
+    );
+}
+
+#[test]
+fn names_in_tables_and_titles_have_nothing_that_is_not_seen() {
+    let cli = Cli::in_memory();
+    let name = "two\nlines\u{202e}\x1b[31m \"é\" \\";
+    let shown = "two\\nlines\\u{202e}\\u{1b}[31m \"é\" \\";
+    cli.write("t.csv", b"k\n1\n");
+    for words in [
+        &["load", "t.pool", name, "t.csv"][..],
+        &["list", "t.pool"],
+        &["check", "t.pool"],
+        &["stat", "t.pool"],
+        &["stat", "t.pool", name],
+    ] {
+        let output = cli.run_words(words.iter().copied());
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert!(printed.contains(shown), "{words:?}: {printed}");
+    }
+    // Programs get names as they are.
+    let listed: serde_json::Value = serde_json::from_str(&cli.ok("--json list t.pool")).unwrap();
+    assert_eq!(listed[0]["object"], name);
+}
+
+#[test]
+fn keys_that_are_options_are_json_and_errors_say_so() {
+    let cli = Cli::in_memory();
+    cli.ok("create t.pool m --key-type Option<String>");
+    cli.ok("create t.pool wide --key-type Option<u128>");
+    let said = cli.fails("put t.pool m tea 1");
+    assert!(said.contains("`tea` is not JSON"), "{said}");
+    assert!(
+        said.contains("text is in double quotes, and None is null"),
+        "{said}"
+    );
+    let said = cli.fails("put t.pool m 5 1");
+    assert!(
+        said.contains("5 is no text, which is in double quotes"),
+        "{said}"
+    );
+    let most = format!("\"{}\"", u128::MAX);
+    for (map, key) in [
+        ("m", "null"),
+        ("m", "\"tea\""),
+        ("wide", "7"),
+        ("wide", &most),
+    ] {
+        cli.ok(&format!("put t.pool {map} {key} 1"));
+    }
+    assert_eq!(cli.ok("scan t.pool m"), "null\t1\n\"tea\"\t1\n");
+    assert_eq!(cli.ok("scan t.pool wide"), format!("7\t1\n{most}\t1\n"));
+}
