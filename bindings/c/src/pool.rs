@@ -21,9 +21,6 @@ pub const INDELIBLE_DURABILITY_POWER_LOSS_FORCED: u32 = 3;
 /// much later. A power cut loses nothing in the middle. The pool has a log beside it; refused in memory (tmpfs).
 pub const INDELIBLE_DURABILITY_INTERVAL: u32 = 0x8000_0000;
 
-/// The most bytes that the format allows a pool are fewer, so that more mean as much.
-const ALL_BYTES: u64 = 512 << 30;
-
 /// An open pool.
 pub struct PoolHandle(pub(crate) Pool);
 
@@ -175,7 +172,7 @@ fn options(durability: u32, max_bytes: u64) -> Result<PoolOptions, Failure> {
         }
     }
     if max_bytes != 0 {
-        options.max_bytes(max_bytes.min(ALL_BYTES));
+        options.max_bytes(max_bytes);
     }
     Ok(options)
 }

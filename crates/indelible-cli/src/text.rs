@@ -8,17 +8,21 @@ const SHOWN: usize = 40;
 
 /// A text as messages show it: quoted, and only its beginning if it is long.
 pub fn quoted(text: &str) -> String {
-    match text.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{:?}…", &text[..end]),
-        None => format!("{text:?}"),
-    }
+    let (beginning, more) = cut(text);
+    format!("{beginning:?}{more}")
 }
 
 /// Likewise without quotes.
 pub fn beginning(text: &str) -> String {
+    let (beginning, more) = cut(text);
+    harmless(beginning) + more
+}
+
+/// The characters of a text that messages show, and what stands for the others.
+fn cut(text: &str) -> (&str, &'static str) {
     match text.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}…", harmless(&text[..end])),
-        None => harmless(text),
+        Some((end, _)) => (&text[..end], "…"),
+        None => (text, ""),
     }
 }
 

@@ -120,8 +120,8 @@ fn every_bug_planted_in_the_log_is_found_on_a_simulated_disk() {
     let [_, bugs] = disk_bugs();
     for bug in bugs {
         plant(Some(bug));
-        let seeds = SEEDS_OF_RARE_BUGS.into_iter().chain(0..4_000);
-        let found = { seeds }.find_map(|seed| Some((seed, trial(seed).err()?)));
+        let mut seeds = SEEDS_OF_RARE_BUGS.into_iter().chain(0..4_000);
+        let found = seeds.find_map(|seed| Some((seed, trial(seed).err()?)));
         plant(None);
         let (seed, problem) = found.unwrap_or_else(|| panic!("{} was not found", bug.name));
         println!("{}: seed {seed}: {problem}", bug.name);

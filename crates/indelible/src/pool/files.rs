@@ -169,13 +169,7 @@ impl NewFile {
         }
         .map_err(failed)?;
         self.hidden = None;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let synced = match system::open(directory_of(&self.path), flags, 0) {
-            // Who may not list the directory may create files in it all the same.
-            Err(Errno::ACCESS) => Ok(()),
-            directory => directory.and_then(|directory| system::fsync(&directory)),
-        };
-        synced.map_err(|errno| {
+        sync_name(&self.path).map_err(|errno| {
             // An error leaves nothing.
             let _ = system::unlink(&self.path);
             io_error("create", &self.path, errno)
@@ -202,6 +196,16 @@ pub(super) fn directory_of(path: &Path) -> &Path {
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());
     directory.unwrap_or(Path::new("."))
+}
+
+/// Makes the name of a file durable.
+pub(super) fn sync_name(path: &Path) -> rustix::io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    match system::open(directory_of(path), flags, 0) {
+        // Who may not list the directory may create files in it all the same.
+        Err(Errno::ACCESS) => Ok(()),
+        directory => directory.and_then(|directory| system::fsync(&directory)),
+    }
 }
 
 fn hidden_prefix(path: &Path) -> OsString {

@@ -85,13 +85,23 @@ impl PoolOptions {
         let mapping = Mapping::reserve(backing, 0, self.max_bytes, self.huge_pages)?;
         mapping.allocate(0, EXTENT_BYTES.min(TABLE_AT + 4096))?;
         mapping.allocate(EXTENT_BYTES - 4096, EXTENT_BYTES)?;
+        self.open_mapped(mapping, medium, superblock, None)
+    }
+
+    fn open_mapped(
+        &self,
+        mapping: Mapping,
+        medium: Medium,
+        superblock: Superblock,
+        backlog: Option<Arc<Backlog>>,
+    ) -> Result<Arc<PoolCore>> {
         let opening = Opening {
             mapping,
             medium,
             superblock,
             boot: self.boot_words(),
             log_bytes: self.log_bytes,
-            backlog: None,
+            backlog,
         };
         PoolCore::open(opening).map(Arc::new)
     }
@@ -186,15 +196,7 @@ impl PoolOptions {
         let backing = backing(superblock.promise);
         let used = superblock.bytes();
         let mapping = Mapping::reserve(backing, used, self.max_bytes, self.huge_pages)?;
-        let opening = Opening {
-            mapping,
-            medium,
-            superblock,
-            boot: self.boot_words(),
-            log_bytes: self.log_bytes,
-            backlog,
-        };
-        let core = Arc::new(PoolCore::open(opening)?);
+        let core = self.open_mapped(mapping, medium, superblock, backlog)?;
         if went_down {
             accept(&core)?;
         }
@@ -243,16 +245,7 @@ impl PoolOptions {
         };
         let used = superblock.bytes();
         let mapping = Mapping::reserve(backing, used, self.max_bytes, self.huge_pages)?;
-        let boot = self.boot_words();
-        let opening = Opening {
-            mapping,
-            medium: Medium::Process,
-            superblock,
-            boot,
-            log_bytes: 0,
-            backlog: None,
-        };
-        Ok(Arc::new(PoolCore::open(opening)?))
+        self.open_mapped(mapping, Medium::Process, superblock, None)
     }
 
     /// Reads the log of a pool that was not closed, and changes nothing. `None` for a pool that has no log, or needs none.

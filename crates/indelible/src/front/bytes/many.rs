@@ -173,13 +173,7 @@ impl BytesMap {
     /// # }
     /// ```
     pub fn pop_first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        self.index.expect_writable()?;
-        while let Some(key) = self.keys().next().transpose()? {
-            if let Some(value) = self.take(&key)? {
-                return Ok(Some((key, value)));
-            }
-        }
-        Ok(None)
+        self.pop(BytesKeys::next)
     }
 
     /// Removes the record with the largest key, and returns it.
@@ -199,8 +193,16 @@ impl BytesMap {
     /// # }
     /// ```
     pub fn pop_last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.pop(BytesKeys::next_back)
+    }
+
+    /// Removes the record at one end of the keys, and returns it.
+    fn pop(
+        &self,
+        end: impl Fn(&mut BytesKeys) -> Option<Result<Vec<u8>>>,
+    ) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         self.index.expect_writable()?;
-        while let Some(key) = self.keys().next_back().transpose()? {
+        while let Some(key) = end(&mut self.keys()).transpose()? {
             if let Some(value) = self.take(&key)? {
                 return Ok(Some((key, value)));
             }

@@ -3,7 +3,7 @@
 
 use super::apply::PAGE_BYTES;
 use super::record::{Header, SECTOR_WORDS, SEGMENT_BYTES, SEGMENT_WORDS};
-use crate::pool::files::{directory_of, io_error};
+use crate::pool::files::{directory_of, io_error, sync_name};
 use crate::pool::system;
 use crate::{Error, Result};
 use rustix::fs::OFlags;
@@ -296,14 +296,7 @@ impl LogFile {
 
     /// Makes the name of the file durable.
     pub(super) fn sync_name(&self) -> Result<()> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        match system::open(directory_of(&self.path), flags, 0) {
-            // Who may not list the directory may create files in it all the same.
-            Err(rustix::io::Errno::ACCESS) => Ok(()),
-            directory => directory
-                .and_then(|directory| system::fsync(&directory))
-                .map_err(self.io("sync")),
-        }
+        sync_name(&self.path).map_err(self.io("sync"))
     }
 }
 
