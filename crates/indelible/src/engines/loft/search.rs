@@ -117,10 +117,14 @@ impl Index {
         let first = node.predicted(key);
         for line in first..first + u64::from(node.window) {
             let slots = node.line(line);
-            for slot in slots {
+            point();
+            let mut places = may_end_search(slots, key);
+            while places != 0 {
+                let slot = &slots[places.trailing_zeros() as usize & (LINE_SLOTS - 1)];
                 if let Some(found) = self.look::<WRITE>(slot, key, way) {
                     return Ok(found);
                 }
+                places &= places - 1;
             }
             way.lines += 1;
             if WRITE {
@@ -248,14 +252,12 @@ impl Index {
         for line in first..first + u64::from(node.window) {
             let slots = node.line(line);
             point();
-            for slot in slots {
-                if slot.first.load_acquire() == wanted {
-                    // If the record has been removed or frozen since, the value is its last one, and was its value until then.
-                    point();
-                    let value = slot.second.load_acquire();
-                    self.flight.settle(slot);
-                    return Lookup::Found(value);
-                }
+            if let Some(slot) = slot_with(slots, wanted) {
+                // If the record has been removed or frozen since, the value is its last one, and was its value until then.
+                point();
+                let value = slot.second.load_acquire();
+                self.flight.settle(slot);
+                return Lookup::Found(value);
             }
             let last = state_of(slots[LINE_SLOTS - 1].first.load_acquire());
             if last == state::EMPTY {
@@ -316,9 +318,7 @@ impl Index {
             point();
             let line = node.map(|node| node.line(node.predicted(key)));
             let wanted = key_word(state::LIVE, key);
-            let slot =
-                line.and_then(|line| line.iter().find(|slot| slot.first.load_acquire() == wanted));
-            match slot {
+            match line.and_then(|line| slot_with(line, wanted)) {
                 Some(slot) => {
                     point();
                     values[at] = Some(slot.second.load_acquire());
@@ -363,6 +363,35 @@ impl Index {
             };
         }
     }
+}
+
+/// The slot of a line that has this key word.
+///
+/// All four are compared before the one branch. Which of them it is depends on the key alone: a branch for each slot is predicted wrongly
+/// in every other lookup, and what the processor has begun of the lookups behind this one is lost, after the wait for the line.
+#[inline(always)]
+fn slot_with(line: &[Slot; LINE_SLOTS], wanted: u64) -> Option<&Slot> {
+    let places = places(line, |word| word == wanted);
+    (places != 0).then(|| &line[places.trailing_zeros() as usize & (LINE_SLOTS - 1)])
+}
+
+/// Which slots of a line a search for `key` has to look at: those with the key, and those without any. The others have records of other
+/// keys, and will never have this one. Without a branch, as [`slot_with`].
+#[inline(always)]
+fn may_end_search(line: &[Slot; LINE_SLOTS], key: u64) -> u32 {
+    const WITHOUT_KEY: u64 = 1 << state::NEVER_WRITTEN | 1 << state::EMPTY | 1 << state::CLOSED;
+    places(line, |word| {
+        (WITHOUT_KEY >> state_of(word) & 1 != 0) | (word & KEY_BITS == key & KEY_BITS)
+    })
+}
+
+/// Bit `i` says whether the key word of slot `i` is such a one.
+#[inline(always)]
+fn places(line: &[Slot; LINE_SLOTS], is_such: impl Fn(u64) -> bool) -> u32 {
+    let slots = line.iter().enumerate();
+    slots.fold(0, |places, (at, slot)| {
+        places | u32::from(is_such(slot.first.load_acquire())) << at
+    })
 }
 
 /// Where the sequence of a key begins in a bucket.
