@@ -1,7 +1,7 @@
 //! New nodes, before anybody can reach them.
 
 use super::Index;
-use super::fit::Layout;
+use super::fit::{Layout, Places};
 use super::inner::{Inner, Side, range_of};
 use super::layout::{
     BUCKET_MARK, DATA_MARK, GROUP_LINES, HAS_PIECES, INNER_MARK, LEAST_ROOT_LOG_PARTS,
@@ -350,17 +350,14 @@ impl Index {
         let mut far = 0;
         if plan.stores {
             let mut overflow: Vec<Vec<Record>> = vec![Vec::new(); layout.groups()];
+            let mut places = Places::of(&layout);
             for &(key, value) in records {
                 let line = layout.line(key);
-                let window =
-                    slots_at + line as usize * 8..slots_at + (line + layout.window) as usize * 8;
-                let slot = window
-                    .step_by(2)
-                    .find(|&at| image[at] == bare(state::EMPTY));
-                match slot {
-                    Some(at) => {
-                        let lines = (at - slots_at) as u64 / 8 - line;
+                match places.next(line) {
+                    Some(slot) => {
+                        let lines = slot / LINE_SLOTS as u64 - line;
                         far += usize::from(lines * 2 > layout.window);
+                        let at = slots_at + slot as usize * 2;
                         (image[at], image[at + 1]) = (key_word(state::LIVE, key), value);
                     }
                     None => overflow[(line / GROUP_LINES) as usize].push((key, value)),

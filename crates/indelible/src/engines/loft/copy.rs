@@ -73,7 +73,7 @@ impl Index {
                 in_flight: Vec::new(),
             };
             for slot in slots {
-                if let Some((key, value)) = self.freeze(node, slot)? {
+                if let (true, (key, value)) = self.freeze(node, slot)? {
                     self.copy_among(moved.linked_target(), key, value, &mut copies)?;
                 }
             }
@@ -81,23 +81,36 @@ impl Index {
         Ok(())
     }
 
-    /// Makes sure that a slot does not change any more, and returns its record if it has one.
-    pub(super) fn freeze(&self, node: &Node, slot: &Slot) -> Result<Option<Record>> {
+    /// Makes sure that a slot does not change any more. Returns whether it has a record, and which.
+    #[inline(always)]
+    pub(super) fn freeze(&self, node: &Node, slot: &Slot) -> Result<(bool, Record)> {
         loop {
             let word = slot.first.load_acquire();
             let value = slot.second.load_acquire();
-            let key = word & KEY_BITS;
-            let new = match state_of(word) {
-                state::EMPTY => bare(state::CLOSED),
-                state::LIVE => key_word(state::FROZEN, key),
-                state::PENDING => key_word(state::LIVE, key),
-                state::FROZEN => return Ok(Some((node.key(word), value))),
-                state::NEVER_WRITTEN => return Err(never_written(node)),
-                _ => return Ok(None),
+            let (key, state) = (word & KEY_BITS, state_of(word));
+            let record = (node.key(word), value);
+            // Nearly all slots are live or empty, and which of the two cannot be predicted: so there is no branch on that.
+            let is_live = state == state::LIVE;
+            let new = if is_live | (state == state::EMPTY) {
+                if is_live {
+                    key_word(state::FROZEN, key)
+                } else {
+                    bare(state::CLOSED)
+                }
+            } else {
+                match state {
+                    state::PENDING => key_word(state::LIVE, key),
+                    state::FROZEN => return Ok((true, record)),
+                    state::NEVER_WRITTEN => return Err(never_written(node)),
+                    _ => return Ok((false, record)),
+                }
             };
             let ticket = self.flight.begin_loose(slot);
-            self.pm.exchange_pair(slot, [word, value], [new, value]);
+            let done = self.pm.exchange_pair(slot, [word, value], [new, value]);
             self.flight.end_loose(ticket);
+            if done && state != state::PENDING {
+                return Ok((is_live, record));
+            }
         }
     }
 

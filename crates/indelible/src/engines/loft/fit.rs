@@ -83,17 +83,37 @@ impl Layout {
 
     /// How many of the records find no room in their windows.
     fn overflow(&self, records: &[Record]) -> usize {
-        let mut used = vec![0_u8; (self.lines + self.window) as usize];
-        let mut overflow = 0;
-        for &(key, _) in records {
-            let line = self.line(key) as usize;
-            let window = &mut used[line..line + self.window as usize];
-            match window.iter_mut().find(|used| **used < LINE_SLOTS as u8) {
-                Some(used) => *used += 1,
-                None => overflow += 1,
-            }
+        let mut places = Places::of(self);
+        let is_without = |record: &&Record| places.next(self.line(record.0)).is_none();
+        records.iter().filter(is_without).count()
+    }
+}
+
+/// The slots that the records of a new node get, whose keys ascend: each the first one in its window that is free.
+///
+/// The predicted lines ascend too. So the slots from a record's predicted line up to the last one that was given away are all taken, and the next
+/// one is the first that is free: it need not be searched for.
+pub(super) struct Places {
+    window: u64,
+    /// The slot behind the last one that was given away.
+    free: u64,
+}
+
+impl Places {
+    pub(super) fn of(layout: &Layout) -> Self {
+        Self {
+            window: layout.window,
+            free: 0,
         }
-        overflow
+    }
+
+    /// The slot of the next record, which is predicted in `line`; `None` if its window is full.
+    #[inline(always)]
+    pub(super) fn next(&mut self, line: u64) -> Option<u64> {
+        let slot = self.free.max(line * LINE_SLOTS as u64);
+        let has_room = slot < (line + self.window) * LINE_SLOTS as u64;
+        self.free = slot + u64::from(has_room);
+        has_room.then_some(slot)
     }
 }
 

@@ -50,11 +50,16 @@ fn sort_nearly_sorted(records: &mut [Record]) {
 }
 
 /// Adds the records of some slots, with their states, that hold a key that is not removed.
+///
+/// Each slot is written behind the last record, and counts if it is one: which slots have records cannot be predicted.
 fn add_records(node: &Node, slots: &[Slot], records: &mut Vec<Record>) {
+    let mut end = records.len();
+    records.resize(end + slots.len(), (0, 0));
     for slot in slots {
         let word = slot.first.load_acquire();
-        if matches!(state_of(word), state::LIVE | state::FROZEN) {
-            records.push((node.key(word), slot.second.load_acquire()));
-        }
+        records[end] = (node.key(word), slot.second.load_acquire());
+        let state = state_of(word);
+        end += usize::from((state == state::LIVE) | (state == state::FROZEN));
     }
+    records.truncate(end);
 }

@@ -128,13 +128,12 @@ impl Index {
 
     /// Freezes all slots of a node and closes its links; whether its records are `expected`, in the order of their slots.
     fn freeze_all(&self, node: &Node, expected: &[Record]) -> Result<bool> {
-        let mut expected = expected.iter();
-        let mut are_equal = true;
+        let (mut number, mut are_equal) = (0, true);
         let mut freeze = |slots: &[Slot]| -> Result<()> {
             for slot in slots {
-                if let Some(record) = self.freeze(node, slot)? {
-                    are_equal &= expected.next() == Some(&record);
-                }
+                let (is_record, record) = self.freeze(node, slot)?;
+                are_equal &= !is_record | (expected.get(number) == Some(&record));
+                number += usize::from(is_record);
             }
             Ok(())
         };
@@ -142,6 +141,6 @@ impl Index {
         for group in &node.groups {
             self.visit_last_buckets(group, |bucket| freeze(bucket.slots()))?;
         }
-        Ok(are_equal && expected.next().is_none())
+        Ok(are_equal && number == expected.len())
     }
 }
