@@ -55,8 +55,19 @@ pub(crate) struct Nearest<'a, G> {
     pub(crate) within: f64,
     /// Report records only that come at or after this one.
     pub(crate) from: Option<Neighbour<G>>,
-    /// Report records only that this accepts.
-    pub(crate) accepts: &'a mut dyn FnMut(&G, u64) -> bool,
+    /// Report records only that this accepts; without it, all.
+    pub(crate) accepts: Option<&'a mut dyn FnMut(&G, u64) -> bool>,
+}
+
+impl<G> Nearest<'_, G> {
+    /// Whether a record may be reported, wherever it is.
+    #[inline(always)]
+    pub(crate) fn accepts(&mut self, found: &Neighbour<G>) -> bool {
+        match &mut self.accepts {
+            Some(accepts) => accepts(&found.shape, found.payload),
+            None => true,
+        }
+    }
 }
 
 /// What a spatial index of geometries of one type, with 8 bytes beside each, can do. The host has checked that the pool may be

@@ -364,17 +364,14 @@ impl Kernel for CopyLines<'_> {
     }
 }
 
-/// Words that [`RankWords`] ranks at most.
-pub(crate) const MOST_WORDS_RANKED: usize = 24;
-
-/// The rank of each of the first `count` words, all different: how many of them are lower. The others are 0, and get any ranks.
-pub(crate) struct RankWords<'a> {
-    pub(crate) words: &'a [u64; MOST_WORDS_RANKED],
+/// The rank of each of the first `count` words: how many of them are lower. The others get any ranks.
+pub(crate) struct RankWords<'a, const WORDS: usize> {
+    pub(crate) words: &'a [u64; WORDS],
     pub(crate) count: usize,
 }
 
-impl Kernel for RankWords<'_> {
-    type Out = [u64; MOST_WORDS_RANKED];
+impl<const WORDS: usize> Kernel for RankWords<'_, WORDS> {
+    type Out = [u64; WORDS];
 
     /// Each word is compared with all others, without a branch. The loops have no instructions of their own for each instruction set: compiled for
     /// one, they are those that a compiler finds.
@@ -384,23 +381,23 @@ impl Kernel for RankWords<'_> {
         if self.count <= 16 {
             self.among::<16>()
         } else {
-            self.among::<MOST_WORDS_RANKED>()
+            self.among::<WORDS>()
         }
     }
 }
 
-impl RankWords<'_> {
+impl<const WORDS: usize> RankWords<'_, WORDS> {
     #[inline(always)]
-    fn among<const WORDS: usize>(&self) -> [u64; MOST_WORDS_RANKED] {
+    fn among<const FIRST: usize>(&self) -> [u64; WORDS] {
         // Signed words are what AVX2 compares.
-        let signed: [i64; WORDS] = std::array::from_fn(|i| (self.words[i] ^ 1 << 63) as i64);
-        let mut ranks = [0_i64; WORDS];
-        for lower in &signed[..self.count.min(WORDS)] {
+        let signed: [i64; FIRST] = std::array::from_fn(|i| (self.words[i] ^ 1 << 63) as i64);
+        let mut ranks = [0_i64; FIRST];
+        for lower in &signed[..self.count.min(FIRST)] {
             for (rank, word) in ranks.iter_mut().zip(&signed) {
                 *rank += i64::from(lower < word);
             }
         }
-        let mut out = [0; MOST_WORDS_RANKED];
+        let mut out = [0; WORDS];
         for (out, rank) in out.iter_mut().zip(ranks) {
             *out = rank as u64;
         }

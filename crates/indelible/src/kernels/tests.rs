@@ -352,15 +352,14 @@ fn disorder_is_found_wherever_it_is() {
 
 proptest! {
     #[test]
-    fn words_are_ranked(distinct in proptest::collection::hash_set(any::<u64>(), 0..=MOST_WORDS_RANKED)) {
-        let sorted: Vec<u64> = distinct.into_iter().collect();
-        let mut words = [0; MOST_WORDS_RANKED];
-        words[..sorted.len()].copy_from_slice(&sorted);
+    fn words_are_ranked(all in proptest::collection::vec(prop_oneof![any::<u64>(), 0..3_u64], 0..=40)) {
+        let mut words = [0; 40];
+        words[..all.len()].copy_from_slice(&all);
         let words = &words;
         for level in SimdLevel::available() {
-            let ranks = dispatch(level, RankWords { words, count: sorted.len() });
-            for (word, rank) in sorted.iter().zip(ranks) {
-                let lower = sorted.iter().filter(|other| *other < word).count();
+            let ranks = dispatch(level, RankWords { words, count: all.len() });
+            for (word, rank) in all.iter().zip(ranks) {
+                let lower = all.iter().filter(|other| *other < word).count();
                 prop_assert_eq!(lower as u64, rank);
             }
         }

@@ -22,7 +22,7 @@ use crate::concurrency::epochs;
 use crate::concurrency::locks::{Version, Wait};
 use crate::engines::rect::{Best, MOST_FAILURES, slots};
 use crate::engines::{Nearest, Neighbour};
-use crate::kernels::{Kernel, Simd, SimdLevel, dispatch};
+use crate::kernels::{Kernel, RankWords, Simd, SimdLevel, dispatch};
 use crate::pool::Offset;
 use crate::spatial::{Geometry, MAX_AXES, Metric, Quadrant, Rect, f32_above, f32_below};
 use std::cmp::Reverse;
@@ -354,25 +354,21 @@ impl<'a, G: Geometry, M: Metric> Attempt<'a, '_, '_, '_, G, M> {
     fn open_leaf(&mut self, offset: Offset) {
         let lock = self.tree.locks.of(offset.get());
         let limit = self.best.limit();
+        let most = self.best.most_of_a_leaf();
         loop {
-            let mut candidates = [(0.0, 0); MAX_RECORDS];
-            let mut count = 0;
+            let mut candidates = Candidates::default();
             let version = lock.read();
             let leaf = self.tree.leaves.at(offset);
             for slot in slots(self.near_enough(leaf)) {
-                let distance = self.metric.comparable(&leaf.shape(slot));
-                // Written in any case: which records are near enough cannot be predicted.
-                candidates[count] = (distance, slot);
-                count += usize::from(distance <= limit);
+                candidates.add(self.metric.comparable(&leaf.shape(slot)), limit, slot);
             }
             self.near.clear();
-            let candidates = candidates[..count].iter();
-            self.near
-                .extend(candidates.map(|&(distance, slot)| Neighbour {
-                    distance,
-                    shape: leaf.shape(slot),
-                    payload: leaf.payload(slot),
-                }));
+            let nearest = candidates.nearest(most, self.tree.simd);
+            self.near.extend(nearest.map(|(distance, slot)| Neighbour {
+                distance,
+                shape: leaf.shape(slot),
+                payload: leaf.payload(slot),
+            }));
             if lock.validate(version) {
                 break;
             }
@@ -380,6 +376,59 @@ impl<'a, G: Geometry, M: Metric> Attempt<'a, '_, '_, '_, G, M> {
         for neighbour in self.near.drain(..) {
             self.best.offer(neighbour);
         }
+    }
+}
+
+/// Records of a leaf that may be among the nearest.
+struct Candidates {
+    /// The bits of their distances, which are at least 0, so that the bits are in the order of distances.
+    distances: [u64; MAX_RECORDS],
+    slots: [u8; MAX_RECORDS],
+    count: usize,
+}
+
+impl Default for Candidates {
+    fn default() -> Self {
+        Self {
+            distances: [0; MAX_RECORDS],
+            slots: [0; MAX_RECORDS],
+            count: 0,
+        }
+    }
+}
+
+impl Candidates {
+    #[inline(always)]
+    fn add(&mut self, distance: f64, limit: f64, slot: usize) {
+        // Written in any case: which records are near enough cannot be predicted.
+        self.distances[self.count] = distance.to_bits();
+        self.slots[self.count] = slot as u8;
+        self.count += usize::from(distance <= limit);
+    }
+
+    /// The distances and slots of those to which fewer than `most` are nearer, the nearest first.
+    ///
+    /// They are ranked without a branch: where in the order of those found so far each of them comes could not be predicted, and there are dozens.
+    #[inline(always)]
+    fn nearest(&self, most: usize, simd: SimdLevel) -> impl Iterator<Item = (f64, usize)> {
+        let words = &self.distances;
+        let count = self.count;
+        let ranks = dispatch(simd, RankWords { words, count });
+        let mut order = [0_u8; MAX_RECORDS];
+        let mut taken = 0_u64;
+        for (at, &rank) in ranks[..count].iter().enumerate() {
+            // Behind those at the same distance.
+            let free = (!taken >> rank).trailing_zeros() as usize + rank as usize;
+            // A leaf that changes meanwhile has any distances.
+            let free = free.min(MAX_RECORDS - 1);
+            taken |= u64::from((rank as usize) < most) << free;
+            order[free] = at as u8;
+        }
+        let count = taken.trailing_ones() as usize;
+        order.into_iter().take(count).map(|at| {
+            let at = usize::from(at).min(MAX_RECORDS - 1);
+            (f64::from_bits(self.distances[at]), self.slots[at].into())
+        })
     }
 }
 

@@ -42,17 +42,16 @@ impl<G: Geometry> Tree<G> {
         loop {
             let (metric, within, from) = (metric.clone(), request.within, request.from);
             let mut nearest = self.announced(move |tree| {
-                let accepts = &mut |_: &G, _| true;
                 let mut request = Nearest {
                     wanted,
                     within,
                     from,
-                    accepts,
+                    accepts: None,
                 };
                 tree.try_nearest(&metric, &mut request)
             })?;
             let are_all = nearest.len() < wanted;
-            nearest.retain(|found| (request.accepts)(&found.shape, found.payload));
+            nearest.retain(|found| request.accepts(found));
             if are_all || nearest.len() >= request.wanted {
                 nearest.truncate(request.wanted);
                 return Ok(nearest);

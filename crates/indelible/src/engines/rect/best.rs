@@ -50,14 +50,22 @@ impl<'r, 'n, G: Geometry> Best<'r, 'n, G> {
         last.map_or(within, |last| last.distance.min(within))
     }
 
+    /// How many records of one leaf can be among the nearest at most. More may be offered: those at the same distance as another.
+    pub(in crate::engines) fn most_of_a_leaf(&self) -> usize {
+        match (&self.request.accepts, self.request.from) {
+            (None, None) => self.request.wanted,
+            // Some of the nearest are not asked for.
+            _ => usize::MAX,
+        }
+    }
+
     /// Keeps a record if it is among the nearest ones that are asked for.
     #[inline(always)]
     pub(in crate::engines) fn offer(&mut self, neighbour: Neighbour<G>) {
         let is_far = neighbour.distance > self.limit();
         let from = self.request.from;
         let is_early = from.is_some_and(|from| neighbour.compare(&from).is_lt());
-        let (shape, payload) = (&neighbour.shape, neighbour.payload);
-        if is_far || is_early || !(self.request.accepts)(shape, payload) {
+        if is_far || is_early || !self.request.accepts(&neighbour) {
             return;
         }
         let wanted = self.request.wanted;

@@ -14,7 +14,7 @@ use super::layout::{
 };
 use super::orders::{Numbers, order_of};
 use crate::engines::{Buffered, BufferedPart, LINE_BYTES, Line, MOST_READ_AHEAD};
-use crate::kernels::{Kernel, MOST_WORDS_RANKED, RankWords, Simd};
+use crate::kernels::{Kernel, RankWords, Simd};
 use crate::pmem::planted::planted;
 use crate::pool::Offset;
 use crate::{Error, Result};
@@ -26,6 +26,9 @@ const HEAP: usize = 8 * HEADER_WORDS;
 
 /// The bits of a word that is ranked which are not those of the number of its record.
 const TEXT_BITS: u64 = !31;
+
+/// Words that are ranked at most: the slots of a leaf, with and without the feature `small`.
+const MOST_WORDS_RANKED: usize = 24;
 
 const _: () = assert!(SLOTS <= MOST_WORDS_RANKED && MOST_WORDS_RANKED as u64 <= !TEXT_BITS);
 

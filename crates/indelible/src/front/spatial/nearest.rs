@@ -155,18 +155,19 @@ impl<'a, G: Geometry> Nearest<'a, G> {
     fn read(&mut self) -> Result<()> {
         let returned = self.last.map_or(0, |(_, equal)| equal);
         let wanted = self.wanted.saturating_add(returned);
-        let mut accepts = |shape: &G, payload| match &mut self.accepts {
-            Some(accepts) => accepts(&Record {
-                shape: *shape,
-                payload,
-            }),
-            None => true,
-        };
+        let mut accepts = self.accepts.as_mut().map(|accepts| {
+            |shape: &G, payload| {
+                accepts(&Record {
+                    shape: *shape,
+                    payload,
+                })
+            }
+        });
         let mut request = engines::Nearest {
             wanted,
             within: self.within,
             from: self.last.map(|(last, _)| last),
-            accepts: &mut accepts,
+            accepts: accepts.as_mut().map(|accepts| accepts as _),
         };
         let mut found = find(&self.index, &self.metric, &mut request)?;
         self.is_read = found.len() < wanted;
@@ -290,7 +291,7 @@ impl<G: Geometry> Spatial<G> {
             wanted,
             within: f64::INFINITY,
             from: None,
-            accepts: &mut |_, _| true,
+            accepts: None,
         };
         find(&self.index, &metric, &mut request)
     }
