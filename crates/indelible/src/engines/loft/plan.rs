@@ -15,7 +15,7 @@ pub(super) type Record = (u64, u64);
 const SLOTS_PER_FAR: u32 = 32;
 const LEAST_FAR: u32 = sized_in_tests(8, 2) as u32;
 
-/// Slots per hundred records of a node whose keys ascend or descend: where keys have been, few come, and as many slots again are for those that will.
+/// Slots per hundred records, at least, of a node whose keys ascend or descend: where keys have been, few come, and as many slots again are for those that will.
 const GROWING_EXPANSION: u64 = 260;
 
 /// Successors in a row that were made for inserts, up to which each has more slots per record than the one before.
@@ -125,7 +125,7 @@ impl Index {
         }
         plan.growth = growth_of(node, records);
         if plan.growth != Growth::Inside {
-            plan.expansion = GROWING_EXPANSION;
+            plan.expansion = plan.expansion.max(GROWING_EXPANSION);
         }
         plan
     }
