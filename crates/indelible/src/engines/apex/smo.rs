@@ -59,16 +59,18 @@
 //! - I4. After each single store of a change, apex I1 and I2 hold for the durable tree.
 //! - I5. A change stores links of an inner node only while it holds the node's `changing` and the node is not dead.
 
+mod links;
+
 use super::Bug;
 use super::Tree;
-use super::build::{BuiltChild, NodeImage, Record, UnpublishedNodes, slots_block_bytes};
+use super::build::{BuiltChild, NodeImage, Record, UnpublishedNodes};
 use super::data::{DataNode, GROUP_RETRAIN_PERCENT, State, TREND_GROUP_RETRAIN_PERCENT};
 use super::divide::{ChildGroup, Growth, NodeContents, SplitPart, intermediate_radix};
 use super::format::is_link;
 use super::inner::{Child, InnerNode, group_log, group_of};
-use super::layout::{GROUP_SLOTS, INLINE_SLOTS, Link, Offset, Radix, SMALLEST_BLOCK};
+use super::layout::{GROUP_SLOTS, Link, Radix};
 use super::merge::SHRINK_FILL_DIVISOR;
-use super::plan::{DataPlan, MAX_LOG_SLOTS, Plan, Trend, with_empty_margins};
+use super::plan::{DataPlan, Plan, Trend, with_empty_margins};
 use super::records::Buffer;
 use crate::concurrency::locks::Wait;
 use crate::concurrency::sync::lock;
@@ -589,74 +591,5 @@ impl Tree {
         unpublished.open_for_writers();
         self.changes.inner_expansions.add(frozen.since);
         Ok(Outcome::Split)
-    }
-
-    /// Whether the step `above` leads to `inner`, or the root is `inner` if there is no step. The slots above are
-    /// locked.
-    pub(super) fn is_child(&self, above: Option<&Step<'_>>, inner: &InnerNode) -> bool {
-        let now = match above {
-            Some(step) if step.inner.is_dead() => return false,
-            Some(step) => step.inner.child(step.slot).as_inner().cast_const(),
-            None => self.root.load(Ordering::Acquire).cast_const(),
-        };
-        now == std::ptr::from_ref(inner)
-    }
-
-    /// Points the child group of a step, or the root, to another node, durably and then in the mirror. The slots above
-    /// are locked.
-    pub(super) fn relink_inner(
-        &self,
-        above: Option<&Step<'_>>,
-        link: Link,
-        child: Child,
-    ) -> Result<()> {
-        let Some(step) = above else {
-            // COMMIT apex.root: the root, in the catalog. Before this store, recovery sees the old root and
-            // sweeps the new one; after it, recovery sees the new root and sweeps the old one.
-            self.pm.commit(self.root_cell(), link.0, "apex.root");
-            self.root.store(child.as_inner(), Ordering::Release);
-            return Ok(());
-        };
-        let slots = self.durable_slots(step.inner);
-        let Some((first, _)) = group_of(slots, step.slot) else {
-            return Err(no_child(step));
-        };
-        let group = ChildGroup {
-            parent: step.inner,
-            first,
-            log: group_log(slots, first),
-        };
-        self.relink(group, link, child);
-        Ok(())
-    }
-
-    /// Retires a data node that is no longer reachable: its blocks and its mirror are freed when no reader can hold
-    /// them.
-    pub(super) fn retire_data(&self, data: &DataNode) {
-        for block in data.extensions() {
-            self.blocks.retire(block, SMALLEST_BLOCK);
-        }
-        if !planted(Bug::FreeBeforeCommit) {
-            self.blocks.retire(data.offset(), data.bytes);
-        }
-        data.set_state(State::Dead);
-        self.retire_data_mirror(data);
-    }
-
-    /// Retires an inner node that is no longer reachable. Its slots are locked.
-    pub(super) fn retire_inner(&self, inner: &InnerNode) {
-        inner.set_dead();
-        self.retire_inner_blocks(inner.head, inner.radix);
-        self.retire_mirror(Child::inner(NonNull::from(inner)));
-    }
-
-    /// Retires the blocks of an inner node. If the head has been damaged since it was mirrored, nothing says where the
-    /// slots are; their block then stays in use until the next sweep.
-    pub(super) fn retire_inner_blocks(&self, head: Offset, radix: Radix) {
-        let slots = self.inner_head(head).read(MAX_LOG_SLOTS);
-        if let (Some((_, slots)), true) = (slots, radix.slots() > INLINE_SLOTS) {
-            self.blocks.retire(slots, slots_block_bytes(radix.slots()));
-        }
-        self.blocks.retire(head, SMALLEST_BLOCK);
     }
 }
