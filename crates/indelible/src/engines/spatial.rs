@@ -47,6 +47,9 @@ impl<G: Geometry> Neighbour<G> {
     }
 }
 
+/// Whether a record, which is a geometry and its payload, may be reported.
+pub(crate) type Accepts<'a, G> = dyn FnMut(&G, u64) -> bool + 'a;
+
 /// What is asked of a search for the nearest records.
 pub(crate) struct Nearest<'a, G> {
     /// How many records are wanted, at least 1.
@@ -56,7 +59,7 @@ pub(crate) struct Nearest<'a, G> {
     /// Report records only that come at or after this one.
     pub(crate) from: Option<Neighbour<G>>,
     /// Report records only that this accepts; without it, all.
-    pub(crate) accepts: Option<&'a mut dyn FnMut(&G, u64) -> bool>,
+    pub(crate) accepts: Option<&'a mut Accepts<'a, G>>,
 }
 
 impl<G> Nearest<'_, G> {
