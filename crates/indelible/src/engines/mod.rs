@@ -278,6 +278,19 @@ pub(crate) trait Ordered: Engine {
     ) -> Result<()>;
 }
 
+/// The slots in a bitmap, ascending.
+#[inline(always)]
+fn slots(bitmap: impl Into<u64>) -> impl Iterator<Item = usize> {
+    let mut bitmap = bitmap.into();
+    std::iter::from_fn(move || {
+        (bitmap != 0).then(|| {
+            let slot = bitmap.trailing_zeros() as usize;
+            bitmap &= bitmap - 1;
+            slot
+        })
+    })
+}
+
 /// An array on the heap, of what `one` makes.
 fn boxed_array<T, const COUNT: usize>(one: impl Fn() -> T) -> Box<[T; COUNT]> {
     let all: Box<[T]> = std::iter::repeat_with(one).take(COUNT).collect();

@@ -2,8 +2,9 @@
 //! from boxes that grow, it changes with the lock of the node. Who reads without the mutex validates the version of the node afterwards.
 
 use super::layout::{Entries, RootBlock, Word};
+use crate::engines::rect::Part;
 pub(super) use crate::engines::rect::{Chain, Child, Node, Nodes};
-use crate::engines::rect::{Part, slots};
+use crate::engines::slots;
 use crate::pmem::Pm;
 use crate::pool::Offset;
 use crate::spatial::{Geometry, Rect};

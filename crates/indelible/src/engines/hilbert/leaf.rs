@@ -4,7 +4,8 @@
 use super::Bug;
 use super::layout::{ALT, LEAF_BYTES, LEAF_WORDS, LINE_WORDS, MARK, MAX_RECORDS, Shape, TURN};
 use crate::concurrency::sync::atomic::AtomicU64;
-use crate::engines::rect::{MAX_WORDS, Record, slots};
+use crate::engines::rect::{MAX_WORDS, Record};
+use crate::engines::slots;
 use crate::kernels::{Simd, prefetch};
 use crate::pmem::planted::planted;
 use crate::pmem::schedule::point;

@@ -20,7 +20,8 @@ use super::way::Changed;
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::{Version, Wait};
-use crate::engines::rect::{Best, MOST_FAILURES, slots};
+use crate::engines::rect::{Best, MOST_FAILURES};
+use crate::engines::slots;
 use crate::engines::{Nearest, Neighbour};
 use crate::kernels::{Kernel, RankWords, Simd, SimdLevel, dispatch};
 use crate::pool::Offset;
@@ -419,14 +420,12 @@ impl Candidates {
         for (at, &rank) in ranks[..count].iter().enumerate() {
             // Behind those at the same distance.
             let free = (!taken >> rank).trailing_zeros() as usize + rank as usize;
-            // A leaf that changes meanwhile has any distances.
-            let free = free.min(MAX_RECORDS - 1);
             taken |= u64::from((rank as usize) < most) << free;
             order[free] = at as u8;
         }
         let count = taken.trailing_ones() as usize;
         order.into_iter().take(count).map(|at| {
-            let at = usize::from(at).min(MAX_RECORDS - 1);
+            let at = usize::from(at);
             (f64::from_bits(self.distances[at]), self.slots[at].into())
         })
     }

@@ -21,7 +21,7 @@ use super::{Bug, Tree};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::Version;
-use crate::engines::rect::slots;
+use crate::engines::slots;
 use crate::kernels::{Kernel, Simd, dispatch};
 use crate::pmem::geometry::sized_in_tests;
 use crate::pmem::planted::planted;

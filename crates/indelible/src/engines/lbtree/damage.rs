@@ -1,7 +1,8 @@
 //! Links of an LB+-Tree in the file, and what only an LB+-Tree can suffer from.
 
-use super::layout::{Block, Header, Slot, slots};
+use super::layout::{Block, Header, Slot};
 use crate::engines::damage::{Damage, RECORDS, Words, is_damaged, key, load};
+use crate::engines::slots;
 use crate::{Kind, Pool};
 use std::mem::offset_of;
 

@@ -231,21 +231,10 @@ pub(super) fn fingerprint(key: u64) -> u8 {
     (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
-/// The slots in a bitmap, ascending.
-#[inline(always)]
-pub(super) fn slots(mut bitmap: u16) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        (bitmap != 0).then(|| {
-            let slot = bitmap.trailing_zeros() as usize;
-            bitmap &= bitmap - 1;
-            slot
-        })
-    })
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::engines::slots;
     use proptest::prelude::*;
 
     /// As headers lie in blocks.

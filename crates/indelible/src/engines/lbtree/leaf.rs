@@ -6,8 +6,8 @@ mod sort;
 use super::Bug;
 use super::layout::{
     BLOCK_BYTES, Block, Header, LINE_SLOTS, MAX_BLOCKS, MAX_RECORDS, SLOTS, Slot, fingerprint,
-    slots,
 };
+use crate::engines::slots;
 use crate::kernels::{KeyLine, prefetch};
 use crate::pmem::planted::planted;
 use crate::pmem::schedule::point;

@@ -10,7 +10,7 @@ use super::inner::Inner;
 use super::layout::{GROUP_LINES, KEY_BITS, LINE_SLOTS, Slot, bare, key_word, state, state_of};
 use super::node::{Bucket, Child, Kin, Mode, Node, load_bucket, load_move};
 use crate::concurrency::epochs;
-use crate::engines::Lookup;
+use crate::engines::{Lookup, slots};
 use crate::kernels::prefetch;
 use crate::pmem::schedule::point;
 use crate::{Error, Result};
@@ -116,19 +116,16 @@ impl Index {
     ) -> Result<Found<'a>> {
         let first = node.predicted(key);
         for line in first..first + u64::from(node.window) {
-            let slots = node.line(line);
+            let of_line = node.line(line);
             point();
-            let mut places = may_end_search(slots, key);
-            while places != 0 {
-                let slot = &slots[places.trailing_zeros() as usize & (LINE_SLOTS - 1)];
-                if let Some(found) = self.look::<WRITE>(slot, key, way) {
+            for slot in slots(may_end_search(of_line, key)) {
+                if let Some(found) = self.look::<WRITE>(&of_line[slot], key, way) {
                     return Ok(found);
                 }
-                places &= places - 1;
             }
             way.lines += 1;
             if WRITE {
-                self.flight.settle(&slots[0]);
+                self.flight.settle(&of_line[0]);
             }
         }
         way.in_bucket = true;

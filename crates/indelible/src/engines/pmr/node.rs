@@ -6,7 +6,8 @@
 use super::Tree;
 use super::layout::Word;
 use crate::engines::rect::layout::Entries;
-use crate::engines::rect::{Child, Link, Node, Record, slots};
+use crate::engines::rect::{Child, Link, Node, Record};
+use crate::engines::slots;
 use crate::pool::Offset;
 use crate::spatial::{Geometry, Rect};
 use crate::{Error, Result};

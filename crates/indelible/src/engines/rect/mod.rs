@@ -22,4 +22,4 @@ pub(in crate::engines) use node::{Chain, Child, Node, Nodes, Part};
 pub(in crate::engines) use order::{Coded, expect_numbers, order_by_curve};
 pub(in crate::engines) use pack::{begin_of, grid_of, nodes_for};
 pub(in crate::engines) use quality::{Cost, common, divide};
-pub(in crate::engines) use record::{MAX_WORDS, Record, slots};
+pub(in crate::engines) use record::{MAX_WORDS, Record};

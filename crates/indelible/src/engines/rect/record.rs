@@ -59,15 +59,3 @@ impl Record {
         self.0[..G::COORDINATES + 1].iter().fold(0, mix)
     }
 }
-
-/// The slots in a bitmap, ascending.
-#[inline(always)]
-pub(in crate::engines) fn slots(mut bitmap: u64) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        (bitmap != 0).then(|| {
-            let slot = bitmap.trailing_zeros() as usize;
-            bitmap &= bitmap - 1;
-            slot
-        })
-    })
-}

@@ -1,7 +1,8 @@
 //! The records of a leaf in order, as ranges want them.
 
 use super::Leaf;
-use crate::engines::lbtree::layout::{MAX_RECORDS, slots};
+use crate::engines::lbtree::layout::MAX_RECORDS;
+use crate::engines::slots;
 use crate::kernels::Simd;
 
 impl Leaf<'_> {
