@@ -46,6 +46,7 @@
 
 mod density;
 
+use density::EXTEND_STASH_GROWTH_DIVISOR;
 pub(super) use density::{GROUP_RETRAIN_PERCENT, TREND_GROUP_RETRAIN_PERCENT};
 
 use super::bucket::{Bucket, Entry};
@@ -56,7 +57,6 @@ use super::layout::{
 use super::model::Model;
 use crate::concurrency::sync::lock;
 use crate::kernels::{KeyLine, Simd, prefetch};
-use density::EXTEND_STASH_GROWTH_DIVISOR;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 

@@ -91,19 +91,17 @@ impl Index {
             let record = (node.key(word), value);
             // Nearly all slots are live or empty, and which of the two cannot be predicted: so there is no branch on that.
             let is_live = state == state::LIVE;
-            let new = if is_live | (state == state::EMPTY) {
-                if is_live {
-                    key_word(state::FROZEN, key)
-                } else {
-                    bare(state::CLOSED)
-                }
+            let final_word = if is_live {
+                key_word(state::FROZEN, key)
             } else {
-                match state {
-                    state::PENDING => key_word(state::LIVE, key),
-                    state::FROZEN => return Ok((true, record)),
-                    state::NEVER_WRITTEN => return Err(never_written(node)),
-                    _ => return Ok((false, record)),
-                }
+                bare(state::CLOSED)
+            };
+            let new = match state {
+                state::LIVE | state::EMPTY => final_word,
+                state::PENDING => key_word(state::LIVE, key),
+                state::FROZEN => return Ok((true, record)),
+                state::NEVER_WRITTEN => return Err(never_written(node)),
+                _ => return Ok((false, record)),
             };
             let ticket = self.flight.begin_loose(slot);
             let done = self.pm.exchange_pair(slot, [word, value], [new, value]);

@@ -145,7 +145,7 @@ impl Suite for Testing {
             ),
             EquivalentMutant::new(
                 NoFence("loft.unused"),
-                "persistent memory has one order of what threads store in a word; a pool with a log needs it, where it is searched with `Medium::Disk`",
+                "persistent memory has one order of what threads store in a word; only a pool with a log needs it",
             ),
             EquivalentMutant::seldom(NoFlush("loft.settle"), SETTLED),
             EquivalentMutant::seldom(NoFence("loft.settle"), SETTLED),
