@@ -8,3 +8,4 @@ mod kill;
 mod output;
 mod refused;
 mod spatial;
+mod types;
