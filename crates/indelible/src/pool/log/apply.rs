@@ -256,6 +256,7 @@ impl Log {
     pub(super) fn apply_until(&self, applier: &mut Applier, to: u64) -> Result<()> {
         self.apply_backlog(applier)?;
         loop {
+            self.expect_sound()?;
             let from = self.applied.load(Ordering::Acquire);
             if from >= to {
                 return Ok(());
@@ -285,6 +286,8 @@ impl Log {
 
     /// Applies what earlier sessions have left, and gives their segments to this one. (Steps 4 to 6 in `backlog`.)
     pub(super) fn apply_backlog(&self, applier: &mut Applier) -> Result<()> {
+        // A thread that had the applier before may have left something undone, such as a superblock (I6).
+        self.expect_sound()?;
         let Some(backlog) = applier.backlog.take() else {
             return Ok(());
         };
@@ -381,8 +384,7 @@ impl Log {
     pub(super) fn add_segment(&self) -> Result<bool> {
         let _preparing = lock(&self.preparing);
         let ordinal = lock(&self.appender).next_ordinal();
-        let prepared = self.prepare_left(ordinal);
-        if self.fail(prepared)? {
+        if self.prepare_left(ordinal)? {
             return Ok(true);
         }
         let added = self.device.add_segment();
@@ -390,8 +392,7 @@ impl Log {
             return Ok(false);
         }
         let ordinal = lock(&self.appender).next_ordinal();
-        let prepared = self.prepare(ordinal, self.device.segments() - 1);
-        self.fail(prepared)?;
+        self.prepare(ordinal, self.device.segments() - 1)?;
         Ok(true)
     }
 

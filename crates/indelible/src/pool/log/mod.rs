@@ -36,7 +36,9 @@
 //! - I5. Every sync ends at a sector's end: padding fills the rest. What has been acknowledged is never written again, so that
 //!   a write that the power cut tears cannot damage it.
 //! - I6. If a sync or a write fails, the pool takes no more writes. A failed sync is not repeated: the kernel may have marked the pages
-//!   as clean, and then a second sync succeeds without having written them.
+//!   as clean, and then a second sync succeeds without having written them. The failure is noted under the lock under which it happened, of
+//!   `applier`, `preparing` or the group, and whoever gets that lock looks for it: a thread that had waited for the lock found the log sound
+//!   before. Where the header of a segment could not be written, the next one over the segment behind would leave a gap (I3).
 //! - I7. A segment gets its footer when all of its records are on the disk, in sectors that have nothing else. So a footer that is whole says
 //!   that the log was on the disk up to the segment's end.
 //! - I8. After a crash nothing is written, neither into the log nor into the pool's file, before the records that count are on the disk, and
@@ -108,6 +110,8 @@ crate::pmem::planted::bugs! { "log":
     NoPadding,
     /// A failed sync counts as one that succeeded.
     SyncErrorIgnored,
+    /// A thread that waited while the log failed prepares the next segment.
+    PreparedAfterFailure,
     /// After a crash, a session that the last one continues is not looked for.
     EarlierSessionForgotten,
     /// Words of superblocks count, whichever session has written them.
@@ -359,16 +363,25 @@ impl Log {
         self.device.remove();
     }
 
-    /// Writes the header of a free segment, and offers it for records when the header is on the disk (I3).
+    /// Writes the header of a free segment, and offers it for records when the header is on the disk (I3). With `preparing` locked.
     fn prepare(&self, ordinal: u64, slot: usize) -> Result<()> {
+        if !planted(Bug::PreparedAfterFailure) {
+            self.expect_sound()?;
+        }
+        let written = self.write_header(ordinal, slot);
+        self.fail(written)?;
+        lock(&self.appender).prepared.push_back(slot);
+        self.room.notify_all();
+        Ok(())
+    }
+
+    fn write_header(&self, ordinal: u64, slot: usize) -> Result<()> {
         let header = self.session.header(ordinal, self.durable());
         put(self.device.segment(slot), 0, &header);
         self.device.write_out(slot, 0..header.len())?;
         if !planted(Bug::HeaderNotSynced) {
             self.device.sync_beside()?;
         }
-        lock(&self.appender).prepared.push_back(slot);
-        self.room.notify_all();
         Ok(())
     }
 

@@ -121,6 +121,7 @@ fn whatever_a_power_cut_leaves_of_the_disk_nothing_acknowledged_is_missing() {
         all.footers += met.footers;
         all.late += met.late;
         all.damaged += met.damaged;
+        all.went_on += met.went_on;
     }
     println!("{all:?}");
     // The trials meet what they are for.
@@ -134,6 +135,7 @@ fn whatever_a_power_cut_leaves_of_the_disk_nothing_acknowledged_is_missing() {
         all.continued,
         all.footers,
         all.late,
+        all.went_on,
     ] {
         assert!(count > trials / 4, "{all:?}");
     }

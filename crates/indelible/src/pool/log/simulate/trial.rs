@@ -52,6 +52,8 @@ pub struct Met {
     pub late: u64,
     /// Segments that were damaged, and that was noticed or did not matter.
     pub damaged: u64,
+    /// Logs that had failed, and with which threads went on that had not noticed yet.
+    pub went_on: u64,
 }
 
 /// The pool as the trial knows it.
@@ -257,11 +259,22 @@ impl Trial {
         beginning.end(Ok(Arc::clone(&log)));
         log.expect_sound()?;
         self.has_begun = true;
+        let worked = self.work_with(&log, kept);
+        if worked.is_err() {
+            self.go_on(&log);
+        }
+        let ordinal = log.appended() / SEGMENT_BYTES - first;
+        self.met.reused += ordinal.saturating_sub(SEGMENTS as u64 - 1);
+        worked
+    }
+
+    /// Works with a log that has begun, after `kept` batches that came before.
+    fn work_with(&mut self, log: &Log, kept: usize) -> Result<()> {
         let mut positions = vec![log.appended(); kept];
         let is_lazy = self.random.one_in(2);
         for _ in 0..self.random.below(300) {
             match self.random.below(10) {
-                0..5 => positions.push(self.append(&*log, true)),
+                0..5 => positions.push(self.append(log, true)),
                 5 if !positions.is_empty() => {
                     let at = self.random.below(positions.len() as u64) as usize;
                     log.wait_for(positions[at])?;
@@ -273,7 +286,7 @@ impl Trial {
                 }
                 7 if !is_lazy => drop(log.tend_segments()? || log.tend_records()?),
                 // Another thread may append between the steps of the applier.
-                7 if self.random.one_in(2) => self.apply_one_segment(&log)?,
+                7 if self.random.one_in(2) => self.apply_one_segment(log)?,
                 7 => self.met.footers += u64::from(log.write_footer()?),
                 8 if !is_lazy && self.random.one_in(4) => {
                     log.drain()?;
@@ -293,9 +306,21 @@ impl Trial {
                 self.superblock.clean = false;
             })?;
         }
-        let ordinal = log.appended() / SEGMENT_BYTES - first;
-        self.met.reused += ordinal.saturating_sub(SEGMENTS as u64 - 1);
         Ok(())
+    }
+
+    /// The log has failed. Threads that had found it sound before, and waited for a lock since, go on where they were.
+    fn go_on(&mut self, log: &Log) {
+        self.met.went_on += u64::from(self.disk.with(|sim| !sim.is_off));
+        for _ in 0..self.random.below(4) {
+            // What they return says that it has failed, or that what they had to do was done before.
+            match self.random.below(4) {
+                0 => _ = log.apply_all(&mut lock(&log.applier)),
+                1 => _ = self.apply_one_segment(log),
+                2 => _ = log.add_segment(),
+                _ => _ = log.write_footer(),
+            }
+        }
     }
 
     /// Applies what is durable of the oldest segment.
