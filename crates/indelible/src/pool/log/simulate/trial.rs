@@ -76,6 +76,8 @@ struct Trial {
     is_damaged: bool,
     /// The pool has become shorter in this session, and does not become longer before the next one.
     has_shrunk: bool,
+    /// Threads go on after a failure that have not noticed it.
+    goes_on: bool,
     /// What the next session begins with.
     backlog: Option<Arc<Backlog>>,
     met: Met,
@@ -118,6 +120,7 @@ pub fn trial(seed: u64) -> Result<Met, String> {
         has_begun: true,
         is_damaged: false,
         has_shrunk: false,
+        goes_on: seed % 2 == 1,
         backlog: None,
         met: Met::default(),
         disk,
@@ -260,7 +263,8 @@ impl Trial {
         log.expect_sound()?;
         self.has_begun = true;
         let worked = self.work_with(&log, kept);
-        if worked.is_err() {
+        if worked.is_err() && self.goes_on && !self.disk.with(|sim| sim.is_off) {
+            self.met.went_on += 1;
             self.go_on(&log);
         }
         let ordinal = log.appended() / SEGMENT_BYTES - first;
@@ -311,7 +315,6 @@ impl Trial {
 
     /// The log has failed. Threads that had found it sound before, and waited for a lock since, go on where they were.
     fn go_on(&mut self, log: &Log) {
-        self.met.went_on += u64::from(self.disk.with(|sim| !sim.is_off));
         for _ in 0..self.random.below(4) {
             // What they return says that it has failed, or that what they had to do was done before.
             match self.random.below(4) {
