@@ -57,7 +57,7 @@ pub(crate) struct Backlog {
     recovered: Recovered,
     /// Words of the payloads of all records.
     payload: u64,
-    /// Where the first segment begins.
+    /// Where the records of the first segment begin.
     pub(super) begin: u64,
     /// The last session with records, and where its log ends.
     pub(super) end: Option<(u64, u64)>,
@@ -198,7 +198,7 @@ impl Backlog {
         }
         let begin = wanted.ordinal * SEGMENT_BYTES;
         if self.segments.is_empty() {
-            self.begin = begin;
+            self.begin = begin + HEADER_WORDS as u64 * 8;
         }
         let end = begin + scanned.end as u64 * 8;
         self.end = Some((wanted.identity.generation, end));

@@ -136,6 +136,10 @@ crate::pmem::planted::bugs! { "log":
     EndOverwritten,
     /// The applier does not know of the second copy of the superblock.
     SecondSuperblockNotNoted,
+    /// Segments that are missing before the oldest one that is there are not missed.
+    OldestNotMissed,
+    /// A segment whose header is torn is not looked for.
+    TornHeaderForgotten,
 }
 
 /// The log of an open pool.
@@ -376,7 +380,7 @@ impl Log {
     }
 
     fn write_header(&self, ordinal: u64, slot: usize) -> Result<()> {
-        let header = self.session.header(ordinal, self.durable());
+        let header = self.session.header(ordinal, self.durable(), self.applied());
         put(self.device.segment(slot), 0, &header);
         self.device.write_out(slot, 0..header.len())?;
         if !planted(Bug::HeaderNotSynced) {

@@ -13,7 +13,8 @@
 //!        +64  generation of the earlier session that the session continues, 0 if there is none
 //!        +72  position where the log of that session ends
 //!        +80  position up to which the log was on the disk when this header was written
-//!        +88  zero
+//!        +88  position up to which records were in the pool's file then, on the disk; 0 if a version wrote the header that did not say
+//!        +96  zero
 //!        +120 checksum of the words before
 //! +4096  records, one after the other
 //!
@@ -110,15 +111,20 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// The header of the segment `ordinal`, written when the log was on the disk up to `durable`.
-    pub(super) fn header(&self, ordinal: u64, durable: u64) -> [u64; WORDS_OF_HEADER] {
+    /// The header of the segment `ordinal`, written when the log was on the disk up to `durable`, and in the pool's file up to `applied`.
+    pub(super) fn header(
+        &self,
+        ordinal: u64,
+        durable: u64,
+        applied: u64,
+    ) -> [u64; WORDS_OF_HEADER] {
         let Identity { uuid, generation } = self.identity;
         let (earlier, end) = self.earlier.unwrap_or_default();
         let (first, pool) = (self.first, self.words);
         let mut words = [0; WORDS_OF_HEADER];
-        words[..11].copy_from_slice(&[
+        words[..12].copy_from_slice(&[
             MAGIC, FORMAT, uuid[0], uuid[1], generation, ordinal, first, pool, earlier, end,
-            durable,
+            durable, applied,
         ]);
         words[WORDS_OF_HEADER - 1] = digest(words[..WORDS_OF_HEADER - 1].iter().copied());
         words
@@ -139,8 +145,10 @@ pub(super) fn old_header(identity: &Identity, ordinal: u64) -> [u64; WORDS_OF_OL
 pub(super) struct Header {
     pub(super) session: Session,
     pub(super) ordinal: u64,
-    /// Where the log was on the disk for certain when the header was written.
+    /// Up to here the log was on the disk for certain when the header was written.
     pub(super) durable: u64,
+    /// And up to here its records were in the pool's file; 0 if that is not known.
+    pub(super) applied: u64,
 }
 
 impl Header {
@@ -175,6 +183,7 @@ impl Header {
             },
             ordinal: words[5],
             durable: words[10],
+            applied: words[11],
         })
     }
 }

@@ -4,6 +4,10 @@
 //! those count that lead to the highest ordinal; there is no gap among them (I3). Records are read from the first of them to the first place
 //! where there is no whole record: that is where the log ends, whatever may follow.
 //!
+//! Segments that are used again are the oldest, and each header says up to where records were in the pool's file when it was written. So the oldest
+//! segment that is there tells whether one before it is missing. One may be there whose header has been torn, by the power cut that came while it was to
+//! be used again: its records tell which one it is. It counts, as if it had its old header.
+//!
 //! That session may have begun while records of an earlier one were not in the file yet (see `backlog`). Then its headers say which
 //! session it continues, and where the log of that one ends. If the session's first segment is still there, so may be segments of the
 //! earlier session, and these come before it; otherwise all that came before is in the file. If a crash came before the
@@ -13,7 +17,7 @@ use super::apply::{Applier, Reader};
 use super::backlog::{Backlog, Trust};
 use super::device::{DataFile, LogDevice, LogFile, PlainFile, Way};
 use super::footer::Footer;
-use super::record::{self, HEADER_WORDS, Header, Identity, SEGMENT_BYTES};
+use super::record::{self, HEADER_WORDS, Header, Identity, SEGMENT_BYTES, Session};
 use super::{Bug, LEAST_SEGMENTS, Log};
 use crate::concurrency::sync::lock;
 use crate::pmem::planted::planted;
@@ -94,11 +98,22 @@ impl Sessions {
             .filter(|(_, header)| header.session.identity.uuid == last.identity.uuid)
             .collect();
         let next_ordinal = headers.iter().map(|(_, header)| header.ordinal + 1).max();
-        let mut parts = Vec::new();
+        let mut parts: Vec<Part> = Vec::new();
         let mut words = u64::MAX;
+        let mut applied = 0;
         let mut wanted = Some((last.identity.generation, None));
         while let Some((generation, end)) = wanted.take() {
-            let Some(part) = part_of(&headers, generation, end, words)? else {
+            let search = PartSearch {
+                device,
+                headers: &headers,
+                identity: Identity {
+                    generation,
+                    ..last.identity
+                },
+                end,
+                words,
+            };
+            let Some((part, session)) = search.part(&mut applied)? else {
                 if last.has_begun && generation == last.identity.generation {
                     return Err(missing(generation, "all of its segments"));
                 }
@@ -108,11 +123,8 @@ impl Sessions {
                 continue;
             };
             let oldest = part.segments.first_key_value();
-            let session = oldest.and_then(|(ordinal, slot)| {
-                let (_, header) = headers.iter().find(|(other, _)| other == slot)?;
-                (header.session.first == *ordinal).then_some(header.session)
-            });
-            if let Some(session) = session {
+            let is_first = |session: &Session| oldest.is_some_and(|it| *it.0 == session.first);
+            if let Some(session) = session.filter(is_first) {
                 words = words.min(session.words);
                 // Generations grow: whatever a damaged header says, this ends.
                 wanted = session
@@ -166,44 +178,92 @@ fn missing(generation: u64, what: &str) -> Error {
     ))
 }
 
-/// The segments of a session up to `end`, without a gap; `None` if the last one is not there any more.
-fn part_of(
-    headers: &[(usize, Header)],
-    generation: u64,
+/// What is known of a session whose segments are looked for.
+struct PartSearch<'a> {
+    device: &'a dyn LogDevice,
+    /// All headers, with their slots.
+    headers: &'a [(usize, Header)],
+    identity: Identity,
+    /// Where its log ends, if the session that continues it says so.
     end: Option<u64>,
+    /// Words of the pool that count.
     words: u64,
-) -> Result<Option<Part>> {
-    // An end that lies at the end of a segment belongs to that segment.
-    let last = end.map(|end| (end - 1) / SEGMENT_BYTES);
-    let of_session: Vec<&(usize, Header)> = headers
-        .iter()
-        .filter(|(_, header)| header.session.identity.generation == generation)
-        .filter(|(_, header)| last.is_none_or(|last| header.ordinal <= last))
-        .collect();
-    let segments: BTreeMap<u64, usize> = of_session
-        .iter()
-        .map(|(slot, header)| (header.ordinal, *slot))
-        .collect();
-    let ends = segments.first_key_value().zip(segments.last_key_value());
-    let Some((lowest, highest)) = ends.map(|((&lowest, _), (&highest, _))| (lowest, highest))
-    else {
-        return Ok(None);
-    };
-    if last.is_some_and(|last| last != highest) {
-        return Ok(None);
+}
+
+impl PartSearch<'_> {
+    /// The session's segments up to its end, without a gap, and what their headers say of it; `None` if the last one is not there any more. `applied` is
+    /// up to where records are in the pool's file, as the headers of the sessions after it say, 0 if none does; those of this one are added.
+    fn part(&self, applied: &mut u64) -> Result<Option<(Part, Option<Session>)>> {
+        // An end that lies at the end of a segment belongs to that segment.
+        let last = self.end.map(|end| (end - 1) / SEGMENT_BYTES);
+        let of_session = || {
+            let headers = self.headers.iter();
+            headers.filter(|(_, header)| header.session.identity == self.identity)
+        };
+        let session = of_session().next().map(|(_, header)| header.session);
+        *applied = of_session().fold(*applied, |most, (_, header)| most.max(header.applied));
+        let mut segments: BTreeMap<u64, usize> = of_session()
+            .filter(|(_, header)| last.is_none_or(|last| header.ordinal <= last))
+            .map(|(slot, header)| (header.ordinal, *slot))
+            .collect();
+        if let Some(last) = last
+            && !segments.contains_key(&last)
+        {
+            segments.extend(self.with_torn_header(last));
+        }
+        let ends = segments.first_key_value().zip(segments.last_key_value());
+        let ends = ends.map(|((&lowest, _), (&highest, _))| (lowest, highest));
+        let Some((lowest, highest)) =
+            ends.filter(|&(_, highest)| last.is_none_or(|last| last == highest))
+        else {
+            let is_missed = |end: u64| *applied != 0 && end > *applied;
+            return match last.filter(|_| self.end.is_some_and(is_missed)) {
+                Some(last) if !planted(Bug::OldestNotMissed) => Err(self.missing(last)),
+                _ => Ok(None),
+            };
+        };
+        // The oldest are used again first (I3).
+        if let Some(gap) = (lowest..highest).find(|ordinal| !segments.contains_key(ordinal)) {
+            return Err(self.missing(gap));
+        }
+        let first = session.map_or(lowest, |session| session.first);
+        for ordinal in (first..lowest).rev() {
+            if *applied == 0 || (ordinal + 1) * SEGMENT_BYTES <= *applied {
+                break;
+            }
+            match self.with_torn_header(ordinal) {
+                Some(segment) => segments.extend([segment]),
+                None if planted(Bug::OldestNotMissed) => break,
+                None => return Err(self.missing(ordinal)),
+            }
+        }
+        let durable = of_session().filter(|(_, header)| segments.contains_key(&header.ordinal));
+        let part = Part {
+            identity: self.identity,
+            durable: durable.fold(0, |most, (_, header)| most.max(header.durable)),
+            segments,
+            end: self.end,
+            words: self.words,
+        };
+        Ok(Some((part, session)))
     }
-    // The oldest are used again first (I3).
-    if let Some(gap) = (lowest..highest).find(|ordinal| !segments.contains_key(ordinal)) {
-        return Err(missing(generation, &format!("segment {gap}")));
+
+    fn missing(&self, ordinal: u64) -> Error {
+        missing(self.identity.generation, &format!("segment {ordinal}"))
     }
-    let durable = of_session.iter().map(|(_, header)| header.durable).max();
-    Ok(Some(Part {
-        identity: of_session[0].1.session.identity,
-        segments,
-        end,
-        words,
-        durable: durable.unwrap_or(0),
-    }))
+
+    /// A segment of this ordinal that has no header, and its slot: the first of its records says which one it is.
+    fn with_torn_header(&self, ordinal: u64) -> Option<(u64, usize)> {
+        let mut buffer = Vec::new();
+        let slot = (0..self.device.segments()).find(|&slot| {
+            let segment = self.device.segment(slot);
+            Header::read(segment).is_none()
+                && record::read(&self.identity, segment, ordinal, HEADER_WORDS, &mut buffer)
+                    .is_some()
+        });
+        let slot = slot.filter(|_| !planted(Bug::TornHeaderForgotten));
+        slot.map(|slot| (ordinal, slot))
+    }
 }
 
 /// Finds the records that count. They are not durable yet, see [`Backlog::make_durable`].

@@ -79,11 +79,12 @@ fn headers_are_read_as_they_were_written_in_both_formats_and_damaged_ones_are_no
         earlier: Some((2, 77)),
     };
     let segment = segment();
-    super::put(&segment, 0, &session.header(6, 4096));
+    super::put(&segment, 0, &session.header(6, 4096, 8192));
     let header = Header {
         session,
         ordinal: 6,
         durable: 4096,
+        applied: 8192,
     };
     assert_eq!(Header::read(&segment), Some(header));
     for at in 0..16 {
@@ -96,7 +97,7 @@ fn headers_are_read_as_they_were_written_in_both_formats_and_damaged_ones_are_no
     let old = record::old_header(&IDENTITY, 6);
     super::put(&segment, 0, &old);
     let header = Header::read(&segment).unwrap();
-    assert_eq!((header.ordinal, header.durable), (6, 0));
+    assert_eq!((header.ordinal, header.durable, header.applied), (6, 0, 0));
     assert_eq!((header.session.first, header.session.earlier), (0, None));
     assert_eq!(header.session.identity, IDENTITY);
 }

@@ -9,7 +9,7 @@
 //! In a batch the pool may become shorter, and what lies behind its end is zero in the next session. How long it is, in words, is in
 //! the superblock's word for the boot.
 
-use super::{Data, Disk, Random, SEGMENTS, Sim, failed};
+use super::{Data, Disk, Random, SECTOR, SEGMENTS, Sim, failed};
 use crate::Result;
 use crate::concurrency::sync::lock;
 use crate::pmem::Cell;
@@ -383,6 +383,11 @@ impl Trial {
         if footer.is_none() {
             return;
         }
+        self.is_damaged = true;
+        self.met.damaged += 1;
+        if self.goes_on && self.random.one_in(2) {
+            return self.lose(slot);
+        }
         let word = self.random.below((SEGMENT_WORDS - HEADER_WORDS) as u64) as usize;
         let at = slot * SEGMENT_WORDS + HEADER_WORDS + word;
         let flipped = 1 << self.random.below(64);
@@ -393,8 +398,21 @@ impl Trial {
         if !self.disk.is_shared {
             self.disk.log[at].fetch_xor(flipped, Ordering::Relaxed);
         }
-        self.is_damaged = true;
-        self.met.damaged += 1;
+    }
+
+    /// Loses a segment: all of it, or only its header.
+    fn lose(&mut self, slot: usize) {
+        let words = [SECTOR, SEGMENT_WORDS][self.random.below(2) as usize];
+        let words = slot * SEGMENT_WORDS..slot * SEGMENT_WORDS + words;
+        self.disk.with(|sim| {
+            sim.log.durable[words.clone()].fill(0);
+            for at in words.clone() {
+                sim.log.current[at].store(0, Ordering::Relaxed);
+            }
+        });
+        for at in words {
+            self.disk.log[at].store(0, Ordering::Relaxed);
+        }
     }
 
     /// Recovers the pool after whatever has happened, perhaps in several attempts, and looks at what is there.
