@@ -274,19 +274,6 @@ impl Backlog {
         &self.slots
     }
 
-    /// In which order a session that has no segment yet uses the slots when all records are in the file. As long as its first header is not whole, what is left
-    /// of the backlog counts, and to apply that again does harm unless it is the end (I4). So the oldest segment comes first, unless there are segments
-    /// behind the one in which the records end: those may have whole records that do not count, as only the end before them tells. Then
-    /// the last of them comes first.
-    pub(super) fn order_of_use(&self) -> Vec<usize> {
-        let mut slots = self.slots.clone();
-        let last_with_records = self.segments.last().map(|it| &it.slot);
-        if last_with_records != slots.last() && !planted(Bug::EndOverwritten) {
-            slots.rotate_right(1);
-        }
-        slots
-    }
-
     /// The extents for which there are words.
     pub(crate) fn extents(&self) -> BTreeSet<u64> {
         let all = self.segments.iter().flat_map(|it| it.index.extents());

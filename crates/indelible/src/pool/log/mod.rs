@@ -132,8 +132,6 @@ crate::pmem::planted::bugs! { "log":
     FooterVouchesForRecords,
     /// What was stored before a late session had begun is forgotten.
     KeptForgotten,
-    /// The oldest segment of a backlog that has been applied is used again first, also if the backlog ends in it and other segments follow.
-    EndOverwritten,
     /// The applier does not know of the second copy of the superblock.
     SecondSuperblockNotNoted,
     /// Segments that are missing before the oldest one that is there are not missed.
@@ -235,11 +233,9 @@ impl Log {
         data: Box<dyn DataFile>,
         backlog: Option<Arc<Backlog>>,
     ) -> Result<Self> {
-        // If the backlog is applied now, its segments are used again while nothing else tells where it ends.
-        let left = match &backlog {
-            Some(backlog) if !planted(Bug::BacklogOverwritten) => backlog.order_of_use(),
-            _ => Vec::new(),
-        };
+        // If the backlog is applied now, its segments are used again, the oldest first. As long as the first header of the new session is not whole, what is
+        // left of the backlog counts: where that header is torn, the segment has lost its old header only, and is found (`recover`).
+        let left = taken_by(backlog.as_deref()).to_vec();
         let progress = backlog
             .as_ref()
             .map_or_else(Arc::default, |it| Arc::clone(it.progress()));

@@ -227,13 +227,13 @@ impl PartSearch<'_> {
             return Err(self.missing(gap));
         }
         let first = session.map_or(lowest, |session| session.first);
-        for ordinal in (first..lowest).rev() {
-            if *applied == 0 || (ordinal + 1) * SEGMENT_BYTES <= *applied {
-                break;
-            }
+        let in_file = *applied;
+        let is_needed = |ordinal: &u64| (ordinal + 1) * SEGMENT_BYTES > in_file;
+        for ordinal in (first..lowest).rev().take_while(is_needed) {
             match self.with_torn_header(ordinal) {
                 Some(segment) => segments.extend([segment]),
-                None if planted(Bug::OldestNotMissed) => break,
+                // Where nothing says what is in the file, it may have been used again.
+                None if in_file == 0 || planted(Bug::OldestNotMissed) => break,
                 None => return Err(self.missing(ordinal)),
             }
         }

@@ -156,6 +156,49 @@ fn a_log_that_lacks_segments_is_damaged() {
     }
 }
 
+/// Ordinals and slots of the segments of a log.
+fn segments_in(log: &Path) -> std::collections::BTreeMap<u64, u64> {
+    let bytes = std::fs::read(log).unwrap();
+    let begins = (0..).zip(bytes.chunks(1 << 20));
+    let segments = begins.filter(|(_, it)| it.starts_with(b"INDELLOG"));
+    segments
+        .map(|(slot, it)| (u64::from_le_bytes(it[40..48].try_into().unwrap()), slot))
+        .collect()
+}
+
+#[test]
+fn a_log_that_lacks_its_oldest_segments_is_damaged_and_one_that_lacks_a_header_is_whole() {
+    for durability in [Durability::PowerLoss, INTERVAL] {
+        let place = place();
+        let pool = options(durability)
+            .log_bytes(8 << 20)
+            .create(&place.path)
+            .unwrap();
+        let map = pool.map::<u64, u64>("m").unwrap();
+        let records = 400_000;
+        map.extend((0..records).map(|i| (key(i), i))).unwrap();
+        pool.sync().unwrap();
+        let dead = after_death(&place);
+        drop((map, pool));
+        let segments = segments_in(&log_of(&dead.path));
+        let (&first, &slot) = segments.first_key_value().unwrap();
+        assert!(first > 0, "no segment was used again: {segments:?}");
+        // As when power fails while the header is written that says that the segment is used again.
+        let copy = after_death(&dead);
+        overwrite(&log_of(&copy.path), &[0x5a; 512], slot << 20);
+        let pool = options(durability).open(&copy.path).unwrap();
+        assert_holds(&pool.open_map("m").unwrap(), records);
+        // All before the last one that has a header. When that was written, the log ended before it: no header says that what lies before it is in the pool's
+        // file.
+        let copy = after_death(&dead);
+        for slot in segments.values().rev().skip(1) {
+            overwrite(&log_of(&copy.path), &[0; 1 << 20], slot << 20);
+        }
+        let refused = options(durability).open(&copy.path);
+        assert!(matches!(refused, Err(Error::Damaged(_))), "{refused:?}");
+    }
+}
+
 #[test]
 fn an_older_log_of_the_pool_is_no_log_of_its_last_session() {
     let place = place();
