@@ -26,6 +26,8 @@ pub struct Features {
 /// The bounding box of a feature, and what is stored beside it.
 struct Shape {
     bounds: Bounds,
+    /// Its western and its eastern meridian on the globe; the western one is the greater number if the box crosses the antimeridian.
+    meridians: [f64; 2],
     /// Its place in the file, from 0.
     number: usize,
     is_point: bool,
@@ -38,6 +40,8 @@ struct Bounds {
     high: [f64; MAX_AXES],
     /// The number of axes that all positions have; 0 if there is no position.
     axes: usize,
+    /// The longitudes of each part that is connected: west, east.
+    parts: Vec<[f64; 2]>,
 }
 
 impl Features {
@@ -89,10 +93,11 @@ impl Features {
     fn add(&mut self, feature: &Value, payload: Option<&str>) -> Result<()> {
         let number = self.shapes.len() + self.empty;
         let place = || format!("feature {number}");
-        let Some(bounds) = bounds_of(feature).with_context(place)? else {
+        let Some(mut bounds) = bounds_of(feature).with_context(place)? else {
             self.empty += 1;
             return Ok(());
         };
+        let meridians = meridians(&std::mem::take(&mut bounds.parts));
         let payload = match payload {
             None => number as u64,
             Some(name) => payload_of(feature, name).with_context(place)?,
@@ -100,6 +105,7 @@ impl Features {
         let is_point = feature["geometry"]["type"] == "Point";
         self.shapes.push(Shape {
             bounds,
+            meridians,
             number,
             is_point,
             payload,
@@ -117,13 +123,20 @@ impl Features {
         self.shapes.iter().all(|shape| shape.is_point)
     }
 
-    /// The bounding boxes as geometries of an index, with what is stored beside them.
-    pub fn records<G: Geometry>(&self) -> Result<Vec<(G, u64)>> {
-        let record = |shape: &Shape| {
+    /// The bounding boxes as geometries of an index, with what is stored beside them. On the globe (`is_lonlat`), a feature that crosses the antimeridian
+    /// has two boxes, one on each side.
+    pub fn records<G: Geometry>(&self, is_lonlat: bool) -> Result<Vec<(G, u64)>> {
+        let mut records = Vec::with_capacity(self.shapes.len());
+        for shape in &self.shapes {
             let place = || format!("feature {}", shape.number);
-            Ok((shape.bounds.shape().with_context(place)?, shape.payload))
-        };
-        self.shapes.iter().map(record).collect()
+            let is_box = G::COORDINATES > G::AXES;
+            let meridians = (is_lonlat && is_box).then_some(shape.meridians);
+            let coordinates = shape.bounds.coordinates::<G>(meridians, is_lonlat);
+            for coordinates in on_both_sides::<G>(&coordinates.with_context(place)?) {
+                records.push((G::from_coordinates(|i| coordinates[i]), shape.payload));
+            }
+        }
+        Ok(records)
     }
 }
 
@@ -195,9 +208,67 @@ fn bounds_of(feature: &Value) -> Result<Option<Bounds>> {
         low: [f64::INFINITY; MAX_AXES],
         high: [f64::NEG_INFINITY; MAX_AXES],
         axes: 0,
+        parts: Vec::new(),
     };
     bounds.add_geometry(geometry, 0)?;
     Ok((bounds.axes > 0).then_some(bounds))
+}
+
+/// The meridian where longitudes end.
+const ANTIMERIDIAN: f64 = 180.0;
+
+/// The coordinates of a shape. A box whose western meridian is greater than its eastern one crosses the antimeridian: two boxes.
+fn on_both_sides<G: Geometry>(coordinates: &[f64]) -> Vec<Vec<f64>> {
+    let crosses = coordinates
+        .get(G::AXES)
+        .is_some_and(|&east| coordinates[0] > east);
+    if !crosses {
+        return vec![coordinates.to_vec()];
+    }
+    let mut both = [coordinates.to_vec(), coordinates.to_vec()];
+    both[0][G::AXES] = ANTIMERIDIAN;
+    both[1][0] = -ANTIMERIDIAN;
+    both.into()
+}
+
+/// The western and the eastern meridian of the parts of a feature on the globe. RFC 7946 wants what crosses the antimeridian to be cut into parts
+/// there; some programs go on beyond 180 instead. Either way, parts on both sides that touch it belong together, and the box is the one that
+/// leaves out the widest gap between the parts.
+fn meridians(parts: &[[f64; 2]]) -> [f64; 2] {
+    let mut arcs = Vec::with_capacity(parts.len());
+    for &[west, east] in parts {
+        match (west, east) {
+            _ if east - west >= 2.0 * ANTIMERIDIAN => arcs.push([-ANTIMERIDIAN, ANTIMERIDIAN]),
+            _ if east > ANTIMERIDIAN && west > ANTIMERIDIAN => {
+                arcs.push([west, east].map(|it| it - 2.0 * ANTIMERIDIAN));
+            }
+            _ if west < -ANTIMERIDIAN && east < -ANTIMERIDIAN => {
+                arcs.push([west, east].map(|it| it + 2.0 * ANTIMERIDIAN));
+            }
+            _ if east > ANTIMERIDIAN => {
+                arcs.push([west, ANTIMERIDIAN]);
+                arcs.push([-ANTIMERIDIAN, east - 2.0 * ANTIMERIDIAN]);
+            }
+            _ if west < -ANTIMERIDIAN => {
+                arcs.push([west + 2.0 * ANTIMERIDIAN, ANTIMERIDIAN]);
+                arcs.push([-ANTIMERIDIAN, east]);
+            }
+            _ => arcs.push([west, east]),
+        }
+    }
+    arcs.sort_by(|a, b| a[0].total_cmp(&b[0]));
+    let west = arcs.first().map_or(f64::INFINITY, |arc| arc[0]);
+    let mut reached = f64::NEG_INFINITY;
+    let (mut widest, mut gap) = (0.0, None);
+    for &[begin, end] in &arcs {
+        if begin - reached > widest && reached >= -ANTIMERIDIAN {
+            (widest, gap) = (begin - reached, Some([begin, reached]));
+        }
+        reached = reached.max(end);
+    }
+    let touches_on_both_sides = west == -ANTIMERIDIAN && reached == ANTIMERIDIAN;
+    gap.filter(|_| touches_on_both_sides)
+        .unwrap_or([west, reached])
 }
 
 /// A whole number that is not negative, or the text of one.
@@ -222,8 +293,12 @@ fn payload_of(feature: &Value, name: &str) -> Result<u64> {
 }
 
 impl Bounds {
-    /// The box as a geometry of an index.
-    fn shape<G: Geometry>(&self) -> Result<G> {
+    /// The coordinates of the box as a geometry of an index, with other meridians if it is on the globe: the western one may be the greater number then.
+    fn coordinates<G: Geometry>(
+        &self,
+        meridians: Option<[f64; 2]>,
+        is_lonlat: bool,
+    ) -> Result<Vec<f64>> {
         ensure!(
             self.axes >= G::AXES,
             "a position has {} numbers, and a {} needs {}",
@@ -237,10 +312,19 @@ impl Bounds {
             "it is no point; its bounding box fits an index of box{}",
             G::AXES
         );
-        Ok(G::from_coordinates(|i| match i.checked_sub(G::AXES) {
-            None => self.low[i],
-            Some(axis) => self.high[axis],
-        }))
+        let mut coordinates = [&self.low[..G::AXES], &self.high[..G::AXES]].concat();
+        if let Some([west, east]) = meridians {
+            (coordinates[0], coordinates[G::AXES]) = (west, east);
+        }
+        for (at, coordinate) in coordinates.iter().enumerate().filter(|_| is_lonlat) {
+            let (most, what) = [(ANTIMERIDIAN, "longitudes"), (90.0, "latitudes")][at % G::AXES];
+            ensure!(
+                coordinate.abs() <= most,
+                "{coordinate} is out of range: {what} are from -{most} to {most}"
+            );
+        }
+        coordinates.truncate(G::COORDINATES);
+        Ok(coordinates)
     }
 
     fn add_geometry(&mut self, geometry: &Value, depth: usize) -> Result<()> {
@@ -248,11 +332,14 @@ impl Bounds {
             depth < MAX_DEPTH,
             "geometry collections in {MAX_DEPTH} levels"
         );
-        let depth_of_coordinates = match geometry["type"].as_str() {
-            Some("Point") => 0,
-            Some("MultiPoint" | "LineString") => 1,
-            Some("MultiLineString" | "Polygon") => 2,
-            Some("MultiPolygon") => 3,
+        // How deep the lists are, and how deep those of one part.
+        let (depth, of_part) = match geometry["type"].as_str() {
+            Some("Point") => (0, 0),
+            Some("MultiPoint") => (1, 0),
+            Some("LineString") => (1, 1),
+            Some("MultiLineString") => (2, 1),
+            Some("Polygon") => (2, 2),
+            Some("MultiPolygon") => (3, 2),
             Some("GeometryCollection") => {
                 let Some(members) = geometry["geometries"].as_array() else {
                     bail!("a geometry collection without \"geometries\"");
@@ -263,16 +350,19 @@ impl Bounds {
             Some(other) => bail!("{} is no type of geometry", quoted(other)),
             None => bail!("its geometry has no \"type\""),
         };
-        self.add_coordinates(&geometry["coordinates"], depth_of_coordinates)
+        self.add_coordinates(&geometry["coordinates"], depth, of_part)
     }
 
-    fn add_coordinates(&mut self, coordinates: &Value, depth: usize) -> Result<()> {
+    fn add_coordinates(&mut self, coordinates: &Value, depth: usize, of_part: usize) -> Result<()> {
         let Some(list) = coordinates.as_array() else {
             bail!("its coordinates are not lists of numbers as deep as its type asks for");
         };
+        if depth == of_part && !list.is_empty() {
+            self.parts.push([f64::INFINITY, f64::NEG_INFINITY]);
+        }
         if depth > 0 {
             let mut inner = list.iter();
-            return inner.try_for_each(|inner| self.add_coordinates(inner, depth - 1));
+            return inner.try_for_each(|inner| self.add_coordinates(inner, depth - 1, of_part));
         }
         // An empty point is how some programs write that there is none.
         if list.is_empty() {
@@ -286,11 +376,48 @@ impl Bounds {
             let coordinate = coordinate.as_f64().with_context(refused)?;
             self.low[axis] = self.low[axis].min(coordinate);
             self.high[axis] = self.high[axis].max(coordinate);
+            if let Some([west, east]) = self.parts.last_mut().filter(|_| axis == 0) {
+                (*west, *east) = (west.min(coordinate), east.max(coordinate));
+            }
         }
         self.axes = match self.axes {
             0 => axes,
             before => before.min(axes),
         };
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::meridians;
+
+    #[test]
+    fn what_touches_the_antimeridian_on_both_sides_crosses_it() {
+        let whole = [-180.0, 180.0];
+        for (parts, expected) in [
+            (&[[177.0, 180.0], [-180.0, -178.0]][..], [177.0, -178.0]),
+            // Russia, say: the widest gap is left out.
+            (
+                &[[-180.0, -169.0], [19.0, 23.0], [27.0, 180.0]],
+                [19.0, -169.0],
+            ),
+            // Beyond 180, on either side.
+            (&[[170.0, 190.0]], [170.0, -170.0]),
+            (&[[-190.0, -170.0]], [170.0, -170.0]),
+            (&[[185.0, 190.0]], [-175.0, -170.0]),
+            (&[[-190.0, -185.0]], [170.0, 175.0]),
+            // Around the pole, or around the globe.
+            (&[whole], whole),
+            (&[whole, [10.0, 20.0]], whole),
+            (&[[-180.0, 10.0], [5.0, 180.0]], whole),
+            (&[[0.0, 400.0]], whole),
+            // Elsewhere.
+            (&[[10.0, 20.0], [-5.0, -3.0]], [-5.0, 20.0]),
+            (&[[170.0, 180.0], [-179.0, -170.0]], [-179.0, 180.0]),
+            (&[[180.0, 180.0]], [180.0, 180.0]),
+        ] {
+            assert_eq!(meridians(parts), expected, "{parts:?}");
+        }
     }
 }

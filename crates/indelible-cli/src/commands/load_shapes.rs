@@ -8,7 +8,7 @@ use crate::shapes::{self, with_geometry};
 use crate::text::Text;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use indelible::{Geometry, GeometryType, HilbertOptions, Pool, SpatialOptions};
+use indelible::{Geometry, GeometryType, HilbertOptions, Pool, Spatial, SpatialOptions};
 use indelible_bench::data::files::{column, open};
 use serde_json::json;
 use std::io::BufReader;
@@ -142,8 +142,9 @@ impl Load<'_> {
             };
             let geometry = self.shapes.geometry.or(known).unwrap_or(default);
             return with_geometry!(geometry, G => {
-                let records = features.records::<G>().with_context(in_file)?;
-                Ok((self.write(pool, records)?, features.empty()))
+                let index = self.index::<G>(pool)?;
+                let records = features.records::<G>(shapes::is_lonlat(&index)).with_context(in_file)?;
+                Ok((self.write(&index, records)?, features.empty()))
             });
         };
         let reader = csv::ReaderBuilder::new()
@@ -156,7 +157,7 @@ impl Load<'_> {
         }
         with_geometry!(geometry, G => {
             let records = self.read_csv::<G>(reader, has_header, output).with_context(in_file)?;
-            Ok((self.write(pool, records)?, 0))
+            Ok((self.write(&self.index::<G>(pool)?, records)?, 0))
         })
     }
 
@@ -222,8 +223,8 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Adds the records: in bulk if the index is empty.
-    fn write<G: Geometry>(&self, pool: &Pool, records: Vec<(G, u64)>) -> Result<usize> {
+    /// The index, which is created if it is not there.
+    fn index<G: Geometry>(&self, pool: &Pool) -> Result<Spatial<G>> {
         // Longitudes and latitudes, unless the columns are those of a plane. GeoJSON has no others.
         let is_lonlat = self.shapes.x.is_empty() && G::AXES == 2;
         let default = match is_lonlat {
@@ -245,6 +246,11 @@ impl Load<'_> {
                 self.name
             );
         }
+        Ok(index)
+    }
+
+    /// Adds the records: in bulk if the index is empty.
+    fn write<G: Geometry>(&self, index: &Spatial<G>, records: Vec<(G, u64)>) -> Result<usize> {
         let count = records.len();
         if index.is_empty()? {
             index.bulk_load(records, self.fill)?;

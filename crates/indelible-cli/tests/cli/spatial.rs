@@ -129,6 +129,59 @@ fn points_of_a_csv_file_are_loaded_and_searched() {
 }
 
 #[test]
+fn a_feature_across_the_antimeridian_has_a_box_on_each_side() {
+    let cli = Cli::new();
+    let polygon =
+        |west: f64, east: f64| format!("[[[{west},-20],[{east},-20],[{east},-16],[{west},-20]]]");
+    let feature = |geometry: &str, polygons: &str| {
+        format!(
+            "{{\"type\":\"Feature\",\"geometry\":{{\"type\":\"{geometry}\",\"coordinates\":{polygons}}}}}"
+        )
+    };
+    let cut = format!("[{},{}]", polygon(177.0, 180.0), polygon(-180.0, -178.0));
+    let features = [
+        feature("MultiPolygon", &cut),
+        // Not cut, as some programs write it.
+        feature("Polygon", &polygon(170.0, 190.0)),
+        feature("Polygon", &polygon(10.0, 20.0)),
+    ];
+    let collection = |features: &[String]| {
+        format!(
+            "{{\"type\":\"FeatureCollection\",\"features\":[{}]}}",
+            features.join(",")
+        )
+    };
+    cli.write("islands.geojson", &collection(&features));
+    let loaded = cli.json("--json load p islands islands.geojson");
+    assert_eq!(loaded["records_read"], 5);
+    let boxes = [
+        "-180,-20,-170,-16\t1",
+        "-180,-20,-178,-16\t0",
+        "10,-20,20,-16\t2",
+        "170,-20,180,-16\t1",
+        "177,-20,180,-16\t0",
+    ];
+    assert_eq!(cli.found("query p islands"), boxes);
+    assert_eq!(
+        cli.found("query p islands --window 0,-30,100,0"),
+        [boxes[2]]
+    );
+    // In the plane there is no antimeridian.
+    cli.ok("load p plane islands.geojson --kind hilbert");
+    assert_eq!(cli.found("query p plane").len(), 3);
+    // What is no place on the globe is named.
+    cli.write(
+        "far.geojson",
+        &collection(&[features[2].clone(), feature("Point", "[190,91]")]),
+    );
+    let refused = cli.fails(1, "load p far far.geojson");
+    assert!(
+        refused.contains("feature 1: 91 is out of range"),
+        "{refused}"
+    );
+}
+
+#[test]
 fn boxes_of_a_csv_file_are_loaded_and_searched() {
     let cli = Cli::new();
     cli.write(
