@@ -1,14 +1,35 @@
 //! What the tests that all engines share do not reach.
 
 use super::LoftOptions;
-use crate::{FactValue, Kind, Map, MapOptions, Pool};
+use crate::{Error, FactValue, Kind, Map, MapOptions, Pool, Result};
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 fn mix(mut x: u64) -> u64 {
     x = (x ^ x >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
     x = (x ^ x >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     x ^ x >> 33
+}
+
+type Hook = Box<dyn FnMut() -> Result<()>>;
+
+thread_local! {
+    /// What a test wants to happen when this thread has built a target that does not count yet.
+    static TARGET_IS_BUILT: RefCell<Option<Hook>> = const { RefCell::new(None) };
+}
+
+/// A target has been built. An error says that there was no space for it.
+pub(super) fn target_is_built() -> Result<()> {
+    // What the hook does may come here again.
+    let Some(mut hook) = TARGET_IS_BUILT.take() else {
+        return Ok(());
+    };
+    let result = hook();
+    TARGET_IS_BUILT.set(Some(hook));
+    result
 }
 
 fn assert_holds(map: &Map<u64, u64>, model: &BTreeMap<u64, u64>) {
@@ -232,4 +253,79 @@ fn a_node_whose_move_has_failed_is_as_before_after_an_open() {
         assert_eq!(map.insert(mix(i), !i).unwrap(), model.insert(mix(i), !i));
     }
     assert_holds(&map, &model);
+}
+
+/// Keys of which the first few make one node.
+fn near(i: u64) -> u64 {
+    (1 << 40) + mix(i) % (1 << 30)
+}
+
+/// A map with a node that is frozen and has no target: a record changed between the building of the first target and the freezing, and there was no
+/// space for a second target. Returns what the map holds, too, and a key of the node.
+fn with_halted_node(path: &Path) -> (Pool, Map<u64, u64>, BTreeMap<u64, u64>, u64) {
+    let pool = Pool::create(path).unwrap();
+    let map = Rc::new(pool.map_with::<u64, u64>("m", Kind::Loft).unwrap());
+    let mut model = BTreeMap::new();
+    for i in 0..20 {
+        assert_eq!(map.insert(near(i), i).unwrap(), model.insert(near(i), i));
+    }
+    let (key, is_full) = (near(0), Rc::new(Cell::new(false)));
+    TARGET_IS_BUILT.set(Some({
+        let (map, is_full) = (Rc::clone(&map), Rc::clone(&is_full));
+        Box::new(move || {
+            if is_full.replace(true) {
+                return Err(Error::NoSpace("by the test".into()));
+            }
+            map.insert(key, u64::MAX).map(drop)
+        })
+    }));
+    for i in 20.. {
+        assert_eq!(map.insert(near(i), i).unwrap(), model.insert(near(i), i));
+        if is_full.get() {
+            break;
+        }
+    }
+    model.insert(key, u64::MAX);
+    // It is read, and not written.
+    assert_holds(&map, &model);
+    for (&key, &value) in &model {
+        assert_eq!(map.get(key).unwrap(), Some(value));
+    }
+    for refused in [map.insert(key, 1), map.remove(key), map.insert(key + 1, 1)] {
+        assert!(matches!(refused, Err(Error::NoSpace(_))), "{refused:?}");
+    }
+    assert_holds(&map, &model);
+    // There is space again.
+    TARGET_IS_BUILT.set(None);
+    let map = Rc::into_inner(map).expect("the hook is gone");
+    (pool, map, model, key)
+}
+
+#[test]
+fn a_node_whose_second_target_finds_no_space_is_written_again_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let [path, image] = ["a.pool", "b.pool"].map(|name| directory.path().join(name));
+    let go_on = |map: &Map<u64, u64>, mut model: BTreeMap<u64, u64>, key: u64| {
+        assert_holds(map, &model);
+        assert_eq!(map.remove(key).unwrap(), model.remove(&key));
+        for i in 0..3_000 {
+            assert_eq!(map.insert(near(i), !i).unwrap(), model.insert(near(i), !i));
+        }
+        assert_holds(map, &model);
+    };
+    // Behind the death of the process, and in the same one.
+    let (pool, map, model, key) = with_halted_node(&path);
+    std::fs::copy(&path, &image).unwrap();
+    go_on(&map, model.clone(), key);
+    drop((pool, map));
+    let pool = Pool::open(&image).unwrap();
+    go_on(&pool.open_map("m").unwrap(), model, key);
+    drop(pool);
+    // Behind a close.
+    std::fs::remove_file(&path).unwrap();
+    let (pool, map, model, key) = with_halted_node(&path);
+    drop(map);
+    pool.close().unwrap();
+    let pool = Pool::open(&path).unwrap();
+    go_on(&pool.open_map("m").unwrap(), model, key);
 }

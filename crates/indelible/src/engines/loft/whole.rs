@@ -68,6 +68,8 @@ impl Index {
         if !planted(Bug::ReplaceBeforeFence) {
             self.pm.fence();
         }
+        #[cfg(all(test, not(loom)))]
+        super::tests::target_is_built()?;
         Ok(Prepared { built, records })
     }
 
