@@ -99,10 +99,15 @@ impl Index {
         let mut built = self.nothing_built();
         let bytes = (records.len() * size_of::<Slot>()) as u64 * plan.expansion / 100;
         let has_all_sizes = plan.has_all_sizes || need_all_sizes(bytes);
-        let plan = &Plan {
+        let mut plan = Plan {
             has_all_sizes,
             ..*plan
         };
+        if has_all_sizes {
+            // Otherwise the inserts that come later would fill all nodes at the same time.
+            plan = plan.varied();
+        }
+        let plan = &plan;
         let per_node = self.most_records(plan).max(1);
         let wanted = (records.len() / per_node * 2).max(1).next_power_of_two();
         let log_parts = wanted.ilog2().clamp(LEAST_ROOT_LOG_PARTS, MOST_LOG_PARTS);

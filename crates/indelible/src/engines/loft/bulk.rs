@@ -2,7 +2,7 @@
 
 use super::Index;
 use super::node::{Child, Kin};
-use super::plan::Record;
+use super::plan::{LEAST_EXPANSION, Record};
 use crate::concurrency::epochs;
 use crate::{Error, Result};
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ impl Index {
         }
         let mut plan = self.plan();
         plan.stores = true;
-        plan.expansion = ((100.0 / fill) as u64).clamp(105, 400);
+        plan.expansion = ((100.0 / fill) as u64).clamp(LEAST_EXPANSION, 400);
         let built = self.build_root(records, &plan)?;
         self.pm.note("loft: loaded", 0);
         let root = Child(self.root.load(Ordering::Acquire));

@@ -24,6 +24,8 @@ const MOST_EXPANSIONS: u32 = 3;
 /// Slots of a node of a map that grows, in percent of what its plan says.
 const LEAST_VARIED: u64 = 85;
 const MOST_VARIED: u64 = 121;
+/// Slots per hundred records of a node at least.
+pub(super) const LEAST_EXPANSION: u64 = 105;
 
 /// Extents of a map from which on data nodes have blocks of all sizes: each size that is in use may have an extent that is mostly free.
 const EXTENTS_FOR_ALL_SIZES: u64 = 4;
@@ -64,6 +66,19 @@ pub(super) enum Growth {
 }
 
 impl Plan<'_> {
+    /// The plan with slots that vary, as many as before on average, if also the nodes with the fewest have some room.
+    pub(super) fn varied(self) -> Self {
+        let expansion = self.expansion * 200 / (LEAST_VARIED + MOST_VARIED);
+        match expansion * LEAST_VARIED / 100 >= LEAST_EXPANSION {
+            true => Self {
+                expansion,
+                varies: true,
+                ..self
+            },
+            false => self,
+        }
+    }
+
     /// Slots per hundred records of the node with this lowest key.
     pub(super) fn expansion_at(&self, low: u64) -> u64 {
         let hash = low.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
