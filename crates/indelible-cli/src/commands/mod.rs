@@ -196,6 +196,14 @@ impl TypeArgs {
             .map(|of| of.as_ref().map_or("u64", |of| of.name.as_str()))
     }
 
+    /// The types that the command line says, and those of a map that is there where it says none.
+    pub fn names_over(&self, known: [String; 2]) -> [String; 2] {
+        let [key, value] = known;
+        let said =
+            |of: &Option<TypeName>, known| of.as_ref().map_or(known, |of| of.name.to_string());
+        [said(&self.key_type, key), said(&self.value_type, value)]
+    }
+
     /// Whether the command line says any type.
     pub fn are_given(&self) -> bool {
         self.key_type.is_some() || self.value_type.is_some()

@@ -139,6 +139,20 @@ fn typed_maps_are_listed_read_changed_and_checked_and_never_removed_by_a_load_th
     // What is there already is not of this load, and stays.
     cli.write("t.csv", b"key,value\n1,2\n");
     cli.fails("load t.pool prices t.csv --key key --value value");
+    // Nor is it one of other types, whether of strings or of numbers.
+    cli.write("p.csv", b"key,value\n\"[1,\"\"tea\"\"]\",2.75\n");
+    let load = "load t.pool prices p.csv --key key --value value";
+    cli.ok(&format!("{load} --value-type f64"));
+    for types in [
+        "--value-type u8",
+        "--key-type u64",
+        "--key-type u32 --value-type f64",
+    ] {
+        let refused = cli.fails(&format!("{load} {types}"));
+        assert!(refused.contains("(u32, String)"), "{types}: {refused}");
+    }
+    cli.ok("create t.pool raw --kind slotted");
+    cli.fails("load t.pool raw p.csv --key-type u32");
     assert_eq!(cli.ok("get t.pool prices [1,\"milk\"]"), "1\n");
     let checked = cli.ok("check t.pool");
     assert!(checked.contains("prices") && checked.contains("sound"));
