@@ -10,7 +10,7 @@ use std::fmt::{self, Formatter};
 use std::io::BufReader;
 use std::path::Path;
 
-use crate::shapes::MAX_AXES;
+use crate::shapes::{ANTIMERIDIAN, MAX_AXES, expect_on_globe};
 use crate::text::quoted;
 
 /// Most geometry collections inside each other: what is deeper is refused and does not exhaust the stack.
@@ -214,9 +214,6 @@ fn bounds_of(feature: &Value) -> Result<Option<Bounds>> {
     Ok((bounds.axes > 0).then_some(bounds))
 }
 
-/// The meridian where longitudes end.
-const ANTIMERIDIAN: f64 = 180.0;
-
 /// The coordinates of a shape. A box whose western meridian is greater than its eastern one crosses the antimeridian: two boxes.
 fn on_both_sides<G: Geometry>(coordinates: &[f64]) -> Vec<Vec<f64>> {
     let crosses = coordinates
@@ -316,12 +313,8 @@ impl Bounds {
         if let Some([west, east]) = meridians {
             (coordinates[0], coordinates[G::AXES]) = (west, east);
         }
-        for (at, coordinate) in coordinates.iter().enumerate().filter(|_| is_lonlat) {
-            let (most, what) = [(ANTIMERIDIAN, "longitudes"), (90.0, "latitudes")][at % G::AXES];
-            ensure!(
-                coordinate.abs() <= most,
-                "{coordinate} is out of range: {what} are from -{most} to {most}"
-            );
+        for (at, &coordinate) in coordinates.iter().enumerate().filter(|_| is_lonlat) {
+            expect_on_globe(at % G::AXES, coordinate)?;
         }
         coordinates.truncate(G::COORDINATES);
         Ok(coordinates)

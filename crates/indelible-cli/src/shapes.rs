@@ -1,7 +1,7 @@
 //! Spatial indexes whose type of geometry is known only at run time, and shapes as text and as GeoJSON.
 
 use crate::text::{Text, quoted};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use indelible::{Geometry, GeometryType, Pool, Record, Spatial, SpatialInfo};
 use serde_json::{Value, json};
 
@@ -93,6 +93,19 @@ pub fn coordinates<G: Geometry>(shape: &G) -> Vec<f64> {
 pub fn show<G: Geometry>(shape: &G) -> String {
     let numbers: Vec<String> = coordinates(shape).iter().map(f64::show).collect();
     numbers.join(",")
+}
+
+/// The meridian where longitudes end.
+pub const ANTIMERIDIAN: f64 = 180.0;
+
+/// An error if a number is no longitude (axis 0), or no latitude.
+pub fn expect_on_globe(axis: usize, coordinate: f64) -> Result<()> {
+    let (most, what) = [(ANTIMERIDIAN, "longitudes"), (90.0, "latitudes")][axis.min(1)];
+    ensure!(
+        coordinate.abs() <= most,
+        "{coordinate} is out of range: {what} are from -{most} to {most}"
+    );
+    Ok(())
 }
 
 /// The lower and the upper corner on the first two axes: west, south, east, north.

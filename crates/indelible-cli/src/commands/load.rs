@@ -278,25 +278,16 @@ impl Load {
             || encoded::find(pool, &self.map).is_some()
     }
 
-    /// The types of a typed map that is there, or is to be made. Where the command line says others than the map has, or the map is none of types, the
-    /// library refuses them.
-    fn types_in(&self, pool: &Pool) -> Option<[String; 2]> {
-        let names = || self.types.names().map(str::to_owned);
-        if let Some(known) = encoded::find(pool, &self.map) {
-            return Some(self.types.names_over([known.key, known.value]));
-        }
-        if strings::find(pool, &self.map).is_some() {
-            return self.types.are_given().then(names);
-        }
-        let is_typed = self.types.of_typed(self.new.of_strings()).is_some();
-        is_typed.then(names)
-    }
-
     fn load_encoded(&self, pool: &Pool, format: Format, output: &Output) -> Result<(u64, usize)> {
-        let types = self.types_in(pool);
-        let types = types
-            .as_ref()
-            .map(|names| names.each_ref().map(String::as_str));
+        // Where the command line says others than a map has that is there, or the map is none of types, the library refuses them.
+        let known = encoded::find(pool, &self.map);
+        let types = match &known {
+            Some(known) => Some(self.types.names_over([&known.key, &known.value])),
+            None if strings::find(pool, &self.map).is_some() => {
+                self.types.are_given().then(|| self.types.names())
+            }
+            None => self.types.of_typed(self.new.of_strings()),
+        };
         let map = EncodedMap::create(pool, &self.map, types, self.new.of_typed()?)?;
         let name = self.file.display().to_string();
         let file = open(&self.file)?;

@@ -214,13 +214,10 @@ impl Load<'_> {
     /// An error if a number is no coordinate of this axis.
     fn expect_coordinate(&self, axis: usize, coordinate: f64) -> Result<()> {
         ensure!(!coordinate.is_nan(), "NaN is no coordinate");
-        let is_lonlat = !self.shapes.lon.is_empty();
-        let (most, what) = [(180.0, "longitudes"), (90.0, "latitudes")][axis.min(1)];
-        ensure!(
-            !is_lonlat || coordinate.abs() <= most,
-            "{coordinate} is out of range: {what} are from -{most} to {most}"
-        );
-        Ok(())
+        if self.shapes.lon.is_empty() {
+            return Ok(());
+        }
+        shapes::expect_on_globe(axis, coordinate)
     }
 
     /// The index, which is created if it is not there.

@@ -192,16 +192,13 @@ impl TypeArgs {
 
     /// The types of a typed map.
     pub fn names(&self) -> [&str; 2] {
-        [&self.key_type, &self.value_type]
-            .map(|of| of.as_ref().map_or("u64", |of| of.name.as_str()))
+        self.names_over(["u64"; 2])
     }
 
     /// The types that the command line says, and those of a map that is there where it says none.
-    pub fn names_over(&self, known: [String; 2]) -> [String; 2] {
-        let [key, value] = known;
-        let said =
-            |of: &Option<TypeName>, known| of.as_ref().map_or(known, |of| of.name.to_string());
-        [said(&self.key_type, key), said(&self.value_type, value)]
+    pub fn names_over<'a>(&'a self, [key, value]: [&'a str; 2]) -> [&'a str; 2] {
+        [(&self.key_type, key), (&self.value_type, value)]
+            .map(|(said, known)| said.as_ref().map_or(known, |of| of.name.as_str()))
     }
 
     /// Whether the command line says any type.
