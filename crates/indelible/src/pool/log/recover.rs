@@ -156,14 +156,7 @@ impl Part {
         };
         // A segment gets its footer when the next one is in use.
         let has_footer = Footer::read(&self.identity, device.segment(slot), highest).is_some();
-        let mut buffer = Vec::new();
-        let mut has_next_record = |slot: usize| {
-            let segment = device.segment(slot);
-            let (identity, next) = (&self.identity, highest + 1);
-            Header::read(segment).is_none()
-                && record::read(identity, segment, next, HEADER_WORDS, &mut buffer).is_some()
-        };
-        if has_footer || (0..device.segments()).any(&mut has_next_record) {
+        if has_footer || without_header(device, &self.identity, highest + 1).is_some() {
             let what = format!("the segment behind {highest}");
             return Err(missing(self.identity.generation, &what));
         }
@@ -176,6 +169,16 @@ fn missing(generation: u64, what: &str) -> Error {
     Error::Damaged(format!(
         "the log of session {generation} lacks {what}; was it replaced, or cut off?"
     ))
+}
+
+/// The slot of a segment of this session and ordinal that has no header: the first of its records says which one it is.
+fn without_header(device: &dyn LogDevice, identity: &Identity, ordinal: u64) -> Option<usize> {
+    let mut buffer = Vec::new();
+    (0..device.segments()).find(|&slot| {
+        let segment = device.segment(slot);
+        Header::read(segment).is_none()
+            && record::read(identity, segment, ordinal, HEADER_WORDS, &mut buffer).is_some()
+    })
 }
 
 /// What is known of a session whose segments are looked for.
@@ -252,15 +255,9 @@ impl PartSearch<'_> {
         missing(self.identity.generation, &format!("segment {ordinal}"))
     }
 
-    /// A segment of this ordinal that has no header, and its slot: the first of its records says which one it is.
+    /// A segment of this ordinal that has no header, and its slot.
     fn with_torn_header(&self, ordinal: u64) -> Option<(u64, usize)> {
-        let mut buffer = Vec::new();
-        let slot = (0..self.device.segments()).find(|&slot| {
-            let segment = self.device.segment(slot);
-            Header::read(segment).is_none()
-                && record::read(&self.identity, segment, ordinal, HEADER_WORDS, &mut buffer)
-                    .is_some()
-        });
+        let slot = without_header(self.device, &self.identity, ordinal);
         let slot = slot.filter(|_| !planted(Bug::TornHeaderForgotten));
         slot.map(|slot| (ordinal, slot))
     }
