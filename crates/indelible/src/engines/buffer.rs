@@ -110,6 +110,41 @@ impl<B> ReadBuffer<B> {
         }
     }
 
+    /// What [`Ordered::read_on`](super::Ordered::read_on) does, for an engine that can list its records: reads on from `records`, which ascend. Those before `unread` are passed over.
+    pub(crate) fn read_from<const UP: bool>(
+        &mut self,
+        mut records: impl DoubleEndedIterator<Item = KeyValue>,
+        unread: &mut Unread,
+        wanted: Option<usize>,
+    ) {
+        let usual = self.restart();
+        let most = wanted.unwrap_or(usual).min(MOST_READ);
+        self.make_room(most);
+        while let Some((first, last)) = *unread
+            && self.end < most
+        {
+            let record = if UP {
+                records.next()
+            } else {
+                records.next_back()
+            };
+            // The keys that are unread afterwards: those before `key`, and those behind it.
+            let rest = |key: u64| match UP {
+                true => (key < last).then(|| (key + 1, last)),
+                false => (key > first).then(|| (first, key - 1)),
+            };
+            match record {
+                Some([key, value]) if (first..=last).contains(&key) => {
+                    self.records[self.end] = [key, value];
+                    self.end += 1;
+                    *unread = rest(key);
+                }
+                Some([key, _]) if (key < first) == UP => {}
+                _ => *unread = None,
+            }
+        }
+    }
+
     /// Makes room for so many more records.
     #[inline(always)]
     pub(crate) fn make_room(&mut self, records: usize) {

@@ -19,9 +19,9 @@ use super::offset::Offset;
 use crate::Result;
 use crate::concurrency::epochs::{self, Stamp};
 use crate::concurrency::sync::lock;
-use crate::pmem::count;
 use crate::pmem::geometry::{sized, sized_in_tests};
 use crate::pmem::planted::planted;
+use crate::pmem::{Cell, count};
 use crate::pool::Bug;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -356,6 +356,19 @@ impl Space {
     /// Whether there is a block of this space at `offset`, which comes from the file and may be anything. O(1).
     pub(crate) fn owns(&self, offset: Offset) -> bool {
         self.core.block_bytes_at(self.owner, offset) == Some(self.block_bytes)
+    }
+
+    /// The words of a block, which has been allocated or claimed.
+    ///
+    /// # Panics
+    ///
+    /// If there is no block of this space.
+    pub(crate) fn words(&self, block: Offset) -> &[Cell] {
+        assert!(self.owns(block), "no block at {block:#x}");
+        let first = self.core.base().wrapping_add(block.get() as usize);
+        // SAFETY: `owns` says that a block of this size lies, whole and aligned, in the mapping, which lives as long as `core`. Cells are
+        // atomics, for which every bit pattern is valid.
+        unsafe { std::slice::from_raw_parts(first.cast(), self.block_bytes as usize / 8) }
     }
 
     /// Those of `blocks` that are free, as far as is known.

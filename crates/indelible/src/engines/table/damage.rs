@@ -1,10 +1,9 @@
 //! Links of a table in the file.
 
-use super::{Block, Slot};
+use super::{NEXT, RECORDS};
 use crate::engines::damage::{Damage, Words};
-use std::mem::offset_of;
 
-/// The links of the blocks, which are a chain.
+/// The links of the nodes, which are a chain.
 pub(in crate::engines) struct Links;
 
 impl Damage for Links {
@@ -13,20 +12,17 @@ impl Damage for Links {
     }
 
     fn links(&self, file: &Words) -> Vec<u64> {
-        let mut links = vec![file.first_root()];
-        loop {
-            let block = file.get(links[links.len() - 1]);
-            if block == 0 {
-                links.pop();
-                return links;
-            }
-            links.push(block + offset_of!(Block, next) as u64);
-        }
+        let next_after = |&link: &u64| match file.get(link) {
+            0 => None,
+            node => Some(node + 8 * NEXT as u64),
+        };
+        let mut links = Vec::from_iter(std::iter::successors(Some(file.first_root()), next_after));
+        // The last one leads nowhere.
+        links.pop();
+        links
     }
 
     fn key_of(&self, file: &Words, node: u64) -> u64 {
-        let slot = u64::from(file.get(node).trailing_zeros());
-        let slots = node + offset_of!(Block, slots) as u64;
-        file.get(slots + slot * size_of::<Slot>() as u64)
+        file.get(node + 8 * RECORDS as u64)
     }
 }

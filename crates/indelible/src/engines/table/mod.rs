@@ -1,27 +1,23 @@
-//! A table of slots: the smallest engine, which `docs/adding-an-index.md` walks through.
+//! A sorted table in nodes: the smallest engine, which `docs/adding-an-index.md` walks through.
 //!
-//! Records lie in blocks of 1 KiB, in no order; a B-tree map in DRAM finds them. The blocks are a chain that begins at the catalog
-//! entry's first root.
+//! The records lie in nodes of 1 KiB, in order, and the nodes are a chain that begins at the catalog entry's first root. A map in DRAM finds
+//! the node of a key.
 //!
 //! ```text
-//! block  +0     +8     +16
-//!       | word | next | 63 slots of 16 bytes: key, value
+//! node  +0      +8     +16
+//!      | count | next | up to 63 records of 16 bytes, ascending: key, value
 //!
-//! word  bit i: slot i is in use · bit 63: one, which tells an empty block from a page that never reached the disk
-//! next  offset of the next block, 0 for none
+//! count  number of records, from 1 on · bit 63: one, which tells a node from a page that never reached the disk
+//! next   offset of the next node, 0 for none
 //! ```
 //!
 //! | change | lines flushed, fences | the store that commits it |
 //! |---|---|---|
-//! | insert | 2, 2 | the block's word |
 //! | update | 1, 1 | the value |
-//! | remove | 1, 1 | the block's word |
-//! | another block | 1 + 1, 2 | the catalog entry's root |
-//! | bulk load, compaction | streamed, 2 | the catalog entry's root |
-//! | a block moves, in a compaction | 16 streamed + 1, 2 | `next` of the block before it, or the catalog entry's root |
+//! | insert, remove, bulk load, compaction: some nodes are replaced by others | 16 streamed for each new node + 1, 2 | `next` of the node before them, or the catalog entry's root |
 //!
 //! One mutex protects everything, and it is held until a change is durable: so operations are linearizable, and no thread sees what
-//! may still be lost. Opening reads all blocks, O(records), unlike that of the other engines.
+//! may still be lost. Opening reads all nodes, O(records), unlike that of the other engines.
 
 #[cfg(all(test, not(loom)))]
 pub(super) mod damage;
@@ -29,47 +25,32 @@ pub(super) mod damage;
 pub(crate) mod testing;
 
 use super::{
-    Decision, Engine, EngineOptions, Fact, OptionBytes, OptionInfo, Ordered, Place, ReadBuffer,
-    Report, Unread,
+    Decision, Engine, EngineOptions, Fact, KeyValue, Ordered, Place, ReadBuffer, Report, Unread,
 };
 use crate::concurrency::records::{RecordCount, RecordLocks};
 use crate::concurrency::sync::lock;
+use crate::pmem::geometry::sized;
 use crate::pmem::planted::planted;
 use crate::pmem::{Cell, Pm};
 use crate::pool::{Offset, Space};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
-use std::mem::offset_of;
 use std::sync::{Arc, Mutex};
 
-/// Slots of a block: one for each bit of the word but the highest.
-const SLOTS: usize = 63;
-const BLOCK_BYTES: u32 = 1024;
-/// The bit of a block's word that is always one.
+const NODE_BYTES: u32 = 1024;
+/// Records of a node, at most: as many as there is room for.
+const MOST_RECORDS: usize = sized(63, 4);
+/// The bit of `count` that is always one.
 const WRITTEN: u64 = 1 << 63;
 
-#[repr(C)]
-struct Slot {
-    key: Cell,
-    value: Cell,
-}
-
-#[repr(C, align(64))]
-struct Block {
-    word: Cell,
-    next: Cell,
-    slots: [Slot; SLOTS],
-}
-
-const _: () = {
-    assert!(size_of::<Block>() == BLOCK_BYTES as usize);
-    assert!(offset_of!(Block, next) == 8);
-    assert!(offset_of!(Block, slots) == 16);
-};
+/// The words of a node: their numbers.
+const COUNT: usize = 0;
+const NEXT: usize = 1;
+const RECORDS: usize = 2;
 
 crate::pmem::planted::bugs! { "table":
-    /// An insert commits the block's word before the slot is durable.
-    WordBeforeSlot,
+    /// New nodes are linked before they are durable.
+    LinkBeforeNodes,
 }
 
 /// There is nothing to choose.
@@ -77,44 +58,11 @@ crate::pmem::planted::bugs! { "table":
 pub struct TableOptions;
 
 impl EngineOptions for TableOptions {
-    const FORMAT: u32 = 1;
-    const LIST: &'static [OptionInfo] = &[];
     const IS_EXAMPLE: bool = true;
-
-    fn set(&mut self, _: &str, _: &str) -> Result<()> {
-        Ok(())
-    }
-
-    fn get(&self, _: &str) -> String {
-        String::new()
-    }
-
-    fn encode(&self) -> Result<OptionBytes> {
-        Ok(OptionBytes::default())
-    }
-
-    fn decode(_: u32, bytes: &OptionBytes) -> Result<Self> {
-        match *bytes == OptionBytes::default() {
-            true => Ok(Self),
-            false => Err(Error::Damaged("the options of a table".into())),
-        }
-    }
-
-    fn extremes() -> Vec<Self> {
-        Vec::new()
-    }
 }
 
-/// Where a record is: the offset of its block, and the number of its slot.
-type At = (Offset, usize);
-
-/// The part of the table in DRAM: which blocks there are, and where the records are.
-#[derive(Default)]
-struct State {
-    index: BTreeMap<u64, At>,
-    free: Vec<At>,
-    blocks: Vec<Offset>,
-}
+/// Where the nodes are, by their lowest keys.
+type Nodes = BTreeMap<u64, Offset>;
 
 /// An open table.
 pub(crate) struct Index {
@@ -123,7 +71,7 @@ pub(crate) struct Index {
     spaces: [Arc<Space>; 1],
     locks: RecordLocks,
     count: RecordCount,
-    state: Mutex<State>,
+    nodes: Mutex<Nodes>,
 }
 
 impl Index {
@@ -131,194 +79,109 @@ impl Index {
         Ok(Self {
             place: place.clone(),
             pm: place.core.pm(),
-            spaces: [place.core.space(place.slot, BLOCK_BYTES)?],
+            spaces: [place.core.space(place.slot, NODE_BYTES)?],
             locks: RecordLocks::new(2),
             count: RecordCount::default(),
-            state: Mutex::default(),
+            nodes: Mutex::default(),
         })
     }
 
-    fn root(&self) -> &Cell {
-        &self.place.core.entry(self.place.slot).roots[0]
+    fn records(&self, node: Offset) -> Vec<KeyValue> {
+        let words = self.spaces[0].words(node);
+        let count = (words[COUNT].load() & !WRITTEN) as usize;
+        let records = words[RECORDS..].chunks(2).take(count);
+        records
+            .map(|record| [record[0].load(), record[1].load()])
+            .collect()
     }
 
-    /// The block at an offset that the space allocated, or that it owns.
-    fn block(&self, offset: Offset) -> &Block {
-        // SAFETY: by the condition above the block lies in the mapping, which lives as long as the pool, whole and aligned; a
-        // `Block` consists of atomics, for which every bit pattern is valid.
-        unsafe {
-            &*self
-                .place
-                .core
-                .base()
-                .add(offset.get() as usize)
-                .cast_const()
-                .cast()
+    /// The word that links to the node whose lowest key is `key`.
+    fn link_to(&self, nodes: &Nodes, key: u64) -> &Cell {
+        match nodes.range(..key).next_back() {
+            Some((_, &before)) => &self.spaces[0].words(before)[NEXT],
+            None => &self.place.core.entry(self.place.slot).roots[0],
         }
     }
 
-    /// Reads all blocks.
-    fn read_chain(&self, state: &mut State) -> Result<()> {
-        let damaged =
-            |offset: Offset, what| Err(Error::Damaged(format!("block {offset:#x} {what}")));
-        let mut offset = Offset::from_word(self.root().load_acquire());
-        while !offset.is_none() {
-            if !self.spaces[0].owns(offset) || !self.spaces[0].claim(offset) {
-                return damaged(offset, "is not a block of this map, or is reached twice");
-            }
-            let block = self.block(offset);
-            let word = block.word.load();
-            if word & WRITTEN == 0 {
-                return damaged(offset, "was never written");
-            }
-            state.blocks.push(offset);
-            for slot in 0..SLOTS {
-                let at = (offset, slot);
-                if word >> slot & 1 == 0 {
-                    state.free.push(at);
-                } else if state
-                    .index
-                    .insert(block.slots[slot].key.load(), at)
-                    .is_some()
-                {
-                    return damaged(offset, "has a key that is there already");
-                }
-            }
-            offset = Offset::from_word(block.next.load());
-        }
-        Ok(())
-    }
-
-    /// A free slot, in another block if there is none.
-    fn free_slot(&self, state: &mut State) -> Result<At> {
-        if let Some(at) = state.free.pop() {
-            return Ok(at);
-        }
-        let offset = self.spaces[0].alloc()?;
-        self.pm.note("block added", 0);
-        self.fill(offset, &[], Offset::from_word(self.root().load()));
-        self.pm.fence();
-        // COMMIT table.grow: the new block, which is empty, is the first of the chain. Before this store recovery does not reach the
-        // block, and sweeps it.
-        self.pm.commit(self.root(), offset.get(), "table.grow");
-        state.blocks.push(offset);
-        state
-            .free
-            .extend((0..SLOTS).rev().map(|slot| (offset, slot)));
-        state
-            .free
-            .pop()
-            .ok_or_else(|| Error::Damaged("no slots".into()))
-    }
-
-    /// Writes a whole block that is not reachable yet, past the caches.
-    fn fill(&self, offset: Offset, records: &[(u64, u64)], next: Offset) {
-        let mut image = [0; BLOCK_BYTES as usize / 8];
-        image[0] = WRITTEN | ((1 << records.len()) - 1);
-        image[1] = next.get();
-        for (words, &(key, value)) in image[2..].chunks_mut(2).zip(records) {
-            words.copy_from_slice(&[key, value]);
-        }
-        self.pm.stream(self.cells(offset), &image);
-    }
-
-    /// The words of a block.
-    fn cells(&self, offset: Offset) -> &[Cell] {
-        let block = std::ptr::from_ref(self.block(offset)).cast::<Cell>();
-        // SAFETY: a block consists of cells alone.
-        unsafe { std::slice::from_raw_parts(block, BLOCK_BYTES as usize / 8) }
-    }
-
-    /// Replaces the chain of blocks by new blocks with these records, whose keys ascend.
-    fn rebuild(&self, state: &mut State, records: &[(u64, u64)], per_block: usize) -> Result<()> {
-        let mut next = State::default();
-        let space = &self.spaces[0];
-        next.blocks = space.alloc_many(records.len().div_ceil(per_block))?;
-        for (i, records) in records.chunks(per_block).enumerate() {
-            let offset = next.blocks[i];
-            self.fill(
-                offset,
-                records,
-                next.blocks.get(i + 1).copied().unwrap_or(Offset::NONE),
-            );
-            let keys = records.iter().zip(0..);
-            next.index
-                .extend(keys.map(|(record, slot)| (record.0, (offset, slot))));
-            next.free
-                .extend((records.len()..SLOTS).map(|slot| (offset, slot)));
-        }
-        self.pm.note("table rebuilt", 0);
-        self.pm.fence();
-        // COMMIT table.load: the chain. Before this store recovery sees the old blocks, after it the new ones, and sweeps the others.
-        let first = next.blocks.first().copied().unwrap_or(Offset::NONE);
-        self.pm.commit(self.root(), first.get(), "table.load");
-        let old = std::mem::replace(state, next);
-        // A thread reads blocks only while it holds the mutex, which this thread holds: no other thread can hold an old block.
-        old.blocks
-            .into_iter()
-            .for_each(|block| space.free_now(block));
-        Ok(())
-    }
-}
-
-/// Compaction.
-impl Index {
-    /// Moves blocks to the front of the pool, as far as there are free blocks. The table has just been rebuilt, so
-    /// `state.blocks` are in the order of the chain.
-    fn move_to_front(&self, state: &mut State) {
-        let space = &self.spaces[0];
-        let Some(end) = space.packed_end(0) else {
-            return;
+    /// Replaces nodes that follow each other, of which `old` has the lowest keys, by nodes with `records`, so many in each. `new` are their
+    /// blocks. Where `old` is empty, the table is.
+    fn replace(
+        &self,
+        nodes: &mut Nodes,
+        old: &[u64],
+        new: &[Offset],
+        records: &[KeyValue],
+        in_each: usize,
+    ) {
+        let link = self.link_to(nodes, old.first().copied().unwrap_or(0));
+        let mut next = match old.last() {
+            Some(last) => self.spaces[0].words(nodes[last])[NEXT].load(),
+            None => 0,
         };
-        let mut moved = BTreeMap::new();
-        for number in 0..state.blocks.len() {
-            let old = state.blocks[number];
-            if old < end {
-                continue;
-            }
-            let Some(new) = space.alloc_below(end) else {
-                break;
-            };
-            let image: Vec<u64> = self.cells(old).iter().map(Cell::load).collect();
-            self.pm.stream(self.cells(new), &image);
+        for (records, &node) in records.chunks(in_each).zip(new).rev() {
+            let mut image = [0; NODE_BYTES as usize / 8];
+            image[COUNT] = WRITTEN | records.len() as u64;
+            image[NEXT] = next;
+            image[RECORDS..][..2 * records.len()].copy_from_slice(records.as_flattened());
+            self.pm.stream(self.spaces[0].words(node), &image);
+            next = node.get();
+        }
+        if !planted(Bug::LinkBeforeNodes) {
             self.pm.fence();
-            self.pm.note("block moved", 0);
-            let link = match number.checked_sub(1) {
-                Some(before) => &self.block(state.blocks[before]).next,
-                None => self.root(),
-            };
-            // COMMIT table.move: the link to the block. Before this store recovery sees the old block, and sweeps the copy; after it,
-            // it sees the copy, which has the same records and the same next block, and sweeps the old one.
-            self.pm.commit(link, new.get(), "table.move");
-            state.blocks[number] = new;
-            moved.insert(old, new);
-            // A thread reads blocks only while it holds the mutex, which this thread holds.
-            space.free_now(old);
         }
-        for at in state.index.values_mut().chain(&mut state.free) {
-            if let Some(&new) = moved.get(&at.0) {
-                at.0 = new;
-            }
-        }
+        self.pm.note(
+            "nodes replaced",
+            (old.len().min(2) * 3 + new.len().min(2)) as u64,
+        );
+        // COMMIT table.replace: the link. Before this store recovery sees the old nodes, and sweeps the new ones; after it, the other way round.
+        self.pm.commit(link, next, "table.replace");
+        // A thread reads nodes only while it holds the mutex, which this thread holds: so they may be freed without waiting for readers.
+        let freed = old.iter().filter_map(|key| nodes.remove(key));
+        freed.for_each(|node| self.spaces[0].free_now(node));
+        nodes.extend(
+            records
+                .chunks(in_each)
+                .map(|records| records[0][0])
+                .zip(new.iter().copied()),
+        );
     }
 }
 
 impl Engine for Index {
     type Options = TableOptions;
 
-    fn format(place: &Place, _: &TableOptions) -> Result<()> {
-        // A table without blocks: the catalog entry's roots are zero already.
-        Self::new(place).map(drop)
+    fn format(_: &Place, _: &TableOptions) -> Result<()> {
+        // A table without nodes: the catalog entry's roots are zero already.
+        Ok(())
     }
 
+    /// Follows the chain. Nothing in the file is believed before it has been looked at.
     fn open(place: &Place, _: TableOptions, _: u32) -> Result<Self> {
         let index = Self::new(place)?;
-        let mut state = State::default();
-        index.read_chain(&mut state)?;
-        index
-            .count
-            .begin_with(&index.locks, state.index.len() as u64);
-        *lock(&index.state) = state;
+        let (mut nodes, mut count, mut above) = (Nodes::new(), 0, None);
+        let mut link = index.link_to(&nodes, 0).load_acquire();
+        while link != 0 {
+            let node = Offset::from_word(link);
+            let damaged = |what| Err(Error::Damaged(format!("node {node:#x} {what}")));
+            if !index.spaces[0].owns(node) || !index.spaces[0].claim(node) {
+                return damaged("is not a block of this map, or is reached twice");
+            }
+            let words = index.spaces[0].words(node);
+            if !(1..=MOST_RECORDS as u64).contains(&(words[COUNT].load() ^ WRITTEN)) {
+                return damaged("has no number of records, or was never written");
+            }
+            for [key, _] in index.records(node) {
+                if above.is_some_and(|above| key <= above) {
+                    return damaged("has a key that does not ascend");
+                }
+                above = Some(key);
+                count += 1;
+            }
+            nodes.insert(index.records(node)[0][0], node);
+            link = words[NEXT].load();
+        }
+        index.count.begin_with(&index.locks, count);
+        *lock(&index.nodes) = nodes;
         Ok(index)
     }
 
@@ -334,57 +197,72 @@ impl Engine for Index {
         &self.count
     }
 
-    fn sweeps_at_once(&self) -> bool {
-        true
-    }
-
-    fn sweep(&self, _: &dyn Fn() -> bool) -> Result<bool> {
-        // Opening has claimed all blocks and counted all records.
-        Ok(true)
-    }
-
     fn check(&self, report: &mut Report) -> Result<()> {
-        let state = lock(&self.state);
-        for &offset in &state.blocks {
-            report.reach(offset, BLOCK_BYTES.into());
-            let word = self.block(offset).word.load();
-            report.expect(word & WRITTEN != 0, || {
-                format!("block {offset:#x} was never written")
-            });
-            report.add_records((word & !WRITTEN).count_ones().into());
-        }
-        for (&key, &(offset, slot)) in &state.index {
-            let block = self.block(offset);
-            let is_there = block.word.load() >> slot & 1 == 1;
-            report.expect(is_there && block.slots[slot].key.load() == key, || {
-                format!("key {key:#x} is not in slot {slot} of block {offset:#x}")
+        for (&key, &node) in &*lock(&self.nodes) {
+            let records = self.records(node);
+            report.reach(node, NODE_BYTES.into());
+            report.add_records(records.len() as u64);
+            let is_sound = records.is_sorted() && records.first().is_some_and(|r| r[0] == key);
+            report.expect(is_sound, || {
+                format!("node {node:#x} has other keys than before")
             });
         }
         Ok(())
     }
 
     fn facts(&self, records: u64) -> Result<Vec<Fact>> {
-        let blocks = lock(&self.state).blocks.len();
-        let slots = (blocks * SLOTS) as f64;
+        let nodes = lock(&self.nodes).len();
+        let most = (nodes * MOST_RECORDS) as f64;
+        let fill = Fact::share(
+            "fill",
+            records as f64,
+            most,
+            "records of those for which there is room",
+        );
         Ok(vec![
-            Fact::share("fill", records as f64, slots, "records divided by slots"),
-            Fact::count("blocks", blocks as u64, "blocks in the pool"),
+            fill,
+            Fact::count("nodes", nodes as u64, "nodes in the pool"),
         ])
     }
 
     fn dram_bytes(&self) -> u64 {
-        let state = lock(&self.state);
-        let entries = state.index.len() * size_of::<(u64, At)>();
-        (entries + (state.free.len() + state.blocks.len()) * size_of::<At>()) as u64
+        (lock(&self.nodes).len() * size_of::<(u64, Offset)>()) as u64
     }
 
+    /// Makes one node of those that follow each other and whose records fit into one, and moves nodes to the front of the pool.
     fn compact(&self) -> Result<()> {
-        let mut state = lock(&self.state);
-        let value_at = |&(block, slot): &At| self.block(block).slots[slot].value.load();
-        let records = state.index.iter().map(|(&key, at)| (key, value_at(at)));
-        let records: Vec<(u64, u64)> = records.collect();
-        self.rebuild(&mut state, &records, SLOTS)?;
-        self.move_to_front(&mut state);
+        let nodes = &mut *lock(&self.nodes);
+        let (mut old, mut together) = (Vec::new(), Vec::new());
+        for (key, node) in nodes.clone() {
+            let records = self.records(node);
+            if together.len() + records.len() > MOST_RECORDS {
+                self.merge(nodes, &old, &together)?;
+                (old, together) = Default::default();
+            }
+            old.push(key);
+            together.extend(records);
+        }
+        self.merge(nodes, &old, &together)?;
+        let Some(end) = self.spaces[0].packed_end(0) else {
+            return Ok(());
+        };
+        for (key, node) in nodes.clone() {
+            if node >= end
+                && let Some(new) = self.spaces[0].alloc_below(end)
+            {
+                self.replace(nodes, &[key], &[new], &self.records(node), MOST_RECORDS);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Index {
+    fn merge(&self, nodes: &mut Nodes, old: &[u64], records: &[KeyValue]) -> Result<()> {
+        if old.len() > 1 {
+            let new = self.spaces[0].alloc_many(1)?;
+            self.replace(nodes, old, &new, records, MOST_RECORDS);
+        }
         Ok(())
     }
 }
@@ -395,9 +273,13 @@ impl Ordered for Index {
     // Not inlined into the one branch on kinds that all engines share: there each instruction counts for the fast ones.
     #[inline(never)]
     fn get(&self, key: u64) -> Result<Option<u64>> {
-        let state = lock(&self.state);
-        let at = state.index.get(&key);
-        Ok(at.map(|&(block, slot)| self.block(block).slots[slot].value.load()))
+        let nodes = lock(&self.nodes);
+        let records = nodes
+            .range(..=key)
+            .next_back()
+            .map(|(_, &node)| self.records(node));
+        let found = records.and_then(|records| records.into_iter().find(|record| record[0] == key));
+        Ok(found.map(|[_, value]| value))
     }
 
     #[inline(never)]
@@ -406,52 +288,56 @@ impl Ordered for Index {
         key: u64,
         decide: &mut impl FnMut(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, Box<Error>> {
-        let mut state = lock(&self.state);
-        let found = state.index.get(&key).copied();
-        let before = found.map(|(block, slot)| self.block(block).slots[slot].value.load());
-        match (decide(before), found) {
-            (Decision::Keep, _) | (Decision::Remove, None) => {}
-            (Decision::Put(value), Some((block, slot))) => {
+        let nodes = &mut *lock(&self.nodes);
+        // A key below all others belongs to the first node.
+        let node = nodes.range(..=key).next_back().or(nodes.first_key_value());
+        let node = node.map(|(&lowest, &node)| (lowest, node));
+        let mut records = node.map_or(Vec::new(), |(_, node)| self.records(node));
+        let place = records.binary_search_by_key(&key, |record| record[0]);
+        let before = place.ok().map(|at| records[at][1]);
+        let change = match (decide(before), place) {
+            (Decision::Keep, _) | (Decision::Remove, Err(_)) => return Ok(before),
+            (Decision::Put(value), Ok(at)) => {
                 // COMMIT table.update: the value. Before this store recovery sees the old one, after it the new one.
-                let cell = &self.block(block).slots[slot].value;
-                self.pm.commit(cell, value, "table.update");
+                let words = node.map_or(&[][..], |(_, node)| self.spaces[0].words(node));
+                self.pm
+                    .commit(&words[RECORDS + 2 * at + 1], value, "table.update");
+                return Ok(before);
             }
-            (Decision::Put(value), None) => {
-                let at = self.free_slot(&mut state)?;
-                let (block, slot) = (self.block(at.0), &self.block(at.0).slots[at.1]);
-                self.pm.store(&slot.key, key);
-                self.pm.store(&slot.value, value);
-                if !planted(Bug::WordBeforeSlot) {
-                    self.pm.persist(slot);
-                }
-                // COMMIT table.insert: the slot is in use. Before this store recovery sees a free slot, after it the record.
-                let word = block.word.load() | 1 << at.1;
-                self.pm.commit(&block.word, word, "table.insert");
-                state.index.insert(key, at);
-                self.count.change(self.locks.entry(0), key, 1);
+            (Decision::Put(value), Err(at)) => {
+                records.insert(at, [key, value]);
+                1
             }
-            (Decision::Remove, Some(at)) => {
-                let block = self.block(at.0);
-                // COMMIT table.remove: the slot is free. Before this store recovery sees the record, after it a free slot.
-                let word = block.word.load() & !(1 << at.1);
-                self.pm.commit(&block.word, word, "table.remove");
-                state.index.remove(&key);
-                state.free.push(at);
-                self.count.change(self.locks.entry(0), key, -1);
+            (Decision::Remove, Ok(at)) => {
+                records.remove(at);
+                -1
             }
-        }
+        };
+        let count = records.len().div_ceil(MOST_RECORDS);
+        let new = self.spaces[0].alloc_many(count)?;
+        let old: Vec<u64> = node.iter().map(|node| node.0).collect();
+        self.replace(
+            nodes,
+            &old,
+            &new,
+            &records,
+            records.len().div_ceil(count.max(1)).max(1),
+        );
+        self.count.change(self.locks.entry(0), key, change);
         Ok(before)
     }
 
     fn bulk_load(&self, records: &[(u64, u64)], fill: f64) -> Result<()> {
-        let mut state = lock(&self.state);
-        if !state.index.is_empty() {
+        let nodes = &mut *lock(&self.nodes);
+        if !nodes.is_empty() {
             return Err(Error::NotEmpty);
         }
-        let per_block = ((SLOTS as f64 * fill) as usize).max(1);
-        self.rebuild(&mut state, records, per_block)?;
-        let loaded = records.len() as i64;
-        self.count.change(self.locks.entry(0), 0, loaded);
+        let in_each = ((MOST_RECORDS as f64 * fill) as usize).max(1);
+        let new = self.spaces[0].alloc_many(records.len().div_ceil(in_each))?;
+        let loaded: Vec<KeyValue> = records.iter().map(|&(key, value)| [key, value]).collect();
+        self.replace(nodes, &[], &new, &loaded, in_each);
+        self.count
+            .change(self.locks.entry(0), 0, loaded.len() as i64);
         Ok(())
     }
 
@@ -461,29 +347,14 @@ impl Ordered for Index {
         buffer: &mut ReadBuffer<()>,
         wanted: Option<usize>,
     ) -> Result<()> {
-        let usual = buffer.restart();
-        let most = wanted.unwrap_or(usual).min(super::MOST_READ);
-        buffer.make_room(most);
-        let Some((first, last)) = *unread else {
-            return Ok(());
-        };
-        let state = lock(&self.state);
-        let mut range = state.index.range(first..=last);
-        while buffer.end < most {
-            let Some((&key, &(block, slot))) = (if UP { range.next() } else { range.next_back() })
-            else {
-                *unread = None;
-                return Ok(());
-            };
-            let value = self.block(block).slots[slot].value.load();
-            buffer.records[buffer.end] = [key, value];
-            buffer.end += 1;
-            *unread = if UP {
-                (key < last).then(|| (key + 1, last))
-            } else {
-                (key > first).then(|| (first, key - 1))
-            };
-        }
+        let nodes = lock(&self.nodes);
+        let (first, last) = unread.unwrap_or((1, 0));
+        let from = nodes
+            .range(..=first)
+            .next_back()
+            .map_or(first, |(&lowest, _)| lowest);
+        let read = (nodes.range(from..=last.max(from))).flat_map(|(_, &node)| self.records(node));
+        buffer.read_from::<UP>(read, unread, wanted);
         Ok(())
     }
 }

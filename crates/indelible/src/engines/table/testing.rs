@@ -1,11 +1,12 @@
 //! What the crash checker has to know of the table.
 
 use super::Bug;
-use crate::engines::testing::Mutant::{EarlyCommit, NoFence, Swapped};
+use crate::engines::testing::Mutant::{EarlyCommit, Swapped};
 use crate::engines::testing::{EquivalentMutant, StructureChange, Suite};
 
 pub(crate) struct Testing;
 
+const OWNED: &str = "an extent without a block in use is given back by the next open";
 const NO_TRANSACTION: &str = "a batch is not one transaction";
 
 impl Suite for Testing {
@@ -21,50 +22,32 @@ impl Suite for Testing {
         &[
             (
                 "pool.ReuseWithoutEpoch",
-                "a thread reads blocks only while it holds the mutex",
+                "a thread reads nodes only while it holds the mutex",
             ),
-            ("pool.CreateCommitsEarly", "a new table has no blocks"),
+            ("pool.CreateCommitsEarly", "a new table has no nodes"),
             (
                 "pool.DropFreesFirst",
-                "the other map of a history has no blocks",
+                "the other map of a history has no nodes",
             ),
             ("host.ForgetGeneration", "opening counts all records"),
         ]
     }
 
     fn commits(&self) -> &'static [&'static str] {
-        &[
-            "table.grow",
-            "table.insert",
-            "table.load",
-            "table.move",
-            "table.remove",
-            "table.update",
-        ]
+        &["table.replace", "table.update"]
     }
 
+    /// A node that is inserted into, a split, a new table, a table that becomes empty, a merge.
     fn changes(&self) -> &'static [StructureChange] {
-        const LIST: &[StructureChange] = &[
-            StructureChange::new("block added"),
-            StructureChange::new("table rebuilt"),
-            StructureChange::new("block moved"),
-        ];
+        const LIST: &[StructureChange] = &[StructureChange::with_variants("nodes replaced", 5)];
         LIST
     }
 
     fn equivalent_mutants(&self) -> &'static [EquivalentMutant] {
         const LIST: &[EquivalentMutant] = &[
             EquivalentMutant::new(EarlyCommit("table.update"), "a value depends on nothing"),
-            EquivalentMutant::new(EarlyCommit("table.remove"), "a removal depends on nothing"),
-            EquivalentMutant::new(
-                NoFence("table.grow"),
-                "the fences of the insert that needs the block do for both",
-            ),
-            EquivalentMutant::new(
-                Swapped("table.grow", "table.insert"),
-                "the insert that needs the block has not returned",
-            ),
-            EquivalentMutant::new(Swapped("table.insert", "table.*"), NO_TRANSACTION),
+            EquivalentMutant::new(Swapped("pool.free", "table.replace"), OWNED),
+            EquivalentMutant::new(Swapped("table.replace", "table.replace"), NO_TRANSACTION),
             EquivalentMutant::new(Swapped("table.update", "table.*"), NO_TRANSACTION),
         ];
         LIST
