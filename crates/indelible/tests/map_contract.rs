@@ -1,6 +1,8 @@
 //! The whole contract of a map against `BTreeMap`, with hostile keys, every kind of index, every leaf size, and crashes in
 //! between.
 
+#[path = "shared/cases.rs"]
+mod cases;
 #[path = "shared/image.rs"]
 mod image;
 #[path = "shared/kinds.rs"]
@@ -220,7 +222,7 @@ fn run(options: MapOptions, operations: Vec<Operation>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48 * KINDS.len() as u32, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases::cases(24) * KINDS.len() as u32, ..ProptestConfig::default() })]
 
     #[test]
     fn a_map_does_what_btreemap_does(

@@ -108,7 +108,7 @@ fn a_run_kills_reopens_prints_and_draws() {
 #[test]
 fn apex_is_measured_laid_out_otherwise_and_warming_up_with_several_threads() {
     let directory = tempfile::tempdir().unwrap();
-    let words = ["--preset", "paper-apex", "-t", "1,2", "--rounds", "1"];
+    let words = ["--preset", "paper-apex", "-t", "2", "--rounds", "1"];
     let (printed, run) = run(directory.path(), "a.json", &words);
     for outcome in &run.outcomes {
         let who = (&outcome.experiment, &outcome.contestant);
@@ -148,7 +148,7 @@ fn apex_is_measured_laid_out_otherwise_and_warming_up_with_several_threads() {
 #[test]
 fn adversaries_are_loaded_in_every_order_and_summed_up() {
     let directory = tempfile::tempdir().unwrap();
-    let words = ["--preset", "adversarial"];
+    let words = ["--preset", "adversarial", "--rounds", "1"];
     let (printed, run) = run(directory.path(), "a.json", &words);
     for outcome in &run.outcomes {
         let who = (&outcome.experiment, &outcome.contestant);

@@ -6,7 +6,7 @@ use std::process::Command;
 
 /// Kills per place and number of writers; `INDELIBLE_KILLS` makes it longer.
 fn kills() -> String {
-    std::env::var("INDELIBLE_KILLS").unwrap_or_else(|_| "50".into())
+    std::env::var("INDELIBLE_KILLS").unwrap_or_else(|_| "30".into())
 }
 
 /// Power cuts of each kind; `INDELIBLE_CUTS` makes it longer.

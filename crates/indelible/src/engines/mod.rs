@@ -308,6 +308,10 @@ fn boxed_array<T, const COUNT: usize>(one: impl Fn() -> T) -> Box<[T; COUNT]> {
 }
 
 #[cfg(all(test, not(loom)))]
+#[path = "../../tests/shared/cases.rs"]
+mod cases;
+
+#[cfg(all(test, not(loom)))]
 #[path = "../../tests/shared/image.rs"]
 mod image;
 

@@ -3,6 +3,7 @@
 //!
 //! The library's own tests run it a second time, with small nodes.
 
+use super::cases::cases;
 use super::image::crash;
 use super::spatial_model::{Model, compare, contains, corners, distance, intersects, sorted};
 use indelible::{
@@ -405,7 +406,7 @@ fn run<G: Geometry>(layout: usize, (field, operations): (Field, Vec<Operation>))
 macro_rules! contract {
     ($($name:ident, $durable:ident: $G:ty;)+) => {
         proptest! {
-            #![proptest_config(ProptestConfig { cases: 32 * SpatialKind::all().len() as u32, ..ProptestConfig::default() })]
+            #![proptest_config(ProptestConfig { cases: cases(16) * SpatialKind::all().len() as u32, ..ProptestConfig::default() })]
             $(
                 #[test]
                 fn $name(layout: usize, history in history(false)) {

@@ -2,6 +2,8 @@
 //!
 //! One program, since each program takes long to compile and to link.
 
+#[path = "../shared/cases.rs"]
+mod cases;
 mod contract;
 #[path = "../shared/costs.rs"]
 mod costs;
