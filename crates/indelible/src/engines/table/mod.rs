@@ -145,6 +145,15 @@ impl Index {
                 .zip(new.iter().copied()),
         );
     }
+
+    /// Replaces nodes that follow each other by one with all their records.
+    fn merge(&self, nodes: &mut Nodes, old: &[u64], records: &[KeyValue]) -> Result<()> {
+        if old.len() > 1 {
+            let new = self.spaces[0].alloc_many(1)?;
+            self.replace(nodes, old, &new, records, MOST_RECORDS);
+        }
+        Ok(())
+    }
 }
 
 impl Engine for Index {
@@ -252,16 +261,6 @@ impl Engine for Index {
             {
                 self.replace(nodes, &[key], &[new], &self.records(node), MOST_RECORDS);
             }
-        }
-        Ok(())
-    }
-}
-
-impl Index {
-    fn merge(&self, nodes: &mut Nodes, old: &[u64], records: &[KeyValue]) -> Result<()> {
-        if old.len() > 1 {
-            let new = self.spaces[0].alloc_many(1)?;
-            self.replace(nodes, old, &new, records, MOST_RECORDS);
         }
         Ok(())
     }
