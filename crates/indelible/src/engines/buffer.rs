@@ -9,6 +9,15 @@ pub(crate) type KeyValue = [u64; 2];
 /// The keys that a range has not read yet, both ends included.
 pub(crate) type Unread = Option<(u64, u64)>;
 
+/// What is left of a range of keys from which those up to `done`, or down to it, have been read.
+#[inline(always)]
+pub(crate) fn rest<const UP: bool>((first, last): (u64, u64), done: u64) -> Unread {
+    match UP {
+        true => (done < last).then(|| (done + 1, last)),
+        false => (done > first).then(|| (first, done - 1)),
+    }
+}
+
 /// Records that a range reads at once if nothing is known about how many the caller wants.
 const USUAL_READ: usize = 48;
 
@@ -110,7 +119,8 @@ impl<B> ReadBuffer<B> {
         }
     }
 
-    /// What [`Ordered::read_on`](super::Ordered::read_on) does, for an engine that can list its records: reads on from `records`, which ascend. Those before `unread` are passed over.
+    /// What [`Ordered::read_on`](super::Ordered::read_on) does, for an engine that can list its records: reads on from `records`, which
+    /// ascend. Those before `unread` are passed over.
     pub(crate) fn read_from<const UP: bool>(
         &mut self,
         mut records: impl DoubleEndedIterator<Item = KeyValue>,
@@ -128,16 +138,11 @@ impl<B> ReadBuffer<B> {
             } else {
                 records.next_back()
             };
-            // The keys that are unread afterwards: those before `key`, and those behind it.
-            let rest = |key: u64| match UP {
-                true => (key < last).then(|| (key + 1, last)),
-                false => (key > first).then(|| (first, key - 1)),
-            };
             match record {
                 Some([key, value]) if (first..=last).contains(&key) => {
                     self.records[self.end] = [key, value];
                     self.end += 1;
-                    *unread = rest(key);
+                    *unread = rest::<UP>((first, last), key);
                 }
                 Some([key, _]) if (key < first) == UP => {}
                 _ => *unread = None,

@@ -37,7 +37,7 @@ mod strings;
 pub mod testing;
 pub(crate) mod waiting;
 
-pub(crate) use buffer::{KeyValue, MOST_READ, ReadBuffer, Unread};
+pub(crate) use buffer::{KeyValue, MOST_READ, ReadBuffer, Unread, rest};
 pub use facts::{Fact, FactValue, Unit};
 pub(crate) use kind::{AnyOptions, AnySpatialOptions, AnyStringOptions, FamilyOptions};
 pub use kind::{IndexKind, Kind, SpatialKind, StringKind};

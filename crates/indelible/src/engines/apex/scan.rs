@@ -19,7 +19,7 @@ use super::layout::{
 };
 use crate::Result;
 use crate::concurrency::epochs;
-use crate::engines::{KeyValue, MOST_READ, ReadBuffer, Unread};
+use crate::engines::{KeyValue, MOST_READ, ReadBuffer, Unread, rest};
 use crate::kernels::{Kernel, KeyLine, Simd, dispatch, insert_in_order, prefetch};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -155,13 +155,8 @@ impl Tree {
             if !dispatch(self.simd, read) {
                 continue;
             }
-            *unread = if UP {
-                let next = chunk.keys.1.checked_add(1);
-                next.filter(|&next| next <= last).map(|next| (next, last))
-            } else {
-                let next = chunk.keys.0.checked_sub(1);
-                next.filter(|&next| next >= first).map(|next| (first, next))
-            };
+            let (low, high) = chunk.keys;
+            *unread = rest::<UP>((first, last), if UP { high } else { low });
         }
         Ok(())
     }

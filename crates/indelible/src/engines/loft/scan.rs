@@ -18,7 +18,7 @@ use super::search::{End, Spot, closed_for_nothing, never_written};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::sync::atomic::{AtomicU64, Ordering, fence};
-use crate::engines::{KeyValue, MOST_READ, ReadBuffer, Unread};
+use crate::engines::{KeyValue, MOST_READ, ReadBuffer, Unread, rest};
 use crate::kernels::{Kernel, KeyLine, PAIR_RECORDS, Simd, dispatch, insert_in_order, prefetch};
 use crate::pmem::schedule::point;
 
@@ -418,14 +418,6 @@ fn sort_and_deduplicate(records: &mut [KeyValue]) -> usize {
         }
     }
     count
-}
-
-/// What is left of a range of keys from which those up to `done`, or down to it, have been read.
-fn rest<const UP: bool>((first, last): (u64, u64), done: u64) -> Unread {
-    match UP {
-        true => (done < last).then(|| (done + 1, last)),
-        false => (done > first).then(|| (first, done - 1)),
-    }
 }
 
 #[cfg(all(test, not(loom)))]
