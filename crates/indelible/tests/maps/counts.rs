@@ -19,7 +19,6 @@ fn update_and_remove_cost_one_line_and_one_fence_and_get_costs_nothing() {
 
 fn assert_changes_cost_one(options: MapOptions) {
     let pool = Pool::in_memory().unwrap();
-    let is_example = options.kind().is_example();
     let map = pool.map_with::<u64, u64>("m", options).unwrap();
     (0..10_000).for_each(|i| assert_eq!(map.insert(mix(i), i).unwrap(), None));
     map.warm_up().unwrap();
@@ -38,10 +37,6 @@ fn assert_changes_cost_one(options: MapOptions) {
         );
     }
     assert_eq!(cost(|| map.iter().count()), Counts::default());
-    if is_example {
-        // Such an engine is there to be read: that of a sorted table writes the node anew for each removal.
-        return;
-    }
     // Fewer than a quarter of a leaf's records go, so no leaf gets small enough to merge.
     let removed = (0..10_000).step_by(10);
     for i in removed {

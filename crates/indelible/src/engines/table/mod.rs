@@ -5,16 +5,18 @@
 //!
 //! ```text
 //! node  +0      +8     +16
-//!      | count | next | up to 63 records of 16 bytes, ascending: key, value
+//!      | live  | next | up to 63 records of 16 bytes, ascending: key, value
 //!
-//! count  number of records, from 1 on · bit 63: one, which tells a node from a page that never reached the disk
+//! live   bit i: record i has not been removed; one record at least has not · bit 63: one, which tells a node from a page that never
+//!        reached the disk
 //! next   offset of the next node, 0 for none
 //! ```
 //!
 //! | change | lines flushed, fences | the store that commits it |
 //! |---|---|---|
 //! | update | 1, 1 | the value |
-//! | insert, remove, bulk load, compaction: some nodes are replaced by others | 16 streamed for each new node + 1, 2 | `next` of the node before them, or the catalog entry's root |
+//! | remove, unless it is the node's last record | 1, 1 | `live` |
+//! | any other change: some nodes are replaced by others | 16 streamed for each new node + 1, 2 | `next` of the node before them, or the catalog entry's root |
 //!
 //! One mutex protects everything, and it is held until a change is durable: so operations are linearizable, and no thread sees what
 //! may still be lost. Opening reads all nodes, O(records), unlike that of the other engines.
@@ -26,6 +28,7 @@ pub(crate) mod testing;
 
 use super::{
     Decision, Engine, EngineOptions, Fact, KeyValue, Ordered, Place, ReadBuffer, Report, Unread,
+    slots,
 };
 use crate::concurrency::records::{RecordCount, RecordLocks};
 use crate::concurrency::sync::lock;
@@ -40,11 +43,11 @@ use std::sync::{Arc, Mutex};
 const NODE_BYTES: u32 = 1024;
 /// Records of a node, at most: as many as there is room for.
 const MOST_RECORDS: usize = sized(63, 4);
-/// The bit of `count` that is always one.
+/// The bit of `live` that is always one.
 const WRITTEN: u64 = 1 << 63;
 
 /// The words of a node: their numbers.
-const COUNT: usize = 0;
+const LIVE: usize = 0;
 const NEXT: usize = 1;
 const RECORDS: usize = 2;
 
@@ -61,8 +64,14 @@ impl EngineOptions for TableOptions {
     const IS_EXAMPLE: bool = true;
 }
 
-/// Where the nodes are, by their lowest keys.
+/// Where the nodes are, by the lowest keys that they were written with.
 type Nodes = BTreeMap<u64, Offset>;
+
+/// The node that has `key` if any has, and the key by which it is found.
+fn node_of(nodes: &Nodes, key: u64) -> Option<(u64, Offset)> {
+    let (&lowest, &node) = nodes.range(..=key).next_back()?;
+    Some((lowest, node))
+}
 
 /// An open table.
 pub(crate) struct Index {
@@ -86,16 +95,15 @@ impl Index {
         })
     }
 
+    /// The records of a node that have not been removed.
     fn records(&self, node: Offset) -> Vec<KeyValue> {
         let words = self.spaces[0].words(node);
-        let count = (words[COUNT].load() & !WRITTEN) as usize;
-        let records = words[RECORDS..].chunks(2).take(count);
-        records
-            .map(|record| [record[0].load(), record[1].load()])
+        let live = slots(words[LIVE].load() & !WRITTEN);
+        live.map(|at| [RECORDS + 2 * at, RECORDS + 2 * at + 1].map(|word| words[word].load()))
             .collect()
     }
 
-    /// The word that links to the node whose lowest key is `key`.
+    /// The word that links to the node that is found by `key`.
     fn link_to(&self, nodes: &Nodes, key: u64) -> &Cell {
         match nodes.range(..key).next_back() {
             Some((_, &before)) => &self.spaces[0].words(before)[NEXT],
@@ -103,16 +111,10 @@ impl Index {
         }
     }
 
-    /// Replaces nodes that follow each other, of which `old` has the lowest keys, by nodes with `records`, so many in each. `new` are their
-    /// blocks. Where `old` is empty, the table is.
-    fn replace(
-        &self,
-        nodes: &mut Nodes,
-        old: &[u64],
-        new: &[Offset],
-        records: &[KeyValue],
-        in_each: usize,
-    ) {
+    /// Replaces nodes that follow each other, which are found by the keys `old`, by nodes with `records` in the blocks `new`, about as many in
+    /// each. Where `old` is empty, the table is.
+    fn replace(&self, nodes: &mut Nodes, old: &[u64], new: &[Offset], records: &[KeyValue]) {
+        let in_each = records.len().div_ceil(new.len().max(1)).max(1);
         let link = self.link_to(nodes, old.first().copied().unwrap_or(0));
         let mut next = match old.last() {
             Some(last) => self.spaces[0].words(nodes[last])[NEXT].load(),
@@ -120,7 +122,7 @@ impl Index {
         };
         for (records, &node) in records.chunks(in_each).zip(new).rev() {
             let mut image = [0; NODE_BYTES as usize / 8];
-            image[COUNT] = WRITTEN | records.len() as u64;
+            image[LIVE] = WRITTEN | ((1 << records.len()) - 1);
             image[NEXT] = next;
             image[RECORDS..][..2 * records.len()].copy_from_slice(records.as_flattened());
             self.pm.stream(self.spaces[0].words(node), &image);
@@ -146,12 +148,16 @@ impl Index {
         );
     }
 
-    /// Replaces nodes that follow each other by one with all their records.
-    fn merge(&self, nodes: &mut Nodes, old: &[u64], records: &[KeyValue]) -> Result<()> {
-        if old.len() > 1 {
-            let new = self.spaces[0].alloc_many(1)?;
-            self.replace(nodes, old, &new, records, MOST_RECORDS);
-        }
+    /// [`replace`](Self::replace) by new nodes of at most `most` records.
+    fn rewrite(
+        &self,
+        nodes: &mut Nodes,
+        old: &[u64],
+        records: &[KeyValue],
+        most: usize,
+    ) -> Result<()> {
+        let new = self.spaces[0].alloc_many(records.len().div_ceil(most))?;
+        self.replace(nodes, old, &new, records);
         Ok(())
     }
 }
@@ -176,17 +182,18 @@ impl Engine for Index {
                 return damaged("is not a block of this map, or is reached twice");
             }
             let words = index.spaces[0].words(node);
-            if !(1..=MOST_RECORDS as u64).contains(&(words[COUNT].load() ^ WRITTEN)) {
-                return damaged("has no number of records, or was never written");
+            if !(1..1 << MOST_RECORDS).contains(&(words[LIVE].load() ^ WRITTEN)) {
+                return damaged("has no records, or was never written");
             }
-            for [key, _] in index.records(node) {
+            let records = index.records(node);
+            nodes.insert(records[0][0], node);
+            for [key, _] in records {
                 if above.is_some_and(|above| key <= above) {
                     return damaged("has a key that does not ascend");
                 }
                 above = Some(key);
                 count += 1;
             }
-            nodes.insert(index.records(node)[0][0], node);
             link = words[NEXT].load();
         }
         index.count.begin_with(&index.locks, count);
@@ -211,9 +218,10 @@ impl Engine for Index {
             let records = self.records(node);
             report.reach(node, NODE_BYTES.into());
             report.add_records(records.len() as u64);
-            let is_sound = records.is_sorted() && records.first().is_some_and(|r| r[0] == key);
+            let ascend = records.is_sorted_by(|a, b| a[0] < b[0]);
+            let is_sound = ascend && records.first().is_some_and(|record| record[0] >= key);
             report.expect(is_sound, || {
-                format!("node {node:#x} has other keys than before")
+                format!("node {node:#x} has no records, or has them out of order")
             });
         }
         Ok(())
@@ -241,17 +249,19 @@ impl Engine for Index {
     /// Makes one node of those that follow each other and whose records fit into one, and moves nodes to the front of the pool.
     fn compact(&self) -> Result<()> {
         let nodes = &mut *lock(&self.nodes);
-        let (mut old, mut together) = (Vec::new(), Vec::new());
-        for (key, node) in nodes.clone() {
+        let (mut groups, mut old, mut together) = (Vec::new(), Vec::new(), Vec::new());
+        for (&key, &node) in &*nodes {
             let records = self.records(node);
             if together.len() + records.len() > MOST_RECORDS {
-                self.merge(nodes, &old, &together)?;
-                (old, together) = Default::default();
+                groups.push((std::mem::take(&mut old), std::mem::take(&mut together)));
             }
             old.push(key);
             together.extend(records);
         }
-        self.merge(nodes, &old, &together)?;
+        groups.push((old, together));
+        for (old, together) in groups.iter().filter(|(old, _)| old.len() > 1) {
+            self.rewrite(nodes, old, together, MOST_RECORDS)?;
+        }
         let Some(end) = self.spaces[0].packed_end(0) else {
             return Ok(());
         };
@@ -259,7 +269,7 @@ impl Engine for Index {
             if node >= end
                 && let Some(new) = self.spaces[0].alloc_below(end)
             {
-                self.replace(nodes, &[key], &[new], &self.records(node), MOST_RECORDS);
+                self.replace(nodes, &[key], &[new], &self.records(node));
             }
         }
         Ok(())
@@ -273,11 +283,8 @@ impl Ordered for Index {
     #[inline(never)]
     fn get(&self, key: u64) -> Result<Option<u64>> {
         let nodes = lock(&self.nodes);
-        let records = nodes
-            .range(..=key)
-            .next_back()
-            .map(|(_, &node)| self.records(node));
-        let found = records.and_then(|records| records.into_iter().find(|record| record[0] == key));
+        let records = node_of(&nodes, key).map_or(Vec::new(), |(_, node)| self.records(node));
+        let found = records.into_iter().find(|record| record[0] == key);
         Ok(found.map(|[_, value]| value))
     }
 
@@ -289,39 +296,47 @@ impl Ordered for Index {
     ) -> Result<Option<u64>, Box<Error>> {
         let nodes = &mut *lock(&self.nodes);
         // A key below all others belongs to the first node.
-        let node = nodes.range(..=key).next_back().or(nodes.first_key_value());
-        let node = node.map(|(&lowest, &node)| (lowest, node));
+        let first = || {
+            nodes
+                .first_key_value()
+                .map(|(&lowest, &node)| (lowest, node))
+        };
+        let node = node_of(nodes, key).or_else(first);
+        let words = node.map_or(&[][..], |(_, node)| self.spaces[0].words(node));
         let mut records = node.map_or(Vec::new(), |(_, node)| self.records(node));
         let place = records.binary_search_by_key(&key, |record| record[0]);
         let before = place.ok().map(|at| records[at][1]);
+        // Which slot of the node the record `at` of `records` lies in.
+        let slot_of = |at| {
+            let mut live = slots(words[LIVE].load());
+            live.nth(at).expect("a record that was read has a bit")
+        };
         let change = match (decide(before), place) {
             (Decision::Keep, _) | (Decision::Remove, Err(_)) => return Ok(before),
             (Decision::Put(value), Ok(at)) => {
                 // COMMIT table.update: the value. Before this store recovery sees the old one, after it the new one.
-                let words = node.map_or(&[][..], |(_, node)| self.spaces[0].words(node));
-                self.pm
-                    .commit(&words[RECORDS + 2 * at + 1], value, "table.update");
+                let cell = &words[RECORDS + 2 * slot_of(at) + 1];
+                self.pm.commit(cell, value, "table.update");
                 return Ok(before);
             }
             (Decision::Put(value), Err(at)) => {
                 records.insert(at, [key, value]);
                 1
             }
-            (Decision::Remove, Ok(at)) => {
-                records.remove(at);
+            (Decision::Remove, Ok(_)) if records.len() == 1 => {
+                records.clear();
                 -1
             }
+            (Decision::Remove, Ok(at)) => {
+                // COMMIT table.remove: the record's bit. Before this store recovery sees the record, after it a removed one.
+                let live = words[LIVE].load() & !(1 << slot_of(at));
+                self.pm.commit(&words[LIVE], live, "table.remove");
+                self.count.change(self.locks.entry(0), key, -1);
+                return Ok(before);
+            }
         };
-        let count = records.len().div_ceil(MOST_RECORDS);
-        let new = self.spaces[0].alloc_many(count)?;
         let old: Vec<u64> = node.iter().map(|node| node.0).collect();
-        self.replace(
-            nodes,
-            &old,
-            &new,
-            &records,
-            records.len().div_ceil(count.max(1)).max(1),
-        );
+        self.rewrite(nodes, &old, &records, MOST_RECORDS)?;
         self.count.change(self.locks.entry(0), key, change);
         Ok(before)
     }
@@ -332,9 +347,8 @@ impl Ordered for Index {
             return Err(Error::NotEmpty);
         }
         let in_each = ((MOST_RECORDS as f64 * fill) as usize).max(1);
-        let new = self.spaces[0].alloc_many(records.len().div_ceil(in_each))?;
         let loaded: Vec<KeyValue> = records.iter().map(|&(key, value)| [key, value]).collect();
-        self.replace(nodes, &[], &new, &loaded, in_each);
+        self.rewrite(nodes, &[], &loaded, in_each)?;
         self.count
             .change(self.locks.entry(0), 0, loaded.len() as i64);
         Ok(())
@@ -348,10 +362,7 @@ impl Ordered for Index {
     ) -> Result<()> {
         let nodes = lock(&self.nodes);
         let (first, last) = unread.unwrap_or((1, 0));
-        let from = nodes
-            .range(..=first)
-            .next_back()
-            .map_or(first, |(&lowest, _)| lowest);
+        let from = node_of(&nodes, first).map_or(first, |(lowest, _)| lowest);
         let read = (nodes.range(from..=last.max(from))).flat_map(|(_, &node)| self.records(node));
         buffer.read_from::<UP>(read, unread, wanted);
         Ok(())
