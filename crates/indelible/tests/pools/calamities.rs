@@ -258,10 +258,13 @@ fn damage_and_salvage(kind: Kind) {
             .unwrap();
     }
     let before = std::fs::read(&image).unwrap();
-    assert!(matches!(
-        PoolOptions::new().salvage(true).open(&image),
-        Err(Error::Damaged(_))
-    ));
+    assert!(
+        matches!(
+            PoolOptions::new().salvage(true).open(&image),
+            Err(Error::Damaged(_))
+        ),
+        "{kind}"
+    );
     assert!(
         std::fs::read(&image).unwrap() == before,
         "a refused pool is not touched"

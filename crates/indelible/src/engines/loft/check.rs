@@ -121,9 +121,12 @@ impl Index {
         report.expect(state_of(word) != state::NEVER_WRITTEN, || {
             format!("the data node at {offset:#x} has a slot that was never written")
         });
-        let is_bare = state_of(word) != state::EMPTY || word == bare(state::EMPTY);
+        let is_bare = match state_of(word) {
+            state @ (state::EMPTY | state::CLOSED) => word == bare(state),
+            _ => true,
+        };
         report.expect(is_bare, || {
-            format!("the data node at {offset:#x} has an empty slot with a key")
+            format!("the data node at {offset:#x} has a slot without a record that has a key")
         });
         // A whole move that has no target yet leaves the records where they are.
         let counts_frozen =

@@ -344,9 +344,9 @@ impl Index {
     }
 
     /// Makes slots that were pending when the process died dead, and undoes a move that had no target: frozen slots become live, and closed ones
-    /// empty.
+    /// empty. In a pool that may not be written it only looks for damage.
     fn open_slots(&self, node: &Node, slots: &[Slot]) -> Result<()> {
-        if !self.looks_at_slots(node) || self.is_read_only() {
+        if !self.looks_at_slots(node) {
             return Ok(());
         }
         let thaws = self.moves_whole && !planted(Bug::FrozenStay);
@@ -354,6 +354,11 @@ impl Index {
             let word = slot.first.load_acquire();
             let new = match state_of(word) {
                 state::NEVER_WRITTEN => return Err(super::search::never_written(node)),
+                state @ (state::EMPTY | state::CLOSED) if word != bare(state) => {
+                    let what = "has a slot without a record that has a key";
+                    return damaged(node.block.offset, what);
+                }
+                _ if self.is_read_only() => continue,
                 state::PENDING if planted(Bug::PendingIsLive) => {
                     word ^ bare(state::PENDING ^ state::LIVE)
                 }

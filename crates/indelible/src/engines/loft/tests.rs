@@ -220,7 +220,7 @@ fn a_node_whose_move_has_failed_is_as_before_after_an_open() {
     pool.close().unwrap();
     let mut bytes = std::fs::read(&path).unwrap();
     let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
-    let mut frozen = 0;
+    let (mut frozen, mut closed) = (0, 0);
     for at in (0..bytes.len()).step_by(LINE as usize) {
         let mark = word(&bytes, at);
         let block = mark & 0xffff_ffff;
@@ -239,10 +239,25 @@ fn a_node_whose_move_has_failed_is_as_before_after_an_open() {
             };
             bytes[slot..slot + 8].copy_from_slice(&new.to_le_bytes());
             frozen += 1;
+            if new == bare(state::CLOSED) {
+                closed = slot;
+            }
         }
     }
     assert!(frozen > 1_000, "{frozen}");
     std::fs::write(&path, &bytes).unwrap();
+    // A closed slot has no key: one that has was not written by a move.
+    let damaged = directory.path().join("b.pool");
+    bytes[closed] ^= 1;
+    std::fs::write(&damaged, &bytes).unwrap();
+    for is_read_only in [true, false] {
+        let pool = match is_read_only {
+            true => Pool::options().open_read_only(&damaged).unwrap(),
+            false => Pool::open(&damaged).unwrap(),
+        };
+        let map = pool.open_map::<u64, u64>("m").unwrap();
+        assert!(map.iter().any(|it| matches!(it, Err(Error::Damaged(_)))));
+    }
     let pool = Pool::options().open_read_only(&path).unwrap();
     assert_holds(&pool.open_map("m").unwrap(), &model);
     drop(pool);
