@@ -256,6 +256,11 @@ pub(super) fn place_of(first: u64) -> (u64, u64) {
     (first & ((1 << PLACE_BITS) - 1), first >> PLACE_BITS)
 }
 
+/// The first word of a run of this many words.
+pub(super) fn first_of_run(place: u64, length: u64) -> u64 {
+    place | length << PLACE_BITS
+}
+
 /// The runs of a batch: where each belongs, and its words.
 pub(super) fn runs(payload: &[u64]) -> impl Iterator<Item = (u64, &[u64])> {
     let mut rest = payload;
