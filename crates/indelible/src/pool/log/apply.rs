@@ -15,9 +15,10 @@ use super::backlog::Backlog;
 use super::device::DataFile;
 use super::footer::words_of_superblocks;
 use super::record::{
-    self, HEADER_WORDS, Identity, Record, SEGMENT_BYTES, SEGMENT_WORDS, first_of_run, place_of,
+    self, HEADER_WORDS, Identity, PLACE_BITS, Record, SEGMENT_BYTES, SEGMENT_WORDS, first_of_run,
+    place_of,
 };
-use super::{Bug, Log};
+use super::{Bug, Log, MOST_SEGMENTS};
 use crate::concurrency::sync::lock;
 use crate::kernels::prefetch;
 use crate::pmem::planted::planted;
@@ -38,8 +39,12 @@ pub(super) const PAGE_BYTES: u64 = 4096;
 const PAGE_WORDS: u64 = PAGE_BYTES / 8;
 /// Runs that touch a page, up to which each is written by a call of its own. A page with more is read, patched and written: two calls.
 const MOST_CALLS_PER_PAGE: usize = 2;
-/// Bits of a piece that say where its run is. The others say which page of the pool it has words of: 9 less than a place has.
+/// Bits of a piece that say where its run is, enough for the words of the longest log. The others say which page of the pool it has words of.
 const RUN_BITS: u32 = 33;
+const _: () = assert!(
+    MOST_SEGMENTS as u64 * SEGMENT_WORDS as u64 <= 1 << RUN_BITS
+        && (1 << PLACE_BITS) / PAGE_WORDS <= 1 << (u64::BITS - RUN_BITS)
+);
 /// How many pieces ahead the words of a run are fetched from memory: enough for the time of one miss.
 const FETCHED_AHEAD: usize = 8;
 
@@ -224,6 +229,9 @@ impl Applier {
         for &piece in pieces {
             let (at, words) = noted.words(piece);
             let words = &words[..words.len().min((length / 8).saturating_sub(at) as usize)];
+            if words.is_empty() {
+                continue;
+            }
             self.bytes.clear();
             self.bytes.resize(words.len() * 8, 0);
             patch(&mut self.bytes, at * 8, at, words);

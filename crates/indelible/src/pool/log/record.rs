@@ -61,7 +61,7 @@ const PADDING: u64 = 2;
 /// What the kind of a record is in a footer.
 pub(super) const FOOTER: u64 = 3;
 /// Bits of a run's first word that say where the run belongs.
-const PLACE_BITS: u32 = 40;
+pub(super) const PLACE_BITS: u32 = 40;
 
 // The longest batch, every word a run of its own, fits into a segment.
 const _: () = assert!(
