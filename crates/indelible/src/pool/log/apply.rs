@@ -256,7 +256,7 @@ impl Log {
     pub(super) fn apply_until(&self, applier: &mut Applier, to: u64) -> Result<()> {
         self.apply_backlog(applier)?;
         loop {
-            self.expect_sound()?;
+            self.expect_still_sound()?;
             let from = self.applied.load(Ordering::Acquire);
             if from >= to {
                 return Ok(());
@@ -286,8 +286,7 @@ impl Log {
 
     /// Applies what earlier sessions have left, and gives their segments to this one. (Steps 4 to 6 in `backlog`.)
     pub(super) fn apply_backlog(&self, applier: &mut Applier) -> Result<()> {
-        // A thread that had the applier before may have left something undone, such as a superblock (I6).
-        self.expect_sound()?;
+        self.expect_still_sound()?;
         let Some(backlog) = applier.backlog.take() else {
             return Ok(());
         };

@@ -254,6 +254,17 @@ impl Disk {
         });
     }
 
+    fn sync_log(&self, fails: impl FnOnce(&mut Sim) -> bool) -> Result<()> {
+        self.failing(|sim| {
+            if fails(sim) {
+                sim.log.fail_to_sync(&mut sim.random);
+                return Err(failed());
+            }
+            sim.log.sync();
+            Ok(())
+        })
+    }
+
     fn failing<T>(&self, work: impl FnOnce(&mut Sim) -> Result<T>) -> Result<T> {
         self.with(|sim| {
             sim.call()?;
@@ -315,14 +326,12 @@ impl LogDevice for Disk {
     }
 
     fn sync(&self) -> Result<()> {
-        self.failing(|sim| {
-            if sim.fails() {
-                sim.log.fail_to_sync(&mut sim.random);
-                return Err(failed());
-            }
-            sim.log.sync();
-            Ok(())
-        })
+        self.sync_log(Sim::fails)
+    }
+
+    /// Fails more often: it is called seldom, and then other threads wait to prepare the next segment.
+    fn sync_beside(&self) -> Result<()> {
+        self.sync_log(|sim| sim.fails > 0 && sim.random.one_in(4))
     }
 }
 

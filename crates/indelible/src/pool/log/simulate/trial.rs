@@ -315,7 +315,7 @@ impl Trial {
 
     /// The log has failed. Threads that had found it sound before, and waited for a lock since, go on where they were.
     fn go_on(&mut self, log: &Log) {
-        for _ in 0..self.random.below(4) {
+        for _ in 0..self.random.below(8) {
             // What they return says that it has failed, or that what they had to do was done before.
             match self.random.below(4) {
                 0 => _ = log.apply_all(&mut lock(&log.applier)),
@@ -371,18 +371,11 @@ impl Trial {
     /// Changes a word of a segment that has a footer, as a disk does that does not keep what it was given. (What lies behind the place up to which the log
     /// was on the disk for certain could not be told from what a power cut leaves.)
     fn damage(&mut self) {
-        let slot = self.random.below(SEGMENTS as u64) as usize;
-        // A footer that is in the page cache only may be lost, when power fails in the recovery.
-        let words = slot * SEGMENT_WORDS..(slot + 1) * SEGMENT_WORDS;
-        let on_disk: Vec<AtomicU64> = self.disk.with(|sim| {
-            let words = sim.log.durable[words].iter().copied();
-            words.map(AtomicU64::new).collect()
-        });
-        let footer = Header::read(&on_disk)
-            .and_then(|it| Footer::read(&it.session.identity, &on_disk, it.ordinal));
-        if footer.is_none() {
+        let with_footers: Vec<usize> = (0..SEGMENTS).filter(|&it| self.has_footer(it)).collect();
+        if with_footers.is_empty() {
             return;
         }
+        let slot = with_footers[self.random.below(with_footers.len() as u64) as usize];
         self.is_damaged = true;
         self.met.damaged += 1;
         if self.goes_on && self.random.one_in(2) {
@@ -398,6 +391,18 @@ impl Trial {
         if !self.disk.is_shared {
             self.disk.log[at].fetch_xor(flipped, Ordering::Relaxed);
         }
+    }
+
+    /// Whether a segment has a footer on the disk: one that is in the page cache only may be lost, when power fails in the recovery.
+    fn has_footer(&self, slot: usize) -> bool {
+        let words = slot * SEGMENT_WORDS..(slot + 1) * SEGMENT_WORDS;
+        let on_disk: Vec<AtomicU64> = self.disk.with(|sim| {
+            let words = sim.log.durable[words].iter().copied();
+            words.map(AtomicU64::new).collect()
+        });
+        Header::read(&on_disk)
+            .and_then(|it| Footer::read(&it.session.identity, &on_disk, it.ordinal))
+            .is_some()
     }
 
     /// Loses a segment: all of it, or only its header.
