@@ -84,7 +84,7 @@ fn threads_see_their_own_writes_and_leave_a_sound_index_also_beside_the_warm_up_
     let rounds = std::env::var("INDELIBLE_ROUNDS")
         .ok()
         .and_then(|n| n.parse().ok())
-        .unwrap_or(12);
+        .unwrap_or(6);
     for (&kind, seed) in KINDS
         .iter()
         .flat_map(|kind| (0..rounds).map(move |seed| (kind, seed)))

@@ -32,11 +32,24 @@ fn clustered(number: u64) -> u64 {
     mix(number / 2_000) & !0xf_ffff | (number % 2_000 * 37)
 }
 
-/// All combinations of layouts and keys.
-fn layouts_and_keys() -> Vec<(MapOptions, Keys)> {
-    let with_keys =
-        |options: MapOptions| [mix as Keys, clustered].map(|keys| (options.clone(), keys));
-    layouts().into_iter().flat_map(with_keys).collect()
+fn is_deep() -> bool {
+    std::env::var_os("INDELIBLE_DEEP").is_some()
+}
+
+/// Layouts and keys: all combinations, or in the short form the two sorts of keys in turn, beginning with that of this number.
+fn layouts_and_keys(first: usize) -> Vec<(MapOptions, Keys)> {
+    let all_keys = [mix as Keys, clustered];
+    let with_keys = |(number, options): (usize, MapOptions)| {
+        let in_turn = (first + number) % all_keys.len();
+        let keys = match is_deep() {
+            true => &all_keys[..],
+            false => &all_keys[in_turn..=in_turn],
+        };
+        let combinations = keys.iter().map(move |&keys| (options.clone(), keys));
+        combinations.collect::<Vec<_>>()
+    };
+    let layouts = layouts().into_iter().enumerate();
+    layouts.flat_map(with_keys).collect()
 }
 
 /// Whether the record with this number stays: 5 in 100, at random.
@@ -130,7 +143,7 @@ fn assert_is_small(
 
 #[test]
 fn a_thinned_map_shrinks_to_about_what_is_left() {
-    for (options, key) in &layouts_and_keys() {
+    for (options, key) in &layouts_and_keys(0) {
         let key = *key;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("test.pool");
@@ -160,7 +173,7 @@ fn a_thinned_map_shrinks_to_about_what_is_left() {
 
 #[test]
 fn a_map_is_written_while_it_shrinks() {
-    for (options, key) in &layouts_and_keys() {
+    for (options, key) in &layouts_and_keys(1) {
         let key = *key;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("test.pool");
@@ -206,8 +219,7 @@ fn a_map_is_written_while_it_shrinks() {
             let stopping = StopAtEnd(&stop);
             let writers = [0, 1].map(|thread| scope.spawn(move || writer(thread)));
             scope.spawn(reader);
-            let is_deep = std::env::var_os("INDELIBLE_DEEP").is_some();
-            for round in 1..=if is_deep { 8 } else { 3 } {
+            for round in 1..=if is_deep() { 8 } else { 3 } {
                 // More than one extent of leaves, so that there is something to move every time.
                 let more = round * RECORDS..round * RECORDS + RECORDS / 3;
                 for number in more.clone().skip(4_000) {
@@ -233,7 +245,7 @@ fn a_map_is_written_while_it_shrinks() {
 #[test]
 fn blocks_move_to_the_holes_that_dropped_maps_leave() {
     const RECORDS: u64 = 100_000;
-    for (options, key) in &layouts_and_keys() {
+    for (options, key) in &layouts_and_keys(0) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("test.pool");
         // The maps grow together, so each has blocks all over the file. The last one stays.
