@@ -116,7 +116,7 @@ fn every_bug_planted_in_the_log_is_found_on_a_simulated_disk() {
     let [_, bugs] = disk_bugs();
     for bug in bugs {
         plant(Some(bug));
-        let found = (0..4_000).find_map(|seed| Some((seed, trial(seed).err()?)));
+        let found = (0..20_000).find_map(|seed| Some((seed, trial(seed).err()?)));
         plant(None);
         let (seed, problem) = found.unwrap_or_else(|| panic!("{} was not found", bug.name));
         println!("{}: seed {seed}: {problem}", bug.name);

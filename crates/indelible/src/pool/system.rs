@@ -118,6 +118,13 @@ pub(super) fn read_ahead(file: &File, at: u64, length: u64) {
     let _ = rustix::fs::fadvise(file, at, length, rustix::fs::Advice::WillNeed);
 }
 
+/// Has what is read by way of this opening of a file brought into the page cache page by page. A hint.
+///
+/// Read ahead, many pages get one folio. ext4 goes through all blocks of a folio (up to 512) at each write to one of them.
+pub(super) fn read_no_more_than_asked(file: &File) {
+    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Random);
+}
+
 /// Copies a part of a file to the same place in another one; returns how much.
 pub(super) fn copy_range(from: &File, to: &File, at: u64, length: u64) -> Result<u64> {
     fault()?;

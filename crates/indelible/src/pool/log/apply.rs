@@ -13,10 +13,14 @@
 
 use super::backlog::Backlog;
 use super::device::DataFile;
-use super::record::{self, HEADER_WORDS, Identity, Record, SEGMENT_BYTES, SEGMENT_WORDS, runs};
-use super::{Bug, Log};
+use super::footer::words_of_superblocks;
+use super::record::{
+    self, HEADER_WORDS, Identity, PLACE_BITS, Record, SEGMENT_BYTES, SEGMENT_WORDS, first_of_run,
+    place_of,
+};
+use super::{Bug, Log, MOST_SEGMENTS};
 use crate::concurrency::sync::lock;
-use crate::pmem::journal::Word;
+use crate::kernels::prefetch;
 use crate::pmem::planted::planted;
 use crate::pool::layout::COPY_BYTES;
 use crate::pool::superblock::order_in;
@@ -33,14 +37,22 @@ pub(super) const SUPERBLOCK_WORDS: u64 = 2 * COPY_BYTES as u64 / 8;
 /// Bytes of a page, the unit of the page cache.
 pub(super) const PAGE_BYTES: u64 = 4096;
 const PAGE_WORDS: u64 = PAGE_BYTES / 8;
-/// So many words of a page, and fewer than it has, are taken for words in many places of it, without looking.
-const WORDS_OF_MANY_RUNS: usize = 16;
+/// Runs that touch a page, up to which each is written by a call of its own. A page with more is read, patched and written: two calls.
+const MOST_CALLS_PER_PAGE: usize = 2;
+/// Bits of a piece that say where its run is, enough for the words of the longest log. The others say which page of the pool it has words of.
+const RUN_BITS: u32 = 33;
+const _: () = assert!(
+    MOST_SEGMENTS as u64 * SEGMENT_WORDS as u64 <= 1 << RUN_BITS
+        && (1 << PLACE_BITS) / PAGE_WORDS <= 1 << (u64::BITS - RUN_BITS)
+);
+/// How many pieces ahead the words of a run are fetched from memory: enough for the time of one miss.
+const FETCHED_AHEAD: usize = 8;
 
-/// Puts words into the bytes that begin at `begin` of the file.
-pub(super) fn patch(bytes: &mut [u8], begin: u64, words: &[Word]) {
-    for &(at, value) in words {
-        let at = (at * 8 - begin) as usize;
-        bytes[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+/// Puts words into the bytes that begin at `begin` of the file, the first of them at word `at` of it.
+pub(super) fn patch(bytes: &mut [u8], begin: u64, at: u64, words: &[u64]) {
+    let bytes = &mut bytes[(at * 8 - begin) as usize..][..words.len() * 8];
+    for (bytes, word) in bytes.chunks_exact_mut(8).zip(words) {
+        bytes.copy_from_slice(&word.to_ne_bytes());
     }
 }
 
@@ -56,13 +68,76 @@ pub(super) struct Applier {
     /// The bytes of both superblocks, as the applied records make them.
     superblocks: Vec<u8>,
     superblocks_changed: bool,
-    /// Kept for their memory.
-    words: Vec<Word>,
+    noted: Noted,
+    /// Kept for its memory.
     bytes: Vec<u8>,
     /// Whether places are announced before they are written.
     reads_ahead: bool,
     /// What earlier sessions have left, until it is applied.
     pub(super) backlog: Option<Arc<Backlog>>,
+}
+
+/// What is to be written. A record of an insert has a few words, and one of a structure change hundreds that follow one another: so runs are put in
+/// order, and not words.
+#[derive(Default)]
+struct Noted {
+    /// Payloads of records, see [`record`](super::record).
+    payloads: Vec<u64>,
+    /// For each page that a run has words of, a *piece*: the number of the page, and in the low [`RUN_BITS`] bits where in `payloads` the run begins.
+    pieces: Vec<u64>,
+}
+
+impl Noted {
+    /// Notes a payload, but for the words of superblocks.
+    fn add(&mut self, payload: &[u64]) {
+        let mut run = self.payloads.len();
+        self.payloads.extend_from_slice(payload);
+        while run < self.payloads.len() {
+            run = self.note_run(run);
+        }
+    }
+
+    /// Notes a run that is in `payloads`; returns where the next one begins.
+    fn note_run(&mut self, run: usize) -> usize {
+        let (at, length) = place_of(self.payloads[run]);
+        if at + length > SUPERBLOCK_WORDS {
+            let first = at.max(SUPERBLOCK_WORDS) / PAGE_WORDS;
+            for page in first..=(at + length - 1) / PAGE_WORDS {
+                self.pieces.push(page << RUN_BITS | run as u64);
+            }
+        }
+        run + 1 + length as usize
+    }
+
+    /// The words of a piece before word `limit` of the file, and where the first of them belongs.
+    fn words(&self, piece: u64, limit: u64) -> (u64, &[u64]) {
+        let (page, run) = (page_of(piece), run_of(piece));
+        let (at, length) = place_of(self.payloads[run]);
+        let first = at.max(page * PAGE_WORDS).max(SUPERBLOCK_WORDS);
+        let end = (at + length).min((page + 1) * PAGE_WORDS).min(limit);
+        let words = &self.payloads[run + 1..];
+        let places = (first - at) as usize..(end.max(first) - at) as usize;
+        (first, &words[places])
+    }
+
+    /// Puts the pieces in order: by page, and of one page in the order of the log.
+    fn sort(&mut self) {
+        // Stable, so that the last value of a word stays behind the others.
+        radsort::sort_by_key(&mut self.pieces, |&piece| page_of(piece) as u32);
+    }
+
+    fn clear(&mut self) {
+        self.payloads.clear();
+        self.pieces.clear();
+    }
+}
+
+fn page_of(piece: u64) -> u64 {
+    piece >> RUN_BITS
+}
+
+fn run_of(piece: u64) -> usize {
+    (piece & ((1 << RUN_BITS) - 1)) as usize
 }
 
 impl Applier {
@@ -72,7 +147,7 @@ impl Applier {
         Ok(Self {
             superblocks,
             superblocks_changed: false,
-            words: Vec::new(),
+            noted: Noted::default(),
             bytes: Vec::new(),
             reads_ahead: false,
             backlog: None,
@@ -88,23 +163,20 @@ impl Applier {
 
     /// Notes the words of a batch.
     pub(super) fn add(&mut self, payload: &[u64]) {
-        for (at, words) in runs(payload) {
-            let words = (at..).zip(words.iter().copied());
-            if at < SUPERBLOCK_WORDS {
-                words.for_each(|word| self.add_word(word));
-            } else {
-                self.words.extend(words);
-            }
+        for (at, word) in words_of_superblocks(payload) {
+            patch(&mut self.superblocks, 0, at, &[word]);
+            self.superblocks_changed = true;
         }
+        self.noted.add(payload);
     }
 
-    /// Notes a word.
-    pub(super) fn add_word(&mut self, word: Word) {
-        if word.0 < SUPERBLOCK_WORDS {
-            self.note_superblocks(&[word]);
-        } else {
-            self.words.push(word);
-        }
+    /// Notes words that follow one another, the first of them at word `at`, which is behind the superblocks.
+    pub(super) fn add_run(&mut self, at: u64, words: &[u64]) {
+        let payloads = &mut self.noted.payloads;
+        let run = payloads.len();
+        payloads.push(first_of_run(at, words.len() as u64));
+        payloads.extend_from_slice(words);
+        self.noted.note_run(run);
     }
 
     /// Notes bytes of a superblock that the file has got since.
@@ -114,67 +186,64 @@ impl Applier {
 
     /// Writes what was noted into the file, of which `length` bytes exist. What lies beyond them was cut off after the words were logged.
     pub(super) fn write(&mut self, data: &dyn DataFile, length: u64) -> Result<()> {
-        let mut words = std::mem::take(&mut self.words);
-        // By page, and within a page in the order of the log: of the values of one word, the last one stays behind the others.
-        radsort::sort_by_key(&mut words, |&(at, _)| at / PAGE_WORDS);
+        let mut noted = std::mem::take(&mut self.noted);
+        noted.sort();
+        let beyond = length.div_ceil(PAGE_BYTES) << RUN_BITS;
+        let count = noted.pieces.partition_point(|&piece| piece < beyond);
+        let pages = noted.pieces[..count].chunk_by(|&a, &b| page_of(a) == page_of(b));
         if self.reads_ahead {
-            let mut page = u64::MAX;
-            for &(at, _) in &words {
-                if at / PAGE_WORDS != page && at * 8 < length {
-                    page = at / PAGE_WORDS;
-                    data.expect_write(at * 8);
-                }
+            for page in pages.clone() {
+                data.expect_write(page_of(page[0]) * PAGE_BYTES);
             }
         }
-        for page in words.chunk_by_mut(|a, b| a.0 / PAGE_WORDS == b.0 / PAGE_WORDS) {
-            if page[0].0 / PAGE_WORDS * PAGE_BYTES < length {
-                self.write_page(data, length, page)?;
-            }
+        for pieces in pages {
+            self.write_page(data, length, &noted, pieces)?;
         }
-        self.words = words;
-        self.words.clear();
+        noted.clear();
+        self.noted = noted;
         Ok(())
     }
 
-    pub(super) fn note_superblocks(&mut self, words: &[Word]) {
-        patch(&mut self.superblocks, 0, words);
-        self.superblocks_changed |= !words.is_empty();
-    }
-
-    /// Writes words of one page; of those with one place the last one counts.
-    fn write_page(&mut self, data: &dyn DataFile, length: u64, words: &mut [Word]) -> Result<()> {
-        let page = words[0].0 / PAGE_WORDS * PAGE_BYTES;
-        let is_whole = page >= SUPERBLOCK_WORDS * 8 && page + PAGE_BYTES <= length;
-        if is_whole && (WORDS_OF_MANY_RUNS..PAGE_WORDS as usize).contains(&words.len()) {
-            return self.patch_page(data, page, words);
-        }
-        // Stable, as above.
-        words.sort_by_key(|&(at, _)| at);
-        let runs = words.chunk_by(|a, b| b.0 - a.0 <= 1);
-        // Two calls for the page, or one for each run.
-        if is_whole && runs.clone().count() > 2 {
-            return self.patch_page(data, page, words);
-        }
-        for run in runs {
-            let (begin, end) = (run[0].0 * 8, (run[run.len() - 1].0 + 1) * 8);
-            if end > length {
-                break;
-            }
+    /// Writes the pieces of one page.
+    fn write_page(
+        &mut self,
+        data: &dyn DataFile,
+        length: u64,
+        noted: &Noted,
+        pieces: &[u64],
+    ) -> Result<()> {
+        let page = page_of(pieces[0]) * PAGE_BYTES;
+        // Of the first page, a part may be a superblock, and of the last one a part may lie behind the end.
+        let (begin, end) = (
+            page.max(SUPERBLOCK_WORDS * 8),
+            (page + PAGE_BYTES).min(length),
+        );
+        if pieces.len() > MOST_CALLS_PER_PAGE {
             self.bytes.clear();
             self.bytes.resize((end - begin) as usize, 0);
-            patch(&mut self.bytes, begin, run);
-            data.write(&self.bytes, begin)?;
+            data.read(&mut self.bytes, begin)?;
+            for (i, &piece) in pieces.iter().enumerate() {
+                if let Some(&later) = pieces.get(i + FETCHED_AHEAD) {
+                    prefetch(&raw const noted.payloads[run_of(later)]);
+                }
+                let (at, words) = noted.words(piece, end / 8);
+                if !words.is_empty() {
+                    patch(&mut self.bytes, begin, at, words);
+                }
+            }
+            return data.write(&self.bytes, begin);
+        }
+        for &piece in pieces {
+            let (at, words) = noted.words(piece, end / 8);
+            if words.is_empty() {
+                continue;
+            }
+            self.bytes.clear();
+            self.bytes.resize(words.len() * 8, 0);
+            patch(&mut self.bytes, at * 8, at, words);
+            data.write(&self.bytes, at * 8)?;
         }
         Ok(())
-    }
-
-    /// Reads a page, and writes it with these words.
-    fn patch_page(&mut self, data: &dyn DataFile, page: u64, words: &[Word]) -> Result<()> {
-        self.bytes.clear();
-        self.bytes.resize(PAGE_BYTES as usize, 0);
-        data.read(&mut self.bytes, page)?;
-        patch(&mut self.bytes, page, words);
-        data.write(&self.bytes, page)
     }
 
     /// Waits until what was written is on the disk, and then writes the superblocks, one after the other: the newer one last, as

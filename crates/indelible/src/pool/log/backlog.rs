@@ -27,7 +27,6 @@ use crate::concurrency::parallel::in_parallel;
 use crate::concurrency::sync::lock;
 use crate::pmem::journal::Word;
 use crate::pmem::planted::planted;
-use crate::pool::layout::EXTENT_BYTES;
 use crate::{Error, Result};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -259,7 +258,9 @@ impl Backlog {
 
     /// Changes the bytes of both superblocks from the file into those that count.
     pub(crate) fn complete_superblocks(&self, bytes: &mut [u8]) {
-        patch(bytes, 0, &self.superblocks);
+        for &(at, word) in &self.superblocks {
+            patch(bytes, 0, at, &[word]);
+        }
     }
 
     /// The pool has this many bytes: words behind them do not count. To be called before the words are.
@@ -286,19 +287,23 @@ impl Backlog {
         self.payload
     }
 
-    /// Calls `put` with each word of an extent, and where it belongs in the pool, in the order of the log. Returns an error where a record that is
-    /// known from a footer is not whole.
-    pub(crate) fn words_of(&self, extent: u64, mut put: impl FnMut(u64, u64)) -> Result<()> {
-        let first = (extent * EXTENT_WORDS).max(SUPERBLOCK_WORDS);
+    /// Calls `put` with all words of an extent, as [`runs_in`](Self::runs_in) does.
+    pub(crate) fn runs_of(&self, extent: u64, put: impl FnMut(u64, &[u64])) -> Result<()> {
+        self.runs_in(extent * EXTENT_WORDS..(extent + 1) * EXTENT_WORDS, put)
+    }
+
+    /// Calls `put` with all words of these places, which are in one extent, in the order of the log: with words that follow one another, and where the
+    /// first of them belongs in the pool. Returns an error where a record that is known from a footer is not whole.
+    fn runs_in(&self, places: Range<u64>, mut put: impl FnMut(u64, &[u64])) -> Result<()> {
+        let first = places.start.max(SUPERBLOCK_WORDS);
         for segment in &self.segments {
-            let end = ((extent + 1) * EXTENT_WORDS)
-                .min(self.words)
-                .min(segment.words);
+            let end = places.end.min(self.words).min(segment.words);
+            let extent = places.start / EXTENT_WORDS;
             segment.batches_of(&*self.device, extent, |payload| {
                 for (place, words) in record::runs(payload) {
-                    let length = words.len() as u64;
-                    for word in first.max(place)..end.min(place + length) {
-                        put(word, words[(word - place) as usize]);
+                    let (from, to) = (first.max(place), end.min(place + words.len() as u64));
+                    if from < to {
+                        put(from, &words[(from - place) as usize..(to - place) as usize]);
                     }
                 }
             })?;
@@ -318,13 +323,9 @@ impl Backlog {
         let is_in_file = lock(&self.is_in_file);
         read(contents)?;
         if !*is_in_file {
-            let words = begin / 8..begin / 8 + contents.len() as u64 / 8;
-            let put = |at, value| {
-                if words.contains(&at) {
-                    patch(contents, begin, &[(at, value)]);
-                }
-            };
-            if let Err(error) = self.words_of(begin / EXTENT_BYTES, put) {
+            let places = begin / 8..(begin + contents.len() as u64) / 8;
+            let put = |at, words: &[u64]| patch(contents, begin, at, words);
+            if let Err(error) = self.runs_in(places, put) {
                 tracing::error!(%error, "the log is damaged");
                 let what = match error {
                     Error::Damaged(what) => what,
@@ -359,7 +360,7 @@ impl Backlog {
     pub(super) fn apply(&self, applier: &mut Applier, data: &dyn DataFile) -> Result<()> {
         let length = data.length()?;
         for extent in self.extents() {
-            self.words_of(extent, |at, value| applier.add_word((at, value)))?;
+            self.runs_of(extent, |at, words| applier.add_run(at, words))?;
             applier.write(data, length)?;
         }
         Ok(())

@@ -85,6 +85,7 @@ impl PlainFile<File> {
         let opened = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let again = system::open(&opened, OFlags::RDWR, 0)
             .map_err(|errno| io_error("open", path, errno))?;
+        system::read_no_more_than_asked(&again);
         Ok(Self {
             file: again,
             path: path.to_owned(),

@@ -263,9 +263,7 @@ fn checksum(identity: &Identity, ordinal: u64, words: &[u64]) -> u64 {
 
 /// The words of superblocks in a batch, in order.
 pub(super) fn words_of_superblocks(payload: &[u64]) -> impl Iterator<Item = (u64, u64)> + '_ {
-    runs(payload)
-        .flat_map(|(at, words)| (at..).zip(words.iter().copied()))
-        .filter(|word| word.0 < SUPERBLOCK_WORDS)
+    runs(payload).flat_map(|(at, words)| (at..SUPERBLOCK_WORDS).zip(words.iter().copied()))
 }
 
 impl Appender {

@@ -61,7 +61,7 @@ const PADDING: u64 = 2;
 /// What the kind of a record is in a footer.
 pub(super) const FOOTER: u64 = 3;
 /// Bits of a run's first word that say where the run belongs.
-const PLACE_BITS: u32 = 40;
+pub(super) const PLACE_BITS: u32 = 40;
 
 // The longest batch, every word a run of its own, fits into a segment.
 const _: () = assert!(
@@ -254,6 +254,11 @@ pub(super) fn padding(identity: &Identity, words: usize, position: u64) -> [u64;
 /// Where a run belongs, and how many words it has, from its first word.
 pub(super) fn place_of(first: u64) -> (u64, u64) {
     (first & ((1 << PLACE_BITS) - 1), first >> PLACE_BITS)
+}
+
+/// The first word of a run of this many words.
+pub(super) fn first_of_run(place: u64, length: u64) -> u64 {
+    place | length << PLACE_BITS
 }
 
 /// The runs of a batch: where each belongs, and its words.

@@ -210,11 +210,11 @@ fn of_each_word_the_last_value_gets_into_the_file_however_many_there_are() {
                 let mut applier = Applier::new(&data).unwrap();
                 for value in 0..count {
                     let at = first + random(places) * stride % (page_words + 100);
-                    applier.add_word((at, value));
+                    applier.add_run(at, &[value]);
                     expected[at as usize * 8..][..8].copy_from_slice(&value.to_ne_bytes());
                 }
                 // What was cut off: whole pages.
-                applier.add_word((words.next_multiple_of(page_words), 1));
+                applier.add_run(words.next_multiple_of(page_words), &[1]);
                 applier.write(&data, words * 8).unwrap();
                 assert_eq!(*lock(&data.0), expected, "{count} {places} {stride}");
             }

@@ -110,10 +110,12 @@ impl Mapping {
     fn complete_now(&self, backlog: &Backlog, extent: u64) -> Result<()> {
         // The words are in the log already.
         let pm = Pm::new(Medium::Process);
-        backlog.words_of(extent, |at, value| {
-            // SAFETY: the backlog has words of the pool only, whose bytes are mapped, and which consist of atomics.
-            let cell: &Cell = unsafe { &*self.base.add(at as usize * 8).cast_const().cast() };
-            pm.store(cell, value);
+        backlog.runs_of(extent, |at, words| {
+            for (at, &value) in (at as usize..).zip(words) {
+                // SAFETY: the backlog has words of the pool only, whose bytes are mapped, and which consist of atomics.
+                let cell: &Cell = unsafe { &*self.base.add(at * 8).cast_const().cast() };
+                pm.store(cell, value);
+            }
         })
     }
 

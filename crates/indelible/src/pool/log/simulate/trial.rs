@@ -480,7 +480,9 @@ impl Trial {
         let mut words = self.disk.with(|sim| sim.data.read(0..DATA_WORDS));
         if let Some(backlog) = &self.backlog {
             for extent in backlog.extents() {
-                backlog.words_of(extent, |at, value| words[at as usize] = value)?;
+                backlog.runs_of(extent, |at, run| {
+                    words[at as usize..][..run.len()].copy_from_slice(run);
+                })?;
             }
         }
         Ok(words)
