@@ -188,8 +188,8 @@ impl Applier {
     pub(super) fn write(&mut self, data: &dyn DataFile, length: u64) -> Result<()> {
         let mut noted = std::mem::take(&mut self.noted);
         noted.sort();
-        let beyond = length.div_ceil(PAGE_BYTES) << RUN_BITS;
-        let count = noted.pieces.partition_point(|&piece| piece < beyond);
+        let end = length.div_ceil(PAGE_BYTES);
+        let count = noted.pieces.partition_point(|&piece| page_of(piece) < end);
         let pages = noted.pieces[..count].chunk_by(|&a, &b| page_of(a) == page_of(b));
         if self.reads_ahead {
             for page in pages.clone() {
