@@ -97,7 +97,7 @@ const ROUNDS: u64 = 24;
 const MOST_ROUNDS: u64 = 8;
 
 /// Distinct images of one kind that the short form looks at, at least: more than a million of all kinds together.
-const LEAST_OF_A_KIND: u64 = 80_000;
+const LEAST_OF_A_KIND: u64 = 105_000;
 
 /// Everything that the engine lists has been met, but for what its histories are known not to provoke.
 fn meets_all(coverage: &Coverage, kind: AnyKind) -> bool {
@@ -174,7 +174,7 @@ fn whatever_a_crash_leaves_of_a_spatial_index_nothing_acknowledged_is_missing() 
             unlisted.is_empty(),
             "{kind}: in no list of commit points: {unlisted:#?}"
         );
-        let least = if is_deep() { 500_000 } else { 80_000 };
+        let least = if is_deep() { 500_000 } else { 100_000 };
         assert!(
             tally.distinct() > least,
             "{kind}: {} images",

@@ -38,18 +38,16 @@ fn is_deep() -> bool {
 
 /// Layouts and keys: all combinations, or in the short form the two sorts of keys in turn, beginning with that of this number.
 fn layouts_and_keys(first: usize) -> Vec<(MapOptions, Keys)> {
-    let all_keys = [mix as Keys, clustered];
-    let with_keys = |(number, options): (usize, MapOptions)| {
-        let in_turn = (first + number) % all_keys.len();
-        let keys = match is_deep() {
-            true => &all_keys[..],
-            false => &all_keys[in_turn..=in_turn],
-        };
-        let combinations = keys.iter().map(move |&keys| (options.clone(), keys));
-        combinations.collect::<Vec<_>>()
-    };
-    let layouts = layouts().into_iter().enumerate();
-    layouts.flat_map(with_keys).collect()
+    let sorts = [mix as Keys, clustered];
+    let mut all = Vec::new();
+    for (number, options) in (first..).zip(layouts()) {
+        for (sort, keys) in sorts.into_iter().enumerate() {
+            if is_deep() || number % sorts.len() == sort {
+                all.push((options.clone(), keys));
+            }
+        }
+    }
+    all
 }
 
 /// Whether the record with this number stays: 5 in 100, at random.

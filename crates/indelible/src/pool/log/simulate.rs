@@ -99,19 +99,16 @@ impl SimFile {
         }
     }
 
-    fn sync(&mut self) {
-        (0..self.sectors()).for_each(|sector| self.write_back(sector));
-    }
-
-    /// A sync that fails: some sectors are written, and the others count as clean.
-    fn fail_to_sync(&mut self, random: &mut Random) {
+    /// Writes all sectors. A sync that fails writes some of them, and the others count as clean.
+    fn sync(&mut self, fails: bool, random: &mut Random) -> Result<()> {
         for sector in 0..self.sectors() {
-            if self.is_dirty(sector) && random.one_in(2) {
+            if fails && self.is_dirty(sector) && random.one_in(2) {
                 self.lost[sector] = Some(self.read(self.words_of(sector)));
             } else {
                 self.write_back(sector);
             }
         }
+        if fails { Err(failed()) } else { Ok(()) }
     }
 
     /// Makes the next sync write these words.
@@ -254,17 +251,6 @@ impl Disk {
         });
     }
 
-    fn sync_log(&self, fails: impl FnOnce(&mut Sim) -> bool) -> Result<()> {
-        self.failing(|sim| {
-            if fails(sim) {
-                sim.log.fail_to_sync(&mut sim.random);
-                return Err(failed());
-            }
-            sim.log.sync();
-            Ok(())
-        })
-    }
-
     fn failing<T>(&self, work: impl FnOnce(&mut Sim) -> Result<T>) -> Result<T> {
         self.with(|sim| {
             sim.call()?;
@@ -326,12 +312,18 @@ impl LogDevice for Disk {
     }
 
     fn sync(&self) -> Result<()> {
-        self.sync_log(Sim::fails)
+        self.failing(|sim| {
+            let fails = sim.fails();
+            sim.log.sync(fails, &mut sim.random)
+        })
     }
 
     /// Fails more often: it is called seldom, and then other threads wait to prepare the next segment.
     fn sync_beside(&self) -> Result<()> {
-        self.sync_log(|sim| sim.fails > 0 && sim.random.one_in(4))
+        self.failing(|sim| {
+            let fails = sim.fails > 0 && sim.random.one_in(4);
+            sim.log.sync(fails, &mut sim.random)
+        })
     }
 }
 
@@ -367,12 +359,8 @@ impl DataFile for Data {
 
     fn sync(&self) -> Result<()> {
         self.0.failing(|sim| {
-            if sim.fails() {
-                sim.data.fail_to_sync(&mut sim.random);
-                return Err(failed());
-            }
-            sim.data.sync();
-            Ok(())
+            let fails = sim.fails();
+            sim.data.sync(fails, &mut sim.random)
         })
     }
 
