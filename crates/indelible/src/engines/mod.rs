@@ -32,6 +32,7 @@ pub(crate) mod rect;
 mod report;
 mod spatial;
 mod string_buffer;
+mod string_record;
 mod strings;
 #[cfg(feature = "trace")]
 pub mod testing;
@@ -45,7 +46,11 @@ pub use option::OptionInfo;
 pub(crate) use option::{EngineOptions, OptionBytes, bytes_text, parse_bytes, parse_number};
 pub(crate) use report::Report;
 pub(crate) use spatial::{Nearest, Neighbour, Spatial, SpatialEngineOptions};
-pub(crate) use string_buffer::{Buffered, BufferedPart, LINE_BYTES, Line, StringBuffer};
+pub(crate) use string_buffer::{
+    LINE_BYTES, Line, LongBuffered, MOST_BUFFERED, NODE_LINES, NodeCopy, StringBuffer, misplaced,
+    short_parts,
+};
+pub(crate) use string_record::{Part, Parts};
 pub(crate) use strings::{
     Current, LastPart, LongValue, MOST_READ_AHEAD, ReadValue, ReadableValue, STRING_OPTION_BYTES,
     StringBookmark, StringDecision, StringRange, StringRecord, Strings,

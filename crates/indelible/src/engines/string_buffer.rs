@@ -1,6 +1,10 @@
 //! Records of a map of byte strings that were read ahead.
 
 use super::ReadValue;
+use super::string_record::{Lengths, Part, Parts};
+use crate::pool::Offset;
+use crate::{Error, Result};
+use std::collections::VecDeque;
 
 /// Bytes of a line of a buffer.
 pub(crate) const LINE_BYTES: usize = crate::pmem::LINE;
@@ -8,15 +12,47 @@ pub(crate) const LINE_BYTES: usize = crate::pmem::LINE;
 /// A line of a buffer.
 pub(crate) type Line = [u8; LINE_BYTES];
 
+/// Lines of one node, at most.
+pub(crate) const NODE_LINES: usize = 2048 / LINE_BYTES;
+
+/// Records of one node, at most.
+pub(crate) const MOST_BUFFERED: usize = 32;
+
+/// A copy of a node, which begins at a line of memory: copies by whole lines are twice as fast then. Behind the node follows a line more, which is there to be
+/// copied from: no record has bytes in it.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct NodeCopy(pub(crate) [Line; NODE_LINES + 1]);
+
+const _: () = assert!(align_of::<NodeCopy>() == LINE_BYTES);
+
+impl NodeCopy {
+    pub(crate) fn new() -> Box<Self> {
+        Box::new(Self([[0; LINE_BYTES]; NODE_LINES + 1]))
+    }
+
+    #[inline(always)]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.0.as_flattened()
+    }
+}
+
 /// Records read and not returned yet, in the order of reading, with one buffer for the bytes of all of them: no record has memory of its own. All of their
 /// keys begin with the same prefix, which lies in the buffer once.
 #[derive(Debug, Default)]
 pub(crate) struct StringBuffer {
-    /// The bytes of records. The last line is there to be copied from: no record has bytes in it.
-    pub(crate) lines: Vec<Line>,
-    pub(crate) records: Vec<Buffered>,
-    /// How many of the records have been taken from the front.
-    taken: usize,
+    /// There is one from the first reading on.
+    pub(crate) node: Option<Box<NodeCopy>>,
+    /// Where the node lies in the pool, and how many bytes it has.
+    pub(crate) offset: Offset,
+    pub(crate) node_bytes: usize,
+    /// Where the records of the node begin, in words, of which those from `taken` to `end` are left.
+    pub(crate) places: [u8; MOST_BUFFERED],
+    pub(crate) taken: usize,
+    pub(crate) end: usize,
+    /// The records of a node of which some have bytes outside of it, and the bytes of all of them, with a line behind.
+    pub(crate) long: VecDeque<LongBuffered>,
+    pub(crate) long_bytes: Vec<u8>,
     pub(crate) key: WholeKey,
 }
 
@@ -44,19 +80,16 @@ impl WholeKey {
         self.bytes.resize(bytes + 2 * LINE_BYTES, 0);
     }
 
-    /// The key with this rest, which lies in the bytes of `lines`.
+    /// The key with this rest, which lies in `bytes`, with a line behind it.
     #[inline(always)]
-    fn with<'a>(&'a mut self, rest: BufferedPart, lines: &'a [u8]) -> &'a [u8] {
-        if self.prefix == 0 {
-            return rest.of(lines);
+    fn with<'a>(&'a mut self, rest: Part, bytes: &'a [u8]) -> &'a [u8] {
+        if rest.bytes > LINE_BYTES {
+            return self.with_long(rest, bytes);
         }
-        if rest.bytes as usize > LINE_BYTES {
-            return self.with_long(rest, lines);
-        }
-        let end = self.prefix + rest.bytes as usize;
+        let end = self.prefix + rest.bytes;
         // It is faster to copy what lies behind the key too than to ask how many bytes there are.
-        let to = self.bytes.get_mut(self.prefix..);
-        let from = lines.get(rest.from as usize..);
+        let to = self.bytes.get_mut(self.prefix..self.prefix + LINE_BYTES);
+        let from = bytes.get(rest.from..rest.from + LINE_BYTES);
         let (to, from): (Option<&mut Line>, _) = (
             to.and_then(|to| to.first_chunk_mut()),
             from.and_then(|from| from.first_chunk()),
@@ -68,16 +101,15 @@ impl WholeKey {
 
     /// [`with`](Self::with) for a rest of more than a line.
     #[inline(never)]
-    fn with_long<'a>(&'a mut self, rest: BufferedPart, lines: &'a [u8]) -> &'a [u8] {
-        let (mut lines, bytes) = (&lines[rest.from as usize..], rest.bytes as usize);
-        let end = self.prefix + bytes;
+    fn with_long<'a>(&'a mut self, rest: Part, bytes: &'a [u8]) -> &'a [u8] {
+        let (mut bytes, mut left) = (&bytes[rest.from..], rest.bytes);
+        let end = self.prefix + left;
         if self.bytes.len() < end + LINE_BYTES {
             self.make_room(end + LINE_BYTES);
         }
         let mut key = &mut self.bytes[self.prefix..];
-        let mut left = bytes;
         loop {
-            let (copied, behind) = lines
+            let (copied, behind) = bytes
                 .split_first_chunk::<LINE_BYTES>()
                 .expect("invariant: a line follows the last record");
             let (to, rest) = key
@@ -87,88 +119,101 @@ impl WholeKey {
             if left <= LINE_BYTES {
                 break;
             }
-            (lines, key, left) = (behind, rest, left - LINE_BYTES);
+            (bytes, key, left) = (behind, rest, left - LINE_BYTES);
         }
         &self.bytes[..end]
     }
 }
 
-/// Bytes of a buffer: where they begin, and how many there are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct BufferedPart {
-    pub(crate) from: u32,
-    pub(crate) bytes: u32,
-}
-
-impl BufferedPart {
-    /// A value that is looked up later.
-    pub(crate) const LATER: Self = Self {
-        from: u32::MAX,
-        bytes: 0,
-    };
-
-    /// The bytes, in those of the buffer.
-    #[inline(always)]
-    pub(crate) fn of(self, bytes: &[u8]) -> &[u8] {
-        let from = self.from as usize;
-        &bytes[from..from + self.bytes as usize]
-    }
-}
-
-/// Where a record lies in the bytes of a buffer.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Buffered {
+/// Where a record lies among the bytes of long records.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LongBuffered {
     /// The key behind the prefix.
-    pub(crate) rest: BufferedPart,
-    pub(crate) value: BufferedPart,
+    pub(crate) rest: Part,
+    /// None if the value is looked up when it is needed.
+    pub(crate) value: Option<Part>,
 }
 
 impl StringBuffer {
     /// Drops all records, and keeps the memory.
     pub(crate) fn clear(&mut self) {
-        self.records.clear();
-        self.taken = 0;
+        (self.taken, self.end) = (0, 0);
+        self.long.clear();
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.taken == self.records.len()
-    }
-
-    fn record(&mut self, record: Buffered) -> (&[u8], ReadValue<'_>) {
-        let lines = self.lines.as_flattened();
-        let value = if record.value == BufferedPart::LATER {
-            ReadValue::Later
-        } else {
-            ReadValue::Here(record.value.of(lines))
-        };
-        (self.key.with(record.rest, lines), value)
-    }
-
-    /// Takes the record that was read first, if its value is here.
     #[inline(always)]
-    pub(crate) fn pop_whole(&mut self) -> Option<(&[u8], &[u8])> {
-        let record = *self.records.get(self.taken)?;
-        if record.value == BufferedPart::LATER {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.taken == self.end && self.long.is_empty()
+    }
+
+    /// A record of the node, if it is one without long parts.
+    #[inline(always)]
+    fn short(&mut self, place: u8) -> Option<(&[u8], &[u8])> {
+        let bytes = self.node.as_deref()?.bytes();
+        let parts = short_parts(bytes, self.node_bytes, place)?;
+        Some((self.key.with(parts.key, bytes), parts.value.of(bytes)))
+    }
+
+    fn long(&mut self, record: LongBuffered) -> (&[u8], ReadValue<'_>) {
+        let value = match record.value {
+            None => ReadValue::Later,
+            Some(value) => ReadValue::Here(value.of(&self.long_bytes)),
+        };
+        (self.key.with(record.rest, &self.long_bytes), value)
+    }
+
+    /// Takes the record that was read first, if all of it lies in its node.
+    #[inline(always)]
+    pub(crate) fn pop_short(&mut self) -> Option<(&[u8], &[u8])> {
+        if self.taken == self.end {
             return None;
         }
+        let place = self.places[self.taken % MOST_BUFFERED];
         self.taken += 1;
-        let lines = self.lines.as_flattened();
-        Some((self.key.with(record.rest, lines), record.value.of(lines)))
+        self.short(place)
     }
 
     /// Takes the record that was read first.
-    pub(crate) fn pop_front(&mut self) -> Option<(&[u8], ReadValue<'_>)> {
-        let record = *self.records.get(self.taken)?;
-        self.taken += 1;
-        Some(self.record(record))
+    pub(crate) fn pop_front(&mut self) -> Result<Option<(&[u8], ReadValue<'_>)>> {
+        if let Some(record) = self.long.pop_front() {
+            return Ok(Some(self.long(record)));
+        }
+        if self.taken == self.end {
+            return Ok(None);
+        }
+        let offset = self.offset;
+        let record = self.pop_short().ok_or_else(|| misplaced(offset))?;
+        Ok(Some((record.0, ReadValue::Here(record.1))))
     }
 
     /// Takes the record that was read last.
-    pub(crate) fn pop_back(&mut self) -> Option<(&[u8], ReadValue<'_>)> {
-        if self.is_empty() {
-            return None;
+    pub(crate) fn pop_back(&mut self) -> Result<Option<(&[u8], ReadValue<'_>)>> {
+        if let Some(record) = self.long.pop_back() {
+            return Ok(Some(self.long(record)));
         }
-        let record = self.records.pop()?;
-        Some(self.record(record))
+        if self.taken == self.end {
+            return Ok(None);
+        }
+        self.end -= 1;
+        let (offset, place) = (self.offset, self.places[self.end]);
+        let record = self.short(place).ok_or_else(|| misplaced(offset))?;
+        Ok(Some((record.0, ReadValue::Here(record.1))))
     }
+}
+
+/// The parts of the record at a place of a node, of which there is a copy; none if the record does not lie in the node, or has a long part.
+#[inline(always)]
+pub(crate) fn short_parts(copy: &[u8], node_bytes: usize, place: u8) -> Option<Parts> {
+    let at = 8 * usize::from(place);
+    let lengths = Lengths::of_bytes(*copy.get(at..)?.first_chunk()?);
+    let (parts, end) = Parts::at(at, lengths);
+    (lengths.is_short() && end <= node_bytes).then_some(parts)
+}
+
+/// The error of a node with a record that cannot be one.
+#[cold]
+pub(crate) fn misplaced(node: Offset) -> Error {
+    Error::Damaged(format!(
+        "leaf {node:#x} has a record that does not lie in it"
+    ))
 }

@@ -30,6 +30,7 @@ pub(crate) struct KeyLine(pub(crate) [AtomicU64; 8]);
 impl KeyLine {
     /// The words of the line, each as it was at some moment.
     #[inline(always)]
+    #[cfg(test)]
     pub(crate) fn words(&self) -> [u64; 8] {
         self.0.each_ref().map(|word| word.load(Ordering::Relaxed))
     }

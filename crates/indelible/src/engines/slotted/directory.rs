@@ -145,7 +145,7 @@ impl Directory {
         };
         let mut buffer = StringBuffer::default();
         tree.read_on(up, &mut range, &mut buffer, true)?;
-        buffer.pop_front().map(signpost).transpose()
+        buffer.pop_front()?.map(signpost).transpose()
     }
 
     /// All signposts, in the order of keys.
@@ -161,7 +161,7 @@ impl Directory {
             if buffer.is_empty() {
                 return Ok(all);
             }
-            while let Some(record) = buffer.pop_front() {
+            while let Some(record) = buffer.pop_front()? {
                 all.push(signpost(record)?);
             }
         }

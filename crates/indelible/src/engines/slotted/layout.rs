@@ -12,11 +12,8 @@
 //! fingerprints  one byte of the hash of the whole key, for each of 24 slots
 //! places        where the record of a slot begins, in units of 8 bytes from the begin of the leaf
 //!
-//! record   +0  lengths: bits 0..11 bytes of the key part, bits 12..23 bytes of the value part, bit 24 the key is a blob, bit 25 the value is
-//!              a blob, bit 31 one
-//!          +4  key part: the key without the prefix of the leaf. Of a blob: up to 32 bytes of the key without the prefix, then the hash of the key
-//!              and a reference
-//!              value part, which ends where the record ends, at a multiple of 8 bytes. Of a blob: a reference
+//! record   see `string_record`. The key part is the key without the prefix of the leaf. Of a blob: up to 32 bytes of the key without the prefix, then the hash
+//!          of the key and a reference. The value part of a blob is a reference
 //!
 //! reference   offset of the block (8 bytes) · length in bytes (8 bytes). The length says how large the block is: see `blobs`
 //! ```
@@ -29,6 +26,7 @@
 //!
 //! Nothing in a leaf is volatile. Which parts of the heap are free follows from the slots in use.
 
+pub(super) use crate::engines::string_record::{LENGTHS_BYTES, Lengths, record_words};
 use crate::pmem::Cell;
 use crate::pmem::geometry::sized;
 use crate::pool::Offset;
@@ -45,8 +43,6 @@ pub(super) const HEAD_BYTES: usize = 32;
 pub(super) const REFERENCE_BYTES: usize = 16;
 /// Bytes of a long key's part behind its first bytes: hash and reference.
 pub(super) const LONG_KEY_BYTES: usize = 8 + REFERENCE_BYTES;
-/// Bytes in front of the key part of a record.
-pub(super) const LENGTHS_BYTES: usize = 4;
 /// Chains of leaves: the records, and directories of signposts above them. Each has its head in a root word of the catalog entry.
 pub(super) const LEVELS: usize = 4;
 
@@ -119,97 +115,6 @@ impl CommitWord {
     pub(super) fn heap_begin(self) -> usize {
         HEADER_WORDS + self.low_bytes().div_ceil(8)
     }
-}
-
-/// The lengths of a record, in its first four bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lengths(u32);
-
-impl Lengths {
-    const MARK: u32 = 1 << 31;
-    const KEY_IS_BLOB: u32 = 1 << 24;
-    const VALUE_IS_BLOB: u32 = 1 << 25;
-
-    pub(super) fn new(key: usize, key_is_blob: bool, value: usize, value_is_blob: bool) -> Self {
-        debug_assert!(key < 1 << 12 && value < 1 << 12);
-        let key_flag = if key_is_blob { Self::KEY_IS_BLOB } else { 0 };
-        let value_flag = if value_is_blob {
-            Self::VALUE_IS_BLOB
-        } else {
-            0
-        };
-        Self(Self::MARK | key_flag | value_flag | key as u32 | (value as u32) << 12)
-    }
-
-    /// What others are united with, and what others are intersected with.
-    pub(super) const NONE: Self = Self(0);
-    pub(super) const ALL: Self = Self(u32::MAX);
-
-    /// The lengths at the begin of a record's first word.
-    #[inline(always)]
-    pub(super) fn of_word(word: u64) -> Self {
-        let [a, b, c, d, ..] = word.to_ne_bytes();
-        Self::of_bytes([a, b, c, d])
-    }
-
-    #[inline(always)]
-    pub(super) fn of_bytes(bytes: [u8; LENGTHS_BYTES]) -> Self {
-        Self(u32::from_ne_bytes(bytes))
-    }
-
-    /// The bits of either: says whether any record has a mark, a long key, a long value. Its lengths mean nothing.
-    #[inline(always)]
-    pub(super) fn or(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// The bits of both, as [`or`](Self::or).
-    #[inline(always)]
-    pub(super) fn and(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-
-    pub(super) fn to_bytes(self) -> [u8; LENGTHS_BYTES] {
-        self.0.to_ne_bytes()
-    }
-
-    pub(super) fn is_marked(self) -> bool {
-        self.0 & Self::MARK != 0
-    }
-
-    #[inline(always)]
-    pub(super) fn key_is_blob(self) -> bool {
-        self.0 & Self::KEY_IS_BLOB != 0
-    }
-
-    #[inline(always)]
-    pub(super) fn value_is_blob(self) -> bool {
-        self.0 & Self::VALUE_IS_BLOB != 0
-    }
-
-    /// Bytes of the key part.
-    #[inline(always)]
-    pub(super) fn key(self) -> usize {
-        (self.0 & 0xfff) as usize
-    }
-
-    /// Bytes of the value part.
-    #[inline(always)]
-    pub(super) fn value(self) -> usize {
-        (self.0 >> 12 & 0xfff) as usize
-    }
-
-    /// Words of the record.
-    #[inline(always)]
-    pub(super) fn words(self) -> usize {
-        record_words(self.key(), self.value())
-    }
-}
-
-/// Words of a record with parts of so many bytes.
-#[inline(always)]
-pub(super) const fn record_words(key: usize, value: usize) -> usize {
-    (LENGTHS_BYTES + key + value).div_ceil(8)
 }
 
 /// A reference to a blob.

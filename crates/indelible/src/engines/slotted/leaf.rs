@@ -80,18 +80,31 @@ impl<'a> Leaf<'a> {
         Self { offset, cells }
     }
 
-    /// The header, and the lines of the heap.
+    /// The lines, of which the first one is the header.
     #[inline(always)]
-    pub(super) fn lines(self) -> (&'a KeyLine, &'a [KeyLine]) {
+    pub(super) fn lines(self) -> &'a [KeyLine] {
         // SAFETY: a `KeyLine` is a line of atomic words, and so is as much of the leaf, which begins at a line and consists of whole lines: `at` was
         // given a block.
-        let lines = unsafe {
+        unsafe {
             std::slice::from_raw_parts(
                 self.cells.as_ptr().cast::<KeyLine>(),
                 self.cells.len() / HEADER_WORDS,
             )
-        };
-        (&lines[0], &lines[1..])
+        }
+    }
+
+    /// How many lines have records if the record in the last slot lies behind all others, as it does unless gaps have been filled. Others may be writing to the
+    /// leaf, so it may be any number.
+    #[inline(always)]
+    pub(super) fn lines_likely_used(self) -> usize {
+        let word = self.commit_word();
+        let last = word.slots().checked_ilog2().map_or(0, |slot| {
+            let at = usize::from(byte_of(&three(self.cells, PLACES), slot as usize));
+            let record = self.cells.get(at);
+            at + record.map_or(0, |word| Lengths::of_word(word.load()).words())
+        });
+        let words = last.max(word.heap_begin()).min(self.cells.len());
+        words.div_ceil(HEADER_WORDS)
     }
 
     #[inline(always)]
@@ -122,6 +135,21 @@ impl<'a> Leaf<'a> {
         let first = self.cells.as_ptr().cast::<KeyLine>();
         prefetch(first);
         prefetch(first.wrapping_add(1));
+    }
+
+    /// Asks the caches for the lines that most likely have records, apart from those of the header and the first one of the heap. What the header says may be torn.
+    #[inline(always)]
+    pub(super) fn prefetch_used(self) {
+        let last = self.commit_word().slots().checked_ilog2();
+        let last = last.map_or(0, |slot| {
+            usize::from(byte_of(&three(self.cells, PLACES), slot as usize))
+        });
+        // The last record reaches into the line behind the one in which it begins, mostly.
+        let end = (last / HEADER_WORDS + 2).min(self.cells.len() / HEADER_WORDS);
+        let first = self.cells.as_ptr().cast::<KeyLine>();
+        for line in 2..end {
+            prefetch(first.wrapping_add(line));
+        }
     }
 
     /// Asks the caches for the record that most likely has a key. What the header says may be torn.

@@ -3,7 +3,8 @@
 //! The slots of a leaf are in the order of arrival, and a range needs the order of keys. The range that ranks the records of a leaf keeps the result
 //! here, so that later ranges find the records in order and compare no keys, until the leaf changes.
 //!
-//! An order is one word:
+//! An order is one word. Of up to 16 records it has their numbers, counted in the order of their slots, in the order of keys: 4 bits each, that of the lowest key in
+//! the lowest bits. Two numbers differ, so it is not 0, which is no order. Of more records it has:
 //!
 //! ```text
 //! bits 0..4    run: how many of the first records, in the order of their slots, are in the order of keys. Never 0, so 0 is no order
@@ -44,17 +45,56 @@ use crate::pool::Offset;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bits of the run of an order, and of each number in [`Numbers`].
+/// The numbers of the records of a leaf, counted in the order of their slots, in the order of keys.
+pub(super) trait Numbers {
+    /// Takes the number of the record with the lowest key.
+    fn take(&mut self) -> usize;
+}
+
+/// [`Numbers`] of up to 16 records.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Few(u64);
+
+impl Few {
+    /// Records of which there are these numbers, at most.
+    pub(super) const MOST: usize = 16;
+    const BITS: u32 = u64::BITS / Self::MOST as u32;
+    const ASCENDING: u64 = 0xfedc_ba98_7654_3210;
+
+    /// The numbers that an order of so many records says; ascending ones if it is 0.
+    #[inline(always)]
+    pub(super) fn of_order(order: u64, count: usize) -> Self {
+        debug_assert!(count <= Self::MOST);
+        Self(if order == 0 { Self::ASCENDING } else { order })
+    }
+
+    /// The order of records, of which each has such a number.
+    fn order(numbers: impl Iterator<Item = usize>) -> u64 {
+        let numbers = numbers.zip((0..).step_by(Self::BITS as usize));
+        numbers.fold(0, |order, (number, shift)| order | (number as u64) << shift)
+    }
+}
+
+impl Numbers for Few {
+    #[inline(always)]
+    fn take(&mut self) -> usize {
+        let number = self.0 % Self::MOST as u64;
+        self.0 >>= Self::BITS;
+        number as usize
+    }
+}
+
+/// Bits of the run of an order of more records, and of each number in [`Many`].
 const NUMBER_BITS: u32 = 5;
 const NUMBER: u64 = (1 << NUMBER_BITS) - 1;
 
 const _: () = assert!(SLOTS <= NUMBER as usize && SLOTS * NUMBER_BITS as usize <= 128);
 
-/// The numbers of the records of a leaf, counted in the order of their slots, in the order of keys: 5 bits each, that of the lowest key in the lowest bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Numbers(u128);
+/// [`Numbers`] of more records, 5 bits each, that of the lowest key in the lowest bits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Many(u128);
 
-impl Numbers {
+impl Many {
     /// As many numbers as there can be, ascending.
     const ASCENDING: u128 = {
         let (mut all, mut number) = (0, 0);
@@ -65,10 +105,14 @@ impl Numbers {
         all
     };
 
-    /// The numbers that an order of so many records says, which is not 0.
+    /// The numbers that an order of so many records says; ascending ones if it is 0.
     #[inline(always)]
     pub(super) fn of_order(order: u64, count: usize) -> Self {
-        let run = (order & NUMBER) as usize;
+        let run = if order == 0 {
+            count
+        } else {
+            (order & NUMBER) as usize
+        };
         let mut ranks = order >> NUMBER_BITS;
         let mut numbers = Self::ASCENDING & below(run as u64);
         for number in run..count {
@@ -81,10 +125,11 @@ impl Numbers {
         }
         Self(numbers)
     }
+}
 
-    /// Takes the number of the record with the lowest key.
+impl Numbers for Many {
     #[inline(always)]
-    pub(super) fn take(&mut self) -> usize {
+    fn take(&mut self) -> usize {
         let number = self.0 as u64 & NUMBER;
         self.0 >>= NUMBER_BITS;
         number as usize
@@ -103,8 +148,17 @@ fn rank_bits(number: usize) -> u32 {
     usize::BITS - number.leading_zeros()
 }
 
-/// The order in which the keys have these positions, in the order of the slots; 0 if it does not fit.
+/// The order in which the keys have these positions, in the order of the slots, of which there are two or more; 0 if it does not fit.
 pub(super) fn order_of(positions: &[u8]) -> u64 {
+    if positions.len() <= Few::MOST {
+        let number_at = |position| positions.iter().position(|&other| other == position);
+        let positions_in_order = 0..positions.len() as u8;
+        return Few::order(
+            positions_in_order.map(|position| {
+                number_at(position).expect("the keys have all positions, each once")
+            }),
+        );
+    }
     let run = 1 + positions
         .windows(2)
         .take_while(|pair| pair[0] < pair[1])
@@ -232,7 +286,7 @@ impl Tree {
         &self,
         leaf: Offset,
         (lock, version): (&VersionLock, Version),
-        ranked: &Ranked<'_>,
+        ranked: &Ranked<'_, '_>,
     ) {
         if self.orders.word(leaf).is_none() {
             if !self.may_add_page() {
@@ -288,9 +342,14 @@ mod tests {
         let position = |key: &u64| keys.iter().filter(|&other| other < key).count() as u8;
         let positions: Vec<u8> = keys.iter().map(position).collect();
         let order = order_of(&positions);
+        let taken =
+            |mut numbers: Box<dyn Numbers>| (0..keys.len()).map(|_| numbers.take()).collect();
         (order != 0).then(|| {
-            let mut numbers = Numbers::of_order(order, keys.len());
-            (0..keys.len()).map(|_| numbers.take()).collect()
+            taken(if keys.len() <= Few::MOST {
+                Box::new(Few::of_order(order, keys.len()))
+            } else {
+                Box::new(Many::of_order(order, keys.len()))
+            })
         })
     }
 
@@ -307,7 +366,7 @@ mod tests {
             random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
             random >> 8
         };
-        for count in 1..=SLOTS {
+        for count in 2..=SLOTS {
             for run in 1..=count {
                 for _ in 0..20 {
                     let mut keys: Vec<u64> = (0..count).map(|_| next()).collect();

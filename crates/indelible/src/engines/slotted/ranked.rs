@@ -12,17 +12,17 @@ use super::layout::{
     CommitWord, HEADER_WORDS, LENGTHS_BYTES, LONG_KEY_BYTES, Lengths, MAX_WORDS, PLACES,
     REFERENCE_BYTES, Reference, SLOTS,
 };
-use super::orders::{Numbers, order_of};
-use crate::engines::{Buffered, BufferedPart, LINE_BYTES, Line, MOST_READ_AHEAD};
+use super::orders::{Few, Many, Numbers, order_of};
+use crate::engines::{
+    LINE_BYTES, Line, LongBuffered, MOST_BUFFERED, MOST_READ_AHEAD, NODE_LINES, Part, Parts,
+    misplaced, short_parts,
+};
 use crate::kernels::{Kernel, RankWords, Simd};
 use crate::pmem::planted::planted;
 use crate::pool::Offset;
 use crate::{Error, Result};
 use std::cmp::Ordering;
 use std::ops::Range;
-
-/// Bytes in front of the heap, which a copy of a leaf leaves out.
-const HEAP: usize = 8 * HEADER_WORDS;
 
 /// The bits of a word that is ranked which are not those of the number of its record.
 const TEXT_BITS: u64 = !31;
@@ -31,18 +31,41 @@ const TEXT_BITS: u64 = !31;
 const MOST_WORDS_RANKED: usize = 24;
 
 const _: () = assert!(SLOTS <= MOST_WORDS_RANKED && MOST_WORDS_RANKED as u64 <= !TEXT_BITS);
+const _: () = assert!(SLOTS <= MOST_BUFFERED);
+const _: () = assert!(MAX_WORDS == NODE_LINES * HEADER_WORDS);
 
-/// A copy of a leaf, which is a valid one: its header, and its heap with a line behind it.
+/// A copy of a leaf, which is a valid one, or of the first lines of it, and behind it a line.
 #[derive(Clone, Copy)]
 pub(super) struct LeafCopy<'a> {
     pub(super) offset: Offset,
-    pub(super) header: &'a [u64; HEADER_WORDS],
-    pub(super) heap: &'a [u8],
+    pub(super) bytes: &'a [u8],
 }
 
 impl<'a> LeafCopy<'a> {
+    /// The leaf without the line behind it.
+    #[inline(always)]
+    fn own(&self) -> &'a [u8] {
+        &self.bytes[..self.bytes.len() - LINE_BYTES]
+    }
+
+    /// The words of the header, as bytes.
+    #[inline(always)]
+    fn header(&self) -> &'a [[u8; 8]] {
+        &self.bytes.as_chunks().0[..HEADER_WORDS]
+    }
+
+    #[inline(always)]
     fn word(&self) -> CommitWord {
-        CommitWord(self.header[0])
+        CommitWord(u64::from_ne_bytes(self.header()[0]))
+    }
+
+    /// The places of all slots.
+    #[inline(always)]
+    fn places(&self) -> [u8; 32] {
+        let mut places = [0; 32];
+        let of_slots = self.header()[PLACES..].as_flattened();
+        places[..of_slots.len()].copy_from_slice(of_slots);
+        places
     }
 
     fn damaged(&self, what: &str) -> Error {
@@ -57,7 +80,7 @@ impl<'a> LeafCopy<'a> {
     #[inline(always)]
     pub(super) fn prefix(&self, blobs: &'a Blobs) -> Result<&'a [u8]> {
         let word = self.word();
-        let low = self.heap[..self.heap.len() - LINE_BYTES].get(..word.low_bytes());
+        let low = self.own()[8 * HEADER_WORDS..].get(..word.low_bytes());
         let low = match low {
             Some(reference) if word.low_is_blob() => {
                 Some(blobs.bytes(Reference::from_bytes(reference)))
@@ -70,12 +93,12 @@ impl<'a> LeafCopy<'a> {
 }
 
 /// The records of a leaf in the order of their keys.
-pub(super) struct Ranked<'a> {
-    leaf: LeafCopy<'a>,
+pub(super) struct Ranked<'a, 'r> {
+    pub(super) leaf: LeafCopy<'a>,
     pub(super) prefix: &'a [u8],
     blobs: &'a Blobs,
-    /// Of a long key, what lies in the leaf is its hash and the reference, of a long value the reference.
-    records: [Buffered; SLOTS],
+    /// Where the records begin, in words.
+    places: &'r mut [u8; MOST_BUFFERED],
     /// Which of them have a long key, and which a long value.
     long_keys: u32,
     long_values: u32,
@@ -85,25 +108,6 @@ pub(super) struct Ranked<'a> {
     order: u64,
     /// How many records there are.
     count: usize,
-}
-
-#[inline(always)]
-fn part(from: usize, bytes: usize) -> BufferedPart {
-    // A leaf has 2048 bytes, and what is read ahead of long keys and values is far below 4 GiB.
-    BufferedPart {
-        from: from as u32,
-        bytes: bytes as u32,
-    }
-}
-
-/// Where the record at `at`, counted from the begin of its leaf, lies in the heap.
-#[inline(always)]
-fn record_at(at: usize, lengths: Lengths) -> Buffered {
-    let (key, value) = (lengths.key(), lengths.value());
-    Buffered {
-        rest: part(at + LENGTHS_BYTES - HEAP, key),
-        value: part(at + 8 * lengths.words() - value - HEAP, value),
-    }
 }
 
 /// The places of the slots in use, in the order of the slots.
@@ -117,10 +121,18 @@ fn places_in_use(places: &[u8; 32], mut slots: u32) -> [u8; 32] {
     in_use
 }
 
-/// Puts the records of a leaf in order.
-pub(super) struct Rank<'a, 'r>(pub(super) &'r mut Ranked<'a>);
+/// The lengths of the record at a place of a leaf; none of which the copy has no bytes.
+#[inline(always)]
+fn lengths_at(bytes: &[u8], place: u8) -> [u8; LENGTHS_BYTES] {
+    let lengths = bytes.get(8 * usize::from(place)..);
+    let lengths = lengths.and_then(|bytes| bytes.first_chunk());
+    lengths.copied().unwrap_or_default()
+}
 
-impl Kernel for Rank<'_, '_> {
+/// Puts the records of a leaf in order.
+pub(super) struct Rank<'a, 'r, 's>(pub(super) &'s mut Ranked<'a, 'r>);
+
+impl Kernel for Rank<'_, '_, '_> {
     type Out = Result<()>;
 
     #[inline(always)]
@@ -129,15 +141,20 @@ impl Kernel for Rank<'_, '_> {
     }
 }
 
-impl<'a> Ranked<'a> {
-    /// No records yet. `order` is that of the leaf, or 0, see [`orders`](super::orders).
+impl<'a, 'r> Ranked<'a, 'r> {
+    /// No records yet: where they begin comes to `places`. `order` is that of the leaf, or 0, see [`orders`](super::orders).
     #[inline(always)]
-    pub(super) fn of(leaf: LeafCopy<'a>, prefix: &'a [u8], blobs: &'a Blobs, order: u64) -> Self {
+    pub(super) fn of(
+        leaf: LeafCopy<'a>,
+        (prefix, blobs): (&'a [u8], &'a Blobs),
+        order: u64,
+        places: &'r mut [u8; MOST_BUFFERED],
+    ) -> Self {
         Self {
             leaf,
             prefix,
             blobs,
-            records: [Buffered::default(); SLOTS],
+            places,
             long_keys: 0,
             long_values: 0,
             wanted: 0..0,
@@ -146,79 +163,87 @@ impl<'a> Ranked<'a> {
         }
     }
 
-    /// The places of all slots, as bytes.
-    #[inline(always)]
-    fn places(&self) -> [u8; 32] {
-        let mut places = [0; 32];
-        let words = &self.leaf.header[PLACES..];
-        for (to, word) in places.as_chunks_mut().0.iter_mut().zip(words) {
-            *to = word.to_ne_bytes();
-        }
-        places
-    }
-
     /// Finds the records, and puts them in the order of their keys.
     #[inline(always)]
     fn take<S: Simd>(&mut self) -> Result<()> {
         let slots = self.leaf.word().slots();
         self.count = (slots.count_ones() as usize).min(SLOTS);
         self.wanted = 0..self.count;
-        let places = self.places();
+        let places = self.leaf.places();
         // Without removals the slots in use are the first ones.
         let places = if slots & (slots + 1) == 0 {
             places
         } else {
             places_in_use(&places, slots)
         };
-        if self.order == 0 {
-            let is_any_long = self.find(|number| places[number % places.len()])?;
-            if is_any_long {
-                return self.take_long();
-            }
-            return match self.column_if_unsorted::<S>(self.count) {
-                None => Ok(()),
-                Some(column) => self.rank::<S>(self.count, column),
+        let last = if self.count <= Few::MOST {
+            self.put_in_order(Few::of_order(self.order, self.count), &places)
+        } else {
+            self.put_in_order(Many::of_order(self.order, self.count), &places)
+        };
+        // Nobody has written to the leaf since its order was kept, when all records were looked at. So it is enough that the copy reaches to the end of the
+        // last one; of each that is handed out the lengths are looked at once more.
+        if self.order != 0 {
+            let is_here = short_parts(self.leaf.bytes, self.leaf.own().len(), last).is_some();
+            return if is_here {
+                Ok(())
+            } else {
+                Err(self.misplaced())
             };
         }
-        let mut numbers = Numbers::of_order(self.order, self.count);
-        let is_any_long = self.find(|_| places[numbers.take()])?;
-        if is_any_long {
-            self.take_long()
-        } else {
-            Ok(())
+        let mut records = [Parts::default(); SLOTS];
+        if self.find(&mut records)? {
+            return self.take_long();
+        }
+        match self.column_if_unsorted::<S>(&records[..self.count]) {
+            None => Ok(()),
+            Some(column) => self.rank::<S>(&mut records[..self.count], column),
         }
     }
 
-    /// Finds the records, of which each has the place that `next_place` returns for its number. Says whether there are long keys or values.
+    /// Takes the places of the records of these numbers. Returns the highest one.
     #[inline(always)]
-    fn find(&mut self, mut next_place: impl FnMut(usize) -> u8) -> Result<bool> {
-        let (heap, word) = (self.leaf.heap, self.leaf.word());
-        let begin = 8 * word.heap_begin();
-        let most = HEAP + heap.len() - LINE_BYTES;
+    fn put_in_order(&mut self, mut numbers: impl Numbers, places: &[u8; 32]) -> u8 {
+        let mut last = 0;
+        for to in &mut self.places[..self.count] {
+            let place = places[numbers.take() % places.len()];
+            last = last.max(place);
+            *to = place;
+        }
+        last
+    }
+
+    /// Finds the records. Says whether there are long keys or values.
+    #[inline(always)]
+    fn find(&self, records: &mut [Parts; SLOTS]) -> Result<bool> {
+        let bytes = self.leaf.bytes;
+        let begin = 8 * self.leaf.word().heap_begin();
+        let most = self.leaf.own().len();
         let mut outside = 0_usize;
-        let (mut any, mut every) = (Lengths::NONE, Lengths::ALL);
-        for (number, record) in self.records[..self.count].iter_mut().enumerate() {
-            let at = 8 * usize::from(next_place(number));
-            let words = heap.get(at.wrapping_sub(HEAP)..);
-            let Some(&lengths) = words.and_then(|words| words.first_chunk()) else {
+        let (mut is_every_marked, mut is_every_short) = (true, true);
+        for (record, place) in records.iter_mut().zip(&self.places[..self.count]) {
+            let at = 8 * usize::from(*place);
+            let Some(&lengths) = bytes[at.min(most)..].first_chunk() else {
                 return Err(self.misplaced());
             };
             let lengths = Lengths::of_bytes(lengths);
-            (any, every) = (any.or(lengths), every.and(lengths));
+            is_every_marked &= lengths.is_marked();
+            is_every_short &= lengths.is_short();
+            let (parts, end) = Parts::at(at, lengths);
             // Below zero if the record does not lie in the heap.
-            outside |= at.wrapping_sub(begin) | most.wrapping_sub(at + 8 * lengths.words());
-            *record = record_at(at, lengths);
+            outside |= at.wrapping_sub(begin) | most.wrapping_sub(end);
+            *record = parts;
         }
-        if outside > isize::MAX as usize || !every.is_marked() {
+        if outside > isize::MAX as usize || !is_every_marked {
             return Err(self.misplaced());
         }
-        Ok(any.key_is_blob() || any.value_is_blob())
+        Ok(!is_every_short)
     }
 
     /// Whether the order of the keys was not known, and can be kept.
     #[inline(always)]
     pub(super) fn has_new_order(&self) -> bool {
-        self.order == 0 && self.count > 1 && self.long_keys | self.long_values == 0
+        self.order == 0 && self.count > 1 && !self.is_long()
     }
 
     /// The order in which the records are now, in the form that [`orders`](super::orders) describes; 0 if it has none.
@@ -226,20 +251,19 @@ impl<'a> Ranked<'a> {
     pub(super) fn order_found(&self) -> u64 {
         // Which record lies at each place.
         let mut records_at = [0_u8; MAX_WORDS];
-        for (position, record) in (0..).zip(&self.records[..self.count]) {
-            let at = record.rest.from as usize + HEAP - LENGTHS_BYTES;
-            records_at[at / 8 % MAX_WORDS] = position;
+        for (position, place) in (0..).zip(&self.places[..self.count]) {
+            records_at[usize::from(*place)] = position;
         }
-        let places = places_in_use(&self.places(), self.leaf.word().slots());
+        let places = places_in_use(&self.leaf.places(), self.leaf.word().slots());
         let positions = places.map(|place| records_at[usize::from(place)]);
         order_of(&positions[..self.count])
     }
 
     /// The first line of what a key that is not long has behind the prefix and `skipped` bytes, of which it has at least as many.
     #[inline(always)]
-    fn line(&self, key: BufferedPart, skipped: usize) -> &'a Line {
-        // A line follows the heap, so there is one behind each byte of a record.
-        let bytes = self.leaf.heap.get(key.from as usize + skipped..);
+    fn line(&self, key: Part, skipped: usize) -> &'a Line {
+        // A line follows the leaf, so there is one behind each byte of a record.
+        let bytes = self.leaf.bytes.get(key.from + skipped..);
         let line = bytes.and_then(|bytes| bytes.first_chunk());
         line.unwrap_or(const { &[0; LINE_BYTES] })
     }
@@ -247,12 +271,12 @@ impl<'a> Ranked<'a> {
     /// None if the keys ascend in the order of the slots, as they do in a leaf that was made by a structure change. Otherwise the number of bytes behind
     /// the prefix, of up to a line, that all keys begin with.
     #[inline(always)]
-    fn column_if_unsorted<S: Simd>(&self, count: usize) -> Option<usize> {
-        let (first, others) = self.records[..count].split_first()?;
-        let (mut before, mut before_bytes) = (self.line(first.rest, 0), first.rest.bytes as usize);
+    fn column_if_unsorted<S: Simd>(&self, records: &[Parts]) -> Option<usize> {
+        let (first, others) = records.split_first()?;
+        let (mut before, mut before_bytes) = (self.line(first.key, 0), first.key.bytes);
         let (mut is_sorted, mut column) = (true, before_bytes);
         for record in others {
-            let (line, bytes) = (self.line(record.rest, 0), record.rest.bytes as usize);
+            let (line, bytes) = (self.line(record.key, 0), record.key.bytes);
             let shared = S::shared_bytes(before, line);
             let shortest = before_bytes.min(bytes);
             column = column.min(shared).min(shortest);
@@ -272,13 +296,14 @@ impl<'a> Ranked<'a> {
 
     /// Ranks the records by some bytes behind the column, without a branch that depends on how two keys compare, and sorts those that are equal there.
     #[inline(always)]
-    fn rank<S: Simd>(&mut self, count: usize, column: usize) -> Result<()> {
+    fn rank<S: Simd>(&mut self, records: &mut [Parts], column: usize) -> Result<()> {
+        let count = records.len();
         let mut words = [0; MOST_WORDS_RANKED];
-        for (number, (word, record)) in words.iter_mut().zip(&self.records[..count]).enumerate() {
-            let head = self.line(record.rest, column).first_chunk();
+        for (number, (word, record)) in words.iter_mut().zip(&*records).enumerate() {
+            let head = self.line(record.key, column).first_chunk();
             let head = u64::from_be_bytes(*head.expect("a line has 8 bytes"));
             // What lies behind a short key does not count.
-            let head = head & bits_of_first(record.rest.bytes as usize - column);
+            let head = head & bits_of_first(record.key.bytes - column);
             *word = head & TEXT_BITS | number as u64;
         }
         let ranks = RankWords {
@@ -286,55 +311,62 @@ impl<'a> Ranked<'a> {
             count,
         }
         .run::<S>();
-        let records = self.records;
+        let (places, mut unsorted) = (*self.places, [Parts::default(); SLOTS]);
+        unsorted[..count].copy_from_slice(records);
         let mut order = [0; MOST_WORDS_RANKED];
-        for (at, record) in records[..count].iter().enumerate() {
+        for (at, record) in unsorted[..count].iter().enumerate() {
             // Ranks are below that; the compiler does not know it.
-            let rank = (ranks[at] as usize).min(SLOTS - 1);
+            let rank = (ranks[at] as usize).min(count - 1);
             order[rank] = words[at] & TEXT_BITS;
-            self.records[rank] = *record;
+            self.places[rank] = places[at];
+            records[rank] = *record;
         }
         let mut is_any_equal = false;
         for pair in order[..count].windows(2) {
             is_any_equal |= pair[0] == pair[1];
         }
         if is_any_equal {
-            self.sort_equal::<S>(&order[..count], column)?;
+            self.sort_equal::<S>(records, &order[..count], column)?;
         }
         Ok(())
     }
 
     /// Sorts records whose bytes in `order` are equal by whole keys, by insertion: they are few, and come in the order of their slots.
     #[inline(always)]
-    fn sort_equal<S: Simd>(&mut self, order: &[u64], column: usize) -> Result<()> {
+    fn sort_equal<S: Simd>(
+        &mut self,
+        records: &mut [Parts],
+        order: &[u64],
+        column: usize,
+    ) -> Result<()> {
         for at in 1..order.len() {
-            let record = self.records[at];
             let mut to = at;
             while to > 0 && order[to - 1] == order[at] {
-                let before = self.records[to - 1];
-                match self.compare::<S>(before.rest, record.rest, column) {
+                match self.compare::<S>(records[to - 1].key, records[to].key, column) {
                     Ordering::Less => break,
                     Ordering::Equal => return Err(self.twice()),
-                    Ordering::Greater => self.records[to] = before,
+                    Ordering::Greater => {
+                        records.swap(to - 1, to);
+                        self.places.swap(to - 1, to);
+                    }
                 }
                 to -= 1;
             }
-            self.records[to] = record;
         }
         Ok(())
     }
 
     /// Compares two keys that are not long, and that are equal up to the column.
     #[inline(always)]
-    fn compare<S: Simd>(&self, a: BufferedPart, b: BufferedPart, column: usize) -> Ordering {
+    fn compare<S: Simd>(&self, a: Part, b: Part, column: usize) -> Ordering {
         let lines = [a, b].map(|key| self.line(key, column));
         let shared = S::shared_bytes(lines[0], lines[1]);
-        if column + shared >= a.bytes.min(b.bytes) as usize {
+        if column + shared >= a.bytes.min(b.bytes) {
             return a.bytes.cmp(&b.bytes);
         }
         match lines.map(|line| line.get(shared)) {
             [Some(a), Some(b)] => a.cmp(b),
-            _ => a.of(self.leaf.heap).cmp(b.of(self.leaf.heap)),
+            _ => a.of(self.leaf.bytes).cmp(b.of(self.leaf.bytes)),
         }
     }
 
@@ -342,41 +374,35 @@ impl<'a> Ranked<'a> {
     #[cold]
     #[inline(never)]
     fn take_long(&mut self) -> Result<()> {
-        let places = self.places();
-        let heap = self.leaf.heap;
+        let bytes = self.leaf.bytes;
         let mut records = Vec::with_capacity(SLOTS);
-        for slot in (0..SLOTS).filter(|slot| self.leaf.word().slots() >> slot & 1 != 0) {
-            let at = 8 * usize::from(places[slot]);
-            // They lie in the heap.
-            let lengths = heap[at - HEAP..].first_chunk();
-            let lengths = Lengths::of_bytes(lengths.copied().unwrap_or_default());
-            let mut record = record_at(at, lengths);
-            if lengths.value_is_blob() && record.value.bytes as usize != REFERENCE_BYTES {
+        for &place in &self.places[..self.count] {
+            // They lie in the leaf.
+            let lengths = Lengths::of_bytes(lengths_at(bytes, place));
+            let (parts, _) = Parts::at(8 * usize::from(place), lengths);
+            if lengths.value_is_blob() && parts.value.bytes != REFERENCE_BYTES {
                 return Err(self.misplaced());
             }
-            if lengths.key_is_blob() {
-                let Some(head) = record.rest.bytes.checked_sub(LONG_KEY_BYTES as u32) else {
-                    return Err(self.misplaced());
-                };
-                record.rest = part((record.rest.from + head) as usize, LONG_KEY_BYTES);
-            }
             let rest = if lengths.key_is_blob() {
-                let key = self.blobs.bytes(self.reference(record.rest));
+                if parts.key.bytes < LONG_KEY_BYTES {
+                    return Err(self.misplaced());
+                }
+                let key = self.blobs.bytes(self.reference(parts.key));
                 let Some(rest) = key.strip_prefix(self.prefix) else {
                     return Err(self.leaf.damaged("has a key without its prefix"));
                 };
                 rest
             } else {
-                record.rest.of(heap)
+                parts.key.of(bytes)
             };
-            records.push((rest, record, lengths));
+            records.push((rest, place, lengths));
         }
         records.sort_unstable_by_key(|&(rest, ..)| rest);
         if records.windows(2).any(|pair| pair[0].0 == pair[1].0) {
             return Err(self.twice());
         }
-        for (at, &(_, record, lengths)) in records.iter().enumerate() {
-            self.records[at] = record;
+        for (at, &(_, place, lengths)) in records.iter().enumerate() {
+            self.places[at] = place;
             self.long_keys |= u32::from(lengths.key_is_blob()) << at;
             self.long_values |= u32::from(lengths.value_is_blob()) << at;
         }
@@ -385,7 +411,7 @@ impl<'a> Ranked<'a> {
 
     #[cold]
     fn misplaced(&self) -> Error {
-        self.leaf.damaged("has a record that does not lie in it")
+        misplaced(self.leaf.offset)
     }
 
     #[cold]
@@ -393,21 +419,30 @@ impl<'a> Ranked<'a> {
         self.leaf.damaged("has a key twice")
     }
 
-    /// The reference at the end of some bytes of the heap.
-    fn reference(&self, part: BufferedPart) -> Reference {
-        let bytes = part.of(self.leaf.heap);
+    /// The reference at the end of some bytes of the leaf.
+    fn reference(&self, part: Part) -> Reference {
+        let bytes = part.of(self.leaf.bytes);
         Reference::from_bytes(&bytes[bytes.len() - REFERENCE_BYTES..])
+    }
+
+    /// The parts of a record that lies in the leaf.
+    #[inline(always)]
+    fn parts(&self, at: usize) -> Parts {
+        let (bytes, place) = (self.leaf.bytes, self.places[at % MOST_BUFFERED]);
+        let lengths = Lengths::of_bytes(lengths_at(bytes, place));
+        Parts::at(8 * usize::from(place), lengths).0
     }
 
     /// What the key of the record at `at` has behind the prefix.
     #[inline(always)]
     fn rest(&self, at: usize) -> &'a [u8] {
-        let rest = self.records[at].rest;
+        let Part { from, bytes } = self.parts(at).key;
         if self.long_keys >> at & 1 != 0 {
-            let key = self.blobs.bytes(self.reference(rest));
+            let key = self.blobs.bytes(self.reference(Part { from, bytes }));
             return key.get(self.prefix.len()..).unwrap_or_default();
         }
-        rest.of(self.leaf.heap)
+        let bytes = self.leaf.bytes.get(from..from + bytes);
+        bytes.unwrap_or_default()
     }
 
     /// What the lowest key that is wanted and the highest one have behind the prefix.
@@ -445,52 +480,49 @@ impl<'a> Ranked<'a> {
         self.wanted = start..end;
     }
 
-    /// Whether long keys, or values that are asked for, have to be fetched from where they lie.
-    pub(super) fn is_long(&self, with_values: bool) -> bool {
-        self.long_keys | if with_values { self.long_values } else { 0 } != 0
+    /// Whether there are long keys or values.
+    pub(super) fn is_long(&self) -> bool {
+        self.long_keys | self.long_values != 0
     }
 
-    /// The records that are wanted, in the order of keys.
+    /// Which of the records that were found are wanted.
     #[inline(always)]
-    pub(super) fn records(&self) -> &[Buffered] {
-        &self.records[self.wanted.clone()]
+    pub(super) fn wanted(&self) -> Range<usize> {
+        self.wanted.clone()
     }
 
-    /// [`records`](Self::records) where some keys or values are long, and the lines behind the heap in which those lie then.
-    pub(super) fn long_records(&self, with_values: bool) -> (Vec<Buffered>, Vec<Line>) {
-        let mut lines = Vec::new();
+    /// The records that are wanted, where some keys or values are long, and the bytes of all of them, with a line behind.
+    pub(super) fn long_records(&self, with_values: bool) -> (Vec<LongBuffered>, Vec<u8>) {
+        let mut all = Vec::new();
         let mut read_ahead = 0;
         let mut add = |bytes: &[u8]| {
-            let from = self.leaf.heap.len() + LINE_BYTES * lines.len();
-            lines.extend(bytes.chunks(LINE_BYTES).map(|part| {
-                let mut line = [0; LINE_BYTES];
-                line[..part.len()].copy_from_slice(part);
-                line
-            }));
-            part(from, bytes.len())
+            let from = all.len();
+            all.extend_from_slice(bytes);
+            Part {
+                from,
+                bytes: bytes.len(),
+            }
         };
         let mut records = Vec::with_capacity(SLOTS);
         for at in self.wanted.clone() {
-            let Buffered {
-                mut rest,
-                mut value,
-            } = self.records[at];
-            if self.long_keys >> at & 1 != 0 {
-                rest = add(self.rest(at));
-            }
-            if with_values && self.long_values >> at & 1 != 0 {
-                let blob = self.reference(value);
+            let rest = add(self.rest(at));
+            let part = self.parts(at).value;
+            let value = if !with_values {
+                Some(Part::default())
+            } else if self.long_values >> at & 1 == 0 {
+                Some(add(part.of(self.leaf.bytes)))
+            } else {
+                let blob = self.reference(part);
                 let is_read = blob.bytes <= MOST_READ_AHEAD[0]
                     && read_ahead + blob.bytes <= MOST_READ_AHEAD[1];
-                value = BufferedPart::LATER;
-                if is_read {
+                is_read.then(|| {
                     read_ahead += blob.bytes;
-                    value = add(self.blobs.bytes(blob));
-                }
-            }
-            records.push(Buffered { rest, value });
+                    add(self.blobs.bytes(blob))
+                })
+            };
+            records.push(LongBuffered { rest, value });
         }
-        lines.push([0; LINE_BYTES]);
-        (records, lines)
+        all.extend([0; LINE_BYTES]);
+        (records, all)
     }
 }

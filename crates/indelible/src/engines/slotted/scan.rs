@@ -16,7 +16,7 @@ use super::{Bug, Tree};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::engines::inner_nodes::InnerNode;
-use crate::engines::{LINE_BYTES, StringBookmark, StringBuffer, StringRange};
+use crate::engines::{NodeCopy, StringBookmark, StringBuffer, StringRange};
 use crate::kernels::{CopyLines, dispatch};
 use crate::pmem::planted::planted;
 use std::ops::Bound;
@@ -66,8 +66,8 @@ impl Tree {
         spot.is_current().then_some(spot)
     }
 
-    /// A bookmark of the next leaf under the same bottom node, if there is one that is indexed. The caches are asked for its lines, unless they were before
-    /// (`is_marked`), and for those of the leaf behind it: to read a leaf takes less time than to fetch one from memory.
+    /// A bookmark of the next leaf under the same bottom node, if there is one that is indexed. The caches are asked for its lines, and for the header of the leaf
+    /// behind it: to read a leaf takes less time than to fetch one from memory.
     #[inline(always)]
     fn beside(&self, up: bool, spot: &Spot<'_>, is_marked: bool) -> Option<StringBookmark> {
         let parent = spot.parent;
@@ -89,10 +89,16 @@ impl Tree {
             parent.before(slot)
         };
         let behind = behind.map(|slot| parent.child(slot));
-        let next = (!is_marked).then_some(child);
-        for child in next.into_iter().chain(behind) {
+        // The header of the next leaf says which lines it needs; it was asked for while the leaf before this one was read.
+        if is_marked {
+            self.leaf(child.offset()).prefetch_used();
+        } else {
             self.prefetch_leaf(child);
             self.orders.prefetch(child.offset());
+        }
+        if let Some(behind) = behind {
+            self.leaf(behind.offset()).prefetch_begin();
+            self.orders.prefetch(behind.offset());
         }
         Some(StringBookmark {
             node: self.arena.remember(parent).without_type(),
@@ -122,27 +128,31 @@ impl Tree {
         }
         // Read between two looks at the version, as the leaf is.
         let order = self.orders.of(spot.child.offset());
-        let (header, heap) = self.leaf(spot.child.offset()).lines();
-        let header = header.words();
-        let lines = &mut buffer.lines;
-        // The line behind the heap, which is there to be copied from, has whatever it has.
-        if lines.len() != heap.len() + 1 {
-            lines.resize(heap.len() + 1, [0; LINE_BYTES]);
-        }
-        let to = &mut lines[..];
-        dispatch(self.simd, CopyLines { from: heap, to });
-        if !lock.validate(version) && !planted(Bug::RangeWithoutVersion) {
-            return Ok(());
-        }
-        let leaf = LeafCopy {
-            offset: spot.child.offset(),
-            header: &header,
-            heap: lines.as_flattened(),
+        let leaf = self.leaf(spot.child.offset());
+        let lines = leaf.lines();
+        let node = buffer.node.get_or_insert_with(NodeCopy::new);
+        let mut used = leaf.lines_likely_used();
+        let mut ranked = loop {
+            let (from, to) = (&lines[..used], &mut node.0[..used]);
+            dispatch(self.simd, CopyLines { from, to });
+            if !lock.validate(version) && !planted(Bug::RangeWithoutVersion) {
+                return Ok(());
+            }
+            let leaf = LeafCopy {
+                offset: spot.child.offset(),
+                bytes: node.0[..used + 1].as_flattened(),
+            };
+            let prefix = leaf.prefix(&self.blobs)?;
+            let mut ranked = Ranked::of(leaf, (prefix, &self.blobs), order, &mut buffer.places);
+            match dispatch(self.simd, Rank(&mut ranked)) {
+                Ok(()) => break ranked,
+                // There may be records behind the one in the last slot.
+                Err(_) if used < lines.len() => used = lines.len(),
+                Err(error) => return Err(error),
+            }
         };
-        let mut ranked = Ranked::of(leaf, leaf.prefix(&self.blobs)?, &self.blobs, order);
-        dispatch(self.simd, Rank(&mut ranked))?;
         if ends.is_some_and(|(low, high)| !ranked.is_between(low, high)) {
-            return Err(leaf.displaced());
+            return Err(ranked.leaf.displaced());
         }
         if ranked.has_new_order() {
             self.keep_order(spot.child.offset(), (lock, version), &ranked);
@@ -152,7 +162,7 @@ impl Tree {
             let is_from_low = unread.is_from_low([ranked.prefix, first]);
             let is_up_to_high = unread.is_up_to_high([ranked.prefix, last]);
             if is_marked && !(if up { is_from_low } else { is_up_to_high }) {
-                return Err(leaf.displaced());
+                return Err(ranked.leaf.displaced());
             }
             if !(is_from_low && is_up_to_high) {
                 ranked.trim(
@@ -191,20 +201,20 @@ impl Tree {
             }
         }
         buffer.key.begin_with(ranked.prefix);
-        if ranked.is_long(with_values) {
-            let (records, more) = ranked.long_records(with_values);
-            buffer.records = records;
-            buffer.lines.extend(more);
-        } else {
-            buffer.records.extend_from_slice(ranked.records());
-        }
-        if !up {
-            buffer.records.reverse();
-        }
-        if !with_values {
-            for record in &mut buffer.records {
-                record.value.bytes = 0;
+        if ranked.is_long() {
+            let (mut records, bytes) = ranked.long_records(with_values);
+            if !up {
+                records.reverse();
             }
+            buffer.long = records.into();
+            buffer.long_bytes = bytes;
+            return Ok(());
+        }
+        let wanted = ranked.wanted();
+        (buffer.taken, buffer.end) = (wanted.start, wanted.end);
+        (buffer.offset, buffer.node_bytes) = (spot.child.offset(), self.leaf_bytes);
+        if !up {
+            buffer.places[wanted].reverse();
         }
         Ok(())
     }

@@ -243,7 +243,7 @@ impl Cursor {
         use_record: impl FnOnce(&[u8], &[u8]) -> T,
     ) -> Option<Result<T>> {
         let buffer = if UP { &mut self.front } else { &mut self.back };
-        if let Some((key, value)) = buffer.pop_whole() {
+        if let Some((key, value)) = buffer.pop_short() {
             return Some(Ok(use_record(key, value)));
         }
         self.read_next_with::<UP, T>(use_record)
@@ -261,17 +261,25 @@ impl Cursor {
             } else {
                 (&mut self.back, &mut self.front)
             };
-            if buffer.is_empty()
-                && let Err(error) =
-                    (self.index).read_on(UP, &mut self.unread, buffer, self.with_values)
-            {
-                self.unread.is_done = true;
-                self.front.clear();
-                self.back.clear();
-                return Some(Err(error));
-            }
+            let read = if buffer.is_empty() {
+                (self.index).read_on(UP, &mut self.unread, buffer, self.with_values)
+            } else {
+                Ok(())
+            };
             // The ends have met: the rest lies in the other buffer.
-            let (key, value) = buffer.pop_front().or_else(|| other.pop_back())?;
+            let record = read.and_then(|()| match buffer.pop_front()? {
+                Some(record) => Ok(Some(record)),
+                None => other.pop_back(),
+            });
+            let (key, value) = match record {
+                Ok(record) => record?,
+                Err(error) => {
+                    self.unread.is_done = true;
+                    self.front.clear();
+                    self.back.clear();
+                    return Some(Err(error));
+                }
+            };
             match value {
                 ReadValue::Here(value) => return Some(Ok(use_record(key, value))),
                 ReadValue::Later => {
