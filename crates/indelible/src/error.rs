@@ -69,7 +69,7 @@ pub enum Error {
         "the pool takes no more writes, since the disk has failed: {0}; close it and open it again"
     )]
     LogFailed(String),
-    /// The disk is full, or the pool has reached its size limit. Nothing was changed.
+    /// The disk is full, or the pool has reached its size limit. A call that changes one record has changed nothing; one that changes many may have changed some.
     #[error("no space: {0}")]
     NoSpace(String),
     /// The pool was opened read-only.

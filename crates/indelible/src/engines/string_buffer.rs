@@ -18,7 +18,7 @@ pub(crate) const NODE_LINES: usize = 2048 / LINE_BYTES;
 /// Records of one node, at most.
 pub(crate) const MOST_BUFFERED: usize = 32;
 
-/// A copy of a node, which begins at a line of memory: copies by whole lines are twice as fast then. Behind the node follows a line more, which is there to be
+/// A copy of a node, which begins at a line of memory, so that no line of it is written to two. Behind the node follows a line more, which is there to be
 /// copied from: no record has bytes in it.
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -43,7 +43,7 @@ impl NodeCopy {
 pub(crate) struct StringBuffer {
     /// There is one from the first reading on.
     pub(crate) node: Option<Box<NodeCopy>>,
-    /// Where the node lies in the pool, and how many bytes it has.
+    /// Where the node lies in the pool, and how many of its bytes were copied.
     pub(crate) offset: Offset,
     pub(crate) node_bytes: usize,
     /// Where the records of the node begin, in words, of which those from `taken` to `end` are left.
@@ -146,14 +146,6 @@ impl StringBuffer {
         self.taken == self.end && self.long.is_empty()
     }
 
-    /// A record of the node, if it is one without long parts.
-    #[inline(always)]
-    fn short(&mut self, place: u8) -> Option<(&[u8], &[u8])> {
-        let bytes = self.node.as_deref()?.bytes();
-        let parts = short_parts(bytes, self.node_bytes, place)?;
-        Some((self.key.with(parts.key, bytes), parts.value.of(bytes)))
-    }
-
     fn long(&mut self, record: LongBuffered) -> (&[u8], ReadValue<'_>) {
         let value = match record.value {
             None => ReadValue::Later,
@@ -162,15 +154,17 @@ impl StringBuffer {
         (self.key.with(record.rest, &self.long_bytes), value)
     }
 
-    /// Takes the record that was read first, if all of it lies in its node.
+    /// Takes the record that was read first, if there is one without long parts. One that cannot be a record is not taken: [`pop_front`](Self::pop_front) reports it.
     #[inline(always)]
     pub(crate) fn pop_short(&mut self) -> Option<(&[u8], &[u8])> {
         if self.taken == self.end {
             return None;
         }
+        let bytes = self.node.as_deref()?.bytes();
         let place = self.places[self.taken % MOST_BUFFERED];
+        let parts = short_parts(bytes, self.node_bytes, place)?;
         self.taken += 1;
-        self.short(place)
+        Some((self.key.with(parts.key, bytes), parts.value.of(bytes)))
     }
 
     /// Takes the record that was read first.
@@ -194,14 +188,19 @@ impl StringBuffer {
         if self.taken == self.end {
             return Ok(None);
         }
+        let node = self.node.as_deref().map(NodeCopy::bytes);
+        let bytes = node.expect("records were read from a node");
+        let place = self.places[self.end - 1];
+        let parts = short_parts(bytes, self.node_bytes, place);
+        let parts = parts.ok_or_else(|| misplaced(self.offset))?;
         self.end -= 1;
-        let (offset, place) = (self.offset, self.places[self.end]);
-        let record = self.short(place).ok_or_else(|| misplaced(offset))?;
-        Ok(Some((record.0, ReadValue::Here(record.1))))
+        let value = ReadValue::Here(parts.value.of(bytes));
+        Ok(Some((self.key.with(parts.key, bytes), value)))
     }
 }
 
-/// The parts of the record at a place of a node, of which there is a copy; none if the record does not lie in the node, or has a long part.
+/// The parts of the record at a place of a node, of which so many bytes were copied; none if the record does not end in these, or has a long part. The place itself is
+/// not looked at: it may lie in front of the records.
 #[inline(always)]
 pub(crate) fn short_parts(copy: &[u8], node_bytes: usize, place: u8) -> Option<Parts> {
     let at = 8 * usize::from(place);

@@ -144,7 +144,7 @@ fn compare_parts([prefix, rest]: [&[u8]; 2], other: &[u8]) -> std::cmp::Ordering
 /// The value of a record that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadValue<'a> {
-    /// The bytes; none if only keys were asked for.
+    /// The bytes. If only keys were asked for, they may be missing.
     Here(&'a [u8]),
     /// It is long, and is looked up when it is needed.
     Later,
@@ -211,8 +211,8 @@ pub(crate) trait Strings: Engine {
     ) -> Result<()>;
 
     /// Reads on: adds some records to the end of `buffer`, which is empty, from the lower end of `unread` upwards or from the upper end
-    /// downwards, and takes their keys out of `unread`. An empty buffer afterwards means that nothing is left to read. Values are read if
-    /// `with_values` says so. Keys that are out of order, or there twice, are an error.
+    /// downwards, and takes their keys out of `unread`. An empty buffer afterwards means that nothing is left to read. Without
+    /// `with_values` long values are not read. Keys that are out of order, or there twice, are an error.
     fn read_on(
         &self,
         up: bool,

@@ -39,7 +39,7 @@ impl Default for PoolOptions {
 /// Address space reserved unless `max_bytes` says otherwise: more than the format's limit.
 const DEFAULT_MAX_BYTES: u64 = 512 << 30;
 
-/// Bytes that a log may have: what is written again after a power cut before the pool can be used, a second or less from an SSD.
+/// Bytes that a log may have: what is written to the pool's file behind the scenes after a crash, a second or less of an SSD's time.
 const DEFAULT_LOG_BYTES: u64 = 64 << 20;
 
 impl PoolOptions {

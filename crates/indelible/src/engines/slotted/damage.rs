@@ -228,3 +228,103 @@ fn a_leaf_with_keys_that_belong_elsewhere_is_an_error() {
         assert!(is_error);
     }
 }
+
+/// What a range reads around a leaf, upwards and downwards: the numbers of the records that it returned, which are sound ones, and how many errors.
+fn read_around(map: &BytesMap, number: u64) -> [(Vec<u64>, usize); 2] {
+    [true, false].map(|up| {
+        let mut range = map.range(key(number - 200)..=key(number + 200));
+        let (mut numbers, mut errors) = (Vec::new(), 0);
+        while let Some(record) = if up { range.next() } else { range.next_back() } {
+            let Ok((found, bytes)) = record else {
+                errors += 1;
+                continue;
+            };
+            let digits = std::str::from_utf8(&found[found.len() - 6..]).unwrap();
+            let number = digits.parse().unwrap();
+            assert_eq!((found, bytes), (key(number), value(number)));
+            numbers.push(number);
+        }
+        (numbers, errors)
+    })
+}
+
+/// A leaf without long values, and the number of a record in it.
+fn leaf_of_short_records(file: &Words) -> (u64, u64) {
+    let leaves = links(file).into_iter().map(|link| file.get(link));
+    let is_short = |leaf: &u64| {
+        let mut records = records(file, *leaf).into_iter();
+        records.all(|record| Lengths::of_word(file.get(record)).is_short())
+    };
+    let leaf = leaves.skip(20).find(is_short).unwrap();
+    let key = key_of(file, leaf);
+    let digits = std::str::from_utf8(&key[key.len() - 6..]).unwrap();
+    (leaf, digits.parse().unwrap())
+}
+
+/// The range before has kept the order of the leaf, so no record of it is looked at before it is handed out.
+#[test]
+fn a_record_that_is_damaged_after_a_range_has_read_it_is_an_error() {
+    const CHANGES: [(&str, u64); 5] = [
+        ("no mark", 1 << 31),
+        ("a long key", 1 << 24),
+        ("a long value", 1 << 25),
+        ("a key as long as lengths can tell", 0xfff),
+        ("a value as long as lengths can tell", 0xfff << 12),
+    ];
+    let loaded = Loaded::new();
+    let file = Words::open(&loaded.path());
+    let (leaf, number) = leaf_of_short_records(&file);
+    let pool = Pool::open(loaded.path()).unwrap();
+    let map = pool.open_bytes("m").unwrap();
+    let all: Vec<u64> = (number - 200..=number + 200).collect();
+    let sound = [all.clone(), all.into_iter().rev().collect()];
+    assert_eq!(
+        read_around(&map, number),
+        sound.clone().map(|numbers| (numbers, 0))
+    );
+    for record in records(&file, leaf) {
+        for (what, bits) in CHANGES {
+            let word = file.get(record);
+            let lengths = if bits == 1 << 31 {
+                word & !bits
+            } else {
+                word | bits
+            };
+            file.set(record, lengths);
+            for ((numbers, errors), sound) in read_around(&map, number).iter().zip(&sound) {
+                assert_eq!(*errors, 1, "{what}");
+                // All records up to the error, and none behind.
+                assert!(sound.starts_with(numbers), "{what}");
+            }
+            file.set(record, word);
+        }
+    }
+    assert_eq!(read_around(&map, number), sound.map(|numbers| (numbers, 0)));
+}
+
+/// Such a leaf has no order that could be kept: a range that knows one copies only up to the end of the last record.
+#[test]
+fn a_record_that_reaches_over_others_is_the_same_for_each_range() {
+    let loaded = Loaded::new();
+    let file = Words::open(&loaded.path());
+    let (leaf, number) = leaf_of_short_records(&file);
+    let records = records(&file, leaf);
+    for bytes in [8_u64, 64, 300, 600] {
+        let word = file.get(records[0]);
+        file.set(records[0], word + (bytes << 12));
+        let pool = Pool::open(loaded.path()).unwrap();
+        let map = pool.open_bytes("m").unwrap();
+        let read = |_| {
+            let record = map.range(key(number)..).next().unwrap();
+            record.map_err(|error| error.to_string())
+        };
+        let [first, second, third] = [0, 1, 2].map(read);
+        assert!(
+            first == second && second == third,
+            "{bytes} bytes: {first:?}, {second:?}"
+        );
+        drop(map);
+        drop(pool);
+        file.set(records[0], word);
+    }
+}

@@ -93,18 +93,37 @@ impl<'a> Leaf<'a> {
         }
     }
 
-    /// How many lines have records if the record in the last slot lies behind all others, as it does unless gaps have been filled. Others may be writing to the
-    /// leaf, so it may be any number.
+    /// Where the last one of the records begins that slots in use have, in words; 0 if there are none. Others may be writing to the leaf, so it may be any place.
     #[inline(always)]
-    pub(super) fn lines_likely_used(self) -> usize {
-        let word = self.commit_word();
-        let last = word.slots().checked_ilog2().map_or(0, |slot| {
-            let at = usize::from(byte_of(&three(self.cells, PLACES), slot as usize));
-            let record = self.cells.get(at);
-            at + record.map_or(0, |word| Lengths::of_word(word.load()).words())
-        });
-        let words = last.max(word.heap_begin()).min(self.cells.len());
-        words.div_ceil(HEADER_WORDS)
+    fn last_place(self) -> usize {
+        const FIRST_BITS: u64 = 0x0101_0101_0101_0101;
+        const LAST_BITS: u64 = FIRST_BITS << 7;
+        let slots = self.commit_word().slots();
+        let mut last = [0; 8];
+        for (word, places) in (0..).zip(three(self.cells, PLACES)) {
+            // Bit i of the eight to byte i, there to bit i; then to the last bit of the byte; then to all of its bits.
+            let of_word = u64::from(slots >> (8 * word) & 0xff);
+            let in_use = of_word.wrapping_mul(FIRST_BITS) & 0x8040_2010_0804_0201;
+            let in_use = ((in_use + (LAST_BITS - FIRST_BITS)) | in_use) & LAST_BITS;
+            let places = places & ((in_use >> 7) * 0xff);
+            for (last, place) in last.iter_mut().zip(places.to_ne_bytes()) {
+                *last = place.max(*last);
+            }
+        }
+        usize::from(last.into_iter().fold(0, u8::max))
+    }
+
+    /// How many lines the header, the low key and the records lie in, if no two records share bytes: one line at least, and no more than the leaf has.
+    #[inline(always)]
+    pub(super) fn lines_used(self) -> usize {
+        let last = self.last_place();
+        let record = self
+            .cells
+            .get(last)
+            .map(|word| Lengths::of_word(word.load()));
+        let end = last + record.map_or(0, Lengths::words);
+        let words = end.max(self.commit_word().heap_begin());
+        words.min(self.cells.len()).div_ceil(HEADER_WORDS)
     }
 
     #[inline(always)]
@@ -137,15 +156,11 @@ impl<'a> Leaf<'a> {
         prefetch(first.wrapping_add(1));
     }
 
-    /// Asks the caches for the lines that most likely have records, apart from those of the header and the first one of the heap. What the header says may be torn.
+    /// Asks the caches for the lines in which records lie, apart from those of the header and the first one of the heap. What the header says may be torn.
     #[inline(always)]
     pub(super) fn prefetch_used(self) {
-        let last = self.commit_word().slots().checked_ilog2();
-        let last = last.map_or(0, |slot| {
-            usize::from(byte_of(&three(self.cells, PLACES), slot as usize))
-        });
         // The last record reaches into the line behind the one in which it begins, mostly.
-        let end = (last / HEADER_WORDS + 2).min(self.cells.len() / HEADER_WORDS);
+        let end = (self.last_place() / HEADER_WORDS + 2).min(self.cells.len() / HEADER_WORDS);
         let first = self.cells.as_ptr().cast::<KeyLine>();
         for line in 2..end {
             prefetch(first.wrapping_add(line));

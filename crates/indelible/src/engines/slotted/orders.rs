@@ -3,8 +3,8 @@
 //! The slots of a leaf are in the order of arrival, and a range needs the order of keys. The range that ranks the records of a leaf keeps the result
 //! here, so that later ranges find the records in order and compare no keys, until the leaf changes.
 //!
-//! An order is one word. Of up to 16 records it has their numbers, counted in the order of their slots, in the order of keys: 4 bits each, that of the lowest key in
-//! the lowest bits. Two numbers differ, so it is not 0, which is no order. Of more records it has:
+//! An order is one word. Of 2 to 16 records it has their numbers, counted in the order of their slots, in the order of keys: 4 bits each, that of the lowest key in
+//! the lowest bits. Two numbers differ, so the word is not 0, which is no order. Of more records it has:
 //!
 //! ```text
 //! bits 0..4    run: how many of the first records, in the order of their slots, are in the order of keys. Never 0, so 0 is no order

@@ -94,7 +94,7 @@ impl<'a> LeafCopy<'a> {
 
 /// The records of a leaf in the order of their keys.
 pub(super) struct Ranked<'a, 'r> {
-    pub(super) leaf: LeafCopy<'a>,
+    leaf: LeafCopy<'a>,
     pub(super) prefix: &'a [u8],
     blobs: &'a Blobs,
     /// Where the records begin, in words.
@@ -176,15 +176,16 @@ impl<'a, 'r> Ranked<'a, 'r> {
         } else {
             places_in_use(&places, slots)
         };
-        let last = if self.count <= Few::MOST {
+        let highest = if self.count <= Few::MOST {
             self.put_in_order(Few::of_order(self.order, self.count), &places)
         } else {
             self.put_in_order(Many::of_order(self.order, self.count), &places)
         };
-        // Nobody has written to the leaf since its order was kept, when all records were looked at. So it is enough that the copy reaches to the end of the
-        // last one; of each that is handed out the lengths are looked at once more.
+        // Nobody has written to the leaf since its order was kept, when all records were looked at, and no two shared bytes. So it is enough that the copy reaches to
+        // the end of the last one. The lengths of each record are looked at once more when it is handed out.
         if self.order != 0 {
-            let is_here = short_parts(self.leaf.bytes, self.leaf.own().len(), last).is_some();
+            let copied = self.leaf.own().len();
+            let is_here = short_parts(self.leaf.bytes, copied, highest).is_some();
             return if is_here {
                 Ok(())
             } else {
@@ -201,16 +202,16 @@ impl<'a, 'r> Ranked<'a, 'r> {
         }
     }
 
-    /// Takes the places of the records of these numbers. Returns the highest one.
+    /// Takes the places of the records of these numbers. Returns the highest place.
     #[inline(always)]
     fn put_in_order(&mut self, mut numbers: impl Numbers, places: &[u8; 32]) -> u8 {
-        let mut last = 0;
+        let mut highest = 0;
         for to in &mut self.places[..self.count] {
             let place = places[numbers.take() % places.len()];
-            last = last.max(place);
+            highest = highest.max(place);
             *to = place;
         }
-        last
+        highest
     }
 
     /// Finds the records. Says whether there are long keys or values.
@@ -246,13 +247,24 @@ impl<'a, 'r> Ranked<'a, 'r> {
         self.order == 0 && self.count > 1 && !self.is_long()
     }
 
-    /// The order in which the records are now, in the form that [`orders`](super::orders) describes; 0 if it has none.
+    /// The order in which the records are now, in the form that [`orders`](super::orders) describes; 0 if it has none, and of a damaged leaf in which two records share
+    /// bytes: where an order is known, only the last record is compared with what was copied.
     #[inline(never)]
     pub(super) fn order_found(&self) -> u64 {
         // Which record lies at each place.
         let mut records_at = [0_u8; MAX_WORDS];
         for (position, place) in (0..).zip(&self.places[..self.count]) {
             records_at[usize::from(*place)] = position;
+        }
+        let mut by_place = *self.places;
+        by_place[..self.count].sort_unstable();
+        let mut free_from = 0;
+        for &place in &by_place[..self.count] {
+            if usize::from(place) < free_from {
+                return 0;
+            }
+            let lengths = Lengths::of_bytes(lengths_at(self.leaf.bytes, place));
+            free_from = usize::from(place) + lengths.words();
         }
         let places = places_in_use(&self.leaf.places(), self.leaf.word().slots());
         let positions = places.map(|place| records_at[usize::from(place)]);
@@ -425,7 +437,7 @@ impl<'a, 'r> Ranked<'a, 'r> {
         Reference::from_bytes(&bytes[bytes.len() - REFERENCE_BYTES..])
     }
 
-    /// The parts of a record that lies in the leaf.
+    /// The parts of a record. They may lie outside of what was copied, if the leaf was damaged since its order was kept.
     #[inline(always)]
     fn parts(&self, at: usize) -> Parts {
         let (bytes, place) = (self.leaf.bytes, self.places[at % MOST_BUFFERED]);
@@ -435,32 +447,37 @@ impl<'a, 'r> Ranked<'a, 'r> {
 
     /// What the key of the record at `at` has behind the prefix.
     #[inline(always)]
-    fn rest(&self, at: usize) -> &'a [u8] {
+    fn rest(&self, at: usize) -> Result<&'a [u8]> {
         let Part { from, bytes } = self.parts(at).key;
         if self.long_keys >> at & 1 != 0 {
             let key = self.blobs.bytes(self.reference(Part { from, bytes }));
-            return key.get(self.prefix.len()..).unwrap_or_default();
+            let rest = key.get(self.prefix.len()..);
+            return rest.ok_or_else(|| self.misplaced());
         }
-        let bytes = self.leaf.bytes.get(from..from + bytes);
-        bytes.unwrap_or_default()
+        let rest = self.leaf.own().get(from..from + bytes);
+        rest.ok_or_else(|| self.misplaced())
     }
 
     /// What the lowest key that is wanted and the highest one have behind the prefix.
     #[inline(always)]
-    pub(super) fn ends(&self) -> Option<[&'a [u8]; 2]> {
+    pub(super) fn ends(&self) -> Result<Option<[&'a [u8]; 2]>> {
         if self.wanted.is_empty() {
-            return None;
+            return Ok(None);
         }
-        Some([self.rest(self.wanted.start), self.rest(self.wanted.end - 1)])
+        let (first, last) = (self.wanted.start, self.wanted.end - 1);
+        Ok(Some([self.rest(first)?, self.rest(last)?]))
     }
 
-    /// Whether all keys are from `low` up to `high`.
-    pub(super) fn is_between(&self, low: &'a [u8], high: Option<&'a [u8]>) -> bool {
-        self.ends().is_none_or(|[first, last]| {
-            let rest = |end: &'a [u8]| end.strip_prefix(self.prefix);
-            rest(low).is_some_and(|low| low <= first)
-                && high.is_none_or(|high| rest(high).is_some_and(|high| last < high))
-        })
+    /// Whether the lowest key and the highest one, of which this is what they have behind the prefix, lie between `low` and `high`.
+    pub(super) fn is_between(
+        &self,
+        [first, last]: [&'a [u8]; 2],
+        low: &'a [u8],
+        high: Option<&'a [u8]>,
+    ) -> bool {
+        let rest = |end: &'a [u8]| end.strip_prefix(self.prefix);
+        rest(low).is_some_and(|low| low <= first)
+            && high.is_none_or(|high| rest(high).is_some_and(|high| last < high))
     }
 
     /// Drops the records at both ends of the order that are not wanted.
@@ -468,16 +485,16 @@ impl<'a, 'r> Ranked<'a, 'r> {
         &mut self,
         is_from_low: impl Fn([&[u8]; 2]) -> bool,
         is_up_to_high: impl Fn([&[u8]; 2]) -> bool,
-    ) {
-        let key = |at: usize| [self.prefix, self.rest(at)];
+    ) -> Result<()> {
         let Range { mut start, mut end } = self.wanted.clone();
-        while start < end && !is_from_low(key(start)) {
+        while start < end && !is_from_low([self.prefix, self.rest(start)?]) {
             start += 1;
         }
-        while start < end && !is_up_to_high(key(end - 1)) {
+        while start < end && !is_up_to_high([self.prefix, self.rest(end - 1)?]) {
             end -= 1;
         }
         self.wanted = start..end;
+        Ok(())
     }
 
     /// Whether there are long keys or values.
@@ -492,7 +509,7 @@ impl<'a, 'r> Ranked<'a, 'r> {
     }
 
     /// The records that are wanted, where some keys or values are long, and the bytes of all of them, with a line behind.
-    pub(super) fn long_records(&self, with_values: bool) -> (Vec<LongBuffered>, Vec<u8>) {
+    pub(super) fn long_records(&self, with_values: bool) -> Result<(Vec<LongBuffered>, Vec<u8>)> {
         let mut all = Vec::new();
         let mut read_ahead = 0;
         let mut add = |bytes: &[u8]| {
@@ -505,7 +522,7 @@ impl<'a, 'r> Ranked<'a, 'r> {
         };
         let mut records = Vec::with_capacity(SLOTS);
         for at in self.wanted.clone() {
-            let rest = add(self.rest(at));
+            let rest = add(self.rest(at)?);
             let part = self.parts(at).value;
             let value = if !with_values {
                 Some(Part::default())
@@ -523,6 +540,6 @@ impl<'a, 'r> Ranked<'a, 'r> {
             records.push(LongBuffered { rest, value });
         }
         all.extend([0; LINE_BYTES]);
-        (records, all)
+        Ok((records, all))
     }
 }

@@ -16,7 +16,7 @@ use super::{Bug, Tree};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::engines::inner_nodes::InnerNode;
-use crate::engines::{NodeCopy, StringBookmark, StringBuffer, StringRange};
+use crate::engines::{LINE_BYTES, NodeCopy, StringBookmark, StringBuffer, StringRange};
 use crate::kernels::{CopyLines, dispatch};
 use crate::pmem::planted::planted;
 use std::ops::Bound;
@@ -79,16 +79,16 @@ impl Tree {
         } else {
             parent.before(spot.slot)?
         };
-        let child = parent.child(slot);
-        if child.is_unindexed() || !spot.is_current() {
-            return None;
-        }
         let behind = if up {
             parent.after(slot)
         } else {
             parent.before(slot)
         };
         let behind = behind.map(|slot| parent.child(slot));
+        let child = parent.child(slot);
+        if child.is_unindexed() || !spot.is_current() {
+            return None;
+        }
         // The header of the next leaf says which lines it needs; it was asked for while the leaf before this one was read.
         if is_marked {
             self.leaf(child.offset()).prefetch_used();
@@ -131,44 +131,40 @@ impl Tree {
         let leaf = self.leaf(spot.child.offset());
         let lines = leaf.lines();
         let node = buffer.node.get_or_insert_with(NodeCopy::new);
-        let mut used = leaf.lines_likely_used();
-        let mut ranked = loop {
-            let (from, to) = (&lines[..used], &mut node.0[..used]);
-            dispatch(self.simd, CopyLines { from, to });
-            if !lock.validate(version) && !planted(Bug::RangeWithoutVersion) {
-                return Ok(());
-            }
-            let leaf = LeafCopy {
-                offset: spot.child.offset(),
-                bytes: node.0[..used + 1].as_flattened(),
-            };
-            let prefix = leaf.prefix(&self.blobs)?;
-            let mut ranked = Ranked::of(leaf, (prefix, &self.blobs), order, &mut buffer.places);
-            match dispatch(self.simd, Rank(&mut ranked)) {
-                Ok(()) => break ranked,
-                // There may be records behind the one in the last slot.
-                Err(_) if used < lines.len() => used = lines.len(),
-                Err(error) => return Err(error),
-            }
+        let used = leaf.lines_used();
+        let (from, to) = (&lines[..used], &mut node.0[..used]);
+        dispatch(self.simd, CopyLines { from, to });
+        if !lock.validate(version) && !planted(Bug::RangeWithoutVersion) {
+            return Ok(());
+        }
+        let leaf = LeafCopy {
+            offset: spot.child.offset(),
+            bytes: node.0[..used + 1].as_flattened(),
         };
-        if ends.is_some_and(|(low, high)| !ranked.is_between(low, high)) {
-            return Err(ranked.leaf.displaced());
+        let prefix = leaf.prefix(&self.blobs)?;
+        let mut ranked = Ranked::of(leaf, (prefix, &self.blobs), order, &mut buffer.places);
+        dispatch(self.simd, Rank(&mut ranked))?;
+        let found = ranked.ends()?;
+        if let Some((low, high)) = ends
+            && found.is_some_and(|found| !ranked.is_between(found, low, high))
+        {
+            return Err(leaf.displaced());
         }
         if ranked.has_new_order() {
             self.keep_order(spot.child.offset(), (lock, version), &ranked);
         }
         let mut is_end = false;
-        if let Some([first, last]) = ranked.ends() {
+        if let Some([first, last]) = found {
             let is_from_low = unread.is_from_low([ranked.prefix, first]);
             let is_up_to_high = unread.is_up_to_high([ranked.prefix, last]);
             if is_marked && !(if up { is_from_low } else { is_up_to_high }) {
-                return Err(ranked.leaf.displaced());
+                return Err(leaf.displaced());
             }
             if !(is_from_low && is_up_to_high) {
                 ranked.trim(
                     |key| unread.is_from_low(key),
                     |key| unread.is_up_to_high(key),
-                );
+                )?;
             }
             is_end = !(if up { is_up_to_high } else { is_from_low });
         }
@@ -181,7 +177,7 @@ impl Tree {
             } else {
                 &mut unread.high
             };
-            if let Some([first, last]) = ranked.ends() {
+            if let Some([first, last]) = ranked.ends()? {
                 let end = if up { last } else { first };
                 *bound = Bound::Excluded(reused(bound, [ranked.prefix, end]));
             }
@@ -202,7 +198,7 @@ impl Tree {
         }
         buffer.key.begin_with(ranked.prefix);
         if ranked.is_long() {
-            let (mut records, bytes) = ranked.long_records(with_values);
+            let (mut records, bytes) = ranked.long_records(with_values)?;
             if !up {
                 records.reverse();
             }
@@ -212,7 +208,7 @@ impl Tree {
         }
         let wanted = ranked.wanted();
         (buffer.taken, buffer.end) = (wanted.start, wanted.end);
-        (buffer.offset, buffer.node_bytes) = (spot.child.offset(), self.leaf_bytes);
+        (buffer.offset, buffer.node_bytes) = (leaf.offset, LINE_BYTES * used);
         if !up {
             buffer.places[wanted].reverse();
         }
