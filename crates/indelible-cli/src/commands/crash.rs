@@ -1,7 +1,7 @@
 //! `crash`.
 
 use crate::output::{Output, grouped, note};
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use indelible_crash::indelible::checker::AnyKind;
 use indelible_crash::planted::{Hunt, Hunter, Mutation};
@@ -66,13 +66,6 @@ fn kinds() -> String {
     names.join(", ")
 }
 
-/// The kinds of index that are searched on a disk: all but the spatial ones.
-fn kinds_on_disk() -> Vec<AnyKind> {
-    let mut kinds = AnyKind::all();
-    kinds.retain(|kind| !matches!(kind, AnyKind::Spatial(_)));
-    kinds
-}
-
 fn kind_or_all(name: &str) -> Result<String, indelible_crash::indelible::Error> {
     if name == ALL {
         return Ok(name.into());
@@ -99,18 +92,8 @@ impl Crash {
             return self.plant_bugs(output);
         }
         let kind = self.kind.parse::<AnyKind>().ok();
-        ensure!(
-            self.medium == Medium::Pmem || !matches!(kind, Some(AnyKind::Spatial(_))),
-            "spatial indexes are not searched on a disk yet"
-        );
         let run = Search {
             history: &|seed| {
-                let kind = if self.medium == Medium::Disk && kind.is_none() {
-                    let kinds = kinds_on_disk();
-                    Some(kinds[seed as usize % kinds.len()])
-                } else {
-                    kind
-                };
                 let (mut index, workload) =
                     any::history(kind, seed, self.ops, usize::from(self.threads));
                 if self.medium == Medium::Disk {

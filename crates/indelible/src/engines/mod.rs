@@ -171,6 +171,10 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     /// What can be chosen when the object is created.
     type Options: EngineOptions;
 
+    /// Whether a thread may commit the change that another one has begun. The last record that the other thread has appended to a log may then come before
+    /// the one that commits its change, so in a pool with a log its operation waits for all that has been appended.
+    const IS_HELPED: bool = false;
+
     /// Lays out an empty object for a catalog entry that is not committed yet: what is written here cannot be reached before.
     /// What is flushed here needs no fence, since the host fences before it commits the entry.
     fn format(place: &Place, options: &Self::Options) -> Result<()>;

@@ -137,6 +137,9 @@ pub(crate) struct Index<G> {
 impl<G: Geometry> Engine for Index<G> {
     type Options = PmRtreeOptions;
 
+    /// Whoever meets a mark finishes the change, see [`multiword`].
+    const IS_HELPED: bool = true;
+
     fn format(place: &Place, _: &PmRtreeOptions) -> Result<()> {
         let core = &place.core;
         let pm = core.pm();
