@@ -17,13 +17,19 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     crate::concurrency::sync::lock(mutex)
 }
 
-/// Bugs of the log that the search finds with [`CrashModel::Disk`](../../indelible_crash/enum.CrashModel.html), and those that
-/// [`trial`] finds.
+/// Bugs of the log that the search finds with [`CrashModel::Disk`](../../indelible_crash/enum.CrashModel.html) and every kind of index, those that it finds with kinds
+/// whose threads complete each other's changes, and those that [`trial`] finds.
 #[must_use]
-pub fn disk_bugs() -> [Vec<&'static Bug>; 2] {
-    let in_search = |bug: &&Bug| ["log.NoWait", "log.ReadersDoNotWait"].contains(&bug.name);
-    let (searched, tried): (Vec<_>, Vec<_>) = crate::pool::LOG_BUGS.iter().partition(in_search);
-    [crate::pmem::BUGS.iter().chain(searched).collect(), tried]
+pub fn disk_bugs() -> [Vec<&'static Bug>; 3] {
+    const WITH_EVERY_KIND: [&str; 2] = ["log.NoWait", "log.ReadersDoNotWait"];
+    const WITH_HELPERS: [&str; 1] = ["log.HelpedWaitsForOwn"];
+    let all = crate::pool::LOG_BUGS.iter();
+    let (every, others): (Vec<_>, Vec<_>) =
+        all.partition(|bug| WITH_EVERY_KIND.contains(&bug.name));
+    let others = others.into_iter();
+    let (helped, tried) = others.partition(|bug: &&Bug| WITH_HELPERS.contains(&bug.name));
+    let every = crate::pmem::BUGS.iter().chain(every).collect();
+    [every, helped, tried]
 }
 
 impl PoolOptions {

@@ -312,9 +312,13 @@ impl Gate {
         self.all.begin();
         let result = work();
         pm.fence_after_unlock();
-        self.take_position();
+        let own = self.take_position();
         // Other threads may have worked for this one.
-        let position = self.appended();
+        let position = if planted(Bug::HelpedWaitsForOwn) {
+            self.left_by(own)
+        } else {
+            self.appended()
+        };
         self.all.end(position);
         self.after_writing(position)?;
         result

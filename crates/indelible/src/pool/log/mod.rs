@@ -94,6 +94,8 @@ crate::pmem::planted::bugs! { "log":
     NoWait,
     /// Readers see what is not durable.
     ReadersDoNotWait,
+    /// A change that another thread may have completed waits for the records of its own thread alone.
+    HelpedWaitsForOwn,
     /// The applier writes records into the pool's file that are not durable.
     ApplierAheadOfSync,
     /// A segment is used again before the pool's file is synced.
