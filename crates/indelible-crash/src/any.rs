@@ -224,6 +224,23 @@ pub fn history(kind: Option<AnyKind>, seed: u64, operations: usize, threads: usi
     }
 }
 
+/// A history with all that its kind can have in a pool at the same time.
+pub(crate) fn varied(kind: AnyKind) -> Made {
+    match kind {
+        AnyKind::Map(kind) => of_maps(kind.suite().varied(kind)),
+        AnyKind::Spatial(kind) => of_places(kind.suite().varied(kind)),
+        AnyKind::Strings(kind) => of_strings(kind.suite().varied(kind)),
+    }
+}
+
+/// Creates the other object of a pool.
+pub(crate) fn create_other(kind: AnyKind) -> AnyOperation {
+    match kind {
+        AnyKind::Spatial(_) => AnyOperation::Spatial(SpatialOperation::CreateOther),
+        AnyKind::Map(_) | AnyKind::Strings(_) => AnyOperation::Map(Operation::CreateOther),
+    }
+}
+
 /// A history of one theme.
 pub(crate) fn of_theme(kind: AnyKind, theme: u64, seed: u64, size: Size) -> Made {
     match kind {

@@ -7,10 +7,13 @@ use crate::maps::{Keys, Maps, Operation};
 use crate::record::record;
 use crate::tally::Tally;
 use crate::texts::Strings;
-use crate::{CrashModel, Structure, Workload};
-use indelible::checker::Texts;
+use crate::{CrashModel, Structure, Workload, any};
+use indelible::checker::{AnyKind, Texts};
 use indelible::pmem::Memory;
-use indelible::{BytesOptions, Durability, Kind, MapOptions, PoolOptions, StringKind};
+use indelible::{
+    Box2, Box3, BytesOptions, Durability, Geometry, GeometryType, Kind, MapOptions, Point2, Point3,
+    PoolOptions, StringKind,
+};
 use std::io::{Read, Write};
 use std::sync::Arc;
 
@@ -172,34 +175,17 @@ fn operation(
     }
 }
 
-/// A small pool, cleanly closed or crashed, with maps of one of all kinds.
+/// A small pool, cleanly closed or crashed, with indexes of one of all kinds.
 fn pool(which: usize, clean: bool) -> Result<Arc<Memory>, String> {
-    let (words, strings) = (Kind::all(), StringKind::all());
-    let which = which % (words.len() + strings.len());
-    match words.get(which) {
-        Some(&kind) => {
-            let (structure, workload) = Maps::from_history(kind.suite().varied(kind));
-            filled(&structure, &workload, clean)
-        }
-        None => {
-            let kind = strings[which - words.len()];
-            let (structure, workload) = Strings::from_history(kind.suite().varied(kind));
-            filled(&structure, &workload, clean)
-        }
-    }
-}
-
-fn filled<S: Structure<Operation = Operation>>(
-    structure: &S,
-    workload: &Workload<Operation>,
-    clean: bool,
-) -> Result<Arc<Memory>, String> {
+    let kinds = AnyKind::all();
+    let kind = kinds[which % kinds.len()];
+    let (structure, workload) = any::varied(kind);
     let memory = Arc::new(Memory::new(crate::MEMORY_BYTES));
     let open = structure.create(&memory)?;
     for operation in &workload.before {
         structure.run(&open, operation)?;
     }
-    structure.run(&open, &Operation::CreateOther)?;
+    structure.run(&open, &any::create_other(kind))?;
     if !clean {
         structure.crash(&open);
     }
@@ -307,6 +293,14 @@ fn use_all(options: &PoolOptions, memory: &Arc<Memory>) -> indelible::Result<()>
     for info in pool.bytes_maps() {
         let _ = use_strings(&pool, &info.name);
     }
+    for info in pool.spatials() {
+        let _ = match info.geometry {
+            GeometryType::Point2 => use_places::<Point2>(&pool, &info.name),
+            GeometryType::Point3 => use_places::<Point3>(&pool, &info.name),
+            GeometryType::Box2 => use_places::<Box2>(&pool, &info.name),
+            _ => use_places::<Box3>(&pool, &info.name),
+        };
+    }
     let _ = pool.drop_object("other");
     let _ = pool.shrink();
     pool.close()
@@ -394,6 +388,62 @@ fn use_strings(pool: &indelible::Pool, name: &str) -> indelible::Result<()> {
     }
     let _ = map.bulk_load([(key(5), b"5"), (key(6), b"6")], 0.8);
     let _ = map.check();
+    Ok(())
+}
+
+/// A geometry with all its coordinates alike.
+fn place<G: Geometry>(number: u64) -> G {
+    G::from_coordinates(|_| number as f64 / 8.0)
+}
+
+fn use_places<G: Geometry>(pool: &indelible::Pool, name: &str) -> indelible::Result<()> {
+    let index = pool.open_spatial::<G>(name)?;
+    let everything = || {
+        G::Window::from_coordinates(|i| match i < G::AXES {
+            true => f64::NEG_INFINITY,
+            false => f64::INFINITY,
+        })
+    };
+    let all = || -> Vec<(G, u64)> {
+        let found = index.intersecting(everything()).into_iter().flatten();
+        let records = found.take(MOST_RECORDS);
+        records
+            .map(|record| (record.shape, record.payload))
+            .collect()
+    };
+    let searches = || {
+        let _ = (index.len(), index.bounds(), index.check(), index.stat());
+        let _ = index.contained_in(everything()).map(Iterator::count);
+        let _ = index.at_point(place(7)).map(Iterator::count);
+        let _ = index.within_distance(place(7), 3.0).map(Iterator::count);
+        let _ = index
+            .nearest(place(9))
+            .map(|near| near.take(MOST_RECORDS).count());
+        let _ = index
+            .query_batch(&[place(3), everything()])
+            .map(|found| found.len());
+    };
+    searches();
+    for number in 0..40 {
+        let _ = index.insert(place(number * 11), number);
+        let _ = index.remove(place(number * 7), number);
+    }
+    // Nodes that are there are filled and emptied.
+    let records = all();
+    for (number, &(shape, payload)) in (0..).zip(&records).take(80) {
+        let _ = index.insert(shape, number);
+        let _ = index.relocate(payload, shape, place(number));
+        let _ = index.remove(shape, payload);
+    }
+    let batch: Vec<(G, u64)> = (0..30).map(|number| (place(number), number)).collect();
+    let _ = index.insert_batch(&batch);
+    let _ = index.compact();
+    searches();
+    for (shape, payload) in all() {
+        let _ = index.remove(shape, payload);
+    }
+    let _ = index.bulk_load(&batch, 0.8);
+    searches();
     Ok(())
 }
 

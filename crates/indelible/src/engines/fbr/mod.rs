@@ -151,9 +151,22 @@ impl<G: Geometry> Tree<G> {
         Ok(node)
     }
 
-    /// An error if there is no block of this index at `offset`. Once all nodes have been claimed their links are known to be sound.
+    /// The leaf that another one says lies beside it in the chain. The sweep claims nodes by the links of their parents, and does not look at those of the chain.
+    fn leaf_of_chain(&self, offset: Offset) -> Result<Node<'_, G>> {
+        self.expect_block(offset)?;
+        self.node(offset, 0)
+    }
+
+    /// An error if there is no block of this index at `offset`. Once all nodes have been claimed the links of their parents are known to be sound.
     fn expect_owned(&self, offset: Offset) -> Result<()> {
-        if self.is_swept.load(Ordering::Acquire) || self.space.owns(offset) {
+        if self.is_swept.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.expect_block(offset)
+    }
+
+    fn expect_block(&self, offset: Offset) -> Result<()> {
+        if self.space.owns(offset) {
             return Ok(());
         }
         Err(Error::Damaged(format!(

@@ -93,12 +93,12 @@ impl<'a, G: Geometry> Writer<'a, G> {
         let link = if previous.is_none() {
             &self.tree.root_block().head
         } else {
-            &self.tree.node(previous, 0)?.block.next
+            &self.tree.leaf_of_chain(previous)?.block.next
         };
         let next = if next.is_none() {
             None
         } else {
-            Some(self.tree.node(next, 0)?)
+            Some(self.tree.leaf_of_chain(next)?)
         };
         Ok(Neighbours { link, next })
     }
