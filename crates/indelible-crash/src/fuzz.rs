@@ -4,11 +4,12 @@
 
 use crate::explore::{Explorer, Limits};
 use crate::maps::{Keys, Maps, Operation};
+use crate::places::shape;
 use crate::record::record;
 use crate::tally::Tally;
 use crate::texts::Strings;
 use crate::{CrashModel, Structure, Workload, any};
-use indelible::checker::{AnyKind, Texts};
+use indelible::checker::{AnyKind, EVERYTHING, Texts};
 use indelible::pmem::Memory;
 use indelible::{
     Box2, Box3, BytesOptions, Durability, Geometry, GeometryType, Kind, MapOptions, Point2, Point3,
@@ -298,7 +299,8 @@ fn use_all(options: &PoolOptions, memory: &Arc<Memory>) -> indelible::Result<()>
             GeometryType::Point2 => use_places::<Point2>(&pool, &info.name),
             GeometryType::Point3 => use_places::<Point3>(&pool, &info.name),
             GeometryType::Box2 => use_places::<Box2>(&pool, &info.name),
-            _ => use_places::<Box3>(&pool, &info.name),
+            GeometryType::Box3 => use_places::<Box3>(&pool, &info.name),
+            other => unreachable!("{other} is a type of geometry that the fuzzer does not know"),
         };
     }
     let _ = pool.drop_object("other");
@@ -398,12 +400,7 @@ fn place<G: Geometry>(number: u64) -> G {
 
 fn use_places<G: Geometry>(pool: &indelible::Pool, name: &str) -> indelible::Result<()> {
     let index = pool.open_spatial::<G>(name)?;
-    let everything = || {
-        G::Window::from_coordinates(|i| match i < G::AXES {
-            true => f64::NEG_INFINITY,
-            false => f64::INFINITY,
-        })
-    };
+    let everything = || -> G::Window { shape(&EVERYTHING) };
     let all = || -> Vec<(G, u64)> {
         let found = index.intersecting(everything()).into_iter().flatten();
         let records = found.take(MOST_RECORDS);
@@ -430,17 +427,17 @@ fn use_places<G: Geometry>(pool: &indelible::Pool, name: &str) -> indelible::Res
     }
     // Nodes that are there are filled and emptied.
     let records = all();
-    for (number, &(shape, payload)) in (0..).zip(&records).take(80) {
-        let _ = index.insert(shape, number);
-        let _ = index.relocate(payload, shape, place(number));
-        let _ = index.remove(shape, payload);
+    for (number, &(at, payload)) in (0..).zip(&records).take(80) {
+        let _ = index.insert(at, number);
+        let _ = index.relocate(payload, at, place(number));
+        let _ = index.remove(at, payload);
     }
     let batch: Vec<(G, u64)> = (0..30).map(|number| (place(number), number)).collect();
     let _ = index.insert_batch(&batch);
     let _ = index.compact();
     searches();
-    for (shape, payload) in all() {
-        let _ = index.remove(shape, payload);
+    for (at, payload) in all() {
+        let _ = index.remove(at, payload);
     }
     let _ = index.bulk_load(&batch, 0.8);
     searches();

@@ -83,7 +83,7 @@ impl<G: Geometry> Open<G> {
 }
 
 /// The geometry with these corners.
-fn shape<G: Geometry>([low, high]: &Corners) -> G {
+pub(crate) fn shape<G: Geometry>([low, high]: &Corners) -> G {
     G::from_coordinates(|i| {
         if i < G::AXES {
             low[i]

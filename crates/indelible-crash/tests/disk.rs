@@ -1,9 +1,10 @@
 //! Pools with a log: the search over what a power cut leaves of the log, the trials of the log on a simulated disk, and the bugs that can
 //! be planted in both.
 
-use indelible_crash::indelible::checker::{AnyKind, Met, disk_bugs, plant, trial};
+use indelible_crash::indelible::checker::{AnyKind, Bug, Met, disk_bugs, plant, trial};
 use indelible_crash::indelible::{Kind, SpatialKind, StringKind};
 use indelible_crash::{CrashModel, Limits, Search, Summary, Tally, any};
+use std::ops::RangeInclusive;
 use std::sync::atomic::AtomicU64;
 
 fn is_deep() -> bool {
@@ -63,37 +64,39 @@ fn search_all(kinds: &[AnyKind], [alone, together]: [u64; 2]) -> u64 {
     tally.distinct()
 }
 
-#[test]
-fn whatever_a_power_cut_leaves_of_the_log_nothing_acknowledged_is_missing() {
-    let [alone, together, least] = if is_deep() {
-        [600, 4_000, 1_000_000]
-    } else {
-        [36, 240, 50_000]
-    };
-    let kinds: Vec<_> = Kind::all().iter().copied().map(AnyKind::Map).collect();
-    let images = search_all(&kinds, [alone, together]);
-    assert!(images > least, "{images} images");
-}
-
-/// Searches kinds whose histories take longer than those of maps of words.
-fn search_fewer(kinds: impl Iterator<Item = AnyKind>) {
-    let [alone, together, least] = if is_deep() {
-        [600, 4_000, 500_000]
-    } else {
-        [12, 60, 5_000]
-    };
+/// Searches kinds, with so many histories of one thread and of several in the short form and in the deep one, and at least so many distinct images.
+fn search_family(kinds: impl Iterator<Item = AnyKind>, short: [u64; 3], deep: [u64; 3]) {
+    let [alone, together, least] = if is_deep() { deep } else { short };
     let images = search_all(&kinds.collect::<Vec<_>>(), [alone, together]);
     assert!(images > least, "{images} images");
 }
 
 #[test]
+fn whatever_a_power_cut_leaves_of_the_log_nothing_acknowledged_is_missing() {
+    let kinds = Kind::all().iter().copied().map(AnyKind::Map);
+    search_family(kinds, [36, 240, 50_000], [600, 4_000, 1_000_000]);
+}
+
+#[test]
 fn whatever_a_power_cut_leaves_of_the_log_no_byte_string_that_was_acknowledged_is_missing() {
-    search_fewer(StringKind::all().iter().copied().map(AnyKind::Strings));
+    let kinds = StringKind::all().iter().copied().map(AnyKind::Strings);
+    search_family(kinds, [12, 60, 5_000], [600, 4_000, 500_000]);
 }
 
 #[test]
 fn whatever_a_power_cut_leaves_of_the_log_no_place_that_was_acknowledged_is_missing() {
-    search_fewer(SpatialKind::all().iter().copied().map(AnyKind::Spatial));
+    let kinds = SpatialKind::all().iter().copied().map(AnyKind::Spatial);
+    search_family(kinds, [12, 60, 5_000], [600, 4_000, 500_000]);
+}
+
+/// Plants a bug, and searches histories of so many threads until it is found.
+fn expect_found(bug: &'static Bug, kind: AnyKind, mut threads: RangeInclusive<usize>) {
+    plant(Some(bug));
+    let found =
+        threads.find_map(|threads| search(kind, threads, 40, 2_000, &Tally::default()).failure);
+    plant(None);
+    let found = found.unwrap_or_else(|| panic!("{} was not found with {kind}", bug.name));
+    println!("{} ({kind}): {}", bug.name, found.problem);
 }
 
 #[test]
@@ -101,16 +104,7 @@ fn every_bug_planted_between_the_operations_and_the_log_is_found_with_every_kind
     let [bugs, ..] = disk_bugs();
     for bug in bugs {
         for kind in AnyKind::all() {
-            plant(Some(bug));
-            let found = (2..=3)
-                .find_map(|threads| search(kind, threads, 40, 2_000, &Tally::default()).failure);
-            plant(None);
-            let found = found.unwrap_or_else(|| panic!("{} was not found with {kind}", bug.name));
-            println!(
-                "{} ({kind}): {}",
-                bug.name,
-                found.to_string().lines().next().unwrap_or("")
-            );
+            expect_found(bug, kind, 2..=3);
         }
     }
 }
@@ -118,13 +112,8 @@ fn every_bug_planted_between_the_operations_and_the_log_is_found_with_every_kind
 #[test]
 fn every_bug_in_what_a_change_waits_for_that_another_thread_has_completed_is_found() {
     let [_, bugs, _] = disk_bugs();
-    let kind = AnyKind::Spatial(SpatialKind::PmRtree);
     for bug in bugs {
-        plant(Some(bug));
-        let found = search(kind, 3, 40, 2_000, &Tally::default()).failure;
-        plant(None);
-        let found = found.unwrap_or_else(|| panic!("{} was not found", bug.name));
-        println!("{}: {}", bug.name, found.problem);
+        expect_found(bug, AnyKind::Spatial(SpatialKind::PmRtree), 3..=3);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Records of a map of byte strings that were read ahead.
 
 use super::ReadValue;
-use super::string_record::{Lengths, Part, Parts};
+use super::string_record::{Part, Parts};
 use crate::pool::Offset;
 use crate::{Error, Result};
 use std::collections::VecDeque;
@@ -160,11 +160,11 @@ impl StringBuffer {
         if self.taken == self.end {
             return None;
         }
-        let bytes = self.node.as_deref()?.bytes();
         let place = self.places[self.taken % MOST_BUFFERED];
-        let parts = short_parts(bytes, self.node_bytes, place)?;
+        let bytes = self.node.as_deref()?.bytes();
+        let record = short_record(bytes, self.node_bytes, place, &mut self.key)?;
         self.taken += 1;
-        Some((self.key.with(parts.key, bytes), parts.value.of(bytes)))
+        Some(record)
     }
 
     /// Takes the record that was read first.
@@ -188,24 +188,33 @@ impl StringBuffer {
         if self.taken == self.end {
             return Ok(None);
         }
-        let node = self.node.as_deref().map(NodeCopy::bytes);
-        let bytes = node.expect("records were read from a node");
         let place = self.places[self.end - 1];
-        let parts = short_parts(bytes, self.node_bytes, place);
-        let parts = parts.ok_or_else(|| misplaced(self.offset))?;
+        let node = self.node.as_deref();
+        let bytes = node.expect("records were read from a node").bytes();
+        let record = short_record(bytes, self.node_bytes, place, &mut self.key);
+        let (key, value) = record.ok_or_else(|| misplaced(self.offset))?;
         self.end -= 1;
-        let value = ReadValue::Here(parts.value.of(bytes));
-        Ok(Some((self.key.with(parts.key, bytes), value)))
+        Ok(Some((key, ReadValue::Here(value))))
     }
+}
+
+/// Key and value of the record at a place of a node, see [`short_parts`].
+#[inline(always)]
+fn short_record<'a>(
+    copy: &'a [u8],
+    node_bytes: usize,
+    place: u8,
+    key: &'a mut WholeKey,
+) -> Option<(&'a [u8], &'a [u8])> {
+    let parts = short_parts(copy, node_bytes, place)?;
+    Some((key.with(parts.key, copy), parts.value.of(copy)))
 }
 
 /// The parts of the record at a place of a node, of which so many bytes were copied; none if the record does not end in these, or has a long part. The place itself is
 /// not looked at: it may lie in front of the records.
 #[inline(always)]
 pub(crate) fn short_parts(copy: &[u8], node_bytes: usize, place: u8) -> Option<Parts> {
-    let at = 8 * usize::from(place);
-    let lengths = Lengths::of_bytes(*copy.get(at..)?.first_chunk()?);
-    let (parts, end) = Parts::at(at, lengths);
+    let (lengths, parts, end) = Parts::at(copy, place)?;
     (lengths.is_short() && end <= node_bytes).then_some(parts)
 }
 

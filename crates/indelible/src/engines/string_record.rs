@@ -114,19 +114,24 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Those of the record at `at`, and where it ends. It need not lie in the node.
+    /// The lengths and the parts of the record at a place of a copy, in words, and where the record ends, which need not be in the node; none if the copy has no
+    /// bytes there.
     #[inline(always)]
-    pub(crate) fn at(at: usize, lengths: Lengths) -> (Self, usize) {
-        let (key, value) = (lengths.key(), lengths.value());
-        let from = at + LENGTHS_BYTES;
-        let end = (from + key + value + 7) & !7;
+    pub(crate) fn at(copy: &[u8], place: u8) -> Option<(Lengths, Self, usize)> {
+        let at = 8 * usize::from(place);
+        let lengths = Lengths::of_bytes(*copy.get(at..)?.first_chunk()?);
+        let (from, end) = (at + LENGTHS_BYTES, at + 8 * lengths.words());
+        let bytes = lengths.value();
         let parts = Self {
-            key: Part { from, bytes: key },
+            key: Part {
+                from,
+                bytes: lengths.key(),
+            },
             value: Part {
-                from: end - value,
-                bytes: value,
+                from: end - bytes,
+                bytes,
             },
         };
-        (parts, end)
+        Some((lengths, parts, end))
     }
 }

@@ -159,6 +159,21 @@ impl<E: Engine> Host<E> {
             result => result,
         }
     }
+
+    /// Does `work`, which may change the values of `keys`, and waits until what it has written and read of them is durable.
+    #[inline]
+    fn write_through<T, F: From<Error>>(
+        &self,
+        gate: &Gate,
+        keys: impl Iterator<Item = u64> + Clone,
+        work: impl FnOnce() -> Result<T, F>,
+    ) -> Result<T, F> {
+        let pm = self.shared.place.core.pm();
+        if E::IS_HELPED {
+            return gate.write_anything(pm, work);
+        }
+        gate.write(keys, pm, work)
+    }
 }
 
 impl<E: Engine> Shared<E> {
@@ -246,8 +261,7 @@ impl<E: Ordered> Host<E> {
         key: u64,
         decide: &mut dyn FnMut(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, Box<Error>> {
-        let pm = self.shared.place.core.pm();
-        gate.write(std::iter::once(key), pm, || self.apply_now(key, decide))
+        self.write_through(gate, std::iter::once(key), || self.apply_now(key, decide))
     }
 
     #[inline(always)]
@@ -281,7 +295,7 @@ impl<E: Ordered> Host<E> {
             None => insert(),
             Some(gate) => {
                 let keys = records.iter().map(|&(key, _)| key);
-                gate.write(keys, self.shared.place.core.pm(), insert)
+                self.write_through(gate, keys, insert)
             }
         }
     }

@@ -72,8 +72,7 @@ impl<E: Engine> Host<E> {
     fn durably<T>(&self, payload: u64, work: impl FnOnce() -> Result<T>) -> Result<T> {
         match &self.shared.gate {
             None => work(),
-            Some(gate) if E::IS_HELPED => gate.write_anything(self.shared.place.core.pm(), work),
-            Some(gate) => gate.write(std::iter::once(payload), self.shared.place.core.pm(), work),
+            Some(gate) => self.write_through(gate, std::iter::once(payload), work),
         }
     }
 

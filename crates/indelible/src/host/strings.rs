@@ -126,7 +126,7 @@ impl<E: Strings> Host<E> {
             Some(gate) => {
                 let places: Vec<u64> = records.iter().map(|(key, _)| place_of(key)).collect();
                 let places = places.iter().copied();
-                gate.write(places, self.shared.place.core.pm(), insert)
+                self.write_through(gate, places, insert)
             }
         }
     }
@@ -188,7 +188,7 @@ impl<E: Strings> Host<E> {
             None => work(),
             Some(gate) => {
                 let place = std::iter::once(place_of(key));
-                gate.write(place, self.shared.place.core.pm(), work)
+                self.write_through(gate, place, work)
             }
         }
     }

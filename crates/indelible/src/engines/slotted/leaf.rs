@@ -159,8 +159,13 @@ impl<'a> Leaf<'a> {
     /// Asks the caches for the lines in which records lie, apart from those of the header and the first one of the heap. What the header says may be torn.
     #[inline(always)]
     pub(super) fn prefetch_used(self) {
-        // The last record reaches into the line behind the one in which it begins, mostly.
-        let end = (self.last_place() / HEADER_WORDS + 2).min(self.cells.len() / HEADER_WORDS);
+        // The record in the last slot is mostly the last one: to search for that one, as `lines_used` does, would be done twice for each leaf. It reaches into the line
+        // behind the one in which it begins, mostly.
+        let last = self.commit_word().slots().checked_ilog2();
+        let last = last.map_or(0, |slot| {
+            usize::from(byte_of(&three(self.cells, PLACES), slot as usize))
+        });
+        let end = (last / HEADER_WORDS + 2).min(self.cells.len() / HEADER_WORDS);
         let first = self.cells.as_ptr().cast::<KeyLine>();
         for line in 2..end {
             prefetch(first.wrapping_add(line));

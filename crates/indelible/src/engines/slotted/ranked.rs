@@ -9,8 +9,8 @@ use super::Bug;
 use super::blobs::Blobs;
 use super::inner::bits_of_first;
 use super::layout::{
-    CommitWord, HEADER_WORDS, LENGTHS_BYTES, LONG_KEY_BYTES, Lengths, MAX_WORDS, PLACES,
-    REFERENCE_BYTES, Reference, SLOTS,
+    CommitWord, HEADER_WORDS, LONG_KEY_BYTES, Lengths, MAX_WORDS, PLACES, REFERENCE_BYTES,
+    Reference, SLOTS,
 };
 use super::orders::{Few, Many, Numbers, order_of};
 use crate::engines::{
@@ -121,14 +121,6 @@ fn places_in_use(places: &[u8; 32], mut slots: u32) -> [u8; 32] {
     in_use
 }
 
-/// The lengths of the record at a place of a leaf; none of which the copy has no bytes.
-#[inline(always)]
-fn lengths_at(bytes: &[u8], place: u8) -> [u8; LENGTHS_BYTES] {
-    let lengths = bytes.get(8 * usize::from(place)..);
-    let lengths = lengths.and_then(|bytes| bytes.first_chunk());
-    lengths.copied().unwrap_or_default()
-}
-
 /// Puts the records of a leaf in order.
 pub(super) struct Rank<'a, 'r, 's>(pub(super) &'s mut Ranked<'a, 'r>);
 
@@ -223,14 +215,12 @@ impl<'a, 'r> Ranked<'a, 'r> {
         let mut outside = 0_usize;
         let (mut is_every_marked, mut is_every_short) = (true, true);
         for (record, place) in records.iter_mut().zip(&self.places[..self.count]) {
-            let at = 8 * usize::from(*place);
-            let Some(&lengths) = bytes[at.min(most)..].first_chunk() else {
+            let Some((lengths, parts, end)) = Parts::at(bytes, *place) else {
                 return Err(self.misplaced());
             };
-            let lengths = Lengths::of_bytes(lengths);
             is_every_marked &= lengths.is_marked();
             is_every_short &= lengths.is_short();
-            let (parts, end) = Parts::at(at, lengths);
+            let at = 8 * usize::from(*place);
             // Below zero if the record does not lie in the heap.
             outside |= at.wrapping_sub(begin) | most.wrapping_sub(end);
             *record = parts;
@@ -260,11 +250,13 @@ impl<'a, 'r> Ranked<'a, 'r> {
         by_place[..self.count].sort_unstable();
         let mut free_from = 0;
         for &place in &by_place[..self.count] {
-            if usize::from(place) < free_from {
+            if 8 * usize::from(place) < free_from {
                 return 0;
             }
-            let lengths = Lengths::of_bytes(lengths_at(self.leaf.bytes, place));
-            free_from = usize::from(place) + lengths.words();
+            let Some((_, _, end)) = Parts::at(self.leaf.bytes, place) else {
+                return 0;
+            };
+            free_from = end;
         }
         let places = places_in_use(&self.leaf.places(), self.leaf.word().slots());
         let positions = places.map(|place| records_at[usize::from(place)]);
@@ -388,10 +380,8 @@ impl<'a, 'r> Ranked<'a, 'r> {
     fn take_long(&mut self) -> Result<()> {
         let bytes = self.leaf.bytes;
         let mut records = Vec::with_capacity(SLOTS);
-        for &place in &self.places[..self.count] {
-            // They lie in the leaf.
-            let lengths = Lengths::of_bytes(lengths_at(bytes, place));
-            let (parts, _) = Parts::at(8 * usize::from(place), lengths);
+        for at in 0..self.count {
+            let (place, (lengths, parts)) = (self.places[at], self.parts(at)?);
             if lengths.value_is_blob() && parts.value.bytes != REFERENCE_BYTES {
                 return Err(self.misplaced());
             }
@@ -437,24 +427,24 @@ impl<'a, 'r> Ranked<'a, 'r> {
         Reference::from_bytes(&bytes[bytes.len() - REFERENCE_BYTES..])
     }
 
-    /// The parts of a record. They may lie outside of what was copied, if the leaf was damaged since its order was kept.
+    /// The lengths and the parts of a record. They may lie outside of what was copied, if the leaf was damaged since its order was kept.
     #[inline(always)]
-    fn parts(&self, at: usize) -> Parts {
-        let (bytes, place) = (self.leaf.bytes, self.places[at % MOST_BUFFERED]);
-        let lengths = Lengths::of_bytes(lengths_at(bytes, place));
-        Parts::at(8 * usize::from(place), lengths).0
+    fn parts(&self, at: usize) -> Result<(Lengths, Parts)> {
+        let record = Parts::at(self.leaf.bytes, self.places[at % MOST_BUFFERED]);
+        let (lengths, parts, _) = record.ok_or_else(|| self.misplaced())?;
+        Ok((lengths, parts))
     }
 
     /// What the key of the record at `at` has behind the prefix.
     #[inline(always)]
     fn rest(&self, at: usize) -> Result<&'a [u8]> {
-        let Part { from, bytes } = self.parts(at).key;
+        let (_, Parts { key: part, .. }) = self.parts(at)?;
         if self.long_keys >> at & 1 != 0 {
-            let key = self.blobs.bytes(self.reference(Part { from, bytes }));
+            let key = self.blobs.bytes(self.reference(part));
             let rest = key.get(self.prefix.len()..);
             return rest.ok_or_else(|| self.misplaced());
         }
-        let rest = self.leaf.own().get(from..from + bytes);
+        let rest = self.leaf.own().get(part.from..part.from + part.bytes);
         rest.ok_or_else(|| self.misplaced())
     }
 
@@ -523,7 +513,7 @@ impl<'a, 'r> Ranked<'a, 'r> {
         let mut records = Vec::with_capacity(SLOTS);
         for at in self.wanted.clone() {
             let rest = add(self.rest(at)?);
-            let part = self.parts(at).value;
+            let (_, Parts { value: part, .. }) = self.parts(at)?;
             let value = if !with_values {
                 Some(Part::default())
             } else if self.long_values >> at & 1 == 0 {

@@ -303,11 +303,11 @@ impl Gate {
     }
 
     /// [`write`](Self::write) for work that does not say which keys it changes.
-    pub(crate) fn write_anything<T>(
+    pub(crate) fn write_anything<T, E: From<Error>>(
         &self,
         pm: crate::pmem::Pm,
-        work: impl FnOnce() -> Result<T>,
-    ) -> Result<T> {
+        work: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
         self.before_writing()?;
         self.all.begin();
         let result = work();
