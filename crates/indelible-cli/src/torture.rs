@@ -10,11 +10,11 @@
 //! the writers have not synced (`disk`). It sees their syncs because it traces them (`traced`).
 
 mod disk;
+mod places;
 mod prefix;
 mod target;
 mod traced;
 
-use crate::commands::ObjectArgs;
 use crate::output::{Output, note};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
@@ -31,9 +31,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use target::Target;
+pub use target::TargetArgs;
 use traced::Traced;
 
-/// The map that the writers write to.
+/// The name of what the writers write to.
 pub const MAP: &str = "torture";
 /// The name of the pool's file.
 const POOL: &str = "torture.pool";
@@ -127,7 +128,7 @@ pub struct Writer {
     #[arg(long)]
     print_ms: Option<u64>,
     #[command(flatten)]
-    new: ObjectArgs,
+    new: TargetArgs,
 }
 
 impl Writer {
@@ -150,7 +151,7 @@ impl Writer {
                 .collect();
             for thread in threads {
                 if let Ok(Err(error)) = thread.join() {
-                    note(format_args!("writer: {error}"));
+                    note(format_args!("writer: {error:#}"));
                     std::process::exit(3);
                 }
             }
@@ -179,7 +180,7 @@ impl Writer {
     }
 }
 
-fn write(map: &Target, seed: u64, thread: u64, done: &AtomicU64) -> indelible::Result<()> {
+fn write(map: &Target, seed: u64, thread: u64, done: &AtomicU64) -> Result<()> {
     for i in done.load(Ordering::Acquire).. {
         match Step::at(seed, thread, i) {
             Step::Put(key, value) => map.insert(key, value)?,
@@ -197,7 +198,7 @@ pub struct Victim {
     progress_path: PathBuf,
     progress: Progress,
     options: PoolOptions,
-    new: ObjectArgs,
+    new: TargetArgs,
     threads: u64,
     seed: u64,
     /// Operations of each thread that the model has replayed.
@@ -273,11 +274,11 @@ fn log_of(pool: &Path) -> PathBuf {
 }
 
 impl Victim {
-    /// Creates the pool in `directory`, for a map with these options.
+    /// Creates the pool in `directory`, for an object with these options.
     pub fn new(
         directory: &Path,
         options: PoolOptions,
-        new: ObjectArgs,
+        new: TargetArgs,
         threads: u64,
         seed: u64,
     ) -> Result<Self> {
@@ -421,7 +422,7 @@ impl Victim {
         let pool = self.options.open(path)?;
         let open = start.elapsed();
         let map = Target::open(&pool, &self.new)?;
-        map.get((mix(self.seed) % DOMAIN) << 20)?;
+        map.first_answer((mix(self.seed) % DOMAIN) << 20)?;
         let first_answer = start.elapsed();
         self.compare(&map, &in_flight)?;
         let problems = map.check()?;

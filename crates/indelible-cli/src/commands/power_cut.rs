@@ -1,9 +1,8 @@
 //! The act of `demo` on a disk: power cuts, simulated from what the writers have really synced.
 
-use super::ObjectArgs;
 use super::places::Act;
 use crate::output::grouped;
-use crate::torture::{Cut, Moment, Plan, PowerCut, Random, Victim};
+use crate::torture::{Cut, Moment, Plan, PowerCut, Random, TargetArgs, Victim};
 use anyhow::{Result, bail};
 use indelible::{Durability, PoolOptions};
 use serde_json::json;
@@ -16,7 +15,7 @@ const WITHIN_CALLS: u64 = 600;
 const SEED: u64 = 11;
 
 /// Cuts the power of a disk while writers write to it, and shows that the check would find what is missing.
-pub fn act(directory: &Path, new: ObjectArgs, threads: u64, cuts: u64) -> Result<Act> {
+pub fn act(directory: &Path, new: TargetArgs, threads: u64, cuts: u64) -> Result<Act> {
     let place = directory.join("power");
     std::fs::create_dir(&place)?;
     let mut options = PoolOptions::new();
@@ -66,7 +65,7 @@ fn left_out(why: &str) -> Act {
 fn with_a_disk_that_lies(
     directory: &Path,
     options: PoolOptions,
-    new: ObjectArgs,
+    new: TargetArgs,
     threads: u64,
 ) -> Result<String> {
     let place = directory.join("lies");

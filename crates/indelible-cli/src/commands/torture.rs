@@ -1,8 +1,8 @@
 //! `torture`.
 
-use super::{ObjectArgs, durability};
+use super::durability;
 use crate::output::{Output, note};
-use crate::torture::{Cut, Moment, Plan, Random, Victim};
+use crate::torture::{Cut, Moment, Plan, Random, TargetArgs, Victim};
 use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use indelible::{Durability, PoolOptions};
@@ -29,7 +29,7 @@ pub struct Torture {
     #[arg(long, default_value_t = 4)]
     threads: u64,
     #[command(flatten)]
-    new: ObjectArgs,
+    new: TargetArgs,
     /// What the pools promise: `process`, `power-loss`, or an interval such as `10ms`. The last two have a log on a disk.
     #[arg(long, value_parser = durability, default_value = "process")]
     durability: Durability,
@@ -70,6 +70,7 @@ impl Torture {
             self.failing == Failing::Process || self.durability == Durability::PowerLoss,
             "only pools with --durability power-loss survive power cuts with everything in them"
         );
+        let kind = self.new.text()?;
         note(format_args!("seed {seed}"));
         let progress = output.progress(self.kills, "kills");
         let mut total = Total::default();
@@ -87,7 +88,7 @@ impl Torture {
             progress.inc(1);
         }
         progress.finish_and_clear();
-        output.facts("survived", &self.facts(&total))?;
+        output.facts("survived", &self.facts(kind, &total))?;
         Ok(true)
     }
 
@@ -126,13 +127,13 @@ impl Torture {
         Ok(())
     }
 
-    fn facts(&self, total: &Total) -> Vec<(&'static str, Value)> {
+    fn facts(&self, kind: String, total: &Total) -> Vec<(&'static str, Value)> {
         let slowest = match self.failing {
             Failing::Process => "slowest first answer, ms",
             Failing::Power => "slowest open, ms",
         };
         let mut facts = vec![
-            ("kind", json!(self.new.text())),
+            ("kind", json!(kind)),
             ("kills", json!(self.kills)),
             ("writer threads", json!(self.threads)),
             ("operations acknowledged", json!(total.acknowledged)),

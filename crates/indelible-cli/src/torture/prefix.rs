@@ -2,8 +2,7 @@
 //! before the copy: of each thread, that many operations are there, or some more, and none behind the first that is missing.
 
 use super::Step;
-use super::target::Target;
-use crate::commands::ObjectArgs;
+use super::target::{Target, TargetArgs};
 use crate::output::Output;
 use anyhow::{Result, bail, ensure};
 use clap::Args;
@@ -24,7 +23,7 @@ pub struct Verify {
     #[arg(value_delimiter = ',', required = true)]
     acknowledged: Vec<u64>,
     #[command(flatten)]
-    new: ObjectArgs,
+    new: TargetArgs,
 }
 
 impl Verify {

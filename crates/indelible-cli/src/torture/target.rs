@@ -1,37 +1,109 @@
-//! What the writers write to: a map of words, or a map of byte strings whose keys and values stand for words.
+//! What the writers write to: a map of words, a map of byte strings whose keys and values stand for words, or a spatial index whose
+//! records do.
 
+use super::places::{Places, PlacesOf};
 use super::{MAP, mix};
-use crate::commands::ObjectArgs;
+use crate::commands::{MapArgs, ObjectArgs};
+use crate::shapes::with_geometry;
 use anyhow::{Context, Result};
-use indelible::{BytesMap, Map, Pool};
+use clap::Args;
+use indelible::{BytesMap, GeometryType, Map, Pool, SpatialOptions};
+use std::sync::Arc;
 
-/// The writers' map.
+/// What the writers' object is.
+#[derive(Args, Clone)]
+pub struct TargetArgs {
+    #[command(flatten)]
+    object: ObjectArgs,
+    /// The shapes of a spatial index: point2, point3, box2 or box3; point2 if not given.
+    #[arg(long)]
+    geometry: Option<GeometryType>,
+}
+
+impl From<MapArgs> for TargetArgs {
+    fn from(args: MapArgs) -> Self {
+        Self {
+            object: args.into(),
+            geometry: None,
+        }
+    }
+}
+
+impl TargetArgs {
+    /// The words of a command line that say the same.
+    pub fn words(&self) -> Vec<String> {
+        let mut words = self.object.words();
+        if let Some(geometry) = self.geometry {
+            words.extend(["--geometry".into(), geometry.to_string()]);
+        }
+        words
+    }
+
+    /// What the command line says, or what it is if that says nothing.
+    pub fn text(&self) -> Result<String> {
+        Ok(match self.of_spatial() {
+            Some(geometry) => format!("{} of {geometry}", self.spatial_options()?),
+            None => self.object.text(),
+        })
+    }
+
+    fn spatial_options(&self) -> Result<SpatialOptions> {
+        self.object.of_spatial(SpatialOptions::default())
+    }
+
+    /// The shapes of the spatial index, if it is one.
+    fn of_spatial(&self) -> Option<GeometryType> {
+        let usual = self.object.is_spatial().then_some(GeometryType::Point2);
+        self.geometry.or(usual)
+    }
+}
+
+/// The writers' object.
 #[derive(Clone)]
 pub enum Target {
     Words(Map<u64, u64>),
     Strings(BytesMap),
+    Places(Arc<dyn Places>),
 }
 
 impl Target {
-    /// The map of a pool, which a writer that was killed early may not have made.
-    pub fn open(pool: &Pool, new: &ObjectArgs) -> Result<Self> {
-        Ok(match new.of_strings() {
+    /// The object of a pool, which a writer that was killed early may not have made.
+    pub fn open(pool: &Pool, new: &TargetArgs) -> Result<Self> {
+        if let Some(geometry) = new.of_spatial() {
+            let options = new.spatial_options()?;
+            return with_geometry!(geometry, G => {
+                Ok(Self::Places(Arc::new(PlacesOf::<G>::open(pool, options)?)))
+            });
+        }
+        Ok(match new.object.of_strings() {
             Some(options) => Self::Strings(pool.bytes_with(MAP, options)?),
-            None => Self::Words(pool.map_with(MAP, new.of_map()?)?),
+            None => Self::Words(pool.map_with(MAP, new.object.of_map()?)?),
         })
     }
 
-    pub fn insert(&self, key: u64, value: u64) -> indelible::Result<()> {
+    pub fn insert(&self, key: u64, value: u64) -> Result<()> {
         match self {
-            Self::Words(map) => map.insert(key, value).map(drop),
-            Self::Strings(map) => map.insert(key_of(key), value_of(value)).map(drop),
+            Self::Words(map) => drop(map.insert(key, value)?),
+            Self::Strings(map) => drop(map.insert(key_of(key), value_of(value))?),
+            Self::Places(places) => places.insert(key, value)?,
         }
+        Ok(())
     }
 
-    pub fn remove(&self, key: u64) -> indelible::Result<()> {
+    pub fn remove(&self, key: u64) -> Result<()> {
         match self {
-            Self::Words(map) => map.remove(key).map(drop),
-            Self::Strings(map) => map.remove(key_of(key)).map(drop),
+            Self::Words(map) => drop(map.remove(key)?),
+            Self::Strings(map) => drop(map.remove(key_of(key))?),
+            Self::Places(places) => places.remove(key)?,
+        }
+        Ok(())
+    }
+
+    /// Asks for something, whatever the answer.
+    pub fn first_answer(&self, key: u64) -> Result<()> {
+        match self {
+            Self::Places(places) => places.first_answer(),
+            _ => self.get(key).map(drop),
         }
     }
 
@@ -42,6 +114,7 @@ impl Target {
                 let value = map.get(key_of(key))?;
                 value.map(|value| number_of_value(&value)).transpose()
             }
+            Self::Places(places) => places.get(key),
         }
     }
 
@@ -58,6 +131,7 @@ impl Target {
                 records.sort_unstable();
                 Ok(records)
             }
+            Self::Places(places) => places.records(),
         }
     }
 
@@ -65,6 +139,7 @@ impl Target {
         match self {
             Self::Words(map) => map.check(),
             Self::Strings(map) => map.check(),
+            Self::Places(places) => places.check(),
         }
     }
 
@@ -72,6 +147,7 @@ impl Target {
         match self {
             Self::Words(map) => map.len(),
             Self::Strings(map) => map.len(),
+            Self::Places(places) => places.len(),
         }
     }
 }

@@ -14,10 +14,19 @@ fn cuts() -> String {
     std::env::var("INDELIBLE_CUTS").unwrap_or_else(|_| "6".into())
 }
 
-/// Every kind of map, of words and of byte strings.
-fn all_kinds() -> impl Iterator<Item = String> {
-    let words = indelible::Kind::all().iter().map(ToString::to_string);
-    words.chain(indelible::StringKind::all().iter().map(ToString::to_string))
+/// Every kind of index: of maps of words and of byte strings, and of places.
+fn all_kinds() -> Vec<String> {
+    let mut all: Vec<String> = indelible::Kind::all()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    all.extend(indelible::StringKind::all().iter().map(ToString::to_string));
+    all.extend(
+        indelible::SpatialKind::all()
+            .iter()
+            .map(ToString::to_string),
+    );
+    all
 }
 
 fn torture(directory: &Path, threads: &str) {

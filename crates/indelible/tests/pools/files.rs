@@ -1,46 +1,13 @@
 //! Pool files by name: what is refused, what a creation that is cut short leaves behind, and limits of the process.
 
+use crate::child::{CHILD, child, in_child};
 use indelible::{Error, Pool, PoolOptions};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 const EXTENT: u64 = 2 << 20;
-
-/// Says to a process that it is the one that a test has started, and where to work.
-const CHILD: &str = "INDELIBLE_TEST_CHILD";
-
-/// The file that such a process leaves behind when it has done its work.
-const RAN: &str = "ran";
-
-/// This test in a process of its own, whose limits or death concern nobody else.
-fn child(test: &str, directory: &Path) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    // The path of this module begins with the name of the program, the names of tests do not.
-    let (_, module) = module_path!().split_once("::").unwrap();
-    command
-        .args(["--exact", &format!("{module}::{test}"), "--nocapture"])
-        .env(CHILD, directory)
-        .stdout(Stdio::null());
-    command
-}
-
-/// Runs the rest of this test, with the directory, in a process of its own.
-fn in_child(test: &str, work: impl FnOnce(&Path)) {
-    if let Some(directory) = std::env::var_os(CHILD) {
-        let directory = Path::new(&directory);
-        work(directory);
-        // A process that finds no test of the name succeeds as well.
-        std::fs::write(directory.join(RAN), "").unwrap();
-        return;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let status: ExitStatus = child(test, directory.path()).status().unwrap();
-    assert!(status.success(), "{status}");
-    assert!(directory.path().join(RAN).exists(), "{test} did not run");
-}
 
 fn limit(resource: Resource, bytes: u64) {
     let (current, maximum) = (Some(bytes), Some(bytes));
@@ -50,6 +17,7 @@ fn limit(resource: Resource, bytes: u64) {
 #[test]
 fn a_limit_on_the_length_of_files_is_an_error_and_not_a_signal() {
     in_child(
+        module_path!(),
         "a_limit_on_the_length_of_files_is_an_error_and_not_a_signal",
         |directory| {
             let path = directory.join("limited.pool");
@@ -81,6 +49,7 @@ fn a_limit_on_the_length_of_files_is_an_error_and_not_a_signal() {
 #[test]
 fn a_pool_leaves_address_space_to_the_rest_of_the_process() {
     in_child(
+        module_path!(),
         "a_pool_leaves_address_space_to_the_rest_of_the_process",
         |directory| {
             let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
@@ -196,7 +165,9 @@ fn a_process_that_dies_while_it_creates_pools_leaves_no_hidden_files() {
     }
     let directory = tempfile::tempdir().unwrap();
     for round in 0..10 {
-        let mut child = child(TEST, directory.path()).spawn().unwrap();
+        let mut child = child(module_path!(), TEST, directory.path())
+            .spawn()
+            .unwrap();
         std::thread::sleep(Duration::from_millis(40 + 7 * round));
         child.kill().unwrap();
         child.wait().unwrap();
