@@ -11,6 +11,7 @@ use super::layout::{
 };
 use super::node::{Block, Bucket, Child, Node};
 use super::plan::{Growth, Plan, Record, need_all_sizes};
+use super::tuning::Samples;
 use crate::Result;
 use crate::pmem::Pm;
 use crate::pmem::geometry::{sized, sized_in_tests};
@@ -380,6 +381,7 @@ impl Index {
         self.fill(&block, &image, plan.stores);
         let mut node = Node::new(block, plan.expansions)
             .expect("invariant: a model leads to lines of its node");
+        node.samples = Samples::begin(plan.pattern);
         node.born = if plan.stores { records.len() as u32 } else { 0 };
         node.born_far.store(far as u32, Ordering::Relaxed);
         for (group, blocks) in buckets.into_iter().enumerate() {

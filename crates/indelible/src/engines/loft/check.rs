@@ -5,9 +5,11 @@ use super::inner::Inner;
 use super::layout::{KEY_BITS, LINE_SLOTS, Slot, bare, state, state_of};
 use super::node::{Child, Kin, Mode, Move, Node, load_move};
 use super::search::{Found, Way};
+use super::tuning::Pattern;
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::engines::{Fact, Report};
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 /// What the map is made of.
@@ -20,6 +22,8 @@ struct Census {
     moving: u64,
     dram: u64,
     depth: u64,
+    /// Nodes by what operations come to them.
+    patterns: HashMap<Pattern, u64>,
 }
 
 impl Index {
@@ -177,6 +181,7 @@ impl Index {
                 census.buckets += node.all_buckets().count() as u64;
                 census.moving += u64::from(load_move(&node.moving).is_some());
                 census.dram += node.dram_bytes();
+                *census.patterns.entry(node.samples.pattern()).or_default() += 1;
                 census.depth = census.depth.max(depth);
             }
             Kin::Inner(inner) => {
@@ -204,6 +209,7 @@ impl Index {
     pub(super) fn all_facts(&self, records: u64) -> Result<Vec<Fact>> {
         self.touch_all(&|| true)?;
         let census = self.census();
+        let with = |pattern| census.patterns.get(&pattern).copied().unwrap_or(0);
         let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         Ok(vec![
             Fact::share(
@@ -233,6 +239,21 @@ impl Index {
                 "moving",
                 census.moving,
                 "data nodes that are being replaced",
+            ),
+            Fact::count(
+                "written",
+                with(Pattern::Writing),
+                "data nodes to which inserts and removals come, mostly",
+            ),
+            Fact::count(
+                "read",
+                with(Pattern::Reading),
+                "data nodes to which hardly anything but lookups and updates comes",
+            ),
+            Fact::count(
+                "scanned",
+                with(Pattern::Scanning),
+                "data nodes to which ranges come, mostly",
             ),
             Fact::count(
                 "lock-free-pairs",

@@ -18,6 +18,7 @@ use super::Index;
 use super::layout::{Slot, bare, key_word, state};
 use super::node::{Child, Mode, load_move};
 use super::search::{End, Found, Way, closed_for_nothing, never_written};
+use super::tuning::{Counted, SAMPLED};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::engines::Decision;
@@ -31,8 +32,8 @@ impl Index {
         key: u64,
         decide: &mut dyn FnMut(Option<u64>) -> Decision,
     ) -> Result<Option<u64>> {
-        let _pinned = epochs::pin();
-        self.change(key, decide)
+        let pinned = epochs::pin();
+        self.change(key, decide, pinned.is_one_in(SAMPLED))
     }
 
     /// Inserts records one after the other, and fetches the lines of all of them before. Returns how many were inserted before an error.
@@ -48,11 +49,12 @@ impl Index {
     }
 
     /// Does with `key` what `decide` says. A record of the key that is met frozen, in a node that is moved, is carried along: it is inserted
-    /// into the successor first, unless the key has been there.
+    /// into the successor first, unless the key has been there. `is_sampled`: the operation is counted in its node.
     fn change(
         &self,
         key: u64,
         decide: &mut dyn FnMut(Option<u64>) -> Decision,
+        is_sampled: bool,
     ) -> Result<Option<u64>> {
         let mut carried = None;
         let mut child = self.top();
@@ -82,7 +84,13 @@ impl Index {
             match found {
                 Found::Live(slot, value) => {
                     carried = None;
-                    if self.change_live(slot, key, value, decide(Some(value))) {
+                    let decision = decide(Some(value));
+                    if self.change_live(slot, key, value, decision) {
+                        if is_sampled {
+                            let is_removal = decision == Decision::Remove;
+                            let what = [Counted::Read, Counted::Write][usize::from(is_removal)];
+                            node.sampled(what);
+                        }
                         return Ok(Some(value));
                     }
                 }
@@ -99,6 +107,9 @@ impl Index {
                     };
                     if self.insert_into(slot, key, value, beside, "loft.insert") {
                         self.count_change(1);
+                        if is_sampled {
+                            node.sampled(Counted::Write);
+                        }
                         self.after_insert(node, &spot, &way);
                         return Ok(None);
                     }

@@ -61,6 +61,7 @@ mod scan;
 mod search;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod tuning;
 mod whole;
 
 pub use options::LoftOptions;

@@ -9,6 +9,7 @@ use super::layout::{
     PIECES, Slot, bucket_slots, first_slot_line, slot_lines,
 };
 use super::model::{Model, Pieces, line_of};
+use super::tuning::{Pattern, Samples};
 use crate::kernels::KeyLine;
 use crate::pmem::Cell;
 use crate::pool::Offset;
@@ -171,7 +172,9 @@ pub(super) struct Node {
     pub(super) born: u32,
     /// Records in 64 lines, as the last range found them, which says how many lines the next one needs.
     pub(super) density: AtomicU32,
-    /// Nodes that this one's keys had before it, which says how it is tuned: how often it was laid out anew for inserts.
+    /// What operations come here.
+    pub(super) samples: Samples,
+    /// Nodes in a row, this one the last, that were laid out anew since they were full.
     pub(super) expansions: u32,
 }
 
@@ -222,6 +225,7 @@ impl Node {
             born_far: AtomicU32::new(0),
             born: u32::MAX,
             density: AtomicU32::new(USUAL_DENSITY),
+            samples: Samples::begin(Pattern::Unknown),
             expansions,
             block,
         })

@@ -3,6 +3,7 @@
 use super::Index;
 use super::inner::Side;
 use super::node::Node;
+use super::tuning::{Pattern, WIDE_WINDOW};
 use crate::engines::blocks::Surplus;
 use crate::pmem::geometry::sized_in_tests;
 use crate::pool::{EXTENT_BYTES, Offset};
@@ -18,8 +19,10 @@ const LEAST_FAR: u32 = sized_in_tests(8, 2) as u32;
 /// Slots per hundred records, at least, of a node whose keys ascend or descend: where keys have been, few come, and as many slots again are for those that will.
 const GROWING_EXPANSION: u64 = 260;
 
-/// Successors in a row that were made for inserts, up to which each has more slots per record than the one before.
+/// Nodes in a row that were laid out anew since they were full, as far as they are counted.
 const MOST_EXPANSIONS: u32 = 3;
+/// Slots per hundred records in a node that is laid out anew for space.
+const DENSE_EXPANSION: u64 = 125;
 
 /// Slots of a node of a map that grows, in percent of what its plan says.
 const LEAST_VARIED: u64 = 85;
@@ -44,6 +47,8 @@ pub(super) struct Plan<'a> {
     /// Where more keys are expected.
     pub(super) growth: Growth,
     pub(super) expansions: u32,
+    /// What operations came to the node that is laid out.
+    pub(super) pattern: Pattern,
     /// Where the node that is laid out lies among the children of its parent.
     pub(super) side: Side,
     /// Whether data nodes have blocks of all sizes.
@@ -120,10 +125,21 @@ impl Index {
             stores: false,
             growth: Growth::Inside,
             expansions: 0,
+            pattern: Pattern::Unknown,
             side: Side::Part,
             has_all_sizes: self.blocks.extents() >= EXTENTS_FOR_ALL_SIZES,
             surplus: None,
             on_heap: false,
+        }
+    }
+
+    /// How nodes are laid out that have few records.
+    pub(super) fn dense_plan(&self) -> Plan<'static> {
+        let plan = self.plan();
+        Plan {
+            expansion: DENSE_EXPANSION,
+            window: self.window_or(WIDE_WINDOW),
+            ..plan
         }
     }
 
@@ -135,8 +151,8 @@ impl Index {
         let expansions = if is_full { node.expansions + 1 } else { 0 };
         plan.expansions = expansions.min(MOST_EXPANSIONS);
         if is_full {
-            plan.expansion = plan.expansion.max(180);
             plan.varies = plan.has_all_sizes;
+            plan = self.tuned(plan, node.samples.pattern());
         }
         plan.growth = growth_of(node, records);
         if plan.growth != Growth::Inside {

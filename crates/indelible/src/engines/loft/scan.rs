@@ -15,6 +15,7 @@ use super::layout::{GROUP_LINES, LINE_SLOTS, PIECES, bare, key_word, state, stat
 use super::node::{Kin, Mode, Move, Node, load_move};
 use super::recover::keys_of;
 use super::search::{End, Spot, closed_for_nothing, never_written};
+use super::tuning::{Counted, SAMPLED};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::sync::atomic::{AtomicU64, Ordering, fence};
@@ -41,7 +42,7 @@ impl Index {
         while let Some((first, last)) = *unread
             && buffer.end < wanted
         {
-            let _pinned = epochs::pin();
+            let pinned = epochs::pin();
             let next = if UP { first } else { last };
             let Some(spot) = self.walk_in_tree(next)? else {
                 continue;
@@ -67,6 +68,9 @@ impl Index {
             match self.read_stretch::<UP>(node, keys, buffer)? {
                 Read::Done => {
                     *unread = rest::<UP>((first, last), if UP { keys.1 } else { keys.0 });
+                    if pinned.is_one_in(SAMPLED) {
+                        node.sampled(Counted::Range);
+                    }
                 }
                 Read::Moved => {}
             }

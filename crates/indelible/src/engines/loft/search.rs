@@ -9,6 +9,7 @@ use super::Index;
 use super::inner::Inner;
 use super::layout::{GROUP_LINES, KEY_BITS, LINE_SLOTS, Slot, bare, key_word, state, state_of};
 use super::node::{Bucket, Child, Kin, Mode, Node, load_bucket, load_move};
+use super::tuning::{Counted, SAMPLED};
 use crate::concurrency::epochs;
 use crate::engines::{Lookup, slots};
 use crate::kernels::prefetch;
@@ -228,7 +229,7 @@ impl Index {
     /// See [`Ordered::try_get`](crate::engines::Ordered::try_get): the first line of the window holds nearly every record.
     #[inline(always)]
     pub(super) fn try_get_first_lines(&self, key: u64) -> Lookup {
-        let Some(_pinned) = epochs::try_pin() else {
+        let Some(pinned) = epochs::try_pin() else {
             return Lookup::Retry;
         };
         let mut child = self.top();
@@ -254,6 +255,9 @@ impl Index {
                 point();
                 let value = slot.second.load_acquire();
                 self.flight.settle(slot);
+                if pinned.is_one_in(SAMPLED) {
+                    node.sampled(Counted::Read);
+                }
                 return Lookup::Found(value);
             }
             let last = state_of(slots[LINE_SLOTS - 1].first.load_acquire());
@@ -308,8 +312,13 @@ impl Index {
 
     /// See [`Ordered::look_up_together`](crate::engines::Ordered::look_up_together): all walks, then all first lines.
     pub(super) fn find_together(&self, keys: &[u64], values: &mut [Option<u64>]) -> u64 {
-        let _pinned = epochs::pin();
+        let pinned = epochs::pin();
         let nodes = self.fetch_lines(self.top(), keys.iter().copied());
+        if pinned.is_one_in(SAMPLED)
+            && let Some(node) = nodes[0]
+        {
+            node.sampled(Counted::Read);
+        }
         let mut again = 0;
         for (at, (&key, node)) in keys.iter().zip(&nodes).enumerate() {
             point();

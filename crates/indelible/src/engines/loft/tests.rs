@@ -110,6 +110,41 @@ fn keys_that_ascend_unevenly_make_no_long_way() {
 /// Levels of a map whose keys are spread over 2^40: four bits for each, twice.
 const MOST_LEVELS: u64 = 24;
 
+/// A number among the facts of a map.
+fn fact(map: &Map<u64, u64>, name: &str) -> f64 {
+    let stat = map.stat().unwrap();
+    let fact = stat.facts.iter().find(|fact| fact.name == name).unwrap();
+    fact.value.as_f64()
+}
+
+#[test]
+fn nodes_know_what_operations_come_to_them() {
+    let pool = Pool::in_memory().unwrap();
+    let map = pool.map_with::<u64, u64>("m", Kind::Loft).unwrap();
+    let mut model = BTreeMap::new();
+    let grow = |model: &mut BTreeMap<u64, u64>, numbers: std::ops::Range<u64>| {
+        for i in numbers {
+            assert_eq!(map.insert(mix(i), i).unwrap(), model.insert(mix(i), i));
+        }
+    };
+    grow(&mut model, 0..6_000);
+    let half = || fact(&map, "data-nodes") / 2.0;
+    assert!(fact(&map, "written") > half());
+    for _ in 0..20 {
+        for (&key, &value) in &model {
+            assert_eq!(map.get(key).unwrap(), Some(value));
+        }
+    }
+    assert!(fact(&map, "read") > half());
+    for _ in 0..20 {
+        assert_holds(&map, &model);
+    }
+    assert!(fact(&map, "scanned") > half());
+    // Nodes of each pattern have successors.
+    grow(&mut model, 6_000..12_000);
+    assert_holds(&map, &model);
+}
+
 /// Orders and sets of keys that hurt learned indexes.
 #[test]
 fn adversarial_orders_lose_nothing() {
