@@ -36,6 +36,12 @@ impl Pin {
         asked & (many - 1) == 0
     }
 
+    /// What the last call of [`is_one_in`](Self::is_one_in) by this thread has said.
+    fn was_one_in(&self, many: u32) -> bool {
+        let asked = self.asked.load(std::sync::atomic::Ordering::Relaxed);
+        asked & (many - 1) == 0
+    }
+
     #[inline(always)]
     fn depth(&self) -> u32 {
         self.depth.load(std::sync::atomic::Ordering::Relaxed)
@@ -354,6 +360,11 @@ mod global {
         pub(crate) fn is_one_in(&self, many: u32) -> bool {
             self.pin.is_one_in(many)
         }
+
+        /// What the last call of `is_one_in` by this thread has said, of this guard or of another one.
+        pub(crate) fn was_one_in(&self, many: u32) -> bool {
+            self.pin.was_one_in(many)
+        }
     }
 
     impl BriefGuard {
@@ -489,6 +500,10 @@ mod global {
 
     impl Guard {
         pub(crate) fn is_one_in(&self, _: u32) -> bool {
+            false
+        }
+
+        pub(crate) fn was_one_in(&self, _: u32) -> bool {
             false
         }
     }

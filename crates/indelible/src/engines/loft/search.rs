@@ -232,6 +232,10 @@ impl Index {
         let Some(pinned) = epochs::try_pin() else {
             return Lookup::Retry;
         };
+        if pinned.is_one_in(SAMPLED) {
+            // Counting it here would take registers from all others.
+            return Lookup::Retry;
+        }
         let mut child = self.top();
         let node = loop {
             // SAFETY: the thread is pinned, and the child was loaded since from a link to it.
@@ -255,9 +259,6 @@ impl Index {
                 point();
                 let value = slot.second.load_acquire();
                 self.flight.settle(slot);
-                if pinned.is_one_in(SAMPLED) {
-                    node.sampled(Counted::Read);
-                }
                 return Lookup::Found(value);
             }
             let last = state_of(slots[LINE_SLOTS - 1].first.load_acquire());
@@ -336,14 +337,19 @@ impl Index {
         again
     }
 
+    /// Looks up what [`try_get_first_lines`](Self::try_get_first_lines) has left: every lookup that is counted, and those that are no matter of a line.
     pub(super) fn find_value(&self, key: u64) -> Result<Option<u64>> {
-        let _pinned = epochs::pin();
+        let pinned = epochs::pin();
+        let is_sampled = pinned.was_one_in(SAMPLED);
         let mut carried = None;
         let mut child = self.top();
         loop {
             let End::Node(node) = self.walk(child, key)?.end else {
                 return Ok(carried);
             };
+            if is_sampled {
+                node.sampled(Counted::Read);
+            }
             let mut way = Way::default();
             let found = self.find::<false>(node, key, &mut way)?;
             if way.is_removed {

@@ -23,12 +23,12 @@ use crate::pmem::geometry::sized_in_tests;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Operations of a thread of which one is counted: a power of two.
-pub(super) const SAMPLED: u32 = sized_in_tests(8, 2) as u32;
+pub(super) const SAMPLED: u32 = sized_in_tests(64, 2) as u32;
 
 /// Slots of a node for each unit of weight of the operations that are counted before the node gets its pattern.
-const SLOTS_PER_WEIGHT: u64 = 16;
+const SLOTS_PER_WEIGHT: u64 = sized_in_tests(128, 16) as u64;
 /// What they weigh at least.
-const LEAST_WEIGHT: u64 = sized_in_tests(32, 8) as u64;
+const LEAST_WEIGHT: u64 = 8;
 
 /// What an operation weighs, by [`Counted`]: about as much as the time that it takes, that of a lookup being one.
 const WEIGHTS: [u64; 3] = [4, 1, 16];
