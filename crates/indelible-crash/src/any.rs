@@ -189,7 +189,7 @@ fn of_strings(history: History<StringKind>) -> Made {
     made(Any::Strings(structure), workload, AnyOperation::Map)
 }
 
-fn of_places(history: History<SpatialKind>) -> Made {
+pub(crate) fn of_places(history: History<SpatialKind>) -> Made {
     macro_rules! of {
         ($variant:ident) => {{
             let (structure, workload) = Spatials::from_history(history);

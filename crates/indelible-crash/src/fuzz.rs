@@ -9,11 +9,11 @@ use crate::record::record;
 use crate::tally::Tally;
 use crate::texts::Strings;
 use crate::{CrashModel, Structure, Workload, any};
-use indelible::checker::{AnyKind, EVERYTHING, Texts};
+use indelible::checker::{AnyKind, EVERYTHING, History, Lay, Places, SpatialOperation, Texts};
 use indelible::pmem::Memory;
 use indelible::{
     Box2, Box3, BytesOptions, Durability, Geometry, GeometryType, Kind, MapOptions, Point2, Point3,
-    PoolOptions, StringKind,
+    PoolOptions, SpatialKind, SpatialOptions, StringKind,
 };
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -48,16 +48,12 @@ const MOST_OPERATIONS: usize = 48;
 pub fn operations(data: &[u8]) {
     let mut bytes = Bytes(data);
     let head = bytes.next();
-    let (words, strings) = (Kind::all(), StringKind::all());
-    let which = bytes.next() as usize % (2 * words.len());
-    // Every other history is one of byte strings.
-    match words.get(which) {
-        Some(&kind) => {
-            let mut layouts = MapOptions::extremes(kind);
-            layouts.push(kind.into());
+    match (bytes.next() % 3, bytes.next() as usize) {
+        (0, which) => {
+            let kind = one_of(Kind::all(), which);
             let structure = Maps {
-                options: layouts.swap_remove(head as usize % layouts.len()),
-                keys: Keys::ALL[bytes.next() as usize % Keys::ALL.len()],
+                options: layout(MapOptions::extremes(kind), kind.into(), head),
+                keys: one_of(Keys::ALL, bytes.next() as usize),
                 is_on_disk: false,
             };
             let keys = structure.keys;
@@ -67,45 +63,45 @@ pub fn operations(data: &[u8]) {
                 0xfe => 1 << 63,
                 number => keys.key(number),
             };
+            let workload = of_maps(&mut bytes, &key, false);
             // Recoveries of the other kinds take many times as long.
-            let is_fast = kind == Kind::default();
-            explore(&structure, (head, is_fast), &mut bytes, &key, false);
+            explore(&structure, &workload, (head, kind == Kind::default()));
         }
-        None => {
-            let kind = strings[(which - words.len()) % strings.len()];
-            let mut layouts = BytesOptions::extremes(kind);
-            layouts.push(kind.into());
+        (1, which) => {
+            let kind = one_of(StringKind::all(), which);
             let structure = Strings {
-                options: layouts.swap_remove(head as usize % layouts.len()),
-                keys: Texts::ALL[bytes.next() as usize % Texts::ALL.len()],
+                options: layout(BytesOptions::extremes(kind), kind.into(), head),
+                keys: one_of(Texts::ALL, bytes.next() as usize),
                 is_on_disk: false,
             };
-            explore(
-                &structure,
-                (head, false),
-                &mut bytes,
-                &|number| number,
-                true,
-            );
+            let workload = of_maps(&mut bytes, &|number| number, true);
+            explore(&structure, &workload, (head, false));
+        }
+        (_, which) => {
+            let kind = one_of(SpatialKind::all(), which);
+            let history = of_places(kind, &mut bytes, head);
+            let (structure, workload) = any::of_places(history);
+            explore(&structure, &workload, (head, false));
         }
     }
 }
 
-/// Runs operations from bytes on a structure, and crashes. `key` makes a key of a number.
-fn explore<S>(
-    structure: &S,
-    (head, is_fast): (u64, bool),
+fn one_of<T: Copy>(all: &[T], which: usize) -> T {
+    all[which % all.len()]
+}
+
+/// One of the layouts of a kind.
+fn layout<T>(mut extremes: Vec<T>, usual: T, head: u64) -> T {
+    extremes.push(usual);
+    extremes.swap_remove(head as usize % extremes.len())
+}
+
+/// Operations on a map, from bytes. `key` makes a key of a number.
+fn of_maps(
     bytes: &mut Bytes<'_>,
     key: &dyn Fn(u64) -> u64,
     has_parts: bool,
-) where
-    S: Structure<Operation = Operation> + Clone + Send + Sync + 'static,
-{
-    let crash_model = if head & 4 == 0 {
-        CrashModel::Pmem
-    } else {
-        CrashModel::Process
-    };
+) -> Workload<Operation> {
     let before = (0..bytes.next() % 64)
         .map(|i| Operation::Insert(key(3 * i), i))
         .collect();
@@ -114,11 +110,85 @@ fn explore<S>(
     while !bytes.0.is_empty() && operations.len() < MOST_OPERATIONS {
         operations.push(operation(key, bytes, has_parts, &mut has_other));
     }
-    let workload = Workload {
+    Workload {
         before,
         threads: vec![operations],
+    }
+}
+
+/// Operations on a spatial index, from bytes.
+fn of_places(kind: SpatialKind, bytes: &mut Bytes<'_>, head: u64) -> History<SpatialKind> {
+    let all = [
+        GeometryType::Point2,
+        GeometryType::Point3,
+        GeometryType::Box2,
+        GeometryType::Box3,
+    ];
+    let keys = Places {
+        of: one_of(&all, bytes.next() as usize),
+        lay: one_of(Lay::ALL, bytes.next() as usize),
+        payloads: one_of(&[6, 30, 60], bytes.next() as usize),
     };
-    let recording = match record(&Arc::new(structure.clone()), &workload, 0) {
+    let before = (0..bytes.next() % 64)
+        .map(|i| SpatialOperation::Insert(i % keys.payloads, (i % 4) as u8))
+        .collect();
+    let mut operations = Vec::new();
+    let mut has_other = false;
+    while !bytes.0.is_empty() && operations.len() < MOST_OPERATIONS {
+        operations.push(on_places(keys, bytes, &mut has_other));
+    }
+    // Those that are for places of any kind: not all have two axes, or lie on the globe.
+    let layouts = SpatialOptions::extremes(kind).into_iter();
+    let is_for_any = |options: &SpatialOptions| {
+        let get = |name| options.get(name).unwrap_or_default();
+        get("coordinates") != "lonlat" && !get("extent").contains(':')
+    };
+    let layouts = layouts.filter(is_for_any).collect();
+    History {
+        options: layout(layouts, kind.into(), head),
+        keys,
+        before,
+        threads: vec![operations],
+        ..History::new(kind)
+    }
+}
+
+fn on_places(keys: Places, bytes: &mut Bytes<'_>, has_other: &mut bool) -> SpatialOperation {
+    let (kind, number, more) = (bytes.next(), bytes.next(), bytes.next());
+    let payload = number % keys.payloads;
+    let [place, to] = [more, more >> 2].map(|place| (place % u64::from(Places::PLACES)) as u8);
+    match kind % 16 {
+        0..5 => SpatialOperation::Insert(payload, place),
+        5..8 => SpatialOperation::Remove(payload, place),
+        8..11 => SpatialOperation::Relocate(payload, place, to),
+        11 => SpatialOperation::Window(keys.around(payload, place, (more >> 4) as f64)),
+        12 => {
+            let payloads = (number..number + 1 + more / 32).map(|payload| payload % keys.payloads);
+            SpatialOperation::InsertBatch(payloads.map(|payload| (payload, place)).collect())
+        }
+        13 => SpatialOperation::Reopen,
+        14 => SpatialOperation::Shrink,
+        _ => {
+            *has_other = !*has_other;
+            match *has_other {
+                true => SpatialOperation::CreateOther,
+                false => SpatialOperation::DropOther,
+            }
+        }
+    }
+}
+
+/// Runs operations on a structure, and crashes.
+fn explore<S>(structure: &S, workload: &Workload<S::Operation>, (head, is_fast): (u64, bool))
+where
+    S: Structure + Clone + Send + Sync + 'static,
+{
+    let crash_model = if head & 4 == 0 {
+        CrashModel::Pmem
+    } else {
+        CrashModel::Process
+    };
+    let recording = match record(&Arc::new(structure.clone()), workload, 0) {
         Ok(recording) => recording,
         Err(problem) => panic!("{problem}\n{workload:?}"),
     };
@@ -176,10 +246,8 @@ fn operation(
     }
 }
 
-/// A small pool, cleanly closed or crashed, with indexes of one of all kinds.
-fn pool(which: usize, clean: bool) -> Result<Arc<Memory>, String> {
-    let kinds = AnyKind::all();
-    let kind = kinds[which % kinds.len()];
+/// A small pool, cleanly closed or crashed, with indexes of a kind.
+fn pool(kind: AnyKind, clean: bool) -> Result<Arc<Memory>, String> {
     let (structure, workload) = any::varied(kind);
     let memory = Arc::new(Memory::new(crate::MEMORY_BYTES));
     let open = structure.create(&memory)?;
@@ -194,7 +262,8 @@ fn pool(which: usize, clean: bool) -> Result<Arc<Memory>, String> {
     Ok(memory)
 }
 
-/// Damages a pool as the bytes say, and uses it all the same: everything must be an error, or an answer.
+/// Damages a pool as the bytes say, before it is opened or while it is in use, and uses it all the same: everything must be an error, or an
+/// answer; in a pool that is in use also a panic.
 ///
 /// # Panics
 ///
@@ -202,19 +271,27 @@ fn pool(which: usize, clean: bool) -> Result<Arc<Memory>, String> {
 pub fn damaged_pool(data: &[u8]) {
     let mut bytes = Bytes(data);
     let head = bytes.next();
-    let Ok(memory) = pool((head >> 4) as usize, head & 1 == 0) else {
+    let kind = one_of(&AnyKind::all(), (head >> 4) as usize);
+    let Ok(memory) = pool(kind, head & 1 == 0) else {
         return;
     };
-    if head & 2 != 0 {
+    // Whether the pool is damaged while it is in use, and not before.
+    let is_live = bytes.next() & 1 != 0 && kind.ends_when_damaged_in_use();
+    if head & 2 != 0 && !is_live {
         let length = bytes.next_of::<3>() % (memory.length() + 1);
         memory.set_length_unseen(length / 8 * 8);
     }
-    if head & 4 != 0 {
+    if head & 4 != 0 && !is_live {
         // Superblocks are checked as a whole; behind a right checksum anything may stand.
         forge_superblocks(&memory, &mut bytes);
     }
-    while !bytes.0.is_empty() {
-        damage(&memory, &mut bytes);
+    let mut damage_all = || {
+        while !bytes.0.is_empty() {
+            damage(&memory, &mut bytes);
+        }
+    };
+    if !is_live {
+        damage_all();
     }
     let mut options = PoolOptions::new();
     options
@@ -224,7 +301,14 @@ pub fn damaged_pool(data: &[u8]) {
     if head & 8 != 0 {
         options.boot_identity([8; 16]).salvage(true);
     }
-    let _ = use_all(&options, &memory);
+    if !is_live {
+        let _ = use_all(&options, &memory, &mut || {});
+        return;
+    }
+    // What the process has found sound may have changed since, which may be a broken invariant, and a panic; but never more than that.
+    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        use_all(&options, &memory, &mut damage_all)
+    }));
 }
 
 fn damage(memory: &Memory, bytes: &mut Bytes<'_>) {
@@ -284,8 +368,69 @@ fn forge_superblocks(memory: &Memory, bytes: &mut Bytes<'_>) {
     }
 }
 
-fn use_all(options: &PoolOptions, memory: &Arc<Memory>) -> indelible::Result<()> {
+/// Does the work with `$G` as the type that a [`GeometryType`] stands for.
+macro_rules! with_geometry {
+    ($of:expr, $G:ident => $work:expr) => {
+        match $of {
+            GeometryType::Point2 => {
+                type $G = Point2;
+                $work
+            }
+            GeometryType::Point3 => {
+                type $G = Point3;
+                $work
+            }
+            GeometryType::Box2 => {
+                type $G = Box2;
+                $work
+            }
+            GeometryType::Box3 => {
+                type $G = Box3;
+                $work
+            }
+            other => unreachable!("{other} is a type of geometry that the fuzzer does not know"),
+        }
+    };
+}
+
+/// Opens everything in a pool, and reads half of each object, so that a part of it has been touched.
+fn read_all(pool: &indelible::Pool) -> Vec<Box<dyn std::any::Any>> {
+    let mut handles: Vec<Box<dyn std::any::Any>> = Vec::new();
+    for info in pool.maps() {
+        if let Ok(map) = pool.open_map::<u64, u64>(&info.name) {
+            let half = map.len().unwrap_or(0) as usize / 2;
+            let _ = map.iter().take(half.min(MOST_RECORDS)).count();
+            handles.push(Box::new(map));
+        }
+    }
+    for info in pool.bytes_maps() {
+        if let Ok(map) = pool.open_bytes(&info.name) {
+            let half = map.len().unwrap_or(0) as usize / 2;
+            let _ = map.iter().take(half.min(MOST_RECORDS)).count();
+            handles.push(Box::new(map));
+        }
+    }
+    for info in pool.spatials() {
+        with_geometry!(info.geometry, G => {
+            if let Ok(index) = pool.open_spatial::<G>(&info.name) {
+                let _ = index.nearest(place(1)).map(|near| near.take(9).count());
+                handles.push(Box::new(index));
+            }
+        });
+    }
+    handles
+}
+
+/// Uses everything in a pool, and calls `damage` when everything is open and has been read.
+fn use_all(
+    options: &PoolOptions,
+    memory: &Arc<Memory>,
+    damage: &mut dyn FnMut(),
+) -> indelible::Result<()> {
     let pool = options.open_memory(memory)?;
+    // What is open stays so.
+    let _handles = read_all(&pool);
+    damage();
     let _ = (pool.check(), pool.stat());
     for info in pool.maps() {
         // Whatever is wrong with one, the others are looked at as well.
@@ -295,13 +440,7 @@ fn use_all(options: &PoolOptions, memory: &Arc<Memory>) -> indelible::Result<()>
         let _ = use_strings(&pool, &info.name);
     }
     for info in pool.spatials() {
-        let _ = match info.geometry {
-            GeometryType::Point2 => use_places::<Point2>(&pool, &info.name),
-            GeometryType::Point3 => use_places::<Point3>(&pool, &info.name),
-            GeometryType::Box2 => use_places::<Box2>(&pool, &info.name),
-            GeometryType::Box3 => use_places::<Box3>(&pool, &info.name),
-            other => unreachable!("{other} is a type of geometry that the fuzzer does not know"),
-        };
+        let _ = with_geometry!(info.geometry, G => use_places::<G>(&pool, &info.name));
     }
     let _ = pool.drop_object("other");
     let _ = pool.shrink();

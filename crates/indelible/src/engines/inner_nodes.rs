@@ -102,6 +102,13 @@ pub(crate) fn is_worth_merging(count: usize, capacity: usize) -> bool {
     count == 0 || count == capacity / 4 || count == capacity / 8
 }
 
+/// The leaf at `left`, which is locked with its parent, has another right neighbour than its parent says.
+pub(crate) fn not_linked(left: Offset, right: Offset) -> Error {
+    Error::Damaged(format!(
+        "the leaf at {left:#x} does not lead to the one at {right:#x}"
+    ))
+}
+
 /// Whether two leaves with so many records fit into one, with room to spare.
 pub(crate) fn leaves_fit(left: usize, right: usize, capacity: usize) -> bool {
     // An empty leaf always goes; others only if the next few inserts will not split them again.

@@ -78,6 +78,11 @@ pub trait Suite<K: Family = Kind>: Sync {
         &[]
     }
 
+    /// Whether operations end, with an error or an answer or a panic, whatever something else has written into the index while it was in use.
+    fn ends_when_damaged_in_use(&self) -> bool {
+        true
+    }
+
     /// How many themes there are for histories of so many threads.
     fn themes(&self, threads: usize) -> u64 {
         let _ = threads;
@@ -180,7 +185,9 @@ pub struct History<K: Family = Kind> {
 }
 
 impl<K: Family> History<K> {
-    pub(crate) fn new(kind: K) -> Self {
+    /// Nothing is done to an index of this kind, with its usual options and keys.
+    #[must_use]
+    pub fn new(kind: K) -> Self {
         Self {
             options: kind.into(),
             keys: K::usual_keys(),

@@ -151,7 +151,11 @@ impl PoolCore {
             spaces: Mutex::default(),
         };
         for (slot, owner) in core.owners.iter().enumerate() {
-            owner.store(core.entry(slot).owner.load() as u32, Ordering::Relaxed);
+            let word = core.entry(slot).owner.load();
+            let number = u32::try_from(word).map_err(|_| {
+                Error::Damaged(format!("{word:#x} cannot be the number of a map"))
+            })?;
+            owner.store(number, Ordering::Relaxed);
         }
         core.scan_extents()?;
         core.reserve_used_extents()?;

@@ -212,6 +212,19 @@ impl InnerNode {
         }
     }
 
+    /// Whether only slots of this child group point to `child`, and those to no other node. O(slots). `changing` is held.
+    pub(super) fn has_only_in(&self, first: usize, log: u32, child: Child) -> bool {
+        let group = first..first + (1 << log);
+        let mut slots = self.slots.iter().enumerate();
+        slots.all(|(at, slot)| {
+            let at_slot = Child(slot.load(Ordering::Relaxed));
+            match group.contains(&at) {
+                true => at_slot == child || at_slot.is_cold(),
+                false => at_slot != child,
+            }
+        })
+    }
+
     /// Points one slot to `child`. `changing` is held.
     pub(super) fn set_one(&self, slot: usize, child: Child) {
         self.slots[slot].store(child.0, Ordering::Release);

@@ -402,7 +402,12 @@ impl Tree {
             // Damage (apex I1): the mirror stays, as the pool no longer says where the node is.
             return 0;
         };
-        parent.set(first, group_log(slots, first), Child::COLD);
+        let log = group_log(slots, first);
+        if !parent.has_only_in(first, log, child) {
+            // Damage since the node was mirrored: a slot that kept the pointer would lead to memory that is freed.
+            return 0;
+        }
+        parent.set(first, log, Child::COLD);
         lock(&self.blocks_without_mirror).extend(data.extensions().chain([data.offset()]));
         let bytes = data.dram_bytes();
         frozen.data.set_state(State::Dead);

@@ -59,6 +59,11 @@ impl Suite<SpatialKind> for Testing {
         ]
     }
 
+    /// Links are followed unchecked once all nodes have been claimed.
+    fn ends_when_damaged_in_use(&self) -> bool {
+        false
+    }
+
     fn changes(&self) -> &'static [StructureChange] {
         const LIST: &[StructureChange] = &[
             // Halves of several sizes.

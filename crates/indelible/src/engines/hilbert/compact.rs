@@ -9,7 +9,7 @@ use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::{Wait, WriteGuard};
 use crate::concurrency::sync::lock;
-use crate::engines::inner_nodes::InnerTree;
+use crate::engines::inner_nodes::{InnerTree, not_linked};
 use crate::engines::rect::Record;
 use crate::pool::{MOST_ROUNDS, Offset};
 use crate::spatial::Geometry;
@@ -106,7 +106,7 @@ impl<G: Geometry> Tree<G> {
         if let Link::Sibling { left, .. } = link
             && self.leaves.at(left).next() != old
         {
-            return Ok(Move::Busy);
+            return Err(not_linked(left, old));
         }
         let Some(new) = self.space.alloc_below(end) else {
             return Ok(Move::NoRoom);

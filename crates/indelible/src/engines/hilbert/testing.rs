@@ -167,6 +167,11 @@ impl Suite<SpatialKind> for Testing {
         LIST
     }
 
+    /// Not yet: a search may begin again for ever.
+    fn ends_when_damaged_in_use(&self) -> bool {
+        false
+    }
+
     fn themes(&self, threads: usize) -> u64 {
         if threads < 2 {
             SPATIAL_THEMES

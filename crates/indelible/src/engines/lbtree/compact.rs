@@ -43,7 +43,7 @@ use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::{Wait, WriteGuard};
 use crate::concurrency::sync::lock;
-use crate::engines::inner_nodes::InnerTree;
+use crate::engines::inner_nodes::{InnerTree, not_linked};
 use crate::pool::{MOST_ROUNDS, Offset};
 
 impl Tree {
@@ -165,8 +165,7 @@ impl Tree {
         if let Link::Sibling { left, .. } = link
             && self.leaves.at(left).next() != old
         {
-            debug_assert!(false, "leaf {left:#x} does not lead to {old:#x}");
-            return Ok(Move::Done);
+            return Err(not_linked(left, old));
         }
         let Some(new) = self.space.alloc_below(end) else {
             return Ok(Move::NoRoom);

@@ -53,6 +53,11 @@ impl Suite<SpatialKind> for Testing {
         ]
     }
 
+    /// Not yet: an operation may begin again for ever.
+    fn ends_when_damaged_in_use(&self) -> bool {
+        false
+    }
+
     fn changes(&self) -> &'static [StructureChange] {
         const LIST: &[StructureChange] = &[
             // Halves of several sizes.

@@ -44,6 +44,12 @@ impl AnyKind {
         of_family!(self, kind => kind.name())
     }
 
+    /// See [`Suite::ends_when_damaged_in_use`].
+    #[must_use]
+    pub fn ends_when_damaged_in_use(self) -> bool {
+        of_family!(self, kind => kind.suite().ends_when_damaged_in_use())
+    }
+
     /// See [`Suite::bugs`](super::Suite::bugs).
     #[must_use]
     pub fn bugs(self) -> &'static [Bug] {
