@@ -61,6 +61,11 @@ impl Suite<StringKind> for Testing {
         ]
     }
 
+    /// References to blobs are followed unchecked once a leaf has been claimed.
+    fn ends_when_damaged_in_use(&self) -> bool {
+        false
+    }
+
     fn changes(&self) -> &'static [StructureChange] {
         const LIST: &[StructureChange] = &[
             // By one leaf, or by two.
