@@ -212,17 +212,27 @@ impl InnerNode {
         }
     }
 
-    /// Whether only slots of this child group point to `child`, and those to no other node. O(slots). `changing` is held.
-    pub(super) fn has_only_in(&self, first: usize, log: u32, child: Child) -> bool {
-        let group = first..first + (1 << log);
-        let mut slots = self.slots.iter().enumerate();
-        slots.all(|(at, slot)| {
-            let at_slot = Child(slot.load(Ordering::Relaxed));
-            match group.contains(&at) {
-                true => at_slot == child || at_slot.is_cold(),
-                false => at_slot != child,
+    /// Whether only slots of this child group point to `child`, and those to no other node. `changing` is held.
+    ///
+    /// In the mirror all slots that point to one child lie in an aligned group too, with no other child among them. So a larger group is looked at
+    /// only as long as what was added to it is cold.
+    pub(super) fn has_only_in(&self, mut first: usize, log: u32, child: Child) -> bool {
+        let child_at = |slot: &AtomicUsize| Child(slot.load(Ordering::Relaxed));
+        let mut size = 1 << log;
+        let mut group = self.slots[first..first + size].iter().map(child_at);
+        if !group.all(|at_slot| at_slot == child || at_slot.is_cold()) {
+            return false;
+        }
+        while size < self.slots.len() {
+            let added = first ^ size;
+            let mut others = self.slots[added..added + size].iter().map(child_at);
+            if let Some(other) = others.find(|other| !other.is_cold()) {
+                return other != child;
             }
-        })
+            first = first.min(added);
+            size *= 2;
+        }
+        true
     }
 
     /// Points one slot to `child`. `changing` is held.

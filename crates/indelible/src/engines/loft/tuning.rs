@@ -130,7 +130,7 @@ const FULL_EXPANSION: u64 = 180;
 /// Slots per hundred records that nodes get more, each time in a row that they are full, to which mostly writes come.
 const MORE_FOR_WRITES: u64 = 20;
 /// Extents of a map from which on they get more. In a smaller one, each size of blocks that is in use takes a large part of the space.
-const EXTENTS_FOR_MORE: u64 = sized_in_tests(32, 1) as u64;
+const EXTENTS_FOR_MORE: u64 = sized_in_tests(40, 1) as u64;
 
 /// Windows of 72 and of 24 slots, in lines.
 pub(super) const WIDE_WINDOW: u64 = 18;
