@@ -396,17 +396,16 @@ macro_rules! with_geometry {
 /// Opens everything in a pool, and reads half of each object, so that a part of it has been touched.
 fn read_all(pool: &indelible::Pool) -> Vec<Box<dyn std::any::Any>> {
     let mut handles: Vec<Box<dyn std::any::Any>> = Vec::new();
+    let half = |count: indelible::Result<u64>| MOST_RECORDS.min(count.unwrap_or(0) as usize / 2);
     for info in pool.maps() {
         if let Ok(map) = pool.open_map::<u64, u64>(&info.name) {
-            let half = map.len().unwrap_or(0) as usize / 2;
-            let _ = map.iter().take(half.min(MOST_RECORDS)).count();
+            let _ = map.iter().take(half(map.len())).count();
             handles.push(Box::new(map));
         }
     }
     for info in pool.bytes_maps() {
         if let Ok(map) = pool.open_bytes(&info.name) {
-            let half = map.len().unwrap_or(0) as usize / 2;
-            let _ = map.iter().take(half.min(MOST_RECORDS)).count();
+            let _ = map.iter().take(half(map.len())).count();
             handles.push(Box::new(map));
         }
     }
