@@ -152,9 +152,8 @@ impl PoolCore {
         };
         for (slot, owner) in core.owners.iter().enumerate() {
             let word = core.entry(slot).owner.load();
-            let number = u32::try_from(word).map_err(|_| {
-                Error::Damaged(format!("{word:#x} cannot be the number of a map"))
-            })?;
+            let number = u32::try_from(word)
+                .map_err(|_| Error::Damaged(format!("{word:#x} cannot be the number of a map")))?;
             owner.store(number, Ordering::Relaxed);
         }
         core.scan_extents()?;
