@@ -149,7 +149,6 @@ fn of_places(kind: SpatialKind, bytes: &mut Bytes<'_>, head: u64) -> History<Spa
         keys,
         before,
         threads: vec![operations],
-        ..History::new(kind)
     }
 }
 

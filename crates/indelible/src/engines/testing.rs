@@ -185,9 +185,7 @@ pub struct History<K: Family = Kind> {
 }
 
 impl<K: Family> History<K> {
-    /// Nothing is done to an index of this kind, with its usual options and keys.
-    #[must_use]
-    pub fn new(kind: K) -> Self {
+    pub(crate) fn new(kind: K) -> Self {
         Self {
             options: kind.into(),
             keys: K::usual_keys(),
