@@ -105,38 +105,36 @@ fn of_maps(
     let before = (0..bytes.next() % 64)
         .map(|i| Operation::Insert(key(3 * i), i))
         .collect();
+    let one =
+        |bytes: &mut Bytes<'_>, has_other: &mut bool| operation(key, bytes, has_parts, has_other);
+    Workload {
+        before,
+        threads: vec![all_from(bytes, one)],
+    }
+}
+
+/// As many operations as there are bytes for. Each is told whether there is another object, and says so if that has changed.
+fn all_from<O>(bytes: &mut Bytes<'_>, one: impl Fn(&mut Bytes<'_>, &mut bool) -> O) -> Vec<O> {
     let mut operations = Vec::new();
     let mut has_other = false;
     while !bytes.0.is_empty() && operations.len() < MOST_OPERATIONS {
-        operations.push(operation(key, bytes, has_parts, &mut has_other));
+        operations.push(one(bytes, &mut has_other));
     }
-    Workload {
-        before,
-        threads: vec![operations],
-    }
+    operations
 }
 
 /// Operations on a spatial index, from bytes.
 fn of_places(kind: SpatialKind, bytes: &mut Bytes<'_>, head: u64) -> History<SpatialKind> {
-    let all = [
-        GeometryType::Point2,
-        GeometryType::Point3,
-        GeometryType::Box2,
-        GeometryType::Box3,
-    ];
     let keys = Places {
-        of: one_of(&all, bytes.next() as usize),
+        of: one_of(GeometryType::all(), bytes.next() as usize),
         lay: one_of(Lay::ALL, bytes.next() as usize),
         payloads: one_of(&[6, 30, 60], bytes.next() as usize),
     };
     let before = (0..bytes.next() % 64)
         .map(|i| SpatialOperation::Insert(i % keys.payloads, (i % 4) as u8))
         .collect();
-    let mut operations = Vec::new();
-    let mut has_other = false;
-    while !bytes.0.is_empty() && operations.len() < MOST_OPERATIONS {
-        operations.push(on_places(keys, bytes, &mut has_other));
-    }
+    let one = |bytes: &mut Bytes<'_>, has_other: &mut bool| on_places(keys, bytes, has_other);
+    let operations = all_from(bytes, one);
     // Those that are for places of any kind: not all have two axes, or lie on the globe.
     let layouts = SpatialOptions::extremes(kind).into_iter();
     let is_for_any = |options: &SpatialOptions| {
@@ -301,12 +299,12 @@ pub fn damaged_pool(data: &[u8]) {
         options.boot_identity([8; 16]).salvage(true);
     }
     if !is_live {
-        let _ = use_all(&options, &memory, &mut || {});
+        let _ = use_all(&options, &memory, None);
         return;
     }
     // What the process has found sound may have changed since, which may be a broken invariant, and a panic; but never more than that.
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        use_all(&options, &memory, &mut damage_all)
+        use_all(&options, &memory, Some(&mut damage_all))
     }));
 }
 
@@ -370,23 +368,14 @@ fn forge_superblocks(memory: &Memory, bytes: &mut Bytes<'_>) {
 /// Does the work with `$G` as the type that a [`GeometryType`] stands for.
 macro_rules! with_geometry {
     ($of:expr, $G:ident => $work:expr) => {
+        with_geometry!(Point2, Point3, Box2, Box3; $of, $G => $work)
+    };
+    ($($geometry:ident),+; $of:expr, $G:ident => $work:expr) => {
         match $of {
-            GeometryType::Point2 => {
-                type $G = Point2;
+            $(GeometryType::$geometry => {
+                type $G = $geometry;
                 $work
-            }
-            GeometryType::Point3 => {
-                type $G = Point3;
-                $work
-            }
-            GeometryType::Box2 => {
-                type $G = Box2;
-                $work
-            }
-            GeometryType::Box3 => {
-                type $G = Box3;
-                $work
-            }
+            })+
             other => unreachable!("{other} is a type of geometry that the fuzzer does not know"),
         }
     };
@@ -419,16 +408,18 @@ fn read_all(pool: &indelible::Pool) -> Vec<Box<dyn std::any::Any>> {
     handles
 }
 
-/// Uses everything in a pool, and calls `damage` when everything is open and has been read.
+/// Uses everything in a pool. If the pool is damaged in use, calls `damage` when everything is open and a part of it has been read.
 fn use_all(
     options: &PoolOptions,
     memory: &Arc<Memory>,
-    damage: &mut dyn FnMut(),
+    damage: Option<&mut dyn FnMut()>,
 ) -> indelible::Result<()> {
     let pool = options.open_memory(memory)?;
-    // What is open stays so.
-    let _handles = read_all(&pool);
-    damage();
+    let handles = damage.map(|damage| {
+        let handles = read_all(&pool);
+        damage();
+        handles
+    });
     let _ = (pool.check(), pool.stat());
     for info in pool.maps() {
         // Whatever is wrong with one, the others are looked at as well.
@@ -440,6 +431,8 @@ fn use_all(
     for info in pool.spatials() {
         let _ = with_geometry!(info.geometry, G => use_places::<G>(&pool, &info.name));
     }
+    // What is open cannot be dropped.
+    drop(handles);
     let _ = pool.drop_object("other");
     let _ = pool.shrink();
     pool.close()

@@ -2,10 +2,11 @@
 //! record.
 
 use super::{MAP, mix};
+use crate::commands::spatial::everything;
 use anyhow::{Context, Result, ensure};
 use indelible::{Geometry, Pool, Spatial, SpatialOptions};
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 /// A spatial index of any type of geometry, seen as a map of numbers.
 pub trait Places: Send + Sync {
@@ -33,17 +34,20 @@ impl<G: Geometry> PlacesOf<G> {
         })
     }
 
-    /// The values of all keys. They are locked only to look one up or to note it, and each key belongs to one thread.
-    fn known(&self) -> Result<MutexGuard<'_, Option<HashMap<u64, u64>>>> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.is_none() {
-            let records = self.records()?;
-            let count = records.len();
-            let of_keys: HashMap<u64, u64> = records.into_iter().collect();
-            ensure!(of_keys.len() == count, "a key lies in two places");
-            *known = Some(of_keys);
-        }
-        Ok(known)
+    /// Does `work` with the values of all keys. They are locked only to look one up or to note it, and each key belongs to one thread.
+    fn with_known<T>(&self, work: impl FnOnce(&mut HashMap<u64, u64>) -> T) -> Result<T> {
+        let known = &mut *self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let values = match known {
+            Some(values) => values,
+            none => {
+                let records = self.records()?;
+                let count = records.len();
+                let values: HashMap<u64, u64> = records.into_iter().collect();
+                ensure!(values.len() == count, "a key lies in two places");
+                none.insert(values)
+            }
+        };
+        Ok(work(values))
     }
 }
 
@@ -60,7 +64,7 @@ impl<G: Geometry> Places for PlacesOf<G> {
                 );
             }
         }
-        self.known()?.get_or_insert_default().insert(key, value);
+        self.with_known(|values| values.insert(key, value))?;
         Ok(())
     }
 
@@ -73,13 +77,12 @@ impl<G: Geometry> Places for PlacesOf<G> {
             self.index.remove(from, key)?,
             "{key} was not at {from:?}, from where it was to be removed"
         );
-        self.known()?.get_or_insert_default().remove(&key);
+        self.with_known(|values| values.remove(&key))?;
         Ok(())
     }
 
     fn get(&self, key: u64) -> Result<Option<u64>> {
-        let known = self.known()?;
-        Ok(known.as_ref().and_then(|values| values.get(&key).copied()))
+        self.with_known(|values| values.get(&key).copied())
     }
 
     fn first_answer(&self) -> Result<()> {
@@ -89,12 +92,7 @@ impl<G: Geometry> Places for PlacesOf<G> {
     }
 
     fn records(&self) -> Result<Vec<(u64, u64)>> {
-        let infinite = |i| match i < G::AXES {
-            true => f64::NEG_INFINITY,
-            false => f64::INFINITY,
-        };
-        let everywhere = G::Window::from_coordinates(infinite);
-        let numbers = self.index.intersecting(everywhere)?.map(|record| {
+        let numbers = self.index.intersecting(everything::<G>())?.map(|record| {
             let value = value_of(record.payload, &record.shape);
             let value = value.with_context(|| format!("a record that nobody wrote: {record:?}"))?;
             Ok((record.payload, value))

@@ -15,18 +15,13 @@ fn cuts() -> String {
 }
 
 /// Every kind of index: of maps of words and of byte strings, and of places.
-fn all_kinds() -> Vec<String> {
-    let mut all: Vec<String> = indelible::Kind::all()
-        .iter()
-        .map(ToString::to_string)
-        .collect();
-    all.extend(indelible::StringKind::all().iter().map(ToString::to_string));
-    all.extend(
-        indelible::SpatialKind::all()
-            .iter()
-            .map(ToString::to_string),
-    );
-    all
+fn all_kinds() -> impl Iterator<Item = String> {
+    let words = indelible::Kind::all().iter().map(ToString::to_string);
+    let strings = indelible::StringKind::all().iter();
+    let places = indelible::SpatialKind::all().iter();
+    words
+        .chain(strings.map(ToString::to_string))
+        .chain(places.map(ToString::to_string))
 }
 
 fn torture(directory: &Path, threads: &str) {

@@ -9,6 +9,7 @@ use super::node::{Child, Kin, Node, load_move};
 use super::plan::{Plan, Record, need_all_sizes};
 use super::recover::keys_of;
 use super::search::End;
+use super::tuning::WIDE_WINDOW;
 use crate::concurrency::epochs;
 use crate::engines::blocks::Surplus;
 use crate::pmem::geometry::sized_in_tests;
@@ -18,6 +19,8 @@ use std::sync::atomic::Ordering;
 
 /// A node is laid out anew if it has fewer records than this share of its slots, in percent.
 const COLD_PERCENT: usize = 64;
+/// Slots per hundred records in a node that is laid out anew for space.
+const COLD_EXPANSION: u64 = 125;
 /// Rounds in which blocks are moved to the front, at most.
 const ROUNDS: usize = 4;
 
@@ -164,13 +167,14 @@ impl Index {
 
     fn cold_plan<'a>(&self, surplus: Option<&'a Surplus>) -> Plan<'a> {
         let slot_bytes = size_of::<Slot>() as u64;
-        let plan = self.dense_plan();
-        let bytes = self.count.total(&self.locks) * slot_bytes * plan.expansion / 100;
+        let bytes = self.count.total(&self.locks) * slot_bytes * COLD_EXPANSION / 100;
         Plan {
+            expansion: COLD_EXPANSION,
+            window: self.window_or(WIDE_WINDOW),
             // What is left may be little, and each size of blocks takes an extent at least.
             has_all_sizes: self.count.is_complete() && need_all_sizes(bytes),
             surplus: surplus.map(|surplus| (surplus, Offset::MAX)),
-            ..plan
+            ..self.plan()
         }
     }
 

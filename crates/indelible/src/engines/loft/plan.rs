@@ -3,7 +3,7 @@
 use super::Index;
 use super::inner::Side;
 use super::node::Node;
-use super::tuning::{Pattern, WIDE_WINDOW};
+use super::tuning::Pattern;
 use crate::engines::blocks::Surplus;
 use crate::pmem::geometry::sized_in_tests;
 use crate::pool::{EXTENT_BYTES, Offset};
@@ -21,8 +21,6 @@ const GROWING_EXPANSION: u64 = 260;
 
 /// Nodes in a row that were laid out anew since they were full, as far as they are counted.
 const MOST_EXPANSIONS: u32 = 3;
-/// Slots per hundred records in a node that is laid out anew for space.
-const DENSE_EXPANSION: u64 = 125;
 
 /// Slots of a node of a map that grows, in percent of what its plan says.
 const LEAST_VARIED: u64 = 85;
@@ -130,16 +128,6 @@ impl Index {
             has_all_sizes: self.blocks.extents() >= EXTENTS_FOR_ALL_SIZES,
             surplus: None,
             on_heap: false,
-        }
-    }
-
-    /// How nodes are laid out that have few records.
-    pub(super) fn dense_plan(&self) -> Plan<'static> {
-        let plan = self.plan();
-        Plan {
-            expansion: DENSE_EXPANSION,
-            window: self.window_or(WIDE_WINDOW),
-            ..plan
         }
     }
 
