@@ -39,8 +39,8 @@ impl Default for Limits {
     }
 }
 
-/// A file, a line, and what happens there: a store, a flush or a fence.
-pub(crate) type EventKey = (&'static str, u32, u8);
+/// A line, what happens there (a store, a flush or a fence), and the file. The file is compared last, since texts take longest.
+pub(crate) type EventKey = (u32, u8, &'static str);
 
 /// The key of an event, if it is one of these.
 pub(crate) fn event_key(event: &Event) -> Option<EventKey> {
@@ -50,7 +50,7 @@ pub(crate) fn event_key(event: &Event) -> Option<EventKey> {
         Action::Fence => 2,
         _ => return None,
     };
-    Some((event.source.file(), event.source.line(), kind))
+    Some((event.source.line(), kind, event.source.file()))
 }
 
 /// Explores recordings of one structure.

@@ -36,7 +36,8 @@ pub struct Site {
 
 impl Site {
     fn is(&self, event: &Event) -> bool {
-        *self == Self::of(event)
+        // The line first: nearly all events differ in it, and no text has to be compared.
+        self.line == event.source.line() && *self == Self::of(event)
     }
 
     fn of(event: &Event) -> Self {

@@ -36,14 +36,13 @@ impl Mutation {
             Self::EarlyCommit(site) => {
                 mutated.events.extend_from_slice(&events[..from]);
                 for event in &events[from..] {
-                    let to = boundary(&mutated.events, event).max(from);
-                    let is_moved = is_store(event)
-                        && site.is(event)
-                        && mutated.events[to..].iter().any(is_store);
-                    if is_moved {
-                        mutated.insert(to, event);
-                    } else {
-                        mutated.events.push(*event);
+                    let is_of_site = is_store(event) && site.is(event);
+                    let to = is_of_site.then(|| boundary(&mutated.events, event).max(from));
+                    match to {
+                        Some(to) if mutated.events[to..].iter().any(is_store) => {
+                            mutated.insert(to, event);
+                        }
+                        _ => mutated.events.push(*event),
                     }
                 }
             }
