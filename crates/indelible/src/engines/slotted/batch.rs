@@ -52,7 +52,7 @@ impl Tree {
                 let mut lanes = self.lanes(keys.iter().copied(), Wanted::Records);
                 for lane in lanes.iter().filter(|lane| !lane.has_failed) {
                     let child = lane.node.child(lane.slot);
-                    self.leaf(child.offset()).prefetch_record(lane.probe);
+                    self.leaf(child).prefetch_record(lane.probe);
                 }
                 for (lane, one) in lanes.iter_mut().enumerate() {
                     let number = group * LANES + lane;
@@ -98,7 +98,7 @@ impl Tree {
                 }
                 let child = lane.node.child(lane.slot);
                 match wanted {
-                    Wanted::Records => self.leaf(child.offset()).prefetch_begin(),
+                    Wanted::Records => self.leaf(child).prefetch_begin(),
                     Wanted::Leaves => self.prefetch_leaf(child),
                 }
             }

@@ -6,6 +6,7 @@ use super::insert::NewBlobs;
 use super::layout::{SLOTS, prefix_of, shortest_separator};
 use super::records::{Records, Value, image};
 use super::separator::Text;
+use super::sizes::{LEAVES_OF_LARGE_MAP, Size};
 use super::{Inner, Tree};
 use crate::concurrency::epochs;
 use crate::concurrency::sync::lock;
@@ -19,8 +20,8 @@ use std::ops::Bound;
 /// A chain that is not reachable yet: freed unless it is kept.
 struct NewChain<'a> {
     tree: &'a Tree,
-    /// Each leaf's low key and offset.
-    leaves: Vec<(Vec<u8>, Offset)>,
+    /// The leaves, each with its low key.
+    leaves: Vec<(Vec<u8>, Child)>,
     blobs: NewBlobs<'a>,
     records: u64,
 }
@@ -28,16 +29,32 @@ struct NewChain<'a> {
 impl Drop for NewChain<'_> {
     fn drop(&mut self) {
         for &(_, leaf) in &self.leaves {
-            self.tree.space.free_now(leaf);
+            self.tree.free_leaf_now(leaf);
         }
     }
 }
 
 impl<'a> NewChain<'a> {
+    /// Adds a leaf that begins at `low`. Its size follows from `records`, of which it gets some from the one at `from` on; more may come, but those there are
+    /// say what records are like.
+    fn add_leaf(&mut self, low: &[u8], records: &Records, from: usize) -> Result<Child> {
+        let tree = self.tree;
+        let all = 0..records.list.len();
+        let first = from..all.end.min(from + 1);
+        let like_these = tree.words_of(records, &all, (low, None));
+        let needed = tree.words_of(records, &first, (low, None));
+        let is_large = self.leaves.len() >= LEAVES_OF_LARGE_MAP;
+        let size = tree.sizes.wanted(like_these, is_large);
+        let size = size.max(tree.size_for(needed));
+        let leaf = tree.alloc_leaf(size)?;
+        self.leaves.push((low.to_vec(), leaf));
+        Ok(leaf)
+    }
+
     /// Writes a leaf for the first records of `records`, as many as `count`. `block` is its own, `next` that of the leaf after it.
     fn write_leaf(
         &mut self,
-        (low, block): (&[u8], Offset),
+        (low, block): (&[u8], Child),
         (high, next): (Option<&[u8]>, Offset),
         records: &Records,
         count: usize,
@@ -46,7 +63,7 @@ impl<'a> NewChain<'a> {
         let low_value = tree.low_value(low, &mut self.blobs)?;
         let low_and_prefix = (&low_value, prefix_of(low, high));
         let words = image(
-            tree.leaf_bytes / 8,
+            (block.size().words(), tree.sizes.code_of(block.size())),
             tree.seed,
             low_and_prefix,
             next,
@@ -84,6 +101,7 @@ impl Tree {
         let mut signposts = leaves
             .into_iter()
             .skip(1)
+            .map(|(low, leaf)| (low, leaf.offset()))
             .filter(|&(_, leaf)| is_signpost(leaf))
             .map(|(low, leaf)| Ok((low, leaf.get().to_ne_bytes().to_vec())))
             .peekable();
@@ -143,8 +161,7 @@ impl Tree {
         let (mut pending, mut last_key): (Records, Option<Vec<u8>>) = (Records::default(), None);
         let mut low = Vec::new();
         let mut taken = 0;
-        let mut block = self.space.alloc()?;
-        chain.leaves.push((Vec::new(), block));
+        let mut block: Option<Child> = None;
         // More records than a leaf can have, and the one after them, tell where a leaf ends.
         let most = SLOTS + 1;
         loop {
@@ -159,17 +176,22 @@ impl Tree {
                 last_key = Some(record.0);
                 taken += 1;
             }
-            let count = self.loaded_count(&pending, &low, fill, pending.list.len() < most);
+            let here = match block {
+                Some(block) => block,
+                None => chain.add_leaf(&low, &pending, 0)?,
+            };
+            let is_rest = pending.list.len() < most;
+            let count = self.loaded_count(&pending, (&low, here.size()), fill, is_rest);
             if count == pending.list.len() {
-                chain.write_leaf((&low, block), (None, Offset::NONE), &pending, count)?;
+                chain.write_leaf((&low, here), (None, Offset::NONE), &pending, count)?;
                 break;
             }
             let high = shortest_separator(pending.key(count - 1), pending.key(count)).to_vec();
-            let next = self.space.alloc()?;
-            chain.leaves.push((high.clone(), next));
-            chain.write_leaf((&low, block), (Some(&high), next), &pending, count)?;
+            let next = chain.add_leaf(&high, &pending, count)?;
+            let end = (Some(&high[..]), next.offset());
+            chain.write_leaf((&low, here), end, &pending, count)?;
             pending.drop_first(count);
-            (low, block) = (high, next);
+            (low, block) = (high, Some(next));
         }
         self.pm.named("slotted.load.leaves").fence();
         Ok(chain)
@@ -182,12 +204,12 @@ impl Tree {
         pending: &mut Records,
         (key, value): &(Vec<u8>, Vec<u8>),
     ) -> Result<()> {
-        let key_blob = if key.len() > self.most_inline() {
+        let key_blob = if key.len() > self.sizes.most_key() {
             Some(chain.blobs.write(key)?)
         } else {
             None
         };
-        let value = if value.len() > self.most_inline() {
+        let value = if value.len() > self.sizes.most_value() {
             Value::Blob(chain.blobs.write(value)?)
         } else {
             Value::Inline(value)
@@ -197,10 +219,17 @@ impl Tree {
     }
 
     /// How many of the first records go into one leaf. `is_rest` says that there are no others.
-    fn loaded_count(&self, records: &Records, low: &[u8], fill: f64, is_rest: bool) -> usize {
+    fn loaded_count(
+        &self,
+        records: &Records,
+        (low, size): (&[u8], Size),
+        fill: f64,
+        is_rest: bool,
+    ) -> usize {
         let all = records.list.len();
-        let heap = self.heap_words() - self.low_words(low);
-        let most = ((self.heap_words() as f64 * fill) as usize).saturating_sub(self.low_words(low));
+        let (heap, low_words) = (size.heap_words(), self.low_words(low));
+        let most = ((heap as f64 * fill) as usize).saturating_sub(low_words);
+        let heap = heap - low_words;
         let slots = ((SLOTS as f64 * fill) as usize).clamp(1, SLOTS);
         let mut count = 0;
         while count < all && count < slots {
@@ -227,21 +256,25 @@ impl Tree {
         let only_leaf = |bottom: &Inner| bottom.child(0).offset();
         let (root_guard, bottom_guard, leaf_guard, old) =
             lock_empty_tree(self.root(), &self.locks, only_leaf)?;
+        let old = self.block_at(old)?;
         if self.leaf(old).count() > 0 {
             return Err(Error::NotEmpty);
         }
         self.pm.note("slotted bulk load", self.level as u64);
         // COMMIT slotted.load: the head of the chain. Before this store recovery sees the empty leaf, and all that was loaded is swept; after it, it sees
         // all records, and the empty leaf is swept.
-        self.pm
-            .commit(self.head(), chain.leaves[0].1.get(), "slotted.load");
-        self.count_change(old, chain.records as i64);
+        self.pm.commit(
+            self.head(),
+            chain.leaves[0].1.offset().get(),
+            "slotted.load",
+        );
+        self.count_change(old.offset(), chain.records as i64);
         drop(bottom_guard);
         let entries = chain.leaves.iter();
-        let entries = entries.map(|(low, leaf)| Entry::leaf(low, Child::leaf(*leaf)));
+        let entries = entries.map(|(low, leaf)| Entry::leaf(low, *leaf));
         self.load_nodes(entries.collect());
         drop((leaf_guard, root_guard));
-        self.space.retire(old);
+        self.retire_leaf(old);
         Ok(())
     }
 

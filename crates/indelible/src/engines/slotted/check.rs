@@ -2,7 +2,7 @@
 
 use super::blobs::{CLASS_BYTES, class_of};
 use super::inner::Seek;
-use super::layout::{SLOTS, fingerprint, hash, prefix_of};
+use super::layout::{HEADER_WORDS, SLOTS, fingerprint, hash, prefix_of};
 use super::records::{RecordIn, Records, Snapshot, Value};
 use super::search::Spot;
 use super::{Tree, layout::Reference};
@@ -29,7 +29,7 @@ impl Tree {
             if !spot.is_current() {
                 continue;
             }
-            let snapshot = Snapshot::of(self.leaf(spot.child.offset()));
+            let snapshot = Snapshot::of(self.leaf(spot.child));
             if !lock.validate(version) {
                 continue;
             }
@@ -49,10 +49,11 @@ impl Tree {
             report.expect(expected == offset, || {
                 format!("leaf {offset:#x} is indexed where the chain has {expected:#x}")
             });
-            report.expect(self.space.owns(offset), || {
-                format!("leaf {offset:#x} is not the map's own")
+            let is_own = self.leaf_at(offset).is_ok_and(|leaf| leaf == spot.child);
+            report.expect(is_own, || {
+                format!("leaf {offset:#x} is not the map's own, or has another size")
             });
-            report.reach(offset, self.leaf_bytes as u64);
+            report.reach(offset, spot.child.size().bytes() as u64);
             self.check_header(offset, (low, high), leaf, report)?;
             let mut records = Records::default();
             records.take(leaf, low, &self.blobs)?;
@@ -163,8 +164,10 @@ impl Tree {
     /// See [`Engine::facts`](crate::engines::Engine::facts).
     pub(super) fn facts(&self, records: u64) -> Result<Vec<Fact>> {
         let (mut leaves, mut live, mut blobs, mut blob_bytes, mut prefixes) = (0u64, 0, 0, 0, 0);
-        self.for_each_leaf(|_, _, leaf| {
+        let mut bytes = 0;
+        self.for_each_leaf(|spot, _, leaf| {
             leaves += 1;
+            bytes += spot.child.size().bytes() as u64;
             let mut records = 0;
             for record in leaf.records() {
                 live += 8 * record?.words as u64;
@@ -177,7 +180,7 @@ impl Tree {
             prefixes += (leaf.commit_word().prefix() * records) as u64;
             Ok(())
         })?;
-        let heap = leaves * 8 * self.heap_words() as u64;
+        let heap = bytes - leaves * 8 * HEADER_WORDS as u64;
         let signposts = self.directory.all()?.len() as u64;
         Ok(vec![
             Fact::share(
@@ -193,7 +196,7 @@ impl Tree {
                 "records divided by slots",
             ),
             Fact::count("leaves", leaves, "leaves in the pool"),
-            Fact::bytes("leaf-bytes", self.leaf_bytes as u64, "bytes in a leaf"),
+            Fact::average("leaf-bytes", bytes as f64, leaves as f64, "bytes in a leaf"),
             Fact::average(
                 "prefix",
                 prefixes as f64,

@@ -6,8 +6,8 @@
 
 use super::Tree;
 use super::blobs::{CLASSES, class_of};
-use super::distribute::Part;
-use super::inner::Seek;
+use super::distribute::{Part, Words};
+use super::inner::{Child, Seek};
 use super::insert::NewBlobs;
 use super::layout::{Reference, SLOTS};
 use super::records::{Records, Snapshot, TakenValue, Value};
@@ -102,11 +102,15 @@ impl Tree {
                 if !spot.is_current() || pair.iter().any(|child| child.is_unindexed()) {
                     return false;
                 }
-                let [left, right] = pair.map(|child| self.leaf(child.offset()));
-                let slots = left.count() + right.count();
-                let words = left.live_words() + right.live_words();
+                let [left, right] = pair.map(|child| self.leaf(child));
+                let words = Words {
+                    count: left.count() + right.count(),
+                    records: left.live_words() + right.live_words(),
+                    low: 0,
+                };
                 let is_any_empty = left.count() == 0 || right.count() == 0;
-                is_any_empty || slots <= SLOTS * 3 / 4 && words <= self.heap_words() * 3 / 4
+                let heap = self.size_for(words).heap_words();
+                is_any_empty || words.count <= SLOTS * 3 / 4 && words.fit(heap * 3 / 4)
             })
     }
 
@@ -136,18 +140,18 @@ impl Tree {
     /// Moves the leaf of `spot`, and the blobs that it refers to, if they lie behind the ends. `false` if a lock was held by another thread, or
     /// another thread has changed the leaf or its bottom node.
     fn try_move(&self, spot: &Spot<'_>, ends: &Ends) -> Result<bool> {
-        let offset = spot.child.offset();
-        let lock = self.locks.of(offset.get());
+        let leaf = spot.child;
+        let lock = self.locks.of(leaf.offset().get());
         let version = lock.read();
-        let snapshot = Snapshot::of(self.leaf(offset));
+        let snapshot = Snapshot::of(self.leaf(leaf));
         if !spot.is_current() || !lock.validate(version) {
             return Ok(false);
         }
-        let class = class_of(self.leaf_bytes as u64);
-        let leaf_moves = ends[class].is_some_and(|end| offset >= end);
+        let size = leaf.size();
+        let end = ends[size.class()].filter(|&end| leaf.offset() >= end);
         let blob_moves =
             |blob: &Reference| ends[class_of(blob.bytes)].is_some_and(|end| blob.offset >= end);
-        if !leaf_moves && !snapshot.references()?.iter().any(blob_moves) {
+        if end.is_none() && !snapshot.references()?.iter().any(blob_moves) {
             return Ok(true);
         }
         // Before anything is locked: see `smo`.
@@ -159,10 +163,10 @@ impl Tree {
                 return Ok(false);
             }
         };
-        let Some(held) = self.try_hold(spot, link, &[offset], None) else {
+        let Some(held) = self.try_hold(spot, link, &[leaf], None) else {
             return Ok(false);
         };
-        let snapshot = Snapshot::of(self.leaf(offset));
+        let snapshot = Snapshot::of(self.leaf(leaf));
         let mut records = Records::default();
         records.take(&snapshot, low, &self.blobs)?;
         records.sort();
@@ -187,10 +191,8 @@ impl Tree {
                 move_blob(blob);
             }
         }
-        let block = match ends[class] {
-            Some(end) if leaf_moves => self.space.alloc_below(end),
-            _ => None,
-        };
+        let block = end.and_then(|end| self.space_of(size).alloc_below(end));
+        let block = block.map(|block| Child::leaf(block, size));
         if old.is_empty() && block.is_none() {
             // There is no room in front of the ends.
             return Ok(true);
@@ -205,10 +207,11 @@ impl Tree {
         let part = Part {
             records: 0..records.list.len(),
             low: low.to_vec(),
+            size,
         };
         self.pm
             .note("slotted leaf moved", u64::from(!old.is_empty()));
-        self.replace(&held, &run, &[offset], (&records, &[part]), block)?;
+        self.replace(&held, &run, &[leaf], (&records, &[part]), block)?;
         new.keep();
         for blob in old {
             self.blobs.retire(blob);

@@ -192,8 +192,7 @@ impl Directory {
         }
         let core = &self.home.place.core;
         let pm = core.pm();
-        let class = super::class_of(self.home.leaf_bytes as u64);
-        let head = self.home.spaces[class].alloc()?;
+        let head = self.home.alloc_usual()?;
         pm.note("slotted directory made", self.level_below());
         Tree::fill_empty_leaf(&self.home, head);
         pm.fence();
@@ -201,7 +200,8 @@ impl Directory {
         // it there is an empty directory.
         let word = &core.entry(self.home.place.slot).roots[self.level];
         pm.commit(word, head.get(), "slotted.directory");
-        let tree = Tree::over(&self.home, self.level, Child::leaf(head))?;
+        let leaf = Child::leaf(head, self.home.sizes.usual);
+        let tree = Tree::over(&self.home, self.level, leaf)?;
         Ok(self.tree.get_or_init(|| Box::new(tree)))
     }
 }

@@ -5,24 +5,48 @@
 //! them: each of 20 keys may have a longer common prefix with the next key than the key before, so that one key after the other would be cut
 //! off. Then the leaf is divided in the middle of its words, which always makes few enough parts:
 //!
-//! Let a heap have H words. A record has at most H/2 + 5, a low key at most H/4 + 2, and the records of a leaf and one more have at most 3H/2 + 5.
+//! Let the largest heap have H words. A record has at most H/2 + 5, a low key at most H/4 + 2, and the records of a leaf and one more have at most 3H/2 + 5.
 //! A cut nearest to the middle of a range leaves on each side at most half of the range and half of a record. So the first cut leaves at most
 //! H + 5 on a side, and the next cuts at most 3H/4 + 5 and then 5H/8 + 5, which fits with any low key if H is 56 or more. A fifth part would need
 //! more words than there are.
 
 use super::Tree;
 use super::inner::MOST_ADDED;
-use super::layout::{HEADER_WORDS, SLOTS, prefix_of, shortest_separator};
+use super::layout::{SLOTS, prefix_of, shortest_separator};
 use super::records::Records;
+use super::sizes::Size;
 use std::ops::Range;
 
 /// Most leaves that one leaf is replaced by.
 pub(super) const MOST_PARTS: usize = MOST_ADDED + 1;
 
-/// A new leaf: which records it gets, and its low key.
+/// A new leaf: which records it gets, its low key, and its size.
 pub(super) struct Part {
     pub(super) records: Range<usize>,
     pub(super) low: Vec<u8>,
+    pub(super) size: Size,
+}
+
+/// What some records would take in a leaf.
+#[derive(Clone, Copy)]
+pub(super) struct Words {
+    /// How many records there are.
+    pub(super) count: usize,
+    /// Words of the records.
+    pub(super) records: usize,
+    /// Words of the low key.
+    pub(super) low: usize,
+}
+
+impl Words {
+    pub(super) fn all(self) -> usize {
+        self.records + self.low
+    }
+
+    /// Whether they fit into a heap of so many words.
+    pub(super) fn fit(self, heap: usize) -> bool {
+        self.count <= SLOTS && self.all() <= heap
+    }
 }
 
 /// Where a leaf is divided.
@@ -35,34 +59,28 @@ enum Cut {
 }
 
 impl Tree {
-    /// Whether records fit into a new leaf, which gets `words` at most, beside the header.
-    pub(super) fn fits(
+    /// Words that records and the low key take in a new leaf.
+    pub(super) fn words_of(
         &self,
         records: &Records,
         range: &Range<usize>,
         (low, high): (&[u8], Option<&[u8]>),
-        words: usize,
-    ) -> bool {
-        if range.len() > SLOTS {
-            return false;
-        }
+    ) -> Words {
         let prefix = prefix_of(low, high);
-        let taken: usize = range.clone().map(|at| records.words_of(at, prefix)).sum();
-        taken + self.low_words(low) <= words
+        Words {
+            count: range.len(),
+            records: range.clone().map(|at| records.words_of(at, prefix)).sum(),
+            low: self.low_words(low),
+        }
     }
 
     /// Words that a low key takes in a leaf.
     pub(super) fn low_words(&self, low: &[u8]) -> usize {
-        if low.len() > self.most_inline() {
+        if low.len() > self.sizes.most_key() {
             super::layout::REFERENCE_BYTES / 8
         } else {
             low.len().div_ceil(8)
         }
-    }
-
-    /// Words of a leaf behind its header.
-    pub(super) fn heap_words(&self) -> usize {
-        self.leaf_bytes / 8 - HEADER_WORDS
     }
 
     /// Distributes sorted records, which do not all fit into one leaf with room to spare, over leaves from left to right: two to [`MOST_PARTS`].
@@ -100,8 +118,10 @@ impl Tree {
             (range.start..at, low, Some(&separator[..])),
             (at..range.end, separator.clone(), high),
         ] {
-            if range.len() < 2 || self.fits(records, &range, (&low, high), self.heap_words()) {
+            let words = self.words_of(records, &range, (&low, high));
+            if range.len() < 2 || words.fit(self.sizes.largest().heap_words()) {
                 parts.push(Part {
+                    size: self.size_for(words),
                     records: range,
                     low,
                 });

@@ -30,6 +30,7 @@ mod find;
 
 use super::groups::{GROUPS, Groups, bound};
 use super::separator::{LENGTH_BYTES, Separator, Text};
+use super::sizes::Size;
 use crate::concurrency::locks::VersionLock;
 use crate::concurrency::sync::atomic::{AtomicU64, Ordering};
 use crate::engines::arena::Node;
@@ -45,15 +46,20 @@ pub(super) const MOST_ADDED: usize = 3;
 /// Most bytes of the prefix.
 const MOST_PREFIX: usize = 64;
 
-/// A child of a bottom node: the offset of a leaf, and whether an *unindexed range* begins there.
+/// A child of a bottom node: the offset and the size of a leaf, or the offset where an *unindexed range* begins.
+///
+/// Blocks begin at multiples of 256 bytes. Bit 0 says that the range is unindexed, bits 1..2 have the number of the size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Child(u64);
 
 impl Child {
     const UNINDEXED: u64 = 1;
+    const SIZE_SHIFT: u32 = 1;
+    /// Bits below the offset of a leaf.
+    const BITS_BELOW: u64 = 0xff;
 
-    pub(super) fn leaf(offset: Offset) -> Self {
-        Self(offset.get())
+    pub(super) fn leaf(offset: Offset, size: Size) -> Self {
+        Self(offset.get() | size.number() << Self::SIZE_SHIFT)
     }
 
     pub(super) fn unindexed(offset: Offset) -> Self {
@@ -62,7 +68,15 @@ impl Child {
 
     #[inline(always)]
     pub(super) fn offset(self) -> Offset {
-        Offset::from_word(self.0 & !Self::UNINDEXED)
+        // An unindexed range may begin anywhere, as far as is known: that it is a block of a leaf is found out when it is indexed.
+        let below = Self::BITS_BELOW >> (7 * (self.0 & Self::UNINDEXED));
+        Offset::from_word(self.0 & !below)
+    }
+
+    /// The size of the leaf. Of an unindexed range it is not known.
+    #[inline(always)]
+    pub(super) fn size(self) -> Size {
+        Size::of_number(self.0 >> Self::SIZE_SHIFT & ((1 << Size::BITS) - 1))
     }
 
     #[inline(always)]
@@ -70,6 +84,8 @@ impl Child {
         self.0 & Self::UNINDEXED != 0
     }
 }
+
+const _: () = assert!(1 + Size::BITS <= 8);
 
 /// Which child a search is for.
 #[derive(Clone, Copy, Debug)]

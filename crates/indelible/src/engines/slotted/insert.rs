@@ -6,7 +6,7 @@ use super::leaf::{Found, Leaf, MOST_RECORD_WORDS, Probe, Search, ValueCopy, writ
 use super::records::Value;
 use super::search::LockedLeaf;
 use super::separator::Text;
-use super::smo::NewRecord;
+use super::smo::{NewRecord, is_worth_merging};
 use super::{Bug, Tree};
 use crate::Result;
 use crate::concurrency::epochs;
@@ -65,7 +65,9 @@ impl Tree {
         let probe = self.probe(key);
         let mut ready = NewBlobs::none(&self.blobs);
         let likely = match likely {
-            Some(value) if value.len() > self.most_inline() => Some((value, ready.write(value)?)),
+            Some(value) if value.len() > self.sizes.most_value() => {
+                Some((value, ready.write(value)?))
+            }
             _ => None,
         };
         let mut wait = Wait::default();
@@ -103,7 +105,7 @@ impl Tree {
             StringDecision::Put(value) => {
                 let mut new = NewBlobs::none(&self.blobs);
                 let (blob, is_ready) = match likely {
-                    _ if value.len() <= self.most_inline() => (None, false),
+                    _ if value.len() <= self.sizes.most_value() => (None, false),
                     Some((bytes, blob)) if std::ptr::eq(bytes, &*value) => (Some(blob), true),
                     _ => (Some(new.write(&value)?), false),
                 };
@@ -144,15 +146,15 @@ impl Tree {
         let key_blob = leaf.key_blob(found);
         let value_blob = leaf.value_blob(found);
         let before = leaf.live_words();
-        self.orders.forget(leaf.offset);
+        self.orders.forget(leaf.place);
         leaf.remove(self.pm, found);
-        self.count_change(leaf.offset, -1);
+        self.count_change(leaf.offset(), -1);
         for blob in key_blob.into_iter().chain(value_blob) {
             self.drop_blob(blob);
         }
         let left = leaf.live_words();
         drop(locked);
-        if self.is_worth_merging(before, left) {
+        if is_worth_merging(leaf, before, left) {
             self.merge(Text::of(probe.key));
         }
     }
@@ -185,10 +187,10 @@ impl Tree {
         let record = &record[..words];
         let was_there = found.is_some();
         if let Some(room) = leaf.room(record.len()) {
-            self.orders.forget(leaf.offset);
+            self.orders.forget(leaf.place);
             leaf.insert(self.pm, room, record, probe.hash, found.as_ref());
             if !was_there {
-                self.count_change(leaf.offset, 1);
+                self.count_change(leaf.offset(), 1);
             }
         } else {
             let record = NewRecord {

@@ -1,13 +1,13 @@
 //! The layout of what lies in the pool: leaves, and references to blobs.
 //!
-//! A leaf has 512, 1024 or 2048 bytes: one line of header, and a *heap* that records are appended to.
+//! A leaf has 512 to 2048 bytes, see [`sizes`](super::sizes): one line of header, and a *heap* that records are appended to.
 //!
 //! ```text
 //! line 0   +0     | commit word | sibling | fingerprints (3 words) | places (3 words) |
 //! heap     +64    | low key of the leaf, padded to 8 bytes | record | record | ... | free |
 //!
-//! commit word   bits 0..23 slots in use · bit 24 one · bit 25 the low key is a blob · bits 32..47 bytes of the prefix that all keys of the
-//!               leaf share · bits 48..63 bytes of the low key
+//! commit word   bits 0..23 slots in use · bit 24 one · bit 25 the low key is a blob · bits 26..27 the size of the leaf, 0 for the usual one of the
+//!               map · bits 32..47 bytes of the prefix that all keys of the leaf share · bits 48..63 bytes of the low key
 //! sibling       offset in the pool of the leaf to the right, 0 for none
 //! fingerprints  one byte of the hash of the whole key, for each of 24 slots
 //! places        where the record of a slot begins, in units of 8 bytes from the begin of the leaf
@@ -26,6 +26,7 @@
 //!
 //! Nothing in a leaf is volatile. Which parts of the heap are free follows from the slots in use.
 
+use super::sizes::Size;
 pub(super) use crate::engines::string_record::{LENGTHS_BYTES, Lengths, record_words};
 use crate::pmem::Cell;
 use crate::pmem::geometry::sized;
@@ -49,6 +50,9 @@ pub(super) const LEVELS: usize = 4;
 const SLOT_BITS: u64 = (1 << 24) - 1;
 const MARK: u64 = 1 << 24;
 const LOW_IS_BLOB: u64 = 1 << 25;
+/// Where the code of the size begins.
+const SIZE_SHIFT: u32 = 26;
+const SIZE_BITS: u64 = ((1 << Size::BITS) - 1) << SIZE_SHIFT;
 
 /// The cells of a leaf's header.
 pub(super) const SIBLING: usize = 1;
@@ -62,9 +66,15 @@ const _: () = assert!(SLOTS <= 24 && PLACES + 3 == HEADER_WORDS);
 pub(super) struct CommitWord(pub(super) u64);
 
 impl CommitWord {
-    pub(super) fn new(prefix: usize, low_bytes: usize, low_is_blob: bool) -> Self {
+    /// Of a leaf without records. `size` is the [code](super::sizes::Sizes::code_of) of its size.
+    pub(super) fn new(size: u64, prefix: usize, low_bytes: usize, low_is_blob: bool) -> Self {
         let blob = if low_is_blob { LOW_IS_BLOB } else { 0 };
-        Self(MARK | blob | (prefix as u64) << 32 | (low_bytes as u64) << 48)
+        Self(MARK | blob | size << SIZE_SHIFT | (prefix as u64) << 32 | (low_bytes as u64) << 48)
+    }
+
+    /// The code of the size of the leaf.
+    pub(super) fn size_code(self) -> u64 {
+        (self.0 & SIZE_BITS) >> SIZE_SHIFT
     }
 
     /// The slots in use, as bits.

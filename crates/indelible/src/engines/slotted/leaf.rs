@@ -4,6 +4,7 @@
 //! the size of the leaf before they are used, and bytes are copied out word by word; there is never a slice of a leaf.
 
 use super::blobs::Blobs;
+use super::inner::Child;
 use super::layout::{
     CommitWord, FINGERPRINTS, HEADER_WORDS, LENGTHS_BYTES, LONG_KEY_BYTES, Lengths, MAX_WORDS,
     PLACES, REFERENCE_BYTES, Reference, SIBLING, SLOTS, bits_in_memory, byte_of, fingerprint,
@@ -20,7 +21,8 @@ use std::mem::MaybeUninit;
 /// A leaf in the pool.
 #[derive(Clone, Copy)]
 pub(super) struct Leaf<'a> {
-    pub(super) offset: Offset,
+    /// Where the leaf is, and its size.
+    pub(super) place: Child,
     pub(super) cells: &'a [Cell],
 }
 
@@ -64,20 +66,22 @@ impl ValueCopy {
 }
 
 impl<'a> Leaf<'a> {
-    /// The leaf of so many bytes at `offset`, where the caller knows that a block of them lies.
+    /// The leaf at `place`, where the caller knows that a block of its size lies.
     #[inline(always)]
-    pub(super) fn at(core: &'a PoolCore, offset: Offset, bytes: usize) -> Self {
+    pub(super) fn at(core: &'a PoolCore, place: Child) -> Self {
         point();
-        crate::pmem::expect_mapped(core.base() as usize + offset.get() as usize, bytes);
+        let (offset, size) = (place.offset().get() as usize, place.size());
+        crate::pmem::expect_mapped(core.base() as usize + offset, size.bytes());
         // SAFETY: a leaf's offset is that of a block of this size, which lies whole and aligned in the mapping: it was allocated, or claimed after
-        // `owns` had said so. The mapping lives as long as `core`, and cells are atomics.
+        // `owns` had said so of the space of this size. The mapping lives as long as `core`, and cells are atomics.
         let cells = unsafe {
-            std::slice::from_raw_parts(
-                core.base().add(offset.get() as usize).cast_const().cast(),
-                bytes / 8,
-            )
+            std::slice::from_raw_parts(core.base().add(offset).cast_const().cast(), size.words())
         };
-        Self { offset, cells }
+        Self { place, cells }
+    }
+
+    pub(super) fn offset(self) -> Offset {
+        self.place.offset()
     }
 
     /// The lines, of which the first one is the header.
@@ -568,13 +572,14 @@ pub(super) fn write_record(
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use super::super::sizes::Size;
     use super::*;
 
     #[test]
     fn a_value_that_is_torn_is_no_reason_to_panic() {
         let cells: Vec<Cell> = (0..64).map(|_| Cell::new(u64::MAX)).collect();
         let leaf = Leaf {
-            offset: Offset::from_word(4096),
+            place: Child::leaf(Offset::from_word(4096), Size::of_bytes(512).unwrap()),
             cells: &cells,
         };
         // A reader may take bytes that somebody has just stored for the lengths of a record, of any number of words that fit.

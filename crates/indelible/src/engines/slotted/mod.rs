@@ -2,9 +2,10 @@
 //!
 //! # The structure
 //!
-//! Records live in *leaves* of 512, 1024 or 2048 bytes in the pool, which form a chain in the order of keys. A leaf is a line of header and a heap, see
+//! Records live in *leaves* of 512 to 2048 bytes in the pool, which form a chain in the order of keys. How large a leaf is follows from its records, see
+//! [`sizes`](self::sizes). A leaf is a line of header and a heap, see
 //! [`layout`](self::layout): a lookup finds a record by a one-byte *fingerprint* of its key, and the keys of a leaf share a *prefix* that is
-//! stored once. Keys and values that are longer than a quarter of a leaf are *blobs*, see [`blobs`](self::blobs). The *inner nodes* above the leaves lie
+//! stored once. Keys and values that are longer than a quarter of a leaf (of the usual leaf, and of the largest one) are *blobs*, see [`blobs`](self::blobs). The *inner nodes* above the leaves lie
 //! in DRAM, see [`inner`](self::inner).
 //!
 //! # What commits
@@ -59,6 +60,7 @@ mod recover;
 mod scan;
 mod search;
 mod separator;
+mod sizes;
 mod smo;
 #[cfg(feature = "trace")]
 pub(crate) mod testing;
@@ -80,7 +82,7 @@ use crate::pmem::geometry::sized;
 use crate::pmem::{Cell, Pm};
 use crate::pool::{Offset, PoolCore, Space};
 use crate::{Error, Result};
-use blobs::{Blobs, CLASS_BYTES, CLASSES, MOST_KEY_BYTES, MOST_VALUE_BYTES, class_of};
+use blobs::{Blobs, CLASS_BYTES, CLASSES, MOST_KEY_BYTES, MOST_VALUE_BYTES};
 use directory::Directory;
 use inner::{Child, Entry, Inner};
 use layout::LEVELS;
@@ -88,6 +90,7 @@ use leaf::Leaf;
 use orders::Orders;
 use records::{Records, Value};
 use separator::Text;
+use sizes::{Size, Sizes};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -100,7 +103,8 @@ const DIRECTORY_LOCKS: usize = sized(locks::LOCKS / 64, 8);
 struct Home {
     place: Place,
     spaces: Arc<[Arc<Space>; CLASSES]>,
-    leaf_bytes: usize,
+    /// Of the leaves of records. Those of directories are all of the usual size.
+    sizes: Sizes,
 }
 
 /// A chain of leaves and the inner nodes above it: the records, or a directory of signposts into the level below.
@@ -108,10 +112,8 @@ struct Tree {
     home: Home,
     core: Arc<PoolCore>,
     pm: Pm,
-    /// Where leaves come from.
-    space: Arc<Space>,
     blobs: Blobs,
-    leaf_bytes: usize,
+    sizes: Sizes,
     /// For the hashes of keys.
     seed: u64,
     simd: SimdLevel,
@@ -151,9 +153,11 @@ impl Tree {
         let tree = Self {
             core: Arc::clone(core),
             pm: core.pm(),
-            space: Arc::clone(&home.spaces[class_of(home.leaf_bytes as u64)]),
             blobs: Blobs::new(core, &home.spaces),
-            leaf_bytes: home.leaf_bytes,
+            sizes: Sizes {
+                differ: home.sizes.differ && level == 0,
+                ..home.sizes
+            },
             seed: core.seed(),
             simd: SimdLevel::best(),
             locks: RecordLocks::new(if level == 0 {
@@ -170,7 +174,7 @@ impl Tree {
             reorganizing: Mutex::new(()),
             count: RecordCount::default(),
             splits: AtomicU64::new(0),
-            orders: Orders::new(home.leaf_bytes),
+            orders: Orders::default(),
             home: home.clone(),
         };
         tree.leaf_at(head.offset())?;
@@ -188,32 +192,54 @@ impl Tree {
         unsafe { self.root.as_ref() }
     }
 
-    /// The leaf at an offset that was checked, or allocated.
+    /// A leaf whose offset was checked, or allocated.
     #[inline(always)]
-    fn leaf(&self, offset: Offset) -> Leaf<'_> {
-        Leaf::at(&self.core, offset, self.leaf_bytes)
+    fn leaf(&self, leaf: Child) -> Leaf<'_> {
+        Leaf::at(&self.core, leaf)
+    }
+
+    /// The space of leaves of one size.
+    fn space_of(&self, size: Size) -> &Space {
+        &self.home.spaces[size.class()]
+    }
+
+    fn alloc_leaf(&self, size: Size) -> Result<Child> {
+        Ok(Child::leaf(self.space_of(size).alloc()?, size))
+    }
+
+    fn retire_leaf(&self, leaf: Child) {
+        self.space_of(leaf.size()).retire(leaf.offset());
+    }
+
+    /// Frees a leaf that has never been in the chain.
+    fn free_leaf_now(&self, leaf: Child) {
+        self.space_of(leaf.size()).free_now(leaf.offset());
+    }
+
+    /// The leaf whose block is at an offset read from the pool. What it holds is not looked at.
+    fn block_at(&self, offset: Offset) -> Result<Child> {
+        let mut sizes = Size::all().filter(|&size| self.sizes.differ || size == self.sizes.usual);
+        sizes
+            .find(|&size| self.space_of(size).owns(offset))
+            .map(|size| Child::leaf(offset, size))
+            .ok_or_else(|| Error::Damaged(format!("{offset:#x} is not a leaf of this map")))
     }
 
     /// The leaf at an offset read from the pool.
-    fn leaf_at(&self, offset: Offset) -> Result<Leaf<'_>> {
-        if !self.space.owns(offset) {
-            return Err(Error::Damaged(format!(
-                "{offset:#x} is not a leaf of this map"
-            )));
-        }
-        let leaf = self.leaf(offset);
-        if !leaf.commit_word().is_marked() {
+    fn leaf_at(&self, offset: Offset) -> Result<Child> {
+        let leaf = self.block_at(offset)?;
+        let word = self.leaf(leaf).commit_word();
+        if !word.is_marked() {
             return Err(Error::Damaged(format!(
                 "leaf {offset:#x} was never written"
             )));
         }
+        if self.sizes.of_code(word.size_code()) != Some(leaf.size()) {
+            return Err(Error::Damaged(format!(
+                "leaf {offset:#x} says that it has another size than its block"
+            )));
+        }
         Ok(leaf)
-    }
-
-    /// Bytes of the longest key, and of the longest value, that lie in a leaf.
-    #[inline(always)]
-    fn most_inline(&self) -> usize {
-        self.leaf_bytes / 4
     }
 
     /// The durable word that leads to the first leaf of the chain.
@@ -240,10 +266,17 @@ impl Tree {
 
     /// Lays out a leaf without records that covers all keys, in a free block, and flushes it without a fence.
     fn fill_empty_leaf(home: &Home, offset: Offset) {
-        let (core, words) = (&home.place.core, home.leaf_bytes / 8);
+        let (core, usual) = (&home.place.core, home.sizes.usual);
         let low = (&Value::Inline(&[]), 0);
-        let image = records::image(words, 0, low, Offset::NONE, &Records::default(), 0..0);
-        let leaf = Leaf::at(core, offset, home.leaf_bytes);
+        let image = records::image(
+            (usual.words(), home.sizes.code_of(usual)),
+            0,
+            low,
+            Offset::NONE,
+            &Records::default(),
+            0..0,
+        );
+        let leaf = Leaf::at(core, Child::leaf(offset, usual));
         for (cell, &word) in leaf.cells.iter().zip(&image) {
             core.pm().store(cell, word);
         }
@@ -262,8 +295,13 @@ impl Home {
         Self {
             spaces: Arc::new(place.core.spaces(place.slot, CLASS_BYTES)),
             place: place.clone(),
-            leaf_bytes: options.bytes(),
+            sizes: options.sizes(),
         }
+    }
+
+    /// A block for a leaf of the usual size.
+    fn alloc_usual(&self) -> Result<Offset> {
+        self.spaces[self.sizes.usual.class()].alloc()
     }
 
     fn head(&self, level: usize) -> Offset {
@@ -281,7 +319,7 @@ impl Engine for Index {
 
     fn format(place: &Place, options: &SlottedOptions) -> Result<()> {
         let home = Home::new(place, options);
-        let head = home.spaces[class_of(home.leaf_bytes as u64)].alloc()?;
+        let head = home.alloc_usual()?;
         Tree::fill_empty_leaf(&home, head);
         // Needs no flush: it lies in the line of the word that commits the entry.
         let pm = place.core.pm();

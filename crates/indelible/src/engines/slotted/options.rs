@@ -1,18 +1,21 @@
 //! What can be chosen when a map of byte strings is created.
 
 use super::layout::MAX_WORDS;
+use super::sizes::{BYTES, Size, Sizes};
 use crate::engines::{
     EngineOptions, OptionBytes, OptionInfo, STRING_OPTION_BYTES, bytes_text, parse_bytes,
 };
 use crate::pmem::geometry::sized;
 use crate::{Error, Result};
 
-/// Sizes of a leaf.
-const SIZES: [u32; 3] = [512, 1024, 2048];
 /// The usual size of a leaf.
 const USUAL_BYTES: u32 = sized(1024, 512) as u32;
+/// The option's value for leaves whose size follows from their records.
+const ANY: &str = "any";
+/// The format since which leaves of a map may differ in size.
+const FORMAT_OF_SIZES: u32 = 2;
 
-const _: () = assert!(SIZES[2] as usize == 8 * MAX_WORDS);
+const _: () = assert!(BYTES[BYTES.len() - 1] as usize == 8 * MAX_WORDS);
 
 /// Options of a map of byte strings whose records lie in slotted leaves.
 ///
@@ -27,22 +30,18 @@ const _: () = assert!(SIZES[2] as usize == 8 * MAX_WORDS);
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlottedOptions {
-    leaf_bytes: u32,
-}
-
-impl Default for SlottedOptions {
-    fn default() -> Self {
-        Self {
-            leaf_bytes: USUAL_BYTES,
-        }
-    }
+    /// Bytes in a leaf, if all have the same size.
+    leaf_bytes: Option<u32>,
 }
 
 impl SlottedOptions {
-    /// Bytes in a leaf: 512, 1024 or 2048. Keys of up to a quarter of a leaf, and values of up to a quarter, lie in the leaf; longer ones lie in
+    /// Bytes in every leaf: 512, 1024 or 2048. Keys of up to a quarter of a leaf, and values of up to a quarter, lie in the leaf; longer ones lie in
     /// blocks of their own.
+    ///
+    /// By default the size of a leaf follows from its records, and keys of up to 256 and values of up to 512 bytes lie in the leaf. A map
+    /// that was made by an earlier version has leaves of 1024 bytes.
     ///
     /// # Examples
     ///
@@ -52,52 +51,62 @@ impl SlottedOptions {
     /// ```
     #[must_use]
     pub fn leaf_bytes(self, bytes: u32) -> Self {
-        Self { leaf_bytes: bytes }
+        Self {
+            leaf_bytes: Some(bytes),
+        }
     }
 
-    pub(super) fn bytes(&self) -> usize {
-        self.leaf_bytes as usize
+    /// The sizes of the leaves of a map with these options.
+    pub(super) fn sizes(&self) -> Sizes {
+        let usual = self.leaf_bytes.unwrap_or(USUAL_BYTES);
+        Sizes {
+            usual: Size::of_bytes(usual).expect("`decode` and `encode` know the sizes"),
+            differ: self.leaf_bytes.is_none(),
+        }
     }
 }
 
 impl EngineOptions for SlottedOptions {
-    const FORMAT: u32 = 1;
+    const FORMAT: u32 = FORMAT_OF_SIZES;
 
     const LIST: &'static [OptionInfo] = &[OptionInfo::new(
         "leaf",
-        "512, 1024 or 2048 bytes",
-        "bytes in a leaf: keys and values of up to a quarter of it lie in the leaf",
+        "any, 512, 1024 or 2048 bytes",
+        "bytes in a leaf: keys and values of up to a quarter of it lie in the leaf; any: as its records need them",
     )];
 
     fn set(&mut self, name: &str, value: &str) -> Result<()> {
-        self.leaf_bytes = parse_bytes(name, value)?;
+        self.leaf_bytes = match value {
+            ANY => None,
+            _ => Some(parse_bytes(name, value)?),
+        };
         Ok(())
     }
 
     fn get(&self, _: &str) -> String {
-        bytes_text(self.leaf_bytes)
+        self.leaf_bytes.map_or_else(|| ANY.into(), bytes_text)
     }
 
     fn encode(&self) -> Result<OptionBytes> {
-        if !SIZES.contains(&self.leaf_bytes) {
-            return Err(Error::BadOption(format!(
-                "a leaf has 512, 1024 or 2048 bytes, not {}",
-                self.leaf_bytes
-            )));
-        }
         let mut bytes = OptionBytes::default();
-        if *self != Self::default() {
-            bytes[0] = (self.leaf_bytes / 256) as u8;
+        if let Some(leaf_bytes) = self.leaf_bytes {
+            if !BYTES.contains(&leaf_bytes) {
+                return Err(Error::BadOption(format!(
+                    "a leaf has 512, 1024 or 2048 bytes, not {leaf_bytes}"
+                )));
+            }
+            bytes[0] = (leaf_bytes / 256) as u8;
         }
         Ok(bytes)
     }
 
-    fn decode(_: u32, bytes: &OptionBytes) -> Result<Self> {
+    fn decode(format: u32, bytes: &OptionBytes) -> Result<Self> {
         let leaf_bytes = match bytes[0] {
-            0 => USUAL_BYTES,
-            size => u32::from(size) * 256,
+            0 if format < FORMAT_OF_SIZES => Some(USUAL_BYTES),
+            0 => None,
+            size => Some(u32::from(size) * 256),
         };
-        if !SIZES.contains(&leaf_bytes)
+        if leaf_bytes.is_some_and(|bytes| !BYTES.contains(&bytes))
             || bytes[1..STRING_OPTION_BYTES].iter().any(|&byte| byte != 0)
         {
             return Err(Error::Damaged("no options of a map of byte strings".into()));
@@ -106,6 +115,7 @@ impl EngineOptions for SlottedOptions {
     }
 
     fn extremes() -> Vec<Self> {
-        SIZES.map(|leaf_bytes| Self { leaf_bytes }).into()
+        let fixed = BYTES.map(|bytes| Self::default().leaf_bytes(bytes));
+        fixed.into_iter().chain([Self::default()]).collect()
     }
 }

@@ -29,19 +29,20 @@
 //!
 //! # Memory
 //!
-//! Orders lie in pages, one word for each block of a leaf's size in the pool, so that no order has to say whose it is. A page comes when a range has the first
+//! Orders lie in pages, for each size of leaves one word for each block of that size in the pool, so that no order has to say whose it is. A page comes when a range has the first
 //! order for it, unless the map would then take more than [`DRAM_BYTES_OF_100_RECORDS`] in all. Leaves without a page are ranked every time. Maps
 //! that are never scanned have no pages.
 
+use super::inner::Child;
 use super::layout::SLOTS;
 use super::ranked::Ranked;
+use super::sizes::Size;
 use super::{Bug, Tree};
 use crate::concurrency::locks::{Version, VersionLock};
 use crate::engines::boxed_array;
 use crate::kernels::prefetch;
 use crate::pmem::geometry::sized;
 use crate::pmem::planted::planted;
-use crate::pool::Offset;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -192,49 +193,49 @@ const DROPPED_BEFORE_ASKING: u64 = sized(4096, 2) as u64;
 type Page = [AtomicU64; PAGE];
 type Node = [OnceLock<Box<Page>>; NODE];
 
+/// The orders of the leaves of one size.
+type Nodes = OnceLock<Box<[OnceLock<Box<Node>>; NODE]>>;
+
 /// The orders of the leaves of a tree.
+#[derive(Default)]
 pub(super) struct Orders {
-    nodes: OnceLock<Box<[OnceLock<Box<Node>>; NODE]>>,
-    leaf_bytes_log: u32,
+    sizes: [Nodes; Size::COUNT],
     bytes: AtomicU64,
     /// Orders that were dropped for want of a page. Threads that count at the same time may lose some.
     dropped: AtomicU64,
 }
 
 impl Orders {
-    pub(super) fn new(leaf_bytes: usize) -> Self {
-        Self {
-            nodes: OnceLock::new(),
-            leaf_bytes_log: leaf_bytes.ilog2(),
-            bytes: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
-        }
+    fn nodes(&self, leaf: Child) -> &Nodes {
+        &self.sizes[leaf.size().number() as usize]
     }
 
-    /// The number of a leaf in its page, of the page in its node, and of the node.
+    /// The number of a leaf in its page, of the page in its node, and of the node. No two leaves of one size share the numbers, since they lie
+    /// that many bytes apart.
     #[inline(always)]
-    fn numbers(&self, leaf: Offset) -> [usize; 3] {
-        let number = (leaf.get() >> self.leaf_bytes_log) as usize;
+    fn numbers(leaf: Child) -> [usize; 3] {
+        let number = leaf.offset().get() as usize >> leaf.size().bytes().ilog2();
         [number % PAGE, number / PAGE % NODE, number / PAGE / NODE]
     }
 
     #[inline(always)]
-    fn word(&self, leaf: Offset) -> Option<&AtomicU64> {
-        let [at, page, node] = self.numbers(leaf);
-        let node = self.nodes.get()?.get(node)?.get()?;
+    fn word(&self, leaf: Child) -> Option<&AtomicU64> {
+        let nodes = self.nodes(leaf).get()?;
+        let [at, page, node] = Self::numbers(leaf);
+        let node = nodes.get(node)?.get()?;
         Some(&node[page].get()?[at])
     }
 
     /// The order of a leaf, 0 if none is known. It belongs to what the leaf is between two looks at the version of the leaf's lock.
     #[inline(always)]
-    pub(super) fn of(&self, leaf: Offset) -> u64 {
+    pub(super) fn of(&self, leaf: Child) -> u64 {
         self.word(leaf)
             .map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
     /// Asks the caches for the order of a leaf.
     #[inline(always)]
-    pub(super) fn prefetch(&self, leaf: Offset) {
+    pub(super) fn prefetch(&self, leaf: Child) {
         if let Some(word) = self.word(leaf) {
             prefetch(word);
         }
@@ -242,7 +243,7 @@ impl Orders {
 
     /// Forgets the order of a leaf whose records change. The caller has locked the leaf, or the leaf is not in the chain yet.
     #[inline(always)]
-    pub(super) fn forget(&self, leaf: Offset) {
+    pub(super) fn forget(&self, leaf: Child) {
         if let Some(word) = self.word(leaf)
             && !planted(Bug::OrderKept)
         {
@@ -253,10 +254,10 @@ impl Orders {
     /// Adds the page of a leaf.
     #[cold]
     #[inline(never)]
-    fn add_page(&self, leaf: Offset) {
-        let [_, page, node] = self.numbers(leaf);
+    fn add_page(&self, leaf: Child) {
+        let [_, page, node] = Self::numbers(leaf);
         let count = |bytes: usize| self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        let nodes = self.nodes.get_or_init(|| {
+        let nodes = self.nodes(leaf).get_or_init(|| {
             count(size_of::<[OnceLock<Box<Node>>; NODE]>());
             boxed_array(OnceLock::new)
         });
@@ -284,7 +285,7 @@ impl Tree {
     #[inline]
     pub(super) fn keep_order(
         &self,
-        leaf: Offset,
+        leaf: Child,
         (lock, version): (&VersionLock, Version),
         ranked: &Ranked<'_, '_>,
     ) {

@@ -66,7 +66,7 @@ impl Snapshot {
         Self {
             words,
             count: leaf.cells.len().min(MAX_WORDS),
-            offset: leaf.offset,
+            offset: leaf.offset(),
         }
     }
 
@@ -352,9 +352,9 @@ pub(super) fn low_words(low: &Value<'_>) -> usize {
     }
 }
 
-/// The words of a new leaf with the records `range` of `records`, which fit.
+/// The words of a new leaf with the records `range` of `records`, which fit. `size` is how many there are, and what the commit word says for it.
 pub(super) fn image(
-    words: usize,
+    (words, size): (usize, u64),
     seed: u64,
     (low, prefix): (&Value<'_>, usize),
     next: Offset,
@@ -371,7 +371,7 @@ pub(super) fn image(
         }
     };
     let low_bytes = if is_blob { 0 } else { bytes.len() };
-    let mut word = CommitWord::new(prefix, low_bytes, is_blob);
+    let mut word = CommitWord::new(size, prefix, low_bytes, is_blob);
     for (at, word) in image[HEADER_WORDS..]
         .iter_mut()
         .enumerate()

@@ -23,14 +23,14 @@ use crate::{Error, Result};
 /// What a walk has claimed and counted. Claims are undone unless it is kept.
 struct Claims<'a> {
     tree: &'a Tree,
-    leaves: Vec<(Offset, usize)>,
+    leaves: Vec<(Child, usize)>,
     blobs: Vec<Reference>,
 }
 
 impl Drop for Claims<'_> {
     fn drop(&mut self) {
         for &(leaf, _) in &self.leaves {
-            self.tree.space.unclaim(leaf);
+            self.tree.space_of(leaf.size()).unclaim(leaf.offset());
         }
         for &blob in &self.blobs {
             self.tree.blobs.unclaim(blob);
@@ -48,20 +48,16 @@ impl<'a> Claims<'a> {
     }
 
     /// Claims the leaf at an offset read from the pool, which no thread has claimed before, and all that it refers to.
-    fn claim(&mut self, offset: Offset) -> Result<(Snapshot, Vec<u8>)> {
+    fn claim(&mut self, offset: Offset) -> Result<(Child, Snapshot, Vec<u8>)> {
         let tree = self.tree;
-        if !tree.space.owns(offset) {
-            return Err(Error::Damaged(format!(
-                "{offset:#x} is not a leaf of this map"
-            )));
-        }
-        if !tree.space.claim(offset) {
+        let block = tree.block_at(offset)?;
+        if !tree.space_of(block.size()).claim(offset) {
             return Err(Error::Damaged(format!(
                 "leaf {offset:#x} is reached twice, or was free"
             )));
         }
-        self.leaves.push((offset, 0));
-        let leaf: Leaf<'_> = tree.leaf_at(offset)?;
+        self.leaves.push((block, 0));
+        let leaf: Leaf<'_> = tree.leaf(tree.leaf_at(offset)?);
         let snapshot = Snapshot::of(leaf);
         for blob in snapshot.references()? {
             if planted(Bug::SweepForgetsBlobs) {
@@ -77,7 +73,7 @@ impl<'a> Claims<'a> {
         if let Some(last) = self.leaves.last_mut() {
             last.1 = leaf.count();
         }
-        Ok((snapshot, low))
+        Ok((block, snapshot, low))
     }
 
     /// Keeps the claims, and counts the records, as nobody can have changed them.
@@ -85,7 +81,7 @@ impl<'a> Claims<'a> {
         let tree = self.tree;
         if tree.level == 0 && !tree.count.is_complete() {
             for &(leaf, records) in &self.leaves {
-                let entry = tree.locks.entry(leaf.get());
+                let entry = tree.locks.entry(leaf.offset().get());
                 let _lock = entry.version.lock();
                 entry.add(records as i64);
             }
@@ -129,19 +125,19 @@ impl Tree {
         };
         let mut claims = Claims::none(self);
         let walked_to = end.as_ref().map(|(key, _)| key).or(high.as_ref());
-        let found = self.walk(&start, stop, walked_to.map(Vec::as_slice), &mut claims)?;
+        let (first, found) = self.walk(&start, stop, walked_to.map(Vec::as_slice), &mut claims)?;
         claims.keep();
         // From right to left, so that at every moment every leaf without a separator lies in an unindexed range.
         if let Some((end, offset)) = &end {
             self.add_separator(end, Child::unindexed(*offset));
         }
-        for (separator, offset) in found.iter().rev() {
-            self.add_separator(separator, Child::leaf(*offset));
+        for (separator, leaf) in found.iter().rev() {
+            self.add_separator(separator, *leaf);
         }
         if start.0 > low {
-            self.add_separator(&start.0, Child::leaf(start.1));
+            self.add_separator(&start.0, first);
         } else {
-            self.mark_indexed(&low, child.offset());
+            self.mark_indexed(&low, first);
         }
         Ok(())
     }
@@ -153,7 +149,7 @@ impl Tree {
         self.directory().is_none()
             && self
                 .leaf_at(head.offset())
-                .is_ok_and(|leaf| leaf.next().is_none())
+                .is_ok_and(|leaf| self.leaf(leaf).next().is_none())
     }
 
     /// The child that is sought: its low key, the low key of the next child, and the child.
@@ -172,20 +168,20 @@ impl Tree {
     }
 
     /// Claims the leaf `start` and the leaves to its right, up to but not including `stop`, which begins at `high`. Returns the leaves to the
-    /// right of `start`, each with its low key.
+    /// right of `start`, each with its low key, and before them `start`.
     fn walk(
         &self,
         start: &(Vec<u8>, Offset),
         stop: Offset,
         high: Option<&[u8]>,
         claims: &mut Claims<'_>,
-    ) -> Result<Vec<(Vec<u8>, Offset)>> {
+    ) -> Result<(Child, Vec<(Vec<u8>, Child)>)> {
         let out_of_order = |leaf: Offset| {
             let problem = format!("leaf {leaf:#x} has keys out of order");
             Err(Error::Damaged(problem))
         };
-        let mut found: Vec<(Vec<u8>, Offset)> = Vec::new();
-        let (mut here, low) = claims.claim(start.1)?;
+        let mut found: Vec<(Vec<u8>, Child)> = Vec::new();
+        let (first, mut here, low) = claims.claim(start.1)?;
         if low != start.0 {
             return out_of_order(start.1);
         }
@@ -199,18 +195,18 @@ impl Tree {
                 {
                     return out_of_order(last);
                 }
-                return Ok(found);
+                return Ok((first, found));
             }
             if next.is_none() {
                 return Err(Error::Damaged(format!(
                     "the chain of leaves ends before leaf {stop:#x}"
                 )));
             }
-            let (snapshot, low) = claims.claim(next)?;
+            let (leaf, snapshot, low) = claims.claim(next)?;
             if low <= last_low || prefix > prefix_of(&last_low, Some(&low)) {
                 return out_of_order(next);
             }
-            found.push((low.clone(), next));
+            found.push((low.clone(), leaf));
             (here, last, last_low) = (snapshot, next, low);
         }
     }
@@ -230,12 +226,12 @@ impl Tree {
         }
     }
 
-    /// Replaces the unindexed range that begins at key `low` by the leaf at `offset` alone.
-    fn mark_indexed(&self, low: &[u8], offset: Offset) {
+    /// Replaces the unindexed range that begins at key `low` by its first leaf alone.
+    fn mark_indexed(&self, low: &[u8], leaf: Child) {
         loop {
             let spot = self.locate_any(Seek::At(low));
             if let Some(_parent) = spot.parent.lock().try_lock_at(spot.version) {
-                spot.parent.set_child(spot.slot, Child::leaf(offset));
+                spot.parent.set_child(spot.slot, leaf);
                 return;
             }
         }

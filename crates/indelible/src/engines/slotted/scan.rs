@@ -91,14 +91,14 @@ impl Tree {
         }
         // The header of the next leaf says which lines it needs; it was asked for while the leaf before this one was read.
         if is_marked {
-            self.leaf(child.offset()).prefetch_used();
+            self.leaf(child).prefetch_used();
         } else {
             self.prefetch_leaf(child);
-            self.orders.prefetch(child.offset());
+            self.orders.prefetch(child);
         }
         if let Some(behind) = behind {
-            self.leaf(behind.offset()).prefetch_begin();
-            self.orders.prefetch(behind.offset());
+            self.leaf(behind).prefetch_begin();
+            self.orders.prefetch(behind);
         }
         Some(StringBookmark {
             node: self.arena.remember(parent).without_type(),
@@ -127,8 +127,8 @@ impl Tree {
             return Ok(());
         }
         // Read between two looks at the version, as the leaf is.
-        let order = self.orders.of(spot.child.offset());
-        let leaf = self.leaf(spot.child.offset());
+        let order = self.orders.of(spot.child);
+        let leaf = self.leaf(spot.child);
         let lines = leaf.lines();
         let node = buffer.node.get_or_insert_with(NodeCopy::new);
         let used = leaf.lines_used();
@@ -151,7 +151,7 @@ impl Tree {
             return Err(leaf.displaced());
         }
         if ranked.has_new_order() {
-            self.keep_order(spot.child.offset(), (lock, version), &ranked);
+            self.keep_order(spot.child, (lock, version), &ranked);
         }
         let mut is_end = false;
         if let Some([first, last]) = found {

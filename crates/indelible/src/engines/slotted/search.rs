@@ -84,7 +84,7 @@ impl Tree {
         Probe {
             key,
             hash: hash(self.seed, key),
-            is_long: key.len() > self.most_inline(),
+            is_long: key.len() > self.sizes.most_key(),
         }
     }
 
@@ -148,7 +148,7 @@ impl Tree {
     pub(super) fn prefetch_leaf(&self, child: Child) {
         let first = self.core.base().wrapping_add(child.offset().get() as usize);
         // Two lines at a time: a loop has more instructions than what it asks for.
-        for line in (0..self.leaf_bytes).step_by(2 * crate::pmem::LINE) {
+        for line in (0..child.size().bytes()).step_by(2 * crate::pmem::LINE) {
             prefetch(first.wrapping_add(line).cast_const());
             prefetch(first.wrapping_add(line + crate::pmem::LINE).cast_const());
         }
@@ -201,7 +201,7 @@ impl Tree {
         let is_current = spot.is_current() || planted(Bug::WriteWithoutVersion);
         is_current.then(|| LockedLeaf {
             spot,
-            leaf: self.leaf(spot.child.offset()),
+            leaf: self.leaf(spot.child),
             guard,
         })
     }
@@ -246,7 +246,7 @@ impl Tree {
                 Lookup::Misled
             };
         }
-        let leaf = self.leaf(spot.child.offset());
+        let leaf = self.leaf(spot.child);
         let is_valid = || lock.validate(version) || planted(Bug::ReadWithoutVersion);
         match leaf.find(probe, &self.blobs, is_valid) {
             // In a wrong leaf another key may end as this one does.

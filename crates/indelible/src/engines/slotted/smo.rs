@@ -57,7 +57,7 @@ pub(super) struct NewRecord<'a> {
 /// What leads to a leaf.
 pub(super) enum Link<'a> {
     /// The sibling of this leaf. If it is under another bottom node, where it was found.
-    Sibling(Offset, Option<Spot<'a>>),
+    Sibling(Child, Option<Spot<'a>>),
     /// The head of the chain.
     Head,
 }
@@ -114,7 +114,7 @@ impl Tree {
         if !is_in_range(records.key(0)) || !is_in_range(records.key(count - 1)) {
             return Err(Error::Damaged(format!(
                 "leaf {:#x} has a key that does not belong there",
-                leaf.offset
+                leaf.offset()
             )));
         }
         if spot.parent.is_full() {
@@ -127,12 +127,13 @@ impl Tree {
             return self.append(&spot, leaf, &guard, (&records, new));
         }
         let whole = 0..count;
-        let roomy = self.heap_words() * 7 / 8;
-        // A leaf of which most is free, though not in one piece, is rewritten.
-        let is_rewritten =
-            count < 2 || count < SLOTS && self.fits(&records, &whole, (low, high), roomy);
+        let words = self.words_of(&records, &whole, (low, high));
+        let roomy = leaf.place.size().heap_words() * 7 / 8;
+        // A leaf of which most is free, though not in one piece, is rewritten. One that should be larger is split: its halves are.
+        let is_rewritten = count < 2 || count < SLOTS && words.fit(roomy);
         let parts = if is_rewritten {
             vec![Part {
+                size: self.size_for(words),
                 records: whole,
                 low: low.to_vec(),
             }]
@@ -162,9 +163,9 @@ impl Tree {
             return Ok(false);
         };
         self.pm.note("slotted leaf replaced", parts.len() as u64);
-        self.replace(&held, &run, &[leaf.offset], (&records, &parts), None)?;
+        self.replace(&held, &run, &[leaf.place], (&records, &parts), None)?;
         if new.replaces.is_none() {
-            self.count_change(leaf.offset, 1);
+            self.count_change(leaf.offset(), 1);
         }
         Ok(true)
     }
@@ -184,7 +185,11 @@ impl Tree {
         let low = shortest_separator(records.key(last - 1), new.probe.key);
         let mut blobs = NewBlobs::none(&self.blobs);
         let low_value = self.low_value(low, &mut blobs)?;
-        let block = self.space.alloc()?;
+        // Those in the leaf say what records come here; the new one has to fit.
+        let all = self.words_of(records, &(0..last + 1), (low, None));
+        let own = self.words_of(records, &(last..last + 1), (low, None));
+        let size = self.size_wanted(all).max(self.size_for(own));
+        let block = self.alloc_leaf(size)?;
         self.pm.note("slotted leaf appended", 0);
         self.write_leaf(
             block,
@@ -196,19 +201,18 @@ impl Tree {
         self.pm.fence();
         // COMMIT slotted.append: the sibling of the last leaf. Before this store recovery sees the chain without the new leaf, which is swept; after it,
         // it sees the record in the new leaf.
-        leaf.relink(self.pm, block, "slotted.append");
+        leaf.relink(self.pm, block.offset(), "slotted.append");
         blobs.keep();
-        spot.parent
-            .insert(spot.slot, &Entry::leaf(low, Child::leaf(block)));
+        spot.parent.insert(spot.slot, &Entry::leaf(low, block));
         self.split_happened();
-        self.directory.add(low, block);
-        self.count_change(leaf.offset, 1);
+        self.directory.add(low, block.offset());
+        self.count_change(leaf.offset(), 1);
         Ok(true)
     }
 
     /// A low key as it goes into a leaf.
     pub(super) fn low_value<'k>(&self, low: &'k [u8], new: &mut NewBlobs<'_>) -> Result<Value<'k>> {
-        if low.len() > self.most_inline() {
+        if low.len() > self.sizes.most_key() {
             Ok(Value::Blob(new.write(low)?))
         } else {
             Ok(Value::Inline(low))
@@ -218,13 +222,15 @@ impl Tree {
     /// Writes a new leaf, and flushes it without a fence.
     pub(super) fn write_leaf(
         &self,
-        block: Offset,
+        block: Child,
         low: (&Value<'_>, usize),
         next: Offset,
         records: &Records,
         range: Range<usize>,
     ) {
-        let words = image(self.leaf_bytes / 8, self.seed, low, next, records, range);
+        let size = block.size();
+        let size = (size.words(), self.sizes.code_of(size));
+        let words = image(size, self.seed, low, next, records, range);
         let leaf = self.leaf(block);
         // The block may have been a leaf before.
         self.orders.forget(block);
@@ -249,7 +255,7 @@ impl Tree {
         if found.0.is_unindexed() {
             return Ok(LinkTo::Unindexed);
         }
-        Ok(LinkTo::Known(Link::Sibling(found.0.offset(), found.1)))
+        Ok(LinkTo::Known(Link::Sibling(found.0, found.1)))
     }
 
     /// Tries to lock what leads to the run, `leaves`, and the bottom node. `already` is the lock of a leaf that the caller has.
@@ -257,7 +263,7 @@ impl Tree {
         &'a self,
         spot: &Spot<'a>,
         link: Link<'a>,
-        leaves: &[Offset],
+        leaves: &[Child],
         already: Option<&WriteGuard<'_>>,
     ) -> Option<Held<'a>> {
         let mut held: Vec<WriteGuard<'a>> = Vec::with_capacity(leaves.len() + 1);
@@ -265,8 +271,8 @@ impl Tree {
             Link::Sibling(left, _) if !planted(Bug::NeighbourNotLocked) => Some(*left),
             _ => None,
         };
-        for offset in leaves.iter().copied().chain(left) {
-            let lock = self.locks.of(offset.get());
+        for leaf in leaves.iter().copied().chain(left) {
+            let lock = self.locks.of(leaf.offset().get());
             // One lock may belong to several leaves.
             let has = |guard: &WriteGuard<'_>| guard.holds(lock);
             if already.is_some_and(has) || held.iter().any(has) {
@@ -295,18 +301,18 @@ impl Tree {
         &self,
         held: &Held<'_>,
         run: &Run<'_>,
-        old: &[Offset],
+        old: &[Child],
         (records, parts): (&Records, &[Part]),
-        block: Option<Offset>,
+        block: Option<Child>,
     ) -> Result<()> {
         let mut blobs = NewBlobs::none(&self.blobs);
         let mut blocks = NewLeaves {
             tree: self,
             list: block.into_iter().collect(),
         };
-        self.expect_link(&held.link, old[0])?;
-        while blocks.list.len() < parts.len() {
-            blocks.list.push(self.space.alloc()?);
+        self.expect_link(&held.link, old[0].offset())?;
+        for part in &parts[blocks.list.len()..] {
+            blocks.list.push(self.alloc_leaf(part.size)?);
         }
         let end = run.spot.high_of(run.slots.end - 1);
         for (i, part) in parts.iter().enumerate() {
@@ -316,9 +322,12 @@ impl Tree {
                 self.low_value(&part.low, &mut blobs)?
             };
             let high = parts.get(i + 1).map(|part| &part.low[..]).or(end);
-            let next = blocks.list.get(i + 1).copied().unwrap_or(run.next);
+            let next = blocks
+                .list
+                .get(i + 1)
+                .map_or(run.next, |next| next.offset());
             let prefix = prefix_of(&part.low, high);
-            debug_assert!(low_words(&low) <= self.heap_words());
+            debug_assert!(low_words(&low) <= part.size.heap_words());
             self.write_leaf(
                 blocks.list[i],
                 (&low, prefix),
@@ -328,21 +337,22 @@ impl Tree {
             );
         }
         // A signpost must never point to a leaf that is gone. It goes first: a missing one does no harm.
-        for (slot, &offset) in run.slots.clone().zip(old) {
+        for (slot, leaf) in run.slots.clone().zip(old) {
             if !planted(Bug::SignpostKept) {
-                self.directory.remove(run.spot.low_of(slot), offset)?;
+                let low = run.spot.low_of(slot);
+                self.directory.remove(low, leaf.offset())?;
             }
         }
         if planted(Bug::FreeTooEarly) {
-            old.iter().for_each(|&leaf| self.space.free_now(leaf));
+            old.iter().for_each(|&leaf| self.free_leaf_now(leaf));
         }
         self.pm.fence();
-        self.relink(&held.link, blocks.list[0], run.name);
+        self.relink(&held.link, blocks.list[0].offset(), run.name);
         let new = std::mem::take(&mut blocks.list);
         blobs.keep();
         self.index_run(run, parts, &new);
         if !planted(Bug::FreeTooEarly) {
-            old.iter().for_each(|&leaf| self.space.retire(leaf));
+            old.iter().for_each(|&leaf| self.retire_leaf(leaf));
         }
         Ok(())
     }
@@ -376,29 +386,21 @@ impl Tree {
     }
 
     /// Puts new leaves into the bottom node, in the place of the old ones, and adds their signposts.
-    fn index_run(&self, run: &Run<'_>, parts: &[Part], new: &[Offset]) {
+    fn index_run(&self, run: &Run<'_>, parts: &[Part], new: &[Child]) {
         let (parent, first) = (run.spot.parent, run.slots.start);
-        parent.set_child(first, Child::leaf(new[0]));
+        parent.set_child(first, new[0]);
         for slot in (first + 1..run.slots.end).rev() {
             parent.remove(slot);
         }
         for (i, (part, &leaf)) in parts.iter().zip(new).enumerate().skip(1) {
-            parent.insert(first + i - 1, &Entry::leaf(&part.low, Child::leaf(leaf)));
+            parent.insert(first + i - 1, &Entry::leaf(&part.low, leaf));
             self.split_happened();
         }
         for (part, &leaf) in parts.iter().zip(new) {
             if !part.low.is_empty() {
-                self.directory.add(&part.low, leaf);
+                self.directory.add(&part.low, leaf.offset());
             }
         }
-    }
-
-    /// Whether a leaf whose records took `before` words and take `left` now should be merged with a neighbour. Asked at most three times between full
-    /// and empty, so that a leaf that stays small does not try at every removal.
-    pub(super) fn is_worth_merging(&self, before: usize, left: usize) -> bool {
-        let heap = self.heap_words();
-        let crosses = |limit: usize| left <= limit && before > limit;
-        left == 0 || crosses(heap / 4) || crosses(heap / 8)
     }
 
     /// Merges the leaves in two neighbouring slots of the bottom node of `spot`.
@@ -425,7 +427,7 @@ impl Tree {
                 return Ok(Merge::Busy);
             }
         };
-        let old = [left.offset(), right.offset()];
+        let old = [left, right];
         let locked = if planted(Bug::MergeLocksOneLeaf) {
             &old[..1]
         } else {
@@ -434,22 +436,23 @@ impl Tree {
         let Some(held) = self.try_hold(spot, link, locked, None) else {
             return Ok(Merge::Busy);
         };
-        let [left, right] = old.map(|offset| Snapshot::of(self.leaf(offset)));
-        if left.next() != old[1] {
+        let [left, right] = old.map(|leaf| Snapshot::of(self.leaf(leaf)));
+        if left.next() != old[1].offset() {
             return Ok(Merge::No);
         }
         let prefix = prefix_of(low, high);
         let is_unlinked = left.commit_word().prefix() <= prefix || left.commit_word().slots() == 0;
         if right.commit_word().slots() == 0 && is_unlinked {
             let right_low = right.low()?;
-            self.directory.remove(spot.low_of(right_slot), old[1])?;
+            self.directory
+                .remove(spot.low_of(right_slot), old[1].offset())?;
             self.pm.note(
                 "slotted leaf unlinked",
                 u64::from(left.commit_word().slots() == 0),
             );
             self.leaf(old[0]).unlink_next(self.pm, right.next(), prefix);
             parent.remove(right_slot);
-            self.space.retire(old[1]);
+            self.retire_leaf(old[1]);
             if let Value::Blob(blob) = right_low {
                 self.blobs.retire(blob);
             }
@@ -464,10 +467,11 @@ impl Tree {
         let count = records.list.len();
         let is_any_empty = of_left == 0 || of_left == count;
         // An empty leaf always goes; others only if the next few inserts will not split them again.
-        let most = self.heap_words() * if is_any_empty { 4 } else { 3 } / 4;
-        if count > SLOTS - usize::from(!is_any_empty) * SLOTS / 4
-            || !self.fits(&records, &(0..count), (low, high), most)
-        {
+        let whole = 0..count;
+        let words = self.words_of(&records, &whole, (low, high));
+        let size = self.size_for(words);
+        let quarters = if is_any_empty { 4 } else { 3 };
+        if count > SLOTS * quarters / 4 || !words.fit(size.heap_words() * quarters / 4) {
             return Ok(Merge::No);
         }
         records.sort();
@@ -479,8 +483,9 @@ impl Tree {
             name: "slotted.merge",
         };
         let part = Part {
-            records: 0..count,
+            records: whole,
             low: low.to_vec(),
+            size,
         };
         self.pm.note("slotted leaf merge", u64::from(is_any_empty));
         let orphan = right.low()?;
@@ -494,16 +499,24 @@ impl Tree {
     }
 }
 
+/// Whether a leaf whose records took `before` words and take `left` now should be merged with a neighbour. Asked at most three times between full
+/// and empty, so that a leaf that stays small does not try at every removal.
+pub(super) fn is_worth_merging(leaf: Leaf<'_>, before: usize, left: usize) -> bool {
+    let heap = leaf.place.size().heap_words();
+    let crosses = |limit: usize| left <= limit && before > limit;
+    left == 0 || crosses(heap / 4) || crosses(heap / 8)
+}
+
 /// Blocks of leaves that are not reachable yet: freed unless they are taken out.
 struct NewLeaves<'a> {
     tree: &'a Tree,
-    list: Vec<Offset>,
+    list: Vec<Child>,
 }
 
 impl Drop for NewLeaves<'_> {
     fn drop(&mut self) {
         for &block in &self.list {
-            self.tree.space.free_now(block);
+            self.tree.free_leaf_now(block);
         }
     }
 }

@@ -85,8 +85,9 @@ impl<'a> Together<'a> {
 impl Tree {
     /// See [`Strings::insert_together`](crate::engines::Strings::insert_together).
     pub(super) fn insert_together(&self, records: &[StringRecord<'_>]) -> Result<usize> {
-        let most = self.most_inline();
-        let is_short = |record: &&StringRecord<'_>| record.0.len().max(record.1.len()) <= most;
+        let [most_key, most_value] = [self.sizes.most_key(), self.sizes.most_value()];
+        let is_short =
+            |record: &&StringRecord<'_>| record.0.len() <= most_key && record.1.len() <= most_value;
         let short = records.iter().take_while(is_short).count();
         let soon = short.min(LANES);
         let _guard = epochs::pin();
@@ -187,7 +188,7 @@ impl Tree {
             }
             return;
         }
-        self.orders.forget(leaf.offset);
+        self.orders.forget(leaf.place);
         self.pm.flush(&leaf.cells[together.begin..together.end]);
         if !planted(Bug::TogetherInOneFence) {
             self.pm.fence();
@@ -206,7 +207,7 @@ impl Tree {
         // of them. Fingerprints and places lie in the same line and were stored before.
         self.pm
             .commit(&leaf.cells[0], together.word.0, "slotted.together");
-        self.count_change(leaf.offset, together.added);
+        self.count_change(leaf.offset(), together.added);
         for blob in together.old_blobs {
             self.drop_blob(blob);
         }

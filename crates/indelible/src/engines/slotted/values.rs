@@ -35,7 +35,7 @@ impl LongValue {
 impl Tree {
     /// See [`Strings::new_value`](crate::engines::Strings::new_value).
     pub(super) fn new_value(&self, bytes: u64) -> Result<Option<LongValue>> {
-        if bytes <= self.most_inline() as u64 {
+        if bytes <= self.sizes.most_value() as u64 {
             return Ok(None);
         }
         let space = self.blobs.space_for(bytes)?;

@@ -289,6 +289,7 @@ impl Inner {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use super::super::super::sizes::Size;
     use super::super::{Child, Entry};
     use super::*;
     use crate::concurrency::epochs;
@@ -328,7 +329,9 @@ mod tests {
             all.extend(separators.into_iter().filter(|separator| !separator.is_empty()));
             let arena = crate::engines::arena::Arena::<Inner>::new();
             let (node, _guard) = arena.alloc(0);
-            let child = |at: usize| Child::leaf(Offset::from_word(64 * (at as u64 + 1)));
+            let child = |at: usize| {
+                Child::leaf(Offset::from_word(256 * (at as u64 + 1)), Size::LARGEST)
+            };
             let entries: Vec<Entry> = (all.iter().enumerate())
                 .map(|(at, separator)| Entry::leaf(separator, child(at)))
                 .collect();
