@@ -43,7 +43,7 @@ use std::borrow::Cow;
 ///
 /// # Long values
 ///
-/// A value of more than a quarter of a leaf (256 bytes, unless the map was [created](crate::SlottedOptions) with other leaves) lies in a block of its own. It is
+/// A value of more than 512 bytes (a quarter of a leaf, if the map was [created](crate::SlottedOptions) with leaves of one size) lies in a block of its own. It is
 /// written whole before the record refers to it, and replaced by another block. [`get_with`](Self::get_with) shows it where it lies, without a copy.
 /// [`value_writer`](Self::value_writer) and [`value_reader`](Self::value_reader) write and read it in parts, so that it need not be in memory as a whole.
 ///

@@ -15,5 +15,6 @@ mod lost;
 mod lost_pages;
 mod orders;
 mod shapes;
+mod sizes;
 mod space;
 mod stream;

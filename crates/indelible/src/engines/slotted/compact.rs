@@ -1,5 +1,5 @@
-//! Compaction: merges leaves that have few records, and moves leaves and blobs out of the last extents of the map, so that `Pool::shrink` can give
-//! these extents back.
+//! Compaction: merges leaves that have few records, gives leaves the size that suits their records, and moves leaves and blobs out of the last extents
+//! of the map, so that `Pool::shrink` can give these extents back.
 //!
 //! A leaf moves as `smo` says: it is replaced by a copy in a lower block. A blob moves with its leaf: it is copied to a lower block, and the leaf is
 //! replaced by one that refers to the copy. Readers that have the old blob go on with it until their epoch ends.
@@ -41,7 +41,8 @@ impl Tree {
         for round in 0..MOST_ROUNDS {
             self.settle();
             let ends = self.ends(round);
-            if ends.iter().all(Option::is_none) {
+            // The first round also finds the leaves of which the size is not the right one any more.
+            if ends.iter().all(Option::is_none) && (round > 0 || !self.sizes.differ) {
                 break;
             }
             let mut tree = Some(self);
@@ -137,8 +138,8 @@ impl Tree {
         }
     }
 
-    /// Moves the leaf of `spot`, and the blobs that it refers to, if they lie behind the ends. `false` if a lock was held by another thread, or
-    /// another thread has changed the leaf or its bottom node.
+    /// Moves the leaf of `spot`, and the blobs that it refers to, if they lie behind the ends; or the leaf alone, if it is to have another size. `false` if a
+    /// lock was held by another thread, or another thread has changed the leaf or its bottom node.
     fn try_move(&self, spot: &Spot<'_>, ends: &Ends) -> Result<bool> {
         let leaf = spot.child;
         let lock = self.locks.of(leaf.offset().get());
@@ -147,11 +148,12 @@ impl Tree {
         if !spot.is_current() || !lock.validate(version) {
             return Ok(false);
         }
-        let size = leaf.size();
-        let end = ends[size.class()].filter(|&end| leaf.offset() >= end);
+        let size = self.size_for(snapshot.live_words(self.low_words(spot.low()))?);
+        let is_resized = size != leaf.size();
+        let end = ends[size.class()].filter(|&end| is_resized || leaf.offset() >= end);
         let blob_moves =
             |blob: &Reference| ends[class_of(blob.bytes)].is_some_and(|end| blob.offset >= end);
-        if end.is_none() && !snapshot.references()?.iter().any(blob_moves) {
+        if end.is_none() && !is_resized && !snapshot.references()?.iter().any(blob_moves) {
             return Ok(true);
         }
         // Before anything is locked: see `smo`.
@@ -167,6 +169,11 @@ impl Tree {
             return Ok(false);
         };
         let snapshot = Snapshot::of(self.leaf(leaf));
+        let words = snapshot.live_words(self.low_words(low))?;
+        if !words.fit(size.heap_words()) {
+            // A record has come since the leaf was looked at without a lock.
+            return Ok(false);
+        }
         let mut records = Records::default();
         records.take(&snapshot, low, &self.blobs)?;
         records.sort();
@@ -191,12 +198,17 @@ impl Tree {
                 move_blob(blob);
             }
         }
-        let block = end.and_then(|end| self.space_of(size).alloc_below(end));
-        let block = block.map(|block| Child::leaf(block, size));
+        let below = end.and_then(|end| self.space_of(size).alloc_below(end));
+        let block = match below {
+            // Another size is worth a new block, unless the pool is full.
+            None if is_resized => self.alloc_leaf(size).ok(),
+            below => below.map(|block| Child::leaf(block, size)),
+        };
         if old.is_empty() && block.is_none() {
             // There is no room in front of the ends.
             return Ok(true);
         }
+        let size = block.map_or(leaf.size(), Child::size);
         let run = Run {
             spot: *spot,
             slots: spot.slot..spot.slot + 1,

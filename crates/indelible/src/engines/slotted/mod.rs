@@ -480,4 +480,6 @@ crate::pmem::planted::bugs! { "slotted":
     TogetherInOneFence,
     /// A reader of the parts of a value does not keep the block of the value.
     ReaderKeepsNothing,
+    /// The commit word of a leaf does not say that the leaf has another size than the usual one.
+    SizeNotSaid,
 }

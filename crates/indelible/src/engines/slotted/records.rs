@@ -1,6 +1,7 @@
 //! Leaves in DRAM: copies that are looked at, records taken out of leaves, images of new leaves.
 
 use super::blobs::Blobs;
+use super::distribute::Words;
 use super::layout::{
     CommitWord, FINGERPRINTS, HEADER_WORDS, LENGTHS_BYTES, LONG_KEY_BYTES, Lengths, MAX_WORDS,
     PLACES, REFERENCE_BYTES, Reference, SIBLING, SLOTS, byte_of, fingerprint, set_byte,
@@ -175,6 +176,20 @@ impl Snapshot {
             key_blob,
             value,
         })
+    }
+
+    /// What the records take, beside a low key of so many words.
+    pub(super) fn live_words(&self, low: usize) -> Result<Words> {
+        let mut words = Words {
+            count: 0,
+            records: 0,
+            low,
+        };
+        for record in self.records() {
+            words.count += 1;
+            words.records += record?.words;
+        }
+        Ok(words)
     }
 
     /// Every blob that the leaf refers to.

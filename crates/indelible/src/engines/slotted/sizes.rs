@@ -1,6 +1,6 @@
 //! How large a leaf is.
 //!
-//! The size is chosen whenever a leaf is written, by the records that it gets: a leaf is to have room for nearly as many records as it has slots. So
+//! The size is chosen whenever a leaf is written, by the records that it gets: a leaf is to have room for about two thirds of as many as it has slots. So
 //! short records waste no space, and a range over long ones reads few leaves. The commit word of a leaf says its size, unless that is the usual one of
 //! the map; the inner nodes say it beside the offset of the leaf, so that nobody has to read the leaf for it.
 //!
@@ -41,9 +41,9 @@ const _: () = assert!(BYTES[1] == BYTES[0] << 1 && BYTES[2] == BYTES[0] << 2);
 const WANTED_RECORDS: usize = SLOTS * 2 / 3;
 
 /// Leaves from which on a map is not small: about as many as an extent has.
-pub(super) const LEAVES_OF_LARGE_MAP: usize = sized(1500, 30);
-/// The level of the root of a map that is not small: it has about as many leaves, or more.
-const LEVEL_OF_LARGE_MAP: u32 = 2;
+pub(super) const LEAVES_OF_LARGE_MAP: usize = sized(1500, 4);
+/// The level of the root of a map that is not small: it has about as many leaves, or more. (In the crash checker all maps have leaves of several sizes.)
+const LEVEL_OF_LARGE_MAP: u32 = sized(2, 1) as u32;
 
 impl Size {
     /// How many sizes there are.

@@ -229,7 +229,12 @@ impl Tree {
         range: Range<usize>,
     ) {
         let size = block.size();
-        let size = (size.words(), self.sizes.code_of(size));
+        let code = if planted(Bug::SizeNotSaid) {
+            0
+        } else {
+            self.sizes.code_of(size)
+        };
+        let size = (size.words(), code);
         let words = image(size, self.seed, low, next, records, range);
         let leaf = self.leaf(block);
         // The block may have been a leaf before.
@@ -313,6 +318,11 @@ impl Tree {
         self.expect_link(&held.link, old[0].offset())?;
         for part in &parts[blocks.list.len()..] {
             blocks.list.push(self.alloc_leaf(part.size)?);
+        }
+        let was = old[0].size();
+        if let Some(other) = parts.iter().find(|part| part.size != was) {
+            self.pm
+                .note("slotted leaf resized", u64::from(other.size > was));
         }
         let end = run.spot.high_of(run.slots.end - 1);
         for (i, part) in parts.iter().enumerate() {

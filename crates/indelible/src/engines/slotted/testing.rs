@@ -77,6 +77,8 @@ impl Suite<StringKind> for Testing {
             StructureChange::with_variants("slotted leaf unlinked", 2),
             // Alone, or with its blobs.
             StructureChange::with_variants("slotted leaf moved", 2),
+            // To a smaller size, or a larger one.
+            StructureChange::with_variants("slotted leaf resized", 2),
             StructureChange::new("slotted bulk load"),
             StructureChange::new("slotted signpost added"),
             StructureChange::new("slotted signpost removed"),
