@@ -45,7 +45,7 @@ impl<'a> NewChain<'a> {
         let needed = tree.words_of(records, &first, (low, None));
         let is_large = self.leaves.len() >= LEAVES_OF_LARGE_MAP;
         let size = tree.sizes.wanted(like_these, is_large);
-        let size = size.max(tree.size_for(needed));
+        let size = size.max(tree.sizes.needed(needed));
         let leaf = tree.alloc_leaf(size)?;
         self.leaves.push((low.to_vec(), leaf));
         Ok(leaf)

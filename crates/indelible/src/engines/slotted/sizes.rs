@@ -160,6 +160,15 @@ impl Sizes {
         Size::nearest(HEADER_WORDS + words.low + records)
     }
 
+    /// The smallest size of a leaf that has room for these records; the largest one if none has.
+    pub(super) fn needed(self, words: Words) -> Size {
+        if self.differ {
+            Size::of_words(HEADER_WORDS + words.all())
+        } else {
+            self.usual
+        }
+    }
+
     /// What a commit word says for a size: 0 is the usual one.
     pub(super) fn code_of(self, size: Size) -> u64 {
         if size == self.usual {
@@ -188,9 +197,7 @@ impl Tree {
 
     /// The size of a new leaf for these records, which fit into the largest one.
     pub(super) fn size_for(&self, words: Words) -> Size {
-        let needed = Size::of_words(HEADER_WORDS + words.all());
-        let size = self.size_wanted(words).max(needed);
-        size.min(self.sizes.largest())
+        self.size_wanted(words).max(self.sizes.needed(words))
     }
 }
 

@@ -188,7 +188,7 @@ impl Tree {
         // Those in the leaf say what records come here; the new one has to fit.
         let all = self.words_of(records, &(0..last + 1), (low, None));
         let own = self.words_of(records, &(last..last + 1), (low, None));
-        let size = self.size_wanted(all).max(self.size_for(own));
+        let size = self.size_wanted(all).max(self.sizes.needed(own));
         let block = self.alloc_leaf(size)?;
         self.pm.note("slotted leaf appended", 0);
         self.write_leaf(
