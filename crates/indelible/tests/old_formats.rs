@@ -3,10 +3,12 @@
 //! `formats/` has pools that the versions of their time have written, compressed: two maps of each kind of index that there was,
 //! with 1,500 records of which every third has been removed, and a map from `i64` to `f64`. One pool was closed; the writer of the
 //! other was killed. A new format gets its own files, made by the version before the next change. `loft-1` to `loft-3` are pools with a map of
-//! kind LOFT as versions 1 to 3 of that kind's format had it.
+//! kind LOFT as versions 1 to 3 of that kind's format had it, `slotted-1` one with a map of byte strings of version 1.
 
 use flate2::read::GzDecoder;
-use indelible::{Error, Kind, LoftOptions, Map, MapOptions, Pool, PoolOptions};
+use indelible::{
+    BytesMap, Error, Kind, LoftOptions, Map, MapOptions, Pool, PoolOptions, StringKind,
+};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -162,5 +164,53 @@ fn old_maps_of_loft_open_and_stay_usable() {
             drop(map);
             pool.close().unwrap();
         }
+    }
+}
+
+fn string_key(i: u64) -> String {
+    format!("https://example.org/{:x}/{i}", spread(i) >> 52)
+}
+
+fn string_value(i: u64) -> Vec<u8> {
+    let times = match i {
+        _ if i % 50 == 0 => 3000,
+        _ if i % 7 == 0 => 300,
+        _ => 8 + i % 40,
+    };
+    vec![b'a' + (i % 10) as u8; times as usize]
+}
+
+fn assert_strings(map: &BytesMap) {
+    assert_eq!(map.check().unwrap(), [""; 0]);
+    let all = (0..1_500).filter(|i| i % 3 != 0);
+    let mut expected: Vec<(Vec<u8>, Vec<u8>)> = all
+        .map(|i| (string_key(i).into_bytes(), string_value(i)))
+        .collect();
+    expected.sort_unstable();
+    assert!(map.iter().map(Result::unwrap).eq(expected));
+}
+
+/// Its leaves have 1 KiB, and values of more than 256 bytes are blobs. It stays so, and takes what a map of today would lay out otherwise.
+#[test]
+fn old_maps_of_byte_strings_open_and_stay_usable() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = unpacked(directory.path(), "slotted-1-closed");
+    for _ in 0..2 {
+        let pool = Pool::open(&path).unwrap();
+        let map = pool.bytes_with("names", StringKind::Slotted).unwrap();
+        assert_strings(&map);
+        for i in 1_500..20_000 {
+            assert!(!map.insert(string_key(i), string_value(i)).unwrap());
+        }
+        assert_eq!(map.check().unwrap(), [""; 0]);
+        let stat = map.stat().unwrap();
+        assert_eq!(stat.fact("leaf-bytes").unwrap().value.as_f64(), 1024.0);
+        for i in 1_500..20_000 {
+            assert!(map.remove(string_key(i)).unwrap());
+        }
+        pool.shrink().unwrap();
+        assert_strings(&map);
+        drop(map);
+        pool.close().unwrap();
     }
 }

@@ -74,8 +74,8 @@ use crate::engines::arena::{Arena, Node};
 use crate::engines::inner_nodes::InnerNode;
 use crate::engines::waiting::WaitingOperations;
 use crate::engines::{
-    Current, Engine, Fact, LastPart, LongValue, Place, ReadableValue, Report, StringBuffer,
-    StringDecision, StringRange, StringRecord, Strings,
+    Current, Engine, EngineOptions, Fact, LastPart, LongValue, Place, ReadableValue, Report,
+    StringBuffer, StringDecision, StringRange, StringRecord, Strings,
 };
 use crate::kernels::SimdLevel;
 use crate::pmem::geometry::sized;
@@ -291,11 +291,12 @@ impl Drop for Tree {
 }
 
 impl Home {
-    fn new(place: &Place, options: &SlottedOptions) -> Self {
+    /// `format` is that of the object.
+    fn new(place: &Place, options: &SlottedOptions, format: u32) -> Self {
         Self {
             spaces: Arc::new(place.core.spaces(place.slot, CLASS_BYTES)),
             place: place.clone(),
-            sizes: options.sizes(),
+            sizes: options.sizes(format),
         }
     }
 
@@ -318,7 +319,7 @@ impl Engine for Index {
     type Options = SlottedOptions;
 
     fn format(place: &Place, options: &SlottedOptions) -> Result<()> {
-        let home = Home::new(place, options);
+        let home = Home::new(place, options, <SlottedOptions as EngineOptions>::FORMAT);
         let head = home.alloc_usual()?;
         Tree::fill_empty_leaf(&home, head);
         // Needs no flush: it lies in the line of the word that commits the entry.
@@ -327,8 +328,8 @@ impl Engine for Index {
         Ok(())
     }
 
-    fn open(place: &Place, options: SlottedOptions, _: u32) -> Result<Self> {
-        let home = Home::new(place, &options);
+    fn open(place: &Place, options: SlottedOptions, format: u32) -> Result<Self> {
+        let home = Home::new(place, &options, format);
         let head = home.head(0);
         if head.is_none() {
             let name = place.core.name_of(place.slot);

@@ -56,12 +56,12 @@ impl SlottedOptions {
         }
     }
 
-    /// The sizes of the leaves of a map with these options.
-    pub(super) fn sizes(&self) -> Sizes {
+    /// The sizes of the leaves of a map with these options and this format.
+    pub(super) fn sizes(&self, format: u32) -> Sizes {
         let usual = self.leaf_bytes.unwrap_or(USUAL_BYTES);
         Sizes {
             usual: Size::of_bytes(usual).expect("`decode` and `encode` know the sizes"),
-            differ: self.leaf_bytes.is_none(),
+            differ: self.leaf_bytes.is_none() && format >= FORMAT_OF_SIZES,
         }
     }
 }
@@ -100,9 +100,8 @@ impl EngineOptions for SlottedOptions {
         Ok(bytes)
     }
 
-    fn decode(format: u32, bytes: &OptionBytes) -> Result<Self> {
+    fn decode(_: u32, bytes: &OptionBytes) -> Result<Self> {
         let leaf_bytes = match bytes[0] {
-            0 if format < FORMAT_OF_SIZES => Some(USUAL_BYTES),
             0 => None,
             size => Some(u32::from(size) * 256),
         };
