@@ -168,3 +168,26 @@ fn a_map_of_one_size_keeps_it() {
     }
     assert_eq!(pool.check(), [""; 0]);
 }
+
+/// What all keys of a leaf share is stored once, so it counts for nothing in the size.
+#[test]
+fn a_long_prefix_makes_no_leaf_larger() {
+    let key = |number: u64| format!("{}{number:08}", "a long prefix/".repeat(10));
+    for is_loaded in [false, true] {
+        let pool = Pool::in_memory().unwrap();
+        let map = pool.bytes("m").unwrap();
+        let value = |number: u64| value(number, 20);
+        if is_loaded {
+            let records = (0..KEYS).map(|number| (key(number), value(number)));
+            map.bulk_load(records, 0.7).unwrap();
+        } else {
+            // In no order: 7 and the number of keys have no divisor in common.
+            for number in (0..KEYS).map(|number| number * 7 % KEYS) {
+                map.insert(key(number), value(number)).unwrap();
+            }
+        }
+        let average = leaf_bytes(&map);
+        assert!((700.0..1100.0).contains(&average), "{is_loaded}: {average}");
+        assert_eq!(map.check().unwrap(), [""; 0]);
+    }
+}

@@ -41,7 +41,9 @@ impl<'a> NewChain<'a> {
         let tree = self.tree;
         let all = 0..records.list.len();
         let first = from..all.end.min(from + 1);
-        let like_these = tree.words_of(records, &all, (low, None));
+        // What all of them share is about what the leaf will leave out.
+        let last = all.end.checked_sub(1).map(|last| records.key(last));
+        let like_these = tree.words_of(records, &all, (low, last));
         let needed = tree.words_of(records, &first, (low, None));
         let is_large = self.leaves.len() >= LEAVES_OF_LARGE_MAP;
         let size = tree.sizes.wanted(like_these, is_large);
