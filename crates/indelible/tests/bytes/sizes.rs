@@ -47,7 +47,8 @@ fn leaves_have_the_size_that_suits_their_records() {
     let cases = [
         (4, 4 * KEYS, 512.0..640.0),
         (30, KEYS, 1000.0..1100.0),
-        (200, KEYS, 1900.0..2049.0),
+        // The first leaves of a bulk load are those of a small map.
+        (200, KEYS, 1800.0..2049.0),
     ];
     for (bytes, keys, sizes) in cases {
         let all: Vec<u64> = (0..keys).collect();
