@@ -85,7 +85,7 @@ impl Child {
     }
 }
 
-const _: () = assert!(1 + Size::BITS <= 8);
+const _: () = assert!(Size::BITS < 8);
 
 /// Which child a search is for.
 #[derive(Clone, Copy, Debug)]

@@ -20,6 +20,9 @@ use crate::pmem::planted::planted;
 use crate::pool::Offset;
 use crate::{Error, Result};
 
+/// The leaf at which a walk began, and those to its right, each with its low key.
+type Walked = (Child, Vec<(Vec<u8>, Child)>);
+
 /// What a walk has claimed and counted. Claims are undone unless it is kept.
 struct Claims<'a> {
     tree: &'a Tree,
@@ -175,7 +178,7 @@ impl Tree {
         stop: Offset,
         high: Option<&[u8]>,
         claims: &mut Claims<'_>,
-    ) -> Result<(Child, Vec<(Vec<u8>, Child)>)> {
+    ) -> Result<Walked> {
         let out_of_order = |leaf: Offset| {
             let problem = format!("leaf {leaf:#x} has keys out of order");
             Err(Error::Damaged(problem))
