@@ -173,8 +173,8 @@ fn string_key(i: u64) -> String {
 
 fn string_value(i: u64) -> Vec<u8> {
     let times = match i {
-        _ if i % 50 == 0 => 3000,
-        _ if i % 7 == 0 => 300,
+        _ if i.is_multiple_of(50) => 3000,
+        _ if i.is_multiple_of(7) => 300,
         _ => 8 + i % 40,
     };
     vec![b'a' + (i % 10) as u8; times as usize]
@@ -182,7 +182,7 @@ fn string_value(i: u64) -> Vec<u8> {
 
 fn assert_strings(map: &BytesMap) {
     assert_eq!(map.check().unwrap(), [""; 0]);
-    let all = (0..1_500).filter(|i| i % 3 != 0);
+    let all = (0..1_500_u64).filter(|i| !i.is_multiple_of(3));
     let mut expected: Vec<(Vec<u8>, Vec<u8>)> = all
         .map(|i| (string_key(i).into_bytes(), string_value(i)))
         .collect();

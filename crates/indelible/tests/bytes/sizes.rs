@@ -90,7 +90,7 @@ fn leaves_change_their_size_with_their_records() {
     // Short and long records side by side, and then the other way round.
     for turn in 0..2 {
         let bytes = |number: u64| {
-            if (number / 100 + turn) % 2 == 0 {
+            if (number / 100 + turn).is_multiple_of(2) {
                 4
             } else {
                 260
@@ -134,7 +134,7 @@ fn leaves_change_their_size_under_readers_and_writers() {
             threads.spawn(move || {
                 for turn in 0..4 {
                     for number in (thread..KEYS / 4).step_by(3) {
-                        let bytes = if turn % 2 == 0 { 260 } else { 4 };
+                        let bytes = if u64::is_multiple_of(turn, 2) { 260 } else { 4 };
                         map.insert(key(number), value(number, bytes)).unwrap();
                         let other = (number * 7) % (KEYS / 4);
                         if let Some(found) = map.get(key(other)).unwrap() {
