@@ -65,7 +65,7 @@ impl<'a> NewChain<'a> {
         let low_value = tree.low_value(low, &mut self.blobs)?;
         let low_and_prefix = (&low_value, prefix_of(low, high));
         let words = image(
-            (block.size().words(), tree.sizes.code_of(block.size())),
+            (tree.sizes, block.size()),
             tree.seed,
             low_and_prefix,
             next,
@@ -163,7 +163,6 @@ impl Tree {
         let (mut pending, mut last_key): (Records, Option<Vec<u8>>) = (Records::default(), None);
         let mut low = Vec::new();
         let mut taken = 0;
-        let mut block: Option<Child> = None;
         // More records than a leaf can have, and the one after them, tell where a leaf ends.
         let most = SLOTS + 1;
         loop {
@@ -178,8 +177,8 @@ impl Tree {
                 last_key = Some(record.0);
                 taken += 1;
             }
-            let here = match block {
-                Some(block) => block,
+            let here = match chain.leaves.last() {
+                Some(&(_, leaf)) => leaf,
                 None => chain.add_leaf(&low, &pending, 0)?,
             };
             let is_rest = pending.list.len() < most;
@@ -193,7 +192,7 @@ impl Tree {
             let end = (Some(&high[..]), next.offset());
             chain.write_leaf((&low, here), end, &pending, count)?;
             pending.drop_first(count);
-            (low, block) = (high, Some(next));
+            low = high;
         }
         self.pm.named("slotted.load.leaves").fence();
         Ok(chain)

@@ -49,7 +49,9 @@ impl Tree {
             report.expect(expected == offset, || {
                 format!("leaf {offset:#x} is indexed where the chain has {expected:#x}")
             });
-            let is_own = self.leaf_at(offset).is_ok_and(|leaf| leaf == spot.child);
+            let is_own = self
+                .leaf_at(offset)
+                .is_ok_and(|leaf| leaf.place == spot.child);
             report.expect(is_own, || {
                 format!("leaf {offset:#x} is not the map's own, or has another size")
             });
@@ -168,16 +170,13 @@ impl Tree {
         self.for_each_leaf(|spot, _, leaf| {
             leaves += 1;
             bytes += spot.child.size().bytes() as u64;
-            let mut records = 0;
-            for record in leaf.records() {
-                live += 8 * record?.words as u64;
-                records += 1;
-            }
+            let words = leaf.live_words(0)?;
+            live += 8 * words.records as u64;
             for reference in leaf.references()? {
                 blobs += 1;
                 blob_bytes += reference.bytes;
             }
-            prefixes += (leaf.commit_word().prefix() * records) as u64;
+            prefixes += (leaf.commit_word().prefix() * words.count) as u64;
             Ok(())
         })?;
         let heap = bytes - leaves * 8 * HEADER_WORDS as u64;

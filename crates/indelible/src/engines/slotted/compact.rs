@@ -9,7 +9,7 @@ use super::blobs::{CLASSES, class_of};
 use super::distribute::{Part, Words};
 use super::inner::{Child, Seek};
 use super::insert::NewBlobs;
-use super::layout::{Reference, SLOTS};
+use super::layout::Reference;
 use super::records::{Records, Snapshot, TakenValue, Value};
 use super::search::Spot;
 use super::separator::Text;
@@ -110,8 +110,7 @@ impl Tree {
                     low: 0,
                 };
                 let is_any_empty = left.count() == 0 || right.count() == 0;
-                let heap = self.size_for(words).heap_words();
-                is_any_empty || words.count <= SLOTS * 3 / 4 && words.fit(heap * 3 / 4)
+                is_any_empty || self.size_merged(words, false).is_some()
             })
     }
 

@@ -225,21 +225,26 @@ impl Tree {
             .ok_or_else(|| Error::Damaged(format!("{offset:#x} is not a leaf of this map")))
     }
 
-    /// The leaf at an offset read from the pool.
-    fn leaf_at(&self, offset: Offset) -> Result<Child> {
-        let leaf = self.block_at(offset)?;
-        let word = self.leaf(leaf).commit_word();
+    /// The leaf in a block, if there is one of the size of the block.
+    fn leaf_in(&self, block: Child) -> Result<Leaf<'_>> {
+        let (leaf, offset) = (self.leaf(block), block.offset());
+        let word = leaf.commit_word();
         if !word.is_marked() {
             return Err(Error::Damaged(format!(
                 "leaf {offset:#x} was never written"
             )));
         }
-        if self.sizes.of_code(word.size_code()) != Some(leaf.size()) {
+        if self.sizes.of_code(word.size_code()) != Some(block.size()) {
             return Err(Error::Damaged(format!(
                 "leaf {offset:#x} says that it has another size than its block"
             )));
         }
         Ok(leaf)
+    }
+
+    /// The leaf at an offset read from the pool.
+    fn leaf_at(&self, offset: Offset) -> Result<Leaf<'_>> {
+        self.leaf_in(self.block_at(offset)?)
     }
 
     /// The durable word that leads to the first leaf of the chain.
@@ -269,7 +274,7 @@ impl Tree {
         let (core, usual) = (&home.place.core, home.sizes.usual);
         let low = (&Value::Inline(&[]), 0);
         let image = records::image(
-            (usual.words(), home.sizes.code_of(usual)),
+            (home.sizes, usual),
             0,
             low,
             Offset::NONE,

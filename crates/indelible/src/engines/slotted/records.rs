@@ -7,6 +7,7 @@ use super::layout::{
     PLACES, REFERENCE_BYTES, Reference, SIBLING, SLOTS, byte_of, fingerprint, set_byte,
 };
 use super::leaf::{Leaf, write_record};
+use super::sizes::{Size, Sizes};
 use crate::pmem::schedule::point;
 use crate::pool::Offset;
 use crate::{Error, Result};
@@ -367,16 +368,16 @@ pub(super) fn low_words(low: &Value<'_>) -> usize {
     }
 }
 
-/// The words of a new leaf with the records `range` of `records`, which fit. `size` is how many there are, and what the commit word says for it.
+/// The words of a new leaf of this size, in a tree with leaves of these sizes, with the records `range` of `records`, which fit.
 pub(super) fn image(
-    (words, size): (usize, u64),
+    (sizes, size): (Sizes, Size),
     seed: u64,
     (low, prefix): (&Value<'_>, usize),
     next: Offset,
     records: &Records,
     range: std::ops::Range<usize>,
 ) -> Vec<u64> {
-    let mut image = vec![0; words];
+    let mut image = vec![0; size.words()];
     let reference;
     let (bytes, is_blob) = match low {
         Value::Inline(low) => (*low, false),
@@ -386,7 +387,7 @@ pub(super) fn image(
         }
     };
     let low_bytes = if is_blob { 0 } else { bytes.len() };
-    let mut word = CommitWord::new(size, prefix, low_bytes, is_blob);
+    let mut word = CommitWord::new(sizes.code_of(size), prefix, low_bytes, is_blob);
     for (at, word) in image[HEADER_WORDS..]
         .iter_mut()
         .enumerate()

@@ -60,7 +60,7 @@ impl<'a> Claims<'a> {
             )));
         }
         self.leaves.push((block, 0));
-        let leaf: Leaf<'_> = tree.leaf(tree.leaf_at(offset)?);
+        let leaf: Leaf<'_> = tree.leaf_in(block)?;
         let snapshot = Snapshot::of(leaf);
         for blob in snapshot.references()? {
             if planted(Bug::SweepForgetsBlobs) {
@@ -152,7 +152,7 @@ impl Tree {
         self.directory().is_none()
             && self
                 .leaf_at(head.offset())
-                .is_ok_and(|leaf| self.leaf(leaf).next().is_none())
+                .is_ok_and(|leaf| leaf.next().is_none())
     }
 
     /// The child that is sought: its low key, the low key of the next child, and the child.

@@ -7,12 +7,13 @@
 //! Leaves of one size have a space to themselves, which takes an extent at least. So a small map has leaves of the usual size only, but for records that do not
 //! fit into one of these.
 
-use super::Tree;
 use super::blobs::CLASS_BYTES;
 use super::distribute::Words;
 use super::layout::{HEADER_WORDS, SLOTS};
+use super::{Bug, Tree};
 use crate::engines::arena::Node;
 use crate::pmem::geometry::sized;
+use crate::pmem::planted::planted;
 
 /// The size of a leaf, as its number among all of them, from the smallest one on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -171,7 +172,7 @@ impl Sizes {
 
     /// What a commit word says for a size: 0 is the usual one.
     pub(super) fn code_of(self, size: Size) -> u64 {
-        if size == self.usual {
+        if size == self.usual || planted(Bug::SizeNotSaid) {
             0
         } else {
             size.number() + 1
@@ -198,6 +199,14 @@ impl Tree {
     /// The size of a new leaf for these records, which fit into the largest one.
     pub(super) fn size_for(&self, words: Words) -> Size {
         self.size_wanted(words).max(self.sizes.needed(words))
+    }
+
+    /// The size of one leaf for the records of two, if they are to be merged: always if one has no records and all fit, otherwise only if the next few inserts
+    /// will not split the leaf again.
+    pub(super) fn size_merged(&self, words: Words, is_any_empty: bool) -> Option<Size> {
+        let (size, quarters) = (self.size_for(words), if is_any_empty { 4 } else { 3 });
+        let is_roomy = words.count <= SLOTS * quarters / 4;
+        (is_roomy && words.fit(size.heap_words() * quarters / 4)).then_some(size)
     }
 }
 

@@ -228,13 +228,7 @@ impl Tree {
         records: &Records,
         range: Range<usize>,
     ) {
-        let size = block.size();
-        let code = if planted(Bug::SizeNotSaid) {
-            0
-        } else {
-            self.sizes.code_of(size)
-        };
-        let size = (size.words(), code);
+        let size = (self.sizes, block.size());
         let words = image(size, self.seed, low, next, records, range);
         let leaf = self.leaf(block);
         // The block may have been a leaf before.
@@ -476,14 +470,11 @@ impl Tree {
         records.take(&right, right_low, &self.blobs)?;
         let count = records.list.len();
         let is_any_empty = of_left == 0 || of_left == count;
-        // An empty leaf always goes; others only if the next few inserts will not split them again.
         let whole = 0..count;
         let words = self.words_of(&records, &whole, (low, high));
-        let size = self.size_for(words);
-        let quarters = if is_any_empty { 4 } else { 3 };
-        if count > SLOTS * quarters / 4 || !words.fit(size.heap_words() * quarters / 4) {
+        let Some(size) = self.size_merged(words, is_any_empty) else {
             return Ok(Merge::No);
-        }
+        };
         records.sort();
         let run = Run {
             spot: *spot,
