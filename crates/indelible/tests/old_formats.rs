@@ -3,11 +3,13 @@
 //! `formats/` has pools that the versions of their time have written, compressed: two maps of each kind of index that there was,
 //! with 1,500 records of which every third has been removed, and a map from `i64` to `f64`. One pool was closed; the writer of the
 //! other was killed. A new format gets its own files, made by the version before the next change. `loft-1` to `loft-3` are pools with a map of
-//! kind LOFT as versions 1 to 3 of that kind's format had it, `slotted-1` one with a map of byte strings of version 1.
+//! kind LOFT as versions 1 to 3 of that kind's format had it, `slotted-1` one with a map of byte strings of version 1,
+//! `slotted-1-typed` one with two typed maps of that version, one made with the options' defaults and one with `leaf=1024`.
 
 use flate2::read::GzDecoder;
 use indelible::{
-    BytesMap, Error, Kind, LoftOptions, Map, MapOptions, Pool, PoolOptions, StringKind,
+    BytesMap, BytesOptions, Error, Kind, LoftOptions, Map, MapOptions, Pool, PoolOptions,
+    SlottedOptions, StringKind, TypedMap,
 };
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -212,5 +214,29 @@ fn old_maps_of_byte_strings_open_and_stay_usable() {
         assert_strings(&map);
         drop(map);
         pool.close().unwrap();
+    }
+}
+
+/// In that version the default was leaves of 1024 bytes, and the file does not tell who asked for them.
+#[test]
+fn old_maps_of_byte_strings_open_with_the_options_that_they_were_made_with() {
+    let directory = tempfile::tempdir().unwrap();
+    let asked = || BytesOptions::from(SlottedOptions::default().leaf_bytes(1024));
+    let other = || BytesOptions::from(SlottedOptions::default().leaf_bytes(512));
+    let pool = Pool::open(unpacked(directory.path(), "slotted-1-closed")).unwrap();
+    assert_strings(&pool.bytes_with("names", asked()).unwrap());
+    let refused = pool.bytes_with("names", other());
+    assert!(matches!(refused, Err(Error::OtherOptions { .. })));
+    let pool = Pool::open(unpacked(directory.path(), "slotted-1-typed")).unwrap();
+    for name in ["default", "asked"] {
+        for options in [asked(), BytesOptions::default()] {
+            let map: TypedMap<String, u64> = pool.typed_with(name, options).unwrap();
+            for i in 1..=3 {
+                assert_eq!(map.get(format!("name {i}")).unwrap(), Some(i));
+            }
+            assert_eq!(map.check().unwrap(), [""; 0]);
+        }
+        let refused = pool.typed_with::<String, u64>(name, other());
+        assert!(matches!(refused, Err(Error::OtherOptions { .. })));
     }
 }

@@ -180,11 +180,10 @@ impl Pool {
         };
         // What is left at its default is encoded as such: if the default was another one when the object was made, that one is meant.
         let is_meant = || {
-            found.kind() == wanted.kind()
-                && wanted
-                    .any()
-                    .encode()
-                    .is_ok_and(|bytes| bytes == signature.options)
+            let holds = Holds::of(&signature);
+            let encoded = wanted.any().encode().ok();
+            let meant = holds.and_then(|holds| Some(holds.options(encoded?)));
+            found.kind() == wanted.kind() && meant == Some(signature.options)
         };
         if found.any() == wanted.any() || is_meant() {
             return Ok(());

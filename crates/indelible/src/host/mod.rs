@@ -34,7 +34,7 @@ pub use check::{IndexStat, MapStat, SpatialStat, StringStat};
 pub(crate) use handle::Handle;
 
 use crate::engines::{Decision, Engine, EngineOptions, Lookup, Ordered, Place};
-use crate::pool::{Gate, Signature};
+use crate::pool::{Gate, Signature, as_last_resort};
 use crate::{Error, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -154,7 +154,7 @@ impl<E: Engine> Host<E> {
         match work() {
             Err(Error::NoSpace(_)) => {
                 self.find_space()?;
-                work()
+                as_last_resort(work)
             }
             result => result,
         }
@@ -284,7 +284,7 @@ impl<E: Ordered> Host<E> {
         mut decide: &mut dyn FnMut(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, Box<Error>> {
         self.find_space()?;
-        self.shared.engine.apply(key, &mut decide)
+        as_last_resort(|| self.shared.engine.apply(key, &mut decide))
     }
 
     pub(crate) fn insert_batch(&self, records: &[(u64, u64)]) -> Result<()> {

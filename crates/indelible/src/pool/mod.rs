@@ -56,7 +56,7 @@ pub(crate) use log::Gate;
 pub use log::simulate::{Met, through_the_log, trial};
 pub(crate) use offset::Offset;
 pub use options::PoolOptions;
-pub(crate) use space::{MOST_ROUNDS, Space, SpaceNeed};
+pub(crate) use space::{MOST_ROUNDS, Space, SpaceNeed, as_last_resort, is_last_resort};
 
 /// What a pool promises to survive, once a call has returned.
 ///

@@ -521,7 +521,9 @@ impl Space {
 
 mod compact;
 mod kept;
+mod last_resort;
 pub(crate) use compact::{MOST_ROUNDS, SpaceNeed};
+pub(crate) use last_resort::{as_last_resort, is_last_resort};
 
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -46,8 +46,8 @@ fn a_full_pool_refuses_what_is_new_and_keeps_what_is_there() {
         }
         expect_sound(&pool, &map);
         assert!(map.is_empty().unwrap());
-        // Other keys and other lengths, which need blocks of other sizes.
-        for number in 0..count / 4 {
+        // Other keys and other lengths, which need blocks of other sizes: of values of 100 bytes, about as many bytes as the pool has had.
+        for number in 0..count / 5 {
             map.insert(key(number + 1_000_000), vec![1; 100]).unwrap();
         }
         expect_sound(&pool, &map);

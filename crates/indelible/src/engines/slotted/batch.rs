@@ -52,7 +52,9 @@ impl Tree {
                 let mut lanes = self.lanes(keys.iter().copied(), Wanted::Records);
                 for lane in lanes.iter().filter(|lane| !lane.has_failed) {
                     let child = lane.node.child(lane.slot);
-                    self.leaf(child).prefetch_record(lane.probe);
+                    if !child.is_unindexed() {
+                        self.leaf(child).prefetch_record(lane.probe);
+                    }
                 }
                 for (lane, one) in lanes.iter_mut().enumerate() {
                     let number = group * LANES + lane;

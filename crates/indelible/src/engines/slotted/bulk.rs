@@ -44,11 +44,9 @@ impl<'a> NewChain<'a> {
         // What all of them share is about what the leaf will leave out.
         let last = all.end.checked_sub(1).map(|last| records.key(last));
         let like_these = tree.words_of(records, &all, (low, last));
-        let needed = tree.words_of(records, &first, (low, None));
+        let own = tree.words_of(records, &first, (low, None));
         let is_large = self.leaves.len() >= LEAVES_OF_LARGE_MAP;
-        let size = tree.sizes.wanted(like_these, is_large);
-        let size = size.max(tree.sizes.needed(needed));
-        let leaf = tree.alloc_leaf(size)?;
+        let leaf = tree.alloc_leaf(tree.sizes.wanted(like_these, own, is_large))?;
         self.leaves.push((low.to_vec(), leaf));
         Ok(leaf)
     }

@@ -13,16 +13,22 @@ use super::layout::Reference;
 use super::records::{Records, Snapshot, TakenValue, Value};
 use super::search::Spot;
 use super::separator::Text;
+use super::sizes::Size;
 use super::smo::{LinkTo, Run};
-use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::Wait;
 use crate::concurrency::sync::lock;
 use crate::engines::inner_nodes::{InnerNode, InnerTree};
 use crate::pool::{EXTENT_BYTES, MOST_ROUNDS, Offset};
+use crate::{Error, Result};
 
 /// Where the blocks of each class are to end.
 type Ends = [Option<Offset>; CLASSES];
+
+/// Whether a leaf lies behind the end of its class.
+fn is_behind(leaf: Child, ends: &Ends) -> bool {
+    ends[leaf.size().class()].is_some_and(|end| leaf.offset() >= end)
+}
 
 impl Tree {
     /// Compacts the tree of records, which this is, and its directories. Other operations go on meanwhile. The map is warm and the caller is
@@ -147,12 +153,13 @@ impl Tree {
         if !spot.is_current() || !lock.validate(version) {
             return Ok(false);
         }
-        let size = self.size_for(snapshot.live_words(self.low_words(spot.low()))?);
-        let is_resized = size != leaf.size();
-        let end = ends[size.class()].filter(|&end| is_resized || leaf.offset() >= end);
         let blob_moves =
             |blob: &Reference| ends[class_of(blob.bytes)].is_some_and(|end| blob.offset >= end);
-        if end.is_none() && !is_resized && !snapshot.references()?.iter().any(blob_moves) {
+        let wanted = self.size_for(snapshot.live_words(self.low_words(spot.low()))?);
+        if wanted.best == leaf.size()
+            && !is_behind(leaf, ends)
+            && !snapshot.references()?.iter().any(blob_moves)
+        {
             return Ok(true);
         }
         // Before anything is locked: see `smo`.
@@ -169,9 +176,8 @@ impl Tree {
         };
         let snapshot = Snapshot::of(self.leaf(leaf));
         let words = snapshot.live_words(self.low_words(low))?;
-        if !words.fit(size.heap_words()) {
-            // A record has come since the leaf was looked at without a lock.
-            return Ok(false);
+        if !words.fit(leaf.size().heap_words()) {
+            return Err(snapshot.damaged("has records that share bytes"));
         }
         let mut records = Records::default();
         records.take(&snapshot, low, &self.blobs)?;
@@ -197,17 +203,12 @@ impl Tree {
                 move_blob(blob);
             }
         }
-        let below = end.and_then(|end| self.space_of(size).alloc_below(end));
-        let block = match below {
-            // Another size is worth a new block, unless the pool is full.
-            None if is_resized => self.alloc_leaf(size).ok(),
-            below => below.map(|block| Child::leaf(block, size)),
-        };
+        let wanted = self.size_for(words);
+        let block = self.block_for_moved(leaf, wanted.best, ends)?;
         if old.is_empty() && block.is_none() {
             // There is no room in front of the ends.
             return Ok(true);
         }
-        let size = block.map_or(leaf.size(), Child::size);
         let run = Run {
             spot: *spot,
             slots: spot.slot..spot.slot + 1,
@@ -218,7 +219,7 @@ impl Tree {
         let part = Part {
             records: 0..records.list.len(),
             low: low.to_vec(),
-            size,
+            size: wanted,
         };
         self.pm
             .note("slotted leaf moved", u64::from(!old.is_empty()));
@@ -228,6 +229,28 @@ impl Tree {
             self.blobs.retire(blob);
         }
         Ok(true)
+    }
+
+    /// A block for a leaf that is to have this size: for another size than it has any block, unless the pool is full; otherwise one in front of the end of its
+    /// class, if the leaf lies behind that.
+    fn block_for_moved(&self, leaf: Child, best: Size, ends: &Ends) -> Result<Option<Child>> {
+        let below = |size: Size| {
+            let block = self.space_of(size).alloc_below(ends[size.class()]?)?;
+            Some(Child::leaf(block, size))
+        };
+        if best != leaf.size() {
+            if let Some(block) = below(best) {
+                return Ok(Some(block));
+            }
+            match self.alloc_leaf_of(best) {
+                Ok(block) => return Ok(Some(block)),
+                Err(Error::NoSpace(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(leaf.size())
+            .filter(|_| is_behind(leaf, ends))
+            .and_then(below))
     }
 
     /// A copy of a blob in front of the end of its class, if there is room; of a run of extents, in front of itself.

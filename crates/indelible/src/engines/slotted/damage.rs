@@ -328,3 +328,68 @@ fn a_record_that_reaches_over_others_is_the_same_for_each_range() {
         file.set(records[0], word);
     }
 }
+
+/// A structure change could write such a leaf nowhere.
+#[test]
+fn a_leaf_whose_records_share_bytes_or_are_too_long_is_an_error() {
+    let loaded = Loaded::new();
+    let file = Words::open(&loaded.path());
+    let (leaf, number) = leaf_of_short_records(&file);
+    let records = records(&file, leaf);
+    let words: Vec<u64> = records.iter().map(|&at| file.get(at)).collect();
+    let commit_word = file.get(leaf);
+    // Values longer by so many bytes, from the first records on; and a low key that nearly fills the leaf.
+    let changes = [(600, 1), (600, 4), (300, 4), (120, 8)];
+    let longer = changes.map(|(bytes, count)| {
+        let change = records.iter().zip(&words).take(count);
+        let change = change.map(|(&at, &word)| (at, word + (bytes << 12)));
+        change.collect::<Vec<_>>()
+    });
+    let low_bytes = CommitWord::new(0, 0, 511, false).0 ^ CommitWord::new(0, 0, 0, false).0;
+    for change in longer
+        .into_iter()
+        .chain([vec![(leaf, commit_word | low_bytes)]])
+    {
+        change.iter().for_each(|&(at, word)| file.set(at, word));
+        let pool = Pool::open(loaded.path()).unwrap();
+        let map = pool.open_bytes("m").unwrap();
+        assert!(is_damaged(map.get(key(number))));
+        assert!(is_damaged(map.insert(key(number), [1; 60])));
+        assert!(is_damaged(pool.shrink()));
+        assert!(!map.check().unwrap().is_empty());
+        drop(map);
+        loaded.assert_others_are_well(&pool);
+        drop(pool);
+        records
+            .iter()
+            .zip(&words)
+            .for_each(|(&at, &word)| file.set(at, word));
+        file.set(leaf, commit_word);
+    }
+}
+
+/// What a signpost says is compared with the link to the same leaf. Here both say what lies outside the file.
+#[test]
+fn a_signpost_that_leads_out_of_the_file_is_an_error_for_batches_too() {
+    let loaded = Loaded::new();
+    let file = Words::open(&loaded.path());
+    let links = links(&file);
+    let directory = file.get(file.first_root() + 8);
+    let signposts = records(&file, directory);
+    let record = signposts[signposts.len() / 2];
+    let value = record + 8 * Lengths::of_word(file.get(record)).words() as u64 - 8;
+    let leaf = file.get(value);
+    let link = links.iter().find(|&&at| file.get(at) == leaf);
+    let behind = key_of(&file, leaf);
+    file.set(value, 1 << 50);
+    file.set(*link.unwrap(), 1 << 50);
+    let pool = Pool::open(loaded.path()).unwrap();
+    let map = pool.open_bytes("m").unwrap();
+    for number in (0..RECORDS).step_by(100) {
+        let _ = map.get_batch(&[key(number), behind.clone()]);
+    }
+    assert!(is_damaged(map.get_batch(&[behind.clone(), key(0)])));
+    assert!(is_damaged(map.get(&behind)));
+    drop(map);
+    loaded.assert_others_are_well(&pool);
+}

@@ -14,17 +14,17 @@ use super::Tree;
 use super::inner::MOST_ADDED;
 use super::layout::{SLOTS, prefix_of, shortest_separator};
 use super::records::Records;
-use super::sizes::Size;
+use super::sizes::Wanted;
 use std::ops::Range;
 
 /// Most leaves that one leaf is replaced by.
 pub(super) const MOST_PARTS: usize = MOST_ADDED + 1;
 
-/// A new leaf: which records it gets, its low key, and its size.
+/// A new leaf: which records it gets, its low key, and which sizes it may have.
 pub(super) struct Part {
     pub(super) records: Range<usize>,
     pub(super) low: Vec<u8>,
-    pub(super) size: Size,
+    pub(super) size: Wanted,
 }
 
 /// What some records would take in a leaf.

@@ -74,13 +74,13 @@ use crate::engines::arena::{Arena, Node};
 use crate::engines::inner_nodes::InnerNode;
 use crate::engines::waiting::WaitingOperations;
 use crate::engines::{
-    Current, Engine, EngineOptions, Fact, LastPart, LongValue, Place, ReadableValue, Report,
-    StringBuffer, StringDecision, StringRange, StringRecord, Strings,
+    Current, Engine, Fact, LastPart, LongValue, Place, ReadableValue, Report, StringBuffer,
+    StringDecision, StringRange, StringRecord, Strings,
 };
 use crate::kernels::SimdLevel;
 use crate::pmem::geometry::sized;
 use crate::pmem::{Cell, Pm};
-use crate::pool::{Offset, PoolCore, Space};
+use crate::pool::{Offset, PoolCore, Space, is_last_resort};
 use crate::{Error, Result};
 use blobs::{Blobs, CLASS_BYTES, CLASSES, MOST_KEY_BYTES, MOST_VALUE_BYTES};
 use directory::Directory;
@@ -90,7 +90,7 @@ use leaf::Leaf;
 use orders::Orders;
 use records::{Records, Value};
 use separator::Text;
-use sizes::{Size, Sizes};
+use sizes::{Size, Sizes, Wanted};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -203,8 +203,25 @@ impl Tree {
         &self.home.spaces[size.class()]
     }
 
-    fn alloc_leaf(&self, size: Size) -> Result<Child> {
-        Ok(Child::leaf(self.space_of(size).alloc()?, size))
+    fn alloc_leaf_of(&self, size: Size) -> Result<Child> {
+        let spaces = &self.home.spaces;
+        let block = spaces[size.class()].alloc_beside(&spaces[..])?;
+        Ok(Child::leaf(block, size))
+    }
+
+    /// A block for a leaf: of the best size; if the pool has no space for that, and is not going to be asked again, of another size that will do.
+    fn alloc_leaf(&self, wanted: Wanted) -> Result<Child> {
+        let no_space = match self.alloc_leaf_of(wanted.best) {
+            Err(error @ Error::NoSpace(_)) if is_last_resort() => error,
+            best => return best,
+        };
+        for size in wanted.others() {
+            match self.alloc_leaf_of(size) {
+                Err(Error::NoSpace(_)) => {}
+                other => return other,
+            }
+        }
+        Err(no_space)
     }
 
     fn retire_leaf(&self, leaf: Child) {
@@ -296,12 +313,11 @@ impl Drop for Tree {
 }
 
 impl Home {
-    /// `format` is that of the object.
-    fn new(place: &Place, options: &SlottedOptions, format: u32) -> Self {
+    fn new(place: &Place, options: &SlottedOptions) -> Self {
         Self {
             spaces: Arc::new(place.core.spaces(place.slot, CLASS_BYTES)),
             place: place.clone(),
-            sizes: options.sizes(format),
+            sizes: options.sizes(),
         }
     }
 
@@ -324,7 +340,7 @@ impl Engine for Index {
     type Options = SlottedOptions;
 
     fn format(place: &Place, options: &SlottedOptions) -> Result<()> {
-        let home = Home::new(place, options, <SlottedOptions as EngineOptions>::FORMAT);
+        let home = Home::new(place, options);
         let head = home.alloc_usual()?;
         Tree::fill_empty_leaf(&home, head);
         // Needs no flush: it lies in the line of the word that commits the entry.
@@ -333,8 +349,8 @@ impl Engine for Index {
         Ok(())
     }
 
-    fn open(place: &Place, options: SlottedOptions, format: u32) -> Result<Self> {
-        let home = Home::new(place, &options, format);
+    fn open(place: &Place, options: SlottedOptions, _: u32) -> Result<Self> {
+        let home = Home::new(place, &options);
         let head = home.head(0);
         if head.is_none() {
             let name = place.core.name_of(place.slot);

@@ -41,7 +41,7 @@ impl SlottedOptions {
     /// blocks of their own.
     ///
     /// By default the size of a leaf follows from its records, and keys of up to 256 and values of up to 512 bytes lie in the leaf. A map
-    /// that was made by an earlier version has leaves of 1024 bytes.
+    /// that was made with the default by an earlier version has leaves of 1024 bytes, and values of up to 256 bytes lie in them.
     ///
     /// # Examples
     ///
@@ -56,12 +56,12 @@ impl SlottedOptions {
         }
     }
 
-    /// The sizes of the leaves of a map with these options and this format.
-    pub(super) fn sizes(&self, format: u32) -> Sizes {
+    /// The sizes of the leaves of a map with these options.
+    pub(super) fn sizes(&self) -> Sizes {
         let usual = self.leaf_bytes.unwrap_or(USUAL_BYTES);
         Sizes {
             usual: Size::of_bytes(usual).expect("`decode` and `encode` know the sizes"),
-            differ: self.leaf_bytes.is_none() && format >= FORMAT_OF_SIZES,
+            differ: self.leaf_bytes.is_none(),
         }
     }
 }
@@ -100,8 +100,10 @@ impl EngineOptions for SlottedOptions {
         Ok(bytes)
     }
 
-    fn decode(_: u32, bytes: &OptionBytes) -> Result<Self> {
+    fn decode(format: u32, bytes: &OptionBytes) -> Result<Self> {
         let leaf_bytes = match bytes[0] {
+            // The default was the usual size then, and was encoded as 0 when it was asked for, too.
+            0 if format < FORMAT_OF_SIZES => Some(USUAL_BYTES),
             0 => None,
             size => Some(u32::from(size) * 256),
         };

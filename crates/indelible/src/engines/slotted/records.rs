@@ -193,6 +193,36 @@ impl Snapshot {
         Ok(words)
     }
 
+    /// Damage, if the leaf cannot be what was written: its records and its low key share bytes, or one of them is too long to lie in a leaf. Structure changes
+    /// count on that.
+    pub(super) fn expect_sound(&self, sizes: Sizes) -> Result<()> {
+        let low = self.low()?;
+        let is_too_long = |bytes: usize, most: usize| {
+            let error = || self.damaged("has a record that is too long for a leaf");
+            if bytes > most { Err(error()) } else { Ok(()) }
+        };
+        if let Value::Inline(low) = low {
+            is_too_long(low.len(), sizes.most_key())?;
+        }
+        for record in self.records() {
+            let record = record?;
+            if record.key_blob.is_none() {
+                let key = self.commit_word().prefix() + record.suffix.len();
+                is_too_long(key, sizes.most_key())?;
+            }
+            if let Value::Inline(value) = record.value {
+                is_too_long(value.len(), sizes.most_value())?;
+            }
+        }
+        if !self
+            .live_words(low_words(&low))?
+            .fit(self.count - HEADER_WORDS)
+        {
+            return Err(self.damaged("has records that share bytes"));
+        }
+        Ok(())
+    }
+
     /// Every blob that the leaf refers to.
     pub(super) fn references(&self) -> Result<Vec<Reference>> {
         let mut all = Vec::new();

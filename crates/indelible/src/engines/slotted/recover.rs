@@ -62,6 +62,7 @@ impl<'a> Claims<'a> {
         self.leaves.push((block, 0));
         let leaf: Leaf<'_> = tree.leaf_in(block)?;
         let snapshot = Snapshot::of(leaf);
+        snapshot.expect_sound(tree.sizes)?;
         for blob in snapshot.references()? {
             if planted(Bug::SweepForgetsBlobs) {
                 continue;
@@ -122,7 +123,8 @@ impl Tree {
             .first_after(seek)?
             .filter(|(end, _)| high.as_ref().is_none_or(|high| end < high));
         let stop = match (&end, &high) {
-            (Some((_, offset)), _) => *offset,
+            // From the pool, and not claimed before the range behind it is indexed.
+            (Some((_, offset)), _) => self.block_at(*offset)?.offset(),
             (None, Some(high)) => self.locate_any(Seek::At(high)).child.offset(),
             (None, None) => Offset::NONE,
         };

@@ -5,7 +5,9 @@
 //! the map; the inner nodes say it beside the offset of the leaf, so that nobody has to read the leaf for it.
 //!
 //! Leaves of one size have a space to themselves, which takes an extent at least. So a small map has leaves of the usual size only, but for records that do not
-//! fit into one of these.
+//! fit into one of these. A large map that has been opened is a small one in this respect until enough of it is indexed.
+//!
+//! In a full pool a leaf gets a block of any size into which its records fit, see [`alloc_leaf`](Tree::alloc_leaf).
 
 use super::blobs::CLASS_BYTES;
 use super::distribute::Words;
@@ -152,22 +154,22 @@ impl Sizes {
         self.largest().bytes() / 4
     }
 
-    /// The size that a leaf should have for records like these, in a map that is large, or not.
-    pub(super) fn wanted(self, words: Words, is_large: bool) -> Size {
-        if !self.differ || !is_large {
-            return self.usual;
+    /// The sizes that a leaf may have for records like `like_these`, of which it gets `own`, in a map that is large, or not. If its records fit into no leaf,
+    /// it is the largest size.
+    pub(super) fn wanted(self, like_these: Words, own: Words, is_large: bool) -> Wanted {
+        if !self.differ {
+            let (best, least, most) = (self.usual, self.usual, self.usual);
+            return Wanted { best, least, most };
         }
-        let records = words.records * WANTED_RECORDS / words.count.max(1);
-        Size::nearest(HEADER_WORDS + words.low + records)
-    }
-
-    /// The smallest size of a leaf that has room for these records; the largest one if none has.
-    pub(super) fn needed(self, words: Words) -> Size {
-        if self.differ {
-            Size::of_words(HEADER_WORDS + words.all())
+        let least = Size::of_words(HEADER_WORDS + own.all());
+        let best = if is_large {
+            let records = like_these.records * WANTED_RECORDS / like_these.count.max(1);
+            Size::nearest(HEADER_WORDS + like_these.low + records)
         } else {
             self.usual
-        }
+        };
+        let (best, most) = (best.max(least), Size::LARGEST);
+        Wanted { best, least, most }
     }
 
     /// What a commit word says for a size: 0 is the usual one.
@@ -189,24 +191,49 @@ impl Sizes {
     }
 }
 
-impl Tree {
-    /// The size that a leaf should have for records like these.
-    pub(super) fn size_wanted(&self, words: Words) -> Size {
-        let is_large = self.root().level() >= LEVEL_OF_LARGE_MAP;
-        self.sizes.wanted(words, is_large)
+/// What sizes a new leaf may have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Wanted {
+    /// The size that suits its records best.
+    pub(super) best: Size,
+    /// The smallest size that its records fit into.
+    least: Size,
+    /// The largest size of leaves of the map.
+    most: Size,
+}
+
+impl Wanted {
+    /// The sizes beside the best one, those nearest to it first.
+    pub(super) fn others(self) -> impl Iterator<Item = Size> {
+        let smaller = (self.least.0..self.best.0).rev();
+        let larger = self.best.0 + 1..=self.most.0;
+        larger.chain(smaller).map(Size)
     }
 
-    /// The size of a new leaf for these records, which fit into the largest one.
-    pub(super) fn size_for(&self, words: Words) -> Size {
-        self.size_wanted(words).max(self.sizes.needed(words))
+    /// Whether a size is one of them.
+    pub(super) fn includes(self, size: Size) -> bool {
+        (self.least..=self.most).contains(&size)
+    }
+}
+
+impl Tree {
+    /// The sizes of a new leaf for records like `like_these`, of which it gets `own`, which fit into the largest one.
+    pub(super) fn sizes_for(&self, like_these: Words, own: Words) -> Wanted {
+        let is_large = self.root().level() >= LEVEL_OF_LARGE_MAP;
+        self.sizes.wanted(like_these, own, is_large)
+    }
+
+    /// The sizes of a new leaf for these records, which fit into the largest one.
+    pub(super) fn size_for(&self, words: Words) -> Wanted {
+        self.sizes_for(words, words)
     }
 
     /// The size of one leaf for the records of two, if they are to be merged: always if one has no records and all fit, otherwise only if the next few inserts
     /// will not split the leaf again.
-    pub(super) fn size_merged(&self, words: Words, is_any_empty: bool) -> Option<Size> {
+    pub(super) fn size_merged(&self, words: Words, is_any_empty: bool) -> Option<Wanted> {
         let (size, quarters) = (self.size_for(words), if is_any_empty { 4 } else { 3 });
         let is_roomy = words.count <= SLOTS * quarters / 4;
-        (is_roomy && words.fit(size.heap_words() * quarters / 4)).then_some(size)
+        (is_roomy && words.fit(size.best.heap_words() * quarters / 4)).then_some(size)
     }
 }
 

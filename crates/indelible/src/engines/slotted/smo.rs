@@ -31,7 +31,7 @@ use super::inner::{Child, Entry, Inner, Seek};
 use super::insert::NewBlobs;
 use super::layout::{Reference, SLOTS, prefix_of, shortest_separator};
 use super::leaf::{Leaf, Probe};
-use super::records::{Records, Snapshot, Value, image, low_words};
+use super::records::{Records, Snapshot, Value, image};
 use super::search::{LockedLeaf, Spot};
 use super::separator::Text;
 use super::{Bug, Tree};
@@ -41,7 +41,7 @@ use crate::engines::inner_nodes::{InnerNode, InnerTree, Merge};
 use crate::kernels::prefetch;
 use crate::pmem::Pm;
 use crate::pmem::planted::planted;
-use crate::pool::Offset;
+use crate::pool::{Offset, as_last_resort};
 use crate::{Error, Result};
 use std::ops::Range;
 
@@ -188,8 +188,7 @@ impl Tree {
         // Those in the leaf say what records come here; the new one has to fit.
         let all = self.words_of(records, &(0..last + 1), (low, None));
         let own = self.words_of(records, &(last..last + 1), (low, None));
-        let size = self.size_wanted(all).max(self.sizes.needed(own));
-        let block = self.alloc_leaf(size)?;
+        let block = self.alloc_leaf(self.sizes_for(all, own))?;
         self.pm.note("slotted leaf appended", 0);
         self.write_leaf(
             block,
@@ -311,12 +310,19 @@ impl Tree {
         };
         self.expect_link(&held.link, old[0].offset())?;
         for part in &parts[blocks.list.len()..] {
-            blocks.list.push(self.alloc_leaf(part.size)?);
+            let alloc = || self.alloc_leaf(part.size);
+            // One leaf takes as much as those that it replaces give back, or less, and a merge that fails is not tried again.
+            let block = if parts.len() == 1 {
+                as_last_resort(alloc)?
+            } else {
+                alloc()?
+            };
+            blocks.list.push(block);
         }
         let was = old[0].size();
-        if let Some(other) = parts.iter().find(|part| part.size != was) {
-            self.pm
-                .note("slotted leaf resized", u64::from(other.size > was));
+        let mut sizes = blocks.list.iter().map(|block| block.size());
+        if let Some(other) = sizes.find(|&size| size != was) {
+            self.pm.note("slotted leaf resized", u64::from(other > was));
         }
         let end = run.spot.high_of(run.slots.end - 1);
         for (i, part) in parts.iter().enumerate() {
@@ -331,7 +337,7 @@ impl Tree {
                 .get(i + 1)
                 .map_or(run.next, |next| next.offset());
             let prefix = prefix_of(&part.low, high);
-            debug_assert!(low_words(&low) <= part.size.heap_words());
+            debug_assert!(part.size.includes(blocks.list[i].size()));
             self.write_leaf(
                 blocks.list[i],
                 (&low, prefix),

@@ -154,7 +154,7 @@ impl Suite<StringKind> for Testing {
         };
         // Leaves of one size in every other history: two empty ones hardly ever lie side by side where the records of both neighbours may go to a larger leaf.
         if !seed.is_multiple_of(2) {
-            let usual = SlottedOptions::default().sizes(1).usual.bytes();
+            let usual = SlottedOptions::default().sizes().usual.bytes();
             history.options = SlottedOptions::default().leaf_bytes(usual as u32).into();
         }
         history
