@@ -6,6 +6,8 @@
 //! A record lies at -1 and is inserted, while the boxes begin at 0. Whatever a structure change does meanwhile, all boxes above
 //! the record contain it once its insert has returned.
 
+mod recovery;
+
 use super::boxes::{BoxNode, enlarge};
 use super::inner::{Bounds, Child, Entry, Key, code_of, key_of};
 use super::way::{Find, Path, Spot};
