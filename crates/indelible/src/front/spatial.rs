@@ -392,10 +392,9 @@ impl<G: Geometry> Spatial<G> {
         Ok(self.nearest_block(anywhere, 1)?.is_empty())
     }
 
-    /// A box that contains all records; `None` if there are none. O(1) once the index is warm.
+    /// The box of all records; `None` if there are none. Reads all of them.
     ///
-    /// After removals it may be larger than necessary; [`compact`](Self::compact) shrinks it. While others write: every record that is there
-    /// during the whole call lies in the box.
+    /// While others write: every record that is there during the whole call lies in the box, and the box may contain places where records have been meanwhile.
     ///
     /// # Errors
     ///

@@ -504,3 +504,25 @@ fn equal_records(count: u64) {
         assert_eq!(spatial.check().unwrap(), [""; 0]);
     }
 }
+
+/// The last place of the curve, and a payload whose place among equals is the last one, too.
+#[test]
+fn equal_records_at_the_end_of_all_keys_are_split() {
+    let pool = Pool::in_memory().unwrap();
+    for kind in SpatialKind::all() {
+        let spatial = pool.spatial_with::<Point2>(kind.name(), *kind).unwrap();
+        let (end, payload) = (
+            Point2::new(f64::INFINITY, f64::NEG_INFINITY),
+            0xd088_478f_5230_cb4c,
+        );
+        for _ in 0..200 {
+            spatial.insert(end, payload).unwrap();
+        }
+        assert_eq!(spatial.len().unwrap(), 200);
+        assert_eq!(spatial.check().unwrap(), [""; 0], "{kind}");
+        for left in (0..200).rev() {
+            assert!(spatial.remove(end, payload).unwrap());
+            assert_eq!(spatial.len().unwrap(), left);
+        }
+    }
+}

@@ -138,3 +138,36 @@ impl Drop for Last<'_> {
         }
     }
 }
+
+/// A record that leaps from one end of the index to the other and back is in one of these places all the time.
+#[test]
+fn the_box_of_all_records_contains_one_that_moves() {
+    for kind in SpatialKind::all() {
+        let pool = Pool::in_memory().unwrap();
+        let spatial = pool.spatial_with::<Point2>("s", *kind).unwrap();
+        for number in 0..STILL {
+            spatial.insert(place(number), number).unwrap();
+        }
+        let ends = [Point2::new(-1000.0, 50.0), Point2::new(1000.0, 50.0)];
+        spatial.insert(ends[0], MOVING).unwrap();
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0_usize.. {
+                    let (from, to) = (ends[round % 2], ends[(round + 1) % 2]);
+                    assert!(spatial.relocate(MOVING, from, to).unwrap());
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+            let misses = |_: &u64| {
+                let bounds = spatial.bounds().unwrap().unwrap();
+                bounds.low.x > -1000.0 && bounds.high.x < 1000.0
+            };
+            let missed = (0..SEARCHES).filter(misses).count();
+            stop.store(true, Ordering::Relaxed);
+            assert_eq!(missed, 0, "{kind}");
+        });
+    }
+}

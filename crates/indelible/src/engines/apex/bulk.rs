@@ -10,7 +10,7 @@
 use super::Tree;
 use super::build::{BuiltChild, Record, UnpublishedNodes};
 use super::data::DataNode;
-use super::inner::{Child, InnerNode};
+use super::inner::Child;
 use super::layout::Link;
 use super::plan::{InnerPlan, Plan};
 use super::smo::FrozenNode;
@@ -18,7 +18,6 @@ use crate::concurrency::epochs;
 use crate::concurrency::locks::Wait;
 use crate::concurrency::sync::lock;
 use crate::{Error, Result};
-use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
@@ -64,6 +63,9 @@ impl Tree {
         };
         self.pm.fence();
         let _root = lock(&self.changing_root);
+        // Not earlier: a compaction moves inner nodes, and flattening replaces them, also above data nodes that are frozen.
+        let mut inners = Vec::new();
+        self.lock_subtree(self.root(), &mut inners);
         // COMMIT apex.load: the root, in the catalog. Before this store, recovery sees the empty tree and sweeps
         // the new nodes; after it, recovery sees all records and sweeps the old nodes.
         self.pm.commit(self.root_cell(), link.0, "apex.load");
@@ -71,14 +73,11 @@ impl Tree {
         // All data nodes are frozen, so no writer holds this lock and counts under it.
         self.count
             .change(self.locks.entry(0), 0, records.len() as i64);
-        for inner in old.inners {
-            let _slots = lock(&inner.changing);
-            // An inner node with a single child may have been removed meanwhile.
-            if !inner.is_dead() {
-                self.retire_inner(inner);
-            }
+        for (inner, _) in &inners {
+            self.retire_inner(inner);
         }
-        for frozen in &old.nodes {
+        drop(inners);
+        for frozen in &old {
             self.retire_data(frozen.data);
         }
         unpublished.open_for_writers();
@@ -86,12 +85,11 @@ impl Tree {
     }
 
     /// Freezes all data nodes. `Error::NotEmpty` if one has a record.
-    fn freeze_all(&self) -> Result<FrozenTree<'_>> {
-        let mut all = FrozenTree::default();
-        let (mut from, mut inners, mut wait) = (0, BTreeMap::new(), Wait::default());
+    fn freeze_all(&self) -> Result<Vec<FrozenNode<'_>>> {
+        let mut all = Vec::new();
+        let (mut from, mut wait) = (0, Wait::default());
         loop {
-            let path = self.path_to(from)?;
-            let data = path.data;
+            let data = self.path_to(from)?.data;
             if self.has_records(data) {
                 return Err(Error::NotEmpty);
             }
@@ -99,24 +97,15 @@ impl Tree {
                 wait.step();
                 continue;
             };
-            all.nodes.push(frozen);
+            all.push(frozen);
             if self.has_records(data) {
                 return Err(Error::NotEmpty);
             }
-            for step in path.steps {
-                inners.insert(step.inner.head, step.inner);
-            }
             match data.high.checked_add(1) {
                 Some(next) => from = next,
-                None => break,
+                None => return Ok(all),
             }
         }
-        // As all data nodes below them are frozen, these inner nodes do not change.
-        all.inners = inners
-            .into_values()
-            .filter(|inner| !inner.is_dead())
-            .collect();
-        Ok(all)
     }
 
     /// Whether a data node has a record.
@@ -171,11 +160,4 @@ impl Tree {
         assert_eq!(built.len(), count, "apex I2: child groups tile the root");
         unpublished.build_inner_node_over(plan.radix(), &built, ALL_KEYS, 0)
     }
-}
-
-/// All nodes of a tree without records.
-#[derive(Default)]
-struct FrozenTree<'a> {
-    nodes: Vec<FrozenNode<'a>>,
-    inners: Vec<&'a InnerNode>,
 }

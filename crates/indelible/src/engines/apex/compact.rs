@@ -145,7 +145,7 @@ impl Tree {
     /// All records of a frozen node, in ascending order of their keys. `Error::Damaged` if the node has slots with keys
     /// that are not in its range: a new node would not have them, and nothing would show any more that the pool is
     /// damaged.
-    fn checked_records_of(&self, data: &DataNode) -> Result<Vec<Record>> {
+    pub(super) fn checked_records_of(&self, data: &DataNode) -> Result<Vec<Record>> {
         let records = self.records_of(data)?;
         if records.len() == self.count_of(data) {
             return Ok(records);
@@ -299,7 +299,7 @@ impl Tree {
 
     /// Locks the slots of an inner node and of all inner nodes below, from above, and returns the number of data nodes
     /// below that have a mirror.
-    fn lock_subtree<'a>(
+    pub(super) fn lock_subtree<'a>(
         &'a self,
         inner: &'a InnerNode,
         inners: &mut Vec<(&'a InnerNode, MutexGuard<'a, ()>)>,

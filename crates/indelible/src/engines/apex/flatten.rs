@@ -172,8 +172,13 @@ impl Tree {
             let start = inner.radix.start_of(first);
             let is_routed =
                 first == 0 || u128::from(inner.low) < start && start <= u128::from(inner.high);
-            if !is_link(link.0) || !is_routed || subtree.kept.len() == REPLAN_MAX_NODES {
+            if !is_link(link.0) || subtree.kept.len() == REPLAN_MAX_NODES {
                 return false;
+            }
+            if !is_routed {
+                // A change that a crash has cut short leaves an intermediate node for one half of its children. The other half is reached on another way.
+                first += 1 << group_log(slots, first);
+                continue;
             }
             if child.is_inner() {
                 // SAFETY: the caller is pinned, so the node is not freed before it unpins (apex I5).

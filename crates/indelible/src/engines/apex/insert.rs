@@ -33,6 +33,7 @@ use crate::concurrency::sync::lock;
 use crate::engines::Decision;
 use crate::kernels::{Kernel, Simd, dispatch};
 use crate::pmem::planted::planted;
+use crate::pool::is_last_resort;
 use crate::{Error, Result};
 use std::sync::atomic::Ordering;
 
@@ -182,9 +183,23 @@ impl Tree {
             }
         }
         drop(locked);
-        let is_changed = self.restructure(key)?;
+        let restructured = self.restructure(key);
+        if matches!(restructured, Err(Error::NoSpace(_)))
+            && is_last_resort()
+            && self.extend_instead(key)?
+        {
+            return Ok(was_changed);
+        }
+        let is_changed = restructured?;
         self.is_starved.store(false, Ordering::Relaxed);
         Ok(is_changed)
+    }
+
+    /// Extends the stash of the node of `key`, for which the pool has no larger node. Returns whether the node has another extended stash block.
+    fn extend_instead(&self, key: u64) -> Result<bool> {
+        let data = self.data_of(key)?;
+        let _locked = self.lock_group(data, data.model.predict(key));
+        Ok(data.state() == State::Live && self.extend(data)?)
     }
 
     /// Restructures the node of `key` before it is full. As the record is already in, an error is not the caller's: if

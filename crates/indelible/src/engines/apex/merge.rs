@@ -96,7 +96,7 @@ impl Tree {
         let Some(frozen_buddy) = self.freeze(buddy) else {
             return Ok(false);
         };
-        let mut records = self.records_of(frozen_buddy.data)?;
+        let mut records = self.checked_records_of(frozen_buddy.data)?;
         let is_left = group.first & 1 << group.log == 0;
         let nodes = if is_left {
             [data, buddy]

@@ -161,7 +161,6 @@ impl Tree {
             return Err(damaged(offset, "the data node of its range"));
         }
         let extensions = self.extensions_of(offset, &mut claims)?;
-        claims.keep();
         let data = DataNode::new(
             offset,
             bytes,
@@ -171,6 +170,7 @@ impl Tree {
             self.first_lock(offset),
         );
         self.index_stash(&data, &geometry)?;
+        claims.keep();
         data.set_state(State::Live);
         Ok(data)
     }
@@ -407,6 +407,8 @@ impl Tree {
             // Damage since the node was mirrored: a slot that kept the pointer would lead to memory that is freed.
             return 0;
         }
+        // A range that comes late takes its versions from the locks, which the next mirror uses too, but believes the flags of this one.
+        data.is_in_order.store(false, Ordering::Relaxed);
         parent.set(first, log, Child::COLD);
         lock(&self.blocks_without_mirror).extend(data.extensions().chain([data.offset()]));
         let bytes = data.dram_bytes();

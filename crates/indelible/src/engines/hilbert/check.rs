@@ -146,12 +146,14 @@ impl<G: Geometry> Tree<G> {
 
     /// See [`Spatial::bounds`](crate::engines::Spatial::bounds). Exact: the sides of the box are those of records.
     pub(super) fn bounds(&self) -> Result<Option<Rect>> {
-        // Records that were seen before the leaves got another order are records all the same, so nothing is forgotten then.
+        // Records that were seen before the leaves got another order, or before a relocation, are records all the same, so nothing is forgotten then.
         let mut all: Option<Rect> = None;
-        self.for_each_leaf_locked(|leaf| {
-            if let Some(leaf) = leaf.filter(|leaf| leaf.count() > 0) {
-                all = Some(all.unwrap_or(Rect::NOTHING).join(&leaf.rect()));
-            }
+        self.undisturbed(|| {
+            self.for_each_leaf_locked(|leaf| {
+                if let Some(leaf) = leaf.filter(|leaf| leaf.count() > 0) {
+                    all = Some(all.unwrap_or(Rect::NOTHING).join(&leaf.rect()));
+                }
+            })
         })?;
         Ok(all)
     }

@@ -23,7 +23,6 @@ use super::inner::{Bounds, Key, code_of, key_of};
 use super::layout::{INTENTS, Intent, Shape};
 use super::leaf::Leaf;
 use super::search::{Locked, LockedLeaf};
-use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::Wait;
 use crate::concurrency::sync::lock;
@@ -31,6 +30,7 @@ use crate::engines::inner_nodes::{InnerTree, is_worth_merging};
 use crate::engines::rect::Record;
 use crate::pmem::planted::planted;
 use crate::spatial::Geometry;
+use crate::{Error, Result};
 use std::sync::atomic::Ordering;
 
 /// The low bits of a key tell leaves apart that hold records of one code and one hash: see [`Tree::key_to_insert`].
@@ -319,11 +319,24 @@ impl<G: Geometry> Tree<G> {
         }
     }
 
-    /// Does what committed intents say: part of the open, before anything else reads the leaves. O(1).
+    /// Does what committed intents say: part of the open, before anything else reads the leaves. O(1). In a read-only pool, where nothing can be done, such an
+    /// intent is an error.
     pub(super) fn finish_relocations(&self) -> Result<()> {
         for intent in &self.root_block()?.intents {
-            if intent.state.load_acquire() == 0 || planted(Bug::IntentIgnored) {
+            match intent.state.load_acquire() {
+                0 => continue,
+                1 => {}
+                state => {
+                    let problem = format!("a relocation has state {state:#x}");
+                    return Err(Error::Damaged(problem));
+                }
+            }
+            if planted(Bug::IntentIgnored) {
                 continue;
+            }
+            if self.core.is_read_only() {
+                // The pool was closed without this index having been opened since a crash.
+                return Err(Error::NotClean);
             }
             self.finish_relocation(intent)?;
         }

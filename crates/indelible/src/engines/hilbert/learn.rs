@@ -9,8 +9,8 @@
 //! | step | what is durable afterwards | what recovery does after a crash |
 //! |---|---|---|
 //! | the root, the bottom node and all leaves are locked | nothing | nothing |
-//! | the signposts are removed | a chain with fewer hints | nothing |
 //! | the records are written to a new chain of leaves, the new extent to a new root block | blocks that nothing leads to | sweeps them |
+//! | the signposts are removed | a chain with fewer hints, and those blocks | sweeps them |
 //! | the root in the catalog entry changes (the commit `hilbert.learn`) | the new chain and the new grid | sweeps the old chain |
 //! | the inner nodes follow, the number of the grid changes, the locks are released | | |
 //!
@@ -289,14 +289,20 @@ impl<G: Geometry> Tree<G> {
     fn reorder(&self, tree: LockedTree<'_>, records: &[(G, u64)], extent: &Rect) -> Result<()> {
         let grid = Grid::new(extent, G::AXES);
         let coded = order_by_curve(&grid, records, 0);
-        // A signpost must never point to a leaf that is gone. They go first: a missing one does no harm.
-        for (slot, &leaf) in tree.leaves.iter().enumerate() {
-            self.remove_signpost(tree.bottom.key(slot), leaf)?;
-        }
         let root = self.space.alloc()?;
         let chain = self
             .build_chain(records, &coded, FILL)
             .inspect_err(|_| self.space.free_now(root))?;
+        // A signpost must never point to a leaf that is gone. They go before the commit: a missing one does no harm. If there is no space for the new chain,
+        // they stay.
+        for (slot, &leaf) in tree.leaves.iter().enumerate() {
+            self.remove_signpost(tree.bottom.key(slot), leaf)
+                .inspect_err(|_| {
+                    let new = chain.iter().map(|leaf| leaf.offset);
+                    new.chain([root])
+                        .for_each(|block| self.space.free_now(block));
+                })?;
+        }
         self.pm.note("grid learned again", 0);
         // While no directory can be made, and no reach be raised, the root block keeps what is copied. No relocation is under way, since it would
         // hold the locks of two leaves.

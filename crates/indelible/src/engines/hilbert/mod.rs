@@ -43,6 +43,8 @@ mod boxes;
 mod bulk;
 mod check;
 mod compact;
+#[cfg(all(test, not(loom)))]
+mod damage;
 mod grid;
 mod inner;
 mod insert;
@@ -173,12 +175,15 @@ impl<G: Geometry> Tree<G> {
             splits: AtomicU64::new(0),
             splits_of_equals: AtomicU32::new(0),
         };
-        tree.leaf_at(head)?;
+        // A first split chooses the grid before anything else. All keys of a chain without one would be the same.
+        if !tree.leaf_at(head)?.next().is_none() && tree.grids.get().is_none() {
+            return Err(Error::Damaged(
+                "an index of several leaves has no grid".into(),
+            ));
+        }
         tree.space.claim(tree.root_offset());
         tree.cover(Child::unindexed(head), &Bounds::EVERYTHING);
-        if !core.is_read_only() {
-            tree.finish_relocations()?;
-        }
+        tree.finish_relocations()?;
         Ok(tree)
     }
 

@@ -21,7 +21,6 @@ use super::way::Spot;
 use crate::concurrency::epochs;
 use crate::concurrency::sync::lock;
 use crate::engines::inner_nodes::{InnerNode, InnerTree};
-use crate::engines::rect::Record;
 use crate::pmem::planted::planted;
 use crate::pool::Offset;
 use crate::spatial::{Geometry, Grid, MAX_AXES, Rect};
@@ -137,22 +136,32 @@ impl<G: Geometry> Tree<G> {
         }
     }
 
-    fn ends(&self, leaf: Leaf<'_, G>) -> Option<Ends> {
-        let mut records = leaf.records().map(|(_, record)| record);
-        let of = |record: Record| {
-            let key = self.key(&record);
-            Ends {
-                first: key,
-                last: key,
-                bounds: Bounds::of(&record.rect::<G>()),
+    /// `None` for a leaf without records. A record that is no shape is damage: boxes that contain a number that is none would hide all records below.
+    fn ends(&self, leaf: Leaf<'_, G>) -> Result<Option<Ends>> {
+        let mut all: Option<Ends> = None;
+        for (_, record) in leaf.records() {
+            let rect = record.rect::<G>();
+            if !(0..G::AXES).all(|axis| rect.low[axis] <= rect.high[axis]) {
+                let problem = format!("leaf {:#x} has a record that is no shape", leaf.offset);
+                return Err(Error::Damaged(problem));
             }
-        };
-        let first = of(records.next()?);
-        Some(records.map(of).fold(first, |all, one| Ends {
-            first: all.first.min(one.first),
-            last: all.last.max(one.last),
-            bounds: all.bounds.join(one.bounds),
-        }))
+            let (key, bounds) = (self.key(&record), Bounds::of(&rect));
+            let (first, last) = (key, key);
+            let one = Ends {
+                first,
+                last,
+                bounds,
+            };
+            all = Some(match all {
+                None => one,
+                Some(all) => Ends {
+                    first: all.first.min(first),
+                    last: all.last.max(last),
+                    bounds: all.bounds.join(bounds),
+                },
+            });
+        }
+        Ok(all)
     }
 
     /// Claims the leaf `start` and the leaves to its right, up to but not including `stop`. Returns the box of `start`, and the leaves to the
@@ -170,7 +179,7 @@ impl<G: Geometry> Tree<G> {
         };
         let is_below = |key: Key| high.is_none_or(|high| key & !ORDINALS < high);
         let mut here = self.claim_leaf(start.1, claimed)?;
-        let ends = self.ends(here);
+        let ends = self.ends(here)?;
         let bounds = ends.as_ref().map_or(Bounds::NOTHING, |ends| ends.bounds);
         let (first, mut last) = ends.map_or((start.0, start.0), |ends| (ends.first, ends.last));
         if first | ORDINALS < start.0 || !is_below(last) {
@@ -185,7 +194,7 @@ impl<G: Geometry> Tree<G> {
             }
             let leaf = self.claim_leaf(next, claimed)?;
             next = leaf.next();
-            match self.ends(leaf) {
+            match self.ends(leaf)? {
                 Some(ends) if ends.first >= last & !ORDINALS && is_below(ends.last) => {
                     let begins_code = code_of(ends.first) > code_of(last);
                     let low = if begins_code {

@@ -72,16 +72,24 @@ impl<G: Geometry> Tree<G> {
             return Ok(());
         }
         let before = found.len();
-        for failures in 0.. {
+        self.undisturbed(|| {
+            found.truncate(before);
+            self.search_once(windows, found)
+        })
+    }
+
+    /// Repeats `attempt` until no record has been relocated meanwhile, from where it has not been yet to where it has. The caller holds no lock.
+    pub(super) fn undisturbed(&self, mut attempt: impl FnMut() -> Result<()>) -> Result<()> {
+        let mut failures = 0;
+        loop {
             let pause = (failures >= MOST_FAILURES).then(|| self.relocations.pause());
             let seen = self.relocations.read();
-            self.search_once(windows, found)?;
+            attempt()?;
             if pause.is_some() || self.relocations.are_none_since(seen) {
-                break;
+                return Ok(());
             }
-            found.truncate(before);
+            failures += 1;
         }
-        Ok(())
     }
 
     fn search_once(&self, windows: &[Rect], found: &mut Vec<(G, u64)>) -> Result<()> {

@@ -230,7 +230,9 @@ impl<G: Geometry> Tree<G> {
         }
         // All records have one smallest key: any of them may go to either side.
         let first = low.max(sorted[0].key);
-        let behind = high.unwrap_or(Key::MAX).min((sorted[0].key | ORDINALS) + 1);
+        let behind = high
+            .unwrap_or(Key::MAX)
+            .min((sorted[0].key | ORDINALS).saturating_add(1));
         let pivot = first + (behind - first) / 2;
         (pivot > first).then_some((pivot, count / 2))
     }

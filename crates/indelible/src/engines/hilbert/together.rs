@@ -222,13 +222,14 @@ impl<G: Geometry> Kernel for Together<'_, '_, '_, G> {
         for leaf in &self.leaves[..reached] {
             let lane = &mut self.lanes[leaf.lane];
             let lock = self.tree.locks.of(leaf.child.offset().get());
+            // What a search has read of a node that has changed need not be a leaf.
+            if lane.has_failed {
+                continue;
+            }
             let at = self.tree.leaves.at(leaf.child.offset());
-            let is_whole = !lane.has_failed
-                && add_meeting::<S, G>(at, lane.windows, (lock, leaf.version), lane.found, |_| {
-                    true
-                })
-                .is_ok();
-            lane.has_failed |= !is_whole;
+            let whole = (lock, leaf.version);
+            let added = add_meeting::<S, G>(at, lane.windows, whole, lane.found, |_| true);
+            lane.has_failed = added.is_err();
         }
     }
 }
