@@ -25,6 +25,8 @@ use super::layout::{IS_INNER, NO_CHILD, NO_LINK};
 use super::node::{Bucket, Child, Groups, Kin, Mode, Move, Node, load_bucket, load_move};
 use super::plan::{Plan, far_enough};
 use super::search::{Spot, Way, Where};
+#[cfg(all(test, not(loom)))]
+use super::tests::Moment;
 use super::{Bug, Changes, Index};
 use crate::concurrency::epochs::{self, Stamp};
 use crate::concurrency::sync::lock;
@@ -132,6 +134,8 @@ impl Index {
         if inner.replace(index, Child::EMPTY, built.child) {
             built.keep();
         }
+        #[cfg(all(test, not(loom)))]
+        super::tests::reached(Moment::NodeIsCreated)?;
         Ok(())
     }
 
@@ -265,6 +269,11 @@ impl Index {
     ) -> Result<()> {
         if !parent.settling.is_over() {
             return Ok(());
+        }
+        if !node.linked.load(Ordering::Acquire) {
+            // A compaction may come by before whoever has made the node has linked it. The parent's word, which leads nowhere yet, would not be
+            // exchanged for the successor, and never again after that.
+            self.link_node(node);
         }
         if self.moves_whole {
             return self.move_whole(node, parent, index, plan);

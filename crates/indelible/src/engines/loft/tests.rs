@@ -1,6 +1,10 @@
 //! What the tests that all engines share do not reach.
 
-use super::LoftOptions;
+use super::node::Child;
+use super::search::End;
+use super::{Index, LoftOptions};
+use crate::concurrency::epochs;
+use crate::host::AnyMap;
 use crate::{Error, FactValue, Kind, Map, MapOptions, Pool, Result};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -16,20 +20,41 @@ fn mix(mut x: u64) -> u64 {
 
 type Hook = Box<dyn FnMut() -> Result<()>>;
 
-thread_local! {
-    /// What a test wants to happen when this thread has built a target that does not count yet.
-    static TARGET_IS_BUILT: RefCell<Option<Hook>> = const { RefCell::new(None) };
+/// When tests want something to happen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Moment {
+    /// A target has been built that does not count yet. An error says that there was no space for it.
+    TargetIsBuilt,
+    /// A data node has been put where there was none, and its parent's word does not lead to it yet.
+    NodeIsCreated,
 }
 
-/// A target has been built. An error says that there was no space for it.
-pub(super) fn target_is_built() -> Result<()> {
+thread_local! {
+    /// What a test wants to happen when this thread has come to a moment.
+    static HOOK: RefCell<Option<(Moment, Hook)>> = const { RefCell::new(None) };
+}
+
+fn set_hook(moment: Moment, hook: impl FnMut() -> Result<()> + 'static) {
+    HOOK.set(Some((moment, Box::new(hook))));
+}
+
+pub(super) fn reached(moment: Moment) -> Result<()> {
     // What the hook does may come here again.
-    let Some(mut hook) = TARGET_IS_BUILT.take() else {
+    let hook = HOOK.with_borrow_mut(|hook| hook.take_if(|hook| hook.0 == moment));
+    let Some((_, mut hook)) = hook else {
         return Ok(());
     };
     let result = hook();
-    TARGET_IS_BUILT.set(Some(hook));
+    HOOK.set(Some((moment, hook)));
     result
+}
+
+/// The index of a map.
+fn index_of(map: &Map<u64, u64>) -> &Index {
+    let AnyMap::Loft(host) = map.index() else {
+        panic!("not a LOFT");
+    };
+    host.engine()
 }
 
 fn assert_holds(map: &Map<u64, u64>, model: &BTreeMap<u64, u64>) {
@@ -320,15 +345,15 @@ fn with_halted_node(path: &Path) -> (Pool, Map<u64, u64>, BTreeMap<u64, u64>, u6
         assert_eq!(map.insert(near(i), i).unwrap(), model.insert(near(i), i));
     }
     let (key, is_full) = (near(0), Rc::new(Cell::new(false)));
-    TARGET_IS_BUILT.set(Some({
+    set_hook(Moment::TargetIsBuilt, {
         let (map, is_full) = (Rc::clone(&map), Rc::clone(&is_full));
-        Box::new(move || {
+        move || {
             if is_full.replace(true) {
                 return Err(Error::NoSpace("by the test".into()));
             }
             map.insert(key, u64::MAX).map(drop)
-        })
-    }));
+        }
+    });
     for i in 20.. {
         assert_eq!(map.insert(near(i), i).unwrap(), model.insert(near(i), i));
         if is_full.get() {
@@ -346,7 +371,7 @@ fn with_halted_node(path: &Path) -> (Pool, Map<u64, u64>, BTreeMap<u64, u64>, u6
     }
     assert_holds(&map, &model);
     // There is space again.
-    TARGET_IS_BUILT.set(None);
+    HOOK.set(None);
     let map = Rc::into_inner(map).expect("the hook is gone");
     (pool, map, model, key)
 }
@@ -378,4 +403,40 @@ fn a_node_whose_second_target_finds_no_space_is_written_again_later() {
     pool.close().unwrap();
     let pool = Pool::open(&path).unwrap();
     go_on(&pool.open_map("m").unwrap(), model, key);
+}
+
+/// A compaction comes to a node that has just been made, before the parent's word leads to it, and replaces it. Once, that word led nowhere for ever.
+#[test]
+fn a_node_that_is_replaced_before_it_is_linked_keeps_its_records() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.pool");
+    let pool = Pool::create(&path).unwrap();
+    let map = Rc::new(pool.map_with::<u64, u64>("m", Kind::Loft).unwrap());
+    let is_moved = Rc::new(Cell::new(false));
+    set_hook(Moment::NodeIsCreated, {
+        let (map, is_moved) = (Rc::clone(&map), Rc::clone(&is_moved));
+        move || {
+            let index = index_of(&map);
+            let _pinned = epochs::pin();
+            let spot = index.walk(index.top(), near(0))?;
+            let (End::Node(node), Some((parent, at))) = (spot.end, spot.parent) else {
+                panic!("the node has been created");
+            };
+            index.move_node(node, parent, at, None)?;
+            assert!(parent.child(at) != Child::node(node));
+            is_moved.set(true);
+            Ok(())
+        }
+    });
+    let mut model = BTreeMap::new();
+    for i in 0..100 {
+        assert_eq!(map.insert(near(i), i).unwrap(), model.insert(near(i), i));
+    }
+    assert!(is_moved.get());
+    HOOK.set(None);
+    assert_holds(&map, &model);
+    drop(map);
+    pool.close().unwrap();
+    let pool = Pool::open(&path).unwrap();
+    assert_holds(&pool.open_map("m").unwrap(), &model);
 }

@@ -69,7 +69,7 @@ impl Index {
             self.pm.fence();
         }
         #[cfg(all(test, not(loom)))]
-        super::tests::target_is_built()?;
+        super::tests::reached(super::tests::Moment::TargetIsBuilt)?;
         Ok(Prepared { built, records })
     }
 
