@@ -33,6 +33,7 @@ use crate::concurrency::sync::lock;
 use crate::pmem::Cell;
 use crate::pmem::geometry::sized_in_tests;
 use crate::pmem::planted::planted;
+use crate::pmem::schedule::point;
 use crate::pool::Offset;
 use crate::{Error, Result};
 use std::collections::VecDeque;
@@ -378,21 +379,27 @@ impl Index {
     /// Replaces the source of a move, of which everything has been copied, and retires it.
     pub(super) fn replace(&self, moved: &Move) {
         let target = moved.linked_target();
+        let (cell, target_word) = (moved.parent_cell(), super::recover::word_of(target));
         // COMMIT loft.replace: the parent's word. Before this store recovery sees the source, and finishes the move if the source links to the
         // target; after it, it sees the target, and the sweep frees the source.
-        self.commit_link(
-            moved.parent_cell(),
-            moved.source_word,
-            super::recover::word_of(target),
-            "loft.replace",
-        );
-        moved.linked.store(true, Ordering::Release);
+        self.commit_link(cell, moved.source_word, target_word, "loft.replace");
+        let committed = cell.load_acquire();
+        #[cfg(all(test, not(loom)))]
+        super::tests::reached(Moment::WordIsReplaced).expect("this hook has no errors");
+        point();
         let (old, new) = (moved.source.0, target.0);
         let child = moved.parent_child();
-        if child
+        let is_first = child
             .compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst)
-            .is_ok()
-        {
+            .is_ok();
+        // Only now: whoever finds this set leaves the parent's child alone, and would come to the source again and again if it were there still.
+        moved.linked.store(true, Ordering::Release);
+        if is_first {
+            // As long as the source was the parent's child, nobody has replaced the target in its turn.
+            assert!(
+                committed == target_word,
+                "invariant: the word {committed:#x} in a parent leads to a node or to its successor, {target_word:#x}"
+            );
             let stamp = epochs::stamp();
             for_each_inner(target, &|inner| inner.settling.end(stamp));
             self.retire(moved);

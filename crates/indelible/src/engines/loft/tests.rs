@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
 
 fn mix(mut x: u64) -> u64 {
     x = (x ^ x >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
@@ -27,6 +29,8 @@ pub(super) enum Moment {
     TargetIsBuilt,
     /// A data node has been put where there was none, and its parent's word does not lead to it yet.
     NodeIsCreated,
+    /// A parent's word leads to a target, and its child in DRAM does not yet.
+    WordIsReplaced,
 }
 
 thread_local! {
@@ -439,4 +443,38 @@ fn a_node_that_is_replaced_before_it_is_linked_keeps_its_records() {
     pool.close().unwrap();
     let pool = Pool::open(&path).unwrap();
     assert_holds(&pool.open_map("m").unwrap(), &model);
+}
+
+/// A thread that replaces a node loses its core between the parent's word and the parent's child in DRAM. Once, ranges went round and round until it came back.
+#[test]
+fn ranges_and_inserts_wait_for_no_thread_that_replaces_a_node() {
+    let pool = Pool::in_memory().unwrap();
+    let map = Rc::new(pool.map_with::<u64, u64>("m", Kind::Loft).unwrap());
+    let times = Rc::new(Cell::new(0));
+    set_hook(Moment::WordIsReplaced, {
+        let (map, times) = (Rc::clone(&map), Rc::clone(&times));
+        move || {
+            times.set(times.get() + 1);
+            let (other, (sender, receiver)) = (Map::clone(&map), mpsc::channel());
+            // Not in a scope, which would wait for the thread.
+            std::thread::spawn(move || {
+                let count = other.iter().map(Result::unwrap).count();
+                let _ = other.insert(near(0), 0);
+                let _ = sender.send(count);
+            });
+            let count = receiver.recv_timeout(Duration::from_secs(60));
+            assert_eq!(
+                count.expect("the range comes to its end"),
+                map.iter().count()
+            );
+            Ok(())
+        }
+    });
+    let mut model = BTreeMap::new();
+    for i in 0..1_000 {
+        assert_eq!(map.insert(near(i), 0).unwrap(), model.insert(near(i), 0));
+    }
+    HOOK.set(None);
+    assert!(times.get() > 0);
+    assert_holds(&map, &model);
 }
