@@ -282,6 +282,13 @@ impl Index {
         }
         let children = (0..(1 << log_parts) + 2).map(|_| AtomicUsize::new(Child::UNTOUCHED.0));
         let inner = Inner::new(block, children.collect());
+        // No key leads to a child without keys, so nobody would ever touch it, and a compaction leaves alone what has not been touched.
+        for index in (0..inner.children.len()).filter(|&index| inner.range(index).is_none()) {
+            if inner.cell(index).load_acquire() != NO_CHILD {
+                return damaged(inner.block.offset, "has a child where no keys are");
+            }
+            inner.children[index].store(Child::EMPTY.0, Ordering::Relaxed);
+        }
         Ok(Child::inner(Box::into_raw(Box::new(inner))))
     }
 
