@@ -297,13 +297,16 @@ impl Index {
         let (shape, span) = (header.shape.load(), header.span.load());
         let (lines, window) = (shape & 0xffff_ffff, shape >> 32 & 0xffff);
         let has_pieces = shape & HAS_PIECES != 0;
+        if has_pieces && !(self.has_pieces && block.bytes >= LEAST_WITH_PIECES) {
+            // The smallest blocks have fewer lines than the pieces take, so nothing may be computed from their number.
+            return damaged(block.offset, "has a model of pieces, which it cannot have");
+        }
         let all = slot_lines(block.bytes, has_pieces);
         let is_valid = header.mark.load() == DATA_MARK | block.bytes
             && (header.low.load(), header.high.load()) == range
             && range.0 & !KEY_BITS == range.1 & !KEY_BITS
             && (1..=all).contains(&window)
             && shape >> 49 == 0
-            && (!has_pieces || self.has_pieces && block.bytes >= LEAST_WITH_PIECES)
             && lines == all - window + 1
             && span > 0
             && block.bytes <= super::layout::SMALLEST_BLOCK << 10;

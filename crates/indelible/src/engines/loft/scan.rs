@@ -285,7 +285,8 @@ fn stretch_of<const UP: bool>(node: &Node, (first, last): (u64, u64), wanted: us
                 ),
             };
             let share = u128::from(pieces.share_before(line));
-            let there = from + ((u128::from(node.model.span) * share) >> 32) as u64;
+            let before = ((u128::from(node.model.span) * share) >> 32) as u64;
+            let there = from.saturating_add(before);
             there.abs_diff(key).max(per_line / PIECES as u64 + 1)
         }
     };

@@ -1,5 +1,8 @@
 //! What the tests that all engines share do not reach.
 
+use super::layout::{
+    DATA_MARK, DataHeader, HALTED, HAS_PIECES, LINE, STATE_SHIFT, bare, first_slot_line, state,
+};
 use super::node::Child;
 use super::search::End;
 use super::{Index, LoftOptions};
@@ -8,6 +11,7 @@ use crate::host::AnyMap;
 use crate::{Error, FactValue, Kind, Map, MapOptions, Pool, Result};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::mem::offset_of;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -268,10 +272,26 @@ fn ranges_beside_inserts_see_values_with_their_keys() {
     assert_eq!(map.iter().count(), 30_000);
 }
 
+/// A word of a file's bytes.
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
+/// Where the data nodes of a file are, as far as their marks say so, and their bytes.
+fn data_nodes(bytes: &[u8]) -> Vec<(usize, u64)> {
+    let node_at = |at: usize| {
+        let mark = word(bytes, at);
+        let block = mark & 0xffff_ffff;
+        let is_node = mark >> 32 == DATA_MARK >> 32 && block % LINE == 0;
+        (is_node && at + block as usize <= bytes.len()).then_some((at, block))
+    };
+    let lines = (0..bytes.len()).step_by(LINE as usize);
+    lines.filter_map(node_at).collect()
+}
+
 /// Slots of a node whose move has failed stay frozen when the pool is closed. The next open undoes that, and until then nobody misses a record.
 #[test]
 fn a_node_whose_move_has_failed_is_as_before_after_an_open() {
-    use super::layout::{DATA_MARK, HALTED, LINE, STATE_SHIFT, bare, first_slot_line, state};
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.pool");
     let pool = Pool::create(&path).unwrap();
@@ -283,14 +303,8 @@ fn a_node_whose_move_has_failed_is_as_before_after_an_open() {
     drop(map);
     pool.close().unwrap();
     let mut bytes = std::fs::read(&path).unwrap();
-    let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
     let (mut frozen, mut closed) = (0, 0);
-    for at in (0..bytes.len()).step_by(LINE as usize) {
-        let mark = word(&bytes, at);
-        let block = mark & 0xffff_ffff;
-        if mark >> 32 != DATA_MARK >> 32 || block % LINE != 0 || at + block as usize > bytes.len() {
-            continue;
-        }
+    for (at, block) in data_nodes(&bytes) {
         bytes[at + 56..at + 64].copy_from_slice(&HALTED.to_le_bytes());
         let slots = at + (LINE * first_slot_line(block, false)) as usize;
         // Every other slot, as if whoever moved it had stopped there.
@@ -511,4 +525,26 @@ fn a_map_that_was_open_before_is_merged_too() {
         "{before}, {merges}, {after}"
     );
     assert_holds(&map, &model);
+}
+
+/// The smallest node with the bit that says that its model has pieces: the pieces alone would be larger. Once, builds that check for overflows panicked.
+#[test]
+fn a_small_node_that_claims_to_have_pieces_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.pool");
+    let pool = Pool::create(&path).unwrap();
+    let map = pool.map_with::<u64, u64>("m", Kind::Loft).unwrap();
+    map.insert(7, 8).unwrap();
+    drop(map);
+    pool.close().unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    let nodes = data_nodes(&bytes);
+    assert!(matches!(nodes[..], [(_, 256)]), "{nodes:?}");
+    let shape = nodes[0].0 + offset_of!(DataHeader, shape);
+    let damaged = word(&bytes, shape) ^ HAS_PIECES;
+    bytes[shape..shape + 8].copy_from_slice(&damaged.to_le_bytes());
+    std::fs::write(&path, &bytes).unwrap();
+    let pool = Pool::open(&path).unwrap();
+    let map = pool.open_map::<u64, u64>("m").unwrap();
+    assert!(matches!(map.get(7), Err(Error::Damaged(_))));
 }
