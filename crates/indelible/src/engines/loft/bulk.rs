@@ -36,7 +36,9 @@ impl Index {
         let mut next = Some(0);
         while let Some(key) = next {
             let (node, (_, high)) = self.node_at(key)?;
-            if node.is_some_and(|node| !self.records_of(node).is_empty()) {
+            if let Some(node) = node
+                && !self.records_of(node)?.is_empty()
+            {
                 return Ok(false);
             }
             next = high.checked_add(1);

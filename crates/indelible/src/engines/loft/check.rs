@@ -50,7 +50,8 @@ impl Index {
                 };
                 let before = report.records();
                 self.check_tree(target, report)?;
-                let mut known = self.records_below(target);
+                let mut known = Vec::new();
+                self.collect(target, &mut known)?;
                 known.sort_unstable();
                 let counted = report.records() - before;
                 report.expect(counted == known.len() as u64, || {
@@ -59,7 +60,7 @@ impl Index {
                         node.block.offset
                     )
                 });
-                for record in self.records_of(node) {
+                for record in self.records_of(node)? {
                     let is_known = known
                         .binary_search_by_key(&record.0, |known| known.0)
                         .is_ok();
@@ -156,20 +157,6 @@ impl Index {
                 "the data node at {offset:#x} has the key {key:#x} where a search does not find it"
             )
         });
-    }
-
-    fn records_below(&self, child: Child) -> Vec<super::plan::Record> {
-        // SAFETY: the caller is pinned, and has loaded the child since.
-        match unsafe { child.kin() } {
-            Kin::Node(node) => self.records_of(node),
-            Kin::Inner(inner) => {
-                let children = inner.children.iter();
-                children
-                    .flat_map(|below| self.records_below(Child(below.load(Ordering::Acquire))))
-                    .collect()
-            }
-            _ => Vec::new(),
-        }
     }
 
     fn take_census(&self, child: Child, depth: u64, census: &mut Census) {

@@ -279,7 +279,7 @@ impl Index {
         if self.moves_whole {
             return self.move_whole(node, parent, index, plan);
         }
-        let records = self.records_of(node);
+        let records = self.records_of(node)?;
         let plan = plan.unwrap_or_else(|| self.plan_for(node, parent.side(index), &records));
         let built = self.build((node.low, node.high), &records, &plan)?;
         self.pm.fence();

@@ -57,7 +57,7 @@ impl Index {
             }
         };
         if !self.count.is_complete() {
-            self.count_tree(child);
+            self.count_tree(child)?;
         }
         known.store(child.0, Ordering::Release);
         Ok(child)
@@ -103,7 +103,8 @@ impl Index {
         }
         let mut plan = self.plan();
         (plan.stores, plan.on_heap) = (true, true);
-        let built = self.build(range, &self.records_of(node), &plan);
+        let records = self.records_of(node);
+        let built = records.and_then(|records| self.build(range, &records, &plan));
         // SAFETY: nobody else has seen it.
         unsafe { self.free_tree(child) };
         Ok(built?.keep().0)
@@ -122,7 +123,7 @@ impl Index {
         let target = self.open_tree(moved_to, cell_of_move(source), range)?;
         self.open_all_below(target)?;
         let mut records = Vec::new();
-        self.collect(source, &mut records);
+        self.collect(source, &mut records)?;
         records.sort_unstable();
         if self.is_read_only() {
             return self.open_merged(target, records, range);
@@ -148,7 +149,7 @@ impl Index {
     /// In a pool that may not be written: nodes on the heap with the records of a source and its target.
     fn open_merged(&self, target: Child, old: Vec<Record>, range: (u64, u64)) -> Result<Child> {
         let mut records = Vec::new();
-        self.collect(target, &mut records);
+        self.collect(target, &mut records)?;
         for (key, value) in old {
             if !self.is_known(target, key)? {
                 records.push((key, value));
@@ -197,31 +198,12 @@ impl Index {
         Ok(())
     }
 
-    /// All records of a subtree that nobody else has seen.
-    fn collect(&self, child: Child, records: &mut Vec<Record>) {
-        // SAFETY: nobody else has seen it.
-        match unsafe { child.kin() } {
-            Kin::Node(node) => records.extend(self.records_of(node)),
-            Kin::Inner(inner) => {
-                for below in &inner.children {
-                    self.collect(Child(below.load(Ordering::Acquire)), records);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn count_tree(&self, child: Child) {
-        // SAFETY: nobody else has seen it.
-        match unsafe { child.kin() } {
-            Kin::Node(node) => self.count_change(self.records_of(node).len() as i64),
-            Kin::Inner(inner) => {
-                for below in &inner.children {
-                    self.count_tree(Child(below.load(Ordering::Acquire)));
-                }
-            }
-            _ => {}
-        }
+    /// Counts the records of a subtree that nobody else has seen.
+    fn count_tree(&self, child: Child) -> Result<()> {
+        let mut records = Vec::new();
+        self.collect(child, &mut records)?;
+        self.count_change(records.len() as i64);
+        Ok(())
     }
 
     fn retire_tree_blocks(&self, child: Child) {

@@ -548,3 +548,41 @@ fn a_small_node_that_claims_to_have_pieces_is_refused() {
     let map = pool.open_map::<u64, u64>("m").unwrap();
     assert!(matches!(map.get(7), Err(Error::Damaged(_))));
 }
+
+/// A line of slots that was never written, in a node that then gets more inserts than it has room for: the node is not moved, and nobody is told that its
+/// records are all that there are.
+#[test]
+fn ranges_tell_of_lines_that_were_never_written_however_full_the_node_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.pool");
+    let pool = Pool::create(&path).unwrap();
+    let map = pool.map_with::<u64, u64>("m", Kind::Loft).unwrap();
+    for i in 0..60 {
+        map.insert(near(i), i).unwrap();
+    }
+    drop(map);
+    pool.close().unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    // Every node of which something is there has such a line: also those that have been replaced.
+    for (at, block) in data_nodes(&bytes) {
+        let slots = at + (LINE * first_slot_line(block, false)) as usize;
+        let lines = (slots..at + block as usize).step_by(LINE as usize);
+        let has_record = |&line: &usize| word(&bytes, line) >> STATE_SHIFT == state::LIVE;
+        if let Some(line) = lines.filter(has_record).last() {
+            bytes[line..line + LINE as usize].fill(0);
+        }
+    }
+    std::fs::write(&path, &bytes).unwrap();
+    let pool = Pool::open(&path).unwrap();
+    let map = pool.open_map::<u64, u64>("m").unwrap();
+    let is_told = || map.iter().any(|it| matches!(it, Err(Error::Damaged(_))));
+    assert!(is_told());
+    let inserted = (100..3_000).filter(|&i| map.insert(near(i), i).is_ok());
+    assert!(inserted.count() > 100);
+    assert!(is_told());
+    assert!(
+        map.iter()
+            .rev()
+            .any(|it| matches!(it, Err(Error::Damaged(_))))
+    );
+}

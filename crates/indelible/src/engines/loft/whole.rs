@@ -59,7 +59,7 @@ impl Index {
 
     /// Builds a target of what the node has.
     fn prepare(&self, node: &Node, side: Side, plan: Option<Plan<'_>>) -> Result<Prepared<'_>> {
-        let (records, in_windows) = self.gather(node);
+        let (records, in_windows) = self.gather(node)?;
         let mut sorted = records.clone();
         sort(&mut sorted, in_windows);
         let mut plan = plan.unwrap_or_else(|| self.plan_for(node, side, &sorted));
