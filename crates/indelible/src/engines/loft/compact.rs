@@ -196,7 +196,7 @@ impl Index {
             let (_, high) = keys_of(&spot, key)?;
             if let (End::Node(node), Some((parent, index))) = (&spot.end, spot.parent) {
                 if let Some(moved) = load_move(&node.moving) {
-                    self.finish(node, moved)?;
+                    unless_full(self.finish_any(node, moved))?;
                 } else if self.is_to_relay(node, surplus)? {
                     self.relay(node, parent, index, surplus)?;
                 }
@@ -236,10 +236,15 @@ impl Index {
         if let Some((_, before)) = &mut plan.surplus {
             *before = node.block.offset;
         }
-        match self.move_node(node, parent, index, Some(plan)) {
-            Err(Error::NoSpace(_)) => Ok(()),
-            done => done,
-        }
+        unless_full(self.move_node(node, parent, index, Some(plan)))
+    }
+}
+
+/// Where there is no space, a compaction leaves things as they are.
+fn unless_full(done: Result<()>) -> Result<()> {
+    match done {
+        Err(Error::NoSpace(_)) => Ok(()),
+        done => done,
     }
 }
 

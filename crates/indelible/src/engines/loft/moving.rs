@@ -34,11 +34,10 @@ use crate::pmem::Cell;
 use crate::pmem::geometry::sized_in_tests;
 use crate::pmem::planted::planted;
 use crate::pmem::schedule::point;
-use crate::pool::Offset;
 use crate::{Error, Result};
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 /// Operations that pass a node which is moved, of which one moves a group. Few, so that a move whose thread has lost its core for long comes to
 /// its end, and more than one, since each of them finds caches that are cold.
@@ -113,10 +112,14 @@ impl Index {
         let target = super::recover::word_of(moved.linked_target());
         self.commit_link(moved.cell(), NO_LINK, target, "loft.move");
         moved.linked.store(true, Ordering::Release);
+        #[cfg(all(test, not(loom)))]
+        super::tests::reached(Moment::MoveIsLinked).expect("this hook has no errors");
     }
 
     /// Puts a new data node where a parent has none.
     fn create(&self, inner: &Inner, index: usize) -> Result<()> {
+        #[cfg(all(test, not(loom)))]
+        super::tests::reached(Moment::RoomIsWanted)?;
         let range = inner
             .range(index)
             .ok_or_else(|| Error::Damaged("a key beyond its node".into()))?;
@@ -170,6 +173,8 @@ impl Index {
         place: Where<'_>,
         level: u32,
     ) -> Result<()> {
+        #[cfg(all(test, not(loom)))]
+        super::tests::reached(Moment::RoomIsWanted)?;
         let block = self.new_bucket(level)?;
         self.pm.fence();
         let (offset, bytes) = (block.offset, block.bytes);
@@ -216,7 +221,7 @@ impl Index {
 
 /// Calls `visit` for a node and those beneath it that are inner nodes. The caller is pinned and has loaded the child since, or nobody else has seen
 /// it.
-fn for_each_inner(child: Child, visit: &dyn Fn(&Inner)) {
+pub(super) fn for_each_inner(child: Child, visit: &dyn Fn(&Inner)) {
     // SAFETY: as the caller promises.
     if let Kin::Inner(inner) = unsafe { child.kin() } {
         visit(inner);
@@ -284,13 +289,7 @@ impl Index {
         let built = self.build((node.low, node.high), &records, &plan)?;
         self.pm.fence();
         for_each_inner(built.child, &|inner| inner.settling.begin());
-        let groups = Groups {
-            cursor: AtomicU32::new(0),
-            done: (0..node.groups.len())
-                .map(|_| AtomicBool::new(false))
-                .collect(),
-        };
-        let mode = Mode::Grouped(groups);
+        let mode = Mode::Grouped(Groups::of(node));
         let moved = Move::of_node(node, (parent, index), Some(built.child), mode);
         if self.install(&node.moving, moved) {
             self.note_move(built.keep().1);
@@ -481,21 +480,27 @@ impl Index {
     /// Does what is left of the move of an inner node.
     pub(super) fn finish_inner(&self, inner: &Inner, moved: &Move) -> Result<()> {
         self.link_move(moved);
-        self.capture(inner, moved)?;
+        self.capture(inner, moved, true)?;
         self.replace(moved);
         Ok(())
     }
 
-    /// Freezes and copies all slots beneath an inner node, as parts of one move.
-    fn capture(&self, inner: &Inner, moved: &Move) -> Result<()> {
+    /// Freezes all slots beneath an inner node, as parts of one move, and copies the records, unless that is to be left for later.
+    pub(super) fn capture(&self, inner: &Inner, moved: &Move, copies: bool) -> Result<()> {
         for index in 0..inner.children.len() {
-            while !self.capture_child(inner, index, moved)? {}
+            while !self.capture_child(inner, index, moved, copies)? {}
         }
         Ok(())
     }
 
     /// Captures one child; `false` if it was another one meanwhile.
-    fn capture_child(&self, inner: &Inner, index: usize, moved: &Move) -> Result<bool> {
+    fn capture_child(
+        &self,
+        inner: &Inner,
+        index: usize,
+        moved: &Move,
+        copies: bool,
+    ) -> Result<bool> {
         let child = inner.child(index);
         // SAFETY: the caller is pinned, and has loaded the child since.
         match unsafe { child.kin() } {
@@ -511,6 +516,10 @@ impl Index {
                     self.finish(node, other)?;
                     return Ok(false);
                 }
+                if !copies {
+                    self.freeze_all(node, &[])?;
+                    return Ok(true);
+                }
                 for group in 0..node.groups.len() {
                     self.move_group(node, moved, group)?;
                 }
@@ -521,7 +530,7 @@ impl Index {
                     self.finish_inner(below, other)?;
                     return Ok(false);
                 }
-                self.capture(below, moved)?;
+                self.capture(below, moved, copies)?;
             }
         }
         Ok(true)
@@ -574,11 +583,6 @@ impl Index {
             }
             _ => {}
         }
-    }
-
-    /// Retires a block that was found in the file and is no longer linked.
-    pub(super) fn retire_block(&self, offset: Offset, bytes: u64) {
-        self.blocks.retire(offset, bytes);
     }
 }
 

@@ -234,7 +234,7 @@ impl Index {
     }
 
     /// Finishes the move that a node is part of.
-    fn finish_any(&self, node: &Node, moved: &super::node::Move) -> Result<()> {
+    pub(super) fn finish_any(&self, node: &Node, moved: &super::node::Move) -> Result<()> {
         if !matches!(moved.mode, Mode::Subtree) {
             return self.finish(node, moved);
         }

@@ -7,6 +7,7 @@ use super::node::Child;
 use super::search::End;
 use super::{Index, LoftOptions};
 use crate::concurrency::epochs;
+use crate::engines::{Decision, Engine, EngineOptions, Place};
 use crate::host::AnyMap;
 use crate::{Error, FactValue, Kind, Map, MapOptions, Pool, Result};
 use std::cell::{Cell, RefCell};
@@ -15,7 +16,7 @@ use std::mem::offset_of;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 fn mix(mut x: u64) -> u64 {
@@ -35,6 +36,10 @@ pub(super) enum Moment {
     NodeIsCreated,
     /// A parent's word leads to a target, and its child in DRAM does not yet.
     WordIsReplaced,
+    /// A node links to its successor, and nothing has been copied there.
+    MoveIsLinked,
+    /// A bucket or a data node is to be made. An error says that there is no space for it.
+    RoomIsWanted,
 }
 
 thread_local! {
@@ -53,7 +58,10 @@ pub(super) fn reached(moment: Moment) -> Result<()> {
         return Ok(());
     };
     let result = hook();
-    HOOK.set(Some((moment, hook)));
+    HOOK.with_borrow_mut(|next| {
+        // The hook may have set another one.
+        next.get_or_insert((moment, hook));
+    });
     result
 }
 
@@ -585,4 +593,113 @@ fn ranges_tell_of_lines_that_were_never_written_however_full_the_node_is() {
             .rev()
             .any(|it| matches!(it, Err(Error::Damaged(_))))
     );
+}
+
+/// From now on there is no space for buckets and new data nodes in this thread.
+fn fill_pool() {
+    let is_full = || Err(Error::NoSpace("by the test".into()));
+    set_hook(Moment::RoomIsWanted, is_full);
+}
+
+/// A closed pool at `path` with a map whose bulk load has begun, and could not copy the record that was inserted beside it. Returns what the map holds.
+fn close_with_half_a_load(path: &Path) -> BTreeMap<u64, u64> {
+    let pool = Pool::create(path).unwrap();
+    let map = Rc::new(pool.map_with::<u64, u64>("m", Kind::Loft).unwrap());
+    let mut model: BTreeMap<u64, u64> = (0..3_000).map(|i| (near(i), i)).collect();
+    let loaded = model.clone();
+    set_hook(Moment::MoveIsLinked, {
+        let map = Rc::clone(&map);
+        move || {
+            // In another eighth of the keys, where the new root has no node; and one that the load has too.
+            map.insert(u64::MAX, 7)?;
+            map.insert(near(0), 9)?;
+            fill_pool();
+            Ok(())
+        }
+    });
+    assert!(map.bulk_load(loaded, 0.7).is_err());
+    HOOK.set(None);
+    model.insert(u64::MAX, 7);
+    assert_eq!(map.len().unwrap(), model.len() as u64);
+    assert_eq!(map.check().unwrap(), [""; 0]);
+    for (&key, &value) in &model {
+        assert_eq!(map.get(key).unwrap(), Some(value), "{key:#x}");
+    }
+    drop(map);
+    pool.close().unwrap();
+    model
+}
+
+/// The move of an inner node, half done, in a pool without space. Once, the first touch failed for that, and all that came later found damage.
+#[test]
+fn a_subtree_whose_move_finds_no_space_is_read_after_an_open() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.pool");
+    let mut model = close_with_half_a_load(&path);
+    assert_holds(
+        &Pool::options()
+            .open_read_only(&path)
+            .unwrap()
+            .open_map("m")
+            .unwrap(),
+        &model,
+    );
+    let pool = Pool::open(&path).unwrap();
+    // Not opened by the host, which would finish the move in a thread of its own. So what there is has to be counted, as after a crash.
+    let place = Place {
+        core: Arc::clone(pool.core()),
+        slot: pool.core().slots().next().unwrap(),
+    };
+    let index = Index::open(&place, LoftOptions::default(), LoftOptions::FORMAT).unwrap();
+    fill_pool();
+    for _ in 0..2 {
+        for (&key, &value) in &model {
+            assert_eq!(index.find_value(key).unwrap(), Some(value), "{key:#x}");
+        }
+    }
+    assert!(index.touch_all(&|| true).unwrap());
+    assert_eq!(index.count.total(&index.locks), model.len() as u64);
+    // Where there is room, it is written, too.
+    let key = near(1);
+    assert_eq!(
+        index
+            .apply_to(key, &mut |_| Decision::Put(1 << 40))
+            .unwrap(),
+        model.insert(key, 1 << 40)
+    );
+    let key = near(2);
+    assert_eq!(
+        index.apply_to(key, &mut |_| Decision::Remove).unwrap(),
+        model.remove(&key)
+    );
+    assert_eq!(index.count.total(&index.locks), model.len() as u64);
+    // There is space again.
+    HOOK.set(None);
+    index.compact_all().unwrap();
+    {
+        let _pinned = epochs::pin();
+        // SAFETY: the thread is pinned, and has loaded the root since.
+        assert!(unsafe { index.top().target() }.is_none());
+    }
+    for (&key, &value) in &model {
+        assert_eq!(index.find_value(key).unwrap(), Some(value), "{key:#x}");
+    }
+    drop(index);
+    let map = pool.open_map("m").unwrap();
+    assert_holds(&map, &model);
+}
+
+/// Both have the key: the load's record counts, once.
+#[test]
+fn a_bulk_load_beside_an_insert_of_the_same_key_counts_it_once() {
+    let pool = Pool::in_memory().unwrap();
+    let map = Rc::new(pool.map_with::<u64, u64>("m", Kind::Loft).unwrap());
+    set_hook(Moment::MoveIsLinked, {
+        let map = Rc::clone(&map);
+        move || map.insert(near(0), 9).map(drop)
+    });
+    let model: BTreeMap<u64, u64> = (0..3_000).map(|i| (near(i), i)).collect();
+    map.bulk_load(model.clone(), 0.7).unwrap();
+    HOOK.set(None);
+    assert_holds(&map, &model);
 }

@@ -129,7 +129,7 @@ impl Index {
     }
 
     /// Freezes all slots of a node and closes its links; whether its records are `expected`, in the order of their slots.
-    fn freeze_all(&self, node: &Node, expected: &[Record]) -> Result<bool> {
+    pub(super) fn freeze_all(&self, node: &Node, expected: &[Record]) -> Result<bool> {
         let (mut number, mut are_equal) = (0, true);
         let mut freeze = |slots: &[Slot]| -> Result<()> {
             for slot in slots {
