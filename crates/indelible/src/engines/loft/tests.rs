@@ -527,11 +527,8 @@ fn a_map_that_was_open_before_is_merged_too() {
     let before = fact(&map, "inner-nodes");
     pool.shrink().unwrap();
     let (merges, after) = (fact(&map, "merges"), fact(&map, "inner-nodes"));
-    // All but the root: each part of it has few records.
-    assert!(
-        before > 8.0 && merges > 0.0 && after == 1.0,
-        "{before}, {merges}, {after}"
-    );
+    let are_merged = before > 100.0 && merges > before / 2.0 && after < before / 4.0;
+    assert!(are_merged, "{before}, {merges}, {after}");
     assert_holds(&map, &model);
 }
 
