@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | 1. An insert that went far builds an empty successor, the *target*. | nothing refers to it | the sweep frees it |
 //! | 2. One exchange in DRAM, of the node's `moving`, decides which target counts; the others are freed. | as before | as before |
-//! | 3. COMMIT loft.move: `moved to` of the node. Any helper stores it. | the link to the target | touches both nodes, and finishes the move |
+//! | 3. COMMIT loft.move: `moved to` of the node. Any helper stores it. | the link to the target | touches both nodes, and finishes the move, as soon as there is space for it |
 //! | 4. Helpers freeze the slots of a group: empty to closed, live to frozen; and copy the frozen records, unless the target has or had the key. | copies; those of 32 slots share a fence | copies what the target does not know |
 //! | 5. When all groups are done, COMMIT loft.replace: the parent's word leads to the target. | the target is in the tree | touches the target alone; the sweep frees the node |
 //! | 6. The parent's child in DRAM is exchanged; who does it retires the node. | | |
