@@ -148,7 +148,8 @@ impl<const CLASSES: usize> Blocks<CLASSES> {
         self.space(bytes).claim(offset)
     }
 
-    /// Takes back a claim, so that the sweep frees the block. Only planted bugs do.
+    /// Takes back the claim of a block that nobody has come to know, so that it can be claimed once more. Of a block that was allocated since the open it
+    /// does nothing.
     pub(super) fn unclaim(&self, offset: Offset, bytes: u64) {
         self.space(bytes).unclaim(offset);
     }

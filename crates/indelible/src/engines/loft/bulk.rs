@@ -1,7 +1,8 @@
 //! Bulk loads: everything is built aside, and the root is moved there.
 
 use super::Index;
-use super::node::{Child, Kin};
+use super::inner::Inner;
+use super::node::{Child, Kin, load_move};
 use super::plan::{LEAST_EXPANSION, Record};
 use crate::concurrency::epochs;
 use crate::{Error, Result};
@@ -25,18 +26,40 @@ impl Index {
         let Kin::Inner(root) = (unsafe { root.kin() }) else {
             return Err(Error::Damaged("no root".into()));
         };
-        if !self.move_inner(root, self.root_cell(), &self.root, built)? {
+        let moved = self.move_inner(root, self.root_cell(), &self.root, built);
+        if matches!(moved, Ok(false)) {
             return Err(Error::NotEmpty);
         }
+        // It has been committed, also if the copies of what was inserted meanwhile have found no space.
         self.count_change(records.len() as i64);
-        Ok(())
+        if moved.is_err() {
+            let moved = load_move(&root.moving).expect("the move was installed");
+            self.capture(root, moved, false)?;
+        }
+        self.count_change(-self.count_among(root, records)?);
+        moved.map(drop)
+    }
+
+    /// How many records beneath a root that is moved, all of them frozen, have keys of these records. Whoever inserted them has counted them, and they were
+    /// not copied.
+    fn count_among(&self, root: &Inner, loaded: &[Record]) -> Result<i64> {
+        let mut inserted = Vec::new();
+        self.collect(Child::inner(root), &mut inserted)?;
+        let is_loaded = |record: &&Record| {
+            loaded
+                .binary_search_by_key(&record.0, |loaded| loaded.0)
+                .is_ok()
+        };
+        Ok(inserted.iter().filter(is_loaded).count() as i64)
     }
 
     fn has_no_records(&self) -> Result<bool> {
         let mut next = Some(0);
         while let Some(key) = next {
             let (node, (_, high)) = self.node_at(key)?;
-            if node.is_some_and(|node| !self.records_of(node).is_empty()) {
+            if let Some(node) = node
+                && !self.records_of(node)?.is_empty()
+            {
                 return Ok(false);
             }
             next = high.checked_add(1);

@@ -3,7 +3,7 @@
 use super::Index;
 use super::inner::Inner;
 use super::layout::{KEY_BITS, LINE_SLOTS, Slot, bare, state, state_of};
-use super::node::{Child, Kin, Mode, Move, Node, load_move};
+use super::node::{Child, Kin, Mode, Node, load_move};
 use super::search::{Found, Way};
 use super::tuning::Pattern;
 use crate::Result;
@@ -43,32 +43,20 @@ impl Index {
                 if !self.is_read_only() {
                     self.reach_node(node, report);
                 }
-                let moved = load_move(&node.moving).filter(|moved| moved.source == child);
-                let Some(target) = moved.and_then(Move::target) else {
-                    self.check_node(node, report);
-                    return Ok(());
-                };
-                let before = report.records();
-                self.check_tree(target, report)?;
-                let mut known = self.records_below(target);
-                known.sort_unstable();
-                let counted = report.records() - before;
-                report.expect(counted == known.len() as u64, || {
-                    format!(
-                        "the successor of the data node at {:#x} has a record twice",
-                        node.block.offset
-                    )
-                });
-                for record in self.records_of(node) {
-                    let is_known = known
-                        .binary_search_by_key(&record.0, |known| known.0)
-                        .is_ok();
-                    if !is_known && self.find_value(record.0)? == Some(record.1) {
-                        report.add_records(1);
-                    }
+                // SAFETY: as above.
+                match unsafe { child.target() } {
+                    Some(target) => self.check_moved(child, target, report)?,
+                    None => self.check_node(node, report),
                 }
             }
             Kin::Inner(inner) => {
+                // SAFETY: as above.
+                if let Some(target) = unsafe { child.target() } {
+                    self.for_each_block(child, &mut |block| {
+                        report.reach(block.offset, block.bytes)
+                    });
+                    return self.check_moved(child, target, report);
+                }
                 if !self.is_read_only() {
                     report.reach(inner.block.offset, inner.block.bytes);
                 }
@@ -81,6 +69,30 @@ impl Index {
                 }
             }
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// Checks a node that is moved, or an inner node with all beneath it: the target's records count, and those of the source that are not there yet.
+    fn check_moved(&self, source: Child, target: Child, report: &mut Report) -> Result<()> {
+        let before = report.records();
+        self.check_tree(target, report)?;
+        let (mut known, mut old) = (Vec::new(), Vec::new());
+        self.collect(target, &mut known)?;
+        known.sort_unstable();
+        let counted = report.records() - before;
+        report.expect(counted == known.len() as u64, || {
+            format!(
+                "the successor of the node at {:#x} has a record twice",
+                super::recover::word_of(source)
+            )
+        });
+        self.collect(source, &mut old)?;
+        for record in old {
+            let is_known = known.binary_search_by_key(&record.0, |known| known.0);
+            if is_known.is_err() && self.find_value(record.0)? == Some(record.1) {
+                report.add_records(1);
+            }
         }
         Ok(())
     }
@@ -156,20 +168,6 @@ impl Index {
                 "the data node at {offset:#x} has the key {key:#x} where a search does not find it"
             )
         });
-    }
-
-    fn records_below(&self, child: Child) -> Vec<super::plan::Record> {
-        // SAFETY: the caller is pinned, and has loaded the child since.
-        match unsafe { child.kin() } {
-            Kin::Node(node) => self.records_of(node),
-            Kin::Inner(inner) => {
-                let children = inner.children.iter();
-                children
-                    .flat_map(|below| self.records_below(Child(below.load(Ordering::Acquire))))
-                    .collect()
-            }
-            _ => Vec::new(),
-        }
     }
 
     fn take_census(&self, child: Child, depth: u64, census: &mut Census) {

@@ -87,7 +87,7 @@ impl Index {
         let plan = self.cold_plan(None);
         let most = self.most_records(&plan) * 3 / 4;
         let (Some(&(parent, index)), Some(records)) =
-            (path.last(), self.records_within(child, most))
+            (path.last(), self.records_within(child, most)?)
         else {
             return Ok(());
         };
@@ -115,7 +115,7 @@ impl Index {
         let Some(before) = inner_in(child, surplus) else {
             return Ok(());
         };
-        let Some(records) = self.records_within(child, MOST_TO_REBUILD) else {
+        let Some(records) = self.records_within(child, MOST_TO_REBUILD)? else {
             let mut children = 0..inner.children.len();
             return children.try_for_each(|index| self.relay_inner(inner, index, surplus));
         };
@@ -144,25 +144,34 @@ impl Index {
     }
 
     /// The records at and beneath a child, in order, unless there are more than `most` or some have not been touched. The caller is pinned.
-    fn records_within(&self, child: Child, most: usize) -> Option<Vec<Record>> {
-        fn add(index: &Index, child: Child, most: usize, records: &mut Vec<Record>) -> bool {
+    fn records_within(&self, child: Child, most: usize) -> Result<Option<Vec<Record>>> {
+        fn add(
+            index: &Index,
+            child: Child,
+            most: usize,
+            records: &mut Vec<Record>,
+        ) -> Result<bool> {
             // SAFETY: the thread is pinned, and has loaded the child since.
             match unsafe { child.kin() } {
-                Kin::Node(node) => records.extend(index.records_of(node)),
+                Kin::Node(node) => records.extend(index.records_of(node)?),
                 Kin::Inner(inner) => {
-                    let mut children = 0..inner.children.len();
-                    return children.all(|below| add(index, inner.child(below), most, records));
+                    for below in 0..inner.children.len() {
+                        if !add(index, inner.child(below), most, records)? {
+                            return Ok(false);
+                        }
+                    }
                 }
                 Kin::Empty => {}
-                Kin::Untouched | Kin::Closed => return false,
+                Kin::Untouched | Kin::Closed => return Ok(false),
             }
-            records.len() <= most
+            Ok(records.len() <= most)
         }
         let mut records = Vec::new();
-        add(self, child, most, &mut records).then(|| {
-            records.sort_unstable();
-            records
-        })
+        if !add(self, child, most, &mut records)? {
+            return Ok(None);
+        }
+        records.sort_unstable();
+        Ok(Some(records))
     }
 
     fn cold_plan<'a>(&self, surplus: Option<&'a Surplus>) -> Plan<'a> {
@@ -187,8 +196,8 @@ impl Index {
             let (_, high) = keys_of(&spot, key)?;
             if let (End::Node(node), Some((parent, index))) = (&spot.end, spot.parent) {
                 if let Some(moved) = load_move(&node.moving) {
-                    self.finish(node, moved)?;
-                } else if self.is_to_relay(node, surplus) {
+                    unless_full(self.finish_any(node, moved))?;
+                } else if self.is_to_relay(node, surplus)? {
                     self.relay(node, parent, index, surplus)?;
                 }
             }
@@ -197,8 +206,8 @@ impl Index {
         Ok(())
     }
 
-    fn is_to_relay(&self, node: &Node, surplus: Option<&Surplus>) -> bool {
-        match surplus {
+    fn is_to_relay(&self, node: &Node, surplus: Option<&Surplus>) -> Result<bool> {
+        Ok(match surplus {
             Some(surplus) => {
                 let blocks = node.all_buckets().map(|bucket| bucket.block.offset);
                 blocks
@@ -206,14 +215,14 @@ impl Index {
                     .any(|offset| surplus.has(offset))
             }
             None => {
-                let records = self.records_of(node).len();
+                let records = self.records_of(node)?.len();
                 let plan = self.cold_plan(None);
                 let is_cold = records * 100 < node.slot_count * COLD_PERCENT;
                 let (bytes, now) = (self.bytes_for(records, &plan), node.block.bytes);
                 // A size that only larger maps have may be that of few blocks, and has an extent.
                 is_cold && bytes < now || bytes != now && !self.is_used(now, &plan)
             }
-        }
+        })
     }
 
     fn relay(
@@ -227,10 +236,15 @@ impl Index {
         if let Some((_, before)) = &mut plan.surplus {
             *before = node.block.offset;
         }
-        match self.move_node(node, parent, index, Some(plan)) {
-            Err(Error::NoSpace(_)) => Ok(()),
-            done => done,
-        }
+        unless_full(self.move_node(node, parent, index, Some(plan)))
+    }
+}
+
+/// Where there is no space, a compaction leaves things as they are.
+fn unless_full(done: Result<()>) -> Result<()> {
+    match done {
+        Err(Error::NoSpace(_)) => Ok(()),
+        done => done,
     }
 }
 

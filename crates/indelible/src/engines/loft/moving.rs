@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | 1. An insert that went far builds an empty successor, the *target*. | nothing refers to it | the sweep frees it |
 //! | 2. One exchange in DRAM, of the node's `moving`, decides which target counts; the others are freed. | as before | as before |
-//! | 3. COMMIT loft.move: `moved to` of the node. Any helper stores it. | the link to the target | touches both nodes, and finishes the move |
+//! | 3. COMMIT loft.move: `moved to` of the node. Any helper stores it. | the link to the target | touches both nodes, and finishes the move, as soon as there is space for it |
 //! | 4. Helpers freeze the slots of a group: empty to closed, live to frozen; and copy the frozen records, unless the target has or had the key. | copies; those of 32 slots share a fence | copies what the target does not know |
 //! | 5. When all groups are done, COMMIT loft.replace: the parent's word leads to the target. | the target is in the tree | touches the target alone; the sweep frees the node |
 //! | 6. The parent's child in DRAM is exchanged; who does it retires the node. | | |
@@ -25,17 +25,19 @@ use super::layout::{IS_INNER, NO_CHILD, NO_LINK};
 use super::node::{Bucket, Child, Groups, Kin, Mode, Move, Node, load_bucket, load_move};
 use super::plan::{Plan, far_enough};
 use super::search::{Spot, Way, Where};
+#[cfg(all(test, not(loom)))]
+use super::tests::Moment;
 use super::{Bug, Changes, Index};
 use crate::concurrency::epochs::{self, Stamp};
 use crate::concurrency::sync::lock;
 use crate::pmem::Cell;
 use crate::pmem::geometry::sized_in_tests;
 use crate::pmem::planted::planted;
-use crate::pool::Offset;
+use crate::pmem::schedule::point;
 use crate::{Error, Result};
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 /// Operations that pass a node which is moved, of which one moves a group. Few, so that a move whose thread has lost its core for long comes to
 /// its end, and more than one, since each of them finds caches that are cold.
@@ -110,10 +112,14 @@ impl Index {
         let target = super::recover::word_of(moved.linked_target());
         self.commit_link(moved.cell(), NO_LINK, target, "loft.move");
         moved.linked.store(true, Ordering::Release);
+        #[cfg(all(test, not(loom)))]
+        super::tests::reached(Moment::MoveIsLinked).expect("this hook has no errors");
     }
 
     /// Puts a new data node where a parent has none.
     fn create(&self, inner: &Inner, index: usize) -> Result<()> {
+        #[cfg(all(test, not(loom)))]
+        super::tests::reached(Moment::RoomIsWanted)?;
         let range = inner
             .range(index)
             .ok_or_else(|| Error::Damaged("a key beyond its node".into()))?;
@@ -132,6 +138,8 @@ impl Index {
         if inner.replace(index, Child::EMPTY, built.child) {
             built.keep();
         }
+        #[cfg(all(test, not(loom)))]
+        super::tests::reached(Moment::NodeIsCreated)?;
         Ok(())
     }
 
@@ -165,6 +173,8 @@ impl Index {
         place: Where<'_>,
         level: u32,
     ) -> Result<()> {
+        #[cfg(all(test, not(loom)))]
+        super::tests::reached(Moment::RoomIsWanted)?;
         let block = self.new_bucket(level)?;
         self.pm.fence();
         let (offset, bytes) = (block.offset, block.bytes);
@@ -211,7 +221,7 @@ impl Index {
 
 /// Calls `visit` for a node and those beneath it that are inner nodes. The caller is pinned and has loaded the child since, or nobody else has seen
 /// it.
-fn for_each_inner(child: Child, visit: &dyn Fn(&Inner)) {
+pub(super) fn for_each_inner(child: Child, visit: &dyn Fn(&Inner)) {
     // SAFETY: as the caller promises.
     if let Kin::Inner(inner) = unsafe { child.kin() } {
         visit(inner);
@@ -266,21 +276,20 @@ impl Index {
         if !parent.settling.is_over() {
             return Ok(());
         }
+        if !node.linked.load(Ordering::Acquire) {
+            // A compaction may come by before whoever has made the node has linked it. The parent's word, which leads nowhere yet, would not be
+            // exchanged for the successor, and never again after that.
+            self.link_node(node);
+        }
         if self.moves_whole {
             return self.move_whole(node, parent, index, plan);
         }
-        let records = self.records_of(node);
+        let records = self.records_of(node)?;
         let plan = plan.unwrap_or_else(|| self.plan_for(node, parent.side(index), &records));
         let built = self.build((node.low, node.high), &records, &plan)?;
         self.pm.fence();
         for_each_inner(built.child, &|inner| inner.settling.begin());
-        let groups = Groups {
-            cursor: AtomicU32::new(0),
-            done: (0..node.groups.len())
-                .map(|_| AtomicBool::new(false))
-                .collect(),
-        };
-        let mode = Mode::Grouped(groups);
+        let mode = Mode::Grouped(Groups::of(node));
         let moved = Move::of_node(node, (parent, index), Some(built.child), mode);
         if self.install(&node.moving, moved) {
             self.note_move(built.keep().1);
@@ -369,21 +378,27 @@ impl Index {
     /// Replaces the source of a move, of which everything has been copied, and retires it.
     pub(super) fn replace(&self, moved: &Move) {
         let target = moved.linked_target();
+        let (cell, target_word) = (moved.parent_cell(), super::recover::word_of(target));
         // COMMIT loft.replace: the parent's word. Before this store recovery sees the source, and finishes the move if the source links to the
         // target; after it, it sees the target, and the sweep frees the source.
-        self.commit_link(
-            moved.parent_cell(),
-            moved.source_word,
-            super::recover::word_of(target),
-            "loft.replace",
-        );
-        moved.linked.store(true, Ordering::Release);
+        self.commit_link(cell, moved.source_word, target_word, "loft.replace");
+        let committed = cell.load_acquire();
+        #[cfg(all(test, not(loom)))]
+        super::tests::reached(Moment::WordIsReplaced).expect("this hook has no errors");
+        point();
         let (old, new) = (moved.source.0, target.0);
         let child = moved.parent_child();
-        if child
+        let is_first = child
             .compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst)
-            .is_ok()
-        {
+            .is_ok();
+        // Only now: whoever finds this set leaves the parent's child alone, and would come to the source again and again if it were there still.
+        moved.linked.store(true, Ordering::Release);
+        if is_first {
+            // As long as the source was the parent's child, nobody has replaced the target in its turn.
+            assert!(
+                committed == target_word,
+                "invariant: the word {committed:#x} in a parent leads to a node or to its successor, {target_word:#x}"
+            );
             let stamp = epochs::stamp();
             for_each_inner(target, &|inner| inner.settling.end(stamp));
             self.retire(moved);
@@ -465,21 +480,27 @@ impl Index {
     /// Does what is left of the move of an inner node.
     pub(super) fn finish_inner(&self, inner: &Inner, moved: &Move) -> Result<()> {
         self.link_move(moved);
-        self.capture(inner, moved)?;
+        self.capture(inner, moved, true)?;
         self.replace(moved);
         Ok(())
     }
 
-    /// Freezes and copies all slots beneath an inner node, as parts of one move.
-    fn capture(&self, inner: &Inner, moved: &Move) -> Result<()> {
+    /// Freezes all slots beneath an inner node, as parts of one move, and copies the records, unless that is to be left for later.
+    pub(super) fn capture(&self, inner: &Inner, moved: &Move, copies: bool) -> Result<()> {
         for index in 0..inner.children.len() {
-            while !self.capture_child(inner, index, moved)? {}
+            while !self.capture_child(inner, index, moved, copies)? {}
         }
         Ok(())
     }
 
     /// Captures one child; `false` if it was another one meanwhile.
-    fn capture_child(&self, inner: &Inner, index: usize, moved: &Move) -> Result<bool> {
+    fn capture_child(
+        &self,
+        inner: &Inner,
+        index: usize,
+        moved: &Move,
+        copies: bool,
+    ) -> Result<bool> {
         let child = inner.child(index);
         // SAFETY: the caller is pinned, and has loaded the child since.
         match unsafe { child.kin() } {
@@ -495,6 +516,10 @@ impl Index {
                     self.finish(node, other)?;
                     return Ok(false);
                 }
+                if !copies {
+                    self.freeze_all(node, &[])?;
+                    return Ok(true);
+                }
                 for group in 0..node.groups.len() {
                     self.move_group(node, moved, group)?;
                 }
@@ -505,7 +530,7 @@ impl Index {
                     self.finish_inner(below, other)?;
                     return Ok(false);
                 }
-                self.capture(below, moved)?;
+                self.capture(below, moved, copies)?;
             }
         }
         Ok(true)
@@ -558,11 +583,6 @@ impl Index {
             }
             _ => {}
         }
-    }
-
-    /// Retires a block that was found in the file and is no longer linked.
-    pub(super) fn retire_block(&self, offset: Offset, bytes: u64) {
-        self.blocks.retire(offset, bytes);
     }
 }
 

@@ -137,6 +137,24 @@ impl Child {
     }
 }
 
+impl Child {
+    /// The target of the move of which this is the source, if there is one that has been decided.
+    ///
+    /// # Safety
+    ///
+    /// As for [`kin`](Self::kin).
+    pub(super) unsafe fn target(self) -> Option<Self> {
+        // SAFETY: by the contract of this function.
+        let moving = match unsafe { self.kin() } {
+            Kin::Node(node) => &node.moving,
+            Kin::Inner(inner) => &inner.moving,
+            _ => return None,
+        };
+        let moved = load_move(moving).filter(|moved| moved.source == self)?;
+        moved.target()
+    }
+}
+
 /// Records in 64 lines of a node that no range has read: in nodes that are half full.
 const USUAL_DENSITY: u32 = 128;
 
@@ -395,6 +413,14 @@ pub(super) struct Groups {
 }
 
 impl Groups {
+    /// None of the groups of a node has been moved.
+    pub(super) fn of(node: &Node) -> Self {
+        Self {
+            cursor: AtomicU32::new(0),
+            done: node.groups.iter().map(|_| AtomicBool::new(false)).collect(),
+        }
+    }
+
     pub(super) fn are_done(&self) -> bool {
         self.done.iter().all(|done| done.load(Ordering::Acquire))
     }

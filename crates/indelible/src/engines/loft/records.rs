@@ -2,26 +2,44 @@
 
 use super::Index;
 use super::layout::{Slot, state, state_of};
-use super::node::Node;
+use super::node::{Child, Kin, Node};
 use super::plan::Record;
+use super::search::never_written;
+use crate::Result;
+use std::sync::atomic::Ordering;
 
 impl Index {
     /// The live and frozen records of a node, in order.
-    pub(super) fn records_of(&self, node: &Node) -> Vec<Record> {
-        let (mut records, in_windows) = self.gather(node);
+    pub(super) fn records_of(&self, node: &Node) -> Result<Vec<Record>> {
+        let (mut records, in_windows) = self.gather(node)?;
         sort(&mut records, in_windows);
-        records
+        Ok(records)
     }
 
     /// The live and frozen records of a node, in the order of their slots, and how many of them do not lie in buckets.
-    pub(super) fn gather(&self, node: &Node) -> (Vec<Record>, usize) {
+    pub(super) fn gather(&self, node: &Node) -> Result<(Vec<Record>, usize)> {
         let mut records = Vec::with_capacity(node.slot_count);
-        add_records(node, node.slots(), &mut records);
+        add_records(node, node.slots(), &mut records)?;
         let in_windows = records.len();
         for bucket in node.all_buckets() {
-            add_records(node, bucket.slots(), &mut records);
+            add_records(node, bucket.slots(), &mut records)?;
         }
-        (records, in_windows)
+        Ok((records, in_windows))
+    }
+
+    /// Adds the records of a subtree, those of each node in order. The thread is pinned and has loaded the child since, or nobody else has seen it.
+    pub(super) fn collect(&self, child: Child, records: &mut Vec<Record>) -> Result<()> {
+        // SAFETY: as the caller promises.
+        match unsafe { child.kin() } {
+            Kin::Node(node) => records.extend(self.records_of(node)?),
+            Kin::Inner(inner) => {
+                for below in &inner.children {
+                    self.collect(Child(below.load(Ordering::Acquire)), records)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
     }
 }
 
@@ -49,17 +67,23 @@ fn sort_nearly_sorted(records: &mut [Record]) {
     }
 }
 
-/// Adds the records of some slots, with their states, that hold a key that is not removed.
+/// Adds the records of some slots of a node that hold a key that is not removed. Fails if one of the slots was never written: it may have had a record.
 ///
 /// Each slot is written behind the last record, and counts if it is one: which slots have records cannot be predicted.
-fn add_records(node: &Node, slots: &[Slot], records: &mut Vec<Record>) {
+fn add_records(node: &Node, slots: &[Slot], records: &mut Vec<Record>) -> Result<()> {
+    let mut are_written = true;
     let mut end = records.len();
     records.resize(end + slots.len(), (0, 0));
     for slot in slots {
         let word = slot.first.load_acquire();
         records[end] = (node.key(word), slot.second.load_acquire());
         let state = state_of(word);
+        are_written &= state != state::NEVER_WRITTEN;
         end += usize::from((state == state::LIVE) | (state == state::FROZEN));
     }
     records.truncate(end);
+    match are_written {
+        true => Ok(()),
+        false => Err(never_written(node)),
+    }
 }

@@ -5,6 +5,9 @@
 //! does not know is copied, the parent's word leads to the target, and the old node is retired. In a pool that may not be written, a node on the heap takes the
 //! place of both.
 //!
+//! Copies may need a bucket or a node. Where there is no space for it, the move goes on later, as one that has begun in this process: all slots of the old
+//! node are frozen again, lookups need no more, and ranges and compactions finish the move as soon as there is space.
+//!
 //! A node has a bounded number of slots, so a touch takes a bounded time; opening the map reads none of them.
 
 use super::inner::Inner;
@@ -13,7 +16,8 @@ use super::layout::{
     LEAST_WITH_PIECES, LINE, MOST_LOG_PARTS, NO_CHILD, NO_LINK, Slot, bare, inner_bytes,
     slot_lines, state, state_of,
 };
-use super::node::{Block, Bucket, Child, Kin, Node};
+use super::moving::for_each_inner;
+use super::node::{Block, Bucket, Child, Groups, Kin, Mode, Move, Node, load_move};
 use super::plan::Record;
 use super::search::{End, Spot};
 use super::{Bug, Index};
@@ -23,7 +27,10 @@ use crate::pmem::Cell;
 use crate::pmem::planted::planted;
 use crate::pool::Offset;
 use crate::{Error, Result};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+/// Where a node hangs: the word, and what mirrors it, if that is a place in the tree that operations reach.
+type Hanging<'a> = (&'a Cell, Option<&'a AtomicUsize>);
 
 fn damaged<T>(at: Offset, what: &str) -> Result<T> {
     Err(Error::Damaged(format!("the node at {at:#x} {what}")))
@@ -49,22 +56,27 @@ impl Index {
         let word = cell.load_acquire();
         let child = match range {
             _ if word == NO_CHILD && parent.is_some() => Child::EMPTY,
-            Some(range) => self.open_tree(word, cell, range)?,
+            Some(range) => self.open_tree(word, (cell, Some(known)), range)?,
             None => {
                 return Err(Error::Damaged(format!(
                     "the child word {word:#x} where no keys are"
                 )));
             }
         };
-        if !self.count.is_complete() {
-            self.count_tree(child);
+        if !self.count.is_complete()
+            && let Err(error) = self.count_tree(child)
+        {
+            // SAFETY: nobody else has seen it.
+            unsafe { self.give_up(child) };
+            return Err(error);
         }
         known.store(child.0, Ordering::Release);
         Ok(child)
     }
 
-    /// Opens what `word`, which `cell` holds, leads to, and finishes its move if it has one.
-    fn open_tree(&self, word: u64, cell: &Cell, range: (u64, u64)) -> Result<Child> {
+    /// Opens what `word`, which the place's cell holds, leads to, and finishes its move if it has one. Where there is no space for that, and the place has
+    /// a child in DRAM that operations will find, the move is left to them.
+    fn open_tree(&self, word: u64, place: Hanging<'_>, range: (u64, u64)) -> Result<Child> {
         let child = self.open_one(word, range)?;
         // SAFETY: it has just been made.
         let moved_to = match unsafe { child.kin() } {
@@ -75,12 +87,28 @@ impl Index {
         if moved_to == NO_LINK || moved_to == HALTED {
             return self.open_frozen(child, range);
         }
-        let finished = self.open_moved(child, word, moved_to, cell, range);
+        let finished = self.open_moved(child, moved_to, place, range);
         if finished.is_err() {
             // SAFETY: nobody else has seen it.
-            unsafe { self.free_tree(child) };
+            unsafe { self.give_up(child) };
         }
         finished
+    }
+
+    /// Undoes the opening of a subtree: frees its parts in DRAM, and takes the claims of its blocks back, so that the next try finds them as this one did.
+    ///
+    /// # Safety
+    ///
+    /// No thread can reach it, now or later.
+    unsafe fn give_up(&self, child: Child) {
+        let mut unclaim = |block: &Block| self.blocks.unclaim(block.offset, block.bytes);
+        self.for_each_block(child, &mut unclaim);
+        // SAFETY: by the contract of this function.
+        if let Some(target) = unsafe { child.target() } {
+            self.for_each_block(target, &mut unclaim);
+        }
+        // SAFETY: by the contract of this function; the target of a move is freed with its source.
+        unsafe { self.free_tree(child) };
     }
 
     /// In a pool that may not be written, puts a node on the heap in the place of one with frozen slots.
@@ -103,52 +131,104 @@ impl Index {
         }
         let mut plan = self.plan();
         (plan.stores, plan.on_heap) = (true, true);
-        let built = self.build(range, &self.records_of(node), &plan);
+        let records = self.records_of(node);
+        let built = records.and_then(|records| self.build(range, &records, &plan));
         // SAFETY: nobody else has seen it.
         unsafe { self.free_tree(child) };
         Ok(built?.keep().0)
     }
 
-    /// Finishes the move of a subtree.
+    /// Opens the target of a subtree that links to one, and finishes the move.
     fn open_moved(
         &self,
         source: Child,
-        word: u64,
         moved_to: u64,
-        cell: &Cell,
+        place: Hanging<'_>,
         range: (u64, u64),
     ) -> Result<Child> {
         self.open_all_below(source)?;
-        let target = self.open_tree(moved_to, cell_of_move(source), range)?;
+        let target = self.open_tree(moved_to, (cell_of_move(source), None), range)?;
+        let finished = self.finish_opened(source, target, place, range);
+        if finished.is_err() {
+            // SAFETY: nobody else has seen it.
+            unsafe { self.give_up(target) };
+        }
+        finished
+    }
+
+    /// Copies what the target does not know, and replaces the source.
+    fn finish_opened(
+        &self,
+        source: Child,
+        target: Child,
+        (cell, known): Hanging<'_>,
+        range: (u64, u64),
+    ) -> Result<Child> {
         self.open_all_below(target)?;
         let mut records = Vec::new();
-        self.collect(source, &mut records);
+        self.collect(source, &mut records)?;
         records.sort_unstable();
         if self.is_read_only() {
-            return self.open_merged(target, records, range);
+            let merged = self.open_merged(target, records, range)?;
+            // SAFETY: nobody else has seen the source.
+            unsafe { self.free_tree(source) };
+            return Ok(merged);
         }
         for (key, value) in records {
             if planted(Bug::ForgetOldNode) {
                 break;
             }
-            self.copy(target, key, value)?;
+            match (self.copy(target, key, value), known) {
+                (Err(Error::NoSpace(_)), Some(known)) => {
+                    self.leave_move(source, target, (cell, known));
+                    return Ok(source);
+                }
+                (copied, _) => copied?,
+            }
         }
         self.pm.note("loft: move finished after a crash", 0);
         let target_word = word_of(target);
         let pm = self.pm.named("loft.recover");
-        pm.exchange(cell, word, target_word);
+        pm.exchange(cell, word_of(source), target_word);
         // COMMIT loft.recover: as loft.replace.
         pm.persist(cell);
-        self.retire_tree_blocks(source);
+        self.for_each_block(source, &mut |block| {
+            self.blocks.retire(block.offset, block.bytes);
+        });
         // SAFETY: nobody else has seen the source.
         unsafe { self.free_tree(source) };
         Ok(target)
     }
 
+    /// Leaves a move whose link was found in the file to operations. Slots of the source that were frozen when the process died, and are live again, may have
+    /// other records in the target since: so all of them are frozen, and whoever comes by goes on in the target.
+    fn leave_move(&self, source: Child, target: Child, place: (&Cell, &AtomicUsize)) {
+        for_each_inner(target, &|inner| inner.settling.begin());
+        let begin = |moving: &AtomicPtr<Move>, mode: Mode| {
+            let moved = Move::new(source, Some(target), cell_of_move(source), place, mode);
+            moved.linked.store(true, Ordering::Relaxed);
+            self.install(moving, moved);
+        };
+        // SAFETY: nobody else has seen it.
+        match unsafe { source.kin() } {
+            // Only maps of old formats have such moves, and there frozen slots have stayed so.
+            Kin::Node(node) => begin(&node.moving, Mode::Grouped(Groups::of(node))),
+            Kin::Inner(inner) => {
+                begin(&inner.moving, Mode::Subtree);
+                let moved = load_move(&inner.moving).expect("it was installed");
+                let captured = self.capture(inner, moved, false);
+                captured.expect(
+                    "invariant: everything beneath has been opened, and all slots have been read",
+                );
+            }
+            _ => unreachable!("only nodes are moved"),
+        }
+    }
+
     /// In a pool that may not be written: nodes on the heap with the records of a source and its target.
     fn open_merged(&self, target: Child, old: Vec<Record>, range: (u64, u64)) -> Result<Child> {
         let mut records = Vec::new();
-        self.collect(target, &mut records);
+        self.collect(target, &mut records)?;
         for (key, value) in old {
             if !self.is_known(target, key)? {
                 records.push((key, value));
@@ -188,7 +268,8 @@ impl Index {
             let below = match range {
                 _ if inner.child(index) != Child::UNTOUCHED => inner.child(index),
                 _ if word == NO_CHILD => Child::EMPTY,
-                Some(range) => self.open_tree(word, inner.cell(index), range)?,
+                // Whoever asks copies the records of this subtree, and has to find them in one place.
+                Some(range) => self.open_tree(word, (inner.cell(index), None), range)?,
                 None => return damaged(inner.block.offset, "has a child where no keys are"),
             };
             inner.children[index].store(below.0, Ordering::Release);
@@ -197,47 +278,38 @@ impl Index {
         Ok(())
     }
 
-    /// All records of a subtree that nobody else has seen.
-    fn collect(&self, child: Child, records: &mut Vec<Record>) {
+    /// Counts the records of a subtree that nobody else has seen.
+    fn count_tree(&self, child: Child) -> Result<()> {
+        let mut records = Vec::new();
+        self.collect(child, &mut records)?;
+        let mut count = records.len();
         // SAFETY: nobody else has seen it.
-        match unsafe { child.kin() } {
-            Kin::Node(node) => records.extend(self.records_of(node)),
-            Kin::Inner(inner) => {
-                for below in &inner.children {
-                    self.collect(Child(below.load(Ordering::Acquire)), records);
-                }
+        if let Some(target) = unsafe { child.target() } {
+            let mut of_target = Vec::new();
+            self.collect(target, &mut of_target)?;
+            for (key, _) in records {
+                count -= usize::from(self.is_known(target, key)?);
             }
-            _ => {}
+            count += of_target.len();
         }
+        self.count_change(count as i64);
+        Ok(())
     }
 
-    fn count_tree(&self, child: Child) {
-        // SAFETY: nobody else has seen it.
-        match unsafe { child.kin() } {
-            Kin::Node(node) => self.count_change(self.records_of(node).len() as i64),
-            Kin::Inner(inner) => {
-                for below in &inner.children {
-                    self.count_tree(Child(below.load(Ordering::Acquire)));
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn retire_tree_blocks(&self, child: Child) {
-        // SAFETY: nobody else has seen it.
+    /// Calls `visit` for all blocks of a subtree, without those of the targets of moves. The thread is pinned and has loaded the child since, or nobody else
+    /// has seen it.
+    pub(super) fn for_each_block(&self, child: Child, visit: &mut dyn FnMut(&Block)) {
+        // SAFETY: as the caller promises.
         match unsafe { child.kin() } {
             Kin::Node(node) => {
-                for bucket in node.all_buckets() {
-                    self.retire_block(bucket.block.offset, bucket.block.bytes);
-                }
-                self.retire_block(node.block.offset, node.block.bytes);
+                node.all_buckets().for_each(|bucket| visit(&bucket.block));
+                visit(&node.block);
             }
             Kin::Inner(inner) => {
                 for below in &inner.children {
-                    self.retire_tree_blocks(Child(below.load(Ordering::Acquire)));
+                    self.for_each_block(Child(below.load(Ordering::Acquire)), visit);
                 }
-                self.retire_block(inner.block.offset, inner.block.bytes);
+                visit(&inner.block);
             }
             _ => {}
         }
@@ -282,6 +354,13 @@ impl Index {
         }
         let children = (0..(1 << log_parts) + 2).map(|_| AtomicUsize::new(Child::UNTOUCHED.0));
         let inner = Inner::new(block, children.collect());
+        // No key leads to a child without keys, so nobody would ever touch it, and a compaction leaves alone what has not been touched.
+        for index in (0..inner.children.len()).filter(|&index| inner.range(index).is_none()) {
+            if inner.cell(index).load_acquire() != NO_CHILD {
+                return damaged(inner.block.offset, "has a child where no keys are");
+            }
+            inner.children[index].store(Child::EMPTY.0, Ordering::Relaxed);
+        }
         Ok(Child::inner(Box::into_raw(Box::new(inner))))
     }
 
@@ -290,13 +369,16 @@ impl Index {
         let (shape, span) = (header.shape.load(), header.span.load());
         let (lines, window) = (shape & 0xffff_ffff, shape >> 32 & 0xffff);
         let has_pieces = shape & HAS_PIECES != 0;
+        if has_pieces && !(self.has_pieces && block.bytes >= LEAST_WITH_PIECES) {
+            // The smallest blocks have fewer lines than the pieces take, so nothing may be computed from their number.
+            return damaged(block.offset, "has a model of pieces, which it cannot have");
+        }
         let all = slot_lines(block.bytes, has_pieces);
         let is_valid = header.mark.load() == DATA_MARK | block.bytes
             && (header.low.load(), header.high.load()) == range
             && range.0 & !KEY_BITS == range.1 & !KEY_BITS
             && (1..=all).contains(&window)
             && shape >> 49 == 0
-            && (!has_pieces || self.has_pieces && block.bytes >= LEAST_WITH_PIECES)
             && lines == all - window + 1
             && span > 0
             && block.bytes <= super::layout::SMALLEST_BLOCK << 10;

@@ -55,7 +55,7 @@ impl Index {
             if let Some(moved) = load_move(&node.moving) {
                 if matches!(moved.mode, Mode::Whole) && moved.target().is_none() {
                     let keys = (first.max(low), last.min(high));
-                    if self.read_frozen::<UP>(node, moved, keys, buffer) {
+                    if self.read_frozen::<UP>(node, moved, keys, buffer)? {
                         *unread = rest::<UP>((first, last), if UP { keys.1 } else { keys.0 });
                     }
                 } else {
@@ -85,8 +85,8 @@ impl Index {
         moved: &Move,
         (first, last): (u64, u64),
         buffer: &mut ReadBuffer<()>,
-    ) -> bool {
-        let mut records = self.records_of(node);
+    ) -> Result<bool> {
+        let mut records = self.records_of(node)?;
         records.retain(|record| (first..=last).contains(&record.0));
         self.flight.settle_lines(node.slots(), 0..node.slot_count);
         for bucket in node.all_buckets() {
@@ -97,7 +97,7 @@ impl Index {
         fence(Ordering::Acquire);
         point();
         if moved.target().is_some() {
-            return false;
+            return Ok(false);
         }
         if !UP {
             records.reverse();
@@ -108,7 +108,7 @@ impl Index {
             *place = [key, value];
         }
         buffer.end += records.len();
-        true
+        Ok(true)
     }
 
     /// Appends the records with these keys of a node, in order.
@@ -234,7 +234,7 @@ impl Index {
     }
 
     /// Finishes the move that a node is part of.
-    fn finish_any(&self, node: &Node, moved: &super::node::Move) -> Result<()> {
+    pub(super) fn finish_any(&self, node: &Node, moved: &super::node::Move) -> Result<()> {
         if !matches!(moved.mode, Mode::Subtree) {
             return self.finish(node, moved);
         }
@@ -285,7 +285,8 @@ fn stretch_of<const UP: bool>(node: &Node, (first, last): (u64, u64), wanted: us
                 ),
             };
             let share = u128::from(pieces.share_before(line));
-            let there = from + ((u128::from(node.model.span) * share) >> 32) as u64;
+            let before = ((u128::from(node.model.span) * share) >> 32) as u64;
+            let there = from.saturating_add(before);
             there.abs_diff(key).max(per_line / PIECES as u64 + 1)
         }
     };

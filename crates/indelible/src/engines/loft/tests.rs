@@ -1,12 +1,23 @@
 //! What the tests that all engines share do not reach.
 
-use super::LoftOptions;
+use super::layout::{
+    DATA_MARK, DataHeader, HALTED, HAS_PIECES, LINE, STATE_SHIFT, bare, first_slot_line, state,
+};
+use super::node::Child;
+use super::search::End;
+use super::{Index, LoftOptions};
+use crate::concurrency::epochs;
+use crate::engines::{Decision, Engine, EngineOptions, Place};
+use crate::host::AnyMap;
 use crate::{Error, FactValue, Kind, Map, MapOptions, Pool, Result};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::mem::offset_of;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 fn mix(mut x: u64) -> u64 {
     x = (x ^ x >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
@@ -16,20 +27,50 @@ fn mix(mut x: u64) -> u64 {
 
 type Hook = Box<dyn FnMut() -> Result<()>>;
 
-thread_local! {
-    /// What a test wants to happen when this thread has built a target that does not count yet.
-    static TARGET_IS_BUILT: RefCell<Option<Hook>> = const { RefCell::new(None) };
+/// When tests want something to happen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Moment {
+    /// A target has been built that does not count yet. An error says that there was no space for it.
+    TargetIsBuilt,
+    /// A data node has been put where there was none, and its parent's word does not lead to it yet.
+    NodeIsCreated,
+    /// A parent's word leads to a target, and its child in DRAM does not yet.
+    WordIsReplaced,
+    /// A node links to its successor, and nothing has been copied there.
+    MoveIsLinked,
+    /// A bucket or a data node is to be made. An error says that there is no space for it.
+    RoomIsWanted,
 }
 
-/// A target has been built. An error says that there was no space for it.
-pub(super) fn target_is_built() -> Result<()> {
+thread_local! {
+    /// What a test wants to happen when this thread has come to a moment.
+    static HOOK: RefCell<Option<(Moment, Hook)>> = const { RefCell::new(None) };
+}
+
+fn set_hook(moment: Moment, hook: impl FnMut() -> Result<()> + 'static) {
+    HOOK.set(Some((moment, Box::new(hook))));
+}
+
+pub(super) fn reached(moment: Moment) -> Result<()> {
     // What the hook does may come here again.
-    let Some(mut hook) = TARGET_IS_BUILT.take() else {
+    let hook = HOOK.with_borrow_mut(|hook| hook.take_if(|hook| hook.0 == moment));
+    let Some((_, mut hook)) = hook else {
         return Ok(());
     };
     let result = hook();
-    TARGET_IS_BUILT.set(Some(hook));
+    HOOK.with_borrow_mut(|next| {
+        // The hook may have set another one.
+        next.get_or_insert((moment, hook));
+    });
     result
+}
+
+/// The index of a map.
+fn index_of(map: &Map<u64, u64>) -> &Index {
+    let AnyMap::Loft(host) = map.index() else {
+        panic!("not a LOFT");
+    };
+    host.engine()
 }
 
 fn assert_holds(map: &Map<u64, u64>, model: &BTreeMap<u64, u64>) {
@@ -239,10 +280,26 @@ fn ranges_beside_inserts_see_values_with_their_keys() {
     assert_eq!(map.iter().count(), 30_000);
 }
 
+/// A word of a file's bytes.
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
+/// Where the data nodes of a file are, as far as their marks say so, and their bytes.
+fn data_nodes(bytes: &[u8]) -> Vec<(usize, u64)> {
+    let node_at = |at: usize| {
+        let mark = word(bytes, at);
+        let block = mark & 0xffff_ffff;
+        let is_node = mark >> 32 == DATA_MARK >> 32 && block.is_multiple_of(LINE);
+        (is_node && at + block as usize <= bytes.len()).then_some((at, block))
+    };
+    let lines = (0..bytes.len()).step_by(LINE as usize);
+    lines.filter_map(node_at).collect()
+}
+
 /// Slots of a node whose move has failed stay frozen when the pool is closed. The next open undoes that, and until then nobody misses a record.
 #[test]
 fn a_node_whose_move_has_failed_is_as_before_after_an_open() {
-    use super::layout::{DATA_MARK, HALTED, LINE, STATE_SHIFT, bare, first_slot_line, state};
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.pool");
     let pool = Pool::create(&path).unwrap();
@@ -254,14 +311,8 @@ fn a_node_whose_move_has_failed_is_as_before_after_an_open() {
     drop(map);
     pool.close().unwrap();
     let mut bytes = std::fs::read(&path).unwrap();
-    let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
     let (mut frozen, mut closed) = (0, 0);
-    for at in (0..bytes.len()).step_by(LINE as usize) {
-        let mark = word(&bytes, at);
-        let block = mark & 0xffff_ffff;
-        if mark >> 32 != DATA_MARK >> 32 || block % LINE != 0 || at + block as usize > bytes.len() {
-            continue;
-        }
+    for (at, block) in data_nodes(&bytes) {
         bytes[at + 56..at + 64].copy_from_slice(&HALTED.to_le_bytes());
         let slots = at + (LINE * first_slot_line(block, false)) as usize;
         // Every other slot, as if whoever moved it had stopped there.
@@ -320,15 +371,15 @@ fn with_halted_node(path: &Path) -> (Pool, Map<u64, u64>, BTreeMap<u64, u64>, u6
         assert_eq!(map.insert(near(i), i).unwrap(), model.insert(near(i), i));
     }
     let (key, is_full) = (near(0), Rc::new(Cell::new(false)));
-    TARGET_IS_BUILT.set(Some({
+    set_hook(Moment::TargetIsBuilt, {
         let (map, is_full) = (Rc::clone(&map), Rc::clone(&is_full));
-        Box::new(move || {
+        move || {
             if is_full.replace(true) {
                 return Err(Error::NoSpace("by the test".into()));
             }
             map.insert(key, u64::MAX).map(drop)
-        })
-    }));
+        }
+    });
     for i in 20.. {
         assert_eq!(map.insert(near(i), i).unwrap(), model.insert(near(i), i));
         if is_full.get() {
@@ -346,7 +397,7 @@ fn with_halted_node(path: &Path) -> (Pool, Map<u64, u64>, BTreeMap<u64, u64>, u6
     }
     assert_holds(&map, &model);
     // There is space again.
-    TARGET_IS_BUILT.set(None);
+    HOOK.set(None);
     let map = Rc::into_inner(map).expect("the hook is gone");
     (pool, map, model, key)
 }
@@ -378,4 +429,274 @@ fn a_node_whose_second_target_finds_no_space_is_written_again_later() {
     pool.close().unwrap();
     let pool = Pool::open(&path).unwrap();
     go_on(&pool.open_map("m").unwrap(), model, key);
+}
+
+/// A compaction comes to a node that has just been made, before the parent's word leads to it, and replaces it. Once, that word led nowhere for ever.
+#[test]
+fn a_node_that_is_replaced_before_it_is_linked_keeps_its_records() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.pool");
+    let pool = Pool::create(&path).unwrap();
+    let map = Rc::new(pool.map_with::<u64, u64>("m", Kind::Loft).unwrap());
+    let is_moved = Rc::new(Cell::new(false));
+    set_hook(Moment::NodeIsCreated, {
+        let (map, is_moved) = (Rc::clone(&map), Rc::clone(&is_moved));
+        move || {
+            let index = index_of(&map);
+            let _pinned = epochs::pin();
+            let spot = index.walk(index.top(), near(0))?;
+            let (End::Node(node), Some((parent, at))) = (spot.end, spot.parent) else {
+                panic!("the node has been created");
+            };
+            index.move_node(node, parent, at, None)?;
+            assert!(parent.child(at) != Child::node(node));
+            is_moved.set(true);
+            Ok(())
+        }
+    });
+    let mut model = BTreeMap::new();
+    for i in 0..100 {
+        assert_eq!(map.insert(near(i), i).unwrap(), model.insert(near(i), i));
+    }
+    assert!(is_moved.get());
+    HOOK.set(None);
+    assert_holds(&map, &model);
+    drop(map);
+    pool.close().unwrap();
+    let pool = Pool::open(&path).unwrap();
+    assert_holds(&pool.open_map("m").unwrap(), &model);
+}
+
+/// A thread that replaces a node loses its core between the parent's word and the parent's child in DRAM. Once, ranges went round and round until it came back.
+#[test]
+fn ranges_and_inserts_wait_for_no_thread_that_replaces_a_node() {
+    let pool = Pool::in_memory().unwrap();
+    let map = Rc::new(pool.map_with::<u64, u64>("m", Kind::Loft).unwrap());
+    let times = Rc::new(Cell::new(0));
+    set_hook(Moment::WordIsReplaced, {
+        let (map, times) = (Rc::clone(&map), Rc::clone(&times));
+        move || {
+            times.set(times.get() + 1);
+            let (other, (sender, receiver)) = (Map::clone(&map), mpsc::channel());
+            // Not in a scope, which would wait for the thread.
+            std::thread::spawn(move || {
+                let count = other.iter().map(Result::unwrap).count();
+                let _ = other.insert(near(0), 0);
+                let _ = sender.send(count);
+            });
+            let count = receiver.recv_timeout(Duration::from_secs(60));
+            assert_eq!(
+                count.expect("the range comes to its end"),
+                map.iter().count()
+            );
+            Ok(())
+        }
+    });
+    let mut model = BTreeMap::new();
+    for i in 0..1_000 {
+        assert_eq!(map.insert(near(i), 0).unwrap(), model.insert(near(i), 0));
+    }
+    HOOK.set(None);
+    assert!(times.get() > 0);
+    assert_holds(&map, &model);
+}
+
+/// Children of inner nodes that have no keys count as touched. Once, compactions merged next to nothing in maps that had been open before.
+#[test]
+fn a_map_that_was_open_before_is_merged_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.pool");
+    let pool = Pool::create(&path).unwrap();
+    let map = pool.map_with::<u64, u64>("m", Kind::Loft).unwrap();
+    let mut model: BTreeMap<u64, u64> = (0..30_000).map(|i| (mix(i), i)).collect();
+    for (&key, &value) in &model {
+        map.insert(key, value).unwrap();
+    }
+    model.retain(|&key, &mut value| {
+        let stays = value % 20 == 0;
+        if !stays {
+            map.remove(key).unwrap();
+        }
+        stays
+    });
+    assert_eq!(fact(&map, "merges"), 0.0);
+    drop(map);
+    pool.close().unwrap();
+    let pool = Pool::open(&path).unwrap();
+    let map = pool.open_map::<u64, u64>("m").unwrap();
+    let before = fact(&map, "inner-nodes");
+    pool.shrink().unwrap();
+    let (merges, after) = (fact(&map, "merges"), fact(&map, "inner-nodes"));
+    let are_merged = before > 100.0 && merges > before / 2.0 && after < before / 4.0;
+    assert!(are_merged, "{before}, {merges}, {after}");
+    assert_holds(&map, &model);
+}
+
+/// The smallest node with the bit that says that its model has pieces: the pieces alone would be larger. Once, builds that check for overflows panicked.
+#[test]
+fn a_small_node_that_claims_to_have_pieces_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.pool");
+    let pool = Pool::create(&path).unwrap();
+    let map = pool.map_with::<u64, u64>("m", Kind::Loft).unwrap();
+    map.insert(7, 8).unwrap();
+    drop(map);
+    pool.close().unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    let nodes = data_nodes(&bytes);
+    assert!(matches!(nodes[..], [(_, 256)]), "{nodes:?}");
+    let shape = nodes[0].0 + offset_of!(DataHeader, shape);
+    let damaged = word(&bytes, shape) ^ HAS_PIECES;
+    bytes[shape..shape + 8].copy_from_slice(&damaged.to_le_bytes());
+    std::fs::write(&path, &bytes).unwrap();
+    let pool = Pool::open(&path).unwrap();
+    let map = pool.open_map::<u64, u64>("m").unwrap();
+    assert!(matches!(map.get(7), Err(Error::Damaged(_))));
+}
+
+/// A line of slots that was never written, in a node that then gets more inserts than it has room for: the node is not moved, and nobody is told that its
+/// records are all that there are.
+#[test]
+fn ranges_tell_of_lines_that_were_never_written_however_full_the_node_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.pool");
+    let pool = Pool::create(&path).unwrap();
+    let map = pool.map_with::<u64, u64>("m", Kind::Loft).unwrap();
+    for i in 0..60 {
+        map.insert(near(i), i).unwrap();
+    }
+    drop(map);
+    pool.close().unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    // Every node of which something is there has such a line: also those that have been replaced.
+    for (at, block) in data_nodes(&bytes) {
+        let slots = at + (LINE * first_slot_line(block, false)) as usize;
+        let lines = (slots..at + block as usize).step_by(LINE as usize);
+        let has_record = |&line: &usize| word(&bytes, line) >> STATE_SHIFT == state::LIVE;
+        if let Some(line) = lines.rfind(has_record) {
+            bytes[line..line + LINE as usize].fill(0);
+        }
+    }
+    std::fs::write(&path, &bytes).unwrap();
+    let pool = Pool::open(&path).unwrap();
+    let map = pool.open_map::<u64, u64>("m").unwrap();
+    let is_told = || map.iter().any(|it| matches!(it, Err(Error::Damaged(_))));
+    assert!(is_told());
+    let inserted = (100..3_000).filter(|&i| map.insert(near(i), i).is_ok());
+    assert!(inserted.count() > 100);
+    assert!(is_told());
+    assert!(
+        map.iter()
+            .rev()
+            .any(|it| matches!(it, Err(Error::Damaged(_))))
+    );
+}
+
+/// From now on there is no space for buckets and new data nodes in this thread.
+fn fill_pool() {
+    let is_full = || Err(Error::NoSpace("by the test".into()));
+    set_hook(Moment::RoomIsWanted, is_full);
+}
+
+/// A closed pool at `path` with a map whose bulk load has begun, and could not copy the record that was inserted beside it. Returns what the map holds.
+fn close_with_half_a_load(path: &Path) -> BTreeMap<u64, u64> {
+    let pool = Pool::create(path).unwrap();
+    let map = Rc::new(pool.map_with::<u64, u64>("m", Kind::Loft).unwrap());
+    let mut model: BTreeMap<u64, u64> = (0..3_000).map(|i| (near(i), i)).collect();
+    let loaded = model.clone();
+    set_hook(Moment::MoveIsLinked, {
+        let map = Rc::clone(&map);
+        move || {
+            // In another eighth of the keys, where the new root has no node; and one that the load has too.
+            map.insert(u64::MAX, 7)?;
+            map.insert(near(0), 9)?;
+            fill_pool();
+            Ok(())
+        }
+    });
+    assert!(map.bulk_load(loaded, 0.7).is_err());
+    HOOK.set(None);
+    model.insert(u64::MAX, 7);
+    assert_eq!(map.len().unwrap(), model.len() as u64);
+    assert_eq!(map.check().unwrap(), [""; 0]);
+    for (&key, &value) in &model {
+        assert_eq!(map.get(key).unwrap(), Some(value), "{key:#x}");
+    }
+    drop(map);
+    pool.close().unwrap();
+    model
+}
+
+/// The move of an inner node, half done, in a pool without space. Once, the first touch failed for that, and all that came later found damage.
+#[test]
+fn a_subtree_whose_move_finds_no_space_is_read_after_an_open() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.pool");
+    let mut model = close_with_half_a_load(&path);
+    assert_holds(
+        &Pool::options()
+            .open_read_only(&path)
+            .unwrap()
+            .open_map("m")
+            .unwrap(),
+        &model,
+    );
+    let pool = Pool::open(&path).unwrap();
+    // Not opened by the host, which would finish the move in a thread of its own. So what there is has to be counted, as after a crash.
+    let place = Place {
+        core: Arc::clone(pool.core()),
+        slot: pool.core().slots().next().unwrap(),
+    };
+    let index = Index::open(&place, LoftOptions::default(), LoftOptions::FORMAT).unwrap();
+    fill_pool();
+    for _ in 0..2 {
+        for (&key, &value) in &model {
+            assert_eq!(index.find_value(key).unwrap(), Some(value), "{key:#x}");
+        }
+    }
+    assert!(index.touch_all(&|| true).unwrap());
+    assert_eq!(index.count.total(&index.locks), model.len() as u64);
+    // Where there is room, it is written, too.
+    let key = near(1);
+    assert_eq!(
+        index
+            .apply_to(key, &mut |_| Decision::Put(1 << 40))
+            .unwrap(),
+        model.insert(key, 1 << 40)
+    );
+    let key = near(2);
+    assert_eq!(
+        index.apply_to(key, &mut |_| Decision::Remove).unwrap(),
+        model.remove(&key)
+    );
+    assert_eq!(index.count.total(&index.locks), model.len() as u64);
+    // There is space again.
+    HOOK.set(None);
+    index.compact_all().unwrap();
+    {
+        let _pinned = epochs::pin();
+        // SAFETY: the thread is pinned, and has loaded the root since.
+        assert!(unsafe { index.top().target() }.is_none());
+    }
+    for (&key, &value) in &model {
+        assert_eq!(index.find_value(key).unwrap(), Some(value), "{key:#x}");
+    }
+    drop(index);
+    let map = pool.open_map("m").unwrap();
+    assert_holds(&map, &model);
+}
+
+/// Both have the key: the load's record counts, once.
+#[test]
+fn a_bulk_load_beside_an_insert_of_the_same_key_counts_it_once() {
+    let pool = Pool::in_memory().unwrap();
+    let map = Rc::new(pool.map_with::<u64, u64>("m", Kind::Loft).unwrap());
+    set_hook(Moment::MoveIsLinked, {
+        let map = Rc::clone(&map);
+        move || map.insert(near(0), 9).map(drop)
+    });
+    let model: BTreeMap<u64, u64> = (0..3_000).map(|i| (near(i), i)).collect();
+    map.bulk_load(model.clone(), 0.7).unwrap();
+    HOOK.set(None);
+    assert_holds(&map, &model);
 }

@@ -59,7 +59,7 @@ impl Index {
 
     /// Builds a target of what the node has.
     fn prepare(&self, node: &Node, side: Side, plan: Option<Plan<'_>>) -> Result<Prepared<'_>> {
-        let (records, in_windows) = self.gather(node);
+        let (records, in_windows) = self.gather(node)?;
         let mut sorted = records.clone();
         sort(&mut sorted, in_windows);
         let mut plan = plan.unwrap_or_else(|| self.plan_for(node, side, &sorted));
@@ -69,7 +69,7 @@ impl Index {
             self.pm.fence();
         }
         #[cfg(all(test, not(loom)))]
-        super::tests::target_is_built()?;
+        super::tests::reached(super::tests::Moment::TargetIsBuilt)?;
         Ok(Prepared { built, records })
     }
 
@@ -129,7 +129,7 @@ impl Index {
     }
 
     /// Freezes all slots of a node and closes its links; whether its records are `expected`, in the order of their slots.
-    fn freeze_all(&self, node: &Node, expected: &[Record]) -> Result<bool> {
+    pub(super) fn freeze_all(&self, node: &Node, expected: &[Record]) -> Result<bool> {
         let (mut number, mut are_equal) = (0, true);
         let mut freeze = |slots: &[Slot]| -> Result<()> {
             for slot in slots {
