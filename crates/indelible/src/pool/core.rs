@@ -539,11 +539,18 @@ impl PoolCore {
     pub(crate) fn sync(&self) -> Result<()> {
         match self.open_log()? {
             Some(log) => log.sync(),
-            None => self.mapping.sync(),
+            None => self.sync_file(),
         }
     }
 
-    /// Syncs everything and marks the pool as cleanly closed.
+    /// Waits until all of the file of a pool without a log is on the disk. An error if an earlier sync has failed, which is not tried again.
+    fn sync_file(&self) -> Result<()> {
+        self.mapping.expect_synced()?;
+        self.mapping.sync()
+    }
+
+    /// Syncs everything and marks the pool as cleanly closed. A pool without a log of which a sync has failed stays marked as open: after a power cut
+    /// nobody knows what its file has.
     pub(crate) fn close(&self) -> Result<()> {
         if self.is_read_only()
             || !self.mapping.is_durable()
@@ -559,7 +566,7 @@ impl PoolCore {
             return self.end_log(growth, extents);
         }
         self.cut_surplus_if_possible(growth, extents);
-        self.mapping.sync()?;
+        self.sync_file()?;
         self.write_superblock(extents, true, "pool.close");
         self.mapping.sync()
     }

@@ -1,6 +1,6 @@
 //! Every call into the operating system fails once: the pool gives an error or does without, and loses nothing.
 
-use super::layout::EXTENT_BYTES;
+use super::layout::{EXTENT_BYTES, TABLE_AT};
 use super::system::faults;
 use crate::{Durability, Error, Kind, Map, Pool, PoolOptions, Result};
 use rustix::io::Errno;
@@ -225,4 +225,67 @@ fn every_call_that_fails_once_in_a_pool_with_a_log_is_an_error_and_loses_nothing
     fail_each_call_of(Durability::PowerLoss, Errno::IO, &memory(), most);
     fail_each_call_of(interval, Errno::IO, &memory(), few);
     fail_each_call_of(interval, Errno::NOSPC, &memory(), few);
+}
+
+/// After a failed sync the kernel takes the pages for clean, and the next one succeeds: so a close must not take it for true.
+#[test]
+fn a_sync_that_has_failed_is_not_forgotten_by_the_next_one_or_by_the_close() {
+    let directory = tempfile::tempdir_in(memory()).unwrap();
+    let path = directory.path().join("unsynced.pool");
+    let pool = options(Durability::Process).create(&path).unwrap();
+    let kept = map(&pool, "kept", Kind::default()).unwrap();
+    insert(&kept, RECORDS, &Cell::default()).unwrap();
+    drop(kept);
+    let (synced, was_reached) = faults::at(1, Errno::IO, || pool.sync());
+    assert!(was_reached);
+    assert!(matches!(synced, Err(Error::Io { .. })), "{synced:?}");
+    assert!(matches!(pool.sync(), Err(Error::Io { .. })));
+    assert!(matches!(pool.close(), Err(Error::Io { .. })));
+    let read = options(Durability::Process).open_read_only(&path);
+    assert!(matches!(read, Err(Error::NotClean)), "{read:?}");
+    // The machine has not gone down.
+    let pool = options(Durability::Process).open(&path).unwrap();
+    assert_holds(&pool.open_map("kept").unwrap(), RECORDS);
+    pool.close().unwrap();
+    options(Durability::Process).open_read_only(&path).unwrap();
+}
+
+/// Calls from a refused reservation of a part of the file to the write of what the file has there: its length, and a read.
+const TO_THE_WRITE: u64 = 3;
+
+/// Where a file system cannot reserve, growing writes a part of the file again. What another thread stores meanwhile to a page of the extent table that is
+/// in use, here to the word of an extent that nobody asks for, must not be lost.
+#[test]
+fn growing_without_reservations_writes_no_page_of_the_extent_table_that_is_in_use() {
+    use std::os::unix::fs::FileExt;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    const AT: u64 = TABLE_AT + 8 * 400;
+    const STORED: [u8; 8] = [0x5a; 8];
+    let directory = tempfile::tempdir_in(memory()).unwrap();
+    for failing in 1.. {
+        let path = directory.path().join(format!("{failing}.pool"));
+        let pool = options(Durability::Process).create(&path).unwrap();
+        drop(map(&pool, "dropped", Kind::default()).unwrap());
+        // The pool's memory is that of the file.
+        let opened = std::fs::File::options().read(true).write(true).open(&path);
+        let file = Arc::new(opened.unwrap());
+        let was_stored = Arc::new(AtomicBool::new(false));
+        let (other, flag) = (Arc::clone(&file), Arc::clone(&was_stored));
+        let store = move || {
+            other.write_all_at(&STORED, AT).unwrap();
+            flag.store(true, Ordering::Release);
+        };
+        let meanwhile = (failing + TO_THE_WRITE, store);
+        let (_, was_reached) =
+            faults::at_and_meanwhile(failing, Errno::OPNOTSUPP, meanwhile, || grow(&pool, 3));
+        if was_stored.load(Ordering::Acquire) {
+            let mut found = [0; 8];
+            file.read_exact_at(&mut found, AT).unwrap();
+            assert_eq!(found, STORED, "after call {failing}");
+        }
+        if !was_reached {
+            return assert!(failing > 2, "only {failing} calls");
+        }
+    }
 }

@@ -6,6 +6,8 @@
 mod blocks;
 mod late;
 
+pub(super) use blocks::metadata_end;
+
 use super::files::{LockedFile, io_error};
 use super::layout::{EXTENT_BYTES, MAX_EXTENTS, TABLE_AT};
 use super::system;
@@ -17,6 +19,7 @@ use rustix::process::{Resource, getrlimit};
 use std::ffi::c_void;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
 /// What is mapped.
@@ -58,6 +61,8 @@ pub(super) struct Mapping {
     is_memory_file: bool,
     /// Another file had blocks of this one too when it was opened.
     is_shared: AtomicBool,
+    /// Why a sync of the file has failed, the first that has.
+    failed_sync: OnceLock<Errno>,
     /// After a crash, what provides the image with the log's words.
     late: late::Late,
 }
@@ -91,6 +96,7 @@ impl Mapping {
                 is_on_tmpfs: false,
                 is_memory_file: false,
                 is_shared: AtomicBool::new(false),
+                failed_sync: OnceLock::new(),
                 late: late::Late::default(),
             });
         }
@@ -115,6 +121,7 @@ impl Mapping {
                         is_on_tmpfs,
                         is_memory_file: huge_pages && is_on_tmpfs && !is_image,
                         is_shared: AtomicBool::new(false),
+                        failed_sync: OnceLock::new(),
                         late: late::Late::default(),
                         backing,
                         huge_pages,
@@ -321,10 +328,24 @@ impl Mapping {
     /// Waits until all of the file is on the disk.
     pub(super) fn sync(&self) -> Result<()> {
         match &self.backing {
-            Backing::File { file, .. } => {
-                system::fsync(file).map_err(|errno| self.backing.error("sync", errno))
-            }
+            Backing::File { file, .. } => self
+                .noting_failure(system::fsync(file))
+                .map_err(|errno| self.backing.error("sync", errno)),
             _ => Ok(()),
+        }
+    }
+
+    /// Remembers a sync of the file that has failed.
+    fn noting_failure(&self, synced: rustix::io::Result<()>) -> rustix::io::Result<()> {
+        synced.inspect_err(|&errno| _ = self.failed_sync.set(errno))
+    }
+
+    /// An error if a sync of the file has failed. What was stored before may not be on the disk then, and no later sync brings it there or says so: the
+    /// kernel reports the error once, and takes the pages for clean.
+    pub(super) fn expect_synced(&self) -> Result<()> {
+        match self.failed_sync.get() {
+            None => Ok(()),
+            Some(&errno) => Err(self.backing.error("sync", errno)),
         }
     }
 
@@ -392,7 +413,8 @@ impl Mapping {
             return Ok(());
         }
         // SAFETY: the metadata extent is mapped; writing it back changes no contents.
-        unsafe { system::msync(self.base.cast(), TABLE_AT as usize) }
+        let synced = unsafe { system::msync(self.base.cast(), TABLE_AT as usize) };
+        self.noting_failure(synced)
             .map_err(|errno| self.backing.error("sync", errno))
     }
 }

@@ -336,6 +336,8 @@ pub(super) mod faults {
         calls: AtomicU64,
         failing: u64,
         errno: Errno,
+        /// What is done before the call of this number.
+        meanwhile: Option<(u64, Box<dyn Fn() + Send + Sync>)>,
     }
 
     thread_local! {
@@ -343,11 +345,20 @@ pub(super) mod faults {
     }
 
     pub(super) fn count() -> Result<()> {
-        PLAN.with_borrow(|plan| match plan {
-            Some(plan) if plan.calls.fetch_add(1, Ordering::Relaxed) + 1 == plan.failing => {
-                Err(plan.errno)
+        PLAN.with_borrow(|plan| {
+            let Some(plan) = plan else {
+                return Ok(());
+            };
+            let call = plan.calls.fetch_add(1, Ordering::Relaxed) + 1;
+            if let Some((at, work)) = &plan.meanwhile
+                && *at == call
+            {
+                work();
             }
-            _ => Ok(()),
+            if call == plan.failing {
+                return Err(plan.errno);
+            }
+            Ok(())
         })
     }
 
@@ -367,10 +378,30 @@ pub(super) mod faults {
         errno: Errno,
         work: impl FnOnce() -> T,
     ) -> (T, bool) {
+        run(failing, errno, None, work)
+    }
+
+    /// [`at`], and before the call of number `at` something else is done, as if by another thread.
+    pub(in crate::pool) fn at_and_meanwhile<T>(
+        failing: u64,
+        errno: Errno,
+        (at, meanwhile): (u64, impl Fn() + Send + Sync + 'static),
+        work: impl FnOnce() -> T,
+    ) -> (T, bool) {
+        run(failing, errno, Some((at, Box::new(meanwhile))), work)
+    }
+
+    fn run<T>(
+        failing: u64,
+        errno: Errno,
+        meanwhile: Option<(u64, Box<dyn Fn() + Send + Sync>)>,
+        work: impl FnOnce() -> T,
+    ) -> (T, bool) {
         let plan = Arc::new(Plan {
             calls: AtomicU64::new(0),
             failing,
             errno,
+            meanwhile,
         });
         PLAN.set(Some(Arc::clone(&plan)));
         let result = work();

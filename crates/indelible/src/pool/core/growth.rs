@@ -10,8 +10,8 @@ use super::extents::{Extents, first_run};
 use crate::concurrency::sync::lock;
 use crate::pmem::planted::planted;
 use crate::pool::Bug;
-use crate::pool::layout::{EXTENT_BYTES, MAX_EXTENTS, TABLE_AT};
-use crate::pool::mapping::Mapping;
+use crate::pool::layout::{EXTENT_BYTES, MAX_EXTENTS};
+use crate::pool::mapping::{Mapping, metadata_end};
 use crate::pool::system;
 use crate::{Error, Result};
 use std::ops::Range;
@@ -242,7 +242,7 @@ impl PoolCore {
         let (tell, ready) = channel();
         let work = move || {
             // On failure the thread just ends: a thread that needs the extents tries again, and returns the error.
-            if reserve_table(&mapping, to).is_err() {
+            if reserve_table(&mapping, from, to).is_err() {
                 return;
             }
             for extent in from..to {
@@ -268,12 +268,18 @@ fn after_next_step(count: u64) -> u64 {
 
 /// Makes the extents from `from` to `to` ready.
 fn make_ready(mapping: &Mapping, from: u64, to: u64) -> Result<()> {
-    reserve_table(mapping, to)?;
+    reserve_table(mapping, from, to)?;
     // Their words in the table say "free": an extent that a shrink cuts off was durably free before.
     mapping.extend(from * EXTENT_BYTES, to * EXTENT_BYTES)
 }
 
-/// The page of the extent table that speaks for the extents before `to` must not be a hole either.
-fn reserve_table(mapping: &Mapping, to: u64) -> Result<()> {
-    mapping.allocate(TABLE_AT, (TABLE_AT + to * 8).next_multiple_of(4096))
+/// The pages of the extent table that speak for the extents from `from` to `to` must not be holes either. Those with a word of an extent before `from`
+/// are none, and are left alone: where reserving is writing what the file has once more, a word would be lost that another thread stores meanwhile, or that
+/// the applier of a log writes.
+fn reserve_table(mapping: &Mapping, from: u64, to: u64) -> Result<()> {
+    let (begin, end) = (metadata_end(from), metadata_end(to));
+    if begin < end {
+        mapping.allocate(begin, end)?;
+    }
+    Ok(())
 }

@@ -7,11 +7,14 @@ use crate::concurrency::sync::lock;
 use crate::pmem::trace;
 use crate::pool::files::{NewFile, io_error};
 use crate::pool::layout::{COPY_BYTES, EXTENT_BYTES, SUPERBLOCK_BYTES};
-use crate::pool::log::{Backlog, Beginning, Gate, Identity, Log, Threads, Way};
+use crate::pool::log::{
+    Backlog, Beginning, Gate, Identity, Log, Threads, Way, foreign_log, log_path,
+};
 use crate::pool::mapping::Mapping;
 use crate::pool::superblock::{Promise, Superblock, Writes};
 use crate::pool::system;
 use crate::{Error, Result};
+use rustix::io::Errno;
 use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -62,7 +65,7 @@ impl Session {
     /// |---|---|
     /// | 1. the records of earlier sessions are on the disk | as before |
     /// | 2. the superblock that was written last is on the disk | as before that write: see [`Writes`] |
-    /// | 3. the file of the log has its name | as before: of a pool that was closed, the log of an earlier session is not looked at |
+    /// | 3. the file of the log has its name | as before: of a pool that was closed, the log of an earlier session is not read |
     /// | 4. a superblock says that the pool is open, in a new session | a session without records; see `log::backlog` for what earlier ones have left |
     /// | 5. cut off what the file has behind the pool's end | as before |
     /// | 6. a segment for the new session | as before |
@@ -76,7 +79,7 @@ impl Session {
         let write = |(at, bytes): &(u64, Vec<u8>)| mapping.write_file_for_good(bytes, *at);
         self.superblocks.again.iter().try_for_each(write)?;
         let at = mapping.log_path();
-        let file = Log::open_file(at, self.identity.uuid, self.log_bytes, taken, self.way)?;
+        let file = Log::open_file(at, &self.identity, self.log_bytes, taken, self.way)?;
         let [first, second] = &self.superblocks.copies;
         write(first)?;
         // What lies there may be anything, and extents that the pool grows by are zero in the image. Not earlier: the superblock that was
@@ -250,6 +253,11 @@ impl PoolCore {
                 "only a pool with a log, open for writing, can be copied while it is in use; close the pool and copy its file".into(),
             ));
         };
+        let log_of_copy = log_path(to)?;
+        if system::lstat(&log_of_copy).err() != Some(Errno::NOENT) {
+            // Of an earlier pool of that name. It may be the log of a later state of this one, and the copy could not be opened.
+            return Err(foreign_log(&log_of_copy));
+        }
         let (new, file) = NewFile::create(to, 0o600, || {
             Ok(format!(
                 "{:016x}{:016x}",

@@ -2,7 +2,7 @@
 //! other ones, see `simulate`.
 
 use super::apply::PAGE_BYTES;
-use super::record::{Header, SECTOR_WORDS, SEGMENT_BYTES, SEGMENT_WORDS};
+use super::record::{Header, Identity, SECTOR_WORDS, SEGMENT_BYTES, SEGMENT_WORDS};
 use crate::pool::files::{directory_of, io_error, sync_name};
 use crate::pool::system;
 use crate::{Error, Result};
@@ -148,7 +148,22 @@ pub(crate) fn log_path(path: &Path) -> Result<PathBuf> {
 
 /// Refuses to use the file at `path` for a log: it is not known to be one of this pool.
 pub(crate) fn foreign_log(path: &Path) -> Error {
-    let what = "it is not a log of this pool, which would overwrite it; move it away";
+    unusable_log(
+        path,
+        "it is not a log of this pool, which would overwrite it; move it away",
+    )
+}
+
+/// Refuses to use the file at `path` for a log: it has what was written to this pool after the state that the pool's file is in.
+fn later_log(path: &Path) -> Error {
+    unusable_log(
+        path,
+        "it is the log of a later state of this pool, whose file was replaced by an older one; put the later file back, or move the log away to go on without \
+         what it has",
+    )
+}
+
+fn unusable_log(path: &Path, what: &'static str) -> Error {
     Error::Io {
         action: "use",
         path: path.to_owned(),
@@ -268,22 +283,31 @@ impl LogFile {
         Ok(())
     }
 
-    /// Refuses a file that is not a log of the pool with this uuid, and not empty either: it would be overwritten.
-    pub(super) fn expect_own(&self, uuid: [u64; 2]) -> Result<()> {
+    /// Refuses a file that a new session may not overwrite: one that is not a log of its pool, and not empty either, and one that has a session that is not
+    /// older than the new one.
+    ///
+    /// A session has its generation in the pool's file before its log has a header, and the next session has the next generation. So a log with the
+    /// generation of the new session, or a higher one, is beside an older copy of the pool's file. Its headers and records must not stay: the next open after a
+    /// crash would take them for those of the new session, or refuse the log for their sake. And they may be wanted, with the file that they belong to.
+    pub(super) fn expect_own(&self, new: &Identity) -> Result<()> {
         let segments = || (0..self.segments()).map(|slot| self.segment(slot));
-        let mut uuids = segments()
+        let found: Vec<Identity> = segments()
             .filter_map(Header::read)
-            .map(|it| it.session.identity.uuid);
-        let is_own = match uuids.next() {
+            .map(|header| header.session.identity)
+            .collect();
+        let is_own = if found.is_empty() {
             // Power that fails while a header is written may leave anything in its sector.
-            Some(first) => first == uuid && uuids.all(|other| other == uuid),
-            None => segments().all(may_be_unfinished) && self.ends_with_zeros()?,
-        };
-        if is_own {
-            Ok(())
+            segments().all(may_be_unfinished) && self.ends_with_zeros()?
         } else {
-            Err(foreign_log(&self.path))
+            found.iter().all(|it| it.uuid == new.uuid)
+        };
+        if !is_own {
+            return Err(foreign_log(&self.path));
         }
+        if found.iter().any(|it| it.generation >= new.generation) {
+            return Err(later_log(&self.path));
+        }
+        Ok(())
     }
 
     /// Whether there is nothing but zeros behind the last whole segment, as a process leaves that dies while it makes the log longer.

@@ -320,11 +320,11 @@ impl Log {
         Ok(backlog)
     }
 
-    /// Opens the file at `path` for a log, or creates it. What it has must be from the pool with this uuid.
+    /// Opens the file at `path` for the log of this session, or creates it. What it has must be from earlier sessions of the pool.
     /// `taken` segments of it are not free yet.
     pub(crate) fn open_file(
         path: &Path,
-        uuid: [u64; 2],
+        identity: &Identity,
         bytes: u64,
         taken: usize,
         way: Way,
@@ -333,7 +333,7 @@ impl Log {
             .clamp(LEAST_SEGMENTS, MOST_SEGMENTS)
             .max(taken + 1);
         let file = LogFile::open(path.to_owned(), most, Some(0o600), way)?;
-        file.expect_own(uuid)?;
+        file.expect_own(identity)?;
         file.sync_name()?;
         Ok(file)
     }

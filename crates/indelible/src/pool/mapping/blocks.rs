@@ -134,7 +134,8 @@ impl Mapping {
                 .map_err(|errno| self.growth_error(errno, end))?;
         }
         // Some file systems look for blocks only when they write to the disk.
-        system::fsync(file).map_err(|errno| self.growth_error(errno, end))
+        self.noting_failure(system::fsync(file))
+            .map_err(|errno| self.growth_error(errno, end))
     }
 
     /// Some file systems cannot reserve. All that lies beyond the end is written, so that there never is a hole.

@@ -258,3 +258,63 @@ fn a_log_that_has_lost_what_was_on_the_disk_is_refused_or_its_records_are() {
     let pool = options(INTERVAL).open(&copy.path).unwrap();
     assert_holds(&pool.open_map("m").unwrap(), 200_000);
 }
+
+/// A clean copy of a pool is put beside the log of a later session: what was written to it would be mixed up with what that log has, or be out of reach,
+/// after the next crash.
+#[test]
+fn a_log_of_a_later_state_beside_a_restored_pool_is_refused_and_left_alone() {
+    for durability in [Durability::PowerLoss, INTERVAL] {
+        for (sessions, records) in [(1, 100), (2, 100), (1, 70_000), (2, 70_000)] {
+            let place = place();
+            let pool = options(durability).create(&place.path).unwrap();
+            pool.map::<u64, u64>("m").unwrap();
+            pool.close().unwrap();
+            let golden = std::fs::read(&place.path).unwrap();
+            for _ in 1..sessions {
+                options(durability)
+                    .open(&place.path)
+                    .unwrap()
+                    .close()
+                    .unwrap();
+            }
+            let pool = options(durability).open(&place.path).unwrap();
+            let map = pool.map::<u64, u64>("m").unwrap();
+            map.extend((0..records).map(|i| (key(i), i))).unwrap();
+            pool.sync().unwrap();
+            let dead = after_death(&place);
+            drop((map, pool));
+            let later = std::fs::read(&dead.path).unwrap();
+            let log = std::fs::read(log_of(&dead.path)).unwrap();
+            std::fs::write(&dead.path, &golden).unwrap();
+            for _ in 0..2 {
+                let refused = options(durability).open(&dead.path).unwrap_err();
+                assert!(matches!(refused, Error::Io { .. }), "{refused}");
+                let says = "it is the log of a later state of this pool";
+                assert!(refused.to_string().contains(says), "{refused}");
+                assert!(std::fs::read(&dead.path).unwrap() == golden);
+                assert!(std::fs::read(log_of(&dead.path)).unwrap() == log);
+            }
+            // Either is whole: the copy without the log, and the log with its own file.
+            let alone = self::place();
+            std::fs::write(&alone.path, &golden).unwrap();
+            let pool = options(durability).open(&alone.path).unwrap();
+            assert_holds(&pool.open_map("m").unwrap(), 0);
+            std::fs::write(&dead.path, &later).unwrap();
+            let pool = options(durability).open(&dead.path).unwrap();
+            assert_holds(&pool.open_map("m").unwrap(), records);
+        }
+    }
+}
+
+#[test]
+fn a_backup_is_not_put_beside_a_log_that_lies_there() {
+    let place = place();
+    let pool = options(INTERVAL).create(&place.path).unwrap();
+    let copy = place.path.with_extension("copy");
+    std::fs::write(log_of(&copy), "of an earlier copy").unwrap();
+    let refused = pool.backup(&copy).unwrap_err();
+    assert!(refused.to_string().contains("move it away"), "{refused}");
+    assert!(!copy.exists());
+    std::fs::remove_file(log_of(&copy)).unwrap();
+    pool.backup(&copy).unwrap();
+}
