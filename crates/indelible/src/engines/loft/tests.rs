@@ -571,7 +571,7 @@ fn ranges_tell_of_lines_that_were_never_written_however_full_the_node_is() {
     // Every node of which something is there has such a line: also those that have been replaced.
     for (at, block) in data_nodes(&bytes) {
         let slots = at + (LINE * first_slot_line(block, false)) as usize;
-        let lines = (slots..at + block as usize).step_by(LINE as usize);
+        let mut lines = (slots..at + block as usize).step_by(LINE as usize);
         let has_record = |&line: &usize| word(&bytes, line) >> STATE_SHIFT == state::LIVE;
         if let Some(line) = lines.rfind(has_record) {
             bytes[line..line + LINE as usize].fill(0);
