@@ -30,14 +30,17 @@ impl Index {
         if matches!(moved, Ok(false)) {
             return Err(Error::NotEmpty);
         }
-        // It has been committed, also if the copies of what was inserted meanwhile have found no space.
         self.count_change(records.len() as i64);
         if moved.is_err() {
             let moved = load_move(&root.moving).expect("the move was installed");
             self.capture(root, moved, false)?;
         }
         self.count_change(-self.count_among(root, records)?);
-        moved.map(drop)
+        match moved {
+            // The load has been committed. What was inserted beside it has found no space there, and can be read where it is until there is some.
+            Err(Error::NoSpace(_)) => Ok(()),
+            moved => moved.map(drop),
+        }
     }
 
     /// How many records beneath a root that is moved, all of them frozen, have keys of these records. Whoever inserted them has counted them, and they were
