@@ -54,6 +54,8 @@ pub(super) struct Mapping {
     base: *mut u8,
     /// Bytes of address space, a multiple of the extent size.
     reserved: u64,
+    /// After a crash, what provides the image with the log's words. Dropped before the file, so that the log is unlocked before the file is.
+    late: late::Late,
     backing: Backing,
     huge_pages: bool,
     is_on_tmpfs: bool,
@@ -63,8 +65,6 @@ pub(super) struct Mapping {
     is_shared: AtomicBool,
     /// Why a sync of the file has failed, the first that has.
     failed_sync: OnceLock<Errno>,
-    /// After a crash, what provides the image with the log's words.
-    late: late::Late,
 }
 
 // SAFETY: the range belongs to this value alone; what is in it is accessed through atomics.

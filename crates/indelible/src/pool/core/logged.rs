@@ -74,12 +74,12 @@ impl Session {
         if let Some(backlog) = &self.backlog {
             backlog.make_durable()?;
         }
-        let taken = self.backlog.as_ref().map_or(0, |it| it.slots().len());
         let (mapping, path) = (&self.mapping, self.mapping.path());
         let write = |(at, bytes): &(u64, Vec<u8>)| mapping.write_file_for_good(bytes, *at);
         self.superblocks.again.iter().try_for_each(write)?;
         let at = mapping.log_path();
-        let file = Log::open_file(at, &self.identity, self.log_bytes, taken, self.way)?;
+        let backlog = self.backlog.as_deref();
+        let file = Log::open_file(at, &self.identity, self.log_bytes, backlog, self.way)?;
         let [first, second] = &self.superblocks.copies;
         write(first)?;
         // What lies there may be anything, and extents that the pool grows by are zero in the image. Not earlier: the superblock that was
