@@ -8,7 +8,7 @@ mod late;
 
 pub(super) use blocks::metadata_end;
 
-use super::files::{LockedFile, io_error};
+use super::files::{LockedFile, expect_within_limit, io_error};
 use super::layout::{EXTENT_BYTES, MAX_EXTENTS, TABLE_AT};
 use super::system;
 use crate::pmem::{Medium, Pm};
@@ -380,6 +380,7 @@ impl Mapping {
     pub(super) fn copy_file(&self, from: &File, to: &File, path: &Path) -> Result<()> {
         let failed = |errno| io_error("write", path, errno);
         let end = self.file_bytes()?;
+        expect_within_limit(path, end)?;
         let mut at = 0;
         while at < end {
             match system::copy_range(from, to, at, (end - at).min(COPIED_AT_ONCE)) {

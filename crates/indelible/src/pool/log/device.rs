@@ -3,7 +3,9 @@
 
 use super::apply::PAGE_BYTES;
 use super::record::{Header, Identity, SECTOR_WORDS, SEGMENT_BYTES, SEGMENT_WORDS};
-use crate::pool::files::{LockedFile, directory_of, io_error, lock_file, sync_name};
+use crate::pool::files::{
+    LockedFile, directory_of, expect_within_limit, io_error, lock_file, sync_name,
+};
 use crate::pool::system;
 use crate::{Error, Result};
 use rustix::fs::OFlags;
@@ -245,6 +247,9 @@ impl LogFile {
         let beside =
             system::open(&path, access, 0).map_err(|errno| io_error("open", &path, errno))?;
         let length = system::length(&file).map_err(|errno| io_error("look at", &path, errno))?;
+        if way != Way::Read {
+            expect_within_limit(&path, length)?;
+        }
         let there = (length / SEGMENT_BYTES) as usize;
         let this = Self {
             file,
@@ -390,11 +395,15 @@ impl LogDevice for LogFile {
         // Written, and not only reserved: a sync of blocks that are reserved and were never written has to write the file system's
         // journal too, and takes several times as long.
         let begin = slot as u64 * SEGMENT_BYTES;
-        let written = (begin..begin + SEGMENT_BYTES)
-            .step_by(PAGE_BYTES as usize)
-            .try_for_each(|at| system::write_at(&self.beside, &[0; PAGE_BYTES as usize], at));
+        let write = || {
+            expect_within_limit(&self.path, begin + SEGMENT_BYTES)?;
+            (begin..begin + SEGMENT_BYTES)
+                .step_by(PAGE_BYTES as usize)
+                .try_for_each(|at| system::write_at(&self.beside, &[0; PAGE_BYTES as usize], at))
+                .map_err(self.io("grow"))
+        };
         // Without the space, or the memory, the log stays as long as it is.
-        if let Err(error) = written.map_err(self.io("grow")) {
+        if let Err(error) = write() {
             tracing::debug!(%error, "the log cannot be made longer");
             return Ok(false);
         }
