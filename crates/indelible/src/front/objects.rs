@@ -237,23 +237,25 @@ impl Pool {
         if self.core.is_read_only() {
             return Err(Error::ReadOnly);
         }
-        let objects = self.core.registry();
-        let slot = self.find(name)?;
-        may(&self.core, slot)?;
-        let (objects, open) = self.core.open_object(objects, slot);
-        if open.is_some() {
-            // The handle may be the last one, and dropping it locks the registry.
-            drop(objects);
-            return Err(Error::InUse(format!("{name:?}")));
-        }
-        // While the registry was unlocked in there, the object may have been dropped, and another one created.
-        if self.find(name)? == slot {
+        let mut objects = self.core.registry();
+        loop {
+            let slot = self.find(name)?;
             may(&self.core, slot)?;
-            return self.core.durably(|| {
-                self.core.remove_entry(slot);
-                Ok(())
-            });
+            let (locked, open) = self.core.open_object(objects, slot);
+            objects = locked;
+            if open.is_some() {
+                // The handle may be the last one, and dropping it locks the registry.
+                drop(objects);
+                return Err(Error::InUse(format!("{name:?}")));
+            }
+            // While the registry was unlocked in there, the object may have been dropped or renamed, and another one may have got the name.
+            if self.find(name)? == slot {
+                may(&self.core, slot)?;
+                return self.core.durably(|| {
+                    self.core.remove_entry(slot);
+                    Ok(())
+                });
+            }
         }
-        Ok(())
     }
 }

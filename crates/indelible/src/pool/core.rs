@@ -31,7 +31,6 @@ use std::time::Duration;
 
 /// An open pool.
 pub(crate) struct PoolCore {
-    mapping: Arc<Mapping>,
     pm: Pm,
     read_only: AtomicBool,
     was_clean: bool,
@@ -60,6 +59,8 @@ pub(crate) struct PoolCore {
     backlog: Mutex<Option<Arc<Backlog>>>,
     /// The generation of the last of these sessions; 0 without.
     earlier: u64,
+    /// The last one to be dropped: whoever gets the lock on the pool's file finds the log's unlocked.
+    mapping: Arc<Mapping>,
 }
 
 /// An open object, whatever its type; the layers above know which.

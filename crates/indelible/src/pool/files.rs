@@ -9,6 +9,7 @@ use super::system;
 use crate::{Error, Result};
 use rustix::fs::{FileType, FlockOperation, OFlags};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::ops::Deref;
@@ -30,6 +31,18 @@ pub(super) fn io_error(action: &'static str, path: &Path, errno: Errno) -> Error
         action,
         path: path.to_owned(),
         source: errno.into(),
+    }
+}
+
+/// An error if this process may not write a file of `bytes` bytes up to its end: a write behind its limit ends the process by a signal, even where the file
+/// is that long.
+pub(super) fn expect_within_limit(path: &Path, bytes: u64) -> Result<()> {
+    match getrlimit(Resource::Fsize).current {
+        Some(limit) if limit < bytes => Err(Error::NoSpace(format!(
+            "{} cannot be written up to {bytes} bytes: this process may write no file beyond {limit} bytes (RLIMIT_FSIZE)",
+            path.display()
+        ))),
+        _ => Ok(()),
     }
 }
 

@@ -8,7 +8,7 @@ mod late;
 
 pub(super) use blocks::metadata_end;
 
-use super::files::{LockedFile, io_error};
+use super::files::{LockedFile, expect_within_limit, io_error};
 use super::layout::{EXTENT_BYTES, MAX_EXTENTS, TABLE_AT};
 use super::system;
 use crate::pmem::{Medium, Pm};
@@ -54,6 +54,8 @@ pub(super) struct Mapping {
     base: *mut u8,
     /// Bytes of address space, a multiple of the extent size.
     reserved: u64,
+    /// After a crash, what provides the image with the log's words. Dropped before the file, so that the log is unlocked before the file is.
+    late: late::Late,
     backing: Backing,
     huge_pages: bool,
     is_on_tmpfs: bool,
@@ -63,8 +65,6 @@ pub(super) struct Mapping {
     is_shared: AtomicBool,
     /// Why a sync of the file has failed, the first that has.
     failed_sync: OnceLock<Errno>,
-    /// After a crash, what provides the image with the log's words.
-    late: late::Late,
 }
 
 // SAFETY: the range belongs to this value alone; what is in it is accessed through atomics.
@@ -380,6 +380,7 @@ impl Mapping {
     pub(super) fn copy_file(&self, from: &File, to: &File, path: &Path) -> Result<()> {
         let failed = |errno| io_error("write", path, errno);
         let end = self.file_bytes()?;
+        expect_within_limit(path, end)?;
         let mut at = 0;
         while at < end {
             match system::copy_range(from, to, at, (end - at).min(COPIED_AT_ONCE)) {

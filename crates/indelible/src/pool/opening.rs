@@ -1,7 +1,7 @@
 //! Opening: from a path and a wish to a pool, or to the reason why not.
 
 use super::core::{Opening, PoolCore};
-use super::files::{LockedFile, NewFile, io_error, lock_file, open_file};
+use super::files::{LockedFile, NewFile, expect_within_limit, io_error, lock_file, open_file};
 use super::layout::{EXTENT_BYTES, SUPERBLOCK_BYTES, TABLE_AT};
 use super::log::{self, Backlog, Last};
 use super::machine::{boot_identity, is_in_memory, is_persistent_memory, medium_of, random_uuid};
@@ -36,8 +36,11 @@ impl PoolOptions {
         }
         if promise.is_logged() {
             // The pool has its name, and is clean, before it has a log: so a crash leaves no log without a pool.
-            core.begin_writing().inspect_err(|_| {
-                let _ = system::unlink(core.mapping().log_path());
+            core.begin_writing().inspect_err(|error| {
+                // Another file, or the log of another pool, may have got that name since.
+                if !is_taken(error) && !matches!(error, Error::Locked(_)) {
+                    let _ = system::unlink(core.mapping().log_path());
+                }
                 let _ = system::unlink(path);
             })?;
         }
@@ -155,6 +158,7 @@ impl PoolOptions {
         let (mut bytes, length) = superblock_bytes(file, path)?;
         let mut backlog = Backlog::find(log, &Last::of(superblock, &bytes))?;
         if !promise.is_logged() {
+            expect_within_limit(path, length)?;
             backlog.apply_to(file, path)?;
             return Ok((read_superblock(file, path)?, None));
         }

@@ -128,9 +128,11 @@ pub(super) fn read_no_more_than_asked(file: &File) {
 /// Copies a part of a file to the same place in another one; returns how much.
 pub(super) fn copy_range(from: &File, to: &File, at: u64, length: u64) -> Result<u64> {
     fault()?;
-    let (mut there, mut here) = (at, at);
-    rustix::fs::copy_file_range(from, Some(&mut there), to, Some(&mut here), length as usize)
-        .map(|copied| copied as u64)
+    let copied = retry_on_intr(|| {
+        let (mut there, mut here) = (at, at);
+        rustix::fs::copy_file_range(from, Some(&mut there), to, Some(&mut here), length as usize)
+    });
+    copied.map(|copied| copied as u64)
 }
 
 /// [`fsync`] without what is not needed to read the file again.

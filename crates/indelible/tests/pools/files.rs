@@ -1,7 +1,7 @@
 //! Pool files by name: what is refused, what a creation that is cut short leaves behind, and limits of the process.
 
 use crate::child::{CHILD, child, in_child};
-use indelible::{Error, Pool, PoolOptions};
+use indelible::{Durability, Error, Pool, PoolOptions};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -42,6 +42,53 @@ fn a_limit_on_the_length_of_files_is_an_error_and_not_a_signal() {
             let refused = Pool::create(directory.join("other.pool")).unwrap_err();
             assert!(matches!(refused, Error::NoSpace(_)), "{refused}");
             assert_eq!(std::fs::read_dir(directory).unwrap().count(), 1);
+        },
+    );
+}
+
+/// Unlike the kernel, which writes the pages of a mapped file whatever the limit is, a log and its applier write by calls.
+#[test]
+fn a_limit_on_the_length_of_files_is_no_signal_in_a_pool_with_a_log_either() {
+    in_child(
+        module_path!(),
+        "a_limit_on_the_length_of_files_is_no_signal_in_a_pool_with_a_log_either",
+        |directory| {
+            let [path, dead] = ["limited.pool", "dead.pool"].map(|name| directory.join(name));
+            let log_of = |path: &Path| PathBuf::from(format!("{}.log", path.display()));
+            let expect_refused = |error: Error| {
+                assert!(matches!(error, Error::NoSpace(_)), "{error}");
+                assert!(error.to_string().contains("RLIMIT_FSIZE"), "{error}");
+            };
+            let options = |durability| {
+                PoolOptions::new()
+                    .durability(durability)
+                    .log_anywhere(true)
+                    .to_owned()
+            };
+            let interval = Durability::Interval(Duration::from_millis(10));
+            // The log may have 64 MiB, and becomes longer than this unless it is refused.
+            limit(Resource::Fsize, 5 * EXTENT + 100);
+            let pool = options(interval).create(&path).unwrap();
+            let map = pool.map::<u64, u64>("m").unwrap();
+            expect_refused((0..).find_map(|i| map.insert(i, i).err()).unwrap());
+            assert_eq!(pool.stat().file_bytes, 5 * EXTENT);
+            assert_eq!(map.check().unwrap(), [""; 0]);
+            // What a process leaves that dies now, whole or not: it is not read.
+            std::fs::copy(log_of(&path), log_of(&dead)).unwrap();
+            std::fs::copy(&path, &dead).unwrap();
+            drop(map);
+            pool.close().unwrap();
+            let closed = std::fs::read(&path).unwrap();
+            limit(Resource::Fsize, EXTENT / 2);
+            expect_refused(options(interval).open(&path).unwrap_err());
+            assert!(std::fs::read(&path).unwrap() == closed);
+            for durability in [interval, Durability::Process] {
+                expect_refused(options(durability).open(&dead).unwrap_err());
+            }
+            // The pages of a pool without a log are written by the kernel.
+            Pool::open(&path).unwrap_err();
+            let pool = options(Durability::Process).open(&path).unwrap();
+            pool.map::<u64, u64>("m").unwrap().insert(0, 1).unwrap();
         },
     );
 }
@@ -195,7 +242,6 @@ fn an_error_names_the_path_that_was_asked_for() {
 
 #[test]
 fn limits_may_be_anything() {
-    use indelible::Durability;
     let directory = tempfile::tempdir().unwrap();
     for (i, limit) in [0, 1, u64::MAX].into_iter().enumerate() {
         let path = directory.path().join(i.to_string());

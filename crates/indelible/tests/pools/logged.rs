@@ -434,3 +434,51 @@ fn after_a_death_many_words_come_from_the_log_when_they_are_needed_and_sessions_
         assert_eq!(map.check().unwrap(), [""; 0]);
     }
 }
+
+/// The pool's own lock is on its file, and another file may get the pool's name.
+#[test]
+fn a_log_that_another_pool_uses_is_locked() {
+    for durability in [Durability::PowerLoss, INTERVAL] {
+        let place = place();
+        let pool = options(durability).create(&place.path).unwrap();
+        pool.map::<u64, u64>("m").unwrap();
+        pool.close().unwrap();
+        let restored = place.path.with_extension("restored");
+        std::fs::copy(&place.path, &restored).unwrap();
+        let pool = options(durability).open(&place.path).unwrap();
+        let map = pool.open_map::<u64, u64>("m").unwrap();
+        map.insert(key(0), 0).unwrap();
+        let moved = place.path.with_extension("moved");
+        std::fs::rename(&place.path, &moved).unwrap();
+        std::fs::rename(&restored, &place.path).unwrap();
+        let refused = options(durability).open(&place.path);
+        assert!(
+            matches!(&refused, Err(Error::Locked(path)) if *path == log_of(&place.path)),
+            "{refused:?}"
+        );
+        map.insert(key(1), 1).unwrap();
+        drop(map);
+        pool.close().unwrap();
+        assert!(!log_of(&place.path).exists());
+        for (path, records) in [(&moved, 2), (&place.path, 0)] {
+            let pool = options(durability).open(path).unwrap();
+            assert_holds(&pool.open_map("m").unwrap(), records);
+        }
+    }
+}
+
+#[test]
+fn a_log_that_may_only_be_read_is_verified_and_by_many_at_once() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = place();
+    let pool = options(INTERVAL).create(&place.path).unwrap();
+    pool.map::<u64, u64>("m").unwrap().insert(1, 10).unwrap();
+    let copy = after_death(&place);
+    let other = std::fs::File::open(log_of(&copy.path)).unwrap();
+    other.try_lock_shared().unwrap();
+    for path in [copy.path.clone(), log_of(&copy.path)] {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(0o400)).unwrap();
+    }
+    let verified = PoolOptions::new().verify_log(&copy.path).unwrap().unwrap();
+    assert!(verified.records > 0, "{verified:?}");
+}

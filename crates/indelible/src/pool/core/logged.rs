@@ -5,7 +5,7 @@ use super::extents::Extents;
 use super::growth::Growth;
 use crate::concurrency::sync::lock;
 use crate::pmem::trace;
-use crate::pool::files::{NewFile, io_error};
+use crate::pool::files::{NewFile, expect_within_limit, io_error};
 use crate::pool::layout::{COPY_BYTES, EXTENT_BYTES, SUPERBLOCK_BYTES};
 use crate::pool::log::{
     Backlog, Beginning, Gate, Identity, Log, Threads, Way, foreign_log, log_path,
@@ -74,12 +74,12 @@ impl Session {
         if let Some(backlog) = &self.backlog {
             backlog.make_durable()?;
         }
-        let taken = self.backlog.as_ref().map_or(0, |it| it.slots().len());
         let (mapping, path) = (&self.mapping, self.mapping.path());
         let write = |(at, bytes): &(u64, Vec<u8>)| mapping.write_file_for_good(bytes, *at);
         self.superblocks.again.iter().try_for_each(write)?;
         let at = mapping.log_path();
-        let file = Log::open_file(at, &self.identity, self.log_bytes, taken, self.way)?;
+        let backlog = self.backlog.as_deref();
+        let file = Log::open_file(at, &self.identity, self.log_bytes, backlog, self.way)?;
         let [first, second] = &self.superblocks.copies;
         write(first)?;
         // What lies there may be anything, and extents that the pool grows by are zero in the image. Not earlier: the superblock that was
@@ -137,6 +137,9 @@ impl PoolCore {
         if self.mapping.file().is_none() {
             return Ok(());
         }
+        let length = extents.count * EXTENT_BYTES;
+        // The applier writes anywhere in the file.
+        expect_within_limit(self.path(), length)?;
         let (is_strict, interval) = match self.promise {
             Promise::LoggedAtIntervals(interval) => {
                 (false, Some(Duration::from_millis(interval.into())))
@@ -166,7 +169,7 @@ impl PoolCore {
             way: if is_strict { Way::Written } else { Way::Shared },
             interval,
             superblocks,
-            length: extents.count * EXTENT_BYTES,
+            length,
             backlog: backlog.clone(),
         };
         let open = if backlog.is_some() {

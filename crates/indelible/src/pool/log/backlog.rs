@@ -27,6 +27,7 @@ use crate::concurrency::parallel::in_parallel;
 use crate::concurrency::sync::lock;
 use crate::pmem::journal::Word;
 use crate::pmem::planted::planted;
+use crate::pool::files::LockedFile;
 use crate::{Error, Result};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -231,6 +232,11 @@ impl Backlog {
         }
         *doubtful = None;
         Ok(())
+    }
+
+    /// The lock on the log's file.
+    pub(super) fn lock(&self) -> Option<Arc<LockedFile>> {
+        self.device.lock()
     }
 
     pub(crate) fn held(&self) -> &Held {

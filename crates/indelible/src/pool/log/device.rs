@@ -3,7 +3,9 @@
 
 use super::apply::PAGE_BYTES;
 use super::record::{Header, Identity, SECTOR_WORDS, SEGMENT_BYTES, SEGMENT_WORDS};
-use crate::pool::files::{directory_of, io_error, sync_name};
+use crate::pool::files::{
+    LockedFile, directory_of, expect_within_limit, io_error, lock_file, sync_name,
+};
 use crate::pool::system;
 use crate::{Error, Result};
 use rustix::fs::OFlags;
@@ -13,8 +15,8 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// The file that has the segments of the log.
 pub(super) trait LogDevice: Send + Sync {
@@ -49,6 +51,11 @@ pub(super) trait LogDevice: Send + Sync {
 
     /// Removes the file's name, if it is still this file's. A hint.
     fn remove(&self) {}
+
+    /// The lock on the file, for whoever opens the file once more for the same pool.
+    fn lock(&self) -> Option<Arc<LockedFile>> {
+        None
+    }
 }
 
 /// The file of the pool, as the log writes it.
@@ -185,6 +192,9 @@ pub(crate) struct LogFile {
     /// As many as there can be; the first ones are mapped.
     slots: Box<[OnceLock<Segment>]>,
     way: Way,
+    /// The lock on the pool's file does not do: the log belongs to a name, and if somebody gives that name to another pool's file while this one is open,
+    /// the two have locks of their own.
+    lock: Arc<LockedFile>,
 }
 
 /// How words get from memory into the log's file.
@@ -195,6 +205,8 @@ pub(crate) enum Way {
     /// By a call before each sync. A sync of pages that were written so takes half as long as one of pages that were stored to. For operations
     /// that wait for the sync: what has not been written out when the process dies has not been acknowledged.
     Written,
+    /// Not at all: the file is only looked at.
+    Read,
 }
 
 struct Segment(*mut AtomicU64);
@@ -212,17 +224,32 @@ impl Drop for Segment {
 }
 
 impl LogFile {
-    /// Opens the log's file at `path`, see [`log_path`], whole segments of which are mapped: at most `most`. Creates it if `create` says so.
-    pub(super) fn open(path: PathBuf, most: usize, create: Option<u32>, way: Way) -> Result<Self> {
+    /// Opens the log's file at `path`, see [`log_path`], whole segments of which are mapped: at most `most`. Creates it if `create` says so. `held` is the lock
+    /// of whoever has opened it for the same pool already.
+    pub(super) fn open(
+        path: PathBuf,
+        most: usize,
+        create: Option<u32>,
+        way: Way,
+        held: Option<Arc<LockedFile>>,
+    ) -> Result<Self> {
+        let access = match way {
+            Way::Read => OFlags::RDONLY | OFlags::NOFOLLOW,
+            Way::Shared | Way::Written => OFlags::RDWR | OFlags::NOFOLLOW,
+        };
         let flags = match create {
-            Some(_) => OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CREATE,
-            None => OFlags::RDWR | OFlags::NOFOLLOW,
+            Some(_) => access | OFlags::CREATE,
+            None => access,
         };
         let file = system::open(&path, flags, create.unwrap_or(0))
             .map_err(|errno| io_error("open", &path, errno))?;
-        let beside = system::open(&path, OFlags::RDWR | OFlags::NOFOLLOW, 0)
-            .map_err(|errno| io_error("open", &path, errno))?;
+        let lock = lock_log(&file, &path, way, held)?;
+        let beside =
+            system::open(&path, access, 0).map_err(|errno| io_error("open", &path, errno))?;
         let length = system::length(&file).map_err(|errno| io_error("look at", &path, errno))?;
+        if way != Way::Read {
+            expect_within_limit(&path, length)?;
+        }
         let there = (length / SEGMENT_BYTES) as usize;
         let this = Self {
             file,
@@ -230,6 +257,7 @@ impl LogFile {
             path,
             slots: (0..most.max(there)).map(|_| OnceLock::new()).collect(),
             way,
+            lock,
         };
         (0..there).try_for_each(|slot| this.map(slot))?;
         Ok(this)
@@ -262,16 +290,18 @@ impl LogFile {
     }
 
     fn map(&self, slot: usize) -> Result<()> {
-        let flags = match self.way {
-            Way::Shared => MapFlags::SHARED,
-            Way::Written => MapFlags::PRIVATE,
+        let both = ProtFlags::READ | ProtFlags::WRITE;
+        let (protection, flags) = match self.way {
+            Way::Shared => (both, MapFlags::SHARED),
+            Way::Written => (both, MapFlags::PRIVATE),
+            Way::Read => (ProtFlags::READ, MapFlags::SHARED),
         };
         // SAFETY: a new mapping at an address of the kernel's choice.
         let mapped = unsafe {
             system::map(
                 std::ptr::null_mut(),
                 SEGMENT_BYTES as usize,
-                ProtFlags::READ | ProtFlags::WRITE,
+                protection,
                 flags,
                 &self.file,
                 slot as u64 * SEGMENT_BYTES,
@@ -365,11 +395,15 @@ impl LogDevice for LogFile {
         // Written, and not only reserved: a sync of blocks that are reserved and were never written has to write the file system's
         // journal too, and takes several times as long.
         let begin = slot as u64 * SEGMENT_BYTES;
-        let written = (begin..begin + SEGMENT_BYTES)
-            .step_by(PAGE_BYTES as usize)
-            .try_for_each(|at| system::write_at(&self.beside, &[0; PAGE_BYTES as usize], at));
+        let write = || {
+            expect_within_limit(&self.path, begin + SEGMENT_BYTES)?;
+            (begin..begin + SEGMENT_BYTES)
+                .step_by(PAGE_BYTES as usize)
+                .try_for_each(|at| system::write_at(&self.beside, &[0; PAGE_BYTES as usize], at))
+                .map_err(self.io("grow"))
+        };
         // Without the space, or the memory, the log stays as long as it is.
-        if let Err(error) = written.map_err(self.io("grow")) {
+        if let Err(error) = write() {
             tracing::debug!(%error, "the log cannot be made longer");
             return Ok(false);
         }
@@ -398,6 +432,38 @@ impl LogDevice for LogFile {
             let _ = system::unlink(&self.path);
         }
     }
+
+    fn lock(&self) -> Option<Arc<LockedFile>> {
+        Some(Arc::clone(&self.lock))
+    }
+}
+
+/// Locks the log's file, unless `held` is a lock on that very file: shared, if it is only looked at.
+fn lock_log(
+    file: &File,
+    path: &Path,
+    way: Way,
+    held: Option<Arc<LockedFile>>,
+) -> Result<Arc<LockedFile>> {
+    let stat = |file: &File| system::fstat(file).map_err(|errno| io_error("look at", path, errno));
+    let own = stat(file)?;
+    if let Some(held) = held {
+        let held_stat = stat(&held)?;
+        if (held_stat.st_dev, held_stat.st_ino) == (own.st_dev, own.st_ino) {
+            return Ok(held);
+        }
+    }
+    let again = file.try_clone().map_err(|source| Error::Io {
+        action: "open",
+        path: path.to_owned(),
+        source,
+    })?;
+    let locked = lock_file(again, path, way == Way::Read)?;
+    if stat(&locked)?.st_nlink == 0 {
+        // Whoever had it locked has removed it since it was opened here: it is nobody's log any more.
+        return Err(Error::Locked(path.to_owned()));
+    }
+    Ok(Arc::new(locked))
 }
 
 /// Whether a segment without a whole header may be one of a log whose first header was never whole: a process that dies before it has written

@@ -18,13 +18,54 @@
 use super::progress::Progress;
 use super::{Backlog, Beginning, Bug, Log};
 use crate::pmem::planted::planted;
-use crate::pmem::{journal, schedule, trace};
+use crate::pmem::{Pm, journal, schedule, trace};
 use crate::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Places of a pool, a power of two: 64 KiB, so that a reader seldom meets a write to another key.
 const PLACES: usize = crate::pmem::geometry::sized(4096, 64);
+
+/// A write that has been announced in these places. If the work panics, it ends all the same: otherwise readers would wait for it for good.
+struct Announced<'a, I: Iterator<Item = &'a Place> + Clone> {
+    gate: &'a Gate,
+    places: I,
+    pm: Pm,
+    has_ended: bool,
+}
+
+impl<'a, I: Iterator<Item = &'a Place> + Clone> Announced<'a, I> {
+    fn new(gate: &'a Gate, places: I, pm: Pm) -> Self {
+        places.clone().for_each(Place::begin);
+        Self {
+            gate,
+            places,
+            pm,
+            has_ended: false,
+        }
+    }
+
+    /// The work is done; its records end there, at most.
+    fn end(mut self, position: u64) {
+        self.end_at(position);
+    }
+
+    fn end_at(&mut self, position: u64) {
+        self.places.clone().for_each(|place| place.end(position));
+        self.has_ended = true;
+    }
+}
+
+impl<'a, I: Iterator<Item = &'a Place> + Clone> Drop for Announced<'a, I> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            // As after work that returns. What it has stored may have been read.
+            self.pm.fence_after_unlock();
+            self.gate.take_position();
+            self.end_at(self.gate.appended());
+        }
+    }
+}
 
 /// What is known of the writes to some keys.
 #[derive(Default)]
@@ -255,7 +296,7 @@ impl Gate {
     pub(crate) fn write<T, E: From<Error>>(
         &self,
         keys: impl Iterator<Item = u64> + Clone,
-        pm: crate::pmem::Pm,
+        pm: Pm,
         work: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
         self.before_writing()?;
@@ -269,13 +310,13 @@ impl Gate {
             self.expect_whole()?;
             return result;
         }
-        keys.clone().for_each(|key| self.place(key).begin());
+        let places = keys.clone().map(|key| self.place(key));
+        let announced = Announced::new(self, places, pm);
         self.take_position();
         let result = work();
         pm.fence_after_unlock();
         let position = self.take_position();
-        keys.clone()
-            .for_each(|key| self.place(key).end(self.left_by(position)));
+        announced.end(self.left_by(position));
         // Also after an error: it may come after a part of the work.
         self.after_writing(position)?;
         if position == 0 || !planted(Bug::NoWait) {
@@ -286,11 +327,7 @@ impl Gate {
     }
 
     /// Does `work`, which writes what nobody can reach yet, and does not wait: what is committed later comes later in the log.
-    pub(crate) fn write_ahead<T>(
-        &self,
-        pm: crate::pmem::Pm,
-        work: impl FnOnce() -> Result<T>,
-    ) -> Result<T> {
+    pub(crate) fn write_ahead<T>(&self, pm: Pm, work: impl FnOnce() -> Result<T>) -> Result<T> {
         self.before_writing()?;
         self.take_position();
         let result = work();
@@ -305,11 +342,11 @@ impl Gate {
     /// [`write`](Self::write) for work that does not say which keys it changes.
     pub(crate) fn write_anything<T, E: From<Error>>(
         &self,
-        pm: crate::pmem::Pm,
+        pm: Pm,
         work: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
         self.before_writing()?;
-        self.all.begin();
+        let announced = Announced::new(self, std::iter::once(&self.all), pm);
         let result = work();
         pm.fence_after_unlock();
         let own = self.take_position();
@@ -319,7 +356,7 @@ impl Gate {
         } else {
             self.appended()
         };
-        self.all.end(position);
+        announced.end(position);
         self.after_writing(position)?;
         result
     }
@@ -356,5 +393,33 @@ impl Gate {
             return Ok(());
         }
         self.wait_for(position)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::Gate;
+    use crate::pmem::{Medium, Pm};
+    use crate::{Error, Result};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn work_that_panics_is_no_write_under_way_for_good() {
+        let gate = Gate::model();
+        let pm = Pm::new(Medium::Process);
+        let panicking = || -> Result<(), Error> { panic!("on purpose") };
+        let keys = [1, 2];
+        for _ in 0..2 {
+            catch_unwind(AssertUnwindSafe(|| {
+                gate.write(keys.into_iter(), pm, panicking)
+            }))
+            .unwrap_err();
+            catch_unwind(AssertUnwindSafe(|| gate.write_anything(pm, panicking))).unwrap_err();
+        }
+        let places = keys.map(|key| gate.place(key));
+        assert!(places.iter().all(|place| place.position().is_some()));
+        assert!(gate.all.position().is_some());
+        gate.write(keys.into_iter(), pm, || Ok::<(), Error>(()))
+            .unwrap();
     }
 }

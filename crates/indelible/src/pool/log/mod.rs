@@ -321,18 +321,20 @@ impl Log {
     }
 
     /// Opens the file at `path` for the log of this session, or creates it. What it has must be from earlier sessions of the pool.
-    /// `taken` segments of it are not free yet.
+    /// Those of `backlog` are not free yet.
     pub(crate) fn open_file(
         path: &Path,
         identity: &Identity,
         bytes: u64,
-        taken: usize,
+        backlog: Option<&Backlog>,
         way: Way,
     ) -> Result<LogFile> {
+        let taken = backlog.map_or(0, |it| it.slots().len());
+        let held = backlog.and_then(Backlog::lock);
         let most = ((bytes / SEGMENT_BYTES) as usize)
             .clamp(LEAST_SEGMENTS, MOST_SEGMENTS)
             .max(taken + 1);
-        let file = LogFile::open(path.to_owned(), most, Some(0o600), way)?;
+        let file = LogFile::open(path.to_owned(), most, Some(0o600), way, held)?;
         file.expect_own(identity)?;
         file.sync_name()?;
         Ok(file)

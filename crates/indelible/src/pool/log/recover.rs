@@ -272,7 +272,7 @@ pub(super) fn find(device: Box<dyn LogDevice>, last: &Last) -> Result<Backlog> {
 impl Backlog {
     /// Finds the records in the log at `path` that count. They are neither durable yet nor in the pool's file.
     pub(crate) fn find(path: &Path, last: &Last) -> Result<Self> {
-        let backlog = find(Box::new(open(path, last)?), last)?;
+        let backlog = find(Box::new(open(path, last, Way::Shared)?), last)?;
         let Recovered { records, bytes } = backlog.recovered();
         tracing::info!(records, bytes, "the log of the last session was read");
         Ok(backlog)
@@ -347,8 +347,8 @@ impl Log {
 }
 
 /// Opens the log at `path` of a pool whose superblock names this session.
-fn open(path: &Path, last: &Last) -> Result<LogFile> {
-    let device = match LogFile::open(path.to_owned(), 0, None, Way::Shared) {
+fn open(path: &Path, last: &Last, way: Way) -> Result<LogFile> {
+    let device = match LogFile::open(path.to_owned(), 0, None, way, None) {
         Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
             return Err(Error::NoLog(path.to_owned()));
         }
@@ -371,7 +371,7 @@ fn open(path: &Path, last: &Last) -> Result<LogFile> {
 
 /// Reads the log at `path` of a pool that was not closed, and changes nothing.
 pub(crate) fn verify(path: &Path, last: &Last) -> Result<Recovered> {
-    let device = Box::new(open(path, last)?);
+    let device = Box::new(open(path, last, Way::Read)?);
     let mut sessions = Sessions::find(&*device, last)?;
     let read = Backlog::read(device, &mut sessions, last, Trust::Records)?;
     Ok(read.recovered())

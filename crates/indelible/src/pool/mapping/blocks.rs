@@ -11,6 +11,7 @@
 //! not a signal, if there is too little memory.
 
 use super::{Backing, Mapping};
+use crate::pool::files::expect_within_limit;
 use crate::pool::layout::{EXTENT_BYTES, TABLE_AT};
 use crate::pool::system::{self, STRETCHES, Stretch};
 use crate::{Error, Result};
@@ -114,17 +115,8 @@ impl Mapping {
         if bytes.start >= end {
             return Ok(());
         }
-        // Unlike `fallocate`, a write beyond the limit is killed even where the file is that long.
-        if let Some(limit) = getrlimit(Resource::Fsize)
-            .current
-            .filter(|&limit| limit < end)
-        {
-            return Err(Error::NoSpace(format!(
-                "{} needs blocks of its own for {end} bytes: this process may write no file beyond {limit} bytes \
-                 (RLIMIT_FSIZE)",
-                self.path().display(),
-            )));
-        }
+        // Unlike `fallocate`, a write is refused also where the file is that long.
+        expect_within_limit(self.path(), end)?;
         let mut chunk = vec![0; CHUNK.min((end - bytes.start) as usize)];
         for at in (bytes.start..end).step_by(CHUNK) {
             let part = (end - at).min(CHUNK as u64) as usize;
