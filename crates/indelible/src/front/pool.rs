@@ -472,7 +472,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Error::BadOption`] for a pool without a log, [`Error::Io`] (the file exists, say), [`Error::NoSpace`],
+    /// [`Error::BadOption`] for a pool without a log, [`Error::Io`] (the file exists, say, or the log of an earlier one of its name), [`Error::NoSpace`],
     /// [`Error::LogFailed`]. After an error there is no file.
     ///
     /// # Examples
