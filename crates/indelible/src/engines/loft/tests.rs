@@ -555,35 +555,46 @@ fn a_small_node_that_claims_to_have_pieces_is_refused() {
 }
 
 /// A line of slots that was never written, in a node that then gets more inserts than it has room for: the node is not moved, and nobody is told that its
-/// records are all that there are.
+/// other records are all that there are.
 #[test]
-fn ranges_tell_of_lines_that_were_never_written_however_full_the_node_is() {
+fn ranges_tell_of_a_line_that_was_never_written_however_full_the_node_is() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.pool");
     let pool = Pool::create(&path).unwrap();
     let map = pool.map_with::<u64, u64>("m", Kind::Loft).unwrap();
-    for i in 0..60 {
+    for i in 0..400 {
         map.insert(near(i), i).unwrap();
     }
+    let (at, block, keys) = {
+        let _pinned = epochs::pin();
+        let node_of = |i| index_of(&map).node_at(near(i)).unwrap().0.unwrap();
+        let node = (0..400).map(node_of).max_by_key(|node| node.slot_count);
+        let node = node.unwrap();
+        let block = &node.block;
+        (block.offset.get(), block.bytes, node.low..=node.high)
+    };
+    assert!(block >= 1024, "{block}");
     drop(map);
     pool.close().unwrap();
     let mut bytes = std::fs::read(&path).unwrap();
-    // Every node of which something is there has such a line: also those that have been replaced.
-    for (at, block) in data_nodes(&bytes) {
-        let slots = at + (LINE * first_slot_line(block, false)) as usize;
-        let mut lines = (slots..at + block as usize).step_by(LINE as usize);
-        let has_record = |&line: &usize| word(&bytes, line) >> STATE_SHIFT == state::LIVE;
-        if let Some(line) = lines.rfind(has_record) {
-            bytes[line..line + LINE as usize].fill(0);
-        }
-    }
+    let (slots, end) = (at + LINE * first_slot_line(block, false), at + block);
+    let mut lines = (slots as usize..end as usize).step_by(LINE as usize);
+    let has_record = |&line: &usize| word(&bytes, line) >> STATE_SHIFT == state::LIVE;
+    // The first one: inserts that are predicted behind it do not come by.
+    let line = lines.find(has_record).unwrap();
+    bytes[line..line + LINE as usize].fill(0);
     std::fs::write(&path, &bytes).unwrap();
     let pool = Pool::open(&path).unwrap();
     let map = pool.open_map::<u64, u64>("m").unwrap();
     let is_told = || map.iter().any(|it| matches!(it, Err(Error::Damaged(_))));
     assert!(is_told());
-    let inserted = (100..3_000).filter(|&i| map.insert(near(i), i).is_ok());
-    assert!(inserted.count() > 100);
+    let buckets = fact(&map, "buckets");
+    // Those that come by the line are refused.
+    let more = (400..40_000).map(near).filter(|key| keys.contains(key));
+    more.take(4_000).for_each(|key| drop(map.insert(key, 0)));
+    // So far away from their places have inserts gone that a whole node would have been moved.
+    assert!(fact(&map, "buckets") > buckets);
+    assert_eq!(fact(&map, "moving"), 0.0);
     assert!(is_told());
     assert!(
         map.iter()
