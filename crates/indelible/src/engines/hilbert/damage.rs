@@ -24,6 +24,7 @@ impl Loaded {
         for number in 0..RECORDS {
             index.insert(place(number), number).unwrap();
         }
+        drop(index);
         pool.close().unwrap();
         loaded
     }
