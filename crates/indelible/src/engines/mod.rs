@@ -294,6 +294,14 @@ pub(crate) trait Ordered: Engine {
     ) -> Result<()>;
 }
 
+/// Takes it for a change that was not made if there was no space for it: it can wait, and others may need less.
+fn unless_full<T: Default>(done: Result<T>) -> Result<T> {
+    match done {
+        Err(Error::NoSpace(_)) => Ok(T::default()),
+        done => done,
+    }
+}
+
 /// The slots in a bitmap, ascending.
 #[inline(always)]
 fn slots(bitmap: impl Into<u64>) -> impl Iterator<Item = usize> {

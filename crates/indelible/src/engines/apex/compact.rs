@@ -26,6 +26,7 @@ use super::smo::{FrozenNode, Path, Step};
 use crate::concurrency::epochs;
 use crate::concurrency::locks::Wait;
 use crate::concurrency::sync::lock;
+use crate::engines::unless_full;
 use crate::pmem::geometry::sized_in_tests;
 use crate::pool::EXTENT_BYTES;
 use crate::{Error, Result};
@@ -101,7 +102,7 @@ impl Tree {
             let few = 3 + subtree.records as u64 * 32 / EXTENT_BYTES;
             let is_scattered = subtree.depth == 0 && extents > few;
             if subtree.records <= REBUILD_MAX_RECORDS && (subtree.is_sparse() || is_scattered) {
-                unless_out_of_space(self.rebuild(subtree.low, head))?;
+                unless_full(self.rebuild(subtree.low, head))?;
             }
         }
         Ok(())
@@ -164,7 +165,7 @@ impl Tree {
             let data = self.path_to(from)?.data;
             let is_sparse = self.count_of(data) * 100 < data.slots() * CONTRACT_BELOW_PERCENT;
             if is_sparse && contractions < MAX_CONTRACTIONS {
-                unless_out_of_space(self.contract(data))?;
+                unless_full(self.contract(data))?;
                 if data.state() == State::Dead {
                     contractions += 1;
                     continue;
@@ -317,14 +318,6 @@ impl Tree {
             }
         }
         count
-    }
-}
-
-/// Takes it for a change that was not made if there was no space for it: others may need less.
-fn unless_out_of_space(result: Result<bool>) -> Result<bool> {
-    match result {
-        Err(Error::NoSpace(_)) => Ok(false),
-        result => result,
     }
 }
 

@@ -183,23 +183,15 @@ impl Tree {
             }
         }
         drop(locked);
-        let restructured = self.restructure(key);
-        if matches!(restructured, Err(Error::NoSpace(_)))
-            && is_last_resort()
-            && self.extend_instead(key)?
-        {
-            return Ok(was_changed);
-        }
-        let is_changed = restructured?;
+        let is_changed = match self.restructure(key) {
+            // The pool has no larger node: the stash is extended, as after a structure change.
+            Err(Error::NoSpace(_)) if is_last_resort() && !was_changed => {
+                return self.make_space(key, true);
+            }
+            restructured => restructured?,
+        };
         self.is_starved.store(false, Ordering::Relaxed);
         Ok(is_changed)
-    }
-
-    /// Extends the stash of the node of `key`, for which the pool has no larger node. Returns whether the node has another extended stash block.
-    fn extend_instead(&self, key: u64) -> Result<bool> {
-        let data = self.data_of(key)?;
-        let _locked = self.lock_group(data, data.model.predict(key));
-        Ok(data.state() == State::Live && self.extend(data)?)
     }
 
     /// Restructures the node of `key` before it is full. As the record is already in, an error is not the caller's: if

@@ -7,12 +7,13 @@ use super::layout::{Entries, NODE_BYTES, RootBlock};
 use super::log::Store;
 use super::node::{Chain, Node};
 use super::{Tree, Writer};
+use crate::Result;
 use crate::engines::rect::Link;
 use crate::engines::rect::Record;
+use crate::engines::unless_full;
 use crate::pmem::Cell;
 use crate::pool::{MOST_ROUNDS, Offset};
 use crate::spatial::Geometry;
-use crate::{Error, Result};
 use std::sync::atomic::Ordering;
 
 /// A tree is built anew if less than this share of its entries for records is in use.
@@ -56,11 +57,8 @@ impl<'a, G: Geometry> Writer<'a, G> {
         }
         let records = self.all_records()?;
         self.tree.pm.note("thin tree rebuilt", 0);
-        match self.replace_all(&records, NEW_FILL) {
-            // Both trees do not fit into the pool together. Moves need no more space than there is.
-            Err(Error::NoSpace(_)) => Ok(()),
-            result => result,
-        }
+        // If both trees do not fit into the pool together, moves need no more space than there is.
+        unless_full(self.replace_all(&records, NEW_FILL))
     }
 
     /// Moves the root block to a free block before `end`, if it is not there and there is one.

@@ -10,7 +10,6 @@ use super::node::Node;
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::engines::rect::Link;
-use crate::engines::rect::MOST_FAILURES;
 use crate::spatial::{Geometry, Rect};
 
 impl<G: Geometry> Tree<G> {
@@ -36,19 +35,10 @@ impl<G: Geometry> Tree<G> {
 
     /// Calls `attempt`, pinned, until no relocation between leaves has taken place meanwhile.
     pub(super) fn undisturbed<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
-        let mut failures = 0;
-        loop {
-            let pause = (failures >= MOST_FAILURES).then(|| self.relocations.pause());
-            let seen = self.relocations.read();
-            let result = {
-                let _guard = epochs::pin();
-                attempt()?
-            };
-            if pause.is_some() || self.relocations.are_none_since(seen) {
-                return Ok(result);
-            }
-            failures += 1;
-        }
+        self.relocations.undisturbed(|| {
+            let _guard = epochs::pin();
+            attempt()
+        })
     }
 
     /// Reads each leaf below children that `wants` accepts the boxes of, and calls `take` with what `read` has made of the leaf, whole. The caller is

@@ -148,7 +148,7 @@ impl<G: Geometry> Tree<G> {
     pub(super) fn bounds(&self) -> Result<Option<Rect>> {
         // Records that were seen before the leaves got another order, or before a relocation, are records all the same, so nothing is forgotten then.
         let mut all: Option<Rect> = None;
-        self.undisturbed(|| {
+        self.relocations.undisturbed(|| {
             self.for_each_leaf_locked(|leaf| {
                 if let Some(leaf) = leaf.filter(|leaf| leaf.count() > 0) {
                     all = Some(all.unwrap_or(Rect::NOTHING).join(&leaf.rect()));

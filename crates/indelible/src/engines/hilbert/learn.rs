@@ -20,15 +20,16 @@
 use super::inner::Inner;
 use super::leaf::Leaf;
 use super::{Bug, Tree};
+use crate::Result;
 use crate::concurrency::locks::{Wait, WriteGuard};
 use crate::concurrency::sync::lock;
 use crate::engines::inner_nodes::{InnerNode, InnerTree};
 use crate::engines::rect::order_by_curve;
+use crate::engines::unless_full;
 use crate::pmem::geometry::sized_in_tests;
 use crate::pmem::planted::planted;
 use crate::pool::Offset;
 use crate::spatial::{Geometry, Grid, MAX_AXES, Rect, box_of_centres};
-use crate::{Error, Result};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -234,11 +235,8 @@ impl<G: Geometry> Tree<G> {
         let Some(extent) = better_extent(&old, &all, G::AXES) else {
             return Ok(());
         };
-        match self.reorder(tree, &records, &extent) {
-            // The index goes on with the grid that it has.
-            Err(Error::NoSpace(_)) => Ok(()),
-            other => other,
-        }
+        // Without space the index goes on with the grid that it has.
+        unless_full(self.reorder(tree, &records, &extent))
     }
 
     /// Locks the tree, if it has one bottom node, and leaves that are all indexed and counted.

@@ -20,7 +20,7 @@ use super::way::{Changed, MOST_LEVELS};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::{Version, VersionLock, Wait};
-use crate::engines::rect::{MOST_FAILURES, Record};
+use crate::engines::rect::Record;
 use crate::engines::slots;
 use crate::kernels::{Kernel, Simd, dispatch};
 use crate::pmem::planted::planted;
@@ -72,24 +72,10 @@ impl<G: Geometry> Tree<G> {
             return Ok(());
         }
         let before = found.len();
-        self.undisturbed(|| {
+        self.relocations.undisturbed(|| {
             found.truncate(before);
             self.search_once(windows, found)
         })
-    }
-
-    /// Repeats `attempt` until no record has been relocated meanwhile, from where it has not been yet to where it has. The caller holds no lock.
-    pub(super) fn undisturbed(&self, mut attempt: impl FnMut() -> Result<()>) -> Result<()> {
-        let mut failures = 0;
-        loop {
-            let pause = (failures >= MOST_FAILURES).then(|| self.relocations.pause());
-            let seen = self.relocations.read();
-            attempt()?;
-            if pause.is_some() || self.relocations.are_none_since(seen) {
-                return Ok(());
-            }
-            failures += 1;
-        }
     }
 
     fn search_once(&self, windows: &[Rect], found: &mut Vec<(G, u64)>) -> Result<()> {

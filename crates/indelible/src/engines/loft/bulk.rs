@@ -5,6 +5,7 @@ use super::inner::Inner;
 use super::node::{Child, Kin, load_move};
 use super::plan::{LEAST_EXPANSION, Record};
 use crate::concurrency::epochs;
+use crate::engines::unless_full;
 use crate::{Error, Result};
 use std::sync::atomic::Ordering;
 
@@ -36,11 +37,8 @@ impl Index {
             self.capture(root, moved, false)?;
         }
         self.count_change(-self.count_among(root, records)?);
-        match moved {
-            // The load has been committed. What was inserted beside it has found no space there, and can be read where it is until there is some.
-            Err(Error::NoSpace(_)) => Ok(()),
-            moved => moved.map(drop),
-        }
+        // The load has been committed. What was inserted beside it and has found no space there can be read where it is until there is some.
+        unless_full(moved.map(drop))
     }
 
     /// How many records beneath a root that is moved, all of them frozen, have keys of these records. Whoever inserted them has counted them, and they were

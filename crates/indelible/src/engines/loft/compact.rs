@@ -12,6 +12,7 @@ use super::search::End;
 use super::tuning::WIDE_WINDOW;
 use crate::concurrency::epochs;
 use crate::engines::blocks::Surplus;
+use crate::engines::unless_full;
 use crate::pmem::geometry::sized_in_tests;
 use crate::pool::Offset;
 use crate::{Error, Result};
@@ -136,11 +137,7 @@ impl Index {
         records: &[Record],
         plan: &Plan<'_>,
     ) -> Result<Option<Built<'_>>> {
-        match self.build((inner.low, inner.high), records, plan) {
-            Ok(built) => Ok(Some(built)),
-            Err(Error::NoSpace(_)) => Ok(None),
-            Err(error) => Err(error),
-        }
+        unless_full(self.build((inner.low, inner.high), records, plan).map(Some))
     }
 
     /// The records at and beneath a child, in order, unless there are more than `most` or some have not been touched. The caller is pinned.
@@ -237,14 +234,6 @@ impl Index {
             *before = node.block.offset;
         }
         unless_full(self.move_node(node, parent, index, Some(plan)))
-    }
-}
-
-/// Where there is no space, a compaction leaves things as they are.
-fn unless_full(done: Result<()>) -> Result<()> {
-    match done {
-        Err(Error::NoSpace(_)) => Ok(()),
-        done => done,
     }
 }
 

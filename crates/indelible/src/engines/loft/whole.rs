@@ -22,9 +22,10 @@ use super::node::{Mode, Move, Node, load_move};
 use super::plan::{Plan, Record};
 use super::records::sort;
 use super::{Bug, Index};
+use crate::Result;
+use crate::engines::unless_full;
 use crate::pmem::geometry::sized_in_tests;
 use crate::pmem::planted::planted;
-use crate::{Error, Result};
 use std::sync::atomic::Ordering;
 
 /// Operations that pass a node which is moved, of which one does what is left of the move. Many, since whoever has begun the move is about to do all of it,
@@ -79,11 +80,8 @@ impl Index {
         if !passed.is_multiple_of(PASSES_PER_MOVE) {
             return Ok(());
         }
-        match self.complete(node, moved, None) {
-            // The operation may not need it.
-            Err(Error::NoSpace(_)) => Ok(()),
-            done => done,
-        }
+        // The operation may not need it.
+        unless_full(self.complete(node, moved, None))
     }
 
     /// Does what is left of a move. Afterwards the target is durable, and linked.

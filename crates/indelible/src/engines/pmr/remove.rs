@@ -12,6 +12,7 @@ use super::node::{Path, Step, View};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::engines::rect::{Link, Record};
+use crate::engines::unless_full;
 use crate::pmem::Cell;
 use crate::spatial::{Geometry, Rect};
 
@@ -133,9 +134,6 @@ impl<G: Geometry> Tree<G> {
         if leaf.bitmap() != 0 || path.depth() == 0 {
             return Ok(());
         }
-        match self.unlink(path) {
-            Err(crate::Error::NoSpace(_)) => Ok(()),
-            result => result,
-        }
+        unless_full(self.unlink(path))
     }
 }

@@ -4,6 +4,7 @@
 //! and ended before the next one began, has seen none half. Others begin again; one that has failed a few times keeps new changes
 //! from beginning until it is done.
 
+use crate::Result;
 use crate::concurrency::locks::Wait;
 use crate::concurrency::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -64,6 +65,23 @@ impl Changes {
         let mut wait = Wait::default();
         while self.paused_by.load(Ordering::SeqCst) != 0 {
             wait.step();
+        }
+    }
+
+    /// Repeats `attempt` until no change has begun meanwhile. The caller holds no lock.
+    pub(in crate::engines) fn undisturbed<T>(
+        &self,
+        mut attempt: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        let mut failures = 0;
+        loop {
+            let pause = (failures >= MOST_FAILURES).then(|| self.pause());
+            let seen = self.read();
+            let result = attempt()?;
+            if pause.is_some() || self.are_none_since(seen) {
+                return Ok(result);
+            }
+            failures += 1;
         }
     }
 

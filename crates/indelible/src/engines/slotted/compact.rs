@@ -15,12 +15,13 @@ use super::search::Spot;
 use super::separator::Text;
 use super::sizes::Size;
 use super::smo::{LinkTo, Run};
+use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::Wait;
 use crate::concurrency::sync::lock;
 use crate::engines::inner_nodes::{InnerNode, InnerTree};
+use crate::engines::unless_full;
 use crate::pool::{EXTENT_BYTES, MOST_ROUNDS, Offset};
-use crate::{Error, Result};
 
 /// Where the blocks of each class are to end.
 type Ends = [Option<Offset>; CLASSES];
@@ -242,10 +243,8 @@ impl Tree {
             if let Some(block) = below(best) {
                 return Ok(Some(block));
             }
-            match self.alloc_leaf_of(best) {
-                Ok(block) => return Ok(Some(block)),
-                Err(Error::NoSpace(_)) => {}
-                Err(error) => return Err(error),
+            if let Some(block) = unless_full(self.alloc_leaf_of(best).map(Some))? {
+                return Ok(Some(block));
             }
         }
         Ok(Some(leaf.size())

@@ -75,7 +75,7 @@ use crate::engines::inner_nodes::InnerNode;
 use crate::engines::waiting::WaitingOperations;
 use crate::engines::{
     Current, Engine, Fact, LastPart, LongValue, Place, ReadableValue, Report, StringBuffer,
-    StringDecision, StringRange, StringRecord, Strings,
+    StringDecision, StringRange, StringRecord, Strings, unless_full,
 };
 use crate::kernels::SimdLevel;
 use crate::pmem::geometry::sized;
@@ -216,9 +216,8 @@ impl Tree {
             best => return best,
         };
         for size in wanted.others() {
-            match self.alloc_leaf_of(size) {
-                Err(Error::NoSpace(_)) => {}
-                other => return other,
+            if let Some(block) = unless_full(self.alloc_leaf_of(size).map(Some))? {
+                return Ok(block);
             }
         }
         Err(no_space)

@@ -204,8 +204,10 @@ impl Snapshot {
         if let Value::Inline(low) = low {
             is_too_long(low.len(), sizes.most_key())?;
         }
+        let mut words = low_words(&low);
         for record in self.records() {
             let record = record?;
+            words += record.words;
             if record.key_blob.is_none() {
                 let key = self.commit_word().prefix() + record.suffix.len();
                 is_too_long(key, sizes.most_key())?;
@@ -214,10 +216,7 @@ impl Snapshot {
                 is_too_long(value.len(), sizes.most_value())?;
             }
         }
-        if !self
-            .live_words(low_words(&low))?
-            .fit(self.count - HEADER_WORDS)
-        {
+        if words > self.count - HEADER_WORDS {
             return Err(self.damaged("has records that share bytes"));
         }
         Ok(())

@@ -18,7 +18,6 @@ use crate::{Error, Result};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mm::Advice;
-use rustix::process::{Resource, getrlimit};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::ops::Range;
@@ -92,20 +91,11 @@ impl Mapping {
 
     /// A process that makes a file longer than its `RLIMIT_FSIZE` is killed by a signal.
     fn check_file_limit(&self, file: &File, to: u64) -> Result<()> {
-        let Some(limit) = getrlimit(Resource::Fsize)
-            .current
-            .filter(|&limit| limit < to)
-        else {
+        let Err(beyond) = expect_within_limit(self.path(), to) else {
             return Ok(());
         };
         let length = system::length(file).map_err(|errno| self.backing.error("look at", errno))?;
-        if to <= length {
-            return Ok(());
-        }
-        Err(Error::NoSpace(format!(
-            "{} cannot have {to} bytes: this process may make no file longer than {limit} bytes (RLIMIT_FSIZE)",
-            self.path().display(),
-        )))
+        if to <= length { Ok(()) } else { Err(beyond) }
     }
 
     /// Writes what the file has there once more.
