@@ -11,7 +11,7 @@
 //! The [host](crate::host) owns what all engines share: opening and closing, the warm-up thread, the record count, the retry
 //! after `NoSpace`, validation of input, cursors. There is one list for each family of engines: the list of
 //! [ordered](ordered_engines) ones generates [`Kind`], that of [spatial](spatial_engines) ones [`SpatialKind`], and that of
-//! [byte strings](string_engines) [`StringKind`], with the codes, the names and the options of the kinds, and the host's dispatch. `docs/adding-an-index.md` walks through the smallest engine, `table`.
+//! [byte strings](string_engines) [`StringKind`], with the codes, the names and the options of the kinds, and the host's dispatch. `docs/adding-an-index.md` walks through the smallest engine, `list`.
 //!
 //! Every engine folder has the same rooms: `layout`, `search`, `insert`, structure changes, `scan`, `recover`, `check`, `options`,
 //! `testing`, what the crash checker needs: planted bugs, commit points, names of structure changes, histories; and `damage`, how tests
@@ -75,8 +75,8 @@ macro_rules! ordered_engines {
             Apex = 2, "apex", apex, ApexOptions;
             /// LOFT (Mo and Hua, EuroSys 2025), a learned index whose operations wait for no other thread.
             Loft = 4, "loft", loft, LoftOptions;
-            /// A sorted table in nodes that are a chain: the smallest engine there is, for those who write one.
-            Table = 5, "table", table, TableOptions;
+            /// A sorted list with a block for each record: the smallest engine there is, for those who write one.
+            List = 6, "list", list, ListOptions;
         }
     };
 }
@@ -176,8 +176,12 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     const IS_HELPED: bool = false;
 
     /// Lays out an empty object for a catalog entry that is not committed yet: what is written here cannot be reached before.
-    /// What is flushed here needs no fence, since the host fences before it commits the entry.
-    fn format(place: &Place, options: &Self::Options) -> Result<()>;
+    /// What is flushed here needs no fence, since the host fences before it commits the entry. An engine whose empty object is an entry with zero roots
+    /// leaves this function out.
+    fn format(place: &Place, options: &Self::Options) -> Result<()> {
+        let _ = (place, options);
+        Ok(())
+    }
 
     /// Opens an object. O(1): the part in DRAM is rebuilt on first use and by [`sweep`](Self::sweep). `options` have
     /// been decoded from the catalog, where `format` is the version of this engine's format that the object has.

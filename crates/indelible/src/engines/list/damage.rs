@@ -1,9 +1,9 @@
-//! Links of a table in the file.
+//! Links of a list in the file.
 
-use super::{NEXT, RECORDS};
+use super::{KEY, NEXT};
 use crate::engines::damage::{Damage, Words};
 
-/// The links of the nodes, which are a chain.
+/// The links of the blocks, which are a chain.
 pub(in crate::engines) struct Links;
 
 impl Damage for Links {
@@ -14,7 +14,7 @@ impl Damage for Links {
     fn links(&self, file: &Words) -> Vec<u64> {
         let next_after = |&link: &u64| match file.get(link) {
             0 => None,
-            node => Some(node + 8 * NEXT as u64),
+            block => Some(block + 8 * NEXT as u64),
         };
         let mut links = Vec::from_iter(std::iter::successors(Some(file.first_root()), next_after));
         // The last one leads nowhere.
@@ -22,7 +22,7 @@ impl Damage for Links {
         links
     }
 
-    fn key_of(&self, file: &Words, node: u64) -> u64 {
-        file.get(node + 8 * RECORDS as u64)
+    fn key_of(&self, file: &Words, block: u64) -> u64 {
+        file.get(block + 8 * KEY as u64)
     }
 }
