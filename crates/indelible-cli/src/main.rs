@@ -66,7 +66,7 @@ enum Command {
     Draw(commands::draw::Draw),
     /// The maps and the spatial indexes of a pool.
     List(commands::inspect::List),
-    /// What a pool, its maps and its spatial indexes consist of.
+    /// What a pool, its maps and its spatial indexes consist of; exit code 1 if one of them cannot be opened.
     Stat(commands::inspect::Stat),
     /// Check every invariant of a pool; exit code 1 if one does not hold.
     Check(commands::inspect::Check),

@@ -260,6 +260,58 @@ fn check_tells_by_its_exit_code_what_is_wrong() {
 }
 
 #[test]
+fn an_object_that_is_damaged_is_told_and_the_others_are_too() {
+    // The word of an entry that says what the object is, and those that say where its index begins.
+    const ENTRY: usize = 8192;
+    let cli = Cli::in_memory();
+    let fresh = |name: &str| {
+        for map in ["m", "n"] {
+            cli.ok(&format!("create {name} {map}"));
+            cli.ok(&format!("put {name} {map} 1 2"));
+        }
+    };
+    let check = |name: &str| {
+        let output = cli.run(&format!("--json check {name}"));
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let rows: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let rows = rows.as_array().unwrap().iter();
+        let row = |row: &serde_json::Value| {
+            ["object", "finding"].map(|column| row[column].as_str().unwrap().to_owned())
+        };
+        rows.map(row).collect::<Vec<_>>()
+    };
+    let sound = ["n", "sound"].map(str::to_owned);
+
+    fresh("unknown.pool");
+    flip(&cli.path("unknown.pool"), ENTRY + 8);
+    assert!(cli.ok("list unknown.pool").contains(" m "));
+    let stat: serde_json::Value =
+        serde_json::from_str(&cli.ok("--json stat unknown.pool")).unwrap();
+    assert_eq!(stat["unknown"][0]["object"], "m");
+    assert_eq!(stat["unknown"][0]["records"], serde_json::Value::Null);
+    assert_eq!(stat["maps"][0]["records"], 1);
+    let found = check("unknown.pool");
+    assert!(found.contains(&sound), "{found:?}");
+    let of_m: Vec<_> = found.iter().filter(|row| row[0] == "m").collect();
+    assert_eq!(of_m.len(), 1, "{found:?}");
+    assert!(of_m[0][1].contains("entry"), "{found:?}");
+
+    fresh("lost.pool");
+    let mut bytes = std::fs::read(cli.path("lost.pool")).unwrap();
+    (ENTRY + 16..ENTRY + 80).for_each(|at| bytes[at] ^= 0x10);
+    cli.write("lost.pool", &bytes);
+    let found = check("lost.pool");
+    assert!(found.contains(&sound), "{found:?}");
+    let is_of_m = |row: &[String; 2]| row[0] == "m" && row[1].contains("damaged");
+    assert!(found.iter().any(is_of_m), "{found:?}");
+    let stat = cli.run("stat lost.pool");
+    assert_eq!(stat.status.code(), Some(1), "{stat:?}");
+    let said = String::from_utf8(stat.stderr).unwrap();
+    assert!(said.starts_with("\"m\": the pool is damaged"), "{said}");
+    assert!(String::from_utf8(stat.stdout).unwrap().contains(" n "));
+}
+
+#[test]
 fn the_demo_runs_and_loses_nothing() {
     let cli = Cli::new();
     let out = cli.ok("--json demo --kills 2 --run-ms 100 --power-cuts 2");
