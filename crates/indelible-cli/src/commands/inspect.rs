@@ -1,6 +1,6 @@
 //! `list`, `stat`, `check`, `rename`, `rm`, `shrink`: all families of objects.
 
-use super::open_to_read;
+use super::{durability_text, open_to_read};
 use crate::encoded;
 use crate::output::{Output, explain, harmless, note};
 use crate::shapes::{self, with_geometry};
@@ -172,6 +172,7 @@ impl Stat {
             ("free extents", json!(stat.free_extents)),
             ("generation", json!(stat.generation)),
             ("medium", json!(format!("{:?}", stat.medium))),
+            ("durability", json!(durability_text(stat.durability))),
             ("clean when opened", json!(stat.clean_at_open)),
             // Not of the pool, but of the process that reads it.
             ("kernel", json!(indelible::kernel()?)),

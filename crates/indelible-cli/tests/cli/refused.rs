@@ -105,3 +105,35 @@ fn keys_that_are_options_are_json_and_errors_say_so() {
     assert_eq!(cli.ok("scan t.pool m"), "null\t1\n\"tea\"\t1\n");
     assert_eq!(cli.ok("scan t.pool wide"), format!("7\t1\n{most}\t1\n"));
 }
+
+#[test]
+fn a_pool_has_the_durability_that_was_asked_for_last_or_the_command_fails() {
+    // Where a superblock says what the pool promises, and what it says of power-loss safety that was forced, and of a log.
+    const PROMISE: usize = 56;
+    const FORCED: u8 = 3;
+    const LOGGED: u8 = 4;
+    // In memory, where a pool cannot have a log, and perhaps on a disk.
+    for cli in [Cli::in_memory(), Cli::new()] {
+        let promise = || std::fs::read(cli.path("f.pool")).unwrap()[PROMISE];
+        cli.ok("create f.pool m --durability power-loss --force-power-loss-protocol");
+        assert_eq!(promise(), FORCED);
+        let is_done = cli
+            .run("create f.pool n --durability power-loss")
+            .status
+            .success();
+        assert_eq!(promise(), if is_done { LOGGED } else { FORCED });
+        assert_eq!(cli.ok("list f.pool").contains(" n "), is_done);
+        let stat: serde_json::Value = serde_json::from_str(&cli.ok("--json stat f.pool")).unwrap();
+        assert_eq!(stat["durability"], "power-loss");
+        cli.ok("create f.pool o --durability power-loss --force-power-loss-protocol");
+        assert_eq!(promise(), FORCED);
+        for line in [
+            "create f.pool p --force-power-loss-protocol",
+            "create new.pool p --force-power-loss-protocol --durability process",
+        ] {
+            let said = cli.fails(line);
+            assert!(said.contains("needs --durability power-loss"), "{said}");
+        }
+        assert!(!cli.path("new.pool").exists());
+    }
+}
