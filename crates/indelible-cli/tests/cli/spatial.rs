@@ -475,4 +475,14 @@ fn a_picture_has_dots_and_the_rectangles_of_leaves() {
         let svg = std::fs::read_to_string(cli.path(name)).unwrap();
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
     }
+    // A picture is drawn again, and never over a pool, by whatever path.
+    cli.ok("draw p one -o one.svg");
+    cli.ok("create q m");
+    std::os::unix::fs::symlink("p", cli.path("link.svg")).unwrap();
+    for target in ["p", "link.svg", "q"] {
+        let said = cli.fails(1, &format!("draw p grid -o {target}"));
+        assert!(said.contains("is a pool"), "{said}");
+    }
+    cli.ok("check p");
+    cli.ok("check q");
 }
