@@ -17,6 +17,10 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 /// Load a CSV or SOSD file into a map, or a CSV or GeoJSON file into a spatial index.
+///
+/// An object without records is loaded in one step: a load that fails, or is killed, changes nothing. Into one that has records, records are inserted: a load
+/// that fails then, on a full disk say, says how many were added and stay. Another load of the same file then goes on in a map; to a spatial index it adds them a
+/// second time.
 #[derive(Args)]
 pub struct Load {
     #[command(flatten)]

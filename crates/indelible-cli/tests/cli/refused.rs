@@ -137,3 +137,23 @@ fn a_pool_has_the_durability_that_was_asked_for_last_or_the_command_fails() {
         assert!(!cli.path("new.pool").exists());
     }
 }
+
+#[test]
+fn a_record_that_is_too_long_is_said_with_its_line_before_any_is_added() {
+    let cli = Cli::in_memory();
+    let lines = format!("aa\n{}\ncc\n", "b".repeat(70_000));
+    cli.write("lines", lines.as_bytes());
+    cli.ok("create t.pool bytes --kind slotted");
+    cli.ok("create t.pool texts --key-type String");
+    for map in ["bytes", "texts"] {
+        let load = format!("load t.pool {map} lines --format lines");
+        // Into an empty map, and into one with a record.
+        for expected in ["", "zz\t1\n"] {
+            let said = cli.fails(&load);
+            let is_said = said.contains("lines: line 2: a key has at most 65536 bytes");
+            assert!(is_said, "{map}: {said}");
+            assert_eq!(cli.ok(&format!("scan t.pool {map}")), expected);
+            cli.ok(&format!("put t.pool {map} zz 1"));
+        }
+    }
+}
