@@ -437,6 +437,9 @@ mod tests {
         );
         assert_eq!(texts(Some(String::from("null")), 1_u64)[0], "\"null\"");
         assert_eq!(texts((1e300_f64, vec![1_u8]), 2_u64)[1], "2");
+        // A number of JSON that is read as another one would be shown as a string.
+        let key = (1.9021754086561486_f64, 1_u8);
+        assert_eq!(texts(key, 1_u64)[0], "[1.9021754086561486,1]");
     }
 
     #[test]

@@ -486,3 +486,16 @@ fn a_picture_has_dots_and_the_rectangles_of_leaves() {
     cli.ok("check p");
     cli.ok("check q");
 }
+
+#[test]
+fn coordinates_come_back_to_the_last_bit() {
+    let cli = Cli::new();
+    let place = "1.9021754086561486,94.95886283158103";
+    let geojson = format!("{{\"type\":\"Point\",\"coordinates\":[{place}]}}");
+    cli.write("place.geojson", &geojson);
+    cli.ok("load p places place.geojson --kind hilbert");
+    assert_eq!(cli.ok("query p places"), format!("{place}\t0\n"));
+    cli.write("again.geojson", &cli.ok("query p places --geojson"));
+    cli.ok("load p again again.geojson --kind hilbert");
+    assert_eq!(cli.ok("query p again"), format!("{place}\t0\n"));
+}
