@@ -139,6 +139,16 @@ impl Encoding {
         !matches!(self, Self::Own | Self::Option(_) | Self::Tuple(_))
     }
 
+    /// Whether text or bytes are typed and printed by way of a [`Form`].
+    fn has_bytes(&self) -> bool {
+        match self {
+            Self::Simple(_) | Self::Unit => false,
+            Self::Text | Self::Bytes | Self::Array(_) | Self::Own => true,
+            Self::Option(inner) => inner.has_bytes(),
+            Self::Tuple(fields) => fields.iter().any(Self::has_bytes),
+        }
+    }
+
     fn is_compound(&self) -> bool {
         matches!(self, Self::Option(_) | Self::Tuple(_))
     }

@@ -10,8 +10,8 @@ use std::fmt::Write;
 /// How byte strings are typed and printed.
 #[derive(Args, Clone, Copy)]
 pub struct Form {
-    /// Keys and values of a map of byte strings as hexadecimal digits. Without it they are text in which `\xNN` is any byte, and `\\`, `\n`,
-    /// `\r`, `\t` and `\0` are what they are in C.
+    /// Keys and values of a map of byte strings, and the text and the bytes of a typed map, as hexadecimal digits. Without it they are text in
+    /// which `\xNN` is any byte, and `\\`, `\n`, `\r`, `\t` and `\0` are what they are in C.
     #[arg(long)]
     pub hex: bool,
 }

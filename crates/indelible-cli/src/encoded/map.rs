@@ -122,6 +122,11 @@ impl EncodedMap {
         matches!(self.value, Encoding::Unit)
     }
 
+    /// Whether keys or values have text or bytes, which can be typed and printed as hexadecimal digits.
+    pub fn has_bytes(&self) -> bool {
+        self.key.has_bytes() || self.value.has_bytes()
+    }
+
     /// Whether values are strings or byte strings, which may be empty.
     pub fn has_empty_values(&self) -> bool {
         matches!(self.value, Encoding::Text | Encoding::Bytes)

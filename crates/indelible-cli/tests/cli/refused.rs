@@ -157,3 +157,37 @@ fn a_record_that_is_too_long_is_said_with_its_line_before_any_is_added() {
         }
     }
 }
+
+#[test]
+fn options_that_a_load_would_not_look_at_are_refused() {
+    let cli = Cli::in_memory();
+    cli.write("t.csv", b"k,lon,lat\n1,2,3\n");
+    cli.write("keys.bin", &[1_u64, 7].map(u64::to_le_bytes).concat());
+    cli.write("t.geojson", b"{\"type\":\"Point\",\"coordinates\":[1,2]}");
+    let of_rows = ["--key k", "--value k", "--row-as-json"];
+    let of_csv = ["--delimiter ;", "--no-header"];
+    let of_types = ["--key-type u32", "--value-type u32"];
+    let lines = "t.csv --format lines --kind slotted";
+    let shapes = "t.csv --lon lon --lat lat";
+    let refused = [
+        (lines, &of_rows[..]),
+        (lines, &of_csv),
+        ("keys.bin --format sosd", &of_rows),
+        ("keys.bin --format sosd", &of_csv),
+        ("t.geojson", &of_rows),
+        ("t.geojson", &of_csv),
+        ("t.geojson", &of_types),
+        (shapes, &of_rows),
+        (shapes, &of_types),
+    ];
+    for (load, options) in refused {
+        for option in options {
+            let said = cli.fails(&format!("load t.pool m {load} {option}"));
+            let name = option.split(' ').next().unwrap();
+            assert!(said.contains(name), "{load} {option}: {said}");
+            assert!(!cli.path("t.pool").exists(), "{load} {option}");
+        }
+        cli.ok(&format!("load t.pool m {load}"));
+        std::fs::remove_file(cli.path("t.pool")).unwrap();
+    }
+}
