@@ -178,10 +178,9 @@ pub struct MapArgs {
 }
 
 impl MapArgs {
-    /// For the library: a map that is there has to be as the command line says, unless it says nothing.
+    /// The options of a new map.
     pub fn options(&self) -> MapOptions {
-        let says_nothing = self.options == MapOptions::default();
-        self.options.clone().accept_any(says_nothing)
+        self.options.clone()
     }
 }
 
@@ -332,11 +331,7 @@ impl ObjectArgs {
     pub fn of_map(&self) -> Result<MapOptions> {
         match &self.options {
             None => Ok(MapOptions::default().accept_any(true)),
-            // The default by its name says nothing, as `MapArgs` has it.
-            Some(ObjectOptions::Map(options)) => {
-                let says_nothing = *options == MapOptions::default();
-                Ok(options.clone().accept_any(says_nothing))
-            }
+            Some(ObjectOptions::Map(options)) => Ok(options.clone()),
             Some(ObjectOptions::Spatial(options)) => bail!(
                 "{options} is a spatial index, which has a geometry: say which with --geometry"
             ),

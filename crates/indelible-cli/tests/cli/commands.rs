@@ -220,6 +220,17 @@ fn a_map_is_of_the_kind_asked_for() {
     let names: Vec<&str> = Kind::all().iter().map(|kind| kind.name()).collect();
     let known = format!("known are {}", names.join(", "));
     assert!(cli.fails("create k.pool n --kind btree").contains(&known));
+    // The default by its name is as definite as any other.
+    cli.ok("create k.pool learned --kind apex");
+    let refused = cli.fails("create k.pool learned --kind lbtree");
+    assert!(
+        refused.contains("kind=apex") && refused.contains("kind=lbtree"),
+        "{refused}"
+    );
+    cli.ok("create k.pool learned");
+    cli.write("t.csv", b"1\n");
+    cli.fails("load k.pool learned t.csv --no-header --kind lbtree");
+    cli.ok("load k.pool learned t.csv --no-header");
 }
 
 #[test]
