@@ -368,3 +368,19 @@ fn a_load_that_fails_on_the_way_says_how_many_records_stay() {
         assert!(err.contains(again) && err.contains("no space"), "{err}");
     }
 }
+
+#[test]
+fn what_a_command_cannot_do_is_no_panic_and_no_half_of_an_output() {
+    let cli = Cli::new();
+    for minutes in ["inf", "NaN", "1e300", "ten"] {
+        let (code, err) = cli.run(&format!("crash --deep --minutes {minutes}"));
+        assert_eq!(code, Some(2), "{err}");
+        assert!(err.contains("--minutes"), "{err}");
+    }
+    assert_eq!(cli.run("create p s --geometry point2").0, Some(0));
+    assert_eq!(cli.run("insert p s 1,1 1").0, Some(0));
+    assert_eq!(cli.run("insert p s 1,inf 2").0, Some(0));
+    let query = cli.command("query p s --geojson").output().unwrap();
+    assert_eq!(query.status.code(), Some(1), "{query:?}");
+    assert_eq!(String::from_utf8_lossy(&query.stdout), "");
+}
