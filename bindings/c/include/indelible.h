@@ -66,8 +66,12 @@
 #define INDELIBLE_BOX3 4
 
 /**
- * What became of a call. Below zero: it failed; what it was to change is as before, unless it is
- * INDELIBLE_STATUS_PANIC.
+ * What became of a call. Below zero: it failed.
+ *
+ * After a failure other than INDELIBLE_STATUS_PANIC a call that changes one record has changed nothing. One that changes
+ * many, such as indelible_insert_batch, indelible_remove_range or indelible_pool_shrink, may have done a part; its
+ * description says so. After INDELIBLE_STATUS_IO of a pool with a log the change may be there when the pool is opened
+ * again.
  */
 typedef enum indelible_status {
   /**
@@ -88,11 +92,12 @@ typedef enum indelible_status {
    */
   INDELIBLE_STATUS_INVALID = -1,
   /**
-   * The operating system refused a file operation.
+   * The operating system refused a file operation. A pool whose log could not be written takes no more changes: close
+   * it and open it again.
    */
   INDELIBLE_STATUS_IO = -2,
   /**
-   * The disk is full, or the pool has reached its size limit.
+   * The disk is full, or the pool has reached its size limit, or it holds as many objects as a pool can.
    */
   INDELIBLE_STATUS_NO_SPACE = -3,
   /**
@@ -101,8 +106,8 @@ typedef enum indelible_status {
   INDELIBLE_STATUS_LOCKED = -4,
   /**
    * The file cannot be used as wished: not a pool, of a newer format or another machine, open when the machine itself
-   * went down, not on persistent memory, or the map or the spatial index has another type, another kind or other
-   * options.
+   * went down, or in memory (tmpfs) where it is to survive power loss; or the map or the spatial index has another
+   * type, another kind or other options.
    */
   INDELIBLE_STATUS_REFUSED = -5,
   /**
@@ -422,7 +427,8 @@ enum indelible_status indelible_insert_batch(const struct indelible_map *map,
                                              size_t count);
 
 /**
- * Removes the records whose keys lie between `from` and `to`, both included, one by one, and writes how many there were to `count`.
+ * Removes the records whose keys lie between `from` and `to`, both included, one by one, and writes how many there were to `count`. If the call fails, some may
+ * have been removed, and nothing is written to `count`.
  *
  * # Safety
  *
@@ -878,7 +884,7 @@ enum indelible_status indelible_pool_backup(const struct indelible_pool *pool,
 
 /**
  * Merges nodes that have few records, moves blocks to the front of the file, and cuts off what is free at its end. Writes the bytes given back to `bytes`.
- * All objects can be used meanwhile.
+ * All objects can be used meanwhile. If the call fails, a part of this may have been done, which changes no record, and nothing is written to `bytes`.
  *
  * # Safety
  *

@@ -281,7 +281,8 @@ pub unsafe extern "C" fn indelible_insert_batch(
     })
 }
 
-/// Removes the records whose keys lie between `from` and `to`, both included, one by one, and writes how many there were to `count`.
+/// Removes the records whose keys lie between `from` and `to`, both included, one by one, and writes how many there were to `count`. If the call fails, some may
+/// have been removed, and nothing is written to `count`.
 ///
 /// # Safety
 ///

@@ -5,8 +5,12 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What became of a call. Below zero: it failed; what it was to change is as before, unless it is
-/// INDELIBLE_STATUS_PANIC.
+/// What became of a call. Below zero: it failed.
+///
+/// After a failure other than INDELIBLE_STATUS_PANIC a call that changes one record has changed nothing. One that changes
+/// many, such as indelible_insert_batch, indelible_remove_range or indelible_pool_shrink, may have done a part; its
+/// description says so. After INDELIBLE_STATUS_IO of a pool with a log the change may be there when the pool is opened
+/// again.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
@@ -19,15 +23,16 @@ pub enum Status {
     /// A pointer is null, a name is not UTF-8 or too long, a key or a value is too long, a number is outside its range, or
     /// corners make no box.
     Invalid = -1,
-    /// The operating system refused a file operation.
+    /// The operating system refused a file operation. A pool whose log could not be written takes no more changes: close
+    /// it and open it again.
     Io = -2,
-    /// The disk is full, or the pool has reached its size limit.
+    /// The disk is full, or the pool has reached its size limit, or it holds as many objects as a pool can.
     NoSpace = -3,
     /// The pool is open elsewhere, in this process or in another.
     Locked = -4,
     /// The file cannot be used as wished: not a pool, of a newer format or another machine, open when the machine itself
-    /// went down, not on persistent memory, or the map or the spatial index has another type, another kind or other
-    /// options.
+    /// went down, or in memory (tmpfs) where it is to survive power loss; or the map or the spatial index has another
+    /// type, another kind or other options.
     Refused = -5,
     /// A checksum or an invariant of the file does not hold.
     Damaged = -6,

@@ -320,6 +320,36 @@ fn full_pools_say_so_and_go_on() {
 }
 
 #[test]
+fn a_batch_that_does_not_fit_is_done_in_part() {
+    let mut pool = null_mut();
+    // SAFETY: a local variable to write to.
+    let status = unsafe { indelible_pool_in_memory(8 << 20, &mut pool) };
+    assert_eq!(status, Status::Ok);
+    let map = open_map(pool);
+    let records: Vec<Record> = (0..1_000_000)
+        .map(|key| Record { key, value: !key })
+        .collect();
+    // SAFETY: the map is open, and the records are there.
+    let status = unsafe { indelible_insert_batch(map, records.as_ptr(), records.len()) };
+    assert_eq!(status, Status::NoSpace);
+    let (mut count, mut found) = (0, 0);
+    // SAFETY: the map is open, and `count` is a local variable.
+    unsafe { assert_eq!(indelible_len(map, &mut count), Status::Ok) };
+    assert!(0 < count && count < records.len() as u64, "{count}");
+    for record in &records {
+        let mut value = 0;
+        // SAFETY: the map is open, and `value` is a local variable.
+        match unsafe { indelible_get(map, record.key, &mut value) } {
+            Status::Absent => continue,
+            status => assert_eq!((status, value), (Status::Ok, record.value)),
+        }
+        found += 1;
+    }
+    assert_eq!(found, count);
+    close(pool, map);
+}
+
+#[test]
 fn panics_stay_inside() {
     let status = status::guarded(|| panic!("planted"));
     assert_eq!(status, Status::Panic);

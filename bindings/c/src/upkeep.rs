@@ -46,7 +46,7 @@ pub unsafe extern "C" fn indelible_pool_backup(
 }
 
 /// Merges nodes that have few records, moves blocks to the front of the file, and cuts off what is free at its end. Writes the bytes given back to `bytes`.
-/// All objects can be used meanwhile.
+/// All objects can be used meanwhile. If the call fails, a part of this may have been done, which changes no record, and nothing is written to `bytes`.
 ///
 /// # Safety
 ///

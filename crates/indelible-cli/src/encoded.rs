@@ -139,6 +139,16 @@ impl Encoding {
         !matches!(self, Self::Own | Self::Option(_) | Self::Tuple(_))
     }
 
+    /// Whether text or bytes are typed and printed by way of a [`Form`].
+    fn has_bytes(&self) -> bool {
+        match self {
+            Self::Simple(_) | Self::Unit => false,
+            Self::Text | Self::Bytes | Self::Array(_) | Self::Own => true,
+            Self::Option(inner) => inner.has_bytes(),
+            Self::Tuple(fields) => fields.iter().any(Self::has_bytes),
+        }
+    }
+
     fn is_compound(&self) -> bool {
         matches!(self, Self::Option(_) | Self::Tuple(_))
     }
@@ -437,6 +447,9 @@ mod tests {
         );
         assert_eq!(texts(Some(String::from("null")), 1_u64)[0], "\"null\"");
         assert_eq!(texts((1e300_f64, vec![1_u8]), 2_u64)[1], "2");
+        // A number of JSON that is read as another one would be shown as a string.
+        let key = (1.9021754086561486_f64, 1_u8);
+        assert_eq!(texts(key, 1_u64)[0], "[1.9021754086561486,1]");
     }
 
     #[test]

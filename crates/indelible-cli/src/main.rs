@@ -14,6 +14,7 @@ mod strings;
 mod text;
 mod torture;
 mod typed;
+mod unfinished;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -42,7 +43,7 @@ struct Arguments {
 enum Command {
     /// Index 144,563 cities, kill the writers in mid-flight again and again, and prove that nothing was lost.
     Demo(commands::demo::Demo),
-    /// Load a CSV or SOSD file into a map, or a CSV or GeoJSON file into a spatial index.
+    // Its help, of several paragraphs, stands at the command itself.
     Load(Box<commands::load::Load>),
     /// Create an empty map, or an empty spatial index.
     Create(commands::create::Create),
@@ -66,7 +67,7 @@ enum Command {
     Draw(commands::draw::Draw),
     /// The maps and the spatial indexes of a pool.
     List(commands::inspect::List),
-    /// What a pool, its maps and its spatial indexes consist of.
+    /// What a pool, its maps and its spatial indexes consist of; exit code 1 if one of them cannot be opened.
     Stat(commands::inspect::Stat),
     /// Check every invariant of a pool; exit code 1 if one does not hold.
     Check(commands::inspect::Check),

@@ -1,6 +1,7 @@
 //! Maps of byte strings on the command line.
 
 use crate::text::quoted;
+use crate::unfinished::{BATCH, SETS_THEM_AGAIN, add_in_steps};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use indelible::{BytesInfo, BytesMap, Pool};
@@ -9,8 +10,8 @@ use std::fmt::Write;
 /// How byte strings are typed and printed.
 #[derive(Args, Clone, Copy)]
 pub struct Form {
-    /// Keys and values of a map of byte strings as hexadecimal digits. Without it they are text in which `\xNN` is any byte, and `\\`, `\n`,
-    /// `\r`, `\t` and `\0` are what they are in C.
+    /// Keys and values of a map of byte strings, and the text and the bytes of a typed map, as hexadecimal digits. Without it they are text in
+    /// which `\xNN` is any byte, and `\\`, `\n`, `\r`, `\t` and `\0` are what they are in C.
     #[arg(long)]
     pub hex: bool,
 }
@@ -117,7 +118,12 @@ pub fn load(map: &BytesMap, mut records: Vec<(Vec<u8>, Vec<u8>)>, fill: f64) -> 
     if map.is_empty()? {
         map.bulk_load(records, fill)?;
     } else {
-        map.extend(records)?;
+        let insert = || {
+            let mut chunks = records.chunks(BATCH);
+            chunks.try_for_each(|chunk| map.insert_batch(chunk))
+        };
+        let (name, count) = (map.name(), records.len());
+        add_in_steps(&name, count, SETS_THEM_AGAIN, || map.len(), insert)?;
     }
     Ok(repeated)
 }

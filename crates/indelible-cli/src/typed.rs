@@ -2,6 +2,7 @@
 
 use crate::encoded::Encoding;
 use crate::text::Text;
+use crate::unfinished::{BATCH, SETS_THEM_AGAIN, add_in_steps};
 use anyhow::{Context, Result, bail};
 use indelible::{Error, Key, Map, MapOptions, MapStat, Pool, Type, Value};
 use std::ops::Bound;
@@ -262,10 +263,15 @@ pub fn load_records(
         map.bulk_load(&records, options.fill)?;
         (options.written)(records.len() as u64);
     } else {
-        for chunk in records.chunks(4096) {
-            map.insert_batch(chunk)?;
-            (options.written)(chunk.len() as u64);
-        }
+        let insert = || {
+            for chunk in records.chunks(BATCH) {
+                map.insert_batch(chunk)?;
+                (options.written)(chunk.len() as u64);
+            }
+            Ok(())
+        };
+        let (name, count) = (map.name(), records.len());
+        add_in_steps(&name, count, SETS_THEM_AGAIN, || map.len(), insert)?;
     }
     Ok(all - records.len())
 }

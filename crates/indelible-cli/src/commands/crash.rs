@@ -1,13 +1,14 @@
 //! `crash`.
 
 use crate::output::{Output, grouped, note};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 use indelible_crash::indelible::checker::AnyKind;
-use indelible_crash::planted::{Hunt, Hunter, Mutation};
+use indelible_crash::planted::{Hunt, Hunter};
 use indelible_crash::{CrashModel, Limits, Search, Summary, Tally, any};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -50,8 +51,8 @@ pub struct Crash {
     #[arg(long)]
     deep: bool,
     /// How long --deep goes on.
-    #[arg(long, default_value_t = 10.0)]
-    minutes: f64,
+    #[arg(long, default_value = "10", value_parser = minutes)]
+    minutes: Duration,
     /// Plant every known bug instead, one after the other, and look whether each is found.
     #[arg(long)]
     planted: bool,
@@ -71,6 +72,12 @@ fn kind_or_all(name: &str) -> Result<String, indelible_crash::indelible::Error> 
         return Ok(name.into());
     }
     Ok(name.parse::<AnyKind>()?.to_string())
+}
+
+/// A number of minutes.
+fn minutes(text: &str) -> Result<Duration, String> {
+    let minutes = text.parse::<f64>().map_err(|error| error.to_string())?;
+    Duration::try_from_secs_f64(minutes * 60.0).map_err(|error| error.to_string())
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -110,9 +117,7 @@ impl Crash {
             limits: self.limits(),
             seed: self.seed,
             histories: self.most_histories(),
-            time: self
-                .deep
-                .then(|| Duration::from_secs_f64(self.minutes.max(0.0) * 60.0)),
+            time: self.deep.then_some(self.minutes),
             workers: workers(),
         };
         let (tally, begun) = (Tally::default(), AtomicU64::new(0));
@@ -159,7 +164,7 @@ impl Crash {
         work: impl FnOnce() -> T,
     ) -> T {
         let (total, what) = if self.deep {
-            ((self.minutes * 60.0) as u64, "seconds")
+            (self.minutes.as_secs(), "seconds")
         } else {
             (self.most_histories(), "histories")
         };
@@ -264,11 +269,8 @@ impl Crash {
     /// Plants bugs, on all cores.
     fn plant_bugs(&self, output: &Output) -> Result<bool> {
         let hunter = Hunter::new();
-        let wanted = |mutation: &Mutation| {
-            let wanted = self.plant.as_deref().unwrap_or("");
-            mutation.to_string().contains(wanted)
-        };
-        let mutations: Vec<Mutation> = hunter.mutations().into_iter().filter(wanted).collect();
+        let wanted = self.plant.as_deref().unwrap_or("");
+        let mutations = described_with(wanted, hunter.mutations())?;
         let bar = output.progress(mutations.len() as u64, "planted bugs");
         let hunts: Mutex<Vec<Hunt>> = Mutex::new(Vec::new());
         let next = AtomicUsize::new(0);
@@ -317,6 +319,18 @@ impl Crash {
     }
 }
 
+/// Those of the bugs whose description contains `wanted`.
+fn described_with<T: Display>(wanted: &str, bugs: Vec<T>) -> Result<Vec<T>> {
+    let is_wanted = |bug: &T| bug.to_string().contains(wanted);
+    let found: Vec<T> = bugs.into_iter().filter(is_wanted).collect();
+    // Without any, the command would look as if it had found all of them.
+    ensure!(
+        !found.is_empty(),
+        "no planted bug has {wanted:?} in its description"
+    );
+    Ok(found)
+}
+
 fn name_of(value: &impl ValueEnum) -> String {
     let value = value.to_possible_value();
     value.map_or_else(String::new, |value| value.get_name().into())
@@ -343,4 +357,22 @@ fn wrapped(items: &[String]) -> String {
         }
     }
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Not by way of the program, which records for many seconds before it knows all bugs.
+    #[test]
+    fn a_planted_bug_that_is_none_is_an_error() {
+        let bugs = || vec!["a flush is left out", "a fence is left out"];
+        assert_eq!(
+            described_with("fence", bugs()).unwrap(),
+            ["a fence is left out"]
+        );
+        assert_eq!(described_with("", bugs()).unwrap(), bugs());
+        let refused = described_with("nonsense", bugs()).unwrap_err();
+        assert!(refused.to_string().contains("\"nonsense\""), "{refused}");
+    }
 }

@@ -4,12 +4,12 @@ use super::open_to_read;
 use super::spatial::everything;
 use crate::output::{Output, grouped};
 use crate::shapes::{self, with_geometry};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use indelible::{Geometry, Spatial};
+use indelible::{Error, Geometry, PoolOptions, Spatial};
 use serde_json::json;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Width of the picture, in pixels of SVG; the height follows from the bounds.
 const WIDTH: f64 = 1200.0;
@@ -34,7 +34,7 @@ pub struct Draw {
     pool: PathBuf,
     /// Name of the spatial index.
     name: String,
-    /// The picture.
+    /// The picture. A file that is there is replaced, unless it is a pool.
     #[arg(short, long, value_name = "FILE.svg")]
     output: PathBuf,
     /// Draw only this part: W,S,E,N, the lower corner and then the upper one.
@@ -49,6 +49,7 @@ impl Draw {
     /// Runs the command.
     pub fn run(self, output: &Output) -> Result<bool> {
         let pool = open_to_read(&self.pool)?;
+        expect_no_pool(&self.output)?;
         let info = shapes::expect(&pool, &self.name)?;
         let picture =
             with_geometry!(info.geometry, G => self.picture(&pool.open_spatial::<G>(&self.name)?))?;
@@ -111,6 +112,19 @@ impl Draw {
             drawn: sample.len(),
             leaves: leaves.len(),
         })
+    }
+}
+
+/// An error if a picture would be written over a pool, above all the one that is drawn, by whatever path.
+fn expect_no_pool(path: &Path) -> Result<()> {
+    // What is no file, such as a pipe, must not be read.
+    let is_file = std::fs::metadata(path).is_ok_and(|target| target.is_file());
+    let is_other = |error: &Error| matches!(error, Error::NotAPool(_) | Error::Io { .. });
+    let opened = is_file.then(|| PoolOptions::new().open_read_only(path));
+    match opened {
+        None => Ok(()),
+        Some(Err(error)) if is_other(&error) => Ok(()),
+        Some(_) => bail!("{} is a pool, and is not overwritten", path.display()),
     }
 }
 

@@ -1,19 +1,28 @@
 //! `list`, `stat`, `check`, `rename`, `rm`, `shrink`: all families of objects.
 
-use super::open_to_read;
+use super::{durability_text, open_to_read};
 use crate::encoded;
-use crate::output::{Output, harmless};
+use crate::output::{Output, explain, harmless, note};
 use crate::shapes::{self, with_geometry};
 use crate::strings;
 use crate::typed::TextMap;
 use anyhow::{Result, ensure};
 use clap::Args;
-use indelible::{FactValue, IndexKind, IndexStat, Pool, PoolOptions};
+use indelible::{FactValue, IndexKind, IndexStat, ObjectInfo, Pool, PoolOptions};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
 /// The columns that say what an object is.
 const IDENTITY: [&str; 3] = ["object", "kind", "types"];
+
+/// The columns that say how large an object is.
+const MEASURES: [&str; 3] = ["records", "file bytes", "fill"];
+
+/// What stands in the columns of [`MEASURES`] if the object cannot be opened.
+const NOT_MEASURED: [Value; 3] = [Value::Null, Value::Null, Value::Null];
+
+/// What is wrong with an object that this version does not know.
+const UNKNOWN: &str = "its entry in the catalog is damaged, or of a later version of indelible";
 
 /// What an object is, in the columns of [`IDENTITY`].
 struct Object {
@@ -34,10 +43,12 @@ enum Family {
     Strings,
     /// Byte strings that are encodings of types.
     Typed,
+    /// This version does not know what the catalog says of it.
+    Unknown,
 }
 
 impl Object {
-    /// All objects of a pool, maps first.
+    /// All objects of a pool, maps first, and last those that this version does not know.
     fn all(pool: &Pool) -> Vec<Self> {
         let kind = |options: String| options.strip_prefix("kind=").unwrap_or(&options).to_owned();
         let maps = pool.maps().into_iter().map(|map| Self {
@@ -64,14 +75,27 @@ impl Object {
             name: map.name,
             family: Family::Typed,
         });
-        maps.chain(strings).chain(typed).chain(spatials).collect()
+        let unknown = pool
+            .objects()
+            .into_iter()
+            .filter_map(|object| match object {
+                ObjectInfo::Unknown { name } => Some(Self {
+                    kind: "unknown".into(),
+                    types: String::new(),
+                    name,
+                    family: Family::Unknown,
+                }),
+                _ => None,
+            });
+        let known = maps.chain(strings).chain(typed).chain(spatials);
+        known.chain(unknown).collect()
     }
 
     fn identity(&self) -> Vec<Value> {
         vec![json!(self.name), json!(self.kind), json!(self.types)]
     }
 
-    /// Its records, its bytes in the file, and the share of its leaves that is used.
+    /// Its records, its bytes in the file, and the share of its leaves that is used; nulls if it is unknown.
     fn measures(&self, pool: &Pool) -> Result<Vec<Value>> {
         fn of<K: IndexKind>(stat: &IndexStat<K>) -> Vec<Value> {
             let fill = stat.fact("fill").map(|fill| fill.value.as_f64());
@@ -85,17 +109,20 @@ impl Object {
             Family::Map => return Ok(of(&TextMap::open(pool, &self.name)?.stat()?)),
             Family::Strings => return Ok(of(&pool.open_bytes(&self.name)?.stat()?)),
             Family::Typed => return Ok(of(&pool.open_typed_as_bytes(&self.name)?.1.stat()?)),
+            Family::Unknown => return Ok(NOT_MEASURED.to_vec()),
             Family::Spatial => {}
         }
         let info = shapes::expect(pool, &self.name)?;
         with_geometry!(info.geometry, G => Ok(of(&pool.open_spatial::<G>(&self.name)?.stat()?)))
     }
 
+    /// What is wrong with it. An error if it cannot be opened.
     fn check(&self, pool: &Pool) -> Result<Vec<String>> {
         match self.family {
             Family::Map => return TextMap::open(pool, &self.name)?.check(),
             Family::Strings => return Ok(pool.open_bytes(&self.name)?.check()?),
             Family::Typed => return Ok(pool.open_typed_as_bytes(&self.name)?.1.check()?),
+            Family::Unknown => return Ok(vec![UNKNOWN.into()]),
             Family::Spatial => {}
         }
         let info = shapes::expect(pool, &self.name)?;
@@ -145,25 +172,31 @@ impl Stat {
             ("free extents", json!(stat.free_extents)),
             ("generation", json!(stat.generation)),
             ("medium", json!(format!("{:?}", stat.medium))),
+            ("durability", json!(durability_text(stat.durability))),
             ("clean when opened", json!(stat.clean_at_open)),
             // Not of the pool, but of the process that reads it.
             ("kernel", json!(indelible::kernel()?)),
         ];
         let mut rows = Vec::new();
+        let mut all_open = true;
         for object in Object::all(&pool) {
-            let row = [object.identity(), object.measures(&pool)?].concat();
-            rows.push((object.family, row));
+            // One that is damaged hides nothing of the others.
+            let measures = object.measures(&pool).unwrap_or_else(|error| {
+                note(format_args!("{:?}: {}", object.name, explain(&error)));
+                all_open = false;
+                NOT_MEASURED.to_vec()
+            });
+            rows.push((object.family, [object.identity(), measures].concat()));
         }
-        let measures = ["records", "file bytes", "fill"];
         if !output.json {
             output.facts(&format!("pool {}", self.pool.display()), &facts)?;
             let rows: Vec<Vec<Value>> = rows.into_iter().map(|(_, row)| row).collect();
-            output.table(&[&IDENTITY[..], &measures[..]].concat(), &rows)?;
-            return Ok(true);
+            output.table(&[&IDENTITY[..], &MEASURES[..]].concat(), &rows)?;
+            return Ok(all_open);
         }
         // An array for each family; what an object is called there says which one.
         let family = |wanted: Family, called: &str, types: &str| {
-            let names = [&[called, "kind", types], &measures[..]].concat();
+            let names = [&[called, "kind", types], &MEASURES[..]].concat();
             let object = |row: &Vec<Value>| {
                 let names = names.iter().map(|name| (*name).to_owned());
                 Value::Object(names.zip(row.iter().cloned()).collect())
@@ -176,9 +209,10 @@ impl Stat {
             ("strings", family(Family::Strings, "map", "types")),
             ("typed", family(Family::Typed, "map", "types")),
             ("spatials", family(Family::Spatial, "spatial", "geometry")),
+            ("unknown", family(Family::Unknown, "object", "types")),
         ];
         output.facts("", &[&facts[..], &families[..]].concat())?;
-        Ok(true)
+        Ok(all_open)
     }
 }
 
@@ -270,7 +304,9 @@ impl Check {
         let mut sound = of_pool.is_empty();
         add("(the pool)", shown(of_pool));
         for object in Object::all(&pool) {
-            let findings = object.check(&pool)?;
+            let findings = object.check(&pool);
+            // One that cannot be opened hides nothing of the others.
+            let findings = findings.unwrap_or_else(|error| vec![explain(&error)]);
             if findings.is_empty() {
                 add(&object.name, vec!["sound".into()]);
             } else {

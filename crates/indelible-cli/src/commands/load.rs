@@ -6,7 +6,7 @@ use crate::output::{Output, harmless};
 use crate::strings;
 use crate::text::quoted;
 use crate::typed::{self, Columns, LoadOptions, Row, TextMap};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use indelible::{Pool, Type};
 use indelible_bench::data::files::{Sosd, column, open};
@@ -17,6 +17,10 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 /// Load a CSV or SOSD file into a map, or a CSV or GeoJSON file into a spatial index.
+///
+/// An object without records is loaded in one step: a load that fails, or is killed, changes nothing. Into one that has records, records are inserted: a load
+/// that fails then, on a full disk say, says how many were added and stay. Another load of the same file then goes on in a map; to a spatial index it adds them a
+/// second time.
 #[derive(Args)]
 pub struct Load {
     #[command(flatten)]
@@ -29,8 +33,9 @@ pub struct Load {
     /// of them a key of a map of byte strings. Default: GeoJSON if the file's name ends with .geojson, otherwise CSV.
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Column of the keys: its name, or its number from 1. Once for each field, if the key of a typed map is a tuple and not a JSON array in one column.
-    #[arg(long, default_value = "1")]
+    /// Column of the keys: its name, or its number from 1; default: the first one. Once for each field, if the key of a typed map is a tuple and not a
+    /// JSON array in one column.
+    #[arg(long)]
     key: Vec<String>,
     /// Column of the values; default: the number of the row, from 0.
     #[arg(long)]
@@ -43,9 +48,9 @@ pub struct Load {
     /// The CSV file has no line with names.
     #[arg(long)]
     no_header: bool,
-    /// What separates columns: one ASCII character, `\t` or `tab`.
-    #[arg(long, default_value = ",", value_parser = delimiter)]
-    delimiter: u8,
+    /// What separates columns: one ASCII character, `\t` or `tab`; default: a comma.
+    #[arg(long, value_parser = delimiter)]
+    delimiter: Option<u8>,
     /// Share of each leaf to fill when the map is empty, from 0.1 to 1. Into one that is not, records are inserted.
     #[arg(long, default_value_t = 0.7, value_parser = fill, allow_negative_numbers = true)]
     fill: f64,
@@ -118,6 +123,7 @@ impl Load {
     /// Runs the command.
     pub fn run(self, output: &Output) -> Result<bool> {
         let start = Instant::now();
+        self.expect_useful_options()?;
         if self.is_spatial() {
             return self.load_shapes(output);
         }
@@ -170,6 +176,40 @@ impl Load {
         })
     }
 
+    /// An error if the command line has an option that this load would not look at.
+    fn expect_useful_options(&self) -> Result<()> {
+        let is_csv = matches!(self.format(), Format::Csv);
+        let is_map = !self.is_spatial();
+        let of_columns = [
+            ("--key", !self.key.is_empty()),
+            ("--value", self.value.is_some()),
+            ("--row-as-json", self.row_as_json),
+        ];
+        let of_types = [
+            ("--key-type", self.types.key_type.is_some()),
+            ("--value-type", self.types.value_type.is_some()),
+        ];
+        let of_csv = [
+            ("--delimiter", self.delimiter.is_some()),
+            ("--no-header", self.no_header),
+        ];
+        for (options, is_useful, place) in [
+            (
+                &of_columns[..],
+                is_csv && is_map,
+                "CSV files that are loaded into maps",
+            ),
+            (&of_types, is_map, "maps"),
+            (&of_csv, is_csv, "CSV files"),
+        ] {
+            let given = options.iter().find(|(_, is_given)| *is_given);
+            if let Some((option, _)) = given {
+                ensure!(is_useful, "{option} is for {place}");
+            }
+        }
+        Ok(())
+    }
+
     /// Whether the command line asks for a spatial index.
     fn is_spatial(&self) -> bool {
         let is_geojson = matches!(self.format(), Format::Geojson);
@@ -181,7 +221,7 @@ impl Load {
             Format::Geojson => load_shapes::Source::Geojson,
             Format::Csv => load_shapes::Source::Csv {
                 has_header: !self.no_header,
-                delimiter: self.delimiter,
+                delimiter: self.delimiter(),
             },
             Format::Sosd => bail!("a SOSD file has keys and no coordinates"),
             Format::Lines => bail!("a file of lines has keys and no coordinates"),
@@ -249,11 +289,15 @@ impl Load {
         Ok((number, repeated))
     }
 
+    fn delimiter(&self) -> u8 {
+        self.delimiter.unwrap_or(b',')
+    }
+
     /// The CSV file, which is called `name`, read up to the end of its header.
     fn table(&self, file: File, name: &str) -> Result<Table> {
         let mut reader = csv::ReaderBuilder::new()
             .has_headers(!self.no_header)
-            .delimiter(self.delimiter)
+            .delimiter(self.delimiter())
             .from_reader(BufReader::new(file));
         let header = if self.no_header {
             csv::StringRecord::new()
@@ -261,9 +305,15 @@ impl Load {
             reader.headers().with_context(|| name.to_owned())?.clone()
         };
         let value = self.value.as_ref().map(|name| column(&header, name));
-        let key = self.key.iter().map(|name| column(&header, name));
+        let mut key = Vec::new();
+        for name in &self.key {
+            key.push(column(&header, name)?);
+        }
+        if key.is_empty() {
+            key.push(0);
+        }
         Ok(Table {
-            key: key.collect::<Result<_>>()?,
+            key,
             value: value.transpose()?,
             reader,
             header,

@@ -6,6 +6,7 @@ use crate::geojson::Features;
 use crate::output::{Output, harmless};
 use crate::shapes::{self, with_geometry};
 use crate::text::Text;
+use crate::unfinished::{ADDS_THEM_AGAIN, add_in_steps};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use indelible::{Geometry, GeometryType, HilbertOptions, Pool, Spatial, SpatialOptions};
@@ -252,7 +253,8 @@ impl Load<'_> {
         if index.is_empty()? {
             index.bulk_load(records, self.fill)?;
         } else {
-            index.insert_batch(&records)?;
+            let insert = || index.insert_batch(&records);
+            add_in_steps(self.name, count, ADDS_THEM_AGAIN, || index.len(), insert)?;
         }
         Ok(count)
     }

@@ -16,7 +16,7 @@ pub mod volatile_disk;
 
 use crate::output::note;
 use crate::typed::{TypeName, WIDE_TYPES, type_names};
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use indelible::{
     BytesOptions, Durability, Error, IndexKind, Kind, MapOptions, Pool, PoolOptions, SpatialKind,
@@ -31,7 +31,8 @@ use std::time::Duration;
 pub struct PoolArguments {
     /// The pool file.
     pool: PathBuf,
-    /// What the pool shall survive: `process`, `power-loss`, or an interval such as `10ms`, after which what was written survives power loss.
+    /// What the pool shall survive: `process`, `power-loss`, or an interval such as `10ms`, after which what was written survives power loss. A pool
+    /// that is there promises it from then on. Default: `process` for a new pool; another one keeps what it has, which `stat` shows.
     #[arg(long, value_parser = durability)]
     durability: Option<Durability>,
     /// With `--durability power-loss`: flush and fence, but accept a file that is not on persistent memory (for tests).
@@ -52,18 +53,32 @@ pub fn durability(text: &str) -> Result<Durability, String> {
     }
 }
 
+/// A [`Durability`] as the command line takes it.
+pub fn durability_text(durability: Durability) -> String {
+    match durability {
+        Durability::Process => "process".into(),
+        Durability::PowerLoss => "power-loss".into(),
+        Durability::Interval(interval) => format!("{}ms", interval.as_millis()),
+        other => format!("{other:?}"),
+    }
+}
+
 impl PoolArguments {
     /// Opens the pool for writing, or creates it, has `work` change the object of this name, and closes the pool. If that fails, a pool
     /// or an object that was not there before is removed again, and a pool that was there promises what it did.
     pub fn change<T>(&self, name: &str, work: impl FnOnce(&Pool) -> Result<T>) -> Result<T> {
+        ensure!(
+            !self.force_power_loss_protocol || self.durability == Some(Durability::PowerLoss),
+            "--force-power-loss-protocol needs --durability power-loss"
+        );
         let (pool, is_new_pool) = self.open_or_create()?;
         let is_new = !pool.has_object(name);
         let result = work(&pool);
         match &result {
             Ok(_) => {
-                let promises = pool.durability();
                 pool.close()?;
-                if self.durability.is_some_and(|asked| asked != promises) {
+                // Also if it seems to have this one: a pool that was forced to flush promises to survive power loss, and has no log.
+                if self.durability.is_some() && !is_new_pool {
                     self.change_durability(name, is_new)?;
                 }
             }
@@ -163,10 +178,9 @@ pub struct MapArgs {
 }
 
 impl MapArgs {
-    /// For the library: a map that is there has to be as the command line says, unless it says nothing.
+    /// The options of a new map.
     pub fn options(&self) -> MapOptions {
-        let says_nothing = self.options == MapOptions::default();
-        self.options.clone().accept_any(says_nothing)
+        self.options.clone()
     }
 }
 
@@ -317,11 +331,7 @@ impl ObjectArgs {
     pub fn of_map(&self) -> Result<MapOptions> {
         match &self.options {
             None => Ok(MapOptions::default().accept_any(true)),
-            // The default by its name says nothing, as `MapArgs` has it.
-            Some(ObjectOptions::Map(options)) => {
-                let says_nothing = *options == MapOptions::default();
-                Ok(options.clone().accept_any(says_nothing))
-            }
+            Some(ObjectOptions::Map(options)) => Ok(options.clone()),
             Some(ObjectOptions::Spatial(options)) => bail!(
                 "{options} is a spatial index, which has a geometry: say which with --geometry"
             ),

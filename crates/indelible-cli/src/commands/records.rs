@@ -6,7 +6,7 @@ use crate::output::{Output, note};
 use crate::strings::Form;
 use crate::text::quoted;
 use crate::typed::{self, TextMap};
-use anyhow::{Error, Result, anyhow, bail};
+use anyhow::{Error, Result, anyhow, bail, ensure};
 use clap::Args;
 use indelible::Pool;
 use serde_json::{Value, json};
@@ -21,10 +21,15 @@ enum Texts {
 
 impl Texts {
     fn open(pool: &Pool, name: &str, form: Form) -> Result<Self> {
-        match EncodedMap::open(pool, name, form)? {
-            Some(map) => Ok(Self::Bytes(map)),
-            None => Ok(Self::Words(TextMap::open(pool, name)?)),
-        }
+        let (has_bytes, map) = match EncodedMap::open(pool, name, form)? {
+            Some(map) => (map.has_bytes(), Self::Bytes(map)),
+            None => (false, Self::Words(TextMap::open(pool, name)?)),
+        };
+        ensure!(
+            has_bytes || !form.hex,
+            "--hex is for maps of byte strings and for typed maps with text or bytes, and {name:?} is none"
+        );
+        Ok(map)
     }
 
     fn get(&self, key: &str) -> Result<Option<String>> {

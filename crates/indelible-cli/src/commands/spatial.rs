@@ -213,13 +213,13 @@ impl Query {
 
     fn print<G: Geometry>(&self, output: &Output, found: &Found<G>) -> Result<()> {
         if self.geojson {
-            let features: Result<Vec<_>> = found
+            // All are made before any is printed, since GeoJSON has no infinite coordinates.
+            let features: Vec<_> = found
                 .iter()
                 .map(|(record, distance)| shapes::to_feature(record, *distance))
-                .collect();
+                .collect::<Result<_>>()?;
             let mut out = output.writer();
             writeln!(out, "{{\"type\":\"FeatureCollection\",\"features\":[")?;
-            let features = features?;
             for (number, feature) in features.iter().enumerate() {
                 let comma = if number + 1 < features.len() { "," } else { "" };
                 writeln!(out, "{feature}{comma}")?;

@@ -3,7 +3,7 @@
 use super::Encoding;
 use crate::strings::{self, Form};
 use anyhow::{Context, Result};
-use indelible::{BytesMap, BytesOptions, BytesRange, Pool, TypedInfo};
+use indelible::{BytesMap, BytesOptions, BytesRange, Error, Pool, TypedInfo};
 use std::ops::Bound;
 
 /// What the pool knows of the typed map of this name, if there is one.
@@ -17,6 +17,19 @@ pub fn open(pool: &Pool, name: &str) -> Result<Option<(TypedInfo, BytesMap)>> {
         Some(_) => Ok(Some(pool.open_typed_as_bytes(name)?)),
         None => Ok(None),
     }
+}
+
+/// Bytes of the longest key that a [`BytesMap`] takes. (The library refuses longer ones too, but does not know where they are from.)
+const MOST_KEY_BYTES: u64 = 64 << 10;
+/// Bytes of the longest value.
+const MOST_VALUE_BYTES: u64 = 1 << 30;
+
+fn expect_length(what: &'static str, of: &[u8], most: u64) -> Result<()> {
+    let bytes = of.len() as u64;
+    if bytes > most {
+        return Err(Error::TooLong { what, bytes, most }.into());
+    }
+    Ok(())
 }
 
 /// A typed map, or a map of byte strings, its keys and values as text.
@@ -75,12 +88,14 @@ impl EncodedMap {
         })
     }
 
-    /// A record from the cells of a row of a table: those of the key, which has one, or one for each of its fields, and that of the value.
+    /// A record from the cells of a row of a table: those of the key, which has one, or one for each of its fields, and that of the value. One that is
+    /// too long is an error here, where the caller knows its place, and before any is inserted.
     pub fn record(&self, key: &[&[u8]], value: &[u8]) -> Result<(Vec<u8>, Vec<u8>)> {
-        Ok((
-            self.key.key_of_cells(key).context("the key")?,
-            self.value.value_of_cell(value).context("the value")?,
-        ))
+        let key = self.key.key_of_cells(key).context("the key")?;
+        let value = self.value.value_of_cell(value).context("the value")?;
+        expect_length("key", &key, MOST_KEY_BYTES)?;
+        expect_length("value", &value, MOST_VALUE_BYTES)?;
+        Ok((key, value))
     }
 
     /// Adds records in any order. Returns how many keys came again.
@@ -105,6 +120,11 @@ impl EncodedMap {
     /// Whether the keys have no values.
     pub fn is_set(&self) -> bool {
         matches!(self.value, Encoding::Unit)
+    }
+
+    /// Whether keys or values have text or bytes, which can be typed and printed as hexadecimal digits.
+    pub fn has_bytes(&self) -> bool {
+        self.key.has_bytes() || self.value.has_bytes()
     }
 
     /// Whether values are strings or byte strings, which may be empty.

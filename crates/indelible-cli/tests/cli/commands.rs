@@ -220,6 +220,17 @@ fn a_map_is_of_the_kind_asked_for() {
     let names: Vec<&str> = Kind::all().iter().map(|kind| kind.name()).collect();
     let known = format!("known are {}", names.join(", "));
     assert!(cli.fails("create k.pool n --kind btree").contains(&known));
+    // The default by its name is as definite as any other.
+    cli.ok("create k.pool learned --kind apex");
+    let refused = cli.fails("create k.pool learned --kind lbtree");
+    assert!(
+        refused.contains("kind=apex") && refused.contains("kind=lbtree"),
+        "{refused}"
+    );
+    cli.ok("create k.pool learned");
+    cli.write("t.csv", b"1\n");
+    cli.fails("load k.pool learned t.csv --no-header --kind lbtree");
+    cli.ok("load k.pool learned t.csv --no-header");
 }
 
 #[test]
@@ -257,6 +268,58 @@ fn check_tells_by_its_exit_code_what_is_wrong() {
             .contains("not an indelible pool")
     );
     assert!(cli.fails("stat none.pool").contains("none.pool"));
+}
+
+#[test]
+fn an_object_that_is_damaged_is_told_and_the_others_are_too() {
+    // The word of an entry that says what the object is, and those that say where its index begins.
+    const ENTRY: usize = 8192;
+    let cli = Cli::in_memory();
+    let fresh = |name: &str| {
+        for map in ["m", "n"] {
+            cli.ok(&format!("create {name} {map}"));
+            cli.ok(&format!("put {name} {map} 1 2"));
+        }
+    };
+    let check = |name: &str| {
+        let output = cli.run(&format!("--json check {name}"));
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let rows: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let rows = rows.as_array().unwrap().iter();
+        let row = |row: &serde_json::Value| {
+            ["object", "finding"].map(|column| row[column].as_str().unwrap().to_owned())
+        };
+        rows.map(row).collect::<Vec<_>>()
+    };
+    let sound = ["n", "sound"].map(str::to_owned);
+
+    fresh("unknown.pool");
+    flip(&cli.path("unknown.pool"), ENTRY + 8);
+    assert!(cli.ok("list unknown.pool").contains(" m "));
+    let stat: serde_json::Value =
+        serde_json::from_str(&cli.ok("--json stat unknown.pool")).unwrap();
+    assert_eq!(stat["unknown"][0]["object"], "m");
+    assert_eq!(stat["unknown"][0]["records"], serde_json::Value::Null);
+    assert_eq!(stat["maps"][0]["records"], 1);
+    let found = check("unknown.pool");
+    assert!(found.contains(&sound), "{found:?}");
+    let of_m: Vec<_> = found.iter().filter(|row| row[0] == "m").collect();
+    assert_eq!(of_m.len(), 1, "{found:?}");
+    assert!(of_m[0][1].contains("entry"), "{found:?}");
+
+    fresh("lost.pool");
+    let mut bytes = std::fs::read(cli.path("lost.pool")).unwrap();
+    (ENTRY + 16..ENTRY + 80).for_each(|at| bytes[at] ^= 0x10);
+    cli.write("lost.pool", &bytes);
+    let found = check("lost.pool");
+    assert!(found.contains(&sound), "{found:?}");
+    let is_of_m = |row: &[String; 2]| row[0] == "m" && row[1].contains("damaged");
+    assert!(found.iter().any(is_of_m), "{found:?}");
+    let stat = cli.run("stat lost.pool");
+    assert_eq!(stat.status.code(), Some(1), "{stat:?}");
+    let said = String::from_utf8(stat.stderr).unwrap();
+    assert!(said.starts_with("\"m\": the pool is damaged"), "{said}");
+    assert!(String::from_utf8(stat.stdout).unwrap().contains(" n "));
 }
 
 #[test]

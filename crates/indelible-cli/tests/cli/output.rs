@@ -316,3 +316,71 @@ fn options_of_new_maps_are_the_same_everywhere() {
     let (code, err) = cli.run(torture);
     assert_eq!(code, Some(0), "{err}");
 }
+
+/// Runs a command that may make no file longer than so many MiB.
+fn run_with_files_of(cli: &Cli, mebibytes: u32, line: &str) -> (Option<i32>, String) {
+    let program = env!("CARGO_BIN_EXE_indelible");
+    // In units of 512 bytes.
+    let script = format!("ulimit -f {}; exec {program} {line}", mebibytes * 2048);
+    let mut shell = Command::new("sh");
+    let shell = shell
+        .args(["-c", &script])
+        .current_dir(cli.directory.path());
+    let output = shell.output().unwrap();
+    (
+        output.status.code(),
+        String::from_utf8(output.stderr).unwrap(),
+    )
+}
+
+#[test]
+fn a_load_that_fails_on_the_way_says_how_many_records_stay() {
+    let cli = Cli::new();
+    let rows: String = (0..100_000)
+        .map(|i| format!("{i},{}\n", i * 7 % 1000))
+        .collect();
+    cli.write("rows.csv", &rows);
+    for (name, create, columns, again) in [
+        ("m", "", "--value 2", "goes on"),
+        ("bytes", "--kind slotted", "--value 2", "goes on"),
+        ("s", "--geometry point2", "--x 1 --y 2", "adds them again"),
+    ] {
+        // One pool each, so that each has as much space.
+        cli.run(&format!("create {name}.pool {name} {create}"));
+        let records = || {
+            let line = format!("--json stat {name}.pool {name}");
+            let stat = cli.command(&line).output().unwrap();
+            let stat: serde_json::Value = serde_json::from_slice(&stat.stdout).unwrap();
+            stat["records"].as_u64().unwrap()
+        };
+        let add = match name {
+            "s" => "insert s.pool s 1,1 1".to_owned(),
+            _ => format!("put {name}.pool {name} 999999999 1"),
+        };
+        assert_eq!(cli.run(&add).0, Some(0));
+        assert_eq!(records(), 1);
+        let load = format!("load {name}.pool {name} rows.csv --no-header {columns}");
+        let (code, err) = run_with_files_of(&cli, 4, &load);
+        assert_eq!(code, Some(1), "{err}");
+        let added = records() - 1;
+        let said = format!("{added} of 100000 records were added to {name:?} and stay");
+        assert!(added > 0 && err.contains(&said), "{added}: {err}");
+        assert!(err.contains(again) && err.contains("no space"), "{err}");
+    }
+}
+
+#[test]
+fn what_a_command_cannot_do_is_no_panic_and_no_half_of_an_output() {
+    let cli = Cli::new();
+    for minutes in ["inf", "NaN", "1e300", "ten"] {
+        let (code, err) = cli.run(&format!("crash --deep --minutes {minutes}"));
+        assert_eq!(code, Some(2), "{err}");
+        assert!(err.contains("--minutes"), "{err}");
+    }
+    assert_eq!(cli.run("create p s --geometry point2").0, Some(0));
+    assert_eq!(cli.run("insert p s 1,1 1").0, Some(0));
+    assert_eq!(cli.run("insert p s 1,inf 2").0, Some(0));
+    let query = cli.command("query p s --geojson").output().unwrap();
+    assert_eq!(query.status.code(), Some(1), "{query:?}");
+    assert_eq!(String::from_utf8_lossy(&query.stdout), "");
+}

@@ -105,3 +105,89 @@ fn keys_that_are_options_are_json_and_errors_say_so() {
     assert_eq!(cli.ok("scan t.pool m"), "null\t1\n\"tea\"\t1\n");
     assert_eq!(cli.ok("scan t.pool wide"), format!("7\t1\n{most}\t1\n"));
 }
+
+#[test]
+fn a_pool_has_the_durability_that_was_asked_for_last_or_the_command_fails() {
+    // Where a superblock says what the pool promises, and what it says of power-loss safety that was forced, and of a log.
+    const PROMISE: usize = 56;
+    const FORCED: u8 = 3;
+    const LOGGED: u8 = 4;
+    // In memory, where a pool cannot have a log, and perhaps on a disk.
+    for cli in [Cli::in_memory(), Cli::new()] {
+        let promise = || std::fs::read(cli.path("f.pool")).unwrap()[PROMISE];
+        cli.ok("create f.pool m --durability power-loss --force-power-loss-protocol");
+        assert_eq!(promise(), FORCED);
+        let is_done = cli
+            .run("create f.pool n --durability power-loss")
+            .status
+            .success();
+        assert_eq!(promise(), if is_done { LOGGED } else { FORCED });
+        assert_eq!(cli.ok("list f.pool").contains(" n "), is_done);
+        let stat: serde_json::Value = serde_json::from_str(&cli.ok("--json stat f.pool")).unwrap();
+        assert_eq!(stat["durability"], "power-loss");
+        cli.ok("create f.pool o --durability power-loss --force-power-loss-protocol");
+        assert_eq!(promise(), FORCED);
+        for line in [
+            "create f.pool p --force-power-loss-protocol",
+            "create new.pool p --force-power-loss-protocol --durability process",
+        ] {
+            let said = cli.fails(line);
+            assert!(said.contains("needs --durability power-loss"), "{said}");
+        }
+        assert!(!cli.path("new.pool").exists());
+    }
+}
+
+#[test]
+fn a_record_that_is_too_long_is_said_with_its_line_before_any_is_added() {
+    let cli = Cli::in_memory();
+    let lines = format!("aa\n{}\ncc\n", "b".repeat(70_000));
+    cli.write("lines", lines.as_bytes());
+    cli.ok("create t.pool bytes --kind slotted");
+    cli.ok("create t.pool texts --key-type String");
+    for map in ["bytes", "texts"] {
+        let load = format!("load t.pool {map} lines --format lines");
+        // Into an empty map, and into one with a record.
+        for expected in ["", "zz\t1\n"] {
+            let said = cli.fails(&load);
+            let is_said = said.contains("lines: line 2: a key has at most 65536 bytes");
+            assert!(is_said, "{map}: {said}");
+            assert_eq!(cli.ok(&format!("scan t.pool {map}")), expected);
+            cli.ok(&format!("put t.pool {map} zz 1"));
+        }
+    }
+}
+
+#[test]
+fn options_that_a_load_would_not_look_at_are_refused() {
+    let cli = Cli::in_memory();
+    cli.write("t.csv", b"k,lon,lat\n1,2,3\n");
+    cli.write("keys.bin", &[1_u64, 7].map(u64::to_le_bytes).concat());
+    cli.write("t.geojson", b"{\"type\":\"Point\",\"coordinates\":[1,2]}");
+    let of_rows = ["--key k", "--value k", "--row-as-json"];
+    let of_csv = ["--delimiter ;", "--no-header"];
+    let of_types = ["--key-type u32", "--value-type u32"];
+    let lines = "t.csv --format lines --kind slotted";
+    let shapes = "t.csv --lon lon --lat lat";
+    let refused = [
+        (lines, &of_rows[..]),
+        (lines, &of_csv),
+        ("keys.bin --format sosd", &of_rows),
+        ("keys.bin --format sosd", &of_csv),
+        ("t.geojson", &of_rows),
+        ("t.geojson", &of_csv),
+        ("t.geojson", &of_types),
+        (shapes, &of_rows),
+        (shapes, &of_types),
+    ];
+    for (load, options) in refused {
+        for option in options {
+            let said = cli.fails(&format!("load t.pool m {load} {option}"));
+            let name = option.split(' ').next().unwrap();
+            assert!(said.contains(name), "{load} {option}: {said}");
+            assert!(!cli.path("t.pool").exists(), "{load} {option}");
+        }
+        cli.ok(&format!("load t.pool m {load}"));
+        std::fs::remove_file(cli.path("t.pool")).unwrap();
+    }
+}

@@ -475,4 +475,27 @@ fn a_picture_has_dots_and_the_rectangles_of_leaves() {
         let svg = std::fs::read_to_string(cli.path(name)).unwrap();
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
     }
+    // A picture is drawn again, and never over a pool, by whatever path.
+    cli.ok("draw p one -o one.svg");
+    cli.ok("create q m");
+    std::os::unix::fs::symlink("p", cli.path("link.svg")).unwrap();
+    for target in ["p", "link.svg", "q"] {
+        let said = cli.fails(1, &format!("draw p grid -o {target}"));
+        assert!(said.contains("is a pool"), "{said}");
+    }
+    cli.ok("check p");
+    cli.ok("check q");
+}
+
+#[test]
+fn coordinates_come_back_to_the_last_bit() {
+    let cli = Cli::new();
+    let place = "1.9021754086561486,94.95886283158103";
+    let geojson = format!("{{\"type\":\"Point\",\"coordinates\":[{place}]}}");
+    cli.write("place.geojson", &geojson);
+    cli.ok("load p places place.geojson --kind hilbert");
+    assert_eq!(cli.ok("query p places"), format!("{place}\t0\n"));
+    cli.write("again.geojson", &cli.ok("query p places --geojson"));
+    cli.ok("load p again again.geojson --kind hilbert");
+    assert_eq!(cli.ok("query p again"), format!("{place}\t0\n"));
 }

@@ -303,3 +303,40 @@ fn types_that_are_said_count_for_every_kind_of_map() {
     cli.ok("put t.pool typed 9 8");
     assert_eq!(cli.ok("scan t.pool typed"), "9\t8\n10\t7\n");
 }
+
+#[test]
+fn hexadecimal_digits_are_for_maps_with_text_or_bytes() {
+    let cli = Cli::in_memory();
+    for (name, types) in [
+        ("numbers", ""),
+        ("words", "--key-type bytes8"),
+        ("wide", "--key-type u128"),
+    ] {
+        cli.ok(&format!("create t.pool {name} {types}"));
+        for line in ["put", "get", "del", "scan"] {
+            let arguments = match line {
+                "put" => "61626364 1",
+                "scan" => "",
+                _ => "61626364",
+            };
+            let said = cli.fails(&format!("{line} t.pool {name} {arguments} --hex"));
+            assert!(said.contains("--hex is for"), "{said}");
+        }
+        assert_eq!(cli.ok(&format!("scan t.pool {name}")), "");
+    }
+    for (name, types) in [
+        ("bytes", "--kind slotted --value-type u8 --key-type Vec<u8>"),
+        ("array", "--key-type bytes9"),
+        ("value", "--value-type String"),
+    ] {
+        cli.ok(&format!("create t.pool {name} {types}"));
+        let key = match name {
+            "array" => "616263646566676869",
+            "value" => "7",
+            _ => "ff00",
+        };
+        cli.ok(&format!("put t.pool {name} {key} 31 --hex"));
+        let scanned = cli.ok(&format!("scan t.pool {name} --hex"));
+        assert_eq!(scanned, format!("{key}\t31\n"));
+    }
+}
