@@ -1,7 +1,7 @@
 //! Pages that never reached the disk, in pools of every kind of index; `lost` says what is promised.
 
 use crate::lost::{Contents, lose_each_page, mix, sorted};
-use indelible::Kind;
+use indelible::{Kind, LbTreeOptions};
 
 /// Records of many distributions: some maps are bulk-loaded, the others grow by inserts in a random order.
 fn contents() -> Vec<Contents> {
@@ -29,4 +29,14 @@ fn a_page_that_was_lost_is_never_taken_for_one_without_records() {
     for &kind in Kind::all() {
         lose_each_page(&kind.into(), &contents());
     }
+}
+
+/// Leaves of 768 bytes may begin in one page and end in the next.
+#[test]
+fn a_lost_page_with_the_end_of_a_leaf_is_found() {
+    let mut contents = contents();
+    contents.truncate(2);
+    // The first map of the pool: its last leaf ends in a page where nothing else is.
+    contents.insert(0, ("loaded edge", sorted(0..88)));
+    lose_each_page(&LbTreeOptions::default().leaf_bytes(768).into(), &contents);
 }

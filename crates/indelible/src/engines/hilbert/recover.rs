@@ -89,6 +89,10 @@ impl<G: Geometry> Tree<G> {
             .above(code)?
             .map(as_key)
             .filter(|&(end, _)| high.is_none_or(|high| end < high));
+        // The leaves of both signposts are in the unindexed range, where no leaf is merged: so nobody removes the signposts meanwhile.
+        for &(key, leaf) in end.iter().chain((start.0 > low).then_some(&start)) {
+            self.directory.confirm(&(code_of(key), leaf))?;
+        }
         let stop = match (end, high) {
             (Some((_, offset)), _) => offset,
             (None, Some(high)) => self.locate_any(high).child.offset(),

@@ -8,10 +8,10 @@ use super::inner::Child;
 use super::layout::LEVELS;
 use super::recover::is_signpost;
 use super::{Tree, root_block};
-use crate::Result;
 use crate::concurrency::sync::lock;
 use crate::engines::{Decision, Place, Report};
 use crate::pool::{Offset, PoolCore, Space};
+use crate::{Error, Result};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// Heads of directories in a root block, behind the head of the records.
@@ -150,6 +150,18 @@ impl Directory {
             _ => None,
         };
         Ok(signpost.map(leaf_of_signpost))
+    }
+
+    /// An error if the key of a signpost, which was found by its place among the others, is not what its fingerprint was made of. A wrong key would lead lookups
+    /// past the leaves that have their keys. The caller knows that the signpost is not removed meanwhile.
+    pub(crate) fn confirm(&self, &(low, leaf): &(u64, Offset)) -> Result<()> {
+        let found = self.tree().map_or(Ok(None), |tree| tree.get(low))?;
+        if found == Some(leaf.get()) {
+            return Ok(());
+        }
+        Err(Error::Damaged(format!(
+            "the signpost to leaf {leaf:#x} has another key than its fingerprint was made of"
+        )))
     }
 
     /// All signposts, in the order of keys.

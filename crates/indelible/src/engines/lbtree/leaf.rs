@@ -136,9 +136,9 @@ impl<'a> Leaf<'a> {
         })
     }
 
-    /// Whether a leaf was ever written here.
+    /// Whether a leaf was ever written here: all of it, since a leaf of 768 bytes can lie in two pages, of which one never reached the disk.
     pub(super) fn is_marked(self) -> bool {
-        Header::read(&self.blocks[0].front).is_marked()
+        (0..self.blocks.len()).all(|block| self.header(block).is_marked())
     }
 
     /// Records in the leaf.

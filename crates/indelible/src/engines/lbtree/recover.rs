@@ -91,6 +91,10 @@ impl Tree {
             .directory
             .above(key)?
             .filter(|&(end, _)| high.is_none_or(|high| end < high));
+        // The leaves of both signposts are in the unindexed range, where no leaf is merged: so nobody removes the signposts meanwhile.
+        for signpost in end.iter().chain((start.0 > low).then_some(&start)) {
+            self.directory.confirm(signpost)?;
+        }
         let stop = match (end, high) {
             (Some((_, offset)), _) => offset,
             (None, Some(high)) => self.leaf_offset_of(high),

@@ -12,7 +12,6 @@ use super::inner::{Child, Inner};
 use super::layout::MAX_RECORDS;
 use super::leaf::Leaf;
 use super::search::{LockedLeaf, Spot};
-use crate::Result;
 use crate::concurrency::locks::WriteGuard;
 use crate::engines::arena::Arena;
 use crate::engines::inner_nodes::{InnerNode, InnerTree, Merge, leaves_fit, try_merge_beside};
@@ -20,6 +19,7 @@ use crate::kernels::{Kernel, Simd, dispatch};
 use crate::pmem::Pm;
 use crate::pmem::planted::planted;
 use crate::pool::Offset;
+use crate::{Error, Result};
 
 impl Tree {
     /// Splits a full leaf, to make room for `key`. May only split inner nodes above the leaf, or do nothing if another thread has
@@ -42,7 +42,9 @@ impl Tree {
         let new = self.leaves.at(self.space.alloc()?);
         // The next split will most likely get the block after this one, so prefetch its lines.
         self.leaves.prefetch(new.offset + self.leaf_bytes());
-        let pivot = self.split_leaf(leaf, new, key);
+        let pivot = self
+            .split_leaf(leaf, new, key)
+            .inspect_err(|_| self.space.free_now(new.offset))?;
         spot.parent
             .insert_leaf(spot.slot, pivot, Child::leaf(new.offset));
         self.split_happened();
@@ -50,12 +52,19 @@ impl Tree {
         Ok(())
     }
 
-    /// Moves the upper half of `leaf` to `new` and returns the key that divides them.
-    fn split_leaf(&self, leaf: Leaf<'_>, new: Leaf<'_>, key: u64) -> u64 {
+    /// Moves the upper half of `leaf` to `new` and returns the key that divides them. An error if the leaf is damaged: then nothing has been written.
+    fn split_leaf(&self, leaf: Leaf<'_>, new: Leaf<'_>, key: u64) -> Result<u64> {
         let mut records = [(0, 0); MAX_RECORDS];
         let count = leaf.copy_to(&mut records);
         let records = &mut records[..count];
         records.sort_unstable_by_key(|&(key, _)| key);
+        // A key of the leaf that divides no records would become a separator that is not above the one before it.
+        if records.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+            return Err(Error::Damaged(format!(
+                "leaf {:#x} has a key twice",
+                leaf.offset
+            )));
+        }
         // Ascending keys are the commonest real workload: at the right end nothing moves, and the full leaf stays full.
         let at_the_end = leaf.next().is_none() && key > records[count - 1].0;
         let (pivot, moving) = if at_the_end {
@@ -74,7 +83,7 @@ impl Tree {
         // The commit of the split is in `switch`. Before it recovery sees the old leaf, whole, and the new block is
         // swept; after it, it sees both leaves.
         leaf.switch(self.pm, &headers, new.offset);
-        pivot
+        Ok(pivot)
     }
 
     /// Merges the leaves in two neighbouring slots of `parent`, which is locked.
