@@ -9,6 +9,10 @@ use std::path::Path;
 
 const PAGE: usize = 4096;
 
+/// How many pages of one pool are lost, each in its turn. The example engine needs a block for each record, and so ten times as many pages as the others:
+/// of those, one in seven is lost.
+const MOST_PAGES: usize = 700;
+
 /// Name and records of a map.
 pub type Contents = (&'static str, Vec<(u64, u64)>);
 
@@ -101,7 +105,8 @@ pub fn lose_each_page_of(fill: impl FnOnce(&Pool), salvage: impl Fn(&Path) -> Fo
         .filter(|(page, _)| page.iter().any(|&byte| byte != 0))
         .collect();
     let mut pages = Pages::default();
-    for &(page, at) in &written {
+    let step = written.len().div_ceil(MOST_PAGES);
+    for &(page, at) in written.iter().step_by(step) {
         let file = std::fs::File::options().write(true).open(&image).unwrap();
         file.write_all_at(&vec![0; page.len()], at).unwrap();
         match salvage(&image) {
