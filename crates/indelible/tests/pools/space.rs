@@ -180,7 +180,8 @@ fn fail_to_grow(kind: Kind) {
 #[test]
 fn a_small_map_that_grew_from_nothing_takes_little_space() {
     let work = |_: &Path| {
-        for &kind in KINDS {
+        // The example engine needs a block for each record.
+        for &kind in KINDS.iter().filter(|kind| !kind.is_example()) {
             let pool = Pool::in_memory().unwrap();
             let map = pool.map_with::<u64, u64>("m", kind).unwrap();
             let random = |i: u64| (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
