@@ -269,6 +269,8 @@ impl Space {
 
     /// Frees a block that was never reachable, or that no thread can hold any more.
     pub(crate) fn free_now(&self, offset: Offset) {
+        // What this thread has written there and not committed, before another thread gets the block.
+        self.core.pm().named("pool.unused").hand_over();
         self.free_in(&mut self.lock(), offset);
     }
 

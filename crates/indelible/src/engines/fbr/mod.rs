@@ -199,6 +199,13 @@ struct Writer<'a, G: Geometry> {
     _writing: MutexGuard<'a, ()>,
 }
 
+impl<G: Geometry> Drop for Writer<'_, G> {
+    fn drop(&mut self) {
+        // Words of inner nodes that are not flushed, before another thread writes them.
+        self.tree.pm.named("fbr.unlock").hand_over();
+    }
+}
+
 impl<'a, G: Geometry> Writer<'a, G> {
     /// Locks nodes, so that readers wait until their change is durable. Two nodes may have one lock.
     fn lock_nodes(&self, nodes: &[Offset]) -> Vec<WriteGuard<'a>> {
