@@ -63,7 +63,7 @@ pub use options::PmRtreeOptions;
 
 use crate::Result;
 use crate::concurrency::records::{RecordCount, RecordLocks};
-use crate::engines::rect::{Chain, Link, Nodes};
+use crate::engines::rect::{Chain, Link, Nodes, Sweep};
 use crate::engines::{Engine, Fact, Nearest, Neighbour, Place, Report, Spatial};
 use crate::pmem::Pm;
 use crate::pool::{PoolCore, Space};
@@ -97,8 +97,7 @@ struct Tree<G> {
     counts_by_slot: AtomicBool,
     /// The search that waits for a moment without relocations, if there is one.
     announced: AtomicPtr<Announced<G>>,
-    /// Whether all blocks in use have been claimed since the open: then no link can lead out of the index.
-    is_swept: AtomicBool,
+    sweep: Sweep,
     splits: AtomicU64,
     copies: AtomicU64,
 }
@@ -118,7 +117,7 @@ impl<G: Geometry> Tree<G> {
             announced: AtomicPtr::new(null_mut()),
             core: Arc::clone(core),
             space,
-            is_swept: AtomicBool::new(false),
+            sweep: Sweep::default(),
             splits: AtomicU64::new(0),
             copies: AtomicU64::new(0),
         };
