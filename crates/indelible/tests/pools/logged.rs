@@ -4,7 +4,10 @@
 mod damage;
 
 use crate::stop::StopAtEnd;
-use indelible::{Box2, Durability, Error, FbrOptions, Kind, Map, Point2, Pool, PoolOptions};
+use indelible::{
+    Box2, Durability, Error, FbrOptions, Kind, Map, Point2, Pool, PoolOptions, SpatialKind,
+    SpatialOptions,
+};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -519,4 +522,36 @@ fn what_a_compaction_stores_in_inner_nodes_is_in_the_log_before_another_thread_c
     let everything = Box2::new(Point2::new(-1.0, -1.0), Point2::new(1e3, 1e3));
     let found = index.intersecting(everything).unwrap().len() as u64;
     assert_eq!(found, left + RECORDS / 2);
+}
+
+/// The inner nodes of an open `fbr` with `flush=leaves` are built anew by the first open of the copy that may write.
+#[test]
+fn a_backup_with_an_open_spatial_index_is_read_once_it_has_been_recovered() {
+    let kinds = SpatialKind::all().iter().copied();
+    let mut all: Vec<SpatialOptions> = kinds.map(SpatialOptions::from).collect();
+    all.push(FbrOptions::default().flush_leaves_only().into());
+    for options in all {
+        let place = place();
+        let pool = self::options(INTERVAL).create(&place.path).unwrap();
+        let keeps_back = options.to_string().contains("flush=leaves");
+        let index = pool.spatial_with::<Point2>("s", options).unwrap();
+        for number in 0..1_000 {
+            index
+                .insert(Point2::new(number as f64, 0.0), number)
+                .unwrap();
+        }
+        let copy = place.path.with_extension("copy");
+        pool.backup(&copy).unwrap();
+        let read = || {
+            let pool = PoolOptions::new().open_read_only(&copy).unwrap();
+            pool.open_spatial::<Point2>("s")?.len()
+        };
+        if keeps_back {
+            assert!(matches!(read(), Err(Error::NotClean)));
+            let pool = PoolOptions::new().open(&copy).unwrap();
+            drop(pool.open_spatial::<Point2>("s").unwrap());
+            pool.close().unwrap();
+        }
+        assert_eq!(read().unwrap(), 1_000);
+    }
 }
