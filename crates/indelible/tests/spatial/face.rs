@@ -308,5 +308,8 @@ fn bounds_and_filters_of_the_nearest_apply_from_where_the_iteration_is() {
         let mut odd = begun.matching(|record| record.payload % 2 == 1);
         assert_eq!(payload_of(odd.next()), Some(3));
         assert!(odd.next().is_none());
+
+        assert_eq!(index.clear().unwrap(), 3);
+        assert_eq!((index.len().unwrap(), index.clear().unwrap()), (0, 0));
     }
 }
