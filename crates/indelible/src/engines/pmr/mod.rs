@@ -36,7 +36,7 @@
 //!
 //! No operation waits for another thread, apart from the allocator's cold path and from pools with a log: whoever meets a change that is not finished
 //! finishes it. Searches take no lock and write nothing, but for that. A thread that stands still keeps blocks from being reused, and with each
-//! change of several words that it is in, a descriptor; there are 48 of these. `quiet` says what searches and relocations do for each other.
+//! change of several words that it is in, a descriptor; there are 48 of these, and who finds all of them taken waits. `quiet` says what searches and relocations do for each other.
 
 mod build;
 mod check;

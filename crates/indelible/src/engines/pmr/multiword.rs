@@ -12,7 +12,8 @@
 //! | 3. COMMIT pmr.decide: the status, undecided, becomes succeeded; or failed, if a word had another value; flush, fence | the decision | exchanges marks for new values, or for old ones |
 //! | 4. each mark is exchanged for the new value, or the old one; flush, fence | the change | nothing |
 //!
-//! Whoever meets a mark does all that is left of steps 2 to 4 (`help`), and then goes on with what it was doing: nobody waits. A thread
+//! Whoever meets a mark does all that is left of steps 2 to 4 (`help`), and then goes on with what it was doing: nobody waits, unless all descriptors
+//! are taken. A thread
 //! that works for a change may meet the mark of another one only at a word behind the words that are marked for the first change, so that threads
 //! which help each other do not go round in a circle.
 //!
