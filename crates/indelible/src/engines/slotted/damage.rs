@@ -76,20 +76,6 @@ fn records(file: &Words, leaf: u64) -> Vec<u64> {
         .collect()
 }
 
-/// Where the references to long values are in the file: offset and length of each, in the order of the records' keys.
-fn references(file: &Words) -> Vec<u64> {
-    let mut references = Vec::new();
-    for link in links(file) {
-        for record in records(file, file.get(link)) {
-            let lengths = Lengths::of_word(file.get(record));
-            if lengths.value_is_blob() {
-                references.push(record + 8 * lengths.words() as u64 - 16);
-            }
-        }
-    }
-    references
-}
-
 /// So many bytes from a place that is a multiple of 8 bytes on.
 fn bytes(file: &Words, at: u64, count: usize) -> Vec<u8> {
     let words = (0..count.div_ceil(8) as u64).map(|word| file.get(at + 8 * word).to_ne_bytes());
@@ -154,7 +140,15 @@ fn a_link_to_a_leaf_that_was_taken_since_the_open_is_refused() {
 fn a_blob_that_two_records_refer_to_is_an_error() {
     let loaded = Loaded::new();
     let file = Words::open(&loaded.path());
-    let references = references(&file);
+    let mut references = Vec::new();
+    for link in links(&file) {
+        for record in records(&file, file.get(link)) {
+            let lengths = Lengths::of_word(file.get(record));
+            if lengths.value_is_blob() {
+                references.push(record + 8 * lengths.words() as u64 - 16);
+            }
+        }
+    }
     assert!(references.len() > 100);
     // Of another record, of another map, of nothing, of a length that no value has.
     let other = file.get(references[60]);
@@ -306,25 +300,6 @@ fn a_record_that_is_damaged_after_a_range_has_read_it_is_an_error() {
         }
     }
     assert_eq!(read_around(&map, number), sound.map(|numbers| (numbers, 0)));
-}
-
-#[test]
-fn a_range_ends_with_the_long_value_that_cannot_be_read() {
-    const NUMBER: u64 = 15_000;
-    let loaded = Loaded::new();
-    let file = Words::open(&loaded.path());
-    let references = references(&file);
-    let pool = Pool::open(loaded.path()).unwrap();
-    let map = pool.open_bytes("m").unwrap();
-    // Afterwards nothing but a reader of the value looks at the reference. Every 500th record has a long value.
-    map.warm_up().unwrap();
-    file.set(references[NUMBER as usize / 500], 1 << 50);
-    let (below, above) = (NUMBER - 200..NUMBER, NUMBER + 1..=NUMBER + 200);
-    let sound = [below.collect(), above.rev().collect()];
-    assert_eq!(
-        read_around(&map, NUMBER),
-        sound.map(|numbers: Vec<u64>| (numbers, 1))
-    );
 }
 
 /// Such a leaf has no order that could be kept: a range that knows one copies only up to the end of the last record.

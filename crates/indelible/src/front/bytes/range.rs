@@ -405,6 +405,7 @@ iterator! {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::Pool;
 
     #[test]
     fn the_end_of_a_prefix_is_the_first_string_above_it() {
@@ -413,5 +414,17 @@ mod tests {
         assert_eq!(high(&[255, 255]), Bound::Unbounded);
         assert_eq!(high(&[3, 255]), Bound::Excluded(vec![4]));
         assert_eq!(high(b"ab"), Bound::Excluded(b"ac".to_vec()));
+    }
+
+    #[test]
+    fn nothing_is_read_behind_an_error() {
+        let map = Pool::in_memory().unwrap().bytes("m").unwrap();
+        map.extend((0..100_u8).map(|i| ([i], [i]))).unwrap();
+        let mut range = map.iter();
+        // What comes next has been read, at both ends.
+        assert!(range.next().is_some() && range.next_back().is_some());
+        let last = range.0.end::<()>(Error::ReadOnly);
+        assert!(matches!(last, Some(Err(Error::ReadOnly))));
+        assert!(range.next().is_none() && range.next_back().is_none());
     }
 }

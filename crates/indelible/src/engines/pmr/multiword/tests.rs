@@ -5,7 +5,7 @@ use crate::engines::pmr::Tree;
 use crate::engines::pmr::layout::RELOCATIONS;
 use crate::{PmRtreeOptions, Point2, Pool};
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The tree of an empty index, which has had one change of several words: one that has failed. Returns the number of its descriptor too.
 fn after_a_failed_change(pool: &Pool) -> (Tree<Point2>, usize) {
@@ -44,8 +44,17 @@ fn a_mark_that_late_helpers_put_back_is_no_damage() {
     let (cell, old) = (&leaf.node.block.word, leaf.word.0);
     let status = words.descriptor(number).status.load_acquire();
     let mark = words.mark_of(number, Status::from_word(status).unwrap());
-    // A helper that is late.
+    // Once the mark has gone the change has ended, whatever is put back afterwards.
+    assert!(
+        words
+            .help_with(number, cell, Mark::from_word(mark))
+            .unwrap()
+    );
+    // A helper that is late puts the mark back.
     words.parts[number].users.fetch_add(1, Ordering::SeqCst);
+    assert!(words.pm.exchange(cell, old, mark));
+    words.help(cell, mark).unwrap();
+    assert_eq!(cell.load(), old);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -54,16 +63,51 @@ fn a_mark_that_late_helpers_put_back_is_no_damage() {
                 words.pm.exchange(cell, mark, old);
             }
         });
-        let results = (0..200_000).map(|_| words.read(cell));
-        let wrong: Vec<_> = results
-            .filter(|read| !matches!(read, Ok(word) if *word == old))
-            .take(1)
-            .collect();
+        let begin = Instant::now();
+        let mut wrong = None;
+        while wrong.is_none() && begin.elapsed() < Duration::from_millis(200) {
+            wrong = (0..1_000)
+                .map(|_| words.read(cell))
+                .find(|read| !matches!(read, Ok(word) if *word == old));
+        }
         stop.store(true, Ordering::Relaxed);
-        assert!(wrong.is_empty(), "{wrong:?}");
+        assert!(wrong.is_none(), "{wrong:?}");
     });
     words.parts[number].users.fetch_sub(1, Ordering::SeqCst);
     assert_eq!(words.read(cell).unwrap(), old);
+}
+
+#[test]
+fn a_change_that_meets_damage_leaves_no_marks() {
+    let pool = Pool::in_memory().unwrap();
+    let (tree, _) = after_a_failed_change(&pool);
+    let words = &tree.words;
+    let leaf = tree.view(tree.root().unwrap()).unwrap();
+    let (cell, old) = (&leaf.node.block.word, leaf.word.0);
+    let relocations = tree.relocations().unwrap();
+    let of_no_change = Mark {
+        descriptor: leaf.offset(),
+        number: 1,
+    };
+    assert!(words.pm.exchange(cell, old, of_no_change.to_word()));
+    let counter = words.root_cell(RELOCATIONS);
+    let mut exchanges = [
+        Exchange {
+            cell: counter,
+            old: relocations,
+            new: relocations + 1,
+        },
+        Exchange {
+            cell,
+            old,
+            new: leaf.word.frozen().0,
+        },
+    ];
+    let result = words.exchange_all(&mut exchanges);
+    assert!(matches!(result, Err(Error::Damaged(_))), "{result:?}");
+    assert_eq!(counter.load(), relocations);
+    let is_taken = |part: &Part| part.users.load(Ordering::SeqCst) != 0;
+    assert!(!words.parts.iter().any(is_taken));
 }
 
 /// The word of a change that has ended may lie where nothing is any more: beyond the end of a file that has been cut since.
