@@ -470,13 +470,14 @@ mod global {
         }
     }
 
+    /// Whether the calling thread is pinned.
+    pub(crate) fn is_pinned() -> bool {
+        with_local(|local| local.pin.get().is_some_and(|pin| pin.depth() > 0))
+    }
+
     /// Waits until every thread that is pinned now has unpinned, and returns a stamp that has passed. The caller is not pinned.
     pub(crate) fn synchronize() -> Stamp {
-        debug_assert_eq!(
-            with_local(|local| local.pin.get().map_or(0, Pin::depth)),
-            0,
-            "a pinned thread would wait for itself"
-        );
+        debug_assert!(!is_pinned(), "a pinned thread would wait for itself");
         let stamp = stamp();
         let mut wait = Wait::default();
         while !has_passed(stamp) {
@@ -487,7 +488,9 @@ mod global {
 }
 
 #[cfg(not(loom))]
-pub(crate) use global::{BriefGuard, has_passed, pin, retire, stamp, synchronize, try_pin};
+pub(crate) use global::{
+    BriefGuard, has_passed, is_pinned, pin, retire, stamp, synchronize, try_pin,
+};
 
 /// The model checker runs the clock alone (below), not the whole library.
 #[cfg(loom)]
@@ -541,13 +544,19 @@ mod global {
 
     pub(crate) unsafe fn retire(_: u64, _: unsafe fn(u64)) {}
 
+    pub(crate) fn is_pinned() -> bool {
+        false
+    }
+
     pub(crate) fn synchronize() -> Stamp {
         Stamp(0)
     }
 }
 
 #[cfg(loom)]
-pub(crate) use global::{BriefGuard, has_passed, pin, retire, stamp, synchronize, try_pin};
+pub(crate) use global::{
+    BriefGuard, has_passed, is_pinned, pin, retire, stamp, synchronize, try_pin,
+};
 
 #[cfg(all(test, not(loom)))]
 mod tests {

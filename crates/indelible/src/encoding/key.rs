@@ -1,6 +1,8 @@
 //! The traits of keys.
 
 use super::TypeCodes;
+use std::borrow::Cow;
+use std::sync::Arc;
 
 /// Where in a key an encoding lies.
 ///
@@ -75,18 +77,6 @@ pub trait AsKey<K> {
     }
 }
 
-impl<K, Q: AsKey<K> + ?Sized> AsKey<K> for &Q {
-    #[inline]
-    fn encode(&self, key: &mut KeyBuffer, place: Place) {
-        (**self).encode(key, place);
-    }
-
-    #[inline]
-    fn with_encoded<R>(&self, use_key: impl FnOnce(&[u8]) -> R) -> R {
-        (**self).with_encoded(use_key)
-    }
-}
-
 /// The beginning of keys of the type `K`, for [`TypedMap::prefix`](crate::TypedMap::prefix).
 ///
 /// - Of a tuple, a tuple of its first fields, from one of them to all. Each is a whole field of the key. The last one may be
@@ -112,11 +102,34 @@ pub trait KeyPrefix<K> {
     fn encode_prefix(&self, key: &mut KeyBuffer, place: Place);
 }
 
-impl<K, Q: KeyPrefix<K> + ?Sized> KeyPrefix<K> for &Q {
-    #[inline]
-    fn encode_prefix(&self, key: &mut KeyBuffer, place: Place) {
-        (**self).encode_prefix(key, place);
-    }
+/// Implements the traits for references and pointers to what can be given.
+macro_rules! pointers {
+    ($([$($also:tt)*] $pointer:ty;)+) => {$(
+        impl<K, Q: AsKey<K> + ?Sized $($also)*> AsKey<K> for $pointer {
+            #[inline]
+            fn encode(&self, key: &mut KeyBuffer, place: Place) {
+                (**self).encode(key, place);
+            }
+
+            #[inline]
+            fn with_encoded<R>(&self, use_key: impl FnOnce(&[u8]) -> R) -> R {
+                (**self).with_encoded(use_key)
+            }
+        }
+
+        impl<K, Q: KeyPrefix<K> + ?Sized $($also)*> KeyPrefix<K> for $pointer {
+            #[inline]
+            fn encode_prefix(&self, key: &mut KeyBuffer, place: Place) {
+                (**self).encode_prefix(key, place);
+            }
+        }
+    )+};
+}
+pointers! {
+    [] &Q;
+    [] Box<Q>;
+    [] Arc<Q>;
+    [+ ToOwned] Cow<'_, Q>;
 }
 
 /// The beginning of a string in a [`KeyPrefix`]: of a `String`, a `Vec<u8>` or a `[u8; N]`.

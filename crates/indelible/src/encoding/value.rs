@@ -3,6 +3,8 @@
 use super::TypeCodes;
 use super::names::Code;
 use crate::Result;
+use std::borrow::Cow;
+use std::sync::Arc;
 
 /// A type of values of a [`TypedMap`](crate::TypedMap): it has an encoding into bytes.
 ///
@@ -68,7 +70,7 @@ pub trait StoredValue: AsValue<Self> + Send + Sync + Sized + 'static {
     fn from_view(view: Self::View<'_>) -> Self;
 }
 
-/// What can be given as a value of the type `V`: a `V`, or a reference to one, `&str` for `String`, `&[u8]` for `Vec<u8>`.
+/// What can be given as a value of the type `V`: a `V`, `str` for `String`, `[u8]` for `Vec<u8>`; as a reference, a `Box`, an `Arc` or a `Cow` too.
 ///
 /// # Examples
 ///
@@ -89,11 +91,22 @@ pub trait AsValue<V> {
     fn with_bytes<R>(&self, use_value: impl FnOnce(&[u8]) -> R) -> Result<R>;
 }
 
-impl<V, Q: AsValue<V> + ?Sized> AsValue<V> for &Q {
-    #[inline]
-    fn with_bytes<R>(&self, use_value: impl FnOnce(&[u8]) -> R) -> Result<R> {
-        (**self).with_bytes(use_value)
-    }
+/// Implements the trait for references and pointers to what can be given.
+macro_rules! pointers {
+    ($([$($also:tt)*] $pointer:ty;)+) => {$(
+        impl<V, Q: AsValue<V> + ?Sized $($also)*> AsValue<V> for $pointer {
+            #[inline]
+            fn with_bytes<R>(&self, use_value: impl FnOnce(&[u8]) -> R) -> Result<R> {
+                (**self).with_bytes(use_value)
+            }
+        }
+    )+};
+}
+pointers! {
+    [] &Q;
+    [] Box<Q>;
+    [] Arc<Q>;
+    [+ ToOwned] Cow<'_, Q>;
 }
 
 /// The name of a struct in the catalog, for `Plain<T>` and `Postcard<T>`. A map of structs of another name is not opened.

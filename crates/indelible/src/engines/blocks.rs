@@ -114,7 +114,7 @@ impl<const CLASSES: usize> Blocks<CLASSES> {
         Surplus { extents, end }
     }
 
-    /// Gives all extents of which no block is in use back to the pool, waiting for the readers. The caller is not pinned.
+    /// Gives all extents of which no block is in use back to the pool, waiting for the readers as [`Space::settle`] does.
     pub(super) fn give_back(&self) {
         for space in &self.spaces {
             space.give_back();

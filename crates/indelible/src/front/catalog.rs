@@ -130,9 +130,12 @@ impl Pool {
         loop {
             let slot = self.find(name)?;
             expect_holds(name, &self.core.signature(slot), holds)?;
-            // While the registry is unlocked in here the object may be dropped.
-            if let Some(object) = open_at(&self.core, slot, || self.find(name).ok() == Some(slot))?
-            {
+            // Since then the object may have been dropped, and the entry may be that of another one.
+            let is_there = || {
+                self.find(name).ok() == Some(slot)
+                    && expect_holds(name, &self.core.signature(slot), holds).is_ok()
+            };
+            if let Some(object) = open_at(&self.core, slot, is_there)? {
                 return Ok((slot, object));
             }
         }
@@ -229,8 +232,8 @@ impl Pool {
     }
 }
 
-/// The object of a catalog entry, open: the one that is, or opened now. `None` if it is not there any more, as `is_there` says with the
-/// registry of open objects locked.
+/// The object of a catalog entry, open: the one that is, or opened now. `None` if it is not the one that is meant any more, as `is_there` says with the
+/// registry of open objects locked. The object that is meant is of the family of `H`.
 fn open_at<H: Handle>(
     core: &Arc<PoolCore>,
     slot: usize,
@@ -241,14 +244,20 @@ fn open_at<H: Handle>(
         slot,
     };
     let (mut objects, open) = core.open_object(core.registry(), slot);
+    let is_there = is_there();
     if let Some(object) = open {
+        // The handle may be the last one, and dropping it locks the registry.
+        drop(objects);
+        if !is_there {
+            return Ok(None);
+        }
         let object = H::from_object(kind_at::<H::Kind>(core, slot)?, object);
         return object.map(Some).ok_or_else(|| {
             let name = core.name_of(slot);
             Error::Damaged(format!("the catalog entry of {name:?} has changed"))
         });
     }
-    if !is_there() {
+    if !is_there {
         return Ok(None);
     }
     let kind = kind_at::<H::Kind>(core, slot)?;
@@ -269,10 +278,10 @@ fn unknown(core: &PoolCore, slot: usize) -> Error {
     ))
 }
 
-/// Does `$work` with `$H` as the type of the handles to the object of a catalog entry, of whatever family.
+/// Does `$work` with `$H` as the type of the handles to the object of a catalog entry, which holds `$holds`, of whatever family.
 macro_rules! with_handle {
-    ($core:expr, $slot:expr, $H:ident => $work:expr) => {
-        match Holds::of(&$core.signature($slot)) {
+    ($core:expr, $slot:expr, $holds:expr, $H:ident => $work:expr) => {
+        match $holds {
             Some(Holds::Map(_)) => {
                 type $H = AnyMap;
                 $work
@@ -292,8 +301,10 @@ macro_rules! with_handle {
 
 /// Compacts the object of a catalog entry, unless it is not there any more.
 pub(super) fn compact_at(core: &Arc<PoolCore>, slot: usize) -> Result<()> {
-    let is_there = || core.slots().any(|other| other == slot);
-    with_handle!(core, slot, H => {
+    let holds = Holds::of(&core.signature(slot));
+    let is_there =
+        || core.slots().any(|other| other == slot) && Holds::of(&core.signature(slot)) == holds;
+    with_handle!(core, slot, holds, H => {
         match open_at::<H>(core, slot, is_there)? {
             Some(object) => object.upkeep().compact(),
             None => Ok(()),
@@ -308,7 +319,8 @@ pub(crate) fn accept_if_whole(core: &Arc<PoolCore>) -> Result<()> {
             core: Arc::clone(core),
             slot,
         };
-        let problems = with_handle!(core, slot, H => {
+        let holds = Holds::of(&core.signature(slot));
+        let problems = with_handle!(core, slot, holds, H => {
             H::open(place, kind_at(core, slot)?)?.upkeep().check()
         })?;
         if let Some(problem) = problems.into_iter().next() {

@@ -9,9 +9,9 @@ use crate::host::AnyCursor;
 use std::borrow::Borrow;
 use std::ops::RangeBounds;
 
-/// Records that [`Map::extend`] collects before it writes them: 64 KiB of keys and values, which fit the second-level cache, and enough that
+/// Records that [`Map::extend`] collects before it writes them, and the other maps too: of words 64 KiB of keys and values, which fit the second-level cache, and enough that
 /// sorting them makes neighbours meet in the same nodes.
-const EXTEND_RECORDS: usize = 4096;
+pub(super) const EXTEND_RECORDS: usize = 4096;
 
 impl<K: Key, V: Value> Map<K, V> {
     /// Inserts all `records`, in an order of its own choice; of records with equal keys the last one wins.

@@ -467,6 +467,9 @@ impl Pool {
     /// Copies the pool to a new file at `path`, while it goes on being used. The copy is that of a pool that was closed: a file by itself,
     /// with everything that was written before the call, and perhaps more. On file systems that can, it shares the blocks of the pool.
     ///
+    /// A copy that falls into a change of a spatial index, or into the use of an `fbr` with `flush=leaves`, has that index as a crash would leave it: it is
+    /// [`Error::NotClean`](crate::Error::NotClean) to who opens the copy for reading only, until it has been opened for writing once.
+    ///
     /// Only for pools with a log ([`Durability::PowerLoss`](crate::Durability::PowerLoss) on a disk, and
     /// [`Durability::Interval`](crate::Durability::Interval)). O(file). Meanwhile the log is not used again: if it gets full, writes wait.
     ///

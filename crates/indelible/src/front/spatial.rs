@@ -22,7 +22,7 @@ use super::{SpatialOptions, SpatialStat};
 use crate::Result;
 use crate::engines::SpatialKind;
 use crate::host::{AnySpatial, Handle};
-use crate::spatial::{Coordinates, Geometry};
+use crate::spatial::{Coordinates, Geometry, Rect};
 use std::borrow::Borrow;
 
 /// A persistent spatial index: points or boxes of type `G`, each with 8 bytes beside it, under a name in a [`Pool`](crate::Pool).
@@ -197,6 +197,39 @@ impl<G: Geometry> Spatial<G> {
     pub fn remove(&self, shape: G, payload: u64) -> Result<bool> {
         self.index
             .remove(&self.coordinates.accept(&shape)?, payload)
+    }
+
+    /// Removes all records, one after the other, and returns how many it removed. To drop a large index at once, use
+    /// [`Pool::drop_object`](crate::Pool::drop_object).
+    ///
+    /// Each removal is a step of its own: after a crash, some of the records may be gone and others not. A record that comes or is relocated
+    /// meanwhile may stay. O(n log n), with memory for a copy of the records.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every write](Self#errors). Some of the records may have been removed then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # use indelible::{Point2, Pool};
+    /// # let places = Pool::in_memory()?.spatial::<Point2>("places")?;
+    /// places.insert(Point2::new(1.0, 2.0), 10)?;
+    /// assert_eq!(places.clear()?, 1);
+    /// assert!(places.is_empty()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn clear(&self) -> Result<u64> {
+        self.index.expect_writable()?;
+        let mut found = Vec::new();
+        self.index.search(&[Rect::EVERYTHING], &mut found)?;
+        let mut removed = 0;
+        for (shape, payload) in found {
+            removed += u64::from(self.index.remove(&shape, payload)?);
+        }
+        Ok(removed)
     }
 
     /// Moves one record with this payload `from` one shape `to` another, in one atomic step, and returns whether it was there.

@@ -150,6 +150,26 @@ impl<K: Key, V: Value> Map<K, V> {
         self.index().check()
     }
 
+    /// Merges nodes that have few records, and moves nodes to the front of the file. O(n); other operations go on meanwhile.
+    /// [`Pool::shrink`](crate::Pool::shrink) does this with every object and then cuts the file.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every write](Self#errors).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.map::<u64, u64>("m")?;
+    /// map.compact()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn compact(&self) -> Result<()> {
+        self.index().compact()
+    }
+
     /// Gives DRAM back that is rebuilt when it is needed, and returns how many bytes; for when memory is short. Operations go on meanwhile, and rebuild
     /// what they touch. O(nodes). Nothing in the file is changed.
     ///

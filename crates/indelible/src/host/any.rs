@@ -210,6 +210,13 @@ macro_rules! any {
                 each!(self, host => host.release_memory())
             }
 
+            pub(crate) fn compact(&self) -> Result<()> {
+                each!(self, host => {
+                    host.expect_writable()?;
+                    host.compact()
+                })
+            }
+
             pub(crate) fn check(&self) -> Result<Vec<String>> {
                 each!(self, host => host.check())
             }

@@ -29,7 +29,7 @@ impl<E: Engine> Shared<E> {
         }
     }
 
-    /// Gives all extents of which no block is in use back to the pool, waiting for the readers. The caller is not pinned.
+    /// Gives all extents of which no block is in use back to the pool, waiting for the readers as [`Space::settle`](crate::pool::Space::settle) does.
     pub(super) fn give_back(&self) {
         for space in self.engine.spaces() {
             space.give_back();
@@ -58,7 +58,7 @@ impl<E: Engine> Shared<E> {
         })
     }
 
-    /// Checks that every block that can be reached is in use, once, and that no other block is. The caller is not pinned.
+    /// Checks that every block that can be reached is in use, once, and that no other block is.
     pub(super) fn check_blocks(&self, report: &mut Report) {
         let reachable = report.take_reachable();
         for pair in reachable.windows(2) {
@@ -76,12 +76,12 @@ impl<E: Engine> Shared<E> {
         }
         self.settle();
         let is_reached = |offset: &Offset| reachable.iter().any(|(reached, _)| reached == offset);
-        // Readers keep what nothing leads to any more, and writers what nothing leads to yet.
-        let kept = self.engine.spaces().iter().flat_map(|space| space.kept());
-        let kept = kept.filter(|offset| !is_reached(offset)).count() as u64;
+        // Readers hold what nothing leads to any more, and writers what nothing leads to yet.
+        let held = self.engine.spaces().iter().flat_map(|space| space.held());
+        let held = held.filter(|offset| !is_reached(offset)).count() as u64;
         let (used, reached) = (self.usage().used_blocks, reachable.len() as u64);
-        report.expect(used == reached + kept, || {
-            format!("{used} blocks are in use, {reached} are reached, and {kept} more are kept")
+        report.expect(used == reached + held, || {
+            format!("{used} blocks are in use, {reached} are reached, and {held} more are held")
         });
     }
 }

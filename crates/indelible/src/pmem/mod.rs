@@ -258,6 +258,17 @@ impl Pm {
         }
     }
 
+    /// On a disk, appends what this thread has stored since its last fence. To be called before other threads may store to words that this thread has
+    /// stored to without committing anything: appended later, its words would come behind theirs in the log. In memory there is one order of all stores
+    /// to a word.
+    #[inline(always)]
+    #[cfg_attr(feature = "trace", track_caller)]
+    pub(crate) fn hand_over(&self) {
+        if self.medium == Medium::Disk {
+            self.fence();
+        }
+    }
+
     /// Appends what a planted bug has kept back at the fence. Does nothing without that bug.
     #[inline(always)]
     #[cfg_attr(feature = "trace", track_caller)]

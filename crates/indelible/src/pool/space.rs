@@ -269,6 +269,8 @@ impl Space {
 
     /// Frees a block that was never reachable, or that no thread can hold any more.
     pub(crate) fn free_now(&self, offset: Offset) {
+        // What this thread has written there and not committed, before another thread gets the block.
+        self.core.pm().named("pool.unused").hand_over();
         self.free_in(&mut self.lock(), offset);
     }
 
@@ -483,10 +485,14 @@ impl Space {
         self.core.length() / self.block_bytes
     }
 
-    /// Frees all retired blocks but those that are kept, after waiting for the readers that may hold them. The caller is not pinned.
+    /// Frees all retired blocks but those that are kept, after waiting for the readers that may hold them. A thread that is pinned, since it writes within
+    /// a closure that reads a value, would wait for itself: it frees what can be freed at once.
     pub(crate) fn settle(&self) {
         if self.lock().retired.is_empty() {
             return;
+        }
+        if epochs::is_pinned() {
+            return self.give_back_without_waiting();
         }
         let passed = epochs::synchronize();
         let state = &mut *self.lock();
@@ -495,7 +501,7 @@ impl Space {
         }
     }
 
-    /// Gives all extents of which no block is in use back to the pool, waiting for the readers. The caller is not pinned.
+    /// Gives all extents of which no block is in use back to the pool, waiting for the readers as [`settle`](Self::settle) does.
     pub(crate) fn give_back(&self) {
         self.settle();
         self.release_empty_extents();

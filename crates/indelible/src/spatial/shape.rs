@@ -316,6 +316,12 @@ impl Rect {
         high: [f64::NEG_INFINITY; MAX_AXES],
     };
 
+    /// The box of all that there can be.
+    pub(crate) const EVERYTHING: Self = Self {
+        low: [f64::NEG_INFINITY; MAX_AXES],
+        high: [f64::INFINITY; MAX_AXES],
+    };
+
     /// The box that bounds a geometry.
     #[inline(always)]
     pub(crate) fn of<G: Geometry>(shape: &G) -> Self {

@@ -90,3 +90,38 @@ fn the_death_of_the_process_loses_no_byte_string() {
         expect_whole(&pool, &map, &model);
     }
 }
+
+/// Each wait for the disk fills a sector of the log.
+#[test]
+fn the_records_of_an_iterator_wait_for_the_disk_together() {
+    const RECORDS: u64 = 200;
+    let directory = tempfile::tempdir().unwrap();
+    let extend: [fn(&Pool); 2] = [
+        |pool| {
+            let map = pool.bytes("m").unwrap();
+            let records = (0..RECORDS).map(|i| (i.to_be_bytes(), [7; 8]));
+            map.extend(records).unwrap();
+            assert_eq!(map.len().unwrap(), RECORDS);
+        },
+        |pool| {
+            let map = pool.typed::<u64, u64>("m").unwrap();
+            map.extend((0..RECORDS).map(|i| (i, i))).unwrap();
+            assert_eq!(map.len().unwrap(), RECORDS);
+        },
+    ];
+    for (number, extend) in extend.into_iter().enumerate() {
+        let path = directory.path().join(format!("{number}.pool"));
+        let pool = PoolOptions::new()
+            .durability(Durability::PowerLoss)
+            .log_anywhere(true)
+            .create(&path)
+            .unwrap();
+        extend(&pool);
+        let copy = path.with_extension("copy");
+        std::fs::copy(log_of(&path), log_of(&copy)).unwrap();
+        std::fs::copy(&path, &copy).unwrap();
+        let log = PoolOptions::new().verify_log(&copy).unwrap().unwrap();
+        assert!(log.records > 10, "{log:?}");
+        assert!(log.bytes < RECORDS * 512, "{log:?}");
+    }
+}

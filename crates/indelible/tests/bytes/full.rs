@@ -1,7 +1,7 @@
 //! Maps of byte strings in pools and on disks that get full in the middle of inserts, splits, replacements and long values: a clear error, and
 //! nothing that was acknowledged is missing or half there.
 
-use indelible::{BytesMap, Error, Pool, PoolOptions};
+use indelible::{BytesMap, Error, Kind, Pool, PoolOptions};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
@@ -142,6 +142,38 @@ fn a_map_in_a_full_pool_uses_free_leaves_of_any_size() {
     expect_whole(&pool, &map, &model);
     pool.shrink().unwrap();
     expect_whole(&pool, &map, &model);
+}
+
+/// The thread reads a value meanwhile, so that no block of the process that is retired can be used again: what would have to wait for that goes on without.
+#[test]
+fn a_write_within_a_closure_that_reads_is_refused_when_the_pool_is_full_and_waits_for_nothing() {
+    let pool = Pool::options().max_bytes(24 * EXTENT).in_memory().unwrap();
+    let (map, other) = (pool.bytes("m").unwrap(), pool.bytes("other").unwrap());
+    for kind in Kind::all() {
+        let words = pool.map_with::<u64, u64>(kind.name(), *kind).unwrap();
+        words.extend((0..1_000).map(|i| (i, i))).unwrap();
+    }
+    map.insert("key", vec![7; 100_000]).unwrap();
+    // Leaves retired blocks.
+    for round in 0..4 {
+        other.insert("replaced", vec![round; 100_000]).unwrap();
+    }
+    map.get_with("key", |value| {
+        let mut refused = (0..).map(|i: u32| other.insert(i.to_be_bytes(), [1; 10_000]));
+        let refused = refused.find_map(Result::err);
+        assert!(matches!(refused, Some(Error::NoSpace(_))), "{refused:?}");
+        for kind in Kind::all() {
+            let words = pool.open_map::<u64, u64>(kind.name()).unwrap();
+            assert_eq!(words.check().unwrap(), [""; 0], "{kind}");
+        }
+        assert_eq!(other.check().unwrap(), [""; 0]);
+        pool.shrink().unwrap();
+        assert_eq!(value, [7; 100_000]);
+    })
+    .unwrap();
+    assert_eq!(other.check().unwrap(), [""; 0]);
+    assert_eq!(map.check().unwrap(), [""; 0]);
+    assert_eq!(pool.check(), [""; 0]);
 }
 
 #[test]

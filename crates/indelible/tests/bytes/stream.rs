@@ -7,6 +7,9 @@ use std::io::{BufRead, ErrorKind, Read, Seek, SeekFrom, Write};
 
 const EXTENT: u64 = 2 << 20;
 
+/// Bytes that a writer takes at once, at most.
+const PART: usize = 64 << 10;
+
 /// Lengths in the leaf, around the limit between leaf and block, and around the length of a part.
 const LENGTHS: [usize; 12] = [
     0, 1, 8, 256, 257, 5_000, 65_535, 65_536, 65_537, 131_072, 200_001, 5_000_000,
@@ -356,4 +359,19 @@ fn the_death_of_the_process_leaves_a_value_whole_or_not_at_all() {
         expect(&second);
         assert_eq!(reader.as_slice(), first);
     }
+}
+
+#[test]
+fn a_writer_takes_one_part_at_once_and_nothing_of_more_than_was_announced() {
+    let pool = Pool::in_memory().unwrap();
+    let map = pool.bytes("m").unwrap();
+    let value = value(200_000, 5);
+    let mut writer = map.value_writer("key", 200_000).unwrap();
+    assert_eq!(writer.write(&value).unwrap(), PART);
+    let refused = writer.write(&value).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+    assert_eq!(writer.written(), PART as u64);
+    writer.write_all(&value[PART..]).unwrap();
+    writer.commit().unwrap();
+    assert_eq!(map.get("key").unwrap(), Some(value));
 }

@@ -2,7 +2,7 @@
 
 use crate::kinds::{KINDS, map_of};
 use crate::stop::StopAtEnd;
-use indelible::{CompareExchange, Kind, Map, Pool, PoolOptions};
+use indelible::{CompareExchange, Error, Kind, Map, Pool, PoolOptions};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -233,4 +233,40 @@ fn a_bulk_load_excludes_writers_without_a_deadlock() {
         });
         assert_eq!(map.check().unwrap(), [""; 0]);
     }
+}
+
+/// Objects of the same catalog entry, one after the other, under different names and of different types.
+#[test]
+fn an_object_that_is_opened_is_never_the_one_that_has_taken_its_place() {
+    let pool = Pool::in_memory().unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let openers = (0..2).map(|_| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    match pool.open_map::<u64, u64>("a") {
+                        Ok(map) => assert_eq!(map.name(), "a"),
+                        Err(Error::NoSuchMap(_)) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                    pool.shrink().unwrap();
+                }
+            })
+        });
+        let openers: Vec<_> = openers.collect();
+        let _stop = StopAtEnd(&stop);
+        for round in 0..500 {
+            drop(pool.map::<u64, u64>("a").unwrap());
+            while pool.drop_map("a").is_err() {}
+            if round % 2 == 0 {
+                drop(pool.map::<i64, f64>("b").unwrap());
+            } else {
+                drop(pool.bytes("b").unwrap());
+            }
+            while pool.drop_map("b").is_err() {}
+            if openers.iter().any(|opener| opener.is_finished()) {
+                break;
+            }
+        }
+    });
 }

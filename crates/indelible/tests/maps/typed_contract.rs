@@ -495,3 +495,29 @@ fn ranges_of_records_are_removed_in_the_order_of_the_keys() {
     assert_eq!((removed, map.len().unwrap()), (10, 69));
     assert_eq!(map.clear().unwrap(), 69);
 }
+
+#[test]
+fn strings_are_given_by_whatever_owns_them() {
+    use std::borrow::Cow;
+    use std::sync::Arc;
+    let pool = Pool::in_memory().unwrap();
+    let map = pool.typed::<String, String>("m").unwrap();
+    let boxed: Box<str> = "boxed".into();
+    let shared: Arc<str> = "shared".into();
+    let lent = Cow::Borrowed("lent");
+    map.insert(&boxed, shared.clone()).unwrap();
+    map.insert(shared, lent.clone()).unwrap();
+    map.insert(lent, boxed.clone()).unwrap();
+    let records = map.iter().map(Result::unwrap);
+    let expected = [("boxed", "shared"), ("lent", "boxed"), ("shared", "lent")];
+    let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    assert!(records.eq(expected));
+    assert_eq!(map.prefix(boxed).count(), 1);
+    let pairs = pool.typed::<(u8, Vec<u8>), ()>("pairs").unwrap();
+    pairs.insert((1, Cow::Borrowed(&b"ab"[..])), ()).unwrap();
+    assert!(
+        pairs
+            .contains_key((1, Box::<[u8]>::from(&b"ab"[..])))
+            .unwrap()
+    );
+}

@@ -4,7 +4,10 @@
 mod damage;
 
 use crate::stop::StopAtEnd;
-use indelible::{Durability, Error, Kind, Map, Pool, PoolOptions};
+use indelible::{
+    Box2, Durability, Error, FbrOptions, Kind, Map, Point2, Pool, PoolOptions, SpatialKind,
+    SpatialOptions,
+};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -481,4 +484,74 @@ fn a_log_that_may_only_be_read_is_verified_and_by_many_at_once() {
     }
     let verified = PoolOptions::new().verify_log(&copy.path).unwrap().unwrap();
     assert!(verified.records > 0, "{verified:?}");
+}
+
+/// A compaction moves inner nodes, which are neither flushed nor fenced here. What it stores in them must be in the log before another thread changes them.
+#[test]
+fn what_a_compaction_stores_in_inner_nodes_is_in_the_log_before_another_thread_changes_them() {
+    const RECORDS: u64 = 66_000;
+    let shape = |number: u64| Point2::new((number % 257) as f64, (number / 257) as f64);
+    let place = place();
+    let pool = options(INTERVAL).create(&place.path).unwrap();
+    let options = FbrOptions::default().flush_leaves_only();
+    let index = pool.spatial_with::<Point2>("s", options).unwrap();
+    let records = (0..RECORDS).map(|number| (shape(number), number));
+    index.bulk_load(records, 0.8).unwrap();
+    // The bulk load puts what lies close together into one leaf: here room comes at the front of the file.
+    let low = Box2::new(Point2::new(0.0, 0.0), Point2::new(70.0, 70.0));
+    let removed = index.intersecting(low).unwrap();
+    for record in removed {
+        assert!(index.remove(record.shape, record.payload).unwrap());
+    }
+    index.compact().unwrap();
+    let left = index.len().unwrap();
+    std::thread::scope(|scope| {
+        let insert = || {
+            for number in 0..RECORDS / 2 {
+                index.insert(shape(number * 2), RECORDS + number).unwrap();
+            }
+        };
+        scope.spawn(insert).join().unwrap();
+    });
+    drop(index);
+    pool.close().unwrap();
+    let pool = PoolOptions::new().open(&place.path).unwrap();
+    let index = pool.open_spatial::<Point2>("s").unwrap();
+    assert_eq!(index.check().unwrap(), [""; 0]);
+    assert_eq!(index.len().unwrap(), left + RECORDS / 2);
+    let everything = Box2::new(Point2::new(-1.0, -1.0), Point2::new(1e3, 1e3));
+    let found = index.intersecting(everything).unwrap().len() as u64;
+    assert_eq!(found, left + RECORDS / 2);
+}
+
+/// The inner nodes of an open `fbr` with `flush=leaves` are built anew by the first open of the copy that may write.
+#[test]
+fn a_backup_with_an_open_spatial_index_is_read_once_it_has_been_recovered() {
+    let kinds = SpatialKind::all().iter().copied();
+    let mut all: Vec<SpatialOptions> = kinds.map(SpatialOptions::from).collect();
+    all.push(FbrOptions::default().flush_leaves_only().into());
+    for options in all {
+        let place = place();
+        let pool = self::options(INTERVAL).create(&place.path).unwrap();
+        let keeps_back = options.to_string().contains("flush=leaves");
+        let index = pool.spatial_with::<Point2>("s", options).unwrap();
+        for number in 0..1_000 {
+            index
+                .insert(Point2::new(number as f64, 0.0), number)
+                .unwrap();
+        }
+        let copy = place.path.with_extension("copy");
+        pool.backup(&copy).unwrap();
+        let read = || {
+            let pool = PoolOptions::new().open_read_only(&copy).unwrap();
+            pool.open_spatial::<Point2>("s")?.len()
+        };
+        if keeps_back {
+            assert!(matches!(read(), Err(Error::NotClean)));
+            let pool = PoolOptions::new().open(&copy).unwrap();
+            drop(pool.open_spatial::<Point2>("s").unwrap());
+            pool.close().unwrap();
+        }
+        assert_eq!(read().unwrap(), 1_000);
+    }
 }

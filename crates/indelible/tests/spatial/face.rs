@@ -280,3 +280,36 @@ fn options_that_do_not_fit_the_geometry_are_refused() {
     pool.spatial_with::<Box3>("s", deep).unwrap();
     assert!("kind=hilbert".parse::<Kind>().is_err());
 }
+
+#[test]
+fn bounds_and_filters_of_the_nearest_apply_from_where_the_iteration_is() {
+    for &kind in SpatialKind::all() {
+        let pool = Pool::in_memory().unwrap();
+        let index = pool.spatial_with::<Point2>("s", kind).unwrap();
+        for payload in 1..=3 {
+            index.insert(point(payload as f64, 0.0), payload).unwrap();
+        }
+        let nearest = || index.nearest(point(0.0, 0.0)).unwrap();
+        let payload_of = |found: Option<indelible::Result<(f64, indelible::Record<Point2>)>>| {
+            found.map(|found| found.unwrap().1.payload)
+        };
+        let mut begun = nearest();
+        assert_eq!(payload_of(begun.next()), Some(1));
+        assert_eq!(begun.within(1.5).unwrap().count(), 0);
+
+        let mut ended = nearest().within(1.5).unwrap();
+        assert_eq!(ended.by_ref().count(), 1);
+        let mut again = ended.within(2.5).unwrap();
+        assert_eq!(payload_of(again.next()), Some(2));
+        assert!(again.next().is_none());
+
+        let mut begun = nearest();
+        assert_eq!(payload_of(begun.next()), Some(1));
+        let mut odd = begun.matching(|record| record.payload % 2 == 1);
+        assert_eq!(payload_of(odd.next()), Some(3));
+        assert!(odd.next().is_none());
+
+        assert_eq!(index.clear().unwrap(), 3);
+        assert_eq!((index.len().unwrap(), index.clear().unwrap()), (0, 0));
+    }
+}

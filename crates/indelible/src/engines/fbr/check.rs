@@ -7,15 +7,9 @@ use crate::Result;
 use crate::engines::rect::{Link, common};
 use crate::engines::{Fact, Report};
 use crate::pool::Offset;
-use crate::spatial::{Geometry, MAX_AXES, Rect};
+use crate::spatial::{Geometry, Rect};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
-
-/// The box of all that there can be.
-const EVERYTHING: Rect = Rect {
-    low: [f64::NEG_INFINITY; MAX_AXES],
-    high: [f64::INFINITY; MAX_AXES],
-};
 
 impl<G: Geometry> Tree<G> {
     /// See [`Engine::check`](crate::engines::Engine::check).
@@ -33,7 +27,7 @@ impl<G: Geometry> Tree<G> {
         let state = self.root_block().log.state.load();
         report.expect(state == 0, || format!("the log has state {state:#x}"));
         let mut leaves = BTreeSet::new();
-        let mut waiting = vec![(root, EVERYTHING)];
+        let mut waiting = vec![(root, Rect::EVERYTHING)];
         while let Some((Link { offset, level }, within)) = waiting.pop() {
             let node = self.node(offset, level)?;
             report.reach(offset, NODE_BYTES as u64);

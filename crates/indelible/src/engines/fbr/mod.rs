@@ -68,18 +68,18 @@ pub use options::FbrOptions;
 use crate::concurrency::locks::WriteGuard;
 use crate::concurrency::records::{self, RecordCount, RecordLocks};
 use crate::concurrency::sync::lock;
-use crate::engines::rect::{Changes, Link, Record};
+use crate::engines::rect::{Changes, Link, Record, Sweep, expect_block};
 use crate::engines::{Engine, Fact, Nearest, Neighbour, Place, Report, Spatial};
 use crate::pmem::Pm;
 use crate::pmem::planted::planted;
 use crate::pool::{Offset, PoolCore, Space};
 use crate::spatial::{Geometry, Metric, Rect};
 use crate::{Error, Result};
-use layout::{MOST_LEVELS, NODE_BYTES, RootBlock, Word};
+use layout::{Entries, MOST_LEVELS, NODE_BYTES, RootBlock, Word};
 use node::{Chain, Node, Nodes};
 use options::Flush;
 use recover::Rebuilt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The nodes in the pool, and what readers and writers share in DRAM.
@@ -99,8 +99,7 @@ struct Tree<G> {
     writing: Mutex<()>,
     /// Relocations between leaves.
     relocations: Changes,
-    /// Whether all blocks in use have been claimed since the open: then no link can lead out of the index.
-    is_swept: AtomicBool,
+    sweep: Sweep,
     splits: AtomicU64,
     /// What building the inner nodes anew took at the open, if that was necessary.
     rebuilt: Rebuilt,
@@ -122,7 +121,7 @@ impl<G: Geometry> Tree<G> {
             root: AtomicU64::new(0),
             writing: Mutex::new(()),
             relocations: Changes::default(),
-            is_swept: AtomicBool::new(false),
+            sweep: Sweep::default(),
             splits: AtomicU64::new(0),
             rebuilt: Rebuilt::default(),
         };
@@ -145,7 +144,7 @@ impl<G: Geometry> Tree<G> {
 
     /// The node at an offset that the file holds, which has to be one of `level`. The caller holds the mutex, or nobody else uses the tree.
     fn node(&self, offset: Offset, level: u32) -> Result<Node<'_, G>> {
-        self.expect_owned(offset)?;
+        self.sweep.expect_owned(&self.space, offset)?;
         let node = self.nodes.at(offset);
         self.expect_level(offset, node.word(), level)?;
         Ok(node)
@@ -153,29 +152,13 @@ impl<G: Geometry> Tree<G> {
 
     /// The leaf that another one says lies beside it in the chain. The sweep claims nodes by the links of their parents, and does not look at those of the chain.
     fn leaf_of_chain(&self, offset: Offset) -> Result<Node<'_, G>> {
-        self.expect_block(offset)?;
+        expect_block(&self.space, offset)?;
         self.node(offset, 0)
     }
 
-    /// An error if there is no block of this index at `offset`. Once all nodes have been claimed the links of their parents are known to be sound.
-    fn expect_owned(&self, offset: Offset) -> Result<()> {
-        if self.is_swept.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        self.expect_block(offset)
-    }
-
-    fn expect_block(&self, offset: Offset) -> Result<()> {
-        if self.space.owns(offset) {
-            return Ok(());
-        }
-        Err(Error::Damaged(format!(
-            "{offset:#x} is not a node of this index"
-        )))
-    }
-
+    /// An error unless this may be the word of a node of `level`, of the entries that such a node has.
     fn expect_level(&self, offset: Offset, word: Word, level: u32) -> Result<()> {
-        if word.is_of(level) {
+        if word.is_of(level) && word.bitmap() & !Entries::<G>::bits(level) == 0 {
             return Ok(());
         }
         Err(Error::Damaged(format!(
@@ -197,6 +180,13 @@ impl<G: Geometry> Tree<G> {
 struct Writer<'a, G: Geometry> {
     tree: &'a Tree<G>,
     _writing: MutexGuard<'a, ()>,
+}
+
+impl<G: Geometry> Drop for Writer<'_, G> {
+    fn drop(&mut self) {
+        // Words of inner nodes that are not flushed, before another thread writes them.
+        self.tree.pm.named("fbr.unlock").hand_over();
+    }
 }
 
 impl<'a, G: Geometry> Writer<'a, G> {

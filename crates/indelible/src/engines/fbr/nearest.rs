@@ -4,8 +4,7 @@
 
 use super::Tree;
 use crate::Result;
-use crate::engines::rect::Link;
-use crate::engines::rect::{Best, Queue};
+use crate::engines::rect::{Best, Link, Queue, Visits};
 use crate::engines::{Nearest, Neighbour};
 use crate::spatial::{Geometry, Metric};
 
@@ -32,11 +31,13 @@ impl<G: Geometry> Tree<G> {
         queue.push(0.0, self.root());
         let mut near = Vec::new();
         let mut children = Vec::new();
+        let mut visits = Visits::new(&self.space);
         while let Some((bound, link)) = queue.pop() {
             let within = best.limit();
             if bound > within {
                 break;
             }
+            visits.count()?;
             let Link { level, .. } = link;
             self.read_whole(link, |node| {
                 near.clear();

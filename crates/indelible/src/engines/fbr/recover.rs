@@ -11,7 +11,7 @@ use super::node::{Child, Node};
 use super::options::Flush;
 use super::{Bug, Tree, Writer};
 use crate::engines::rect::Link;
-use crate::engines::rect::{claim_all, grid_of, order_by_curve};
+use crate::engines::rect::{Visits, grid_of, order_by_curve};
 use crate::pmem::planted::planted;
 use crate::pool::Offset;
 use crate::spatial::{Geometry, MAX_AXES, Rect};
@@ -46,7 +46,7 @@ impl<G: Geometry> Tree<G> {
         }
         if self.believes_inner_nodes() {
             let offset = Offset::from_word(self.root_block().root.load_acquire());
-            self.expect_owned(offset)?;
+            self.sweep.expect_owned(&self.space, offset)?;
             let level = self.nodes.at(offset).level();
             if level > super::MOST_LEVELS {
                 let problem = format!("the root {offset:#x} is of level {level}");
@@ -110,7 +110,7 @@ impl<G: Geometry> Tree<G> {
     /// See [`Engine::sweep`](crate::engines::Engine::sweep).
     pub(super) fn sweep(&self, go_on: &dyn Fn() -> bool) -> Result<bool> {
         let writer = self.write();
-        if self.is_swept.load(Ordering::Acquire) {
+        if self.sweep.is_done() {
             return Ok(true);
         }
         let mut reached = vec![self.root_block_offset()];
@@ -126,12 +126,12 @@ impl<G: Geometry> Tree<G> {
         if planted(Bug::SweepForgetsRoot) {
             reached.remove(0);
         }
-        claim_all(&self.space, reached)?;
+        self.sweep.claim_all(&self.space, reached)?;
         if !self.count.is_complete() {
             self.locks.entry(0).add(records);
             self.count.complete();
         }
-        self.is_swept.store(true, Ordering::Release);
+        self.sweep.finish();
         Ok(true)
     }
 
@@ -154,6 +154,16 @@ impl<G: Geometry> Tree<G> {
                     "leaf {next:#x} is reached twice, or was free"
                 )));
             }
+            // A link that has been damaged may lead past leaves, whose blocks would be free from here on.
+            let before = leaves
+                .last()
+                .map_or(Offset::NONE, |leaf: &Child| leaf.offset);
+            if leaf.previous() != before {
+                return Err(Error::Damaged(format!(
+                    "leaf {next:#x} comes after {before:#x}, and has {:#x} before it",
+                    leaf.previous()
+                )));
+            }
             records += leaf.count() as u64;
             leaves.push(Child {
                 rect: self.box_of(leaf, leaves.last()),
@@ -167,7 +177,7 @@ impl<G: Geometry> Tree<G> {
         self.pm
             .note("inner nodes rebuilt", u64::from(leaves.len() > 1));
         self.space.finish_sweep();
-        self.is_swept.store(true, Ordering::Release);
+        self.sweep.finish();
         self.count.begin_with(&self.locks, records);
         let count = leaves.len() as u64;
         let root = self.write().build_above(&along_curve::<G>(leaves), 1.0)?;
@@ -210,14 +220,10 @@ impl<'a, G: Geometry> Writer<'a, G> {
         visit: &mut dyn FnMut(Node<'a, G>, u32) -> bool,
     ) -> Result<bool> {
         let mut waiting = vec![self.tree.root()];
-        let mut visited = 0;
+        let mut visits = Visits::new(&self.tree.space);
         while let Some(Link { offset, level }) = waiting.pop() {
             let node = self.tree.node(offset, level)?;
-            visited += 1;
-            if visited > self.tree.space.most_blocks() {
-                let problem = "the index has more nodes than blocks".into();
-                return Err(Error::Damaged(problem));
-            }
+            visits.count()?;
             if !visit(node, level) {
                 return Ok(false);
             }

@@ -9,7 +9,7 @@ use super::Tree;
 use super::node::Node;
 use crate::Result;
 use crate::concurrency::epochs;
-use crate::engines::rect::Link;
+use crate::engines::rect::{Link, Visits};
 use crate::spatial::{Geometry, Rect};
 
 impl<G: Geometry> Tree<G> {
@@ -19,7 +19,7 @@ impl<G: Geometry> Tree<G> {
         link: Link,
         mut read: impl FnMut(Node<'_, G>) -> T,
     ) -> Result<T> {
-        self.expect_owned(link.offset)?;
+        self.sweep.expect_owned(&self.space, link.offset)?;
         let lock = self.locks.of(link.offset.get());
         loop {
             let version = lock.read();
@@ -51,7 +51,9 @@ impl<G: Geometry> Tree<G> {
     ) -> Result<()> {
         let mut waiting = vec![self.root()];
         let mut children = Vec::new();
+        let mut visits = Visits::new(&self.space);
         while let Some(link) = waiting.pop() {
+            visits.count()?;
             if link.level == 0 {
                 take(self.read_whole(link, &mut read)?);
                 continue;

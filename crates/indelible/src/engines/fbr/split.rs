@@ -43,7 +43,10 @@ impl<'a, G: Geometry> Writer<'a, G> {
             .map(|slot| node.rect(level, slot))
             .collect();
         let halves = divide(&rects, G::AXES);
-        let neighbours = self.neighbours(node)?;
+        let neighbours = match level {
+            0 => Some(self.neighbours(node)?),
+            _ => None,
+        };
         let offsets = self.tree.space.alloc_many(2)?;
         let chains = match level {
             0 => chains_of_halves(node, &offsets),
@@ -74,10 +77,9 @@ impl<'a, G: Geometry> Writer<'a, G> {
             value: parent.node.word().with(bitmap).0,
             level: parent.level,
         };
-        if level > 0 {
-            self.commit_together(&[word]);
-        } else {
-            self.replace_leaf(&neighbours, word, offsets[0], offsets[1]);
+        match neighbours {
+            Some(neighbours) => self.replace_leaf(&neighbours, word, offsets[0], offsets[1]),
+            None => self.commit_together(&[word]),
         }
         drop(guards);
         self.retire(node.offset);
@@ -87,7 +89,7 @@ impl<'a, G: Geometry> Writer<'a, G> {
         Ok(())
     }
 
-    /// What leads to a leaf in the chain; of an inner node, nothing of use.
+    /// What leads to a leaf in the chain. An error if one of the two does not lead to it: a change of the chain at another place would lose leaves.
     pub(super) fn neighbours(&self, leaf: Node<'_, G>) -> Result<Neighbours<'a, G>> {
         let (previous, next) = (leaf.previous(), leaf.next());
         let link = if previous.is_none() {
@@ -100,6 +102,14 @@ impl<'a, G: Geometry> Writer<'a, G> {
         } else {
             Some(self.tree.leaf_of_chain(next)?)
         };
+        let leads_here = link.load_acquire() == leaf.offset.get()
+            && next.is_none_or(|next: Node<'_, G>| next.previous() == leaf.offset);
+        if !leads_here {
+            let offset = leaf.offset;
+            return Err(Error::Damaged(format!(
+                "the leaves beside leaf {offset:#x} in the chain do not lead to it"
+            )));
+        }
         Ok(Neighbours { link, next })
     }
 

@@ -1,5 +1,7 @@
 //! What only the FBR-tree has: inner nodes in the pool, which are flushed or not.
 
+use crate::engines::damage::{Words, is_damaged};
+use crate::engines::rect::tests::expect_a_node_that_is_linked_twice_to_be_refused;
 use crate::{Box2, FbrOptions, Point2, Pool, PoolOptions, Spatial};
 use std::path::Path;
 
@@ -92,4 +94,67 @@ fn a_tree_that_has_become_thin_is_built_anew() {
     assert!(fact(&index, "leaves") < before / 5);
     assert_eq!(index.check().unwrap(), [""; 0]);
     assert_eq!(index.len().unwrap(), RECORDS / 10);
+}
+
+/// Where the root block of the index is in the file, that of the first catalog entry.
+fn root_block(file: &Words) -> u64 {
+    file.get(file.first_root())
+}
+
+/// A change of the chain at the place that a damaged link names would take intact leaves out of the chain, from which the inner nodes are built anew.
+#[test]
+fn a_damaged_link_to_the_leaf_before_loses_no_leaves() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.pool");
+    let pool = PoolOptions::new().create(&path).unwrap();
+    let options = FbrOptions::default().flush_leaves_only();
+    let index = pool.spatial_with("s", options).unwrap();
+    index
+        .bulk_load((0..RECORDS).map(|number| (place(number), number)), 1.0)
+        .unwrap();
+    drop(index);
+    pool.close().unwrap();
+    let file = Words::open(&path);
+    let head = file.get(root_block(&file) + 8);
+    let leaves = std::iter::successors(Some(head), |leaf| Some(file.get(leaf + 8)));
+    let leaves: Vec<u64> = leaves.take(6).collect();
+    file.set(leaves[5] + 16, leaves[2]);
+
+    let pool = PoolOptions::new().open(&path).unwrap();
+    let index = pool.open_spatial::<Point2>("s").unwrap();
+    // The leaf is full: where one of its records lies there is another one too many.
+    let mut records = (0..4).map(|slot| {
+        let [x, y] = [0, 8].map(|at| f64::from_bits(file.get(leaves[5] + 32 + slot * 24 + at)));
+        Point2::new(x, y)
+    });
+    assert!(records.any(|shape| is_damaged(index.insert(shape, RECORDS))));
+    let after_crash = crashed(&path);
+    assert!(is_damaged(after_crash.open_spatial::<Point2>("s")));
+}
+
+#[test]
+fn an_entry_in_use_that_a_node_does_not_have_is_damage() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.pool");
+    let pool = PoolOptions::new().create(&path).unwrap();
+    let index = pool.spatial_with("s", FbrOptions::default()).unwrap();
+    index.insert(place(0), 0).unwrap();
+    drop(index);
+    pool.close().unwrap();
+    let file = Words::open(&path);
+    let leaf = file.get(root_block(&file));
+    file.set(leaf, file.get(leaf) | 1 << 47);
+    let pool = PoolOptions::new().open(&path).unwrap();
+    assert!(is_damaged(pool.open_spatial::<Point2>("s")));
+}
+
+#[test]
+fn a_node_that_is_linked_twice_is_damage() {
+    for options in [
+        FbrOptions::default(),
+        FbrOptions::default().flush_leaves_only(),
+    ] {
+        let root_of = |file: &Words| file.get(root_block(file));
+        expect_a_node_that_is_linked_twice_to_be_refused(options, root_of);
+    }
 }

@@ -15,8 +15,7 @@ use crate::pool::{MOST_ROUNDS, Offset};
 use crate::spatial::Geometry;
 
 impl<G: Geometry> Tree<G> {
-    /// Compacts the chain, the directories and the root block. Other operations go on meanwhile. The index is warm
-    /// and the caller is not pinned.
+    /// Compacts the chain, the directories and the root block. Other operations go on meanwhile. The index is warm.
     pub(super) fn compact(&self) -> Result<()> {
         if self.core.is_read_only() {
             return Ok(());

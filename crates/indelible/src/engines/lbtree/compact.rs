@@ -47,8 +47,7 @@ use crate::engines::inner_nodes::{InnerTree, not_linked};
 use crate::pool::{MOST_ROUNDS, Offset};
 
 impl Tree {
-    /// Compacts the tree of records, its directories and the root block. Other operations go on meanwhile. The map is warm
-    /// and the caller is not pinned.
+    /// Compacts the tree of records, its directories and the root block. Other operations go on meanwhile. The map is warm.
     pub(super) fn compact(&self) -> Result<()> {
         if self.core.is_read_only() {
             return Ok(());

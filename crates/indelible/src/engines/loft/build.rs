@@ -55,11 +55,6 @@ impl Built<'_> {
 
 impl Drop for Built<'_> {
     fn drop(&mut self) {
-        if !self.blocks.is_empty() {
-            // What this thread has written into the blocks must have arrived before another thread writes there: in a pool with a log it
-            // would otherwise be appended after what that thread has written.
-            self.index.pm.named("loft.unused").fence();
-        }
         for &(offset, bytes) in &self.blocks {
             self.index.blocks.free_now(offset, bytes);
         }

@@ -51,9 +51,11 @@ impl Index {
     }
 
     /// Waits until no thread copies records for a move that has ended: until then the nodes beneath its target are not replaced (see
-    /// [`Settling`](super::inner::Settling)), and a compaction would leave them as they are. The caller is not pinned.
+    /// [`Settling`](super::inner::Settling)), and a compaction leaves them as they are. A thread that is pinned would wait for itself, and does not wait.
     fn wait_for_copies(&self) {
-        epochs::synchronize();
+        if !epochs::is_pinned() {
+            epochs::synchronize();
+        }
     }
 
     /// Calls `work` for each child of the root, pinned for each by itself: readers and writers free nothing while a thread is pinned.

@@ -143,10 +143,6 @@ impl Suite for Testing {
                 Swapped("loft.insert", "pool.free"),
                 "the insert returns after the move that frees the extent; and an extent that is freed later is found owned, and swept",
             ),
-            EquivalentMutant::new(
-                NoFence("loft.unused"),
-                "persistent memory has one order of what threads store in a word; only a pool with a log needs it",
-            ),
             EquivalentMutant::seldom(NoFlush("loft.settle"), SETTLED),
             EquivalentMutant::seldom(NoFence("loft.settle"), SETTLED),
             EquivalentMutant::seldom(

@@ -36,7 +36,7 @@
 //!
 //! No operation waits for another thread, apart from the allocator's cold path and from pools with a log: whoever meets a change that is not finished
 //! finishes it. Searches take no lock and write nothing, but for that. A thread that stands still keeps blocks from being reused, and with each
-//! change of several words that it is in, a descriptor; there are 48 of these. `quiet` says what searches and relocations do for each other.
+//! change of several words that it is in, a descriptor; there are 48 of these, and who finds all of them taken waits. `quiet` says what searches and relocations do for each other.
 
 mod build;
 mod check;
@@ -63,7 +63,7 @@ pub use options::PmRtreeOptions;
 
 use crate::Result;
 use crate::concurrency::records::{RecordCount, RecordLocks};
-use crate::engines::rect::{Chain, Link, Nodes};
+use crate::engines::rect::{Chain, Link, Nodes, Sweep};
 use crate::engines::{Engine, Fact, Nearest, Neighbour, Place, Report, Spatial};
 use crate::pmem::Pm;
 use crate::pool::{PoolCore, Space};
@@ -97,8 +97,7 @@ struct Tree<G> {
     counts_by_slot: AtomicBool,
     /// The search that waits for a moment without relocations, if there is one.
     announced: AtomicPtr<Announced<G>>,
-    /// Whether all blocks in use have been claimed since the open: then no link can lead out of the index.
-    is_swept: AtomicBool,
+    sweep: Sweep,
     splits: AtomicU64,
     copies: AtomicU64,
 }
@@ -118,7 +117,7 @@ impl<G: Geometry> Tree<G> {
             announced: AtomicPtr::new(null_mut()),
             core: Arc::clone(core),
             space,
-            is_swept: AtomicBool::new(false),
+            sweep: Sweep::default(),
             splits: AtomicU64::new(0),
             copies: AtomicU64::new(0),
         };

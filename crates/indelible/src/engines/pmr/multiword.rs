@@ -12,7 +12,8 @@
 //! | 3. COMMIT pmr.decide: the status, undecided, becomes succeeded; or failed, if a word had another value; flush, fence | the decision | exchanges marks for new values, or for old ones |
 //! | 4. each mark is exchanged for the new value, or the old one; flush, fence | the change | nothing |
 //!
-//! Whoever meets a mark does all that is left of steps 2 to 4 (`help`), and then goes on with what it was doing: nobody waits. A thread
+//! Whoever meets a mark does all that is left of steps 2 to 4 (`help`), and then goes on with what it was doing: nobody waits, unless all descriptors
+//! are taken. A thread
 //! that works for a change may meet the mark of another one only at a word behind the words that are marked for the first change, so that threads
 //! which help each other do not go round in a circle.
 //!
@@ -38,6 +39,7 @@ use super::layout::{
     DESCRIPTOR_BLOCKS, DESCRIPTOR_BYTES, Descriptor, FIRST_DESCRIPTORS, MOST_WORDS, Mark,
     NODE_BYTES, PER_BLOCK, State, Status, is_mark,
 };
+use crate::concurrency::locks::Wait;
 use crate::concurrency::sync::lock;
 use crate::engines::Place;
 use crate::engines::flight::{Flight, Settling, thread_number};
@@ -168,9 +170,16 @@ impl<G: Geometry> Words<G> {
         }
         let part = &self.parts[number];
         part.number.store(status.number, Ordering::SeqCst);
-        let result = self.complete(number, status);
+        let outcome = self.mark_all(number, status);
+        // After an error too: no word may keep the mark of a descriptor that is used again.
+        let decision = *outcome.as_ref().unwrap_or(&State::Failed);
+        let has_succeeded = self.decide_and_apply(number, status, decision);
         part.users.fetch_sub(OWNER, Ordering::SeqCst);
-        result
+        // Another thread may have found what this one has not.
+        if has_succeeded {
+            return Ok(true);
+        }
+        outcome.map(|_| false)
     }
 
     fn descriptor(&self, number: usize) -> &Descriptor {
@@ -179,7 +188,7 @@ impl<G: Geometry> Words<G> {
         self.nodes.part(Offset::from_word(block) + within as u64)
     }
 
-    /// Takes a descriptor that nobody works with. While there is none, helps those who have them.
+    /// Takes a descriptor that nobody works with. Waits while there is none: helping those who have them would be of no use, since only they give them back.
     fn take_descriptor(&self) -> Result<(usize, Status)> {
         // Under a scheduler, so that each run takes the same descriptors.
         let first = if schedule::IS_POSSIBLE {
@@ -187,6 +196,7 @@ impl<G: Geometry> Words<G> {
         } else {
             thread_number() / 4
         };
+        let mut wait = Wait::default();
         loop {
             for at in 0..DESCRIPTORS {
                 let number = (first + at) % DESCRIPTORS;
@@ -205,9 +215,7 @@ impl<G: Geometry> Words<G> {
                     return Ok((number, status.next()));
                 }
             }
-            for number in 0..DESCRIPTORS {
-                self.help_with(number, |_| true)?;
-            }
+            wait.step();
         }
     }
 
@@ -227,18 +235,12 @@ impl<G: Geometry> Words<G> {
         let block = mark.descriptor.get() & !(NODE_BYTES as u64 - 1);
         let within = (mark.descriptor.get() - block) as usize / DESCRIPTOR_BYTES;
         let is_block = |known: &AtomicU64| block != 0 && known.load(Ordering::Acquire) == block;
-        let is_marked = |_: &Part| {
-            fence(Ordering::SeqCst);
-            cell.load_acquire() == word
+        let was_mark_of_change = match self.blocks.iter().position(is_block) {
+            Some(at) => self.help_with(at * PER_BLOCK + within, cell, mark)?,
+            // Descriptors move when no change of theirs is under way, and nobody works for one that has ended.
+            None => cell.load_acquire() != word,
         };
-        let has_helped = match self.blocks.iter().position(is_block) {
-            Some(at) => self.help_with(at * PER_BLOCK + within, |part| {
-                is_marked(part) && part.number.load(Ordering::SeqCst) == mark.number
-            })?,
-            None => false,
-        };
-        // Otherwise the change has ended meanwhile, and the mark has gone.
-        if has_helped || cell.load_acquire() != word {
+        if was_mark_of_change {
             return Ok(());
         }
         Err(Error::Damaged(format!(
@@ -246,43 +248,58 @@ impl<G: Geometry> Words<G> {
         )))
     }
 
-    /// Works for the change of a descriptor, if it is still as `wanted` once this thread is counted. Returns whether it was.
-    fn help_with(&self, number: usize, wanted: impl Fn(&Part) -> bool) -> Result<bool> {
+    /// Works for the change of a descriptor, if `cell` still has its mark once this thread is counted; otherwise the change has ended. Returns whether it was
+    /// the mark of a change.
+    ///
+    /// The mark is not looked for again: a late helper may put back that of a change that has failed, for a while.
+    fn help_with(&self, number: usize, cell: &Cell, mark: Mark) -> Result<bool> {
         let part = &self.parts[number];
         point();
         part.users.fetch_add(1, Ordering::SeqCst);
-        let result = match part.number.load(Ordering::SeqCst) {
-            NO_CHANGE => Ok(false),
-            _ if !wanted(part) => Ok(false),
-            _ => {
-                let status = self.descriptor(number).status.load_acquire();
-                match Status::from_word(status) {
-                    Some(status) if status.number == part.number.load(Ordering::SeqCst) => {
-                        self.pm.note("pmr: change helped", 0);
-                        self.complete(number, status.with(State::Undecided))
-                            .map(|_| true)
-                    }
-                    // It is being filled for the next change.
-                    _ => Ok(false),
+        fence(Ordering::SeqCst);
+        let result = if cell.load_acquire() == mark.to_word() {
+            let status = self.descriptor(number).status.load_acquire();
+            match Status::from_word(status) {
+                // As long as this thread is counted, the descriptor is not used for another change.
+                Some(status)
+                    if status.number == mark.number
+                        && part.number.load(Ordering::SeqCst) == mark.number =>
+                {
+                    self.pm.note("pmr: change helped", 0);
+                    self.complete(number, status.with(State::Undecided))
+                        .map(|()| true)
                 }
+                _ => Ok(false),
             }
+        } else {
+            Ok(true)
         };
         point();
         part.users.fetch_sub(1, Ordering::SeqCst);
         result
     }
 
-    /// Does what is left of a change, of which `undecided` is the first status. The caller is counted. Returns whether the change has succeeded.
-    fn complete(&self, number: usize, undecided: Status) -> Result<bool> {
-        let descriptor = self.descriptor(number);
+    /// Does what is left of a change, of which `undecided` is the first status. The caller is counted.
+    fn complete(&self, number: usize, undecided: Status) -> Result<()> {
+        let outcome = self.mark_all(number, undecided)?;
+        self.decide_and_apply(number, undecided, outcome);
+        Ok(())
+    }
+
+    /// The mark of a change, of which `undecided` is the first status.
+    fn mark_of(&self, number: usize, undecided: Status) -> u64 {
         let block = self.blocks[number / PER_BLOCK].load(Ordering::Acquire);
         let within = number % PER_BLOCK * DESCRIPTOR_BYTES;
         let mark = Mark {
             descriptor: Offset::from_word(block) + within as u64,
             number: undecided.number,
         };
-        let mark = mark.to_word();
-        let outcome = self.mark_all(descriptor, undecided, mark)?;
+        mark.to_word()
+    }
+
+    /// Decides a change, unless it has been decided, and exchanges its marks for the values that are right then. Returns whether the change has succeeded.
+    fn decide_and_apply(&self, number: usize, undecided: Status, outcome: State) -> bool {
+        let (descriptor, mark) = (self.descriptor(number), self.mark_of(number, undecided));
         let decided = undecided.with(outcome);
         if planted(Bug::AppliedBeforeDecided) {
             self.pm
@@ -318,11 +335,12 @@ impl<G: Geometry> Words<G> {
         if planted(Bug::AppliedBeforeDecided) {
             self.pm.named("pmr.decide").persist(&descriptor.status);
         }
-        Ok(has_succeeded)
+        has_succeeded
     }
 
     /// Exchanges old values for the mark. Returns how the change is to be decided, unless it has been.
-    fn mark_all(&self, descriptor: &Descriptor, undecided: Status, mark: u64) -> Result<State> {
+    fn mark_all(&self, number: usize, undecided: Status) -> Result<State> {
+        let (descriptor, mark) = (self.descriptor(number), self.mark_of(number, undecided));
         for target in &descriptor.targets {
             let Some(cell) = self.cell_of(target) else {
                 continue;
@@ -510,3 +528,6 @@ impl<G: Geometry> Words<G> {
         true
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

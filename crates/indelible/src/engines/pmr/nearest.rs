@@ -5,7 +5,7 @@
 use super::Tree;
 use super::quiet::MOST_FAILURES;
 use crate::Result;
-use crate::engines::rect::{Best, Queue};
+use crate::engines::rect::{Best, Queue, Visits};
 use crate::engines::{Nearest, Neighbour};
 use crate::spatial::{Geometry, Metric};
 
@@ -68,11 +68,13 @@ impl<G: Geometry> Tree<G> {
         let mut best = Best::new(request);
         let mut queue = Queue::default();
         queue.push(0.0, self.root()?);
+        let mut visits = Visits::new(&self.space);
         while let Some((bound, link)) = queue.pop() {
             let within = best.limit();
             if bound > within {
                 break;
             }
+            visits.count()?;
             let view = self.view(link)?;
             for slot in view.slots() {
                 if view.level > 0 {

@@ -119,7 +119,7 @@ impl<'a, G: Geometry> Path<'a, G> {
 impl<G: Geometry> Tree<G> {
     /// The node that a link leads to, as it is now.
     pub(super) fn view(&self, link: Link) -> Result<View<'_, G>> {
-        self.expect_owned(link.offset)?;
+        self.sweep.expect_owned(&self.space, link.offset)?;
         let node = self.nodes.at(link.offset);
         let word = Word(self.words.read(&node.block.word)?);
         if !word.is_of(link.level) {
@@ -164,16 +164,6 @@ impl<G: Geometry> Tree<G> {
     pub(super) fn take_slot(&self, view: &View<'_, G>) -> Option<usize> {
         let slots = self.slots.of(view.offset());
         slots.take(view.all_slots(), view.bitmap())
-    }
-
-    /// An error if there is no block of this index at `offset`. Once all nodes have been claimed their links are known to be sound.
-    pub(super) fn expect_owned(&self, offset: Offset) -> Result<()> {
-        if self.is_swept() || self.space.owns(offset) {
-            return Ok(());
-        }
-        Err(Error::Damaged(format!(
-            "{offset:#x} is not a node of this index"
-        )))
     }
 
     /// The way to a node that is there now, in whose box `rect` lies.

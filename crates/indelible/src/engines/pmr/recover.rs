@@ -9,7 +9,7 @@ use super::node::View;
 use super::{Bug, Tree};
 use crate::concurrency::epochs;
 use crate::engines::flight::thread_number;
-use crate::engines::rect::{Link, claim_all};
+use crate::engines::rect::{Link, Visits};
 use crate::pmem::planted::planted;
 use crate::pool::Offset;
 use crate::spatial::Geometry;
@@ -34,21 +34,13 @@ impl<G: Geometry> Tree<G> {
         Ok(root)
     }
 
-    pub(super) fn is_swept(&self) -> bool {
-        self.is_swept.load(Ordering::Acquire)
-    }
-
     /// Calls `visit` with every node, parents before their children, until it returns `false`; returns what it returned last. The caller is pinned.
     pub(super) fn visit_nodes(&self, visit: &mut dyn FnMut(&View<'_, G>) -> bool) -> Result<bool> {
         let mut waiting = vec![self.root()?];
-        let mut visited = 0;
+        let mut visits = Visits::new(&self.space);
         while let Some(link) = waiting.pop() {
             let view = self.view(link)?;
-            visited += 1;
-            if visited > self.space.most_blocks() {
-                let problem = "the index has more nodes than blocks".into();
-                return Err(Error::Damaged(problem));
-            }
+            visits.count()?;
             if !visit(&view) {
                 return Ok(false);
             }
@@ -62,7 +54,7 @@ impl<G: Geometry> Tree<G> {
     /// See [`Engine::sweep`](crate::engines::Engine::sweep).
     pub(super) fn sweep(&self, go_on: &dyn Fn() -> bool) -> Result<bool> {
         let _guard = epochs::pin();
-        if self.is_swept() {
+        if self.sweep.is_done() {
             return Ok(true);
         }
         let mut reached = self.words.descriptor_blocks().to_vec();
@@ -79,12 +71,12 @@ impl<G: Geometry> Tree<G> {
         if planted(Bug::SweepForgetsDescriptors) {
             reached.remove(0);
         }
-        claim_all(&self.space, reached)?;
+        self.sweep.claim_all(&self.space, reached)?;
         if !self.count.is_complete() {
             self.counts_by_slot.store(true, Ordering::SeqCst);
             self.count.complete();
         }
-        self.is_swept.store(true, Ordering::Release);
+        self.sweep.finish();
         Ok(true)
     }
 

@@ -7,6 +7,7 @@
 use super::Tree;
 use super::node::View;
 use crate::Result;
+use crate::engines::rect::Visits;
 use crate::spatial::{Geometry, Rect};
 
 impl<G: Geometry> Tree<G> {
@@ -17,7 +18,9 @@ impl<G: Geometry> Tree<G> {
         mut visit: impl FnMut(View<'_, G>),
     ) -> Result<()> {
         let mut waiting = vec![self.root()?];
+        let mut visits = Visits::new(&self.space);
         while let Some(link) = waiting.pop() {
+            visits.count()?;
             let view = self.view(link)?;
             if view.level == 0 {
                 visit(view);

@@ -3,6 +3,8 @@
 use super::Tree;
 use crate::concurrency::epochs;
 use crate::engines::Place;
+use crate::engines::damage::Words;
+use crate::engines::rect::tests::expect_a_node_that_is_linked_twice_to_be_refused;
 use crate::engines::rect::{Link, Record};
 use crate::{Box2, PmRtreeOptions, Point2, Pool, PoolOptions, Spatial};
 use std::path::Path;
@@ -228,4 +230,10 @@ fn descriptors_move_to_the_front() {
     assert_has(&index, 0..RECORDS);
     let after_crash = crashed(&path);
     assert_has(&after_crash.open_spatial("s").unwrap(), 0..RECORDS);
+}
+
+#[test]
+fn a_node_that_is_linked_twice_is_damage() {
+    let root_of = |file: &Words| Link::from_word(file.get(file.first_root())).offset.get();
+    expect_a_node_that_is_linked_twice_to_be_refused(PmRtreeOptions::default(), root_of);
 }

@@ -12,11 +12,11 @@ mod pack;
 mod quality;
 mod record;
 #[cfg(all(test, not(loom)))]
-mod tests;
+pub(in crate::engines) mod tests;
 
 pub(in crate::engines) use best::Best;
 pub(in crate::engines) use changes::{Changes, MOST_FAILURES};
-pub(in crate::engines) use claims::claim_all;
+pub(in crate::engines) use claims::{Sweep, Visits, expect_block};
 pub(in crate::engines) use link::{Link, Queue};
 pub(in crate::engines) use node::{Chain, Child, Node, Nodes, Part};
 pub(in crate::engines) use order::{Coded, expect_numbers, order_by_curve};

@@ -1,5 +1,7 @@
 //! Every kind of spatial index against a list of records.
 
+use super::Visits;
+use crate::engines::damage::{Words, is_damaged};
 use crate::engines::image::crash;
 use crate::{
     Box2, Box3, Geometry, Point2, Point3, Pool, PoolOptions, Spatial, SpatialKind, SpatialOptions,
@@ -314,4 +316,49 @@ fn the_nearest_of_very_near_records_are_found() {
             assert!(nearest.map(|found| found.unwrap().1.payload).eq(wanted));
         }
     }
+}
+
+/// Two links to one node make an index useless that has its nodes in the pool, once the sweep has seen it: the records below are there twice, others not at
+/// all. `root_of` says where the root of the tree is, in the file.
+pub(in crate::engines) fn expect_a_node_that_is_linked_twice_to_be_refused(
+    options: impl Into<SpatialOptions>,
+    root_of: impl Fn(&Words) -> u64,
+) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.pool");
+    let pool = Pool::create(&path).unwrap();
+    let index = pool.spatial_with::<Point2>("s", options).unwrap();
+    let shape = |number: u64| Point2::new((number % 47) as f64, (number / 47) as f64);
+    index
+        .bulk_load((0..2_000).map(|number| (shape(number), number)), 0.7)
+        .unwrap();
+    drop(index);
+    pool.close().unwrap();
+    let file = Words::open(&path);
+    // An entry is a box and the offset of the child.
+    let child = |slot: u64| root_of(&file) + 32 + slot * 40 + 32;
+    file.set(child(1), file.get(child(0)));
+
+    let pool = Pool::open(&path).unwrap();
+    let index = pool.open_spatial::<Point2>("s").unwrap();
+    assert!(is_damaged(index.warm_up()));
+    let everything = <Point2 as Random>::everything();
+    assert!(is_damaged(index.intersecting(everything)));
+    let nearest = index.nearest(shape(0)).unwrap().next().unwrap();
+    assert!(is_damaged(nearest));
+    assert!(is_damaged(index.insert(shape(1), 1)));
+    assert!(is_damaged(index.remove(shape(1), 1)));
+    assert_eq!(index.check().unwrap().len(), 1);
+}
+
+#[test]
+fn more_nodes_than_blocks_are_damage() {
+    let pool = Pool::in_memory().unwrap();
+    drop(pool.map::<u64, u64>("m").unwrap());
+    let space = pool.core().space(0, 1024).unwrap();
+    let mut visits = Visits::new(&space);
+    for _ in 0..space.most_blocks() {
+        visits.count().unwrap();
+    }
+    assert!(is_damaged(visits.count()));
 }

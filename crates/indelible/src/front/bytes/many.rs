@@ -3,7 +3,11 @@
 use super::{BytesKeys, BytesMap, BytesRange};
 use crate::Result;
 use crate::engines::StringDecision;
+use crate::front::many::EXTEND_RECORDS;
 use std::ops::RangeBounds;
+
+/// Bytes of keys and values after which [`BytesMap::extend`] writes what it has collected, also if it is fewer records than [`EXTEND_RECORDS`].
+const EXTEND_BYTES: usize = 1 << 20;
 
 /// What is done with many records. Each record is a linearizable step by itself, apart from [`bulk_load`](BytesMap::bulk_load), which is one.
 impl BytesMap {
@@ -91,11 +95,14 @@ impl BytesMap {
         self.index.insert_batch(&sorted)
     }
 
-    /// Inserts records in any order. After an error those before are inserted.
+    /// Inserts the records of an iterator, in chunks of some thousands or of 1 MiB; of records with equal keys the last one wins.
+    ///
+    /// As [`insert_batch`](Self::insert_batch), for records that do not lie in memory together. To fill an empty map with sorted records,
+    /// [`bulk_load`](Self::bulk_load) is faster.
     ///
     /// # Errors
     ///
-    /// Those of [every write](Self#errors).
+    /// Those of [every write](Self#errors). Of the records before the one that failed, some or all have been inserted then.
     ///
     /// # Examples
     ///
@@ -111,11 +118,27 @@ impl BytesMap {
         &self,
         records: impl IntoIterator<Item = (K, V)>,
     ) -> Result<()> {
+        self.extend_results(records.into_iter().map(Ok))
+    }
+
+    /// [`extend`](Self::extend) with records that may fail to come.
+    pub(in crate::front) fn extend_results<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        records: impl Iterator<Item = Result<(K, V)>>,
+    ) -> Result<()> {
         self.index.expect_writable()?;
-        for (key, value) in records {
-            self.insert(key, value)?;
+        let (mut chunk, mut bytes) = (Vec::new(), 0);
+        for record in records {
+            let (key, value) = record?;
+            bytes += key.as_ref().len() + value.as_ref().len();
+            chunk.push((key, value));
+            if chunk.len() == EXTEND_RECORDS || bytes >= EXTEND_BYTES {
+                self.insert_batch(&chunk)?;
+                chunk.clear();
+                bytes = 0;
+            }
         }
-        Ok(())
+        self.insert_batch(&chunk)
     }
 
     /// Fills the empty map with records whose keys ascend strictly, to the share `fill` (0.1 to 1.0) of each leaf. All of it appears in one step; after

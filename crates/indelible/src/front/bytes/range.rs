@@ -1,9 +1,9 @@
 //! Reading a map of byte strings in the order of keys, lazily, in both directions.
 
 use super::BytesMap;
-use crate::Result;
 use crate::engines::{ReadValue, StringBuffer, StringRange};
 use crate::host::AnyStrings;
+use crate::{Error, Result};
 use std::iter::FusedIterator;
 use std::ops::{Bound, RangeBounds};
 
@@ -273,12 +273,7 @@ impl Cursor {
             });
             let (key, value) = match record {
                 Ok(record) => record?,
-                Err(error) => {
-                    self.unread.is_done = true;
-                    self.front.clear();
-                    self.back.clear();
-                    return Some(Err(error));
-                }
+                Err(error) => return self.end(error),
             };
             match value {
                 ReadValue::Here(value) => return Some(Ok(use_record(key, value))),
@@ -287,7 +282,7 @@ impl Cursor {
                     let read =
                         (self.index).get_with(key, &mut |bytes| value = Some(bytes.to_vec()));
                     match (read, value) {
-                        (Err(error), _) => return Some(Err(error)),
+                        (Err(error), _) => return self.end(error),
                         (Ok(_), Some(value)) => return Some(Ok(use_record(key, &value))),
                         // Removed meanwhile.
                         (Ok(_), None) => {}
@@ -297,8 +292,12 @@ impl Cursor {
         }
     }
 
-    fn next<const UP: bool>(&mut self) -> Option<Result<Record>> {
-        self.next_with::<UP, _>(|key, value| (key.to_vec(), value.to_vec()))
+    /// Ends the range with an error: nothing is read any more.
+    fn end<T>(&mut self, error: Error) -> Option<Result<T>> {
+        self.unread.is_done = true;
+        self.front.clear();
+        self.back.clear();
+        Some(Err(error))
     }
 }
 
@@ -328,6 +327,27 @@ impl BytesRange {
     ) -> Option<Result<T>> {
         self.0.next_with::<true, T>(use_record)
     }
+
+    /// What `use_record` makes of the record at the upper end: [`next_with`](Self::next_with) for [`next_back`](DoubleEndedIterator::next_back).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.bytes("m")?;
+    /// map.extend([("a", "1"), ("b", "22")])?;
+    /// let length = map.iter().next_back_with(|_, value| value.len()).transpose()?;
+    /// assert_eq!(length, Some(2));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[inline]
+    pub fn next_back_with<T>(
+        &mut self,
+        use_record: impl FnOnce(&[u8], &[u8]) -> T,
+    ) -> Option<Result<T>> {
+        self.0.next_with::<false, T>(use_record)
+    }
 }
 
 macro_rules! iterator {
@@ -341,17 +361,28 @@ macro_rules! iterator {
             }
         }
 
+        impl $Name {
+            /// What `use_record` makes of the next record, at the lower end if `UP`. Of keys alone the value is empty, or anything.
+            #[inline]
+            pub(in crate::front) fn read_with<const UP: bool, T>(
+                &mut self,
+                use_record: impl FnOnce(&[u8], &[u8]) -> T,
+            ) -> Option<Result<T>> {
+                self.0.next_with::<UP, T>(use_record)
+            }
+        }
+
         impl Iterator for $Name {
             type Item = Result<$Item>;
 
             fn next(&mut self) -> Option<Self::Item> {
-                self.0.next::<true>().map(|record| record.map($of_record))
+                self.read_with::<true, _>($of_record)
             }
         }
 
         impl DoubleEndedIterator for $Name {
             fn next_back(&mut self) -> Option<Self::Item> {
-                self.0.next::<false>().map(|record| record.map($of_record))
+                self.read_with::<false, _>($of_record)
             }
         }
 
@@ -360,20 +391,21 @@ macro_rules! iterator {
 }
 iterator! {
     /// The records of a range, from [`BytesMap::range`], [`BytesMap::prefix`] and [`BytesMap::iter`]. After an error it ends.
-    BytesRange, Record, |record| record
+    BytesRange, Record, |key, value| (key.to_vec(), value.to_vec())
 }
 iterator! {
     /// The keys of a map, from [`BytesMap::keys`] and [`BytesMap::prefix_keys`]. After an error it ends.
-    BytesKeys, Vec<u8>, |(key, _)| key
+    BytesKeys, Vec<u8>, |key, _| key.to_vec()
 }
 iterator! {
     /// The values of a map, from [`BytesMap::values`]. After an error it ends.
-    BytesValues, Vec<u8>, |(_, value)| value
+    BytesValues, Vec<u8>, |_, value| value.to_vec()
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::Pool;
 
     #[test]
     fn the_end_of_a_prefix_is_the_first_string_above_it() {
@@ -382,5 +414,17 @@ mod tests {
         assert_eq!(high(&[255, 255]), Bound::Unbounded);
         assert_eq!(high(&[3, 255]), Bound::Excluded(vec![4]));
         assert_eq!(high(b"ab"), Bound::Excluded(b"ac".to_vec()));
+    }
+
+    #[test]
+    fn nothing_is_read_behind_an_error() {
+        let map = Pool::in_memory().unwrap().bytes("m").unwrap();
+        map.extend((0..100_u8).map(|i| ([i], [i]))).unwrap();
+        let mut range = map.iter();
+        // What comes next has been read, at both ends.
+        assert!(range.next().is_some() && range.next_back().is_some());
+        let last = range.0.end::<()>(Error::ReadOnly);
+        assert!(matches!(last, Some(Err(Error::ReadOnly))));
+        assert!(range.next().is_none() && range.next_back().is_none());
     }
 }

@@ -147,7 +147,8 @@ impl ValueWriter {
 }
 
 impl Write for ValueWriter {
-    /// Takes all of the bytes, or, if they are more than the value was announced with, none of them.
+    /// Takes at most 64 KiB at once, as [`Write`] allows: use [`write_all`](Write::write_all). If there are more bytes than the value was announced with, it
+    /// takes none and returns an error.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.len() as u64 > self.length - self.written() {
             let message = format!("the value was announced with {} bytes", self.length);

@@ -103,7 +103,7 @@ impl<'a, G: Geometry> Nearest<'a, G> {
         })
     }
 
-    /// Only records that are at most so far away.
+    /// Only records that are at most so far away. Of an iteration that has begun: from here on, behind the record that was returned last.
     ///
     /// # Errors
     ///
@@ -125,11 +125,11 @@ impl<'a, G: Geometry> Nearest<'a, G> {
     /// ```
     pub fn within(mut self, distance: f64) -> Result<Self> {
         self.within = comparable_of(&self.metric, distance)?;
-        Ok(self)
+        Ok(self.read_again())
     }
 
     /// Only records for which `accepts` returns `true`: those that others are refused for are not counted in the blocks that are read, so
-    /// this is faster than [`filter`](Iterator::filter). A second filter takes the place of the first.
+    /// this is faster than [`filter`](Iterator::filter). A second filter takes the place of the first, from here on if the iteration has begun.
     ///
     /// `accepts` may be called more than once for a record, and for records that are not reported. It must always say the same of equal
     /// records, and must not use the index.
@@ -148,6 +148,14 @@ impl<'a, G: Geometry> Nearest<'a, G> {
     /// ```
     pub fn matching(mut self, accepts: impl FnMut(&Record<G>) -> bool + Send + 'a) -> Self {
         self.accepts = Some(Box::new(accepts));
+        self.read_again()
+    }
+
+    /// Forgets what has been read and not returned, since it was asked for in another way.
+    fn read_again(mut self) -> Self {
+        self.block = Vec::new().into_iter();
+        self.wanted = FIRST_BLOCK;
+        self.is_read = false;
         self
     }
 

@@ -62,11 +62,12 @@ impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
             .insert_batch(&records.collect::<Result<Vec<_>>>()?)
     }
 
-    /// Inserts records in any order. After an error those before are inserted.
+    /// Inserts the records of an iterator, in chunks of some thousands or of 1 MiB; of records with equal keys the last one wins: see
+    /// [`BytesMap::extend`](crate::BytesMap::extend).
     ///
     /// # Errors
     ///
-    /// Those of [every write](Self#errors).
+    /// Those of [every write](Self#errors). Of the records before the one that failed, some or all have been inserted then.
     ///
     /// # Examples
     ///
@@ -82,11 +83,9 @@ impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
         &self,
         records: impl IntoIterator<Item = (A, B)>,
     ) -> Result<()> {
-        self.bytes.index().expect_writable()?;
-        for (key, value) in records {
-            self.insert(key, value)?;
-        }
-        Ok(())
+        let records = records.into_iter();
+        self.bytes
+            .extend_results(records.map(|(key, value)| encoded(&key, &value)))
     }
 
     /// Fills the empty map with records whose keys ascend strictly, to the share `fill` (0.1 to 1.0) of each leaf. All of it appears in one step; after

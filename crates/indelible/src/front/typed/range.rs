@@ -221,14 +221,13 @@ macro_rules! iterator {
                 }
             }
 
-            fn decoded(
-                &mut self,
-                read: impl FnOnce(&mut $Bytes) -> Option<<$Bytes as Iterator>::Item>,
-            ) -> Option<Result<$Item>> {
+            /// The next item, at the lower end if `UP`: decoded where the record lies.
+            fn read<const UP: bool>(&mut self) -> Option<Result<$Item>> {
                 if self.is_done {
                     return None;
                 }
-                let item = read(&mut self.bytes)?.and_then($decode);
+                let item = self.bytes.read_with::<UP, Result<$Item>>($decode)?;
+                let item = item.and_then(|decoded| decoded);
                 self.is_done = item.is_err();
                 Some(item)
             }
@@ -238,13 +237,13 @@ macro_rules! iterator {
             type Item = Result<$Item>;
 
             fn next(&mut self) -> Option<Self::Item> {
-                self.decoded(Iterator::next)
+                self.read::<true>()
             }
         }
 
         impl<$($T: $Trait),+> DoubleEndedIterator for $Name<$($T),+> {
             fn next_back(&mut self) -> Option<Self::Item> {
-                self.decoded(DoubleEndedIterator::next_back)
+                self.read::<false>()
             }
         }
 
@@ -254,13 +253,13 @@ macro_rules! iterator {
 iterator! {
     /// The records of a range, from [`TypedMap::range`], [`TypedMap::prefix`] and [`TypedMap::iter`]. After an error it ends.
     TypedRange<K: OrderedKey, V: StoredValue>, BytesRange, (K, V),
-    |(key, value)| Ok((key_of(&key)?, value_of(&value)?))
+    |key, value| Ok((key_of(key)?, value_of(value)?))
 }
 iterator! {
     /// The keys of a map, from [`TypedMap::keys`] and [`TypedMap::prefix_keys`]. After an error it ends.
-    TypedKeys<K: OrderedKey>, BytesKeys, K, |key| key_of(&key)
+    TypedKeys<K: OrderedKey>, BytesKeys, K, |key, _| key_of(key)
 }
 iterator! {
     /// The values of a map, from [`TypedMap::values`]. After an error it ends.
-    TypedValues<V: StoredValue>, BytesValues, V, |value| value_of(&value)
+    TypedValues<V: StoredValue>, BytesValues, V, |_, value| value_of(value)
 }

@@ -25,7 +25,7 @@
 //!
 //! # Invariants
 //!
-//! - I1. A record is appended before the locks are given back under which its words were stored. So records that write one word are
+//! - I1. A record is appended before the locks are given back under which its words were stored, or the block in which they lie. So records that write one word are
 //!   in the log in the order of the stores, and every prefix of the log is a state that persistent memory could have after a crash.
 //! - I2. The pool's file gets only words of durable records (`applied <= durable <= appended`). So whatever prefix of the log a crash
 //!   leaves, it reaches at least as far as what is in the file.

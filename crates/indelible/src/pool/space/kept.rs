@@ -5,6 +5,7 @@
 
 use super::{Space, State};
 use crate::pool::offset::Offset;
+use std::collections::BTreeSet;
 
 /// What is known of a kept block.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,8 +49,10 @@ impl Space {
         }
     }
 
-    /// The blocks that are kept.
-    pub(crate) fn kept(&self) -> Vec<Offset> {
-        self.lock().kept.keys().copied().collect()
+    /// The blocks that are not free, although nothing may lead to them: those that are kept, and those that are retired.
+    pub(crate) fn held(&self) -> BTreeSet<Offset> {
+        let state = self.lock();
+        let retired = state.retired.iter().map(|&(_, offset)| offset);
+        state.kept.keys().copied().chain(retired).collect()
     }
 }

@@ -1,5 +1,6 @@
 use super::*;
-use crate::{Pool, PoolOptions};
+use crate::pmem::journal;
+use crate::{Durability, Pool, PoolOptions};
 use proptest::prelude::*;
 
 /// A pool whose first map is to own blocks of other sizes too.
@@ -204,4 +205,25 @@ fn runs_below_an_end_lie_there_whole() {
     // A free block of the space itself is taken on the same condition.
     assert_eq!(space.alloc_below(Offset::MAX), None);
     assert_eq!(pool.check(), [""; 0]);
+}
+
+/// Appended later, these words would come behind those of the thread that has got the block.
+#[test]
+fn what_was_written_to_a_block_is_in_the_log_before_the_block_is_free() {
+    let directory = tempfile::tempdir().unwrap();
+    let pool = PoolOptions::new()
+        .durability(Durability::PowerLoss)
+        .log_anywhere(true)
+        .create(directory.path().join("a.pool"))
+        .unwrap();
+    drop(pool.map::<u64, u64>("m").unwrap());
+    let space = space(&pool, 4096);
+    let block = space.alloc().unwrap();
+    let pm = pool.core().pm();
+    pm.fence();
+    journal::take_position();
+    pm.store(&space.words(block)[0], 1);
+    assert_eq!(journal::take_position(), 0, "it has not been appended");
+    space.free_now(block);
+    assert_ne!(journal::take_position(), 0);
 }
