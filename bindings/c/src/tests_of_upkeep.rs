@@ -2,7 +2,9 @@
 
 use crate::tests::{in_memory, last_error};
 use crate::*;
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use std::ffi::{CStr, CString};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::null_mut;
@@ -106,8 +108,11 @@ fn a_pool_with_a_log_is_synced_and_backed_up() {
     let (status, _) = open(&path, INDELIBLE_DURABILITY_INTERVAL);
     assert_eq!(status, Status::Invalid);
     let (status, pool) = open(&path, INDELIBLE_DURABILITY_INTERVAL + 10);
-    if status == Status::Refused {
-        eprintln!("SKIPPED: {}", last_error());
+    // Asked of the system, since the library may be wrong when it refuses a disk.
+    let file_system = statfs(directory.path()).unwrap().filesystem_type();
+    if status == Status::Refused && file_system == TMPFS_MAGIC {
+        // The harness shows this also if the test passes, unlike what `println!` prints.
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {}", last_error());
         return;
     }
     assert_eq!(status, Status::Ok, "{}", last_error());

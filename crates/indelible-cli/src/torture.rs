@@ -143,17 +143,9 @@ impl Writer {
                 let (this, progress) = (&self, &progress);
                 scope.spawn(move || this.print(progress, Duration::from_millis(interval)));
             }
-            let threads: Vec<_> = (0..self.threads)
-                .map(|thread| {
-                    let (map, done) = (map.clone(), progress.done(thread));
-                    scope.spawn(move || write(&map, self.seed, thread, done))
-                })
-                .collect();
-            for thread in threads {
-                if let Ok(Err(error)) = thread.join() {
-                    note(format_args!("writer: {error:#}"));
-                    std::process::exit(3);
-                }
+            for thread in 0..self.threads {
+                let (map, done) = (map.clone(), progress.done(thread));
+                scope.spawn(move || end_process(|| write(&map, self.seed, thread, done)));
             }
         });
         Ok(false)
@@ -177,6 +169,20 @@ impl Writer {
             }
             std::thread::sleep(interval);
         }
+    }
+}
+
+/// Does a thread's work, which has no end, and ends the process if it fails or panics. The thread that started it cannot: it waits for other
+/// threads, which go on until they are killed, and their process would look sound.
+fn end_process(work: impl FnOnce() -> Result<()>) {
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)) {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            note(format_args!("writer: {error:#}"));
+            std::process::exit(3);
+        }
+        // The panic has been printed.
+        Err(_) => std::process::exit(4),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::record::Recording;
 use crate::recovery::{self, Way};
 use crate::report::{Failure, Place};
 use crate::tally::{Fingerprints, Tally};
-use crate::{CrashModel, MEMORY_BYTES, Structure};
+use crate::{Contents, CrashModel, MEMORY_BYTES, Structure};
 use indelible::pmem::Memory;
 use indelible::pmem::trace::{Action, Event};
 use rand::SeedableRng;
@@ -20,7 +20,7 @@ use std::time::Instant;
 /// How far the search goes.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Images at one point at most; where there could be more, a sample. 0: only what operations return is looked at.
+    /// Images at one point at most; where there could be more, a sample. 0: only what operations return, and what is there in the end.
     pub images_per_point: usize,
     /// Of one image in this many the recovery is crashed as well; and of those, of one in an eighth as many the recovery
     /// after that.
@@ -85,6 +85,8 @@ struct Scene<'a, O> {
     events: &'a [Event],
     operations: &'a [O],
     saw: &'a [Vec<crate::Saw>],
+    /// Of a recording: the contents after all operations.
+    after: Option<&'a Contents>,
     /// The first event that is of interest.
     from: usize,
     /// Of the events from there on, and of the end: which are of interest. All if empty.
@@ -136,6 +138,7 @@ impl<'a, S: Structure> Explorer<'a, S> {
             events: &recording.events,
             operations: &recording.operations,
             saw: &recording.saw,
+            after: recording.after.as_ref(),
             from: recording.from,
             differs: &recording.differs,
             first: 0,
@@ -183,6 +186,11 @@ impl<'a, S: Structure> Explorer<'a, S> {
             model.replay(event);
         }
         let end = scene.events.len();
+        let allowed = scene.after.map_or(Ok(()), |after| history.allows(after));
+        if let Err(problem) = allowed {
+            let problem = format!("without a crash: {problem}");
+            return Err(self.failure(scene, &model, end, problem, None));
+        }
         if self.limits.images_per_point == 0 || !scene.is_of_interest(end) {
             return Ok(());
         }
@@ -281,6 +289,7 @@ impl<'a, S: Structure> Explorer<'a, S> {
                         events: nested,
                         operations: &probes,
                         saw: &outcome.saw,
+                        after: None,
                         from: 0,
                         differs: &differs,
                         first: scene.first + FIRST_PROBE,

@@ -5,12 +5,12 @@
 use crate::explore::{Explorer, Limits};
 use crate::maps::{Keys, Maps, Operation};
 use crate::places::shape;
-use crate::record::record;
+use crate::record::{record, text_of};
 use crate::tally::Tally;
 use crate::texts::Strings;
 use crate::{CrashModel, Structure, Workload, any};
 use indelible::checker::{AnyKind, EVERYTHING, History, Lay, Places, SpatialOperation, Texts};
-use indelible::pmem::Memory;
+use indelible::pmem::{BEYOND_THE_END, Memory};
 use indelible::{
     Box2, Box3, BytesOptions, Durability, Geometry, GeometryType, Kind, MapOptions, Point2, Point3,
     PoolOptions, SpatialKind, SpatialOptions, StringKind,
@@ -260,7 +260,7 @@ fn pool(kind: AnyKind, clean: bool) -> Result<Arc<Memory>, String> {
 }
 
 /// Damages a pool as the bytes say, before it is opened or while it is in use, and uses it all the same: everything must be an error, or an
-/// answer; in a pool that is in use also a panic.
+/// answer; in a pool that is in use also a panic, unless it stands for a signal.
 ///
 /// # Panics
 ///
@@ -269,9 +269,8 @@ pub fn damaged_pool(data: &[u8]) {
     let mut bytes = Bytes(data);
     let head = bytes.next();
     let kind = one_of(&AnyKind::all(), (head >> 4) as usize);
-    let Ok(memory) = pool(kind, head & 1 == 0) else {
-        return;
-    };
+    let memory = pool(kind, head & 1 == 0)
+        .unwrap_or_else(|error| panic!("{kind}, before anything is damaged: {error}"));
     // Whether the pool is damaged while it is in use, and not before.
     let is_live = bytes.next() & 1 != 0 && kind.ends_when_damaged_in_use();
     if head & 2 != 0 && !is_live {
@@ -303,9 +302,14 @@ pub fn damaged_pool(data: &[u8]) {
         return;
     }
     // What the process has found sound may have changed since, which may be a broken invariant, and a panic; but never more than that.
-    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+    let used = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         use_all(&options, &memory, Some(&mut damage_all))
     }));
+    if let Err(panic) = used
+        && text_of(&*panic).contains(BEYOND_THE_END)
+    {
+        std::panic::resume_unwind(panic);
+    }
 }
 
 fn damage(memory: &Memory, bytes: &mut Bytes<'_>) {

@@ -50,7 +50,7 @@ pub(crate) struct Model {
     /// For each thread, the lines that it has flushed since its last fence, and how many stores they had.
     flushed: Vec<Vec<(usize, usize)>>,
     hash: u64,
-    /// On a disk, what each thread has stored since its last fence. What is appended and not durable is in `pending`, as one line.
+    /// On a disk, what each thread has stored since its last batch. What is appended and not durable is in `pending`, as one line.
     batches: Vec<Vec<Store>>,
     /// Where each appended batch ends in that line, and its number.
     ends: Vec<(usize, u64)>,
@@ -174,13 +174,7 @@ impl Model {
                 }
             }
             Action::Fence if self.crash_model == CrashModel::Pmem => self.fence(event.thread),
-            Action::Fence if self.crash_model == CrashModel::Disk => self.append(event.thread),
-            Action::Appended(number) => {
-                // Without a batch, if the thread had stored nothing.
-                if let Some(end) = self.ends.last_mut().filter(|end| end.1 == 0) {
-                    end.1 = number;
-                }
-            }
+            Action::Appended(number) => self.append(event.thread, number),
             Action::Durable(number) => self.make_durable(number),
             Action::Length { from, to } => self.set_length(from, to),
             _ => {}
@@ -213,8 +207,9 @@ impl Model {
         &mut self.batches[thread]
     }
 
-    /// On a disk, what `thread` has stored since its last fence is appended to the log.
-    fn append(&mut self, thread: usize) {
+    /// On a disk, what `thread` has stored since its last batch is appended to the log, as the batch of this number. (There is no batch if it has
+    /// stored nothing.)
+    fn append(&mut self, thread: usize, number: u64) {
         let batch = std::mem::take(self.batch_of(thread));
         if batch.is_empty() {
             return;
@@ -232,7 +227,7 @@ impl Model {
             store.change = change;
             line.stores.push(store);
         }
-        self.ends.push((line.stores.len(), 0));
+        self.ends.push((line.stores.len(), number));
     }
 
     /// On a disk, the batches up to this number have reached it.

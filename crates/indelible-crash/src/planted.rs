@@ -178,11 +178,14 @@ fn in_code() -> impl Iterator<Item = Mutation> {
     })
 }
 
+fn is_deep() -> bool {
+    std::env::var_os("INDELIBLE_DEEP").is_some()
+}
+
 /// Images in which a bug in the recordings is looked for, at most. Few for an equivalent mutant: the short form of the tests would spend most of
 /// its time on what is not to be found.
 fn most_images(mutation: Mutation) -> u64 {
-    let is_deep = std::env::var_os("INDELIBLE_DEEP").is_some();
-    match (mutation.equivalent().is_some(), is_deep) {
+    match (mutation.equivalent().is_some(), is_deep()) {
         (true, false) => 120,
         (true, true) => 8_000,
         (false, false) => 100_000,
@@ -234,6 +237,28 @@ const LIMITS_IN_RECOVERY: Limits = Limits {
     nested_every: u64::MAX,
     depth: 0,
 };
+
+/// How far recoveries are searched without a bug, at a point where the bug has shown itself in them.
+const ALL_RECOVERIES: Limits = Limits {
+    images_per_point: 6,
+    nested_every: 1,
+    depth: 1,
+};
+
+/// Images that are looked at without a bug, at most, at a point where the bug has shown itself.
+fn most_images_without() -> u64 {
+    if is_deep() { u64::MAX } else { 100 }
+}
+
+/// What is found with a bug has to be due to the bug: at the same point, nothing is wrong without it.
+fn expect_sound_without(
+    mutation: Mutation,
+    explore: impl FnOnce(&Tally) -> Result<(), Box<Failure>>,
+) {
+    if let Err(failure) = explore(&Tally::default()) {
+        panic!("without the bug \"{mutation}\" too: {failure}");
+    }
+}
 
 /// What the recoveries of a recording do.
 fn recoveries_of(
@@ -414,11 +439,21 @@ impl Hunter {
             let most = most.saturating_add(tally.images());
             self.mutated(mutation)
                 .take_while(|_| tally.images() < most)
-                .find_map(|(structure, recording)| {
-                    let mut explorer = Explorer::new(structure, CrashModel::Pmem, limits, 0, tally);
-                    explorer.every_way = limits.images_per_point > quick.images_per_point;
-                    explorer.most_images = most;
-                    explorer.explore(&recording).err()
+                .find_map(|(structure, recording, mutated)| {
+                    let taken_out = mutated.taken_out();
+                    let explore = |recording: &Recording<_>, most, tally: &Tally| {
+                        let mut explorer =
+                            Explorer::new(structure, CrashModel::Pmem, limits, 0, tally);
+                        explorer.every_way = limits.images_per_point > quick.images_per_point;
+                        explorer.most_images = most;
+                        explorer.explore(recording)
+                    };
+                    let failure = explore(&recording.with(mutated), most, tally).err()?;
+                    let at = failure.at() + taken_out.partition_point(|&it| it <= failure.at());
+                    expect_sound_without(mutation, |tally| {
+                        explore(&recording.near(at), most_images_without(), tally)
+                    });
+                    Some(failure)
                 })
         });
         if is_recorded {
@@ -444,14 +479,24 @@ impl Hunter {
                     let mut explorer = Explorer::new(structure, CrashModel::Pmem, limits, 0, tally);
                     explorer.mutation = Some((mutation, MOST_RECOVERIES));
                     explorer.most_images = most;
-                    explorer.explore(recording).err()
+                    let failure = explorer.explore(recording).err()?;
+                    expect_sound_without(mutation, |tally| {
+                        let mut explorer =
+                            Explorer::new(structure, CrashModel::Pmem, ALL_RECOVERIES, 0, tally);
+                        explorer.most_images = most_images_without();
+                        explorer.explore(&recording.near(failure.at()))
+                    });
+                    Some(failure)
                 })
         })
     }
 
-    /// The recordings that a bug changes, with the bug in them; those that are alike far apart, so that what only one sort of them
+    /// The recordings that a bug changes, and what they are with the bug in them; those that are alike far apart, so that what only one sort of them
     /// shows is found soon.
-    fn mutated(&self, mutation: Mutation) -> impl Iterator<Item = (&Any, Recording<AnyOperation>)> {
+    fn mutated(
+        &self,
+        mutation: Mutation,
+    ) -> impl Iterator<Item = (&Any, &Recording<AnyOperation>, Mutated)> {
         let count = self.recordings.len();
         let is_coprime =
             |step: &usize| (2..=*step).all(|n| !step.is_multiple_of(n) || !count.is_multiple_of(n));
@@ -469,7 +514,7 @@ impl Hunter {
             }
             let (structure, recording) = &self.recordings[i];
             let mutated = mutation.of_events(&recording.events, recording.from)?;
-            Some((structure, recording.with(mutated)))
+            Some((structure, recording, mutated))
         })
     }
 }

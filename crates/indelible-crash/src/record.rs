@@ -2,7 +2,7 @@
 
 use crate::history::Saw;
 use crate::planted::Mutated;
-use crate::{MEMORY_BYTES, Structure, Workload};
+use crate::{Contents, MEMORY_BYTES, Structure, Workload};
 use indelible::checker::{self, Scheduler};
 use indelible::pmem::Memory;
 use indelible::pmem::trace::{self, Action, Event};
@@ -10,6 +10,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use shuttle::scheduler::{Schedule, Task, TaskId};
 use shuttle::sync::atomic::AtomicBool;
+use std::any::Any;
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering;
@@ -29,10 +30,16 @@ pub(crate) struct Recording<O> {
     /// What each saw.
     pub(crate) saw: Vec<Vec<Saw>>,
     /// Contents before.
-    pub(crate) before: Vec<(u64, u64)>,
-    /// With a planted bug: for each event, and for the end, whether a crash before it can leave what it does not leave without the bug.
+    pub(crate) before: Contents,
+    /// Contents after all operations, without a crash. `None` if the last events are left out.
+    pub(crate) after: Option<Contents>,
+    /// If not all crashes are of interest: for each event, and for the end, whether one before it is. With a planted bug that is where a
+    /// crash can leave what it does not leave without the bug.
     pub(crate) differs: Vec<bool>,
 }
+
+/// Events before and behind one that are near: a commit that is moved takes its flush and its fence with it.
+const NEAR: usize = 3;
 
 impl<O: Clone> Recording<O> {
     /// The recording with a planted bug in it.
@@ -43,6 +50,23 @@ impl<O: Clone> Recording<O> {
             operations: self.operations.clone(),
             saw: self.saw.clone(),
             before: self.before.clone(),
+            after: self.after.clone(),
+            ..*self
+        }
+    }
+
+    /// The recording up to a little behind event `at`, of which only crashes near it are of interest.
+    pub(crate) fn near(&self, at: usize) -> Self {
+        let end = (at + NEAR).min(self.events.len());
+        let mut differs = vec![false; end + 1];
+        differs[at.saturating_sub(NEAR)..].fill(true);
+        Self {
+            events: self.events[..end].to_vec(),
+            operations: self.operations.clone(),
+            saw: self.saw.clone(),
+            before: self.before.clone(),
+            after: None,
+            differs,
             ..*self
         }
     }
@@ -79,15 +103,11 @@ pub(crate) fn record<S: Structure>(
     events.extend(trace::stop());
     result?;
     let base = memory.base();
-    if events
-        .iter()
-        .any(|event| is_outside(event, base, memory.length()))
-    {
-        return Err("a store beyond the memory's length: was `set_length` forgotten?".into());
-    }
+    expect_inside(&events, base, 0)?;
     let saw = std::mem::take(&mut *saw.lock().unwrap_or_else(PoisonError::into_inner));
-    // Whatever is wrong by now is wrong without a crash.
-    guarded(|| structure.contents(&open)).map_err(|error| format!("without a crash: {error}"))?;
+    // Whatever is wrong by now is wrong without a crash. Whether the contents are what the operations explain, the search says.
+    let after = guarded(|| structure.contents(&open));
+    let after = after.map_err(|error| format!("without a crash: {error}"))?;
     structure.crash(&open);
     Ok(Recording {
         address: base,
@@ -96,6 +116,7 @@ pub(crate) fn record<S: Structure>(
         operations,
         saw,
         before,
+        after: Some(after),
         differs: Vec::new(),
     })
 }
@@ -128,21 +149,34 @@ pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, 
 }
 
 fn catch<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let message = panic
-            .downcast_ref::<String>()
-            .map(String::as_str)
-            .or(panic.downcast_ref::<&str>().copied());
-        Err(format!("panic: {}", message.unwrap_or("of another kind")))
-    })
+    std::panic::catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|panic| Err(format!("panic: {}", text_of(&*panic))))
 }
 
-fn is_outside(event: &Event, base: usize, length: u64) -> bool {
-    let Action::Store { address, .. } = event.action else {
-        return false;
-    };
-    // Shorter memory has been longer; stores before that are no concern here.
-    address < base || length == 0 || address >= base + MEMORY_BYTES
+/// What a panic says.
+pub(crate) fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or(panic.downcast_ref::<&str>().copied())
+        .unwrap_or("of another kind")
+}
+
+/// Whether each store was to memory that had been given its length by then: it was `length` long before these events. In a file that is
+/// mapped, a store beyond the end is a signal.
+pub(crate) fn expect_inside(events: &[Event], base: usize, mut length: u64) -> Result<(), String> {
+    for event in events {
+        match event.action {
+            Action::Length { to, .. } => length = to,
+            Action::Store { address, .. } if !(base..base + length as usize).contains(&address) => {
+                return Err(format!(
+                    "a store at {} to {:#x}, where the memory is {length:#x} long: was `set_length` forgotten?",
+                    event.source,
+                    address.wrapping_sub(base),
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 type AllSaw = Mutex<Vec<Vec<Saw>>>;
@@ -246,6 +280,12 @@ impl shuttle::scheduler::Scheduler for Sticky {
 /// Steps after which a schedule counts as one that never ends.
 const MOST_STEPS: usize = 2_000_000;
 
+/// What shuttle's panic says then.
+const TOO_MANY_STEPS: &str = "exceeded max_steps";
+
+/// What the error begins with then.
+pub(crate) const NO_END: &str = "the schedule did not end";
+
 fn run_scheduled<S: Structure>(
     structure: &Arc<S>,
     open: &Arc<S::Open>,
@@ -288,7 +328,10 @@ fn run_scheduled<S: Structure>(
         Ok(())
     });
     checker::set(None);
-    ran.map_err(|error| format!("the schedule did not end: {error}"))?;
+    ran.map_err(|error| match error.contains(TOO_MANY_STEPS) {
+        true => format!("{NO_END}: {error}"),
+        false => format!("under the scheduler: {error}"),
+    })?;
     let problem = problem
         .lock()
         .unwrap_or_else(PoisonError::into_inner)

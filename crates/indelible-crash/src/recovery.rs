@@ -1,7 +1,7 @@
 //! Recovering an image, and trying it out.
 
 use crate::history::History;
-use crate::record::guarded;
+use crate::record::{expect_inside, guarded};
 use crate::{Contents, Memory, Saw, Steps, Structure};
 use indelible::pmem::trace::{self, Action, Event};
 use std::sync::Arc;
@@ -57,6 +57,7 @@ pub(crate) fn try_out<S: Structure>(
     history: &History,
     buffer: Vec<Event>,
 ) -> (Vec<Event>, Result<Outcome, String>) {
+    let length = memory.length();
     trace::start(buffer);
     let outcome = guarded(|| match way {
         Way::Warm | Way::Thorough => warm(structure, memory, probes, way, history),
@@ -70,7 +71,8 @@ pub(crate) fn try_out<S: Structure>(
         Ok(_) if events.iter().any(is_shorter) => {
             Err("recovery made the memory shorter, which the checker cannot take back".into())
         }
-        outcome => outcome,
+        outcome => outcome
+            .and_then(|outcome| expect_inside(&events, memory.base(), length).map(|()| outcome)),
     };
     (events, outcome)
 }

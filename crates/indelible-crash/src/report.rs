@@ -1,6 +1,7 @@
 //! What went wrong, said so that it can be mended.
 
 use crate::model::{Choice, Model};
+use crate::record::NO_END;
 use indelible::pmem::LINE;
 use indelible::pmem::trace::{Action, Event};
 use std::fmt::{Debug, Display, Formatter, Result};
@@ -136,6 +137,17 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// Whether threads went on for ever, and nothing was found wrong with what they did.
+    #[must_use]
+    pub fn is_without_end(&self) -> bool {
+        self.problem.starts_with(NO_END)
+    }
+
+    /// The number of the event of the recording that the (first) crash came before.
+    pub(crate) fn at(&self) -> usize {
+        self.outer.last().unwrap_or(&self.place).event.0
+    }
+
     /// A failure without a crash.
     pub(crate) fn without_crash(problem: String) -> Box<Self> {
         Box::new(Self {

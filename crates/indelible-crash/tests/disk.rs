@@ -4,7 +4,7 @@
 use indelible_crash::indelible::checker::{AnyKind, Bug, Met, disk_bugs, plant, trial};
 use indelible_crash::indelible::{Kind, SpatialKind, StringKind};
 use indelible_crash::{CrashModel, Limits, Search, Summary, Tally, any};
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::sync::atomic::AtomicU64;
 
 fn is_deep() -> bool {
@@ -15,7 +15,7 @@ fn search(
     kind: AnyKind,
     threads: usize,
     operations: usize,
-    histories: u64,
+    seeds: Range<u64>,
     tally: &Tally,
 ) -> Summary {
     let run = Search {
@@ -26,8 +26,8 @@ fn search(
         },
         crash_model: CrashModel::Disk,
         limits: Limits::default(),
-        seed: 0,
-        histories,
+        seed: seeds.start,
+        histories: seeds.end - seeds.start,
         time: None,
         // On this thread, for which bugs are planted.
         workers: 1,
@@ -48,7 +48,7 @@ fn search_all(kinds: &[AnyKind], [alone, together]: [u64; 2]) -> u64 {
                     } else {
                         (40, together)
                     };
-                    let summary = search(kind, threads, operations, histories, tally);
+                    let summary = search(kind, threads, operations, 0..histories, tally);
                     if let Some(failure) = summary.failure {
                         panic!("{kind}, {threads} threads: {failure}");
                     }
@@ -89,14 +89,19 @@ fn whatever_a_power_cut_leaves_of_the_log_no_place_that_was_acknowledged_is_miss
     search_family(kinds, [12, 60, 5_000], [600, 4_000, 500_000]);
 }
 
-/// Plants a bug, and searches histories of so many threads until it is found.
+/// Plants a bug, and searches histories of so many threads until it is found. The history that shows it has to be sound without the bug.
 fn expect_found(bug: &'static Bug, kind: AnyKind, mut threads: RangeInclusive<usize>) {
+    let failure = |threads, seeds| search(kind, threads, 40, seeds, &Tally::default()).failure;
     plant(Some(bug));
-    let found =
-        threads.find_map(|threads| search(kind, threads, 40, 2_000, &Tally::default()).failure);
+    let found = threads.find_map(|threads| Some((threads, failure(threads, 0..2_000)?)));
     plant(None);
-    let found = found.unwrap_or_else(|| panic!("{} was not found with {kind}", bug.name));
+    let (threads, found) =
+        found.unwrap_or_else(|| panic!("{} was not found with {kind}", bug.name));
     println!("{} ({kind}): {}", bug.name, found.problem);
+    let seed = found.seed.expect("a search says which history has failed");
+    if let Some(failure) = failure(threads, seed..seed + 1) {
+        panic!("{kind}: wrong without {} too: {failure}", bug.name);
+    }
 }
 
 #[test]
@@ -126,6 +131,9 @@ fn every_bug_planted_in_the_log_is_found_on_a_simulated_disk() {
         plant(None);
         let (seed, problem) = found.unwrap_or_else(|| panic!("{} was not found", bug.name));
         println!("{}: seed {seed}: {problem}", bug.name);
+        if let Err(problem) = trial(seed) {
+            panic!("seed {seed}: wrong without {} too: {problem}", bug.name);
+        }
     }
 }
 

@@ -1,7 +1,13 @@
-//! The recorder of the library notes what was written, flushed and fenced, in order, with name and source.
+//! The recorder of the library notes what was written, flushed and fenced, in order, with name and source; and what is wrong with a recording
+//! before anything has crashed is found.
 
 use indelible_crash::indelible::pmem::trace::{self, Action};
 use indelible_crash::indelible::pmem::{Cell, Medium, Pm};
+use indelible_crash::{
+    Change, Contents, CrashModel, Limits, Memory, Saw, Search, Steps, Structure, Tally, Workload,
+};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 #[repr(C, align(64))]
 struct Line([Cell; 8]);
@@ -43,4 +49,99 @@ fn stores_flushes_and_fences_are_recorded_in_order_with_name_and_source() {
     assert_eq!(recorded, expected);
     let is_here = |file: &str| file.ends_with("recorder.rs");
     assert!(events.iter().all(|event| is_here(event.source.file())));
+}
+
+/// A structure of 512 words, in which a key's value is the word of that number; with a bug.
+#[derive(Clone, Copy)]
+enum Words {
+    Sound,
+    /// Every second key is not there after its insert.
+    Loses,
+    /// Writes behind the end of the memory.
+    WritesBeyond,
+    /// The same, in the recovery.
+    RecoversBeyond,
+}
+
+const WORDS: usize = 512;
+
+impl Structure for Words {
+    type Open = (Arc<Memory>, Pm);
+    /// Inserts a key, with the value 1.
+    type Operation = u64;
+
+    fn create(&self, memory: &Arc<Memory>) -> Result<Self::Open, String> {
+        memory.set_length(8 * WORDS as u64);
+        Ok((Arc::clone(memory), Pm::new(Medium::Pmem)))
+    }
+
+    fn recover(&self, memory: &Arc<Memory>) -> Result<Self::Open, String> {
+        let pm = Pm::new(Medium::Pmem);
+        if matches!(self, Self::RecoversBeyond) {
+            pm.store(&memory.words()[WORDS], 1);
+        }
+        Ok((Arc::clone(memory), pm))
+    }
+
+    fn run(&self, (memory, pm): &Self::Open, &key: &u64) -> Result<Vec<Saw>, String> {
+        let at = match self {
+            Self::WritesBeyond => WORDS,
+            _ => key as usize,
+        };
+        if !matches!(self, Self::Loses) || key % 2 == 1 {
+            pm.commit(&memory.words()[at], 1, "insert");
+        }
+        Ok(vec![Saw::Value(None)])
+    }
+
+    fn steps(&self, &key: &u64) -> Steps {
+        Steps::one(key, Change::Put(1))
+    }
+
+    fn contents(&self, (memory, _): &Self::Open) -> Result<Contents, String> {
+        let words = (0..).zip(&memory.words()[..WORDS]);
+        let records = words.map(|(key, word)| (key, word.load()));
+        Ok(records.filter(|&(_, value)| value > 0).collect())
+    }
+}
+
+/// What is wrong with the structure, found with so many images at each point.
+fn problem(words: Words, images_per_point: usize) -> Option<String> {
+    let workload = |_| {
+        let threads = vec![(1..4).collect(), (4..8).collect()];
+        let before = vec![];
+        (words, Workload { before, threads })
+    };
+    let run = Search {
+        history: &workload,
+        crash_model: CrashModel::Pmem,
+        limits: Limits {
+            images_per_point,
+            ..Limits::default()
+        },
+        seed: 0,
+        histories: 1,
+        time: None,
+        workers: 1,
+    };
+    let summary = run.go(&Tally::default(), &AtomicU64::new(0));
+    summary.failure.map(|failure| failure.problem)
+}
+
+#[test]
+fn what_is_missing_without_a_crash_is_found_also_if_nothing_is_crashed() {
+    assert_eq!(problem(Words::Sound, 0), None);
+    let found = problem(Words::Loses, 0);
+    let missing = "without a crash: key 2 is missing, where 1 is right";
+    assert_eq!(found.as_deref(), Some(missing));
+}
+
+#[test]
+fn a_store_beyond_the_end_of_the_memory_is_found_in_operations_and_in_recoveries() {
+    assert_eq!(problem(Words::Sound, 8), None);
+    for (words, images_per_point) in [(Words::WritesBeyond, 0), (Words::RecoversBeyond, 8)] {
+        let found = problem(words, images_per_point).unwrap_or_default();
+        assert!(found.starts_with("a store at "), "{found}");
+        assert!(found.contains("to 0x1000, where the memory is 0x1000 long"));
+    }
 }

@@ -138,10 +138,10 @@ impl Traced {
             // Threads that stop on their way die too.
             match waitpid(None, Some(WaitPidFlag::__WALL)) {
                 Err(Errno::ECHILD) => return Ok(()),
-                Ok(WaitStatus::Signaled(thread, ..) | WaitStatus::Exited(thread, _))
-                    if thread == self.child =>
-                {
-                    return Ok(());
+                Ok(WaitStatus::Signaled(thread, ..)) if thread == self.child => return Ok(()),
+                // A writer had failed before the signal came.
+                Ok(status @ WaitStatus::Exited(thread, _)) if thread == self.child => {
+                    bail!("the writers ended by themselves: {status:?}");
                 }
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(error) => return Err(error).context("wait for the writers"),

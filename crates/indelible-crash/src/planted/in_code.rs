@@ -71,6 +71,14 @@ pub(super) fn hunt(
         .or_else(|| in_turn(0..last))
         .or_else(|| explore(last, RARE.histories..LAST_STAGE.histories));
     plant(None);
+    if let Some((_, Witness { stage, seed })) = found
+        && let Err(failure) = stages[stage].explore(kind, seed, LIMITS, &Tally::default())
+    {
+        panic!(
+            "{kind}, history {stage} {seed} is wrong without {} too: {failure}",
+            bug.name
+        );
+    }
     found
 }
 

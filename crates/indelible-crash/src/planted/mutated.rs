@@ -135,6 +135,13 @@ impl Mutated {
         self.changes.push(Change::new(to..was, event));
     }
 
+    /// Where events of the recording were taken out, as places in the one with the bug.
+    pub(crate) fn taken_out(&self) -> Vec<usize> {
+        let moved = self.changes.iter().map(|change| &change.moved);
+        let taken_out = moved.filter(|moved| moved.is_empty());
+        taken_out.map(|moved| moved.start).collect()
+    }
+
     /// For each event, and for the end: whether a crash before it can leave what no crash leaves without the bug.
     pub(crate) fn differs(&self) -> Vec<bool> {
         let mut differs = vec![false; self.events.len() + 1];

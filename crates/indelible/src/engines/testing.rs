@@ -204,7 +204,7 @@ pub enum Mutant {
     NoFence(&'static str),
     /// Commits of this name come before what they depend on.
     EarlyCommit(&'static str),
-    /// Of two commits in a row the first is durable only after the second. A name that ends with `*` stands for all that begin so.
+    /// Of two commits in a row the first is durable only after the second. A `*` in a name stands for any text.
     Swapped(&'static str, &'static str),
 }
 
@@ -236,11 +236,13 @@ impl EquivalentMutant {
     }
 }
 
-/// Whether `name` matches `pattern`: a whole name, or the beginning of names with `*` after it.
+/// Whether `name` matches `pattern`: a whole name, or one in which `*` stands for any text.
 #[must_use]
 pub fn is_named(name: &str, pattern: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(beginning) => name.starts_with(beginning),
+    match pattern.split_once('*') {
+        Some((beginning, end)) => name
+            .strip_prefix(beginning)
+            .is_some_and(|rest| rest.ends_with(end)),
         None => name == pattern,
     }
 }

@@ -4,11 +4,11 @@
 //! elsewhere by two stores under one of [`STRIPES`] spin locks, which is correct and not lock-free.
 //!
 //! A power cut may tear a pair: each of its words is durable by itself. So an exchange of both words has to be one of which recovery
-//! understands either half, and the recorder notes an exchange as stores of the words that change, the first word first.
+//! understands either half, and the recorder notes an exchange as stores of the words that change, in either order.
 
 use super::journal;
 use super::schedule::point;
-use super::{Cell, Pm, trace};
+use super::{Cell, Medium, Pm, trace};
 
 /// Two words that can be exchanged together.
 #[repr(C, align(16))]
@@ -54,7 +54,7 @@ impl Pm {
         point();
         // The recorder reads the word from before, so the event precedes the exchange. No other thread comes in between under a scheduler.
         if cfg!(feature = "trace") && cell.load() == old {
-            trace::store(cell, new, self.name);
+            trace::store(cell, new, self.name, self.medium);
         }
         let done = cell.compare_exchange(old, new);
         if done && let Some(journal) = self.journal {
@@ -69,36 +69,47 @@ impl Pm {
     pub(crate) fn exchange_pair(&self, pair: &Pair, old: [u64; 2], new: [u64; 2]) -> bool {
         point();
         if cfg!(feature = "trace") && [pair.first.load(), pair.second.load()] == old {
-            // In a log the second word comes first: a batch may be appended between the two.
-            let words = [
-                (&pair.first, old[0], new[0]),
-                (&pair.second, old[1], new[1]),
-            ];
-            let reversed = [words[1], words[0]];
-            let in_order = if self.journal.is_some() || self.medium == super::Medium::Disk {
-                reversed
-            } else {
-                words
-            };
-            for (cell, old, new) in in_order {
-                if old != new {
-                    trace::store(cell, new, self.name);
-                }
-            }
+            self.record_pair(pair, old, new);
         }
         let done = compare_exchange(pair, old, new);
         if done && let Some(journal) = self.journal {
-            for (cell, old, new) in [
-                (&pair.second, old[1], new[1]),
-                (&pair.first, old[0], new[0]),
-            ] {
-                if old != new {
-                    journal::capture(journal, cell, new);
-                }
+            for (cell, new) in changed(pair, old, new) {
+                journal::capture(journal, cell, new);
             }
         }
         done
     }
+
+    /// Tells the recorder of an exchange. Either word may be durable first, so each comes first in every other exchange; but on a disk that is
+    /// the one that the log gets first, and a batch is always appended between the two, which in a real log happens when the batch is full.
+    #[inline(always)]
+    #[cfg_attr(feature = "trace", track_caller)]
+    fn record_pair(&self, pair: &Pair, old: [u64; 2], new: [u64; 2]) {
+        let is_disk = self.medium == Medium::Disk;
+        let mut words: [Option<(&Cell, u64)>; 2] = [None; 2];
+        words
+            .iter_mut()
+            .zip(changed(pair, old, new))
+            .for_each(|(to, word)| *to = Some(word));
+        if !is_disk && trace::is_at_odd_event() {
+            words.reverse();
+        }
+        for (number, (cell, new)) in words.into_iter().flatten().enumerate() {
+            if is_disk && number > 0 {
+                trace::append();
+            }
+            trace::store(cell, new, self.name, self.medium);
+        }
+    }
+}
+
+/// The words that an exchange of a pair changes, in the order in which a log gets them, and in which they are stored where no
+/// instruction exchanges both.
+fn changed(pair: &Pair, old: [u64; 2], new: [u64; 2]) -> impl Iterator<Item = (&Cell, u64)> {
+    let words = [&pair.second, &pair.first];
+    let values = [(old[1], new[1]), (old[0], new[0])];
+    let all = words.into_iter().zip(values);
+    all.filter_map(|(cell, (old, new))| (old != new).then_some((cell, new)))
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -161,15 +172,15 @@ fn compare_exchange_locked(pair: &Pair, old: [u64; 2], new: [u64; 2]) -> bool {
     if [pair.first.load_acquire(), pair.second.load_acquire()] != old {
         return false;
     }
-    pair.second.set_release(new[1]);
-    pair.first.set_release(new[0]);
+    for (cell, new) in changed(pair, old, new) {
+        cell.set_release(new);
+    }
     true
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::pmem::Medium;
 
     #[test]
     fn a_pair_is_exchanged_only_if_both_words_are_the_old_ones() {

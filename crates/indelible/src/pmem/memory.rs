@@ -27,12 +27,15 @@ thread_local! {
     static CURRENT: Cell<(usize, usize, usize)> = const { Cell::new((0, 0, 0)) };
 }
 
+/// What a panic says that stands for a signal.
+pub const BEYOND_THE_END: &str = "access beyond the end of the memory";
+
 /// Panics where a program would get a signal: the bytes belong to memory whose end they lie beyond.
 pub(crate) fn expect_mapped(address: usize, bytes: usize) {
     let (base, end, most) = CURRENT.get();
     assert!(
         !(base..most).contains(&address) || address + bytes <= end,
-        "access beyond the end of the memory, at {:#x}",
+        "{BEYOND_THE_END}, at {:#x}",
         address - base
     );
 }

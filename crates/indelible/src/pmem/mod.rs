@@ -44,9 +44,9 @@ pub(crate) mod trace;
 pub use cell::Cell;
 pub use flush::FlushInstruction;
 #[cfg(feature = "trace")]
-pub use memory::Memory;
-#[cfg(feature = "trace")]
 pub(crate) use memory::expect_mapped;
+#[cfg(feature = "trace")]
+pub use memory::{BEYOND_THE_END, Memory};
 #[cfg(not(feature = "trace"))]
 pub(crate) use trace::{Memory, expect_mapped};
 
@@ -144,7 +144,7 @@ impl Pm {
     #[cfg_attr(feature = "trace", track_caller)]
     pub fn store(&self, cell: &Cell, value: u64) {
         point();
-        trace::store(cell, value, self.name);
+        trace::store(cell, value, self.name, self.medium);
         cell.set_relaxed(value);
         self.capture(cell, value);
     }
@@ -167,7 +167,7 @@ impl Pm {
     pub fn publish(&self, cell: &Cell, value: u64, name: &'static str) {
         let named = self.named(name);
         point();
-        trace::store(cell, value, named.name);
+        trace::store(cell, value, named.name, self.medium);
         cell.set_release(value);
         named.capture(cell, value);
         named.flush_cell(cell);
@@ -329,7 +329,7 @@ impl Pm {
             return;
         }
         for (cell, &value) in cells.iter().zip(values) {
-            trace::store(cell, value, self.name);
+            trace::store(cell, value, self.name, self.medium);
             store(cell, value);
         }
         trace::flush(lines.start, lines.len(), self.name);

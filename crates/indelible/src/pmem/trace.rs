@@ -4,6 +4,7 @@
 //! the crash checker replays what it gets. Threads that a [scheduler](super::schedule) runs share a recording, in which
 //! each event names its thread.
 
+use super::journal::MOST_WORDS;
 use super::schedule;
 use super::{Cell as Word, Medium};
 use std::cell::{Cell, RefCell};
@@ -30,7 +31,7 @@ pub enum Action {
     },
     /// A store fence.
     Fence,
-    /// On a disk, after a fence: the batch of this thread was appended to the log as the one of this number.
+    /// On a disk: what this thread had stored since its last batch was appended to the log as the batch of this number.
     Appended(u64),
     /// On a disk: the batches up to this number are durable.
     Durable(u64),
@@ -69,6 +70,8 @@ thread_local! {
     static RECORD: RefCell<Option<Vec<Event>>> = const { RefCell::new(None) };
     /// Batches that were appended to the log of a disk on this thread of the system, ever.
     static APPENDED: Cell<u64> = const { Cell::new(0) };
+    /// Words that each thread of the scheduler has stored since its last batch was appended.
+    static STORED: RefCell<[usize; schedule::MOST_THREADS]> = const { RefCell::new([0; schedule::MOST_THREADS]) };
     /// The number of the last one of each thread of the scheduler.
     static LAST_APPENDED: RefCell<[u64; schedule::MOST_THREADS]> = const { RefCell::new([0; schedule::MOST_THREADS]) };
 }
@@ -77,6 +80,7 @@ thread_local! {
 pub fn start(mut events: Vec<Event>) {
     events.clear();
     RECORD.set(Some(events));
+    STORED.set([0; schedule::MOST_THREADS]);
 }
 
 /// Ends the recording and returns it; empty if none was running.
@@ -109,7 +113,14 @@ pub(super) fn note(change: &'static str, variant: u64) {
 }
 
 #[track_caller]
-pub(super) fn store(cell: &Word, value: u64, name: Name) {
+pub(super) fn store(cell: &Word, value: u64, name: Name, medium: Medium) {
+    if medium == Medium::Disk {
+        // As the journal does with a batch that is full.
+        if STORED.with_borrow(|stored| stored[schedule::thread()] >= MOST_WORDS) {
+            append();
+        }
+        STORED.with_borrow_mut(|stored| stored[schedule::thread()] += 1);
+    }
     let action = Action::Store {
         address: std::ptr::from_ref(cell) as usize,
         value,
@@ -127,10 +138,23 @@ pub(super) fn flush(address: usize, bytes: usize, name: Name) {
 pub(super) fn fence(name: Name, medium: Medium) {
     push_named(Action::Fence, name);
     if medium == Medium::Disk {
-        APPENDED.set(APPENDED.get() + 1);
-        LAST_APPENDED.with_borrow_mut(|last| last[schedule::thread()] = APPENDED.get());
-        push(Action::Appended(APPENDED.get()));
+        append();
     }
+}
+
+/// Records that a batch of the current thread is appended, at its fence or before.
+#[track_caller]
+pub(super) fn append() {
+    let thread = schedule::thread();
+    STORED.with_borrow_mut(|stored| stored[thread] = 0);
+    APPENDED.set(APPENDED.get() + 1);
+    LAST_APPENDED.with_borrow_mut(|last| last[thread] = APPENDED.get());
+    push(Action::Appended(APPENDED.get()));
+}
+
+/// Whether the number of events so far is odd: decides between two orders that are both possible.
+pub(super) fn is_at_odd_event() -> bool {
+    RECORD.with_borrow(|record| record.as_ref().is_some_and(|events| events.len() % 2 == 1))
 }
 
 /// The number of the last batch that a thread of this recording has appended.

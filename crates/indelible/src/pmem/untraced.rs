@@ -3,7 +3,15 @@
 use super::{Cell, Medium};
 
 #[inline(always)]
-pub(super) fn store(_: &Cell, _: u64, _: Name) {}
+pub(super) fn store(_: &Cell, _: u64, _: Name, _: Medium) {}
+
+#[inline(always)]
+pub(super) fn is_at_odd_event() -> bool {
+    false
+}
+
+#[inline(always)]
+pub(super) fn append() {}
 
 #[inline(always)]
 pub(super) fn flush(_: usize, _: usize, _: Name) {}

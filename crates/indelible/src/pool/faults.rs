@@ -129,6 +129,9 @@ fn assert_whole(path: &Path, durability: Durability, kind: Kind, done: &Acknowle
     pool.close().unwrap();
 }
 
+/// Calls that fail with each pair of kinds, at least.
+const LEAST_FAULTS: usize = 5;
+
 /// Lets each call in turn fail in this way, or each `step`-th one, until there is no such call; with two kinds of index. With other pairs
 /// of kinds, fewer calls fail: most of what is called does not depend on the kinds.
 fn fail_each_call(errno: Errno, parent: &Path, step: usize) {
@@ -151,7 +154,7 @@ fn fail_each_call_with(
     parent: &Path,
     step: usize,
 ) {
-    for failing in (1..).step_by(step) {
+    for (faults, failing) in (1..).step_by(step).enumerate() {
         let directory = tempfile::tempdir_in(parent).unwrap();
         let path = directory.path().join("faults.pool");
         let done = Acknowledged::default();
@@ -159,7 +162,11 @@ fn fail_each_call_with(
             faults::at(failing, errno, || work(&path, durability, kinds, &done));
         if !was_reached {
             result.unwrap();
-            return assert!(failing > 100, "only {failing} calls");
+            assert!(failing > 100, "only {failing} calls");
+            return assert!(
+                faults >= LEAST_FAULTS,
+                "{kinds:?}, {durability:?}: only {faults} calls have failed"
+            );
         }
         if let Err(error) = &result {
             assert!(
@@ -250,9 +257,6 @@ fn a_sync_that_has_failed_is_not_forgotten_by_the_next_one_or_by_the_close() {
     options(Durability::Process).open_read_only(&path).unwrap();
 }
 
-/// Calls from a refused reservation of a part of the file to the write of what the file has there: its length, and a read.
-const TO_THE_WRITE: u64 = 3;
-
 /// Where a file system cannot reserve, growing writes a part of the file again. What another thread stores meanwhile to a page of the extent table that is
 /// in use, here to the word of an extent that nobody asks for, must not be lost.
 #[test]
@@ -263,6 +267,7 @@ fn growing_without_reservations_writes_no_page_of_the_extent_table_that_is_in_us
     const AT: u64 = TABLE_AT + 8 * 400;
     const STORED: [u8; 8] = [0x5a; 8];
     let directory = tempfile::tempdir_in(memory()).unwrap();
+    let mut stored = 0;
     for failing in 1.. {
         let path = directory.path().join(format!("{failing}.pool"));
         let pool = options(Durability::Process).create(&path).unwrap();
@@ -276,16 +281,17 @@ fn growing_without_reservations_writes_no_page_of_the_extent_table_that_is_in_us
             other.write_all_at(&STORED, AT).unwrap();
             flag.store(true, Ordering::Release);
         };
-        let meanwhile = (failing + TO_THE_WRITE, store);
         let (_, was_reached) =
-            faults::at_and_meanwhile(failing, Errno::OPNOTSUPP, meanwhile, || grow(&pool, 3));
+            faults::at_and_meanwhile(failing, Errno::OPNOTSUPP, store, || grow(&pool, 3));
         if was_stored.load(Ordering::Acquire) {
             let mut found = [0; 8];
             file.read_exact_at(&mut found, AT).unwrap();
             assert_eq!(found, STORED, "after call {failing}");
+            stored += 1;
         }
         if !was_reached {
-            return assert!(failing > 2, "only {failing} calls");
+            assert!(failing > 2, "only {failing} calls");
+            return assert!(stored > 0, "nothing was written after a call that failed");
         }
     }
 }

@@ -97,6 +97,8 @@ pub(super) fn read_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> Result<
 pub(super) fn write_at(file: &File, mut bytes: &[u8], mut at: u64) -> Result<()> {
     while !bytes.is_empty() {
         fault()?;
+        #[cfg(all(test, not(loom)))]
+        faults::before_write();
         let written = retry_on_intr(|| rustix::io::pwrite(file, bytes, at))?;
         if written == 0 {
             return Err(Errno::NOSPC);
@@ -328,19 +330,22 @@ pub(super) fn spawn(
 /// Faults on purpose.
 #[cfg(all(test, not(loom)))]
 pub(super) mod faults {
+    use crate::concurrency::sync::lock;
     use rustix::io::{Errno, Result};
     use std::cell::RefCell;
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Arc, Mutex};
 
     /// Which call is to fail, and how.
     pub(in crate::pool) struct Plan {
         calls: AtomicU64,
         failing: u64,
         errno: Errno,
-        /// What is done before the call of this number.
-        meanwhile: Option<(u64, Box<dyn Fn() + Send + Sync>)>,
+        /// What is done before the first write to a file after the call that has failed.
+        meanwhile: Mutex<Option<Meanwhile>>,
     }
+
+    type Meanwhile = Box<dyn FnOnce() + Send>;
 
     thread_local! {
         static PLAN: RefCell<Option<Arc<Plan>>> = const { RefCell::new(None) };
@@ -352,16 +357,23 @@ pub(super) mod faults {
                 return Ok(());
             };
             let call = plan.calls.fetch_add(1, Ordering::Relaxed) + 1;
-            if let Some((at, work)) = &plan.meanwhile
-                && *at == call
-            {
-                work();
-            }
             if call == plan.failing {
                 return Err(plan.errno);
             }
             Ok(())
         })
+    }
+
+    /// A file is about to be written.
+    pub(super) fn before_write() {
+        PLAN.with_borrow(|plan| {
+            let has_failed = |plan: &&Arc<Plan>| plan.calls.load(Ordering::Relaxed) > plan.failing;
+            if let Some(plan) = plan.as_ref().filter(has_failed)
+                && let Some(work) = lock(&plan.meanwhile).take()
+            {
+                work();
+            }
+        });
     }
 
     /// The work, to be done with the plan of the thread that calls this.
@@ -383,27 +395,27 @@ pub(super) mod faults {
         run(failing, errno, None, work)
     }
 
-    /// [`at`], and before the call of number `at` something else is done, as if by another thread.
+    /// [`at`], and before the first write to a file after that call something else is done, as if by another thread.
     pub(in crate::pool) fn at_and_meanwhile<T>(
         failing: u64,
         errno: Errno,
-        (at, meanwhile): (u64, impl Fn() + Send + Sync + 'static),
+        meanwhile: impl FnOnce() + Send + 'static,
         work: impl FnOnce() -> T,
     ) -> (T, bool) {
-        run(failing, errno, Some((at, Box::new(meanwhile))), work)
+        run(failing, errno, Some(Box::new(meanwhile)), work)
     }
 
     fn run<T>(
         failing: u64,
         errno: Errno,
-        meanwhile: Option<(u64, Box<dyn Fn() + Send + Sync>)>,
+        meanwhile: Option<Meanwhile>,
         work: impl FnOnce() -> T,
     ) -> (T, bool) {
         let plan = Arc::new(Plan {
             calls: AtomicU64::new(0),
             failing,
             errno,
-            meanwhile,
+            meanwhile: Mutex::new(meanwhile),
         });
         PLAN.set(Some(Arc::clone(&plan)));
         let result = work();

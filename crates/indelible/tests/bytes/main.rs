@@ -16,5 +16,7 @@ mod lost_pages;
 mod orders;
 mod shapes;
 mod sizes;
+#[path = "../shared/skipped.rs"]
+mod skipped;
 mod space;
 mod stream;

@@ -11,6 +11,8 @@ mod files;
 #[path = "../shared/kinds.rs"]
 mod kinds;
 mod logged;
+#[path = "../shared/skipped.rs"]
+mod skipped;
 mod space;
 #[path = "../shared/stop.rs"]
 mod stop;

@@ -2,6 +2,7 @@
 
 use crate::child::in_child;
 use crate::kinds::{KINDS, map_of};
+use crate::skipped::skipped;
 use indelible::{Error, Kind, Map, Pool, PoolOptions};
 use std::path::{Path, PathBuf};
 
@@ -134,7 +135,7 @@ fn fill_a_disk(kind: Kind) {
     if !mount(&["mount", "-t", "tmpfs", "-o", "size=9m", "tmpfs", at])
         .is_ok_and(|status| status.success())
     {
-        return eprintln!("NOT TESTED: a full disk, since this user may not mount a small tmpfs");
+        return skipped("a full disk, since this user may not mount a small tmpfs");
     }
     let tested = std::panic::catch_unwind(|| {
         let pool = Pool::create(directory.path().join("full.pool")).unwrap();

@@ -47,7 +47,9 @@ impl Disk {
             }
         };
         if !is_mounted {
-            eprintln!("NOT TESTED: {kind:?}, since this user may not mount it, or mkfs is missing");
+            crate::skipped::skipped(&format!(
+                "{kind:?}, since this user may not mount it, or mkfs is missing"
+            ));
             return None;
         }
         Some(disk)

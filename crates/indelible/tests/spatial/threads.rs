@@ -10,8 +10,10 @@ const STILL: u64 = 2_000;
 const MOVING: u64 = 1_000_000;
 const MOVERS: u64 = 64;
 const WRITERS: u64 = 3;
-/// How often a reader searches.
+/// How often a reader searches, at least.
 const SEARCHES: u64 = 200;
+/// Rounds of the writers that searches go on beside, at least: they have begun, and do not come to an end between two searches.
+const ROUNDS: u64 = 1_000;
 
 fn square(low: f64, high: f64) -> Box2 {
     Box2::new(Point2::new(low, low), Point2::new(high, high))
@@ -26,8 +28,8 @@ fn place(number: u64) -> Point2 {
     Point2::new(spread(number) * 100.0, spread(number ^ 0xffff_0000) * 100.0)
 }
 
-/// Inserts and removes records of its own, and moves those of its movers, until told to stop.
-fn write(spatial: &Spatial<Point2>, writer: u64, stop: &AtomicBool) {
+/// Inserts and removes records of its own, and moves those of its movers, until told to stop. Counts the rounds.
+fn write(spatial: &Spatial<Point2>, writer: u64, stop: &AtomicBool, rounds: &AtomicU64) {
     let own = |round: u64| (place(round * WRITERS + writer), 10_000 + writer);
     let movers = (0..MOVERS).filter(|mover| mover % WRITERS == writer);
     let mut movers: Vec<(u64, u64)> = movers.map(|mover| (mover, mover)).collect();
@@ -46,13 +48,14 @@ fn write(spatial: &Spatial<Point2>, writer: u64, stop: &AtomicBool) {
         assert!(moved.unwrap());
         movers[at].1 = to;
         round += 1;
+        rounds.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Searches, and looks for what must be there.
-fn read(spatial: &Spatial<Point2>, reader: u64) {
+/// Searches while `goes_on` says so of a round, and looks for what must be there.
+fn read(spatial: &Spatial<Point2>, reader: u64, goes_on: impl Fn(&u64) -> bool) {
     let everything = square(-1.0, 101.0);
-    for round in 0..SEARCHES {
+    for round in (0..).take_while(goes_on) {
         let found = spatial.intersecting(everything).unwrap();
         let mut payloads: Vec<u64> = found.map(|record| record.payload).collect();
         payloads.retain(|payload| *payload < STILL || *payload >= MOVING);
@@ -106,18 +109,28 @@ fn searches_beside_writers_find_what_is_there_exactly_once() {
         for mover in 0..MOVERS {
             spatial.insert(place(mover), MOVING + mover).unwrap();
         }
-        let (stop, reading) = (AtomicBool::new(false), AtomicU64::new(2));
+        let (stop, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
+        let (reading, writing) = (AtomicU64::new(2), AtomicU64::new(WRITERS));
+        // Writers that have all failed end the test too.
+        let goes_on = |round: &u64| {
+            let is_enough = *round >= SEARCHES && rounds.load(Ordering::Relaxed) >= ROUNDS;
+            !is_enough && !stop.load(Ordering::Relaxed)
+        };
         thread::scope(|scope| {
             for writer in 0..WRITERS {
-                let (spatial, stop) = (&spatial, &stop);
-                scope.spawn(move || write(spatial, writer, stop));
+                let (spatial, stop, rounds) = (&spatial, &stop, &rounds);
+                let running = &writing;
+                scope.spawn(move || {
+                    let _last = Last { stop, running };
+                    write(spatial, writer, stop, rounds);
+                });
             }
             for reader in 0..2 {
-                let (spatial, stop, reading) = (&spatial, &stop, &reading);
+                let (spatial, stop, running) = (&spatial, &stop, &reading);
                 scope.spawn(move || {
                     // Also if the reader finds something wrong, so that the test ends.
-                    let _last = Last { stop, reading };
-                    read(spatial, reader);
+                    let _last = Last { stop, running };
+                    read(spatial, reader, goes_on);
                 });
             }
         });
@@ -125,15 +138,15 @@ fn searches_beside_writers_find_what_is_there_exactly_once() {
     }
 }
 
-/// The last reader to end stops the writers.
+/// The last reader to end, or the last writer, stops all.
 struct Last<'a> {
     stop: &'a AtomicBool,
-    reading: &'a AtomicU64,
+    running: &'a AtomicU64,
 }
 
 impl Drop for Last<'_> {
     fn drop(&mut self) {
-        if self.reading.fetch_sub(1, Ordering::Relaxed) == 1 {
+        if self.running.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.stop.store(true, Ordering::Relaxed);
         }
     }
@@ -150,12 +163,13 @@ fn the_box_of_all_records_contains_one_that_moves() {
         }
         let ends = [Point2::new(-1000.0, 50.0), Point2::new(1000.0, 50.0)];
         spatial.insert(ends[0], MOVING).unwrap();
-        let stop = AtomicBool::new(false);
+        let (stop, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
         thread::scope(|scope| {
-            scope.spawn(|| {
+            let writer = scope.spawn(|| {
                 for round in 0_usize.. {
                     let (from, to) = (ends[round % 2], ends[(round + 1) % 2]);
                     assert!(spatial.relocate(MOVING, from, to).unwrap());
+                    rounds.fetch_add(1, Ordering::Relaxed);
                     if stop.load(Ordering::Relaxed) {
                         break;
                     }
@@ -165,7 +179,11 @@ fn the_box_of_all_records_contains_one_that_moves() {
                 let bounds = spatial.bounds().unwrap().unwrap();
                 bounds.low.x > -1000.0 && bounds.high.x < 1000.0
             };
-            let missed = (0..SEARCHES).filter(misses).count();
+            let goes_on = |search: &u64| {
+                let is_enough = *search >= SEARCHES && rounds.load(Ordering::Relaxed) >= ROUNDS;
+                !is_enough && !writer.is_finished()
+            };
+            let missed = (0..).take_while(goes_on).filter(misses).count();
             stop.store(true, Ordering::Relaxed);
             assert_eq!(missed, 0, "{kind}");
         });

@@ -244,8 +244,15 @@ impl Tree {
     /// The map owns the block at `offset`, and a `T` lies within the block. `T` consists of cells.
     #[inline(always)]
     unsafe fn at<T>(&self, offset: Offset) -> &T {
+        self.expect_mapped(offset, size_of::<T>());
         // SAFETY: the contract; the mapping lives as long as `core`. Cells are atomics, valid for every bit pattern.
         unsafe { &*self.base.add(offset.get() as usize).cast_const().cast() }
+    }
+
+    /// For the crash checker: see [`crate::pmem::expect_mapped`].
+    #[inline(always)]
+    fn expect_mapped(&self, offset: Offset, bytes: usize) {
+        crate::pmem::expect_mapped(self.base as usize + offset.get() as usize, bytes);
     }
 
     fn inner_head(&self, offset: Offset) -> &InnerHead {
@@ -274,12 +281,14 @@ impl Tree {
     fn lines(&self, data: &DataNode, from: usize, to: usize) -> &[KeyLine] {
         let to = to.min(data.primary as usize);
         let count = to.saturating_sub(from) / LINE_SLOTS;
+        self.expect_mapped(data.slot_at(from), count * size_of::<KeyLine>());
         // SAFETY: the lines lie in the primary array, and the mirror was made for a block of this pool.
         unsafe { std::slice::from_raw_parts(self.at(data.slot_at(from)), count) }
     }
 
     /// The words of a block.
     fn cells(&self, offset: Offset, count: usize) -> &[Cell] {
+        self.expect_mapped(offset, count * size_of::<Cell>());
         // SAFETY: the callers stay within a block that `Blocks` allocated or checked.
         unsafe { std::slice::from_raw_parts(self.at::<Cell>(offset), count) }
     }

@@ -62,6 +62,10 @@ impl Block {
 
     fn part<T>(&self, at: u64, count: u64) -> &[T] {
         assert!(at + count * size_of::<T>() as u64 <= self.bytes);
+        crate::pmem::expect_mapped(
+            self.at as usize + at as usize,
+            count as usize * size_of::<T>(),
+        );
         // SAFETY: the part lies in the block, as asserted; `T` is a word or a pair or a header, all made of words, for which any bytes are
         // valid; the block is aligned to a line and `at` is a multiple of the alignment.
         unsafe { std::slice::from_raw_parts(self.at.add(at as usize).cast(), count as usize) }
@@ -259,11 +263,17 @@ impl Node {
     #[inline(always)]
     pub(super) fn line(&self, line: u64) -> &[Slot; LINE_SLOTS] {
         debug_assert!((line as usize + 1) * LINE_SLOTS <= self.slot_count);
+        let first = line as usize * LINE_SLOTS;
+        crate::pmem::expect_mapped(
+            self.slots as usize + first * size_of::<Slot>(),
+            LINE_SLOTS * size_of::<Slot>(),
+        );
         // SAFETY: the line is one of the node, and the node's block stays as long as the node.
-        unsafe { &*self.slots.add(line as usize * LINE_SLOTS).cast() }
+        unsafe { &*self.slots.add(first).cast() }
     }
 
     pub(super) fn slots(&self) -> &[Slot] {
+        crate::pmem::expect_mapped(self.slots as usize, self.slot_count * size_of::<Slot>());
         // SAFETY: the node's block has so many slots, and stays as long as the node.
         unsafe { std::slice::from_raw_parts(self.slots, self.slot_count) }
     }

@@ -54,7 +54,7 @@ impl<G: Geometry> Nodes<G> {
     pub(in crate::engines) fn at(&self, offset: Offset) -> Node<'_, G> {
         debug_assert!(!offset.is_none() && offset.get().is_multiple_of(NODE_BYTES as u64));
         point();
-        crate::pmem::expect_mapped(self.base as usize + offset.get() as usize, NODE_BYTES);
+        self.expect_mapped(offset, NODE_BYTES);
         // SAFETY: by the condition above the bytes are mapped for as long as the tree lives, and cells are atomics, for which every bit
         // pattern is valid.
         let block = unsafe { &*self.base.add(offset.get() as usize).cast() };
@@ -65,14 +65,22 @@ impl<G: Geometry> Nodes<G> {
         }
     }
 
+    /// For the crash checker: see [`crate::pmem::expect_mapped`].
+    #[inline(always)]
+    fn expect_mapped(&self, offset: Offset, bytes: usize) {
+        crate::pmem::expect_mapped(self.base as usize + offset.get() as usize, bytes);
+    }
+
     /// What an engine keeps at `offset`, which lies in a block for which the condition of [`at`](Self::at) holds, and is aligned as `T` is.
     pub(in crate::engines) fn part<T: Part>(&self, offset: Offset) -> &T {
+        self.expect_mapped(offset, size_of::<T>());
         // SAFETY: as in `at`; a part is smaller than a node, and consists of cells.
         unsafe { &*self.base.add(offset.get() as usize).cast() }
     }
 
     /// The word at `offset`, which lies in a block for which the condition of [`at`](Self::at) holds.
     pub(in crate::engines) fn cell(&self, offset: Offset) -> &Cell {
+        self.expect_mapped(offset, size_of::<Cell>());
         // SAFETY: as in `at`; the word is aligned, since blocks are and the offset is a multiple of 8.
         unsafe { &*self.base.add(offset.get() as usize & !7).cast() }
     }

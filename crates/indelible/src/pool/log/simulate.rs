@@ -163,6 +163,8 @@ struct Sim {
     is_off: bool,
     /// One call in this many fails; 0 for none.
     fails: u64,
+    /// A call was made to fail in this session.
+    has_failed: bool,
 }
 
 impl Sim {
@@ -185,7 +187,14 @@ impl Sim {
     }
 
     fn fails(&mut self) -> bool {
-        self.fails > 0 && self.random.one_in(self.fails)
+        self.fails_one_in(self.fails)
+    }
+
+    /// If calls fail at all, whether this one does, which is of those of which one in so many fails.
+    fn fails_one_in(&mut self, limit: u64) -> bool {
+        let fails = self.fails > 0 && self.random.one_in(limit);
+        self.has_failed |= fails;
+        fails
     }
 
     /// Some sectors reach the disk by themselves.
@@ -228,6 +237,7 @@ impl Disk {
                 calls_left: u64::MAX,
                 is_off: false,
                 fails: 0,
+                has_failed: false,
             })),
         }
     }
@@ -321,7 +331,7 @@ impl LogDevice for Disk {
     /// Fails more often: it is called seldom, and then other threads wait to prepare the next segment.
     fn sync_beside(&self) -> Result<()> {
         self.failing(|sim| {
-            let fails = sim.fails > 0 && sim.random.one_in(4);
+            let fails = sim.fails_one_in(4);
             sim.log.sync(fails, &mut sim.random)
         })
     }

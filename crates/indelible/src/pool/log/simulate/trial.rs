@@ -20,6 +20,7 @@ use crate::pool::log::footer::Footer;
 use crate::pool::log::record::{HEADER_WORDS, Header, SEGMENT_BYTES, SEGMENT_WORDS};
 use crate::pool::log::{Backlog, Beginning, Identity, Last, Log, recover};
 use crate::pool::superblock::{Copy, Promise, Superblock};
+use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -138,7 +139,7 @@ pub fn trial(seed: u64) -> Result<Met, String> {
         } else {
             1210
         };
-        let end = trial.session(calls);
+        let end = trial.session(calls)?;
         match end {
             End::Closed => {}
             End::Died => trial.met.deaths += 1,
@@ -185,28 +186,43 @@ impl Trial {
         Ok(second)
     }
 
-    /// Opens the pool, works, and ends somehow.
-    fn session(&mut self, calls: u64) -> End {
+    /// Opens the pool, works, and ends somehow. An error if it fails without a fault of the disk.
+    fn session(&mut self, calls: u64) -> Result<End, String> {
         let calls = self.random.below(calls);
         let fails = [0, 0, 100, 30][self.random.below(4) as usize];
         self.disk.with(|sim| {
             sim.calls_left = 2 + calls;
             sim.fails = fails;
+            sim.has_failed = false;
         });
         if let Some(backlog) = self.backlog.clone()
-            && backlog.make_durable().is_err()
+            && let Err(error) = backlog.make_durable()
         {
             // The session has not begun. What was found may be lost that nobody has waited for.
             self.has_begun = false;
             self.superblock.clean = false;
-            return self.end();
+            self.expect_fault(&error)?;
+            return Ok(self.end());
         }
         self.superblock.generation += 1;
         self.superblock.sequence += 1;
         self.superblock.clean = false;
         self.superblock.earlier = self.backlog.as_ref().map_or(0, |it| it.generation());
-        let _ = self.work();
-        self.end()
+        if let Err(error) = self.work() {
+            self.expect_fault(&error)?;
+        }
+        if self.has_failed {
+            self.expect_fault(&"the log takes no batches any more")?;
+        }
+        Ok(self.end())
+    }
+
+    /// Something has failed in this session, for which the disk has to be at fault.
+    fn expect_fault(&self, what: &dyn Display) -> Result<(), String> {
+        if self.disk.with(|sim| sim.is_off || sim.has_failed) {
+            return Ok(());
+        }
+        Err(format!("without a fault of the disk: {what}"))
     }
 
     fn end(&mut self) -> End {
