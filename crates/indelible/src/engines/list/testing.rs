@@ -1,8 +1,12 @@
 //! What the crash checker has to know of the list.
 
 use super::Bug;
+use crate::Kind;
 use crate::engines::testing::Mutant::{EarlyCommit, Swapped};
-use crate::engines::testing::{EquivalentMutant, StructureChange, Suite};
+use crate::engines::testing::Operation::BulkLoad;
+use crate::engines::testing::{
+    EquivalentMutant, History, Size, StructureChange, Suite, any_history,
+};
 
 pub(crate) struct Testing;
 
@@ -35,6 +39,22 @@ impl Suite for Testing {
 
     fn changes(&self) -> &'static [StructureChange] {
         &[]
+    }
+
+    /// The usual histories have no bulk load.
+    fn rare_history(&self, kind: Kind, seed: u64, size: Size) -> Option<History> {
+        if size.threads > 1 || seed % 16 != 15 {
+            return None;
+        }
+        let mut history = any_history(kind, 1, seed, size);
+        let keys = history.keys.some(0..history.before.len() as u64);
+        history.before.clear();
+        history.threads[0].insert(0, BulkLoad(keys.into_iter().zip(0..).collect()));
+        Some(history)
+    }
+
+    fn rare_seeds(&self) -> &'static [u64] {
+        &[15]
     }
 
     fn equivalent_mutants(&self) -> &'static [EquivalentMutant] {
