@@ -16,7 +16,7 @@ use indelible::Kind;
 pub enum Preset {
     /// Everything side by side in two minutes and a half.
     Quick,
-    /// Every contestant on easy and hard data with 20 million records: what docs/measurements.md shows.
+    /// Every contestant on easy and hard data with 20 million records. docs/measurements.md shows a run with 10 million.
     Full,
     /// LB+-Tree, figures 11 to 14: inserts into leaves that have room or not, dense inserts, threads, sizes of nodes, search
     /// and deletion.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// The result of a fallible operation on a pool or a map.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Everything that can go wrong. No variant means that acknowledged data was lost.
+/// Everything that can go wrong. `MachineWentDown`, `Damaged`, `Truncated` and `NoLog` may mean that records that were acknowledged cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

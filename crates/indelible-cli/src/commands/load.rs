@@ -1,6 +1,6 @@
 //! `load`.
 
-use super::{ObjectArgs, PoolArguments, TypeArgs, load_shapes};
+use super::{ObjectArgs, PoolArguments, TypeArgs, csv_file, load_shapes};
 use crate::encoded::{self, EncodedMap};
 use crate::output::{Output, harmless};
 use crate::strings;
@@ -112,7 +112,8 @@ enum Format {
 
 /// A CSV file, and the columns of keys and values in it. Without a column of values these are the numbers of the rows.
 struct Table {
-    reader: csv::Reader<BufReader<File>>,
+    reader: csv_file::Reader,
+    lines: csv_file::Lines,
     header: csv::StringRecord,
     /// One column, or one for each field of the key.
     key: Vec<usize>,
@@ -245,6 +246,7 @@ impl Load {
         let progress = output.progress(file.metadata()?.len(), "reading");
         let Table {
             mut reader,
+            lines,
             header,
             key,
             value,
@@ -265,7 +267,7 @@ impl Load {
         let mut number = 0_u64;
         let mut rows = reader.records().map(|row| {
             let row = row?;
-            let line = row.position().map_or(0, csv::Position::line);
+            let line = lines.at(row.position());
             progress.set_position(row.position().map_or(0, csv::Position::byte));
             let field = |at: usize| {
                 row.get(at)
@@ -295,10 +297,8 @@ impl Load {
 
     /// The CSV file, which is called `name`, read up to the end of its header.
     fn table(&self, file: File, name: &str) -> Result<Table> {
-        let mut reader = csv::ReaderBuilder::new()
-            .has_headers(!self.no_header)
-            .delimiter(self.delimiter())
-            .from_reader(BufReader::new(file));
+        let (mut reader, lines) = csv_file::reader(file, !self.no_header, self.delimiter())
+            .with_context(|| name.to_owned())?;
         let header = if self.no_header {
             csv::StringRecord::new()
         } else {
@@ -316,6 +316,7 @@ impl Load {
             key,
             value: value.transpose()?,
             reader,
+            lines,
             header,
         })
     }
@@ -363,7 +364,7 @@ impl Load {
                     .read_byte_record(&mut row)
                     .with_context(|| name.clone())?
                 {
-                    let line = row.position().map_or(0, csv::Position::line);
+                    let line = table.lines.at(row.position());
                     progress.set_position(row.position().map_or(0, csv::Position::byte));
                     let record = self.encoded_record(&map, &table, &row, records.len());
                     records.push(record.with_context(|| place(line))?);

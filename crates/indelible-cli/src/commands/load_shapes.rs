@@ -1,7 +1,7 @@
 //! `load` into a spatial index: from columns of a CSV file, or from GeoJSON.
 
 use super::load::described;
-use super::{ObjectArgs, PoolArguments};
+use super::{ObjectArgs, PoolArguments, csv_file};
 use crate::geojson::Features;
 use crate::output::{Output, harmless};
 use crate::shapes::{self, with_geometry};
@@ -12,7 +12,6 @@ use clap::Args;
 use indelible::{Geometry, GeometryType, HilbertOptions, Pool, Spatial, SpatialOptions};
 use indelible_bench::data::files::{column, open};
 use serde_json::json;
-use std::io::BufReader;
 use std::path::Path;
 use std::time::Instant;
 
@@ -148,10 +147,8 @@ impl Load<'_> {
                 Ok((self.write(&index, records)?, features.empty()))
             });
         };
-        let reader = csv::ReaderBuilder::new()
-            .has_headers(has_header)
-            .delimiter(delimiter)
-            .from_reader(BufReader::new(open(self.file)?));
+        let reader =
+            csv_file::reader(open(self.file)?, has_header, delimiter).with_context(in_file)?;
         let geometry = self.shapes.geometry_of_columns()?;
         if let Some(asked) = self.shapes.geometry.filter(|&asked| asked != geometry) {
             bail!("columns of a CSV file make a {geometry}, not a {asked}");
@@ -164,7 +161,7 @@ impl Load<'_> {
 
     fn read_csv<G: Geometry>(
         &self,
-        mut reader: csv::Reader<BufReader<std::fs::File>>,
+        (mut reader, lines): (csv_file::Reader, csv_file::Lines),
         has_header: bool,
         output: &Output,
     ) -> Result<Vec<(G, u64)>> {
@@ -185,7 +182,7 @@ impl Load<'_> {
         let mut records = Vec::new();
         for (number, row) in reader.records().enumerate() {
             let row = row?;
-            let line = row.position().map_or(0, csv::Position::line);
+            let line = lines.at(row.position());
             progress.set_position(row.position().map_or(0, csv::Position::byte));
             let mut coordinates = [0.0; 2 * shapes::MAX_AXES];
             for (i, &at) in columns.iter().enumerate() {

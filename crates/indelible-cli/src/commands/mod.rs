@@ -2,6 +2,7 @@
 
 pub mod crash;
 pub mod create;
+mod csv_file;
 pub mod demo;
 pub mod draw;
 pub mod inspect;

@@ -235,6 +235,19 @@ fn a_bad_cell_is_said_with_its_place() {
     assert!(err.contains("bad.csv: line 3, column 2 (\"v\"): "), "{err}");
     assert!(err.contains("is not a u64"), "{err}");
     assert_eq!(err.matches('é').count(), SHOWN);
+    // As RFC 4180 has lines end.
+    cli.write("bad.csv", "k,v\r\n1,10\r\n2,x\r\n");
+    for (load, place) in [
+        ("m bad.csv --key k --value v", "line 3, column 2 (\"v\"): "),
+        (
+            "b bad.csv --key k --value v --key-type String --value-type u64",
+            "line 3: the value: ",
+        ),
+        ("s bad.csv --x k --y v", "line 3, column 2 (\"v\"): "),
+    ] {
+        let (_, err) = cli.run(&format!("load p {load}"));
+        assert!(err.contains(&format!("bad.csv: {place}")), "{err}");
+    }
     cli.write("bad.csv", "1,2\nx,5\n");
     let (_, err) = cli.run("load p m bad.csv --no-header");
     assert!(

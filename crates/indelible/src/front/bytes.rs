@@ -52,6 +52,9 @@ use std::borrow::Cow;
 /// Every method may return [`Error::Damaged`] if it meets a broken structure. Every write may also return [`Error::TooLong`],
 /// [`Error::ReadOnly`] and [`Error::NoSpace`], and changes nothing then. No method panics on any input.
 ///
+/// In a pool with a log every write may also return [`Error::LogFailed`](crate::Error::LogFailed), and with `Durability::PowerLoss` so may a read of records that are not durable yet. After that
+/// error a change may or may not be there when the pool is opened again.
+///
 /// [`Error::Damaged`]: crate::Error::Damaged
 /// [`Error::TooLong`]: crate::Error::TooLong
 /// [`Error::ReadOnly`]: crate::Error::ReadOnly

@@ -28,6 +28,9 @@ use std::marker::PhantomData;
 /// Every method may return [`Error::NanKey`] if a key is a NaN, and [`Error::Damaged`] if it meets a broken structure, or bytes that are no
 /// `K` or no `V`. Every write may also return [`Error::ReadOnly`] and [`Error::NoSpace`]. No method panics on any input.
 ///
+/// In a pool with a log every write may also return [`Error::LogFailed`](crate::Error::LogFailed), and with `Durability::PowerLoss` so may a read of records that are not durable yet. After that
+/// error a change may or may not be there when the pool is opened again.
+///
 /// [`Error::NanKey`]: crate::Error::NanKey
 /// [`Error::Damaged`]: crate::Error::Damaged
 /// [`Error::ReadOnly`]: crate::Error::ReadOnly

@@ -40,6 +40,9 @@ use std::marker::PhantomData;
 /// Every method may return [`Error::Damaged`] if it meets a broken structure, or bytes that are no `K` or no `V`. Every write may also return
 /// [`Error::TooLong`], [`Error::ReadOnly`], [`Error::NoSpace`] and [`Error::NoEncoding`]. A write of one key changes nothing then. No method panics on any input.
 ///
+/// In a pool with a log every write may also return [`Error::LogFailed`](crate::Error::LogFailed), and with `Durability::PowerLoss` so may a read of records that are not durable yet. After that
+/// error a change may or may not be there when the pool is opened again.
+///
 /// # Examples
 ///
 /// ```
