@@ -142,7 +142,7 @@ fn fail_each_call_of(durability: Durability, errno: Errno, parent: &Path, step: 
     let all = Kind::all();
     let others = all.iter().skip(1).chain(all.iter().take(1));
     for (pair, (&kept, &dropped)) in all.iter().zip(others).enumerate() {
-        let step = if pair == 0 { step } else { 7 * step };
+        let step = if pair == 0 { step } else { 5 * step };
         fail_each_call_with([kept, dropped], durability, errno, parent, step);
     }
 }
