@@ -62,6 +62,11 @@ impl Journal {
         *self.sink.write().unwrap_or_else(PoisonError::into_inner) = sink;
     }
 
+    fn word(&self, cell: &Cell, value: u64) -> Word {
+        let address = std::ptr::from_ref(cell) as usize;
+        (((address - self.base) / 8) as u64, value)
+    }
+
     fn append(&self, words: &[Word]) {
         let sink = self.sink.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(sink) = &*sink {
@@ -84,9 +89,7 @@ impl Batch {
             self.append();
             self.journal = Some(journal);
         }
-        let address = std::ptr::from_ref(cell) as usize;
-        self.words
-            .push((((address - journal.base) / 8) as u64, value));
+        self.words.push(journal.word(cell, value));
     }
 
     fn append(&mut self) {
@@ -115,8 +118,11 @@ thread_local! {
 /// Notes that `value` was stored to `cell`.
 #[inline]
 pub(super) fn capture(journal: &'static Journal, cell: &Cell, value: u64) {
-    // A thread that is ending may have no batch any more; the pool is closed by then, or what is stored is a hint.
-    let _ = BATCH.try_with(|batch| batch.borrow_mut().add(journal, cell, value));
+    let added = BATCH.try_with(|batch| batch.borrow_mut().add(journal, cell, value));
+    if added.is_err() {
+        // The thread is ending, and its batch has gone, but a destructor of another of its variables writes to a map. A fence would find nothing.
+        journal.append(&[journal.word(cell, value)]);
+    }
 }
 
 /// Appends what this thread has stored since its last fence.

@@ -555,3 +555,40 @@ fn a_backup_with_an_open_spatial_index_is_read_once_it_has_been_recovered() {
         assert_eq!(read().unwrap(), 1_000);
     }
 }
+
+thread_local! {
+    /// Set before the thread writes to a pool: so its destructor runs after those of the library's variables.
+    static AT_END: std::cell::RefCell<Option<AtEnd>> = const { std::cell::RefCell::new(None) };
+}
+
+/// Inserts records when it is dropped.
+struct AtEnd(std::sync::Arc<indelible::Map<u64, u64>>);
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        for key in 1..2_000 {
+            self.0.insert(key, key).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_a_thread_writes_when_it_ends_is_in_the_log() {
+    for &kind in Kind::all() {
+        let place = place();
+        let pool = options(INTERVAL).create(&place.path).unwrap();
+        let map = std::sync::Arc::new(pool.map_with::<u64, u64>("m", kind).unwrap());
+        let of_thread = std::sync::Arc::clone(&map);
+        let thread = std::thread::spawn(move || {
+            AT_END.set(Some(AtEnd(std::sync::Arc::clone(&of_thread))));
+            of_thread.insert(0, 0).unwrap();
+        });
+        thread.join().unwrap();
+        drop(map);
+        pool.close().unwrap();
+        let pool = options(INTERVAL).open(&place.path).unwrap();
+        let map = pool.open_map::<u64, u64>("m").unwrap();
+        assert_eq!(map.check().unwrap(), [""; 0], "{kind}");
+        assert_eq!(map.iter().count(), 2_000, "{kind}");
+    }
+}

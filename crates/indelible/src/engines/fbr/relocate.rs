@@ -17,7 +17,9 @@ impl<G: Geometry> Tree<G> {
     pub(super) fn relocate(&self, payload: u64, from: &G, to: &G) -> Result<bool> {
         let (old, new) = (Record::new(from, payload), Record::new(to, payload));
         loop {
-            match self.write().try_relocate(&old, &new, &Rect::of(to))? {
+            // Here the mutex is given back; as a part of the `match` it would be held to the end of that.
+            let outcome = self.write().try_relocate(&old, &new, &Rect::of(to))?;
+            match outcome {
                 Relocation::Done => return Ok(true),
                 Relocation::Absent => return Ok(false),
                 // Without the mutex, since the search may call back a user who wants to write.
