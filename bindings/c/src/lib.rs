@@ -13,6 +13,9 @@ mod map;
 mod parts;
 mod pointers;
 mod pool;
+#[cfg(test)]
+#[path = "../../../crates/indelible/tests/shared/skipped.rs"]
+mod skipped;
 mod spatial;
 mod status;
 #[cfg(test)]

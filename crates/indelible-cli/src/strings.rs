@@ -1,7 +1,7 @@
 //! Maps of byte strings on the command line.
 
 use crate::text::quoted;
-use crate::unfinished::{BATCH, SETS_THEM_AGAIN, add_in_steps};
+use crate::unfinished::{SETS_THEM_AGAIN, add_in_steps};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use indelible::{BytesInfo, BytesMap, Pool};
@@ -118,11 +118,8 @@ pub fn load(map: &BytesMap, mut records: Vec<(Vec<u8>, Vec<u8>)>, fill: f64) -> 
     if map.is_empty()? {
         map.bulk_load(records, fill)?;
     } else {
-        let insert = || {
-            let mut chunks = records.chunks(BATCH);
-            chunks.try_for_each(|chunk| map.insert_batch(chunk))
-        };
         let (name, count) = (map.name(), records.len());
+        let insert = || map.extend(records);
         add_in_steps(&name, count, SETS_THEM_AGAIN, || map.len(), insert)?;
     }
     Ok(repeated)

@@ -2,7 +2,7 @@
 
 use crate::encoded::Encoding;
 use crate::text::Text;
-use crate::unfinished::{BATCH, SETS_THEM_AGAIN, add_in_steps};
+use crate::unfinished::{SETS_THEM_AGAIN, add_in_steps};
 use anyhow::{Context, Result, bail};
 use indelible::{Error, Key, Map, MapOptions, MapStat, Pool, Type, Value};
 use std::ops::Bound;
@@ -264,7 +264,7 @@ pub fn load_records(
         (options.written)(records.len() as u64);
     } else {
         let insert = || {
-            for chunk in records.chunks(BATCH) {
+            for chunk in records.chunks(4096) {
                 map.insert_batch(chunk)?;
                 (options.written)(chunk.len() as u64);
             }

@@ -2,9 +2,6 @@
 
 use anyhow::{Error, Result};
 
-/// Records of a batch that is inserted at once.
-pub const BATCH: usize = 4096;
-
 /// What another load of the same file does with the records that are there already: in a map it sets them again.
 pub const SETS_THEM_AGAIN: &str = "another load of the same file goes on";
 

@@ -3,7 +3,7 @@
 use super::Encoding;
 use crate::strings::{self, Form};
 use anyhow::{Context, Result};
-use indelible::{BytesMap, BytesOptions, BytesRange, Error, Pool, TypedInfo};
+use indelible::{BytesMap, BytesOptions, BytesRange, Pool, TypedInfo};
 use std::ops::Bound;
 
 /// What the pool knows of the typed map of this name, if there is one.
@@ -17,19 +17,6 @@ pub fn open(pool: &Pool, name: &str) -> Result<Option<(TypedInfo, BytesMap)>> {
         Some(_) => Ok(Some(pool.open_typed_as_bytes(name)?)),
         None => Ok(None),
     }
-}
-
-/// Bytes of the longest key that a [`BytesMap`] takes. (The library refuses longer ones too, but does not know where they are from.)
-const MOST_KEY_BYTES: u64 = 64 << 10;
-/// Bytes of the longest value.
-const MOST_VALUE_BYTES: u64 = 1 << 30;
-
-fn expect_length(what: &'static str, of: &[u8], most: u64) -> Result<()> {
-    let bytes = of.len() as u64;
-    if bytes > most {
-        return Err(Error::TooLong { what, bytes, most }.into());
-    }
-    Ok(())
 }
 
 /// A typed map, or a map of byte strings, its keys and values as text.
@@ -93,8 +80,7 @@ impl EncodedMap {
     pub fn record(&self, key: &[&[u8]], value: &[u8]) -> Result<(Vec<u8>, Vec<u8>)> {
         let key = self.key.key_of_cells(key).context("the key")?;
         let value = self.value.value_of_cell(value).context("the value")?;
-        expect_length("key", &key, MOST_KEY_BYTES)?;
-        expect_length("value", &value, MOST_VALUE_BYTES)?;
+        self.bytes.expect_lengths(&key, &value)?;
         Ok((key, value))
     }
 

@@ -1,8 +1,8 @@
 //! Real `kill -9` of a real process on a real file, over and over, with writers running; power cuts of a simulated disk under such
 //! a process; and copies of a file system that such a process writes to.
 
+use crate::skipped::skipped;
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
-use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
@@ -68,11 +68,6 @@ fn memory() -> &'static Path {
 
 fn disk() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
-}
-
-/// Says what is left out, also if the test passes: of such a test the harness shows nothing that `println!` prints.
-fn skipped(why: &str) {
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
 }
 
 /// Whether there is a disk for pools that survive power cuts. Asked of the system, since the library may be wrong when it refuses one.

@@ -7,5 +7,7 @@ mod commands;
 mod kill;
 mod output;
 mod refused;
+#[path = "../../../indelible/tests/shared/skipped.rs"]
+mod skipped;
 mod spatial;
 mod types;

@@ -470,27 +470,23 @@ mod global {
         }
     }
 
-    /// Whether the calling thread is pinned.
-    pub(crate) fn is_pinned() -> bool {
-        with_local(|local| local.pin.get().is_some_and(|pin| pin.depth() > 0))
-    }
-
-    /// Waits until every thread that is pinned now has unpinned, and returns a stamp that has passed. The caller is not pinned.
-    pub(crate) fn synchronize() -> Stamp {
-        debug_assert!(!is_pinned(), "a pinned thread would wait for itself");
+    /// Waits until every thread that is pinned now has unpinned, and returns a stamp that has passed. `None` if the calling thread is pinned: it would wait
+    /// for itself.
+    pub(crate) fn synchronize() -> Option<Stamp> {
+        if with_local(|local| local.pin.get().is_some_and(|pin| pin.depth() > 0)) {
+            return None;
+        }
         let stamp = stamp();
         let mut wait = Wait::default();
         while !has_passed(stamp) {
             wait.step();
         }
-        stamp
+        Some(stamp)
     }
 }
 
 #[cfg(not(loom))]
-pub(crate) use global::{
-    BriefGuard, has_passed, is_pinned, pin, retire, stamp, synchronize, try_pin,
-};
+pub(crate) use global::{BriefGuard, has_passed, pin, retire, stamp, synchronize, try_pin};
 
 /// The model checker runs the clock alone (below), not the whole library.
 #[cfg(loom)]
@@ -544,19 +540,13 @@ mod global {
 
     pub(crate) unsafe fn retire(_: u64, _: unsafe fn(u64)) {}
 
-    pub(crate) fn is_pinned() -> bool {
-        false
-    }
-
-    pub(crate) fn synchronize() -> Stamp {
-        Stamp(0)
+    pub(crate) fn synchronize() -> Option<Stamp> {
+        Some(Stamp(0))
     }
 }
 
 #[cfg(loom)]
-pub(crate) use global::{
-    BriefGuard, has_passed, is_pinned, pin, retire, stamp, synchronize, try_pin,
-};
+pub(crate) use global::{BriefGuard, has_passed, pin, retire, stamp, synchronize, try_pin};
 
 #[cfg(all(test, not(loom)))]
 mod tests {

@@ -216,6 +216,29 @@ impl BytesMap {
         self.index.value_len(key.as_ref())
     }
 
+    /// Whether the map takes a record with this key and this value, which only their lengths decide. For those who look at many records before they
+    /// insert the first one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLong`], as of a write.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.bytes("m")?;
+    /// map.expect_lengths("film", "")?;
+    /// let refused = map.expect_lengths(vec![0; 70_000], "");
+    /// assert!(matches!(refused, Err(indelible::Error::TooLong { most: 65_536, .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn expect_lengths(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.index
+            .expect_lengths(key.as_ref(), value.as_ref().len() as u64)
+    }
+
     /// Sets the value of `key`, and returns whether the key was there before. Does not read the value before; [`replace`](Self::replace) does.
     ///
     /// # Errors

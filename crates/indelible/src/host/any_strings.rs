@@ -96,6 +96,11 @@ macro_rules! any_strings {
                 each!(self, host => host.string_len(key))
             }
 
+            /// An error if the map takes no such key, or no value of so many bytes.
+            pub(crate) fn expect_lengths(&self, key: &[u8], value: u64) -> Result<()> {
+                each!(self, host => host.expect_lengths(key, value))
+            }
+
             /// See [`Strings::apply`](crate::engines::Strings::apply).
             #[inline]
             pub(crate) fn apply<'v>(

@@ -83,6 +83,12 @@ impl<E: Strings> Host<E> {
         Ok(bytes)
     }
 
+    /// An error if the map takes no such key, or no value of so many bytes.
+    pub(crate) fn expect_lengths(&self, key: &[u8], value: u64) -> Result<()> {
+        expect_length("key", key.len() as u64, E::MOST_BYTES[0])?;
+        expect_length("value", value, E::MOST_BYTES[1])
+    }
+
     /// See [`Strings::apply`].
     pub(crate) fn apply_string<'v>(
         &self,
@@ -116,8 +122,7 @@ impl<E: Strings> Host<E> {
     pub(crate) fn insert_strings(&self, records: &[StringRecord<'_>]) -> Result<()> {
         self.expect_writable()?;
         for (key, value) in records {
-            expect_length("key", key.len() as u64, E::MOST_BYTES[0])?;
-            expect_length("value", value.len() as u64, E::MOST_BYTES[1])?;
+            self.expect_lengths(key, value.len() as u64)?;
         }
         let mut rest = records;
         let mut insert = || self.with_space(|| self.insert_all_strings(&mut rest));
@@ -149,8 +154,7 @@ impl<E: Strings> Host<E> {
     /// See [`Strings::new_value`].
     pub(crate) fn new_value(&self, key: &[u8], bytes: u64) -> Result<Option<LongValue>> {
         self.expect_writable()?;
-        expect_length("key", key.len() as u64, E::MOST_BYTES[0])?;
-        expect_length("value", bytes, E::MOST_BYTES[1])?;
+        self.expect_lengths(key, bytes)?;
         self.write_ahead(|| self.with_space(|| self.shared.engine.new_value(bytes)))
     }
 
@@ -229,8 +233,7 @@ impl<E: Strings> Host<E> {
         self.shared.give_back();
         let mut records = records.map(|record| {
             let (key, value) = record?;
-            expect_length("key", key.len() as u64, E::MOST_BYTES[0])?;
-            expect_length("value", value.len() as u64, E::MOST_BYTES[1])?;
+            self.expect_lengths(&key, value.len() as u64)?;
             Ok((key, value))
         });
         let core = &self.shared.place.core;

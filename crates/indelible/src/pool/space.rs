@@ -350,6 +350,15 @@ impl Space {
         }
     }
 
+    /// Frees the retired blocks that no reader can hold any more.
+    fn reuse_all_retired(&self, state: &mut State) {
+        let mut before = usize::MAX;
+        while !state.retired.is_empty() && state.retired.len() < before {
+            before = state.retired.len();
+            self.reuse_retired(state);
+        }
+    }
+
     /// Bytes in a block.
     pub(crate) fn block_bytes(&self) -> u64 {
         self.block_bytes
@@ -450,11 +459,7 @@ impl Space {
     /// any more. Does not wait for readers; see [`give_back`](Self::give_back).
     pub(crate) fn give_back_without_waiting(&self) {
         let state = &mut *self.lock();
-        let mut before = usize::MAX;
-        while !state.retired.is_empty() && state.retired.len() < before {
-            before = state.retired.len();
-            self.reuse_retired(state);
-        }
+        self.reuse_all_retired(state);
         self.release_empty(state);
     }
 
@@ -491,10 +496,9 @@ impl Space {
         if self.lock().retired.is_empty() {
             return;
         }
-        if epochs::is_pinned() {
-            return self.give_back_without_waiting();
-        }
-        let passed = epochs::synchronize();
+        let Some(passed) = epochs::synchronize() else {
+            return self.reuse_all_retired(&mut self.lock());
+        };
         let state = &mut *self.lock();
         while let Some((_, offset)) = state.retired.pop_front_if(|(stamp, _)| *stamp <= passed) {
             self.free_unless_kept(state, offset);
