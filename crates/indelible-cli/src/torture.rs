@@ -134,6 +134,11 @@ pub struct Writer {
 impl Writer {
     /// Writes until killed, once the standard input has ended: whoever wants to trace the writers does so before.
     pub fn run(self) -> Result<bool> {
+        // A panic ends the process too, of whatever thread, and at once: while a stack is printed, the process would be killed.
+        std::panic::set_hook(Box::new(|panic| {
+            note(format_args!("writer: {panic}"));
+            std::process::exit(4);
+        }));
         std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
         let pool = Pool::open(&self.pool)?;
         let map = Target::open(&pool, &self.new)?;
@@ -172,17 +177,12 @@ impl Writer {
     }
 }
 
-/// Does a thread's work, which has no end, and ends the process if it fails or panics. The thread that started it cannot: it waits for other
-/// threads, which go on until they are killed, and their process would look sound.
+/// Does a thread's work, which has no end, and ends the process if it fails. The thread that started it cannot: it waits for other threads,
+/// which go on until they are killed, and their process would look sound.
 fn end_process(work: impl FnOnce() -> Result<()>) {
-    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)) {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => {
-            note(format_args!("writer: {error:#}"));
-            std::process::exit(3);
-        }
-        // The panic has been printed.
-        Err(_) => std::process::exit(4),
+    if let Err(error) = work() {
+        note(format_args!("writer: {error:#}"));
+        std::process::exit(3);
     }
 }
 

@@ -4,7 +4,7 @@ use crate::history::{Saw, Steps};
 use crate::maps::{self, Maps};
 use crate::places::{self, Spatials};
 use crate::texts::{self, Strings};
-use crate::{Contents, Memory, Structure, Workload};
+use crate::{Contents, CrashModel, Memory, Structure, Workload};
 use indelible::checker::{AnyKind, History, Operation, Size, SpatialOperation, Suite};
 use indelible::{Box2, Box3, GeometryType, Point2, Point3, SpatialKind, StringKind};
 use std::fmt::{Debug, Formatter};
@@ -154,16 +154,26 @@ impl Structure for Any {
 }
 
 impl Any {
-    /// Puts the pool on a disk, where it has a log.
-    pub fn put_on_disk(&mut self) {
+    /// Lets the pool promise to survive these crashes, and no others. (Without this it survives power cuts of persistent memory.)
+    pub fn promise(&mut self, survives: CrashModel) {
         match self {
-            Self::Maps(of) => of.is_on_disk = true,
-            Self::Strings(of) => of.is_on_disk = true,
-            Self::Points2(of) => of.is_on_disk = true,
-            Self::Points3(of) => of.is_on_disk = true,
-            Self::Boxes2(of) => of.is_on_disk = true,
-            Self::Boxes3(of) => of.is_on_disk = true,
+            Self::Maps(of) => of.survives = survives,
+            Self::Strings(of) => of.survives = survives,
+            Self::Points2(of) => of.survives = survives,
+            Self::Points3(of) => of.survives = survives,
+            Self::Boxes2(of) => of.survives = survives,
+            Self::Boxes3(of) => of.survives = survives,
         }
+    }
+}
+
+/// What the pool of the history of this seed promises to survive, if these crashes happen. When a process dies, every other history has a
+/// pool that promises to survive no more than that. The others have one on persistent memory: a power cut that caches survive leaves the same.
+#[must_use]
+pub fn promised(crash_model: CrashModel, seed: u64) -> CrashModel {
+    match crash_model {
+        CrashModel::Process if seed.is_multiple_of(2) => CrashModel::Pmem,
+        _ => crash_model,
     }
 }
 

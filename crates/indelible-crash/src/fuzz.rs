@@ -54,7 +54,7 @@ pub fn operations(data: &[u8]) {
             let structure = Maps {
                 options: layout(MapOptions::extremes(kind), kind.into(), head),
                 keys: one_of(Keys::ALL, bytes.next() as usize),
-                is_on_disk: false,
+                survives: CrashModel::Pmem,
             };
             let keys = structure.keys;
             let key = |number| match number {
@@ -72,7 +72,7 @@ pub fn operations(data: &[u8]) {
             let structure = Strings {
                 options: layout(BytesOptions::extremes(kind), kind.into(), head),
                 keys: one_of(Texts::ALL, bytes.next() as usize),
-                is_on_disk: false,
+                survives: CrashModel::Pmem,
             };
             let workload = of_maps(&mut bytes, &|number| number, true);
             explore(&structure, &workload, (head, false));

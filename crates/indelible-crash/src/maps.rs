@@ -2,7 +2,7 @@
 //! [`Suite`](indelible::checker::Suite).
 
 use crate::history::{Change, Saw, Steps};
-use crate::{Contents, Memory, Structure, Workload, lock};
+use crate::{Contents, CrashModel, Memory, Structure, Workload, lock};
 use Operation::{
     BulkLoad, CompareExchange, CreateOther, DropOther, FreeRun, Get, GetBatch, GetInParts, Insert,
     InsertBatch, InsertInParts, InsertNew, Range as RangeOf, ReleaseMemory, Remove, RenameOther,
@@ -20,14 +20,14 @@ pub struct Maps {
     pub options: MapOptions,
     /// The keys that are used.
     pub keys: Keys,
-    /// The pool has a log, as on a disk.
-    pub is_on_disk: bool,
+    /// The crashes that the pool survives, as it promises.
+    pub survives: CrashModel,
 }
 
 /// An open pool and its map.
 pub struct Open {
     memory: Arc<Memory>,
-    is_on_disk: bool,
+    survives: CrashModel,
     handles: Mutex<Option<(Pool, Map<u64, u64>)>>,
     /// The other map, if it has been made and is open.
     other: Mutex<Option<Map<u64, u64>>>,
@@ -74,10 +74,15 @@ pub(crate) fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-pub(crate) fn options(is_on_disk: bool) -> PoolOptions {
+/// What a pool promises that survives these crashes.
+pub(crate) fn options(survives: CrashModel) -> PoolOptions {
+    let durability = match survives {
+        CrashModel::Process => Durability::Process,
+        CrashModel::Pmem | CrashModel::Disk => Durability::PowerLoss,
+    };
     PoolOptions::new()
-        .durability(Durability::PowerLoss)
-        .force_power_loss_protocol(!is_on_disk)
+        .durability(durability)
+        .force_power_loss_protocol(survives == CrashModel::Pmem)
         .boot_identity([7; 16])
         .to_owned()
 }
@@ -89,16 +94,16 @@ impl Maps {
         Self {
             options: kind.into(),
             keys: Keys::Dense,
-            is_on_disk: false,
+            survives: CrashModel::Pmem,
         }
     }
 }
 
 impl Open {
-    fn new(memory: &Arc<Memory>, is_on_disk: bool, pool: Pool, map: Map<u64, u64>) -> Self {
+    fn new(memory: &Arc<Memory>, survives: CrashModel, pool: Pool, map: Map<u64, u64>) -> Self {
         Self {
             memory: Arc::clone(memory),
-            is_on_disk,
+            survives,
             handles: Mutex::new(Some((pool, map))),
             other: Mutex::new(None),
         }
@@ -120,7 +125,7 @@ impl Open {
             drop(map);
             pool.close().map_err(text)?;
         }
-        let pool = options(self.is_on_disk)
+        let pool = options(self.survives)
             .open_memory(&self.memory)
             .map_err(text)?;
         let map = pool.open_map("m").map_err(text)?;
@@ -134,19 +139,17 @@ impl Structure for Maps {
     type Operation = Operation;
 
     fn create(&self, memory: &Arc<Memory>) -> Result<Open, String> {
-        let pool = options(self.is_on_disk)
-            .create_memory(memory)
-            .map_err(text)?;
+        let pool = options(self.survives).create_memory(memory).map_err(text)?;
         let map = pool.map_with("m", self.options.clone()).map_err(text)?;
         // So that its first extent is used as well.
         map.warm_up().map_err(text)?;
-        Ok(Open::new(memory, self.is_on_disk, pool, map))
+        Ok(Open::new(memory, self.survives, pool, map))
     }
 
     fn recover(&self, memory: &Arc<Memory>) -> Result<Open, String> {
-        let pool = options(self.is_on_disk).open_memory(memory).map_err(text)?;
+        let pool = options(self.survives).open_memory(memory).map_err(text)?;
         let map = pool.open_map("m").map_err(text)?;
-        Ok(Open::new(memory, self.is_on_disk, pool, map))
+        Ok(Open::new(memory, self.survives, pool, map))
     }
 
     fn run(&self, open: &Open, operation: &Operation) -> Result<Vec<Saw>, String> {
@@ -373,7 +376,7 @@ impl Maps {
         let structure = Self {
             options: history.options,
             keys: history.keys,
-            is_on_disk: false,
+            survives: CrashModel::Pmem,
         };
         let workload = Workload {
             before: history.before,

@@ -5,7 +5,7 @@
 
 use crate::history::{Change, Counts, Saw, Steps};
 use crate::maps::{OTHER_NAMES, add_other, if_sound, options, other_name, text};
-use crate::{Contents, Memory, Structure, Workload, lock};
+use crate::{Contents, CrashModel, Memory, Structure, Workload, lock};
 use SpatialOperation::{
     BulkLoad, CreateOther, DropOther, Insert, InsertBatch, Nearest, Relocate, Remove, RenameOther,
     Reopen, Shrink, Window,
@@ -23,8 +23,8 @@ pub struct Spatials<G> {
     pub options: SpatialOptions,
     /// Where records lie.
     pub places: Places,
-    /// The pool has a log, as on a disk.
-    pub is_on_disk: bool,
+    /// The crashes that the pool survives, as it promises.
+    pub survives: CrashModel,
     /// The places of each payload, which would take long to compute each time.
     corners: Arc<[[Corners; Places::PLACES as usize]]>,
     geometry: PhantomData<fn() -> G>,
@@ -35,7 +35,7 @@ impl<G> Clone for Spatials<G> {
         Self {
             options: self.options.clone(),
             places: self.places,
-            is_on_disk: self.is_on_disk,
+            survives: self.survives,
             corners: Arc::clone(&self.corners),
             geometry: PhantomData,
         }
@@ -45,17 +45,17 @@ impl<G> Clone for Spatials<G> {
 /// An open pool and its index.
 pub struct Open<G: Geometry> {
     memory: Arc<Memory>,
-    is_on_disk: bool,
+    survives: CrashModel,
     handles: Mutex<Option<(Pool, Spatial<G>)>>,
     /// The other index, if it has been made and is open.
     other: Mutex<Option<Spatial<G>>>,
 }
 
 impl<G: Geometry> Open<G> {
-    fn new(memory: &Arc<Memory>, is_on_disk: bool, pool: Pool, index: Spatial<G>) -> Self {
+    fn new(memory: &Arc<Memory>, survives: CrashModel, pool: Pool, index: Spatial<G>) -> Self {
         Self {
             memory: Arc::clone(memory),
-            is_on_disk,
+            survives,
             handles: Mutex::new(Some((pool, index))),
             other: Mutex::new(None),
         }
@@ -73,7 +73,7 @@ impl<G: Geometry> Open<G> {
             drop(index);
             pool.close().map_err(text)?;
         }
-        let pool = options(self.is_on_disk)
+        let pool = options(self.survives)
             .open_memory(&self.memory)
             .map_err(text)?;
         let index = pool.open_spatial("m").map_err(text)?;
@@ -121,7 +121,7 @@ impl<G: Geometry> Spatials<G> {
         let structure = Self {
             options: history.options,
             places,
-            is_on_disk: false,
+            survives: CrashModel::Pmem,
             corners: (0..places.payloads).map(of).collect(),
             geometry: PhantomData,
         };
@@ -241,19 +241,17 @@ impl<G: Geometry> Structure for Spatials<G> {
     type Operation = SpatialOperation;
 
     fn create(&self, memory: &Arc<Memory>) -> Result<Open<G>, String> {
-        let pool = options(self.is_on_disk)
-            .create_memory(memory)
-            .map_err(text)?;
+        let pool = options(self.survives).create_memory(memory).map_err(text)?;
         let index = pool.spatial_with("m", self.options.clone()).map_err(text)?;
         // So that its first extent is used as well.
         index.warm_up().map_err(text)?;
-        Ok(Open::new(memory, self.is_on_disk, pool, index))
+        Ok(Open::new(memory, self.survives, pool, index))
     }
 
     fn recover(&self, memory: &Arc<Memory>) -> Result<Open<G>, String> {
-        let pool = options(self.is_on_disk).open_memory(memory).map_err(text)?;
+        let pool = options(self.survives).open_memory(memory).map_err(text)?;
         let index = pool.open_spatial("m").map_err(text)?;
-        Ok(Open::new(memory, self.is_on_disk, pool, index))
+        Ok(Open::new(memory, self.survives, pool, index))
     }
 
     fn run(&self, open: &Open<G>, operation: &SpatialOperation) -> Result<Vec<Saw>, String> {

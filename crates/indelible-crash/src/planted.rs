@@ -94,12 +94,7 @@ impl Mutation {
     /// The entry of the lists of equivalent mutants that says why no crash shows this one, if there is one.
     #[must_use]
     pub fn equivalent(self) -> Option<&'static EquivalentMutant> {
-        let kinds = AnyKind::all().into_iter();
-        let of_engines = kinds.flat_map(|kind| kind.equivalent_mutants());
-        // An engine's own entries are closer to it than those for all.
-        of_engines
-            .chain(common::EQUIVALENT)
-            .find(|entry| self.is(entry.mutant))
+        equivalent_mutants().find(|entry| self.is(entry.mutant))
     }
 
     /// The commit of an event before what it depends on.
@@ -118,7 +113,9 @@ impl Mutation {
         }
     }
 
-    fn is(self, mutant: Mutant) -> bool {
+    /// Whether an entry of these lists speaks of this one.
+    #[must_use]
+    pub fn is(self, mutant: Mutant) -> bool {
         match (self, mutant) {
             (Self::NoFlush(site), Mutant::NoFlush(name))
             | (Self::NoFence(site), Mutant::NoFence(name))
@@ -129,6 +126,13 @@ impl Mutation {
             _ => false,
         }
     }
+}
+
+/// All entries of the lists of equivalent mutants. An engine's own entries are closer to it than those for all, and come first.
+pub fn equivalent_mutants() -> impl Iterator<Item = &'static EquivalentMutant> {
+    let kinds = AnyKind::all().into_iter();
+    let of_engines = kinds.flat_map(|kind| kind.equivalent_mutants());
+    of_engines.chain(common::EQUIVALENT)
 }
 
 /// What became of a planted bug.
@@ -187,7 +191,7 @@ fn is_deep() -> bool {
 fn most_images(mutation: Mutation) -> u64 {
     match (mutation.equivalent().is_some(), is_deep()) {
         (true, false) => 120,
-        (true, true) => 8_000,
+        (true, true) => 500_000,
         (false, false) => 100_000,
         (false, true) => u64::MAX,
     }

@@ -2,7 +2,7 @@
 
 use crate::history::{Change, Saw, Steps};
 use crate::maps::{OTHER_NAMES, add_other, if_sound, options, other_name, text, told_by_range};
-use crate::{Contents, Memory, Structure, Workload, lock};
+use crate::{Contents, CrashModel, Memory, Structure, Workload, lock};
 use Operation::{
     BulkLoad, CompareExchange, CreateOther, DropOther, Get, GetBatch, GetInParts, Insert,
     InsertBatch, InsertInParts, InsertNew, Range as RangeOf, Remove, RenameOther, Reopen, Shrink,
@@ -20,24 +20,24 @@ pub struct Strings {
     pub options: BytesOptions,
     /// Which strings the keys are.
     pub keys: Texts,
-    /// The pool has a log, as on a disk.
-    pub is_on_disk: bool,
+    /// The crashes that the pool survives, as it promises.
+    pub survives: CrashModel,
 }
 
 /// An open pool and its map.
 pub struct Open {
     memory: Arc<Memory>,
-    is_on_disk: bool,
+    survives: CrashModel,
     handles: Mutex<Option<(Pool, BytesMap)>>,
     /// The other map, if it has been made and is open.
     other: Mutex<Option<BytesMap>>,
 }
 
 impl Open {
-    fn new(memory: &Arc<Memory>, is_on_disk: bool, pool: Pool, map: BytesMap) -> Self {
+    fn new(memory: &Arc<Memory>, survives: CrashModel, pool: Pool, map: BytesMap) -> Self {
         Self {
             memory: Arc::clone(memory),
-            is_on_disk,
+            survives,
             handles: Mutex::new(Some((pool, map))),
             other: Mutex::new(None),
         }
@@ -55,7 +55,7 @@ impl Open {
             drop(map);
             pool.close().map_err(text)?;
         }
-        let pool = options(self.is_on_disk)
+        let pool = options(self.survives)
             .open_memory(&self.memory)
             .map_err(text)?;
         let map = pool.open_bytes("m").map_err(text)?;
@@ -115,7 +115,7 @@ impl Strings {
         let structure = Self {
             options: history.options,
             keys: history.keys,
-            is_on_disk: false,
+            survives: CrashModel::Pmem,
         };
         let workload = Workload {
             before: history.before,
@@ -168,19 +168,17 @@ impl Structure for Strings {
     type Operation = Operation;
 
     fn create(&self, memory: &Arc<Memory>) -> Result<Open, String> {
-        let pool = options(self.is_on_disk)
-            .create_memory(memory)
-            .map_err(text)?;
+        let pool = options(self.survives).create_memory(memory).map_err(text)?;
         let map = pool.bytes_with("m", self.options.clone()).map_err(text)?;
         // So that its first extent is used as well.
         map.warm_up().map_err(text)?;
-        Ok(Open::new(memory, self.is_on_disk, pool, map))
+        Ok(Open::new(memory, self.survives, pool, map))
     }
 
     fn recover(&self, memory: &Arc<Memory>) -> Result<Open, String> {
-        let pool = options(self.is_on_disk).open_memory(memory).map_err(text)?;
+        let pool = options(self.survives).open_memory(memory).map_err(text)?;
         let map = pool.open_bytes("m").map_err(text)?;
-        Ok(Open::new(memory, self.is_on_disk, pool, map))
+        Ok(Open::new(memory, self.survives, pool, map))
     }
 
     fn run(&self, open: &Open, operation: &Operation) -> Result<Vec<Saw>, String> {

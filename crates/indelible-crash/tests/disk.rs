@@ -3,7 +3,7 @@
 
 use indelible_crash::indelible::checker::{AnyKind, Bug, Met, disk_bugs, plant, trial};
 use indelible_crash::indelible::{Kind, SpatialKind, StringKind};
-use indelible_crash::{CrashModel, Limits, Search, Summary, Tally, any};
+use indelible_crash::{Coverage, CrashModel, Limits, Search, Summary, Tally, any};
 use std::ops::{Range, RangeInclusive};
 use std::sync::atomic::AtomicU64;
 
@@ -21,7 +21,7 @@ fn search(
     let run = Search {
         history: &|seed| {
             let (mut index, workload) = any::history(Some(kind), seed, operations, threads);
-            index.put_on_disk();
+            index.promise(CrashModel::Disk);
             (index, workload)
         },
         crash_model: CrashModel::Disk,
@@ -35,6 +35,9 @@ fn search(
     run.go(tally, &AtomicU64::new(0))
 }
 
+/// What histories meet on persistent memory and not on a disk, where an insert into a LOFT has one step.
+const MISSED_ON_DISK: &[&str] = &["loft.complete"];
+
 /// Searches so many histories of one thread, and of each number of threads up to four, of each kind. Returns the distinct images.
 fn search_all(kinds: &[AnyKind], [alone, together]: [u64; 2]) -> u64 {
     let tally = Tally::default();
@@ -42,13 +45,8 @@ fn search_all(kinds: &[AnyKind], [alone, together]: [u64; 2]) -> u64 {
         for &kind in kinds {
             let tally = &tally;
             scope.spawn(move || {
-                for threads in 1..=4 {
-                    let (operations, histories) = if threads == 1 {
-                        (200, alone)
-                    } else {
-                        (40, together)
-                    };
-                    let summary = search(kind, threads, operations, 0..histories, tally);
+                let summary = |threads, operations, seeds| {
+                    let summary = search(kind, threads, operations, seeds, tally);
                     if let Some(failure) = summary.failure {
                         panic!("{kind}, {threads} threads: {failure}");
                     }
@@ -56,7 +54,27 @@ fn search_all(kinds: &[AnyKind], [alone, together]: [u64; 2]) -> u64 {
                         "{kind}, {threads} threads: {:?}, {:?}",
                         summary.coverage.images, summary.elapsed
                     );
+                    summary.coverage
+                };
+                let mut coverage = Coverage::default();
+                for &seed in kind.rare_seeds() {
+                    coverage.merge(summary(1, 200, seed..seed + 1));
                 }
+                for threads in 1..=4 {
+                    let (operations, histories) = if threads == 1 {
+                        (200, alone)
+                    } else {
+                        (40, together)
+                    };
+                    coverage.merge(summary(threads, operations, 0..histories));
+                }
+                let mut missed = coverage.missed_of_engine(kind);
+                let may_miss = || kind.not_provoked().iter().chain(MISSED_ON_DISK);
+                missed.retain(|missed| !may_miss().any(|gap| missed.starts_with(gap)));
+                println!("{kind}: not met: {missed:?}");
+                // Of the other kinds the short form has few histories.
+                let meets_all = is_deep() || matches!(kind, AnyKind::Map(_));
+                assert!(!meets_all || missed.is_empty());
             });
         }
     });

@@ -86,7 +86,7 @@ enum Failing {
     Process,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, ValueEnum)]
 enum Medium {
     Pmem,
     Disk,
@@ -99,21 +99,20 @@ impl Crash {
             return self.plant_bugs(output);
         }
         let kind = self.kind.parse::<AnyKind>().ok();
+        let crash_model = match (self.failing, self.medium) {
+            (Failing::Power, Medium::Pmem) => CrashModel::Pmem,
+            // A process that dies leaves the whole log, which is one of the prefixes that the power may leave.
+            (_, Medium::Disk) => CrashModel::Disk,
+            (Failing::Process, Medium::Pmem) => CrashModel::Process,
+        };
         let run = Search {
             history: &|seed| {
                 let (mut index, workload) =
                     any::history(kind, seed, self.ops, usize::from(self.threads));
-                if self.medium == Medium::Disk {
-                    index.put_on_disk();
-                }
+                index.promise(any::promised(crash_model, seed));
                 (index, workload)
             },
-            crash_model: match (self.failing, self.medium) {
-                (Failing::Power, Medium::Pmem) => CrashModel::Pmem,
-                // A process that dies leaves the whole log, which is one of the prefixes that the power may leave.
-                (_, Medium::Disk) => CrashModel::Disk,
-                (Failing::Process, Medium::Pmem) => CrashModel::Process,
-            },
+            crash_model,
             limits: self.limits(),
             seed: self.seed,
             histories: self.most_histories(),

@@ -341,7 +341,6 @@ pub mod common {
         EquivalentMutant::new(NoFlush("pool.free-continuations"), HEADLESS),
         EquivalentMutant::new(NoFence("pool.free-continuations"), HEADLESS),
         EquivalentMutant::new(EarlyCommit("pool.drop"), "a removal depends on nothing"),
-        EquivalentMutant::new(EarlyCommit("pool.wipe"), "what is wiped has no owner"),
         EquivalentMutant::new(
             EarlyCommit("pool.take"),
             "nothing lies in the extent as yet",

@@ -80,8 +80,9 @@ impl Pm {
         done
     }
 
-    /// Tells the recorder of an exchange. Either word may be durable first, so each comes first in every other exchange; but on a disk that is
-    /// the one that the log gets first, and a batch is always appended between the two, which in a real log happens when the batch is full.
+    /// Tells the recorder of an exchange. On persistent memory either word may be durable first, so each comes first in every other exchange.
+    /// Elsewhere there is one order, if they can be told apart at all. On a disk a batch is always appended between the two, which in a real
+    /// log happens when the batch is full.
     #[inline(always)]
     #[cfg_attr(feature = "trace", track_caller)]
     fn record_pair(&self, pair: &Pair, old: [u64; 2], new: [u64; 2]) {
@@ -91,7 +92,7 @@ impl Pm {
             .iter_mut()
             .zip(changed(pair, old, new))
             .for_each(|(to, word)| *to = Some(word));
-        if !is_disk && trace::is_at_odd_event() {
+        if self.medium == Medium::Pmem && trace::is_at_odd_event() {
             words.reverse();
         }
         for (number, (cell, new)) in words.into_iter().flatten().enumerate() {

@@ -86,18 +86,11 @@ impl Suite for Testing {
             ),
             EquivalentMutant::new(EarlyCommit("apex.update"), "a value depends on nothing"),
             EquivalentMutant::new(EarlyCommit("apex.remove"), "a removal depends on nothing"),
-            EquivalentMutant::new(
-                EarlyCommit("apex.split.part"),
-                "records that are not routed to a node any more are left behind",
-            ),
             EquivalentMutant::new(Swapped("apex.update", "*"), NO_TRANSACTION),
             EquivalentMutant::new(Swapped("apex.insert", "apex.extend"), NO_TRANSACTION),
             EquivalentMutant::new(Swapped("apex.insert", "apex.root"), IN_NEW_NODE),
             EquivalentMutant::new(Swapped("apex.insert", "apex.split.*"), IN_NEW_NODE),
-            EquivalentMutant::new(Swapped("apex.insert", "apex.merge.*"), IN_NEW_NODE),
             EquivalentMutant::new(Swapped("apex.remove", "apex.replace"), IN_NEW_NODE),
-            EquivalentMutant::new(Swapped("apex.remove", "apex.root"), IN_NEW_NODE),
-            EquivalentMutant::new(Swapped("apex.remove", "apex.split.*"), IN_NEW_NODE),
             EquivalentMutant::new(Swapped("apex.remove", "apex.merge.*"), IN_NEW_NODE),
             EquivalentMutant::new(Swapped("apex.extend", "apex.insert"), NOT_RETURNED),
             EquivalentMutant::seldom(
@@ -121,8 +114,6 @@ impl Suite for Testing {
                 "what is taken out need not be whole",
             ),
             // An extent goes in the midst of an operation if another size of block needs one.
-            EquivalentMutant::new(Swapped("apex.remove", "pool.free"), LET_GO),
-            EquivalentMutant::new(Swapped("apex.split.*", "pool.free"), LET_GO),
             EquivalentMutant::seldom(Swapped("apex.merge.*", "pool.free"), LET_GO),
             EquivalentMutant::seldom(
                 Swapped("pool.take", "apex.merge.between"),

@@ -132,7 +132,6 @@ impl Suite<SpatialKind> for Testing {
             EquivalentMutant::new(Swapped("pool.free", "fbr.single"), FREED_LATER),
             EquivalentMutant::new(Swapped("pool.free", "fbr.move-root"), FREED_LATER),
             EquivalentMutant::new(Swapped("pool.free", "fbr.log"), FREED_LATER),
-            EquivalentMutant::new(Swapped("pool.free", "fbr.leaf"), FREED_LATER),
             EquivalentMutant::new(Swapped("pool.free", "fbr.root"), FREED_LATER),
         ];
         LIST

@@ -122,10 +122,6 @@ impl Suite<SpatialKind> for Testing {
                 "leaves move afterwards, and the fence of the first one does for both",
             ),
             EquivalentMutant::new(
-                Mutant::EarlyCommit("hilbert.reach"),
-                "a reach depends on nothing",
-            ),
-            EquivalentMutant::new(
                 Mutant::NoFence("hilbert.recovered"),
                 "the next fence of the thread that opens does for both; a change that a second recovery undoes has not returned before it",
             ),

@@ -60,7 +60,6 @@ impl Suite for Testing {
     fn equivalent_mutants(&self) -> &'static [EquivalentMutant] {
         const LIST: &[EquivalentMutant] = &[
             EquivalentMutant::new(EarlyCommit("list.update"), "a value depends on nothing"),
-            EquivalentMutant::new(EarlyCommit("list.remove"), "a removal depends on nothing"),
             EquivalentMutant::new(Swapped("pool.free", "list.link"), OWNED),
             EquivalentMutant::seldom(Swapped("list.link", "list.update"), NO_TRANSACTION),
             EquivalentMutant::seldom(Swapped("list.update", "list.link"), NO_TRANSACTION),
