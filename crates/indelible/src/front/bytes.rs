@@ -221,7 +221,7 @@ impl BytesMap {
     ///
     /// # Errors
     ///
-    /// [`Error::TooLong`], as of a write.
+    /// [`Error::TooLong`](crate::Error::TooLong), as of a write.
     ///
     /// # Examples
     ///

@@ -108,7 +108,7 @@ impl Pool {
         let encoded = options.any().encode()?;
         loop {
             match self.find(name) {
-                Ok(slot) if !options.accepts_any() => self.expect_options(slot, options)?,
+                Ok(_) if !options.accepts_any() => self.expect_options(name, options)?,
                 Ok(_) => {}
                 Err(_) if self.core.is_read_only() => return Err(Error::ReadOnly),
                 Err(_) => self.create_object::<H>(name, holds, options, encoded)?,
@@ -128,8 +128,11 @@ impl Pool {
         holds: Option<Holds>,
     ) -> Result<(usize, H)> {
         loop {
-            let slot = self.find(name)?;
-            expect_holds(name, &self.core.signature(slot), holds)?;
+            let slot = self.look(|| {
+                let slot = self.find(name)?;
+                expect_holds(name, &self.core.signature(slot), holds)?;
+                Ok(slot)
+            })?;
             // Since then the object may have been dropped, and the entry may be that of another one.
             let is_there = || {
                 self.find(name).ok() == Some(slot)
@@ -139,6 +142,15 @@ impl Pool {
                 return Ok((slot, object));
             }
         }
+    }
+
+    /// What `look` finds in the catalog. What is there may have been written by a thread that still waits until it is durable, with the registry of open
+    /// objects locked. An object is opened with that lock; an error is an answer too, and so comes from a second look, with the lock.
+    pub(super) fn look<T>(&self, look: impl Fn() -> Result<T>) -> Result<T> {
+        look().or_else(|_| {
+            let _objects = self.core.registry();
+            look()
+        })
     }
 
     pub(crate) fn find(&self, name: &str) -> Result<usize> {
@@ -175,7 +187,15 @@ impl Pool {
         })
     }
 
-    fn expect_options<K: IndexKind>(&self, slot: usize, wanted: &IndexOptions<K>) -> Result<()> {
+    /// An error if there is an object of this name that has other options.
+    fn expect_options<K: IndexKind>(&self, name: &str, wanted: &IndexOptions<K>) -> Result<()> {
+        self.look(|| match self.find(name) {
+            Ok(slot) => self.expect_options_at(slot, wanted),
+            Err(_) => Ok(()),
+        })
+    }
+
+    fn expect_options_at<K: IndexKind>(&self, slot: usize, wanted: &IndexOptions<K>) -> Result<()> {
         let signature = self.core.signature(slot);
         let Some(found) = options_of::<K>(&signature)? else {
             // Opening it says why it cannot be opened.

@@ -17,7 +17,7 @@
 
 use super::Cell;
 use super::geometry::sized_in_tests;
-use std::cell::{Cell as LocalCell, RefCell};
+use std::cell::RefCell;
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// Words in a batch before it is appended without a fence. With the word that says where they belong, 2 KiB of log at most: a small part
@@ -67,11 +67,10 @@ impl Journal {
         (((address - self.base) / 8) as u64, value)
     }
 
-    fn append(&self, words: &[Word]) {
+    /// Appends the words, and returns the position that has to be durable for them to be; 0 if the pool has been closed.
+    fn append(&self, words: &[Word]) -> u64 {
         let sink = self.sink.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(sink) = &*sink {
-            LAST_POSITION.set(sink.append(words));
-        }
+        sink.as_ref().map_or(0, |sink| sink.append(words))
     }
 }
 
@@ -79,6 +78,9 @@ impl Journal {
 struct Batch {
     journal: Option<&'static Journal>,
     words: Vec<Word>,
+    /// Where the last batch of this thread ended in each log, unless [`take_position`] has been told of it: one log's positions say nothing of another one,
+    /// and in an operation on one pool a closure may write to another pool.
+    positions: Vec<(&'static Journal, u64)>,
 }
 
 impl Batch {
@@ -96,9 +98,18 @@ impl Batch {
         if let Some(journal) = self.journal
             && !self.words.is_empty()
         {
-            journal.append(&self.words);
+            let position = journal.append(&self.words);
             self.words.clear();
+            match self.position_in(journal) {
+                Some(at) => self.positions[at].1 = position,
+                None => self.positions.push((journal, position)),
+            }
         }
+    }
+
+    fn position_in(&self, journal: &Journal) -> Option<usize> {
+        let mut positions = self.positions.iter();
+        positions.position(|(other, _)| std::ptr::eq(*other, journal))
     }
 }
 
@@ -110,9 +121,9 @@ impl Drop for Batch {
 }
 
 thread_local! {
-    static BATCH: RefCell<Batch> = const { RefCell::new(Batch { journal: None, words: Vec::new() }) };
-    /// Where the last batch of this thread ended, in whatever log.
-    static LAST_POSITION: LocalCell<u64> = const { LocalCell::new(0) };
+    static BATCH: RefCell<Batch> = const {
+        RefCell::new(Batch { journal: None, words: Vec::new(), positions: Vec::new() })
+    };
 }
 
 /// Notes that `value` was stored to `cell`.
@@ -131,7 +142,22 @@ pub(crate) fn fence() {
     let _ = BATCH.try_with(|batch| batch.borrow_mut().append());
 }
 
-/// Where the last batch ended that this thread has appended since the last call; 0 if it has appended none.
-pub(crate) fn take_position() -> u64 {
-    LAST_POSITION.replace(0)
+/// Where the last batch ended that this thread has appended to `journal` since the last call; 0 if it has appended none, and `None` if nobody knows. What the
+/// thread has stored and not appended is appended first: without a fence, such as a hint, it must not be appended at some later time, after what other
+/// threads store there.
+pub(crate) fn take_position(journal: &Journal) -> Option<u64> {
+    let taken = BATCH.try_with(|batch| {
+        let mut batch = batch.borrow_mut();
+        batch.append();
+        let at = batch.position_in(journal);
+        at.map_or(0, |at| batch.positions.swap_remove(at).1)
+    });
+    // The thread is ending: what it stored has been appended at once.
+    taken.ok()
+}
+
+/// Words that this thread has stored and not appended yet.
+#[cfg(test)]
+pub(crate) fn words_kept() -> usize {
+    BATCH.with_borrow(|batch| batch.words.len())
 }

@@ -149,6 +149,12 @@ impl Pm {
         self.capture(cell, value);
     }
 
+    /// On a disk, the position in the pool's log up to which what this thread has stored there since the last call has been appended; see
+    /// [`take_position`](journal::take_position).
+    pub(crate) fn take_position(&self) -> Option<u64> {
+        self.journal.map_or(Some(0), journal::take_position)
+    }
+
     /// On a disk, notes what was stored.
     #[inline(always)]
     fn capture(&self, cell: &Cell, value: u64) {

@@ -191,6 +191,11 @@ fn fail_each_call_with(
     }
 }
 
+/// Whether the tests take hours, and not minutes.
+fn is_deep() -> bool {
+    std::env::var_os("INDELIBLE_DEEP").is_some()
+}
+
 /// Where files are memory, and a sync costs nothing.
 fn memory() -> PathBuf {
     let memory = PathBuf::from("/dev/shm");
@@ -226,12 +231,81 @@ fn every_call_that_is_not_supported_once_is_an_error_or_done_without() {
 #[test]
 fn every_call_that_fails_once_in_a_pool_with_a_log_is_an_error_and_loses_nothing() {
     let interval = Durability::Interval(std::time::Duration::from_millis(1));
-    let is_deep = std::env::var_os("INDELIBLE_DEEP").is_some();
     // Most calls are syncs that operations wait for, one like the other.
-    let [few, most] = if is_deep { [5, 11] } else { [17, 37] };
+    let [few, most] = if is_deep() { [5, 11] } else { [17, 37] };
     fail_each_call_of(Durability::PowerLoss, Errno::IO, &memory(), most);
     fail_each_call_of(interval, Errno::IO, &memory(), few);
     fail_each_call_of(interval, Errno::NOSPC, &memory(), few);
+}
+
+/// Records of a map that are appended to its log in many batches, so that a log that fails may fail between two of them.
+const MANY_RECORDS: u64 = 3000;
+
+/// Inserts records in one operation after the other until one fails, and returns what can be read then, one way and another: of each key, and of ranges.
+fn insert_and_read(path: &Path, kind: Kind) -> Result<Vec<(u64, u64)>> {
+    let mut options = options(Durability::PowerLoss);
+    let pool = options.log_bytes(1).create(path)?;
+    let map = map(&pool, "kept", kind)?;
+    let old = MANY_RECORDS..MANY_RECORDS + 50;
+    let records: Vec<(u64, u64)> = old.clone().map(|i| (i, i)).collect();
+    map.insert_batch(&records)?;
+    let mut inserted = Ok(());
+    for round in 0..4 {
+        let records: Vec<(u64, u64)> = (0..MANY_RECORDS).map(|i| (i, i + round)).collect();
+        inserted = map.insert_batch(&records);
+        if inserted.is_err() {
+            break;
+        }
+    }
+    let Err(Error::LogFailed(_)) = inserted else {
+        return inserted.map(|()| Vec::new());
+    };
+    let mut read = Vec::new();
+    for key in 0..old.end {
+        if let Ok(Some(value)) = map.get(key) {
+            read.push((key, value));
+        }
+        if let Ok(values) = map.get_batch(&[key]) {
+            read.extend(values[0].map(|value| (key, value)));
+        }
+    }
+    read.extend(map.iter().map_while(Result::ok));
+    Ok(read)
+}
+
+/// A log may fail between two batches of an operation, or of two threads. What is in memory by then and not in the log is lost when the process ends.
+#[test]
+fn what_is_read_after_the_log_has_failed_is_there_when_the_pool_is_opened_again() {
+    let step = if is_deep() { 3 } else { 71 };
+    let mut read_anything = 0;
+    for &kind in Kind::all() {
+        let mut failed = 0;
+        for failing in (1..).step_by(step) {
+            let directory = tempfile::tempdir_in(memory()).unwrap();
+            let path = directory.path().join("faults.pool");
+            let (read, was_reached) =
+                faults::at(failing, Errno::IO, || insert_and_read(&path, kind));
+            if !was_reached {
+                assert_eq!(read.unwrap(), []);
+                break;
+            }
+            let Ok(read) = read else { continue };
+            failed += 1;
+            read_anything += usize::from(!read.is_empty());
+            let mut expected = read.clone();
+            let pool = options(Durability::PowerLoss).open(&path).unwrap();
+            let map = map(&pool, "kept", kind).unwrap();
+            assert_eq!(map.check().unwrap(), [""; 0]);
+            expected.retain(|&(key, value)| map.get(key).unwrap() != Some(value));
+            assert_eq!(
+                expected,
+                [],
+                "{kind}, call {failing}: what was read is lost"
+            );
+        }
+        assert!(failed > 5, "{kind}: {failed} failures");
+    }
+    assert!(read_anything > 0);
 }
 
 /// After a failed sync the kernel takes the pages for clean, and the next one succeeds: so a close must not take it for true.

@@ -29,6 +29,7 @@ use super::layout::{Extension, GROUP_SLOTS, Offset, Slot};
 use super::search::{LockedGroup, Place, Spot};
 use crate::concurrency::epochs;
 use crate::concurrency::locks::{Wait, WriteGuard};
+use crate::concurrency::records::RecordLock;
 use crate::concurrency::sync::lock;
 use crate::engines::Decision;
 use crate::kernels::{Kernel, Simd, dispatch};
@@ -140,6 +141,7 @@ impl Tree {
                 };
                 let records = self.publish_insert(&locked, spot, key, value);
                 self.pm.fence();
+                self.count.change(locked.lock, key, 1);
                 drop(locked);
                 if may_be_too_full(data, spot.place, records) {
                     WriteOutcome::InsertedTooFull
@@ -151,8 +153,9 @@ impl Tree {
                 if planted(Bug::ReleaseBeforeRemoval) {
                     release(&locked, spot.place);
                 }
-                let records = self.publish_remove(&locked, spot.slot, key);
+                let records = self.publish_remove(&locked, spot.slot);
                 self.pm.fence();
+                self.count.change(locked.lock, key, -1);
                 if !planted(Bug::ReleaseBeforeRemoval) {
                     release(&locked, spot.place);
                 }
@@ -238,7 +241,7 @@ impl Tree {
     }
 
     /// Writes a record to a free slot, durable with the next fence, and returns how many records the group has now.
-    /// The group is locked.
+    /// The group is locked. The caller counts the record among those of the index, behind that fence, since the number of records is read without a lock.
     #[inline(always)]
     fn publish_insert(
         &self,
@@ -266,13 +269,12 @@ impl Tree {
         if locked.data.is_in_order.load(Ordering::Relaxed) {
             locked.data.is_in_order.store(false, Ordering::Relaxed);
         }
-        self.count.change(locked.lock, key, 1);
-        self.count_change(locked, 1)
+        self.count_in_group(locked, 1)
     }
 
     /// Adds `change` to the number of records of the locked group, and returns the sum.
     #[inline(always)]
-    fn count_change(&self, locked: &LockedGroup<'_>, change: i64) -> usize {
+    fn count_in_group(&self, locked: &LockedGroup<'_>, change: i64) -> usize {
         match locked.data.change_count(locked.predicted, change) {
             Some(records) => records,
             // The group has not been counted since the node was mirrored.
@@ -283,8 +285,8 @@ impl Tree {
     }
 
     /// Removes a record, durable with the next fence, and returns how many records the group has now. The group is
-    /// locked.
-    fn publish_remove(&self, locked: &LockedGroup<'_>, slot: &Slot, key: u64) -> usize {
+    /// locked. The caller counts, as after [`publish_insert`](Self::publish_insert).
+    fn publish_remove(&self, locked: &LockedGroup<'_>, slot: &Slot) -> usize {
         let marker = match locked.data.marker() {
             _ if planted(Bug::WrongMarker) => u64::MAX,
             marker => marker,
@@ -292,8 +294,7 @@ impl Tree {
         // COMMIT apex.remove: the key becomes the marker. Before this store, recovery sees the record; after it, a free
         // slot.
         self.pm.publish(&slot.key, marker, "apex.remove");
-        self.count.change(locked.lock, key, -1);
-        self.count_change(locked, -1)
+        self.count_in_group(locked, -1)
     }
 
     /// Adds an extended stash block to the node; `false` if the mirror has no room for one more. The caller holds the
@@ -333,6 +334,7 @@ impl Tree {
         let _guard = epochs::pin();
         let lanes = self.find_windows(records);
         let mut guards: Vec<WriteGuard<'_>> = Vec::with_capacity(records.len());
+        let mut inserted: Vec<(&RecordLock, u64)> = Vec::with_capacity(records.len());
         let mut done = 0;
         for (lane, &(key, value)) in records.iter().enumerate() {
             let Some((data, predicted)) = lanes.get(lane) else {
@@ -355,10 +357,15 @@ impl Tree {
                 lock,
                 guard,
             };
-            let is_in = data.state() == State::Live && self.write_unfenced(&locked, key, value);
+            let written = if data.state() == State::Live {
+                self.write_unfenced(&locked, key, value)
+            } else {
+                None
+            };
             guards.push(locked.guard);
-            if !is_in {
-                break;
+            let Some(is_new) = written else { break };
+            if is_new {
+                inserted.push((lock, key));
             }
             done += 1;
         }
@@ -368,14 +375,17 @@ impl Tree {
         if done > 0 {
             self.pm.fence();
         }
+        for (lock, key) in inserted {
+            self.count.change(lock, key, 1);
+        }
         // Unlock the groups only now: before the fence, a reader would see records that a crash could still undo.
         drop(guards);
         done
     }
 
-    /// Writes a record, durable with the next fence; `false` if there is no free slot.
+    /// Writes a record, durable with the next fence, and returns whether there was none of the key; `None` if there is no free slot.
     #[inline]
-    fn write_unfenced(&self, locked: &LockedGroup<'_>, key: u64, value: u64) -> bool {
+    fn write_unfenced(&self, locked: &LockedGroup<'_>, key: u64, value: u64) -> Option<bool> {
         let &LockedGroup {
             data, predicted, ..
         } = locked;
@@ -388,13 +398,11 @@ impl Tree {
         let (found, free) = dispatch(self.simd, locate);
         if let Some(spot) = found {
             self.publish_update(spot.slot, value);
-            return true;
+            return Some(false);
         }
-        let Some(spot) = self.free_spot(data, predicted, free) else {
-            return false;
-        };
+        let spot = self.free_spot(data, predicted, free)?;
         self.publish_insert(locked, spot, key, value);
-        true
+        Some(true)
     }
 }
 

@@ -8,6 +8,7 @@ use crate::concurrency::epochs;
 use crate::engines::Decision;
 use crate::engines::inner_nodes::{InnerTree, is_worth_merging};
 use crate::pmem::planted::planted;
+use crate::pool::Offset;
 use crate::{Error, Result};
 
 impl Tree {
@@ -71,6 +72,7 @@ impl Tree {
         let mut held: Vec<LockedLeaf<'_>> = Vec::with_capacity(records.len());
         // Inserts whose commit waits for the first shared fence, with the position of their leaf in `held`.
         let mut waiting: Vec<(usize, PreparedInsert)> = Vec::new();
+        let mut inserted: Vec<(Offset, u64)> = Vec::with_capacity(records.len());
         let mut done = 0;
         self.prefetch_leaves(records);
         for &(key, value) in records {
@@ -94,7 +96,7 @@ impl Tree {
                 } else {
                     leaf.publish_insert(self.pm, &prepared);
                 }
-                self.count_change(leaf.offset, key, 1);
+                inserted.push((leaf.offset, key));
             }
             done += 1;
         }
@@ -106,6 +108,10 @@ impl Tree {
         }
         if done > 0 {
             self.pm.fence();
+        }
+        // The number of records is read without a lock.
+        for (leaf, key) in inserted {
+            self.count_change(leaf, key, 1);
         }
         // The leaves are unlocked only now, so no thread has seen a record that could still be lost.
         drop(held);

@@ -136,17 +136,20 @@ impl Pool {
     /// # }
     /// ```
     pub fn open_typed_as_bytes(&self, name: &str) -> Result<(TypedInfo, BytesMap)> {
-        let found = self.core.signature(self.find(name)?);
-        let Some(holds @ Holds::Typed(_)) = Holds::of(&found) else {
-            return Err(Error::WrongType {
-                name: name.into(),
-                found: Holds::of(&found).map_or_else(
-                    || "something that this version does not know".into(),
-                    |holds| holds.to_string(),
-                ),
-                wanted: "a typed map".into(),
-            });
-        };
+        let holds = self.look(|| {
+            let found = Holds::of(&self.core.signature(self.find(name)?));
+            match found {
+                Some(holds @ Holds::Typed(_)) => Ok(holds),
+                _ => Err(Error::WrongType {
+                    name: name.into(),
+                    found: found.map_or_else(
+                        || "something that this version does not know".into(),
+                        |holds| holds.to_string(),
+                    ),
+                    wanted: "a typed map".into(),
+                }),
+            }
+        })?;
         let (slot, index) = self.open_as(name, Some(holds))?;
         // The open map keeps its catalog entry, so the entry is still that of the map.
         let info = self.typed_info(slot).ok_or_else(|| {

@@ -20,7 +20,7 @@ use super::apply::{Applier, SUPERBLOCK_WORDS, patch};
 use super::device::{DataFile, LogDevice};
 use super::footer::{self, EXTENT_WORDS, Footer, Index};
 use super::held::Held;
-use super::progress::Progress;
+use super::progress::{DAMAGED, Progress};
 use super::record::{self, HEADER_WORDS, Identity, Record, SEGMENT_BYTES, SEGMENT_WORDS};
 use super::recover::{Last, Part, Recovered, Sessions};
 use crate::concurrency::parallel::in_parallel;
@@ -338,7 +338,7 @@ impl Backlog {
                     error => error.to_string(),
                 };
                 let _ = self.damage.set(what);
-                self.progress.note_damage();
+                self.progress.note(DAMAGED);
             }
         }
         Ok(())

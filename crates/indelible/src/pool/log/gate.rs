@@ -15,7 +15,7 @@
 //!
 //! With [`Durability::Interval`](crate::Durability::Interval) nobody waits; a write only learns whether the log has failed.
 
-use super::progress::Progress;
+use super::progress::{DAMAGED, LOST, Progress};
 use super::{Backlog, Beginning, Bug, Log};
 use crate::pmem::planted::planted;
 use crate::pmem::{Pm, journal, schedule, trace};
@@ -61,7 +61,7 @@ impl<'a, I: Iterator<Item = &'a Place> + Clone> Drop for Announced<'a, I> {
         if !self.has_ended {
             // As after work that returns. What it has stored may have been read.
             self.pm.fence_after_unlock();
-            self.gate.take_position();
+            self.gate.take_position(self.pm);
             self.end_at(self.gate.appended());
         }
     }
@@ -102,6 +102,8 @@ pub(crate) struct Gate {
     progress: Arc<Progress>,
     /// Whether readers wait for what they have read to be durable.
     holds_readers: bool,
+    /// What may have happened to the log for which readers have to look.
+    looked_for: u8,
     waiting: Waiting,
     places: Box<[Place]>,
     /// The place of all keys at once, for writes that do not say which keys they change.
@@ -143,9 +145,15 @@ impl Gate {
     }
 
     fn with(progress: Arc<Progress>, waiting: Waiting, backlog: Option<Arc<Backlog>>) -> Self {
+        let holds_readers = !matches!(waiting, Waiting::Later(_));
         Self {
             progress,
-            holds_readers: !matches!(waiting, Waiting::Later(_)),
+            holds_readers,
+            looked_for: if holds_readers {
+                DAMAGED | LOST
+            } else {
+                DAMAGED
+            },
             waiting,
             places: (0..PLACES).map(|_| Place::default()).collect(),
             all: Place::default(),
@@ -173,8 +181,11 @@ impl Gate {
         }
     }
 
+    /// Where everything ends that has been appended, which a position is that never becomes durable if the log has lost something: then who reads what may be
+    /// that gets the error.
     fn appended(&self) -> u64 {
         match &self.waiting {
+            Waiting::Strict(_) if self.progress.has(LOST) => u64::MAX,
             Waiting::Strict(_) | Waiting::Later(_) => self.progress.appended(),
             Waiting::Model(_) => trace::appended(),
         }
@@ -204,16 +215,12 @@ impl Gate {
         }
     }
 
-    /// Where the records of this thread end that it has appended since the last call; 0 if it has appended none.
-    fn take_position(&self) -> u64 {
+    /// Where the records of this thread end that it has appended since the last call; 0 if it has appended none. A log that has lost them gives no position:
+    /// then the end of time.
+    fn take_position(&self, pm: Pm) -> u64 {
         match &self.waiting {
             Waiting::Model(_) => trace::take_appended(),
-            _ => {
-                // What was stored without a fence needs none, such as a hint. It must not be appended at some later time, after what
-                // other threads store there.
-                journal::fence();
-                journal::take_position()
-            }
+            _ => pm.take_position().unwrap_or_else(|| self.appended()),
         }
     }
 
@@ -222,7 +229,7 @@ impl Gate {
     #[inline(always)]
     pub(crate) fn is_open(&self) -> bool {
         let is_durable = !self.holds_readers | self.progress.is_all_durable();
-        is_durable & !self.progress.is_damaged()
+        is_durable & !self.progress.has(self.looked_for)
     }
 
     /// [`is_open`](Self::is_open) as the crash checker knows it.
@@ -312,11 +319,11 @@ impl Gate {
         }
         let places = keys.clone().map(|key| self.place(key));
         let announced = Announced::new(self, places, pm);
-        self.take_position();
+        self.take_position(pm);
         let result = work();
         pm.fence_after_unlock();
-        let position = self.take_position();
-        announced.end(self.left_by(position));
+        let position = self.take_position(pm);
+        announced.end(position);
         // Also after an error: it may come after a part of the work.
         self.after_writing(position)?;
         if position == 0 || !planted(Bug::NoWait) {
@@ -329,10 +336,10 @@ impl Gate {
     /// Does `work`, which writes what nobody can reach yet, and does not wait: what is committed later comes later in the log.
     pub(crate) fn write_ahead<T>(&self, pm: Pm, work: impl FnOnce() -> Result<T>) -> Result<T> {
         self.before_writing()?;
-        self.take_position();
+        self.take_position(pm);
         let result = work();
         pm.fence_after_unlock();
-        self.take_position();
+        self.take_position(pm);
         if let Some(log) = self.log() {
             log.throttle();
         }
@@ -349,26 +356,16 @@ impl Gate {
         let announced = Announced::new(self, std::iter::once(&self.all), pm);
         let result = work();
         pm.fence_after_unlock();
-        let own = self.take_position();
+        let own = self.take_position(pm);
         // Other threads may have worked for this one.
         let position = if planted(Bug::HelpedWaitsForOwn) {
-            self.left_by(own)
+            own
         } else {
             self.appended()
         };
         announced.end(position);
         self.after_writing(position)?;
         result
-    }
-
-    /// What a write that has appended up to `position` leaves in its places.
-    fn left_by(&self, position: u64) -> u64 {
-        // A log that has failed gives no position; readers then go by what is durable.
-        if position == u64::MAX {
-            self.appended()
-        } else {
-            position
-        }
     }
 
     fn before_writing(&self) -> Result<()> {
@@ -400,8 +397,9 @@ impl Gate {
 mod tests {
     use super::Gate;
     use crate::pmem::{Medium, Pm};
-    use crate::{Error, Result};
+    use crate::{Durability, Error, PoolOptions, Result};
     use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::time::Duration;
 
     #[test]
     fn work_that_panics_is_no_write_under_way_for_good() {
@@ -421,5 +419,39 @@ mod tests {
         assert!(gate.all.position().is_some());
         gate.write(keys.into_iter(), pm, || Ok::<(), Error>(()))
             .unwrap();
+    }
+
+    /// The other log is longer, so its positions are never reached in this one.
+    #[test]
+    fn a_closure_that_writes_to_another_pool_does_not_make_the_operation_wait_for_that_pool() {
+        let directory = tempfile::tempdir().unwrap();
+        let create = |name: &str, durability| {
+            let mut options = PoolOptions::new();
+            options.durability(durability).log_anywhere(true);
+            options.create(directory.path().join(name)).unwrap()
+        };
+        let pool = create("own.pool", Durability::PowerLoss);
+        let map = pool.map::<u64, u64>("m").unwrap();
+        for durability in [
+            Durability::PowerLoss,
+            Durability::Interval(Duration::from_secs(3600)),
+        ] {
+            let other = create(&format!("{durability:?}.pool"), durability);
+            let far = other.map::<u64, u64>("m").unwrap();
+            let records: Vec<(u64, u64)> = (0..5000).map(|i| (i, i)).collect();
+            far.insert_batch(&records).unwrap();
+            let map = map.clone();
+            let (done, is_done) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                let updated = map.update_with(1, |before| {
+                    far.insert(1, 2).unwrap();
+                    Some(before.unwrap_or(0) + 1)
+                });
+                done.send(updated).unwrap();
+            });
+            let updated = is_done.recv_timeout(Duration::from_secs(60));
+            updated.expect("the operation waits for good").unwrap();
+        }
+        assert_eq!(map.get(1).unwrap(), Some(2));
     }
 }

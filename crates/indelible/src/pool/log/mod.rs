@@ -77,7 +77,7 @@ use crate::pmem::planted::planted;
 use crate::{Error, Result};
 use device::{DataFile, LogDevice, PlainFile, put};
 use held::Held;
-use progress::Progress;
+use progress::{LOST, Progress};
 use record::{
     Encoded, HEADER_WORDS, RECORD_WORDS, SECTOR_WORDS, SEGMENT_BYTES, SEGMENT_WORDS, Session,
 };
@@ -543,8 +543,12 @@ impl Sink for Log {
     fn append(&self, words: &[Word]) -> u64 {
         let append = |encoded: &mut Encoded| {
             encoded.set(words);
-            // If the log has failed, every public operation says so; nothing is acknowledged any more.
-            self.append_encoded(encoded).unwrap_or(u64::MAX)
+            let appended = self.append_encoded(encoded);
+            self.fail(appended).unwrap_or_else(|_| {
+                // Every operation that writes says so from here on. Before the locks are given back, readers learn that not all is durable what they may see.
+                self.progress.note(LOST);
+                u64::MAX
+            })
         };
         ENCODED
             .try_with(|encoded| append(&mut encoded.borrow_mut()))

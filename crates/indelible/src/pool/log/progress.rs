@@ -1,6 +1,11 @@
 //! How far a log is, in one line of memory: what a reader asks for after each lookup.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+/// A part of the image may be wrong, since the log of an earlier session is damaged.
+pub(super) const DAMAGED: u8 = 1;
+/// The image has words that could not be appended, since the log has failed: readers may see what no recovery will find.
+pub(super) const LOST: u8 = 2;
 
 /// Shared by a log, the backlog that it continues, and the gate. A session that has not begun has appended nothing.
 #[repr(align(64))]
@@ -10,8 +15,8 @@ pub(super) struct Progress {
     appended: AtomicU64,
     /// Position up to which the log is on the disk.
     durable: AtomicU64,
-    /// Whether a part of the image may be wrong, since the log of an earlier session is damaged.
-    is_damaged: AtomicBool,
+    /// [`DAMAGED`], [`LOST`] or both. Neither ends.
+    trouble: AtomicU8,
 }
 
 impl Progress {
@@ -50,12 +55,13 @@ impl Progress {
         appended <= self.durable()
     }
 
-    pub(super) fn note_damage(&self) {
-        self.is_damaged.store(true, Ordering::Release);
+    pub(super) fn note(&self, trouble: u8) {
+        self.trouble.fetch_or(trouble, Ordering::Release);
     }
 
+    /// Whether one of these has happened.
     #[inline]
-    pub(super) fn is_damaged(&self) -> bool {
-        self.is_damaged.load(Ordering::Acquire)
+    pub(super) fn has(&self, trouble: u8) -> bool {
+        self.trouble.load(Ordering::Acquire) & trouble != 0
     }
 }
