@@ -352,7 +352,9 @@ fn reopen(job: &Job, contestant: &Contestant, place: &Place, keys: &Keys) -> Res
             let _ = supply.set_aside(phase, threads);
         }
     }
-    let long = Duration::from_secs_f64((records as f64 / 1e7).clamp(0.5, 5.0));
+    // A second for ten million records. Those of a test are warm at once.
+    let seconds = (records as f64 / 1e7).max((records as f64 / 2e5).min(0.5));
+    let long = Duration::from_secs_f64(seconds.clamp(0.05, 5.0));
     let tick = Duration::from_millis(5);
     let threads = job.experiment.recovery_threads.max(1) as usize;
     let mut lookups = Lookups::new(keys.loaded(), 0, threads);

@@ -336,7 +336,7 @@ impl Hunter {
     /// If one of them is wrong without any planted bug.
     #[must_use]
     pub fn new() -> Self {
-        let of_theme = |(kind, theme, seed, size): (AnyKind, u64, u64, Size)| {
+        let of_theme = |&(kind, theme, seed, size): &(AnyKind, u64, u64, Size)| {
             recorded(any::of_theme(kind, theme, seed, size), seed)
         };
         let all_kinds = AnyKind::all();
@@ -352,12 +352,14 @@ impl Hunter {
             operations: 40,
             threads: 2,
         };
-        let of_engines = kinds.clone().flat_map(any::hunts);
-        let recordings: Vec<_> = some(4, Size::alone(150))
-            .chain(some(4, two))
-            .map(of_theme)
-            .chain(of_engines.map(|(made, seed)| recorded(made, seed)))
-            .collect();
+        let of_themes: Vec<_> = some(4, Size::alone(150)).chain(some(4, two)).collect();
+        let mut recordings = on_all_cores(&of_themes, of_theme);
+        let of_engines = on_all_cores(&all_kinds, |&kind| {
+            let made = any::hunts(kind).into_iter();
+            made.map(|(made, seed)| recorded(made, seed))
+                .collect::<Vec<_>>()
+        });
+        recordings.extend(of_engines.into_iter().flatten());
         let in_recovery = only_in_recovery(&recordings);
         let sites = recordings.iter().map(|(_, recording)| {
             let events = recording.events.iter();

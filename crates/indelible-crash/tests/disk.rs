@@ -92,19 +92,19 @@ fn search_family(kinds: impl Iterator<Item = AnyKind>, short: [u64; 3], deep: [u
 #[test]
 fn whatever_a_power_cut_leaves_of_the_log_nothing_acknowledged_is_missing() {
     let kinds = Kind::all().iter().copied().map(AnyKind::Map);
-    search_family(kinds, [36, 240, 50_000], [600, 4_000, 1_000_000]);
+    search_family(kinds, [18, 120, 25_000], [600, 4_000, 1_000_000]);
 }
 
 #[test]
 fn whatever_a_power_cut_leaves_of_the_log_no_byte_string_that_was_acknowledged_is_missing() {
     let kinds = StringKind::all().iter().copied().map(AnyKind::Strings);
-    search_family(kinds, [12, 60, 5_000], [600, 4_000, 500_000]);
+    search_family(kinds, [6, 30, 2_500], [600, 4_000, 500_000]);
 }
 
 #[test]
 fn whatever_a_power_cut_leaves_of_the_log_no_place_that_was_acknowledged_is_missing() {
     let kinds = SpatialKind::all().iter().copied().map(AnyKind::Spatial);
-    search_family(kinds, [12, 60, 5_000], [600, 4_000, 500_000]);
+    search_family(kinds, [6, 30, 2_500], [600, 4_000, 500_000]);
 }
 
 /// Plants a bug, and searches histories of so many threads until it is found. The history that shows it has to be sound without the bug.

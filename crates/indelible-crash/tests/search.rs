@@ -24,11 +24,11 @@ fn part(histories: u64) -> u64 {
 }
 
 /// The short form explores one history in so many.
-const PART: u64 = 6;
+const PART: u64 = 12;
 
 /// Images at one point of a history that is there for what it provokes. Some of these histories have a hundred thousand images, of which each
 /// takes a millisecond.
-const IMAGES_OF_RARE: usize = 48;
+const IMAGES_OF_RARE: usize = 24;
 
 /// The short form crashes fewer recoveries of what is not a map of words. Maps of byte strings have ten times as many images as others, with
 /// their blobs, and recoveries of spatial indexes take long: each of them would take as long as all others together.
@@ -38,10 +38,9 @@ fn limits(kind: AnyKind) -> Limits {
         return limits;
     }
     let (nested_every, images_per_point) = match kind {
-        AnyKind::Map(_) => (1, limits.images_per_point),
-        AnyKind::Strings(_) => (8, 128),
-        AnyKind::Spatial(SpatialKind::Fbr | SpatialKind::PmRtree) => (2, 80),
-        AnyKind::Spatial(_) => (2, limits.images_per_point),
+        AnyKind::Map(_) => (1, limits.images_per_point / 2),
+        AnyKind::Strings(_) => (8, 48),
+        AnyKind::Spatial(_) => (2, 64),
     };
     limits.nested_every *= nested_every;
     limits.images_per_point = images_per_point;
@@ -97,8 +96,8 @@ const ROUNDS: u64 = 24;
 /// After so many rounds the short form ends, whatever it has met. What it has not met by then is a hole in the histories.
 const MOST_ROUNDS: u64 = 8;
 
-/// Distinct images of one kind that the short form looks at, at least: more than a million of all kinds together.
-const LEAST_OF_A_KIND: u64 = 105_000;
+/// Distinct images of one kind that the short form looks at, at least. (The deep form looks at millions.)
+const LEAST_OF_A_KIND: u64 = 25_000;
 
 /// Everything that the engine lists has been met, but for what its histories are known not to provoke.
 fn meets_all(coverage: &Coverage, kind: AnyKind) -> bool {
@@ -175,7 +174,7 @@ fn search_alone(kind: AnyKind) {
         unlisted.is_empty(),
         "{kind}: in no list of commit points: {unlisted:#?}"
     );
-    let least = if is_deep() { 500_000 } else { 100_000 };
+    let least = if is_deep() { 500_000 } else { 25_000 };
     assert!(
         tally.distinct() > least,
         "{kind}: {} images",
@@ -221,7 +220,7 @@ fn whatever_a_crash_leaves_nothing_acknowledged_is_missing() {
     let [least, distinct] = if is_deep() {
         [10_000, 1_000_000]
     } else {
-        [1_000, 200_000]
+        [1_000, 100_000]
     };
     assert!(coverage.images.iter().all(|&images| images > least));
     assert!(tally.distinct() > distinct, "{} images", tally.distinct());

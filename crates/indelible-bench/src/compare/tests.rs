@@ -22,7 +22,7 @@ fn slower(change: &Difference) -> bool {
 
 #[test]
 fn two_runs_of_one_binary_rarely_differ() {
-    for (rounds, seeds) in [(3, 60), (5, 100)] {
+    for (rounds, seeds) in [(3, 30), (5, 50)] {
         let flagged = share(seeds, |seed| {
             let (a, b) = twice(seed, rounds);
             compare(&a, &b).beyond_noise().next().is_some()
@@ -57,7 +57,7 @@ fn disturb(run: &mut Run, seed: u64) {
 
 #[test]
 fn unruly_machines_rarely_raise_false_alarms() {
-    let flagged = share(100, |seed| {
+    let flagged = share(50, |seed| {
         let (mut a, mut b) = twice(seed, 5);
         disturb(&mut a, 2 * seed);
         disturb(&mut b, 2 * seed + 1);
@@ -73,7 +73,7 @@ fn unruly_machines_rarely_raise_false_alarms() {
 #[test]
 fn ten_percent_everywhere_is_seen() {
     for rounds in [3, 5] {
-        let seen = share(60, |seed| {
+        let seen = share(30, |seed| {
             let (a, mut b) = twice(seed, rounds);
             scale(&mut b, 0.9, |o, _| o.contestant == "indelible");
             let found = compare(&a, &b);
@@ -87,7 +87,7 @@ fn ten_percent_everywhere_is_seen() {
 
 #[test]
 fn ten_percent_in_one_phase_is_seen() {
-    let seen = share(60, |seed| {
+    let seen = share(30, |seed| {
         let (a, mut b) = twice(seed, 5);
         scale(&mut b, 0.9, |o, m| {
             o.contestant == "indelible" && m.phase == "get missing"
@@ -104,7 +104,7 @@ fn ten_percent_in_one_phase_is_seen() {
 
 #[test]
 fn ten_percent_at_one_place_is_mostly_seen() {
-    let seen = share(60, |seed| {
+    let seen = share(30, |seed| {
         let (a, mut b) = twice(seed, 5);
         let here = |o: &Outcome| o.contestant == "indelible" && o.experiment == "cities";
         scale(&mut b, 0.9, |o, m| {
@@ -131,7 +131,7 @@ fn a_small_plan_is_enough() {
                 .retain(|m| m.phase == "get" && m.threads == 1);
         }
     };
-    let seen = share(60, |seed| {
+    let seen = share(30, |seed| {
         let (mut a, mut b) = twice(seed, 5);
         small(&mut a);
         small(&mut b);
@@ -144,7 +144,7 @@ fn a_small_plan_is_enough() {
 
 #[test]
 fn drift_of_the_machine_is_no_change() {
-    let flagged = share(60, |seed| {
+    let flagged = share(30, |seed| {
         let (a, mut b) = twice(seed, 5);
         scale(&mut b, 0.8, |_, _| true);
         compare(&a, &b).changes.iter().any(slower)

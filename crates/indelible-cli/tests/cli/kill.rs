@@ -8,12 +8,12 @@ use std::process::Command;
 
 /// Kills per place and number of writers; `INDELIBLE_KILLS` makes it longer.
 fn kills() -> String {
-    std::env::var("INDELIBLE_KILLS").unwrap_or_else(|_| "30".into())
+    std::env::var("INDELIBLE_KILLS").unwrap_or_else(|_| "12".into())
 }
 
 /// Power cuts of each kind; `INDELIBLE_CUTS` makes it longer.
 fn cuts() -> String {
-    std::env::var("INDELIBLE_CUTS").unwrap_or_else(|_| "6".into())
+    std::env::var("INDELIBLE_CUTS").unwrap_or_else(|_| "4".into())
 }
 
 /// Every kind of index: of maps of words and of byte strings, and of places.

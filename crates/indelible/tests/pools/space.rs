@@ -159,7 +159,7 @@ fn growth_that_fails_at_every_step_in_turn_loses_nothing() {
 
 fn fail_to_grow(kind: Kind) {
     let few = few_extents(kind);
-    for extents in 1 + few..6 + few {
+    for extents in 1 + few..4 + few {
         let place = place();
         let pool = PoolOptions::new()
             .max_bytes(extents * EXTENT)

@@ -406,7 +406,7 @@ fn run<G: Geometry>(layout: usize, (field, operations): (Field, Vec<Operation>))
 macro_rules! contract {
     ($($name:ident, $durable:ident: $G:ty;)+) => {
         proptest! {
-            #![proptest_config(ProptestConfig { cases: cases(16) * SpatialKind::all().len() as u32, ..ProptestConfig::default() })]
+            #![proptest_config(ProptestConfig { cases: cases(8) * SpatialKind::all().len() as u32, ..ProptestConfig::default() })]
             $(
                 #[test]
                 fn $name(layout: usize, history in history(false)) {

@@ -284,7 +284,7 @@ fn searches_beside_the_sweep(kind: SpatialKind) {
             .insert(Point2::at_random(&mut random, 1 << 30), payload)
             .unwrap();
     }
-    for _ in 0..if cfg!(debug_assertions) { 20 } else { 200 } {
+    for _ in 0..if cfg!(debug_assertions) { 20 } else { 80 } {
         std::fs::copy(&path, &image).unwrap();
         let pool = PoolOptions::new().open(&image).unwrap();
         let index = pool.open_spatial::<Point2>("s").unwrap();
