@@ -92,7 +92,7 @@ fn search_family(kinds: impl Iterator<Item = AnyKind>, short: [u64; 3], deep: [u
 #[test]
 fn whatever_a_power_cut_leaves_of_the_log_nothing_acknowledged_is_missing() {
     let kinds = Kind::all().iter().copied().map(AnyKind::Map);
-    search_family(kinds, [18, 120, 25_000], [600, 4_000, 1_000_000]);
+    search_family(kinds, [36, 240, 50_000], [600, 4_000, 1_000_000]);
 }
 
 #[test]

@@ -232,7 +232,7 @@ fn every_call_that_is_not_supported_once_is_an_error_or_done_without() {
 fn every_call_that_fails_once_in_a_pool_with_a_log_is_an_error_and_loses_nothing() {
     let interval = Durability::Interval(std::time::Duration::from_millis(1));
     // Most calls are syncs that operations wait for, one like the other.
-    let [few, most] = if is_deep() { [5, 11] } else { [29, 61] };
+    let [few, most] = if is_deep() { [5, 11] } else { [21, 61] };
     fail_each_call_of(Durability::PowerLoss, Errno::IO, &memory(), most);
     fail_each_call_of(interval, Errno::IO, &memory(), few);
     fail_each_call_of(interval, Errno::NOSPC, &memory(), few);

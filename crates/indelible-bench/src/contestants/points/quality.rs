@@ -114,7 +114,7 @@ const MOST: f64 = 1.3;
 fn windows_meet_about_as_few_leaves_as_in_an_r_star_tree() {
     let (points, kinds) = match std::env::var("INDELIBLE_POINTS") {
         Ok(points) => (points.parse().expect("a number"), SpatialKind::all()),
-        Err(_) => (12_000, &[SpatialKind::default()][..]),
+        Err(_) => (30_000, &[SpatialKind::default()][..]),
     };
     let mut too_many = Vec::new();
     for set in [PointSet::Cities, PointSet::Uniform] {
