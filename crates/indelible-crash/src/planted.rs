@@ -26,17 +26,17 @@ use std::sync::{Mutex, PoisonError};
 /// A place in the library that writes, flushes or fences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Site {
+    /// Line. Compared first: nearly all places differ in it.
+    pub line: u32,
     /// The stable name under which the place writes, or nothing.
     pub name: &'static str,
     /// File, under the library's `src`.
     pub file: &'static str,
-    /// Line.
-    pub line: u32,
 }
 
 impl Site {
     fn is(&self, event: &Event) -> bool {
-        // The line first: nearly all events differ in it, and no text has to be compared.
+        // Nearly all events differ in the line, and no text has to be looked at.
         self.line == event.source.line() && *self == Self::of(event)
     }
 
@@ -383,12 +383,12 @@ impl Hunter {
         for (_, recording) in &self.recordings {
             let mut last = None;
             for (at, event) in recording.events.iter().enumerate() {
-                let site = Site::of(event);
                 match event.action {
-                    Action::Flush { .. } => drop(flushes.insert(site)),
-                    Action::Fence => drop(fences.insert(site)),
+                    Action::Flush { .. } => drop(flushes.insert(Site::of(event))),
+                    Action::Fence => drop(fences.insert(Site::of(event))),
                     Action::Mark(_) => last = None,
                     Action::Store { .. } if is_commit(event) && at >= recording.from => {
+                        let site = Site::of(event);
                         commits.insert(site);
                         if let Some(last) = last.filter(|&last| last != site) {
                             pairs.insert((last, site));

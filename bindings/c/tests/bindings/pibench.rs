@@ -45,7 +45,9 @@ fn pibench_shim_passes_its_driver() {
         .arg(format!("-DINDELIBLE_PROFILE={profile}"))
         .arg(format!("-DINDELIBLE_PACKAGES={PACKAGES}"))
         .arg(format!("-DINDELIBLE_TARGET_DIR={}", target.display())));
-    run(Command::new("cmake").arg("--build").arg(build.path()));
+    run(Command::new("cmake")
+        .args(["--build", ".", "--parallel"])
+        .current_dir(build.path()));
     run(Command::new("ctest")
         .arg("--output-on-failure")
         .current_dir(build.path()));

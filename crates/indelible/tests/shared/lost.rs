@@ -9,9 +9,9 @@ use std::path::Path;
 
 const PAGE: usize = 4096;
 
-/// How many pages of one pool are lost, each in its turn, at most: of some pools each one, of those with many pages one in two or three. With
+/// How many pages of one pool are lost, each in its turn, at most: of some pools each one, of those with many pages one in a few. With
 /// `INDELIBLE_DEEP=1` each one is lost.
-const MOST_PAGES: usize = 300;
+const MOST_PAGES: usize = 200;
 
 /// Name and records of a map.
 pub type Contents = (&'static str, Vec<(u64, u64)>);
