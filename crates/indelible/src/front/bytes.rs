@@ -471,6 +471,34 @@ impl BytesMap {
         Ok(other.map_or(CompareExchange::Exchanged, CompareExchange::Unchanged))
     }
 
+    /// The value of `key`, which is inserted with `value` first if it is not there, in one atomic step.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every write](Self#errors).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.bytes("m")?;
+    /// assert_eq!(map.get_or_insert("key", "1")?, b"1");
+    /// assert_eq!(map.get_or_insert("key", "2")?, b"1");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn get_or_insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Vec<u8>> {
+        let (value, mut before) = (value.as_ref(), None);
+        (self.index).apply(key.as_ref(), Some(value), &mut |now| {
+            before = now.map(Current::to_vec);
+            match now {
+                None => put(value),
+                Some(_) => StringDecision::Keep,
+            }
+        })?;
+        Ok(before.unwrap_or_else(|| value.to_vec()))
+    }
+
     /// The value of `key`, which is inserted with the value that `make` returns if it is not there.
     ///
     /// `make` is called at most once, only if a lookup does not find the key, and without any lock. The key is then inserted unless another thread has
@@ -495,19 +523,10 @@ impl BytesMap {
         key: impl AsRef<[u8]>,
         make: impl FnOnce() -> Vec<u8>,
     ) -> Result<Vec<u8>> {
-        let key = key.as_ref();
-        if let Some(value) = self.get(key)? {
-            return Ok(value);
+        match self.get(&key)? {
+            Some(value) => Ok(value),
+            None => self.get_or_insert(key, make()),
         }
-        let (made, mut before) = (make(), None);
-        (self.index).apply(key, Some(&made), &mut |now| {
-            before = now.map(Current::to_vec);
-            match now {
-                None => put(&made),
-                Some(_) => StringDecision::Keep,
-            }
-        })?;
-        Ok(before.unwrap_or(made))
     }
 }
 

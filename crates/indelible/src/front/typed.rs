@@ -418,6 +418,27 @@ impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
         })
     }
 
+    /// The value of `key`, which is inserted with `value` first if it is not there, in one atomic step.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every write](Self#errors).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.typed::<u128, String>("m")?;
+    /// assert_eq!(map.get_or_insert(1, "1")?, "1");
+    /// assert_eq!(map.get_or_insert(1, "2")?, "1");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn get_or_insert(&self, key: impl AsKey<K>, value: impl AsValue<V>) -> Result<V> {
+        let insert = |key: &[u8]| value.with_bytes(|value| self.bytes.get_or_insert(key, value));
+        value_of(&key.with_encoded(insert)??)
+    }
+
     /// The value of `key`, which is inserted with the value that `make` returns if it is not there.
     ///
     /// `make` is called at most once, only if a lookup does not find the key, and without any lock. The key is then inserted unless another thread has
@@ -438,11 +459,9 @@ impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
     /// # }
     /// ```
     pub fn get_or_insert_with(&self, key: impl AsKey<K>, make: impl FnOnce() -> V) -> Result<V> {
-        if let Some(value) = self.get(&key)? {
-            return Ok(value);
+        match self.get(&key)? {
+            Some(value) => Ok(value),
+            None => self.get_or_insert(key, make()),
         }
-        let made = bytes_of(&make())?;
-        let now = key.with_encoded(|key| self.bytes.get_or_insert_with(key, || made))?;
-        value_of(&now)
     }
 }

@@ -148,8 +148,12 @@ fn step(map: &BytesMap, model: &mut Model, keys: Keys, random: &mut SmallRng) {
         }
         10 => {
             let new = value(random);
-            let got = map.get_or_insert_with(&key, || new.clone()).unwrap();
-            assert_eq!(&got, model.entry(key).or_insert(new));
+            let got = if random.random_bool(0.5) {
+                map.get_or_insert(&key, &new)
+            } else {
+                map.get_or_insert_with(&key, || new.clone())
+            };
+            assert_eq!(&got.unwrap(), model.entry(key).or_insert(new));
         }
         11 => {
             assert_eq!(map.get(&key).unwrap().as_ref(), model.get(&key));

@@ -84,8 +84,12 @@ impl<K: OrderedKey + Ord + Clone + Debug, V: StoredValue + Clone + PartialEq + D
                 model.insert(key, value);
             }
             _ => {
-                let got = map.get_or_insert_with(&key, || value.clone()).unwrap();
-                assert_eq!(&got, model.entry(key).or_insert(value));
+                let got = if self.random.random_bool(0.5) {
+                    map.get_or_insert(&key, &value)
+                } else {
+                    map.get_or_insert_with(&key, || value.clone())
+                };
+                assert_eq!(&got.unwrap(), model.entry(key).or_insert(value));
             }
         }
     }

@@ -11,7 +11,7 @@ const PAGE: usize = 4096;
 
 /// How many pages of one pool are lost, each in its turn, at most: of some pools each one, of those with many pages one in a few. With
 /// `INDELIBLE_DEEP=1` each one is lost.
-const MOST_PAGES: usize = 200;
+const MOST_PAGES: usize = 300;
 
 /// Name and records of a map.
 pub type Contents = (&'static str, Vec<(u64, u64)>);
