@@ -7,6 +7,8 @@ mod apex_format_one;
 mod apex_lost_pages;
 mod apex_options;
 mod apex_release_memory;
+#[path = "../shared/child.rs"]
+mod child;
 mod concurrency;
 #[path = "../shared/costs.rs"]
 mod costs;

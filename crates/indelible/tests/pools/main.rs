@@ -3,6 +3,7 @@
 //! One program, since each program takes long to compile and to link.
 
 mod calamities;
+#[path = "../shared/child.rs"]
 mod child;
 mod disk;
 #[path = "../shared/disks.rs"]
