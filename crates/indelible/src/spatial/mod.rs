@@ -2,6 +2,7 @@
 //!
 //! | file | what it owns |
 //! |---|---|
+//! | `conversions` | points and boxes made of arrays, and what is asked of a box without an index |
 //! | `coordinates` | what coordinates mean: the plane, or degrees on the sphere; which geometries and windows there are |
 //! | `grid` | the map from coordinates to cells, and from points to Hilbert codes |
 //! | `hilbert` | the Hilbert curve: from cells to codes and back |
@@ -11,6 +12,7 @@
 //! | `shape` | points and boxes in two and three dimensions, and the box that bounds them |
 //! | `sphere` | distances on the sphere, and windows of longitudes and latitudes |
 
+mod conversions;
 mod coordinates;
 mod grid;
 mod hilbert;
