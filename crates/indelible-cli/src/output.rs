@@ -114,7 +114,7 @@ impl Output {
         if self.json {
             let object: serde_json::Map<String, Value> = facts
                 .iter()
-                .map(|(name, value)| ((*name).replace(' ', "_"), value.clone()))
+                .map(|(name, value)| (json_name(name), value.clone()))
                 .collect();
             return self.line(Value::Object(object));
         }
@@ -137,7 +137,7 @@ impl Output {
                 .map(|row| {
                     columns
                         .iter()
-                        .map(|column| column.replace(' ', "_"))
+                        .map(|column| json_name(column))
                         .zip(row.iter().cloned())
                         .collect()
                 })
@@ -174,6 +174,11 @@ impl Output {
             bar
         }
     }
+}
+
+/// How JSON calls what is called so where people read it.
+pub fn json_name(name: &str) -> String {
+    name.replace([' ', '-'], "_")
 }
 
 fn shown(value: &Value) -> String {

@@ -2,7 +2,7 @@
 
 use super::{durability_text, open_to_read};
 use crate::encoded;
-use crate::output::{Output, explain, harmless, note};
+use crate::output::{Output, explain, harmless, json_name, note};
 use crate::shapes::{self, with_geometry};
 use crate::strings;
 use crate::typed::TextMap;
@@ -198,7 +198,7 @@ impl Stat {
         let family = |wanted: Family, called: &str, types: &str| {
             let names = [&[called, "kind", types], &MEASURES[..]].concat();
             let object = |row: &Vec<Value>| {
-                let names = names.iter().map(|name| (*name).to_owned());
+                let names = names.iter().map(|name| json_name(name));
                 Value::Object(names.zip(row.iter().cloned()).collect())
             };
             let rows = rows.iter().filter(|(family, _)| *family == wanted);

@@ -210,6 +210,38 @@ fn stat_check_rm_and_shrink_see_the_same_pool() {
     );
 }
 
+fn expect_json_names(value: &serde_json::Value) {
+    let (names, inside): (Vec<&String>, Vec<_>) = match value {
+        serde_json::Value::Object(object) => object.iter().unzip(),
+        serde_json::Value::Array(all) => (Vec::new(), all.iter().collect()),
+        _ => return,
+    };
+    let is_one_word = |name: &&String| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    assert!(names.iter().all(is_one_word), "{names:?}");
+    inside.into_iter().for_each(expect_json_names);
+}
+
+/// So that programs need no brackets and quotes for them.
+#[test]
+fn names_in_json_are_words() {
+    let cli = Cli::new();
+    for kind in Kind::all() {
+        cli.ok(&format!("create p.pool {kind} --kind {kind}"));
+    }
+    cli.ok("create p.pool places --geometry point2");
+    cli.ok("create p.pool texts --key-type String --value-type String");
+    let mut lines = vec!["--json stat p.pool".into(), "--json check p.pool".into()];
+    lines.extend(
+        Kind::all()
+            .iter()
+            .map(|kind| format!("--json stat p.pool {kind}")),
+    );
+    lines.extend(["places", "texts"].map(|name| format!("--json stat p.pool {name}")));
+    for line in lines {
+        expect_json_names(&serde_json::from_str(&cli.ok(&line)).unwrap());
+    }
+}
+
 #[test]
 fn a_map_is_of_the_kind_asked_for() {
     let cli = Cli::new();
