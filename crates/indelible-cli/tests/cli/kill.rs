@@ -8,7 +8,7 @@ use std::process::Command;
 
 /// Kills per place and number of writers; `INDELIBLE_KILLS` makes it longer.
 fn kills() -> String {
-    std::env::var("INDELIBLE_KILLS").unwrap_or_else(|_| "10".into())
+    std::env::var("INDELIBLE_KILLS").unwrap_or_else(|_| "8".into())
 }
 
 /// Power cuts of each kind; `INDELIBLE_CUTS` makes it longer.
