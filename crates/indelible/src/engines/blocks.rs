@@ -6,7 +6,7 @@
 //! sweep has followed all links, the other blocks of old extents are free.
 
 use crate::Result;
-use crate::pool::{Offset, PoolCore, Space, SpaceNeed};
+use crate::pool::{EXTENT_BYTES, Offset, PoolCore, Space, SpaceNeed};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -19,11 +19,18 @@ pub(super) struct Surplus {
     extents: BTreeSet<u64>,
     /// Where the pool would end then: an offset.
     end: Offset,
+    /// Bytes of the pool behind that end.
+    behind: u64,
 }
 
 impl Surplus {
     pub(super) fn is_empty(&self) -> bool {
         self.extents.is_empty()
+    }
+
+    /// Bytes by which the pool could be shorter.
+    pub(super) fn bytes_behind_end(&self) -> u64 {
+        self.behind
     }
 
     /// Whether the block at `offset` lies in one of the extents.
@@ -110,8 +117,11 @@ impl<const CLASSES: usize> Blocks<CLASSES> {
                 .filter(|&(number, &extent)| number >= need.needed || extent + need.length > end);
             extents.extend(surplus.map(|(_, &extent)| extent));
         }
-        let end = Offset::of_extent(end);
-        Surplus { extents, end }
+        Surplus {
+            extents,
+            behind: (count - end) * EXTENT_BYTES,
+            end: Offset::of_extent(end),
+        }
     }
 
     /// Gives all extents of which no block is in use back to the pool, waiting for the readers as [`Space::settle`] does.

@@ -1,7 +1,7 @@
 //! Full disks: an error, and never a signal, also if the file has holes or shares its blocks with another one.
 
 use crate::disks::{Disk, FileSystem, copy};
-use indelible::{Error, Map, Pool, PoolOptions};
+use indelible::{Error, Kind, Map, Pool, PoolOptions};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -130,6 +130,43 @@ fn punch_free_extents(path: &Path) {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             fallocate(&file, flags, extent * EXTENT, EXTENT).unwrap();
         }
+    }
+}
+
+/// How long the file of a pool is before and after a shrink that can move a map of this kind into free extents before it, which may be holes.
+fn shrink(kind: Kind, has_holes: bool) -> [u64; 2] {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("copy.pool");
+    let pool = Pool::create(&path).unwrap();
+    let filler = pool.map::<u64, u64>("f").unwrap();
+    let records: Vec<(u64, u64)> = (0..500_000).map(|i| (i, i)).collect();
+    filler.bulk_load(&records, 1.0).unwrap();
+    let map = pool.map_with::<u64, u64>("m", kind).unwrap();
+    (0..RECORDS).for_each(|i| assert_eq!(map.insert(key(i), i).unwrap(), None));
+    drop((filler, map));
+    pool.drop_map("f").unwrap();
+    pool.close().unwrap();
+    if has_holes {
+        punch_free_extents(&path);
+    }
+    let length = || std::fs::metadata(&path).unwrap().len();
+    let before = length();
+    let pool = Pool::open(&path).unwrap();
+    pool.shrink().unwrap();
+    let map = pool.open_map::<u64, u64>("m").unwrap();
+    assert_eq!(map.check().unwrap(), [""; 0]);
+    (0..RECORDS).for_each(|i| assert_eq!(map.get(key(i)).unwrap(), Some(i)));
+    assert_eq!(pool.check(), [""; 0]);
+    [before, length()]
+}
+
+/// Blocks are moved into extents that have no blocks on the disk, which then get some.
+#[test]
+fn a_copy_with_holes_shrinks_as_its_original_does() {
+    for &kind in Kind::all() {
+        let [original, copy] = [false, true].map(|has_holes| shrink(kind, has_holes));
+        assert_eq!(original, copy, "{kind}");
+        assert!(copy[1] < copy[0], "{kind}: {copy:?}");
     }
 }
 

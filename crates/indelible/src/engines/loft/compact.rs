@@ -25,9 +25,18 @@ const COLD_EXPANSION: u64 = 125;
 /// Rounds in which blocks are moved to the front, at most.
 const ROUNDS: usize = 4;
 
-/// Records of a subtree, at most, that is laid out anew because one of its inner nodes lies in a surplus extent: 1 MiB of records. An inner
-/// node is moved together with all that lies beneath it, and above this size that would cost more than the extent is worth.
-const MOST_TO_REBUILD: usize = sized_in_tests(1 << 16, 1 << 8);
+/// Records of a subtree that is laid out anew because one of its inner nodes lies in a surplus extent: 1 MiB of records. An inner
+/// node is moved together with all that lies beneath it, and above this size that costs more than the extent is worth: see [`most_to_rebuild`].
+const CHEAP_TO_REBUILD: usize = sized_in_tests(1 << 16, 1 << 8);
+/// Records of such a subtree, at most: they are held in memory meanwhile, 64 MiB.
+const MOST_TO_REBUILD: usize = 1 << 22;
+
+/// Records of a subtree, at most, that is laid out anew because of one of its inner nodes. If a single inner node lies at the end of the pool, all that is
+/// free before it stays in the file; so as many records may be written as the file could be shorter by.
+fn most_to_rebuild(surplus: &Surplus) -> usize {
+    let records = surplus.bytes_behind_end() as usize / size_of::<Record>();
+    records.clamp(CHEAP_TO_REBUILD, MOST_TO_REBUILD)
+}
 
 impl Index {
     pub(super) fn compact_all(&self) -> Result<()> {
@@ -116,7 +125,7 @@ impl Index {
         let Some(before) = inner_in(child, surplus) else {
             return Ok(());
         };
-        let Some(records) = self.records_within(child, MOST_TO_REBUILD)? else {
+        let Some(records) = self.records_within(child, most_to_rebuild(surplus))? else {
             let mut children = 0..inner.children.len();
             return children.try_for_each(|index| self.relay_inner(inner, index, surplus));
         };

@@ -9,7 +9,7 @@ use crate::pool::{Bug, Offset, Space};
 use crate::{Error, Result};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 
 /// What is known about extents while the pool is open.
 #[derive(Default)]
@@ -101,6 +101,34 @@ impl PoolCore {
         Ok(())
     }
 
+    /// The first of `length` free extents in a row, with the extents locked. The pool grows if need be.
+    fn free_run(&self, length: u64) -> Result<(MutexGuard<'_, Extents>, u64)> {
+        let extents = lock(&self.extents);
+        match extents.first_run(length) {
+            Some(first) => Ok((extents, first)),
+            None => {
+                drop(extents);
+                self.grow(length)
+            }
+        }
+    }
+
+    /// The first of `length` free extents in a row that lie before the extent `end`, with the extents locked. The pool does not grow.
+    fn free_run_before(&self, length: u64, end: u64) -> Result<(MutexGuard<'_, Extents>, u64)> {
+        let fits = |first: &u64| first + length <= end;
+        loop {
+            let extents = lock(&self.extents);
+            if let Some(first) = extents.first_run(length).filter(fits) {
+                return Ok((extents, first));
+            }
+            let Some(first) = first_run(&extents.free, length).filter(fits) else {
+                return Err(Error::NoSpace("no extents are free there".into()));
+            };
+            drop(extents);
+            self.reserve_free(&mut lock(&self.growth), first..first + length)?;
+        }
+    }
+
     /// Takes `length` extents in a row for `owner`, growing the file if need be, and returns the first.
     ///
     /// If they have to lie before the extent `end`, the file does not grow.
@@ -111,21 +139,11 @@ impl PoolCore {
         length: u64,
         end: Option<u64>,
     ) -> Result<u64> {
-        let mut extents = lock(&self.extents);
-        let first = extents.first_run(length);
-        if end.is_some_and(|end| first.is_none_or(|first| first + length > end)) {
-            return Err(Error::NoSpace("no extents are free there".into()));
-        }
-        self.pm.note("extent taken", u64::from(length > 1));
-        let first = match first {
-            Some(first) => first,
-            None => {
-                drop(extents);
-                let first;
-                (extents, first) = self.grow(length)?;
-                first
-            }
+        let (mut extents, first) = match end {
+            Some(end) => self.free_run_before(length, end)?,
+            None => self.free_run(length)?,
         };
+        self.pm.note("extent taken", u64::from(length > 1));
         (first..first + length).for_each(|extent| {
             extents.free.remove(&extent);
         });

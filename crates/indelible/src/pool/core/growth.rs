@@ -215,7 +215,7 @@ impl PoolCore {
     }
 
     /// Reserves free extents of a file that is a copy.
-    fn reserve_free(&self, growth: &mut Growth, run: Range<u64>) -> Result<()> {
+    pub(super) fn reserve_free(&self, growth: &mut Growth, run: Range<u64>) -> Result<()> {
         growth.check_refusal(&self.mapping, run.end)?;
         let began = Instant::now();
         let bytes = run.start * EXTENT_BYTES..run.end * EXTENT_BYTES;
