@@ -64,9 +64,10 @@ pub enum Error {
     #[error("{} is missing: the pool was not closed, and its file is not whole without this log", .0.display())]
     NoLog(PathBuf),
     /// A write to the pool's log, or from the log to the pool, failed. The pool takes no more writes; what was acknowledged is safe, and
-    /// is there when the pool is opened again.
+    /// is there when the pool is opened again. With [`Durability::PowerLoss`](crate::Durability::PowerLoss) some reads fail too: those that may see what did not
+    /// reach the disk.
     #[error(
-        "the pool takes no more writes, since the disk has failed: {0}; close it and open it again"
+        "the disk has failed: {0}; the pool takes no more writes, and does not show what may not be on the disk; close it and open it again"
     )]
     LogFailed(String),
     /// The disk is full, or the pool has reached its size limit. A call that changes one record has changed nothing; one that changes many may have changed some.
@@ -125,9 +126,7 @@ pub enum Error {
     NotAscending(usize),
     /// A geometry has a coordinate that is NaN, or a box has its lower corner above its upper one; or a longitude or a latitude is not on
     /// the globe.
-    #[error(
-        "no geometry: {0}; NaN is refused, and so are boxes whose lower corner is above the upper one"
-    )]
+    #[error("no geometry: {0}")]
     BadGeometry(String),
     /// A distance is NaN or negative.
     #[error("a distance is zero or more, not {0}")]

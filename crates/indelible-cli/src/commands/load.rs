@@ -2,7 +2,7 @@
 
 use super::{ObjectArgs, PoolArguments, TypeArgs, csv_file, load_shapes};
 use crate::encoded::{self, EncodedMap};
-use crate::output::{Output, harmless};
+use crate::output::{Output, harmless, note};
 use crate::strings;
 use crate::text::quoted;
 use crate::typed::{self, Columns, LoadOptions, Row, TextMap};
@@ -27,7 +27,7 @@ pub struct Load {
     pool: PoolArguments,
     /// Name of the map or of the spatial index, which is created if it is not there. A typed map that is there knows its types.
     map: String,
-    /// The file.
+    /// The file; `/dev/stdin` is what another program prints, but for SOSD files.
     file: PathBuf,
     /// CSV; SOSD's binary format: a count, then that many keys, u64 or u32 little-endian each; GeoJSON, for spatial indexes; or lines, each
     /// of them a key of a map of byte strings. Default: GeoJSON if the file's name ends with .geojson, otherwise CSV.
@@ -257,6 +257,14 @@ impl Load {
                 key.len()
             )
         };
+        if header
+            .get(key)
+            .is_some_and(|cell| cell.trim().parse::<f64>().is_ok())
+        {
+            note(format_args!(
+                "the first row of {name} is taken for the names of the columns; with --no-header it is a record"
+            ));
+        }
         let columns = Columns {
             key: described(&header, key),
             value: value.map_or_else(

@@ -227,6 +227,19 @@ fn a_load_that_fails_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_first_row_of_numbers_is_not_taken_for_names_in_silence() {
+    let cli = Cli::new();
+    cli.write("rows.csv", "1,2\n3,4\n");
+    let (code, err) = cli.run("load p m rows.csv");
+    assert_eq!(code, Some(0), "{err}");
+    assert!(err.contains("--no-header"), "{err}");
+    cli.write("named.csv", "key,value\n3,4\n");
+    for line in ["load p m rows.csv --no-header", "load p m named.csv"] {
+        assert_eq!(cli.run(line), (Some(0), String::new()), "{line}");
+    }
+}
+
+#[test]
 fn a_bad_cell_is_said_with_its_place() {
     let cli = Cli::new();
     let long = "é".repeat(5000);

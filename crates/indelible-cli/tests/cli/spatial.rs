@@ -404,7 +404,7 @@ fn what_cannot_be_is_said_in_plain_words_and_changes_nothing() {
         ("create p plane", "holds"),
         ("insert p plane 1,2,3 4", "has 3 numbers; a point2 is X,Y"),
         ("insert p plane 1,NaN 4", "NaN"),
-        ("insert p globe 3,3,1,1 4", "Box2"),
+        ("insert p globe 3,3,1,1 4", "(3, 3) to (1, 1)"),
         (
             "insert p globe 170,0,190,1 4",
             "longitudes are from -180 to 180",

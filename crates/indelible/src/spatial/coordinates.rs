@@ -1,6 +1,6 @@
 //! What coordinates mean.
 
-use super::{Euclidean, Geometry, Rect, Sphere, Windows, accept, lonlat_windows};
+use super::{Euclidean, Geometry, Rect, Sphere, Windows, accept, in_words, lonlat_windows};
 use crate::{Error, Result};
 
 /// What the coordinates of a spatial index mean.
@@ -66,7 +66,8 @@ impl Coordinates {
         let shape = accept(shape)?;
         if self == Self::LonLat && !WORLD.contains(&Rect::of(&shape)) {
             return Err(Error::BadGeometry(format!(
-                "{shape:?}, where longitudes are from -180 to 180 and latitudes from -90 to 90"
+                "{}: longitudes are from -180 to 180, latitudes from -90 to 90",
+                in_words(&shape)
             )));
         }
         Ok(shape)
@@ -76,7 +77,13 @@ impl Coordinates {
     /// crosses the antimeridian, where the longitudes 180 and -180 are one.
     pub(crate) fn windows<W: Geometry>(self, window: &W) -> Result<Windows> {
         let rect = Rect::of(window);
-        let refused = || Error::BadGeometry(format!("{window:?} as a window"));
+        let refused = |why: Error| {
+            let why = match why {
+                Error::BadOption(why) => why,
+                why => why.to_string(),
+            };
+            Error::BadGeometry(format!("the window {}: {why}", in_words(window)))
+        };
         match self {
             Self::Plane => Ok(Windows::one(Rect::of(&accept(window)?))),
             Self::LonLat => {
@@ -84,7 +91,7 @@ impl Coordinates {
                 let south = instead_of(f64::NEG_INFINITY, rect.low[1], WORLD.low[1]);
                 let east = instead_of(f64::INFINITY, rect.high[0], WORLD.high[0]);
                 let north = instead_of(f64::INFINITY, rect.high[1], WORLD.high[1]);
-                lonlat_windows(west, south, east, north).map_err(|_| refused())
+                lonlat_windows(west, south, east, north).map_err(refused)
             }
         }
     }

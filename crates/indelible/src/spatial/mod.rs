@@ -28,5 +28,5 @@ pub(crate) use metric::{Euclidean, Metric, Windows};
 pub(crate) use outward::{f32_above, f32_below};
 pub(crate) use quadrant::Quadrant;
 pub use shape::{Box2, Box3, Geometry, GeometryType, Point2, Point3};
-pub(crate) use shape::{MAX_AXES, MAX_COORDINATES, Rect, accept, with_geometry};
+pub(crate) use shape::{MAX_AXES, MAX_COORDINATES, Rect, accept, in_words, with_geometry};
 pub(crate) use sphere::{Sphere, lonlat_windows};

@@ -380,5 +380,20 @@ pub(crate) fn accept<G: Geometry>(shape: &G) -> Result<G> {
         // Adding positive zero turns a negative zero into a positive one and changes nothing else.
         return Ok(G::from_coordinates(|i| shape.coordinate(i) + 0.0));
     }
-    Err(Error::BadGeometry(format!("{shape:?}")))
+    Err(Error::BadGeometry(format!(
+        "{}: a coordinate is NaN, or the lower corner is above the upper one",
+        in_words(shape)
+    )))
+}
+
+/// The coordinates of a point, or those of the corners of a box, as messages have them.
+pub(crate) fn in_words<G: Geometry>(shape: &G) -> String {
+    let corner = |first: usize| {
+        let coordinates = (first..first + G::AXES).map(|i| shape.coordinate(i).to_string());
+        coordinates.collect::<Vec<_>>().join(", ")
+    };
+    if G::COORDINATES == G::AXES {
+        return format!("({})", corner(0));
+    }
+    format!("({}) to ({})", corner(0), corner(G::AXES))
 }

@@ -253,7 +253,7 @@ impl PoolCore {
     pub(crate) fn backup(&self, to: &Path) -> Result<()> {
         let Some((log, from)) = self.open_log()?.zip(self.mapping.file()) else {
             return Err(Error::BadOption(
-                "only a pool with a log, open for writing, can be copied while it is in use; close the pool and copy its file".into(),
+                "only a pool with a log, open for writing, can be copied while it is open; close this pool, and copy its file".into(),
             ));
         };
         let log_of_copy = log_path(to)?;
