@@ -13,7 +13,6 @@ use indelible::pmem::Memory;
 use indelible::pmem::trace::{Action, Event};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -41,35 +40,7 @@ impl Default for Limits {
 }
 
 /// A line, what happens there (a store, a flush or a fence), and the file. The file is compared last, since texts take longest.
-pub(crate) type EventKey = (u32, u8, File);
-
-/// The name of a source file. Nearly always, equal names are one text in memory, which need not be compared then.
-#[derive(Clone, Copy)]
-pub(crate) struct File(&'static str);
-
-impl Ord for File {
-    fn cmp(&self, other: &Self) -> Ordering {
-        if std::ptr::eq(self.0, other.0) {
-            Ordering::Equal
-        } else {
-            self.0.cmp(other.0)
-        }
-    }
-}
-
-impl PartialOrd for File {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for File {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for File {}
+pub(crate) type EventKey = (u32, u8, &'static str);
 
 /// The key of an event, if it is one of these.
 pub(crate) fn event_key(event: &Event) -> Option<EventKey> {
@@ -79,7 +50,7 @@ pub(crate) fn event_key(event: &Event) -> Option<EventKey> {
         Action::Fence => 2,
         _ => return None,
     };
-    Some((event.source.line(), kind, File(event.source.file())))
+    Some((event.source.line(), kind, event.source.file()))
 }
 
 /// Explores recordings of one structure.

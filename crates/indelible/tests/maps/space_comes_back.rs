@@ -1,6 +1,7 @@
 //! After most records of a map have been removed, `Pool::shrink` makes the file about as small as if those left had been loaded
 //! into a new one.
 
+use crate::lost::is_deep;
 use crate::stop::StopAtEnd;
 use indelible::{Kind, LbTreeOptions, Map, MapOptions, Pool};
 use std::collections::BTreeMap;
@@ -30,10 +31,6 @@ type Keys = fn(u64) -> u64;
 fn clustered(number: u64) -> u64 {
     let number = number * 7_919 % (2 * RECORDS);
     mix(number / 2_000) & !0xf_ffff | (number % 2_000 * 37)
-}
-
-fn is_deep() -> bool {
-    std::env::var_os("INDELIBLE_DEEP").is_some()
 }
 
 /// Layouts and keys: all combinations, or in the short form the two sorts of keys in turn, beginning with that of this number.

@@ -13,6 +13,11 @@ const PAGE: usize = 4096;
 /// `INDELIBLE_DEEP=1` each one is lost.
 const MOST_PAGES: usize = 300;
 
+/// Whether the tests take hours, and not minutes.
+pub fn is_deep() -> bool {
+    std::env::var_os("INDELIBLE_DEEP").is_some()
+}
+
 /// Name and records of a map.
 pub type Contents = (&'static str, Vec<(u64, u64)>);
 
@@ -105,12 +110,8 @@ pub fn lose_each_page_of(fill: impl FnOnce(&Pool), salvage: impl Fn(&Path) -> Fo
         .filter(|(page, _)| page.iter().any(|&byte| byte != 0))
         .collect();
     let mut pages = Pages::default();
-    let is_deep = std::env::var_os("INDELIBLE_DEEP").is_some();
-    let step = if is_deep {
-        1
-    } else {
-        written.len().div_ceil(MOST_PAGES)
-    };
+    let most = if is_deep() { usize::MAX } else { MOST_PAGES };
+    let step = written.len().div_ceil(most);
     for &(page, at) in written.iter().step_by(step) {
         let file = std::fs::File::options().write(true).open(&image).unwrap();
         file.write_all_at(&vec![0; page.len()], at).unwrap();
