@@ -91,7 +91,7 @@ pub fn date() -> String {
 #[must_use]
 pub fn probe_memory() -> Probe {
     const LINES: usize = 4 << 20;
-    const READS: u64 = 500_000;
+    const READS: u64 = 200_000;
     // Kept until the process ends: memory that is freed before a measurement disturbs the measurement.
     static MEMORY: OnceLock<Vec<[u64; 8]>> = OnceLock::new();
     let lines = MEMORY.get_or_init(|| {

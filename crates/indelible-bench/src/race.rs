@@ -362,7 +362,7 @@ fn child(job: &Job, options: &Options, home: &Home) -> Result<Outcome> {
 
 fn converse(child: &mut Child, job: &Job) -> Result<Outcome> {
     let mut to_child = child.stdin.take().context("no pipe to the child")?;
-    serde_json::to_writer(&mut to_child, job)?;
+    to_child.write_all(&serde_json::to_vec(job)?)?;
     drop(to_child);
     let mut answer = String::new();
     let from_child = child.stdout.take().context("no pipe from the child")?;

@@ -1,7 +1,7 @@
 //! The quality of spatial indexes: how many leaves a window meets, beside an R*-tree with leaves of as many records.
 //!
 //! The number of leaves is counted from their boxes, so it depends on no machine. `INDELIBLE_POINTS` sets the number of points, and has all kinds of
-//! index compared; the short form compares the default kind.
+//! index compared; the short form compares the default kind with what an R*-tree needed when the long form grew one.
 
 use crate::data::points::{Point, point, window, window_side};
 use crate::data::{PointSet, Source, generate};
@@ -107,19 +107,27 @@ fn orders(first: &[u64], later: &[u64]) -> [(&'static str, Vec<Change>); 3] {
     ]
 }
 
+/// Points of the short form, all of cities.
+const SHORT_POINTS: usize = 30_000;
+
+/// Leaves of the R*-tree that a window of the short form meets, for each of the [`orders`], as the long form prints them
+/// (`INDELIBLE_POINTS=30000`, rstar 0.12.2). To grow the three trees takes ten times as long as all else of the short form.
+const R_STAR_TREE: [f64; 3] = [2.42, 2.525, 2.425];
+
 /// How many times as many leaves as in an R*-tree a window may meet. The aim is 1.15; 1.15 to 1.27 when this was written.
 const MOST: f64 = 1.3;
 
 #[test]
 fn windows_meet_about_as_few_leaves_as_in_an_r_star_tree() {
     let sets = [PointSet::Cities, PointSet::Uniform];
-    let (points, kinds, sets) = match std::env::var("INDELIBLE_POINTS") {
-        Ok(points) => (
+    let long = std::env::var("INDELIBLE_POINTS").ok();
+    let (points, kinds, sets) = match &long {
+        Some(points) => (
             points.parse().expect("a number"),
             SpatialKind::all(),
             &sets[..],
         ),
-        Err(_) => (30_000, &[SpatialKind::default()][..], &sets[..1]),
+        None => (SHORT_POINTS, &[SpatialKind::default()][..], &sets[..1]),
     };
     let mut too_many = Vec::new();
     for set in sets {
@@ -133,12 +141,15 @@ fn windows_meet_about_as_few_leaves_as_in_an_r_star_tree() {
             AABB::from_corners(low, high)
         };
         let windows: Vec<Leaf> = first.iter().rev().take(WINDOWS).map(around).collect();
-        for (order, changes) in orders(first, later) {
-            let star = leaves_per_window(&leaves_of_an_r_star_tree(&changes), &windows);
+        for ((order, changes), recorded) in orders(first, later).into_iter().zip(R_STAR_TREE) {
+            let star = match long {
+                Some(_) => leaves_per_window(&leaves_of_an_r_star_tree(&changes), &windows),
+                None => recorded,
+            };
             for &kind in kinds {
                 let ours = leaves_per_window(&leaves_of_ours(kind, &changes), &windows);
                 let times = ours / star;
-                println!("{set:?}, {order}: {kind} {ours:.2}, R*-tree {star:.2}: {times:.2} times");
+                println!("{set:?}, {order}: {kind} {ours:.2}, R*-tree {star:.4}: {times:.2} times");
                 if kind == SpatialKind::default() && times > MOST {
                     too_many.push(format!("{set:?}, {order}, {kind}: {times}"));
                 }
