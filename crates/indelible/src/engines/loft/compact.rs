@@ -52,6 +52,7 @@ impl Index {
                 break;
             }
             self.wait_for_copies();
+            self.relay_root(&surplus)?;
             self.for_each_child_of_root(|root, index| self.relay_inner(root, index, &surplus))?;
             self.relay_nodes(Some(&surplus))?;
             self.blocks.give_back();
@@ -63,6 +64,28 @@ impl Index {
     /// [`Settling`](super::inner::Settling)), and a compaction leaves them as they are. A thread that is pinned does not wait.
     fn wait_for_copies(&self) {
         let _ = epochs::synchronize();
+    }
+
+    /// Lays the whole map out anew if the block of its root lies in a surplus extent. It is moved as a bulk load moves the root: see [`load`](Index::load).
+    fn relay_root(&self, surplus: &Surplus) -> Result<()> {
+        let _pinned = epochs::pin();
+        // SAFETY: the thread is pinned, and has loaded the root since.
+        let Kin::Inner(root) = (unsafe { Child(self.root.load(Ordering::Acquire)).kin() }) else {
+            return Err(Error::Damaged("no root".into()));
+        };
+        if !surplus.has(root.block.offset) {
+            return Ok(());
+        }
+        let whole = Child::inner(root);
+        let Some(records) = self.records_within(whole, most_to_rebuild(surplus))? else {
+            return Ok(());
+        };
+        let mut plan = self.cold_plan(Some(surplus));
+        plan.surplus = last_inner_in(whole, surplus).map(|before| (surplus, before));
+        if let Some(built) = unless_full(self.build_root(&records, &plan).map(Some))? {
+            self.move_inner(root, self.root_cell(), &self.root, built)?;
+        }
+        Ok(())
     }
 
     /// Calls `work` for each child of the root, pinned for each by itself: readers and writers free nothing while a thread is pinned.
@@ -122,7 +145,7 @@ impl Index {
         let Kin::Inner(inner) = (unsafe { child.kin() }) else {
             return Ok(());
         };
-        let Some(before) = inner_in(child, surplus) else {
+        let Some(before) = last_inner_in(child, surplus) else {
             return Ok(());
         };
         let Some(records) = self.records_within(child, most_to_rebuild(surplus))? else {
@@ -246,15 +269,16 @@ impl Index {
     }
 }
 
-/// The block of an inner node at or beneath a child that lies in a surplus extent, if there is one. The caller is pinned, and has loaded the
-/// child since.
-fn inner_in(child: Child, surplus: &Surplus) -> Option<Offset> {
+/// The last block of an inner node at or beneath a child that lies in a surplus extent, if there is one: what is built in place of all of them has to
+/// lie before that one at least. The caller is pinned, and has loaded the child since.
+fn last_inner_in(child: Child, surplus: &Surplus) -> Option<Offset> {
     // SAFETY: as the caller promises.
     let Kin::Inner(inner) = (unsafe { child.kin() }) else {
         return None;
     };
-    if surplus.has(inner.block.offset) {
-        return Some(inner.block.offset);
-    }
-    (0..inner.children.len()).find_map(|index| inner_in(inner.child(index), surplus))
+    let beneath = (0..inner.children.len())
+        .filter_map(|index| last_inner_in(inner.child(index), surplus))
+        .max();
+    let own = Some(inner.block.offset).filter(|&offset| surplus.has(offset));
+    own.max(beneath)
 }

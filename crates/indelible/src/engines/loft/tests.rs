@@ -722,7 +722,7 @@ fn a_bulk_load_beside_an_insert_of_the_same_key_counts_it_once() {
 /// An inner node at the end of the pool, with more records beneath it than are cheap to write again, would keep all that is free before it.
 #[test]
 fn an_inner_node_with_much_beneath_it_does_not_keep_the_pool_long() {
-    for before in [1_000, 3_000, 10_000] {
+    for before in [1_000, 3_000, 10_000, 30_000] {
         let pool = Pool::in_memory().unwrap();
         let map = pool.map_with::<u64, u64>("m", Kind::Loft).unwrap();
         (0..before).for_each(|i| assert_eq!(map.insert(i, i).unwrap(), None));
@@ -741,4 +741,23 @@ fn an_inner_node_with_much_beneath_it_does_not_keep_the_pool_long() {
         assert_eq!(map.check().unwrap(), [""; 0]);
         assert_eq!(map.len().unwrap(), 2 * before / 5);
     }
+}
+
+#[test]
+fn a_root_behind_free_extents_does_not_keep_the_pool_long() {
+    let pool = Pool::in_memory().unwrap();
+    let filler = pool.map::<u64, u64>("f").unwrap();
+    let records: Vec<(u64, u64)> = (0..500_000).map(|i| (i, i)).collect();
+    filler.bulk_load(&records, 1.0).unwrap();
+    drop(filler);
+    let map = pool.map_with::<u64, u64>("m", Kind::Loft).unwrap();
+    let model: BTreeMap<u64, u64> = (0..20_000).map(|i| (mix(i), i)).collect();
+    model.iter().for_each(|(&key, &value)| {
+        assert_eq!(map.insert(key, value).unwrap(), None);
+    });
+    pool.drop_map("f").unwrap();
+    pool.shrink().unwrap();
+    let free = pool.stat().free_extents;
+    assert!(free <= 1, "{free} free extents");
+    assert_holds(&map, &model);
 }
