@@ -2,12 +2,11 @@
 
 use super::Index;
 use super::inner::Inner;
-use super::node::{Child, Kin, load_move};
+use super::node::{Child, load_move};
 use super::plan::{LEAST_EXPANSION, Record};
 use crate::concurrency::epochs;
 use crate::engines::unless_full;
 use crate::{Error, Result};
-use std::sync::atomic::Ordering;
 
 impl Index {
     /// Fills the empty map. COMMIT loft.move of the root commits it: before that store the new nodes are unreachable; after it, recovery finds
@@ -22,11 +21,7 @@ impl Index {
         plan.expansion = ((100.0 / fill) as u64).clamp(LEAST_EXPANSION, 400);
         let built = self.build_root(records, &plan)?;
         self.pm.note("loft: loaded", 0);
-        let root = Child(self.root.load(Ordering::Acquire));
-        // SAFETY: the thread is pinned, and has loaded the root since.
-        let Kin::Inner(root) = (unsafe { root.kin() }) else {
-            return Err(Error::Damaged("no root".into()));
-        };
+        let root = self.touched_root()?;
         let moved = self.move_inner(root, self.root_cell(), &self.root, built);
         if matches!(moved, Ok(false)) {
             return Err(Error::NotEmpty);

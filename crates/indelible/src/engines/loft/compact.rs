@@ -10,12 +10,12 @@ use super::plan::{Plan, Record, need_all_sizes};
 use super::recover::keys_of;
 use super::search::End;
 use super::tuning::WIDE_WINDOW;
+use crate::Result;
 use crate::concurrency::epochs;
 use crate::engines::blocks::Surplus;
 use crate::engines::unless_full;
 use crate::pmem::geometry::sized_in_tests;
 use crate::pool::Offset;
-use crate::{Error, Result};
 use std::sync::atomic::Ordering;
 
 /// A node is laid out anew if it has fewer records than this share of its slots, in percent.
@@ -69,21 +69,9 @@ impl Index {
     /// Lays the whole map out anew if the block of its root lies in a surplus extent. It is moved as a bulk load moves the root: see [`load`](Index::load).
     fn relay_root(&self, surplus: &Surplus) -> Result<()> {
         let _pinned = epochs::pin();
-        // SAFETY: the thread is pinned, and has loaded the root since.
-        let Kin::Inner(root) = (unsafe { Child(self.root.load(Ordering::Acquire)).kin() }) else {
-            return Err(Error::Damaged("no root".into()));
-        };
-        if !surplus.has(root.block.offset) {
-            return Ok(());
-        }
-        let whole = Child::inner(root);
-        let Some(records) = self.records_within(whole, most_to_rebuild(surplus))? else {
-            return Ok(());
-        };
-        let mut plan = self.cold_plan(Some(surplus));
-        plan.surplus = last_inner_in(whole, surplus).map(|before| (surplus, before));
-        if let Some(built) = unless_full(self.build_root(&records, &plan).map(Some))? {
-            self.move_inner(root, self.root_cell(), &self.root, built)?;
+        let root = self.touched_root()?;
+        if surplus.has(root.block.offset) {
+            self.relay_all_beneath(None, root, surplus)?;
         }
         Ok(())
     }
@@ -92,11 +80,7 @@ impl Index {
     fn for_each_child_of_root(&self, work: impl Fn(&Inner, usize) -> Result<()>) -> Result<()> {
         for index in 0.. {
             let _pinned = epochs::pin();
-            // SAFETY: the thread is pinned, and has loaded the root since.
-            let Kin::Inner(root) = (unsafe { Child(self.root.load(Ordering::Acquire)).kin() })
-            else {
-                return Err(Error::Damaged("no root".into()));
-            };
+            let root = self.touched_root()?;
             if index >= root.children.len() {
                 break;
             }
@@ -145,21 +129,41 @@ impl Index {
         let Kin::Inner(inner) = (unsafe { child.kin() }) else {
             return Ok(());
         };
-        let Some(before) = last_inner_in(child, surplus) else {
-            return Ok(());
-        };
-        let Some(records) = self.records_within(child, most_to_rebuild(surplus))? else {
+        if !self.relay_all_beneath(Some((parent, index)), inner, surplus)? {
             let mut children = 0..inner.children.len();
-            return children.try_for_each(|index| self.relay_inner(inner, index, surplus));
+            children.try_for_each(|index| self.relay_inner(inner, index, surplus))?;
+        }
+        Ok(())
+    }
+
+    /// Lays an inner node, or the root, anew with all that lies beneath it, if a block of its inner nodes lies in a surplus extent and there is space; `false` if
+    /// too much lies beneath it. The caller is pinned.
+    fn relay_all_beneath(
+        &self,
+        parent: Option<(&Inner, usize)>,
+        inner: &Inner,
+        surplus: &Surplus,
+    ) -> Result<bool> {
+        let whole = Child::inner(inner);
+        let Some(before) = last_inner_in(whole, surplus) else {
+            return Ok(true);
+        };
+        let Some(records) = self.records_within(whole, most_to_rebuild(surplus))? else {
+            return Ok(false);
         };
         let mut plan = self.cold_plan(Some(surplus));
         plan.surplus = Some((surplus, before));
-        if let Some(built) = self.build_if_space(inner, &records, &plan)?
-            && parent.settling.is_over()
+        let built = match parent {
+            None => unless_full(self.build_root(&records, &plan).map(Some))?,
+            Some(_) => self.build_if_space(inner, &records, &plan)?,
+        };
+        if let Some(built) = built
+            && parent.is_none_or(|(parent, _)| parent.settling.is_over())
         {
-            self.move_inner(inner, parent.cell(index), &parent.children[index], built)?;
+            let (child, cell) = self.hanging(parent);
+            self.move_inner(inner, cell, child, built)?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Nodes for the keys of an inner node, which has these records, unless there is no space.

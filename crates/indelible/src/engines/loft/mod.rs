@@ -77,7 +77,9 @@ use crate::pmem::planted::planted;
 use crate::pmem::{Cell, Pm};
 use crate::pool::Space;
 use crate::{Error, Result};
+use inner::Inner;
 use moving::RetiredParts;
+use node::{Child, Kin};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -178,6 +180,23 @@ impl Index {
 
     fn root_cell(&self) -> &Cell {
         &self.place.core.entry(self.place.slot).roots[0]
+    }
+
+    /// Where a node hangs, beneath its parent or as the root: what operations follow, and the word.
+    fn hanging<'a>(&'a self, parent: Option<(&'a Inner, usize)>) -> (&'a AtomicUsize, &'a Cell) {
+        match parent {
+            None => (&self.root, self.root_cell()),
+            Some((inner, index)) => (&inner.children[index], inner.cell(index)),
+        }
+    }
+
+    /// The root, which has been touched. The caller is pinned.
+    fn touched_root(&self) -> Result<&Inner> {
+        // SAFETY: the caller is pinned, and the root has just been loaded.
+        match unsafe { Child(self.root.load(Ordering::Acquire)).kin() } {
+            Kin::Inner(root) => Ok(root),
+            _ => Err(Error::Damaged("no root".into())),
+        }
     }
 
     fn is_read_only(&self) -> bool {

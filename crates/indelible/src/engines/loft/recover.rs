@@ -41,13 +41,10 @@ impl Index {
     #[cold]
     pub(super) fn touch(&self, parent: Option<(&Inner, usize)>) -> Result<Child> {
         let _touching = lock(&self.touching);
-        let (known, cell, range) = match parent {
-            None => (&self.root, self.root_cell(), Some((0, u64::MAX))),
-            Some((inner, index)) => (
-                &inner.children[index],
-                inner.cell(index),
-                inner.range(index),
-            ),
+        let (known, cell) = self.hanging(parent);
+        let range = match parent {
+            None => Some((0, u64::MAX)),
+            Some((inner, index)) => inner.range(index),
         };
         let before = Child(known.load(Ordering::Acquire));
         if before != Child::UNTOUCHED {

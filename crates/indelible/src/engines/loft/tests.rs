@@ -719,6 +719,15 @@ fn a_bulk_load_beside_an_insert_of_the_same_key_counts_it_once() {
     assert_holds(&map, &model);
 }
 
+/// A map beside the one of the test, which can be dropped.
+const OTHER: &str = "other";
+
+/// Has another map take the next extents of the pool, which are free when it is dropped.
+fn fill_with_another_map(pool: &Pool) {
+    let other = pool.map::<u64, u64>(OTHER).unwrap();
+    other.bulk_load((0..500_000).map(|i| (i, i)), 1.0).unwrap();
+}
+
 /// An inner node at the end of the pool, with more records beneath it than are cheap to write again, would keep all that is free before it.
 #[test]
 fn an_inner_node_with_much_beneath_it_does_not_keep_the_pool_long() {
@@ -726,12 +735,9 @@ fn an_inner_node_with_much_beneath_it_does_not_keep_the_pool_long() {
         let pool = Pool::in_memory().unwrap();
         let map = pool.map_with::<u64, u64>("m", Kind::Loft).unwrap();
         (0..before).for_each(|i| assert_eq!(map.insert(i, i).unwrap(), None));
-        let filler = pool.map::<u64, u64>("f").unwrap();
-        let records: Vec<(u64, u64)> = (0..500_000).map(|i| (i, i)).collect();
-        filler.bulk_load(&records, 1.0).unwrap();
-        drop(filler);
+        fill_with_another_map(&pool);
         (before..2 * before).for_each(|i| assert_eq!(map.insert(i, i).unwrap(), None));
-        pool.drop_map("f").unwrap();
+        pool.drop_map(OTHER).unwrap();
         for i in (0..2 * before).filter(|i| !i.is_multiple_of(5)) {
             map.remove(i).unwrap();
         }
@@ -746,16 +752,13 @@ fn an_inner_node_with_much_beneath_it_does_not_keep_the_pool_long() {
 #[test]
 fn a_root_behind_free_extents_does_not_keep_the_pool_long() {
     let pool = Pool::in_memory().unwrap();
-    let filler = pool.map::<u64, u64>("f").unwrap();
-    let records: Vec<(u64, u64)> = (0..500_000).map(|i| (i, i)).collect();
-    filler.bulk_load(&records, 1.0).unwrap();
-    drop(filler);
+    fill_with_another_map(&pool);
     let map = pool.map_with::<u64, u64>("m", Kind::Loft).unwrap();
     let model: BTreeMap<u64, u64> = (0..20_000).map(|i| (mix(i), i)).collect();
     model.iter().for_each(|(&key, &value)| {
         assert_eq!(map.insert(key, value).unwrap(), None);
     });
-    pool.drop_map("f").unwrap();
+    pool.drop_map(OTHER).unwrap();
     pool.shrink().unwrap();
     let free = pool.stat().free_extents;
     assert!(free <= 1, "{free} free extents");
