@@ -160,6 +160,9 @@ impl Index {
         if let Some(built) = built
             && parent.is_none_or(|(parent, _)| parent.settling.is_over())
         {
+            if parent.is_none() {
+                self.pm.note("loft: root moved by a compaction", 0);
+            }
             let (child, cell) = self.hanging(parent);
             self.move_inner(inner, cell, child, built)?;
         }

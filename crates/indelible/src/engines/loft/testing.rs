@@ -60,6 +60,15 @@ impl Suite for Testing {
         }
     }
 
+    /// The usual histories have no root that lies behind free extents.
+    fn rare_history(&self, kind: Kind, seed: u64, size: Size) -> Option<History> {
+        (size.threads < 2 && seed % 32 == 31).then(|| root_behind_free_extents(kind, seed))
+    }
+
+    fn rare_seeds(&self) -> &'static [u64] {
+        &[287]
+    }
+
     /// Two threads of which one reads what the other is about to make durable.
     fn hunts(&self, kind: Kind) -> Vec<(History, u64)> {
         let size = Size {
@@ -92,6 +101,7 @@ impl Suite for Testing {
             StructureChange::new("loft: node moved"),
             StructureChange::new("loft: inner node moved"),
             StructureChange::new("loft: nodes merged"),
+            StructureChange::new("loft: root moved by a compaction"),
             StructureChange::new("loft: loaded"),
             StructureChange::new("loft: move finished after a crash"),
         ];
@@ -175,6 +185,34 @@ fn loads(kind: Kind, seed: u64, operations: usize) -> History {
     History {
         keys,
         threads: vec![only_loads_into_empty(recorded)],
+        ..History::new(kind)
+    }
+}
+
+/// A map whose root was loaded behind the extents of another map, which are free when the pool shrinks.
+fn root_behind_free_extents(kind: Kind, seed: u64) -> History {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let keys = Keys::Ladder;
+    let count = random.random_range(100..200);
+    let before = keys.some(0..count);
+    let loaded = keys.some(count..count + random.random_range(60..120));
+    let mut operations = vec![Operation::CreateOther, Operation::TakeRun(4)];
+    operations.extend(before.iter().map(|&key| Operation::Insert(key, 1)));
+    operations.extend(before.iter().map(|&key| Operation::Remove(key)));
+    operations.push(Operation::BulkLoad(
+        loaded.iter().map(|&key| (key, 2)).collect(),
+    ));
+    History {
+        keys,
+        before: operations,
+        threads: vec![vec![
+            Operation::FreeRun,
+            Operation::Shrink,
+            Operation::Update(loaded[0], 3),
+            Operation::Remove(loaded[1]),
+            Operation::Insert(before[0], 4),
+            Operation::Get(loaded[2]),
+        ]],
         ..History::new(kind)
     }
 }
