@@ -143,6 +143,35 @@ pub(super) fn fdatasync(file: &File) -> Result<()> {
     retry_on_intr(|| rustix::fs::fdatasync(file))
 }
 
+/// [`fdatasync`] of a part of a file, which begins at a page: Linux has that for what is mapped only.
+pub(super) fn sync_range(file: &File, from: u64, length: u64) -> Result<()> {
+    let (length, protection) = (length as usize, ProtFlags::READ);
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let mapped = unsafe {
+        map(
+            std::ptr::null_mut(),
+            length,
+            protection,
+            MapFlags::SHARED,
+            file,
+            from,
+        )
+    }?;
+    // SAFETY: it has just been mapped.
+    let synced = unsafe { msync(mapped, length) };
+    // SAFETY: the mapping is this function's own.
+    let _ = unsafe { unmap(mapped, length) };
+    synced
+}
+
+/// Has the disk begin to write a part of a file, without waiting for it. A hint.
+pub(super) fn begin_write(file: &File, from: u64, length: u64) {
+    use std::os::fd::AsRawFd;
+    let (file, flags) = (file.as_raw_fd(), libc::SYNC_FILE_RANGE_WRITE);
+    // SAFETY: it takes no memory.
+    let _ = unsafe { libc::sync_file_range(file, from as i64, length as i64, flags) };
+}
+
 pub(super) fn flock(file: &File, operation: FlockOperation) -> Result<()> {
     fault()?;
     retry_on_intr(|| rustix::fs::flock(file, operation))

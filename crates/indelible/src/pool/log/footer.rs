@@ -296,9 +296,10 @@ impl Log {
             if first + words.len() <= SEGMENT_WORDS {
                 let begin = SEGMENT_WORDS - words.len();
                 put(segment, begin, &words);
-                // It gets to the disk with the next sync, whoever waits for that.
+                // It gets to the disk with the next sync, whoever waits for that. Without it, recovery reads the segment's records.
                 let written = self.device.write_out(slot, begin..SEGMENT_WORDS);
                 self.fail(written)?;
+                self.device.begin_write((slot, begin..SEGMENT_WORDS));
             }
         }
         Ok(true)

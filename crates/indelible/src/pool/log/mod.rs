@@ -75,7 +75,7 @@ use crate::concurrency::sync::lock;
 use crate::pmem::journal::{Sink, Word};
 use crate::pmem::planted::planted;
 use crate::{Error, Result};
-use device::{DataFile, LogDevice, PlainFile, put};
+use device::{DataFile, LogDevice, Part, PlainFile, put};
 use held::Held;
 use progress::{LOST, Progress};
 use record::{
@@ -382,7 +382,7 @@ impl Log {
         put(self.device.segment(slot), 0, &header);
         self.device.write_out(slot, 0..header.len())?;
         if !planted(Bug::HeaderNotSynced) {
-            self.device.sync_beside()?;
+            self.device.sync_beside((slot, 0..header.len()))?;
         }
         Ok(())
     }
@@ -508,25 +508,27 @@ impl Log {
         self.expect_sound()
     }
 
-    /// Gives the log between two positions to the system.
-    fn write_out(&self, from: u64, to: u64) -> Result<()> {
-        let used = self.used_segments();
-        for &(ordinal, slot) in &used {
+    /// The words of the log between two positions.
+    fn parts(&self, from: u64, to: u64) -> Vec<Part> {
+        let part = |(ordinal, slot): (u64, usize)| {
             let begin = ordinal * SEGMENT_BYTES;
             let word = |position: u64| (position.saturating_sub(begin) / 8) as usize;
-            let words = word(from).max(HEADER_WORDS)..word(to).min(SEGMENT_WORDS);
-            if !words.is_empty() {
-                self.device.write_out(slot, words)?;
-            }
-        }
-        Ok(())
+            (
+                slot,
+                word(from).max(HEADER_WORDS)..word(to).min(SEGMENT_WORDS),
+            )
+        };
+        let parts = self.used_segments().into_iter().map(part);
+        parts.filter(|(_, words)| !words.is_empty()).collect()
     }
 
     /// Brings the log to the disk up to `end`. One thread at a time.
     fn sync_until(&self, end: u64) -> Result<()> {
-        let written = self.write_out(self.durable(), end);
+        let parts = self.parts(self.durable(), end);
+        let mut all = parts.iter().cloned();
+        let written = all.try_for_each(|(slot, words)| self.device.write_out(slot, words));
         self.fail(written)?;
-        match self.device.sync() {
+        match self.device.sync_words(&parts) {
             Err(error) if !planted(Bug::SyncErrorIgnored) => return self.fail(Err(error)),
             _ => {}
         }

@@ -15,7 +15,7 @@ mod trial;
 pub use batch::through_the_log;
 pub use trial::{Met, trial};
 
-use super::device::{DataFile, LogDevice};
+use super::device::{DataFile, LogDevice, Part};
 use super::record::SEGMENT_WORDS;
 use crate::concurrency::sync::lock;
 use crate::{Error, Result};
@@ -99,9 +99,14 @@ impl SimFile {
         }
     }
 
-    /// Writes all sectors. A sync that fails writes some of them, and the others count as clean.
+    /// Writes all sectors.
     fn sync(&mut self, fails: bool, random: &mut Random) -> Result<()> {
-        for sector in 0..self.sectors() {
+        self.sync_words(0..self.durable.len(), fails, random)
+    }
+
+    /// Writes the sectors of these words. A sync that fails writes some of them, and the others count as clean.
+    fn sync_words(&mut self, words: Range<usize>, fails: bool, random: &mut Random) -> Result<()> {
+        for sector in words.start / SECTOR..words.end.div_ceil(SECTOR) {
             if fails && self.is_dirty(sector) && random.one_in(2) {
                 self.lost[sector] = Some(self.read(self.words_of(sector)));
             } else {
@@ -276,6 +281,12 @@ fn failed() -> Error {
     Error::NoSpace("simulated".into())
 }
 
+/// The words of the log's file that these are.
+fn words_of((slot, words): &Part) -> Range<usize> {
+    let begin = slot * SEGMENT_WORDS;
+    begin + words.start..begin + words.end
+}
+
 impl LogDevice for Disk {
     fn segments(&self) -> usize {
         SEGMENTS
@@ -297,24 +308,23 @@ impl LogDevice for Disk {
         if self.is_shared {
             return Ok(());
         }
-        let begin = slot * SEGMENT_WORDS;
+        let words = words_of(&(slot, words));
         self.failing(|sim| {
             let fails = sim.fails();
-            for at in begin + words.start..begin + words.end {
+            for at in words.clone() {
                 if fails && sim.random.one_in(4) {
                     return Err(failed());
                 }
                 let word = self.log[at].load(Ordering::Relaxed);
                 sim.log.current[at].store(word, Ordering::Relaxed);
             }
-            sim.log.touch(begin + words.start..begin + words.end);
+            sim.log.touch(words);
             Ok(())
         })
     }
 
     fn touch(&self, slot: usize, words: Range<usize>) -> Result<()> {
-        let begin = slot * SEGMENT_WORDS;
-        let words = begin + words.start..begin + words.end;
+        let words = words_of(&(slot, words));
         self.failing(|sim| {
             sim.log.touch(words);
             Ok(())
@@ -328,11 +338,23 @@ impl LogDevice for Disk {
         })
     }
 
+    fn sync_words(&self, parts: &[Part]) -> Result<()> {
+        if !self.is_shared {
+            return self.sync();
+        }
+        parts.iter().try_for_each(|part| {
+            self.failing(|sim| {
+                let fails = sim.fails();
+                sim.log.sync_words(words_of(part), fails, &mut sim.random)
+            })
+        })
+    }
+
     /// Fails more often: it is called seldom, and then other threads wait to prepare the next segment.
-    fn sync_beside(&self) -> Result<()> {
+    fn sync_beside(&self, part: Part) -> Result<()> {
         self.failing(|sim| {
             let fails = sim.fails_one_in(4);
-            sim.log.sync(fails, &mut sim.random)
+            sim.log.sync_words(words_of(&part), fails, &mut sim.random)
         })
     }
 }
