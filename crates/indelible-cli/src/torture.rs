@@ -7,7 +7,9 @@
 //! operation in flight may be as before or as after it, and nothing else may differ.
 //!
 //! Instead of only killing the writers the parent can cut the power of the disk that they write to: then it also takes back what
-//! the writers have not synced (`disk`). It sees their syncs because it traces them (`traced`).
+//! the writers have not synced (`disk`). It sees their syncs because it traces them (`traced`). In a pool with
+//! [`Durability::Interval`] each writer waits for what it has written now and then, and its counter says how far that was. What it did later may be missing
+//! after a power cut, from some operation on (`prefix`).
 
 mod disk;
 mod places;
@@ -21,7 +23,7 @@ use clap::Args;
 pub use disk::Cut;
 use disk::Disk;
 pub use disk::Random;
-use indelible::{Pool, PoolOptions};
+use indelible::{Durability, Pool, PoolOptions};
 use memmap2::{MmapMut, MmapOptions};
 pub use prefix::Verify;
 use std::collections::BTreeMap;
@@ -42,6 +44,8 @@ const POOL: &str = "torture.pool";
 const PATIENCE: u64 = 4_000;
 /// Keys of each thread.
 const DOMAIN: u64 = 1 << 14;
+/// Operations of a thread per sync that it waits for, on average, in a pool whose operations return before they are durable.
+const OPERATIONS_PER_SYNC: u64 = 200;
 /// Operations of one kind before the next: growing, changing, and emptying a stretch of keys.
 const PHASE: u64 = 1 << 12;
 
@@ -127,6 +131,9 @@ pub struct Writer {
     /// Print the number of acknowledged operations of each thread so often.
     #[arg(long)]
     print_ms: Option<u64>,
+    /// Acknowledge operations when they are durable, also if they return before.
+    #[arg(long)]
+    synced: bool,
     #[command(flatten)]
     new: TargetArgs,
 }
@@ -148,9 +155,10 @@ impl Writer {
                 let (this, progress) = (&self, &progress);
                 scope.spawn(move || this.print(progress, Duration::from_millis(interval)));
             }
+            let synced = self.synced.then_some(&pool);
             for thread in 0..self.threads {
                 let (map, done) = (map.clone(), progress.done(thread));
-                scope.spawn(move || end_process(|| write(&map, self.seed, thread, done)));
+                scope.spawn(move || end_process(|| write(&map, self.seed, thread, done, synced)));
             }
         });
         Ok(false)
@@ -186,13 +194,26 @@ fn end_process(work: impl FnOnce() -> Result<()>) {
     }
 }
 
-fn write(map: &Target, seed: u64, thread: u64, done: &AtomicU64) -> Result<()> {
+/// Works through a thread's sequence. With a pool, only what has been synced counts as done.
+fn write(
+    map: &Target,
+    seed: u64,
+    thread: u64,
+    done: &AtomicU64,
+    synced: Option<&Pool>,
+) -> Result<()> {
     for i in done.load(Ordering::Acquire).. {
         match Step::at(seed, thread, i) {
             Step::Put(key, value) => map.insert(key, value)?,
             Step::Remove(key) => map.remove(key)?,
         };
-        // The operation has returned: from here on it must survive.
+        if let Some(pool) = synced {
+            if !mix(mix(seed ^ thread) ^ i).is_multiple_of(OPERATIONS_PER_SYNC) {
+                continue;
+            }
+            pool.sync()?;
+        }
+        // The operation has returned, and is durable: from here on it must survive.
         done.store(i + 1, Ordering::Release);
     }
     Ok(())
@@ -205,6 +226,8 @@ pub struct Victim {
     progress: Progress,
     options: PoolOptions,
     new: TargetArgs,
+    /// Operations return before they are durable: a power cut may take back what has not been synced, and no kill may.
+    is_late: bool,
     threads: u64,
     seed: u64,
     /// Operations of each thread that the model has replayed.
@@ -283,11 +306,13 @@ impl Victim {
     /// Creates the pool in `directory`, for an object with these options.
     pub fn new(
         directory: &Path,
-        options: PoolOptions,
+        durability: Durability,
         new: TargetArgs,
         threads: u64,
         seed: u64,
     ) -> Result<Self> {
+        let mut options = PoolOptions::new();
+        options.durability(durability);
         ensure!(
             (1..=MAX_THREADS as u64).contains(&threads),
             "1 to {MAX_THREADS} threads"
@@ -303,6 +328,7 @@ impl Victim {
             progress,
             options,
             new,
+            is_late: matches!(durability, Durability::Interval(_)),
             threads,
             seed,
             replayed,
@@ -331,7 +357,7 @@ impl Victim {
         );
         let acknowledged = self.total() - before;
         let pool = self.pool.clone();
-        let (open, first_answer, records) = self.verify(&pool)?;
+        let (open, first_answer, records) = self.verify(&pool, false)?;
         Ok(Outcome {
             acknowledged,
             running,
@@ -348,7 +374,11 @@ impl Victim {
         let directory = self.pool.parent().context("no directory of the pool")?;
         let files = vec![(self.pool.clone(), false), (log_of(&self.pool), true)];
         let mut disk = Disk::new(directory, files)?;
-        let Some(mut writers) = Traced::start(&mut self.writers()?)? else {
+        let mut command = self.writers()?;
+        if self.is_late {
+            command.arg("--synced");
+        }
+        let Some(mut writers) = Traced::start(&mut command)? else {
             return Ok(None);
         };
         let mut calls = 0;
@@ -380,7 +410,7 @@ impl Victim {
         if log_of(&self.pool).exists() {
             std::fs::copy(log_of(&self.pool), log_of(&copy))?;
         }
-        let verified = self.verify(&copy)?;
+        let verified = self.verify(&copy, self.is_late)?;
         std::fs::remove_file(&copy)?;
         if log_of(&copy).exists() {
             std::fs::remove_file(log_of(&copy))?;
@@ -421,15 +451,18 @@ impl Victim {
         Ok(())
     }
 
-    /// Opens the pool, times that, and compares everything in it with the model.
-    fn verify(&mut self, path: &Path) -> Result<(Duration, Duration, u64)> {
-        let in_flight = self.replay();
+    /// Opens the pool, times that, and compares everything in it with the model. With `may_have_more`, each thread may have done more than it has acknowledged.
+    fn verify(&mut self, path: &Path, may_have_more: bool) -> Result<(Duration, Duration, u64)> {
         let start = Instant::now();
         let pool = self.options.open(path)?;
         let open = start.elapsed();
         let map = Target::open(&pool, &self.new)?;
         map.first_answer((mix(self.seed) % DOMAIN) << 20)?;
         let first_answer = start.elapsed();
+        if may_have_more {
+            self.count_what_is_there(&map)?;
+        }
+        let in_flight = self.replay();
         self.compare(&map, &in_flight)?;
         let problems = map.check()?;
         ensure!(
@@ -444,6 +477,18 @@ impl Victim {
             pool.close()?;
         }
         Ok((open, first_answer, records))
+    }
+
+    /// Counts as acknowledged what has survived without that: some operations of each thread, and none behind the first that is missing.
+    fn count_what_is_there(&self, map: &Target) -> Result<()> {
+        let of_threads = prefix::of_threads(map, self.threads as usize)?;
+        for (thread, found) in (0..).zip(&of_threads) {
+            let done = self.progress.done(thread);
+            let there =
+                prefix::expect_prefix(self.seed, thread, found, done.load(Ordering::Acquire))?;
+            done.store(there, Ordering::Release);
+        }
+        Ok(())
     }
 
     /// Brings the model up to what was acknowledged, and returns the steps that may have been in flight.

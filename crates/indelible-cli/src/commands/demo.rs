@@ -6,7 +6,7 @@ use crate::torture::{Outcome, Victim};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use indelible::pmem::count;
-use indelible::{Map, MapOptions, Pool, PoolOptions};
+use indelible::{Durability, Map, MapOptions, Pool};
 use indelible_bench::data::cities::{self, City};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -67,7 +67,7 @@ impl Demo {
         }
         let mut victim = Victim::new(
             directory.path(),
-            PoolOptions::new(),
+            Durability::Process,
             self.new.clone().into(),
             self.threads,
             7,

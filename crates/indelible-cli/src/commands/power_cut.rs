@@ -4,12 +4,15 @@ use super::places::Act;
 use crate::output::grouped;
 use crate::torture::{Cut, Moment, Plan, PowerCut, Random, TargetArgs, Victim};
 use anyhow::{Result, bail};
-use indelible::{Durability, PoolOptions};
+use indelible::Durability;
 use serde_json::json;
 use std::path::Path;
 
 /// System calls of the writers, after their first acknowledged operation, within which each cut comes.
 const WITHIN_CALLS: u64 = 600;
+
+/// What the pool promises.
+const DURABILITY: Durability = Durability::PowerLoss;
 
 /// Where the seeds of the cuts begin. What a cut leaves depends also on when the threads run, which no seed repeats.
 const SEED: u64 = 11;
@@ -18,9 +21,7 @@ const SEED: u64 = 11;
 pub fn act(directory: &Path, new: TargetArgs, threads: u64, cuts: u64) -> Result<Act> {
     let place = directory.join("power");
     std::fs::create_dir(&place)?;
-    let mut options = PoolOptions::new();
-    options.durability(Durability::PowerLoss);
-    let mut victim = match Victim::new(&place, options.clone(), new.clone(), threads, SEED) {
+    let mut victim = match Victim::new(&place, DURABILITY, new.clone(), threads, SEED) {
         Err(error) if is_not_for_disks(&error) => return Ok(left_out(&error.to_string())),
         victim => victim?,
     };
@@ -42,7 +43,7 @@ pub fn act(directory: &Path, new: TargetArgs, threads: u64, cuts: u64) -> Result
             }
         }
     }
-    let missing = with_a_disk_that_lies(directory, options, new, threads)?;
+    let missing = with_a_disk_that_lies(directory, new, threads)?;
     Ok(told(&outcomes, &missing, threads))
 }
 
@@ -62,15 +63,10 @@ fn left_out(why: &str) -> Act {
 }
 
 /// What the check says if the disk loses what it has reported as synced.
-fn with_a_disk_that_lies(
-    directory: &Path,
-    options: PoolOptions,
-    new: TargetArgs,
-    threads: u64,
-) -> Result<String> {
+fn with_a_disk_that_lies(directory: &Path, new: TargetArgs, threads: u64) -> Result<String> {
     let place = directory.join("lies");
     std::fs::create_dir(&place)?;
-    let mut victim = Victim::new(&place, options, new, threads, SEED)?;
+    let mut victim = Victim::new(&place, DURABILITY, new, threads, SEED)?;
     let plan = Plan {
         seed: SEED,
         calls: WITHIN_CALLS,

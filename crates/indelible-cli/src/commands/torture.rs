@@ -5,7 +5,7 @@ use crate::output::{Output, note};
 use crate::torture::{Cut, Moment, Plan, Random, TargetArgs, Victim};
 use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
-use indelible::{Durability, PoolOptions};
+use indelible::Durability;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -46,7 +46,8 @@ pub struct Torture {
     #[arg(long, default_value_t = 10)]
     fresh_after: u64,
     /// What fails: the process, or the power of the disk. The writers run on this machine's kernel in both cases; with `power` their syncs
-    /// are traced, and what was not synced is lost, torn or kept at random. Needs `--durability power-loss`.
+    /// are traced, and what was not synced is lost, torn or kept at random. Needs `--durability power-loss`, or an interval: then operations count as
+    /// acknowledged when `Pool::sync` has returned, which the writers call now and then.
     #[arg(long, value_enum, default_value = "process")]
     failing: Failing,
     /// With `--failing power`: the latest moment of a cut, in system calls after the first acknowledged operation.
@@ -67,8 +68,8 @@ impl Torture {
             now.as_nanos() as u64
         });
         ensure!(
-            self.failing == Failing::Process || self.durability == Durability::PowerLoss,
-            "only pools with --durability power-loss survive power cuts with everything in them"
+            self.failing == Failing::Process || self.durability != Durability::Process,
+            "pools with --durability process do not survive power cuts: give power-loss, or an interval"
         );
         let kind = self.new.text()?;
         note(format_args!("seed {seed}"));
@@ -98,10 +99,8 @@ impl Torture {
         let directory = tempfile::Builder::new()
             .prefix("indelible-torture-")
             .tempdir_in(parent)?;
-        let mut options = PoolOptions::new();
-        options.durability(self.durability);
         let new = self.new.clone();
-        let victim = Victim::new(directory.path(), options, new, self.threads, seed)?;
+        let victim = Victim::new(directory.path(), self.durability, new, self.threads, seed)?;
         Ok((directory, victim))
     }
 

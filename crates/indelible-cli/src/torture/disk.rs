@@ -1,18 +1,21 @@
 //! What a disk is guaranteed to have, and a power cut.
 //!
-//! Of each file, a [`Disk`] knows what it had when a sync of the file was called that has returned since. This is what survives for
-//! certain. What the file has now and did not have then may have reached the disk or not, in any order and sector by sector: when
+//! Of each page of a file, a [`Disk`] knows what it had when a sync of the file, or of that part of it, was called that has returned since. This is what
+//! survives for certain. What the file has now and did not have then may have reached the disk or not, in any order and sector by sector: when
 //! power fails, each sector that differs is left as it was, as it is, or torn, which is some words as they were and some as they
 //! are. In the log a torn sector may also have words that nobody wrote. These are the assumptions of `docs/durability.md`.
 
 use anyhow::{Context, Result};
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// Bytes that a disk writes as a whole unless power fails.
 const SECTOR: usize = 512;
 /// Bytes that are old or new, also in a sector that is torn.
 const WORD: usize = 8;
+/// Bytes of a page. Syncs of a part of a file are of whole pages.
+const PAGE: usize = 4096;
 
 /// A disk that has some files of one directory.
 pub struct Disk {
@@ -28,10 +31,45 @@ pub struct Disk {
     is_honest: bool,
 }
 
-/// What a file had when a sync was called.
+/// What a file has on the disk for certain.
+#[derive(Default)]
 struct Synced {
-    called: u64,
     bytes: Vec<u8>,
+    /// When the sync was called that has last written a page.
+    called: Vec<u64>,
+    /// And the one that has last written the length.
+    length_called: u64,
+}
+
+impl Synced {
+    fn set_length(&mut self, length: usize) {
+        self.bytes.resize(length, 0);
+        self.called.resize(length.div_ceil(PAGE), 0);
+    }
+
+    /// A sync has returned. Syncs of one file may overlap: the one that was called last covers what the others do.
+    fn take(&mut self, sync: Called) {
+        let Called {
+            called,
+            from,
+            bytes,
+            is_whole,
+        } = sync;
+        let end = from + bytes.len();
+        if is_whole && called > self.length_called {
+            self.length_called = called;
+            self.set_length(end);
+        } else if end > self.bytes.len() {
+            self.set_length(end);
+        }
+        for (page, new) in bytes.chunks(PAGE).enumerate() {
+            let page = from / PAGE + page;
+            if self.called[page] <= called {
+                self.called[page] = called;
+                self.bytes[page * PAGE..page * PAGE + new.len()].copy_from_slice(new);
+            }
+        }
+    }
 }
 
 /// A sync that has been called and has not returned yet.
@@ -40,8 +78,14 @@ pub enum Sync {
     Directory(HashSet<PathBuf>),
 }
 
-/// What the file had when a sync of it was called.
-pub struct Called(Synced);
+/// What the file, or a part of it, had when a sync of that was called.
+pub struct Called {
+    called: u64,
+    /// Where the part begins: at a page.
+    from: usize,
+    bytes: Vec<u8>,
+    is_whole: bool,
+}
 
 /// What a power cut did to the sectors that were written and not synced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,7 +110,9 @@ impl Disk {
         for (path, may_be_garbage) in files {
             let path = this.directory.join(path.file_name().unwrap_or_default());
             if let Some(bytes) = read(&path)? {
-                let synced = Synced { called: 0, bytes };
+                let mut synced = Synced::default();
+                synced.set_length(bytes.len());
+                synced.bytes = bytes;
                 this.durable.insert(path.clone(), synced);
                 this.named.insert(path.clone());
             }
@@ -80,8 +126,8 @@ impl Disk {
         self.is_honest = false;
     }
 
-    /// A sync of a file or a directory is called.
-    pub fn begin_sync(&mut self, path: &Path) -> Result<Option<Sync>> {
+    /// A sync of a file or a directory is called, or of a part of a file, which begins at a page.
+    pub fn begin_sync(&mut self, path: &Path, part: Option<Range<usize>>) -> Result<Option<Sync>> {
         if path == self.directory {
             let names = self.files.iter().map(|(path, _)| path);
             let names = names.filter(|path| path.exists()).cloned().collect();
@@ -91,9 +137,18 @@ impl Disk {
             return Ok(None);
         }
         self.clock += 1;
-        let bytes = read(path)?.unwrap_or_default();
-        let called = self.clock;
-        let called = Called(Synced { called, bytes });
+        let mut bytes = read(path)?.unwrap_or_default();
+        let is_whole = part.is_none();
+        let part = part.unwrap_or(0..bytes.len());
+        bytes.truncate(part.end);
+        let from = part.start.min(bytes.len());
+        bytes.drain(..from);
+        let called = Called {
+            called: self.clock,
+            from,
+            bytes,
+            is_whole,
+        };
         Ok(Some(Sync::File(path.to_owned(), called)))
     }
 
@@ -104,13 +159,7 @@ impl Disk {
         }
         match sync {
             Sync::Directory(names) => self.named.extend(names),
-            Sync::File(path, Called(synced)) => {
-                // Syncs of one file may overlap. The one that was called last covers what the others do.
-                let is_newer = |other: &Synced| other.called < synced.called;
-                if self.durable.get(&path).is_none_or(is_newer) {
-                    self.durable.insert(path, synced);
-                }
-            }
+            Sync::File(path, called) => self.durable.entry(path).or_default().take(called),
         }
     }
 
@@ -227,7 +276,7 @@ mod tests {
         }
         let sectors = |numbers: [u8; 8]| numbers.map(|number| [number; SECTOR]).concat();
         std::fs::write(&path, sectors([2, 2, 2, 2, 1, 1, 1, 1])).unwrap();
-        let sync = disk.begin_sync(&path).unwrap().unwrap();
+        let sync = disk.begin_sync(&path, None).unwrap().unwrap();
         std::fs::write(&path, sectors([3, 3, 2, 2, 3, 3, 1, 1])).unwrap();
         disk.end_sync(sync);
         disk.cut(&mut Random(seed)).unwrap();
@@ -259,14 +308,38 @@ mod tests {
     }
 
     #[test]
+    fn a_sync_of_a_part_covers_that_part_and_syncs_called_before_do_not_take_it_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().canonicalize().unwrap().join("file");
+        let pages = |numbers: [u8; 3]| numbers.map(|number| [number; PAGE]).concat();
+        std::fs::write(&path, pages([1, 1, 1])).unwrap();
+        let mut disk = Disk::new(directory.path(), vec![(path.clone(), false)]).unwrap();
+        std::fs::write(&path, pages([2, 2, 1])).unwrap();
+        let whole = disk.begin_sync(&path, None).unwrap().unwrap();
+        std::fs::write(&path, pages([3, 3, 3])).unwrap();
+        let part = disk.begin_sync(&path, Some(PAGE..2 * PAGE));
+        disk.end_sync(part.unwrap().unwrap());
+        disk.end_sync(whole);
+        let mut random = Random(1);
+        let lost_all = (0..50).any(|_| {
+            std::fs::write(&path, pages([3, 3, 3])).unwrap();
+            disk.cut(&mut random).unwrap();
+            let left = std::fs::read(&path).unwrap();
+            assert!(left[PAGE..2 * PAGE].iter().all(|&byte| byte == 3));
+            left == pages([2, 3, 1])
+        });
+        assert!(lost_all);
+    }
+
+    #[test]
     fn syncs_that_overlap_do_not_take_each_other_back() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().canonicalize().unwrap().join("file");
         std::fs::write(&path, [1; SECTOR]).unwrap();
         let mut disk = Disk::new(directory.path(), vec![(path.clone(), true)]).unwrap();
-        let first = disk.begin_sync(&path).unwrap().unwrap();
+        let first = disk.begin_sync(&path, None).unwrap().unwrap();
         std::fs::write(&path, [2; SECTOR]).unwrap();
-        let second = disk.begin_sync(&path).unwrap().unwrap();
+        let second = disk.begin_sync(&path, None).unwrap().unwrap();
         disk.end_sync(second);
         disk.end_sync(first);
         for seed in 0..20 {

@@ -1,5 +1,6 @@
-//! What writers left that went on while the state of the disk was copied, and of which it is known only how much they had acknowledged
-//! before the copy: of each thread, that many operations are there, or some more, and none behind the first that is missing.
+//! What writers left of which it is known only how much they had acknowledged at some moment before: those that went on while the state of the disk was
+//! copied, and those whose operations return before they are durable. Of each thread, that many operations are there, or some more, and none behind the
+//! first that is missing.
 
 use super::Step;
 use super::target::{Target, TargetArgs};
@@ -31,13 +32,7 @@ impl Verify {
     pub fn run(self, output: &Output) -> Result<bool> {
         let pool = Pool::open(&self.pool)?;
         let map = Target::open(&pool, &self.new)?;
-        let mut of_threads = vec![BTreeMap::new(); self.acknowledged.len()];
-        for (key, value) in map.records()? {
-            match of_threads.get_mut(Step::thread_of(key) as usize) {
-                Some(of_thread) => of_thread.insert(key, value),
-                None => bail!("nobody wrote the key {key}"),
-            };
-        }
+        let of_threads = of_threads(&map, self.acknowledged.len())?;
         let mut more = 0;
         for (thread, (found, &acknowledged)) in
             of_threads.iter().zip(&self.acknowledged).enumerate()
@@ -61,8 +56,20 @@ impl Verify {
     }
 }
 
+/// The records of a map, by the thread that wrote them.
+pub(super) fn of_threads(map: &Target, threads: usize) -> Result<Vec<BTreeMap<u64, u64>>> {
+    let mut of_threads = vec![BTreeMap::new(); threads];
+    for (key, value) in map.records()? {
+        match of_threads.get_mut(Step::thread_of(key) as usize) {
+            Some(of_thread) => of_thread.insert(key, value),
+            None => bail!("nobody wrote the key {key}"),
+        };
+    }
+    Ok(of_threads)
+}
+
 /// How many operations of a thread these records are the result of: at least as many as it has acknowledged.
-fn expect_prefix(
+pub(super) fn expect_prefix(
     seed: u64,
     thread: u64,
     found: &BTreeMap<u64, u64>,

@@ -2,8 +2,8 @@
 //!
 //! The child is traced (`ptrace(2)`), as a debugger does: each of its threads stops at each system call, and this process sees which one
 //! it is before it lets the thread go on. So the child and the library in it are those that users run, and nothing in them knows
-//! about the test. When a thread calls `fsync` or `fdatasync`, what the file has at this moment is noted; when the call has returned,
-//! that is what the [`Disk`] has for certain.
+//! about the test. When a thread calls `fsync` or `fdatasync`, or `msync` of a part of a file, what the file has there at this moment is noted; when
+//! the call has returned, that is what the [`Disk`] has for certain.
 
 use super::disk::{Disk, Sync};
 use anyhow::{Context, Result, bail, ensure};
@@ -14,6 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 
@@ -101,8 +102,8 @@ impl Traced {
             if let Some(sync) = self.pending.remove(&thread) {
                 disk.end_sync(sync);
             }
-        } else if let Some(path) = self.synced_by(thread)?
-            && let Some(sync) = disk.begin_sync(&path)?
+        } else if let Some((path, part)) = self.synced_by(thread)?
+            && let Some(sync) = disk.begin_sync(&path, part)?
         {
             self.pending.insert(thread, sync);
             return Ok(Some(path));
@@ -110,8 +111,8 @@ impl Traced {
         Ok(None)
     }
 
-    /// The file that a thread is about to sync.
-    fn synced_by(&self, thread: Pid) -> Result<Option<PathBuf>> {
+    /// The file that a thread is about to sync, and which part of it, if not all.
+    fn synced_by(&self, thread: Pid) -> Result<Option<(PathBuf, Option<Range<usize>>)>> {
         // The number of the call, and its arguments in hexadecimal digits.
         let path = format!("/proc/{}/task/{thread}/syscall", self.child);
         let Ok(line) = std::fs::read_to_string(&path) else {
@@ -119,14 +120,42 @@ impl Traced {
         };
         let mut words = line.split_whitespace();
         let number = words.next().and_then(|word| word.parse().ok());
-        if !number.is_some_and(|number| [libc::SYS_fsync, libc::SYS_fdatasync].contains(&number)) {
-            return Ok(None);
+        let mut argument = || {
+            let number = words.next().and_then(hexadecimal);
+            number.with_context(|| format!("{path} is {line:?}"))
+        };
+        match number {
+            Some(libc::SYS_fsync | libc::SYS_fdatasync) => {
+                let file = format!("/proc/{}/fd/{}", self.child, argument()?);
+                Ok(std::fs::read_link(file).ok().map(|file| (file, None)))
+            }
+            Some(libc::SYS_msync) => {
+                let begin = argument()?;
+                self.mapped_at(begin..begin + argument()?)
+            }
+            _ => Ok(None),
         }
-        let digits = words.next().and_then(|word| word.strip_prefix("0x"));
-        let file = digits.and_then(|digits| i32::from_str_radix(digits, 16).ok());
-        let file = file.with_context(|| format!("{path} is {line:?}"))?;
-        let file = format!("/proc/{}/fd/{file}", self.child);
-        Ok(std::fs::read_link(file).ok())
+    }
+
+    /// The file of which a part is mapped at these addresses, shared, and which part that is.
+    fn mapped_at(
+        &self,
+        addresses: Range<usize>,
+    ) -> Result<Option<(PathBuf, Option<Range<usize>>)>> {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.child))?;
+        let mapped = maps.lines().find_map(|line| {
+            // `begin-end permissions offset device inode   path`
+            let mut words = line.splitn(6, ' ');
+            let (begin, end) = words.next()?.split_once('-')?;
+            let (begin, end) = (hexadecimal(begin)?, hexadecimal(end)?);
+            let is_shared = words.next()?.ends_with('s');
+            let offset = hexadecimal(words.next()?)?;
+            let path = words.nth(2)?.trim_start();
+            let part = (addresses.start.wrapping_sub(begin)).wrapping_add(offset);
+            let is_it = is_shared && begin <= addresses.start && addresses.end <= end;
+            is_it.then(|| (PathBuf::from(path), Some(part..part + addresses.len())))
+        });
+        Ok(mapped)
     }
 
     /// Kills the child, and waits until it is gone.
@@ -156,6 +185,11 @@ impl Drop for Traced {
             let _ = self.kill();
         }
     }
+}
+
+/// A number in hexadecimal digits, with or without `0x`.
+fn hexadecimal(digits: &str) -> Option<usize> {
+    usize::from_str_radix(digits.strip_prefix("0x").unwrap_or(digits), 16).ok()
 }
 
 /// Lets a thread run to its next system call.
