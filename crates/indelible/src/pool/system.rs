@@ -143,20 +143,16 @@ pub(super) fn fdatasync(file: &File) -> Result<()> {
     retry_on_intr(|| rustix::fs::fdatasync(file))
 }
 
-/// [`fdatasync`] of a part of a file, which begins at a page: Linux has that for what is mapped only.
+/// [`fdatasync`] of a part of a file, at least, which begins at a page. Linux has that for what is mapped only.
 pub(super) fn sync_range(file: &File, from: u64, length: u64) -> Result<()> {
     let (length, protection) = (length as usize, ProtFlags::READ);
+    let (anywhere, flags) = (std::ptr::null_mut(), MapFlags::SHARED);
     // SAFETY: a new mapping at an address of the kernel's choice.
-    let mapped = unsafe {
-        map(
-            std::ptr::null_mut(),
-            length,
-            protection,
-            MapFlags::SHARED,
-            file,
-            from,
-        )
-    }?;
+    let mapped = unsafe { map(anywhere, length, protection, flags, file, from) };
+    let Ok(mapped) = mapped else {
+        // The process may have as many mappings as it can.
+        return fdatasync(file);
+    };
     // SAFETY: it has just been mapped.
     let synced = unsafe { msync(mapped, length) };
     // SAFETY: the mapping is this function's own.
