@@ -56,17 +56,18 @@ impl Synced {
             is_whole,
         } = sync;
         let end = from + bytes.len();
-        if is_whole && called > self.length_called {
+        if called > self.length_called && (is_whole || end > self.bytes.len()) {
             self.length_called = called;
             self.set_length(end);
-        } else if end > self.bytes.len() {
-            self.set_length(end);
         }
-        for (page, new) in bytes.chunks(PAGE).enumerate() {
-            let page = from / PAGE + page;
-            if self.called[page] <= called {
-                self.called[page] = called;
-                self.bytes[page * PAGE..page * PAGE + new.len()].copy_from_slice(new);
+        // What lies behind the end has been cut off by a sync that was called later.
+        let pages = self.bytes.chunks_mut(PAGE).skip(from / PAGE);
+        let calls = self.called.iter_mut().skip(from / PAGE);
+        for ((old, at), new) in pages.zip(calls).zip(bytes.chunks(PAGE)) {
+            if *at <= called {
+                *at = called;
+                let length = old.len().min(new.len());
+                old[..length].copy_from_slice(&new[..length]);
             }
         }
     }
@@ -321,14 +322,14 @@ mod tests {
         disk.end_sync(part.unwrap().unwrap());
         disk.end_sync(whole);
         let mut random = Random(1);
-        let lost_all = (0..50).any(|_| {
+        let is_one_without_the_rest = (0..50).any(|_| {
             std::fs::write(&path, pages([3, 3, 3])).unwrap();
             disk.cut(&mut random).unwrap();
             let left = std::fs::read(&path).unwrap();
             assert!(left[PAGE..2 * PAGE].iter().all(|&byte| byte == 3));
             left == pages([2, 3, 1])
         });
-        assert!(lost_all);
+        assert!(is_one_without_the_rest);
     }
 
     #[test]

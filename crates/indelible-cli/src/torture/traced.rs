@@ -18,6 +18,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 
+/// A file, and which part of it, if not all.
+type Place = (PathBuf, Option<Range<usize>>);
+
 /// A running child that is traced.
 pub struct Traced {
     child: Pid,
@@ -112,7 +115,7 @@ impl Traced {
     }
 
     /// The file that a thread is about to sync, and which part of it, if not all.
-    fn synced_by(&self, thread: Pid) -> Result<Option<(PathBuf, Option<Range<usize>>)>> {
+    fn synced_by(&self, thread: Pid) -> Result<Option<Place>> {
         // The number of the call, and its arguments in hexadecimal digits.
         let path = format!("/proc/{}/task/{thread}/syscall", self.child);
         let Ok(line) = std::fs::read_to_string(&path) else {
@@ -138,10 +141,7 @@ impl Traced {
     }
 
     /// The file of which a part is mapped at these addresses, shared, and which part that is.
-    fn mapped_at(
-        &self,
-        addresses: Range<usize>,
-    ) -> Result<Option<(PathBuf, Option<Range<usize>>)>> {
+    fn mapped_at(&self, addresses: Range<usize>) -> Result<Option<Place>> {
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.child))?;
         let mapped = maps.lines().find_map(|line| {
             // `begin-end permissions offset device inode   path`
@@ -151,9 +151,11 @@ impl Traced {
             let is_shared = words.next()?.ends_with('s');
             let offset = hexadecimal(words.next()?)?;
             let path = words.nth(2)?.trim_start();
-            let part = (addresses.start.wrapping_sub(begin)).wrapping_add(offset);
             let is_it = is_shared && begin <= addresses.start && addresses.end <= end;
-            is_it.then(|| (PathBuf::from(path), Some(part..part + addresses.len())))
+            is_it.then(|| {
+                let from = offset + (addresses.start - begin);
+                (path.into(), Some(from..from + addresses.len()))
+            })
         });
         Ok(mapped)
     }
