@@ -481,13 +481,14 @@ impl Victim {
 
     /// Counts as acknowledged what has survived without that: some operations of each thread, and none behind the first that is missing.
     fn count_what_is_there(&self, map: &Target) -> Result<()> {
-        let of_threads = prefix::of_threads(map, self.threads as usize)?;
-        for (thread, found) in (0..).zip(&of_threads) {
-            let done = self.progress.done(thread);
-            let there =
-                prefix::expect_prefix(self.seed, thread, found, done.load(Ordering::Acquire))?;
-            done.store(there, Ordering::Release);
-        }
+        let done = (0..self.threads).map(|thread| self.progress.done(thread));
+        let acknowledged: Vec<u64> = done
+            .clone()
+            .map(|done| done.load(Ordering::Acquire))
+            .collect();
+        let there = prefix::count(map, self.seed, &acknowledged)?;
+        done.zip(there)
+            .for_each(|(done, there)| done.store(there, Ordering::Release));
         Ok(())
     }
 

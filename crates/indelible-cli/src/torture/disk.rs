@@ -7,6 +7,8 @@
 
 use anyhow::{Context, Result};
 use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -138,12 +140,14 @@ impl Disk {
             return Ok(None);
         }
         self.clock += 1;
-        let mut bytes = read(path)?.unwrap_or_default();
         let is_whole = part.is_none();
-        let part = part.unwrap_or(0..bytes.len());
-        bytes.truncate(part.end);
-        let from = part.start.min(bytes.len());
-        bytes.drain(..from);
+        let part = part.unwrap_or(0..usize::MAX);
+        let from = part.start;
+        let bytes = read_part(path, part)?.unwrap_or_default();
+        if !is_whole && bytes.is_empty() {
+            // The file ends before it.
+            return Ok(None);
+        }
         let called = Called {
             called: self.clock,
             from,
@@ -238,7 +242,18 @@ impl Cut {
 
 /// What a file has, if it is there.
 fn read(path: &Path) -> Result<Option<Vec<u8>>> {
-    match std::fs::read(path) {
+    read_part(path, 0..usize::MAX)
+}
+
+/// What a part of a file has, as far as the file goes, if it is there.
+fn read_part(path: &Path, part: Range<usize>) -> Result<Option<Vec<u8>>> {
+    let bytes = File::open(path).and_then(|mut file| {
+        let mut bytes = Vec::new();
+        file.seek(SeekFrom::Start(part.start as u64))?;
+        file.take(part.len() as u64).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    });
+    match bytes {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         bytes => Ok(Some(bytes.with_context(|| path.display().to_string())?)),
     }

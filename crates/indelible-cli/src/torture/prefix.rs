@@ -32,23 +32,18 @@ impl Verify {
     pub fn run(self, output: &Output) -> Result<bool> {
         let pool = Pool::open(&self.pool)?;
         let map = Target::open(&pool, &self.new)?;
-        let of_threads = of_threads(&map, self.acknowledged.len())?;
-        let mut more = 0;
-        for (thread, (found, &acknowledged)) in
-            of_threads.iter().zip(&self.acknowledged).enumerate()
-        {
-            more += expect_prefix(self.seed, thread as u64, found, acknowledged)? - acknowledged;
-        }
+        let there = count(&map, self.seed, &self.acknowledged)?;
+        let acknowledged: u64 = self.acknowledged.iter().sum();
         let problems = map.check()?;
         ensure!(problems.is_empty(), "the index is damaged: {problems:#?}");
         let problems = pool.check();
         ensure!(problems.is_empty(), "the pool is damaged: {problems:#?}");
         let facts = [
+            ("operations acknowledged", json!(acknowledged)),
             (
-                "operations acknowledged",
-                json!(self.acknowledged.iter().sum::<u64>()),
+                "operations there that were not heard of",
+                json!(there.iter().sum::<u64>() - acknowledged),
             ),
-            ("operations there that were not heard of", json!(more)),
             ("records", json!(map.len()?)),
         ];
         output.facts("everything acknowledged is there", &facts)?;
@@ -56,20 +51,23 @@ impl Verify {
     }
 }
 
-/// The records of a map, by the thread that wrote them.
-pub(super) fn of_threads(map: &Target, threads: usize) -> Result<Vec<BTreeMap<u64, u64>>> {
-    let mut of_threads = vec![BTreeMap::new(); threads];
+/// How many operations of each thread are there: at least as many as it has acknowledged.
+pub(super) fn count(map: &Target, seed: u64, acknowledged: &[u64]) -> Result<Vec<u64>> {
+    let mut of_threads = vec![BTreeMap::new(); acknowledged.len()];
     for (key, value) in map.records()? {
         match of_threads.get_mut(Step::thread_of(key) as usize) {
             Some(of_thread) => of_thread.insert(key, value),
             None => bail!("nobody wrote the key {key}"),
         };
     }
-    Ok(of_threads)
+    let threads = (0..).zip(of_threads.iter().zip(acknowledged));
+    threads
+        .map(|(thread, (found, &acknowledged))| expect_prefix(seed, thread, found, acknowledged))
+        .collect()
 }
 
 /// How many operations of a thread these records are the result of: at least as many as it has acknowledged.
-pub(super) fn expect_prefix(
+fn expect_prefix(
     seed: u64,
     thread: u64,
     found: &BTreeMap<u64, u64>,

@@ -17,11 +17,11 @@
 
 use super::Bug;
 use super::apply::{Applier, SUPERBLOCK_WORDS, patch};
-use super::device::{DataFile, LogDevice};
+use super::device::{DataFile, LogDevice, Place};
 use super::footer::{self, EXTENT_WORDS, Footer, Index};
 use super::held::Held;
 use super::progress::{DAMAGED, Progress};
-use super::record::{self, HEADER_WORDS, Identity, Record, SEGMENT_BYTES, SEGMENT_WORDS};
+use super::record::{self, HEADER_WORDS, Identity, Record, SEGMENT_BYTES, SEGMENT_WORDS, word_in};
 use super::recover::{Last, Part, Recovered, Sessions};
 use crate::concurrency::parallel::in_parallel;
 use crate::concurrency::sync::lock;
@@ -38,9 +38,6 @@ use std::sync::{Arc, Mutex, OnceLock};
 const READERS: usize = 8;
 /// Segments for each thread that reads the log, at least: a thread is not started for less.
 const SEGMENTS_PER_READER: usize = 4;
-
-/// Words of segments, by slot.
-type Places = Vec<(usize, Range<usize>)>;
 
 /// The records of earlier sessions.
 pub(crate) struct Backlog {
@@ -65,7 +62,7 @@ pub(crate) struct Backlog {
     /// The pool's file has all words, and the segments may be used again.
     is_in_file: Mutex<bool>,
     /// Where segments may have words that are not on the disk yet, until they are.
-    doubtful: Mutex<Option<Places>>,
+    doubtful: Mutex<Option<Vec<Place>>>,
     held: Held,
     /// A record that is not whole was to be put into the image.
     damage: OnceLock<String>,
@@ -177,7 +174,7 @@ impl Backlog {
     /// Where words may not be on the disk yet: from the place up to which the log was, to its end, and the headers from there on, also those of segments
     /// without records. (If a header could not be synced, the session that wrote it has never used the segment. But it is found by it, and named as
     /// the earlier one by the next.)
-    fn doubtful_of(&self, newest: &Part) -> Places {
+    fn doubtful_of(&self, newest: &Part) -> Vec<Place> {
         let generation = newest.identity.generation;
         let end = self.end.filter(|end| end.0 == generation);
         let (from, to) = (newest.durable, end.map_or(0, |end| end.1));
@@ -224,8 +221,8 @@ impl Backlog {
         let Some(places) = &*doubtful else {
             return Ok(());
         };
-        for (slot, words) in places {
-            self.device.touch(*slot, words.clone())?;
+        for place in places {
+            self.device.touch(place)?;
         }
         if !planted(Bug::RecoveryAheadOfSync) {
             self.device.sync()?;
@@ -499,10 +496,4 @@ fn scan_all(device: &dyn LogDevice, wanted: &[Wanted], trust: Trust) -> Vec<(Sca
         (read.expect("as many as are unknown were read"), has_footer)
     };
     footers.into_iter().map(&mut known).collect()
-}
-
-/// The word of the segment `ordinal` at a position, or its end.
-fn word_in(position: u64, ordinal: u64) -> usize {
-    let bytes = position.saturating_sub(ordinal * SEGMENT_BYTES);
-    ((bytes / 8) as usize).min(SEGMENT_WORDS)
 }

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Words of a segment: its slot, and which.
-pub(super) type Part = (usize, Range<usize>);
+pub(super) type Place = (usize, Range<usize>);
 
 /// The file that has the segments of the log.
 pub(super) trait LogDevice: Send + Sync {
@@ -33,8 +33,8 @@ pub(super) trait LogDevice: Send + Sync {
     /// [`sync`](Self::sync).
     fn segment(&self, slot: usize) -> &[AtomicU64];
 
-    /// Gives these words of a segment to the system.
-    fn write_out(&self, slot: usize, words: Range<usize>) -> Result<()>;
+    /// Gives these words to the system.
+    fn write_out(&self, place: &Place) -> Result<()>;
 
     /// Makes the file one segment longer. The new segment is on the disk, so that to write it needs no space. `false` if there are as
     /// many as there can be.
@@ -42,23 +42,19 @@ pub(super) trait LogDevice: Send + Sync {
 
     /// Makes the next sync write the pages of these words, also if a sync of an earlier process has failed: its pages may count as written
     /// then, and are not.
-    fn touch(&self, slot: usize, words: Range<usize>) -> Result<()>;
+    fn touch(&self, place: &Place) -> Result<()>;
 
     /// Waits until everything that was stored before the call is on the disk.
     fn sync(&self) -> Result<()>;
 
-    /// Waits until these words of these segments, at least, are on the disk as they were before the call.
-    fn sync_words(&self, _parts: &[Part]) -> Result<()> {
-        self.sync()
-    }
+    /// Waits until these words, at least, are on the disk as they were before the call.
+    fn sync_words(&self, places: &[Place]) -> Result<()>;
 
     /// [`sync_words`](Self::sync_words) for a thread that does not sync for the operations. An error has to reach both.
-    fn sync_beside(&self, part: Part) -> Result<()> {
-        self.sync_words(&[part])
-    }
+    fn sync_beside(&self, place: &Place) -> Result<()>;
 
     /// Has the disk begin to write these words, so that they are on it after whatever is synced next. A hint.
-    fn begin_write(&self, _part: Part) {}
+    fn begin_write(&self, _place: &Place) {}
 
     /// Removes the file's name, if it is still this file's. A hint.
     fn remove(&self) {}
@@ -290,11 +286,11 @@ impl LogFile {
 
     /// Removes the entries of the page table for the pages before the one in which `words` end: a sync would make them read-only one by one,
     /// and interrupt the other processors for each.
-    fn forget_entries(&self, slot: usize, words: Range<usize>) {
+    fn forget_entries(&self, (slot, words): &Place) {
         let page = rustix::param::page_size();
         let (begin, end) = (words.start * 8 / page * page, words.end * 8 / page * page);
         if begin < end {
-            let address = self.segment(slot)[begin / 8..].as_ptr().cast_mut();
+            let address = self.segment(*slot)[begin / 8..].as_ptr().cast_mut();
             // SAFETY: whole pages of a shared mapping of the file. Their contents are the file's, and stay as they are.
             let _ = unsafe { system::advise(address.cast(), end - begin, Advice::LinuxDontNeed) };
         }
@@ -383,19 +379,20 @@ impl LogDevice for LogFile {
         unsafe { std::slice::from_raw_parts(segment.0, SEGMENT_WORDS) }
     }
 
-    fn write_out(&self, slot: usize, words: Range<usize>) -> Result<()> {
+    fn write_out(&self, place: &Place) -> Result<()> {
         if self.way == Way::Shared {
-            self.forget_entries(slot, words);
+            self.forget_entries(place);
             return Ok(());
         }
+        let (slot, words) = place.clone();
         self.write(slot, words)
     }
 
-    fn touch(&self, slot: usize, words: Range<usize>) -> Result<()> {
+    fn touch(&self, (slot, words): &Place) -> Result<()> {
         // By calls: to store to each page takes a page fault each, and fifty times as long.
         (words.start / PAGE_WORDS * PAGE_WORDS..words.end)
             .step_by(PAGE_WORDS)
-            .try_for_each(|at| self.write(slot, at..SEGMENT_WORDS.min(at + PAGE_WORDS)))
+            .try_for_each(|at| self.write(*slot, at..SEGMENT_WORDS.min(at + PAGE_WORDS)))
     }
 
     fn add_segment(&self) -> Result<bool> {
@@ -418,7 +415,7 @@ impl LogDevice for LogFile {
             tracing::debug!(%error, "the log cannot be made longer");
             return Ok(false);
         }
-        self.sync_beside((slot, 0..SEGMENT_WORDS))?;
+        self.sync_beside(&(slot, 0..SEGMENT_WORDS))?;
         let mapped = self.map(slot);
         Ok(mapped
             .inspect_err(|error| tracing::debug!(%error, "the log cannot be made longer"))
@@ -432,12 +429,12 @@ impl LogDevice for LogFile {
     /// The pages of these words, and no others: a sync of the file would also write those to which threads are storing now. Each of them would then be
     /// written again later, and its entry in the page table made read-only, for which the processors that store there are interrupted, and have a page fault
     /// at their next store. One thread of inserts had 23,000 such interrupts in two seconds, and has 1,700 without.
-    fn sync_words(&self, parts: &[Part]) -> Result<()> {
+    fn sync_words(&self, places: &[Place]) -> Result<()> {
         if self.way != Way::Shared {
             // Nothing is dirty but what was written out for this sync.
             return self.sync();
         }
-        parts.iter().try_for_each(|(slot, words)| {
+        places.iter().try_for_each(|(slot, words)| {
             let pages = pages_of(words);
             let address = self.segment(*slot)[pages.start / 8..].as_ptr().cast_mut();
             // SAFETY: the pages are mapped for as long as `self` lives.
@@ -445,16 +442,16 @@ impl LogDevice for LogFile {
         })
     }
 
-    fn sync_beside(&self, (slot, words): Part) -> Result<()> {
-        let pages = pages_of(&words);
-        let at = slot as u64 * SEGMENT_BYTES + pages.start as u64;
+    fn sync_beside(&self, (slot, words): &Place) -> Result<()> {
+        let pages = pages_of(words);
+        let at = *slot as u64 * SEGMENT_BYTES + pages.start as u64;
         system::sync_range(&self.beside, at, pages.len() as u64).map_err(self.io("sync"))
     }
 
-    fn begin_write(&self, (slot, words): Part) {
+    fn begin_write(&self, (slot, words): &Place) {
         // What was written out is on the disk after the next sync of the file.
         if self.way == Way::Shared {
-            let at = slot as u64 * SEGMENT_BYTES + words.start as u64 * 8;
+            let at = *slot as u64 * SEGMENT_BYTES + words.start as u64 * 8;
             system::begin_write(&self.beside, at, words.len() as u64 * 8);
         }
     }

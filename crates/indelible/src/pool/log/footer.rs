@@ -297,9 +297,10 @@ impl Log {
                 let begin = SEGMENT_WORDS - words.len();
                 put(segment, begin, &words);
                 // It gets to the disk with the next sync, whoever waits for that. Without it, recovery reads the segment's records.
-                let written = self.device.write_out(slot, begin..SEGMENT_WORDS);
+                let place = (slot, begin..SEGMENT_WORDS);
+                let written = self.device.write_out(&place);
                 self.fail(written)?;
-                self.device.begin_write((slot, begin..SEGMENT_WORDS));
+                self.device.begin_write(&place);
             }
         }
         Ok(true)

@@ -75,11 +75,12 @@ use crate::concurrency::sync::lock;
 use crate::pmem::journal::{Sink, Word};
 use crate::pmem::planted::planted;
 use crate::{Error, Result};
-use device::{DataFile, LogDevice, Part, PlainFile, put};
+use device::{DataFile, LogDevice, Place, PlainFile, put};
 use held::Held;
 use progress::{LOST, Progress};
 use record::{
     Encoded, HEADER_WORDS, RECORD_WORDS, SECTOR_WORDS, SEGMENT_BYTES, SEGMENT_WORDS, Session,
+    word_in,
 };
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -380,9 +381,10 @@ impl Log {
     fn write_header(&self, ordinal: u64, slot: usize) -> Result<()> {
         let header = self.session.header(ordinal, self.durable(), self.applied());
         put(self.device.segment(slot), 0, &header);
-        self.device.write_out(slot, 0..header.len())?;
+        let place = (slot, 0..header.len());
+        self.device.write_out(&place)?;
         if !planted(Bug::HeaderNotSynced) {
-            self.device.sync_beside((slot, 0..header.len()))?;
+            self.device.sync_beside(&place)?;
         }
         Ok(())
     }
@@ -509,26 +511,22 @@ impl Log {
     }
 
     /// The words of the log between two positions.
-    fn parts(&self, from: u64, to: u64) -> Vec<Part> {
-        let part = |(ordinal, slot): (u64, usize)| {
-            let begin = ordinal * SEGMENT_BYTES;
-            let word = |position: u64| (position.saturating_sub(begin) / 8) as usize;
-            (
-                slot,
-                word(from).max(HEADER_WORDS)..word(to).min(SEGMENT_WORDS),
-            )
-        };
-        let parts = self.used_segments().into_iter().map(part);
-        parts.filter(|(_, words)| !words.is_empty()).collect()
+    fn places(&self, from: u64, to: u64) -> Vec<Place> {
+        let used = self.used_segments().into_iter();
+        let places = used.map(|(ordinal, slot)| {
+            let from = word_in(from, ordinal).max(HEADER_WORDS);
+            (slot, from..word_in(to, ordinal))
+        });
+        places.filter(|(_, words)| !words.is_empty()).collect()
     }
 
     /// Brings the log to the disk up to `end`. One thread at a time.
     fn sync_until(&self, end: u64) -> Result<()> {
-        let parts = self.parts(self.durable(), end);
-        let mut all = parts.iter().cloned();
-        let written = all.try_for_each(|(slot, words)| self.device.write_out(slot, words));
+        let places = self.places(self.durable(), end);
+        let mut all = places.iter();
+        let written = all.try_for_each(|place| self.device.write_out(place));
         self.fail(written)?;
-        match self.device.sync_words(&parts) {
+        match self.device.sync_words(&places) {
             Err(error) if !planted(Bug::SyncErrorIgnored) => return self.fail(Err(error)),
             _ => {}
         }

@@ -68,6 +68,12 @@ const _: () = assert!(
     HEADER_WORDS + RECORD_WORDS + 2 * MOST_WORDS + super::footer::LEAST_ROOM <= SEGMENT_WORDS
 );
 
+/// The word of the segment `ordinal` at a position, or its end.
+pub(super) fn word_in(position: u64, ordinal: u64) -> usize {
+    let bytes = position.saturating_sub(ordinal * SEGMENT_BYTES);
+    ((bytes / 8) as usize).min(SEGMENT_WORDS)
+}
+
 /// What makes the checksums of one session of one pool different from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {

@@ -15,7 +15,7 @@ mod trial;
 pub use batch::through_the_log;
 pub use trial::{Met, trial};
 
-use super::device::{DataFile, LogDevice, Part};
+use super::device::{DataFile, LogDevice, Place};
 use super::record::SEGMENT_WORDS;
 use crate::concurrency::sync::lock;
 use crate::{Error, Result};
@@ -282,7 +282,7 @@ fn failed() -> Error {
 }
 
 /// The words of the log's file that these are.
-fn words_of((slot, words): &Part) -> Range<usize> {
+fn words_of((slot, words): &Place) -> Range<usize> {
     let begin = slot * SEGMENT_WORDS;
     begin + words.start..begin + words.end
 }
@@ -304,11 +304,11 @@ impl LogDevice for Disk {
         Ok(false)
     }
 
-    fn write_out(&self, slot: usize, words: Range<usize>) -> Result<()> {
+    fn write_out(&self, place: &Place) -> Result<()> {
         if self.is_shared {
             return Ok(());
         }
-        let words = words_of(&(slot, words));
+        let words = words_of(place);
         self.failing(|sim| {
             let fails = sim.fails();
             for at in words.clone() {
@@ -323,8 +323,8 @@ impl LogDevice for Disk {
         })
     }
 
-    fn touch(&self, slot: usize, words: Range<usize>) -> Result<()> {
-        let words = words_of(&(slot, words));
+    fn touch(&self, place: &Place) -> Result<()> {
+        let words = words_of(place);
         self.failing(|sim| {
             sim.log.touch(words);
             Ok(())
@@ -338,23 +338,23 @@ impl LogDevice for Disk {
         })
     }
 
-    fn sync_words(&self, parts: &[Part]) -> Result<()> {
+    fn sync_words(&self, places: &[Place]) -> Result<()> {
         if !self.is_shared {
             return self.sync();
         }
-        parts.iter().try_for_each(|part| {
+        places.iter().try_for_each(|place| {
             self.failing(|sim| {
                 let fails = sim.fails();
-                sim.log.sync_words(words_of(part), fails, &mut sim.random)
+                sim.log.sync_words(words_of(place), fails, &mut sim.random)
             })
         })
     }
 
     /// Fails more often: it is called seldom, and then other threads wait to prepare the next segment.
-    fn sync_beside(&self, part: Part) -> Result<()> {
+    fn sync_beside(&self, place: &Place) -> Result<()> {
         self.failing(|sim| {
             let fails = sim.fails_one_in(4);
-            sim.log.sync_words(words_of(&part), fails, &mut sim.random)
+            sim.log.sync_words(words_of(place), fails, &mut sim.random)
         })
     }
 }
