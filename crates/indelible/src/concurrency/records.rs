@@ -40,8 +40,10 @@ impl RecordLock {
     }
 }
 
-/// Locks for any number of places, chosen by a hash of the place's offset.
+/// Locks for any number of places, chosen by a hash of the place's offset, and the number of records.
 pub(crate) struct RecordLocks {
+    /// How far the records have been counted since the open.
+    pub(crate) count: RecordCount,
     locks: Box<[RecordLock]>,
     /// One less than the number of locks.
     mask: usize,
@@ -53,6 +55,7 @@ impl RecordLocks {
     pub(crate) fn new(count: usize) -> Self {
         assert!(count > 1 && count.is_power_of_two());
         Self {
+            count: RecordCount::default(),
             mask: count - 1,
             locks: (0..count).map(|_| RecordLock::default()).collect(),
             shift: 64 - count.ilog2(),
@@ -98,6 +101,34 @@ impl RecordLocks {
         Some((guard, Some(self.of(second).try_lock()?)))
     }
 
+    /// Starts from a number of records that is known.
+    pub(crate) fn begin_with(&self, records: u64) {
+        self.entry(0).add(records as i64);
+        self.count.complete();
+    }
+
+    /// Counts the records from `from` on, of which `at_or_above` tells how many there are, and everything up to `high`,
+    /// where the next place begins, as counted. Whatever covers those keys is locked; the number goes to `place`.
+    pub(crate) fn count_from(
+        &self,
+        place: u64,
+        from: u64,
+        high: Option<u64>,
+        at_or_above: impl FnOnce(u64) -> usize,
+    ) {
+        self.count
+            .count_under(self.entry(place), from, high, at_or_above);
+    }
+
+    /// The number of records, once they are counted.
+    pub(crate) fn total(&self) -> u64 {
+        let counts = self.locks.iter();
+        let sum: i64 = counts
+            .map(|lock| lock.records.load(Ordering::Relaxed))
+            .sum();
+        sum.max(0) as u64
+    }
+
     /// Bytes of DRAM.
     pub(crate) fn bytes(&self) -> u64 {
         size_of_val(&*self.locks) as u64
@@ -113,13 +144,7 @@ pub(crate) struct RecordCount {
 }
 
 impl RecordCount {
-    /// Starts from a number known since the last clean close.
-    pub(crate) fn begin_with(&self, locks: &RecordLocks, records: u64) {
-        locks.entry(0).add(records as i64);
-        self.complete.store(true, Ordering::Release);
-    }
-
-    /// Everything has been counted, by an engine that keeps track of that itself.
+    /// Everything has been counted.
     pub(crate) fn complete(&self) {
         self.complete.store(true, Ordering::Release);
     }
@@ -137,20 +162,7 @@ impl RecordCount {
         }
     }
 
-    /// Counts the records from `from` on, of which `at_or_above` tells how many there are, and everything up to `high`,
-    /// where the next place begins, as counted. Whatever covers those keys is locked; the number goes to `place`.
-    pub(crate) fn count_from(
-        &self,
-        locks: &RecordLocks,
-        place: u64,
-        from: u64,
-        high: Option<u64>,
-        at_or_above: impl FnOnce(u64) -> usize,
-    ) {
-        self.count_under(locks.entry(place), from, high, at_or_above);
-    }
-
-    /// [`count_from`](Self::count_from), where the number goes to `lock`, which is held.
+    /// [`RecordLocks::count_from`], where the number goes to `lock`, which is held.
     pub(crate) fn count_under(
         &self,
         lock: &RecordLock,
@@ -168,15 +180,5 @@ impl RecordCount {
             Some(high) => self.counted_below.store(high.max(from), Ordering::Relaxed),
             None => self.complete.store(true, Ordering::Release),
         }
-    }
-
-    /// The number of records, once complete.
-    pub(crate) fn total(&self, locks: &RecordLocks) -> u64 {
-        let sum: i64 = locks
-            .locks
-            .iter()
-            .map(|lock| lock.records.load(Ordering::Relaxed))
-            .sum();
-        sum.max(0) as u64
     }
 }

@@ -153,9 +153,9 @@ impl<const CLASSES: usize> Blocks<CLASSES> {
         self.class_of(bytes).map(|_| bytes)
     }
 
-    /// Claims a block that a link from before the open leads to; `false` if the block is claimed already, or free.
-    pub(super) fn claim(&self, offset: Offset, bytes: u64) -> bool {
-        self.space(bytes).claim(offset)
+    /// Claims a block that a link from before the open leads to.
+    pub(super) fn claim_linked(&self, offset: Offset, bytes: u64) -> Result<()> {
+        self.space(bytes).claim_linked(offset)
     }
 
     /// Takes back the claim of a block that nobody has come to know, so that it can be claimed once more. Of a block that was allocated since the open it

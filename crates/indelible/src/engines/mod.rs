@@ -56,7 +56,7 @@ pub(crate) use strings::{
     StringBookmark, StringDecision, StringRange, StringRecord, Strings,
 };
 
-use crate::concurrency::records::{RecordCount, RecordLocks};
+use crate::concurrency::records::RecordLocks;
 use crate::pool::{PoolCore, Space};
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -193,9 +193,6 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     /// The locks of the records, which count them.
     fn locks(&self) -> &RecordLocks;
 
-    /// How far the records have been counted since the open.
-    fn count(&self) -> &RecordCount;
-
     /// Whether the object is so small that [`sweep`](Self::sweep) takes no longer than to start a thread for it.
     fn sweeps_at_once(&self) -> bool {
         true
@@ -214,7 +211,10 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     fn check(&self, report: &mut Report) -> Result<()>;
 
     /// What the object is made of. `records` is their number.
-    fn facts(&self, records: u64) -> Result<Vec<Fact>>;
+    fn facts(&self, records: u64) -> Result<Vec<Fact>> {
+        let _ = records;
+        Ok(Vec::new())
+    }
 
     /// Bytes of DRAM that the engine holds, apart from its spaces.
     fn dram_bytes(&self) -> u64;
@@ -240,7 +240,10 @@ pub(crate) trait Ordered: Engine {
     type Bookmark: Default + Send;
 
     /// The value of `key`.
-    fn get(&self, key: u64) -> Result<Option<u64>>;
+    fn get(&self, key: u64) -> Result<Option<u64>> {
+        self.apply(key, &mut |_| Decision::Keep)
+            .map_err(|error| *error)
+    }
 
     /// One attempt to look `key` up, which does not wait and nearly always succeeds. It is inlined into the user's code, behind the one
     /// branch on kinds, since it is nearly the whole cost of a lookup.

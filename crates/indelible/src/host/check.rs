@@ -95,7 +95,7 @@ impl<E: Engine> Shared<E> {
             }
             Err(error) => return Err(error),
         }
-        let counted = self.engine.count().total(self.engine.locks());
+        let counted = self.engine.locks().total();
         let found = report.records();
         report.expect(counted == found, || {
             format!("the map counts {counted} records and has {found}")

@@ -9,11 +9,11 @@ use crate::pmem::planted::planted;
 impl<E: Engine> Shared<E> {
     /// The number of records. The first call after a crash waits until all records have been counted.
     pub(super) fn records(&self) -> Result<u64> {
-        let count = self.engine.count();
-        if !count.is_complete() {
+        let locks = self.engine.locks();
+        if !locks.count.is_complete() {
             self.warm_up(&|| true)?;
         }
-        let total = count.total(self.engine.locks());
+        let total = locks.total();
         self.after_reading_anything()?;
         Ok(total)
     }
@@ -22,8 +22,9 @@ impl<E: Engine> Shared<E> {
     pub(super) fn begin_count(&self) {
         let recorded = self.take_recorded();
         // An engine that reads everything at the open has counted already.
-        if let Some(records) = recorded.filter(|_| !self.engine.count().is_complete()) {
-            self.engine.count().begin_with(self.engine.locks(), records);
+        let locks = self.engine.locks();
+        if let Some(records) = recorded.filter(|_| !locks.count.is_complete()) {
+            locks.begin_with(records);
         }
     }
 
@@ -59,9 +60,9 @@ impl<E: Engine> Shared<E> {
             return;
         }
         let entry = core.entry(self.place.slot);
-        let count = self.engine.count();
-        let (records, generation) = if count.is_complete() {
-            (count.total(self.engine.locks()), core.generation())
+        let locks = self.engine.locks();
+        let (records, generation) = if locks.count.is_complete() {
+            (locks.total(), core.generation())
         } else {
             (0, 0)
         };

@@ -16,13 +16,13 @@ use super::core::PoolCore;
 use super::layout::EXTENT_BYTES;
 use super::occupancy::Occupancy;
 use super::offset::Offset;
-use crate::Result;
 use crate::concurrency::epochs::{self, Stamp};
 use crate::concurrency::sync::lock;
 use crate::pmem::geometry::{sized, sized_in_tests};
 use crate::pmem::planted::planted;
 use crate::pmem::{Cell, count};
 use crate::pool::Bug;
+use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -407,6 +407,19 @@ impl Space {
             Some(extent) if !extent.swept => extent.occupancy.mark(block),
             _ => planted(Bug::UseUnswept),
         }
+    }
+
+    /// [`claim`](Self::claim)s the block at `offset`, which comes from the file and may be anything.
+    pub(crate) fn claim_linked(&self, offset: Offset) -> Result<()> {
+        if !self.owns(offset) {
+            return Err(Error::Damaged(format!("there is no block at {offset:#x}")));
+        }
+        if !self.claim(offset) {
+            return Err(Error::Damaged(format!(
+                "block {offset:#x} is reached twice, or was free"
+            )));
+        }
+        Ok(())
     }
 
     /// Undoes a claim, if the sweep has not ended.

@@ -71,7 +71,8 @@ impl Tree {
         self.pm.commit(self.root_cell(), link.0, "apex.load");
         self.root.store(child.as_inner(), Ordering::Release);
         // All data nodes are frozen, so no writer holds this lock and counts under it.
-        self.count
+        self.locks
+            .count
             .change(self.locks.entry(0), 0, records.len() as i64);
         for (inner, _) in &inners {
             self.retire_inner(inner);

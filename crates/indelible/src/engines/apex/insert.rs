@@ -141,7 +141,7 @@ impl Tree {
                 };
                 let records = self.publish_insert(&locked, spot, key, value);
                 self.pm.fence();
-                self.count.change(locked.lock, key, 1);
+                self.locks.count.change(locked.lock, key, 1);
                 drop(locked);
                 if may_be_too_full(data, spot.place, records) {
                     WriteOutcome::InsertedTooFull
@@ -155,7 +155,7 @@ impl Tree {
                 }
                 let records = self.publish_remove(&locked, spot.slot);
                 self.pm.fence();
-                self.count.change(locked.lock, key, -1);
+                self.locks.count.change(locked.lock, key, -1);
                 if !planted(Bug::ReleaseBeforeRemoval) {
                     release(&locked, spot.place);
                 }
@@ -376,7 +376,7 @@ impl Tree {
             self.pm.fence();
         }
         for (lock, key) in inserted {
-            self.count.change(lock, key, 1);
+            self.locks.count.change(lock, key, 1);
         }
         // Unlock the groups only now: before the fence, a reader would see records that a crash could still undo.
         drop(guards);

@@ -109,7 +109,7 @@ mod window;
 pub use options::ApexOptions;
 
 use crate::concurrency::epochs::{self, Stamp};
-use crate::concurrency::records::{RecordCount, RecordLocks};
+use crate::concurrency::records::RecordLocks;
 use crate::concurrency::sync::lock;
 use crate::engines::blocks::{Blocks, doubling_sizes};
 use crate::engines::{Decision, Engine, Fact, Lookup, Ordered, Place, Report, Unread};
@@ -147,7 +147,6 @@ struct Tree {
     blocks: Blocks<{ layout::CLASSES }>,
     simd: SimdLevel,
     locks: RecordLocks,
-    count: RecordCount,
     root: AtomicPtr<InnerNode>,
     /// Held while the root is replaced.
     changing_root: Mutex<()>,
@@ -213,7 +212,6 @@ impl Tree {
             blocks: Blocks::new(core, slot, doubling_sizes()),
             simd: SimdLevel::best(),
             locks: RecordLocks::new(LOCKS),
-            count: RecordCount::default(),
             root: AtomicPtr::default(),
             changing_root: Mutex::default(),
             retired_mirrors: Mutex::default(),
@@ -371,10 +369,6 @@ impl Engine for Index {
 
     fn locks(&self) -> &RecordLocks {
         &self.tree.locks
-    }
-
-    fn count(&self) -> &RecordCount {
-        &self.tree.count
     }
 
     fn sweeps_at_once(&self) -> bool {

@@ -261,7 +261,7 @@ impl Tree {
                 // Groups beyond the node's keys have no keys of their own.
                 .filter(|&key| key <= data.high);
             let end = next.or_else(|| data.high.checked_add(1));
-            self.count.count_under(lock, first_key, end, |from| {
+            self.locks.count.count_under(lock, first_key, end, |from| {
                 keys.iter().filter(|&&key| key >= from).count()
             });
             match end {
@@ -333,10 +333,8 @@ impl<'a> Claims<'a> {
             return Err(damaged(offset, "a block"));
         };
         // A block without a mirror has been claimed before, or was allocated since the open.
-        if !lock(&self.tree.blocks_without_mirror).remove(&offset) && !blocks.claim(offset, bytes) {
-            return Err(Error::Damaged(format!(
-                "block {offset:#x} is reached twice, or was free"
-            )));
+        if !lock(&self.tree.blocks_without_mirror).remove(&offset) {
+            blocks.claim_linked(offset, bytes)?;
         }
         self.blocks.push(offset);
         Ok(bytes)

@@ -22,7 +22,7 @@ impl<G: Geometry> Writer<'_, G> {
     pub(super) fn bulk_load(&self, records: &[(G, u64)], fill: f64) -> Result<()> {
         expect_numbers(records.len())?;
         // The host has warmed the index up, so all records are counted.
-        if self.tree.count.total(&self.tree.locks) > 0 {
+        if self.tree.locks.total() > 0 {
             return Err(Error::NotEmpty);
         }
         if records.is_empty() {

@@ -50,7 +50,7 @@ impl<'a, G: Geometry> Writer<'a, G> {
             leaves += usize::from(level == 0);
             true
         })?;
-        let records = self.tree.count.total(&self.tree.locks);
+        let records = self.tree.locks.total();
         let slots = leaves * Entries::<G>::most(0);
         if leaves < 2 || records == 0 || records as f64 >= slots as f64 * THIN {
             return Ok(());

@@ -66,7 +66,7 @@ mod tests;
 pub use options::FbrOptions;
 
 use crate::concurrency::locks::WriteGuard;
-use crate::concurrency::records::{self, RecordCount, RecordLocks};
+use crate::concurrency::records::{self, RecordLocks};
 use crate::concurrency::sync::lock;
 use crate::engines::rect::{Changes, Link, Record, Sweep, expect_block};
 use crate::engines::{Engine, Fact, Nearest, Neighbour, Place, Report, Spatial};
@@ -92,7 +92,6 @@ struct Tree<G> {
     nodes: Nodes<G>,
     /// Versions of nodes.
     locks: RecordLocks,
-    count: RecordCount,
     /// The root: a [`Link`].
     root: AtomicU64,
     /// Held by the thread that writes.
@@ -114,7 +113,6 @@ impl<G: Geometry> Tree<G> {
             flush: options.flush,
             nodes: Nodes::new(core.base()),
             locks: RecordLocks::new(records::LOCKS),
-            count: RecordCount::default(),
             place: place.clone(),
             core: Arc::clone(core),
             space,
@@ -266,7 +264,7 @@ impl<'a, G: Geometry> Writer<'a, G> {
     /// Counts records added, or with a negative number removed, if those from before the open have been counted.
     fn count_change(&self, change: i64) {
         // The mutex is held, so no other thread counts.
-        if self.tree.count.is_complete() {
+        if self.tree.locks.count.is_complete() {
             self.tree.locks.entry(0).add(change);
         }
     }
@@ -311,10 +309,6 @@ impl<G: Geometry> Engine for Index<G> {
 
     fn locks(&self) -> &RecordLocks {
         &self.tree.locks
-    }
-
-    fn count(&self) -> &RecordCount {
-        &self.tree.count
     }
 
     fn sweeps_at_once(&self) -> bool {

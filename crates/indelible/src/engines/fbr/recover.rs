@@ -127,9 +127,9 @@ impl<G: Geometry> Tree<G> {
             reached.remove(0);
         }
         self.sweep.claim_all(&self.space, reached)?;
-        if !self.count.is_complete() {
+        if !self.locks.count.is_complete() {
             self.locks.entry(0).add(records);
-            self.count.complete();
+            self.locks.count.complete();
         }
         self.sweep.finish();
         Ok(true)
@@ -149,11 +149,7 @@ impl<G: Geometry> Tree<G> {
         let mut next = Offset::from_word(self.root_block().head.load_acquire());
         while !next.is_none() {
             let leaf = self.node(next, 0)?;
-            if !self.space.claim(next) {
-                return Err(Error::Damaged(format!(
-                    "leaf {next:#x} is reached twice, or was free"
-                )));
-            }
+            self.space.claim_linked(next)?;
             // A link that has been damaged may lead past leaves, whose blocks would be free from here on.
             let before = leaves
                 .last()
@@ -178,7 +174,7 @@ impl<G: Geometry> Tree<G> {
             .note("inner nodes rebuilt", u64::from(leaves.len() > 1));
         self.space.finish_sweep();
         self.sweep.finish();
-        self.count.begin_with(&self.locks, records);
+        self.locks.begin_with(records);
         let count = leaves.len() as u64;
         let root = self.write().build_above(&along_curve::<G>(leaves), 1.0)?;
         self.pm.store(&self.root_block().root, root.offset.get());

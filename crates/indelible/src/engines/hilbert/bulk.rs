@@ -230,7 +230,7 @@ impl<G: Geometry> Tree<G> {
 
     /// Replaces all inner nodes below the root, which is locked.
     pub(super) fn index_chain(&self, chain: &[Found]) {
-        let is_counted = self.count.is_complete();
+        let is_counted = self.locks.count.is_complete();
         let entry = |leaf: &Found| {
             let child = Child::leaf(leaf.offset, is_counted);
             Entry::leaf(leaf.low, child, leaf.bounds)

@@ -196,7 +196,7 @@ impl<G: Geometry> Tree<G> {
             && self.learned_at.load(Ordering::Relaxed) < count as u32
             && self.is_only_bottom(bottom)
             // The sweep has been here: all leaves are indexed and counted.
-            && self.count.is_complete()
+            && self.locks.count.is_complete()
             && self.grids.can_be_replaced()
     }
 

@@ -69,7 +69,7 @@ pub(crate) mod testing;
 
 pub use options::HilbertOptions;
 
-use crate::concurrency::records::{self, RecordCount, RecordLocks};
+use crate::concurrency::records::{self, RecordLocks};
 use crate::engines::arena::Arena;
 use crate::engines::inner_nodes::InnerNode;
 use crate::engines::lbtree::directory::{DIRECTORIES, Directory};
@@ -129,7 +129,6 @@ struct Tree<G> {
     /// Which intents of the root block are in use.
     intents: Mutex<[bool; INTENTS]>,
     /// How far the records have been counted since the open: children of bottom nodes say which leaves have been.
-    count: RecordCount,
     splits: AtomicU64,
     /// Splits of leaves all of whose records have one key.
     splits_of_equals: AtomicU32,
@@ -171,7 +170,6 @@ impl<G: Geometry> Tree<G> {
             structure: Changes::default(),
             merges: Merges::default(),
             intents: Mutex::default(),
-            count: RecordCount::default(),
             splits: AtomicU64::new(0),
             splits_of_equals: AtomicU32::new(0),
         };
@@ -219,7 +217,7 @@ impl<G: Geometry> Tree<G> {
     /// [`count_change`](Self::count_change) for a leaf of which is known whether it has been counted.
     #[inline(always)]
     fn count_entry(&self, leaf: Offset, is_counted: bool, change: i64) {
-        if is_counted || self.count.is_complete() {
+        if is_counted || self.locks.count.is_complete() {
             self.locks.entry(leaf.get()).add(change);
         }
     }
@@ -285,10 +283,6 @@ impl<G: Geometry> Engine for Index<G> {
 
     fn locks(&self) -> &RecordLocks {
         &self.tree.locks
-    }
-
-    fn count(&self) -> &RecordCount {
-        &self.tree.count
     }
 
     fn sweeps_at_once(&self) -> bool {

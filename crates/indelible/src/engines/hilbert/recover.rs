@@ -240,14 +240,8 @@ impl<G: Geometry> Tree<G> {
 
     /// The leaf at an offset read from the pool; claims the block of the leaf, which no thread has claimed before.
     fn claim_leaf(&self, offset: Offset, claimed: &mut Vec<Offset>) -> Result<Leaf<'_, G>> {
-        if self.space.owns(offset) {
-            if !self.space.claim(offset) {
-                return Err(Error::Damaged(format!(
-                    "leaf {offset:#x} is reached twice, or was free"
-                )));
-            }
-            claimed.push(offset);
-        }
+        self.space.claim_linked(offset)?;
+        claimed.push(offset);
         self.leaf_at(offset)
     }
 
@@ -332,7 +326,7 @@ impl<G: Geometry> Tree<G> {
             match high {
                 Some(high) => from = high,
                 None => {
-                    self.count.complete();
+                    self.locks.count.complete();
                     return Ok(true);
                 }
             }
@@ -343,7 +337,7 @@ impl<G: Geometry> Tree<G> {
     /// Counts the records of a leaf, which is locked, and marks it as counted. `None` if its bottom node has changed.
     fn count_leaf(&self, spot: &Spot<'_>, leaf: Leaf<'_, G>, high: Option<Key>) -> Option<Locked> {
         let last_of_node = spot.slot + 1 == spot.parent.count();
-        if spot.child.is_counted() || self.count.is_complete() {
+        if spot.child.is_counted() || self.locks.count.is_complete() {
             return spot.is_current().then_some(Locked { last_of_node, high });
         }
         let _parent = spot.parent.lock().try_lock_at(spot.version)?;

@@ -55,7 +55,7 @@ pub(crate) mod testing;
 
 pub use options::LbTreeOptions;
 
-use crate::concurrency::records::{self, RecordCount, RecordLocks};
+use crate::concurrency::records::{self, RecordLocks};
 use crate::engines::arena::Arena;
 use crate::engines::waiting::WaitingOperations;
 use crate::engines::{Decision, Engine, Fact, Lookup, Ordered, Place, Report, Unread};
@@ -100,7 +100,6 @@ struct Tree {
     /// In the tree of records: held while chains are compacted, or replaced by a bulk load.
     reorganizing: Mutex<()>,
     /// In the tree of records: how far the records have been counted since the open.
-    count: RecordCount,
     splits: AtomicU64,
 }
 
@@ -139,7 +138,6 @@ impl Tree {
             waiting_operations: WaitingOperations::default(),
             directory: Directory::new(core, space, leaf_bytes, slot, level + 1),
             reorganizing: Mutex::new(()),
-            count: RecordCount::default(),
             splits: AtomicU64::new(0),
         }
     }
@@ -183,7 +181,9 @@ impl Tree {
     #[inline(always)]
     fn count_change(&self, leaf: Offset, key: u64, change: i64) {
         if self.level == 0 {
-            self.count.change(self.locks.entry(leaf.get()), key, change);
+            self.locks
+                .count
+                .change(self.locks.entry(leaf.get()), key, change);
         }
     }
 
@@ -257,10 +257,6 @@ impl Engine for Index {
 
     fn locks(&self) -> &RecordLocks {
         &self.tree.locks
-    }
-
-    fn count(&self) -> &RecordCount {
-        &self.tree.count
     }
 
     fn sweeps_at_once(&self) -> bool {

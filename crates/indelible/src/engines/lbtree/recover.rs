@@ -190,14 +190,8 @@ impl Tree {
 
     /// The leaf at an offset read from the pool; claims the block of the leaf, which no thread has claimed before.
     fn claim_leaf(&self, offset: Offset, claimed: &mut Vec<Offset>) -> Result<Leaf<'_>> {
-        if self.space.owns(offset) {
-            if !self.space.claim(offset) {
-                return Err(Error::Damaged(format!(
-                    "leaf {offset:#x} is reached twice, or was free"
-                )));
-            }
-            claimed.push(offset);
-        }
+        self.space.claim_linked(offset)?;
+        claimed.push(offset);
         self.leaf_at(offset)
     }
 
@@ -281,10 +275,8 @@ impl Tree {
             }
             if self.level == 0 {
                 let leaf = locked.leaf;
-                self.count
-                    .count_from(&self.locks, leaf.offset.get(), from, high, |from| {
-                        leaf.count_from(from)
-                    });
+                self.locks
+                    .count_from(leaf.offset.get(), from, high, |from| leaf.count_from(from));
             }
             match high {
                 Some(high) => from = high,

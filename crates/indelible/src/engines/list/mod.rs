@@ -25,8 +25,8 @@ pub(super) mod damage;
 #[cfg(feature = "trace")]
 pub(crate) mod testing;
 
-use super::{Decision, Engine, EngineOptions, Fact, Ordered, Place, ReadBuffer, Report, Unread};
-use crate::concurrency::records::{RecordCount, RecordLocks};
+use super::{Decision, Engine, EngineOptions, Ordered, Place, ReadBuffer, Report, Unread};
+use crate::concurrency::records::RecordLocks;
 use crate::concurrency::sync::lock;
 use crate::pmem::planted::planted;
 use crate::pmem::{Cell, Pm};
@@ -64,7 +64,6 @@ pub(crate) struct Index {
     pm: Pm,
     spaces: [Arc<Space>; 1],
     locks: RecordLocks,
-    count: RecordCount,
     blocks: Mutex<Blocks>,
 }
 
@@ -82,22 +81,22 @@ impl Index {
     }
 
     /// Fills a new block, to which nothing leads yet. A fence makes it durable.
-    fn write(&self, block: Offset, key: u64, value: u64, next: u64) {
-        self.pm
-            .stream(&self.words(block)[..=NEXT], &[1, key, value, next]);
+    fn write(&self, block: Offset, [key, value]: [u64; 2], next: u64) {
+        let words = &self.words(block)[..=NEXT];
+        self.pm.stream(words, &[1, key, value, next]);
     }
 
     /// Links to a new block with a record, which goes before the block `next`.
-    fn link(&self, blocks: &mut Blocks, block: Offset, [key, value]: [u64; 2], next: u64) {
-        self.write(block, key, value, next);
+    fn link(&self, blocks: &mut Blocks, block: Offset, record: [u64; 2], next: u64) {
+        self.write(block, record, next);
         if !planted(Bug::LinkBeforeBlock) {
             self.pm.fence();
         }
+        let link = self.link_to(blocks, record[0]);
         // COMMIT list.link: the link. Before this store recovery sees the list without the new block, and sweeps it; after it, with it, and
         // without the block from which the record has moved, if it has.
-        self.pm
-            .commit(self.link_to(blocks, key), block.get(), "list.link");
-        blocks.insert(key, block);
+        self.pm.commit(link, block.get(), "list.link");
+        blocks.insert(record[0], block);
     }
 }
 
@@ -111,32 +110,23 @@ impl Engine for Index {
             pm: place.core.pm(),
             spaces: [place.core.space(place.slot, BLOCK_BYTES)?],
             locks: RecordLocks::new(2),
-            count: RecordCount::default(),
             blocks: Mutex::default(),
         };
         let mut blocks = Blocks::new();
-        let mut link = index.link_to(&blocks, 0).load_acquire();
-        while link != 0 {
-            let block = Offset::from_word(link);
-            let damaged = |what| Err(Error::Damaged(format!("block {block:#x} {what}")));
-            if !index.spaces[0].owns(block) || !index.spaces[0].claim(block) {
-                return damaged("is not one of this map, or is reached twice");
-            }
+        let mut block = Offset::from_word(index.link_to(&blocks, 0).load_acquire());
+        while !block.is_none() {
+            index.spaces[0].claim_linked(block)?;
             let words = index.words(block);
-            if words[WRITTEN].load() != 1 {
-                return damaged("was never written");
-            }
             let key = words[KEY].load();
-            if blocks
-                .last_key_value()
-                .is_some_and(|(&last, _)| key <= last)
-            {
-                return damaged("has a key that does not ascend");
+            let last = blocks.last_key_value();
+            if words[WRITTEN].load() != 1 || last.is_some_and(|(&last, _)| key <= last) {
+                let what = "was never written, or has a key that does not ascend";
+                return Err(Error::Damaged(format!("block {block:#x} {what}")));
             }
             blocks.insert(key, block);
-            link = words[NEXT].load();
+            block = Offset::from_word(words[NEXT].load());
         }
-        index.count.begin_with(&index.locks, blocks.len() as u64);
+        index.locks.begin_with(blocks.len() as u64);
         *lock(&index.blocks) = blocks;
         Ok(index)
     }
@@ -147,10 +137,6 @@ impl Engine for Index {
 
     fn locks(&self) -> &RecordLocks {
         &self.locks
-    }
-
-    fn count(&self) -> &RecordCount {
-        &self.count
     }
 
     fn check(&self, report: &mut Report) -> Result<()> {
@@ -166,31 +152,21 @@ impl Engine for Index {
         Ok(())
     }
 
-    fn facts(&self, records: u64) -> Result<Vec<Fact>> {
-        Ok(vec![Fact::count(
-            "blocks",
-            records,
-            "blocks in use, one for each record",
-        )])
-    }
-
     fn dram_bytes(&self) -> u64 {
         (lock(&self.blocks).len() * size_of::<(u64, Offset)>()) as u64
     }
 
     /// Moves blocks to the front of the pool.
     fn compact(&self) -> Result<()> {
-        let blocks = &mut *lock(&self.blocks);
-        let Some(end) = self.spaces[0].packed_end(0) else {
-            return Ok(());
-        };
+        let (blocks, space) = (&mut *lock(&self.blocks), &self.spaces[0]);
+        let end = space.packed_end(0).unwrap_or(Offset::MAX);
         for (key, old) in blocks.clone() {
             if old >= end
-                && let Some(new) = self.spaces[0].alloc_below(end)
+                && let Some(new) = space.alloc_below(end)
             {
                 let words = self.words(old);
                 self.link(blocks, new, [key, words[VALUE].load()], words[NEXT].load());
-                self.spaces[0].free_now(old);
+                space.free_now(old);
             }
         }
         Ok(())
@@ -202,43 +178,33 @@ impl Ordered for Index {
 
     // Not inlined into the one branch on kinds that all engines share: there each instruction counts for the fast ones.
     #[inline(never)]
-    fn get(&self, key: u64) -> Result<Option<u64>> {
-        let blocks = lock(&self.blocks);
-        Ok(blocks
-            .get(&key)
-            .map(|&block| self.words(block)[VALUE].load()))
-    }
-
-    #[inline(never)]
     fn apply(
         &self,
         key: u64,
         decide: &mut impl FnMut(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, Box<Error>> {
         let blocks = &mut *lock(&self.blocks);
-        let block = blocks.get(&key).copied();
-        let before = block.map(|block| self.words(block)[VALUE].load());
-        match (decide(before), block) {
+        let there = blocks.get(&key).map(|&block| (block, self.words(block)));
+        let before = there.map(|(_, words)| words[VALUE].load());
+        match (decide(before), there) {
             (Decision::Keep, _) | (Decision::Remove, None) => {}
-            (Decision::Put(value), Some(block)) => {
+            (Decision::Put(value), Some((_, words))) => {
                 // COMMIT list.update: the value. Before this store recovery sees the old one, after it the new one.
-                self.pm
-                    .commit(&self.words(block)[VALUE], value, "list.update");
+                self.pm.commit(&words[VALUE], value, "list.update");
             }
             (Decision::Put(value), None) => {
                 let next = self.link_to(blocks, key).load();
                 self.link(blocks, self.spaces[0].alloc()?, [key, value], next);
-                self.count.change(self.locks.entry(0), key, 1);
+                self.locks.entry(0).add(1);
             }
-            (Decision::Remove, Some(block)) => {
-                let next = self.words(block)[NEXT].load();
+            (Decision::Remove, Some((block, words))) => {
+                let (link, next) = (self.link_to(blocks, key), words[NEXT].load());
                 // COMMIT list.remove: the link. Before this store recovery sees the record; after it, the sweep frees the block.
-                self.pm
-                    .commit(self.link_to(blocks, key), next, "list.remove");
+                self.pm.commit(link, next, "list.remove");
                 blocks.remove(&key);
                 // A thread reads blocks only while it holds the mutex, which this thread holds: there are no readers to wait for.
                 self.spaces[0].free_now(block);
-                self.count.change(self.locks.entry(0), key, -1);
+                self.locks.entry(0).add(-1);
             }
         }
         Ok(before)
@@ -252,15 +218,14 @@ impl Ordered for Index {
         let new = self.spaces[0].alloc_many(records.len())?;
         let mut next = 0;
         for (&(key, value), &block) in records.iter().zip(&new).rev() {
-            self.write(block, key, value, next);
+            self.write(block, [key, value], next);
             next = block.get();
         }
         self.pm.fence();
         // COMMIT list.load: the root. Before this store recovery sees an empty list, after it all records.
         self.pm.commit(self.link_to(blocks, 0), next, "list.load");
         blocks.extend(records.iter().map(|record| record.0).zip(new));
-        self.count
-            .change(self.locks.entry(0), 0, records.len() as i64);
+        self.locks.entry(0).add(records.len() as i64);
         Ok(())
     }
 

@@ -212,12 +212,12 @@ impl Index {
 
     fn cold_plan<'a>(&self, surplus: Option<&'a Surplus>) -> Plan<'a> {
         let slot_bytes = size_of::<Slot>() as u64;
-        let bytes = self.count.total(&self.locks) * slot_bytes * COLD_EXPANSION / 100;
+        let bytes = self.locks.total() * slot_bytes * COLD_EXPANSION / 100;
         Plan {
             expansion: COLD_EXPANSION,
             window: self.window_or(WIDE_WINDOW),
             // What is left may be little, and each size of blocks takes an extent at least.
-            has_all_sizes: self.count.is_complete() && need_all_sizes(bytes),
+            has_all_sizes: self.locks.count.is_complete() && need_all_sizes(bytes),
             surplus: surplus.map(|surplus| (surplus, Offset::MAX)),
             ..self.plan()
         }

@@ -71,7 +71,7 @@ use super::flight::{Flight, Settling, thread_number};
 use super::{
     Decision, Engine, EngineOptions, Fact, Lookup, Ordered, Place, ReadBuffer, Report, Unread,
 };
-use crate::concurrency::records::{RecordCount, RecordLocks};
+use crate::concurrency::records::RecordLocks;
 use crate::kernels::SimdLevel;
 use crate::pmem::planted::planted;
 use crate::pmem::{Cell, Pm};
@@ -125,7 +125,6 @@ pub(crate) struct Index {
     flight: Flight,
     simd: SimdLevel,
     locks: RecordLocks,
-    count: RecordCount,
     /// The root, as a [`node::Child`].
     root: AtomicUsize,
     /// Held to touch what the last process has left.
@@ -170,7 +169,6 @@ impl Index {
             ),
             simd: SimdLevel::best(),
             locks: RecordLocks::new(COUNTERS),
-            count: RecordCount::default(),
             root: AtomicUsize::new(0),
             touching: Mutex::default(),
             retired: RetiredParts::default(),
@@ -231,10 +229,6 @@ impl Engine for Index {
 
     fn locks(&self) -> &RecordLocks {
         &self.locks
-    }
-
-    fn count(&self) -> &RecordCount {
-        &self.count
     }
 
     fn sweeps_at_once(&self) -> bool {

@@ -60,7 +60,7 @@ impl Index {
                 )));
             }
         };
-        if !self.count.is_complete()
+        if !self.locks.count.is_complete()
             && let Err(error) = self.count_tree(child)
         {
             // SAFETY: nobody else has seen it.
@@ -317,9 +317,7 @@ impl Index {
         let Some(bytes) = self.blocks.bytes_at(offset) else {
             return damaged(offset, "is no block of this map");
         };
-        if !self.blocks.claim(offset, bytes) {
-            return damaged(offset, "is reached twice, or was not there before");
-        }
+        self.blocks.claim_linked(offset, bytes)?;
         Ok(self.block_at(offset, bytes))
     }
 
@@ -419,7 +417,7 @@ impl Index {
     /// Whether a node may have slots that are pending, or frozen or closed without a move: after a crash, or if its move has failed.
     fn looks_at_slots(&self, node: &Node) -> bool {
         let halted = node.block.data_header().moved_to.load_acquire() == HALTED;
-        !self.count.is_complete() || halted
+        !self.locks.count.is_complete() || halted
     }
 
     /// Makes slots that were pending when the process died dead, and undoes a move that had no target: frozen slots become live, and closed ones
@@ -465,7 +463,7 @@ impl Index {
             let _pinned = epochs::pin();
             next = self.node_at(key)?.1.1.checked_add(1);
         }
-        self.count.complete();
+        self.locks.count.complete();
         Ok(true)
     }
 

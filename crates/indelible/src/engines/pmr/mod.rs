@@ -62,7 +62,7 @@ mod tests;
 pub use options::PmRtreeOptions;
 
 use crate::Result;
-use crate::concurrency::records::{RecordCount, RecordLocks};
+use crate::concurrency::records::RecordLocks;
 use crate::engines::rect::{Chain, Link, Nodes, Sweep};
 use crate::engines::{Engine, Fact, Nearest, Neighbour, Place, Report, Spatial};
 use crate::pmem::Pm;
@@ -92,7 +92,6 @@ struct Tree<G> {
     slots: Slots,
     /// Counters of records.
     locks: RecordLocks,
-    count: RecordCount,
     /// Whether the number of records was not known at the open, and the sweep has counted them: see `slots`.
     counts_by_slot: AtomicBool,
     /// The search that waits for a moment without relocations, if there is one.
@@ -112,7 +111,6 @@ impl<G: Geometry> Tree<G> {
             words: Words::new(place, &space),
             slots: Slots::new(),
             locks: RecordLocks::new(COUNTERS),
-            count: RecordCount::default(),
             counts_by_slot: AtomicBool::new(false),
             announced: AtomicPtr::new(null_mut()),
             core: Arc::clone(core),
@@ -181,10 +179,6 @@ impl<G: Geometry> Engine for Index<G> {
 
     fn locks(&self) -> &RecordLocks {
         &self.tree.locks
-    }
-
-    fn count(&self) -> &RecordCount {
-        &self.tree.count
     }
 
     fn sweeps_at_once(&self) -> bool {

@@ -72,9 +72,9 @@ impl<G: Geometry> Tree<G> {
             reached.remove(0);
         }
         self.sweep.claim_all(&self.space, reached)?;
-        if !self.count.is_complete() {
+        if !self.locks.count.is_complete() {
             self.counts_by_slot.store(true, Ordering::SeqCst);
-            self.count.complete();
+            self.locks.count.complete();
         }
         self.sweep.finish();
         Ok(true)
@@ -93,7 +93,7 @@ impl<G: Geometry> Tree<G> {
 impl<G: Geometry> Tree<G> {
     /// Whether the number of records was known at the open, so that each change counts by itself.
     fn knows_number(&self) -> bool {
-        self.count.is_complete() && !self.counts_by_slot.load(Ordering::SeqCst)
+        self.locks.count.is_complete() && !self.counts_by_slot.load(Ordering::SeqCst)
     }
 
     fn add(&self, change: i64) {

@@ -164,20 +164,7 @@ impl Blobs {
 
     /// Claims the block that a reference from before the open leads to.
     pub(super) fn claim(&self, blob: Reference) -> Result<()> {
-        let space = self.space_for(blob.bytes)?;
-        if !space.owns(blob.offset) {
-            return Err(Error::Damaged(format!(
-                "{:#x} is not a blob of this map",
-                blob.offset
-            )));
-        }
-        if !space.claim(blob.offset) {
-            return Err(Error::Damaged(format!(
-                "blob {:#x} is reached twice, or was free",
-                blob.offset
-            )));
-        }
-        Ok(())
+        self.space_for(blob.bytes)?.claim_linked(blob.offset)
     }
 
     /// Undoes a claim.

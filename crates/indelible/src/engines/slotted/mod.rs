@@ -69,7 +69,7 @@ mod values;
 
 pub use options::SlottedOptions;
 
-use crate::concurrency::records::{self as locks, RecordCount, RecordLocks};
+use crate::concurrency::records::{self as locks, RecordLocks};
 use crate::engines::arena::{Arena, Node};
 use crate::engines::inner_nodes::InnerNode;
 use crate::engines::waiting::WaitingOperations;
@@ -132,7 +132,6 @@ struct Tree {
     /// In the tree of records: held while chains are compacted, or replaced by a bulk load.
     reorganizing: Mutex<()>,
     /// In the tree of records: whether all records have been counted. Each leaf is counted when it is indexed, before anything else happens to it.
-    count: RecordCount,
     splits: AtomicU64,
     /// In which order the keys of leaves are, as far as ranges have found it out.
     orders: Orders,
@@ -172,7 +171,6 @@ impl Tree {
             waiting_operations: WaitingOperations::default(),
             directory: Directory::new(home, level + 1),
             reorganizing: Mutex::new(()),
-            count: RecordCount::default(),
             splits: AtomicU64::new(0),
             orders: Orders::default(),
             home: home.clone(),
@@ -366,10 +364,6 @@ impl Engine for Index {
 
     fn locks(&self) -> &RecordLocks {
         &self.tree.locks
-    }
-
-    fn count(&self) -> &RecordCount {
-        &self.tree.count
     }
 
     fn sweeps_at_once(&self) -> bool {

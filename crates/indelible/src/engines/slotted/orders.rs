@@ -330,7 +330,7 @@ impl Tree {
         // Separators are counted for all maps of the process together, so this may be too much.
         let others =
             self.arena.bytes() + super::separator::bytes_in_use() + self.locks.bytes() + above;
-        100 * (others + orders) <= DRAM_BYTES_OF_100_RECORDS * self.count.total(&self.locks)
+        100 * (others + orders) <= DRAM_BYTES_OF_100_RECORDS * self.locks.total()
     }
 }
 

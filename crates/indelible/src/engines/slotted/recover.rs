@@ -54,11 +54,7 @@ impl<'a> Claims<'a> {
     fn claim(&mut self, offset: Offset) -> Result<(Child, Snapshot, Vec<u8>)> {
         let tree = self.tree;
         let block = tree.block_at(offset)?;
-        if !tree.space_of(block.size()).claim(offset) {
-            return Err(Error::Damaged(format!(
-                "leaf {offset:#x} is reached twice, or was free"
-            )));
-        }
+        tree.space_of(block.size()).claim_linked(offset)?;
         self.leaves.push((block, 0));
         let leaf: Leaf<'_> = tree.leaf_in(block)?;
         let snapshot = Snapshot::of(leaf);
@@ -83,7 +79,7 @@ impl<'a> Claims<'a> {
     /// Keeps the claims, and counts the records, as nobody can have changed them.
     fn keep(mut self) {
         let tree = self.tree;
-        if tree.level == 0 && !tree.count.is_complete() {
+        if tree.level == 0 && !tree.locks.count.is_complete() {
             for &(leaf, records) in &self.leaves {
                 let entry = tree.locks.entry(leaf.offset().get());
                 let _lock = entry.version.lock();
@@ -254,7 +250,7 @@ impl Tree {
                 return Ok(false);
             }
         }
-        self.count.complete();
+        self.locks.count.complete();
         Ok(true)
     }
 
