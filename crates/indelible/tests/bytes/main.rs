@@ -10,6 +10,7 @@ mod costs;
 mod counts;
 mod disk;
 mod full;
+mod loads;
 #[path = "../shared/lost.rs"]
 mod lost;
 mod lost_pages;

@@ -3,12 +3,13 @@
 use super::directory::is_signpost;
 use super::inner::{Child, Entry, Seek};
 use super::insert::NewBlobs;
-use super::layout::{SLOTS, prefix_of, shortest_separator};
+use super::layout::{LEVELS, SLOTS, prefix_of, shortest_separator};
 use super::records::{Records, Value, image};
 use super::separator::Text;
 use super::sizes::{LEAVES_OF_LARGE_MAP, Size};
 use super::{Inner, Tree};
 use crate::concurrency::epochs;
+use crate::concurrency::locks::WriteGuard;
 use crate::concurrency::sync::lock;
 use crate::engines::arena::Node;
 use crate::engines::inner_nodes::{InnerNode, InnerTree, lock_empty_tree};
@@ -16,6 +17,9 @@ use crate::engines::{StringBuffer, StringRange};
 use crate::pool::Offset;
 use crate::{Error, Result};
 use std::ops::Bound;
+
+/// The guards of a tree whose chain has been switched, and the leaf that it had.
+type Switched<'a> = (WriteGuard<'a>, WriteGuard<'a>, Child);
 
 /// A chain that is not reachable yet: freed unless it is kept.
 struct NewChain<'a> {
@@ -35,6 +39,32 @@ impl Drop for NewChain<'_> {
 }
 
 impl<'a> NewChain<'a> {
+    /// The chain of the signposts into this one, for the directory; none if there are none, or if they cannot be recorded: without them recovery walks more leaves.
+    fn signposts(&self, fill: f64) -> Option<NewChain<'a>> {
+        let leaves = self.leaves.iter().skip(1);
+        let leaves = leaves.map(|(low, leaf)| (low, leaf.offset()));
+        let mut signposts = leaves
+            .filter(|&(_, leaf)| is_signpost(leaf))
+            .map(|(low, leaf)| Ok((low.clone(), leaf.get().to_ne_bytes().to_vec())))
+            .peekable();
+        if signposts.peek().is_none() || self.tree.level + 1 == LEVELS {
+            return None;
+        }
+        let build = |directory: &'a Tree| {
+            directory.join_empty_leaves()?;
+            directory.build_chain(&mut signposts, fill)
+        };
+        let built = self.tree.directory.tree_or_create().and_then(build);
+        let failed = |error: &Error| tracing::debug!(%error, "signposts not recorded");
+        built.inspect_err(failed).ok()
+    }
+
+    /// The chain is reachable.
+    fn keep(&mut self) {
+        self.blobs.keep();
+        self.leaves.clear();
+    }
+
     /// Adds a leaf that begins at `low`. Its size follows from `records`, of which it gets some from the one at `from` on; more may come, but those there are
     /// say what records are like.
     fn add_leaf(&mut self, low: &[u8], records: &Records, from: usize) -> Result<Child> {
@@ -88,32 +118,36 @@ impl Tree {
         if !self.is_empty()? {
             return Err(Error::NotEmpty);
         }
-        let mut chain = self.build_chain(records, fill)?;
+        let chain = self.build_chain(records, fill)?;
         if chain.records == 0 {
             return Ok(());
         }
         // A compaction that holds this mutex soon ends, since the map is empty.
         let _reorganizing = lock(&self.reorganizing);
         self.join_empty_leaves()?;
-        self.switch_chain(&chain)?;
-        chain.blobs.keep();
-        let leaves = std::mem::take(&mut chain.leaves);
-        let mut signposts = leaves
-            .into_iter()
-            .skip(1)
-            .map(|(low, leaf)| (low, leaf.offset()))
-            .filter(|&(_, leaf)| is_signpost(leaf))
-            .map(|(low, leaf)| Ok((low, leaf.get().to_ne_bytes().to_vec())))
-            .peekable();
-        if signposts.peek().is_some() && self.level + 1 < super::LEVELS {
-            // Without signposts recovery walks more leaves: the records are loaded all the same.
-            let loaded = self
-                .directory
-                .tree_or_create()
-                .and_then(|directory| directory.bulk_load(&mut signposts, fill.min(0.7)));
-            if let Err(error) = loaded {
-                tracing::debug!(%error, "signposts not recorded");
+        let mut chains = vec![chain];
+        while let Some(signposts) = chains[chains.len() - 1].signposts(fill.min(0.7)) {
+            chains.push(signposts);
+        }
+        // All stay locked until the last one is loaded: a writer that changes a leaf removes the signpost to that leaf, and it would not be there yet.
+        let mut loaded = Vec::new();
+        for chain in &mut chains {
+            match chain.tree.switch_chain(chain) {
+                Ok(held) => {
+                    chain.keep();
+                    loaded.push((chain.tree, held));
+                }
+                Err(error) if loaded.is_empty() => return Err(error),
+                Err(error) => {
+                    // Without signposts recovery walks more leaves: the records are loaded all the same.
+                    tracing::debug!(%error, "signposts not recorded");
+                    break;
+                }
             }
+        }
+        for (tree, (root_guard, leaf_guard, old)) in loaded.into_iter().rev() {
+            drop((leaf_guard, root_guard));
+            tree.retire_leaf(old);
         }
         Ok(())
     }
@@ -250,8 +284,9 @@ impl Tree {
         count.max(usize::from(all > 0))
     }
 
-    /// Makes the chain, which is durable, the contents of the tree, which has one leaf without records.
-    fn switch_chain(&self, chain: &NewChain<'_>) -> Result<()> {
+    /// Makes the chain, which is durable, the contents of the tree, which has one leaf without records. Until the guards are dropped, no thread can enter the tree.
+    /// The leaf is to be retired then.
+    fn switch_chain(&self, chain: &NewChain<'_>) -> Result<Switched<'_>> {
         let only_leaf = |bottom: &Inner| bottom.child(0).offset();
         let (root_guard, bottom_guard, leaf_guard, old) =
             lock_empty_tree(self.root(), &self.locks, only_leaf)?;
@@ -272,9 +307,7 @@ impl Tree {
         let entries = chain.leaves.iter();
         let entries = entries.map(|(low, leaf)| Entry::leaf(low, *leaf));
         self.load_nodes(entries.collect());
-        drop((leaf_guard, root_guard));
-        self.retire_leaf(old);
-        Ok(())
+        Ok((root_guard, leaf_guard, old))
     }
 
     /// The spot of the first leaf that covers keys from `from` on.

@@ -85,7 +85,6 @@ use crate::{Error, Result};
 use blobs::{Blobs, CLASS_BYTES, CLASSES, MOST_KEY_BYTES, MOST_VALUE_BYTES};
 use directory::Directory;
 use inner::{Child, Entry, Inner};
-use layout::LEVELS;
 use leaf::Leaf;
 use orders::Orders;
 use records::{Records, Value};
