@@ -350,6 +350,11 @@ mod linearizable;
 #[path = "../../tests/spatial/contract.rs"]
 mod spatial_contract;
 
+/// With small nodes: a signpost is seldom in the way of large ones.
+#[cfg(all(test, not(loom)))]
+#[path = "../../tests/spatial/loads.rs"]
+mod spatial_loads;
+
 #[cfg(all(test, not(loom)))]
 #[path = "../../tests/spatial/spatial_model.rs"]
 mod spatial_model;

@@ -61,10 +61,11 @@ impl<G: Geometry> Tree<G> {
         self.locks.entry(head.get()).add(records.len() as i64);
         drop(bottom_guard);
         self.index_chain(&chain);
-        drop((leaf_guard, root_guard));
+        // Before any thread can enter: one that changes a leaf removes the signpost to that leaf, and it would not be there yet.
         for leaf in &chain[1..] {
             self.add_signpost(leaf.low, leaf.offset);
         }
+        drop((leaf_guard, root_guard));
         self.space.retire(old_root);
         self.space.retire(head);
         Ok(())

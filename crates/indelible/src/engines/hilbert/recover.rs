@@ -44,7 +44,7 @@ struct Ends {
 
 impl<G: Geometry> Tree<G> {
     /// Adds a signpost to the new leaf at `offset`, if that leaf is to have one. The caller holds the lock of the leaf or of its left
-    /// neighbour.
+    /// neighbour, or that of the root, below which no thread is.
     pub(super) fn add_signpost(&self, low: Key, offset: Offset) {
         if let Some(code) = Self::signpost_code(low) {
             self.directory.add(code, offset);
