@@ -330,7 +330,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Error::ReadOnly`], [`Error::Io`], [`Error::Damaged`].
+    /// [`Error::ReadOnly`], [`Error::Io`], [`Error::Damaged`], [`Error::LogFailed`].
     ///
     /// # Examples
     ///
@@ -349,6 +349,7 @@ impl Pool {
         if self.core.is_read_only() {
             return Err(Error::ReadOnly);
         }
+        self.core.expect_superblock_sound()?;
         for slot in self.core.slots().collect::<Vec<_>>() {
             compact_at(&self.core, slot)?;
         }

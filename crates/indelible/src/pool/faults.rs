@@ -327,6 +327,36 @@ fn a_sync_that_has_failed_is_not_forgotten_by_the_next_one_or_by_the_close() {
     options(Durability::Process).open_read_only(&path).unwrap();
 }
 
+/// Records are moved to the front of a pool before its end is cut off. If they have not got into the log, or the new length has not, the end is still needed.
+#[test]
+fn a_shrink_that_has_failed_and_is_repeated_loses_nothing() {
+    let kind = Kind::default();
+    for durability in [Durability::PowerLoss, Durability::Process] {
+        for failing in 1.. {
+            let directory = tempfile::tempdir_in(memory()).unwrap();
+            let path = directory.path().join("shrunk.pool");
+            let pool = options(durability).create(&path).unwrap();
+            drop(map(&pool, "dropped", kind).unwrap());
+            grow(&pool, ENOUGH_FOR_READY_AHEAD).unwrap();
+            let kept = map(&pool, "kept", kind).unwrap();
+            insert(&kept, RECORDS, &Cell::default()).unwrap();
+            drop(kept);
+            pool.drop_map("dropped").unwrap();
+            pool.sync().unwrap();
+            let shrink_twice = || [pool.shrink(), pool.shrink()];
+            let (shrunk, was_reached) = faults::at(failing, Errno::IO, shrink_twice);
+            drop(pool);
+            let pool = options(durability).open(&path);
+            let pool = pool.unwrap_or_else(|error| panic!("{failing}: {error}, {shrunk:?}"));
+            assert_holds(&pool.open_map("kept").unwrap(), RECORDS);
+            if !was_reached {
+                assert!(shrunk.iter().all(Result::is_ok) && failing > 1);
+                break;
+            }
+        }
+    }
+}
+
 /// Where a file system cannot reserve, growing writes a part of the file again. What another thread stores meanwhile to a page of the extent table that is
 /// in use, here to the word of an extent that nobody asks for, must not be lost.
 #[test]

@@ -249,8 +249,18 @@ impl PoolCore {
         self.block_bytes_at(self.owners[slot].load(Ordering::Relaxed), offset)
     }
 
+    /// An error if the file may have an older superblock than the one in memory, and will not get that: if the log or a sync has failed. The file must not be cut
+    /// then. Waits until the session of the log has begun, which comes after a superblock that is in the log of an earlier session only.
+    pub(crate) fn expect_superblock_sound(&self) -> Result<()> {
+        if let Some(log) = self.open_log()? {
+            log.expect_sound()?;
+        }
+        self.mapping.expect_synced()
+    }
+
     /// Cuts free extents off the end of the file, and returns how many bytes.
     pub(crate) fn shrink(&self) -> Result<u64> {
+        self.expect_superblock_sound()?;
         for space in lock(&self.spaces).iter().filter_map(Weak::upgrade) {
             space.give_back_without_waiting();
         }
@@ -290,6 +300,7 @@ impl PoolCore {
     /// Cuts off the part of the file beyond the pool's end.
     pub(super) fn cut_surplus(&self, growth: &mut Growth, extents: &Extents) -> Result<()> {
         let made = growth.stop_ready_ahead();
+        self.expect_superblock_sound()?;
         let end = self.mapping.file_extents()?.max(made);
         if end <= extents.count {
             return Ok(());
