@@ -1,6 +1,7 @@
 //! What is right after a crash while nothing goes on behind the scenes: no extent is provided that nobody touches, no session has begun, and
 //! nothing is applied.
 
+use super::LEAST_SEGMENTS;
 use super::held::HOLD;
 use super::record::{HEADER_WORDS, SEGMENT_BYTES};
 use crate::{Durability, Error, Kind, Map, Pool, PoolOptions};
@@ -11,6 +12,9 @@ use std::time::Duration;
 
 const INTERVAL: Durability = Durability::Interval(Duration::from_millis(10));
 const RECORDS: u64 = 6000;
+/// Processes that die one after the other, and records that each writes: many for a log of the least length.
+const LIVES: u64 = 12;
+const LIFE: u64 = 300;
 
 fn key(i: u64) -> u64 {
     i.wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -50,9 +54,13 @@ fn crashed(directory: &Path, kind: Kind, durability: Durability) -> PathBuf {
 
 /// Opens a pool whose work behind the scenes is held up until the flag is cleared.
 fn open_held(path: &Path) -> (Pool, Arc<AtomicBool>) {
+    open_held_with(PoolOptions::new().log_anywhere(true), path)
+}
+
+fn open_held_with(options: &PoolOptions, path: &Path) -> (Pool, Arc<AtomicBool>) {
     let hold = Arc::new(AtomicBool::new(true));
     HOLD.set(Some(Arc::clone(&hold)));
-    let pool = PoolOptions::new().log_anywhere(true).open(path);
+    let pool = options.open(path);
     HOLD.set(None);
     (pool.unwrap(), hold)
 }
@@ -147,6 +155,32 @@ fn writers_wait_for_the_session_and_readers_do_not() {
             expected.is_some(),
             i < RECORDS || i % 20 < 4 && i % 4 == i % 20
         );
+    }
+}
+
+/// Where the log may not become longer, the records are applied before the session begins, and their segments are used again at once. What is not in the image yet
+/// has to come from the file.
+#[test]
+fn records_in_segments_that_are_used_again_come_from_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut path = directory.path().join("first.pool");
+    let mut options = PoolOptions::new();
+    options.durability(INTERVAL).log_anywhere(true).log_bytes(1);
+    let all = |from: u64| (from..from + LIFE).map(|i| (key(i), i)).collect::<Vec<_>>();
+    drop(options.create(&path).unwrap());
+    for life in 0..LIVES {
+        let (pool, _hold) = open_held_with(&options, &path);
+        // The extents of the second map are not looked at before.
+        for name in ["first", "second"] {
+            let map = pool.map::<u64, u64>(name).unwrap();
+            map.insert_batch(&all(life * LIFE)).unwrap();
+            assert_holds(&map, (life + 1) * LIFE);
+            assert_eq!(map.check().unwrap(), [""; 0]);
+        }
+        pool.sync().unwrap();
+        path = after_death(&path, &format!("{life}.pool"));
+        let log = std::fs::metadata(log_of(&path)).unwrap().len();
+        assert!(log <= LEAST_SEGMENTS as u64 * SEGMENT_BYTES, "{log}");
     }
 }
 

@@ -72,6 +72,7 @@ pub(crate) use record::Identity;
 pub(crate) use recover::{Last, Recovered, verify};
 
 use crate::concurrency::sync::lock;
+use crate::pmem::geometry::sized_in_tests;
 use crate::pmem::journal::{Sink, Word};
 use crate::pmem::planted::planted;
 use crate::{Error, Result};
@@ -211,6 +212,9 @@ impl Appender {
 
 /// Segments that a log has at least.
 pub(crate) const LEAST_SEGMENTS: usize = 4;
+/// Segments that a log may have beyond what was asked for, one for each session that has ended by a crash before the records of earlier ones were applied. A session
+/// that finds so many applies these records before it begins.
+const SURPLUS_SEGMENTS: usize = sized_in_tests(4, 0);
 /// Segments that a log has at most, unless an earlier session has left more: 64 GiB, with a place in memory for each.
 const MOST_SEGMENTS: usize = 1 << 16;
 
@@ -317,6 +321,8 @@ impl Log {
                 return Err(Error::NoSpace(format!("a log needs {bytes} bytes")));
             };
             applied.apply_into(data)?;
+            // Its segments are used again at once, and there may be extents that nobody has read yet.
+            applied.note_in_file();
         }
         Ok(backlog)
     }
@@ -332,9 +338,8 @@ impl Log {
     ) -> Result<LogFile> {
         let taken = backlog.map_or(0, |it| it.slots().len());
         let held = backlog.and_then(Backlog::lock);
-        let most = ((bytes / SEGMENT_BYTES) as usize)
-            .clamp(LEAST_SEGMENTS, MOST_SEGMENTS)
-            .max(taken + 1);
+        let wanted = ((bytes / SEGMENT_BYTES) as usize).clamp(LEAST_SEGMENTS, MOST_SEGMENTS);
+        let most = wanted.max((taken + 1).min(wanted + SURPLUS_SEGMENTS));
         let file = LogFile::open(path.to_owned(), most, Some(0o600), way, held)?;
         file.expect_own(identity)?;
         file.sync_name()?;
