@@ -1,7 +1,7 @@
 //! Full disks: an error, and never a signal, also if the file has holes or shares its blocks with another one.
 
 use crate::disks::{Disk, FileSystem, copy};
-use indelible::{Error, Kind, Map, Pool, PoolOptions};
+use indelible::{Durability, Error, Kind, Map, Pool, PoolOptions};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -274,4 +274,29 @@ fn inserts_into_a_full_disk_fail_fast_and_find_space_that_has_come_back() {
         }
         assert_eq!(map.check().unwrap(), [""; 0]);
     }
+}
+
+/// A pool that was closed can be read also if there is no space for the log of a new session.
+#[test]
+fn a_closed_pool_without_space_for_a_log_stays_closed() {
+    let Some(disk) = Disk::mount(FileSystem::Ext4, 24) else {
+        return;
+    };
+    let path = disk.path("a.pool");
+    let log = disk.path("a.pool.log");
+    let mut options = PoolOptions::new();
+    options.durability(Durability::PowerLoss);
+    let pool = options.create(&path).unwrap();
+    pool.map::<u64, u64>("m").unwrap().insert(1, 10).unwrap();
+    pool.close().unwrap();
+    let fill = disk.fill("fill");
+    let refused = options.open(&path);
+    assert!(matches!(refused, Err(Error::NoSpace(_))), "{refused:?}");
+    assert!(!log.exists());
+    let pool = options.open_read_only(&path).unwrap();
+    let map = pool.open_map::<u64, u64>("m").unwrap();
+    assert_eq!(map.get(1).unwrap(), Some(10));
+    drop((map, pool));
+    disk.remove(&fill);
+    options.open(&path).unwrap().close().unwrap();
 }

@@ -221,6 +221,27 @@ fn a_close_removes_no_log_but_its_own() {
     assert_eq!(std::fs::read(log_of(&place.path)).unwrap(), b"precious");
 }
 
+/// A log is not something to wait for, and a pool that cannot have one stays closed.
+#[test]
+fn a_log_that_is_no_file_is_refused_and_the_pool_stays_closed() {
+    let place = place();
+    let pool = options(Durability::PowerLoss).create(&place.path).unwrap();
+    pool.map::<u64, u64>("m").unwrap().insert(1, 10).unwrap();
+    pool.close().unwrap();
+    let log = log_of(&place.path);
+    let path = std::ffi::CString::new(log.to_str().unwrap()).unwrap();
+    // SAFETY: the path is a string that ends with a zero.
+    assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+    let refused = options(Durability::PowerLoss).open(&place.path);
+    assert!(matches!(refused, Err(Error::Io { .. })), "{refused:?}");
+    std::fs::remove_file(log).unwrap();
+    let pool = options(Durability::PowerLoss)
+        .open_read_only(&place.path)
+        .unwrap();
+    let map = pool.open_map::<u64, u64>("m").unwrap();
+    assert_eq!(map.get(1).unwrap(), Some(10));
+}
+
 #[test]
 fn a_file_in_memory_survives_no_power_cut() {
     let memory = Path::new("/dev/shm");

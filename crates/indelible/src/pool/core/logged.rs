@@ -65,7 +65,7 @@ impl Session {
     /// |---|---|
     /// | 1. the records of earlier sessions are on the disk | as before |
     /// | 2. the superblock that was written last is on the disk | as before that write: see [`Writes`] |
-    /// | 3. the file of the log has its name | as before: of a pool that was closed, the log of an earlier session is not read |
+    /// | 3. the file of the log has its name, and segments if the pool was closed | as before: of a pool that was closed, the log of an earlier session is not read |
     /// | 4. a superblock says that the pool is open, in a new session | a session without records; see `log::backlog` for what earlier ones have left |
     /// | 5. cut off what the file has behind the pool's end | as before |
     /// | 6. a segment for the new session | as before |
@@ -80,6 +80,10 @@ impl Session {
         let at = mapping.log_path();
         let backlog = self.backlog.as_deref();
         let file = Log::open_file(at, &self.identity, self.log_bytes, backlog, self.way)?;
+        if backlog.is_none() {
+            // Without space for them the pool stays closed: from step 4 on it could not be read without its log.
+            Log::reserve(&file)?;
+        }
         let [first, second] = &self.superblocks.copies;
         write(first)?;
         // What lies there may be anything, and extents that the pool grows by are zero in the image. Not earlier: the superblock that was

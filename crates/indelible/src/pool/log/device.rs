@@ -8,7 +8,7 @@ use crate::pool::files::{
 };
 use crate::pool::system;
 use crate::{Error, Result};
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, OFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::borrow::Borrow;
 use std::fs::File;
@@ -241,15 +241,21 @@ impl LogFile {
         held: Option<Arc<LockedFile>>,
     ) -> Result<Self> {
         let access = match way {
-            Way::Read => OFlags::RDONLY | OFlags::NOFOLLOW,
-            Way::Shared | Way::Written => OFlags::RDWR | OFlags::NOFOLLOW,
+            Way::Read => OFlags::RDONLY,
+            Way::Shared | Way::Written => OFlags::RDWR,
         };
+        // What is not a file must not be waited for.
+        let access = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let flags = match create {
             Some(_) => access | OFlags::CREATE,
             None => access,
         };
         let file = system::open(&path, flags, create.unwrap_or(0))
             .map_err(|errno| io_error("open", &path, errno))?;
+        let stat = system::fstat(&file).map_err(|errno| io_error("look at", &path, errno))?;
+        if !FileType::from_raw_mode(stat.st_mode).is_file() {
+            return Err(foreign_log(&path));
+        }
         let lock = lock_log(&file, &path, way, held)?;
         let beside =
             system::open(&path, access, 0).map_err(|errno| io_error("open", &path, errno))?;

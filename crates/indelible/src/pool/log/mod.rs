@@ -305,26 +305,48 @@ impl Log {
         Ok(log)
     }
 
+    /// Makes the log as long as so many segments; `false` if it cannot be made so long.
+    fn lengthen(device: &dyn LogDevice, segments: usize) -> Result<bool> {
+        while device.segments() < segments {
+            if !device.add_segment()? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Makes sure that there are as many segments as a log needs without a backlog.
+    fn make_least(device: &dyn LogDevice) -> Result<()> {
+        if Self::lengthen(device, LEAST_SEGMENTS)? {
+            return Ok(());
+        }
+        let bytes = LEAST_SEGMENTS as u64 * SEGMENT_BYTES;
+        Err(Error::NoSpace(format!("a log needs {bytes} bytes")))
+    }
+
+    /// Makes sure that a session can begin in this file, of a pool that was closed. Otherwise nothing is left of the file.
+    pub(crate) fn reserve(file: &LogFile) -> Result<()> {
+        Self::make_least(file).inspect_err(|_| file.remove())
+    }
+
     /// Makes sure that there are enough segments, and one beside those of the backlog. If the log cannot be made longer, the backlog is
     /// applied now, and none is left.
     fn make_space(
         device: &dyn LogDevice,
         data: &dyn DataFile,
-        mut backlog: Option<Arc<Backlog>>,
+        backlog: Option<Arc<Backlog>>,
     ) -> Result<Option<Arc<Backlog>>> {
-        while device.segments() < LEAST_SEGMENTS.max(taken_by(backlog.as_deref()).len() + 1) {
-            if device.add_segment()? {
-                continue;
+        if let Some(backlog) = backlog {
+            let taken = taken_by(Some(&backlog)).len();
+            if Self::lengthen(device, LEAST_SEGMENTS.max(taken + 1))? {
+                return Ok(Some(backlog));
             }
-            let Some(applied) = backlog.take() else {
-                let bytes = LEAST_SEGMENTS as u64 * SEGMENT_BYTES;
-                return Err(Error::NoSpace(format!("a log needs {bytes} bytes")));
-            };
-            applied.apply_into(data)?;
+            backlog.apply_into(data)?;
             // Its segments are used again at once, and there may be extents that nobody has read yet.
-            applied.note_in_file();
+            backlog.note_in_file();
         }
-        Ok(backlog)
+        Self::make_least(device)?;
+        Ok(None)
     }
 
     /// Opens the file at `path` for the log of this session, or creates it. What it has must be from earlier sessions of the pool.
