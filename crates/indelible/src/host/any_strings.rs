@@ -131,7 +131,7 @@ macro_rules! any_strings {
             pub(crate) fn put_value(
                 &self,
                 key: &[u8],
-                value: &LongValue,
+                value: &mut Option<LongValue>,
                 last: LastPart<'_>,
             ) -> Result<bool> {
                 each!(self, host => host.put_value(key, value, last))

@@ -174,15 +174,19 @@ impl<E: Strings> Host<E> {
         }
     }
 
-    /// See [`Strings::put_value`].
+    /// See [`Strings::put_value`]. Takes the value as soon as it belongs to the index.
     pub(crate) fn put_value(
         &self,
         key: &[u8],
-        value: &LongValue,
+        value: &mut Option<LongValue>,
         last: LastPart<'_>,
     ) -> Result<bool> {
         self.write_string(key, || {
-            self.with_space(|| self.shared.engine.put_value(key, value, last))
+            let new = value.as_ref().expect("invariant: a value is put once");
+            let was_there = self.with_space(|| self.shared.engine.put_value(key, new, last))?;
+            // Also if the caller gets an error, because the log has failed meanwhile: others may read the value already.
+            *value = None;
+            Ok(was_there)
         })
     }
 

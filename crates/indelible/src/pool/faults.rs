@@ -327,6 +327,31 @@ fn a_sync_that_has_failed_is_not_forgotten_by_the_next_one_or_by_the_close() {
     options(Durability::Process).open_read_only(&path).unwrap();
 }
 
+/// A write may fail after the value has become one of the map, and others may read it then: its block must not be free.
+#[test]
+fn a_long_value_whose_write_fails_late_is_not_freed() {
+    let mut failed = 0;
+    for failing in 1.. {
+        let directory = tempfile::tempdir_in(memory()).unwrap();
+        let path = directory.path().join("value.pool");
+        let pool = options(Durability::PowerLoss).create(&path).unwrap();
+        let map = pool.bytes("m").unwrap();
+        map.insert("other", "value").unwrap();
+        let mut writer = map.value_writer("long", 100_000).unwrap();
+        std::io::Write::write_all(&mut writer, &[7; 100_000]).unwrap();
+        let (written, was_reached) = faults::at(failing, Errno::IO, || writer.commit());
+        if !was_reached {
+            written.unwrap();
+            break;
+        }
+        if matches!(written, Err(Error::LogFailed(_))) {
+            failed += 1;
+            assert_eq!(map.check().unwrap(), [""; 0]);
+        }
+    }
+    assert!(failed > 0);
+}
+
 /// Records are moved to the front of a pool before its end is cut off. If they have not got into the log, or the new length has not, the end is still needed.
 #[test]
 fn a_shrink_that_has_failed_and_is_repeated_loses_nothing() {

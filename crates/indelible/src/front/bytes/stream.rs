@@ -117,7 +117,7 @@ impl ValueWriter {
     /// # Errors
     ///
     /// [`Error::WrongLength`] unless as many bytes were written as announced, and those of [every write](BytesMap#errors). Nothing is changed then, and
-    /// what was written is gone.
+    /// what was written is gone; after [`Error::LogFailed`] the value may be there until the pool is closed, as after every write.
     pub fn commit(mut self) -> Result<bool> {
         if self.written() != self.length {
             return Err(Error::WrongLength {
@@ -125,13 +125,12 @@ impl ValueWriter {
                 written: self.written(),
             });
         }
-        let Some(value) = &self.value else {
+        if self.value.is_none() {
             return self.map.insert(&self.key, &self.buffer);
-        };
+        }
         let last = (self.written, &self.buffer[..]);
-        let was_there = self.map.index.put_value(&self.key, value, last)?;
-        self.value = None;
-        Ok(was_there)
+        let value = &mut self.value;
+        self.map.index.put_value(&self.key, value, last)
     }
 
     /// Writes a whole part to the block.
