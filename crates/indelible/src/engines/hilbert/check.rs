@@ -169,17 +169,21 @@ impl<G: Geometry> Tree<G> {
     }
 
     /// Calls `visit` with every leaf, locked, in order; with none when it begins again, since the leaves have been written anew in the order of
-    /// another grid.
+    /// another grid, or since the leaf of the last visit and the next one have been one leaf meanwhile, in which a record may have moved from the one to the other.
     fn for_each_leaf_locked(&self, mut visit: impl FnMut(Option<Leaf<'_, G>>)) -> Result<()> {
         let (mut grid, mut from) = (self.grids.number(), 0);
+        let mut merges = 0;
         loop {
             let _guard = epochs::pin();
             let locked = self.lock_leaf(from, None)?;
-            if self.grids.number() != grid {
+            let is_torn = from > 0 && self.merges.may_have_been_at(from, merges);
+            if self.grids.number() != grid || is_torn {
                 (grid, from) = (self.grids.number(), 0);
                 visit(None);
                 continue;
             }
+            // While the leaf is locked, so that no merge of it is missed.
+            merges = self.merges.count();
             visit(Some(locked.leaf));
             match locked.high {
                 Some(high) => from = high,

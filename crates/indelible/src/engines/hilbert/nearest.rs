@@ -83,7 +83,11 @@ impl<G: Geometry> Tree<G> {
             let _no_sweep = (failures >= MOST_FAILURES).then(|| self.waiting_operations.enter());
             let _still = (failures >= MOST_FAILURES).then(|| self.structure.pause());
             let _in_place = (failures >= MOST_FAILURES).then(|| self.relocations.pause());
-            let (structure, relocations) = (self.structure.read(), self.relocations.read());
+            let seen = self.structure.read().zip(self.relocations.read());
+            let Some((structure, relocations)) = seen else {
+                failures = MOST_FAILURES;
+                continue;
+            };
             let attempt = {
                 let _guard = epochs::pin();
                 self.try_nearest(metric, request)

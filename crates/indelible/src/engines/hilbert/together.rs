@@ -177,7 +177,7 @@ impl<G: Geometry> Tree<G> {
         leaves: &mut [Reached],
     ) {
         let seen = self.relocations.read();
-        {
+        if seen.is_some() {
             let _guard = epochs::pin();
             let together = Together {
                 tree: self,
@@ -187,7 +187,7 @@ impl<G: Geometry> Tree<G> {
             };
             dispatch(self.simd, together);
         }
-        let is_torn = !self.relocations.are_none_since(seen);
+        let is_torn = seen.is_none_or(|seen| !self.relocations.are_none_since(seen));
         for lane in lanes {
             lane.has_failed |= is_torn;
             if lane.has_failed {

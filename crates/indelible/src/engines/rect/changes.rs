@@ -11,6 +11,9 @@ use crate::concurrency::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Searches that fail so often keep changes from beginning.
 pub(in crate::engines) const MOST_FAILURES: u32 = 3;
 
+/// Steps that a search waits for a moment without a change: some microseconds, and then so often the time of others.
+const MOST_STEPS: u32 = 128;
+
 /// The changes of one kind.
 #[derive(Default)]
 pub(in crate::engines) struct Changes {
@@ -73,28 +76,29 @@ impl Changes {
         &self,
         mut attempt: impl FnMut() -> Result<T>,
     ) -> Result<T> {
-        let mut failures = 0;
-        loop {
-            let pause = (failures >= MOST_FAILURES).then(|| self.pause());
-            let seen = self.read();
+        for _ in 0..MOST_FAILURES {
+            let Some(seen) = self.read() else { break };
             let result = attempt()?;
-            if pause.is_some() || self.are_none_since(seen) {
+            if self.are_none_since(seen) {
                 return Ok(result);
             }
-            failures += 1;
         }
+        let _pause = self.pause();
+        attempt()
     }
 
-    /// The number of changes, waiting until none is under way.
-    pub(in crate::engines) fn read(&self) -> Seen {
+    /// The number of changes, at a moment when none is under way. Waits for that, but not for long: where many threads make changes one is nearly always
+    /// under way, and the search has to keep new ones from beginning.
+    pub(in crate::engines) fn read(&self) -> Option<Seen> {
         let mut wait = Wait::default();
-        loop {
+        for _ in 0..MOST_STEPS {
             let finished = self.finished.load(Ordering::Acquire);
             if self.begun.load(Ordering::Acquire) == finished {
-                return Seen(finished);
+                return Some(Seen(finished));
             }
             wait.step();
         }
+        None
     }
 
     /// Whether no change has begun since.
@@ -108,9 +112,31 @@ impl Changes {
         self.paused_by.fetch_add(1, Ordering::SeqCst);
         let pause = Pause(self);
         let mut wait = Wait::default();
-        while self.begun.load(Ordering::SeqCst) != self.finished.load(Ordering::SeqCst) {
+        loop {
+            // In this order: a change may begin and end between the two loads.
+            let finished = self.finished.load(Ordering::SeqCst);
+            if self.begun.load(Ordering::SeqCst) == finished {
+                return pause;
+            }
             wait.step();
         }
-        pause
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_does_not_wait_long_for_changes_that_never_end() {
+        let changes = Changes::default();
+        let mut under_way = changes.try_begin();
+        assert!(under_way.is_some() && changes.read().is_none());
+        for _ in 0..3 {
+            under_way = changes.try_begin();
+            assert!(under_way.is_some() && changes.read().is_none());
+        }
+        drop(under_way);
+        assert!(changes.read().is_some());
     }
 }
