@@ -12,7 +12,7 @@ use super::layout::{
 use super::machine::medium_of;
 use super::mapping::Mapping;
 use super::space::Space;
-use super::superblock::{Copy, Promise, Superblock};
+use super::superblock::{COPIED, Copy, Promise, Superblock};
 use crate::concurrency::sync::lock;
 use crate::pmem::journal::Journal;
 use crate::pmem::planted::planted;
@@ -34,6 +34,8 @@ pub(crate) struct PoolCore {
     pm: Pm,
     read_only: AtomicBool,
     was_clean: bool,
+    /// It was copied from an open pool, and has not been opened for writing since.
+    was_copied: bool,
     /// The machine has been up, as far as is known, since the pool was open last.
     may_have_died_alone: bool,
     promise: Promise,
@@ -138,7 +140,8 @@ impl PoolCore {
             mapping: Arc::new(mapping),
             read_only: AtomicBool::new(true),
             was_clean: superblock.clean,
-            may_have_died_alone: superblock.boot == boot || boot == [0; 2],
+            was_copied: superblock.clean && superblock.boot == COPIED,
+            may_have_died_alone: [boot, COPIED].contains(&superblock.boot) || boot == [0; 2],
             promise: superblock.promise,
             uuid: superblock.uuid,
             boot,

@@ -12,7 +12,8 @@
 //!                   5 power loss with a log that is synced at intervals; bits 32..63: of 5, the interval in milliseconds
 //! +64  state        1 after a clean close; while open for writing twice the generation of the earlier session whose log this session
 //!                   continues, or 0 if there is none
-//! +72  boot         16 bytes: the boot identity of the machine that has, or last had, the pool open for writing
+//! +72  boot         16 bytes: the boot identity of the machine that has, or last had, the pool open for writing; in a copy that was made of an open
+//!                   pool, and not opened yet, [`COPIED`]
 //! +88  extents      length of the pool in extents of 2 MiB, including extent 0
 //! +96  checksum     CRC-32 of bytes 0..96; in all versions
 //! ```
@@ -41,6 +42,11 @@ pub(super) const FORMAT: u32 = 3;
 /// The version of pools without a log.
 const FORMAT_WITHOUT_LOG: u32 = 2;
 const ENDIANNESS: u64 = 0x0102_0304_0506_0708;
+/// What a copy of an open pool has in place of a boot identity. The copy says that it was closed, in a session whose log goes on, beside the original.
+pub(super) const COPIED: [u64; 2] = [
+    u64::from_le_bytes(*b"INDELIBL"),
+    u64::from_le_bytes(*b"E-BACKUP"),
+];
 /// Words that count, the checksum the last of them.
 const WORDS: usize = 13;
 

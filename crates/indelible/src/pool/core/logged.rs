@@ -11,7 +11,7 @@ use crate::pool::log::{
     Backlog, Beginning, Gate, Identity, Log, Threads, Way, foreign_log, log_path,
 };
 use crate::pool::mapping::Mapping;
-use crate::pool::superblock::{Promise, Superblock, Writes};
+use crate::pool::superblock::{COPIED, Promise, Superblock, Writes};
 use crate::pool::system;
 use crate::{Error, Result};
 use rustix::io::Errno;
@@ -49,6 +49,8 @@ impl Drop for OpenLog {
 struct Session {
     mapping: Arc<Mapping>,
     identity: Identity,
+    /// The pool's file has no words of sessions from this generation on.
+    later: u64,
     log_bytes: u64,
     way: Way,
     interval: Option<Duration>,
@@ -79,7 +81,8 @@ impl Session {
         self.superblocks.again.iter().try_for_each(write)?;
         let at = mapping.log_path();
         let backlog = self.backlog.as_deref();
-        let file = Log::open_file(at, &self.identity, self.log_bytes, backlog, self.way)?;
+        let most = self.log_bytes;
+        let file = Log::open_file(at, &self.identity, self.later, most, backlog, self.way)?;
         if backlog.is_none() {
             // Without space for them the pool stays closed: from step 4 on it could not be read without its log.
             Log::reserve(&file)?;
@@ -169,6 +172,8 @@ impl PoolCore {
                 uuid: self.uuid,
                 generation: self.generation(),
             },
+            // The session in which a copy was made has gone on.
+            later: self.generation() - u64::from(self.was_copied),
             log_bytes: self.log_bytes,
             way: if is_strict { Way::Written } else { Way::Shared },
             interval,
@@ -285,6 +290,7 @@ impl PoolCore {
         let length = system::length(file).map_err(failed)?;
         let superblock = Superblock {
             clean: true,
+            boot: COPIED,
             ..Superblock::read(path, &bytes, length)?
         };
         for (at, bytes) in superblock.writes(&bytes).copies {

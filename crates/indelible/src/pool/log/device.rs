@@ -326,13 +326,13 @@ impl LogFile {
         Ok(())
     }
 
-    /// Refuses a file that a new session may not overwrite: one that is not a log of its pool, and not empty either, and one that has a session that is not
-    /// older than the new one.
+    /// Refuses a file that a new session may not overwrite: one that is not a log of its pool, and not empty either, and one that has a session with the generation
+    /// `later` or a higher one.
     ///
     /// A session has its generation in the pool's file before its log has a header, and the next session has the next generation. So a log with the
     /// generation of the new session, or a higher one, is beside an older copy of the pool's file. Its headers and records must not stay: the next open after a
     /// crash would take them for those of the new session, or refuse the log for their sake. And they may be wanted, with the file that they belong to.
-    pub(super) fn expect_own(&self, new: &Identity) -> Result<()> {
+    pub(super) fn expect_own(&self, new: &Identity, later: u64) -> Result<()> {
         let segments = || (0..self.segments()).map(|slot| self.segment(slot));
         let found: Vec<Identity> = segments()
             .filter_map(Header::read)
@@ -347,7 +347,7 @@ impl LogFile {
         if !is_own {
             return Err(foreign_log(&self.path));
         }
-        if found.iter().any(|it| it.generation >= new.generation) {
+        if found.iter().any(|it| it.generation >= later) {
             return Err(later_log(&self.path));
         }
         Ok(())

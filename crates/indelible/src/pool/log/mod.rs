@@ -349,11 +349,12 @@ impl Log {
         Ok(None)
     }
 
-    /// Opens the file at `path` for the log of this session, or creates it. What it has must be from earlier sessions of the pool.
-    /// Those of `backlog` are not free yet.
+    /// Opens the file at `path` for the log of this session, or creates it. What it has must be from earlier sessions of the pool, before that with the generation
+    /// `later`. Those of `backlog` are not free yet.
     pub(crate) fn open_file(
         path: &Path,
         identity: &Identity,
+        later: u64,
         bytes: u64,
         backlog: Option<&Backlog>,
         way: Way,
@@ -363,7 +364,7 @@ impl Log {
         let wanted = ((bytes / SEGMENT_BYTES) as usize).clamp(LEAST_SEGMENTS, MOST_SEGMENTS);
         let most = wanted.max((taken + 1).min(wanted + SURPLUS_SEGMENTS));
         let file = LogFile::open(path.to_owned(), most, Some(0o600), way, held)?;
-        file.expect_own(identity)?;
+        file.expect_own(identity, later)?;
         file.sync_name()?;
         Ok(file)
     }

@@ -306,6 +306,41 @@ fn a_log_of_a_later_state_beside_a_restored_pool_is_refused_and_left_alone() {
     }
 }
 
+/// A backup has the generation of the session in which it was made, and what the log has of that session may be later.
+#[test]
+fn a_log_that_has_gone_on_beside_a_backup_is_refused_and_left_alone() {
+    for durability in [Durability::PowerLoss, INTERVAL] {
+        let place = place();
+        let copy = place.path.with_file_name("backup.pool");
+        let pool = options(durability).create(&place.path).unwrap();
+        let map = pool.map::<u64, u64>("m").unwrap();
+        pool.backup(&copy).unwrap();
+        map.insert(1, 10).unwrap();
+        pool.sync().unwrap();
+        let dead = after_death(&place);
+        drop((map, pool));
+        let later = std::fs::read(&dead.path).unwrap();
+        let log = std::fs::read(log_of(&dead.path)).unwrap();
+        std::fs::copy(&copy, &dead.path).unwrap();
+        let refused = options(durability).open(&dead.path).unwrap_err();
+        let says = "it is the log of a later state of this pool";
+        assert!(refused.to_string().contains(says), "{refused}");
+        assert!(std::fs::read(log_of(&dead.path)).unwrap() == log);
+        std::fs::write(&dead.path, &later).unwrap();
+        let pool = options(durability).open(&dead.path).unwrap();
+        assert_eq!(
+            pool.open_map::<u64, u64>("m").unwrap().get(1).unwrap(),
+            Some(10)
+        );
+        // The copy alone goes on as any pool.
+        for _ in 0..2 {
+            let pool = options(durability).open(&copy).unwrap();
+            assert!(pool.open_map::<u64, u64>("m").unwrap().is_empty().unwrap());
+            pool.close().unwrap();
+        }
+    }
+}
+
 #[test]
 fn a_backup_is_not_put_beside_a_log_that_lies_there() {
     let place = place();
