@@ -2,7 +2,7 @@
 
 use crate::text::quoted;
 use crate::unfinished::{SETS_THEM_AGAIN, add_in_steps};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use indelible::{BytesInfo, BytesMap, Pool};
 use std::fmt::Write;
@@ -37,7 +37,9 @@ impl Form {
                 Some('0') => bytes.push(0),
                 Some('x') => {
                     let digits: String = rest.by_ref().take(2).collect();
-                    bytes.extend(from_hex(&digits).with_context(|| quoted(text))?);
+                    let byte = from_hex(&digits).with_context(|| quoted(text))?;
+                    ensure!(byte.len() == 1, "{}: \\x needs two digits", quoted(text));
+                    bytes.extend(byte);
                 }
                 _ => bail!("{}: no such escape", quoted(text)),
             }
@@ -145,5 +147,6 @@ mod tests {
         assert!(Form { hex: true }.parse("abc").is_err());
         assert!(Form { hex: false }.parse("\\q").is_err());
         assert!(Form { hex: false }.parse("\\x1").is_err());
+        assert!(Form { hex: false }.parse("a\\x").is_err());
     }
 }

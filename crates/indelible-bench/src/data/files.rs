@@ -74,9 +74,14 @@ impl Iterator for Sosd {
 ///
 /// # Errors
 ///
-/// If there is no such name and it is not a number.
+/// If there is no such name and it is not a number, or if several columns have the name.
 pub fn column(header: &csv::StringRecord, wanted: &str) -> Result<usize> {
-    if let Some(position) = header.iter().position(|name| name.trim() == wanted) {
+    let is_wanted = |name: &str| name.trim() == wanted;
+    if let Some(position) = header.iter().position(is_wanted) {
+        let others = header.iter().skip(position + 1);
+        if others.into_iter().any(is_wanted) {
+            bail!("two columns have the name {wanted:?}; their numbers from 1 do as well");
+        }
         return Ok(position);
     }
     match wanted.parse::<usize>() {

@@ -9,6 +9,7 @@ use clap::Args;
 use indelible::{Error, Geometry, PoolOptions, Spatial};
 use serde_json::json;
 use std::fmt::Write;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Width of the picture, in pixels of SVG; the height follows from the bounds.
@@ -115,10 +116,23 @@ impl Draw {
     }
 }
 
-/// An error if a picture would be written over a pool, above all the one that is drawn, by whatever path.
+/// What the file of a log begins with.
+const LOG: &[u8] = b"INDELLOG";
+
+/// An error if a picture would be written over a pool, above all the one that is drawn, by whatever path, or over the log of one.
 fn expect_no_pool(path: &Path) -> Result<()> {
     // What is no file, such as a pipe, must not be read.
     let is_file = std::fs::metadata(path).is_ok_and(|target| target.is_file());
+    if is_file {
+        let mut begin = Vec::new();
+        let file = std::fs::File::open(path);
+        let read = file.and_then(|file| file.take(LOG.len() as u64).read_to_end(&mut begin));
+        ensure!(
+            read.is_err() || begin != LOG,
+            "{} is the log of a pool, and is not overwritten",
+            path.display()
+        );
+    }
     let is_other = |error: &Error| matches!(error, Error::NotAPool(_) | Error::Io { .. });
     let opened = is_file.then(|| PoolOptions::new().open_read_only(path));
     match opened {

@@ -97,7 +97,12 @@ fn row_as_json(header: &csv::StringRecord, row: &csv::ByteRecord) -> Result<Vec<
         let name = header.get(at).unwrap_or(&number);
         let cell = std::str::from_utf8(cell)
             .with_context(|| format!("{} is not UTF-8", described(header, at)))?;
-        object.insert(name.to_owned(), cell.into());
+        let before = object.insert(name.to_owned(), cell.into());
+        ensure!(
+            before.is_none(),
+            "two columns have the name {}",
+            quoted(name)
+        );
     }
     Ok(serde_json::to_vec(&object)?)
 }

@@ -151,6 +151,11 @@ fn csv_files_and_lines_are_loaded_into_maps_of_byte_strings() {
         cli.ok("get t.pool rows Bern"),
         "{\"1\":\"Bern\",\"2\":\"7\"}\n"
     );
+    cli.write("twice.csv", b"a,a\n1,2\n");
+    for columns in ["--row-as-json", "--value a"] {
+        let refused = cli.fails(&format!("load t.pool rows twice.csv {columns}"));
+        assert!(refused.contains("two columns"), "{refused}");
+    }
     cli.write("lines", b"one\ntwo\r\n");
     cli.ok("load t.pool lines lines --kind slotted --format lines");
     assert_eq!(cli.ok("scan t.pool lines --prefix t"), "two\t1\n");

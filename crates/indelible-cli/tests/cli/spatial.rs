@@ -483,6 +483,9 @@ fn a_picture_has_dots_and_the_rectangles_of_leaves() {
         let said = cli.fails(1, &format!("draw p grid -o {target}"));
         assert!(said.contains("is a pool"), "{said}");
     }
+    cli.write("p.log", "INDELLOG and more");
+    let said = cli.fails(1, "draw p grid -o p.log");
+    assert!(said.contains("is the log of a pool"), "{said}");
     cli.ok("check p");
     cli.ok("check q");
 }

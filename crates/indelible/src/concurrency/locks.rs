@@ -153,7 +153,7 @@ pub(crate) struct Wait {
 
 impl Wait {
     pub(crate) fn step(&mut self) {
-        self.steps += 1;
+        self.steps = self.steps.saturating_add(1);
         if self.steps < 64 && !cfg!(loom) && !schedule::is_on() {
             crate::concurrency::sync::spin_loop();
         } else {

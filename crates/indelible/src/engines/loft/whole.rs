@@ -76,7 +76,7 @@ impl Index {
 
     /// One of many operations that come by a node that is moved does what is left of the move.
     pub(super) fn help_whole(&self, node: &Node, moved: &Move) -> Result<()> {
-        let passed = moved.passed.fetch_add(1, Ordering::Relaxed) + 1;
+        let passed = moved.passed.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         if !passed.is_multiple_of(PASSES_PER_MOVE) {
             return Ok(());
         }

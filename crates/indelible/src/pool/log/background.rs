@@ -123,8 +123,9 @@ impl Log {
         if self.held.is_held() {
             return false;
         }
-        let words =
-            self.payload.load(Ordering::Relaxed) - self.applied_payload.load(Ordering::Relaxed);
+        // In this order: what has been applied was appended before.
+        let applied = self.applied_payload.load(Ordering::Acquire);
+        let words = self.payload.load(Ordering::Relaxed).saturating_sub(applied);
         let appender = lock(&self.appender);
         let used = appender.used.len();
         let are_left = !appender.unprepared.is_empty();
@@ -140,7 +141,9 @@ impl Log {
     /// Delays an operation that has given its locks back, if the applier does not keep up.
     #[inline]
     pub(super) fn throttle(&self) {
-        let used = self.appended() - self.applied();
+        // In this order: others may append and apply between the two loads.
+        let applied = self.applied();
+        let used = self.appended().saturating_sub(applied);
         if used > self.throttled_from {
             self.delay(used);
         }
