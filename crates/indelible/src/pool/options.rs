@@ -130,7 +130,7 @@ impl PoolOptions {
     }
 
     /// The permissions of a new pool's file, less the process's umask. Default `0o600`: no other user may read it. Without
-    /// effect on a pool that exists.
+    /// effect on a pool that exists. The log of a pool gets the permissions that the pool's file has when the log is created, less the umask.
     ///
     /// ```
     /// # fn main() -> indelible::Result<()> {

@@ -221,6 +221,20 @@ fn a_close_removes_no_log_but_its_own() {
     assert_eq!(std::fs::read(log_of(&place.path)).unwrap(), b"precious");
 }
 
+/// Otherwise somebody else could not recover the pool after its process has died.
+#[test]
+fn who_may_use_a_pool_may_use_its_log() {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode();
+    for asked in [0o600, 0o640, 0o660] {
+        let place = place();
+        let mut options = options(Durability::PowerLoss);
+        let pool = options.mode(asked).create(&place.path).unwrap();
+        assert_eq!(mode(&log_of(&place.path)), mode(&place.path));
+        drop(pool);
+    }
+}
+
 /// A log is not something to wait for, and a pool that cannot have one stays closed.
 #[test]
 fn a_log_that_is_no_file_is_refused_and_the_pool_stays_closed() {

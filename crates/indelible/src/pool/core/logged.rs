@@ -81,8 +81,11 @@ impl Session {
         self.superblocks.again.iter().try_for_each(write)?;
         let at = mapping.log_path();
         let backlog = self.backlog.as_deref();
-        let most = self.log_bytes;
-        let file = Log::open_file(at, &self.identity, self.later, most, backlog, self.way)?;
+        let data = mapping
+            .file()
+            .expect("invariant: a pool with a log has a file");
+        let session = (&self.identity, self.later);
+        let file = Log::open_file(at, data, session, self.log_bytes, backlog, self.way)?;
         if backlog.is_none() {
             // Without space for them the pool stays closed: from step 4 on it could not be read without its log.
             Log::reserve(&file)?;
@@ -92,9 +95,6 @@ impl Session {
         // What lies there may be anything, and extents that the pool grows by are zero in the image. Not earlier: the superblock that was
         // in the file may say that they belong to the pool.
         mapping.cut_file(self.length)?;
-        let data = mapping
-            .file()
-            .expect("invariant: a pool with a log has a file");
         let words = self.length / 8;
         let log = Log::begin_in(self.identity, words, file, data, path, self.backlog)?;
         log.write_superblock(second)?;

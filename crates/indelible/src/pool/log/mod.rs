@@ -75,6 +75,8 @@ use crate::concurrency::sync::lock;
 use crate::pmem::geometry::sized_in_tests;
 use crate::pmem::journal::{Sink, Word};
 use crate::pmem::planted::planted;
+use crate::pool::files::io_error;
+use crate::pool::system;
 use crate::{Error, Result};
 use device::{DataFile, LogDevice, Place, PlainFile, put};
 use held::Held;
@@ -350,11 +352,11 @@ impl Log {
     }
 
     /// Opens the file at `path` for the log of this session, or creates it. What it has must be from earlier sessions of the pool, before that with the generation
-    /// `later`. Those of `backlog` are not free yet.
+    /// `later`. Those of `backlog` are not free yet. Whoever may use the pool's file, `data`, may use the log.
     pub(crate) fn open_file(
         path: &Path,
-        identity: &Identity,
-        later: u64,
+        data: &File,
+        (identity, later): (&Identity, u64),
         bytes: u64,
         backlog: Option<&Backlog>,
         way: Way,
@@ -363,7 +365,9 @@ impl Log {
         let held = backlog.and_then(Backlog::lock);
         let wanted = ((bytes / SEGMENT_BYTES) as usize).clamp(LEAST_SEGMENTS, MOST_SEGMENTS);
         let most = wanted.max((taken + 1).min(wanted + SURPLUS_SEGMENTS));
-        let file = LogFile::open(path.to_owned(), most, Some(0o600), way, held)?;
+        let stat = system::fstat(data).map_err(|errno| io_error("look at", path, errno))?;
+        let mode = stat.st_mode & 0o666;
+        let file = LogFile::open(path.to_owned(), most, Some(mode), way, held)?;
         file.expect_own(identity, later)?;
         file.sync_name()?;
         Ok(file)
