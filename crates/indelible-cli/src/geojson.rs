@@ -7,11 +7,10 @@ use serde::Deserializer;
 use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use std::fmt::{self, Formatter};
-use std::io::BufReader;
 use std::path::Path;
 
 use crate::shapes::{ANTIMERIDIAN, MAX_AXES, expect_on_globe};
-use crate::text::quoted;
+use crate::text::{quoted, without_mark};
 
 /// Most geometry collections inside each other: what is deeper is refused and does not exhaust the stack.
 const MAX_DEPTH: usize = 32;
@@ -54,8 +53,8 @@ impl Features {
             shapes: Vec::new(),
             empty: 0,
         };
-        let reader = BufReader::with_capacity(1 << 20, open(path)?);
-        let mut reader = serde_json::Deserializer::from_reader(reader);
+        let text = without_mark(open(path)?)?;
+        let mut reader = serde_json::Deserializer::from_reader(text);
         let top = Top {
             features: &mut features,
             payload,

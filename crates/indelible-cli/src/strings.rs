@@ -11,7 +11,8 @@ use std::fmt::Write;
 #[derive(Args, Clone, Copy)]
 pub struct Form {
     /// Keys and values of a map of byte strings, and the text and the bytes of a typed map, as hexadecimal digits. Without it they are text in
-    /// which `\xNN` is any byte, and `\\`, `\n`, `\r`, `\t` and `\0` are what they are in C.
+    /// which `\xNN` is any byte, and `\\`, `\n`, `\r`, `\t` and `\0` are what they are in C. (An array, `bytesN`, is text that is
+    /// filled up with zeros, or `0x` and all of its digits.)
     #[arg(long)]
     pub hex: bool,
 }

@@ -2,6 +2,7 @@
 
 use crate::output::harmless;
 use anyhow::{Context, Result, bail, ensure};
+use std::io::{BufRead, BufReader, Read};
 
 /// Characters of a text that messages show.
 const SHOWN: usize = 40;
@@ -159,6 +160,15 @@ impl Text for () {
     fn show(&self) -> String {
         String::new()
     }
+}
+
+/// A reader of a text file, without the mark that some programs write in front of it.
+pub fn without_mark(file: impl Read) -> std::io::Result<impl BufRead> {
+    let mut text = BufReader::with_capacity(1 << 20, file);
+    if text.fill_buf()?.starts_with("\u{feff}".as_bytes()) {
+        text.consume("\u{feff}".len());
+    }
+    Ok(text)
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Reading CSV files, and the numbers of their lines.
 
+use anyhow::{Result, ensure};
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Seek, SeekFrom};
 
 pub(super) type Reader = csv::Reader<BufReader<File>>;
 
@@ -37,4 +38,26 @@ impl Lines {
             at.line() + u64::from(self.have_returns && at.byte() > 0)
         })
     }
+}
+
+/// An error if the last row of a file, which begins at the byte `begin`, ends inside quotes: then all lines behind the opening quote have become one cell.
+///
+/// A quote in the middle of a cell is a character like any other, so one that is not closed counts only if the row has several lines. What is no file cannot be
+/// read twice, and is not looked at.
+pub(super) fn expect_closed_quotes(mut file: File, begin: u64) -> Result<()> {
+    if !file.metadata()?.is_file() {
+        return Ok(());
+    }
+    file.seek(SeekFrom::Start(begin))?;
+    let (mut quotes, mut lines) = (0_u64, 0_u64);
+    for line in BufReader::new(file).split(b'\n') {
+        let line = line?;
+        quotes += line.iter().filter(|&&byte| byte == b'"').count() as u64;
+        lines += 1;
+    }
+    ensure!(
+        lines < 2 || quotes.is_multiple_of(2),
+        "a quote in the last row is not closed, and the row has all {lines} lines to the end of the file"
+    );
+    Ok(())
 }

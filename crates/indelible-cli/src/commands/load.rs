@@ -4,7 +4,7 @@ use super::{ObjectArgs, PoolArguments, TypeArgs, csv_file, load_shapes};
 use crate::encoded::{self, EncodedMap};
 use crate::output::{Output, harmless, note};
 use crate::strings;
-use crate::text::quoted;
+use crate::text::{quoted, without_mark};
 use crate::typed::{self, Columns, LoadOptions, Row, TextMap};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
@@ -12,7 +12,7 @@ use indelible::{Pool, Type};
 use indelible_bench::data::files::{Sosd, column, open};
 use serde_json::json;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::BufRead;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -360,7 +360,8 @@ impl Load {
         let place = |line: u64| format!("{name}: line {line}");
         match format {
             Format::Lines => {
-                for (line, number) in BufReader::new(file).split(b'\n').zip(0_u64..) {
+                let text = without_mark(file).with_context(|| name.clone())?;
+                for (line, number) in text.split(b'\n').zip(0_u64..) {
                     let mut line = line.with_context(|| name.clone())?;
                     if line.last() == Some(&b'\r') {
                         line.pop();
@@ -370,17 +371,24 @@ impl Load {
                 }
             }
             Format::Csv => {
+                let again = file.try_clone()?;
                 let mut table = self.table(file, &name)?;
                 let mut row = csv::ByteRecord::new();
+                let mut last = None;
                 while table
                     .reader
                     .read_byte_record(&mut row)
                     .with_context(|| name.clone())?
                 {
                     let line = table.lines.at(row.position());
+                    last = row.position().map(|at| (line, at.byte()));
                     progress.set_position(row.position().map_or(0, csv::Position::byte));
                     let record = self.encoded_record(&map, &table, &row, records.len());
                     records.push(record.with_context(|| place(line))?);
+                }
+                if let Some((line, begin)) = last {
+                    let closed = csv_file::expect_closed_quotes(again, begin);
+                    closed.with_context(|| place(line))?;
                 }
             }
             Format::Sosd | Format::Geojson => {

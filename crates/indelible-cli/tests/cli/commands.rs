@@ -156,9 +156,19 @@ fn csv_files_and_lines_are_loaded_into_maps_of_byte_strings() {
         let refused = cli.fails(&format!("load t.pool rows twice.csv {columns}"));
         assert!(refused.contains("two columns"), "{refused}");
     }
-    cli.write("lines", b"one\ntwo\r\n");
+    cli.write("open.csv", b"id,v\n1,2\n3,\"4\n5,6\n");
+    let refused = cli.fails("load t.pool rows open.csv --value v");
+    assert!(
+        refused.contains("line 3: a quote in the last row is not closed"),
+        "{refused}"
+    );
+    for cell in ["5\" pipe", "\"a \"\"b\"\"\nc\""] {
+        cli.write("whole.csv", format!("id,v\n1,{cell}\n").as_bytes());
+        cli.ok("load t.pool whole whole.csv --kind slotted --value v");
+    }
+    cli.write("lines", b"\xef\xbb\xbfone\ntwo\r\n");
     cli.ok("load t.pool lines lines --kind slotted --format lines");
-    assert_eq!(cli.ok("scan t.pool lines --prefix t"), "two\t1\n");
+    assert_eq!(cli.ok("scan t.pool lines"), "one\t0\ntwo\t1\n");
     let refused = cli.fails("load t.pool numbers t.csv --key degrees --row-as-json");
     assert!(refused.contains("maps of byte strings"), "{refused}");
     assert!(cli.ok("check t.pool").contains("sound"));

@@ -179,7 +179,8 @@ impl Index {
         unless_full(self.build((inner.low, inner.high), records, plan).map(Some))
     }
 
-    /// The records at and beneath a child, in order, unless there are more than `most` or some have not been touched. The caller is pinned.
+    /// The records at and beneath a child, in order, unless there are more than `most`, or some have not been touched, or are being moved with an inner node. The
+    /// caller is pinned.
     fn records_within(&self, child: Child, most: usize) -> Result<Option<Vec<Record>>> {
         fn add(
             index: &Index,
@@ -190,6 +191,8 @@ impl Index {
             // SAFETY: the thread is pinned, and has loaded the child since.
             match unsafe { child.kin() } {
                 Kin::Node(node) => records.extend(index.records_of(node)?),
+                // A move that has found no space would be left in the middle of the next one, and an open finishes one at a time.
+                Kin::Inner(inner) if load_move(&inner.moving).is_some() => return Ok(false),
                 Kin::Inner(inner) => {
                     for below in 0..inner.children.len() {
                         if !add(index, inner.child(below), most, records)? {

@@ -104,6 +104,7 @@ impl Suite<SpatialKind> for Testing {
             EquivalentMutant::seldom(Swapped("pmr.apply", "pool.free"), FREED_LATER),
             EquivalentMutant::seldom(Swapped("pmr.remove", "pmr.mark"), NO_TRANSACTION),
             EquivalentMutant::seldom(Swapped("pmr.decide", "pmr.insert"), NO_TRANSACTION),
+            EquivalentMutant::seldom(Swapped("pmr.insert", "pmr.decide"), NO_TRANSACTION),
             EquivalentMutant::seldom(Swapped("pmr.decide", "pool.free"), FREED_LATER),
             EquivalentMutant::seldom(
                 Swapped("pmr.decide", "pmr.relocate"),
