@@ -27,7 +27,7 @@
 //!
 //! - Another process truncates the file of an open pool, or punches holes into it. The lock that a pool has is advisory.
 //! - Another process makes a copy that shares blocks (`cp --reflink`), or a snapshot, while the pool is open for writing, and
-//!   then the disk fills up. At the next open such blocks of the pool's file are found, and not those of a log.
+//!   then the disk fills up. At the next open such blocks are found.
 //! - The file is on a file system that writes every changed page to another place, such as btrfs, and the disk is full.
 //! - The disk reports an error when a page is read.
 

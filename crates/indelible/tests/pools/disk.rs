@@ -300,3 +300,35 @@ fn a_closed_pool_without_space_for_a_log_stays_closed() {
     disk.remove(&fill);
     options.open(&path).unwrap().close().unwrap();
 }
+
+/// With an interval the log is stored to by way of a mapping. It has blocks of its own before the first store.
+#[test]
+fn a_log_that_shared_its_blocks_needs_none_on_a_full_disk() {
+    let Some(disk) = Disk::mount(FileSystem::Xfs, 300) else {
+        return;
+    };
+    let [original, path] = ["original.pool", "copy.pool"].map(|name| disk.path(name));
+    let mut options = PoolOptions::new();
+    options.durability(Durability::Interval(Duration::from_millis(10)));
+    let pool = options.create(&original).unwrap();
+    let map = pool.map::<u64, u64>("m").unwrap();
+    (0..RECORDS).for_each(|i| assert_eq!(map.insert(key(i), i).unwrap(), None));
+    pool.sync().unwrap();
+    // What a process leaves that dies now. The close removes the log, but not its blocks, which are those of another file, too.
+    let log_of = |path: &Path| path.with_added_extension("log");
+    for copied in [log_of(&path), disk.path("another")] {
+        copy("--reflink=always", &log_of(&original), &copied);
+    }
+    std::fs::write(&path, std::fs::read(&original).unwrap()).unwrap();
+    drop(map);
+    pool.close().unwrap();
+    let pool = options.open(&path).unwrap();
+    let map = pool.open_map::<u64, u64>("m").unwrap();
+    map.insert(key(0), 0).unwrap();
+    disk.fill("ballast");
+    for i in (0..RECORDS).cycle().take(50_000) {
+        assert_eq!(map.insert(key(i), i).unwrap(), Some(i));
+    }
+    pool.sync().unwrap();
+    (0..RECORDS).for_each(|i| assert_eq!(map.get(key(i)).unwrap(), Some(i)));
+}

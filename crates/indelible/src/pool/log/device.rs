@@ -8,7 +8,8 @@ use crate::pool::files::{
 };
 use crate::pool::system;
 use crate::{Error, Result};
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::{FallocateFlags, FileType, OFlags};
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::borrow::Borrow;
 use std::fs::File;
@@ -360,6 +361,23 @@ impl LogFile {
         let mut rest = vec![0; length.saturating_sub(whole) as usize];
         system::read_at(&self.file, &mut rest, whole).map_err(self.io("read"))?;
         Ok(rest.iter().all(|&byte| byte == 0))
+    }
+
+    /// Gives the file blocks that it shares with no copy, if it is stored to by way of the mapping: such a store gets a block where it needs one, or the signal
+    /// SIGBUS.
+    pub(super) fn take_own_blocks(&self) -> Result<()> {
+        let length = self.segments() as u64 * SEGMENT_BYTES;
+        if self.way != Way::Shared || length == 0 {
+            return Ok(());
+        }
+        match system::fallocate(&self.file, FallocateFlags::UNSHARE_RANGE, 0, length) {
+            Err(errno @ (Errno::NOSPC | Errno::DQUOT)) => Err(Error::NoSpace(format!(
+                "{} shares blocks with another file, and needs {length} bytes of its own: {errno}",
+                self.path.display()
+            ))),
+            // Most file systems share no blocks, and do not know this.
+            _ => Ok(()),
+        }
     }
 
     /// Makes the name of the file durable.

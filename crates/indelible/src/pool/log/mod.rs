@@ -369,6 +369,7 @@ impl Log {
         let mode = stat.st_mode & 0o666;
         let file = LogFile::open(path.to_owned(), most, Some(mode), way, held)?;
         file.expect_own(identity, later)?;
+        file.take_own_blocks()?;
         file.sync_name()?;
         Ok(file)
     }
