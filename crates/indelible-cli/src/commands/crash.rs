@@ -36,7 +36,7 @@ pub struct Crash {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=4))]
     threads: u8,
     /// Histories: 128, or as many as there is time for with --deep.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     histories: Option<u64>,
     /// What fails: the power, or the process.
     #[arg(long, value_enum, default_value_t = Failing::Power)]
@@ -45,13 +45,13 @@ pub struct Crash {
     #[arg(long, value_enum, default_value_t = Medium::Pmem)]
     medium: Medium,
     /// Images at one point at most; beyond that a sample.
-    #[arg(long)]
-    images: Option<usize>,
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    images: Option<u32>,
     /// As many histories as there is time for (see --minutes), more images at a point, recovery crashed more often.
     #[arg(long)]
     deep: bool,
     /// How long --deep goes on.
-    #[arg(long, default_value = "10", value_parser = minutes)]
+    #[arg(long, default_value = "10", value_parser = minutes, requires = "deep")]
     minutes: Duration,
     /// Plant every known bug instead, one after the other, and look whether each is found.
     #[arg(long)]
@@ -147,9 +147,10 @@ impl Crash {
     fn limits(&self) -> Limits {
         let usual = Limits::default();
         Limits {
-            images_per_point: self
-                .images
-                .unwrap_or(usual.images_per_point * if self.deep { 8 } else { 1 }),
+            images_per_point: self.images.map_or(
+                usual.images_per_point * if self.deep { 8 } else { 1 },
+                |it| it as usize,
+            ),
             nested_every: usual.nested_every / if self.deep { 2 } else { 1 },
             ..usual
         }

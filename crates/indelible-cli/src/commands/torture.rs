@@ -23,7 +23,7 @@ enum Failing {
 #[derive(Args)]
 pub struct Torture {
     /// Kills.
-    #[arg(long, default_value_t = 50)]
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
     kills: u64,
     /// Writer threads.
     #[arg(long, default_value_t = 4)]
@@ -70,6 +70,10 @@ impl Torture {
         ensure!(
             self.failing == Failing::Process || self.durability != Durability::Process,
             "pools with --durability process do not survive power cuts: give power-loss, or an interval"
+        );
+        ensure!(
+            self.failing == Failing::Power || !self.lying_disk,
+            "--lying-disk needs --failing power"
         );
         let kind = self.new.text()?;
         note(format_args!("seed {seed}"));

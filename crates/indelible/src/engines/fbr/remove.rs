@@ -9,7 +9,7 @@ use super::layout::Word;
 use super::log::Store;
 use super::node::Node;
 use crate::Result;
-use crate::engines::rect::Record;
+use crate::engines::rect::{Record, Visits};
 use crate::pool::Offset;
 use crate::spatial::{Geometry, Rect};
 
@@ -20,7 +20,8 @@ impl<'a, G: Geometry> Writer<'a, G> {
         let root = self.tree.root();
         let mut steps = Vec::new();
         let node = self.tree.node(root.offset, root.level)?;
-        let found = self.find_below(node, root.level, record, &rect, &mut steps)?;
+        let look = (record, &rect, &mut Visits::new(&self.tree.space));
+        let found = self.find_below(node, root.level, look, &mut steps)?;
         Ok(found.map(|(leaf, slot)| (Path { steps, leaf }, slot)))
     }
 
@@ -28,10 +29,10 @@ impl<'a, G: Geometry> Writer<'a, G> {
         &self,
         node: Node<'a, G>,
         level: u32,
-        record: &Record,
-        rect: &Rect,
+        (record, rect, visits): (&Record, &Rect, &mut Visits<'_>),
         steps: &mut Vec<Step<'a, G>>,
     ) -> Result<Option<(Node<'a, G>, usize)>> {
+        visits.count()?;
         if level == 0 {
             let slot = node.slots(0).find(|&slot| node.entry(0, slot) == *record);
             return Ok(slot.map(|slot| (node, slot)));
@@ -43,7 +44,8 @@ impl<'a, G: Geometry> Writer<'a, G> {
             }
             steps.push(Step { node, level, slot });
             let below = self.tree.node(child.offset, level - 1)?;
-            let found = self.find_below(below, level - 1, record, rect, steps)?;
+            let look = (record, rect, &mut *visits);
+            let found = self.find_below(below, level - 1, look, steps)?;
             if found.is_some() {
                 return Ok(found);
             }

@@ -6,7 +6,7 @@
 use super::Tree;
 use super::layout::Word;
 use crate::engines::rect::layout::Entries;
-use crate::engines::rect::{Child, Link, Node, Record};
+use crate::engines::rect::{Child, Link, Node, Record, Visits};
 use crate::engines::slots;
 use crate::pool::Offset;
 use crate::spatial::{Geometry, Rect};
@@ -170,7 +170,8 @@ impl<G: Geometry> Tree<G> {
     pub(super) fn path_to(&self, to: Link, rect: &Rect) -> Result<Option<Path<'_, G>>> {
         let mut steps = Vec::new();
         let root = self.view(self.root()?)?;
-        let last = self.path_below(root, to, rect, &mut steps)?;
+        let mut visits = Visits::new(&self.space);
+        let last = self.path_below(root, to, rect, &mut steps, &mut visits)?;
         Ok(last.map(|last| Path { steps, last }))
     }
 
@@ -180,7 +181,9 @@ impl<G: Geometry> Tree<G> {
         to: Link,
         rect: &Rect,
         steps: &mut Vec<Step<'a, G>>,
+        visits: &mut Visits<'_>,
     ) -> Result<Option<View<'a, G>>> {
+        visits.count()?;
         if view.level <= to.level {
             return Ok((view.link() == to && !view.word.is_frozen()).then_some(view));
         }
@@ -193,7 +196,7 @@ impl<G: Geometry> Tree<G> {
             }
             steps.push(Step { view, slot });
             let below = self.view(view.link_to(slot))?;
-            if let Some(last) = self.path_below(below, to, rect, steps)? {
+            if let Some(last) = self.path_below(below, to, rect, steps, visits)? {
                 return Ok(Some(last));
             }
             steps.pop();

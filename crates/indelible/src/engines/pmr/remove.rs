@@ -11,7 +11,7 @@ use super::layout::ROOT;
 use super::node::{Path, Step, View};
 use crate::Result;
 use crate::concurrency::epochs;
-use crate::engines::rect::{Link, Record};
+use crate::engines::rect::{Link, Record, Visits};
 use crate::engines::unless_full;
 use crate::pmem::Cell;
 use crate::spatial::{Geometry, Rect};
@@ -33,6 +33,7 @@ struct Look<'a, G> {
     seen: Vec<(&'a Cell, u64)>,
     steps: Vec<Step<'a, G>>,
     meets_frozen: bool,
+    visits: Visits<'a>,
 }
 
 impl<G: Geometry> Tree<G> {
@@ -45,6 +46,7 @@ impl<G: Geometry> Tree<G> {
             seen: vec![(self.words.root_cell(ROOT), root.to_word())],
             steps: Vec::new(),
             meets_frozen: false,
+            visits: Visits::new(&self.space),
         };
         if let Some((last, slot)) = self.look_below(root, &mut look)? {
             let steps = look.steps;
@@ -66,6 +68,7 @@ impl<G: Geometry> Tree<G> {
         link: Link,
         look: &mut Look<'a, G>,
     ) -> Result<Option<(View<'a, G>, usize)>> {
+        look.visits.count()?;
         let view = self.view(link)?;
         look.seen.push((&view.node.block.word, view.word.0));
         if view.word.is_frozen() {
