@@ -76,10 +76,9 @@ impl Iterator for Sosd {
 ///
 /// If there is no such name and it is not a number, or if several columns have the name.
 pub fn column(header: &csv::StringRecord, wanted: &str) -> Result<usize> {
-    let is_wanted = |name: &str| name.trim() == wanted;
-    if let Some(position) = header.iter().position(is_wanted) {
-        let others = header.iter().skip(position + 1);
-        if others.into_iter().any(is_wanted) {
+    let mut named = (0..).zip(header).filter(|(_, name)| name.trim() == wanted);
+    if let Some((position, _)) = named.next() {
+        if named.next().is_some() {
             bail!("two columns have the name {wanted:?}; their numbers from 1 do as well");
         }
         return Ok(position);

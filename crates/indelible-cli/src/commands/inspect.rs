@@ -314,11 +314,11 @@ impl Check {
                 add(&object.name, shown(findings));
             }
         }
-        let closed = pool.close();
+        let closed = pool.close().map_err(anyhow::Error::from);
         if let Err(error) = &closed {
             // What was found may not be what the pool has.
             rows.retain(|row| row[1] != "sound");
-            rows.push(vec![json!("(the pool)"), json!(error.to_string())]);
+            rows.push(vec![json!("(the pool)"), json!(explain(error))]);
         }
         output.table(&["object", "finding"], &rows)?;
         closed?;

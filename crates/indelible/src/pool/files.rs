@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Flags of every open of what should be a file: a FIFO would wait for its other end, and a terminal take us over.
-const OPEN: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY);
+pub(super) const OPEN: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY);
 
 /// Attempts to create a file under a hidden name. An attempt fails only if another process removes leftovers at that moment.
 const ATTEMPTS: usize = 8;
@@ -46,15 +46,19 @@ pub(super) fn expect_within_limit(path: &Path, bytes: u64) -> Result<()> {
     }
 }
 
+/// Whether this is a file, and not a directory, a pipe or a device.
+pub(super) fn is_file(stat: &system::Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode).is_file()
+}
+
 /// Opens a pool's file. What is not a file is refused before it is opened, since opening a device may do something.
 pub(super) fn open_file(path: &Path, access: OFlags) -> Result<File> {
     let io = |errno| io_error("open", path, errno);
-    let is_file = |stat: system::Stat| FileType::from_raw_mode(stat.st_mode).is_file();
-    if !is_file(system::stat(path).map_err(io)?) {
+    if !is_file(&system::stat(path).map_err(io)?) {
         return Err(Error::NotAPool(path.to_owned()));
     }
     let file = system::open(path, access | OPEN, 0).map_err(io)?;
-    if !is_file(system::fstat(&file).map_err(io)?) {
+    if !is_file(&system::fstat(&file).map_err(io)?) {
         return Err(Error::NotAPool(path.to_owned()));
     }
     Ok(file)

@@ -1,6 +1,7 @@
 //! Full disks: an error, and never a signal, also if the file has holes or shares its blocks with another one.
 
 use crate::disks::{Disk, FileSystem, copy};
+use crate::logged::log_of;
 use indelible::{Durability, Error, Kind, Map, Pool, PoolOptions};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -283,7 +284,6 @@ fn a_closed_pool_without_space_for_a_log_stays_closed() {
         return;
     };
     let path = disk.path("a.pool");
-    let log = disk.path("a.pool.log");
     let mut options = PoolOptions::new();
     options.durability(Durability::PowerLoss);
     let pool = options.create(&path).unwrap();
@@ -292,7 +292,7 @@ fn a_closed_pool_without_space_for_a_log_stays_closed() {
     let fill = disk.fill("fill");
     let refused = options.open(&path);
     assert!(matches!(refused, Err(Error::NoSpace(_))), "{refused:?}");
-    assert!(!log.exists());
+    assert!(!log_of(&path).exists());
     let pool = options.open_read_only(&path).unwrap();
     let map = pool.open_map::<u64, u64>("m").unwrap();
     assert_eq!(map.get(1).unwrap(), Some(10));
@@ -315,7 +315,6 @@ fn a_log_that_shared_its_blocks_needs_none_on_a_full_disk() {
     (0..RECORDS).for_each(|i| assert_eq!(map.insert(key(i), i).unwrap(), None));
     pool.sync().unwrap();
     // What a process leaves that dies now. The close removes the log, but not its blocks, which are those of another file, too.
-    let log_of = |path: &Path| path.with_added_extension("log");
     for copied in [log_of(&path), disk.path("another")] {
         copy("--reflink=always", &log_of(&original), &copied);
     }

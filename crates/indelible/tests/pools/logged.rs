@@ -27,7 +27,7 @@ fn place() -> Place {
     }
 }
 
-fn log_of(path: &Path) -> PathBuf {
+pub fn log_of(path: &Path) -> PathBuf {
     PathBuf::from(format!("{}.log", path.display()))
 }
 

@@ -117,7 +117,7 @@ impl<G: Geometry> Tree<G> {
         let mut records = 0;
         let is_whole = writer.visit_nodes(&mut |node, level| {
             reached.push(node.offset);
-            records += if level == 0 { node.count() as i64 } else { 0 };
+            records += if level == 0 { node.count() as u64 } else { 0 };
             go_on()
         })?;
         if !is_whole {
@@ -128,8 +128,7 @@ impl<G: Geometry> Tree<G> {
         }
         self.sweep.claim_all(&self.space, reached)?;
         if !self.locks.count.is_complete() {
-            self.locks.entry(0).add(records);
-            self.locks.count.complete();
+            self.locks.begin_with(records);
         }
         self.sweep.finish();
         Ok(true)

@@ -20,8 +20,8 @@ impl<'a, G: Geometry> Writer<'a, G> {
         let root = self.tree.root();
         let mut steps = Vec::new();
         let node = self.tree.node(root.offset, root.level)?;
-        let look = (record, &rect, &mut Visits::new(&self.tree.space));
-        let found = self.find_below(node, root.level, look, &mut steps)?;
+        let mut visits = Visits::new(&self.tree.space);
+        let found = self.find_below(node, root.level, record, &rect, &mut steps, &mut visits)?;
         Ok(found.map(|(leaf, slot)| (Path { steps, leaf }, slot)))
     }
 
@@ -29,8 +29,10 @@ impl<'a, G: Geometry> Writer<'a, G> {
         &self,
         node: Node<'a, G>,
         level: u32,
-        (record, rect, visits): (&Record, &Rect, &mut Visits<'_>),
+        record: &Record,
+        rect: &Rect,
         steps: &mut Vec<Step<'a, G>>,
+        visits: &mut Visits<'_>,
     ) -> Result<Option<(Node<'a, G>, usize)>> {
         visits.count()?;
         if level == 0 {
@@ -44,8 +46,7 @@ impl<'a, G: Geometry> Writer<'a, G> {
             }
             steps.push(Step { node, level, slot });
             let below = self.tree.node(child.offset, level - 1)?;
-            let look = (record, rect, &mut *visits);
-            let found = self.find_below(below, level - 1, look, steps)?;
+            let found = self.find_below(below, level - 1, record, rect, steps, visits)?;
             if found.is_some() {
                 return Ok(found);
             }

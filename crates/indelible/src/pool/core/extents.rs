@@ -300,11 +300,11 @@ impl PoolCore {
     /// Cuts off the part of the file beyond the pool's end.
     pub(super) fn cut_surplus(&self, growth: &mut Growth, extents: &Extents) -> Result<()> {
         let made = growth.stop_ready_ahead();
-        self.expect_superblock_sound()?;
         let end = self.mapping.file_extents()?.max(made);
         if end <= extents.count {
             return Ok(());
         }
+        self.expect_superblock_sound()?;
         self.mapping
             .cut(extents.count * EXTENT_BYTES, end * EXTENT_BYTES)
     }

@@ -4,11 +4,11 @@
 use super::apply::PAGE_BYTES;
 use super::record::{Header, Identity, SECTOR_WORDS, SEGMENT_BYTES, SEGMENT_WORDS};
 use crate::pool::files::{
-    LockedFile, directory_of, expect_within_limit, io_error, lock_file, sync_name,
+    LockedFile, OPEN, directory_of, expect_within_limit, io_error, is_file, lock_file, sync_name,
 };
 use crate::pool::system;
 use crate::{Error, Result};
-use rustix::fs::{FallocateFlags, FileType, OFlags};
+use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::borrow::Borrow;
@@ -245,8 +245,7 @@ impl LogFile {
             Way::Read => OFlags::RDONLY,
             Way::Shared | Way::Written => OFlags::RDWR,
         };
-        // What is not a file must not be waited for.
-        let access = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let access = access | OFlags::NOFOLLOW | OPEN;
         let flags = match create {
             Some(_) => access | OFlags::CREATE,
             None => access,
@@ -254,7 +253,7 @@ impl LogFile {
         let file = system::open(&path, flags, create.unwrap_or(0))
             .map_err(|errno| io_error("open", &path, errno))?;
         let stat = system::fstat(&file).map_err(|errno| io_error("look at", &path, errno))?;
-        if !FileType::from_raw_mode(stat.st_mode).is_file() {
+        if !is_file(&stat) {
             return Err(foreign_log(&path));
         }
         let lock = lock_log(&file, &path, way, held)?;
