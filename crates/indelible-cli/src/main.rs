@@ -16,7 +16,7 @@ mod torture;
 mod typed;
 mod unfinished;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 use output::Output;
 use std::io::IsTerminal;
@@ -156,6 +156,11 @@ fn run(command: Command, output: &Output) -> Result<u8> {
         Command::Verify(verify) => verify.run(output),
         Command::Torture(torture) => torture.run(output),
         Command::Crash(crash) => crash.run(output),
+        Command::Bench(_) if output.json => {
+            bail!(
+                "a run of the bench is JSON in the file that --output names; what it prints is for people"
+            )
+        }
         Command::Bench(bench) => return bench.run(&["bench"], &mut *output.writer()),
         Command::Writer(writer) => writer.run(),
         Command::VerifyWriters(verify) => verify.run(output),

@@ -178,7 +178,7 @@ impl Output {
 
 /// How JSON calls what is called so where people read it.
 pub fn json_name(name: &str) -> String {
-    name.replace([' ', '-'], "_")
+    name.replace(',', "").replace([' ', '-'], "_")
 }
 
 fn shown(value: &Value) -> String {

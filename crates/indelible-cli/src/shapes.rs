@@ -188,6 +188,12 @@ pub fn distance(text: &str, is_lonlat: bool) -> Result<f64> {
             quoted(text)
         )
     })?;
+    if metres.is_none() && is_lonlat {
+        bail!(
+            "{} has no unit: on the globe a distance is 500m or 5km",
+            quoted(text)
+        );
+    }
     Ok(number * metres.unwrap_or(1.0))
 }
 
@@ -219,15 +225,13 @@ mod tests {
 
     #[test]
     fn distances_have_units_on_the_globe_only() {
-        for (text, metres) in [
-            ("5km", 5000.0),
-            ("0.5 km", 500.0),
-            ("20m", 20.0),
-            ("7", 7.0),
-        ] {
+        for (text, metres) in [("5km", 5000.0), ("0.5 km", 500.0), ("20m", 20.0)] {
             assert_eq!(distance(text, true).unwrap(), metres, "{text}");
         }
         assert_eq!(distance("7", false).unwrap(), 7.0);
-        assert!(distance("7m", false).is_err() && distance("7miles", true).is_err());
+        assert!(distance("7m", false).is_err());
+        for text in ["7", "7miles", "m"] {
+            assert!(distance(text, true).is_err(), "{text}");
+        }
     }
 }

@@ -10,6 +10,7 @@ use indelible::{Error, Geometry, PoolOptions, Spatial};
 use serde_json::json;
 use std::fmt::Write;
 use std::io::Read;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 /// Width of the picture, in pixels of SVG; the height follows from the bounds.
@@ -42,8 +43,8 @@ pub struct Draw {
     #[arg(long, value_name = "W,S,E,N", allow_hyphen_values = true)]
     window: Option<String>,
     /// Records to draw at most; of more, every second or third and so on is drawn.
-    #[arg(long, default_value_t = 20_000)]
-    dots: usize,
+    #[arg(long, default_value_t = NonZeroUsize::new(20_000).expect("it is not 0"))]
+    dots: NonZeroUsize,
 }
 
 impl Draw {
@@ -86,7 +87,7 @@ impl Draw {
             .intersecting(window)?
             .map(|record| shapes::flat(&record.shape))
             .collect();
-        let every = records.len().div_ceil(self.dots.max(1)).max(1);
+        let every = records.len().div_ceil(self.dots.get()).max(1);
         let sample: Vec<[f64; 4]> = records.iter().step_by(every).copied().collect();
         let frame = if is_finite(&seen) {
             Frame::around(&[seen])

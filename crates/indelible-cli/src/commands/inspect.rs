@@ -476,7 +476,12 @@ impl Verify {
                 ];
                 output.facts("the log is read when the pool is opened", &facts)?;
             }
-            None => output.facts("the pool needs no log", &[])?,
+            // The same names, so that a program can ask for them.
+            None if output.json => {
+                let facts = ["whole records", "bytes"].map(|name| (name, Value::Null));
+                output.facts("", &facts)?;
+            }
+            None => output.line("the pool needs no log")?,
         }
         Ok(true)
     }

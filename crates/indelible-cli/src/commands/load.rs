@@ -25,7 +25,7 @@ use std::time::Instant;
 pub struct Load {
     #[command(flatten)]
     pool: PoolArguments,
-    /// Name of the map or of the spatial index, which is created if it is not there. A typed map that is there knows its types.
+    /// Name of the map or of the spatial index, which is created if it is not there. A map that is there knows its types.
     map: String,
     /// The file; `/dev/stdin` is what another program prints, but for SOSD files.
     file: PathBuf,
@@ -244,7 +244,10 @@ impl Load {
     }
 
     fn load_csv(&self, pool: &Pool, output: &Output) -> Result<(u64, usize)> {
-        let (key, value) = self.types.words().context("the map is no map of words")?;
+        let (key, value) = self
+            .types
+            .words_over(pool, &self.map)
+            .context("the map is no map of words")?;
         let map = TextMap::create(pool, &self.map, key, value, self.new.of_map()?)?;
         let file = open(&self.file)?;
         let name = self.file.display().to_string();

@@ -17,7 +17,7 @@ pub mod volatile_disk;
 
 use crate::output::note;
 use crate::typed::{TypeName, WIDE_TYPES, type_names};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use indelible::{
     BytesOptions, Durability, Error, IndexKind, Kind, MapOptions, Pool, PoolOptions, SpatialKind,
@@ -45,11 +45,15 @@ pub struct PoolArguments {
 pub fn durability(text: &str) -> Result<Durability, String> {
     let millis = text
         .strip_suffix("ms")
-        .and_then(|digits| digits.parse().ok());
+        .and_then(|digits| digits.parse::<u64>().ok());
     match (text, millis) {
         ("process", _) => Ok(Durability::Process),
         ("power-loss", _) => Ok(Durability::PowerLoss),
-        (_, Some(millis)) => Ok(Durability::Interval(Duration::from_millis(millis))),
+        // The library would take the nearest interval that a pool can have.
+        (_, Some(millis)) if (1..=u32::MAX.into()).contains(&millis) => {
+            Ok(Durability::Interval(Duration::from_millis(millis)))
+        }
+        (_, Some(_)) => Err(format!("an interval is from 1ms to {}ms", u32::MAX)),
         _ => Err("expected process, power-loss, or a number of milliseconds such as 10ms".into()),
     }
 }
@@ -198,11 +202,21 @@ pub struct TypeArgs {
 impl TypeArgs {
     /// The types of a map of words, unless one of the types is wider.
     pub fn words(&self) -> Option<(Type, Type)> {
-        let word = |of: &Option<TypeName>| match of {
+        self.words_or((Type::U64, Type::U64))
+    }
+
+    /// The types of a map of words, those of the one of this name where the command line says none.
+    pub fn words_over(&self, pool: &Pool, name: &str) -> Option<(Type, Type)> {
+        let known = pool.maps().into_iter().find(|map| map.name == name);
+        self.words_or(known.map_or((Type::U64, Type::U64), |map| (map.key, map.value)))
+    }
+
+    fn words_or(&self, (key, value): (Type, Type)) -> Option<(Type, Type)> {
+        let word = |said: &Option<TypeName>, known| match said {
             Some(of) => of.word,
-            None => Some(Type::U64),
+            None => Some(known),
         };
-        Some((word(&self.key_type)?, word(&self.value_type)?))
+        Some((word(&self.key_type, key)?, word(&self.value_type, value)?))
     }
 
     /// The types of a typed map.
@@ -441,7 +455,12 @@ fn help_of_kinds<K: IndexKind>() -> String {
 /// Opens a pool for reading: read-only if it was closed cleanly, otherwise for writing, which recovers it.
 pub fn open_to_read(path: &Path) -> Result<Pool> {
     match PoolOptions::new().open_read_only(path) {
-        Err(indelible::Error::NotClean) => Ok(Pool::open(path)?),
+        Err(Error::NotClean) => Pool::open(path).with_context(|| {
+            format!(
+                "{} was not closed, and is opened for writing to be recovered",
+                path.display()
+            )
+        }),
         result => Ok(result?),
     }
 }

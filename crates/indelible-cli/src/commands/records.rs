@@ -91,29 +91,28 @@ impl Get {
     pub fn run(self, output: &Output) -> Result<bool> {
         let pool = open_to_read(&self.pool)?;
         let map = Texts::open(&pool, &self.map, self.form)?;
-        let mut all_there = true;
         let mut rows = Vec::new();
-        for key in self.keys {
-            let value = map.get(&key)?;
-            all_there &= value.is_some();
-            rows.push((key, value));
+        for key in &self.keys {
+            rows.push((key.as_str(), map.get(key)?));
         }
-        if output.json {
-            let rows: Vec<Value> = rows
-                .iter()
-                .map(|(key, value)| json!({"key": key, "value": value}))
-                .collect();
-            output.line(Value::Array(rows))?;
-        } else {
-            for (key, value) in rows {
-                match value {
-                    Some(value) => output.line(value)?,
-                    None => note(format_args!("{key}: not there")),
-                }
+        print_values(&rows, output)
+    }
+}
+
+/// Prints the values that keys have, or had; whether all were there.
+fn print_values(rows: &[(&str, Option<String>)], output: &Output) -> Result<bool> {
+    if output.json {
+        let row = |(key, value): &_| json!({"key": key, "value": value});
+        output.line(Value::Array(rows.iter().map(row).collect()))?;
+    } else {
+        for (key, value) in rows {
+            match value {
+                Some(value) => output.line(value)?,
+                None => note(format_args!("{key}: not there")),
             }
         }
-        Ok(all_there)
     }
+    Ok(rows.iter().all(|(_, value)| value.is_some()))
 }
 
 /// Set the value of a key.
@@ -142,7 +141,9 @@ impl Put {
         drop(map);
         output.done("the record was set");
         pool.close()?;
-        if let Some(before) = before {
+        if output.json {
+            output.line(json!({"before": before}))?;
+        } else if let Some(before) = before {
             output.line(before)?;
         }
         Ok(true)
@@ -218,7 +219,7 @@ impl Del {
         let mut all = || -> Result<()> {
             for key in &self.keys {
                 let value = map.del(key)?;
-                removed.push((key, value));
+                removed.push((key.as_str(), value));
             }
             Ok(())
         };
@@ -228,16 +229,7 @@ impl Del {
         if removed.iter().any(|(_, value)| value.is_some()) {
             output.done("the records were removed");
         }
-        let mut all_there = true;
-        for (key, value) in removed {
-            match value {
-                Some(value) => output.line(value)?,
-                None => {
-                    note(format_args!("{key}: not there"));
-                    all_there = false;
-                }
-            }
-        }
+        let all_there = print_values(&removed, output)?;
         result.map(|()| all_there)
     }
 }

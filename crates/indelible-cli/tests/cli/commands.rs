@@ -116,8 +116,11 @@ fn a_csv_file_is_loaded_read_changed_and_scanned() {
     assert_eq!(cli.ok("scan t.pool names"), "Cairo\t4\nOslo\t3\nRome\t2\n");
     // A second load adds.
     cli.write("more.csv", b"Bern;7\n");
-    cli.ok("load t.pool names more.csv --no-header --delimiter ; --value 2 --key-type bytes8");
+    // The types are those of the map, which need not be said again.
+    cli.ok("load t.pool names more.csv --no-header --delimiter ; --value 2");
     assert_eq!(cli.ok("get t.pool names Bern"), "7\n");
+    let refused = cli.fails("load t.pool names more.csv --no-header --key-type u64");
+    assert!(refused.contains("[u8; 8]"), "{refused}");
 }
 
 #[test]
@@ -234,6 +237,21 @@ fn expect_json_names(value: &serde_json::Value) {
     let is_one_word = |name: &&String| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     assert!(names.iter().all(is_one_word), "{names:?}");
     inside.into_iter().for_each(expect_json_names);
+}
+
+#[test]
+fn changes_of_records_are_told_as_json() {
+    let cli = Cli::in_memory();
+    cli.ok("create j.pool m");
+    let read =
+        |line: &str| serde_json::from_slice::<serde_json::Value>(&cli.run(line).stdout).unwrap();
+    let null = serde_json::Value::Null;
+    assert_eq!(read("--json put j.pool m 1 10")["before"], null);
+    assert_eq!(read("--json put j.pool m 1 11")["before"], "10");
+    let removed = serde_json::json!([{"key": "1", "value": "11"}, {"key": "2", "value": null}]);
+    assert_eq!(read("--json del j.pool m 1 2"), removed);
+    assert_eq!(read("--json verify j.pool")["whole_records"], null);
+    assert!(cli.fails("--json bench list").contains("--output"));
 }
 
 /// So that programs need no brackets and quotes for them.

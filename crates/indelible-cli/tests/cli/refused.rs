@@ -45,6 +45,15 @@ fn a_value_that_is_missing_is_said_with_its_key_and_its_map() {
 }
 
 #[test]
+fn an_interval_that_no_pool_can_have_is_refused() {
+    let cli = Cli::in_memory();
+    for interval in ["0ms", "4294967296ms"] {
+        let said = cli.fails(&format!("create t.pool m --durability {interval}"));
+        assert!(said.contains("from 1ms to 4294967295ms"), "{said}");
+    }
+}
+
+#[test]
 fn a_negative_fill_is_said_by_its_option() {
     let cli = Cli::in_memory();
     cli.write("t.csv", b"k\n1\n");

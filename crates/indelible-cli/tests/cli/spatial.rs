@@ -414,7 +414,8 @@ fn what_cannot_be_is_said_in_plain_words_and_changes_nothing() {
             "query p globe --near 1,2 --within 5miles",
             "is not a distance",
         ),
-        ("query p globe --near 1,2 --within -5", "-5"),
+        ("query p globe --near 1,2 --within -5m", "-5"),
+        ("query p globe --near 1,2 --within 5", "has no unit"),
         ("query p globe --near 1,2 --k 0", "no records"),
         (
             "load p plane shops.csv --lon lon --lat lat",
