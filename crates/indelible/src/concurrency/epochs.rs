@@ -105,7 +105,7 @@ impl Clock {
 mod global {
     use super::{Clock, Pin, Stamp};
     use crate::concurrency::locks::Wait;
-    use crate::concurrency::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+    use crate::concurrency::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
     use crate::concurrency::sync::lock;
     use crate::pmem::schedule::{self, MOST_THREADS, point};
     use rustix::thread::{MembarrierCommand, membarrier};
@@ -267,6 +267,9 @@ mod global {
     const UNASKED: u8 = 0;
     const ASKED: u8 = 1;
     const GRANTED: u8 = 2;
+
+    /// Whether the kernel has refused a barrier after it had granted them, as it does when a filter of system calls comes later. No stamp passes then.
+    static BARRIERS_FAIL: AtomicBool = AtomicBool::new(false);
 
     /// Asks the kernel, at the first call, and does not wait for the answer: in a process of several threads that takes
     /// milliseconds, as long as opening a pool and answering a thousand lookups.
@@ -441,6 +444,7 @@ mod global {
         let granted = MEMBARRIER.load(Ordering::SeqCst) == GRANTED;
         // A failure would mean that the kernel forgot our registration; then nothing may be reused.
         if granted && membarrier(MembarrierCommand::PrivateExpedited).is_err() {
+            BARRIERS_FAIL.store(true, Ordering::Relaxed);
             return false;
         }
         let pinned = pins.all.iter().filter_map(|pin| Clock::pinned(pin));
@@ -470,8 +474,8 @@ mod global {
         }
     }
 
-    /// Waits until every thread that is pinned now has unpinned, and returns a stamp that has passed. `None` if the calling thread is pinned: it would wait
-    /// for itself.
+    /// Waits until every thread that is pinned now has unpinned, and returns a stamp that has passed. `None` if the calling thread is pinned, which would wait
+    /// for itself, and if the kernel refuses its barriers, which it has granted before.
     pub(crate) fn synchronize() -> Option<Stamp> {
         if with_local(|local| local.pin.get().is_some_and(|pin| pin.depth() > 0)) {
             return None;
@@ -479,6 +483,9 @@ mod global {
         let stamp = stamp();
         let mut wait = Wait::default();
         while !has_passed(stamp) {
+            if BARRIERS_FAIL.load(Ordering::Relaxed) {
+                return None;
+            }
             wait.step();
         }
         Some(stamp)

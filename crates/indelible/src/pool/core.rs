@@ -12,7 +12,7 @@ use super::layout::{
 use super::machine::medium_of;
 use super::mapping::Mapping;
 use super::space::Space;
-use super::superblock::{COPIED, Copy, Promise, Superblock};
+use super::superblock::{COPIED, Copy, Promise, Superblock, unsynced};
 use crate::concurrency::sync::lock;
 use crate::pmem::journal::Journal;
 use crate::pmem::planted::planted;
@@ -214,8 +214,18 @@ impl PoolCore {
             promise: self.promise,
             clean,
             earlier: if clean { 0 } else { self.earlier },
-            boot: self.boot,
+            boot: self.boot_now(),
             extents: extents.count,
+        }
+    }
+
+    /// What the superblock of the open pool has for the boot.
+    fn boot_now(&self) -> [u64; 2] {
+        let is_unsynced = self.promise.is_page_cached() && self.mapping.expect_synced().is_err();
+        if is_unsynced {
+            unsynced(self.boot)
+        } else {
+            self.boot
         }
     }
 
@@ -543,7 +553,9 @@ impl PoolCore {
     pub(crate) fn sync(&self) -> Result<()> {
         match self.open_log()? {
             Some(log) => log.sync(),
-            None => self.sync_file(),
+            None => self
+                .sync_file()
+                .inspect_err(|_| self.note_unsynced(&mut lock(&self.extents))),
         }
     }
 
@@ -551,6 +563,13 @@ impl PoolCore {
     fn sync_file(&self) -> Result<()> {
         self.mapping.expect_synced()?;
         self.mapping.sync()
+    }
+
+    /// Has the superblock say that a sync has failed, which the next open could not know: it writes all again.
+    fn note_unsynced(&self, extents: &mut Extents) {
+        if self.promise.is_page_cached() && !self.is_read_only() {
+            self.write_superblock(extents, false, "pool.open");
+        }
     }
 
     /// Syncs everything and marks the pool as cleanly closed. A pool without a log of which a sync has failed stays marked as open: after a power cut
@@ -570,7 +589,8 @@ impl PoolCore {
             return self.end_log(growth, extents);
         }
         self.cut_surplus_if_possible(growth, extents);
-        self.sync_file()?;
+        self.sync_file()
+            .inspect_err(|_| self.note_unsynced(extents))?;
         self.write_superblock(extents, true, "pool.close");
         self.mapping.sync()
     }

@@ -320,11 +320,78 @@ fn a_sync_that_has_failed_is_not_forgotten_by_the_next_one_or_by_the_close() {
     assert!(matches!(pool.close(), Err(Error::Io { .. })));
     let read = options(Durability::Process).open_read_only(&path);
     assert!(matches!(read, Err(Error::NotClean)), "{read:?}");
-    // The machine has not gone down.
-    let pool = options(Durability::Process).open(&path).unwrap();
-    assert_holds(&pool.open_map("kept").unwrap(), RECORDS);
+    // The machine has not gone down: the next open, also with another promise, has the file once more written to the disk, or is an error.
+    let marked = std::fs::read(&path).unwrap();
+    for durability in [Durability::Process, Durability::PowerLoss] {
+        std::fs::write(&path, &marked).unwrap();
+        for failing in 1.. {
+            let (opened, was_reached) =
+                faults::at(failing, Errno::IO, || options(durability).open(&path));
+            let Ok(pool) = opened else {
+                continue;
+            };
+            assert!(
+                !was_reached || failing > 3,
+                "call {failing} of {durability:?}"
+            );
+            assert_holds(&pool.open_map("kept").unwrap(), RECORDS);
+            pool.close().unwrap();
+            options(durability).open_read_only(&path).unwrap();
+            break;
+        }
+    }
+}
+
+/// An extent of a copy that has no blocks is written once more before it is used, where the file system knows no other way: but not those beside it, which have their
+/// blocks, and may be taken by another thread meanwhile.
+#[test]
+fn reserving_an_extent_of_a_copy_writes_no_extent_that_another_thread_may_take() {
+    use rustix::fs::FallocateFlags;
+    use std::os::unix::fs::FileExt;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    const STORED: [u8; 8] = [0x5a; 8];
+    let directory = tempfile::tempdir_in(memory()).unwrap();
+    let path = directory.path().join("original.pool");
+    let pool = options(Durability::Process).create(&path).unwrap();
+    drop(map(&pool, "dropped", Kind::default()).unwrap());
+    grow(&pool, 6).unwrap();
+    pool.drop_map("dropped").unwrap();
+    let free = pool.core().free_extents_before(u64::MAX);
     pool.close().unwrap();
-    options(Durability::Process).open_read_only(&path).unwrap();
+    let mut stored = 0;
+    for failing in 1.. {
+        let copy = directory.path().join(format!("{failing}.pool"));
+        std::fs::copy(&path, &copy).unwrap();
+        let opened = std::fs::File::options().read(true).write(true).open(&copy);
+        let file = Arc::new(opened.unwrap());
+        // In the middle of what will be free.
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&*file, hole, free[3] * EXTENT_BYTES, EXTENT_BYTES).unwrap();
+        let pool = options(Durability::Process).open(&copy).unwrap();
+        // Has the first one.
+        drop(map(&pool, "run", Kind::default()).unwrap());
+        let slot = pool.find("run").unwrap();
+        let (at, was_stored) = (free[1] * EXTENT_BYTES, Arc::new(AtomicBool::new(false)));
+        let (other, flag) = (Arc::clone(&file), Arc::clone(&was_stored));
+        let store = move || {
+            other.write_all_at(&STORED, at).unwrap();
+            flag.store(true, Ordering::Release);
+        };
+        let take_all = || pool.core().take_run(slot, free.len() as u64 - 1);
+        let (taken, was_reached) =
+            faults::at_and_meanwhile(failing, Errno::OPNOTSUPP, store, take_all);
+        taken.unwrap();
+        if was_stored.load(Ordering::Acquire) {
+            let mut found = [0; 8];
+            file.read_exact_at(&mut found, at).unwrap();
+            assert_eq!(found, STORED, "after call {failing}");
+            stored += 1;
+        }
+        if !was_reached {
+            return assert!(stored > 0, "nothing was written after a call that failed");
+        }
+    }
 }
 
 /// A write may fail after the value has become one of the map, and others may read it then: its block must not be free.

@@ -186,7 +186,7 @@ impl NewFile {
         }
         .map_err(failed)?;
         self.hidden = None;
-        sync_name(&self.path).map_err(|errno| {
+        sync_name(&self.path, file).map_err(|errno| {
             // An error leaves nothing.
             let _ = system::unlink(&self.path);
             io_error("create", &self.path, errno)
@@ -215,12 +215,12 @@ pub(super) fn directory_of(path: &Path) -> &Path {
     directory.unwrap_or(Path::new("."))
 }
 
-/// Makes the name of a file durable.
-pub(super) fn sync_name(path: &Path) -> rustix::io::Result<()> {
+/// Makes the name of a file durable, which is open.
+pub(super) fn sync_name(path: &Path, file: &File) -> rustix::io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     match system::open(directory_of(path), flags, 0) {
         // Who may not list the directory may create files in it all the same.
-        Err(Errno::ACCESS) => Ok(()),
+        Err(Errno::ACCESS) => system::sync_file_system(file),
         directory => directory.and_then(|directory| system::fsync(&directory)),
     }
 }

@@ -7,6 +7,7 @@ use super::system;
 use crate::pmem::{FlushInstruction, Medium};
 use crate::{Error, Result};
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::fs::File;
 use std::path::Path;
@@ -31,23 +32,36 @@ pub(super) fn medium_of(promise: Promise) -> Result<Medium> {
     })
 }
 
+/// An error of a question about a file, which says nothing of the file.
+fn not_told(errno: Errno) -> Error {
+    Error::Io {
+        action: "find out what memory is behind",
+        path: "the pool".into(),
+        source: errno.into(),
+    }
+}
+
 /// Whether the file can be mapped so that stores reach persistent memory without the page cache.
-pub(super) fn is_persistent_memory(file: &File) -> bool {
+pub(super) fn is_persistent_memory(file: &File) -> Result<bool> {
     let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
     // SAFETY: a new mapping at an address of the kernel's choice, which nobody accesses.
     let mapped =
         unsafe { system::map(std::ptr::null_mut(), 4096, ProtFlags::READ, flags, file, 0) };
-    let Ok(address) = mapped else {
-        return false;
+    let address = match mapped {
+        Ok(address) => address,
+        // What file systems and kernels say that do not know this.
+        Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NODEV) => return Ok(false),
+        Err(errno) => return Err(not_told(errno)),
     };
     // SAFETY: the mapping just made.
     let _ = unsafe { system::unmap(address, 4096) };
-    true
+    Ok(true)
 }
 
 /// Whether the file is on a file system whose files are memory.
-pub(super) fn is_in_memory(file: &File) -> bool {
-    system::file_system(file).is_ok_and(|system| [TMPFS, RAMFS].contains(&system))
+pub(super) fn is_in_memory(file: &File) -> Result<bool> {
+    let system = system::file_system(file).map_err(not_told)?;
+    Ok([TMPFS, RAMFS].contains(&system))
 }
 
 /// Whether the platform says that its caches survive power loss, for every region of persistent memory.

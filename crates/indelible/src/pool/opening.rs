@@ -126,16 +126,15 @@ impl PoolOptions {
         if has_log {
             (superblock, backlog) = self.read_log(&file, path, &log, &superblock)?;
         }
-        let probe = file.try_clone().ok();
-        let core = self.open_over(superblock, backlog, accept, probe.as_ref(), |promise| {
-            Backing::File {
-                file,
-                path: path.to_owned(),
-                log: log.clone(),
-                read_only: false,
-                access: access_of(promise),
-            }
-        })?;
+        let (promise, medium) = self.promise_for(&superblock, Some(&file))?;
+        let backing = Backing::File {
+            file,
+            path: path.to_owned(),
+            log: log.clone(),
+            read_only: false,
+            access: access_of(promise),
+        };
+        let core = self.open_over(superblock, backlog, accept, (promise, medium), backing)?;
         if has_log && !core.promise().is_logged() {
             let _ = system::unlink(&log);
         }
@@ -151,10 +150,7 @@ impl PoolOptions {
         log: &Path,
         superblock: &Superblock,
     ) -> Result<(Superblock, Option<Arc<Backlog>>)> {
-        let promise = match self.durability {
-            Some(durability) => self.promise(durability, Some(file))?.0,
-            None => superblock.promise,
-        };
+        let (promise, _) = self.promise_for(superblock, Some(file))?;
         let (mut bytes, length) = superblock_bytes(file, path)?;
         let mut backlog = Backlog::find(log, &Last::of(superblock, &bytes))?;
         if !promise.is_logged() {
@@ -175,38 +171,31 @@ impl PoolOptions {
         mut superblock: Superblock,
         backlog: Option<Arc<Backlog>>,
         accept: Accept,
-        file: Option<&File>,
-        backing: impl FnOnce(Promise) -> Backing,
+        (promise, medium): (Promise, Medium),
+        backing: Backing,
     ) -> Result<Arc<PoolCore>> {
         // Where the system does not tell, no boot is the same.
-        let same_boot = superblock.boot == self.boot_words() && superblock.boot != [0; 2];
+        let boot = self.boot_words();
+        let is_unsynced = superblock.is_unsynced(boot) && boot != [0; 2];
+        let same_boot = superblock.boot == boot && boot != [0; 2] || is_unsynced;
         let went_down = !superblock.clean && superblock.promise.is_page_cached() && !same_boot;
         if went_down && !self.salvage {
             return Err(Error::MachineWentDown);
         }
-        let mut changed = false;
-        let medium = match self.durability {
-            Some(durability) => {
-                let (promise, medium) = self.promise(durability, file)?;
-                changed = superblock.promise != promise;
-                superblock.promise = promise;
-                medium
-            }
-            None => {
-                self.expect_disk(superblock.promise, file)?;
-                medium_of(superblock.promise)?
-            }
-        };
-        let backing = backing(superblock.promise);
+        let changed = superblock.promise != promise;
+        superblock.promise = promise;
         let used = superblock.bytes();
         let mapping = Mapping::reserve(backing, used, self.max_bytes, self.huge_pages)?;
         let core = self.open_mapped(mapping, medium, superblock, backlog)?;
         if went_down {
             accept(&core)?;
         }
+        if is_unsynced {
+            core.mapping().write_again(used)?;
+        }
         if changed {
             // What was written under the old promise has to be as safe as the new one says.
-            core.sync()?;
+            core.sync_under_new_promise()?;
         }
         core.begin_writing()?;
         Ok(core)
@@ -297,17 +286,31 @@ impl PoolOptions {
         let length = memory.length();
         let first = &first[..first.len().min(length as usize)];
         let superblock = Superblock::read(Path::new("(memory)"), first, length)?;
-        self.open_over(superblock, None, accept, None, |_| {
-            Backing::Memory(Arc::clone(memory))
-        })
+        let promise = self.promise_for(&superblock, None)?;
+        let backing = Backing::Memory(Arc::clone(memory));
+        self.open_over(superblock, None, accept, promise, backing)
+    }
+
+    /// What to promise for a pool that is there, as [`promise`](Self::promise).
+    fn promise_for(
+        &self,
+        superblock: &Superblock,
+        file: Option<&File>,
+    ) -> Result<(Promise, Medium)> {
+        if let Some(durability) = self.durability {
+            return self.promise(durability, file);
+        }
+        self.expect_disk(superblock.promise, file)?;
+        Ok((superblock.promise, medium_of(superblock.promise)?))
     }
 
     /// What to promise for a file, and the medium that keeps the promise. Without a file, for the memory of the crash checker.
     fn promise(&self, durability: Durability, file: Option<&File>) -> Result<(Promise, Medium)> {
+        let on_persistent_memory = || file.map_or(Ok(false), is_persistent_memory);
         let promise = match durability {
             Durability::Process => Promise::Process,
             Durability::PowerLoss if self.force_power_loss_protocol => Promise::ForcedPowerLoss,
-            Durability::PowerLoss if file.is_some_and(is_persistent_memory) => Promise::PowerLoss,
+            Durability::PowerLoss if on_persistent_memory()? => Promise::PowerLoss,
             Durability::PowerLoss => Promise::Logged,
             Durability::Interval(interval) => {
                 let millis = interval.as_millis().clamp(1, u32::MAX.into());
@@ -320,8 +323,8 @@ impl PoolOptions {
 
     /// An error if a pool with a log would be in memory.
     fn expect_disk(&self, promise: Promise, file: Option<&File>) -> Result<()> {
-        let is_in_memory = || file.is_some_and(is_in_memory);
-        if promise.is_logged() && !self.log_anywhere && is_in_memory() {
+        let is_in_memory = || file.map_or(Ok(false), is_in_memory);
+        if promise.is_logged() && !self.log_anywhere && is_in_memory()? {
             return Err(Error::NoPowerLossSafety(
                 "it is in memory (tmpfs), and not on a disk; there, use it with Durability::Process",
             ));

@@ -13,7 +13,7 @@
 //! +64  state        1 after a clean close; while open for writing twice the generation of the earlier session whose log this session
 //!                   continues, or 0 if there is none
 //! +72  boot         16 bytes: the boot identity of the machine that has, or last had, the pool open for writing; in a copy that was made of an open
-//!                   pool, and not opened yet, [`COPIED`]
+//!                   pool, and not opened yet, [`COPIED`]; in a pool without a log of which a sync has failed, both words XOR [`UNSYNCED`]
 //! +88  extents      length of the pool in extents of 2 MiB, including extent 0
 //! +96  checksum     CRC-32 of bytes 0..96; in all versions
 //! ```
@@ -47,6 +47,8 @@ pub(super) const COPIED: [u64; 2] = [
     u64::from_le_bytes(*b"INDELIBL"),
     u64::from_le_bytes(*b"E-BACKUP"),
 ];
+/// See [`Superblock::is_unsynced`]. A version that does not know this takes such a pool for one whose machine went down, and refuses it.
+const UNSYNCED: u64 = u64::from_le_bytes(*b"UNSYNCED");
 /// Words that count, the checksum the last of them.
 const WORDS: usize = 13;
 
@@ -136,7 +138,18 @@ pub(super) struct Superblock {
     pub(super) extents: u64,
 }
 
+/// What a pool has in place of this boot identity when a sync of its file has failed.
+pub(super) fn unsynced(boot: [u64; 2]) -> [u64; 2] {
+    boot.map(|word| word ^ UNSYNCED)
+}
+
 impl Superblock {
+    /// Whether a sync of the pool's file has failed in this boot, and nothing was written again since. What the page cache has is right; what the disk has nobody knows,
+    /// since the kernel takes the pages for clean.
+    pub(super) fn is_unsynced(&self, boot: [u64; 2]) -> bool {
+        !self.clean && self.boot == unsynced(boot)
+    }
+
     /// Length of the pool.
     pub(super) fn bytes(&self) -> u64 {
         self.extents * EXTENT_BYTES

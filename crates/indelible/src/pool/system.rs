@@ -114,6 +114,12 @@ pub(super) fn fsync(file: &File) -> Result<()> {
     retry_on_intr(|| rustix::fs::fsync(file))
 }
 
+/// Waits until all that was written to the file's file system is on the disk, names too.
+pub(super) fn sync_file_system(file: &File) -> Result<()> {
+    fault()?;
+    rustix::fs::syncfs(file)
+}
+
 /// Asks for a part of a file to be read into the page cache. A hint.
 pub(super) fn read_ahead(file: &File, at: u64, length: u64) {
     let length = std::num::NonZeroU64::new(length);
@@ -186,7 +192,10 @@ pub(super) fn rename(from: &Path, to: &Path) -> Result<()> {
         // Not every file system can.
         Err(Errno::INVAL | Errno::NOSYS) => {
             rustix::fs::linkat(CWD, from, CWD, to, AtFlags::empty())?;
-            rustix::fs::unlink(from)
+            rustix::fs::unlink(from).inspect_err(|_| {
+                // An error leaves the file with its old name alone.
+                let _ = rustix::fs::unlink(to);
+            })
         }
         result => result,
     }

@@ -20,10 +20,14 @@ impl<G: Geometry> Tree<G> {
         if self.core.is_read_only() {
             return Ok(());
         }
-        let _reorganizing = lock(&self.reorganizing);
-        self.merge_neighbours()?;
+        {
+            let _reorganizing = lock(&self.reorganizing);
+            self.merge_neighbours()?;
+        }
         for round in 0..MOST_ROUNDS {
+            // Not locked: one of the readers that this waits for may wait for the lock, to compact or load the index.
             self.space.settle();
+            let _reorganizing = lock(&self.reorganizing);
             let Some(end) = self.space.packed_end(round) else {
                 break;
             };

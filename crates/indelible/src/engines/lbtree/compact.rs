@@ -32,7 +32,7 @@
 //! - *The new block's lock* is not taken, as in a split: no thread can reach the block before the bottom node is unlocked, and
 //!   no thread still holds the block from earlier, since blocks become free only after an epoch.
 //! - *Indexing on demand* changes chains only inside unindexed ranges. There are none: the map has been warmed up before.
-//! - *Bulk loads* replace all chains and the root block at once; `Tree::reorganizing` keeps them apart from compaction.
+//! - *Bulk loads* replace all chains and the root block at once; `Tree::reorganizing` keeps them apart from the rounds of a compaction.
 //! - *Directories* are made by writing to the root block; `Directory::hold` keeps that apart from moving the root block.
 
 use super::inner::Child;
@@ -52,6 +52,22 @@ impl Tree {
         if self.core.is_read_only() {
             return Ok(());
         }
+        self.merge_all()?;
+        for round in 0..MOST_ROUNDS {
+            // Not locked: one of the readers that this waits for may wait for the lock, to compact or load the map.
+            self.space.settle();
+            let _reorganizing = lock(&self.reorganizing);
+            let Some(end) = self.space.packed_end(round) else {
+                break;
+            };
+            self.move_all_below(end)?;
+        }
+        self.space.settle();
+        Ok(())
+    }
+
+    /// Merges leaves of the tree of records and of its directories with their neighbours.
+    fn merge_all(&self) -> Result<()> {
         let _reorganizing = lock(&self.reorganizing);
         // Upwards, since merges at one level remove signposts from the next one.
         let mut tree = Some(self);
@@ -59,14 +75,6 @@ impl Tree {
             here.merge_neighbours()?;
             tree = here.directory();
         }
-        for round in 0..MOST_ROUNDS {
-            self.space.settle();
-            let Some(end) = self.space.packed_end(round) else {
-                break;
-            };
-            self.move_all_below(end)?;
-        }
-        self.space.settle();
         Ok(())
     }
 

@@ -38,15 +38,11 @@ impl Tree {
         if self.core.is_read_only() {
             return Ok(());
         }
-        let _reorganizing = lock(&self.reorganizing);
-        // Upwards, since merges at one level remove signposts from the next one.
-        let mut tree = Some(self);
-        while let Some(here) = tree {
-            here.merge_neighbours()?;
-            tree = here.directory();
-        }
+        self.merge_all()?;
         for round in 0..MOST_ROUNDS {
+            // Not locked: one of the readers that this waits for may wait for the lock, to compact or load the map.
             self.settle();
+            let _reorganizing = lock(&self.reorganizing);
             let ends = self.ends(round);
             // The first round also finds the leaves of which the size is not the right one any more.
             if ends.iter().all(Option::is_none) && (round > 0 || !self.sizes.differ) {
@@ -60,6 +56,18 @@ impl Tree {
             }
         }
         self.settle();
+        Ok(())
+    }
+
+    /// Merges leaves of the tree of records and of its directories with their neighbours.
+    fn merge_all(&self) -> Result<()> {
+        let _reorganizing = lock(&self.reorganizing);
+        // Upwards, since merges at one level remove signposts from the next one.
+        let mut tree = Some(self);
+        while let Some(here) = tree {
+            here.merge_neighbours()?;
+            tree = here.directory();
+        }
         Ok(())
     }
 

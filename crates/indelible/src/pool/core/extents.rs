@@ -115,18 +115,19 @@ impl PoolCore {
 
     /// The first of `length` free extents in a row that lie before the extent `end`, with the extents locked. The pool does not grow.
     fn free_run_before(&self, length: u64, end: u64) -> Result<(MutexGuard<'_, Extents>, u64)> {
-        let fits = |first: &u64| first + length <= end;
-        loop {
-            let extents = lock(&self.extents);
-            if let Some(first) = extents.first_run(length).filter(fits) {
-                return Ok((extents, first));
-            }
-            let Some(first) = first_run(&extents.free, length).filter(fits) else {
-                return Err(Error::NoSpace("no extents are free there".into()));
-            };
-            drop(extents);
-            self.reserve_free(&mut lock(&self.growth), first..first + length)?;
+        let extents = lock(&self.extents);
+        let with_blocks = extents.first_run(length);
+        if let Some(first) = with_blocks.filter(|first| first + length <= end) {
+            return Ok((extents, first));
         }
+        let are_others = !extents.without_blocks.is_empty();
+        drop(extents);
+        let found = if are_others {
+            self.free_run_with_blocks(&mut lock(&self.growth), length, end)?
+        } else {
+            None
+        };
+        found.ok_or_else(|| Error::NoSpace("no extents are free there".into()))
     }
 
     /// Takes `length` extents in a row for `owner`, growing the file if need be, and returns the first.
@@ -385,8 +386,7 @@ pub(super) fn first_run(free: &BTreeSet<u64>, length: u64) -> Option<u64> {
     None
 }
 
-/// Runs of extents, as blocks larger than an extent would take them. No engine has such blocks yet; the crash checker takes and
-/// frees runs through these.
+/// Runs of extents, as blocks larger than an extent take them: the crash checker takes and frees runs through these.
 #[allow(dead_code, reason = "only the crash checker takes runs")]
 impl PoolCore {
     pub(crate) fn take_run(&self, slot: usize, extents: u64) -> Result<()> {

@@ -147,16 +147,11 @@ impl PoolCore {
         self.open_log()?;
         let growth = &mut *lock(&self.growth);
         loop {
-            let mut extents = lock(&self.extents);
             // Meanwhile another thread may have grown the pool, or freed extents.
-            if let Some(first) = extents.first_run(length) {
-                return Ok((extents, first));
+            if let Some(found) = self.free_run_with_blocks(growth, length, u64::MAX)? {
+                return Ok(found);
             }
-            if let Some(first) = first_run(&extents.free, length) {
-                drop(extents);
-                self.reserve_free(growth, first..first + length)?;
-                continue;
-            }
+            let mut extents = lock(&self.extents);
             let limit = MAX_EXTENTS.min(self.mapping.reserved() / EXTENT_BYTES);
             let count = extents.count;
             // Free extents at the end of the file count towards the run.
@@ -214,17 +209,45 @@ impl PoolCore {
         growth.remember(&self.mapping, needed, began, made)
     }
 
-    /// Reserves free extents of a file that is a copy.
-    pub(super) fn reserve_free(&self, growth: &mut Growth, run: Range<u64>) -> Result<()> {
-        growth.check_refusal(&self.mapping, run.end)?;
-        let began = Instant::now();
-        let bytes = run.start * EXTENT_BYTES..run.end * EXTENT_BYTES;
-        let reserved = self.mapping.reserve_again(bytes);
-        growth.remember(&self.mapping, run.end, began, reserved)?;
-        let without_blocks = &mut lock(&self.extents).without_blocks;
-        run.for_each(|extent| {
-            without_blocks.remove(&extent);
-        });
+    /// The first of `length` free extents in a row that lie before the extent `end`, with the extents locked. Those that have no blocks, since the file is a
+    /// copy, get some.
+    pub(super) fn free_run_with_blocks(
+        &self,
+        growth: &mut Growth,
+        length: u64,
+        end: u64,
+    ) -> Result<Option<(MutexGuard<'_, Extents>, u64)>> {
+        let fits = |first: &u64| first + length <= end;
+        loop {
+            let extents = lock(&self.extents);
+            if let Some(first) = extents.first_run(length).filter(fits) {
+                return Ok(Some((extents, first)));
+            }
+            let Some(first) = first_run(&extents.free, length).filter(fits) else {
+                return Ok(None);
+            };
+            let of_run = extents.without_blocks.range(first..first + length);
+            let without_blocks: Vec<u64> = of_run.copied().collect();
+            drop(extents);
+            self.reserve_free(growth, &without_blocks)?;
+        }
+    }
+
+    /// Reserves free extents that have no blocks. Nobody takes one before that, or reserves it meanwhile, since `growth` is locked. (An extent that has its blocks
+    /// may be taken at any time. To reserve it, which may be to write what the file has once more, would lose what is stored there meanwhile.)
+    fn reserve_free(&self, growth: &mut Growth, without_blocks: &[u64]) -> Result<()> {
+        for run in without_blocks.chunk_by(|before, extent| before + 1 == *extent) {
+            let (first, end) = (run[0], run[0] + run.len() as u64);
+            growth.check_refusal(&self.mapping, end)?;
+            let began = Instant::now();
+            let bytes = first * EXTENT_BYTES..end * EXTENT_BYTES;
+            let reserved = self.mapping.reserve_again(bytes);
+            growth.remember(&self.mapping, end, began, reserved)?;
+            let without_blocks = &mut lock(&self.extents).without_blocks;
+            run.iter().for_each(|extent| {
+                without_blocks.remove(extent);
+            });
+        }
         Ok(())
     }
 

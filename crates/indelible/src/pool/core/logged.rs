@@ -11,7 +11,7 @@ use crate::pool::log::{
     Backlog, Beginning, Gate, Identity, Log, Threads, Way, foreign_log, log_path,
 };
 use crate::pool::mapping::Mapping;
-use crate::pool::superblock::{COPIED, Promise, Superblock, Writes};
+use crate::pool::superblock::{COPIED, Promise, Superblock, Writes, unsynced};
 use crate::pool::system;
 use crate::{Error, Result};
 use rustix::io::Errno;
@@ -284,19 +284,29 @@ impl PoolCore {
 
     /// Marks a copy as a pool that was closed.
     fn mark_copy(&self, file: &File, path: &Path) -> Result<()> {
-        let mut bytes = vec![0; 2 * COPY_BYTES];
-        let failed = |errno| io_error("write", path, errno);
-        system::read_at(file, &mut bytes, 0).map_err(failed)?;
-        let length = system::length(file).map_err(failed)?;
-        let superblock = Superblock {
+        write_superblock_again(file, path, |superblock| Superblock {
             clean: true,
             boot: COPIED,
-            ..Superblock::read(path, &bytes, length)?
-        };
-        for (at, bytes) in superblock.writes(&bytes).copies {
-            system::write_at(file, &bytes, at).map_err(failed)?;
-        }
-        system::fsync(file).map_err(failed)
+            ..superblock
+        })
+    }
+
+    /// Syncs a pool that had another promise when it was opened, and has not begun to write.
+    pub(in crate::pool) fn sync_under_new_promise(&self) -> Result<()> {
+        self.mapping.sync().inspect_err(|_| {
+            let Some(file) = self.mapping.file() else {
+                return;
+            };
+            let boot = unsynced(self.boot);
+            let marked = write_superblock_again(file, self.path(), |superblock| {
+                let is_marked = superblock.clean || !superblock.promise.is_page_cached();
+                let boot = if is_marked { superblock.boot } else { boot };
+                Superblock { boot, ..superblock }
+            });
+            if let Err(error) = marked {
+                tracing::error!(%error, "that a sync has failed could not be recorded");
+            }
+        })
     }
 
     /// The log of a pool that has one, and is open for writing. Waits until its session has begun.
@@ -338,4 +348,21 @@ impl PoolCore {
             None => self.mapping.sync_superblock(),
         }
     }
+}
+
+/// Writes the superblock that a file has once more, changed, and syncs the file.
+fn write_superblock_again(
+    file: &File,
+    path: &Path,
+    change: impl FnOnce(Superblock) -> Superblock,
+) -> Result<()> {
+    let mut bytes = vec![0; 2 * COPY_BYTES];
+    let failed = |errno| io_error("write", path, errno);
+    system::read_at(file, &mut bytes, 0).map_err(failed)?;
+    let length = system::length(file).map_err(failed)?;
+    let superblock = change(Superblock::read(path, &bytes, length)?);
+    for (at, bytes) in superblock.writes(&bytes).copies {
+        system::write_at(file, &bytes, at).map_err(failed)?;
+    }
+    system::fsync(file).map_err(failed)
 }

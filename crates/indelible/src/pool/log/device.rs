@@ -381,7 +381,7 @@ impl LogFile {
 
     /// Makes the name of the file durable.
     pub(super) fn sync_name(&self) -> Result<()> {
-        sync_name(&self.path).map_err(self.io("sync"))
+        sync_name(&self.path, &self.file).map_err(self.io("sync"))
     }
 }
 

@@ -98,6 +98,14 @@ impl Mapping {
         if to <= length { Ok(()) } else { Err(beyond) }
     }
 
+    /// Writes all that a file of `length` bytes has once more, and syncs it: the page cache has it, and the disk perhaps not. Nobody writes to it meanwhile.
+    pub(in crate::pool) fn write_again(&self, length: u64) -> Result<()> {
+        match &self.backing {
+            Backing::File { file, .. } => self.rewrite(file, 0..length),
+            _ => Ok(()),
+        }
+    }
+
     /// Writes what the file has there once more.
     fn rewrite(&self, file: &File, bytes: Range<u64>) -> Result<()> {
         let length = system::length(file).map_err(|errno| self.backing.error("look at", errno))?;
