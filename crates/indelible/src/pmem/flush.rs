@@ -133,7 +133,14 @@ pub(super) fn store_fence() {
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
 }
 
-/// Stores one word past the caches where the CPU can, else plainly.
+/// Orders non-temporal stores before all later stores, as other threads see them. (Ordinary stores are in order on CPUs that have non-temporal ones.)
+#[inline(always)]
+pub(super) fn end_stream() {
+    #[cfg(target_arch = "x86_64")]
+    store_fence();
+}
+
+/// Stores one word past the caches where the CPU can, else plainly. [`end_stream`] ends such stores.
 #[inline(always)]
 pub(super) fn stream(cell: &Cell, value: u64) {
     #[cfg(target_arch = "x86_64")]

@@ -299,7 +299,8 @@ impl Pm {
         self.fence();
     }
 
-    /// Fills fresh cells with non-temporal stores: no line is read first and no flush is needed, only a fence.
+    /// Fills fresh cells with non-temporal stores: no line is read first and no flush is needed, only a fence. Other threads see them before what is
+    /// stored afterwards, also without a fence.
     ///
     /// # Panics
     ///
@@ -339,7 +340,10 @@ impl Pm {
             store(cell, value);
         }
         trace::flush(lines.start, lines.len(), self.name);
-        if is_cached && self.medium == Medium::Pmem {
+        if !is_cached {
+            // The fence of most media orders nothing: a reader would follow a link to words that are still on their way.
+            flush::end_stream();
+        } else if self.medium == Medium::Pmem {
             self.instruction.flush(lines);
         }
     }

@@ -10,6 +10,7 @@ mod costs;
 mod counts;
 mod disk;
 mod full;
+mod handover;
 mod loads;
 #[path = "../shared/lost.rs"]
 mod lost;
