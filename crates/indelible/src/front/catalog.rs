@@ -106,14 +106,21 @@ impl Pool {
         options: &IndexOptions<H::Kind>,
     ) -> Result<H> {
         let encoded = options.any().encode()?;
-        loop {
-            match self.find(name) {
-                Ok(_) if !options.accepts_any() => self.expect_options(name, options)?,
-                Ok(_) => {}
-                Err(_) if self.core.is_read_only() => return Err(Error::ReadOnly),
-                Err(_) => self.create_object::<H>(name, holds, options, encoded)?,
+        // Also of an object that another thread has just made in place of this one.
+        let expect = |slot| {
+            if !options.accepts_any() {
+                self.expect_options(slot, options)?;
             }
-            match self.open_as(name, Some(holds)) {
+            expect_holds(name, &self.core.signature(slot), Some(holds))
+        };
+        loop {
+            if self.find(name).is_err() {
+                if self.core.is_read_only() {
+                    return Err(Error::ReadOnly);
+                }
+                self.create_object::<H>(name, holds, options, encoded)?;
+            }
+            match self.open_if(name, expect) {
                 // Dropped by another thread in between.
                 Err(Error::NoSuchMap(_)) => {}
                 result => return result.map(|(_, object)| object),
@@ -127,17 +134,25 @@ impl Pool {
         name: &str,
         holds: Option<Holds>,
     ) -> Result<(usize, H)> {
+        self.open_if(name, |slot| {
+            expect_holds(name, &self.core.signature(slot), holds)
+        })
+    }
+
+    /// Opens an object whose catalog entry is as `expect` says. Returns its catalog entry as well.
+    fn open_if<H: Handle>(
+        &self,
+        name: &str,
+        expect: impl Fn(usize) -> Result<()>,
+    ) -> Result<(usize, H)> {
         loop {
             let slot = self.look(|| {
                 let slot = self.find(name)?;
-                expect_holds(name, &self.core.signature(slot), holds)?;
+                expect(slot)?;
                 Ok(slot)
             })?;
             // Since then the object may have been dropped, and the entry may be that of another one.
-            let is_there = || {
-                self.find(name).ok() == Some(slot)
-                    && expect_holds(name, &self.core.signature(slot), holds).is_ok()
-            };
+            let is_there = || self.find(name).ok() == Some(slot) && expect(slot).is_ok();
             if let Some(object) = open_at(&self.core, slot, is_there)? {
                 return Ok((slot, object));
             }
@@ -187,15 +202,8 @@ impl Pool {
         })
     }
 
-    /// An error if there is an object of this name that has other options.
-    fn expect_options<K: IndexKind>(&self, name: &str, wanted: &IndexOptions<K>) -> Result<()> {
-        self.look(|| match self.find(name) {
-            Ok(slot) => self.expect_options_at(slot, wanted),
-            Err(_) => Ok(()),
-        })
-    }
-
-    fn expect_options_at<K: IndexKind>(&self, slot: usize, wanted: &IndexOptions<K>) -> Result<()> {
+    /// An error if the object of a catalog entry has other options.
+    fn expect_options<K: IndexKind>(&self, slot: usize, wanted: &IndexOptions<K>) -> Result<()> {
         let signature = self.core.signature(slot);
         let Some(found) = options_of::<K>(&signature)? else {
             // Opening it says why it cannot be opened.
@@ -321,9 +329,19 @@ macro_rules! with_handle {
 
 /// Compacts the object of a catalog entry, unless it is not there any more.
 pub(super) fn compact_at(core: &Arc<PoolCore>, slot: usize) -> Result<()> {
-    let holds = Holds::of(&core.signature(slot));
-    let is_there =
-        || core.slots().any(|other| other == slot) && Holds::of(&core.signature(slot)) == holds;
+    let find = || {
+        let holds = Holds::of(&core.signature(slot));
+        core.slots().any(|other| other == slot).then_some(holds)
+    };
+    // What is not known may be an entry that another thread writes, with the registry locked.
+    let found = find().filter(Option::is_some).or_else(|| {
+        let _objects = core.registry();
+        find()
+    });
+    let Some(holds) = found else {
+        return Ok(());
+    };
+    let is_there = || find() == Some(holds);
     with_handle!(core, slot, holds, H => {
         match open_at::<H>(core, slot, is_there)? {
             Some(object) => object.upkeep().compact(),

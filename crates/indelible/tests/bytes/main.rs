@@ -4,6 +4,7 @@
 
 mod batches;
 mod between;
+mod closures;
 mod contract;
 #[path = "../shared/costs.rs"]
 mod costs;

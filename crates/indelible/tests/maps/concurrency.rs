@@ -270,3 +270,26 @@ fn an_object_that_is_opened_is_never_the_one_that_has_taken_its_place() {
         }
     });
 }
+
+/// One thread makes the map, and the other one, which asks for another kind, is told so. Once it got the map that it had not asked for.
+#[test]
+fn threads_that_make_a_map_get_the_kind_that_they_ask_for_or_an_error() {
+    let pool = Pool::in_memory().unwrap();
+    let start = std::sync::Barrier::new(2);
+    for round in 0..300 {
+        let name = format!("m{round}");
+        let make = |kind: Kind| {
+            start.wait();
+            match pool.map_with::<u64, u64>(&name, kind) {
+                Ok(map) => assert_eq!(map.kind(), kind, "round {round}"),
+                Err(Error::OtherOptions { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| make(Kind::Apex));
+            make(Kind::LbTree);
+        });
+        pool.drop_map(&name).unwrap();
+    }
+}

@@ -238,7 +238,7 @@ impl Tree {
 
     fn survey(&self) -> Result<Survey> {
         let mut survey = Survey {
-            dram_bytes: self.locks.bytes(),
+            dram_bytes: self.locks.bytes() + self.retired_bytes(),
             ..Survey::default()
         };
         let mut inners = BTreeMap::new();

@@ -55,6 +55,7 @@ use super::layout::{
     Offset, SLOT_BYTES,
 };
 use super::model::Model;
+use super::recover::MAX_EXTENSIONS;
 use crate::concurrency::sync::lock;
 use crate::kernels::{KeyLine, Simd, prefetch};
 use std::sync::Mutex;
@@ -463,11 +464,13 @@ impl DataNode {
         }
     }
 
-    /// Whether the mirror has room for one more extended stash block.
+    /// Whether the mirror has room for one more extended stash block, and the node may have one more.
     pub(super) fn can_add_extension(&self) -> bool {
-        self.extensions
+        let has_room = self
+            .extensions
             .last()
-            .is_some_and(|block| block.load(Ordering::Relaxed) == 0)
+            .is_some_and(|block| block.load(Ordering::Relaxed) == 0);
+        has_room && self.extensions().count() < MAX_EXTENSIONS
     }
 
     /// Adds an extended stash block, for which [`can_add_extension`](Self::can_add_extension) has found room.

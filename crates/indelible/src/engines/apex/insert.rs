@@ -31,7 +31,7 @@ use crate::concurrency::epochs;
 use crate::concurrency::locks::{Wait, WriteGuard};
 use crate::concurrency::records::RecordLock;
 use crate::concurrency::sync::lock;
-use crate::engines::Decision;
+use crate::engines::{Decision, unless_full};
 use crate::kernels::{Kernel, Simd, dispatch};
 use crate::pmem::planted::planted;
 use crate::pool::is_last_resort;
@@ -180,8 +180,15 @@ impl Tree {
         let data = self.data_of(key)?;
         let locked = self.lock_group(data, data.model.predict(key));
         if data.state() == State::Live {
-            let can_add_extension = was_changed || data.prefers_extended_stash();
-            if data.has_stash_room() || can_add_extension && self.extend(data)? {
+            let is_extended = if data.has_stash_room() {
+                true
+            } else if was_changed {
+                self.extend(data)?
+            } else {
+                // Without space for a block of that size there may be space for another node.
+                data.prefers_extended_stash() && unless_full(self.extend(data))?
+            };
+            if is_extended {
                 return Ok(was_changed);
             }
         }

@@ -259,7 +259,7 @@ impl DataHeader {
             && (word0 >> 24) as u8 == 0
             && primary.is_multiple_of(LINE_PAIR_SLOTS)
             && primary >= WINDOW_SLOTS
-            && (primary + stash) as u64 <= slots;
+            && (primary + stash) as u64 == slots;
         if !is_valid {
             return None;
         }

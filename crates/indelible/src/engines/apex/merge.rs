@@ -174,7 +174,7 @@ impl Tree {
         self.pm.fence();
         let slots = self.durable_slots(left.parent);
         let continued = self.limits.format.continued();
-        let Some(_slots) = self.lock_child_group(left, merger.nodes[0]) else {
+        let Some(_slots) = self.lock_child_group(left, merger.nodes[0])? else {
             return Ok(false);
         };
         let is_right_there = left.parent.child(right) == Child::data(merger.nodes[1].into());

@@ -309,16 +309,48 @@ impl Tree {
         if planted(Bug::CopyWithoutLock) {
             return;
         }
-        let expired = {
+        let half = {
             let mut retired_mirrors = lock(&self.retired_mirrors);
             retired_mirrors.push_back((epochs::stamp(), child));
-            let half = retired_mirrors.len() / 2;
-            if retired_mirrors.len() < RETIRED_MIRRORS_BEFORE_FREEING
-                || !epochs::has_passed(retired_mirrors[half].0)
-            {
+            let half = retired_mirrors[retired_mirrors.len() / 2].0;
+            if retired_mirrors.len() < RETIRED_MIRRORS_BEFORE_FREEING || !epochs::has_passed(half) {
                 return;
             }
-            retired_mirrors.drain(..=half).collect::<Vec<_>>()
+            half
+        };
+        self.free_mirrors_before(half);
+    }
+
+    /// Frees all mirrors that have been retired, after waiting for the readers that may hold one. A thread that is pinned would wait for itself, and
+    /// frees none.
+    fn free_retired_mirrors(&self) {
+        if !lock(&self.retired_mirrors).is_empty()
+            && let Some(passed) = epochs::synchronize()
+        {
+            self.free_mirrors_before(passed);
+        }
+    }
+
+    /// Bytes of DRAM of the mirrors that wait for their readers.
+    fn retired_bytes(&self) -> u64 {
+        let retired_mirrors = lock(&self.retired_mirrors);
+        // SAFETY: a mirror is taken out of the queue, which is locked, before it is freed.
+        let bytes = |&(_, child): &(Stamp, Child)| unsafe {
+            if child.is_inner() {
+                (*child.as_inner()).bytes()
+            } else {
+                (*child.as_data()).dram_bytes()
+            }
+        };
+        retired_mirrors.iter().map(bytes).sum()
+    }
+
+    /// Frees the mirrors that were retired up to a stamp that has passed.
+    fn free_mirrors_before(&self, passed: Stamp) {
+        let expired = {
+            let retired_mirrors = &mut *lock(&self.retired_mirrors);
+            let count = retired_mirrors.partition_point(|(stamp, _)| *stamp <= passed);
+            retired_mirrors.drain(..count).collect::<Vec<_>>()
         };
         for (_, child) in expired {
             // SAFETY: the mirror was unreachable before its stamp was taken, and all threads that were pinned then have

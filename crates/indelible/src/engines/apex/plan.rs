@@ -400,7 +400,8 @@ impl NodeLimits {
 
     /// The size of the smallest block in which `records` are no denser than `fill`; or of the largest block.
     fn bytes_for(self, records: usize, fill: f64) -> u64 {
-        let slots = (records as f64 / usable(fill)).ceil() as u64;
+        // A quotient that is a whole number but for rounding is that number: another slot may take a node of twice the size.
+        let slots = (records as f64 / usable(fill) - 1e-6).ceil() as u64;
         (HEADER_BYTES + slots * SLOT_BYTES)
             .next_power_of_two()
             .clamp(MIN_DATA_BYTES, self.max_data_bytes)

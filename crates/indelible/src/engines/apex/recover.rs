@@ -50,7 +50,8 @@ const MAX_LEVELS: u32 = 1024;
 
 /// Most extended stash blocks of a data node: twice as many slots as the largest data node has. A chain of links that
 /// goes in circles ends here.
-const MAX_EXTENSIONS: usize = 2 * (MAX_DATA_BYTES / SLOT_BYTES) as usize / EXTENSION_SLOTS;
+pub(super) const MAX_EXTENSIONS: usize =
+    2 * (MAX_DATA_BYTES / SLOT_BYTES) as usize / EXTENSION_SLOTS;
 
 /// The error for a block that is not what a link says.
 fn damaged(offset: Offset, what: &str) -> Error {
@@ -181,7 +182,7 @@ impl Tree {
         let mut next = Offset::from_word(self.data_header(offset).extension.load_acquire());
         while !next.is_none() {
             let bytes = claims.add(next)?;
-            if bytes != SMALLEST_BLOCK || blocks.len() > MAX_EXTENSIONS {
+            if bytes != SMALLEST_BLOCK || blocks.len() == MAX_EXTENSIONS {
                 return Err(damaged(next, "an extended stash block"));
             }
             if planted(Bug::SweepForgetsExtensions) {
@@ -355,8 +356,14 @@ impl Drop for Claims<'_> {
 /// Releasing mirrors, to save DRAM.
 impl Tree {
     /// Releases the mirrors of all data nodes that no structure change is working on, so that their slots are cold
-    /// again. Returns the bytes of DRAM.
+    /// again. Returns the bytes of DRAM. Waits for the readers that may hold one, unless the thread is pinned itself.
     pub(super) fn release_mirrors(&self) -> u64 {
+        let bytes = self.retire_data_mirrors();
+        self.free_retired_mirrors();
+        bytes
+    }
+
+    fn retire_data_mirrors(&self) -> u64 {
         let _guard = epochs::pin();
         let mut inners = vec![self.root()];
         let mut bytes = 0;

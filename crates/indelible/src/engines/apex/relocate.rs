@@ -125,7 +125,7 @@ impl Tree {
         loop {
             let path = self.path_to(data.low)?;
             let group = self.child_group(&path)?;
-            let Some(_slots) = self.lock_child_group(group, data) else {
+            let Some(_slots) = self.lock_child_group(group, data)? else {
                 // Another change has replaced the parent meanwhile.
                 continue;
             };

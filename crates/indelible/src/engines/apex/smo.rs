@@ -264,17 +264,29 @@ impl Tree {
         })
     }
 
-    /// Locks the slots of the parent, and returns the guard if the data node is still the child and the parent is not
-    /// dead (I5).
+    /// Locks the slots of the parent of a frozen data node, and returns the guard, unless the parent is dead, since another change has replaced it (I5).
+    ///
+    /// A frozen node stays the child of a parent that is not dead. If it is not, or has other slots too, the pool has been damaged since the node was
+    /// mirrored: an error, before a slot is left with a pointer to a mirror that is freed.
     pub(super) fn lock_child_group<'a>(
         &self,
         group: ChildGroup<'a>,
         data: &DataNode,
-    ) -> Option<MutexGuard<'a, ()>> {
-        let guard = lock(&group.parent.changing);
-        let child = group.parent.child(group.first);
-        (!group.parent.is_dead() && child.as_data().cast_const() == std::ptr::from_ref(data))
-            .then_some(guard)
+    ) -> Result<Option<MutexGuard<'a, ()>>> {
+        let (parent, child) = (group.parent, Child::data(NonNull::from(data)));
+        let guard = lock(&parent.changing);
+        if parent.is_dead() {
+            return Ok(None);
+        }
+        let is_whole =
+            parent.child(group.first) == child && parent.has_only_in(group.first, group.log, child);
+        if !is_whole {
+            return Err(Error::Damaged(format!(
+                "the slots of the data node at {:#x} lead to another one, or others lead to it, too",
+                data.offset()
+            )));
+        }
+        Ok(Some(guard))
     }
 
     /// Replaces or splits a data node that is too full, with whatever suits its records best.
@@ -358,7 +370,7 @@ impl Tree {
         let mut unpublished = UnpublishedNodes::new(self);
         let (link, child) = unpublished.write_image(image, records)?;
         self.pm.fence();
-        let Some(_slots) = self.lock_child_group(group, frozen.data) else {
+        let Some(_slots) = self.lock_child_group(group, frozen.data)? else {
             return Ok(Outcome::ParentReplaced);
         };
         self.pm.note(
@@ -403,7 +415,7 @@ impl Tree {
         let (link, child) =
             unpublished.build_subtree(plan, contents.records, (data.low, data.high), depth)?;
         self.pm.fence();
-        let Some(_slots) = self.lock_child_group(group, data) else {
+        let Some(_slots) = self.lock_child_group(group, data)? else {
             return Ok(Outcome::ParentReplaced);
         };
         self.pm.note("split downwards", 0);
@@ -431,7 +443,7 @@ impl Tree {
         let mut split = SplitStores::default();
         let intermediate = self.build_intermediate(&mut unpublished, group, &built, &mut split)?;
         self.pm.fence();
-        let Some(_slots) = self.lock_child_group(group, data) else {
+        let Some(_slots) = self.lock_child_group(group, data)? else {
             return Ok(Outcome::ParentReplaced);
         };
         let kind = u64::from(built.len() > 2) | u64::from(group.spans_cache_lines()) << 1;
@@ -549,7 +561,7 @@ impl Tree {
             Some(step) => lock(&step.inner.changing),
             None => lock(&self.changing_root),
         };
-        let Some(_slots) = self.lock_child_group(group, data) else {
+        let Some(_slots) = self.lock_child_group(group, data)? else {
             return Ok(Outcome::ParentReplaced);
         };
         if !self.is_child(upper.last(), parent) {
