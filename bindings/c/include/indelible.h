@@ -384,7 +384,7 @@ enum indelible_status indelible_remove(const struct indelible_map *map, uint64_t
 /**
  * Copies the records with keys from `first` to `last`, both included, to `records`, in ascending order and at most
  * `capacity` of them, and their number to `count`. If `count` is `capacity` there may be more: go on with the last key
- * plus 1.
+ * plus 1, unless the last key is `last`.
  *
  * The copy is no snapshot: a record that comes or goes meanwhile may or may not be in it; one that is there throughout is.
  * On failure nothing is written to `count`; what is in `records` means nothing.
@@ -402,7 +402,7 @@ enum indelible_status indelible_range(const struct indelible_map *map,
 
 /**
  * Looks up `count` keys at once, which is several times as fast as one by one: the lookups wait for memory together. Of the key at `keys[i]` the value is written to
- * `values[i]` and 1 to `found[i]`, or 0 to both if the key is not there.
+ * `values[i]` and 1 to `found[i]`, or 0 to both if the key is not there. `values` may be `keys`.
  *
  * # Safety
  *
@@ -765,7 +765,7 @@ enum indelible_status indelible_spatial_insert_batch(const struct indelible_spat
  * to 1, is the share of each leaf that is used; 0.7 leaves room for inserts. Much faster than inserts.
  *
  * Returns INDELIBLE_STATUS_NOT_EMPTY if the index has records, and INDELIBLE_STATUS_INVALID for shapes that indelible_spatial_insert
- * refuses. After a failure or a crash the index is empty.
+ * refuses. After any other failure, or a crash, the index is empty.
  *
  * # Safety
  *

@@ -189,7 +189,7 @@ pub unsafe extern "C" fn indelible_remove(map: *const MapHandle, key: u64) -> St
 
 /// Copies the records with keys from `first` to `last`, both included, to `records`, in ascending order and at most
 /// `capacity` of them, and their number to `count`. If `count` is `capacity` there may be more: go on with the last key
-/// plus 1.
+/// plus 1, unless the last key is `last`.
 ///
 /// The copy is no snapshot: a record that comes or goes meanwhile may or may not be in it; one that is there throughout is.
 /// On failure nothing is written to `count`; what is in `records` means nothing.
@@ -229,7 +229,7 @@ pub unsafe extern "C" fn indelible_range(
 }
 
 /// Looks up `count` keys at once, which is several times as fast as one by one: the lookups wait for memory together. Of the key at `keys[i]` the value is written to
-/// `values[i]` and 1 to `found[i]`, or 0 to both if the key is not there.
+/// `values[i]` and 1 to `found[i]`, or 0 to both if the key is not there. `values` may be `keys`.
 ///
 /// # Safety
 ///
@@ -244,16 +244,16 @@ pub unsafe extern "C" fn indelible_get_batch(
 ) -> Status {
     guarded(|| {
         // SAFETY: the caller's, word for word.
-        let (map, keys, values, found) = unsafe {
-            (
-                shared(map, "map")?,
-                elements(keys, count, "keys")?,
-                room(values, count, "values")?,
-                room(found, count, "found")?,
-            )
+        let got = unsafe {
+            let map = shared(map, "map")?;
+            map.0.get_batch(elements(keys, count, "keys")?)?
         };
+        // Only now: the values may take the places of the keys.
+        // SAFETY: as above.
+        let (values, found) =
+            unsafe { (room(values, count, "values")?, room(found, count, "found")?) };
         let places = values.iter_mut().zip(found);
-        for (got, (value, found)) in map.0.get_batch(keys)?.into_iter().zip(places) {
+        for (got, (value, found)) in got.into_iter().zip(places) {
             value.write(got.unwrap_or(0));
             found.write(got.is_some().into());
         }

@@ -20,18 +20,23 @@ pub(crate) unsafe fn shared<'a, T: Sync>(handle: *const T, name: &str) -> Result
     Ok(unsafe { handle.as_ref() })
 }
 
+/// The place where a result goes. No reference to it, since a caller may give the same place for two results that do not matter.
+pub(crate) struct Place<T>(NonNull<T>);
+
+impl<T: Copy> Place<T> {
+    pub(crate) fn write(&self, result: T) {
+        // SAFETY: valid for a write, says the caller of `place`; there is nothing to drop.
+        unsafe { self.0.write(result) }
+    }
+}
+
 /// The place where a result goes.
 ///
 /// # Safety
 ///
-/// `place` is null or valid for a write of `T` by this thread alone, until the reference has been used last.
-pub(crate) unsafe fn place<'a, T>(
-    place: *mut T,
-    name: &str,
-) -> Result<&'a mut MaybeUninit<T>, Failure> {
-    let place = not_null(place, name)?;
-    // SAFETY: not null, so by contract valid; what was there before is not looked at.
-    Ok(unsafe { place.cast::<MaybeUninit<T>>().as_mut() })
+/// `place` is null or valid for a write of `T` by this thread alone, until the place has been used last.
+pub(crate) unsafe fn place<T>(place: *mut T, name: &str) -> Result<Place<T>, Failure> {
+    Ok(Place(not_null(place, name)?))
 }
 
 /// The box that a handle stands for, back from the caller.

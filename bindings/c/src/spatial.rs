@@ -308,7 +308,7 @@ pub unsafe extern "C" fn indelible_spatial_insert_batch(
 /// to 1, is the share of each leaf that is used; 0.7 leaves room for inserts. Much faster than inserts.
 ///
 /// Returns INDELIBLE_STATUS_NOT_EMPTY if the index has records, and INDELIBLE_STATUS_INVALID for shapes that indelible_spatial_insert
-/// refuses. After a failure or a crash the index is empty.
+/// refuses. After any other failure, or a crash, the index is empty.
 ///
 /// # Safety
 ///

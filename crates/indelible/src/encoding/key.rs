@@ -82,6 +82,7 @@ pub trait AsKey<K> {
 /// - Of a tuple, a tuple of its first fields, from one of them to all. Each is a whole field of the key. The last one may be
 ///   [`Begins`] instead: the beginning of a field. It may also be the beginning of a field that is itself a tuple.
 /// - Of a string, a string: the beginning of the key. A string that is the last field of the key is such a beginning too.
+/// - Of an `Option`, `None`, or `Some` of the beginning of what it holds: `Some("ab")` is one of `Some("abc")`.
 /// - Of any other type, a key.
 ///
 /// # Examples

@@ -13,6 +13,9 @@ use std::ops::Deref;
 /// fields of a struct may not be changed, and the variants of an enum can only be added to. For other changes give the type another name. A reference can be
 /// written as `Postcard(&value)`.
 ///
+/// A type that contains itself, such as a list of boxes, is read as deeply as its bytes say. Bytes that this type has not written, in a damaged file say, may say that
+/// there are more levels than the stack has room for, and end the process. Types that do not contain themselves are safe from that.
+///
 /// # Examples
 ///
 /// ```

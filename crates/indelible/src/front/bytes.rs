@@ -121,7 +121,8 @@ impl BytesMap {
     /// What `use_value` makes of the value of `key`, if the key is there. The value is not copied to the heap, and a long one is not copied at all.
     ///
     /// While `use_value` runs, no block that this pool or any other pool of the process frees can be used again: keep it short. No lock is held, so it may use
-    /// this map and others; a write in a full pool is [`NoSpace`](crate::Error::NoSpace) where it would otherwise wait for freed blocks. With a
+    /// this map and others; a write in a full pool is [`NoSpace`](crate::Error::NoSpace) where it would otherwise wait for freed blocks. For other threads, a write in a
+    /// full pool, a compaction and a shrink wait until all such closures have ended: so do not wait in one for what such a thread has locked. With a
     /// log ([`Durability::PowerLoss`](crate::Durability::PowerLoss) on a disk) the value is a copy.
     ///
     /// # Errors

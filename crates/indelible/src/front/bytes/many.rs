@@ -9,7 +9,8 @@ use std::ops::RangeBounds;
 /// Bytes of keys and values after which [`BytesMap::extend`] writes what it has collected, also if it is fewer records than [`EXTEND_RECORDS`].
 const EXTEND_BYTES: usize = 1 << 20;
 
-/// What is done with many records. Each record is a linearizable step by itself, apart from [`bulk_load`](BytesMap::bulk_load), which is one.
+/// What is done with many records. Each record is a linearizable step by itself, apart from [`bulk_load`](BytesMap::bulk_load), which is one,
+/// and [`pop_first`](BytesMap::pop_first) and [`pop_last`](BytesMap::pop_last), which say themselves what they are.
 impl BytesMap {
     /// The values of `keys`, in their order. Lookups wait for memory together, so that this is several times as fast as one after the other in a map
     /// that does not fit the caches.
@@ -180,6 +181,9 @@ impl BytesMap {
 
     /// Removes the record with the smallest key, and returns it.
     ///
+    /// No record is returned twice. The key is found and then removed, in two steps, which are one linearizable step as long as no other thread inserts a smaller key
+    /// between them; see [`Map::pop_first`](crate::Map::pop_first).
+    ///
     /// # Errors
     ///
     /// Those of [every write](Self#errors).
@@ -200,6 +204,9 @@ impl BytesMap {
     }
 
     /// Removes the record with the largest key, and returns it.
+    ///
+    /// No record is returned twice. The key is found and then removed, in two steps, which are one linearizable step as long as no other thread inserts a larger key
+    /// between them; see [`Map::pop_last`](crate::Map::pop_last).
     ///
     /// # Errors
     ///

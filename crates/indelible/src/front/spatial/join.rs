@@ -5,8 +5,7 @@ use crate::Result;
 use crate::host::AnySpatial;
 use crate::spatial::{Geometry, Rect};
 
-/// Records of the smaller index that are looked for in the larger one at once. They lie close together, so their searches meet the same
-/// leaves; and a leaf that is read compares its records with all of them.
+/// Records of the smaller index that are looked for in the larger one at once: their searches wait for memory together.
 const BLOCK: usize = 64;
 
 /// A window that every geometry meets.
@@ -90,14 +89,13 @@ fn find_pairs<A: Geometry, B: Geometry>(
     if block.is_empty() {
         return Ok(false);
     }
-    let windows: Vec<Rect> = block.iter().map(|(shape, _)| Rect::of(shape)).collect();
-    let mut records = Vec::new();
-    index.search(&windows, &mut records)?;
-    for record in records {
-        let rect = Rect::of(&record.0);
-        let partners = block.iter().zip(&windows);
-        for (partner, _) in partners.filter(|(_, window)| window.intersects(&rect)) {
-            found((*partner).into(), record.into());
+    let windows: Vec<[Rect; 1]> = block.iter().map(|(shape, _)| [Rect::of(shape)]).collect();
+    let searches: Vec<&[Rect]> = windows.iter().map(|window| &window[..]).collect();
+    let mut partners = vec![Vec::new(); block.len()];
+    index.search_many(&searches, &mut partners)?;
+    for (record, partners) in block.into_iter().zip(partners) {
+        for partner in partners {
+            found(record.into(), partner.into());
         }
     }
     Ok(true)

@@ -13,7 +13,8 @@ fn encoded<K, V>(key: &impl AsKey<K>, value: &impl AsValue<V>) -> Result<Encoded
     Ok((key.with_encoded(<[u8]>::to_vec), bytes_of(value)?))
 }
 
-/// What is done with many records. Each record is a linearizable step by itself, apart from [`bulk_load`](TypedMap::bulk_load), which is one.
+/// What is done with many records. Each record is a linearizable step by itself, apart from [`bulk_load`](TypedMap::bulk_load), which is one,
+/// and [`pop_first`](TypedMap::pop_first) and [`pop_last`](TypedMap::pop_last), which say themselves what they are.
 impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
     /// The values of `keys`, in their order.
     ///
@@ -117,6 +118,9 @@ impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
 
     /// Removes the record with the smallest key, and returns it.
     ///
+    /// No record is returned twice. The key is found and then removed, in two steps, which are one linearizable step as long as no other thread inserts a smaller key
+    /// between them; see [`Map::pop_first`](crate::Map::pop_first).
+    ///
     /// # Errors
     ///
     /// Those of [every write](Self#errors).
@@ -137,6 +141,9 @@ impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
     }
 
     /// Removes the record with the largest key, and returns it.
+    ///
+    /// No record is returned twice. The key is found and then removed, in two steps, which are one linearizable step as long as no other thread inserts a larger key
+    /// between them; see [`Map::pop_last`](crate::Map::pop_last).
     ///
     /// # Errors
     ///
