@@ -126,6 +126,7 @@ impl Suite<SpatialKind> for Testing {
             EquivalentMutant::new(Swapped("fbr.logged", "fbr.root"), DONE_AGAIN),
             EquivalentMutant::new(Swapped("fbr.logged", "fbr.leaf"), DONE_AGAIN),
             EquivalentMutant::new(Swapped("fbr.logged", "pool.free"), DONE_AGAIN),
+            EquivalentMutant::seldom(Swapped("fbr.logged", "pool.take"), DONE_AGAIN),
             EquivalentMutant::new(Swapped("fbr.leaf", "fbr.single"), NO_TRANSACTION),
             EquivalentMutant::new(Swapped("fbr.leaf", "fbr.root"), NO_TRANSACTION),
             EquivalentMutant::new(Swapped("fbr.leaf", "fbr.log"), NO_TRANSACTION),
