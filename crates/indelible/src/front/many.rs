@@ -5,7 +5,8 @@ use super::range::{damaged_record, encode_bounds};
 use super::{Key, Map, Value};
 use crate::Result;
 use crate::engines::Decision;
-use crate::host::AnyCursor;
+use crate::host::{AnyCursor, Handle};
+use crate::pool::OneWait;
 use std::borrow::Borrow;
 use std::ops::RangeBounds;
 
@@ -191,7 +192,7 @@ impl<K: Key, V: Value> Map<K, V> {
     ///
     /// Each removal is a step of its own, in ascending order. Every record that is there during the whole call is removed; a record that comes meanwhile
     /// may stay. After a crash, some of the records may be gone and others not. O(log n + m) for m records; each costs what [`remove`](Self::remove)
-    /// costs.
+    /// costs, but the call waits for the disk once.
     ///
     /// # Errors
     ///
@@ -209,9 +210,11 @@ impl<K: Key, V: Value> Map<K, V> {
     /// # }
     /// ```
     pub fn remove_range(&self, bounds: impl RangeBounds<K>) -> Result<u64> {
-        self.remove_each(&bounds, |[key, _]| {
-            let before = self.index().remove(key);
-            Ok(before.map_err(|error| *error)?.is_some())
+        self.index().waiting_once(|| {
+            self.remove_each(&bounds, |[key, _]| {
+                let before = self.index().remove(key);
+                Ok(before.map_err(|error| *error)?.is_some())
+            })
         })
     }
 
@@ -244,7 +247,7 @@ impl<K: Key, V: Value> Map<K, V> {
     /// the value first, `keep` is called again. Records that come meanwhile may or may not be looked at. `keep` is called without any lock, so it may use
     /// the map. After a crash, some of the records may be gone and others not.
     ///
-    /// O(log n + m) for m records in the bounds; each that is removed costs what [`remove`](Self::remove) costs, the others flush nothing.
+    /// O(log n + m) for m records in the bounds; each that is removed costs what [`remove`](Self::remove) costs, without its wait for the disk, and the others flush nothing.
     ///
     /// # Errors
     ///
@@ -266,12 +269,15 @@ impl<K: Key, V: Value> Map<K, V> {
         bounds: impl RangeBounds<K>,
         mut keep: impl FnMut(&K, &V) -> bool,
     ) -> Result<u64> {
-        self.remove_each(&bounds, |[code, word]| {
+        let mut wait = self.index().upkeep().one_wait();
+        let removed = self.remove_each(&bounds, |[code, word]| {
             let Some(key) = K::decode(code) else {
                 return Err(damaged_record::<K, V>([code, word]));
             };
-            self.remove_unless(code, word, |value| keep(&key, value))
-        })
+            self.remove_unless(code, word, &mut wait, |value| keep(&key, value))
+        })?;
+        wait.wait()?;
+        Ok(removed)
     }
 
     /// Calls `remove` for each record in `bounds`, in ascending order, and returns how often it says that it has removed one.
@@ -299,6 +305,7 @@ impl<K: Key, V: Value> Map<K, V> {
         &self,
         code: u64,
         word: u64,
+        wait: &mut OneWait<'_>,
         mut keep: impl FnMut(&V) -> bool,
     ) -> Result<bool> {
         let mut seen = word;
@@ -307,13 +314,14 @@ impl<K: Key, V: Value> Map<K, V> {
             if keep(&value) {
                 return Ok(false);
             }
-            let before = self.index().apply(code, &mut |now| {
+            let remove = &mut |now| {
                 if now == Some(seen) {
                     Decision::Remove
                 } else {
                     Decision::Keep
                 }
-            });
+            };
+            let before = wait.part(|| self.index().apply(code, remove));
             match before.map_err(|error| *error)? {
                 Some(now) if now != seen => seen = now,
                 before => return Ok(before.is_some()),

@@ -228,11 +228,13 @@ impl<G: Geometry> Spatial<G> {
         self.index.expect_writable()?;
         let mut found = Vec::new();
         self.index.search(&[Rect::EVERYTHING], &mut found)?;
-        let mut removed = 0;
-        for (shape, payload) in found {
-            removed += u64::from(self.index.remove(&shape, payload)?);
-        }
-        Ok(removed)
+        self.index.waiting_once(|| {
+            let mut removed = 0;
+            for (shape, payload) in found {
+                removed += u64::from(self.index.remove(&shape, payload)?);
+            }
+            Ok(removed)
+        })
     }
 
     /// Moves one record with this payload `from` one shape `to` another, in one atomic step, and returns whether it was there.

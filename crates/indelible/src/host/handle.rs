@@ -3,7 +3,7 @@
 use super::Host;
 use crate::Result;
 use crate::engines::{Engine, IndexKind, Place};
-use crate::pool::Object;
+use crate::pool::{Object, OneWait};
 use std::sync::Arc;
 
 /// A handle to an open object of one family, of whatever kind.
@@ -28,6 +28,14 @@ pub(crate) trait Handle: Sized {
 
     /// The kind of the object.
     fn kind(&self) -> Self::Kind;
+
+    /// Does many writes, and calls nobody meanwhile. Waits once until all of them are durable, if the pool promises that.
+    fn waiting_once<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let mut wait = self.upkeep().one_wait();
+        let result = wait.part(work)?;
+        wait.wait()?;
+        Ok(result)
+    }
 }
 
 /// What is done to every object, of whatever family.
@@ -37,6 +45,9 @@ pub(crate) trait Upkeep {
 
     /// See [`Map::check`](crate::Map::check).
     fn check(&self) -> Result<Vec<String>>;
+
+    /// For writes of one call that wait together.
+    fn one_wait(&self) -> OneWait<'_>;
 }
 
 impl<E: Engine> Upkeep for Host<E> {
@@ -46,5 +57,9 @@ impl<E: Engine> Upkeep for Host<E> {
 
     fn check(&self) -> Result<Vec<String>> {
         self.check()
+    }
+
+    fn one_wait(&self) -> OneWait<'_> {
+        OneWait::new(self.shared.gate.as_deref())
     }
 }

@@ -488,3 +488,44 @@ fn growing_without_reservations_writes_no_page_of_the_extent_table_that_is_in_us
         }
     }
 }
+
+/// Once, each removal waited for the disk by itself: a map of 100,000 records took a minute to clear.
+#[test]
+fn removals_of_one_call_wait_for_the_disk_together() {
+    const MOST_CALLS: u64 = RECORDS / 5;
+    let directory = tempfile::tempdir_in(memory()).unwrap();
+    let path = directory.path().join("cleared.pool");
+    let pool = options(Durability::PowerLoss).create(&path).unwrap();
+    let numbers = map(&pool, "numbers", Kind::default()).unwrap();
+    let texts = pool.bytes("texts").unwrap();
+    let places = pool.spatial::<crate::Point2>("places").unwrap();
+    let points: Vec<_> = (0..RECORDS)
+        .map(|i| (crate::Point2::new(i as f64, 0.0), i))
+        .collect();
+    let fill = || {
+        numbers.extend((0..RECORDS).map(|i| (i, i))).unwrap();
+        texts
+            .extend((0..RECORDS).map(|i| (i.to_be_bytes(), "text")))
+            .unwrap();
+        if places.is_empty().unwrap() {
+            places.insert_batch(&points).unwrap();
+        }
+    };
+    let expect_few = |what: &str, remove: &dyn Fn() -> Result<u64>| {
+        fill();
+        let (removed, calls) = faults::calls_of(remove);
+        assert_eq!(removed.unwrap(), RECORDS, "{what}");
+        assert!(calls < MOST_CALLS, "{what}: {calls} calls");
+        assert_eq!(
+            pool.core().gate().map(|gate| gate.is_open()),
+            Some(true),
+            "{what}"
+        );
+    };
+    expect_few("clear", &|| numbers.clear());
+    expect_few("retain", &|| numbers.retain(.., |_, _| false));
+    expect_few("clear of strings", &|| texts.clear());
+    expect_few("a prefix", &|| texts.remove_prefix(""));
+    expect_few("retain of strings", &|| texts.retain(|_, _| false));
+    expect_few("clear of places", &|| places.clear());
+}

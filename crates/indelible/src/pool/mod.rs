@@ -51,9 +51,9 @@ pub(crate) use core::{Object, PoolCore, Signature};
 #[cfg(feature = "trace")]
 pub(crate) use layout::SUPERBLOCK_BYTES;
 pub(crate) use layout::{EXTENT_BYTES, NAME_BYTES, OPTION_BYTES};
-pub(crate) use log::Gate;
 #[cfg(feature = "trace")]
 pub use log::simulate::{Met, through_the_log, trial};
+pub(crate) use log::{Gate, OneWait};
 pub(crate) use offset::Offset;
 pub use options::PoolOptions;
 pub(crate) use space::{MOST_ROUNDS, Space, SpaceNeed, as_last_resort, is_last_resort};

@@ -439,6 +439,21 @@ pub(super) mod faults {
         run(failing, errno, Some(Box::new(meanwhile)), work)
     }
 
+    /// How many calls the work does.
+    pub(in crate::pool) fn calls_of<T>(work: impl FnOnce() -> T) -> (T, u64) {
+        let mut calls = 0;
+        let (result, _) = run(u64::MAX, Errno::IO, None, || {
+            let result = work();
+            PLAN.with_borrow(|plan| {
+                calls = plan
+                    .as_ref()
+                    .map_or(0, |plan| plan.calls.load(Ordering::Relaxed));
+            });
+            result
+        });
+        (result, calls)
+    }
+
     fn run<T>(
         failing: u64,
         errno: Errno,

@@ -2,8 +2,9 @@
 
 use super::{BytesKeys, BytesMap, BytesRange};
 use crate::Result;
-use crate::engines::StringDecision;
+use crate::engines::{Current, StringDecision};
 use crate::front::many::EXTEND_RECORDS;
+use crate::host::Handle;
 use std::ops::RangeBounds;
 
 /// Bytes of keys and values after which [`BytesMap::extend`] writes what it has collected, also if it is fewer records than [`EXTEND_RECORDS`].
@@ -293,23 +294,25 @@ impl BytesMap {
         mut keep: impl FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<u64> {
         self.index.expect_writable()?;
-        let mut removed = 0;
+        let (mut removed, mut wait) = (0, self.index.upkeep().one_wait());
         for record in records {
             let (key, value) = record?;
             if keep(&key, &value) {
                 continue;
             }
             let mut is_same = false;
-            self.index.apply(&key, None, &mut |now| {
+            let remove = &mut |now: Option<&Current<'_>>| {
                 is_same = now.is_some_and(|now| now.is(&value));
                 if is_same {
                     StringDecision::Remove
                 } else {
                     StringDecision::Keep
                 }
-            })?;
+            };
+            wait.part(|| self.index.apply(&key, None, remove))?;
             removed += u64::from(is_same);
         }
+        wait.wait()?;
         Ok(removed)
     }
 
@@ -381,10 +384,12 @@ impl BytesMap {
 
     fn remove_keys(&self, keys: BytesKeys) -> Result<u64> {
         self.index.expect_writable()?;
-        let mut removed = 0;
-        for key in keys {
-            removed += u64::from(self.remove(key?)?);
-        }
-        Ok(removed)
+        self.index.waiting_once(|| {
+            let mut removed = 0;
+            for key in keys {
+                removed += u64::from(self.remove(key?)?);
+            }
+            Ok(removed)
+        })
     }
 }

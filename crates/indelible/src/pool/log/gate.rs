@@ -14,14 +14,62 @@
 //! the writer gives its lock back after them, and the reader has seen the lock given back.
 //!
 //! With [`Durability::Interval`](crate::Durability::Interval) nobody waits; a write only learns whether the log has failed.
+//!
+//! A call that does many writes, of which the caller learns nothing before it returns, waits for all of them at its end: see [`OneWait`].
 
 use super::progress::{DAMAGED, LOST, Progress};
 use super::{Backlog, Beginning, Bug, Log};
 use crate::pmem::planted::planted;
 use crate::pmem::{Pm, schedule, trace};
 use crate::{Error, Result};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+thread_local! {
+    /// While a [`OneWait`] does a part of its work in this thread: its gate, as an address, and what it has to wait for.
+    static ONE_WAIT: Cell<Option<(usize, u64)>> = const { Cell::new(None) };
+}
+
+/// Many writes that wait once, together, to be durable.
+pub(crate) struct OneWait<'a> {
+    gate: Option<&'a Gate>,
+    position: u64,
+}
+
+/// Ends a part of the work, also if it panics.
+struct EndOfPart(Option<(usize, u64)>);
+
+impl Drop for EndOfPart {
+    fn drop(&mut self) {
+        ONE_WAIT.set(self.0);
+    }
+}
+
+impl<'a> OneWait<'a> {
+    /// For a pool with this gate, if it has one.
+    pub(crate) fn new(gate: Option<&'a Gate>) -> Self {
+        Self { gate, position: 0 }
+    }
+
+    /// Does a part of the work, which is not to return anything to anybody else, or call anybody else: nothing in it waits.
+    pub(crate) fn part<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        let Some(gate) = self.gate else {
+            return work();
+        };
+        let outer = ONE_WAIT.replace(Some((gate.address(), self.position)));
+        let _end = EndOfPart(outer);
+        let result = work();
+        self.position = ONE_WAIT.get().map_or(u64::MAX, |(_, position)| position);
+        result
+    }
+
+    /// Waits until all of it is durable.
+    pub(crate) fn wait(self) -> Result<()> {
+        self.gate
+            .map_or(Ok(()), |gate| gate.wait_for(self.position))
+    }
+}
 
 /// Places of a pool, a power of two: 64 KiB, so that a reader seldom meets a write to another key.
 const PLACES: usize = crate::pmem::geometry::sized(4096, 64);
@@ -198,7 +246,7 @@ impl Gate {
     }
 
     fn wait_for(&self, position: u64) -> Result<()> {
-        if position <= self.durable() {
+        if position <= self.durable() || self.is_left_for_later(position) {
             return Ok(());
         }
         match &self.waiting {
@@ -212,6 +260,21 @@ impl Gate {
                 }
                 Ok(())
             }
+        }
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Whether a [`OneWait`] in this thread will wait for this position.
+    fn is_left_for_later(&self, position: u64) -> bool {
+        match ONE_WAIT.get() {
+            Some((gate, most)) if gate == self.address() => {
+                ONE_WAIT.set(Some((gate, most.max(position))));
+                true
+            }
+            _ => false,
         }
     }
 
