@@ -25,9 +25,11 @@ fn leaves_per_window(options: HilbertOptions, points: &[[f64; 2]]) -> f64 {
     }
     assert_eq!(index.check().unwrap(), [""; 0]);
     assert_eq!(index.len().unwrap(), points.len() as u64);
+    // Only windows in the unit square.
+    let length = |low: f64, high: f64| high.clamp(0.0, 1.0) - low.clamp(0.0, 1.0) + SIDE;
     let meeting = |(leaf, _): (Box2, usize)| {
         let (low, high) = (leaf.low, leaf.high);
-        (high.x - low.x + SIDE) * (high.y - low.y + SIDE)
+        length(low.x, high.x) * length(low.y, high.y)
     };
     index.leaves().unwrap().into_iter().map(meeting).sum()
 }
@@ -70,6 +72,31 @@ fn the_order_of_inserts_costs_few_leaves() {
             learned <= 1.15 * declared,
             "{order}: {learned:.2} leaves per window, {declared:.2} with a declared extent"
         );
+    }
+}
+
+/// Once, a single record far away, among the first, made a window of 300,000 points as slow as one of all of them.
+#[test]
+fn first_records_far_away_cost_few_leaves() {
+    const FAR: [f64; 4] = [1e6, 1e9, 1e300, f64::INFINITY];
+    let points: Vec<[f64; 2]> = (0..POINTS / 4).map(place).collect();
+    let without = leaves_per_window(HilbertOptions::default(), &points);
+    let with = |outliers: &[[f64; 2]], at: usize| {
+        let mut points = points.clone();
+        points.splice(at..at, outliers.iter().copied());
+        leaves_per_window(HilbertOptions::default(), &points)
+    };
+    for far in FAR {
+        // Several of the first leaf's records are too many to be left out when it splits.
+        for outliers in [&[[far, 0.5]][..], &[[far, far]], &[[far, -far]; 7]] {
+            for at in [0, 20, 700] {
+                let leaves = with(outliers, at);
+                assert!(
+                    leaves <= 1.2 * without,
+                    "{outliers:?} at {at}: {leaves:.2} leaves per window, {without:.2} without them"
+                );
+            }
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use super::grid::Reach;
 use super::inner::{Bounds, Child, Entry, Inner, key_of};
 use super::insert::ORDINALS;
 use super::layout::{RootWords, Shape};
-use super::learn::extent_of;
+use super::learn::{box_of_most, extent_of};
 use super::recover::{Found, spread_equals};
 use super::{Tree, root_block_at};
 use crate::concurrency::epochs;
@@ -15,7 +15,7 @@ use crate::engines::parallel::helpers;
 use crate::engines::rect::{Coded, Record, expect_numbers, order_by_curve};
 use crate::kernels::prefetch;
 use crate::pool::Offset;
-use crate::spatial::{Geometry, Grid, MAX_AXES, Rect, box_of_centres};
+use crate::spatial::{Geometry, Grid, MAX_AXES, Rect};
 use crate::{Error, Result};
 use std::sync::Mutex;
 
@@ -107,9 +107,8 @@ impl<G: Geometry> Tree<G> {
         if self.grids.get().is_some() {
             return Ok(self.root_block()?.extent());
         }
-        Ok(extent_of(&box_of_centres(
-            records.iter().map(|&(shape, _)| shape),
-        )))
+        let shapes = records.iter().map(|&(shape, _)| shape);
+        Ok(extent_of(&box_of_most(shapes)))
     }
 
     /// Writes the leaves of the chain, which nothing leads to as yet.

@@ -29,7 +29,7 @@ use crate::engines::unless_full;
 use crate::pmem::geometry::sized_in_tests;
 use crate::pmem::planted::planted;
 use crate::pool::Offset;
-use crate::spatial::{Geometry, Grid, MAX_AXES, Rect, box_of_centres};
+use crate::spatial::{Geometry, Grid, MAX_AXES, Rect, box_of_centres, centre};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -45,6 +45,19 @@ const GROWTH: f64 = 4.0;
 
 /// The same for an axis beside the one on which the box has grown least: the shape of the box has changed.
 const GROWTH_OF_ONE_AXIS: f64 = 1.5;
+
+/// Centres by which it is decided which lie far from the others, at most: so many show it well.
+const MOST_SAMPLED: usize = 4096;
+
+/// Of the centres, one in so many may lie beside the middle ones, on each side of each axis.
+const BESIDE: usize = 20;
+
+/// Centres that lie further from the middle ones than so many widths of these are left out when an extent is learned. So a single record at a place that
+/// stands for none, or at infinity, does not make all others lie in one cell. Nearer ones cost at most 11 of the 32 bits of a cell's number.
+const FAR: f64 = 1024.0;
+
+/// An extent that is so many times longer than the box of the records is too large, however they have grown.
+const TOO_LARGE: f64 = 8.0 * (1.0 + 2.0 * MARGIN_IF_GROWING);
 
 /// Leaves of the index when the extent is looked at for the second time: there are eight times as many records as at the first time, so
 /// that an order shows.
@@ -97,6 +110,31 @@ impl Grids {
     }
 }
 
+/// The box of the centres of these geometries, but for those that lie far from nearly all others.
+pub(super) fn box_of_most<G: Geometry>(shapes: impl ExactSizeIterator<Item = G> + Clone) -> Rect {
+    let mut limits = Rect::EVERYTHING;
+    let sample = shapes
+        .clone()
+        .step_by(shapes.len().div_ceil(MOST_SAMPLED).max(1));
+    let sample: Vec<_> = sample.map(|shape| centre(&shape)).collect();
+    let beside = sample.len() / BESIDE;
+    for axis in 0..G::AXES {
+        let mut places: Vec<f64> = sample.iter().map(|centre| finite(centre[axis])).collect();
+        places.sort_unstable_by(f64::total_cmp);
+        let middle = &places[beside..places.len() - beside];
+        if let [low, .., high] = *middle
+            && low < high
+        {
+            let far = (high - low) * FAR;
+            (limits.low[axis], limits.high[axis]) = (low - far, high + far);
+        }
+    }
+    box_of_centres(shapes.filter(|shape| {
+        let at = centre(shape);
+        limits.contains(&Rect { low: at, high: at })
+    }))
+}
+
 /// The extent that suits these records, if they show where others will lie.
 pub(super) fn extent_of(records: &Rect) -> Rect {
     let widths = std::array::from_fn(|axis| width(records, axis));
@@ -138,6 +176,11 @@ fn better_extent(old: &Rect, records: &Rect, axes: usize) -> Option<Rect> {
     });
     let is_outside = (0..axes)
         .any(|axis| records.low[axis] < old.low[axis] || records.high[axis] > old.high[axis]);
+    let longest = |rect| (0..axes).map(|axis| width(rect, axis)).fold(0.0, f64::max);
+    if longest(records) > 0.0 && longest(old) > longest(records) * TOO_LARGE {
+        // The first records lay far from each other, and these do not.
+        return Some(extent_of(records));
+    }
     if is_square && !is_outside {
         return None;
     }
@@ -169,9 +212,8 @@ struct LockedTree<'a> {
 impl<G: Geometry> Tree<G> {
     /// Chooses the grid by the records of the only leaf, which is full and locked. The caller splits the leaf afterwards.
     pub(super) fn choose_grid(&self, leaf: Leaf<'_, G>) -> Result<()> {
-        let extent = extent_of(&box_of_centres(
-            leaf.records().map(|(_, record)| record.shape::<G>()),
-        ));
+        let shapes: Vec<G> = leaf.records().map(|(_, record)| record.shape()).collect();
+        let extent = extent_of(&box_of_most(shapes.iter().copied()));
         let root = self.root_block()?;
         let words = extent.low.iter().chain(&extent.high);
         for (cell, coordinate) in root.extent.iter().zip(words) {
@@ -231,7 +273,7 @@ impl<G: Geometry> Tree<G> {
             );
         }
         let old = self.root_block()?.extent();
-        let all = box_of_centres(records.iter().map(|&(shape, _)| shape));
+        let all = box_of_most(records.iter().map(|&(shape, _)| shape));
         let Some(extent) = better_extent(&old, &all, G::AXES) else {
             return Ok(());
         };
