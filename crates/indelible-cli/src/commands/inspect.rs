@@ -6,9 +6,9 @@ use crate::output::{Output, explain, harmless, json_name, note};
 use crate::shapes::{self, with_geometry};
 use crate::strings;
 use crate::typed::TextMap;
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
-use indelible::{FactValue, IndexKind, IndexStat, ObjectInfo, Pool, PoolOptions};
+use indelible::{Durability, FactValue, IndexKind, IndexStat, ObjectInfo, Pool, PoolOptions};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -450,6 +450,12 @@ impl Backup {
     /// Runs the command.
     pub fn run(self) -> Result<bool> {
         let pool = Pool::open(&self.pool)?;
+        if let Durability::Process = pool.stat().durability {
+            bail!(
+                "{} has no log, and nobody has it open now: copy its file",
+                self.pool.display()
+            );
+        }
         pool.backup(&self.to)?;
         pool.close()?;
         // Whether it is whole is seen when it is opened.

@@ -47,7 +47,8 @@ impl PoolOptions {
     ///
     /// [`Error::Io`], [`Error::Locked`], [`Error::NotAPool`], [`Error::NewerFormat`], [`Error::IncompatibleMachine`],
     /// [`Error::Damaged`], [`Error::Truncated`], [`Error::MachineWentDown`], [`Error::NoPowerLossSafety`], [`Error::NoSpace`]
-    /// (for a file that `cp` has made). The file is not changed then.
+    /// (for a file that `cp` has made, and for a pool with a log that was closed: a new log needs 4 MiB of the disk; [`open_read_only`](Self::open_read_only) needs none).
+    /// The file is not changed then.
     ///
     /// [`Error::Io`]: crate::Error::Io
     /// [`Error::Locked`]: crate::Error::Locked

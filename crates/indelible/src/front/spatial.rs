@@ -47,7 +47,8 @@ use std::borrow::Borrow;
 /// - `x` is the longitude, from −180 to 180, and `y` the latitude, from −90 to 90, in degrees.
 /// - Distances are metres on a sphere with the earth's mean radius, 6,371,008.8 m.
 /// - A window whose western edge (`low.x`) is east of its eastern one (`high.x`) crosses the antimeridian; its longitudes may also lie
-///   beyond it, from −360 to 360. A box that is stored cannot cross the antimeridian: store two.
+///   beyond it, from −360 to 360. Its latitudes are from −90 to 90, or infinite: a window around a place near a pole is to be cut off there. A box that is
+///   stored cannot cross the antimeridian: store two.
 /// - The longitudes 180 and −180 are one meridian, for distances and for windows. [`remove`](Self::remove), [`relocate`](Self::relocate) and
 ///   [`join`](Self::join) compare numbers.
 /// - A pole is one place for distances. For windows it has the longitude that it is stored with.

@@ -34,6 +34,17 @@ pub(super) fn io_error(action: &'static str, path: &Path, errno: Errno) -> Error
     }
 }
 
+/// The error of a write to a file, which may have found no space.
+pub(super) fn write_error(path: &Path, errno: Errno) -> Error {
+    match errno {
+        Errno::NOSPC | Errno::DQUOT | Errno::FBIG => {
+            let (path, error) = (path.display(), std::io::Error::from(errno));
+            Error::NoSpace(format!("{path} cannot be written: {error}"))
+        }
+        errno => io_error("write", path, errno),
+    }
+}
+
 /// An error if this process may not write a file of `bytes` bytes up to its end: a write behind its limit ends the process by a signal, even where the file
 /// is that long.
 pub(super) fn expect_within_limit(path: &Path, bytes: u64) -> Result<()> {

@@ -8,7 +8,7 @@ mod late;
 
 pub(super) use blocks::metadata_end;
 
-use super::files::{LockedFile, expect_within_limit, io_error};
+use super::files::{LockedFile, expect_within_limit, write_error};
 use super::layout::{EXTENT_BYTES, MAX_EXTENTS, TABLE_AT};
 use super::system;
 use crate::pmem::{Medium, Pm};
@@ -378,7 +378,7 @@ impl Mapping {
 
     /// Copies the file, as long as it is now, to a new one: with shared blocks where the file system can.
     pub(super) fn copy_file(&self, from: &File, to: &File, path: &Path) -> Result<()> {
-        let failed = |errno| io_error("write", path, errno);
+        let failed = |errno| write_error(path, errno);
         let end = self.file_bytes()?;
         expect_within_limit(path, end)?;
         let mut at = 0;

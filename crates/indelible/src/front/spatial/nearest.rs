@@ -43,7 +43,8 @@ type Accepts<'a, G> = Box<dyn FnMut(&Record<G>) -> bool + Send + 'a>;
 /// distances from square roots and on the sphere may be returned as equal, and have differed in their last bits.)
 ///
 /// The iterator is lazy: it reads 10 records, then 40, then 160, and so on, as they are wanted. To read k records takes O(log n + k), with
-/// O(k) memory. After an error it ends.
+/// O(k) memory, and, each time that it reads, time for the records that are as far away as the last one that it has returned: of a million records at one place all are
+/// looked at. After an error it ends.
 ///
 /// Each record that is there, in one place, during the whole iteration comes exactly once. A record that is inserted or relocated
 /// meanwhile may be missed, and a relocated one may come twice.

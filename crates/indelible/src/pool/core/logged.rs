@@ -5,7 +5,7 @@ use super::extents::Extents;
 use super::growth::Growth;
 use crate::concurrency::sync::lock;
 use crate::pmem::trace;
-use crate::pool::files::{NewFile, expect_within_limit, io_error};
+use crate::pool::files::{NewFile, expect_within_limit, write_error};
 use crate::pool::layout::{COPY_BYTES, EXTENT_BYTES, SUPERBLOCK_BYTES};
 use crate::pool::log::{
     Backlog, Beginning, Gate, Identity, Log, Threads, Way, foreign_log, log_path,
@@ -265,11 +265,7 @@ impl PoolCore {
                 "only a pool with a log, open for writing, can be copied while it is open; close this pool, and copy its file".into(),
             ));
         };
-        let log_of_copy = log_path(to)?;
-        if system::lstat(&log_of_copy).err() != Some(Errno::NOENT) {
-            // Of an earlier pool of that name. It may be the log of a later state of this one, and the copy could not be opened.
-            return Err(foreign_log(&log_of_copy));
-        }
+        // The name is taken, say, by this pool itself.
         let (new, file) = NewFile::create(to, 0o600, || {
             Ok(format!(
                 "{:016x}{:016x}",
@@ -277,6 +273,11 @@ impl PoolCore {
                 std::process::id()
             ))
         })?;
+        let log_of_copy = log_path(to)?;
+        if system::lstat(&log_of_copy).err() != Some(Errno::NOENT) {
+            // Of an earlier pool of that name. It may be the log of a later state of this one, and the copy could not be opened.
+            return Err(foreign_log(&log_of_copy));
+        }
         log.copy_to(&file, to, || self.mapping.copy_file(from, &file, to))?;
         self.mark_copy(&file, to)?;
         new.publish(&file)
@@ -357,7 +358,7 @@ fn write_superblock_again(
     change: impl FnOnce(Superblock) -> Superblock,
 ) -> Result<()> {
     let mut bytes = vec![0; 2 * COPY_BYTES];
-    let failed = |errno| io_error("write", path, errno);
+    let failed = |errno| write_error(path, errno);
     system::read_at(file, &mut bytes, 0).map_err(failed)?;
     let length = system::length(file).map_err(failed)?;
     let superblock = change(Superblock::read(path, &bytes, length)?);

@@ -323,7 +323,9 @@ impl Log {
             return Ok(());
         }
         let bytes = LEAST_SEGMENTS as u64 * SEGMENT_BYTES;
-        Err(Error::NoSpace(format!("a log needs {bytes} bytes")))
+        Err(Error::NoSpace(format!(
+            "the log beside the pool needs {bytes} bytes"
+        )))
     }
 
     /// Makes sure that a session can begin in this file, of a pool that was closed. Otherwise nothing is left of the file.

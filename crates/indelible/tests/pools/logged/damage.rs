@@ -352,4 +352,10 @@ fn a_backup_is_not_put_beside_a_log_that_lies_there() {
     assert!(!copy.exists());
     std::fs::remove_file(log_of(&copy)).unwrap();
     pool.backup(&copy).unwrap();
+    // Once, this pool's own log was to be moved away.
+    for taken in [&copy, &place.path] {
+        let refused = pool.backup(taken).unwrap_err();
+        let is_there = matches!(&refused, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::AlreadyExists);
+        assert!(is_there, "{refused}");
+    }
 }
