@@ -42,6 +42,45 @@ impl<K: Key, V: Value> Map<K, V> {
         self.index().insert_batch(&words)
     }
 
+    /// Removes the records of `keys`, in their order, and returns how many were there.
+    ///
+    /// Each removal is a step of its own: after a crash, some of the records may be gone and others not. The call waits for the disk once.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every write](Self#errors). Some of the records may have been removed then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.map::<u64, u64>("m")?;
+    /// map.insert_batch(&[(3, 30), (1, 10)])?;
+    /// assert_eq!(map.remove_batch(&[1, 2])?, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn remove_batch(&self, keys: &[K]) -> Result<u64> {
+        let codes = keys
+            .iter()
+            .map(|&key| key.encode())
+            .collect::<Result<Vec<_>>>()?;
+        self.index().expect_writable()?;
+        self.index().waiting_once(|| {
+            let mut removed = 0;
+            for code in codes {
+                removed += u64::from(self.remove_code(code)?);
+            }
+            Ok(removed)
+        })
+    }
+
+    /// Removes a key, and returns whether it was there.
+    fn remove_code(&self, code: u64) -> Result<bool> {
+        let before = self.index().remove(code);
+        Ok(before.map_err(|error| *error)?.is_some())
+    }
+
     /// Inserts the records of an iterator, in chunks of some thousands; of records with equal keys the last one wins.
     ///
     /// As [`insert_batch`](Self::insert_batch), for records that do not lie in memory together: O(m log n) for m records, and a bounded amount of memory.
@@ -210,12 +249,8 @@ impl<K: Key, V: Value> Map<K, V> {
     /// # }
     /// ```
     pub fn remove_range(&self, bounds: impl RangeBounds<K>) -> Result<u64> {
-        self.index().waiting_once(|| {
-            self.remove_each(&bounds, |[key, _]| {
-                let before = self.index().remove(key);
-                Ok(before.map_err(|error| *error)?.is_some())
-            })
-        })
+        self.index()
+            .waiting_once(|| self.remove_each(&bounds, |[key, _]| self.remove_code(key)))
     }
 
     /// Removes all records, one after the other, and returns how many it removed: [`remove_range(..)`](Self::remove_range).

@@ -97,6 +97,28 @@ impl BytesMap {
         self.index.insert_batch(&sorted)
     }
 
+    /// Removes the records of `keys`, in their order, and returns how many were there.
+    ///
+    /// Each removal is a step of its own: after a crash, some of the records may be gone and others not. The call waits for the disk once.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every write](Self#errors). Some of the records may have been removed then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.bytes("m")?;
+    /// map.insert_batch(&[("a", "1"), ("b", "2")])?;
+    /// assert_eq!(map.remove_batch(&["b", "c"])?, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn remove_batch(&self, keys: &[impl AsRef<[u8]>]) -> Result<u64> {
+        self.remove_keys(keys.iter().map(Ok))
+    }
+
     /// Inserts the records of an iterator, in chunks of some thousands or of 1 MiB; of records with equal keys the last one wins.
     ///
     /// As [`insert_batch`](Self::insert_batch), for records that do not lie in memory together. To fill an empty map with sorted records,
@@ -242,6 +264,7 @@ impl BytesMap {
     }
 
     /// Removes the records for which `keep` is false, and returns how many it removed: [`retain_range`](Self::retain_range) of all keys.
+    /// `keep` is called without any lock, so it may use the map.
     ///
     /// # Errors
     ///
@@ -264,6 +287,7 @@ impl BytesMap {
 
     /// Removes those records in `bounds` for which `keep` is false, and returns how many it removed. A record that another thread changes meanwhile stays. Each
     /// removal is a step of its own, in the order of keys: after a crash, some of the records may be gone and others not.
+    /// `keep` is called without any lock, so it may use the map.
     ///
     /// # Errors
     ///
@@ -382,7 +406,7 @@ impl BytesMap {
         self.remove_keys(self.keys())
     }
 
-    fn remove_keys(&self, keys: BytesKeys) -> Result<u64> {
+    fn remove_keys(&self, keys: impl Iterator<Item = Result<impl AsRef<[u8]>>>) -> Result<u64> {
         self.index.expect_writable()?;
         self.index.waiting_once(|| {
             let mut removed = 0;

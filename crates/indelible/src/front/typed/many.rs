@@ -63,6 +63,29 @@ impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
             .insert_batch(&records.collect::<Result<Vec<_>>>()?)
     }
 
+    /// Removes the records of `keys`, in their order, and returns how many were there.
+    ///
+    /// Each removal is a step of its own: after a crash, some of the records may be gone and others not. The call waits for the disk once.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every write](Self#errors). Some of the records may have been removed then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.typed::<String, u64>("m")?;
+    /// map.insert_batch(&[("a", 1), ("b", 2)])?;
+    /// assert_eq!(map.remove_batch(&["b", "c"])?, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn remove_batch(&self, keys: &[impl AsKey<K>]) -> Result<u64> {
+        let keys = keys.iter().map(|key| key.with_encoded(<[u8]>::to_vec));
+        self.bytes.remove_batch(&keys.collect::<Vec<_>>())
+    }
+
     /// Inserts the records of an iterator, in chunks of some thousands or of 1 MiB; of records with equal keys the last one wins: see
     /// [`BytesMap::extend`](crate::BytesMap::extend).
     ///
@@ -178,6 +201,7 @@ impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
 
     /// Removes the records for which `keep` is false, and returns how many it removed. A record that another thread changes meanwhile stays. So does one whose
     /// bytes are no key or no value; the error comes when all others have been seen.
+    /// `keep` is called without any lock, so it may use the map.
     ///
     /// # Errors
     ///
@@ -199,6 +223,7 @@ impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
     }
 
     /// Removes those records in `bounds` for which `keep` is false, and returns how many it removed: see [`retain`](Self::retain).
+    /// `keep` is called without any lock, so it may use the map.
     ///
     /// # Errors
     ///
