@@ -358,7 +358,11 @@ impl<K: Key, V: Value> Map<K, V> {
             };
             let before = wait.part(|| self.index().apply(code, remove));
             match before.map_err(|error| *error)? {
-                Some(now) if now != seen => seen = now,
+                // Read once more, since `keep` is not to see what a power cut could take back.
+                Some(now) if now != seen => match self.index().get(code)? {
+                    Some(now) => seen = now,
+                    None => return Ok(false),
+                },
                 before => return Ok(before.is_some()),
             }
         }

@@ -204,14 +204,26 @@ impl<E: Strings> Host<E> {
     /// See [`Strings::keep_value`].
     pub(crate) fn keep_value(&self, key: &[u8]) -> Result<Option<ReadableValue>> {
         let value = self.shared.engine.keep_value(key)?;
+        let Some(ReadableValue::Long(long)) = &value else {
+            self.after_reading_string(key)?;
+            return Ok(value);
+        };
         // Nobody may see a value that can still be lost. The parts of the value came before it in the log.
-        if let Err(error) = self.after_reading_string(key) {
-            if let Some(ReadableValue::Long(value)) = &value {
-                self.let_go(value, false);
-            }
-            return Err(error);
-        }
+        let settled = self
+            .after_reading_string(key)
+            .and_then(|()| self.expect_present(long));
+        settled.inspect_err(|_| self.let_go(long, false))?;
         Ok(value)
+    }
+
+    /// An error if a page of the value would have to be read from a record of the log that is damaged. It is read later in a way that has no errors.
+    fn expect_present(&self, value: &LongValue) -> Result<()> {
+        // Looks at each page.
+        self.kept_bytes(value);
+        match &self.shared.gate {
+            Some(gate) => gate.expect_whole(),
+            None => Ok(()),
+        }
     }
 
     /// See [`Strings::kept_bytes`].

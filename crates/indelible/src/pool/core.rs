@@ -141,7 +141,8 @@ impl PoolCore {
             read_only: AtomicBool::new(true),
             was_clean: superblock.clean,
             was_copied: superblock.clean && superblock.boot == COPIED,
-            may_have_died_alone: [boot, COPIED].contains(&superblock.boot) || boot == [0; 2],
+            may_have_died_alone: [boot, COPIED, [0; 2]].contains(&superblock.boot)
+                || boot == [0; 2],
             promise: superblock.promise,
             uuid: superblock.uuid,
             boot,

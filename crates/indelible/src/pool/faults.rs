@@ -492,7 +492,7 @@ fn growing_without_reservations_writes_no_page_of_the_extent_table_that_is_in_us
 /// Once, each removal waited for the disk by itself: a map of 100,000 records took a minute to clear.
 #[test]
 fn removals_of_one_call_wait_for_the_disk_together() {
-    const MOST_CALLS: u64 = RECORDS / 5;
+    const MOST_CALLS: u64 = RECORDS / 2;
     let directory = tempfile::tempdir_in(memory()).unwrap();
     let path = directory.path().join("cleared.pool");
     let pool = options(Durability::PowerLoss).create(&path).unwrap();

@@ -166,6 +166,8 @@ impl Index {
             }
         }
         if self.flight.is_needed() {
+            // The kernel may have read values after keys in no order; who has one looks at the table of writes after it has read.
+            fence(Ordering::Acquire);
             let slots = node.slots();
             let slots = &slots[begin as usize * LINE_SLOTS..][..read.lines * LINE_SLOTS];
             let firsts = slots.iter().step_by(LINE_SLOTS);

@@ -285,10 +285,12 @@ impl PoolCore {
 
     /// Marks a copy as a pool that was closed.
     fn mark_copy(&self, file: &File, path: &Path) -> Result<()> {
-        write_superblock_again(file, path, |superblock| Superblock {
-            clean: true,
-            boot: COPIED,
-            ..superblock
+        write_superblock_again(file, path, |superblock| {
+            Some(Superblock {
+                clean: true,
+                boot: COPIED,
+                ..superblock
+            })
         })
     }
 
@@ -299,10 +301,10 @@ impl PoolCore {
                 return;
             };
             let boot = unsynced(self.boot);
+            // Nothing is written for a pool with a log: which sessions its copies name says which segments there are.
             let marked = write_superblock_again(file, self.path(), |superblock| {
-                let is_marked = superblock.clean || !superblock.promise.is_page_cached();
-                let boot = if is_marked { superblock.boot } else { boot };
-                Superblock { boot, ..superblock }
+                let needs_mark = !superblock.clean && superblock.promise.is_page_cached();
+                needs_mark.then_some(Superblock { boot, ..superblock })
             });
             if let Err(error) = marked {
                 tracing::error!(%error, "that a sync has failed could not be recorded");
@@ -351,17 +353,19 @@ impl PoolCore {
     }
 }
 
-/// Writes the superblock that a file has once more, changed, and syncs the file.
+/// Writes the superblock that a file has once more, changed, and syncs the file, unless nothing is to be changed.
 fn write_superblock_again(
     file: &File,
     path: &Path,
-    change: impl FnOnce(Superblock) -> Superblock,
+    change: impl FnOnce(Superblock) -> Option<Superblock>,
 ) -> Result<()> {
     let mut bytes = vec![0; 2 * COPY_BYTES];
     let failed = |errno| write_error(path, errno);
     system::read_at(file, &mut bytes, 0).map_err(failed)?;
     let length = system::length(file).map_err(failed)?;
-    let superblock = change(Superblock::read(path, &bytes, length)?);
+    let Some(superblock) = change(Superblock::read(path, &bytes, length)?) else {
+        return Ok(());
+    };
     for (at, bytes) in superblock.writes(&bytes).copies {
         system::write_at(file, &bytes, at).map_err(failed)?;
     }

@@ -495,7 +495,7 @@ impl LogDevice for LogFile {
     }
 }
 
-/// Locks the log's file, unless `held` is a lock on that very file: shared, if it is only looked at.
+/// Locks the log's file: shared, if it is only looked at. Where there is a lock already, `held`, it is one on that very file.
 fn lock_log(
     file: &File,
     path: &Path,
@@ -509,6 +509,8 @@ fn lock_log(
         if (held_stat.st_dev, held_stat.st_ino) == (own.st_dev, own.st_ino) {
             return Ok(held);
         }
+        // It has taken the place of the log, in which there are records that are not in the pool's file.
+        return Err(foreign_log(path));
     }
     let again = file.try_clone().map_err(|source| Error::Io {
         action: "open",

@@ -241,7 +241,7 @@ impl Gate {
 
     /// An error if what was read may be wrong, since the log of an earlier session is damaged.
     #[inline]
-    fn expect_whole(&self) -> Result<()> {
+    pub(crate) fn expect_whole(&self) -> Result<()> {
         self.backlog.as_ref().map_or(Ok(()), |it| it.expect_whole())
     }
 

@@ -3,6 +3,9 @@
 //! A sync covers what has been appended when it begins; who appends while it runs needs the next one. So two *rounds* are of interest:
 //! the one that runs, and the next. Each thread waits for the round that covers its position, and is woken once: at the end of that
 //! round, or to lead the next one. Waiting takes no lock, or all who are woken at once would wait for it one after the other.
+//!
+//! A round and the next but one share a word. A thread of the first may be counted and fall asleep late, behind one of the other, and the kernel wakes those first that
+//! fell asleep first. So the word changes under the lock, before anybody can wait for the other round, and at the end of a round all are woken.
 
 use super::Log;
 use crate::Result;
@@ -10,6 +13,9 @@ use crate::concurrency::sync::lock;
 use rustix::thread::futex;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+/// All threads that sleep. The kernel takes the number as a signed one.
+const ALL: u32 = i32::MAX as u32;
 
 /// Where the threads wait that want to have the log synced.
 #[derive(Default)]
@@ -31,14 +37,15 @@ struct State {
 }
 
 impl Group {
-    /// Lets `sleepers` threads that wait for this round go on, and all that have not fallen asleep yet.
+    /// Lets all threads that wait for this round and have not fallen asleep yet go on. The state is locked.
+    fn change(&self, round: usize) {
+        self.words[round % 2].fetch_add(1, Ordering::Release);
+    }
+
+    /// Lets so many threads go on that sleep until this round's word changes, which it has.
     fn wake(&self, round: usize, sleepers: u32) {
-        let word = &self.words[round % 2];
-        word.fetch_add(1, Ordering::Release);
-        if sleepers > 0 {
-            // An error would be one of the arguments. Nothing is lost without it but time: see `sleep`.
-            let _ = futex::wake(word, futex::Flags::PRIVATE, sleepers);
-        }
+        // An error would be one of the arguments.
+        let _ = futex::wake(&self.words[round % 2], futex::Flags::PRIVATE, sleepers);
     }
 
     /// Sleeps until this round's word is not `seen` any more, or a wake-up. Returns early now and then.
@@ -50,8 +57,8 @@ impl Group {
     pub(super) fn wake_all(&self) {
         let _state = lock(&self.state);
         for round in 0..2 {
-            // The kernel takes the number as a signed one.
-            self.wake(round, i32::MAX as u32);
+            self.change(round);
+            self.wake(round, ALL);
         }
     }
 }
@@ -93,15 +100,21 @@ impl Log {
         let mut state = lock(&group.state);
         let (round, next) = (state.round, state.round + 1);
         let waiting = std::mem::take(&mut state.sleepers[round % 2]);
-        let leaders = state.sleepers[next % 2].min(1);
+        let are_next = state.sleepers[next % 2] > 0;
         state.is_running = false;
         state.round = next;
+        group.change(round);
+        if are_next {
+            group.change(next);
+        }
         drop(state);
         // The next leader first, so that the disk has something to do.
-        if leaders > 0 {
-            group.wake(next, leaders);
+        if are_next {
+            group.wake(next, 1);
         }
-        group.wake(round, waiting);
+        if waiting > 0 {
+            group.wake(round, ALL);
+        }
         result
     }
 }

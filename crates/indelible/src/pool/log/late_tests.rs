@@ -186,26 +186,66 @@ fn records_in_segments_that_are_used_again_come_from_the_file() {
     }
 }
 
+/// Once, the session began in a new log if the old one had gone or was empty, and nobody could read what was left of the sessions before.
 #[test]
 fn a_session_that_cannot_begin_takes_no_writes_and_loses_nothing() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = crashed(directory.path(), Kind::LbTree, INTERVAL);
-    let (pool, _hold) = open_held(&path);
-    let map = pool.open_map::<u64, u64>("m").unwrap();
-    let kept = directory.path().join("kept");
-    std::fs::rename(log_of(&path), &kept).unwrap();
-    std::fs::write(log_of(&path), vec![7; SEGMENT_BYTES as usize]).unwrap();
-    for _ in 0..2 {
-        let refused = map.insert(key(RECORDS), 1);
-        assert!(matches!(refused, Err(Error::LogFailed(_))), "{refused:?}");
-        assert!(matches!(pool.sync(), Err(Error::LogFailed(_))));
-        assert_holds(&map, RECORDS);
+    let segment = SEGMENT_BYTES as usize;
+    for in_its_place in [Some(vec![7; segment]), Some(Vec::new()), None] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = crashed(directory.path(), Kind::LbTree, INTERVAL);
+        let (pool, _hold) = open_held(&path);
+        let map = pool.open_map::<u64, u64>("m").unwrap();
+        let kept = directory.path().join("kept");
+        std::fs::rename(log_of(&path), &kept).unwrap();
+        if let Some(bytes) = &in_its_place {
+            std::fs::write(log_of(&path), bytes).unwrap();
+        }
+        for _ in 0..2 {
+            let refused = map.insert(key(RECORDS), 1);
+            assert!(matches!(refused, Err(Error::LogFailed(_))), "{refused:?}");
+            assert!(matches!(pool.sync(), Err(Error::LogFailed(_))));
+            assert_holds(&map, RECORDS);
+        }
+        drop(map);
+        assert!(matches!(pool.close(), Err(Error::LogFailed(_))));
+        std::fs::rename(&kept, log_of(&path)).unwrap();
+        let pool = Pool::open(&path).unwrap();
+        assert_holds(&pool.open_map("m").unwrap(), RECORDS);
     }
-    drop(map);
-    assert!(matches!(pool.close(), Err(Error::LogFailed(_))));
-    std::fs::rename(&kept, log_of(&path)).unwrap();
-    let pool = Pool::open(&path).unwrap();
-    assert_holds(&pool.open_map("m").unwrap(), RECORDS);
+}
+
+/// A reader of parts looks at the pages of a value later, without errors of its own. Once, it returned what the log had before the damaged record.
+#[test]
+fn a_long_value_with_a_damaged_record_is_an_error_also_in_parts() {
+    const WORDS: u64 = 50_000;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("first.pool");
+    let mut options = PoolOptions::new();
+    options.durability(Durability::PowerLoss).log_anywhere(true);
+    let pool = options.create(&path).unwrap();
+    let value = |number: u64| -> Vec<u8> {
+        let words = (0..WORDS).map(|word| (number + 1) << 32 | word);
+        words.flat_map(u64::to_ne_bytes).collect()
+    };
+    let map = pool.bytes("m").unwrap();
+    for number in 0..8 {
+        map.insert(number.to_string(), value(number)).unwrap();
+    }
+    let copy = after_death(&path, "second.pool");
+    let mut bytes = std::fs::read(log_of(&copy)).unwrap();
+    let word = (5_u64 + 1) << 32 | WORDS / 2;
+    let words = bytes.as_chunks::<8>().0;
+    let at = words
+        .iter()
+        .position(|&there| u64::from_ne_bytes(there) == word);
+    bytes[at.expect("the log has the value") * 8] ^= 1;
+    std::fs::write(log_of(&copy), &bytes).unwrap();
+    let (pool, hold) = open_held(&copy);
+    let map = pool.open_bytes("m").unwrap();
+    let read = map.value_reader("5");
+    assert!(matches!(read, Err(Error::Damaged(_))), "{read:?}");
+    assert!(matches!(map.get("5"), Err(Error::Damaged(_))));
+    hold.store(false, Ordering::Relaxed);
 }
 
 #[test]

@@ -369,7 +369,9 @@ impl Log {
         let most = wanted.max((taken + 1).min(wanted + SURPLUS_SEGMENTS));
         let stat = system::fstat(data).map_err(|errno| io_error("look at", path, errno))?;
         let mode = stat.st_mode & 0o666;
-        let file = LogFile::open(path.to_owned(), most, Some(mode), way, held)?;
+        // With records of an earlier session it is there, or nobody could read these any more.
+        let create = backlog.is_none().then_some(mode);
+        let file = LogFile::open(path.to_owned(), most, create, way, held)?;
         file.expect_own(identity, later)?;
         file.take_own_blocks()?;
         file.sync_name()?;
