@@ -63,58 +63,187 @@ impl Group {
     }
 }
 
-impl Log {
+/// What a group syncs.
+pub(super) trait Synced {
+    /// Up to where it is on the disk.
+    fn durable(&self) -> u64;
+
+    /// An error if it has failed.
+    fn expect_sound(&self) -> Result<()>;
+
+    /// Where the round ends that begins now.
+    fn end_of_round(&self) -> u64;
+
+    /// Brings it to the disk up to there. One thread at a time.
+    fn sync_until(&self, end: u64) -> Result<()>;
+
+    /// A thread that has been counted is about to fall asleep. For tests.
+    fn before_sleep(&self) {}
+
+    /// The leader of the next round has been woken, and those who wait for this one have not. For tests.
+    fn before_last_wake(&self) {}
+}
+
+impl Group {
     /// Waits until the log is on the disk up to `position`.
-    pub(crate) fn wait_for(&self, position: u64) -> Result<()> {
-        let group = &self.group;
+    pub(super) fn wait_for(&self, log: &impl Synced, position: u64) -> Result<()> {
         loop {
-            if self.durable() >= position {
+            if log.durable() >= position {
                 return Ok(());
             }
-            let mut state = lock(&group.state);
+            let mut state = lock(&self.state);
             // A round ends, and the log fails, before the lock that this thread has now.
-            if self.durable() >= position {
+            if log.durable() >= position {
                 return Ok(());
             }
-            self.expect_sound()?;
+            log.expect_sound()?;
             if !state.is_running {
                 state.is_running = true;
-                let end = self.pad();
+                let end = log.end_of_round();
                 state.covered = end;
                 drop(state);
-                self.lead(end)?;
+                self.lead(log, end)?;
                 continue;
             }
             let round = state.round + usize::from(position > state.covered);
             state.sleepers[round % 2] += 1;
-            let seen = group.words[round % 2].load(Ordering::Relaxed);
+            let seen = self.words[round % 2].load(Ordering::Relaxed);
             drop(state);
-            group.sleep(round, seen);
+            log.before_sleep();
+            self.sleep(round, seen);
         }
     }
 
     /// Syncs the log up to `end`, for all that wait for it.
-    fn lead(&self, end: u64) -> Result<()> {
-        let result = self.sync_until(end);
-        let group = &self.group;
-        let mut state = lock(&group.state);
+    fn lead(&self, log: &impl Synced, end: u64) -> Result<()> {
+        let result = log.sync_until(end);
+        let mut state = lock(&self.state);
         let (round, next) = (state.round, state.round + 1);
         let waiting = std::mem::take(&mut state.sleepers[round % 2]);
         let are_next = state.sleepers[next % 2] > 0;
         state.is_running = false;
         state.round = next;
-        group.change(round);
+        self.change(round);
         if are_next {
-            group.change(next);
+            self.change(next);
         }
         drop(state);
         // The next leader first, so that the disk has something to do.
         if are_next {
-            group.wake(next, 1);
+            self.wake(next, 1);
         }
+        log.before_last_wake();
         if waiting > 0 {
-            group.wake(round, ALL);
+            self.wake(round, ALL);
         }
         result
+    }
+}
+
+impl Log {
+    /// Waits until the log is on the disk up to `position`.
+    pub(crate) fn wait_for(&self, position: u64) -> Result<()> {
+        self.group.wait_for(self, position)
+    }
+}
+
+impl Synced for Log {
+    fn durable(&self) -> u64 {
+        self.progress.durable()
+    }
+
+    fn expect_sound(&self) -> Result<()> {
+        Log::expect_sound(self)
+    }
+
+    fn end_of_round(&self) -> u64 {
+        self.pad()
+    }
+
+    fn sync_until(&self, end: u64) -> Result<()> {
+        Log::sync_until(self, end)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    /// A log whose threads, by their names, take their time.
+    #[derive(Default)]
+    struct Slow {
+        group: Group,
+        appended: AtomicU64,
+        durable: AtomicU64,
+    }
+
+    fn pause(who: &str, millis: u64) {
+        if std::thread::current().name() == Some(who) {
+            std::thread::sleep(Duration::from_millis(millis));
+        }
+    }
+
+    impl Synced for Slow {
+        fn durable(&self) -> u64 {
+            self.durable.load(Ordering::SeqCst)
+        }
+
+        fn expect_sound(&self) -> Result<()> {
+            Ok(())
+        }
+
+        fn end_of_round(&self) -> u64 {
+            self.appended.load(Ordering::SeqCst)
+        }
+
+        fn sync_until(&self, end: u64) -> Result<()> {
+            pause("leader", 100);
+            pause("next leader", 300);
+            self.durable.fetch_max(end, Ordering::SeqCst);
+            Ok(())
+        }
+
+        fn before_sleep(&self) {
+            pause("late", 180);
+        }
+
+        fn before_last_wake(&self) {
+            pause("leader", 150);
+        }
+    }
+
+    /// A thread of a round falls asleep late, behind one of the next round but one, which shares its word. Once, the wake-ups were given to each other's threads:
+    /// the last one was woken too early, the late one in its place, and the last one never again.
+    #[test]
+    fn a_thread_that_falls_asleep_late_takes_no_wake_up_of_another_one() {
+        let (log, (ended, has_ended)) = (Arc::<Slow>::default(), channel());
+        let start = |who: &'static str, position: u64| {
+            log.appended.fetch_max(position, Ordering::SeqCst);
+            let (log, ended) = (Arc::clone(&log), ended.clone());
+            let work = move || {
+                log.group.wait_for(&*log, position).unwrap();
+                ended.send(who).unwrap();
+            };
+            let thread = std::thread::Builder::new().name(who.into());
+            thread.spawn(work).unwrap();
+        };
+        let wait = |millis| std::thread::sleep(Duration::from_millis(millis));
+        log.appended.store(2, Ordering::SeqCst);
+        start("leader", 1);
+        wait(20);
+        start("late", 2);
+        wait(20);
+        start("next leader", 3);
+        wait(110);
+        start("last", 4);
+        for _ in 0..4 {
+            has_ended
+                .recv_timeout(Duration::from_secs(20))
+                .expect("a thread sleeps and nobody wakes it");
+        }
     }
 }
