@@ -70,12 +70,8 @@ impl Tree {
     fn merge_all(&self) -> Result<()> {
         let _reorganizing = lock(&self.reorganizing);
         // Upwards, since merges at one level remove signposts from the next one.
-        let mut tree = Some(self);
-        while let Some(here) = tree {
-            here.merge_neighbours()?;
-            tree = here.directory();
-        }
-        Ok(())
+        std::iter::successors(Some(self), |here| here.directory())
+            .try_for_each(Self::merge_neighbours)
     }
 
     /// [`compact`](Self::compact) of a directory of another engine, which this is, and of the directories above it.
