@@ -12,6 +12,7 @@ use crate::pmem::schedule::point;
 use crate::pool::Offset;
 use crate::{Error, Result};
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
 /// A value that goes into a leaf, or comes out of one.
 #[derive(Clone, Copy, Debug)]
@@ -363,6 +364,25 @@ impl Records {
             .sort_unstable_by(|a, b| bytes[a.key.from..a.key.to].cmp(&bytes[b.key.from..b.key.to]));
     }
 
+    /// An error if records, which are sorted, have keys that do not belong in a leaf of these ends. They come from the leaf at `from`, or from there on.
+    pub(super) fn expect_between(
+        &self,
+        records: &Range<usize>,
+        (low, high): (&[u8], Option<&[u8]>),
+        from: Offset,
+    ) -> Result<()> {
+        let belongs = |at| {
+            let key = self.key(at);
+            low <= key && high.is_none_or(|high| key < high)
+        };
+        if records.is_empty() || belongs(records.start) && belongs(records.end - 1) {
+            return Ok(());
+        }
+        Err(Error::Damaged(format!(
+            "leaf {from:#x} has a key that does not belong there"
+        )))
+    }
+
     /// Drops the first `count` records.
     pub(super) fn drop_first(&mut self, count: usize) {
         let mut rest = Self::default();
@@ -404,7 +424,7 @@ pub(super) fn image(
     (low, prefix): (&Value<'_>, usize),
     next: Offset,
     records: &Records,
-    range: std::ops::Range<usize>,
+    range: Range<usize>,
 ) -> Vec<u64> {
     let mut image = vec![0; size.words()];
     let reference;

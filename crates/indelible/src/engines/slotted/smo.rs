@@ -336,6 +336,7 @@ impl Tree {
                 .list
                 .get(i + 1)
                 .map_or(run.next, |next| next.offset());
+            records.expect_between(&part.records, (&part.low, high), old[0].offset())?;
             let prefix = prefix_of(&part.low, high);
             debug_assert!(part.size.includes(blocks.list[i].size()));
             self.write_leaf(
