@@ -248,3 +248,39 @@ fn a_disk_that_gets_full_is_an_error_and_never_a_signal() {
     assert!(run(&["umount", at]));
     tested.unwrap();
 }
+
+/// Once, the whole batch was written once more, over what another thread had written in place of its first record.
+#[test]
+fn a_batch_that_finds_no_space_in_its_middle_writes_no_record_twice() {
+    let pool = PoolOptions::new().max_bytes(6 << 20).in_memory().unwrap();
+    let map = pool.bytes("m").unwrap();
+    map.insert("first", "before").unwrap();
+    map.insert("blob", vec![1; 700_000]).unwrap();
+    let key = |i: u64| format!("k{:016x}", i.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let refused = (0..).map(key).find(|key| map.insert(key, "value").is_err());
+    let refused = refused.expect("the pool becomes full");
+    let (start, has_started) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let records = [("first", "batch"), (refused.as_str(), "value")];
+        let writer = map.clone();
+        let batch = scope.spawn(move || {
+            has_started.recv().unwrap();
+            writer.insert_batch(&records)
+        });
+        // The batch waits for this reader before it tries again.
+        let replaced = map.get_with("blob", |_| {
+            map.insert("blob", "short").unwrap();
+            start.send(()).unwrap();
+            while map.get("first").unwrap().unwrap() != b"batch" {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            map.replace("first", "after").unwrap()
+        });
+        assert_eq!(replaced.unwrap().unwrap().unwrap(), b"batch");
+        // There may be space by now, or not.
+        let _ = batch.join().unwrap();
+    });
+    assert_eq!(map.get("first").unwrap().unwrap(), b"after");
+    assert_eq!(map.check().unwrap(), [""; 0]);
+}

@@ -1,6 +1,6 @@
 //! Leaves in DRAM: copies that are looked at, records taken out of leaves, images of new leaves.
 
-use super::blobs::Blobs;
+use super::blobs::{Blobs, MOST_KEY_BYTES};
 use super::distribute::Words;
 use super::layout::{
     CommitWord, FINGERPRINTS, HEADER_WORDS, LENGTHS_BYTES, LONG_KEY_BYTES, Lengths, MAX_WORDS,
@@ -202,16 +202,25 @@ impl Snapshot {
             let error = || self.damaged("has a record that is too long for a leaf");
             if bytes > most { Err(error()) } else { Ok(()) }
         };
-        if let Value::Inline(low) = low {
-            is_too_long(low.len(), sizes.most_key())?;
+        // Those of up to `most_key` bytes are never blobs, and are not looked for there.
+        let expect_long = |blob: Reference| match blob.bytes as usize > sizes.most_key() {
+            true => is_too_long(blob.bytes as usize, MOST_KEY_BYTES),
+            false => Err(self.damaged("has a blob for a key that is too short for one")),
+        };
+        match low {
+            Value::Inline(low) => is_too_long(low.len(), sizes.most_key())?,
+            Value::Blob(low) => expect_long(low)?,
         }
         let mut words = low_words(&low);
         for record in self.records() {
             let record = record?;
             words += record.words;
-            if record.key_blob.is_none() {
-                let key = self.commit_word().prefix() + record.suffix.len();
-                is_too_long(key, sizes.most_key())?;
+            match record.key_blob {
+                None => {
+                    let key = self.commit_word().prefix() + record.suffix.len();
+                    is_too_long(key, sizes.most_key())?;
+                }
+                Some((_, key)) => expect_long(key)?,
             }
             if let Value::Inline(value) = record.value {
                 is_too_long(value.len(), sizes.most_value())?;

@@ -96,9 +96,12 @@ impl Tree {
         let found = self.lanes(keys, Wanted::Leaves);
         let mut done = 0;
         while done < soon {
-            match self.insert_in_one_leaf(&records[done..short], &found[done..])? {
-                0 => break,
-                inserted => done += inserted,
+            match self.insert_in_one_leaf(&records[done..short], &found[done..]) {
+                Ok(0) => break,
+                Ok(inserted) => done += inserted,
+                // The next call comes to the error. What is inserted must not be inserted again: another thread may have changed it since.
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
             }
         }
         Ok(done)
