@@ -14,4 +14,6 @@ mod hilbert_quality;
 #[path = "../shared/image.rs"]
 mod image;
 mod spatial_model;
+#[path = "../shared/stop.rs"]
+mod stop;
 mod threads;

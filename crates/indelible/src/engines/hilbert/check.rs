@@ -8,6 +8,7 @@ use super::leaf::Leaf;
 use super::way::Spot;
 use crate::Result;
 use crate::concurrency::epochs;
+use crate::engines::rect::MOST_FAILURES;
 use crate::engines::{Fact, Report};
 use crate::pool::Offset;
 use crate::spatial::{Geometry, Rect};
@@ -173,12 +174,18 @@ impl<G: Geometry> Tree<G> {
     fn for_each_leaf_locked(&self, mut visit: impl FnMut(Option<Leaf<'_, G>>)) -> Result<()> {
         let (mut grid, mut from) = (self.grids.number(), 0);
         let mut merges = 0;
+        let (mut restarts, mut still) = (0, None);
         loop {
+            if restarts >= MOST_FAILURES && still.is_none() {
+                // As in a search: from now on no leaves are merged.
+                still = Some(self.structure.pause());
+            }
             let _guard = epochs::pin();
             let locked = self.lock_leaf(from, None)?;
             let is_torn = from > 0 && self.merges.may_have_been_at(from, merges);
             if self.grids.number() != grid || is_torn {
                 (grid, from) = (self.grids.number(), 0);
+                restarts += 1;
                 visit(None);
                 continue;
             }

@@ -273,6 +273,10 @@ impl<G: Geometry> Tree<G> {
             );
         }
         let old = self.root_block()?.extent();
+        if records.is_empty() {
+            // They have been removed meanwhile, and show nothing.
+            return Ok(());
+        }
         let all = box_of_most(records.iter().map(|&(shape, _)| shape));
         let Some(extent) = better_extent(&old, &all, G::AXES) else {
             return Ok(());

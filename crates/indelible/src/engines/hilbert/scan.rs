@@ -20,7 +20,7 @@ use super::way::{Changed, MOST_LEVELS};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::{Version, VersionLock, Wait};
-use crate::engines::rect::Record;
+use crate::engines::rect::{MOST_FAILURES, Record};
 use crate::engines::slots;
 use crate::kernels::{Kernel, Simd, dispatch};
 use crate::pmem::planted::planted;
@@ -108,7 +108,12 @@ impl<G: Geometry> Tree<G> {
         };
         let mut wait = Wait::default();
         let mut merges_seen = 0;
+        let (mut restarts, mut still) = (0, None);
         loop {
+            if restarts >= MOST_FAILURES && still.is_none() {
+                // Where many leaves are merged it would begin again for ever: from now on none is.
+                still = Some(self.structure.pause());
+            }
             let (before, merges) = (search.from, self.merges.count());
             let visit = {
                 let _guard = epochs::pin();
@@ -125,12 +130,14 @@ impl<G: Geometry> Tree<G> {
                 && !planted(Bug::MergesIgnored);
             merges_seen = merges;
             match visit {
-                _ if is_torn => search.begin_again(first_found),
-                Visit::Done => return Ok(()),
-                Visit::Index(key) => self.index_on_demand(key)?,
-                Visit::Restart => search.begin_again(first_found),
-                Visit::Again if search.from == before => wait.step(),
-                Visit::Again => {}
+                Visit::Done if !is_torn => return Ok(()),
+                Visit::Index(key) if !is_torn => self.index_on_demand(key)?,
+                Visit::Again if !is_torn && search.from == before => wait.step(),
+                Visit::Again if !is_torn => {}
+                _ => {
+                    search.begin_again(first_found);
+                    restarts += 1;
+                }
             }
         }
     }

@@ -130,7 +130,7 @@ impl<G: Geometry> Spatial<G> {
     /// with itself, an index has each record in a pair with itself, and each pair in both orders.
     ///
     /// The records of the smaller index are read when this is called, O(m) memory for m of them; their partners are looked for as the
-    /// iterator goes on: O(m log n + pairs) for small shapes that overlap little. Each pair of records that both are there, in one
+    /// iterator goes on: O(m log n + pairs) for small shapes that overlap little. Soon after a crash the call waits until the records of both indexes have been counted. Each pair of records that both are there, in one
     /// place, from this call to the end of the iteration is found exactly once.
     ///
     /// # Errors
